@@ -62,7 +62,7 @@ exactness: setup ## the whole exact-resume matrices of the trainer; KEEP=file: w
 	@$(VENV)/python -m tests.system.exactness $(if $(KEEP),--keep '$(KEEP)')
 
 gpu: setup ## the tests that need a GPU, on this machine's (REKINDLE_ACCELERATOR=cuda is set for them)
-	@REKINDLE_ACCELERATOR=cuda $(VENV)/python -m pytest tests/system/test_gpu.py -q
+	@REKINDLE_ACCELERATOR=cuda $(VENV)/python -m pytest tests/system/training/test_gpu.py -q
 
 mutants: setup ## plant subtle faults in copies; each must be caught by its named test (MUTANTS="--only TEXT --jobs N")
 	@$(VENV)/python -m tests.mutants $(MUTANTS)
@@ -72,8 +72,8 @@ chaos: setup ## strike a replica at every point of whole lives, in every way (CH
 
 az: setup ## the real az and the JavaScript SDK on the emulator, with transcripts in docs/ (installs 810 MB)
 	@test -x .venv-az/bin/az || { $(PYTHON) -m venv .venv-az && .venv-az/bin/pip install -q 'azure-cli==2.91.*'; }
-	@$(VENV)/python -m tests.system.az
-	@$(VENV)/python -m tests.system.javascript
+	@$(VENV)/python -m tests.system.clients.az
+	@$(VENV)/python -m tests.system.clients.javascript
 
 images: setup ## build and try the container images (IMAGES="options"; docs/images.md)
 	@$(VENV)/python -m docker.build $(IMAGES)

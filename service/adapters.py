@@ -10,14 +10,14 @@ from datetime import datetime
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from service import azure_access
-from service.cloud.model_registry import ModelRegistry
+from service.cloud.azureml.model_registry import ModelRegistry
 from service.cloud.provider import CloudProvider
 from service.db.core.engine import driver_url, make_engine
 from service.db.core.notify import Listener
-from service.operations.price_memory import DatabaseMemory
+from service.operations.money.price_memory import DatabaseMemory
 from service.preflight.checker import RowChecker
 from service.preflight.process import ProcessChecker
-from service.pricing.azure_retail import RetailPrices
+from service.pricing.azure.retail import RetailPrices
 from service.pricing.bills import Bills, FakeBills
 from service.pricing.fake_market import FakeMarket
 from service.pricing.market import Market

@@ -8,16 +8,16 @@ from typing import Any
 from azure import identity
 from azure.identity import aio
 
-from service.cloud.azure import AzureCloud
-from service.cloud.azure_template import AzureSettings
-from service.cloud.azureml import AzureMlCloud, Workspace
+from service.cloud.azure.adapter import AzureCloud
+from service.cloud.azure.template import AzureSettings
+from service.cloud.azureml.adapter import AzureMlCloud, Workspace
+from service.cloud.azureml.model_registry import ModelRegistry
 from service.cloud.engines import Engines
 from service.cloud.fake import FakeCloud, FakeRegistry
-from service.cloud.model_registry import ModelRegistry
 from service.cloud.provider import ATTEMPT_TAG, OWNER_TAG, CloudProvider
-from service.pricing.azure_arm import Arm
-from service.pricing.azure_bills import AzureBills
-from service.pricing.azure_market import AzureMarket
+from service.pricing.azure.arm import Arm
+from service.pricing.azure.bills import AzureBills
+from service.pricing.azure.market import AzureMarket
 from service.pricing.bills import Bills, FakeBills
 from service.pricing.fake_market import FakeMarket
 from service.pricing.market import Market

@@ -11,7 +11,9 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from contract.choices import Scope
 from service.domain.queue.admission import ProjectQuota
-from service.operations import admission, budgets, keys, quotas, sign_in
+from service.operations.money import budgets
+from service.operations.projects import keys, quotas, sign_in
+from service.operations.queue import admission
 
 _KEY_ACTIONS = (
     ("create", "make a key and print it, once"),

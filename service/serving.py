@@ -14,22 +14,23 @@ from fastapi import FastAPI
 from contract.figures import EXPERIMENT
 from service import collector
 from service.adapters import Adapters, Clock, Opened, adapters
-from service.api import submissions, web
+from service.api import web
 from service.api.app import make_app, make_probes
 from service.api.deps import Parts, PlanDefaults
-from service.api.drain import Drain
-from service.api.rate_limits import RateLimits
-from service.api.server import Server
+from service.api.http.drain import Drain
+from service.api.http.rate_limits import RateLimits
+from service.api.http.server import Server
+from service.api.jobs import submissions
 from service.cloud.provider import CloudProvider
 from service.db.cloud.scale_set_cache import ALL
 from service.domain.datasets.dataset import Limits
 from service.migration import schema
-from service.operations.grants import Granter
-from service.operations.liveness import LoopLiveness
-from service.operations.preflights import Preflights
-from service.operations.release import release
-from service.reconciler.preparation import Preparation
-from service.reconciler.rate_limit import RateLimitedCloud
+from service.operations.core.liveness import LoopLiveness
+from service.operations.core.release import release
+from service.operations.jobs.preflights import Preflights
+from service.operations.nodes.grants import Granter
+from service.reconciler.cloud.rate_limit import RateLimitedCloud
+from service.reconciler.jobs.preparation import Preparation
 from service.settings import Settings
 from service.workers import reconcilers
 

@@ -14,7 +14,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 from contract.choices import Engine
 from contract.described import Described
 from contract.figures import WORKSPACE
-from service.cloud.azure_policy import AzurePolicy
+from service.cloud.azure.policy import AzurePolicy
 from service.domain.cloud.fleet import Offering
 from service.domain.datasets.dataset import Limits
 from service.domain.lifecycle.attempt import AttemptTiming

@@ -13,7 +13,7 @@ from aiohttp import web
 
 from service.domain.cloud.fleet import Offering, Price
 from service.domain.states import CapacityType
-from service.pricing.azure_retail import RetailPrices
+from service.pricing.azure.retail import RetailPrices
 from service.pricing.price_memory import PriceMemory, ProcessMemory
 from tests.clock import Clock
 

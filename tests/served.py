@@ -9,7 +9,7 @@ import uvicorn
 from fastapi import FastAPI
 from starlette.types import ASGIApp
 
-from service.api.http_protocol import limited
+from service.api.http.protocol import limited
 from tests import waiting
 from tests.answers import Documented
 

@@ -15,25 +15,26 @@ from fastapi import FastAPI
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from contract.choices import Scope
-from service.api import submissions
 from service.api.app import make_app
 from service.api.deps import Parts, PlanDefaults
+from service.api.jobs import submissions
 from service.cloud.fake import FakeCloud
 from service.db.core.engine import driver_url
 from service.db.core.notify import Listener
 from service.domain.cloud.fleet import Offering, Price
 from service.domain.lifecycle.attempt import AttemptTiming
 from service.domain.states import CapacityType
-from service.operations import keys, models
-from service.operations.grants import Granter
-from service.operations.preflights import Preflights
+from service.operations.jobs.preflights import Preflights
+from service.operations.models import models
+from service.operations.nodes.grants import Granter
+from service.operations.projects import keys
 from service.preflight.inline import InlineChecker
 from service.pricing.fixed import FixedPrices
-from service.reconciler.attempts import AttemptReconciler
-from service.reconciler.jobs import JobReconciler
-from service.reconciler.orphans import OrphanSweep
-from service.reconciler.preparation import Preparation
-from service.reconciler.scale_sets import SpecMaker
+from service.reconciler.attempts.attempts import AttemptReconciler
+from service.reconciler.attempts.scale_sets import SpecMaker
+from service.reconciler.jobs.jobs import JobReconciler
+from service.reconciler.jobs.preparation import Preparation
+from service.reconciler.sweeps.orphans import OrphanSweep
 from service.storage.fake import MemoryStore
 from service.storage.store import BlobStore
 from tests.answers import Documented

@@ -12,47 +12,24 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service import tracing
-from service.api import (
-    api_keys,
-    attempts,
-    audit,
-    costs,
-    document,
-    events,
-    failures,
-    files,
-    fleet,
-    graders,
-    health,
-    job_lists,
-    jobs,
-    logs,
-    models,
-    monitoring,
-    nodes,
-    plans,
-    previews,
-    project_costs,
-    project_savings,
-    projects,
-    reconciliations,
-    sign_in,
-    simulations,
-    system,
-    tiers,
-    traces,
-    uploads,
-    web,
-)
+from service.api import document, nodes, web
 from service.api.deps import Parts
-from service.api.drain import Draining
-from service.api.live_lists import LiveLists
-from service.api.requests import Paths
-from service.api.safe_headers import safe_headers
+from service.api.files import files, previews, uploads
+from service.api.http import failures
+from service.api.http.drain import Draining
+from service.api.http.requests import Paths
+from service.api.http.safe_headers import safe_headers
+from service.api.http.streams import SharedReads
+from service.api.jobs import attempts, events, graders, job_lists, jobs, logs
+from service.api.jobs.live_lists import LiveLists
+from service.api.models import models, tiers
+from service.api.money import costs, project_costs, project_savings, reconciliations
+from service.api.monitoring import audit, fleet, health, monitoring, system, traces
+from service.api.planning import plans, simulations
+from service.api.projects import api_keys, projects, sign_in
 from service.api.schemas.errors import ErrorResponse
-from service.api.streams import SharedReads
 from service.instruments import HTTP_REQUEST
-from service.operations import keys
+from service.operations.projects import keys
 
 _LONGEST_ID = 128
 # FastAPI's own metrics and logs, which nothing here sets up, look for that at every request.

@@ -15,8 +15,8 @@ from fastapi.security import APIKeyHeader, HTTPAuthorizationCredentials, HTTPBea
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from contract.choices import Scope
-from service.api.drain import Drain
-from service.api.rate_limits import AtOnce, RateLimits
+from service.api.http.drain import Drain
+from service.api.http.rate_limits import AtOnce, RateLimits
 from service.cloud.provider import CloudProvider
 from service.db.core.engine import reading
 from service.db.core.notify import Listener
@@ -27,16 +27,16 @@ from service.domain.datasets.dataset import Limits
 from service.domain.errors import InvalidRequest
 from service.domain.money.budget import DEFAULT_ALLOWANCE, Allowance
 from service.domain.storage.access_tiers import StorageAccount
-from service.operations import keys, operators
-from service.operations.cache import Cache
-from service.operations.grants import Granter
-from service.operations.heartbeats import HeartbeatBatcher
-from service.operations.liveness import LoopLiveness
-from service.operations.preflights import Preflights
-from service.operations.registrations import RegistrationBatcher
-from service.operations.tiers import Outside
-from service.operations.uploads import Staging
-from service.operations.waits import WaitForecasts
+from service.operations.core.cache import Cache
+from service.operations.core.liveness import LoopLiveness
+from service.operations.files.uploads import Staging
+from service.operations.jobs.preflights import Preflights
+from service.operations.nodes.grants import Granter
+from service.operations.nodes.heartbeats import HeartbeatBatcher
+from service.operations.nodes.registrations import RegistrationBatcher
+from service.operations.projects import keys, operators
+from service.operations.queue.waits import WaitForecasts
+from service.operations.storage.tiers import Outside
 from service.preflight.graders import GraderProcess
 from service.pricing.source import PriceSource
 from service.storage.store import BlobStore

@@ -15,7 +15,7 @@ from fastapi.openapi.utils import get_openapi
 from fastapi.responses import HTMLResponse, Response
 from fastapi.staticfiles import StaticFiles
 
-from service.api.safe_headers import ASSETS
+from service.api.http.safe_headers import ASSETS
 
 Json = dict[str, Any]
 _INLINE = re.compile(rb"<script>(.*?)</script>", re.DOTALL)

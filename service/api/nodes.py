@@ -16,7 +16,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from service.api.deps import Parts, bearer, parts_of
-from service.api.requests import read_body
+from service.api.http.requests import read_body
 from service.db.attempts import nodes as node_rows
 from service.db.attempts.heartbeats import Order
 from service.db.core import notify
@@ -28,8 +28,9 @@ from service.domain.errors import (
     NotSeenYet,
 )
 from service.domain.lifecycle.boot_report import BootPhase, BootReport, BootStatus
-from service.operations import aside, boots, nodes
-from service.operations.nodes import Standing
+from service.operations.core import aside
+from service.operations.nodes import boots, nodes
+from service.operations.nodes.nodes import Standing
 from trainer.contract import (
     OLDEST_PROTOCOL,
     PROTOCOL,

@@ -11,8 +11,8 @@ from datetime import datetime, timedelta
 from uuid import NAMESPACE_URL, uuid5
 
 from contract.choices import Engine
-from service.cloud.azure_errors import classify_failure
-from service.cloud.model_registry import RegisteredModel
+from service.cloud.azure.errors import classify_failure
+from service.cloud.azureml.model_registry import RegisteredModel
 from service.cloud.provider import (
     OWNER_TAG,
     SERIAL_LOG_BYTES,

@@ -13,7 +13,7 @@ from service.db.core import notify
 from service.db.core.db_errors import is_away
 from service.db.core.notify import Listener
 from service.instruments import RECONCILE_STEP
-from service.operations.liveness import LoopLiveness
+from service.operations.core.liveness import LoopLiveness
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")

@@ -23,7 +23,7 @@ from tests.chaos import lives, places, points
 from tests.chaos.lives import Storm, say
 from tests.chaos.points import Strike
 from tests.scenario import worlds
-from tests.scenario.plays import PLAYS
+from tests.scenario.plays.job_plays import PLAYS
 from tests.scenario.seams import Harm, Point
 
 

@@ -8,7 +8,7 @@ from functools import partial
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from tests.scenario import worlds
-from tests.scenario.plays import PLAYS
+from tests.scenario.plays.job_plays import PLAYS
 from tests.scenario.scenario import Scenario
 from tests.scenario.seams import STALLS, Harm, Hook, Point, Restart
 

@@ -11,7 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from tests.scenario import worlds
 from tests.scenario.crew import APART, HELD_UP, Crew
-from tests.scenario.plays import PLAYS
+from tests.scenario.plays.job_plays import PLAYS
 from tests.scenario.scenario import SLACK, Scenario
 
 

@@ -12,7 +12,7 @@ from tests.chaos import places, points, storms
 from tests.chaos.places import all_places
 from tests.chaos.points import Share, Strike
 from tests.scenario import worlds
-from tests.scenario.plays import PLAYS
+from tests.scenario.plays.job_plays import PLAYS
 from tests.scenario.scenario import Scenario, job_story
 from tests.scenario.seams import Harm, Hook, Point
 

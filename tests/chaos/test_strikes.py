@@ -14,7 +14,7 @@ from service.db.core.batching import Batcher
 from tests.chaos import lives
 from tests.chaos.points import FEW, Share, Strike
 from tests.scenario import crew, worlds
-from tests.scenario.plays import PLAYS
+from tests.scenario.plays.job_plays import PLAYS
 from tests.scenario.scenario import Scenario
 from tests.scenario.seams import Harm, Hook, Point
 

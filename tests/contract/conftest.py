@@ -12,9 +12,9 @@ from tests import azurite as blob_emulator
 from tests.azurite import Azurite
 from tests.clock import Clock
 from tests.contract import emulated
-from tests.contract.clouds import World, azure_world, fake_world
+from tests.contract.cloud.clouds import World, azure_world, fake_world
 from tests.contract.signed_in import sign_in
-from tests.emulator_process import Emulator
+from tests.emulated.process import Emulator
 from tests.price_list import PriceList, Reader, serving
 
 

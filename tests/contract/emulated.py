@@ -8,9 +8,9 @@ from typing import Any, Protocol
 
 from azure.identity.aio import ClientSecretCredential
 
-from service.cloud.azure import AzureCloud
-from service.cloud.azure_template import AzureSettings
-from tests.emulator_process import GROUP, SUBSCRIPTION, TENANT, Emulator
+from service.cloud.azure.adapter import AzureCloud
+from service.cloud.azure.template import AzureSettings
+from tests.emulated.process import GROUP, SUBSCRIPTION, TENANT, Emulator
 
 IMAGE = "rekindle/node:test"  # copies its node config to its disk, then sleeps
 _NODE = 'cp "$REKINDLE_NODE_CONFIG" "$REKINDLE_WORK_DIR/seen.json" && exec sleep 600'

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from service.storage.azure import SignIn
 from tests.azurite import Azurite
 from tests.contract.emulated import credential
-from tests.emulator_process import Emulator
+from tests.emulated.process import Emulator
 
 
 def sign_in(azure: Emulator, blobs: Azurite) -> SignIn:

@@ -12,7 +12,7 @@ from service.db.core.engine import make_engine
 from tests import waiting
 from tests.azurite import Azurite
 from tests.clock import Clock
-from tests.supervised import Scene, set_scene
+from tests.nodes.supervised import Scene, set_scene
 from tests.world import World, open_world
 
 

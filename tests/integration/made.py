@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from tests.integration.sealed import seal
-from tests.scripted_node import boot, commit, committed, train
+from tests.nodes.scripted_node import boot, commit, committed, train
 from tests.vocabulary import tokenizer_files
 from tests.world import TINY, World
 from trainer.contract import NodePhase

@@ -3,13 +3,13 @@
 from dataclasses import replace
 
 from service.domain.storage.access_tiers import StorageAccount, StoredBlob
-from service.operations.tiers import Outside
+from service.operations.storage.tiers import Outside
 from service.pricing.fixed import FixedPrices
-from service.reconciler.storage_cost import StorageMeters
-from service.reconciler.tiers import TierMoves
+from service.reconciler.sweeps.storage_cost import StorageMeters
+from service.reconciler.sweeps.tiers import TierMoves
 from service.storage.store import BlobStore
 from tests.integration.sealed import seal
-from tests.scripted_node import ScriptedNode, boot, commit, committed, train
+from tests.nodes.scripted_node import ScriptedNode, boot, commit, committed, train
 from tests.world import World
 from trainer.contract import NodePhase
 

@@ -16,8 +16,8 @@ from typing import Any
 import httpx
 
 from tests.clock import Clock
-from tests.emulator_inside import Inside, emulator_inside
-from tests.emulator_process import SUBSCRIPTION
+from tests.emulated.inside import Inside, emulator_inside
+from tests.emulated.process import SUBSCRIPTION
 from tests.recorded.shapes import lacking, shape
 
 FACTS = Path(__file__).parent / "facts"

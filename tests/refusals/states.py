@@ -17,14 +17,14 @@ from service.api.app import make_app
 from service.domain import tokens
 from service.domain.cloud.fleet import Price
 from service.domain.datasets.dataset import Limits
-from service.operations import keys
-from service.operations.uploads import PART_BYTES
+from service.operations.files.uploads import PART_BYTES
+from service.operations.projects import keys
 from service.pricing.fixed import FixedPrices
 from tests.datasets import GRADER, PAIRS, PROMPT, REWARD, labelled, prompts, rankings
-from tests.integration import in_parts
-from tests.integration.checkpointed import cancel, cancelled, training
+from tests.integration.api.files import in_parts
 from tests.integration.made import make
-from tests.scripted_node import ScriptedNode, boot, metrics
+from tests.integration.sweeps.checkpointed import cancel, cancelled, training
+from tests.nodes.scripted_node import ScriptedNode, boot, metrics
 from tests.world import DATASET, MODEL, ROW, SECRET, SPOT, TINY, World, client, stage
 from trainer.contract import PROTOCOL
 

@@ -39,7 +39,7 @@ def error_codes() -> set[str]:
     """Return the codes of the API's error envelope."""
     declared = {kind.code for kind in _kinds(ServiceError) if kind.__module__ == errors.__name__}
     given = {code for tree in _trees("service") for code in _keyword(tree, "code")}
-    answered = _constants(ast.parse(text(Path("service/api/failures.py"))))
+    answered = _constants(ast.parse(text(Path("service/api/http/failures.py"))))
     routing = {c for c in answered if re.fullmatch("unknown_url|method_not_.*", c)}
     return declared | routing | {c for c in given if re.fullmatch("[a-z]+(_[a-z]+)+", c)}
 

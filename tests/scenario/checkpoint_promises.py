@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from service.storage.fake import MemoryStore
 from service.storage.store import BlobNotFound
-from tests.scenario.trainer_process import TrainerProcess
+from tests.scenario.machines.trainer_process import TrainerProcess
 from trainer.contract import HEAD, MANIFEST, Committed, Generation, Head, Manifest
 
 

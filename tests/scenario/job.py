@@ -16,8 +16,8 @@ from service.db.money import ledger
 from service.domain.cloud.fleet import scale_set_name
 from service.domain.states import JOB_TERMINAL, AttemptState, JobState
 from tests.scenario import promises
-from tests.scenario.job_container import WiredContainer
-from tests.scenario.machine import Machine
+from tests.scenario.machines.job_container import WiredContainer
+from tests.scenario.machines.machine import Machine
 from tests.world import DATASET, MODEL
 from trainer.contract import HEAD, Head, NodePhase
 

@@ -15,23 +15,23 @@ from service.domain.money.budget import DEFAULT_ALLOWANCE
 from service.domain.spot.capacity_traces import spot_pool_of
 from service.domain.spot.market import EvictionBand, PlacementScore
 from service.domain.storage.access_tiers import StorageAccount
-from service.operations.tiers import Outside
+from service.operations.storage.tiers import Outside
 from service.pricing.bills import FakeBills
 from service.pricing.fake_market import FakeMarket
 from service.pricing.market import MarketUnavailable
 from service.pricing.source import PriceSource
-from service.reconciler.access_policies import AccessPolicies
-from service.reconciler.admission import Admissions
-from service.reconciler.bill_watch import BillWatch
-from service.reconciler.budgets import ProjectBudgets
-from service.reconciler.market_watch import MarketWatch
-from service.reconciler.price_watch import PriceWatch
-from service.reconciler.pruning import Pruning
-from service.reconciler.rate_limit import RateLimitedCloud
-from service.reconciler.retention import CheckpointSweep
-from service.reconciler.storage_cost import StorageMeters
-from service.reconciler.tiers import TierMoves
-from service.reconciler.uploads import UploadSweep
+from service.reconciler.attempts.access_policies import AccessPolicies
+from service.reconciler.cloud.rate_limit import RateLimitedCloud
+from service.reconciler.jobs.admission import Admissions
+from service.reconciler.jobs.budgets import ProjectBudgets
+from service.reconciler.sweeps.bill_watch import BillWatch
+from service.reconciler.sweeps.market_watch import MarketWatch
+from service.reconciler.sweeps.price_watch import PriceWatch
+from service.reconciler.sweeps.pruning import Pruning
+from service.reconciler.sweeps.retention import CheckpointSweep
+from service.reconciler.sweeps.storage_cost import StorageMeters
+from service.reconciler.sweeps.tiers import TierMoves
+from service.reconciler.sweeps.uploads import UploadSweep
 from service.storage.store import BlobStore
 from tests.world import SPOT
 

@@ -17,20 +17,21 @@ from service.db.core.leases import LEASE
 from service.db.money import ledger
 from service.domain.lifecycle.attempt import AttemptTiming
 from service.domain.states import JobState
-from service.reconciler.attempts import AttemptReconciler
-from tests.integration.budget_lives import MovingPrices
-from tests.scenario import node_messages, promises
+from service.reconciler.attempts.attempts import AttemptReconciler
+from tests.integration.money.budget_lives import MovingPrices
+from tests.nodes.scripted_node import metrics
+from tests.scenario import promises
 from tests.scenario.checkpoint_promises import TrainerWatch, WatchedStore
 from tests.scenario.job import ScenarioJob
-from tests.scenario.job_container import BlobWire
-from tests.scenario.machine import Machine
-from tests.scenario.play import Play
+from tests.scenario.machines import node_messages
+from tests.scenario.machines.job_container import BlobWire
+from tests.scenario.machines.machine import Machine
+from tests.scenario.machines.trainer_process import TrainerProcess, step_together
+from tests.scenario.machines.wire import NodeWire
+from tests.scenario.plays.play import Play
 from tests.scenario.promises import Census
 from tests.scenario.replicas import Replicas
 from tests.scenario.seams import STALLS, Harm, Hook
-from tests.scenario.trainer_process import TrainerProcess, step_together
-from tests.scenario.wire import NodeWire
-from tests.scripted_node import metrics
 from tests.world import PRICE, World
 
 ROUND = timedelta(seconds=10)

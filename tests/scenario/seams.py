@@ -19,9 +19,9 @@ from sqlalchemy import text
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
+from service.cloud.azure.remaining import HEADER, TellRemaining
 from service.cloud.fake import FakeCloud
 from service.cloud.provider import CloudError
-from service.cloud.remaining import HEADER, TellRemaining
 from service.db.core.batching import Batcher
 from service.db.core.leases import LEASE
 from service.domain.cloud.fleet import ScaleSet, ScaleSetSpec, SpotCores, TaggedResource

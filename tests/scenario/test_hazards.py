@@ -11,15 +11,15 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from service.domain.states import JobState
 from tests.integration.sealed import seal
+from tests.nodes.scripted_node import committed
 from tests.scenario import worlds
 from tests.scenario.job import ScenarioJob
-from tests.scenario.job_container import BlobWire
-from tests.scenario.machine import Machine
-from tests.scenario.play import Play
-from tests.scenario.plays import PLAYS
+from tests.scenario.machines.job_container import BlobWire
+from tests.scenario.machines.machine import Machine
+from tests.scenario.plays.job_plays import PLAYS
+from tests.scenario.plays.play import Play
 from tests.scenario.scenario import Scenario, job_story
 from tests.scenario.seams import Harm, Hook, Point
-from tests.scripted_node import committed
 from tests.world import World
 from trainer.contract import HEAD, NodePhase
 

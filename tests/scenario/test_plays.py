@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from tests.scenario import worlds
-from tests.scenario.plays import PLAYS
+from tests.scenario.plays.job_plays import PLAYS
 from tests.scenario.scenario import Scenario, job_story
 
 

@@ -18,7 +18,7 @@ from tests import postgres as test_postgres
 from tests.clock import Clock
 from tests.scenario.checkpoint_promises import WatchedStore
 from tests.scenario.crew import APART, HELD_UP, SKEWS, Crew
-from tests.scenario.random_life import RandomLife
+from tests.scenario.plays.random_life import RandomLife
 from tests.scenario.scenario import SLACK, Scenario
 from tests.world import World, open_world
 

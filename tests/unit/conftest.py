@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from tests.clock import Clock
-from tests.emulator_inside import Inside, emulator_inside
-from tests.unit.access_world import Guarded, guarded
+from tests.emulated.inside import Inside, emulator_inside
+from tests.unit.emulator.access.access_world import Guarded, guarded
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from typing import Any
 from bench.scale.parts import line
 from service.cloud.fake import FakeCloud
 from service.cloud.provider import ATTEMPT_TAG, JOB_TAG
-from service.operations import models
+from service.operations.models import models
 from service.storage.fake import MemoryStore
 from trainer.contract import HEAD, Committed, Head
 from trainer.tiny import build_tokenizer

@@ -2,7 +2,7 @@
 
 ARM lists the permissions at each scope (Microsoft.Authorization/permissions). They are compared
 with the actions below: those of the custom role in infra/main.json, grouped by the built-in role
-that grants them. `tests/repository/test_doctor.py` compares the two lists.
+that grants them. `tests/repository/documents/test_doctor.py` compares the two lists.
 """
 
 from collections.abc import Iterator

@@ -29,7 +29,7 @@ def computed_tokens(
     With one round the slowest rank has the longest sequence of all ranks. What it has more than the
     mean rank is a sum of independent parts in several rounds, and falls with their root; so it does
     with the sequences of a packed micro-batch. The first follows from Young (1949), the variance of
-    a sum; `tests/unit/test_padding.py` compares it with the trainer's own batches.
+    a sum; `tests/unit/trainer/data/test_padding.py` compares it with the trainer's own batches.
     """
     width = 1 if packing else side_by_side
     parts = rounds * side_by_side if packing else rounds

@@ -8,7 +8,7 @@ from sqlalchemy import text
 
 from tests import waiting
 from tests.integration.cli.conftest import Shell
-from tests.integration.cli.test_submit import submit
+from tests.integration.cli.submit.test_submit import submit
 
 _A_THOUSAND_MORE = text("""
 insert into jobs

@@ -10,7 +10,7 @@ import pytest
 
 from rekindle.cli.diagnostics import check_azure
 from rekindle.cli.diagnostics.check import CheckResult, CheckStatus
-from tests.emulator_process import GROUP, SUBSCRIPTION, TENANT, VERSION, Emulator
+from tests.emulated.process import GROUP, SUBSCRIPTION, TENANT, VERSION, Emulator
 
 ROOT = f"/subscriptions/{SUBSCRIPTION}"
 IN_GROUP = f"{ROOT}/resourceGroups/{GROUP}"

@@ -10,7 +10,7 @@ from dataclasses import replace
 from sqlalchemy import text
 
 from tests.integration.cli.conftest import Shell
-from tests.integration.cli.test_submit import submit
+from tests.integration.cli.submit.test_submit import submit
 from tests.world import World
 
 

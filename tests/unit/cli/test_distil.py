@@ -14,7 +14,7 @@ from rekindle.cli.distil.rows import RowKind, made, useful
 from rekindle.cli.distil.tally import DistilTally, TokenUsage
 from rekindle.cli.distil.teacher_messages import TeacherReply, TeacherRequest
 from rekindle.cli.errors import CliError
-from tests.unit.chat_rows import jsonl, verdict
+from tests.unit.trainer.data.chat_rows import jsonl, verdict
 
 USER = {"role": "user", "content": "2 + 2?"}
 PROMPT = TeacherPrompt(1, [USER], {})

@@ -12,7 +12,7 @@ from rekindle.cli.files import json_rows
 from rekindle.cli.imports.conversion import RowFormat, convert, format_of
 from rekindle.cli.imports.members import LeftOut
 from rekindle.cli.main import app
-from tests.unit.chat_rows import verdict
+from tests.unit.trainer.data.chat_rows import verdict
 
 USER, ANSWER, WORSE = (
     {"role": role, "content": content}

@@ -14,13 +14,13 @@ from rekindle.cli.submit.job_config import JobConfig, parse_setting
 from rekindle.cli.submit.options import MemberOptions
 from rekindle.cli.submit.presets import known, named
 from rekindle.cli.submit.request import request as merged_request
-from service.api.job_requests import hyperparameters_of, training_of
+from service.api.jobs.job_requests import hyperparameters_of, training_of
 from service.domain.cloud.fleet import Offering, Price
 from service.domain.models.architecture import Architecture
 from service.domain.planning.plan import make_plan
 from service.domain.planning.plan_request import Offer, PlanRequest
 from service.domain.states import CapacityType
-from tests.unit.test_job_requests import parse
+from tests.unit.jobs.test_job_requests import parse
 
 FILE = {"training_file": "file-1"}
 GRADER = {"type": "exact_answer", "input": "{{ sample.output_text }}", "reference": "{{ item.a }}"}

@@ -1,0 +1,64 @@
+"""How the API shows uploads in parts."""
+
+from datetime import datetime
+from typing import Literal
+
+from service.api.files import file_views
+from service.api.schemas.uploads import Upload, UploadPart
+from service.db.files import files, upload_parts, uploads
+from service.operations.files.uploads import UploadState, id_of
+
+
+def upload_view(found: UploadState, now: datetime) -> Upload:
+    """Return one upload with its parts, or with its file."""
+    if found.upload is None:
+        assert found.file is not None
+        return completed(found.file)
+    view = brief(found.upload, now)
+    return view.model_copy(update={"parts": [part(one) for one in found.parts]})
+
+
+def brief(upload: uploads.Upload, now: datetime) -> Upload:
+    """Return an upload that has not become a file, without its parts."""
+    expired = upload.has_expired(now)
+    over: Literal["expired", "cancelled"] = "expired" if expired else "cancelled"
+    return Upload(
+        id=id_of(upload.id),
+        bytes=upload.expected_bytes or 0,
+        created_at=int(upload.created_at.timestamp()),
+        expires_at=int(upload.expires_at.timestamp()),
+        filename=upload.filename,
+        purpose=upload.purpose,
+        status=over if expired or upload.given_up_at is not None else "pending",
+        status_details=upload.refusal["message"] if upload.refusal else None,
+        progress=file_views.progress(upload) if _is_completing(upload) else None,
+    )
+
+
+def completed(file: files.File) -> Upload:
+    """Return the upload that became this file."""
+    return Upload(
+        id=id_of(file.id),
+        bytes=file.bytes,
+        created_at=int(file.created_at.timestamp()),
+        expires_at=int((file.created_at + uploads.LIFE).timestamp()),
+        filename=file.filename,
+        purpose=file.purpose,
+        status="completed",
+        file=file_views.full_file(file),
+    )
+
+
+def part(row: upload_parts.Part) -> UploadPart:
+    """Return one part."""
+    return UploadPart(
+        id=row.id,
+        created_at=int(row.created_at.timestamp()),
+        upload_id=id_of(row.upload_id),
+        bytes=row.bytes,
+        md5=row.md5,
+    )
+
+
+def _is_completing(upload: uploads.Upload) -> bool:
+    return upload.claim is not None and upload.given_up_at is None

@@ -1,0 +1,161 @@
+"""Server-sent events: a job, its events and its logs as they come.
+
+Each stream ends with ``[DONE]`` once nothing more can come, and without it after 15 minutes or at
+shutdown: a client then connects again with ``Last-Event-ID`` and a valid key. OpenAI's client reads
+the streams too: data is an object without a member ``error``, and a ping is an event, because a
+comment after an id makes that client fail.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import AbstractContextManager, aclosing, suppress
+from typing import Annotated, Any, Final
+
+from fastapi import Header
+from pydantic_core import to_json
+from sse_starlette import EventSourceResponse, ServerSentEvent
+from starlette.types import Receive, Scope, Send
+
+from service.api.deps import Parts
+from service.api.http import waiting
+from service.api.http.rate_limits import Kind
+from service.api.http.waiting import Known
+from service.api.schemas.events import Event
+from service.api.schemas.jobs import Job
+from service.db.projects.keys import Caller
+
+PING_SECONDS: Final = 15
+PAGE: Final = 100  # events read at once
+_OVER = ("succeeded", "failed", "cancelled")
+DONE: Final = ServerSentEvent(data="[DONE]")
+Sent = AsyncGenerator[ServerSentEvent | bytes, None]  # bytes: events that are encoded
+
+
+STREAM: Final[dict[int | str, dict[str, Any]]] = {
+    200: {
+        "description": "Server-sent events; `data` is an object with `type` and `data`.",
+        "content": {"text/event-stream": {"schema": {"type": "string"}}},
+    }
+}
+LastEventId = Annotated[
+    str | None, Header(description="Id of the last server-sent event: go on after it.")
+]
+
+
+class _Stream(EventSourceResponse):
+    """Holds one of its project's places for as long as it is sent."""
+
+    place: AbstractContextManager[None]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Raise RateLimited before anything is sent, where no place is left."""
+        with self.place:
+            await super().__call__(scope, receive, send)
+
+
+def answer(parts: Parts, caller: Caller, sent: Sent) -> EventSourceResponse:
+    """Send these events until the stream's time is over, with pings in between."""
+    stream = _Stream(
+        _limited(sent, parts.stream_life.total_seconds()),
+        ping=PING_SECONDS,
+        ping_message_factory=lambda: ServerSentEvent(event="ping", data="{}"),
+    )
+    stream.place = parts.at_once.hold_place(Kind.POLL, caller.project_id)
+    return stream
+
+
+async def _limited(sent: Sent, seconds: float) -> Sent:
+    loop = asyncio.get_running_loop()
+    end = loop.time() + seconds
+    async with aclosing(sent):
+        with suppress(StopAsyncIteration, TimeoutError):
+            while True:
+                yield await asyncio.wait_for(anext(sent), end - loop.time())
+
+
+class SharedReads:
+    """Reads the next version of a job once for all streams that wait for it."""
+
+    def __init__(self) -> None:
+        self._reading: dict[tuple[str, str, int], asyncio.Task[tuple[Job, bytes]]] = {}
+
+    async def following(
+        self, parts: Parts, project_id: str, job: Job, find: Callable[[], Awaitable[Job]]
+    ) -> tuple[Job, bytes]:
+        """Return the job and its event after a change, a timeout or the start of a shutdown."""
+        key = (project_id, job.id, job.version)
+        task = self._reading.get(key)
+        if task is None:
+            task = asyncio.create_task(_read_next(parts, project_id, job, find))
+            self._reading[key] = task
+            task.add_done_callback(lambda done: self._forget(key, done))
+        return await asyncio.shield(task)
+
+    def _forget(self, key: tuple[str, str, int], task: asyncio.Task[tuple[Job, bytes]]) -> None:
+        del self._reading[key]
+        if not task.cancelled():
+            task.exception()  # each stream that still waits raises it
+
+
+async def _read_next(
+    parts: Parts, project_id: str, job: Job, find: Callable[[], Awaitable[Job]]
+) -> tuple[Job, bytes]:
+    await waiting.until_news(parts, job.id, project_id, _known_version(job.version))
+    news = await find()
+    return news, _of_job(news)
+
+
+async def of_job(
+    parts: Parts,
+    shared: SharedReads,
+    project_id: str,
+    first: Job,
+    find: Callable[[], Awaitable[Job]],
+) -> Sent:
+    """Yield the job now and after each change, until it is over."""
+    job, encoded = first, _of_job(first)
+    while True:
+        yield encoded
+        if job.status in _OVER:
+            yield DONE
+            return
+        known = job.version
+        while job.version == known:
+            if parts.drain.begun:
+                return
+            job, encoded = await shared.following(parts, project_id, job, find)
+
+
+def _of_job(job: Job) -> bytes:
+    return event("job", str(job.version), job.model_dump(mode="json")).encode()
+
+
+async def of_events(
+    parts: Parts,
+    project_id: str,
+    job_id: str,
+    read: Callable[[str | None], Awaitable[tuple[list[Event], int, bool]]],
+    after: str | None,
+) -> Sent:
+    """Yield the events after the named one, oldest first, until the job is over."""
+    while not parts.drain.begun:
+        found, version, over = await read(after)
+        for one in found:
+            yield event("event", one.id, one.model_dump(mode="json"))
+            after = one.id
+        if found:
+            continue
+        if over:
+            yield DONE
+            return
+        await waiting.until_news(parts, job_id, project_id, _known_version(version))
+
+
+def _known_version(version: int) -> Known:
+    seconds = waiting.LONGEST_SECONDS
+    return Known(versions=frozenset({version}), waits=True, seconds=seconds)
+
+
+def event(kind: str, name: str, data: Any) -> ServerSentEvent:  # noqa: ANN401 - JSON
+    """Return an event of this kind; ``name`` is its id, from which a stream resumes."""
+    return ServerSentEvent(event=kind, id=name, data=to_json({"type": kind, "data": data}).decode())

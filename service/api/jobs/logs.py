@@ -1,0 +1,186 @@
+"""/v1/fine_tuning/jobs/{id}/logs: the output of a rank, from Blob, by byte offset.
+
+Headers of the answer: where it begins (``x-log-offset``), where to continue (``x-next-offset``),
+which attempt it is of (``x-log-attempt``) and whether it is complete (``x-log-complete``).
+"""
+
+import codecs
+from collections.abc import AsyncIterator
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+from fastapi.responses import Response, StreamingResponse
+
+from service.api.deps import Parts, PartsDep, Reader
+from service.api.http import streams
+from service.api.http.responses import TEXT
+from service.db.attempts import attempts
+from service.db.attempts.attempts import AttemptRow
+from service.db.core import notify
+from service.db.jobs import job_versions
+from service.domain.errors import AttemptNotFound, InvalidRequest
+from service.domain.states import AttemptState
+from service.operations.jobs import jobs
+from service.storage.store import BlobNotFound
+from trainer.contract import log_path
+
+router = APIRouter(prefix="/fine_tuning/jobs", tags=["Fine-tuning"])
+_LINE = 256  # bytes; a guess, only to read the end of a log in few pieces
+_MOST_LINES = 10_000
+_LONGEST_TAIL = 8 * 2**20  # bytes
+_LONGEST_PIECE = 64 * 1024  # bytes of one server-sent event
+_DIGITS = 19  # of the largest offset, and more
+_LOOK_SECONDS = 2.0  # between two looks at a log that is followed
+
+
+@router.get(
+    "/{job_id}/logs",
+    operation_id="retrieveFineTuningLogs",
+    response_class=Response,
+    responses={200: {"content": TEXT}},
+)
+async def get_logs(
+    parts: PartsDep,
+    caller: Reader,
+    job_id: str,
+    attempt: str | None = None,
+    rank: Annotated[int, Query(ge=0)] = 0,
+    tail: Annotated[
+        int | None, Query(ge=1, le=_MOST_LINES, description="Number of trailing lines to show.")
+    ] = None,
+    offset: Annotated[
+        int | None, Query(ge=0, description="Header `x-next-offset` of the answer before.")
+    ] = None,
+) -> Response:
+    """Return the log of one rank of one attempt (by default the newest), as plain text."""
+    if tail is not None and offset is not None:
+        raise InvalidRequest("Give tail or offset: both say where to begin.", param="tail")
+    async with parts.reading.connect() as conn:
+        await jobs.get(conn, caller.project_id, job_id)
+        tried = await attempts.of_job(conn, job_id)
+    chosen = _choose(tried, attempt)
+    path = log_path(chosen.id, rank)
+    size = await _size(parts, job_id, path)
+    begin = offset or 0
+    if tail is not None:
+        begin = await _tail(parts, job_id, path, size, tail)
+    headers = {
+        "x-log-offset": str(begin),
+        "x-next-offset": str(max(size, begin)),
+        "x-log-attempt": chosen.id,
+        "x-log-complete": str(chosen.state is AttemptState.ENDED).lower(),
+        "content-length": str(max(size - begin, 0)),
+    }
+    text = _between(parts, job_id, path, begin, size)
+    return StreamingResponse(text, media_type="text/plain; charset=utf-8", headers=headers)
+
+
+@router.get(
+    "/{job_id}/logs/stream",
+    operation_id="streamFineTuningLogs",
+    response_class=Response,
+    responses=streams.STREAM,
+)
+async def stream_logs(
+    parts: PartsDep,
+    caller: Reader,
+    job_id: str,
+    attempt: str | None = None,
+    rank: Annotated[int, Query(ge=0)] = 0,
+    last_event_id: streams.LastEventId = None,
+) -> Response:
+    """Stream the log of one rank of one attempt, from the beginning until the attempt is over."""
+    begin = _resumed(last_event_id) if last_event_id else 0
+    async with parts.reading.connect() as conn:
+        await jobs.get(conn, caller.project_id, job_id)
+        tried = await attempts.of_job(conn, job_id)
+    sent = _following(parts, job_id, _choose(tried, attempt), rank, begin)
+    return streams.answer(parts, caller, sent)
+
+
+def _resumed(event_id: str) -> int:
+    """Return the offset in the id of an event."""
+    if event_id.isascii() and event_id.isdigit() and len(event_id) < _DIGITS:
+        return int(event_id)
+    raise InvalidRequest(f"last-event-id: {event_id:.40} is no offset.", param="last-event-id")
+
+
+async def _following(
+    parts: Parts, job_id: str, attempt: AttemptRow, rank: int, offset: int
+) -> streams.Sent:
+    """Yield the log as it grows until the attempt ends; each event's id is the next offset."""
+    path = log_path(attempt.id, rank)
+    decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+    with parts.drain.polling(job_versions.topic(job_id)) as changed:
+        while not parts.drain.begun:
+            async with parts.reading.connect() as conn:
+                tried = await attempts.of_job(conn, job_id)
+            over = _choose(tried, attempt.id).state is AttemptState.ENDED
+            size = min(await _size(parts, job_id, path), offset + _LONGEST_PIECE)
+            if size > offset:
+                pieces = [p async for p in _between(parts, job_id, path, offset, size)]
+                offset = size
+                data = {"offset": offset, "text": decoder.decode(b"".join(pieces))}
+                yield streams.event("log", str(offset), data)
+            elif over:
+                yield streams.DONE
+                return
+            else:
+                await notify.wait(changed, _LOOK_SECONDS)
+
+
+def _choose(tried: list[AttemptRow], wanted: str | None) -> AttemptRow:
+    if not tried:
+        raise AttemptNotFound("The job has not had any machines yet: there is nothing to read.")
+    if wanted is None:
+        return tried[-1]
+    for attempt in tried:
+        if wanted in (attempt.id, str(attempt.number)):
+            return attempt
+    raise InvalidRequest(f"attempt={wanted!r} is none of this job's attempts.", param="attempt")
+
+
+async def _size(parts: Parts, job_id: str, path: str) -> int:
+    """Return the log's size, read once: later output belongs to the next answer."""
+    try:
+        return (await parts.store.properties(job_id, path)).size
+    except BlobNotFound:
+        return 0  # nothing printed yet
+
+
+async def _between(
+    parts: Parts, job_id: str, path: str, begin: int, end: int
+) -> AsyncIterator[bytes]:
+    left = end - begin
+    if left <= 0:
+        return
+    async for chunk in parts.store.stream(job_id, path, offset=begin):
+        yield chunk[:left]
+        left -= len(chunk)
+        if left <= 0:
+            return
+
+
+async def _tail(parts: Parts, job_id: str, path: str, size: int, lines: int) -> int:
+    """Return where the last ``lines`` lines begin, within the last 8 MiB."""
+    window = min(lines * _LINE, _LONGEST_TAIL)
+    while True:
+        begin = max(size - window, 0)
+        pieces = [p async for p in _between(parts, job_id, path, begin, size)]
+        text = b"".join(pieces)
+        found = _last_lines(text, lines, whole=begin == 0)
+        if found is not None:
+            return begin + found
+        if window >= _LONGEST_TAIL:
+            return begin + text.find(b"\n") + 1
+        window = min(window * 4, _LONGEST_TAIL)
+
+
+def _last_lines(text: bytes, lines: int, *, whole: bool) -> int | None:
+    """Return where the last lines begin in the text; None when more text is needed."""
+    place = len(text) - text.endswith(b"\n")
+    for _ in range(lines):
+        place = text.rfind(b"\n", 0, place)
+        if place < 0:
+            return 0 if whole else None
+    return place + 1

@@ -1,0 +1,381 @@
+"""Turn a request to create a job into its files, models and plan, or refuse it."""
+
+import json
+import secrets
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import partial
+from typing import Any
+
+from contract.integrations import IntegrationRequest, MlflowRequest
+from contract.job import JobRequest
+from service import tracing
+from service.api.deps import Parts
+from service.api.jobs import submission_files
+from service.api.jobs.job_requests import (
+    hyperparameters_of,
+    method_of,
+    sources_of,
+    terms_of,
+    training_of,
+    with_default_precision,
+)
+from service.db.files.files import File
+from service.db.jobs import step_times
+from service.db.jobs.jobs import JobRow
+from service.db.projects.keys import Caller
+from service.db.spot import market
+from service.domain.errors import FileJustDeleted, InvalidRequest
+from service.domain.lifecycle.constraints import JobConstraints
+from service.domain.models import base_models, lineage
+from service.domain.models.base_models import BaseModel as KnownModel
+from service.domain.performance.calibration import Past
+from service.domain.placement.offering_choice import gpus_per_machine
+from service.domain.planning import feasibility
+from service.domain.planning.plan import Plan, make_plan
+from service.domain.planning.plan_limits import Limits
+from service.domain.planning.plan_request import Accelerator, Offer, PlanRequest
+from service.domain.spot.capacity_traces import spot_pool_of
+from service.domain.spot.market import eviction_prior
+from service.domain.training import preflight
+from service.domain.training.preflight import Data
+from service.domain.training.recipe import resolve
+from service.operations.jobs import jobs, plans
+from service.operations.jobs.jobs import RequestIdentity, Submission, Submitted
+from service.operations.jobs.preflights import Checked, UnderWay, readings
+from service.operations.models import bases, models
+from service.operations.models.bases import Basis
+
+PLAN_WAIT_SECONDS = 5.0  # for a check of the rows
+NO_REGISTRY = (
+    "This deployment has no Azure ML workspace to register models in. Leave register_model out; "
+    "the model is in Blob Storage either way."
+)
+NO_TRACKER = {
+    "wandb": "This deployment has no key of Weights & Biases: its operator sets "
+    "REKINDLE_WANDB_API_KEY and installs the package wandb.",
+    "mlflow": "This deployment has no MLflow server: its operator sets "
+    "REKINDLE_MLFLOW_TRACKING_URI.",
+}
+ESTIMATED = (
+    "The rows are still being checked: their lengths are estimates. Ask for the plan again in a "
+    "while for exact figures."
+)
+
+
+async def plan_submission(parts: Parts, sending: RequestIdentity, asked: JobRequest) -> Submission:
+    """Return the submission of a request that only asks for a plan.
+
+    A base model that is not staged is planned by its architecture. With a staged one, the rows are
+    checked for a few seconds.
+    """
+    known = base_models.lookup(asked.model)
+    if known is None or await models.find_base_model(parts.outside.store, known.name):
+        return await prepare_submission(parts, sending, asked, wait=PLAN_WAIT_SECONDS)
+    return await prepare_submission(parts, sending, asked, unstaged=known)
+
+
+async def replan_job(parts: Parts, row: JobRow, plan: Plan, checked: Checked) -> Plan:
+    """Plan a job again with its counted rows.
+
+    The number of nodes stays as it was shown, unless a deadline chooses it.
+    """
+    if plan.data == Data.of(checked.training):
+        return plan
+    caller = Caller(project_id=row.project_id, api_key_id=row.api_key_id)
+    asked = JobRequest.model_validate_json(json.dumps(row.request))
+    material = await _material(parts, caller, asked, None)
+    nodes = plan.chosen.nodes if terms_of(asked).deadline is None else None
+    question = await _question(parts, caller, asked, material, checked=checked, nodes=nodes)
+    return _plan(question, material, checked, parts.now())
+
+
+async def create_job(
+    parts: Parts, sending: RequestIdentity, asked: JobRequest, now: datetime
+) -> Submitted:
+    """Create the job of a request, or return the one that it created before."""
+    if not sending.is_first:
+        async with parts.reading.connect() as conn:
+            if (earlier := await jobs.find_earlier(conn, sending, now)) is not None:
+                return Submitted(job=earlier, is_new=False)
+    try:
+        return await _submit(parts, await prepare_submission(parts, sending, asked), now)
+    except FileJustDeleted:
+        named = (asked.training_file, asked.validation_file)
+        files = [submission_files.cache_key(sending.caller, name) for name in named]
+        kept = [parts.plan_inputs.forget(file) for file in files]
+        if not any(kept):
+            raise
+    return await _submit(parts, await prepare_submission(parts, sending, asked), now)
+
+
+async def _submit(parts: Parts, ready: Submission, now: datetime) -> Submitted:
+    async with parts.engine.begin() as conn:
+        made = await jobs.submit(conn, ready, now)
+    if made.is_new:
+        tracing.record_submission(made.job.id, now, parts.now())
+    return made
+
+
+async def prepare_submission(
+    parts: Parts,
+    sending: RequestIdentity,
+    asked: JobRequest,
+    *,
+    unstaged: KnownModel | None = None,
+    wait: float = 0.0,
+) -> Submission:
+    """Return the checked request with its plan; raises InvalidRequest or Archived.
+
+    Rows that were checked before are counted exactly. With ``wait`` they are checked now, for at
+    most that many seconds, and refused where a job cannot train on them.
+    """
+    asked = with_default_precision(asked, parts.plan_defaults.accelerator)
+    if asked.register_model and not parts.registers_models:
+        raise InvalidRequest(NO_REGISTRY, code="unsupported", param="register_model")
+    _require_trackers(parts, asked)
+    material = await _material(parts, sending.caller, asked, unstaged)
+    await parts.graders.check_sources(sources_of(asked))
+    checked = None if unstaged else await _check(parts, asked, material, wait)
+    plan, question = await _stored_plan(parts, sending.caller, asked), None
+    if plan is None:
+        question = await _question(parts, sending.caller, asked, material, checked=checked)
+        plan = _plan(question, material, checked, parts.now())
+    if unstaged:
+        plan = replace(plan, warnings=(*plan.warnings, _stage_it(unstaged)))
+    elif wait and checked is None:
+        plan = replace(plan, warnings=(*plan.warnings, ESTIMATED))
+    return Submission(
+        sending=sending,
+        request=asked.model_dump(mode="json") | _added(parts, asked),
+        model=material.base.name,
+        training_file=material.training,
+        validation_file=material.validation,
+        plan=plan,
+        terms=terms_of(asked),
+        planned=question,
+    )
+
+
+def _require_trackers(parts: Parts, asked: JobRequest) -> None:
+    """Refuse trackers that the deployment lacks."""
+    for number, one in enumerate(asked.integrations or ()):
+        if one.type not in parts.trackers:
+            where = f"integrations.{number}.type"
+            raise InvalidRequest(NO_TRACKER[one.type], code="unsupported", param=where)
+
+
+def _added(parts: Parts, asked: JobRequest) -> dict[str, Any]:
+    """Return what the deployment adds to a request: a seed, and its MLflow experiment."""
+    added: dict[str, Any] = {"seed": _seed(asked)}
+    named = asked.integrations or []
+    if parts.mlflow_experiment and all(one.type != "mlflow" for one in named):
+        mlflow = MlflowRequest(experiment=parts.mlflow_experiment)
+        every = [*named, IntegrationRequest(type="mlflow", mlflow=mlflow)]
+        added["integrations"] = [one.model_dump(mode="json") for one in every]
+    return added
+
+
+async def _stored_plan(parts: Parts, caller: Caller, asked: JobRequest) -> Plan | None:
+    """Return the plan that the request names, or None."""
+    if asked.plan is None:
+        return None
+    async with parts.reading.connect() as conn:
+        request = asked.model_dump(mode="json")
+        row = await plans.require_matching_plan(conn, caller.project_id, request, parts.now())
+    plan, now = Plan.from_dict(row.plan), parts.now()
+    limits = Limits.of(terms_of(asked), parts.allowance, now)
+    feasibility.refuse_hopeless(plan, limits, now, lambda: None)  # time has passed since
+    return plan
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Material:
+    """The files and models of a job."""
+
+    training: File
+    validation: File | None
+    base: Basis
+    judge: Basis | None
+
+
+async def _material(
+    parts: Parts, caller: Caller, asked: JobRequest, unstaged: KnownModel | None
+) -> _Material:
+    training, validation = await submission_files.find_files(parts, caller, asked)
+    base, judge = await _models(parts, caller, asked, training, unstaged)
+    return _Material(training=training, validation=validation, base=base, judge=judge)
+
+
+def _seed(asked: JobRequest) -> int:
+    return secrets.randbelow(2**31) if asked.seed is None else asked.seed
+
+
+def _stage_it(model: KnownModel) -> str:
+    return (
+        f"{model.name} is not staged here yet: its shape is taken from the catalogue. Before a job "
+        f"can be created, stage it: python -m rekindle.stage --name {model.name} DIR. Its licence "
+        f"is the {model.licence}; see that it allows what you are going to do."
+    )
+
+
+async def _models(
+    parts: Parts, caller: Caller, asked: JobRequest, training: File, unstaged: KnownModel | None
+) -> tuple[Basis, Basis | None]:
+    """Return the base model and the grader's model; raises InvalidRequest or Archived."""
+    base = (
+        bases.unstaged_basis(unstaged) if unstaged else await base_model(parts, caller, asked.model)
+    )
+    if base.method is not None:
+        lineage.refuse_other_head(base.name, base.method, method_of(asked))
+    if base.method == "classification":
+        lineage.refuse_other_labels(base.name, base.labels, training.labels)
+    named = lineage.judge(training_of(asked).reinforcement)
+    if named is None:
+        return base, None
+    if not lineage.is_made(named):
+        lineage.refuse_no_judge(named, None)
+    lineage.refuse_checkpoint_as_judge(named)
+    judge = await base_model(parts, caller, named, lineage.OF_GRADER)
+    lineage.refuse_no_judge(judge.name, judge.method)
+    return base, judge
+
+
+async def base_model(
+    parts: Parts, caller: Caller, name: str, param: str = lineage.OF_BASE
+) -> Basis:
+    """Return a base model from the cache; models of jobs are looked up each time."""
+    find = partial(
+        bases.find_readable_basis, parts.engine, parts.outside, caller.project_id, name, param
+    )
+    return (
+        await find() if lineage.is_made(name) else await parts.plan_inputs.get(("base", name), find)
+    )
+
+
+async def _question(
+    parts: Parts,
+    caller: Caller,
+    asked: JobRequest,
+    material: _Material,
+    *,
+    checked: Checked | None,
+    nodes: int | None = None,
+) -> PlanRequest:
+    """Return everything that the plan depends on."""
+    training, validation = material.training, material.validation
+    base, judge = material.base, material.judge
+    data = checked.training if checked else None
+    defaults, elastic = parts.plan_defaults, asked.infrastructure.elastic
+    answers = max(2, training.answers, validation.answers if validation else 0)
+    accelerator: Accelerator = "cpu" if defaults.accelerator == "cpu" else "cuda"
+    terms = terms_of(asked)
+    return PlanRequest(
+        arch=base.staged.arch,
+        judge=judge.staged.arch if judge else None,
+        hyperparameters=hyperparameters_of(asked),
+        training=replace(
+            training_of(asked),
+            answers=answers,
+            split_answers=checked is not None and checked.splits_answers,
+        ),
+        examples=data.examples if data else training.examples,
+        mean_tokens=-(-data.tokens // data.examples) if data else training.mean_tokens,
+        data=data,
+        offers=_allowed(await parts.plan_inputs.get("offers", partial(_offers, parts)), terms),
+        nodes=asked.infrastructure.nodes or nodes,
+        min_nodes=elastic.min_nodes if elastic else None,
+        processes_per_node=defaults.processes_per_node,
+        accelerator=accelerator,
+        cpu_flops=defaults.cpu_flops,
+        emulated=defaults.emulated,
+        recovery_seconds=defaults.recovery_seconds,
+        model=base.name,
+        past=await _past(parts, caller),
+        longest=() if data else tuple(tokens for _, tokens in training.longest),
+        limits=Limits.of(terms, parts.allowance, parts.now()),
+    )
+
+
+def _plan(
+    request: PlanRequest, material: _Material, checked: Checked | None, now: datetime
+) -> Plan:
+    """Return the plan; raises InvalidRequest where the model or its limits cannot fit."""
+    plan = make_plan(request)
+    feasibility.refuse_hopeless(plan, request.limits, now, partial(_freed, request))
+    if checked is None:
+        return plan
+    told = preflight.sentences((material.training.filename, checked.training))
+    if material.validation and checked.validation:
+        told += preflight.sentences((material.validation.filename, checked.validation))
+    return replace(plan, warnings=(*plan.warnings, *told))
+
+
+async def _check(
+    parts: Parts, asked: JobRequest, material: _Material, wait: float
+) -> Checked | None:
+    """Return the reports on the rows, or None while there are none.
+
+    With ``wait`` rows that a job cannot train on are refused.
+    """
+    training, staged = material.training, material.base.staged
+    hyper, chosen = hyperparameters_of(asked), training_of(asked)
+    recipe = resolve(hyper, chosen, examples=training.examples, arch=staged.arch)
+    today = parts.now().date()
+    wanted = readings(training, material.validation, staged.model, recipe, today)
+    if not wait:
+        return await parts.preflights.find_reports(wanted)
+    found = await parts.preflights.check_rows(wanted, wait)
+    if isinstance(found, UnderWay):
+        return None
+    preflight.refuse_untrainable(training.filename, found.training, param="training_file")
+    return found
+
+
+async def _past(parts: Parts, caller: Caller) -> tuple[Past, ...]:
+    """Return the measured jobs of the project."""
+
+    async def read() -> tuple[Past, ...]:
+        async with parts.reading.connect() as conn:
+            return await step_times.recent(conn, caller.project_id)
+
+    return await parts.plan_inputs.get(("past", caller.project_id), read)
+
+
+async def _offers(parts: Parts) -> tuple[Offer, ...]:
+    """Return every offering of the deployment with its price and eviction rate."""
+    defaults = parts.plan_defaults
+    async with parts.reading.connect() as conn:
+        bands = await market.bands(conn, map(spot_pool_of, defaults.offerings))
+    prices = await parts.prices.prices(list(defaults.offerings))
+    found = []
+    for offering in defaults.offerings:
+        known = eviction_prior(bands.get(spot_pool_of(offering)), defaults.hazard_per_hour)
+        offer = Offer(
+            offering=offering,
+            price=prices.get(offering),
+            evictions_per_hour=known.per_hour,
+            evictions_from=known.source,
+        )
+        found.append(offer)
+    return tuple(found)
+
+
+def _allowed(offers: tuple[Offer, ...], terms: JobConstraints) -> tuple[Offer, ...]:
+    """Return the offers, with the reason on each that the request's limits forbid."""
+    forbids = terms.forbids
+    told = [forbids(o.offering, o.price, gpus_per_machine(o.offering.vm_size)) for o in offers]
+    return tuple(
+        replace(offer, forbidden=why) if why else offer
+        for offer, why in zip(offers, told, strict=True)
+    )
+
+
+def _freed(request: PlanRequest) -> Plan | None:
+    """Return the plan with nodes left to the planner, if the user fixed them and it fits."""
+    if request.nodes is None:
+        return None
+    try:
+        return make_plan(replace(request, nodes=None, min_nodes=None))
+    except InvalidRequest:
+        return None

@@ -1,0 +1,77 @@
+"""/v1/organization/costs/projects: the cost and savings of each project. For operators."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query
+
+from service.api.deps import Db, Now, Operator, PartsDep
+from service.api.http.pages import After, clamp, page, require_known_cursor
+from service.api.jobs.job_views import money
+from service.api.schemas.organization import ProjectSavings, ProjectSavingsList, Savings
+from service.db.money import project_savings
+from service.db.money.project_savings import Saved
+from service.domain.errors import InvalidRequest
+from service.domain.money.billing_reconciliation import start_of_day
+from service.domain.money.cost import CURRENCY
+
+router = APIRouter(prefix="/organization", tags=["Organization"])
+_MOST = 100
+Days = Annotated[int, Query(ge=1, le=400, description="whole days (UTC), today the last")]
+Until = Annotated[int | None, Query(ge=0, description="`until` of the first page; with `after`")]
+
+
+@router.get("/costs/projects", operation_id="listProjectSavings")
+async def list_savings(
+    parts: PartsDep,
+    db: Db,
+    caller: Operator,
+    now: Now,
+    days: Days = 30,
+    limit: int = 20,
+    after: After = None,
+    until: Until = None,
+) -> ProjectSavingsList:
+    """List the cost of machines by project, highest first; ``whole`` is of all projects."""
+    now = _moment(until, after, now)
+    since = start_of_day(now.date()) - timedelta(days=days - 1)
+    limit = clamp(limit, _MOST)
+    found = await project_savings.by_project(db, since, now, after=after, limit=limit + 1)
+    rows = require_known_cursor(None if found is None else found.page, after)
+    assert found is not None, "an unknown cursor is refused"
+    return page(
+        ProjectSavingsList,
+        rows,
+        limit,
+        lambda one: ProjectSavings(id=one.id, name=one.name, **_of(one)),
+        since=int(since.timestamp()),
+        until=_seconds(now),
+        currency=CURRENCY,
+        projects=found.projects,
+        whole=Savings(**_of(found.whole)),
+    )
+
+
+def _moment(until: int | None, after: str | None, now: datetime) -> datetime:
+    """Return the common end of all pages, in whole seconds: new costs would change the order."""
+    if until is None and after is not None:
+        raise InvalidRequest("Send `until` of the first page beside `after`.", param="until")
+    if until is not None and until > _seconds(now):
+        raise InvalidRequest(f"until={until} is still to come.", param="until")
+    return datetime.fromtimestamp(_seconds(now) if until is None else until, UTC)
+
+
+def _of(one: Saved) -> dict[str, Any]:
+    saved = one.on_demand - one.spent
+    return {
+        "jobs": one.jobs,
+        "evictions": one.evictions,
+        "spent": money(one.spent),
+        "on_demand_equivalent": money(one.on_demand),
+        "saved": money(saved),
+        "saved_percent": round(float(100 * saved / one.on_demand), 1) if one.on_demand else 0.0,
+    }
+
+
+def _seconds(at: datetime) -> int:
+    return int(at.timestamp())

@@ -1,0 +1,107 @@
+"""/v1/organization/costs/reconciliation: the ledger compared with Azure's bill."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query
+
+from service.api.deps import Db, Now, PartsDep, Reader
+from service.api.http.pages import After, clamp, require_known_cursor
+from service.api.jobs.job_views import money
+from service.api.schemas import organization as schemas
+from service.db.money import bills
+from service.db.money.bills import Look
+from service.domain.money.billing_reconciliation import (
+    UNTAGGED,
+    BilledDay,
+    BillReconciliation,
+    ReconciliationLine,
+    complete_period,
+    reconcile,
+)
+from service.domain.money.cost import CURRENCY
+from service.operations.projects import operators
+
+router = APIRouter(prefix="/organization", tags=["Organization"])
+_MOST = 100  # attempts of a page
+Days = Annotated[int, Query(ge=1, le=90, description="whole days (UTC), today the last")]
+
+
+@router.get("/costs/reconciliation", operation_id="reconcileCosts")
+async def get_reconciliation(
+    parts: PartsDep,
+    db: Db,
+    caller: Reader,
+    now: Now,
+    days: Days = 7,
+    limit: int = 20,
+    after: After = None,
+) -> schemas.Reconciliation:
+    """Compare the project's ledger with Azure's bill; ``differences`` sum up to ``difference``."""
+    until = now.astimezone(UTC).date()
+    since = until - timedelta(days=days - 1)
+    metered = await bills.metered(db, caller.project_id, since, until, now)
+    billed = await bills.of_project(db, caller.project_id, since, until)
+    look = await bills.last_look(db)
+    sees_all = await operators.is_operator(db, caller, parts.operator_project)
+    nobodys = await bills.of_nobody(db, since, until) if sees_all else []
+    found = reconcile(metered, billed, complete_period(look.told_at, look.first_day))
+    members = {
+        "since": since.isoformat(),
+        "until": until.isoformat(),
+        "told_at": None if look.told_at is None else _seconds(look.told_at),
+        "told_since": None if found.told is None else found.told.since.isoformat(),
+        "told_until": None if found.told is None else found.told.until.isoformat(),
+        "trouble": _trouble(look, sees_all=sees_all),
+        "currency": CURRENCY,
+        "whole": _line(found.whole),
+        "of_nobody": [_of_nobody(one) for one in nobodys],
+        **_page(found, clamp(limit, _MOST), after),
+    }
+    return schemas.Reconciliation(**members)
+
+
+def _page(found: BillReconciliation, limit: int, after: str | None) -> dict[str, Any]:
+    """Return the attempts with the largest differences first."""
+    lines = sorted(found.attempts.items(), key=lambda i: (-abs(i[1].billed - i[1].metered), i[0]))
+    if after is not None:
+        names = [name for name, _ in lines]
+        require_known_cursor(names if after in names else None, after)
+        lines = lines[names.index(after) + 1 :]
+    shown = [{"id": name} | _line(line) for name, line in lines[:limit]]
+    return {"attempts": shown, "has_more": len(lines) > limit}
+
+
+def _trouble(look: Look, *, sees_all: bool) -> dict[str, Any] | None:
+    """Return why Azure's bill could not be read; Azure's words are for operators only."""
+    if not look.trouble or look.trouble_at is None:
+        return None
+    theirs = "Azure's bill could not be read. Operators of the service see the reason."
+    return {"at": _seconds(look.trouble_at), "message": look.trouble if sees_all else theirs}
+
+
+def _of_nobody(one: BilledDay) -> dict[str, Any]:
+    """Return a cost that no project is charged with; for operators only."""
+    untagged = one.attempt_id == UNTAGGED
+    why = (
+        "It lies in the deployment's resource group and carries no tag of Rekindle's."
+        if untagged
+        else "It carries the tag of no attempt that this service knows."
+    )
+    cause = "untagged" if untagged else "unknown_attempt"
+    return {"cause": cause, "category": one.category, "billed": money(one.amount), "why": why}
+
+
+def _seconds(at: datetime) -> int:
+    return int(at.timestamp())
+
+
+def _line(line: ReconciliationLine) -> dict[str, Any]:
+    return {
+        "metered": money(line.metered),
+        "billed": money(line.billed),
+        "difference": money(line.billed - line.metered),
+        "differences": [
+            {"cause": d.cause, "amount": money(d.amount), "why": d.why} for d in line.differences
+        ],
+    }

@@ -1,0 +1,82 @@
+"""/v1/organization/traces: Spot capacity that the attempts of all jobs observed, as trace files.
+
+For operators: it shows when machines of every project ran.
+"""
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+
+from service.api.deps import Now, Operator, PartsDep
+from service.api.http.pages import After, clamp, page, require_known_cursor
+from service.api.schemas.organization import AvailabilityTrace, TraceList
+from service.db.spot import capacity_observations as rows
+from service.domain.errors import InvalidRequest
+from service.domain.spot.capacity_traces import MAX_TICKS, CapacityTrace, SpotPool, TraceWindow
+from service.operations.monitoring import traces
+
+router = APIRouter(prefix="/organization", tags=["Organization"])
+_MOST = 5  # of a page; each may have thousands of ticks
+_LATEST = 4_102_444_800
+Days = Annotated[int, Query(ge=1, le=90)]
+Gap = Annotated[int, Query(ge=60, le=3600, description="seconds between two counts")]
+Until = Annotated[int | None, Query(ge=0, le=_LATEST, description="unix seconds; none: now")]
+
+
+@router.get("/traces", operation_id="listAvailabilityTraces")
+async def get_traces(
+    parts: PartsDep,
+    caller: Operator,
+    now: Now,
+    days: Days = 30,
+    gap_seconds: Gap = 300,
+    until: Until = None,
+    limit: int = _MOST,
+    after: After = None,
+) -> TraceList:
+    """List traces by place. For the next page send ``until`` as answered, so that traces match."""
+    end = now if until is None else min(datetime.fromtimestamp(until, UTC), now)
+    window = _window(end, days, gap_seconds)
+    limit = clamp(limit, _MOST)
+    async with parts.reading.connect() as conn:
+        places = sorted(await rows.places(conn, window.begins, end), key=str)
+        if after is not None:
+            require_known_cursor(None if after not in map(str, places) else places, after)
+        rest = [p for p in places if after is None or str(p) > after]
+        asked = rest[:limit]
+        seen = await traces.read_capacity(conn, asked, window)
+    found = {one.place: one for one in await asyncio.to_thread(seen.traces, asked)}
+    until_tick = int((window.begins + window.ticks * window.gap).timestamp())
+    return page(
+        TraceList,
+        rest[: limit + 1],
+        limit,
+        lambda place: _trace(place, found.get(place)),
+        until=until_tick,
+    )
+
+
+def _window(end: datetime, days: int, gap_seconds: int) -> TraceWindow:
+    """Return the window of the last ``days``, in whole ticks."""
+    ticks = days * 86_400 // gap_seconds
+    if ticks > MAX_TICKS:
+        raise InvalidRequest(
+            f"{days} days at {gap_seconds} s are {ticks} counts, more than {MAX_TICKS}. "
+            "Ask for fewer days or a larger gap_seconds.",
+            param="gap_seconds",
+        )
+    gap = timedelta(seconds=gap_seconds)
+    whole = datetime.fromtimestamp(int(end.timestamp()), UTC)
+    return TraceWindow(begins=whole - ticks * gap, ticks=ticks, gap=gap)
+
+
+def _trace(place: SpotPool, found: CapacityTrace | None) -> AvailabilityTrace:
+    return AvailabilityTrace(
+        id=str(place),
+        region=place.region,
+        vm_size=place.vm_size,
+        seen_percent=0.0 if found is None else round(100 * found.seen_share, 1),
+        trace=None if found is None else found.as_dict(),
+    )

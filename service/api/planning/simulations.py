@@ -1,0 +1,66 @@
+"""POST /v1/fine_tuning/jobs/{id}/simulation: simulate the job's plan many times."""
+
+import asyncio
+import math
+from typing import Annotated
+
+from fastapi import APIRouter
+from pydantic import Field
+
+from contract.strict import Strict
+from service.api.deps import Now, PartsDep, Reader
+from service.api.http.requests import JsonRoute
+from service.api.schemas.simulations import Simulation, Way
+from service.db.attempts import machine_history
+from service.domain.lifecycle.constraints import JobConstraints
+from service.domain.planning.plan import Plan
+from service.domain.simulation.job_simulation import StrategyResult, simulate_job
+from service.operations.jobs import jobs
+
+router = APIRouter(prefix="/fine_tuning/jobs", tags=["Simulations"], route_class=JsonRoute)
+_HOURS = 24 * 365
+_ONE_AT_A_TIME = asyncio.Semaphore(1)  # it is a second or more of computing
+
+
+class SimulationRequest(Strict):
+    """Number of simulations, and a deadline in place of the job's own."""
+
+    deadline_hours: Annotated[float, Field(gt=0, le=_HOURS)] | None = None  # None: its own
+    lives: Annotated[int, Field(ge=1, le=100)] = 20
+    seed: Annotated[int, Field(ge=0, lt=2**31)] = 1
+
+
+@router.post("/{job_id}/simulation", operation_id="createSimulation")
+async def simulate(
+    parts: PartsDep, caller: Reader, now: Now, job_id: str, body: SimulationRequest
+) -> Simulation:
+    """Simulate the cost and duration of the job's plan. Nothing is stored."""
+    async with parts.reading.connect() as conn:  # not held while it computes
+        job = await jobs.get(conn, caller.project_id, job_id)
+        plan = Plan.from_dict(job.plan)
+        lived = await machine_history.of(conn, [option.offering for option in plan.options], now)
+    deadline = JobConstraints.from_dict(job.terms).kept_seconds(job.created_at, body.deadline_hours)
+    async with _ONE_AT_A_TIME:
+        found = await asyncio.to_thread(
+            simulate_job,
+            plan.options,
+            {offering: seen.holds for offering, seen in lived.items()},
+            deadline_s=deadline,
+            lives=body.lives,
+            seed=body.seed,
+        )
+    shown = [_way(trial) for trial in found]
+    hours = None if deadline is None else round(deadline / 3600, 2)
+    return Simulation(job=job_id, lives=body.lives, deadline_hours=hours, ways=shown)
+
+
+def _way(trial: StrategyResult) -> Way:
+    """Return one way of running the job; null where a simulated life has no end."""
+    plain = trial.as_dict()
+    plain["dollars"] = {name: f"{value:.4f}" for name, value in plain["dollars"].items()}
+    for member in ("hours", "evictions"):
+        plain[member] = {
+            name: round(value, 4) if math.isfinite(value) else None
+            for name, value in plain[member].items()
+        }
+    return Way(**plain, currency="USD")

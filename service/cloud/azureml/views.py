@@ -1,0 +1,229 @@
+"""Translate an Azure Machine Learning workspace's answers into our values. Pure.
+
+Preemption is no status there. Azure takes a node and ends the job's processes on all of them
+without notice; the job goes back from Running to Queued under its name, or fails. In each case
+fewer nodes run than before, which is an eviction to the rest of the service.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+from contract.choices import Engine
+from service.cloud.azure.errors import classify_failure
+from service.cloud.provider import ATTEMPT_TAG
+from service.domain.cloud.fleet import (
+    Instance,
+    ScaleSet,
+    ScaleSetFailure,
+    ScaleSetPhase,
+    ScaleSetSpec,
+    SpotCores,
+    scale_set_name,
+)
+from service.domain.lifecycle import boot_report
+from service.domain.lifecycle.boot_report import LONGEST_TEXT
+from service.domain.states import CapacityType
+
+LOW_PRIORITY = "low_priority"  # the tier; it allocates Spot since 2026-03-31
+_MOST = 24  # characters of a cluster's name; Microsoft's page on its quotas
+# The SDK takes NotResponding for an end; the job may come back from it.
+_RUNS = frozenset({"Running", "NotResponding", "Finalizing"})
+_PULL = re.compile(r"\bpull\b.*\bimage\b", re.IGNORECASE)
+OVER = frozenset({"Completed", "Failed", "Canceled"})
+
+
+def cluster_name(name: str) -> str:
+    """Return the name of a scale set's cluster: shorter, and as unique; a cluster keeps its name.
+
+    >>> cluster_name("rk-01jd8m4x9g5v0c3k2n7p6q8r1s")
+    'rk-m4x9g5v0c3k2n7p6q8r1s'
+    """
+    return name if len(name) <= _MOST else name[:3] + name[3 - _MOST :]
+
+
+def cluster(
+    found: Any,  # noqa: ANN401 - AmlCompute
+    status: str | None = None,
+    nodes: Iterable[object] = (),
+    errors: Sequence[Any] = (),
+    why: str = "",
+) -> ScaleSet:
+    """Return the cluster as a scale set; ``status``: of its job, None where there is none.
+
+    ``errors``: why nodes did not come; ``why``: what the job says of its failure.
+    """
+    tags = dict(found.tags or {})
+    ours = scale_set_name(tags.get(ATTEMPT_TAG, ""))
+    name = ours if cluster_name(ours) == found.name else found.name
+    seen = _scale_set(found, name, status, nodes, errors, why)
+    return replace(seen, tags=tags, created_at=_moment(found.created_on))
+
+
+def job_on_cluster(
+    name: str,
+    job: Any,  # noqa: ANN401 - JobBase
+    found: Any,  # noqa: ANN401 - AmlCompute
+    nodes: Iterable[object] = (),
+    errors: Sequence[Any] = (),
+    why: str = "",
+) -> ScaleSet:
+    """Return a job on a cluster that others use too as a scale set; ``nodes``: those that run it.
+
+    It has no ``created_at``: while the job waits for others no machine is its own.
+    """
+    status = status_of(job)
+    seen = _scale_set(found, name, status, nodes, errors, why)
+    phase = ScaleSetPhase.DELETING if status == "CancelRequested" else seen.phase
+    return replace(seen, tags=dict(job.properties.tags or {}), phase=phase)
+
+
+def _scale_set(
+    found: Any,  # noqa: ANN401 - AmlCompute
+    name: str,
+    status: str | None,
+    nodes: Iterable[object],
+    errors: Sequence[Any],
+    why: str,
+) -> ScaleSet:
+    runs = status in _RUNS
+    machines = tuple(_machine(node, runs=runs) for node in map(_members, nodes) if _is_on(node))
+    error = _failure(found, name, status, [] if machines else errors, why)
+    return ScaleSet(
+        name=name,
+        phase=_phase(found, status, failed=error is not None),
+        instances=machines,
+        error_code=error[0] if error else "",
+        error_message=error[2] if error else "",
+        failure=error[1] if error else ScaleSetFailure.TRANSIENT,
+        region=(found.location or "").lower().replace(" ", ""),
+        vm_size=found.size or "",
+        capacity_type=CapacityType.SPOT if found.tier == LOW_PRIORITY else CapacityType.ON_DEMAND,
+        engine=Engine.AZUREML,
+    )
+
+
+def _failure(
+    found: Any,  # noqa: ANN401 - AmlCompute
+    name: str,
+    status: str | None,
+    errors: Sequence[Any],
+    why: str,
+) -> tuple[str, ScaleSetFailure, str] | None:
+    """Return the code of a failure, its meaning and the remedy; None where nothing failed."""
+    if errors:
+        told = errors[0].error
+        return (told.code, *classify_failure(told.code, told.message))
+    if code := found.provisioning_errors:
+        return (code, *classify_failure(code, f"Azure ML could not make the cluster: {code}"))
+    if _PULL.search(why):
+        report = boot_report.BootReport(
+            phase=boot_report.BootPhase.PULL_IMAGE,
+            said=boot_report.BootStatus.GAVE_UP,
+            machine="Azure ML",
+            text=why,
+        )
+        hopeless = all(cause.hopeless for cause in boot_report.failure_causes(report))
+        kind = ScaleSetFailure.MISCONFIGURED if hopeless else ScaleSetFailure.TRANSIENT
+        return str(status), kind, boot_report.failure_sentence(report)
+    if status in OVER:
+        where = f"Azure ML studio shows its logs under the job {name}"
+        said = f" ({why[:LONGEST_TEXT]})" if why else ""
+        text = f"The Azure ML job ended as {status}{said}; {where}."
+        return str(status), ScaleSetFailure.TRANSIENT, text
+    return None
+
+
+def misfit(
+    found: Any | None,  # noqa: ANN401 - AmlCompute
+    name: str,
+    spec: ScaleSetSpec,
+) -> tuple[ScaleSetFailure, str] | None:
+    """Return why the named cluster cannot run the job, and what to do; None if it can."""
+    if found is None:
+        return ScaleSetFailure.MISCONFIGURED, (
+            f"The workspace has no cluster {name}. Create it, or correct REKINDLE_OFFERINGS."
+        )
+    offering, seen = spec.offering, cluster(found)
+    wanted = (offering.vm_size.lower(), offering.region, offering.capacity_type)
+    if (seen.vm_size.lower(), seen.region, seen.capacity_type) != wanted:
+        bought = str(seen.capacity_type).replace("_", "-")
+        return ScaleSetFailure.MISCONFIGURED, (
+            f"Cluster {name} has {seen.vm_size} in {seen.region} ({bought}), and"
+            f" REKINDLE_OFFERINGS says {offering}. Correct one of them."
+        )
+    if found.max_instances < spec.instance_count:
+        return ScaleSetFailure.NO_CAPACITY, (
+            f"Cluster {name} has {found.max_instances} nodes at most, and the job needs"
+            f" {spec.instance_count}. Raise its maximum: az ml compute update -n {name}"
+            f" --max-instances {spec.instance_count}"
+        )
+    return None
+
+
+def status_of(job: Any) -> str:  # noqa: ANN401 - JobBase
+    """Return the status of a job as the workspace has it."""
+    return str(getattr(job.properties.status, "value", job.properties.status))
+
+
+def nodes_of(nodes: Iterable[object], name: str) -> list[object]:
+    """Return the nodes that run this job."""
+    return [n for n in nodes if _is_on(row := _members(n)) and row.get("runid") == name]
+
+
+def runs_on(nodes: Iterable[object]) -> list[str]:
+    """Return the jobs that have nodes."""
+    return sorted({row["runid"] for row in map(_members, nodes) if _is_on(row) and "runid" in row})
+
+
+def idle_nodes(nodes: Iterable[object]) -> int:
+    """Return how many nodes no job has."""
+    return sum(row["nodestate"] == "idle" for row in map(_members, nodes))
+
+
+def spot_cores(usages: Iterable[Any]) -> SpotCores:
+    """Return the quota of low-priority cores of clusters, which virtual machines do not share."""
+    for usage in map(_members, usages):
+        if "lowpriority" in usage["name"]["value"].lower().replace(" ", ""):
+            return SpotCores(limit=usage["limit"], used=usage["currentvalue"])
+    return SpotCores(limit=None, used=0)
+
+
+def _members(row: object) -> dict[str, Any]:
+    """Return a row's members by lower-case names without underscores.
+
+    azure-ai-ml 1.35 names the members of nodes and usages as JSON does (nodeId), and leaves those
+    that it documents (node_id) empty.
+    """
+    return {
+        name.replace("_", "").lower(): value
+        for name, value in vars(row).items()
+        if value is not None
+    }
+
+
+def _is_on(node: dict[str, Any]) -> bool:
+    return node["nodestate"] not in ("preempted", "leaving", "unusable")
+
+
+def _machine(node: dict[str, Any], *, runs: bool) -> Instance:
+    name = str(node["nodeid"])
+    running = runs and node["nodestate"] == "running"
+    return Instance(instance_id=name, vm_id=name, name=name, running=running)
+
+
+def _phase(found: Any, status: str | None, *, failed: bool) -> ScaleSetPhase:  # noqa: ANN401 - AmlCompute
+    state = (found.provisioning_state or "").lower()
+    if state == "deleting":
+        return ScaleSetPhase.DELETING
+    if failed or state in ("failed", "canceled"):
+        return ScaleSetPhase.FAILED
+    if status is None:
+        return ScaleSetPhase.INCOMPLETE
+    return ScaleSetPhase.READY if status in _RUNS else ScaleSetPhase.CREATING
+
+
+def _moment(text: str | None) -> datetime | None:
+    return datetime.fromisoformat(text) if text else None

@@ -1,0 +1,103 @@
+"""Checkpoints that nodes cannot load: the service's own check, and marking one as broken."""
+
+import hashlib
+from collections.abc import Sequence
+from datetime import datetime
+
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from service.db.attempts.attempts import AttemptRow
+from service.db.core import leases, locks
+from service.db.core.leases import Claim
+from service.db.jobs import events
+from service.db.schema import tables
+from service.db.storage import checkpoints
+from service.domain.storage.checkpoint_faults import CheckpointFault
+from service.operations.storage import manifests
+from service.operations.storage.manifests import ManifestUnusable
+from service.storage.store import LISTED, BlobArchived, BlobNotFound, BlobStore
+from trainer.contract import MANIFEST, Committed
+
+
+async def find_fault(store: BlobStore, job_id: str, entry: Committed) -> CheckpointFault | None:
+    """Return the first fault that the manifest and the blob list show; reads no data file."""
+    try:
+        data = await manifests.load(store, job_id, entry.path)
+        if hashlib.sha256(data).hexdigest() != entry.manifest_sha256:
+            return CheckpointFault(file=MANIFEST, reason="is another one than was committed")
+        manifest = await manifests.parse(data)
+    except BlobNotFound:
+        return CheckpointFault(file=MANIFEST, reason="is gone")
+    except BlobArchived:
+        return CheckpointFault(file=MANIFEST, reason="is archived")
+    except ManifestUnusable as error:
+        return CheckpointFault(file=MANIFEST, reason=str(error))
+    prefix = f"{entry.path}/"
+    listed = await store.list_blobs(job_id, prefix, most=LISTED)
+    there = {b.name.removeprefix(prefix): (b.size, b.etag) for b in listed}
+    for file in manifest.files:
+        if file.name not in there:
+            return CheckpointFault(file=file.name, reason="is gone")
+        size, etag = there[file.name]
+        if size != file.size:
+            return CheckpointFault(
+                file=file.name, reason=f"has {size} bytes instead of {file.size}"
+            )
+        if etag != file.etag:
+            return CheckpointFault(
+                file=file.name, reason="was written again since it was committed"
+            )
+    return None
+
+
+async def mark_broken(
+    conn: AsyncConnection,
+    claim: Claim,
+    row: AttemptRow,
+    broken: Sequence[tuple[Committed, CheckpointFault]],
+    rest: Committed | None,
+    now: datetime,
+) -> list[dict[str, object]]:
+    """Mark checkpoints as broken, each with its event; ``rest`` is where training resumes.
+
+    The mark is the intent: opening the next generation removes them from HEAD, so a service that is
+    killed in between loses nothing and repeats no event. Returns the facts of the newly marked
+    ones. Raises LeaseLost.
+    """
+    told = []
+    await leases.write(conn, claim, lease_token=claim.token)
+    await locks.take(conn, tables.jobs, [row.job_id])  # before its checkpoints: as all do
+    for entry, fault in broken:
+        because = f"{fault.file} {fault.reason}"
+        if await checkpoints.condemn(conn, row.job_id, entry.path, because):
+            told.append(_facts(entry, fault, rest))
+            await events.add(
+                conn,
+                row.job_id,
+                now,
+                "checkpoint.broken",
+                _sentence(entry, because, rest),
+                attempt_id=row.id,
+                level="error",
+                data=told[-1],
+            )
+    return told
+
+
+def _sentence(entry: Committed, because: str, rest: Committed | None) -> str:
+    lost = entry.step - (rest.step if rest else 0)
+    start = (
+        f"Training goes on from step {rest.step}"
+        if rest
+        else "No other is left, so training starts over from the base model"
+    )
+    return (
+        f"The checkpoint of step {entry.step} cannot be loaded: {because}. {start}; "
+        f"{lost} steps are done again."
+    )
+
+
+def _facts(entry: Committed, fault: CheckpointFault, rest: Committed | None) -> dict[str, object]:
+    step = rest.step if rest else 0
+    facts = {"path": entry.path, "file": fault.file, "reason": fault.reason, "step": entry.step}
+    return facts | {"from_step": step, "lost_steps": entry.step - step}

@@ -1,0 +1,199 @@
+"""Open and halt generations: the database part, one transaction for many."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import cached_property
+
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from service.db.attempts import attempt_moves, generations, nodes
+from service.db.attempts.attempts import AttemptRow
+from service.db.attempts.generations import Lost
+from service.db.core import leases, locks
+from service.db.core.leases import Claim
+from service.db.jobs import events, job_versions
+from service.db.jobs.events import Event
+from service.db.schema import tables
+from service.domain import humanize
+from service.domain.cloud.rate_limit import Deferral
+from service.domain.errors import LeaseLost
+from service.domain.lifecycle.attempt import JOINS, OpenGeneration
+from service.domain.lifecycle.generation import HaltGeneration
+from service.domain.planning.checkpoint_interval import Interval, SaveHistory
+from service.operations.attempts import heads
+from trainer.contract import DirectiveKind, Generation, Head, Member
+
+_SOON = timedelta(seconds=1)
+_BEHIND = (
+    "The service has forgotten what happened last: it knew of generation {known}, and generation"
+    " {head} had begun (its database was restored from a backup or lost its last writes, or one of"
+    " its processes was killed just then)."
+    " Nothing committed is lost; what is missing is missing in these events, the metrics and the"
+    " cost"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Opening:
+    """A generation to open under the attempt's lease; HEAD is fenced for it."""
+
+    claim: Claim
+    row: AttemptRow
+    step: OpenGeneration
+    head: Head
+    run_spec_sha256: str
+    before: Generation | None = None  # the attempt's one before, and since when it was halted
+    halted_at: datetime | None = None
+    after: int | None = None  # the job's newest number, as far as the database knew
+    saves: SaveHistory | None = None  # None: the user has fixed the interval
+
+    @property
+    def forgotten(self) -> bool:
+        """Return whether HEAD is ahead of the database, which was restored."""
+        return self.after is not None and self.head.generation > self.after + 1
+
+    @cached_property
+    def interval(self) -> Interval | None:
+        """Return the generation's checkpoint interval; None: the run spec has it."""
+        machines = len(self.step.nodes)
+        dollars = float(self.row.price.hourly) * machines
+        return self.saves.interval(machines, dollars) if self.saves else None
+
+    @cached_property
+    def generation(self) -> Generation:
+        """Return the generation that opens."""
+        members = tuple(
+            Member(node_id=n.node_id, vm_id=n.vm_id, address=n.address, node_rank=rank)
+            for rank, n in enumerate(self.step.nodes)
+        )
+        return Generation(
+            number=self.head.generation,
+            job_id=self.row.job_id,
+            attempt_id=self.row.id,
+            members=members,
+            processes_per_node=self.row.processes_per_node,
+            master_address=self.step.nodes[0].address,
+            master_port=self.step.nodes[0].free_port,
+            checkpoint=self.head.newest,
+            run_spec_sha256=self.run_spec_sha256,
+            rung=self.step.rung,
+            checkpoint_seconds=self.interval.seconds if self.interval else None,
+        )
+
+
+async def open_all(conn: AsyncConnection, openings: Sequence[Opening], now: datetime) -> list[Lost]:
+    """Write the rows that HEAD was fenced for, and direct their members to start.
+
+    Returns the steps that are lost by it. Raises LeaseLost if any of the leases is lost: nothing
+    may be committed then, and the new holder does the same.
+    """
+    begun = [one.generation for one in openings]
+    saves = {one.row.job_id: one.interval.as_progress() for one in openings if one.interval}
+    orders = {
+        member.node_id: (DirectiveKind.START, generation.number)
+        for generation in begun
+        for member in generation.members
+    }
+    await nodes.direct_all(conn, orders)
+    await _release(conn, openings, now)  # locks: nodes, attempts, jobs
+    await locks.take(conn, tables.jobs, [one.row.job_id for one in openings])
+    await heads.record_all(conn, {one.row.job_id: one.head for one in openings}, now)
+    errors = {one.row.job_id for one in openings if one.step.after_error}
+    lost = await generations.begin_all(conn, begun, errors, now, saves)
+    await events.add_all(conn, [event for one in openings for event in _opening_events(one, now)])
+    return lost
+
+
+async def _release(conn: AsyncConnection, openings: Sequence[Opening], now: datetime) -> None:
+    """Release the leases with an early requeue; count the evictions."""
+    held = await leases.hold_all(conn, [one.claim for one in openings])
+    if gone := {one.row.id for one in openings} - held.keys():
+        raise LeaseLost(f"attempts {sorted(gone)}")
+    went_on = [(one.row, one.halted_at or now) for one in openings if one.step.lost]
+    await attempt_moves.outlive(conn, went_on)
+    await leases.release_all(conn, [(one.claim, now + _SOON) for one in openings], now)
+
+
+def _opening_events(one: Opening, now: datetime) -> Iterator[Event]:
+    """Yield the events of an opened generation, in order."""
+    step, generation = one.step, one.generation
+    of = (one.row.job_id, one.row.id, now)
+    if one.forgotten:
+        facts = {"known": one.after, "head": generation.number - 1}
+        said = _BEHIND.format(**facts)
+        yield events.fresh(*of, "database.behind", said, level="warn", data=facts)
+    if step.lost:
+        yield events.fresh(*of, "node.evicted", _eviction_sentence(one.row, step), level="warn")
+    from_step = generation.checkpoint.step if generation.checkpoint else 0
+    counts = {"generation": generation.number, "step": from_step, "nodes": len(generation.members)}
+    data = counts | ({"rung": step.rung.to_plain()} if step.rung else {})
+    level = "warn" if step.because else "info"
+    said = _opening_sentence(one.row, generation, one.before) + _less(step)
+    yield events.fresh(*of, "generation.opened", said, level=level, data=data)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Halting:
+    """An attempt's generation to halt, under the attempt's lease."""
+
+    claim: Claim
+    row: AttemptRow
+    generation: Generation
+    step: HaltGeneration
+    again: timedelta = _SOON  # until the next look, if nobody asks for one
+    deferral: Deferral | None = None  # a call to the cloud that goes on waiting
+
+
+async def halt_all(conn: AsyncConnection, halts: Sequence[Halting], now: datetime) -> None:
+    """Direct the members that have not settled to stop, and requeue the attempts."""
+    told = [(one.generation, one.step.kind, one.step.reason) for one in halts]
+    first = await generations.mark_halted(conn, told, now)
+    orders = {
+        node_id: (one.step.kind, one.generation.number)
+        for one in halts
+        for node_id in one.step.node_ids
+    }
+    await nodes.direct_all(conn, orders)
+    due = [(one.claim, now + one.again) for one in halts]
+    deferrals = {one.row.id: one.deferral for one in halts if one.deferral}
+    held = await leases.release_all(conn, due, now, deferrals)  # after generations and nodes
+    if lost := {one.row.id for one in halts} - held:
+        raise LeaseLost(f"attempts {sorted(lost)}")
+    news = [one for one in halts if one.row.job_id in first]
+    await job_versions.raise_all(conn, [one.row.job_id for one in news], now)
+    await events.add_all(conn, [_halted(one, now) for one in news])
+
+
+def _halted(one: Halting, now: datetime) -> Event:
+    level = "info" if one.step.reason == JOINS else "warn"
+    said = f"Generation {one.generation.number} is stopped: {one.step.reason}"
+    of, data = (one.row.job_id, one.row.id, now), {"kind": one.step.kind}
+    return events.fresh(*of, "generation.halted", said, level=level, data=data)
+
+
+def _eviction_sentence(row: AttemptRow, step: OpenGeneration) -> str:
+    noticed = sum(n.evicting for n in step.lost)
+    how = f", {noticed} of them with notice" if 0 < noticed < len(step.lost) else ""
+    how = how or (" with notice" if noticed else " without notice")
+    return f"Azure evicted {len(step.lost)} of {humanize.count_machines(row.instance_count)}{how}"
+
+
+def _less(step: OpenGeneration) -> str:
+    return f", with {step.because}" if step.because else ""
+
+
+def _opening_sentence(row: AttemptRow, opened: Generation, before: Generation | None) -> str:
+    """Return the sentence about a generation: how it starts, and which nodes are missing or new."""
+    count, full = len(opened.members), row.instance_count
+    start = f"from step {opened.checkpoint.step}" if opened.checkpoint else "from the base model"
+    number = f"(generation {opened.number})"
+    known = {m.node_id for m in before.members} if before else set()
+    fresh = sum(m.node_id not in known for m in opened.members)
+    if before is None or (count == len(known) == full and not fresh):
+        begin = humanize.pluralize(count, "node starts", "nodes start")
+        return f"{count} {begin} training {start} {number}"
+    on = f"oing on with {count} of {full} nodes {start} {number}"
+    if fresh == 1:
+        return f"The {humanize.ordinal(count)} node joins: g{on}"
+    return f"{fresh} nodes join: g{on}" if fresh else f"G{on}"

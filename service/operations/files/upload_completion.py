@@ -1,0 +1,256 @@
+"""Complete uploads in parts: commit the parts to one blob, check it, and make it a file.
+
+Several requests may complete one upload on several replicas, because a client repeats a request
+that was not answered. One of them holds the claim; the others wait for its result. Another request
+takes over a claim that goes silent. Each commit names the ETag from before the claim, so that a
+late holder changes nothing (ADR 0061).
+"""
+
+import asyncio
+import hashlib
+import logging
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import uuid4
+
+from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+from service.db.files import files, upload_parts, uploads
+from service.db.files.files import CONTAINER, File
+from service.db.files.upload_parts import Part
+from service.db.files.uploads import Upload
+from service.domain.datasets.dataset import DatasetSummary, DatasetValidator, Limits
+from service.domain.errors import InvalidFile, InvalidRequest, PayloadTooLarge, UploadIsOver
+from service.operations.files.files import PROGRESS_EVERY, file_of
+from service.operations.files.uploads import discard, file_id_of, not_found, require_open
+from service.storage.store import (
+    BlobNotFound,
+    BlobStore,
+    PreconditionFailed,
+    StagedPart,
+)
+
+log = logging.getLogger(__name__)
+SILENT = timedelta(seconds=60)  # a claim of which nothing is heard for so long is taken over
+
+
+@dataclass(frozen=True, kw_only=True)
+class Completion:
+    """A client's request to complete an upload."""
+
+    project_id: str
+    upload_id: str
+    part_ids: Sequence[str]
+    md5: str | None  # of the whole file, hexadecimal
+
+
+@dataclass(frozen=True, kw_only=True)
+class Completer:
+    """Completes uploads with these external services."""
+
+    engine: AsyncEngine
+    store: BlobStore
+    limits: Limits
+    now: Callable[[], datetime]
+
+    async def complete(self, asked: Completion) -> File | None:
+        """Return the file; None while another request completes the upload: retry later."""
+        file_id, token = file_id_of(asked.upload_id), uuid4().hex
+        async with self.engine.connect() as conn:
+            if await uploads.find_in_parts(conn, asked.project_id, file_id) is None:
+                return await _completed(conn, asked)
+        etag = await self._etag(file_id)  # before the claim: see the module
+        async with self.engine.begin() as conn:
+            upload = await uploads.find_in_parts(conn, asked.project_id, file_id, lock=True)
+            if upload is None:
+                return await _completed(conn, asked)
+            _require_claimable(upload, asked, self.now())
+            if upload.claim is not None and self.now() - upload.touched_at < SILENT:
+                return None
+            parts = await _choose_parts(conn, upload, asked)
+            await uploads.claim(conn, file_id, token, self.now())
+        return await self._claimed(upload, parts, asked, etag, token)
+
+    async def _claimed(
+        self, upload: Upload, parts: Sequence[Part], asked: Completion, etag: str, token: str
+    ) -> File | None:
+        try:
+            summary = await self._check(upload, parts, asked, etag, token)
+            file = file_of(upload, summary)
+            async with self.engine.begin() as conn:
+                held = await uploads.end(conn, upload.id, claim=token)
+                if held:
+                    await files.add(conn, file)
+        except (InvalidFile, PayloadTooLarge) as refused:
+            await self._refuse(upload, token, refused)
+            raise
+        except (PreconditionFailed, BlobNotFound):  # taken over, or cancelled: look again
+            await self._release(upload, token)
+            return None
+        except BaseException:
+            await self._release(upload, token)
+            raise
+        return file if held else None
+
+    async def _check(
+        self, upload: Upload, parts: Sequence[Part], asked: Completion, etag: str, token: str
+    ) -> DatasetSummary:
+        staged = [StagedPart(name=part.id, blocks=part.blocks) for part in parts]
+        try:
+            await self.store.commit(CONTAINER, upload.id, staged, if_match=etag)
+        except BlobNotFound:
+            raise UploadIsOver(
+                f"The bytes of {asked.upload_id} are no longer there: it was cancelled meanwhile, "
+                "or deleted in the storage account. Begin a new upload: POST /v1/uploads."
+            ) from None
+        limits = replace(self.limits, max_bytes=self.limits.max_upload_bytes)
+        check = _Check(DatasetValidator(limits), parts)
+        told_at = self.now()
+        async for chunk in self.store.stream(CONTAINER, upload.id):
+            await asyncio.to_thread(check.feed, chunk)  # a chunk takes longer than a loop may stop
+            if self.now() - told_at >= PROGRESS_EVERY:
+                told_at = self.now()
+                await self._record_progress(upload, token, check)
+        check.require_md5(asked.md5)
+        return await asyncio.to_thread(check.validator.finish)
+
+    async def _record_progress(self, upload: Upload, token: str, check: "_Check") -> None:
+        """Record the progress; raises PreconditionFailed when the claim is lost."""
+        try:
+            async with self.engine.begin() as conn:
+                held = await uploads.touch(
+                    conn,
+                    upload.id,
+                    self.now(),
+                    check.bytes,
+                    check.validator.examples,
+                    claim=token,
+                )
+        except SQLAlchemyError as fault:  # not worth the work so far; the end of it will tell
+            log.warning("uploads.progress_not_written", extra={"cause": str(fault)})
+            return
+        if not held:
+            raise PreconditionFailed(f"{upload.id} was cancelled or taken over")
+
+    async def _refuse(
+        self, upload: Upload, token: str, refused: InvalidFile | PayloadTooLarge
+    ) -> None:
+        async with self.engine.begin() as conn:
+            refusal = {"message": refused.message, "param": refused.param, **refused.details}
+            await uploads.give_up(conn, upload.id, self.now(), claim=token, refusal=refusal)
+            mine = await uploads.find_in_parts(conn, upload.project_id, upload.id)
+        if mine is not None and mine.given_up_at is not None:
+            await discard(self.store, upload.id)
+
+    async def _release(self, upload: Upload, token: str) -> None:
+        with suppress(SQLAlchemyError):  # then it is taken over once it is silent
+            async with self.engine.begin() as conn:
+                await uploads.release(conn, upload.id, token)
+
+    async def _etag(self, file_id: str) -> str:
+        try:
+            return (await self.store.properties(CONTAINER, file_id)).etag
+        except BlobNotFound:
+            return ""
+
+
+class _Check:
+    """Checks a blob as it streams: the checksum of each part and of the whole, and the rows."""
+
+    def __init__(self, validator: DatasetValidator, parts: Sequence[Part]) -> None:
+        self.validator = validator
+        self.bytes = 0
+        self._parts = list(reversed(parts))
+        self._left = self._parts[-1].bytes  # of the part under way
+        self._of_part, self._of_all = _md5(), _md5()
+
+    def feed(self, chunk: bytes) -> None:
+        """Check the next bytes; raises what the validator does, or InvalidRequest."""
+        self.bytes += len(chunk)
+        self._of_all.update(chunk)
+        rest = memoryview(chunk)
+        while rest:
+            piece, rest = rest[: self._left], rest[self._left :]
+            self._of_part.update(piece)
+            self._left -= len(piece)
+            if not self._left:
+                self._end_part()
+        self.validator.feed(chunk)
+
+    def require_md5(self, md5: str | None) -> None:
+        """Raise InvalidRequest if the checksum of the whole differs from the client's."""
+        found = self._of_all.hexdigest()
+        if md5 is not None and md5.lower() != found:
+            raise InvalidRequest(
+                f"md5: the parts in this order have the MD5 {found}, not {md5}. Check the order of "
+                "part_ids, or compare the md5 of each part (GET /v1/uploads/ID) and send those "
+                "that differ again.",
+                code="checksum_mismatch",
+                param="md5",
+            )
+
+    def _end_part(self) -> None:
+        part = self._parts.pop()
+        if self._of_part.hexdigest() != part.md5:
+            raise InvalidRequest(
+                f"part_ids: {part.id} came back from storage with other bytes than it was sent. "
+                "Send this part again and complete with the new one.",
+                code="checksum_mismatch",
+                param="part_ids",
+            )
+        self._left = self._parts[-1].bytes if self._parts else 0
+        self._of_part = _md5()
+
+
+def _require_claimable(upload: Upload, asked: Completion, now: datetime) -> None:
+    """Raise the stored refusal, or that the upload is over."""
+    if upload.refusal is not None:
+        raise _refusal(upload.refusal)
+    if upload.claim is None or upload.given_up_at is not None or upload.has_expired(now):
+        require_open(upload, asked.upload_id, now)
+
+
+async def _completed(conn: AsyncConnection, asked: Completion) -> File:
+    """Return the file that an earlier request made."""
+    file = await files.find(conn, asked.project_id, file_id_of(asked.upload_id))
+    if file is None:
+        raise not_found(asked.upload_id)
+    return file
+
+
+async def _choose_parts(conn: AsyncConnection, upload: Upload, asked: Completion) -> list[Part]:
+    """Return the named parts in order and forget the others, which the commit drops."""
+    there = {part.id: part for part in await upload_parts.all_of(conn, upload.id)}
+    for part_id in asked.part_ids:
+        if part_id not in there:
+            raise InvalidRequest(
+                f"part_ids: {part_id:.80} is no part of {asked.upload_id}, or an earlier complete "
+                "left it out. GET the upload for its parts; send what is missing again.",
+                param="part_ids",
+            )
+    if len(set(asked.part_ids)) < len(asked.part_ids):
+        raise InvalidRequest("part_ids: a part is named twice.", param="part_ids")
+    chosen = [there.pop(part_id) for part_id in asked.part_ids]
+    total = sum(part.bytes for part in chosen)
+    if total != upload.expected_bytes:
+        raise InvalidRequest(
+            f"part_ids: these parts have {total} bytes together, and the upload was created with "
+            f"{upload.expected_bytes}. Name all parts of the file, in order.",
+            param="part_ids",
+        )
+    await upload_parts.drop(conn, list(there))
+    return chosen
+
+
+def _refusal(kept: dict[str, Any]) -> InvalidRequest | PayloadTooLarge:
+    if "errors" in kept:
+        return InvalidFile(kept["message"], errors=kept["errors"], counts=kept["counts"])
+    return PayloadTooLarge(kept["message"], param=kept["param"])
+
+
+def _md5() -> Any:  # noqa: ANN401 - hashlib names no type for it
+    return hashlib.md5(usedforsecurity=False)

@@ -1,0 +1,388 @@
+"""Operations on jobs: submit, read, change, cancel, pause and resume."""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import Enum
+from typing import Any
+
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from contract.choices import Engine
+from service.db.files import files
+from service.db.files.files import File
+from service.db.jobs import events, job_facts, jobs
+from service.db.jobs.job_facts import Around
+from service.db.jobs.jobs import JobRow
+from service.db.money import budgets
+from service.db.projects.keys import Caller
+from service.db.schema.tables import jobs as table
+from service.db.trackers import tracker_runs
+from service.domain.errors import (
+    FileJustDeleted,
+    IdempotencyMismatch,
+    InvalidRequest,
+    InvalidState,
+    JobNotFound,
+)
+from service.domain.ids import lower_bound_id, new_id
+from service.domain.lifecycle.constraints import UNCONSTRAINED, JobConstraints
+from service.domain.models import lineage
+from service.domain.money import budget
+from service.domain.money.budget import DEFAULT_ALLOWANCE, Allowance
+from service.domain.planning.plan import Plan
+from service.domain.planning.plan_request import PlanRequest
+from service.domain.states import JOB_TERMINAL, JobState
+from service.operations.models import model_references
+from service.operations.money import budgets as money
+from service.operations.projects import quotas
+
+_RETRY_WINDOW = timedelta(minutes=15)
+
+
+class Unchanged(Enum):
+    """Marks a value that was not sent, where None is a value."""
+
+    UNCHANGED = "unchanged"
+
+
+UNCHANGED = Unchanged.UNCHANGED
+
+
+@dataclass(frozen=True, kw_only=True)
+class RequestIdentity:
+    """Identity of a request to create a job, to recognise repeats."""
+
+    caller: Caller
+    body_sha256: str
+    idempotency_key: str | None
+    is_retry: bool  # the client says that it sent this before
+
+    @property
+    def lock_key(self) -> str:
+        """Return the key of the lock that requests which may be the same one take in turn."""
+        return f"submit:{self.caller.project_id}:{self.idempotency_key or self.body_sha256}"
+
+    @property
+    def is_first(self) -> bool:
+        """Return whether the client says that it did not send this before."""
+        return self.idempotency_key is None and not self.is_retry
+
+
+@dataclass(frozen=True, kw_only=True)
+class Submission:
+    """A checked request to create a job, ready to be written."""
+
+    sending: RequestIdentity
+    request: dict[str, Any]  # as sent, parsed
+    model: str  # in full
+    training_file: File
+    validation_file: File | None
+    plan: Plan
+    terms: JobConstraints = UNCONSTRAINED
+    planned: PlanRequest | None = None  # what the plan answers; None: it was stored before
+
+    @property
+    def sources(self) -> frozenset[lineage.Source]:
+        """Return the models and checkpoints of other jobs that the job reads."""
+        return lineage.sources(self.model, self.plan.recipe.reinforcement)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Submitted:
+    """The job that a request has created."""
+
+    job: JobRow
+    is_new: bool  # by this very request
+
+
+async def find_earlier(
+    conn: AsyncConnection, sending: RequestIdentity, now: datetime
+) -> JobRow | None:
+    """Return the job that the same request created before; raises IdempotencyMismatch.
+
+    OpenAI's clients repeat a POST without any key when the answer was lost. The same body from the
+    same API key, sent as a retry within 15 minutes, is the same job.
+    """
+    project_id, key = sending.caller.project_id, sending.idempotency_key
+    if key is not None:
+        earlier = await jobs.find_sent_before(conn, project_id, table.c.idempotency_key == key)
+        if earlier is not None and earlier.body_sha256 != sending.body_sha256:
+            raise IdempotencyMismatch(
+                f"Idempotency-Key {key!r} was used with another body. Use a fresh key."
+            )
+        return earlier
+    if not sending.is_retry:
+        return None
+    since = now - _RETRY_WINDOW
+    return await jobs.find_sent_before(
+        conn,
+        project_id,
+        table.c.id >= lower_bound_id("ftjob", since),  # else every job of the project is looked at
+        table.c.api_key_id == sending.caller.api_key_id,
+        table.c.body_sha256 == sending.body_sha256,
+        table.c.created_at > since,
+    )
+
+
+async def submit(conn: AsyncConnection, submission: Submission, now: datetime) -> Submitted:
+    """Write the job, or return the one that the same request created before.
+
+    Raises FileJustDeleted.
+    """
+    sending = submission.sending
+    await jobs.take_turn(conn, sending.lock_key, shared=sending.is_first)  # repeats wait for firsts
+    if (earlier := await find_earlier(conn, sending, now)) is not None:
+        return Submitted(job=earlier, is_new=False)
+    await model_references.reserve_sources(conn, sending.caller.project_id, submission.sources)
+    row = _row(submission, now)
+    await _hold_files(conn, row)
+    await quotas.require_room_for_job(conn, row.project_id)
+    message = f"Created job on {submission.training_file.filename}: {submission.plan.why}"
+    await jobs.add(conn, row, message)
+    kinds = [one["type"] for one in row.request.get("integrations") or ()]
+    await tracker_runs.open_all(conn, row.id, kinds, now)
+    return Submitted(job=row, is_new=True)
+
+
+async def get(conn: AsyncConnection, project_id: str, job_id: str) -> JobRow:
+    """Return the job, or raise JobNotFound."""
+    job = await jobs.find(conn, job_id, project_id)
+    if job is None:
+        raise _not_found(job_id)
+    return job
+
+
+async def get_locked(conn: AsyncConnection, project_id: str, job_id: str) -> JobRow:
+    """Lock and return the job, or raise JobNotFound.
+
+    Of two concurrent changes the second one sees what the first one wrote.
+    """
+    job = await jobs.find(conn, job_id, project_id, to_write=True)
+    if job is None:
+        raise _not_found(job_id)
+    return job
+
+
+async def get_with_facts(
+    conn: AsyncConnection, project_id: str, job_id: str, now: datetime
+) -> Around:
+    """Return the job with everything that is shown with it but its wait, or raise JobNotFound."""
+    found = await job_facts.of(conn, job_id, project_id, now)
+    if found is None:
+        raise _not_found(job_id)
+    return found
+
+
+async def change(
+    conn: AsyncConnection,
+    caller: Caller,
+    job: JobRow,
+    terms: JobConstraints,
+    now: datetime,
+    metadata: dict[str, str] | Unchanged | None = UNCHANGED,
+    allowance: Allowance = DEFAULT_ALLOWANCE,
+) -> None:
+    """Change the job's terms; a job that stopped for lack of money goes on if there is some.
+
+    The caller has locked ``job`` with ``get_locked``.
+    """
+    _must_be_live(job, "changed")
+    if not isinstance(metadata, Unchanged):
+        await jobs.set_metadata(conn, job.id, metadata)
+    before = JobConstraints.from_dict(job.terms)
+    if terms != before:
+        _check_terms(job, before, terms, now)
+        await budgets.set_terms(conn, job.id, before, terms, now)
+    if terms != before and job.over_budget_at is not None:
+        await _weigh(conn, job.id, allowance, now)
+    text = f"Changed{_by(caller)}: {_what_changed(before, terms) or 'metadata'}"
+    await events.add(conn, job.id, now, "job.changed", text, data=_key_of(caller))
+
+
+async def request_cancel(
+    conn: AsyncConnection, caller: Caller, job_id: str, now: datetime
+) -> Around:
+    """Request the job's end; a job that is cancelled, or about to be, stays as it is."""
+    is_news = await _request(conn, caller, job_id, now, "cancel", "cancel_requested_at")
+    found = await get_with_facts(conn, caller.project_id, job_id, now)
+    job = found.job
+    if not (is_news or job.state is JobState.CANCELLED or job.cancel_requested_at):
+        _must_be_live(job, "cancelled")
+    return found
+
+
+async def request_pause(
+    conn: AsyncConnection, caller: Caller, job_id: str, now: datetime
+) -> Around:
+    """Request a checkpoint and then no machines; a paused job stays as it is."""
+    is_news = await _request(conn, caller, job_id, now, "pause", "pause_requested_at")
+    found = await get_with_facts(conn, caller.project_id, job_id, now)
+    if not (is_news or found.job.pause_requested_at):
+        _must_be_live(found.job, "paused")
+    return found
+
+
+async def request_resume(
+    conn: AsyncConnection, caller: Caller, job_id: str, now: datetime
+) -> Around:
+    """Withdraw a pause, if there is one."""
+    column = "pause_requested_at"
+    is_news = await _request(conn, caller, job_id, now, "resume", column, back=True)
+    found = await get_with_facts(conn, caller.project_id, job_id, now)
+    job = found.job
+    if is_news:
+        return found
+    _must_be_live(job, "resumed")
+    if job.pause_requested_at is None and job.over_budget_at and job.state is JobState.PAUSED:
+        raise InvalidState(f"Job {job.id} is paused: {job.over_budget_because}.")
+    return found
+
+
+async def _request(
+    conn: AsyncConnection,
+    caller: Caller,
+    job_id: str,
+    now: datetime,
+    verb: str,
+    column: str,
+    *,
+    back: bool = False,
+) -> bool:
+    """Write the request with its event; return False where nothing was to be written."""
+    done = await jobs.request_once(conn, caller.project_id, job_id, now, column, back=back)
+    if done:
+        text = f"{verb.capitalize()} requested{_by(caller)}"
+        data = _key_of(caller)
+        await events.add(conn, job_id, now, f"job.{verb}_requested", text, data=data)
+    return done
+
+
+def _by(caller: Caller) -> str:
+    return " by an operator" if caller.operates else ""
+
+
+def _key_of(caller: Caller) -> dict[str, str]:
+    """Return the event data that names the request's API key."""
+    return {"api_key_id": caller.api_key_id}
+
+
+async def _hold_files(conn: AsyncConnection, row: JobRow) -> None:
+    """Lock the job's files, so that none is deleted while the job is written."""
+    named = {p: getattr(row, p) for p in ("training_file", "validation_file") if getattr(row, p)}
+    held = await files.hold(conn, row.project_id, named.values())
+    for param, file in named.items():
+        if file not in held:
+            raise FileJustDeleted(file, param)
+
+
+def _row(submission: Submission, now: datetime) -> JobRow:
+    validation = submission.validation_file
+    return JobRow(
+        id=new_id("ftjob", now),
+        project_id=submission.sending.caller.project_id,
+        api_key_id=submission.sending.caller.api_key_id,
+        idempotency_key=submission.sending.idempotency_key,
+        body_sha256=submission.sending.body_sha256,
+        request=submission.request,
+        model=submission.model,
+        training_file=submission.training_file.id,
+        validation_file=validation.id if validation else None,
+        plan=submission.plan.as_dict(),
+        run_spec_sha256=None,
+        inputs=[],
+        total_steps=submission.plan.recipe.total_steps,
+        state=JobState.VALIDATING,
+        since=now,
+        reason="model and data are being checked",
+        error=None,
+        created_at=now,
+        started_at=None,
+        finished_at=None,
+        cancel_requested_at=None,
+        pause_requested_at=None,
+        trainer_errors=0,
+        result=None,
+        version=2,  # with its first event
+        updated_at=now,
+        progress={},
+        lost_steps=0,
+        trained_tokens=None,
+        result_file=None,
+        terms=submission.terms.as_dict(),
+        over_budget_at=None,
+        over_budget_because="",
+        at_risk_at=None,
+        waits_for="",
+    )
+
+
+def _not_found(job_id: str) -> JobNotFound:
+    return JobNotFound(f"No fine-tuning job {job_id:.80}. List yours: GET /v1/fine_tuning/jobs.")
+
+
+async def _weigh(conn: AsyncConnection, job_id: str, allowance: Allowance, now: datetime) -> None:
+    """Clear the mark of an exhausted budget, unless a budget of the job is still exhausted."""
+    standing = await money.find_exhausted(conn, job_id, allowance, now)
+    if standing is None:
+        await budgets.has_money(conn, job_id)
+    else:
+        because = budget.exhausted_message(standing, job_id)
+        await budgets.still_exhausted(conn, job_id, because)
+
+
+def _check_terms(job: JobRow, before: JobConstraints, terms: JobConstraints, now: datetime) -> None:
+    """Refuse impossible terms; money and time are checked when machines are requested next."""
+    is_new = terms.deadline != before.deadline  # one that passed meanwhile forbids no more money
+    if is_new and terms.deadline is not None and terms.deadline <= now:
+        raise InvalidRequest(
+            "The deadline is in the past. Give unix seconds of a time to come.",
+            param="infrastructure.deadline",
+        )
+    _check_regions(job, before.regions, terms.regions)
+    _check_engine(job, before.engine, terms.engine)
+
+
+def _check_regions(job: JobRow, before: tuple[str, ...], regions: tuple[str, ...]) -> None:
+    """Refuse regions that the job's plan has no offerings in: a job is planned once."""
+    asked = (job.request.get("infrastructure") or {}).get("regions")
+    if asked and regions != before and not (regions and set(regions) <= set(asked)):
+        raise InvalidRequest(
+            f"The job was planned for {', '.join(asked)} only. To train in other regions, cancel it"
+            " and submit it again with them or without regions.",
+            param="infrastructure.regions",
+        )
+    places = {option.offering.region for option in Plan.from_dict(job.plan).options}
+    if regions and not places & set(regions):
+        raise InvalidRequest(
+            f"The job was planned for {', '.join(sorted(places))}: leave one of them in regions.",
+            param="infrastructure.regions",
+        )
+
+
+def _check_engine(job: JobRow, before: Engine | None, engine: Engine | None) -> None:
+    """Refuse an engine that the job's plan has no offerings of: a job is planned once."""
+    asked = (job.request.get("infrastructure") or {}).get("engine")
+    if asked and engine not in (asked, before):
+        raise InvalidRequest(
+            f"The job was submitted for {asked} alone, and its plan has no other machines. Cancel"
+            " it, and submit it again without engine or with another one.",
+            param="infrastructure.engine",
+        )
+    engines = {option.offering.engine for option in Plan.from_dict(job.plan).options}
+    if engine and engine not in engines:
+        raise InvalidRequest(
+            f"The job was planned for {', '.join(sorted(engines))}: name that engine, or none.",
+            param="infrastructure.engine",
+        )
+
+
+def _what_changed(before: JobConstraints, after: JobConstraints) -> str:
+    """Describe the terms that differ, with their new values."""
+    was, told = before.as_dict(), after.as_dict()
+    news = [f"{name} to {told[name] or 'none'}" for name in told if told[name] != was[name]]
+    return ", ".join(news)
+
+
+def _must_be_live(job: JobRow, verb: str) -> None:
+    if job.state in JOB_TERMINAL:
+        raise InvalidState(f"Job {job.id} is over ({job.state}) and cannot be {verb} any more.")

@@ -1,0 +1,306 @@
+"""Check the rows of a job's files with the base model's own template and tokenizer, once.
+
+A report is stored under a hash of everything that it depends on, for every job with the same files
+and model. One replica runs the check; the others see its progress, and restart it when it goes
+silent.
+"""
+
+import asyncio
+import hashlib
+import json
+import logging
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
+from datetime import date, datetime, timedelta
+from functools import cache, cached_property, partial
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+import rendering
+from contract.choices import Format
+from rendering.report import DataReport
+from rendering.task import Task
+from service.db.core.engine import reading as for_reading
+from service.db.files import preflights
+from service.db.files.files import CONTAINER, File
+from service.db.files.preflights import PreflightRow
+from service.domain.errors import InvalidRequest
+from service.domain.training.recipe import Recipe
+from service.operations.storage import integrity
+from service.preflight.checker import CheckInterrupted, RowChecker
+from service.preflight.process import unusable
+from service.storage.store import BlobNotFound, BlobStore, BlobTooLarge, StorageError
+from trainer.contract import InputFile, PinnedModel
+
+log = logging.getLogger(__name__)
+TOUCH_EVERY = timedelta(seconds=2)
+_WEIGHTS = (".safetensors", ".safetensors.index.json")
+_LONGEST_FILE = 64 * 2**20  # bytes; the largest tokenizers have a third of it
+_LIBRARIES = ("jinja2", "tokenizers")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checked:
+    """The reports on a job's files."""
+
+    training: DataReport
+    validation: DataReport | None
+
+    @property
+    def splits_answers(self) -> bool:
+        """Return whether each trained answer is an example of its own."""
+        return self.training.splits_answers
+
+
+@dataclass(frozen=True, kw_only=True)
+class UnderWay:
+    """A check that is running."""
+
+    rows_done: int
+    rows: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reading:
+    """A data file as a training run reads it."""
+
+    file: File
+    model: PinnedModel
+    task: Task
+
+    @property
+    def key(self) -> str:
+        """Return a hash of everything that the report depends on, except the date."""
+        task = asdict(replace(self.task, date="", folder=""))
+        told = json.dumps([self.file.sha256, _vocabulary(self.model), task, _code()])
+        return hashlib.sha256(told.encode()).hexdigest()
+
+
+def readings(
+    training: File, validation: File | None, model: PinnedModel, recipe: Recipe, today: date
+) -> list[Reading]:
+    """Return how a job reads its training file, and its validation file if there is one."""
+    task = Task(
+        folder="",
+        method=recipe.method,
+        has_answers=recipe.format in (Format.PREFERENCE, Format.RANKING),
+        max_seq_len=recipe.max_seq_len,
+        room=recipe.context,
+        date=today.isoformat(),
+    )
+    files = filter(None, (training, validation))
+    return [Reading(file=file, model=model, task=task) for file in files]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Preflights:
+    """The checks of this process, and the stored reports of all."""
+
+    engine: AsyncEngine
+    store: BlobStore
+    checker: RowChecker
+    now: Callable[[], datetime]
+    _running: dict[str, "asyncio.Task[None]"] = field(default_factory=dict)
+
+    @cached_property
+    def _reading(self) -> AsyncEngine:
+        return for_reading(self.engine)
+
+    async def find_reports(self, wanted: list[Reading]) -> Checked | None:
+        """Return what earlier checks found, or None where a report is missing."""
+        found = await self._find(wanted)
+        reports = [_report(found.get(reading.key)) for reading in wanted]
+        if any(report is None for report in reports):
+            return None
+        checked = _together([report for report in reports if report is not None])
+        uneven = _uneven(wanted, checked)
+        if uneven is None:
+            return checked
+        return await self.find_reports(uneven)
+
+    async def check_rows(self, wanted: list[Reading], wait: float) -> Checked | UnderWay:
+        """Return the reports after at most ``wait`` seconds; start missing checks.
+
+        Raises InvalidRequest where the model or the rows cannot be checked.
+        """
+        found = await self._find(wanted)
+        missing = [reading for reading in wanted if _report(found.get(reading.key)) is None]
+        if missing:
+            await self._begin(missing, wait)
+            found = await self._find(wanted)
+        reports = [_report(found.get(reading.key)) for reading in wanted]
+        done = [report for report in reports if report is not None]
+        if len(done) < len(wanted):
+            return UnderWay(rows_done=_rows_done(wanted, found), rows=_rows(wanted))
+        checked = _together(done)
+        uneven = _uneven(wanted, checked)
+        return checked if uneven is None else await self.check_rows(uneven, wait)
+
+    async def preview(self, wanted: Reading, first_line: int, rows: int) -> dict[str, Any]:
+        """Show rows as `rendering.preview.preview` does; raises as `RowChecker.preview` does.
+
+        Whether answers are split depends on the whole file: what an earlier check found counts.
+        """
+        async with self._reading.connect() as conn:
+            found = await preflights.find(conn, [wanted.key])
+        report = _report(found.get(wanted.key))
+        splits = report is not None and report.splits_answers
+        task = replace(wanted.task, first_line=first_line, most_rows=rows, splits_answers=splits)
+        try:
+            files = await self._model_files(wanted.model)
+        except BlobNotFound:
+            raise InvalidRequest(
+                f"Files of model {wanted.model.name} are gone from the storage account. Stage or "
+                "train it again.",
+                code="unsupported_model",
+                param="model",
+            ) from None
+        return await self.checker.preview(
+            files, lambda: self.store.stream(CONTAINER, wanted.file.id), task
+        )
+
+    async def _begin(self, missing: list[Reading], wait: float) -> None:
+        for reading in missing:
+            key = reading.key
+            if key not in self._running and await self._claim(key):
+                task = asyncio.create_task(self._check(reading))
+                self._running[key] = task
+                task.add_done_callback(partial(self._forget, key))
+        ours = [self._running[r.key] for r in missing if r.key in self._running]
+        if ours:
+            await asyncio.wait(ours, timeout=wait)
+
+    def _forget(self, key: str, _task: "asyncio.Task[None]") -> None:
+        self._running.pop(key, None)
+
+    async def _claim(self, key: str) -> bool:
+        async with self.engine.begin() as conn:
+            return await preflights.claim(conn, key, self.now())
+
+    async def _check(self, reading: Reading) -> None:
+        """Check one file and store the report; after an internal error it can start again."""
+        key, progress = reading.key, _Progress()
+        telling = asyncio.create_task(self._report_progress(key, progress))
+        try:
+            report = await self.checker.check(
+                await self._model_files(reading.model),
+                lambda: self._rows(reading.file),
+                reading.task,
+                progress.add,
+            )
+        except InvalidRequest as fault:
+            refusal = {"code": fault.code, "message": fault.message, "param": fault.param}
+            async with self.engine.begin() as conn:
+                await preflights.refuse(conn, key, refusal, self.now())
+        except BaseException as fault:
+            with suppress(SQLAlchemyError):
+                async with self.engine.begin() as conn:
+                    await preflights.give_up(conn, key)
+            if not isinstance(fault, CheckInterrupted | StorageError | SQLAlchemyError):
+                raise
+            facts = {"file": reading.file.id, "cause": str(fault)}
+            log.warning("preflight.interrupted", extra=facts)
+        else:
+            async with self.engine.begin() as conn:
+                await preflights.finish(conn, key, report.as_dict(), report.rows, self.now())
+        finally:
+            telling.cancel()
+
+    async def _report_progress(self, key: str, progress: "_Progress") -> None:
+        while True:
+            await asyncio.sleep(TOUCH_EVERY.total_seconds())
+            with suppress(SQLAlchemyError):  # the next one tells; in the end others begin anew
+                async with self.engine.begin() as conn:
+                    await preflights.touch(conn, key, progress.rows, self.now())
+
+    async def _model_files(self, model: PinnedModel) -> Mapping[str, bytes]:
+        """Return the model's files without weights; raises InvalidRequest where one has changed."""
+        found = {}
+        for file in _without_weights(model):
+            try:
+                found[file.name] = await integrity.read_input(self.store, file, most=_LONGEST_FILE)
+            except BlobTooLarge as fault:
+                raise unusable(f"{fault}, the most of a file that is not of weights.") from None
+            except ValueError as error:
+                raise InvalidRequest(
+                    f"Model {model.name} cannot be used: {error}. Take another one.",
+                    code="unsupported_model",
+                    param="model",
+                ) from None
+        return found
+
+    def _rows(self, file: File) -> AsyncIterator[bytes]:
+        """Stream the file as it was uploaded."""
+        fault = InvalidRequest(
+            f"File {file.id} in the storage account is not what was uploaded: its sha256 is "
+            "another one. Upload it again.",
+            code="content_changed",
+        )
+        return integrity.verify_chunks(self.store.stream(CONTAINER, file.id), file.sha256, fault)
+
+    async def _find(self, wanted: list[Reading]) -> dict[str, PreflightRow]:
+        async with self._reading.connect() as conn:
+            found = await preflights.find(conn, [one.key for one in wanted])
+        for row in found.values():
+            if row.refusal is not None and row.touched_at > self.now() - preflights.REFUSED:
+                told = row.refusal
+                raise InvalidRequest(told["message"], code=told["code"], param=told["param"])
+        return found
+
+
+@dataclass
+class _Progress:
+    rows: int = 0
+
+    def add(self, rows: int) -> None:
+        self.rows = rows
+
+
+def _together(reports: list[DataReport]) -> Checked:
+    return Checked(training=reports[0], validation=reports[1] if reports[1:] else None)
+
+
+def _uneven(wanted: list[Reading], checked: Checked) -> list[Reading] | None:
+    """Return both files to read again where only one needs its answers split; else None."""
+    other = checked.validation
+    if other is None or other.splits_answers == checked.training.splits_answers:
+        return None
+    return [replace(one, task=replace(one.task, splits_answers=True)) for one in wanted]
+
+
+def _report(row: PreflightRow | None) -> DataReport | None:
+    return DataReport.from_dict(row.report) if row is not None and row.report else None
+
+
+def _rows(wanted: list[Reading]) -> int:
+    return sum(reading.file.examples for reading in wanted)
+
+
+def _rows_done(wanted: list[Reading], found: Mapping[str, PreflightRow]) -> int:
+    return sum(row.rows_done for row in found.values())
+
+
+def _without_weights(model: PinnedModel) -> list[InputFile]:
+    return [file for file in model.files if not file.name.endswith(_WEIGHTS)]
+
+
+def _vocabulary(model: PinnedModel) -> list[tuple[str, int, str]]:
+    return sorted(
+        (file.name, file.size, file.sha256 or file.crc64nvme) for file in _without_weights(model)
+    )
+
+
+@cache
+def _code() -> str:
+    """Return a hash of the rendering code, so that another release checks again."""
+    digest = hashlib.sha256()
+    for path in sorted(Path(rendering.__path__[0]).glob("*.py")):
+        digest.update(path.read_bytes())
+    for library in _LIBRARIES:
+        digest.update(version(library).encode())
+    return digest.hexdigest()

@@ -1,0 +1,53 @@
+"""Base models near the machines: whole copies in storage accounts of other regions.
+
+The region's HEAD is written last, so a copy that it names is whole. Nodes read from such a copy or,
+without one, from the main account: a copy saves time and egress, and is never required.
+"""
+
+from collections.abc import Collection
+from datetime import datetime, timedelta
+
+from service.operations.models import models
+from service.storage.store import BlobNotFound, BlobStore
+
+COPY_LIFE = timedelta(days=2)  # of the URL that an account copies from: 140 GB need hours
+
+
+async def copy_model(main: BlobStore, near: BlobStore, where: str, now: datetime) -> bool:
+    """Advance the copy of a base model near the machines; return True when this makes it whole.
+
+    Does a little and returns: the accounts copy among themselves. Repeating is harmless. Raises
+    StorageError, and ValueError when the main account's HEAD is invalid.
+    """
+    try:
+        head, _ = await main.read(where, models.HEAD)
+    except BlobNotFound:
+        return False  # on its way
+    if await _head(near, where) == head:
+        return False
+    await near.create_container(where)
+    whole = True
+    for file in models.parse_head(where, head).model.files:
+        container, name = file.path.split("/", 1)
+        whole &= await near.copy(container, name, main, expires_at=now + COPY_LIFE)
+    if whole:
+        await near.write(where, models.HEAD, head)
+    return whole
+
+
+async def list_copied_inputs(near: BlobStore, inputs: Collection[str]) -> frozenset[str]:
+    """Return the job's inputs ("container/blob name") of which the account has a whole copy."""
+    models_of = {path.split("/", 1)[0] for path in inputs if path.startswith(models.PREFIX)}
+    found: set[str] = set()
+    for container in models_of:
+        head = await _head(near, container)
+        if head is not None:
+            found |= {file.path for file in models.parse_head(container, head).model.files}
+    return frozenset(found.intersection(inputs))
+
+
+async def _head(store: BlobStore, container: str) -> bytes | None:
+    try:
+        return (await store.read(container, models.HEAD))[0]
+    except BlobNotFound:
+        return None

@@ -1,0 +1,132 @@
+"""Faults that a person must fix before a job can go on: one event at the start, one at the end.
+
+The newest of the two events says how it stands. Each attempt reports anew: it met the fault itself.
+"""
+
+import logging
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from service.db.attempts.attempts import AttemptRow
+from service.db.jobs import events
+from service.db.jobs.events import Event
+from service.domain.lifecycle.attempt import AttemptStep, MoveAttempt
+from service.domain.states import ATTEMPT_WITH_NODES, AttemptState
+from service.operations.attempts.heads import HeadUnreadable
+
+log = logging.getLogger(__name__)
+_NO_PROOF = (AttemptState.PROVISIONING, AttemptState.TERMINATING)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ActionRequest:
+    """The newest request for help of a job; ``message`` is empty once it is resolved."""
+
+    attempt_id: str | None
+    message: str
+    about: str  # "azure", "head" or "boot"
+
+    @property
+    def about_head(self) -> bool:
+        """Return whether HEAD cannot be read or fenced."""
+        return self.about == "head"
+
+
+class CannotBoot(Exception):
+    """No machine of the attempt can boot until a person fixes what the message says."""
+
+
+_OVER = {
+    "head": "HEAD can be read again",
+    "boot": "Machines boot again",
+    "azure": "Azure accepts requests again",
+}
+
+
+def parse_request(newest: Event | None) -> ActionRequest | None:
+    """Return the request for help that this event describes; None without an event."""
+    if newest is None:
+        return None
+    wanted = newest.code == "attempt.needs_help"
+    return ActionRequest(
+        attempt_id=newest.attempt_id,
+        message=newest.message if wanted else "",
+        about=(newest.data or {}).get("about", "azure"),
+    )
+
+
+def open_message(about: str, attempt_id: str, newest: Event | None) -> str:
+    """Return this attempt's open message about ``about``; empty where there is none."""
+    called = parse_request(newest)
+    ours = called is not None and (called.attempt_id, called.about) == (attempt_id, about)
+    return called.message if called and ours else ""
+
+
+async def request_action(
+    conn: AsyncConnection, row: AttemptRow, fault: Exception, now: datetime
+) -> None:
+    """Add an event that a person must act, and log it for the operator.
+
+    Does nothing where this attempt has an open request about the same fault.
+    """
+    before = parse_request(await events.newest_of_help(conn, row.job_id))
+    about = _about(fault)
+    # Of HEAD once: whoever writes nonsense there can write another every second.
+    if (
+        before
+        and before.message
+        and before.attempt_id == row.id
+        and (before.about_head if about == "head" else before.message == str(fault))
+    ):
+        return
+    data = {"about": about}
+    await events.add(
+        conn,
+        row.job_id,
+        now,
+        "attempt.needs_help",
+        str(fault),
+        attempt_id=row.id,
+        level="error",
+        data=data,
+    )
+    facts = {"job": row.job_id, "attempt": row.id, "cause": str(fault)}
+    log.error("attempt.needs_help", extra=facts | data)
+
+
+def is_resolved(call: ActionRequest | None, row: AttemptRow, step: AttemptStep) -> bool:
+    """Return whether ``step``, taken without a fault, proves that the fault is fixed.
+
+    HEAD is read only while there are nodes. An attempt that is only written or given up made no
+    request to Azure.
+    """
+    if call is None or not call.message:
+        return False
+    if call.about_head:
+        return row.state in ATTEMPT_WITH_NODES
+    if call.about == "boot":
+        return row.state is AttemptState.RUNNING
+    return not (isinstance(step, MoveAttempt) and step.to in _NO_PROOF)
+
+
+async def resolve_action(
+    conn: AsyncConnection, row: AttemptRow, call: ActionRequest, now: datetime
+) -> None:
+    """Add the event that the fault is fixed."""
+    await events.add(
+        conn,
+        row.job_id,
+        now,
+        "attempt.help_over",
+        _OVER[call.about],
+        attempt_id=row.id,
+        data={"about": call.about},
+    )
+
+
+def _about(fault: Exception) -> str:
+    if isinstance(fault, CannotBoot):
+        return "boot"
+    return "head" if isinstance(fault, HeadUnreadable) else "azure"

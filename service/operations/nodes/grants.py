@@ -1,0 +1,74 @@
+"""SAS URLs for nodes: the job's container to write, its inputs to read.
+
+Where the account has a key, the container's URL depends on a policy that is deleted when the
+attempt ends. Inputs lie in containers that many jobs share, and a container has too few policies
+for all of them: those URLs expire by themselves.
+"""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from service.db.jobs.jobs import JobRow
+from service.operations.attempts import access_policies
+from service.operations.models import regions
+from service.operations.nodes.nodes import Standing
+from service.storage.store import BlobStore, StorageError
+from trainer.contract import Grants
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Granter:
+    """Makes grants with one lifetime."""
+
+    engine: AsyncEngine
+    store: BlobStore
+    life: timedelta
+    regional: Mapping[str, BlobStore] = field(default_factory=dict)  # region -> account there
+    patience: float = 3.0  # seconds for a look at that account; the node waits for its answer
+
+    async def grant(self, standing: Standing, now: datetime) -> Grants:
+        """Return fresh URLs for one node; base models come from the nearest account."""
+        job, attempt, expires_at = standing.job, standing.attempt, now + self.life
+        if attempt.access_until is None or standing.came_again:
+            await access_policies.update_policies(self.engine, self.store, job.id, self.life, now)
+        near, held = await self._nearby(job, attempt.offering.region)
+        inputs = {}
+        for path in job.inputs:
+            container, name = path.split("/", 1)
+            store = near if path in held else self.store
+            inputs[path] = await store.sas_url(
+                container, name, permissions="r", expires_at=expires_at
+            )
+        job_url = await access_policies.container_url(self.store, job.id, attempt.id, expires_at)
+        return Grants(job=job_url, inputs=inputs, expires_at=expires_at.timestamp())
+
+    def wears_out(self, granted_at: datetime, now: datetime) -> bool:
+        """Return whether half of the lifetime has passed: time to send fresh URLs."""
+        return now - granted_at > self.life / 2
+
+    def renews(self, granted_at: datetime, now: datetime) -> bool:
+        """Return whether to renew in this minute, for nodes that hear nothing else meanwhile.
+
+        True for one minute of each hour after half of the lifetime; more often for short lifetimes.
+        """
+        every = min(timedelta(hours=1), self.life / 8)
+        return self.wears_out(granted_at, now) and (now - granted_at) % every < timedelta(minutes=1)
+
+    async def _nearby(self, job: JobRow, region: str) -> tuple[BlobStore, frozenset[str]]:
+        """Return the region's account and the inputs that it has; none where that is unknown."""
+        near = self.regional.get(region, self.store)
+        if near is self.store:
+            return near, frozenset()
+        try:
+            async with asyncio.timeout(self.patience):
+                return near, await regions.list_copied_inputs(near, job.inputs)
+        except (StorageError, ValueError, TimeoutError) as fault:
+            log.warning("region.passed_over", extra={"region": region, "cause": repr(fault)})
+            return near, frozenset()

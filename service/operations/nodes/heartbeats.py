@@ -1,0 +1,219 @@
+"""Batch the heartbeats of nodes, and their long polls for directives, into shared transactions.
+
+Requests that arrive while a transaction runs share the next one. `decide_change` has the rules for
+one heartbeat; `record_heartbeats` writes the changes of a whole batch.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from operator import attrgetter
+
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+from service.db.attempts import heartbeats
+from service.db.attempts.heartbeats import Order, Progress, Speaker
+from service.db.core import leases, locks
+from service.db.core.batching import Batcher
+from service.db.core.engine import reading
+from service.db.jobs import events, job_versions, step_metrics
+from service.db.jobs.events import Event
+from service.db.schema import tables
+from service.domain.errors import GenerationIsStale, Gone, NodeNotFound
+from service.domain.lifecycle import node as rules
+from service.domain.lifecycle.node import NodeRecord
+from service.domain.reporting.progress import progress_of
+from service.instruments import GPU_ECC, GPU_MEMORY, GPU_UTILIZATION, GPU_XID
+from service.operations.nodes import node_reports
+from service.operations.nodes.nodes import OVER, another_boot, printable
+from trainer.contract import GpuErrors, Heartbeat
+
+# A batch waits so many seconds after the one before it, unless this many heartbeats wait.
+_BREATH_SECONDS, _MANY = 0.05, 50
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReceivedHeartbeat:
+    """A heartbeat, the node that sent it, and when it arrived."""
+
+    node: str
+    heartbeat: Heartbeat
+    at: datetime
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeAnswer:
+    """The answer to a heartbeat."""
+
+    directive_seq: int
+    stop_by: datetime | None  # a node without contact trains until then; None: no budget limits it
+
+
+@dataclass(frozen=True, kw_only=True)
+class AcceptedHeartbeat:
+    """A heartbeat that changes its node's row."""
+
+    speaker: Speaker
+    heartbeat: Heartbeat
+    after: NodeRecord  # the row then
+    answer: NodeAnswer | GenerationIsStale
+
+    @property
+    def must_act(self) -> bool:
+        """Whether the reconciler must act on it."""
+        return rules.should_wake_reconciler(self.speaker.record, self.after, self.heartbeat)
+
+    @property
+    def is_notice(self) -> bool:
+        """Whether it is the first heartbeat that reports the node's eviction."""
+        return self.heartbeat.eviction is not None and not self.speaker.record.evicting
+
+    @property
+    def is_progress(self) -> bool:
+        """Whether it reports progress of the current generation."""
+        current = self.heartbeat.generation == self.speaker.current
+        return bool(self.heartbeat.metrics) and current
+
+
+class HeartbeatBatcher:
+    """Batches heartbeats and directive polls; one instance per api process."""
+
+    def __init__(self, engine: AsyncEngine) -> None:
+        self._beats = Batcher(
+            partial(_record_batch, engine), attrgetter("node"), breath=_BREATH_SECONDS, enough=_MANY
+        )
+        self._orders = Batcher(partial(_find_directives, engine))
+
+    async def record(self, node: str, heartbeat: Heartbeat, now: datetime) -> NodeAnswer:
+        """Record a heartbeat and return the answer for its node.
+
+        Raises Gone, NodeNotFound and StaleEpoch, which record nothing, and GenerationIsStale after
+        the heartbeat was recorded.
+        """
+        return await self._beats.do(ReceivedHeartbeat(node=node, heartbeat=heartbeat, at=now))
+
+    async def find_directive(self, node: str, after: int) -> Order | None:
+        """Return the node's standing directive; None if there is no such node.
+
+        ``after``: number of the directive that the node has. The answer includes the generation if
+        it is new to the node.
+        """
+        return await self._orders.do((node, after))
+
+
+async def record_heartbeats(
+    conn: AsyncConnection, said: Mapping[str, Heartbeat], now: datetime
+) -> dict[str, AcceptedHeartbeat | NodeAnswer | Exception]:
+    """Record heartbeats, given by node, and return what was decided for each.
+
+    Only an `AcceptedHeartbeat` changes rows. Locks nodes, then step metrics, then attempts, then
+    jobs, and rows of each table in one order.
+    """
+    found = await heartbeats.speakers(conn, list(said))
+    answers = {
+        node: decide_change(node, found.get(node), beat, now) for node, beat in sorted(said.items())
+    }
+    taken = [answer for answer in answers.values() if isinstance(answer, AcceptedHeartbeat)]
+    if taken:
+        await _write(conn, taken, now)
+    return answers
+
+
+def decide_change(
+    node: str, speaker: Speaker | None, heartbeat: Heartbeat, now: datetime
+) -> AcceptedHeartbeat | NodeAnswer | Exception:
+    """Decide what one heartbeat changes, and the answer for its node. Pure."""
+    if speaker is None:
+        return NodeNotFound(f"No node {node:.80}. Register first.")
+    if speaker.over:
+        return Gone(OVER)
+    after = rules.apply_heartbeat(speaker.record, heartbeat, now.timestamp())
+    if isinstance(after, rules.StaleHeartbeat):
+        return another_boot()
+    answer = NodeAnswer(directive_seq=speaker.record.directive_seq, stop_by=speaker.stop_by)
+    if isinstance(after, rules.IgnoredHeartbeat):
+        return answer
+    stale = rules.is_stale(heartbeat, speaker.current)
+    refusal = GenerationIsStale("A newer generation was opened. Stop, and commit nothing.")
+    return AcceptedHeartbeat(
+        speaker=speaker, heartbeat=heartbeat, after=after, answer=refusal if stale else answer
+    )
+
+
+async def _write(conn: AsyncConnection, taken: Sequence[AcceptedHeartbeat], now: datetime) -> None:
+    await heartbeats.save(conn, [(t.after, printable(t.heartbeat.error)) for t in taken], now)
+    measured = [(t.speaker.job_id, t.heartbeat.generation, t.heartbeat.metrics) for t in taken]
+    await step_metrics.add_all(conn, measured)
+    wakes = {t.after.attempt_id for t in taken if t.must_act}
+    await leases.hint_all(conn, tables.attempts, wakes, now)
+    notices = [t for t in taken if t.is_notice]
+    progress = {t.speaker.job_id: _progress(t) for t in taken if t.is_progress}
+    reports = [t for t in taken if node_reports.has_reports(t.heartbeat)]
+    jobs = {t.speaker.job_id for t in (*notices, *reports)} | progress.keys()
+    await locks.before_writing(conn, tables.jobs, jobs)
+    await job_versions.raise_all(conn, {t.speaker.job_id for t in notices}, now)
+    await events.add_all(conn, [_notice(t, now) for t in notices])
+    for one in reports:
+        await node_reports.keep_reports(conn, one.speaker, one.heartbeat, now)
+    await heartbeats.progressed(conn, list(progress.values()), now)
+
+
+def _notice(taken: AcceptedHeartbeat, now: datetime) -> Event:
+    speaker, eviction = taken.speaker, taken.heartbeat.eviction
+    assert eviction is not None, "it is one"
+    return events.fresh(
+        speaker.job_id,
+        speaker.record.attempt_id,
+        now,
+        "node.eviction_notice",
+        f"Azure announced the eviction of one instance of attempt {speaker.attempt_number}",
+        level="warn",
+        data={"node": speaker.record.node_id, "not_before": eviction.not_before},
+    )
+
+
+def _progress(taken: AcceptedHeartbeat) -> Progress:
+    heartbeat = taken.heartbeat
+    return Progress(
+        job_id=taken.speaker.job_id,
+        generation=heartbeat.generation,
+        step=max(m.step for m in heartbeat.metrics),
+        news=progress_of(heartbeat.metrics, heartbeat.save_cost),
+    )
+
+
+async def _record_batch(
+    engine: AsyncEngine, said: Sequence[ReceivedHeartbeat]
+) -> list[NodeAnswer | Exception]:
+    now = max(one.at for one in said)
+    async with engine.begin() as conn:
+        answers = await record_heartbeats(conn, {one.node: one.heartbeat for one in said}, now)
+    for answer in answers.values():
+        if isinstance(answer, AcceptedHeartbeat):
+            _observe_gpus(answer.heartbeat, answer.speaker.region, answer.speaker.vm_size)
+    found = (answers[one.node] for one in said)
+    return [answer.answer if isinstance(answer, AcceptedHeartbeat) else answer for answer in found]
+
+
+def _observe_gpus(heartbeat: Heartbeat, region: str, vm_size: str) -> None:
+    """Record the readings of a node's GPUs. Counters of a place begin at 0 with its first one."""
+    if not heartbeat.gpus and heartbeat.gpu_errors is None:
+        return
+    for gpu in heartbeat.gpus:
+        GPU_UTILIZATION.observe(region, vm_size, value=gpu.busy)
+        GPU_MEMORY.observe(region, vm_size, value=gpu.memory)
+    errors = heartbeat.gpu_errors or GpuErrors()
+    GPU_ECC.add("corrected", region, vm_size, amount=errors.corrected)
+    GPU_ECC.add("uncorrected", region, vm_size, amount=errors.uncorrected)
+    GPU_XID.add("fatal", region, vm_size, amount=errors.fatal_xids)
+    GPU_XID.add("other", region, vm_size, amount=errors.other_xids)
+
+
+async def _find_directives(
+    engine: AsyncEngine, asked: Sequence[tuple[str, int]]
+) -> list[Order | None]:
+    # Not with a ROLLBACK after it: psycopg then forgets what the connection has prepared.
+    async with reading(engine).connect() as conn:
+        found = await heartbeats.orders(conn, list(dict.fromkeys(asked)))
+    return [found.get(one) for one in asked]

@@ -1,0 +1,123 @@
+"""Rare parts of heartbeats: times, troubles, failed loads of checkpoints, unhealthy machines."""
+
+import logging
+from datetime import datetime
+
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from service.db.attempts import nodes
+from service.db.attempts.heartbeats import Speaker
+from service.db.jobs import events
+from service.db.storage import checkpoint_fault_reports
+from service.domain.storage.checkpoint_faults import CheckpointFinding
+from service.instruments import NODES_UNHEALTHY
+from service.operations.nodes.nodes import generation_of, printable
+from trainer.contract import Heartbeat, Trouble
+
+log = logging.getLogger(__name__)
+_LONGEST = 400  # of what a node says in a sentence
+_LONGEST_SENTENCE = 4000  # of a trouble
+
+
+def has_reports(heartbeat: Heartbeat) -> bool:
+    """Return whether `keep_reports` has something to write."""
+    return bool(heartbeat.spans or heartbeat.troubles or heartbeat.broken or heartbeat.unhealthy)
+
+
+async def keep_reports(
+    conn: AsyncConnection, speaker: Speaker, heartbeat: Heartbeat, now: datetime
+) -> None:
+    """Write the reports with their events. The caller has locked the node and its job."""
+    if heartbeat.unhealthy and not speaker.record.unhealthy_at:
+        await _tell_unhealthy(conn, speaker, printable(heartbeat.unhealthy), now)
+    spans = [span.to_plain() for span in heartbeat.spans]
+    added = await nodes.add_spans(conn, speaker.record.node_id, spans)
+    await _believe_later(conn, speaker, heartbeat)
+    if any(span["name"] == "load" for span in added):
+        await _tell_of_loading(conn, speaker, heartbeat, now)
+    for trouble in heartbeat.troubles:
+        await _complain(conn, speaker, trouble, now)
+
+
+async def _tell_unhealthy(conn: AsyncConnection, speaker: Speaker, why: str, now: datetime) -> None:
+    """Add an event that names the unhealthy instance, for the user and Azure's support."""
+    node = speaker.record
+    instance = await nodes.name_of(conn, node.node_id)
+    facts = {"node": node.node_id, "vm_id": node.vm_id, "instance": instance}
+    log.warning("node.unhealthy", extra={"attempt": node.attempt_id, **facts})
+    NODES_UNHEALTHY.add()
+    await events.add(
+        conn,
+        speaker.job_id,
+        now,
+        "node.unhealthy",
+        f"Instance {instance} of attempt {speaker.attempt_number} is unhealthy and is deleted:"
+        f" {why[:_LONGEST_SENTENCE]}",
+        attempt_id=node.attempt_id,
+        level="warn",
+        data=facts,
+    )
+
+
+async def _believe_later(conn: AsyncConnection, speaker: Speaker, heartbeat: Heartbeat) -> None:
+    """Record a node's complaint about the checkpoint that its generation was to load."""
+    broken, node = heartbeat.broken, speaker.record
+    if broken is None:
+        return
+    generation = await generation_of(conn, node.attempt_id, heartbeat.generation)
+    loaded = generation.checkpoint if generation else None
+    if loaded is None or loaded.path != broken.path:
+        return
+    finding = CheckpointFinding(
+        node_id=node.node_id,
+        attempt_id=node.attempt_id,
+        generation=heartbeat.generation,
+        file=printable(broken.file)[:_LONGEST],
+        reason=printable(broken.reason)[:_LONGEST],
+    )
+    await checkpoint_fault_reports.add(conn, speaker.job_id, broken.path, finding)
+
+
+async def _tell_of_loading(
+    conn: AsyncConnection, speaker: Speaker, heartbeat: Heartbeat, now: datetime
+) -> None:
+    """Add an event when a generation begins its first step: of all its nodes the first tells."""
+    node = speaker.record
+    generation = await generation_of(conn, node.attempt_id, heartbeat.generation)
+    if generation and generation.members[0].node_id == node.node_id:
+        which = speaker.attempt_number
+        said = f"Attempt {which}: the model is loaded, and the first step is running"
+        await events.add(
+            conn, speaker.job_id, now, "generation.loaded", said, attempt_id=node.attempt_id
+        )
+
+
+async def _complain(
+    conn: AsyncConnection, speaker: Speaker, trouble: Trouble, now: datetime
+) -> None:
+    """Add one event when a trouble begins and one when it ends, however often nodes report it."""
+    node = speaker.record
+    code, level, text, data = _event_of(trouble, node.node_id)
+    if await events.known(conn, speaker.job_id, code, data):
+        return
+    if await events.are_enough(conn, speaker.job_id, code):
+        return
+    await events.add(
+        conn, speaker.job_id, now, code, text, attempt_id=node.attempt_id, level=level, data=data
+    )
+
+
+def _event_of(trouble: Trouble, node: str) -> tuple[str, str, str, dict[str, object]]:
+    """Return the event's code, level, message and data."""
+    text = printable(trouble.message)[:_LONGEST_SENTENCE]
+    data: dict[str, object] = {"node": node, "since": trouble.since}
+    if trouble.kind == "notice":  # what the machine does with its last seconds
+        return "eviction.answered", "info", text, data
+    if trouble.kind == "training":  # what the trainer warns of: once for a job
+        return "training.warned", "warn", text, {"warning": text}
+    data["kind"] = trouble.kind
+    if not trouble.until:
+        return "checkpoint.delayed", "warn", text, data
+    seconds = round(trouble.until - trouble.since)
+    over = f"The trouble that delayed checkpoints is over, after {seconds} s"
+    return "checkpoint.caught_up", "info", over, data

@@ -1,0 +1,85 @@
+"""Room for one more job, file or key of a project.
+
+The check runs at the end of the transaction that adds one. Transactions of one project that add
+something then run one after the other, so that two of them never take the last place together.
+"""
+
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from service.db.queue import project_limits as rows
+from service.domain.errors import InvalidRequest, QuotaExceeded
+from service.domain.queue.project_limits import ProjectLimits
+from service.operations.projects import keys
+
+# Jobs of transactions that have not committed: PostgreSQL has far fewer connections.
+_FAR = 1000
+_ASK = "or ask the operator of the service for a larger quota."
+
+
+async def require_room_for_job(conn: AsyncConnection, project_id: str) -> None:
+    """Raise QuotaExceeded if the project may have no more live jobs.
+
+    Takes no lock far below the limit.
+    """
+    count, most = await rows.live_jobs(conn, project_id)
+    if count + _FAR >= most:
+        await rows.take_turn_of(conn, project_id)
+        count, most = await rows.live_jobs(conn, project_id)
+    if count >= most:
+        raise QuotaExceeded(
+            f"The project has {count} live jobs; its limit is {most}. Wait for some to end, "
+            f"cancel some, {_ASK}"
+        )
+
+
+async def require_room_for_file(
+    conn: AsyncConnection, project_id: str, size: int | None, largest: int
+) -> None:
+    """Raise QuotaExceeded if a file of ``size`` bytes (None: ``largest``) is too much."""
+    await rows.take_turn_of(conn, project_id)
+    most = await rows.of(conn, project_id)
+    held = await rows.usage(conn, project_id, largest)
+    if held.files >= most.files:
+        raise QuotaExceeded(
+            f"The project has {held.files} files and uploads, and may have {most.files}. Delete "
+            f"some: DELETE /v1/files/ID, {_ASK}"
+        )
+    wanted = largest if size is None else size
+    if held.bytes + wanted > most.bytes:
+        unknown = " (of unknown size: send Content-Length)" if size is None else ""
+        raise QuotaExceeded(
+            f"The project has {held.bytes} bytes of files and uploads, and may have {most.bytes}: "
+            f"{wanted} more{unknown} are too many. Delete files: DELETE /v1/files/ID, {_ASK}"
+        )
+
+
+async def require_room_for_key(conn: AsyncConnection, project_id: str) -> None:
+    """Raise QuotaExceeded if the project may have no more keys."""
+    await rows.take_turn_of(conn, project_id)
+    most = await rows.of(conn, project_id)
+    held = await rows.usage(conn, project_id)
+    if held.keys >= most.keys:
+        raise QuotaExceeded(
+            f"The project has {held.keys} API keys, and may have {most.keys}. Revoke some: "
+            f"DELETE /v1/api_keys/ID, {_ASK}"
+        )
+
+
+async def set_limits(conn: AsyncConnection, name: str, changes: dict[str, int | None]) -> None:
+    """Change the limits of the project of that name; None restores the default."""
+    if any(most is not None and most < 0 for most in changes.values()):
+        raise InvalidRequest("Limits are 0 or more.")
+    await rows.put(conn, await keys.find_project_id(conn, name), changes)
+
+
+async def describe_limits(conn: AsyncConnection, name: str) -> str:
+    """Describe what a project has and may have in one line, for a terminal."""
+    project_id = await keys.find_project_id(conn, name)
+    most, held = await rows.of(conn, project_id), await rows.usage(conn, project_id)
+    names = {"live_jobs": "live jobs", "files": "files", "bytes": "bytes of files"}
+    names |= {"keys": "API keys"}
+    return f"It has {', '.join(_part(held, most, n, words) for n, words in names.items())}."
+
+
+def _part(held: ProjectLimits, most: ProjectLimits, name: str, words: str) -> str:
+    return f"{getattr(held, name)} of {getattr(most, name)} {words}"

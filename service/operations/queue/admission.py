@@ -1,0 +1,305 @@
+"""Admit jobs from the queue before they request machines; publish the others' positions."""
+
+import asyncio
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+from service.db.core import locks
+from service.db.jobs import jobs
+from service.db.jobs.jobs import JobRow
+from service.db.queue import queue, quotas
+from service.db.queue.queue import Before, Gang
+from service.db.schema import tables
+from service.db.spot import capacity_outages
+from service.domain import humanize
+from service.domain.cloud.fleet import Offering, Price
+from service.domain.errors import InvalidRequest
+from service.domain.lifecycle.constraints import JobConstraints
+from service.domain.performance.vm_catalogue import lookup
+from service.domain.placement.offering_choice import OfferingState, gpus_per_machine
+from service.domain.planning.plan import Plan
+from service.domain.queue.admission import (
+    AdmittedJob,
+    ProjectQuota,
+    ProjectUsage,
+    RegionCores,
+    RegionRequest,
+    WaitingJob,
+    decide_admissions,
+)
+from service.domain.spot.capacity_backoff import Shortage
+from service.domain.states import CapacityType
+from service.instruments import QUEUE_WAIT
+from service.operations.projects.keys import find_project_id as project_of
+
+_EXACT = 10  # positions that are always kept up to date; further back to within a tenth
+# A queued job does not try offerings that Azure refused this recently: admitted jobs find out when
+# capacity is back, and a job that left the queue to try would lose its place.
+_REFUSED_LATELY = timedelta(hours=1)
+_LOOK_AGAIN = timedelta(seconds=15)  # recheck of a region whose quota of cores is used up
+
+
+async def request_admission(
+    engine: AsyncEngine,
+    row: JobRow,
+    usual: ProjectQuota,
+    prices: Mapping[Offering, Price],
+    now: datetime,
+) -> bool:
+    """Return whether the job may request machines; if not, put it into the queue.
+
+    A job that no other job precedes and no quota limits is admitted at once.
+    """
+    async with engine.begin() as conn:
+        if await queue.is_admitted(conn, row.id):
+            return True
+        gang = gang_of(row)
+        admitted = await _admit_now(conn, gang, usual, now)
+        if admitted is None:
+            await queue.wait(conn, await _open_gang(conn, row, prices, now), now)
+            return False
+        await queue.admit_at_once(conn, gang, now, admitted.region, admitted.cores)
+        return True
+
+
+async def admit_waiting_jobs(conn: AsyncConnection, usual: ProjectQuota, now: datetime) -> int:
+    """Admit the jobs that may start, update the others' positions; return the number admitted."""
+    await queue.take_turn(conn)
+    known = await queue.waiting(conn)
+    if not known:
+        return 0
+    waiting = [waits for waits, _ in known.values()]
+    projects = await _projects(conn, {w.project_id for w in waiting}, usual)
+    regions = await quotas.regions(conn, now)
+    decision = await asyncio.to_thread(
+        decide_admissions, waiting, projects, regions, now
+    )  # may be thousands
+    news = [told for told in decision.told if _is_news(known[told.job_id][1], told)]
+    named = [a.job_id for a in decision.admitted] + [told.job_id for told in news]
+    await locks.take(conn, tables.jobs, named)
+    await queue.admit(conn, decision.admitted, now)
+    await queue.tell(conn, news, now)
+    new = {told.job_id: told.why for told in news if known[told.job_id][1].position is None}
+    await queue.note_waits(conn, new, now)
+    for job_id in (admitted.job_id for admitted in decision.admitted):
+        waits, _ = known[job_id]
+        QUEUE_WAIT.observe(waits.priority, value=(now - waits.since).total_seconds())
+    return len(decision.admitted)
+
+
+async def mark_full_regions(
+    conn: AsyncConnection, job_id: str, places: Sequence[OfferingState], nodes: int, now: datetime
+) -> list[OfferingState]:
+    """Mark the places whose region has too few free Spot cores for the job as sold out.
+
+    Holds the lock on core counts until the transaction ends: the caller must write the attempt that
+    takes the cores.
+    """
+    if not await quotas.any_region(conn, now):
+        return list(places)
+    await jobs.take_turn(conn, "cores")
+    regions = await quotas.regions(conn, now, besides=job_id)
+    return [_mark_if_full(place, regions.get(place.offering.pool), nodes, now) for place in places]
+
+
+async def find_jobs_with_room(
+    conn: AsyncConnection, asks: Mapping[str, tuple[Offering, int]], now: datetime
+) -> set[str]:
+    """Return the admitted jobs whose region has enough free cores; each requests one offering.
+
+    Holds the lock on core counts, as ``mark_full_regions`` does, and the caller writes the
+    attempts. Cores that are reserved for a job count as free for it. None of these jobs has a live
+    attempt.
+    """
+    known = await quotas.any_region(conn, now)
+    if known:
+        await jobs.take_turn(conn, "cores")
+    kept = await queue.admitted(conn, asks, now)
+    regions = await quotas.regions(conn, now) if known else {}
+    roomy = set()
+    for job_id, (region, cores) in sorted(kept.items()):
+        offering, nodes = asks[job_id]
+        found, sku = regions.get(offering.pool), lookup(offering.vm_size)
+        if found is None or sku is None or offering.capacity_type is not CapacityType.SPOT:
+            roomy.add(job_id)
+            continue
+        more = nodes * sku.vcpus - (cores if region == offering.pool else 0)
+        if more <= found.free:
+            regions[offering.pool] = found.with_more(more)
+            roomy.add(job_id)
+    return roomy
+
+
+async def requeue_job(
+    conn: AsyncConnection, row: JobRow, places: Sequence[OfferingState], now: datetime
+) -> bool:
+    """Send a job that found no free cores in time back into the queue; return whether it was sent.
+
+    The caller holds the job. ``places`` come from ``mark_full_regions``; none may be requested now.
+    The job queues for the places that lack only cores, so that others do not overtake it for ever.
+    It stays admitted if there is no such place, or if its deadline allows it to buy on demand: a
+    job that waits for a price or for Azure keeps cores from no other.
+    """
+    terms = JobConstraints.from_dict(row.terms)
+    dear = {
+        p.offering for p in places if terms.forbids(p.offering, p.price, _gpus(p.offering.vm_size))
+    }
+    bought = terms.buys([p.offering for p in places if p.offering not in dear])
+    if any(o.capacity_type is CapacityType.ON_DEMAND for o in bought):
+        return False
+    lacking = {p.offering for p in places if p.shortage and not p.shortage.in_a_row} - dear
+    if not lacking:
+        return False
+    others = {p.offering for p in places} - lacking
+    return await queue.send_back(conn, gang_of(row, others), row.since, now)
+
+
+async def reserve_cores(conn: AsyncConnection, row: JobRow, offering: Offering) -> None:
+    """Reserve the offering's cores for the job, which the caller holds."""
+    nodes = Plan.from_dict(row.plan).chosen.nodes
+    await queue.keep(conn, row.id, offering.pool, _spot_cores(offering, nodes))
+
+
+async def set_quota(
+    conn: AsyncConnection, name: str, changes: dict[str, float | None], usual: ProjectQuota
+) -> None:
+    """Change the quota of the project of that name; members that are not named stay."""
+    project_id = await project_of(conn, name)
+    (project,) = await quotas.of(conn, {}, [project_id], usual)
+    quota = ProjectQuota(**vars(project.quota) | changes)
+    if min(quota.max_jobs or 0, quota.max_gpus or 0) < 0 or quota.weight <= 0:
+        raise InvalidRequest("Numbers of jobs and GPUs are 0 or more, and a weight is above 0.")
+    await quotas.put(conn, project_id, quota)
+
+
+async def describe_quota(conn: AsyncConnection, name: str, usual: ProjectQuota) -> str:
+    """Describe a project's quota in one line, for a terminal."""
+    (project,) = await _projects(conn, [await project_of(conn, name)], usual)
+    quota = project.quota
+    jobs_, gpus = (
+        "any number" if most is None else str(most) for most in (quota.max_jobs, quota.max_gpus)
+    )
+    return (
+        f"Project {name}: {project.jobs} jobs under way of {jobs_}, "
+        f"{project.gpus} GPUs of {gpus}, weight {quota.weight:g}."
+    )
+
+
+def gang_of(
+    row: JobRow, closed: Collection[Offering] = (), dear: Collection[Offering] = ()
+) -> Gang:
+    """Return what the job requests: the most GPUs of any option, and the cores in each region.
+
+    Leaves out ``closed`` offerings while there is another that it would buy, and ``dear`` ones
+    (above its price limit) while it would buy any.
+    """
+    plan, terms = Plan.from_dict(row.plan), JobConstraints.from_dict(row.terms)
+    nodes = plan.chosen.nodes
+    every = [option.offering for option in plan.options]
+    allowed = [o for o in every if not terms.forbids(o, None, 0)]
+    bought = terms.buys([o for o in allowed if o not in dear] or allowed)
+    open_ = [o for o in bought if o not in closed]
+    wants = [
+        RegionRequest(region=offering.pool, cores=_spot_cores(offering, nodes))
+        for offering in open_ or bought or every
+    ]
+    return Gang(
+        job_id=row.id,
+        project_id=row.project_id,
+        priority=terms.priority,
+        gpus=nodes * max(_gpus(offering.vm_size) for offering in every),
+        wants=tuple(dict.fromkeys(wants)),
+    )
+
+
+async def _open_gang(
+    conn: AsyncConnection, row: JobRow, prices: Mapping[Offering, Price], now: datetime
+) -> Gang:
+    """Return the job's request without offerings that its price limit or Azure refuses now.
+
+    On demand needs no cores: a job that may buy there tries again as soon as the shortage has
+    ended.
+    """
+    plan, terms = Plan.from_dict(row.plan), JobConstraints.from_dict(row.terms)
+    every, nodes = [option.offering for option in plan.options], plan.chosen.nodes
+    known = await capacity_outages.of(conn, every)
+    refused = {
+        o
+        for o, short in known.items()
+        if o.capacity_type is CapacityType.SPOT and short.covers(now - _REFUSED_LATELY, nodes)
+    }
+    dear = {o for o in every if terms.forbids(o, prices.get(o), _gpus(o.vm_size))}
+    return gang_of(row, refused, dear)
+
+
+async def _admit_now(
+    conn: AsyncConnection, gang: Gang, usual: ProjectQuota, now: datetime
+) -> AdmittedJob | None:
+    """Admit a job that need not wait, or return None.
+
+    Takes the queue's lock only where a quota applies: unlimited jobs are admitted side by side.
+    """
+    if await queue.anybody_waits(conn):
+        return None
+    (project,) = await quotas.of(conn, {}, [gang.project_id], usual)
+    quota = project.quota
+    limited = quota.max_jobs is not None or quota.max_gpus is not None
+    if not limited and not await quotas.any_region(conn, now):
+        return AdmittedJob(job_id=gang.job_id)
+    await queue.take_turn(conn)
+    if await queue.anybody_waits(conn):
+        return None
+    projects = await _projects(conn, [gang.project_id], usual)
+    alone = decide_admissions([gang.waiting(now)], projects, await quotas.regions(conn, now), now)
+    return alone.admitted[0] if alone.admitted else None
+
+
+async def _projects(
+    conn: AsyncConnection, project_ids: Sequence[str] | set[str], usual: ProjectQuota
+) -> list[ProjectUsage]:
+    held = await queue.held(conn, project_ids)
+    return await quotas.of(conn, held, project_ids, usual)
+
+
+def _is_news(before: Before, told: WaitingJob) -> bool:
+    """Return whether the new position is worth a write: most of ten thousand jobs move little."""
+    if before.position is None or before.code != told.code:
+        return True
+    if told.position <= _EXACT:
+        return (before.position, before.why) != (told.position, told.why)
+    return abs(before.position - told.position) > told.position / _EXACT
+
+
+def _mark_if_full(
+    place: OfferingState, cores: RegionCores | None, nodes: int, now: datetime
+) -> OfferingState:
+    offering, sku = place.offering, lookup(place.offering.vm_size)
+    if cores is None or sku is None or offering.capacity_type is not CapacityType.SPOT:
+        return place
+    needed = nodes * sku.vcpus
+    if needed <= cores.free:
+        return place
+    left = f"{max(cores.free, 0)} of {cores.limit} Spot cores are free in {offering.pool}"
+    short = Shortage(
+        offering=offering,
+        since=now,
+        ends_at=now + _LOOK_AGAIN,
+        in_a_row=0,
+        nodes=nodes,
+        reason=humanize.as_sentence(f"{left}, and {needed} are needed"),
+    )
+    return replace(place, shortage=short)
+
+
+def _spot_cores(offering: Offering, nodes: int) -> int:
+    """Return the cores that count against the region's Spot quota."""
+    sku = lookup(offering.vm_size)
+    return nodes * sku.vcpus if sku and offering.capacity_type is CapacityType.SPOT else 0
+
+
+def _gpus(vm_size: str) -> int:
+    """Return the GPUs of one machine; a machine without GPUs counts as one."""
+    return max(gpus_per_machine(vm_size), 1)

@@ -1,0 +1,198 @@
+"""Forecasts of how long a job waits for machines: now, and after later evictions."""
+
+import contextlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from decimal import Decimal
+from functools import lru_cache
+from typing import Any
+
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+from contract.choices import Engine
+from service.db.attempts import machine_history
+from service.db.jobs.job_facts import Around
+from service.db.queue import queue_forecast_rows as turn_rows
+from service.db.queue import quotas
+from service.db.spot import capacity_outages as shortages
+from service.domain.cloud.fleet import Offering, Price
+from service.domain.lifecycle.constraints import JobConstraints
+from service.domain.placement import capacity_outages
+from service.domain.placement.capacity_history import CapacityHistory
+from service.domain.placement.offering_choice import gpus_per_machine
+from service.domain.planning import forecast
+from service.domain.queue import queue_forecast
+from service.domain.queue.admission import QueueStanding, RegionCores, RegionRequest, WaitReason
+from service.domain.queue.queue_forecast import AdmissionForecast, QueueEntry
+from service.domain.states import AttemptState, CapacityType, JobState
+from service.operations.queue import admission
+from service.pricing.source import PriceSource, PricesUnavailable
+
+_WAITING = {JobState.QUEUED, JobState.RECOVERING}
+_GOES_ON = {*_WAITING, JobState.RUNNING}
+_GIVEN = {AttemptState.STARTING, AttemptState.RUNNING}
+_FRESH = timedelta(minutes=5)  # what a month has told of droughts; of the one that lasts, nothing
+
+_Spots = tuple[frozenset[Offering], int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class WaitForecasts:
+    """Forecasts of one process; past capacity outages are cached for some minutes."""
+
+    engine: AsyncEngine
+    prices: PriceSource
+    known: dict[_Spots, tuple[datetime, CapacityHistory]] = field(default_factory=dict)
+
+    async def add_forecasts(self, around: Around, now: datetime) -> Around:
+        """Return the job with forecasts of queue, capacity outage and later evictions."""
+        job, facts = around.job, around.facts
+        if facts.state not in _GOES_ON or around.on_demand:
+            return around
+        if facts.queue is not None:
+            around = replace(around, turn=await self._forecast_queue(job.id, facts.queue, now))
+        elastic, asks = job.plan.get("elastic"), facts.queue is None and _waits_now(around)
+        if elastic and not asks and facts.queue is None:  # it goes on with fewer machines
+            return around
+        terms, nodes = JobConstraints.from_dict(job.terms), job.plan["options"][0]["nodes"]
+        kept = await self._affordable(terms, job.plan)
+        spots = [o for o in kept if o.capacity_type is CapacityType.SPOT]
+        if not spots:
+            return around
+        if len(kept) > len(spots):
+            around = replace(around, slack=_slack(terms, around, now))
+        if asks:
+            around = await self._add_outage(around, spots, nodes, now)
+            if around.wait is None and job.waits_for:
+                around = replace(around, turn=await self._forecast_cores(around, now))
+        if not elastic:
+            past = await self._answers(spots, nodes, now)
+            around = replace(
+                around, aftermath=capacity_outages.expected_aftermath(past, len(spots))
+            )
+        return around
+
+    async def _add_outage(
+        self, around: Around, spots: Sequence[Offering], nodes: int, now: datetime
+    ) -> Around:
+        """Add the forecast of a capacity outage while every Spot offering of the job is refused."""
+        async with self.engine.connect() as conn:
+            refused = await shortages.of(conn, spots)
+            if len(refused) < len(spots) or not capacity_outages.is_every_offering_in_backoff(
+                refused.values(), nodes, now
+            ):
+                return around
+            past = await machine_history.answered(conn, spots, nodes, now)
+        self._cache(spots, nodes, now, past)
+        return replace(
+            around, wait=capacity_outages.expected_wait(list(refused.values()), past, now)
+        )
+
+    async def _forecast_queue(
+        self, job_id: str, standing: QueueStanding, now: datetime
+    ) -> AdmissionForecast | None:
+        """Return when the job is admitted, by the forecasts of the jobs that hold what it needs."""
+        if not queue_forecast.is_forecastable(standing):
+            return queue_forecast.explain_no_forecast(standing)
+        async with self.engine.connect() as conn:
+            queue = await turn_rows.queue_to(conn, job_id, standing.position or 1)
+            if not queue:
+                return None
+            known, passed = await quotas.regions(conn, now), standing.code is WaitReason.GANG
+            return await _forecast_admission(conn, queue, known, now, passed_over=passed)
+
+    async def _forecast_cores(self, around: Around, now: datetime) -> AdmissionForecast | None:
+        """Return when cores become free for an admitted job whose regions have none."""
+        job, wants = around.job, admission.gang_of(around.job).wants
+        asks = QueueEntry(project_id=job.project_id, since=now, wants=wants, lasts=around.to_come)
+        async with self.engine.connect() as conn:
+            known = await quotas.regions(conn, now, besides=job.id)
+            if any(_fits(want, known.get(want.region)) for want in wants):
+                return None
+            return await _forecast_admission(conn, [asks], known, now, besides=job.id)
+
+    async def _answers(
+        self, spots: Sequence[Offering], nodes: int, now: datetime
+    ) -> CapacityHistory:
+        """Return the recent answers to requests for these offerings, at most some minutes old."""
+        at, past = self.known.get((frozenset(spots), nodes), (None, None))
+        if at is None or past is None or now - at > _FRESH:
+            async with self.engine.connect() as conn:
+                past = await machine_history.answered(conn, spots, nodes, now)
+            self._cache(spots, nodes, now, past)
+        return past
+
+    def _cache(
+        self, spots: Sequence[Offering], nodes: int, now: datetime, past: CapacityHistory
+    ) -> None:
+        for old in [key for key, (at, _) in self.known.items() if now - at > _FRESH]:
+            del self.known[old]
+        self.known[frozenset(spots), nodes] = (now, past)
+
+    async def _affordable(self, terms: JobConstraints, plan: Mapping[str, Any]) -> list[Offering]:
+        """Return the job's offerings within its limits at today's prices."""
+        places = [
+            _offering(o["region"], o["vm_size"], o["capacity_type"], o.get("engine"))
+            for o in plan["options"]
+        ]
+        prices: dict[Offering, Price] = {}
+        if terms.max_price is not None:
+            prices = dict(zip(places, map(_price, plan["options"]), strict=True))
+            with contextlib.suppress(PricesUnavailable):  # then the plan's hold
+                prices |= await self.prices.prices(places)
+        return [
+            o
+            for o in dict.fromkeys(places)
+            if not terms.forbids(o, prices.get(o), gpus_per_machine(o.vm_size))
+        ]
+
+
+async def _forecast_admission(
+    conn: AsyncConnection,
+    queue: Sequence[QueueEntry],
+    known: Mapping[str, RegionCores],
+    now: datetime,
+    *,
+    besides: str = "",
+    passed_over: bool = False,
+) -> AdmissionForecast:
+    """Forecast the admission of the last job in ``queue`` from the holders of its cores."""
+    wanted = {want.region for asks in queue for want in asks.wants}
+    free = {region: cores.free for region, cores in known.items() if region in wanted}
+    holds = await turn_rows.holding(conn, free, now, besides=besides)
+    if holds is None:
+        return queue_forecast.TOO_MANY
+    return queue_forecast.forecast_admission(queue, free, holds, now, passed_over=passed_over)
+
+
+def _fits(want: RegionRequest, cores: RegionCores | None) -> bool:
+    return not want.cores or cores is None or want.cores <= cores.free
+
+
+def _waits_now(around: Around) -> bool:
+    attempt = around.facts.attempt
+    return around.facts.state in _WAITING and not (attempt and attempt.state in _GIVEN)
+
+
+@lru_cache(maxsize=4096)  # a job is shown too often to make them anew
+def _offering(region: str, vm_size: str, capacity_type: str, engine: str | None) -> Offering:
+    return Offering(
+        region=region,
+        vm_size=vm_size,
+        capacity_type=CapacityType(capacity_type),
+        engine=Engine(engine or Engine.SCALE_SET),
+    )
+
+
+def _price(option: Mapping[str, Any]) -> Price:
+    """Return the price of an option of a stored plan."""
+    hourly, listed = (Decimal(option[name]) for name in ("hourly", "on_demand_hourly"))
+    return Price(hourly=hourly, on_demand_hourly=listed)
+
+
+def _slack(terms: JobConstraints, around: Around, now: datetime) -> float | None:
+    """Return how many seconds a job may wait before it buys on demand; None: no limit."""
+    if terms.deadline is None or not terms.switches:
+        return None
+    return forecast.left_until(terms.deadline, now) - around.to_come.p90

@@ -1,0 +1,221 @@
+"""Moves to another access tier: the quote, and the request, which is written once.
+
+A move costs money, and an inspection is older than the decision. So a request is written only if
+the folder's moves have not changed since the inspection.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+from service.db.core import leases
+from service.db.jobs import events, jobs
+from service.db.storage import tier_moves
+from service.db.storage.tier_moves import TierMove
+from service.domain.errors import Archived, Conflict
+from service.domain.ids import new_id
+from service.domain.models.lineage import Source
+from service.domain.money import storage_cost
+from service.domain.money.storage_cost import TierMoveQuote
+from service.domain.storage import access_tiers as rules
+from service.domain.storage.access_tiers import (
+    AccessTier,
+    ArchivePriority,
+    FolderFacts,
+    Presence,
+    StoredBlob,
+)
+from service.operations.models import model_references
+from service.operations.storage.tiers import (
+    FolderInspection,
+    Outside,
+    inspect_folder,
+    missing_folder_error,
+    rehydration_message,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MoveRequest:
+    """A request that a job's folder be in that tier; ``checkpoint_id`` None: the final model."""
+
+    project_id: str
+    job_id: str
+    checkpoint_id: str | None
+    tier: AccessTier
+    priority: ArchivePriority
+
+
+def quote(
+    seen: FolderInspection,
+    redundancy: str,
+    tier: AccessTier,
+    priority: ArchivePriority,
+    now: datetime,
+) -> TierMoveQuote:
+    """Return the cost of the move; raises Conflict when the folder may not be in that tier.
+
+    Raises CheckpointNotFound or ModelNotFound when its blobs were deleted.
+    """
+    folder = seen.folder
+    standing = FolderFacts(
+        what=folder.name,
+        job_is_over=folder.job_is_over,
+        newer=folder.newer,
+        milestone=folder.milestone,
+        redundancy=redundancy,
+        needed_by=seen.needed_by,
+    )
+    if why := rules.tier_refusal(standing, tier):
+        raise Conflict(why, param="tier")
+    if seen.presence is Presence.GONE:
+        raise missing_folder_error(folder)
+    if seen.presence is Presence.REHYDRATING and _is_moving_elsewhere(seen, tier):
+        raise Archived(rehydration_message(seen) + " Azure takes no other order until then.")
+    return storage_cost.quote_move(seen.blobs, tier, priority, seen.prices, now)
+
+
+async def quote_move(
+    engine: AsyncEngine, outside: Outside, wish: MoveRequest, now: Callable[[], datetime]
+) -> tuple[FolderInspection, TierMoveQuote]:
+    """Inspect the folder and quote the move; raises as ``quote`` does."""
+    seen = await inspect_folder(engine, outside, wish.project_id, wish.job_id, wish.checkpoint_id)
+    return seen, quote(seen, outside.account.redundancy, wish.tier, wish.priority, now())
+
+
+async def request_move(
+    engine: AsyncEngine, outside: Outside, wish: MoveRequest, now: Callable[[], datetime]
+) -> tuple[FolderInspection, TierMoveQuote, TierMove | None]:
+    """Inspect, quote and write the request. No move: the folder is in that tier and stays there.
+
+    Repeats where the folder's moves have changed since the inspection. This ends: a concurrent
+    request is written by then, and the worker of another request was stopped.
+    """
+    while True:
+        seen, made = await quote_move(engine, outside, wish, now)
+        folder = seen.folder
+        async with engine.begin() as conn:
+            await jobs.take_turn(conn, model_references.lock_key(folder.job_id, folder.path))
+            before = await tier_moves.open_for(conn, folder.job_id, folder.path)
+            if before is not None and before.tier is wish.tier:
+                return seen, made, await _repeat_request(conn, seen, wish, before, now())
+            if wish.tier is AccessTier.ARCHIVE and await _is_needed_now(conn, wish, folder.source):
+                continue
+            if await _is_unchanged(conn, seen, before, now()):
+                return seen, made, await _write_request(conn, seen, wish, made, before, now())
+
+
+async def _is_needed_now(conn: AsyncConnection, wish: MoveRequest, source: Source) -> bool:
+    """Return whether a job now reads the folder that had no readers at the inspection."""
+    return bool(await model_references.list_readers(conn, wish.project_id, source))
+
+
+async def _is_unchanged(
+    conn: AsyncConnection, seen: FolderInspection, before: TierMove | None, now: datetime
+) -> bool:
+    """Return whether the folder's moves are unchanged since the inspection.
+
+    Stops the worker of another request: blob by blob it would outdate every inspection.
+    """
+    mark = await tier_moves.mark(conn, seen.folder.job_id, seen.folder.path)
+    if before is not None and mark.lease_token is not None:
+        await tier_moves.hold(conn, before, now)
+        return False
+    return mark == seen.mark
+
+
+async def _repeat_request(
+    conn: AsyncConnection,
+    seen: FolderInspection,
+    wish: MoveRequest,
+    before: TierMove,
+    now: datetime,
+) -> TierMove | None:
+    """Return the open move of the same request; hurry a rehydration if the new priority is high."""
+    expected_at = _expected(seen.blobs, wish.tier, wish.priority, now)
+    if (
+        wish.priority is ArchivePriority.HIGH
+        and before.priority is not wish.priority
+        and expected_at
+    ):
+        charge = before.charge + _hurry_charge(seen, wish.tier, now)
+        await tier_moves.hurry(conn, before, charge, expected_at, now)
+    return await tier_moves.open_for(conn, before.job_id, before.path)
+
+
+async def _write_request(
+    conn: AsyncConnection,
+    seen: FolderInspection,
+    wish: MoveRequest,
+    made: TierMoveQuote,
+    before: TierMove | None,
+    now: datetime,
+) -> TierMove | None:
+    """Write the request and return it; None where nothing is left to move."""
+    if before is None and not made.blobs:
+        return None
+    folder, due_at = seen.folder, now
+    if before is not None:
+        await tier_moves.replace(conn, before, _unmoved_charge(seen, before), now)
+        due_at += leases.LEASE  # by then an order that is on its way to Blob has come there
+    asked = TierMove(
+        id=new_id("tier", now),
+        job_id=folder.job_id,
+        checkpoint_id=folder.checkpoint_id,
+        path=folder.path,
+        tier=wish.tier,
+        priority=wish.priority,
+        charge=made.charge,
+        asked_at=now,
+        expected_at=_expected(seen.blobs, wish.tier, wish.priority, now),
+        ended_at=None,
+        outcome=None,
+        step=folder.step,
+    )
+    await tier_moves.ask(conn, asked, due_at)
+    data = {"move": asked.id, "tier": asked.tier, "charge": str(made.charge.normalize())}
+    await events.add(conn, folder.job_id, now, "storage.tier_asked", _sentence(asked), data=data)
+    return asked
+
+
+def _hurry_charge(seen: FolderInspection, tier: AccessTier, now: datetime) -> Decimal:
+    """Return the extra cost of high priority for the blobs that are not back yet."""
+    quick, slow = (
+        storage_cost.quote_move(seen.blobs, tier, priority, seen.prices, now).charge
+        for priority in (ArchivePriority.HIGH, ArchivePriority.STANDARD)
+    )
+    return quick - slow
+
+
+def _unmoved_charge(seen: FolderInspection, before: TierMove) -> Decimal:
+    """Return the cost of what a replaced move has not moved, priced as of its request."""
+    left = storage_cost.quote_move(
+        seen.blobs, before.tier, before.priority, seen.prices, before.asked_at
+    )
+    return left.charge
+
+
+def _is_moving_elsewhere(seen: FolderInspection, tier: AccessTier) -> bool:
+    return any(b.rehydrating not in (None, tier) for b in seen.blobs)
+
+
+def _expected(
+    blobs: list[StoredBlob], tier: AccessTier, priority: ArchivePriority, now: datetime
+) -> datetime | None:
+    archived = sum(b.size for b in blobs if b.tier is AccessTier.ARCHIVE)
+    if not archived or tier is AccessTier.ARCHIVE:
+        return None
+    return now + rules.time_to_rehydrate(archived, priority)
+
+
+def _sentence(asked: TierMove) -> str:
+    what = "the final model" if asked.step is None else f"the checkpoint of step {asked.step}"
+    if asked.expected_at is None:
+        return f"Move of {what} to tier {asked.tier} requested"
+    return (
+        f"Rehydration of {what} requested ({asked.priority} priority): ready at "
+        f"{asked.expected_at:%Y-%m-%d %H:%M} UTC at the latest"
+    )

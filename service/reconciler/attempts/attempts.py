@@ -1,0 +1,400 @@
+"""Reconcile each attempt with the cloud: claim, observe, decide, take one step, record."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from functools import cached_property, partial
+
+from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from contract.choices import Engine
+from service import tracing
+from service.cloud.provider import (
+    CloudError,
+    CloudProvider,
+    InsufficientCapacity,
+    Misconfigured,
+    ScaleSetNotFound,
+    Throttled,
+)
+from service.db.attempts import attempts
+from service.db.attempts.attempt_moves import Moving
+from service.db.attempts.attempts import AttemptRow
+from service.db.cloud import scale_set_cache
+from service.db.core import database_health, leases
+from service.db.core.leases import Claim, Renewals
+from service.db.jobs import events
+from service.domain.cloud.fleet import ScaleSet, scale_set_name
+from service.domain.cloud.rate_limit import CloudCall, Deferral
+from service.domain.cloud.scale_set_list import scale_set_from_list
+from service.domain.errors import LeaseLost
+from service.domain.lifecycle.attempt import (
+    HEAD_UNREADABLE,
+    TOO_LONG_UNREADABLE,
+    AttemptStep,
+    AttemptTiming,
+    AttemptView,
+    CreateScaleSet,
+    DeleteScaleSet,
+    MoveAttempt,
+    OpenGeneration,
+    RefillScaleSet,
+    RequeueAttempt,
+    is_deletion_stuck,
+)
+from service.domain.lifecycle.attempt_steps import next_step
+from service.domain.lifecycle.generation import HaltGeneration
+from service.domain.money.budget import DEFAULT_ALLOWANCE, Allowance
+from service.domain.states import ATTEMPT_WITH_NODES, AttemptState, Outcome
+from service.instruments import LEASE_LAG
+from service.operations.attempts import heads, refills
+from service.operations.attempts.generations import Halting
+from service.operations.monitoring import operator_action
+from service.reconciler.attempts import measures, requeue_delay, serial_logs
+from service.reconciler.attempts.observer import ObservedAttempt, Observer, as_before
+from service.reconciler.attempts.open_generation import GenerationOpener
+from service.reconciler.attempts.scale_sets import SpecMaker
+from service.reconciler.attempts.writes import Writes
+from service.reconciler.cloud.concurrency_limit import ConcurrencyLimitReached
+from service.reconciler.cloud.heartbeat_visibility import HeartbeatVisibility
+from service.reconciler.cloud.lister import Lister
+from service.reconciler.cloud.rate_limit import Deferred, RateLimitedCloud, deferral_of
+from service.storage.store import BlobStore, StorageError
+
+log = logging.getLogger(__name__)
+_SOON = timedelta(seconds=1)
+_AFTER_MISCONFIGURATION = timedelta(seconds=60)
+_GIVEN_UP = MoveAttempt(
+    to=AttemptState.TERMINATING, outcome=Outcome.UNRESPONSIVE, reason=HEAD_UNREADABLE
+)
+_FOR_A_PERSON = (Misconfigured, heads.HeadUnreadable)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttemptReconciler:
+    """Takes one step for every attempt that is due."""
+
+    engine: AsyncEngine
+    cloud: CloudProvider
+    store: BlobStore
+    specs: SpecMaker
+    pace: AttemptTiming
+    now: Callable[[], datetime]
+    watch: HeartbeatVisibility = field(default_factory=HeartbeatVisibility)
+    lister: Lister | None = None  # None: every set is looked at by itself
+    limited_cloud: RateLimitedCloud | None = None  # None: the cloud is called without limits
+    allowance: Allowance = DEFAULT_ALLOWANCE
+    # Attempts whose next generation could not be opened: since when, and when it was last tried.
+    _opening: dict[str, tuple[datetime, datetime]] = field(default_factory=dict)
+
+    async def claim(self, limit: int) -> list[Callable[[], Awaitable[None]]]:
+        """Lease what is due; each lease comes as the step to take under it."""
+        async with self.engine.begin() as conn:
+            claims = await attempts.claim_due(conn, self.now(), limit)
+        self.watch.round(self.now())
+        for claim, _ in claims:
+            LEASE_LAG.observe("attempts", value=(self.now() - claim.row.due_at).total_seconds())
+        return [partial(self._reconcile, claim, row) for claim, row in claims]
+
+    async def keep_watch(self) -> None:
+        """Record that the database takes writes, also while no step is claimed.
+
+        A standby, or a server that Azure has made read-only, refuses what nodes send.
+        """
+        async with self.engine.connect() as conn:
+            if await database_health.takes_writes(conn):
+                self.watch.round(self.now())
+
+    async def run_once(self, limit: int = 20) -> int:
+        """Take every step that is due; return how many were."""
+        steps = await self.claim(limit)
+        await asyncio.gather(*(step() for step in steps))
+        return len(steps)
+
+    async def _reconcile(self, claim: Claim, row: AttemptRow) -> None:
+        try:
+            async with self._leases.kept(claim):
+                await self._step(claim, row)
+        except LeaseLost:
+            log.info("attempt.lease_lost", extra={"attempt": row.id})
+        except (CloudError, StorageError) as fault:
+            await self._complain(row, fault)
+            await self._release(claim, self._patience(row, fault), deferral_of([fault]))
+        except Exception:
+            log.exception("attempt.step_failed", extra={"attempt": row.id})
+            with suppress(SQLAlchemyError):
+                await self._release(claim, self.pace.poll)
+
+    @cached_property
+    def _leases(self) -> Renewals:
+        return Renewals(self.engine, self.now)
+
+    @cached_property
+    def _observer(self) -> Observer:
+        return Observer(engine=self.engine, store=self.store, allowance=self.allowance)
+
+    @cached_property
+    def _opener(self) -> GenerationOpener:
+        return GenerationOpener(engine=self.engine, store=self.store, now=self.now)
+
+    @cached_property
+    def _writes(self) -> Writes:
+        return Writes(engine=self.engine, now=self.now)
+
+    async def _step(self, claim: Claim, row: AttemptRow) -> None:
+        now = self.now()  # of the whole step: what is decided is true of what was seen then
+        cloud: CloudProvider | ScaleSet | None = self._listed(row) or self._cloud(row, claim)
+        if self._is_decided(claim, row, now) and not isinstance(cloud, ScaleSet):
+            cloud = None if row.deferred_call is CloudCall.CREATE else as_before(row)
+        found = await self._observer.look(cloud, claim, row, self.watch.since(now), now)
+        for fault in found.faults:
+            await self._complain(row, fault)
+        if is_deletion_stuck(found.attempt, found.seen, now):
+            await self._raise_alarm(row, blind=found.seen.blind)
+        step = next_step(found.attempt, found.seen, now, self.pace)
+        await self._follow(claim, row, found, step)
+        if found.call and not found.faults and operator_action.is_resolved(found.call, row, step):
+            async with self.engine.begin() as conn:
+                await operator_action.resolve_action(conn, row, found.call, self.now())
+
+    @property
+    def _hears(self) -> bool:
+        """Whether a fresh list of all scale sets reports changes, so that polls may be rare."""
+        return self.lister is not None and self.lister.fresh() is not None
+
+    def _cloud(self, row: AttemptRow, claim: Claim) -> CloudProvider:
+        return self.limited_cloud.at(row.offering.pool, claim) if self.limited_cloud else self.cloud
+
+    async def _cloud_after(
+        self, first: Callable[[], Awaitable[None]], claim: Claim, row: AttemptRow
+    ) -> CloudProvider:
+        """Return the cloud for one call; ``first`` is awaited right before it, after its wait."""
+        if self.limited_cloud is not None:
+            return self.limited_cloud.at(row.offering.pool, claim, first)
+        await first()
+        return self.cloud
+
+    def _is_decided(self, claim: Claim, row: AttemptRow, now: datetime) -> bool:
+        """Return whether a deferred call is made, or goes on waiting, without a new observation.
+
+        An observation would take tokens, and could lose those of the call. But machines of an
+        accepted creation cost money, so its scale set is observed once the list may show it. A
+        scale set that has changed by the list is observed too.
+        """
+        deferral = self.limited_cloud.deferral(claim) if self.limited_cloud else None
+        if deferral is None or deferral.call is CloudCall.GET:
+            return False
+        if deferral.is_due(now):
+            return True
+        if deferral.call is CloudCall.CREATE:
+            listing = self.lister.fresh() if self.lister else None
+            return listing is not None and scale_set_name(row.id) not in listing.sets
+        return row.seen_at is not None
+
+    def _listed(self, row: AttemptRow) -> ScaleSet | None:
+        listed = self.lister if row.offering.engine is Engine.SCALE_SET else None
+        listing = listed.fresh() if listed else None
+        known = scale_set_cache.known_of(row)
+        return scale_set_from_list(known, listing, self.now()) if listing else None
+
+    async def _follow(
+        self, claim: Claim, row: AttemptRow, found: ObservedAttempt, step: AttemptStep
+    ) -> None:
+        """Take the step inside a trace span; a requeue needs no span."""
+        if isinstance(step, RequeueAttempt):
+            await self._take(claim, row, found, step)
+            return
+        with tracing.step(f"reconcile {type(step).__name__}", row.job_id, row.id):
+            await self._take(claim, row, found, step)
+
+    async def _take(
+        self, claim: Claim, row: AttemptRow, found: ObservedAttempt, step: AttemptStep
+    ) -> None:
+        match step:
+            case RequeueAttempt(delay):
+                await self._requeue(claim, row, found, delay)
+            case CreateScaleSet():
+                await self._create(claim, row)
+            case RefillScaleSet(useless):
+                await self._refill(claim, row, found, useless)
+            case DeleteScaleSet():
+                with suppress(ScaleSetNotFound):
+                    await self._cloud(row, claim).delete(found.attempt.scale_set_name)
+                await self._release(claim, self.pace.poll)
+            case HaltGeneration():
+                await self._halt(claim, row, found, step)
+            case OpenGeneration():
+                await self._open(claim, row, found, step)
+            case MoveAttempt():
+                if step.outcome is Outcome.SUCCEEDED:
+                    await self._opener.keep_last_measured(row)
+                if serial_logs.are_wanted(row, found.seen, step):
+                    await self._keep_serial_logs(row, found)
+                await self._move(claim, row, step)
+
+    async def _requeue(
+        self, claim: Claim, row: AttemptRow, found: ObservedAttempt, delay: timedelta | None
+    ) -> None:
+        now = self.now()
+        usual = requeue_delay.while_running(row, found, self.pace, now) if self._hears else None
+        pause = self._pause(row, found, delay or usual)
+        await self._release(claim, pause, deferral_of(found.faults))
+
+    async def _keep_serial_logs(self, row: AttemptRow, found: ObservedAttempt) -> None:
+        """Copy them without a claim: a refusal must not defer the deletion."""
+        cloud = self.limited_cloud.at(row.offering.pool) if self.limited_cloud else self.cloud
+        await serial_logs.keep(self.engine, cloud, self.store, row, found.seen, self.now())
+
+    async def _create(self, claim: Claim, row: AttemptRow) -> None:
+        """Create the scale set, if the lease still holds when the call may be made.
+
+        The attempt may have ended while this worker stood still: nobody would delete the machines.
+        """
+        try:
+            cloud = await self._cloud_after(partial(self._check_lease, claim), claim, row)
+            await cloud.create(self.specs.spec(row))
+        except InsufficientCapacity as refusal:
+            outcome = Outcome.NO_CAPACITY
+            await self._move(
+                claim,
+                row,
+                MoveAttempt(to=AttemptState.TERMINATING, outcome=outcome, reason=str(refusal)),
+            )
+        else:
+            await self._release(claim, self.pace.poll)
+
+    async def _refill(
+        self, claim: Claim, row: AttemptRow, found: ObservedAttempt, useless: tuple[str, ...]
+    ) -> None:
+        """Request machines in place of lost ones; report a refusal once and request again later.
+
+        The remaining machines continue to train. A deferred request does not count as made.
+        """
+        intend = partial(self._intend_refill, claim, row, found.seen, useless)
+        try:
+            cloud = await self._cloud_after(intend, claim, row)
+            await cloud.refill(scale_set_name(row.id), row.instance_count, useless)
+        except (InsufficientCapacity, Misconfigured) as refusal:
+            async with self.engine.begin() as conn:
+                await refills.record_refusal(conn, row, str(refusal), self.now())
+        await self._release(claim, _SOON)
+
+    async def _check_lease(self, claim: Claim) -> None:
+        async with self.engine.connect() as conn:
+            await leases.check(conn, claim)
+
+    async def _intend_refill(
+        self, claim: Claim, row: AttemptRow, seen: AttemptView, useless: tuple[str, ...]
+    ) -> None:
+        async with self.engine.begin() as conn:
+            await refills.record_refill(conn, claim, row, seen, useless, self.now())
+
+    async def _halt(
+        self, claim: Claim, row: AttemptRow, found: ObservedAttempt, step: HaltGeneration
+    ) -> None:
+        generation = found.seen.generation
+        assert generation is not None, "only a generation can be halted"
+        again = requeue_delay.while_stopping(found.seen, step, self.pace, self.now())
+        await self._writes.halt(
+            Halting(
+                claim=claim,
+                row=row,
+                generation=generation,
+                step=step,
+                again=again,
+                deferral=deferral_of(found.faults),
+            )
+        )
+
+    async def _open(
+        self, claim: Claim, row: AttemptRow, found: ObservedAttempt, step: OpenGeneration
+    ) -> None:
+        try:
+            done = await self._opener.open(claim, row, step, found.seen, found.newest_number)
+        except (LeaseLost, StorageError):
+            raise
+        except Exception:  # nodes write what is read here
+            if not self._has_tried_long(row):
+                raise
+            log.exception("head.unreadable", extra={"job": row.job_id, "attempt": row.id})
+            done = _GIVEN_UP
+        if not done and self._has_tried_long(row):
+            done = _GIVEN_UP
+        if done:
+            self._opening.pop(row.id, None)
+        if isinstance(done, MoveAttempt):
+            await self._move(claim, row, done)
+        elif not done:
+            await self._release(claim, _SOON)
+
+    def _has_tried_long(self, row: AttemptRow) -> bool:
+        """Return whether opening a generation has failed for so long that the attempt must end.
+
+        A node that holds a blob lease on HEAD, which its SAS allows, could block it for ever.
+        """
+        now = self.now()
+        for other in [i for i, (_, at) in self._opening.items() if now - at > TOO_LONG_UNREADABLE]:
+            del self._opening[other]
+        first, _ = self._opening.get(row.id, (now, now))
+        self._opening[row.id] = first, now
+        return now - first > TOO_LONG_UNREADABLE
+
+    async def _move(self, claim: Claim, row: AttemptRow, step: MoveAttempt) -> None:
+        moving = Moving(claim=claim, row=row, step=step)
+        await self._writes.move(moving)
+        if measures.is_end(moving):
+            await measures.attempt_ended(self.engine, row, self.now())
+
+    async def _release(
+        self, claim: Claim, delay: timedelta, deferral: Deferral | None = None
+    ) -> None:
+        with suppress(LeaseLost):
+            await self._writes.release(claim, delay, deferral)
+
+    def _pause(self, row: AttemptRow, found: ObservedAttempt, usual: timedelta | None) -> timedelta:
+        """Return the requeue delay; with a deferred call it ends when the call may be made."""
+        pauses = [self._patience(row, fault) for fault in found.faults]
+        asks = any(isinstance(f, Deferred | ConcurrencyLimitReached) for f in found.faults)
+        return max(pauses) if asks else max([usual or self.pace.poll, *pauses])
+
+    def _patience(self, row: AttemptRow, fault: Exception) -> timedelta:
+        """Return the delay after a fault; an attempt with nodes is still polled as usual."""
+        if isinstance(fault, Throttled):
+            pause = timedelta(seconds=fault.retry_after)
+            nodes = self.limited_cloud is not None and row.state in ATTEMPT_WITH_NODES
+            return min(pause, self.pace.poll) if nodes else pause
+        return _AFTER_MISCONFIGURATION if isinstance(fault, _FOR_A_PERSON) else self.pace.poll
+
+    async def _complain(self, row: AttemptRow, fault: Exception) -> None:
+        """Log a fault; if a person must act, add an event for the user."""
+        if isinstance(fault, Deferred | ConcurrencyLimitReached) and not fault.code:
+            return  # planned waits, thousands at once
+        log.warning("attempt.blind", extra={"attempt": row.id, "cause": str(fault)})
+        if isinstance(fault, _FOR_A_PERSON):
+            async with self.engine.begin() as conn:
+                await operator_action.request_action(conn, row, fault, self.now())
+
+    async def _raise_alarm(self, row: AttemptRow, *, blind: bool) -> None:
+        """Report once per attempt, to user and operator, that its machines still cost money."""
+        facts = {"scale_set": scale_set_name(row.id), "region": row.offering.region}
+        how = "is still there" if not blind else "may still be there (Azure does not answer)"
+        async with self.engine.begin() as conn:
+            if await events.known(conn, row.job_id, "attempt.will_not_die", facts):
+                return
+            await events.add(
+                conn,
+                row.job_id,
+                self.now(),
+                "attempt.will_not_die",
+                f"Scale set {facts['scale_set']} in {facts['region']} {how} a quarter of"
+                " an hour after its deletion was asked for, and costs money. Deleting goes on;"
+                " look at it in the Azure portal: a lock, a policy or a fault of Azure holds it.",
+                attempt_id=row.id,
+                level="error",
+                data=facts,
+            )
+        log.error("attempt.will_not_die", extra={"attempt": row.id, **facts})

@@ -1,0 +1,75 @@
+"""Before a generation opens: which checkpoints it must not load, because they are broken."""
+
+import logging
+from datetime import datetime
+
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from service.db.attempts.attempts import AttemptRow
+from service.db.core.leases import Claim
+from service.db.storage import checkpoint_fault_reports
+from service.db.storage.checkpoint_fault_reports import Before
+from service.domain.lifecycle.attempt import MoveAttempt
+from service.domain.states import AttemptState, Outcome
+from service.domain.storage.checkpoint_faults import (
+    CheckpointDoubt,
+    CheckpointFault,
+    judge_checkpoint,
+)
+from service.operations.attempts import findings as operations
+from service.operations.attempts import heads
+from service.storage.store import BlobStore
+from trainer.contract import MANIFEST, Committed
+
+_FORGED = CheckpointFault(file=MANIFEST, reason="is another one than HEAD named first")
+log = logging.getLogger(__name__)
+
+
+async def broken(
+    engine: AsyncEngine,
+    store: BlobStore,
+    claim: Claim,
+    row: AttemptRow,
+    known: Before,
+    now: datetime,
+) -> frozenset[str] | MoveAttempt:
+    """Where they lie; or, where one machine alone says so, the move that lets others look.
+
+    Blob is looked at, as a node has complained of what it was to load, or HEAD names a checkpoint
+    by another hash than at first. Raises LeaseLost.
+    """
+    marked = known.broken
+    async with engine.connect() as conn:
+        said = await checkpoint_fault_reports.open_of(conn, row.job_id)
+    head, _ = await heads.read(store, row.job_id)
+    fenced = head.fenced(head.generation, marked)
+    forged = heads.find_rewritten(fenced, known.anchors)
+    given_up = [(entry, _FORGED) for entry in reversed(forged)]
+    doubt: MoveAttempt | None = None
+    for entry in (e for e in reversed(fenced.checkpoints) if e not in forged):
+        if entry.path not in said and not given_up:
+            break  # nobody complains of the newest
+        seen = await operations.find_fault(store, row.job_id, entry)
+        verdict = judge_checkpoint(said.get(entry.path, ()), seen, row.id)
+        if isinstance(verdict, CheckpointFault):
+            given_up.append((entry, verdict))
+            continue
+        doubt = _other_machines(verdict, entry) if verdict else None
+        break
+    marked |= {entry.path for entry, _ in given_up}
+    if given_up:
+        async with engine.begin() as conn:
+            rest = head.fenced(head.generation, marked).newest
+            told = await operations.mark_broken(conn, claim, row, given_up, rest, now)
+        for facts in told:
+            log.error("checkpoint.broken", extra={"job": row.job_id, "attempt": row.id, **facts})
+    return doubt or marked
+
+
+def _other_machines(doubt: CheckpointDoubt, entry: Committed) -> MoveAttempt:
+    return MoveAttempt(
+        to=AttemptState.TERMINATING,
+        outcome=Outcome.UNRESPONSIVE,
+        reason=f"one machine finds that {doubt.file} of the checkpoint of step {entry.step} "
+        f"{doubt.reason}, and nobody else has seen it: other machines are asked",
+    )

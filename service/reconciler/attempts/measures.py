@@ -1,0 +1,129 @@
+"""What metrics and traces say of moves, once they are committed.
+
+Of all replicas one writes a move, and that one observes it: nothing is counted twice. What a killed
+process had observed and Prometheus had not read is lost; state is read from the database instead.
+"""
+
+from collections.abc import Iterable
+from contextlib import suppress
+from datetime import datetime
+
+from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from service import tracing
+from service.db.attempts.attempt_moves import Moving
+from service.db.attempts.attempts import AttemptRow
+from service.db.core.leases import Claim
+from service.domain.money import cost
+from service.domain.reporting.timeline import Entry
+from service.domain.states import JOB_TERMINAL, AttemptState, JobState
+from service.instruments import (
+    ATTEMPT_OUTCOMES,
+    ATTEMPT_PHASE,
+    ATTEMPT_STATE,
+    JOB_STATE,
+    JOBS_FINISHED,
+    PAID,
+    RECOVERY,
+    SPENT,
+    TRAINED,
+)
+from service.operations.attempts import attempt_records
+from service.operations.attempts.attempt_records import Record
+from service.tracing import Component, Piece
+
+_OF_SERVICE = frozenset({"create", "allocate", "delete"})
+_OF_TRAINER = frozenset({"first_validation", "first_step", "train", "export", "verify", "save"})
+
+
+def job_moved(claim: Claim, to: JobState, now: datetime) -> None:
+    """Observe one move of a job, as it was claimed."""
+    row, spent = claim.row, (now - claim.row.since).total_seconds()
+    JOB_STATE.observe(row.state, value=spent)
+    if (row.state, to) == (JobState.RECOVERING, JobState.RUNNING):
+        RECOVERY.observe(value=spent)
+    if to in JOB_TERMINAL:
+        JOBS_FINISHED.add(to)
+        facts = {"rekindle.job": row.id, "rekindle.state": str(to), "rekindle.model": row.model}
+        whole = Piece(name="job", started_at=row.created_at, ended_at=now, attributes=facts)
+        tracing.record_job(row.id, whole)
+
+
+def attempts_moved(moving: Iterable[Moving], now: datetime) -> None:
+    """Observe moves of attempts."""
+    for one in moving:
+        row, offering = one.row, one.row.offering
+        spent = (now - row.since).total_seconds()
+        ATTEMPT_STATE.observe(row.state, offering.capacity_type, value=spent)
+        if one.step.outcome and row.outcome is None:
+            place = (offering.region, offering.vm_size, offering.capacity_type)
+            ATTEMPT_OUTCOMES.add(one.step.outcome, *place)
+
+
+async def attempt_ended(engine: AsyncEngine, row: AttemptRow, now: datetime) -> None:
+    """Observe the phases of an attempt that is over, its money, and its part of the trace.
+
+    Where the database is away just then this is lost, and nothing else.
+    """
+    with suppress(SQLAlchemyError):
+        async with engine.connect() as conn:
+            records = await attempt_records.list_records(conn, row.job_id)
+        for record in (r for r in records if r.row.id == row.id):
+            _observe(record, now)
+            _trace(record, now)
+
+
+def _observe(record: Record, now: datetime) -> None:
+    bought = record.row.offering.capacity_type
+    sizes = {o.generation.number: len(o.generation.members) for o in record.generations}
+    for entry in record.timeline:
+        seconds = ((entry.ended_at or now) - entry.started_at).total_seconds()
+        ATTEMPT_PHASE.observe(_known(entry), value=seconds)
+        if entry.name == "train":
+            TRAINED.add(bought, amount=max(seconds, 0.0) * sizes.get(entry.generation, 0))
+    PAID.add(bought, amount=float(cost.machine_hours(record.ledger, now)) * 3600)
+    SPENT.add(bought, amount=float(cost.machine_cost(record.ledger, now)))
+
+
+def _trace(record: Record, now: datetime) -> None:
+    row, offering = record.row, record.row.offering
+    facts: dict[str, str | int | float] = {
+        "rekindle.attempt": row.id,
+        "rekindle.attempt.number": row.number,
+        "rekindle.attempt.outcome": str(row.outcome or ""),
+        "rekindle.machines": row.instance_count,
+        "cloud.region": offering.region,
+        "rekindle.vm_size": offering.vm_size,
+        "rekindle.capacity_type": str(offering.capacity_type),
+    }
+    whole = Piece(name="attempt", started_at=row.created_at, ended_at=now, attributes=facts)
+    tracing.record_attempt(row.job_id, row.id, whole, [_piece(e, now) for e in record.timeline])
+
+
+def _piece(entry: Entry, now: datetime) -> Piece:
+    facts = {"rekindle.generation": entry.generation} if entry.generation else {}
+    return Piece(
+        name=_known(entry),
+        started_at=entry.started_at,
+        ended_at=entry.ended_at or now,
+        attributes=facts,
+        component=_component(entry),
+    )
+
+
+def _known(entry: Entry) -> str:
+    """Its name; "other" where a node has made one up."""
+    return entry.name if entry.is_known else "other"
+
+
+def _component(entry: Entry) -> Component:
+    if entry.name in _OF_SERVICE:
+        return Component.SERVICE
+    is_trainers = entry.name in _OF_TRAINER or entry.name.startswith("load")
+    return Component.TRAINER if is_trainers else Component.NODE
+
+
+def is_end(moving: Moving) -> bool:
+    """Whether machines may have been there, and are seen to be gone."""
+    return moving.step.to is AttemptState.ENDED and moving.row.state is not AttemptState.PENDING

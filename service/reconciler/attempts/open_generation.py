@@ -1,0 +1,181 @@
+"""Open generations: fence each HEAD alone, and share the database transactions among many.
+
+HEAD may be ahead of the database, for one of three reasons. The worker is late: it observes again.
+An earlier worker was killed after its fence, so its generation never began: the same number is
+used. Or the database was restored, or lost its last commits, and has forgotten a generation that
+began: the next number is the one after HEAD's.
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property, partial
+from operator import itemgetter
+
+from sqlalchemy.exc import DataError
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from service.db.attempts import generations as rows
+from service.db.attempts import heartbeats
+from service.db.attempts.attempts import AttemptRow
+from service.db.attempts.heartbeats import Progress
+from service.db.core import leases
+from service.db.core.batching import Batcher
+from service.db.core.leases import Claim
+from service.db.jobs import jobs, step_metrics
+from service.db.storage import checkpoint_fault_reports as doubts
+from service.db.storage.checkpoint_fault_reports import Before
+from service.domain.lifecycle.attempt import AttemptView, MoveAttempt, OpenGeneration
+from service.domain.planning.checkpoint_interval import SaveHistory
+from service.domain.reporting.progress import progress_of
+from service.instruments import LOST_STEPS, LOST_TIME
+from service.operations.attempts import generations, heads
+from service.operations.attempts.generations import Opening
+from service.reconciler.attempts import findings
+from service.storage.store import BlobStore, PreconditionFailed
+from trainer.contract import Committed, Head
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GenerationOpener:
+    """Fences HEAD and writes generation rows; one instance per process."""
+
+    engine: AsyncEngine
+    store: BlobStore
+    now: Callable[[], datetime]
+
+    async def open(
+        self, claim: Claim, row: AttemptRow, step: OpenGeneration, seen: AttemptView, after: int
+    ) -> bool | MoveAttempt:
+        """Fence HEAD, then write the generation's row and release the lease.
+
+        ``after``: the job's newest number, read with ``seen``. A late worker finds HEAD ahead and
+        its lease lost, and fences nothing. Returns False if another worker was quicker: observe
+        again. Returns a move if only other machines can tell which checkpoint is whole.
+        """
+        known, saves = await self._reads.do((row.job_id, row.id))
+        assert known.run_spec_sha256, "a job is prepared before its first attempt"
+        broken: frozenset[str] | MoveAttempt = known.broken
+        given = (self.engine, self.store, claim, row, known, self.now())
+        if known.doubted:
+            broken = await findings.broken(*given)
+        if isinstance(broken, MoveAttempt):
+            return broken
+        try:
+            forgotten = partial(self._is_forgotten, claim, row, seen, after)
+            fencing = (self.store, row.job_id, after, broken, forgotten, known.anchors)
+            head = await heads.fence(*fencing)
+        except PreconditionFailed:
+            return False
+        except heads.Rewritten:
+            await findings.broken(*given)
+            return False
+        if head.model is not None:
+            return False
+        await self.keep_measured(row, head.newest)
+        opening = Opening(
+            claim=claim,
+            row=row,
+            step=step,
+            head=head,
+            run_spec_sha256=known.run_spec_sha256,
+            before=seen.generation,
+            halted_at=seen.halted_at,
+            after=after,
+            saves=saves,
+        )
+        await self._writes.do(opening)
+        return True
+
+    async def _is_forgotten(
+        self, claim: Claim, row: AttemptRow, seen: AttemptView, after: int, head: Head
+    ) -> bool:
+        """Return whether ``head``, which is ahead, is of a generation that began and was forgotten.
+
+        `heads.fence` calls this between its read and its conditional write of HEAD. So if this
+        worker still holds the lease and knows the newest row, no other worker can come first.
+        Raises LeaseLost, and PreconditionFailed if there is a newer row.
+        """
+        async with self.engine.connect() as conn:
+            await leases.check(conn, claim)
+            newest = await rows.newest_number(conn, row.job_id)
+            job = await jobs.find(conn, row.job_id)
+        if newest != after:
+            raise PreconditionFailed(f"generation {newest} is open")
+        if _has_begun(head, after, seen):
+            return True
+        # An attempt fences HEAD once its machines are there. So an older HEAD is another attempt's,
+        # which has no row any more. A store without a clock dates it before its job.
+        at = await heads.written_at(self.store, row.job_id)
+        return at is not None and job is not None and job.created_at <= at < row.since
+
+    async def keep_last_measured(self, row: AttemptRow) -> None:
+        """Keep the final model's unreported metrics; skip them if HEAD is unreadable by now."""
+        try:
+            head, _ = await heads.read(self.store, row.job_id)
+            await self.keep_measured(row, head.model)
+        except heads.HeadUnreadable as fault:
+            log.warning("measured.unreadable", extra={"job": row.job_id, "cause": str(fault)})
+
+    async def keep_measured(self, row: AttemptRow, entry: Committed | None) -> None:
+        """Record unreported metrics of the steps before ``entry``: no step is repeated.
+
+        Metrics that cannot be stored are skipped: nodes write them, so they may be invalid.
+        """
+        if entry is None:
+            return
+        try:
+            await self._keep_measured(row, entry)
+        except (DataError, ValueError, OverflowError):
+            log.warning("measured.unreadable", extra={"job": row.job_id}, exc_info=True)
+
+    async def _keep_measured(self, row: AttemptRow, entry: Committed) -> None:
+        if told := await heads.read_measurements(self.store, row.job_id, entry):
+            async with self.engine.begin() as conn:
+                await step_metrics.add(conn, row.job_id, entry.generation, told)
+                done = Progress(
+                    job_id=row.job_id,
+                    generation=entry.generation,
+                    step=max(m.step for m in told),
+                    news=progress_of(told),
+                )
+                await heartbeats.progressed(conn, [done], self.now())
+
+    @cached_property
+    def _reads(self) -> Batcher[tuple[str, str], tuple[Before, SaveHistory | None]]:
+        return Batcher(self._read_all, key=itemgetter(0))
+
+    @cached_property
+    def _writes(self) -> Batcher[Opening, None]:
+        return Batcher(self._write_all, key=lambda one: one.row.id)
+
+    async def _read_all(
+        self, attempts: Sequence[tuple[str, str]]
+    ) -> list[tuple[Before, SaveHistory | None] | Exception]:
+        """Read checkpoint faults and save histories, given (job id, attempt id) pairs."""
+        async with self.engine.connect() as conn:
+            known = await doubts.before(conn, [job_id for job_id, _ in attempts])
+            saves = await rows.save_histories(conn, [attempt_id for _, attempt_id in attempts])
+        return [(known[job_id], saves.get(attempt_id)) for job_id, attempt_id in attempts]
+
+    async def _write_all(self, openings: Sequence[Opening]) -> list[None]:
+        async with self.engine.begin() as conn:
+            lost = await generations.open_all(conn, openings, self.now())
+        for one in lost:
+            LOST_STEPS.add(amount=one.steps)
+            LOST_TIME.add(one.capacity_type, amount=one.machine_seconds)
+        return [None] * len(openings)
+
+
+def _has_begun(head: Head, after: int, seen: AttemptView) -> bool:
+    """Return whether a generation after number ``after`` has left a trace.
+
+    A worker that was killed uses the same number again. So a HEAD two numbers ahead proves that a
+    row was written.
+    """
+    named = (*head.checkpoints, *((head.model,) if head.model else ()))
+    traces = [entry.generation for entry in named] + [node.generation for node in seen.nodes]
+    return head.generation > after + 1 or any(number > after for number in traces)

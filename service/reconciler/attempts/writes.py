@@ -1,0 +1,102 @@
+"""Batch the writes of concurrent steps: one transaction for all writes of a kind.
+
+A step that lost its lease writes nothing and raises LeaseLost; the others of the batch are written.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import cached_property
+
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from service.db.attempts import attempt_moves
+from service.db.attempts.attempt_moves import Moving
+from service.db.core import leases
+from service.db.core.batching import Batcher
+from service.db.core.leases import Claim
+from service.db.jobs import job_moves
+from service.db.jobs.job_moves import Moving as JobMoving
+from service.domain.cloud.rate_limit import Deferral
+from service.domain.errors import LeaseLost
+from service.instruments import LEASES_LOST
+from service.operations.attempts import generations
+from service.operations.attempts.generations import Halting
+from service.reconciler.attempts import measures
+
+_Release = tuple[Claim, datetime, Deferral | None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Writes:
+    """Releases, moves and halts; one instance per process and kind of row."""
+
+    engine: AsyncEngine
+    now: Callable[[], datetime]
+
+    async def release(
+        self, claim: Claim, delay: timedelta, deferral: Deferral | None = None
+    ) -> None:
+        """Give the lease back, and be due again after ``delay`` or with the next hint."""
+        await self._releases.do((claim, self.now() + delay, deferral))
+
+    async def move(self, moving: Moving) -> None:
+        """Write an attempt's move with its event, and wake its job."""
+        await self._moves.do(moving)
+
+    async def move_job(self, moving: JobMoving) -> None:
+        """Write a job's move with its event, except success and failure."""
+        await self._job_moves.do(moving)
+
+    async def halt(self, halting: Halting) -> None:
+        """Tell members of a generation to stop."""
+        await self._halts.do(halting)
+
+    @cached_property
+    def _releases(self) -> Batcher[_Release, None]:
+        return Batcher(self._release_all, key=lambda given: given[0].row_id)
+
+    @cached_property
+    def _moves(self) -> Batcher[Moving, None]:
+        return Batcher(self._move_all, key=lambda one: one.claim.row_id)
+
+    @cached_property
+    def _job_moves(self) -> Batcher[JobMoving, None]:
+        return Batcher(self._move_all_jobs, key=lambda one: one.claim.row_id)
+
+    @cached_property
+    def _halts(self) -> Batcher[Halting, None]:
+        return Batcher(self._halt_all, key=lambda one: one.claim.row_id)
+
+    async def _release_all(self, given: Sequence[_Release]) -> list[Exception | None]:
+        due = [(claim, due_at) for claim, due_at, _ in given]
+        deferrals = {claim.row_id: deferral for claim, _, deferral in given if deferral}
+        async with self.engine.begin() as conn:
+            held = await leases.release_all(conn, due, self.now(), deferrals)
+        return [_lost(claim, held) for claim, _ in due]
+
+    async def _move_all(self, moving: Sequence[Moving]) -> list[Exception | None]:
+        async with self.engine.begin() as conn:
+            held = await attempt_moves.move_all(conn, moving, self.now())
+        measures.attempts_moved([one for one in moving if one.row.id in held], self.now())
+        return [_lost(one.claim, held) for one in moving]
+
+    async def _move_all_jobs(self, moving: Sequence[JobMoving]) -> list[Exception | None]:
+        async with self.engine.begin() as conn:
+            held = await job_moves.move_all(conn, moving, self.now())
+        for one in moving:
+            if one.job.id in held:
+                measures.job_moved(one.claim, one.step.to, self.now())
+        return [_lost(one.claim, held) for one in moving]
+
+    async def _halt_all(self, halts: Sequence[Halting]) -> list[None]:
+        async with self.engine.begin() as conn:
+            await generations.halt_all(conn, halts, self.now())
+        return [None] * len(halts)
+
+
+def _lost(claim: Claim, held: set[str]) -> Exception | None:
+    if claim.row_id in held:
+        return None
+    LEASES_LOST.add(claim.table.name)
+    return LeaseLost(f"{claim.table.name} {claim.row_id}")

@@ -1,0 +1,146 @@
+"""Launch the next attempts of plain jobs, many in one transaction.
+
+A plain job has one offering, and no deadline, budget or price limit. If something else blocks it (a
+shortage, a quota, its project's budget, its turn in the queue, a change of the job itself), it is
+left to `launch.py`, which decides about it alone and says why it waits.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import cached_property
+
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+from service.db.attempts import attempts
+from service.db.core import leases
+from service.db.core.batching import Batcher
+from service.db.core.leases import Claim
+from service.db.jobs import job_versions
+from service.db.jobs.jobs import JobRow
+from service.db.money import budgets
+from service.db.spot import capacity_outages
+from service.domain.cloud.fleet import Offering, Price
+from service.domain.errors import LeaseLost
+from service.domain.ids import new_id
+from service.domain.lifecycle.constraints import JobConstraints
+from service.domain.lifecycle.job import Job
+from service.domain.planning.plan import Plan
+from service.operations.queue import admission
+from service.pricing.source import PriceSource, PricesUnavailable
+
+_IDLE = timedelta(seconds=30)
+_LEFT_FROM_BEFORE = ("waits_for", "moves_since", "returns_since")  # a launch clears them
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlainLaunch:
+    """A job that may be plain, with the number of its next attempt."""
+
+    claim: Claim
+    job: Job
+    row: JobRow
+    plan: Plan
+    number: int
+
+    @property
+    def is_so(self) -> bool:
+        """Whether the job is plain: it has one offering and nothing limits the choice."""
+        terms = JobConstraints.from_dict(self.row.terms)
+        limits = (terms.deadline, terms.budget, terms.max_price, self.row.over_budget_at)
+        found = self.claim.row._asdict()
+        left = any(found.get(name) for name in _LEFT_FROM_BEFORE)
+        free = not any(limits) and not terms.regions and not left
+        return free and len(self.plan.options) == 1
+
+    @property
+    def offering(self) -> Offering:
+        """The job's only offering."""
+        return self.plan.options[0].offering
+
+
+@dataclass(frozen=True, kw_only=True)
+class BulkLauncher:
+    """One per process."""
+
+    engine: AsyncEngine
+    prices: PriceSource
+    now: Callable[[], datetime]
+
+    async def start(self, plain: PlainLaunch) -> bool:
+        """Write the attempt; False: something is in its way, and nothing is written."""
+        return await self._together.do(plain)
+
+    @cached_property
+    def _together(self) -> Batcher[PlainLaunch, bool]:
+        return Batcher(self._start_all, key=lambda plain: plain.row.id)
+
+    async def _start_all(self, crowd: Sequence[PlainLaunch]) -> list[bool | Exception]:
+        quoted = await self._quoted(sorted({one.offering for one in crowd}))
+        now = self.now()
+        async with self.engine.begin() as conn:
+            roomy = await self._roomy(conn, crowd, now)
+            if not roomy:
+                return [False] * len(crowd)
+            held = await leases.hold_all(conn, [one.claim for one in roomy])
+            # Hinted since its claim: its terms may be others now, and are read anew elsewhere.
+            begin = [one for one in roomy if held.get(one.row.id) == one.claim.hints]
+            if begin:
+                await _write(conn, begin, quoted, now)
+        lost = {one.row.id for one in roomy} - held.keys()
+        begun = {one.row.id for one in begin}
+        return [
+            LeaseLost(f"jobs {one.row.id}") if one.row.id in lost else one.row.id in begun
+            for one in crowd
+        ]
+
+    async def _roomy(
+        self, conn: AsyncConnection, crowd: Sequence[PlainLaunch], now: datetime
+    ) -> list[PlainLaunch]:
+        """Return the launches that no quota, shortage or budget blocks now."""
+        asks = {one.row.id: (one.offering, one.plan.chosen.nodes) for one in crowd}
+        may = await admission.find_jobs_with_room(conn, asks, now)
+        refused = await capacity_outages.of(conn, {one.offering for one in crowd})
+        limited = await budgets.limited(conn, {one.row.project_id for one in crowd})
+        return [
+            one
+            for one in crowd
+            if one.row.id in may
+            and one.offering not in refused
+            and one.row.project_id not in limited
+        ]
+
+    async def _quoted(self, offerings: list[Offering]) -> dict[Offering, Price]:
+        try:
+            return await self.prices.prices(offerings)
+        except PricesUnavailable:  # a recovery does not wait for a price list
+            return {}
+
+
+async def _write(
+    conn: AsyncConnection,
+    begin: Sequence[PlainLaunch],
+    quoted: dict[Offering, Price],
+    now: datetime,
+) -> None:
+    await attempts.add_all(conn, [_attempt(one, quoted, now) for one in begin])
+    await job_versions.raise_all(
+        conn, [one.row.id for one in begin], now
+    )  # the phase is another one
+    await leases.release_all(conn, [(one.claim, now + _IDLE) for one in begin], now)
+
+
+def _attempt(one: PlainLaunch, quoted: dict[Offering, Price], now: datetime) -> dict[str, object]:
+    last, option, chosen = one.job.last_attempt, one.plan.options[0], one.plan.chosen
+    return attempts.fresh(
+        new_id("att", now),
+        one.job.id,
+        one.number,
+        one.offering,
+        quoted.get(one.offering, option.price),
+        now,
+        instance_count=chosen.nodes,
+        processes_per_node=chosen.processes_per_node,
+        refusals=last.refusals if last else 0,
+        duds=last.duds if last else 0,
+    )

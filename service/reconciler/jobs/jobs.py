@@ -1,0 +1,246 @@
+"""Reconcile each job: prepare it, launch its attempts, and settle it after each of them."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from functools import cached_property, partial
+
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from service.db.attempts import nodes
+from service.db.core import leases
+from service.db.core.leases import Claim, Renewals
+from service.db.jobs import jobs
+from service.db.jobs.job_moves import Moving
+from service.db.jobs.jobs import JobRow
+from service.db.queue import queue
+from service.domain.errors import InvalidRequest, LeaseLost, NothingTrained
+from service.domain.lifecycle.attempt import CANNOT_BOOT, FRUITLESS, NOT_RETRYABLE, failure_code
+from service.domain.lifecycle.job import (
+    NEVER_TRAINED,
+    Job,
+    MoveJob,
+    PauseJob,
+    PrepareJob,
+    RequeueJob,
+    StartAttempt,
+    next_step,
+)
+from service.domain.money.budget import DEFAULT_ALLOWANCE, Allowance
+from service.domain.money.cost import NO_EGRESS, Egress
+from service.domain.planning.plan import Plan
+from service.domain.queue.admission import NO_QUOTA, ProjectQuota
+from service.domain.states import JobState, Outcome
+from service.instruments import LEASE_LAG
+from service.operations.jobs import deadlines
+from service.operations.queue import admission
+from service.pricing.source import PriceSource
+from service.reconciler.attempts import measures
+from service.reconciler.attempts.writes import Writes
+from service.reconciler.cloud.capacity_history import Pasts
+from service.reconciler.jobs.bulk_launch import BulkLauncher, PlainLaunch
+from service.reconciler.jobs.launch import Launcher
+from service.reconciler.jobs.preparation import Preparation
+from service.storage.store import StorageError
+
+log = logging.getLogger(__name__)
+_IDLE = timedelta(seconds=30)  # between looks at a job that nobody hinted about
+_IN_QUEUE = timedelta(minutes=10)  # between looks at a job that waits to be let in
+_AFTER_FAULT = timedelta(seconds=5)
+_ALONE_AT_ONCE = 20  # of steps that share nothing: behind more, leases could not be renewed
+_PREPARED_AT_ONCE = 10
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobReconciler:
+    """Takes one step for every job that is due."""
+
+    engine: AsyncEngine
+    prices: PriceSource
+    preparation: Preparation
+    now: Callable[[], datetime]
+    allowance: Allowance = DEFAULT_ALLOWANCE
+    usual: ProjectQuota = NO_QUOTA  # of a project that was given none
+    egress: Egress = NO_EGRESS
+    pasts: Pasts = field(default_factory=Pasts)
+
+    async def claim(self, limit: int) -> list[Callable[[], Awaitable[None]]]:
+        """Lease what is due; each lease comes as the step to take under it."""
+        async with self.engine.begin() as conn:
+            claims = await jobs.claim_due(conn, self.now(), limit)
+        for claim, _ in claims:
+            LEASE_LAG.observe("jobs", value=(self.now() - claim.row.due_at).total_seconds())
+        return [partial(self._reconcile, claim, job) for claim, job in claims]
+
+    async def run_once(self, limit: int = 20) -> int:
+        """Take every step that is due; return how many were."""
+        steps = await self.claim(limit)
+        await asyncio.gather(*(step() for step in steps))
+        return len(steps)
+
+    async def _reconcile(self, claim: Claim, job: Job) -> None:
+        try:
+            async with self._leases.kept(claim):
+                await self._step(claim, job)
+        except LeaseLost:
+            log.info("job.lease_lost", extra={"job": job.id})
+            await self._release(claim, timedelta(0))  # held if only the terms changed
+        except NothingTrained as fault:
+            await self._fail(claim, job, fault.code, str(fault))
+        except InvalidRequest as fault:
+            await self._fail(claim, job, fault.code, str(fault), fault.param)
+        except StorageError as fault:
+            log.warning("job.step_failed", extra={"job": job.id, "cause": str(fault)})
+            await self._release(claim, _AFTER_FAULT)
+        except Exception:
+            log.exception("job.step_failed", extra={"job": job.id})
+            with suppress(DBAPIError):
+                await self._release(claim, _AFTER_FAULT)
+
+    async def _step(self, claim: Claim, job: Job) -> None:
+        if job.deadline is not None and job.deadline <= self.now() and await self._is_late(claim):
+            return
+        match next_step(job, self.now()):
+            case RequeueJob(delay):
+                if job.last_attempt and job.deadline:
+                    async with self._alone:
+                        row = await self._row(job)
+                        await self._starts.keep_in_time(claim, row, job.last_attempt)
+                await self._release(claim, min(delay or _IDLE, _IDLE))
+            case PrepareJob():
+                async with self._preparing:
+                    await self.preparation.step(claim, job)
+            case StartAttempt(number=number):
+                await self._start(claim, job, number)
+            case PauseJob(reason):
+                async with self._alone:
+                    await self._pause(claim, job, reason)
+            case MoveJob(to=JobState.FAILED, reason=reason):
+                assert job.last_attempt is not None
+                async with self._alone:
+                    message = await self._with_log(job, reason)
+                    code = failure_code(job.last_attempt.outcome, message)
+                    await self._fail(claim, job, code, message)
+            case MoveJob(to=JobState.SUCCEEDED) as move:
+                async with self._alone, self.engine.begin() as conn:
+                    await jobs.move(conn, claim, job, move, self.now())
+                measures.job_moved(claim, move.to, self.now())
+            case MoveJob() as move:
+                await self._writes.move_job(Moving(claim=claim, job=job, step=move))
+
+    async def _is_late(self, claim: Claim) -> bool:
+        """Record once that the deadline has passed; return whether it was recorded now."""
+        async with self._alone, self.engine.begin() as conn:
+            told = await deadlines.record_missed_deadline(
+                conn, claim, jobs.parsed(claim.row), self.now()
+            )
+            if told:
+                await leases.release(conn, claim, self.now(), self.now())
+            return told
+
+    async def _start(self, claim: Claim, job: Job, number: int) -> None:
+        """Launch the next attempt of an admitted job; queue any other: admission hints its row."""
+        row = jobs.parsed(claim.row)
+        plan = Plan.from_dict(row.plan)
+        plain = PlainLaunch(claim=claim, job=job, row=row, plan=plan, number=number)
+        if plain.is_so and await self._plain.start(plain):
+            return
+        async with self._alone:
+            await self._start_by_itself(claim, job, number)
+
+    async def _start_by_itself(self, claim: Claim, job: Job, number: int) -> None:
+        async with self.engine.connect() as conn:  # one for both: evictions come in thousands
+            row, may = await jobs.find(conn, job.id), await queue.is_admitted(conn, job.id)
+        assert row is not None
+        wishes = (row.cancel_requested_at is not None, row.pause_requested_at is not None)
+        stale = wishes != (job.cancel_requested, job.pause_requested)
+        if stale or await self._starts.warned(claim, row):
+            await self._release(claim, _IDLE)  # a request hints the row: due at once
+            return
+        if may or await self._may(row):
+            await self._starts.start(claim, job, row, number)
+        else:
+            await self._release(claim, _IN_QUEUE)
+
+    async def _may(self, row: JobRow) -> bool:
+        prices = await self._starts.quoted(Plan.from_dict(row.plan))
+        return await admission.request_admission(self.engine, row, self.usual, prices, self.now())
+
+    @cached_property
+    def _leases(self) -> Renewals:
+        return Renewals(self.engine, self.now)
+
+    @cached_property
+    def _writes(self) -> Writes:
+        return Writes(engine=self.engine, now=self.now)
+
+    @cached_property
+    def _alone(self) -> asyncio.Semaphore:
+        return asyncio.Semaphore(_ALONE_AT_ONCE)
+
+    @cached_property
+    def _preparing(self) -> asyncio.Semaphore:
+        """A limit for new jobs only, so that jobs that have trained do not wait behind them."""
+        return asyncio.Semaphore(_PREPARED_AT_ONCE)
+
+    @cached_property
+    def _plain(self) -> BulkLauncher:
+        return BulkLauncher(engine=self.engine, prices=self.prices, now=self.now)
+
+    @property
+    def _starts(self) -> Launcher:
+        return Launcher(
+            engine=self.engine,
+            prices=self.prices,
+            allowance=self.allowance,
+            now=self.now,
+            egress=self.egress,
+            pasts=self.pasts,
+        )
+
+    async def _fail(
+        self, claim: Claim, job: Job, code: str, message: str, param: str | None = None
+    ) -> None:
+        error = {"code": code, "message": message, "param": param}
+        move = MoveJob(to=JobState.FAILED, reason=message.splitlines()[0])
+        with suppress(LeaseLost):
+            async with self.engine.begin() as conn:
+                await jobs.move(conn, claim, job, move, self.now(), error=error)
+            measures.job_moved(claim, move.to, self.now())
+            ours = move.reason.startswith((NEVER_TRAINED, FRUITLESS, CANNOT_BOOT))
+            ours = ours or code == Outcome.MISCONFIGURED
+            level = logging.ERROR if ours else logging.WARNING  # else the user can mend it
+            facts = {"job": job.id, "code": code, "cause": move.reason}
+            log.log(level, "job.failed", extra=facts)
+
+    async def _pause(self, claim: Claim, job: Job, reason: str) -> None:
+        """Pause the job as a user would, so that an ordinary resume continues it."""
+        move, now = MoveJob(to=JobState.PAUSED, reason=reason), self.now()
+        with suppress(LeaseLost):
+            async with self.engine.begin() as conn:
+                await jobs.move(conn, claim, job, move, now, pause_requested_at=now)
+            measures.job_moved(claim, move.to, now)
+            log.error("job.paused", extra={"job": job.id, "cause": reason})
+
+    async def _with_log(self, job: Job, reason: str) -> str:
+        """Return the reason with the trainer's last error output."""
+        assert job.last_attempt is not None
+        async with self.engine.connect() as conn:
+            tail = await nodes.last_error(conn, job.last_attempt.id)
+        if tail and reason == NOT_RETRYABLE:
+            return tail  # it says what to change
+        return f"{reason}\n{tail}" if tail else reason
+
+    async def _row(self, job: Job) -> JobRow:
+        async with self.engine.connect() as conn:
+            row = await jobs.find(conn, job.id)
+        assert row is not None
+        return row
+
+    async def _release(self, claim: Claim, delay: timedelta) -> None:
+        with suppress(LeaseLost):
+            await self._writes.release(claim, delay)

@@ -1,0 +1,143 @@
+"""Delete orphans, the scale sets without a live attempt: the backstop for unforeseen leaks.
+
+An orphan that an attempt made is billed to it right before (`late_billing.py`).
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import cached_property
+
+from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from service.cloud import engines
+from service.cloud.provider import ATTEMPT_TAG, CloudError, CloudProvider, ScaleSetNotFound
+from service.db.attempts import attempts
+from service.db.cloud import alarms
+from service.db.cloud.scale_set_cache import ALL
+from service.db.core.db_errors import is_away
+from service.db.jobs import events
+from service.db.money import ledger
+from service.domain.cloud.fleet import ScaleSet, ScaleSetPhase, scale_set_name
+from service.domain.lifecycle.attempt import TOO_LONG_TO_DELETE
+from service.reconciler.cloud.rate_limit import RateLimitedCloud
+from service.reconciler.sweeps.late_billing import LateBilling, maker
+
+log = logging.getLogger(__name__)
+ALARM = "leak.will_not_die"
+TO_BE_BILLED = timedelta(seconds=30)  # an orphan that cannot be billed yet is kept for this long
+
+
+@dataclass(frozen=True, kw_only=True)
+class OrphanSweep:
+    """Compares the scale sets that Azure lists under our tag with the live attempts."""
+
+    engine: AsyncEngine
+    cloud: CloudProvider
+    now: Callable[[], datetime]
+    limited_cloud: RateLimitedCloud | None = None  # None: the cloud is called without limits
+
+    async def run_once(self) -> list[str]:
+        """Begin deleting every orphan; return their names.
+
+        If a bill could not be written, the other orphans are handled first and its error is raised
+        at the end.
+        """
+        try:
+            owned = await self._asked(ALL).list_owned()  # list first: the row is older than its set
+        except CloudError as fault:
+            log.warning("sweep.list_failed", extra={"cause": str(fault)})
+            return []
+        async with self.engine.connect() as conn:
+            live = {scale_set_name(i) for i in await attempts.live_ids(conn)}
+            billed = await ledger.open_after_the_end(conn)
+        orphans = [s for s in owned if s.name not in live]
+        since = await self._record(orphans, whole=not engines.unlisted(owned))
+        faults = list[SQLAlchemyError]()
+        for orphan in orphans:
+            known = await self._bill(maker(orphan), billed, faults)
+            await self._see_to(orphan, self.now() - since[orphan.name], known=known)
+        for attempt_id in sorted(billed - {maker(o) for o in orphans}):
+            await self._bill(attempt_id, billed, faults)
+        if faults:
+            raise faults[0]
+        return [o.name for o in orphans]
+
+    async def _see_to(self, orphan: ScaleSet, age: timedelta, *, known: bool) -> None:
+        """Delete an orphan, and raise the alarm if its deletion is stuck.
+
+        ``known``: it is billed. One that is not is kept until it is TO_BE_BILLED old.
+        """
+        if not known and age < TO_BE_BILLED:
+            return
+        refusal = ""
+        if orphan.phase is not ScaleSetPhase.DELETING:
+            log.error("sweep.orphan", extra={"scale_set": orphan.name})
+            refusal = await self._delete(orphan)
+        if age > TOO_LONG_TO_DELETE:
+            await self._raise_alarm(orphan, refusal)
+
+    async def _record(self, orphans: Sequence[ScaleSet], *, whole: bool) -> dict[str, datetime]:
+        async with self.engine.begin() as conn:
+            names = [orphan.name for orphan in orphans]
+            return await alarms.record(conn, ALARM, names, self.now(), whole=whole)
+
+    async def _bill(self, attempt_id: str, billed: set[str], faults: list[SQLAlchemyError]) -> bool:
+        """Bill the machines of an attempt; return whether it is billed.
+
+        A fault of this bill does not stop the others."""
+        try:
+            return await self._late_billing.meter(attempt_id, billed=attempt_id in billed)
+        except SQLAlchemyError as fault:
+            if is_away(fault):
+                raise
+            log.exception("sweep.not_billed", extra={"attempt": attempt_id})
+            faults.append(fault)
+            return False
+
+    @cached_property
+    def _late_billing(self) -> LateBilling:
+        return LateBilling(engine=self.engine, asked=self._asked, now=self.now)
+
+    def _asked(self, region: str) -> CloudProvider:
+        """Return the cloud with the rate limits of ``region``."""
+        return self.limited_cloud.at(region) if self.limited_cloud else self.cloud
+
+    async def _delete(self, orphan: ScaleSet) -> str:
+        """Request the deletion; return why it was refused, or "" if accepted or already gone."""
+        try:
+            await self._asked(orphan.pool).delete(orphan.name)
+        except ScaleSetNotFound:
+            return ""
+        except CloudError as fault:  # does not delay the next orphans
+            log.warning(
+                "sweep.delete_failed", extra={"scale_set": orphan.name, "cause": str(fault)}
+            )
+            return str(fault)
+        return ""
+
+    async def _raise_alarm(self, orphan: ScaleSet, refusal: str) -> None:
+        """Alert the operator repeatedly, and the user once if the scale set is of a known job."""
+        facts = {"scale_set": orphan.name, "region": orphan.region}
+        attempt_id = orphan.tags.get(ATTEMPT_TAG, "")
+        why = f" Azure says: {refusal}" if refusal else ""
+        async with self.engine.begin() as conn:
+            if not await alarms.claim(conn, ALARM, [orphan.name], self.now(), TOO_LONG_TO_DELETE):
+                return
+            log.error(ALARM, extra={**facts, "attempt": attempt_id, "cause": refusal})
+            row = await attempts.find(conn, attempt_id)
+            if row is None or await events.known(conn, row.job_id, ALARM, facts):
+                return
+            await events.add(
+                conn,
+                row.job_id,
+                self.now(),
+                ALARM,
+                f"Scale set {orphan.name} of this job is still there, long after its cost was"
+                f" closed, and cannot be deleted.{why} Whoever runs the service is told.",
+                attempt_id=row.id,
+                level="error",
+                data=facts,
+            )

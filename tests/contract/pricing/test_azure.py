@@ -1,0 +1,231 @@
+"""Reader of Azure's price list, against a list of prepared pages."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from decimal import Decimal
+
+import pytest
+
+from service.domain.cloud.fleet import Offering, Price
+from service.domain.states import CapacityType
+from service.domain.storage.access_tiers import AccessTier, StorageAccount
+from service.pricing.azure.retail import RetailPrices
+from service.pricing.source import PricesUnavailable
+from service.pricing.storage_prices import TABLE
+from tests.price_list import PriceList
+
+SPOT = Offering(region="eastus", vm_size="Standard_D2s_v5", capacity_type=CapacityType.SPOT)
+ON_DEMAND = replace(SPOT, capacity_type=CapacityType.ON_DEMAND)
+
+
+@pytest.fixture
+async def prices(price_list: PriceList) -> AsyncIterator[RetailPrices]:
+    made = RetailPrices(base_url=price_list.url)
+    yield made
+    await made.close()
+
+
+async def test_only_that_size_in_that_region_is_asked_for(
+    price_list: PriceList, prices: RetailPrices
+) -> None:
+    price_list.will_say()
+    await prices.prices([SPOT])
+
+    assert price_list.filters == [
+        "serviceName eq 'Virtual Machines' and armRegionName eq 'eastus'"
+        " and armSkuName eq 'Standard_D2s_v5' and priceType eq 'Consumption'"
+    ]
+
+
+async def test_windows_and_low_priority_are_other_meters(
+    price_list: PriceList, prices: RetailPrices
+) -> None:
+    price_list.will_say(
+        _row("D2s v5", "0.1"),
+        _row("D2s v5 Spot", "0.02"),
+        _row("D2s v5 Low Priority", "0.01"),
+        _row("D2s v5", "0.2", product="Virtual Machines Dsv5 Series Windows"),
+        _row("D2s v5 Spot", "0.001", product="Virtual Machines Dsv5 Series Windows"),
+    )
+
+    assert await prices.prices([SPOT]) == {SPOT: _price("0.02", "0.1")}
+
+
+async def test_the_row_that_came_into_force_last_counts(
+    price_list: PriceList, prices: RetailPrices
+) -> None:
+    price_list.will_say(
+        _row("D2s v5 Spot", "0.03", since="2026-11-01T00:00:00Z"),
+        _row("D2s v5 Spot", "0.02", since="2026-10-01T00:00:00Z"),
+        _row("D2s v5", "0.1"),
+    )
+
+    assert await prices.prices([SPOT]) == {SPOT: _price("0.03", "0.1")}
+
+
+async def test_every_page_is_read(price_list: PriceList, prices: RetailPrices) -> None:
+    price_list.will_say(_row("D2s v5", "0.1"), more=True)
+    price_list.will_say(_row("D2s v5 Spot", "0.02"))
+
+    assert await prices.prices([SPOT]) == {SPOT: _price("0.02", "0.1")}
+
+
+async def test_a_price_is_as_exact_as_it_is_written(
+    price_list: PriceList, prices: RetailPrices
+) -> None:
+    price_list.will_say(_row("D2s v5", "1"), _row("D2s v5 Spot", "0.1000000000000000055"))
+
+    assert await prices.prices([SPOT]) == {SPOT: _price("0.1000000000000000055", "1")}
+
+
+async def test_without_a_spot_price_the_offering_is_left_out(
+    price_list: PriceList, prices: RetailPrices
+) -> None:
+    price_list.will_say(_row("D2s v5", "0.1"))
+
+    assert await prices.prices([SPOT]) == {}
+
+
+@pytest.mark.parametrize("page", ["", "<html>", "[]", "{}", '{"Items": {}}'])
+async def test_a_list_that_cannot_be_read_is_unavailable(
+    price_list: PriceList, prices: RetailPrices, page: str
+) -> None:
+    price_list.pages.append(page)
+    with pytest.raises(PricesUnavailable):
+        await prices.prices([SPOT])
+
+
+async def test_a_price_that_is_no_number_is_unavailable(
+    price_list: PriceList, prices: RetailPrices
+) -> None:
+    price_list.will_say(_row("D2s v5", '"free"'))
+    with pytest.raises(PricesUnavailable, match="no number"):
+        await prices.prices([SPOT])
+
+
+async def test_an_error_of_the_list_is_told(price_list: PriceList, prices: RetailPrices) -> None:
+    price_list.will_say()
+    price_list.status = 503
+    with pytest.raises(PricesUnavailable, match="503"):
+        await prices.prices([SPOT])
+
+
+async def test_a_list_that_cannot_be_reached_is_unavailable() -> None:
+    prices = RetailPrices(base_url="http://127.0.0.1:9")
+    with pytest.raises(PricesUnavailable, match="ConnectError"):
+        await prices.prices([SPOT])
+    await prices.close()
+
+
+async def test_a_list_without_end_is_given_up(price_list: PriceList, prices: RetailPrices) -> None:
+    link = f"{price_list.url}/api/retail/prices"
+    price_list.pages.append(f'{{"Items": [], "NextPageLink": "{link}"}}')
+    with pytest.raises(PricesUnavailable, match="does not end"):
+        await prices.prices([SPOT])
+
+
+async def test_storage_is_priced_by_the_meters_of_its_tier_and_redundancy(
+    price_list: PriceList, prices: RetailPrices
+) -> None:
+    price_list.will_say(
+        _meter("Cool LRS", "Cool LRS Data Stored", "0.015"),
+        _meter("Cool GRS", "Cool GRS Data Stored", "0.033"),
+        _meter("Cool LRS", "Cool Data Retrieval", "0.02"),
+        _meter("Hot LRS", "Hot LRS Data Stored", "0.018"),
+        _meter("Hot LRS", "Hot LRS Data Stored", "0.017", units="51200.0"),
+        _meter("Archive LRS", "Archive Data Retrieval", "0.03"),
+        _meter("Archive LRS", "Archive Priority Data Retrieval", "0.2"),
+        _meter("Cool LRS", "Cool LRS List and Create Container Operations", "9"),
+    )
+
+    listed = await prices.storage(StorageAccount(region="eastus", redundancy="LRS"))
+
+    assert price_list.filters == [
+        "serviceName eq 'Storage' and productName eq 'General Block Blob v2'"
+        " and armRegionName eq 'eastus' and priceType eq 'Consumption'"
+    ]
+    cool, table = listed.tiers[AccessTier.COOL], TABLE.tiers[AccessTier.COOL]
+    assert (cool.month, cool.retrieval) == (Decimal("0.015"), Decimal("0.02"))
+    assert (cool.reads, cool.writes) == (table.reads, table.writes)
+    assert listed.tiers[AccessTier.HOT].month == Decimal("0.018")
+    assert listed.tiers[AccessTier.ARCHIVE].retrieval == Decimal("0.03")
+    assert listed.high_retrieval == Decimal("0.2")
+    assert listed.source == "Azure's price list and Microsoft's sample prices"
+
+
+async def test_storage_that_the_list_does_not_know_has_the_prices_of_the_dated_table(
+    price_list: PriceList, prices: RetailPrices
+) -> None:
+    price_list.will_say(_meter("Cool LRS", "Cool LRS Data Stored", "0.015"))
+
+    assert await prices.storage(StorageAccount(region="eastus", redundancy="ZRS")) == TABLE
+    assert await prices.storage(StorageAccount()) == TABLE
+    assert len(price_list.filters) == 1
+
+
+async def test_the_list_of_storage_is_asked_once_in_ten_minutes(price_list: PriceList) -> None:
+    at = [0.0]
+    prices = RetailPrices(base_url=price_list.url, clock=lambda: at[0])
+    price_list.will_say(_meter("Cool LRS", "Cool LRS Data Stored", "0.015"))
+    asked = []
+    for seconds in (5.0, 600.0, 606.0):
+        at[0] = seconds
+        await prices.storage(StorageAccount(region="eastus"))
+        asked.append(len(price_list.filters))
+    price_list.pages[:] = ["<html>"]
+    await prices.storage(StorageAccount(region="eastus"))
+    with pytest.raises(PricesUnavailable):
+        await prices.storage(StorageAccount(region="westeurope"))
+    await prices.close()
+
+    assert asked == [1, 1, 2]
+
+
+async def test_machines_are_asked_about_once_in_five_minutes(price_list: PriceList) -> None:
+    at = [0.0]
+    prices = RetailPrices(base_url=price_list.url, clock=lambda: at[0])
+    price_list.will_say(_row("D2s v5", "0.1"), _row("D2s v5 Spot", "0.02"))
+    asked = []
+    for seconds in (5.0, 305.0, 306.0):
+        at[0] = seconds
+        await asyncio.gather(prices.prices([SPOT, ON_DEMAND]), prices.prices([SPOT]))
+        asked.append(len(price_list.filters))
+    price_list.pages[:] = ["<html>"]
+    at[0] = 1000.0
+    still = await prices.prices([ON_DEMAND])
+    await prices.close()
+
+    assert asked == [1, 1, 2]
+    assert still == {ON_DEMAND: _price("0.1", "0.1")}
+
+
+async def test_a_price_of_storage_that_is_no_number_is_unavailable(
+    price_list: PriceList, prices: RetailPrices
+) -> None:
+    price_list.will_say(_meter("Cool LRS", "Cool LRS Data Stored", '"cheap"'))
+
+    with pytest.raises(PricesUnavailable, match="no number"):
+        await prices.storage(StorageAccount(region="eastus"))
+
+
+def _meter(sku: str, name: str, price: str, *, units: str = "0.0") -> str:
+    return f"""{{"skuName": "{sku}", "meterName": "{name}", "tierMinimumUnits": {units},
+        "productName": "General Block Blob v2", "effectiveStartDate": "2026-11-01T00:00:00Z",
+        "retailPrice": {price}}}"""
+
+
+def _row(
+    name: str,
+    price: str,
+    *,
+    product: str = "Virtual Machines Dsv5 Series",
+    since: str = "2026-11-01T00:00:00Z",
+) -> str:
+    return f"""{{"skuName": "{name}", "meterName": "{name}", "productName": "{product}",
+        "unitOfMeasure": "1 Hour", "type": "Consumption",
+        "effectiveStartDate": "{since}", "retailPrice": {price}}}"""
+
+
+def _price(hourly: str, on_demand: str) -> Price:
+    return Price(hourly=Decimal(hourly), on_demand_hourly=Decimal(on_demand))

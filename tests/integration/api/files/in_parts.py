@@ -1,0 +1,67 @@
+"""Uploads in parts for tests: begun, sent, completed, and what is left of them."""
+
+from typing import Any
+
+import httpx
+from sqlalchemy import func, select
+
+from service.db.files.files import CONTAINER
+from service.db.schema import file_tables
+from service.reconciler.sweeps.uploads import UploadSweep
+from tests.world import DATASET, World
+
+HALVES = (DATASET[:1000], DATASET[1000:])
+WHOLE = {
+    "filename": "träin.jsonl",
+    "purpose": "fine-tune",
+    "bytes": len(DATASET),
+    "mime_type": "application/jsonl",
+}
+MULTIPART = {"content-type": "multipart/form-data; boundary=b"}
+PART_FORM = b'--b\r\nContent-Disposition: form-data; name="data"; filename="p"\r\n\r\nsome'
+Json = dict[str, Any]
+
+
+async def begin(world: World, **more: object) -> str:
+    answer = await world.call("POST", "/v1/uploads", json=WHOLE | more)
+    assert answer.status_code == 200, answer.text
+    return str(answer.json()["id"])
+
+
+async def send(world: World, upload: str, data: bytes) -> httpx.Response:
+    return await world.call("POST", f"/v1/uploads/{upload}/parts", files={"data": ("p", data)})
+
+
+async def halves(world: World, **more: object) -> tuple[str, list[str]]:
+    """An upload with all of its parts."""
+    upload = await begin(world, **more)
+    return upload, [(await send(world, upload, half)).json()["id"] for half in HALVES]
+
+
+async def complete(world: World, upload: str, part_ids: list[str], **more: str) -> httpx.Response:
+    body = {"part_ids": part_ids, **more}
+    return await world.call("POST", f"/v1/uploads/{upload}/complete", json=body)
+
+
+async def shown(world: World, upload: str) -> Json:
+    return dict((await world.call("GET", f"/v1/uploads/{upload}")).json())
+
+
+def error(answer: httpx.Response) -> tuple[int, str, str]:
+    found = answer.json()["error"]
+    return answer.status_code, found["code"], found["message"]
+
+
+def sweep_of(world: World) -> UploadSweep:
+    return UploadSweep(engine=world.engine, store=world.store, now=world.clock)
+
+
+async def left(world: World) -> tuple[int, int, int]:
+    """How many rows of uploads and of parts, and blobs and staged blobs, are left."""
+    counts = []
+    async with world.engine.connect() as conn:
+        for table in (file_tables.uploads, file_tables.upload_parts):
+            query = select(func.count()).select_from(table)
+            counts.append(int((await conn.execute(query)).scalar_one()))
+    blobs = await world.store.list_blobs(CONTAINER)
+    return counts[0], counts[1], len(blobs) + len(world.store._staged)

@@ -1,0 +1,186 @@
+"""GET /v1/files/{id}/preview: a file's rows as a base model reads them, within its project."""
+
+import json
+from typing import Any
+
+import httpx
+import pytest
+
+from service.db.files.files import CONTAINER
+from service.operations.models import models
+from tests.integration.made import make
+from tests.vocabulary import TEMPLATE, tokenizer_files
+from tests.world import MODEL, ROW, World, stage
+
+Json = dict[str, Any]
+PAIR = {
+    "input": {"messages": [{"role": "user", "content": "2+2?"}]},
+    "preferred_output": [{"role": "assistant", "content": "4"}],
+    "non_preferred_output": [{"role": "assistant", "content": "5"}],
+}
+RANKING = {
+    "input": PAIR["input"],
+    "ranked_outputs": [[{"role": "assistant", "content": text}] for text in ("4", "5", "6")],
+}
+PROMPT = {"messages": [{"role": "user", "content": "2+2?"}], "answer": "4"}
+LABELLED = {"text": "late again", "label": "complaint"}
+REWRITING = TEMPLATE.replace(
+    "{%- generation -%}", "{%- generation -%}{%- if loop.last -%}{{- '(hm) ' -}}{%- endif -%}"
+)
+
+
+def jsonl(*rows: object) -> bytes:
+    return "".join(json.dumps(row) + "\n" for row in rows).encode()
+
+
+async def ask(world: World, file: str, **query: Any) -> httpx.Response:  # noqa: ANN401
+    headers = query.pop("headers", {})
+    query = {"model": MODEL} | query
+    return await world.call("GET", f"/v1/files/{file}/preview", params=query, headers=headers)
+
+
+async def shown(world: World, file: str, **query: Any) -> Json:  # noqa: ANN401
+    answer = await ask(world, file, **query)
+    assert answer.status_code == 200, answer.text
+    found: Json = answer.json()
+    return found
+
+
+async def refusal(world: World, file: str, **query: Any) -> Json:  # noqa: ANN401
+    answer = await ask(world, file, **query)
+    assert answer.status_code == 400, answer.text
+    error: Json = answer.json()["error"]
+    return error
+
+
+async def test_rows_are_shown_with_what_is_trained(world: World) -> None:
+    found = await shown(world, await world.upload(), limit=2)
+
+    assert {n: found[n] for n in ("object", "model", "method", "max_seq_len")} == {
+        "object": "file.preview",
+        "model": MODEL,
+        "method": "supervised",
+        "max_seq_len": 512,
+    }
+    assert (found["splits_answers"], found["has_more"], found["next_line"]) == (False, True, 3)
+    assert [row["line"] for row in found["data"]] == [1, 2]
+    assert found["data"][0] == {
+        "line": 1,
+        "examples": [
+            {
+                "part": "chat",
+                "tokens": 45,
+                "kept_tokens": 45,
+                "trained_tokens": 6,
+                "segments": [
+                    {
+                        "kind": "context",
+                        "text": "<|bos|>user: What is two and two?<|end|>assistant: ",
+                    },
+                    {"kind": "trained", "text": "Four.<|end|>"},
+                ],
+            }
+        ],
+        "problems": [],
+    }
+
+
+@pytest.mark.parametrize(
+    ("row", "asked", "method", "parts"),
+    [
+        (ROW, None, "supervised", ["chat"]),
+        (PAIR, None, "dpo", ["preferred", "non_preferred"]),
+        (PAIR, "reward", "reward", ["preferred", "non_preferred"]),
+        (RANKING, None, "reward", ["ranked"] * 3),
+        (PROMPT, None, "reinforcement", ["prompt"]),
+        (LABELLED, None, "classification", ["labelled"]),
+    ],
+)
+async def test_the_method_is_the_usual_one_for_the_rows_unless_asked_for(
+    world: World, row: Json, asked: str | None, method: str, parts: list[str]
+) -> None:
+    more = [row | {"label": "praise"}] if "label" in row else []
+    file = await world.upload(jsonl(row, *more))
+    found = await shown(world, file, **({"method": asked} if asked else {}))
+
+    assert found["method"] == method
+    assert [e["part"] for e in found["data"][0]["examples"]] == parts
+
+
+async def test_a_prompt_is_held_against_the_room_beside_its_answer(world: World) -> None:
+    """By default an answer may take half of max_seq_len."""
+    file = await world.upload(jsonl(PROMPT))
+    found = await shown(world, file, max_seq_len=40)
+
+    (example,) = found["data"][0]["examples"]
+    assert (example["tokens"], example["kept_tokens"]) == (23, 20)
+    assert [p["code"] for p in found["data"][0]["problems"]] == ["long_row"]
+
+
+async def test_problems_name_the_row_its_fault_and_a_remedy(world: World) -> None:
+    strict = TEMPLATE.replace(
+        "{%- for message in messages -%}",
+        "{%- for message in messages -%}{%- if message['role'] == 'system' -%}"
+        "{{- raise_exception('no system role') -}}{%- endif -%}",
+    )
+    await stage(world.store, "strict", tokenizer=tokenizer_files(strict))
+    system = {"messages": [{"role": "system", "content": "Be brief."}, *ROW["messages"]]}
+    file = await world.upload(jsonl(ROW, system, ROW))
+
+    found = (await shown(world, file, model="strict"))["data"]
+
+    assert [row["line"] for row in found] == [1, 2, 3]
+    assert [len(row["examples"]) for row in found] == [1, 0, 1]
+    (problem,) = found[1]["problems"]
+    assert (problem["code"], problem["is_error"]) == ("template_refuses", True)
+    assert "no system role" in problem["message"]
+    assert "before the first user message" in problem["message"]
+
+
+async def test_answers_are_split_where_a_check_of_the_whole_file_has_found_so(
+    world: World,
+) -> None:
+    """The rows that are shown would not tell."""
+    await stage(world.store, "rewriting", tokenizer=tokenizer_files(REWRITING))
+    two = {"messages": [*ROW["messages"], *ROW["messages"]]}
+    file = await world.upload(jsonl(*[ROW] * 20, two))
+
+    before = await shown(world, file, model="rewriting", limit=1)
+    plan = {"model": "rewriting", "training_file": file}
+    answer = await world.call("POST", "/v1/fine_tuning/jobs?dry_run=true", json=plan)
+    after = await shown(world, file, model="rewriting", limit=1)
+
+    assert answer.status_code == 200, answer.text
+    assert (before["splits_answers"], after["splits_answers"]) == (False, True)
+
+
+async def test_a_model_of_ones_own_reads_a_file(world: World) -> None:
+    file, job = await world.upload(), await make(world)
+
+    found = await shown(world, file, model=job["fine_tuned_model"])
+
+    assert found["model"] == job["fine_tuned_model"]
+    assert found["data"][0]["examples"][0]["trained_tokens"] == 6
+
+
+async def test_what_is_gone_from_the_storage_account_is_named(world: World) -> None:
+    file, other = await world.upload(), await world.upload()
+    await world.store.delete(CONTAINER, file)
+    without_file = await ask(world, file)
+    await stage(world.store, "halved")
+    await world.store.delete(models.container("halved"), "main-1/tokenizer.json")
+    without_model = await refusal(world, other, model="halved")
+
+    assert without_file.status_code == 404
+    assert "The blob of file" in without_file.json()["error"]["message"]
+    assert (without_model["code"], without_model["param"]) == ("unsupported_model", "model")
+
+
+async def test_the_route_is_described_with_its_parameters(world: World) -> None:
+    described = (await world.http.get("/openapi.json")).json()
+    route = described["paths"]["/v1/files/{file_id}/preview"]["get"]
+
+    told = {p["name"]: p for p in route["parameters"] if p["in"] == "query"}
+    assert set(told) == {"model", "method", "max_seq_len", "line", "limit"}
+    assert all(parameter["description"] for parameter in told.values())
+    assert "`trained`" in route["description"]

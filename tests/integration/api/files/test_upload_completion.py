@@ -1,0 +1,156 @@
+"""Completing an upload: replicas that die, stand still or come late, and what is seen meanwhile."""
+
+import json
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+
+from service.api.app import make_app
+from service.db.files import uploads
+from service.db.files.files import CONTAINER
+from service.operations.files import uploads as operations
+from service.operations.files.upload_completion import SILENT
+from service.storage.fake import MemoryStore
+from service.storage.store import StagedPart, StorageError
+from tests.integration.api.files.in_parts import (
+    Json,
+    begin,
+    complete,
+    error,
+    halves,
+    left,
+    send,
+    shown,
+    sweep_of,
+)
+from tests.world import DATASET, World, client
+
+
+@pytest.mark.parametrize("after", [False, True])
+async def test_killed_around_the_commit_a_repeated_completion_finishes_the_file(
+    world: World, after: bool
+) -> None:
+    upload, parts = await halves(world)
+    file_id = operations.file_id_of(upload)
+    async with world.engine.begin() as conn:
+        await uploads.claim(conn, file_id, "dead", world.clock())
+    if after:
+        staged = [StagedPart(name=part, blocks=1) for part in parts]
+        await world.store.commit(CONTAINER, file_id, staged)
+    assert error(await send(world, upload, b"x"))[2].endswith("takes no more parts.")
+    assert (await shown(world, upload))["progress"]["examples"] == 0
+
+    world.clock.advance(seconds=SILENT.total_seconds())
+    answer = await complete(world, upload, parts)
+
+    assert answer.status_code == 200, answer.text
+    assert await left(world) == (0, 0, 2)  # its blob, and of what the fake remembers it was made
+
+
+@dataclass
+class Frozen(MemoryStore):
+    """The process stands still before its commit until another one has made the file."""
+
+    world: World | None = None
+    upload_id: str = ""
+    parts: tuple[str, ...] = ()
+
+    async def commit(self, container: str, name: str, parts: Any, *, if_match: str = "") -> str:  # noqa: ANN401 - as the seam has it
+        assert self.world is not None
+        self.world.clock.advance(seconds=SILENT.total_seconds())
+        answer = await complete(self.world, self.upload_id, list(self.parts))
+        assert answer.status_code == 200, answer.text
+        return await self.world.store.commit(container, name, parts, if_match=if_match)
+
+
+async def test_one_who_wakes_up_late_cannot_change_the_file_that_another_made(
+    heard: World,
+) -> None:
+    world = heard
+    upload, parts = await halves(world)
+    frozen = Frozen(
+        world.store._containers,
+        _staged=world.store._staged,
+        world=world,
+        upload_id=upload,
+        parts=tuple(parts),
+    )
+    body = {"part_ids": parts[::-1]}
+    headers = {"authorization": f"Bearer {world.key}"}
+    async with client(make_app(replace(world.parts, store=frozen))) as http:
+        answer = await http.post(f"/v1/uploads/{upload}/complete", json=body, headers=headers)
+
+    assert answer.status_code == 200, answer.text
+    content = await world.call("GET", f"/v1/files/{answer.json()['file']['id']}/content")
+    assert content.content == DATASET
+
+
+class Away(MemoryStore):
+    """A store that does not answer."""
+
+    async def discard(self, container: str, name: str) -> None:
+        raise StorageError(f"no route to {container}/{name}")
+
+
+async def test_an_upload_is_cancelled_although_the_store_is_away_and_its_bytes_go_later(
+    world: World,
+) -> None:
+    upload, _ = await halves(world)
+    away = Away(world.store._containers, _staged=world.store._staged)
+    headers = {"authorization": f"Bearer {world.key}"}
+    async with client(make_app(replace(world.parts, store=away))) as http:
+        answer = await http.post(f"/v1/uploads/{upload}/cancel", headers=headers)
+
+    assert (answer.status_code, answer.json()["status"]) == (200, "cancelled")
+    for _ in range(3):  # its row outlasts an outage
+        world.clock.advance(seconds=uploads.LIFE.total_seconds())
+        await replace(sweep_of(world), store=away).run_once()
+    assert (await left(world))[2] == 1
+    await sweep_of(world).run_once()
+    assert await left(world) == (0, 0, 0)
+
+
+async def test_the_sweep_drops_what_a_part_staged_after_the_upload_was_over(world: World) -> None:
+    upload = await begin(world)
+    await world.call("POST", f"/v1/uploads/{upload}/cancel")
+
+    async def piece() -> AsyncIterator[bytes]:
+        yield b"x"
+
+    staged = await world.store.stage(CONTAINER, operations.file_id_of(upload), "part-1", piece())
+    assert staged == StagedPart(name="part-1", blocks=1)
+    await sweep_of(world).run_once()
+
+    assert (await left(world))[2] == 0
+
+
+async def test_progress_is_seen_while_an_upload_is_completed(world: World) -> None:
+    upload, parts = await halves(world)
+    seen: list[Json] = []
+
+    @dataclass
+    class Slow(MemoryStore):
+        async def stream(
+            self, container: str, name: str, *, offset: int = 0, if_match: str = ""
+        ) -> AsyncIterator[bytes]:
+            async for chunk in super().stream(container, name, offset=offset, if_match=if_match):
+                for start in range(0, len(chunk), 1000):
+                    yield chunk[start : start + 1000]
+                    world.clock.advance(seconds=5)
+                    seen.append(await shown(world, upload))
+
+    slow = Slow(world.store._containers, _staged=world.store._staged)
+    headers = {"authorization": f"Bearer {world.key}"}
+    async with client(make_app(replace(world.parts, store=slow))) as http:
+        path = f"/v1/uploads/{upload}/complete"
+        answer = await http.post(path, content=json.dumps({"part_ids": parts}), headers=headers)
+
+    assert answer.status_code == 415  # JSON says that it is JSON
+    async with client(make_app(replace(world.parts, store=slow))) as http:
+        answer = await http.post(path, json={"part_ids": parts}, headers=headers)
+    assert answer.status_code == 200, answer.text
+    counts = [one["progress"]["examples"] for one in seen]
+    assert counts == sorted(counts)
+    assert 0 < counts[2] < counts[-1]

@@ -1,0 +1,229 @@
+"""/v1/uploads: parts in any order and to any replica, resumable, and nothing left of what fails."""
+
+import asyncio
+import hashlib
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from openai import AsyncOpenAI
+
+from service.api.app import make_app
+from service.db.files.uploads import LIFE
+from service.operations.files.uploads import PART_BYTES, Staging
+from service.storage.azure import AzureBlobStore
+from tests.azurite import Azurite
+from tests.integration.api.files.in_parts import (
+    HALVES,
+    MULTIPART,
+    PART_FORM,
+    begin,
+    complete,
+    error,
+    halves,
+    left,
+    send,
+    shown,
+    sweep_of,
+)
+from tests.served import served
+from tests.world import DATASET, World, client
+
+# --- what becomes a file -------------------------------------------------------------------------
+
+
+async def test_openais_client_uploads_a_file_in_parts(world: World, azurite: Azurite) -> None:
+    store = AzureBlobStore(azurite.connection_string)
+    app = make_app(replace(world.parts, store=store))
+    async with served(app) as url, AsyncExitStack() as clients:
+        openai = await clients.enter_async_context(
+            AsyncOpenAI(base_url=f"{url}/v1", api_key=world.key)
+        )
+        upload = await openai.uploads.upload_file_chunked(
+            file=DATASET,
+            filename="t.jsonl",
+            bytes=len(DATASET),
+            mime_type="application/jsonl",
+            purpose="fine-tune",
+            part_size=1000,
+            md5=hashlib.md5(DATASET, usedforsecurity=False).hexdigest(),
+        )
+        assert upload.file is not None
+        content = await openai.files.content(upload.file.id)
+        assert (upload.status, upload.file.status, upload.file.bytes) == (
+            "completed",
+            "processed",
+            len(DATASET),
+        )
+        assert content.content == DATASET
+        assert (await openai.uploads.complete(upload.id, part_ids=["any"])).file == upload.file
+        await openai.files.delete(upload.file.id)
+    await store.close()
+
+
+async def test_a_client_that_lost_its_answers_finds_what_came_and_goes_on(world: World) -> None:
+    """A part that came twice is harmless; the one that is not named is dropped."""
+    upload = await begin(world, expires_after={"anchor": "created_at", "seconds": 7200})
+    for half in (HALVES[1], HALVES[0], HALVES[0]):  # in parallel they may come so
+        await send(world, upload, half)
+    seen = await shown(world, upload)
+    by_md5 = {part["md5"]: part["id"] for part in seen["parts"]}
+    named = [by_md5[hashlib.md5(half, usedforsecurity=False).hexdigest()] for half in HALVES]
+
+    assert (seen["status"], sorted(part["bytes"] for part in seen["parts"])) == (
+        "pending",
+        sorted((len(HALVES[1]), len(HALVES[0]), len(HALVES[0]))),
+    )
+    assert seen["filename"] == "träin.jsonl"
+    done = (await complete(world, upload, named)).json()
+    again = (await complete(world, upload, named)).json()
+    assert done == again == await shown(world, upload)
+    assert done["file"]["expires_at"] == done["created_at"] + 7200
+    content = await world.call("GET", f"/v1/files/{done['file']['id']}/content")
+    assert content.content == DATASET
+    assert error(await send(world, upload, b"late"))[:2] == (404, "upload_not_found")
+    assert error(await world.call("POST", f"/v1/uploads/{upload}/cancel"))[:2] == (
+        409,
+        "invalid_upload_state",
+    )
+
+
+async def test_parts_come_at_once_and_a_crowd_of_completions_makes_one_file(heard: World) -> None:
+    world = heard
+    rows = DATASET.split(b"\n")
+    pieces = [row + b"\n" for row in rows[:-1]] + rows[-1:]
+    upload = await begin(world)
+    sent = await asyncio.gather(*(send(world, upload, piece) for piece in pieces))
+    ids = [answer.json()["id"] for answer in sent]
+
+    answers = await asyncio.gather(*(complete(world, upload, ids) for _ in range(5)))
+
+    assert {answer.status_code for answer in answers} == {200}
+    assert len({answer.json()["file"]["id"] for answer in answers}) == 1
+    assert len((await world.call("GET", "/v1/files")).json()["data"]) == 1
+
+
+# --- what is refused -----------------------------------------------------------------------------
+
+
+async def test_a_wrong_completion_changes_nothing_and_may_be_corrected(world: World) -> None:
+    upload, (one, two) = await halves(world)
+    third = (await send(world, upload, b"x")).json()["id"]
+
+    mismatch = error(await complete(world, upload, [one, two], md5="0" * 32))
+    assert mismatch[:2] == (400, "checksum_mismatch")
+    status, _, message = error(await complete(world, upload, [third, two]))
+    assert (status, "left it out" in message) == (400, True)
+    assert (await shown(world, upload))["status"] == "pending"
+    md5 = hashlib.md5(DATASET, usedforsecurity=False).hexdigest().upper()
+    assert (await complete(world, upload, [one, two], md5=md5)).status_code == 200
+
+
+async def test_wrong_rows_are_refused_once_and_for_all_and_leave_no_bytes(world: World) -> None:
+    bad = DATASET + b'\n{"messages": []}'
+    upload = await begin(world, bytes=len(bad))
+    part = (await send(world, upload, bad)).json()["id"]
+
+    first, again = [await complete(world, upload, [part]) for _ in range(2)]
+
+    assert error(first)[:2] == (400, "invalid_file_format")
+    assert first.json() == again.json()
+    assert first.json()["error"]["errors"][0]["line"] == 41
+    seen = await shown(world, upload)
+    assert (seen["status"], "line 41" in seen["status_details"]) == ("cancelled", True)
+    assert (await left(world))[2] == 0
+    assert (await world.call("GET", "/v1/files")).json()["data"] == []
+
+
+@pytest.mark.parametrize(
+    ("size", "code", "word"),
+    [(0, "invalid_value", "empty"), (PART_BYTES + 1, "payload_too_large", "at most 67108864")],
+)
+async def test_a_part_of_a_wrong_size_is_refused(
+    world: World, size: int, code: str, word: str
+) -> None:
+    upload = await begin(world)
+
+    refused = error(await send(world, upload, b"x" * size))
+
+    assert (refused[1], word in refused[2]) == (code, True)
+    assert (await shown(world, upload))["parts"] == []
+    assert (await left(world))[2] == 0
+
+
+async def test_a_client_that_falls_silent_gives_its_slot_to_others(world: World) -> None:
+    upload = await begin(world)
+    staging = Staging(slots=asyncio.Semaphore(1), silence=timedelta(milliseconds=50))
+
+    async def silent() -> AsyncIterator[bytes]:
+        yield PART_FORM
+        await asyncio.Event().wait()
+
+    headers = {"authorization": f"Bearer {world.key}"}
+    path = f"/v1/uploads/{upload}/parts"
+    async with client(make_app(replace(world.parts, staging=staging))) as http:
+        answers = await asyncio.gather(
+            http.post(path, content=silent(), headers=headers | MULTIPART),
+            http.post(path, files={"data": b"x"}, headers=headers),
+        )
+
+    assert error(answers[0])[:2] == (408, "request_timeout")
+    assert answers[1].status_code == 200
+    assert len((await shown(world, upload))["parts"]) == 1
+
+
+# --- what ends before it is a file ---------------------------------------------------------------
+
+
+async def test_nothing_is_left_of_a_cancelled_upload(world: World) -> None:
+    upload, parts = await halves(world)
+
+    for _ in range(2):
+        answer = await world.call("POST", f"/v1/uploads/{upload}/cancel")
+        assert (answer.status_code, answer.json()["status"]) == (200, "cancelled")
+    assert (await left(world))[2] == 0
+    for late in (await send(world, upload, b"x"), await complete(world, upload, parts)):
+        assert error(late)[:2] == (409, "invalid_upload_state")
+    world.clock.advance(seconds=LIFE.total_seconds())
+    await sweep_of(world).run_once()
+    assert await left(world) == (0, 0, 0)
+    assert (await world.call("GET", f"/v1/uploads/{upload}")).status_code == 404
+
+
+async def test_an_upload_expires_an_hour_after_its_last_part_and_leaves_nothing(
+    world: World,
+) -> None:
+    upload = await begin(world)
+    world.clock.advance(seconds=LIFE.total_seconds() - 1)
+    await send(world, upload, HALVES[0])
+    world.clock.advance(seconds=LIFE.total_seconds() - 1)
+    await sweep_of(world).run_once()
+    assert (await shown(world, upload))["status"] == "pending"
+
+    world.clock.advance(seconds=2)
+    assert "expired" in error(await send(world, upload, HALVES[1]))[2]
+    await sweep_of(world).run_once()
+    assert (await shown(world, upload))["status"] == "expired"
+    assert (await left(world))[2] == 0
+    world.clock.advance(seconds=LIFE.total_seconds())
+    await sweep_of(world).run_once()
+    assert await left(world) == (0, 0, 0)
+
+
+async def test_a_part_that_was_on_its_way_when_the_upload_was_cancelled_leaves_nothing(
+    world: World,
+) -> None:
+    upload = await begin(world)
+
+    async def late() -> AsyncIterator[bytes]:
+        yield PART_FORM
+        await world.call("POST", f"/v1/uploads/{upload}/cancel")
+        yield b"\r\n--b--\r\n"
+
+    path = f"/v1/uploads/{upload}/parts"
+    answer = await world.call("POST", path, content=late(), headers=MULTIPART)
+
+    assert error(answer)[:2] == (409, "invalid_upload_state")
+    assert (await left(world))[2] == 0

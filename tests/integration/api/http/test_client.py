@@ -1,0 +1,326 @@
+"""OpenAI's own client, strict about every answer, against uvicorn and a real Blob server."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from openai import AsyncOpenAI, BadRequestError, ConflictError, OpenAI, omit
+from openai.types.fine_tuning import FineTuningJob
+from openai.types.graders import StringCheckGrader, StringCheckGraderParam
+
+from service.api.app import make_app
+from service.storage.azure import AzureBlobStore
+from tests.azurite import Azurite
+from tests.datasets import GRADER, PAIRS, prompts
+from tests.nodes.scripted_node import boot, commit, committed, train
+from tests.served import served
+from tests.world import DATASET, MODEL, World, stage
+from trainer.contract import NodePhase
+
+
+@pytest.fixture
+async def client(world: World, azurite: Azurite) -> AsyncIterator[AsyncOpenAI]:
+    """A strict client; files lie in Azurite, machines are scripted."""
+    store = AzureBlobStore(azurite.connection_string)
+    await stage(store, MODEL)
+    async with served(make_app(replace(world.parts, store=store))) as url, strict(world, url) as it:
+        yield it
+    await store.close()
+
+
+@pytest.fixture
+async def trained(world: World) -> AsyncIterator[AsyncOpenAI]:
+    """A strict client of the world in which machines are scripted, store and all."""
+    async with served(make_app(world.parts)) as url, strict(world, url) as it:
+        yield it
+
+
+@asynccontextmanager
+async def strict(world: World, url: str) -> AsyncIterator[AsyncOpenAI]:
+    async with AsyncOpenAI(
+        api_key=world.key, base_url=f"{url}/v1", _strict_response_validation=True
+    ) as made:
+        yield made
+
+
+async def submit(client: AsyncOpenAI, **more: object) -> FineTuningJob:
+    file = await client.files.create(file=("t.jsonl", DATASET), purpose="fine-tune")
+    return await client.fine_tuning.jobs.create(
+        model=MODEL,
+        training_file=file.id,
+        **more,  # type: ignore[arg-type]
+    )
+
+
+async def test_files_of_every_kind_are_taken_and_given_back(
+    client: AsyncOpenAI, tmp_path: Path
+) -> None:
+    path = tmp_path / "mine.jsonl"
+    path.write_bytes(DATASET)
+
+    kept = [
+        await client.files.create(file=file, purpose="fine-tune")
+        for file in (("named.jsonl", DATASET), path, DATASET)
+    ]
+
+    assert [f.filename for f in kept] == ["named.jsonl", "mine.jsonl", "upload"]
+    assert {f.bytes for f in kept} == {len(DATASET)}
+    assert (await client.files.wait_for_processing(kept[0].id)).status == "processed"
+    assert await client.files.retrieve(kept[1].id) == kept[1]
+    assert (await client.files.content(kept[1].id)).content == DATASET
+
+
+async def test_a_deleted_file_is_gone_from_the_list_and_cannot_be_read(
+    client: AsyncOpenAI,
+) -> None:
+    kept = await client.files.create(file=DATASET, purpose="fine-tune")
+
+    deleted = await client.files.delete(kept.id)
+
+    assert (deleted.id, deleted.deleted) == (kept.id, True)
+    assert [f async for f in client.files.list()] == []
+
+
+@pytest.mark.parametrize("order", ["asc", "desc"])
+async def test_every_file_is_listed_once_page_by_page(
+    client: AsyncOpenAI, world: World, order: str
+) -> None:
+    names = [f"{n}.jsonl" for n in range(5)]
+    for name in names:
+        world.clock.advance(seconds=1)
+        await client.files.create(file=(name, DATASET), purpose="fine-tune")
+
+    listed = [
+        f.filename
+        async for f in client.files.list(limit=2, order=order)  # type: ignore[arg-type]
+    ]
+
+    assert listed == (names if order == "asc" else names[::-1])
+
+
+async def test_files_can_be_listed_by_purpose(client: AsyncOpenAI) -> None:
+    await client.files.create(file=DATASET, purpose="fine-tune")
+
+    assert len((await client.files.list(purpose="fine-tune")).data) == 1
+    assert (await client.files.list(purpose="batch")).data == []
+
+
+async def test_a_job_keeps_what_the_client_asked_for(client: AsyncOpenAI) -> None:
+    validation = await client.files.create(file=DATASET, purpose="fine-tune")
+    job = await submit(
+        client,
+        validation_file=validation.id,
+        suffix="mine",
+        seed=7,
+        metadata={"team": "nlp"},
+        method={"type": "supervised", "supervised": {"hyperparameters": {"n_epochs": 2}}},
+        extra_body={"infrastructure": {"nodes": 2}, "training": {"precision": "fp32"}},
+    )
+
+    assert await client.fine_tuning.jobs.retrieve(job.id) == job
+    assert job.status == "validating_files"
+    assert (job.validation_file, job.seed, job.metadata) == (validation.id, 7, {"team": "nlp"})
+    assert (job.fine_tuned_model, job.trained_tokens, job.error) == (None, None, None)
+    assert job.method is not None
+    assert job.method.supervised is not None
+    assert job.method.supervised.hyperparameters is not None
+    assert job.method.supervised.hyperparameters.n_epochs == job.hyperparameters.n_epochs == 2
+    assert job.model_extra is not None
+    assert job.model_extra["user_provided_suffix"] == "mine"
+    assert job.model_extra["plan"]["nodes"] == 2
+    assert job.model_extra["plan"]["recipe"]["precision"] == "fp32"
+
+
+async def test_a_job_that_learns_from_preferences_is_known_to_the_client(
+    client: AsyncOpenAI,
+) -> None:
+    file = await client.files.create(file=("p.jsonl", PAIRS), purpose="fine-tune")
+    job = await client.fine_tuning.jobs.create(
+        model=MODEL,
+        training_file=file.id,
+        method={"type": "dpo", "dpo": {"hyperparameters": {"beta": 0.5, "n_epochs": 2}}},
+    )
+
+    assert await client.fine_tuning.jobs.retrieve(job.id) == job
+    assert file.model_extra is not None
+    assert file.model_extra["format"] == "preference"
+    assert job.method is not None
+    assert job.method.type == "dpo"
+    assert job.method.dpo is not None
+    assert job.method.dpo.hyperparameters is not None
+    assert job.method.dpo.hyperparameters.beta == 0.5
+    assert job.method.dpo.hyperparameters.n_epochs == job.hyperparameters.n_epochs == 2
+    assert job.method.dpo.model_extra == {"loss": "sigmoid", "label_smoothing": 0.0}
+
+
+async def test_a_job_that_learns_from_grades_is_known_to_the_client(client: AsyncOpenAI) -> None:
+    file = await client.files.create(file=("p.jsonl", prompts()), purpose="fine-tune")
+    grader = StringCheckGraderParam(**GRADER)  # type: ignore[typeddict-item] # of plain strings
+    job = await client.fine_tuning.jobs.create(
+        model=MODEL,
+        training_file=file.id,
+        method={
+            "type": "reinforcement",
+            "reinforcement": {
+                "grader": grader,
+                "hyperparameters": {"n_epochs": 2, "compute_multiplier": 0.5, "eval_interval": 5},
+            },
+        },
+    )
+
+    assert await client.fine_tuning.jobs.retrieve(job.id) == job
+    assert job.method is not None
+    assert job.method.reinforcement is not None
+    assert isinstance(job.method.reinforcement.grader, StringCheckGrader)
+    assert job.method.reinforcement.grader.to_dict() == GRADER
+    hyper = job.method.reinforcement.hyperparameters
+    assert hyper is not None
+    assert (hyper.n_epochs, hyper.eval_interval, hyper.reasoning_effort) == (2, 5, "default")
+    assert job.method.reinforcement.model_extra is not None
+    assert job.method.reinforcement.model_extra["answers"] == 4
+
+
+async def test_graders_are_checked_and_run(client: AsyncOpenAI) -> None:
+    graders = client.fine_tuning.alpha.graders
+    good = StringCheckGraderParam(**GRADER)  # type: ignore[typeddict-item] # of plain strings
+    bad = good | {"operation": "gt"}
+
+    checked = await graders.validate(grader=good)
+    with pytest.raises(BadRequestError) as refused:
+        await graders.validate(grader=bad)
+    right = await graders.run(grader=good, model_sample="four", item={"answer": "four"})
+    wrong = await graders.run(grader=good, model_sample="four")
+
+    assert isinstance(checked.grader, StringCheckGrader)
+    assert (refused.value.param, refused.value.status_code) == ("grader.operation", 400)
+    assert (right.reward, right.metadata.type, right.sub_rewards) == (1.0, "string_check", {})
+    assert (wrong.reward, wrong.metadata.errors.invalid_variable_error) == (0.0, True)
+    assert not wrong.metadata.errors.sample_parse_error
+
+
+async def test_the_deprecated_hyperparameters_still_work(client: AsyncOpenAI) -> None:
+    job = await submit(client, hyperparameters={"n_epochs": 4, "batch_size": "auto"})
+
+    assert job.hyperparameters.n_epochs == 4
+    assert isinstance(job.hyperparameters.batch_size, int)
+
+
+async def test_every_job_is_listed_once_newest_first(client: AsyncOpenAI, world: World) -> None:
+    made = []
+    for _ in range(5):
+        world.clock.advance(seconds=1)
+        made.append((await submit(client)).id)
+
+    listed = [job.id async for job in client.fine_tuning.jobs.list(limit=2)]
+
+    assert listed == made[::-1]
+
+
+async def test_jobs_are_listed_by_metadata(client: AsyncOpenAI) -> None:
+    ours = await submit(client, metadata={"team": "nlp", "run": "1"})
+    theirs = await submit(client, metadata={"team": "vision", "run": "1"})
+    bare = await submit(client)
+    jobs = client.fine_tuning.jobs
+
+    async def found(**wanted: str) -> set[str]:
+        return {job.id async for job in jobs.list(limit=1, metadata=wanted)}
+
+    assert await found(team="nlp") == {ours.id}
+    assert await found(run="1") == {ours.id, theirs.id}
+    assert await found(team="nlp", run="2") == set()
+    without = jobs.list(limit=1, metadata=omit, extra_query={"metadata": "null"})
+    assert {job.id async for job in without} == {bare.id}
+
+
+async def test_cancel_pause_and_resume_may_be_said_twice(client: AsyncOpenAI) -> None:
+    jobs = client.fine_tuning.jobs
+    job = await submit(client)
+    said = [
+        await verb(job.id)
+        for verb in (jobs.pause, jobs.pause, jobs.resume, jobs.resume, jobs.cancel, jobs.cancel)
+    ]
+
+    assert {j.id for j in said} == {job.id}
+    events = [e.message async for e in jobs.list_events(job.id, limit=1)]
+    assert events[:3] == ["Cancel requested", "Resume requested", "Pause requested"]
+
+
+async def test_a_finished_job_shows_its_model_checkpoints_and_events(
+    trained: AsyncOpenAI, world: World
+) -> None:
+    jobs = trained.fine_tuning.jobs
+    job = await world.submit(suffix="mine")
+    nodes = await boot(world, job["id"])
+    number = await train(world, nodes, step=1)
+    for step in (1, 2, 3):
+        await commit(world, job["id"], committed(step, number))
+    await world.tick()
+    assert (await jobs.retrieve(job["id"])).status == "running"
+    await commit(world, job["id"], committed(10, number, "final"))
+    for node in nodes:
+        await node.say(NodePhase.FINISHED, number, step=10)
+    await world.tick(2)
+
+    done = await jobs.retrieve(job["id"])
+    listed = [job async for job in jobs.list()]
+    events = [e async for e in jobs.list_events(job["id"], limit=3)]
+    checkpoints = [c async for c in jobs.checkpoints.list(job["id"], limit=2)]
+
+    assert done.status == listed[0].status == "succeeded"
+    assert (done.trained_tokens, done.finished_at) == (100, int(world.clock().timestamp()))
+    assert str(done.fine_tuned_model).endswith(f":mine:{job['id']}")
+    assert len({e.id for e in events}) == len(events) > 3
+    assert events[-1].message.startswith("Created job")
+    assert {c.step_number for c in checkpoints} >= {1, 2, 3}
+    assert {c.fine_tuning_job_id for c in checkpoints} == {job["id"]}
+    with pytest.raises(ConflictError) as refused:
+        await jobs.pause(job["id"])
+    assert refused.value.code == "invalid_job_state"
+
+
+async def test_a_failed_job_says_why_even_if_the_log_holds_what_a_database_cannot(
+    trained: AsyncOpenAI, world: World
+) -> None:
+    job = await world.submit()
+    nodes = await boot(world, job["id"])
+    for _ in range(3):
+        number = await train(world, nodes, step=1)
+        for node in nodes:
+            answer = await node.say(NodePhase.FAILED, number, error="ValueError: no\0pe")
+            assert answer.status_code == 200
+    await world.tick(3)
+
+    failed = await trained.fine_tuning.jobs.retrieve(job["id"])
+
+    assert (failed.status, failed.fine_tuned_model) == ("failed", None)
+    assert failed.error is not None
+    assert failed.error.code == "trainer_error"
+    assert "no\ufffdpe" in failed.error.message
+
+
+async def test_the_synchronous_client_works_as_well(client: AsyncOpenAI, world: World) -> None:
+    def drive() -> tuple[str, bytes, str | None]:
+        with OpenAI(api_key=world.key, base_url=client.base_url) as plain:
+            file = plain.files.create(file=DATASET, purpose="fine-tune")
+            job = plain.fine_tuning.jobs.create(model=MODEL, training_file=file.id)
+            listed = plain.fine_tuning.jobs.list(limit=1).data
+            return listed[0].id, plain.files.content(file.id).read(), job._request_id
+
+    job_id, content, request_id = await asyncio.to_thread(drive)
+
+    assert job_id.startswith("ftjob-")
+    assert content == DATASET
+    assert request_id
+
+
+async def test_a_client_hears_which_request_failed(client: AsyncOpenAI) -> None:
+    raw = await client.fine_tuning.jobs.with_raw_response.list(
+        extra_headers={"x-request-id": "mine-1"}
+    )
+
+    assert raw.headers["x-request-id"] == "mine-1"
+    assert json.loads(raw.text)["data"] == []

@@ -1,0 +1,65 @@
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+from starlette.types import Receive, Scope, Send
+
+from bench import ports
+from service.api.http.drain import Drain
+from service.api.http.protocol import ConnectionLimits
+from service.api.http.server import Server
+from service.db.core.notify import Listener
+from tests.served import running
+
+PATIENCE = 60.0
+Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+async def refuses(scope: Scope, receive: Receive, send: Send) -> None:
+    """Answer without a look at the body, as to who sends no key."""
+    head = {"type": "http.response.start", "status": 401, "headers": [(b"content-length", b"0")]}
+    await send(head)
+    await send({"type": "http.response.body", "body": b""})
+
+
+@asynccontextmanager
+async def connected(limits: ConnectionLimits) -> AsyncIterator[Streams]:
+    """A connection to the service's own server."""
+    drain, port = Drain(Listener("postgresql://nowhere")), ports.free()
+    server = Server(refuses, drain, host="127.0.0.1", port=port, drain_seconds=1.0, limits=limits)
+    async with running(server), asyncio.timeout(PATIENCE):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        yield reader, writer
+        writer.close()
+
+
+async def test_the_server_cuts_a_connection_on_which_no_head_comes() -> None:
+    async with connected(ConnectionLimits(head_seconds=0.1)) as (reader, _):
+        assert await reader.read() == b""
+
+
+async def test_a_refused_head_is_answered_although_its_client_sends_on() -> None:
+    async with connected(ConnectionLimits()) as (reader, writer):
+        writer.write(b"GET / HTTP/1.1\r\n" + b"x: 1\r\n" * 60_000 + b"\r\n")
+        await writer.drain()
+
+        assert (await reader.readline()).startswith(b"HTTP/1.1 431 ")
+        assert b'"headers_too_large"' in await reader.read()
+
+
+async def test_an_endless_body_without_a_key_is_answered_and_then_cut() -> None:
+    async with connected(ConnectionLimits(unread_bytes=2**20)) as (reader, writer):
+        writer.write(b"POST / HTTP/1.1\r\nhost: h\r\ntransfer-encoding: chunked\r\n\r\n")
+        assert (await reader.readline()).startswith(b"HTTP/1.1 401 ")
+
+        with pytest.raises(ConnectionError):
+            await flood(writer)
+
+
+async def flood(writer: asyncio.StreamWriter) -> None:
+    """Send chunks of a body for ever."""
+    while True:
+        writer.write(b"10000\r\n" + bytes(2**16) + b"\r\n")
+        await writer.drain()
+        await asyncio.sleep(0)  # so that the end of the connection is heard

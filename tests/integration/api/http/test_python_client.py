@@ -1,0 +1,160 @@
+"""rekindle.Client and AsyncClient: OpenAI's clients, and Rekindle's calls beside them."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+from openai import NotFoundError
+from starlette.responses import PlainTextResponse
+from starlette.types import Receive, Scope, Send
+
+import rekindle
+from rekindle.cli.errors import CliError
+from service.api.app import make_app
+from tests.nodes.scripted_node import boot, train
+from tests.served import served
+from tests.world import DATASET, MODEL, World
+from trainer.contract import log_path
+
+
+@pytest.fixture
+async def url(world: World) -> AsyncIterator[str]:
+    """A served world."""
+    async with served(make_app(world.parts)) as found:
+        yield found
+
+
+async def test_a_job_is_planned_created_and_waited_for(world: World, url: str) -> None:
+    async with rekindle.AsyncClient(api_key=world.key, base_url=url) as client:
+        file = await client.files.create(file=("t.jsonl", DATASET), purpose="fine-tune")
+        asked = {"model": MODEL, "training_file": file.id}
+        plan = await client.jobs.plan(**asked)
+        job = await client.jobs.create(**asked, plan=plan.id)
+        seen: list[str] = []
+        waiting = asyncio.create_task(
+            client.jobs.wait(job.id, timeout=120, on_change=lambda j: seen.append(j.phase))
+        )
+        await world.tick()
+        await client.fine_tuning.jobs.cancel(job.id)
+        await world.tick(3)
+        over = await waiting
+
+        assert float(plan.chosen.cost_p50) > 0
+        assert (over.status, over.cost.final) == ("cancelled", True)
+        assert seen
+        assert (await client.jobs.cost(job.id)).spent == over.cost.spent
+
+
+async def test_waiting_outlives_a_service_that_is_away_and_ends_at_a_pause(world: World) -> None:
+    """A proxy answers in place of the service, which is being replaced."""
+    job = (await world.submit())["id"]
+    app, away, missed = make_app(world.parts), asyncio.Event(), asyncio.Event()
+
+    async def proxy(scope: Scope, receive: Receive, send: Send) -> None:
+        if not away.is_set():
+            await app(scope, receive, send)
+            return
+        missed.set()
+        await PlainTextResponse("bad gateway", 502)(scope, receive, send)
+
+    async with (
+        served(proxy) as url,
+        rekindle.AsyncClient(api_key=world.key, base_url=url, timeout=3) as client,
+    ):
+        found = asyncio.create_task(client.jobs.wait(job, timeout=120))
+        stopped = asyncio.create_task(client.jobs.wait(job))
+        await asyncio.sleep(0)
+        stopped.cancel()
+        away.set()
+        await asyncio.wait_for(missed.wait(), 20)
+        away.clear()
+        assert (await client.jobs.pause(job)).id == job
+        await world.tick(2)
+        paused = await found
+
+        assert (paused.status, paused.phase) == ("queued", "paused")
+        with pytest.raises(asyncio.CancelledError):
+            await stopped
+        with pytest.raises(NotFoundError):
+            await client.jobs.wait("ftjob-gone")
+
+
+async def test_a_short_time_out_of_the_client_makes_no_storm_of_requests(world: World) -> None:
+    """The service answers five seconds before the client would give up: here at once."""
+    job = (await world.submit())["id"]
+    async with (
+        served(make_app(world.parts)) as url,
+        rekindle.AsyncClient(api_key=world.key, base_url=url).with_options(timeout=3) as client,
+    ):
+        sent: list[object] = []
+
+        async def note(request: object) -> None:
+            sent.append(request)
+
+        client._client.event_hooks["request"].append(note)
+        with pytest.raises(TimeoutError, match="has not ended yet"):
+            await client.jobs.wait(job, timeout=1.5)
+
+    assert len(sent) <= 3
+
+
+async def test_a_log_is_read_in_pieces_of_whole_characters(world: World, url: str) -> None:
+    job = (await world.submit())["id"]
+    await boot(world, job)
+    async with rekindle.AsyncClient(api_key=world.key, base_url=url) as client:
+        (attempt,) = await client.jobs.attempts(job)
+        text = "Größe\n" * 3
+        await world.store.write(job, log_path(attempt.id, 0), text.encode())
+        read = "".join([piece async for piece in client.jobs.logs(job)])
+
+    assert read == text
+
+
+async def test_a_create_that_is_repeated_makes_one_job(world: World, url: str) -> None:
+    """The answer is lost; the client tries again with the same key."""
+    async with rekindle.AsyncClient(api_key=world.key, base_url=url) as client:
+        file = await client.files.create(file=("t.jsonl", DATASET), purpose="fine-tune")
+        sent: list[str | None] = []
+
+        async def note(request: object) -> None:
+            sent.append(request.headers.get("idempotency-key"))  # type: ignore[attr-defined]  # httpx's
+
+        client._client.event_hooks["request"].append(note)
+        job = await client.jobs.create(model=MODEL, training_file=file.id)
+        key = {"Idempotency-Key": str(sent[0])}
+        again = await client.post(
+            "/fine_tuning/jobs",
+            body={"model": MODEL, "training_file": file.id},
+            options={"headers": key},
+            cast_to=type(job),
+        )
+
+    assert sent[0]
+    assert again.id == job.id
+
+
+async def test_the_synchronous_client_does_the_same(world: World, url: str) -> None:
+    job = (await world.submit())["id"]
+    nodes = await boot(world, job)
+    await train(world, nodes, 1)
+
+    def use() -> tuple[str, int, str]:
+        with rekindle.Client(api_key=world.key, base_url=f"{url}/v1/") as client:
+            shown = client.jobs.retrieve(job, timeout=9, extra_headers={"prefer": "wait=0"})
+            listed = client.jobs.list(limit=1).data[0].id
+            return shown.phase, len(client.jobs.attempts(job)), listed
+
+    phase, attempts, listed = await asyncio.to_thread(use)
+
+    assert (attempts, listed) == (1, job)
+    assert phase
+
+
+def test_without_a_service_the_client_says_how_to_name_one(
+    tmp_path: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("REKINDLE_URL", "OPENAI_BASE_URL", "REKINDLE_API_KEY", "OPENAI_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(str(tmp_path))
+    with pytest.raises(CliError, match="No service is specified"):
+        rekindle.Client()

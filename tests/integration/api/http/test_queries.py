@@ -1,0 +1,117 @@
+"""Queries: what a route does not know is refused by name, on every route there is."""
+
+import inspect
+from typing import Any
+
+import httpx
+import pytest
+from fastapi.dependencies.models import Dependant
+from fastapi.routing import APIRoute
+
+from service.api.app import make_app
+from service.api.files import files
+from service.api.jobs import attempts, events, jobs, logs
+from service.api.models import models
+from service.api.money import costs
+from service.api.projects import api_keys
+from tests.world import World
+
+JOBS = "/v1/fine_tuning/jobs"
+LISTS = [
+    *("/v1/files", "/v1/api_keys", "/v1/organization/projects"),
+    *(JOBS, f"{JOBS}/ID/events", f"{JOBS}/ID/checkpoints"),
+]
+
+
+def refused(answer: httpx.Response, code: str, param: str) -> str:
+    error: dict[str, Any] = answer.json()["error"]
+    assert (answer.status_code, error["code"], error["param"]) == (400, code, param), error
+    return str(error["message"])
+
+
+async def paths_of(world: World, path: str) -> str:
+    return path.replace("ID", (await world.submit())["id"] if "ID" in path else "")
+
+
+async def test_an_unknown_member_is_refused_by_every_route_of_ours(world: World) -> None:
+    job = await world.submit()
+    file, paths = job["training_file"], make_app(world.parts).openapi()["paths"]
+    routes = [(verb, path) for path, verbs in paths.items() for verb in verbs]
+    ours = [(verb, path) for verb, path in routes if path.startswith("/v1/")]
+
+    for verb, path in ours:
+        where = path.replace("{job_id}", job["id"]).replace("{file_id}", file)
+        answer = await world.call(verb.upper(), where, params={"limti": "5"})
+        assert "limti: not known here" in refused(answer, "unknown_parameter", "limti"), path
+
+    assert len(ours) > 15
+
+
+@pytest.mark.parametrize("path", LISTS)
+@pytest.mark.parametrize("limit", ["0", "-1", "x", "1.5", "", "1e3"])
+async def test_a_bad_limit_is_refused_on_every_list(world: World, path: str, limit: str) -> None:
+    where = await paths_of(world, path)
+
+    answer = await world.call("GET", where, params={"limit": limit})
+
+    assert "limit" in refused(answer, "invalid_value", "limit")
+
+
+@pytest.mark.parametrize("path", LISTS)
+async def test_an_unknown_cursor_is_refused_on_every_list(world: World, path: str) -> None:
+    where = await paths_of(world, path)
+
+    for cursor in ("nothing", ""):
+        answer = await world.call("GET", where, params={"after": cursor})
+        assert "without `after`" in refused(answer, "unknown_cursor", "after")
+
+
+@pytest.mark.parametrize("path", LISTS)
+async def test_a_huge_limit_is_cut(world: World, path: str) -> None:
+    where = await paths_of(world, path)
+
+    answer = await world.call("GET", where, params={"limit": 10**30})
+
+    assert answer.status_code == 200
+
+
+async def test_metadata_is_a_member_of_the_list_of_jobs(world: World) -> None:
+    await world.submit(metadata={"team": "a"})
+
+    for query in ("metadata[team]=a", "metadata=null"):
+        answer = await world.call("GET", f"{JOBS}?{query}")
+        assert answer.status_code == 200, query
+
+
+async def test_a_list_by_metadata_is_paged_like_any_other(world: World) -> None:
+    made = []
+    for metadata in ({"team": "a", "n": "1"}, {"team": "a"}, {"n": "1", "team": "a"}, None):
+        world.clock.advance(seconds=1)
+        made.append((await world.submit(metadata=metadata))["id"])
+    *mine, bare = made
+
+    async def ids(**params: object) -> tuple[list[str], bool]:
+        answer = (await world.call("GET", JOBS, params=params)).json()
+        return [job["id"] for job in answer["data"]], answer["has_more"]
+
+    assert await ids() == ([bare, *reversed(mine)], False)
+    assert await ids(**{"metadata[team]": "a", "limit": 2}) == ([mine[2], mine[1]], True)
+    assert await ids(**{"metadata[team]": "a", "after": mine[1]}) == ([mine[0]], False)
+    assert await ids(**{"metadata[team]": "b"}) == ([], False)
+    assert await ids(metadata="null") == ([bare], False)
+
+
+def test_no_request_takes_a_thread_for_what_it_depends_on() -> None:
+    """The hottest route would queue for one of a few threads, behind whatever blocks there."""
+    modules = (files, jobs, events, attempts, costs, logs, models, api_keys)
+    routes = [r for m in modules for r in m.router.routes if isinstance(r, APIRoute)]
+
+    def blocking(dependant: Dependant) -> list[object]:
+        inner = [call for part in dependant.dependencies for call in blocking(part)]
+        call = dependant.call
+        function = call if inspect.isroutine(call) else type(call).__call__
+        is_async = inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
+        return inner if is_async else [*inner, call]
+
+    assert len(routes) > 15
+    assert [call for route in routes for call in blocking(route.dependant)] == []

@@ -1,0 +1,120 @@
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from service.api.app import make_app
+from service.api.deps import Parts
+from service.api.http.rate_limits import AtOnce, Kind, RateLimits
+from service.domain.errors import RateLimited
+from service.operations.projects import keys
+from tests.world import World, client
+
+
+@asynccontextmanager
+async def limited(world: World, **more: Any) -> AsyncIterator[World]:  # noqa: ANN401 - parts
+    """The same world behind other limits."""
+    parts: Parts = replace(world.parts, **more)
+    async with client(make_app(parts)) as http:
+        yield replace(world, http=http, parts=parts)
+
+
+async def test_a_key_that_sends_too_much_is_told_when_to_send_again(world: World) -> None:
+    async with limited(world, rates=RateLimits(1)) as small:
+        first = await small.call("GET", "/v1/files")
+        second = await small.call("GET", "/v1/files")
+
+    assert (first.status_code, second.status_code) == (200, 429)
+    told = {name: first.headers[name] for name in first.headers if "ratelimit" in name}
+    assert told.pop("ratelimit").startswith('"requests";r=0;t=')
+    assert told.pop("x-ratelimit-reset-requests").endswith("s")
+    assert told == {
+        "ratelimit-policy": '"requests";q=1;w=60',
+        "x-ratelimit-limit-requests": "1",
+        "x-ratelimit-remaining-requests": "0",
+    }
+    assert 0 < int(second.headers["retry-after"]) <= 60
+    assert second.headers["x-should-retry"] == "true"
+    error = second.json()["error"]
+    assert (error["type"], error["code"]) == ("rate_limit_error", "rate_limit_exceeded")
+
+
+async def test_another_key_of_the_project_has_requests_of_its_own(world: World) -> None:
+    async with limited(world, rates=RateLimits(1)) as small:
+        other = await world.other_key("tests")
+        assert (await small.call("GET", "/v1/files")).status_code == 200
+        answer = await replace(small, key=other).call("GET", "/v1/files")
+
+    assert answer.status_code == 200
+
+
+async def test_who_has_no_key_uses_up_nobodys_requests(world: World) -> None:
+    async with limited(world, rates=RateLimits(1)) as small:
+        for _ in range(3):
+            stranger = await replace(small, key="rk-of-nobody").call("GET", "/v1/files")
+            assert stranger.status_code == 401
+            assert "ratelimit" not in stranger.headers
+            assert (await small.http.get("/livez")).status_code == 200
+
+        assert (await small.call("GET", "/v1/files")).status_code == 200
+
+
+async def test_a_request_with_a_body_is_counted_once(world: World) -> None:
+    async with limited(world, rates=RateLimits(1)) as small:
+        answer = await small.call("POST", "/v1/api_keys", json={"name": "once"})
+
+    assert answer.status_code == 200
+
+
+async def test_a_project_has_so_many_uploads_polls_and_large_bodies_at_once(world: World) -> None:
+    job = await world.submit()
+    path = f"/v1/fine_tuning/jobs/{job['id']}"
+    large = {"model": "m", "training_file": "f", "metadata": {"k": "x" * 100_000}}
+    form: dict[str, Any] = {"files": {"file": ("a", b"{}")}, "data": {"purpose": "fine-tune"}}
+    asked: dict[Kind, list[tuple[str, str, dict[str, Any]]]] = {
+        Kind.POLL: [
+            ("GET", f"{path}/stream", {}),
+            ("GET", f"{path}/events/stream", {}),
+            ("GET", f"{path}?wait=60&version={job['version']}", {}),
+        ],
+        Kind.UPLOAD: [
+            ("POST", "/v1/files", form),
+            ("POST", "/v1/uploads/upload-1/complete", {"json": {"part_ids": ["part-1"]}}),
+        ],
+        Kind.PART: [("POST", "/v1/uploads/upload-1/parts", {"files": {"data": ("a", b"{}")}})],
+        Kind.LONG_BODY: [("POST", "/v1/fine_tuning/jobs", {"json": large})],
+    }
+    async with world.engine.connect() as conn:
+        project = await keys.find_project_id(conn, "tests")
+    async with limited(world, at_once=AtOnce(dict.fromkeys(Kind, 1))) as small:
+        for kind, requests in asked.items():
+            for method, url, more in requests:
+                with small.parts.at_once.hold_place(kind, project):
+                    refused = await small.call(method, url, **more)
+
+                assert (refused.status_code, refused.headers.get("retry-after")) == (429, "5"), url
+                assert kind.value in refused.json()["error"]["message"]
+
+
+async def test_what_has_ended_gives_its_place_back(world: World) -> None:
+    job = await world.submit()
+    path = f"/v1/fine_tuning/jobs/{job['id']}"
+    assert (await world.call("POST", f"{path}/cancel")).status_code == 200
+    await world.tick(3)
+    async with limited(world, at_once=AtOnce(dict.fromkeys(Kind, 1))) as small:
+        for _ in range(2):
+            assert (await small.call("GET", f"{path}/stream")).text.rstrip().endswith("[DONE]")
+            assert await small.upload()
+
+
+def test_projects_do_not_take_each_others_places() -> None:
+    at_once = AtOnce({Kind.POLL: 1})
+    with at_once.hold_place(Kind.POLL, "alpha"):
+        with at_once.hold_place(Kind.POLL, "beta"), at_once.hold_place(Kind.UPLOAD, "alpha"):
+            pass
+        with pytest.raises(RateLimited), at_once.hold_place(Kind.POLL, "alpha"):
+            pass
+    with at_once.hold_place(Kind.POLL, "alpha"):
+        pass

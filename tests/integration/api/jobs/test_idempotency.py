@@ -1,0 +1,194 @@
+"""The same request twice is one job: by Idempotency-Key, or because the client says it retries."""
+
+import asyncio
+import hashlib
+import json
+from typing import Any
+
+import httpx
+import pytest
+from sqlalchemy import text
+
+from service.db.files import files as file_rows
+from service.db.jobs import jobs as job_rows
+from service.domain.errors import FileInUse
+from service.operations.files import files
+from tests.waiting import until
+from tests.world import MODEL, World
+
+JOBS = "/v1/fine_tuning/jobs"
+
+
+async def body(world: World) -> dict[str, Any]:
+    return {"model": MODEL, "training_file": await world.upload(), "suffix": "once"}
+
+
+async def send(world: World, what: dict[str, Any], **headers: str) -> httpx.Response:
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    return await world.call("POST", JOBS, json=what, headers=named)
+
+
+async def jobs(world: World) -> list[str]:
+    return [job["id"] for job in (await world.call("GET", JOBS)).json()["data"]]
+
+
+async def test_the_same_key_and_body_are_the_same_job(world: World) -> None:
+    what = await body(world)
+    first = await send(world, what, idempotency_key="k")
+    world.clock.advance(days=3)
+
+    again = await send(world, what, idempotency_key="k")
+
+    assert (again.status_code, again.json()["id"]) == (200, first.json()["id"])
+    assert len(await jobs(world)) == 1
+
+
+async def test_a_replay_needs_nothing_of_what_the_first_needed(world: World) -> None:
+    what = await body(world)
+    first = (await send(world, what, idempotency_key="k")).json()
+    await world.call("POST", f"{JOBS}/{first['id']}/cancel")
+    await world.tick(2)
+    await world.call("DELETE", f"/v1/files/{what['training_file']}")
+
+    again = await send(world, what, idempotency_key="k")
+
+    assert (again.status_code, again.json()["id"]) == (200, first["id"])
+
+
+async def test_the_same_key_with_another_body_is_a_conflict(world: World) -> None:
+    what = await body(world)
+    await send(world, what, idempotency_key="k")
+
+    other = await send(world, what | {"suffix": "twice"}, idempotency_key="k")
+
+    assert (other.status_code, other.json()["error"]["code"]) == (409, "idempotency_key_reused")
+    assert other.headers["x-should-retry"] == "false"
+    assert len(await jobs(world)) == 1
+
+
+async def test_the_same_key_at_the_same_time_is_one_job(world: World) -> None:
+    what = await body(world)
+
+    answers = await asyncio.gather(*(send(world, what, idempotency_key="k") for _ in range(8)))
+
+    assert {a.status_code for a in answers} == {200}
+    assert {a.json()["id"] for a in answers} == set(await jobs(world))
+    assert len(await jobs(world)) == 1
+
+
+async def test_a_key_belongs_to_its_project(world: World) -> None:
+    await send(world, await body(world), idempotency_key="k")
+    mine, world.key = world.key, await world.other_key()
+
+    theirs = await send(world, await body(world), idempotency_key="k")
+
+    assert theirs.status_code == 200
+    world.key = mine
+    assert theirs.json()["id"] not in await jobs(world)
+
+
+async def test_a_retry_of_the_client_finds_the_job_whose_answer_was_lost(world: World) -> None:
+    what = await body(world)
+    first = await send(world, what, x_stainless_retry_count="0")
+
+    retries = await asyncio.gather(
+        *(send(world, what, x_stainless_retry_count=n) for n in ("1", "2"))
+    )
+
+    assert {r.json()["id"] for r in retries} == {first.json()["id"]}
+
+
+async def test_two_retries_without_a_first_are_one_job(world: World) -> None:
+    what = await body(world)
+
+    await asyncio.gather(*(send(world, what, x_stainless_retry_count="1") for _ in range(4)))
+
+    assert len(await jobs(world)) == 1
+
+
+async def test_a_user_who_sends_the_same_again_on_purpose_gets_another_job(world: World) -> None:
+    what = await body(world)
+
+    await send(world, what)
+    await send(world, what, x_stainless_retry_count="0")
+
+    assert len(await jobs(world)) == 2
+
+
+async def test_a_retry_of_another_request_is_another_job(world: World) -> None:
+    what = await body(world)
+    first = await send(world, what)
+
+    other = await send(world, what | {"suffix": "other"}, x_stainless_retry_count="1")
+
+    assert other.json()["id"] != first.json()["id"]
+    assert len(await jobs(world)) == 2
+
+
+@pytest.mark.parametrize(("seconds", "made"), [(15 * 60 - 1, 1), (15 * 60 + 1, 2)])
+async def test_a_retry_after_a_quarter_of_an_hour_is_no_retry(
+    world: World, seconds: int, made: int
+) -> None:
+    what = await body(world)
+    await send(world, what)
+    world.clock.advance(seconds=seconds)
+
+    await send(world, what, x_stainless_retry_count="1")
+
+    assert len(await jobs(world)) == made
+
+
+async def test_a_file_that_a_job_is_just_taking_is_not_deleted(world: World) -> None:
+    job = await world.submit()
+    project, file = job["organization_id"], job["training_file"]
+    await world.call("POST", f"{JOBS}/{job['id']}/cancel")
+    await world.tick(2)
+    what = {"model": MODEL, "training_file": file}
+    async with world.engine.begin() as conn:  # as a submission does until it commits
+        await conn.execute(text("select from files where id = :id for share"), {"id": file})
+        deleting = asyncio.create_task(
+            files.delete(world.engine, world.store, project, file, world.clock())
+        )
+        created = await send(world, what)
+        assert not deleting.done()
+
+    assert created.status_code == 200
+    with pytest.raises(FileInUse):
+        await deleting
+
+
+async def test_a_job_does_not_take_a_file_that_is_just_being_deleted(world: World) -> None:
+    file = await world.upload()
+    project = (await world.submit())["organization_id"]
+
+    async def blocked() -> int:
+        async with world.engine.connect() as looking:
+            query = text("select count(*) from pg_locks where not granted")
+            return int((await looking.execute(query)).scalar_one())
+
+    async with world.engine.begin() as conn:  # as a deletion does until it commits
+        await file_rows.lock(conn, project, file)
+        sending = asyncio.create_task(send(world, {"model": MODEL, "training_file": file}))
+        await until(blocked, bool, interval=0.01)
+        await file_rows.mark_deleted(conn, file, world.clock())
+
+    answer = await sending
+
+    assert (answer.status_code, answer.json()["error"]["code"]) == (400, "file_not_found")
+    assert "deleted a moment ago" in answer.json()["error"]["message"]
+
+
+async def test_requests_that_are_alike_do_not_wait_for_each_other(world: World) -> None:
+    """Each is sent for the first time: none can be a repeat of another."""
+    what = await body(world)
+    content = json.dumps(what).encode()
+    async with world.engine.begin() as conn:
+        project = (await conn.execute(text("select id from projects"))).scalar_one()
+        turn = f"submit:{project}:{hashlib.sha256(content).hexdigest()}"
+        await job_rows.take_turn(conn, turn, shared=True)
+        async with asyncio.timeout(60):
+            answer = await world.call(
+                "POST", JOBS, content=content, headers={"content-type": "application/json"}
+            )
+
+    assert answer.status_code == 200

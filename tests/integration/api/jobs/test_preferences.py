@@ -1,0 +1,154 @@
+"""Jobs that learn from preferences: the file, the methods, what nodes get, what is measured."""
+
+import csv
+import io
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.datasets import PAIRS, REWARD
+from tests.nodes.scripted_node import boot, commit, committed, metrics, train
+from tests.world import DATASET, MODEL, World
+from trainer.contract import RUN_SPEC, Dpo, NodePhase, RunSpec
+
+JOBS = "/v1/fine_tuning/jobs"
+DPO = {"type": "dpo", "dpo": {"hyperparameters": {"n_epochs": 2}, "label_smoothing": 0.1}}
+
+
+async def create(world: World, file: str, **more: object) -> dict[str, Any]:
+    """The answer, good or bad."""
+    body = {"model": MODEL, "training_file": file, **more}
+    answer: dict[str, Any] = (await world.call("POST", JOBS, json=body)).json()
+    return answer
+
+
+async def told(world: World, job_id: str) -> RunSpec:
+    """What its nodes get."""
+    await boot(world, job_id)
+    data, _ = await world.store.read(job_id, RUN_SPEC)
+    return RunSpec.from_json(data)
+
+
+async def test_a_file_says_what_its_rows_are(world: World) -> None:
+    chats = await world.upload()
+    world.clock.advance(seconds=1)
+    pairs = await world.upload(PAIRS)
+
+    shown = [(await world.call("GET", f"/v1/files/{f}")).json() for f in (chats, pairs)]
+    listed = (await world.call("GET", "/v1/files", params={"order": "asc"})).json()["data"]
+
+    assert [f["format"] for f in shown] == ["chat", "preference"]
+    assert [f["format"] for f in listed] == ["chat", "preference"]
+    assert shown[1]["examples"] == 40
+
+
+@pytest.mark.parametrize("rows", [(DATASET, PAIRS), (PAIRS, DATASET)])
+async def test_a_file_of_two_formats_is_refused_by_line(
+    world: World, rows: tuple[bytes, bytes]
+) -> None:
+    answer = await world.call(
+        "POST",
+        "/v1/files",
+        files={"file": ("both.jsonl", b"\n".join(rows))},
+        data={"purpose": "fine-tune"},
+    )
+
+    error = answer.json()["error"]
+    assert (answer.status_code, error["counts"]) == (400, {"mixed_formats": 40})
+    assert error["errors"][0]["line"] == 41
+
+
+async def test_a_job_shows_its_method_with_every_number(world: World) -> None:
+    job = await create(world, await world.upload(PAIRS), method=DPO)
+
+    assert job["method"] == {
+        "type": "dpo",
+        "dpo": {
+            "hyperparameters": job["hyperparameters"] | {"beta": 0.1},
+            "loss": "sigmoid",
+            "label_smoothing": 0.1,
+        },
+    }
+    assert job["hyperparameters"]["n_epochs"] == 2
+    assert job["plan"]["recipe"]["learning_rate"] == 1e-6
+
+
+async def test_a_reward_model_is_shown_planned_and_handed_to_nodes(world: World) -> None:
+    pairs = await world.upload(PAIRS)
+    job = await world.submit(training_file=pairs, validation_file=pairs, method=REWARD)
+    spec = await told(world, job["id"])
+
+    assert job["method"] == {
+        "type": "reward",
+        "reward": {"hyperparameters": job["hyperparameters"], "loss": "bradley_terry"},
+    }
+    assert job["hyperparameters"]["n_epochs"] == 2
+    assert job["plan"]["recipe"]["learning_rate"] == spec.learning_rate == 1e-5
+    assert (spec.method, spec.dpo, spec.packing) == ("reward", None, False)
+
+
+@pytest.mark.parametrize("packing", [False, True])
+async def test_packing_is_planned_and_handed_to_nodes_where_it_was_asked_for(
+    world: World, *, packing: bool
+) -> None:
+    job = await world.submit(training={"packing": packing})
+    await boot(world, job["id"])
+
+    data, _ = await world.store.read(job["id"], RUN_SPEC)
+
+    assert job["plan"]["recipe"].get("packing", False) is packing
+    assert RunSpec.from_json(data).packing is packing
+
+
+async def test_an_average_of_the_weights_is_planned_and_handed_to_nodes(world: World) -> None:
+    plain, averaged = await world.submit(), await world.submit(training={"ema_decay": 0.99})
+    spec = await told(world, averaged["id"])
+
+    needs = [job["plan"]["memory"]["optimizer"] for job in (plain, averaged)]
+    assert spec.ema_decay == averaged["plan"]["recipe"]["ema_decay"] == 0.99
+    assert "ema_decay" not in plain["plan"]["recipe"]
+    assert needs[0] < needs[1]
+
+
+async def test_nodes_get_the_method_with_the_run_spec(world: World) -> None:
+    pairs = await world.upload(PAIRS)
+    job = await world.submit(training_file=pairs, validation_file=pairs, method=DPO)
+    spec = await told(world, job["id"])
+
+    assert (spec.method, spec.dpo) == ("dpo", Dpo(beta=0.1, label_smoothing=0.1))
+    assert spec.verify
+
+
+async def test_nodes_verify_nothing_where_the_user_asks_for_none(world: World) -> None:
+    job = await world.submit(training={"verify": False})
+
+    assert "verify" not in (await told(world, job["id"])).to_plain()
+
+
+async def test_margins_are_measured_shown_and_kept_in_the_result(world: World) -> None:
+    job = await world.submit(training_file=await world.upload(PAIRS), method=DPO)
+    nodes = await boot(world, job["id"])
+    number = await train(world, nodes, step=1)
+    measured = replace(metrics(2), margin=0.25)
+    await nodes[0].say(NodePhase.RUNNING, number, step=2, metrics=(measured,))
+    running = await world.job(job["id"])
+    await commit(world, job["id"], committed(job["plan"]["total_steps"], number, "final"))
+    for node in nodes:
+        await node.say(NodePhase.FINISHED, number, step=job["plan"]["total_steps"])
+    await world.tick(2)
+
+    (file,) = (await world.job(job["id"]))["result_files"]
+    series = (await world.call("GET", f"{JOBS}/{job['id']}/metrics")).json()["data"]
+    plain = await world.call("GET", f"/v1/files/{file}/content", headers={"accept": "text/csv"})
+    kept = (await world.call("GET", f"/v1/files/{file}")).json()
+    rows = list(csv.DictReader(io.StringIO(plain.text)))
+
+    assert running["progress"]["margin"] == 0.25
+    assert [row["margin"] for row in series] == [None, 0.25]
+    assert list(rows[0]) == [
+        *("step", "train_loss", "train_accuracy", "valid_loss", "valid_mean_token_accuracy"),
+        "train_reward_margin",
+    ]
+    assert [row["train_reward_margin"] for row in rows] == ["", "0.25"]
+    assert (kept["bytes"], "format" in kept) == (len(plain.content), False)

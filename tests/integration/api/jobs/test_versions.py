@@ -1,0 +1,129 @@
+"""How a job is followed: its version, ETags, and polls that wait for news."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from tests.nodes.scripted_node import boot, commit, committed, metrics, train
+from tests.world import World
+from trainer.contract import NodePhase
+
+JOBS = "/v1/fine_tuning/jobs"
+Json = dict[str, Any]
+
+
+async def see(world: World, job: Json, **more: Any) -> Any:  # noqa: ANN401 - JSON
+    answer = await world.call("GET", f"{JOBS}/{job['id']}", **more)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+async def test_every_news_of_a_job_raises_its_version(world: World) -> None:
+    job = await world.submit()
+    versions = [job["version"]]
+    nodes = await boot(world, job["id"])
+    versions.append((await world.job(job["id"]))["version"])
+    number = await train(world, nodes, step=1)
+    versions.append((await world.job(job["id"]))["version"])
+    await nodes[0].say(NodePhase.RUNNING, number, step=2, metrics=(metrics(2),))
+    versions.append((await world.job(job["id"]))["version"])
+    await commit(world, job["id"], committed(2, number))
+    await world.tick()
+    versions.append((await world.job(job["id"]))["version"])
+
+    assert versions == sorted(set(versions))
+    assert (await world.job(job["id"]))["version"] == versions[-1]
+    assert (await world.job(job["id"]))["updated_at"] == int(world.clock().timestamp())
+
+
+async def test_an_attempt_that_is_written_is_news(world: World) -> None:
+    job = await world.submit()
+    await world.jobs.run_once()
+    before = await world.job(job["id"])
+    await world.jobs.run_once()
+
+    after = await world.job(job["id"])
+
+    assert (before["attempts"]["count"], after["attempts"]["count"]) == (0, 1)
+    assert after["version"] > before["version"]
+
+
+async def test_who_has_the_newest_version_is_answered_304(world: World) -> None:
+    job = await world.submit()
+    path = f"{JOBS}/{job['id']}"
+    first = await world.call("GET", path)
+    tag = first.headers["etag"]
+
+    same = await world.call("GET", path, headers={"if-none-match": f'"1", {tag}'})
+    await world.call("POST", f"{path}/cancel")
+    changed = await world.call("GET", path, headers={"if-none-match": tag})
+
+    assert tag == f'W/"{first.json()["version"]}"'
+    assert (same.status_code, same.content, same.headers["etag"]) == (304, b"", tag)
+    assert changed.status_code == 200
+    assert changed.headers["etag"] != tag
+
+
+@pytest.mark.parametrize("how", ["query", "etag", "prefer"])
+async def test_a_caller_who_waits_is_answered_as_soon_as_there_is_news(
+    world: World, how: str
+) -> None:
+    listening = asyncio.create_task(world.listener.run())
+    job = await world.submit()
+    given: dict[str, Json] = {
+        "query": {"params": {"wait": 50, "version": job["version"]}},
+        "etag": {"params": {"wait": 50}, "headers": {"if-none-match": f'"{job["version"]}"'}},
+        "prefer": {
+            "params": {"version": job["version"]},
+            "headers": {"prefer": "respond-async, wait=50"},
+        },
+    }
+    waiting = asyncio.create_task(see(world, job, **given[how]))
+    await asyncio.wait({waiting}, timeout=0.5)
+    was_waiting = not waiting.done()
+    await world.call("POST", f"{JOBS}/{job['id']}/cancel")
+
+    shown = await asyncio.wait_for(waiting, timeout=120)
+    listening.cancel()
+
+    assert was_waiting
+    assert shown["version"] > job["version"]
+    assert shown["phase"] == "cancelling"
+
+
+async def test_a_caller_who_waits_in_vain_is_answered_200_all_the_same(world: World) -> None:
+    job = await world.submit()
+    path = f"{JOBS}/{job['id']}"
+
+    answer = await world.call(
+        "GET",
+        path,
+        params={"wait": "0.1"},
+        headers={"if-none-match": f'"{job["version"]}"'},
+    )
+
+    assert (answer.status_code, answer.json()["version"]) == (200, job["version"])
+
+
+async def test_nobody_waits_who_has_nothing_or_something_old(world: World) -> None:
+    job = await world.submit()
+
+    for given in ({"wait": 50}, {"wait": 50, "version": job["version"] - 1}):
+        assert (await see(world, job, params=given))["version"] == job["version"]
+
+
+async def test_an_answer_comes_before_the_client_gives_up(world: World) -> None:
+    job = await world.submit()
+
+    shown = await asyncio.wait_for(
+        see(
+            world,
+            job,
+            params={"wait": 60, "version": job["version"]},
+            headers={"x-stainless-read-timeout": "5.1"},
+        ),
+        timeout=120,
+    )
+
+    assert shown["version"] == job["version"]

@@ -1,0 +1,143 @@
+"""A node, or whoever holds its SAS, writes to a finished model: nobody gets what it wrote."""
+
+import hashlib
+import json
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Any
+
+import httpx
+import pytest
+
+from service.domain.errors import ContentChanged
+from service.operations.storage.integrity import verify_chunks
+from tests.integration.made import FILES, make
+from tests.integration.sealed import seal
+from tests.nodes.forged import forged
+from tests.nodes.scripted_node import boot
+from tests.world import DATASET, World
+from trainer.contract import HEAD, MANIFEST, Head
+
+JOBS = "/v1/fine_tuning/jobs"
+WEIGHTS = "model.safetensors"
+Json = dict[str, Any]
+
+
+async def download(world: World, job: Json, name: str = WEIGHTS, **more: Any) -> httpx.Response:  # noqa: ANN401
+    return await world.call("GET", f"{JOBS}/{job['id']}/model/{name}", **more)
+
+
+async def overwrite(world: World, job: Json, name: str, data: bytes) -> None:
+    await world.store.write(job["id"], f"{job['result']['path']}/{name}", data)
+
+
+async def refused(answer: httpx.Response) -> str:
+    """The message of what was refused for good."""
+    assert answer.status_code == 409, answer.text
+    assert answer.json()["error"]["code"] == "content_changed"
+    assert answer.headers["x-should-retry"] == "false"
+    return str(answer.json()["error"]["message"])
+
+
+async def test_a_forged_file_of_the_same_size_and_crc_is_not_served(world: World) -> None:
+    made = await make(world)
+    before = await download(world, made)
+    await overwrite(world, made, WEIGHTS, forged(FILES[WEIGHTS]))
+
+    for headers in ({}, {"range": "bytes=1000-"}):
+        said = await refused(await download(world, made, headers=headers))
+        assert f"{WEIGHTS} of container {made['id']} is not what the job has committed" in said
+        assert "Restore the blob" in said
+    assert before.content == FILES[WEIGHTS]
+    assert (await download(world, made, "config.json")).content == FILES["config.json"]
+
+
+async def test_a_forged_model_with_its_manifest_and_head_is_not_served_and_not_begun_with(
+    world: World,
+) -> None:
+    made = await make(world)
+    path = made["result"]["path"]
+    digest = await seal(world.store, made["id"], path, FILES | {WEIGHTS: b"another"})
+    data, _ = await world.store.read(made["id"], HEAD)
+    head = Head.from_json(data)
+    assert head.model is not None
+    told = replace(head, model=replace(head.model, manifest_sha256=digest)).to_json()
+    await world.store.write(made["id"], HEAD, told.encode())
+    await world.tick(3)
+
+    listed = await world.call("GET", f"{JOBS}/{made['id']}/model")
+    asked = await world.asked() | {"model": made["id"]}
+    began = await world.call("POST", JOBS, json=asked)
+
+    assert f"Blob {path}/{MANIFEST}" in await refused(listed)
+    assert f"Blob {path}/{MANIFEST}" in await refused(await download(world, made))
+    assert began.json()["error"]["code"] == "unsupported_model"
+    assert "is not what the job has committed" in began.json()["error"]["message"]
+    assert (await world.job(made["id"]))["result"] == made["result"]
+
+
+@pytest.mark.parametrize("name", ["config.json", "tokenizer_config.json"])
+async def test_no_job_begins_with_a_forged_file_of_a_model(world: World, name: str) -> None:
+    made = await make(world)
+    await overwrite(world, made, name, forged(FILES[name]))
+    rows = await world.upload(DATASET + b"\n" + DATASET)  # of which no check is kept
+    answer = await world.call("POST", JOBS, json={"model": made["id"], "training_file": rows})
+    error = answer.json()["error"]
+    if not answer.is_error:  # found once its rows are rendered
+        await world.tick(3)
+        error = (await world.job(answer.json()["id"]))["error"]
+
+    assert error["code"] == "unsupported_model"
+    assert f"{name} is not what was committed" in error["message"]
+
+
+async def test_nodes_of_the_next_job_know_the_hash_of_each_file_that_they_read(
+    world: World,
+) -> None:
+    made = await make(world)
+    job = await world.submit(model=made["id"])
+    await boot(world, job["id"])
+    data, _ = await world.store.read(job["id"], "run-spec.json")
+    files = json.loads(data)["base_model"]["files"]
+
+    read = {file["path"].rpartition("/")[2]: file["sha256"] for file in files}
+    assert read == {name: hashlib.sha256(FILES[name]).hexdigest() for name in read}
+    assert WEIGHTS in read
+
+
+async def test_a_file_that_was_restored_is_served_though_its_etag_is_new(world: World) -> None:
+    made = await make(world)
+    await overwrite(world, made, WEIGHTS, FILES[WEIGHTS])
+
+    whole = await download(world, made)
+    rest = await download(world, made, headers={"range": "bytes=1000-"})
+
+    assert whole.content == FILES[WEIGHTS]
+    assert rest.content == FILES[WEIGHTS][1000:]
+
+
+async def test_rows_that_are_not_those_that_were_uploaded_are_not_trained_on(world: World) -> None:
+    asked = await world.asked()
+    data, _ = await world.store.read("files", asked["training_file"])
+    await world.store.write("files", asked["training_file"], data.replace(b"a", b"b", 1))
+    job = (await world.call("POST", JOBS, json=asked)).json()
+    await world.tick(3)
+
+    error = (await world.job(job["id"]))["error"]
+    assert error["code"] == "content_changed"
+    assert "Upload it again" in error["message"]
+
+
+async def test_the_last_bytes_of_a_stream_with_another_hash_are_held_back() -> None:
+    async def chunks() -> AsyncIterator[bytes]:
+        for chunk in (b"one ", b"two ", b"three"):
+            yield chunk
+
+    fault = ContentChanged("changed")
+    right = hashlib.sha256(b"one two three").hexdigest()
+    passing = verify_chunks(chunks(), "0" * 64, fault)
+
+    assert [await anext(passing), await anext(passing)] == [b"one ", b"two "]
+    with pytest.raises(ContentChanged):
+        await anext(passing)
+    assert [c async for c in verify_chunks(chunks(), right, fault)] == [b"one ", b"two ", b"three"]

@@ -1,0 +1,174 @@
+"""/v1/api_keys: made, listed, revoked, used; and what somebody without a good key is told."""
+
+import json
+import logging
+from datetime import timedelta
+
+import pytest
+from sqlalchemy import event, select
+
+from service.api.app import make_app
+from service.db.schema.tables import api_keys
+from service.operations.projects.keys import USE_NOTED_EVERY
+from tests.served import served
+from tests.world import World, client
+
+KEYS = "/v1/api_keys"
+
+
+def bearer(key: str) -> dict[str, str]:
+    return {"authorization": f"Bearer {key}"}
+
+
+async def refusal(world: World, **headers: str) -> str:
+    answer = await world.http.get("/v1/files", headers=headers)
+    error = answer.json()["error"]
+    assert (answer.status_code, error["code"]) == (401, "invalid_api_key")
+    assert (error["type"], answer.headers["www-authenticate"]) == ("authentication_error", "Bearer")
+    return str(error["message"])
+
+
+async def test_a_new_key_opens_the_same_project_and_is_shown_once(world: World) -> None:
+    file = await world.upload()
+    world.clock.advance(seconds=1)
+
+    made = (await world.call("POST", KEYS, json={"name": "laptop"})).json()
+    listed = (await world.call("GET", KEYS)).json()["data"]
+
+    assert set(made) == {
+        *("id", "object", "name", "hint", "scope", "created_at", "created_by"),
+        *("expires_at", "last_used_at", "key"),
+    }
+    assert (made["object"], made["name"]) == ("api_key", "laptop")
+    assert made["key"].startswith("rk-")
+    assert made["hint"] == f"rk-...{made['key'][-4:]}"
+    assert listed[0] == {k: v for k, v in made.items() if k != "key"}
+    answer = await world.call("GET", f"/v1/files/{file}", headers=bearer(made["key"]))
+    assert answer.status_code == 200
+
+
+async def test_keys_are_listed_page_by_page_newest_first(world: World) -> None:
+    for name in ("a", "b", "c"):
+        world.clock.advance(seconds=1)
+        await world.call("POST", KEYS, json={"name": name})
+
+    first = (await world.call("GET", f"{KEYS}?limit=2")).json()
+    second = (await world.call("GET", f"{KEYS}?limit=2&after={first['last_id']}")).json()
+
+    assert [k["name"] for k in first["data"] + second["data"]] == ["c", "b", "a", "tests"]
+    assert (first["has_more"], second["has_more"]) == (True, False)
+
+
+async def test_a_revoked_key_is_refused_with_the_time_and_is_not_listed(world: World) -> None:
+    made = (await world.call("POST", KEYS, json={"name": "laptop"})).json()
+    world.clock.advance(seconds=60)
+    when = world.clock().strftime("%Y-%m-%d %H:%M UTC")
+
+    answer = await world.call("DELETE", f"{KEYS}/{made['id']}")
+    world.clock.advance(seconds=600)
+    again = await world.call("DELETE", f"{KEYS}/{made['id']}")
+
+    assert answer.json() == {
+        "id": made["id"],
+        "object": "api_key",
+        "deleted": True,
+        "keys_left": 1,
+    }
+    assert again.json() == answer.json()
+    message = await refusal(world, **bearer(made["key"]))
+    assert "'laptop'" in message
+    assert f"revoked at {when}" in message
+    assert "service.main key create" in message
+    assert [k["name"] for k in (await world.call("GET", KEYS)).json()["data"]] == ["tests"]
+    page = await world.call("GET", f"{KEYS}?after={made['id']}")
+    assert page.status_code == 200, "a key revoked while paging is still a cursor"
+
+
+async def test_the_last_key_can_go_and_the_answer_says_that_none_is_left(world: World) -> None:
+    (mine,) = (await world.call("GET", KEYS)).json()["data"]
+
+    answer = await world.call("DELETE", f"{KEYS}/{mine['id']}")
+
+    assert answer.json()["keys_left"] == 0
+    assert "was revoked" in await refusal(world, **bearer(world.key))
+
+
+async def test_a_key_lists_the_keys_of_its_own_project_only(world: World) -> None:
+    (mine,) = (await world.call("GET", KEYS)).json()["data"]
+    others = bearer(await world.other_key())
+
+    listed = (await world.call("GET", KEYS, headers=others)).json()["data"]
+
+    assert mine["id"] not in [k["id"] for k in listed]
+
+
+@pytest.mark.parametrize(
+    ("header", "words"),
+    [
+        (None, "No API key was sent"),
+        ("", "No API key was sent"),
+        ("Basic cms6cms=", "no bearer key"),
+        ("Bearer", "no bearer key"),
+        ("Bearer  ", "no bearer key"),
+        ("rk-abcdefgh", "no bearer key"),
+        ("Bearer sk-proj-abc", "begin with 'rk-'"),
+        ('Bearer "rk-abc"', "in quotes"),
+        ("Bearer rk-unknown-wxyz", "ends in 'wxyz'"),
+    ],
+)
+async def test_who_has_no_good_key_is_told_what_to_send(
+    world: World, header: str | None, words: str
+) -> None:
+    message = await refusal(world, **({} if header is None else {"authorization": header}))
+
+    assert words in message
+    assert "rk-" in message or "key create" in message
+
+
+async def test_the_last_use_is_noted_now_and_then_and_not_with_every_request(world: World) -> None:
+    writes: list[str] = []
+
+    def count(conn: object, cursor: object, statement: str, *_: object) -> None:
+        if statement.startswith("UPDATE api_keys"):
+            writes.append(statement)
+
+    engine = world.engine.sync_engine
+    event.listen(engine, "before_cursor_execute", count)
+    try:
+        for _ in range(5):
+            await world.call("GET", "/v1/files")
+        first = world.clock()
+        world.clock.advance(seconds=(USE_NOTED_EVERY + timedelta(seconds=1)).total_seconds())
+        (key,) = (await world.call("GET", KEYS)).json()["data"]
+    finally:
+        event.remove(engine, "before_cursor_execute", count)
+
+    assert len(writes) == 2
+    assert key["last_used_at"] == int(world.clock().timestamp()) > int(first.timestamp())
+
+
+async def test_keys_are_never_logged_nor_kept(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    async with served(make_app(world.parts)):
+        made = (await world.call("POST", KEYS, json={"name": "laptop"})).json()["key"]
+        for key in (made, world.key, f"{made}x", f"sk-{made}"):
+            await world.call("GET", "/v1/files", headers=bearer(key))
+            await world.call("GET", "/v1/nothing", headers=bearer(key))
+    async with world.engine.connect() as conn:
+        rows = (await conn.execute(select(api_keys))).all()
+
+    logged = "\n".join(json.dumps(vars(r), default=str) for r in caplog.records)
+    assert caplog.records
+    for text in (logged, repr(rows)):
+        assert made not in text
+        assert world.key not in text
+
+
+async def test_a_key_works_from_another_replica_at_once(world: World) -> None:
+    made = (await world.call("POST", KEYS, json={"name": "laptop"})).json()
+    async with client(make_app(world.parts)) as other:
+        assert (await other.get("/v1/files", headers=bearer(made["key"]))).status_code == 200
+        await world.call("DELETE", f"{KEYS}/{made['id']}")
+        assert (await other.get("/v1/files", headers=bearer(made["key"]))).status_code == 401

@@ -1,0 +1,163 @@
+"""Nodes write by a policy of their attempt's, which is deleted when the attempt has ended."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from sqlalchemy import text
+
+from service.operations.attempts import access_policies
+from service.reconciler.attempts.access_policies import AccessPolicies
+from service.storage.fake import MemoryStore
+from service.storage.store import POLICIES, StorageError
+from tests.integration.sweeps.checkpointed import cancel
+from tests.nodes.scripted_node import boot
+from tests.world import World
+
+LIFE = timedelta(hours=24)
+
+
+def policies(world: World, store: MemoryStore | None = None) -> AccessPolicies:
+    """As main makes it."""
+    return AccessPolicies(
+        engine=world.engine, store=store or world.store, life=LIFE, now=world.clock
+    )
+
+
+async def test_a_policy_is_there_before_the_machines_and_gone_after_them(world: World) -> None:
+    job = (await world.submit())["id"]
+    await world.tick(3)
+    await policies(world).run_once()
+    before = dict(world.store.policies[job])
+    nodes = await boot(world, job)
+    (attempt,) = before
+    seat = nodes[0].seat
+    assert seat is not None
+
+    assert seat.grants.job == f"memory://{job}?si={attempt}"
+    assert before[attempt] <= world.clock() + LIFE
+    await end(world, job)
+    revoked = await policies(world).run_once()
+    assert revoked == [job]
+    assert world.store.policies[job] == {}
+    assert await policies(world).run_once() == []
+
+
+async def test_a_node_that_is_quicker_than_the_reconciler_gets_its_policy_with_its_grants(
+    world: World,
+) -> None:
+    job = (await world.submit())["id"]
+    nodes = await boot(world, job)
+    seat = nodes[0].seat
+    assert seat is not None
+
+    assert [seat.grants.job] == [f"memory://{job}?si={a}" for a in world.store.policies[job]]
+
+
+async def test_a_node_that_was_refused_and_comes_again_has_the_policies_written_again(
+    world: World,
+) -> None:
+    job = (await world.submit())["id"]
+    nodes = await boot(world, job)
+    (attempt,) = world.store.policies.pop(job)
+    await nodes[0].register()
+
+    assert list(world.store.policies[job]) == [attempt]
+
+
+async def test_a_policy_is_renewed_at_half_of_its_life(world: World) -> None:
+    job = (await world.submit())["id"]
+    await boot(world, job)
+    world.clock.advance(seconds=LIFE.total_seconds() / 2 - 60)
+    early = await policies(world).run_once()
+    world.clock.advance(seconds=120)
+
+    assert (early, await policies(world).run_once()) == ([], [job])
+    assert list(world.store.policies[job].values()) == [world.clock() + LIFE]
+
+
+async def test_of_more_attempts_than_a_container_has_policies_the_newest_have_one(
+    world: World,
+) -> None:
+    job = (await world.submit())["id"]
+    await boot(world, job)
+    (running,) = world.store.policies[job]
+    await more_attempts(world, job, POLICIES)
+    await access_policies.update_policies(world.engine, world.store, job, LIFE, world.clock())
+
+    assert len(world.store.policies[job]) == POLICIES
+    assert running not in world.store.policies[job]
+
+
+async def test_who_comes_late_with_an_old_list_writes_the_new_one_after_it(world: World) -> None:
+    job = (await world.submit())["id"]
+    await boot(world, job)
+
+    @dataclass
+    class Slow(MemoryStore):
+        written: list[set[str]] = field(default_factory=list)
+
+        async def set_access_policies(
+            self, container: str, policies: Mapping[str, datetime], *, permissions: str
+        ) -> None:
+            if not self.written:
+                await more_attempts(world, job, 1)
+            self.written.append(set(policies))
+            await super().set_access_policies(container, policies, permissions=permissions)
+
+    slow = Slow(world.store._containers)
+    await access_policies.update_policies(world.engine, slow, job, LIFE, world.clock())
+
+    assert [len(names) for names in slow.written] == [1, 2]
+    assert len(slow.policies[job]) == 2
+
+
+async def test_what_the_store_refuses_is_tried_again(world: World) -> None:
+    @dataclass
+    class Away(MemoryStore):
+        async def set_access_policies(self, *_: object, **__: object) -> None:
+            raise StorageError("away")
+
+    job = (await world.submit())["id"]
+    await boot(world, job)
+    await end(world, job)
+
+    assert await policies(world, Away()).run_once() == [job]
+    assert len(world.store.policies[job]) == 1
+    assert await policies(world).run_once() == [job]
+    assert world.store.policies[job] == {}
+
+
+async def test_a_container_that_is_gone_has_nothing_to_revoke(world: World) -> None:
+    job = (await world.submit())["id"]
+    await boot(world, job)
+    await end(world, job)
+    await world.store.delete_container(job)
+
+    assert [await policies(world).run_once() for _ in range(2)] == [[job], []]
+
+
+async def end(world: World, job: str) -> None:
+    """Cancel it, and see its machines be gone."""
+    await cancel(world, job)
+    for _ in range(50):
+        answer = await world.call("GET", f"/v1/fine_tuning/jobs/{job}/attempts")
+        if {attempt["state"] for attempt in answer.json()["data"]} == {"ended"}:
+            return
+        await world.tick()
+    raise AssertionError(f"{job} has machines yet")
+
+
+async def more_attempts(world: World, job: str, count: int) -> None:
+    """Later ones, whose machines are being deleted."""
+    copied = """
+        insert into attempts (id, job_id, number, region, vm_size, capacity_type, hourly,
+            on_demand_hourly, instance_count, processes_per_node, state, since, outcome, created_at,
+            due_at)
+        select a.id || '-' || n, job_id, number + n, region, vm_size, capacity_type, hourly,
+            on_demand_hourly, instance_count, processes_per_node, 'terminating', since, 'evicted',
+            created_at, due_at
+        from attempts a, generate_series(1, :count) n where a.job_id = :job
+    """
+    async with world.engine.begin() as conn:
+        await conn.execute(text(copied), {"job": job, "count": count})

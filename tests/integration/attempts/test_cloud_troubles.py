@@ -1,0 +1,289 @@
+"""What Azure does to a job on its own: refusals early and late, lost answers, stuck deletions."""
+
+from datetime import timedelta
+from decimal import Decimal
+
+import pytest
+
+from service.cloud.provider import CloudError, InsufficientCapacity, Misconfigured, Throttled
+from service.db.attempts import attempts
+from service.db.core.leases import LEASE
+from service.db.jobs import events
+from service.domain.cloud.fleet import scale_set_name
+from service.domain.errors import LeaseLost
+from service.domain.states import AttemptState
+from tests.nodes.scripted_node import boot, commit, committed, evicted, train
+from tests.world import SPOT, World
+from trainer.contract import HEAD, NodePhase
+
+NO_QUOTA = (
+    "OperationNotAllowed: The quota 'Total Regional Spot vCPUs' (LowPriorityCores) of eastus is"
+    " used up: 96 of 100 cores are in use and 288 are needed. Raise it in the Azure portal under"
+    " Quotas > Compute, or allow other regions."
+)
+
+
+async def test_a_throttled_create_is_repeated_once_the_time_is_over_and_not_before(
+    world: World,
+) -> None:
+    job = await world.submit()
+    world.cloud.fail_creates = [Throttled("slow down", "OperationNotAllowed", 600)]
+    while world.cloud.fail_creates:
+        await world.tick(1)
+    before = world.cloud.calls
+    await world.tick(9, seconds=60)
+    meanwhile = world.cloud.calls - before
+    nodes = await boot(world, job["id"])
+
+    assert meanwhile == 0
+    assert len(nodes) == 2
+    assert len(await world.attempts_of(job["id"])) == 1
+
+
+async def test_a_create_whose_answer_was_lost_makes_no_second_scale_set(world: World) -> None:
+    world.cloud.lose_answers = 1
+    job = await world.submit()
+    nodes = await boot(world, job["id"])
+
+    assert world.cloud.lose_answers == 0
+    assert world.cloud.costing() == {scale_set_name(nodes[0].attempt_id)}
+    assert len(await world.attempts_of(job["id"])) == 1
+
+
+async def test_a_worker_that_lost_its_lease_after_it_looked_makes_no_machines(world: World) -> None:
+    await world.submit()
+    await world.tick(2, seconds=1)
+    world.clock.advance(seconds=60)
+    async with world.engine.begin() as conn:
+        ((late, row),) = await attempts.claim_due(conn, world.clock(), 1)
+    world.clock.advance(seconds=LEASE.total_seconds() + 1)
+    async with world.engine.begin() as conn:
+        await attempts.claim_due(conn, world.clock(), 1)
+
+    with pytest.raises(LeaseLost):
+        await world.attempts._create(late, row)  # what it had decided upon
+
+    assert row.state is AttemptState.PROVISIONING
+    assert world.cloud.costing() == set()
+
+
+async def test_a_used_up_quota_is_told_with_its_name_and_where_to_raise_it(world: World) -> None:
+    job = await world.submit()
+    world.cloud.fail_creates = [InsufficientCapacity(NO_QUOTA, "OperationNotAllowed")]
+    while world.cloud.fail_creates:
+        await world.tick(1)
+    refused = (await world.attempts_of(job["id"]))[0]
+    nodes = await boot(world, job["id"])
+
+    assert refused["outcome"] == "no_capacity"
+    assert "LowPriorityCores" in refused["reason"]
+    assert "Quotas > Compute" in refused["reason"]
+    assert refused["reason"].count("OperationNotAllowed") == 1
+    assert nodes[0].attempt_id != refused["id"]
+
+
+async def test_an_allocation_that_fails_minutes_after_acceptance_leaves_nothing_behind(
+    world: World,
+) -> None:
+    world.cloud.sold_out_late.add(SPOT)
+    world.cloud.late_code = "OverconstrainedAllocationRequest"
+    job = await world.submit()
+    await world.tick(15)  # three minutes until it fails
+    world.cloud.sold_out_late.clear()
+    refused = (await world.attempts_of(job["id"]))[0]
+    nodes = await boot(world, job["id"])
+    await world.tick(20)
+
+    assert refused["outcome"] == "no_capacity"
+    assert "OverconstrainedAllocationRequest" in refused["reason"]
+    assert world.cloud.costing() == {scale_set_name(nodes[0].attempt_id)}
+
+
+async def test_a_delete_that_fails_is_repeated_until_the_machines_are_gone(world: World) -> None:
+    job, name = await _finished(world, failing_deletes=3)
+    await world.tick(8)  # two minutes: the first one has failed by now
+    still = await world.job(job)
+    billed = Decimal(still["cost"]["spent"])
+    await world.tick(40)
+    gone = await world.job(job)
+
+    assert (still["status"], still["cost"]["final"]) == ("succeeded", False)
+    assert world.cloud.failing_deletes == 0
+    assert name not in world.cloud.costing()
+    assert gone["cost"]["final"]
+    assert Decimal(gone["cost"]["spent"]) > billed  # they cost until they were gone
+
+
+async def test_a_delete_that_hangs_for_hours_is_waited_for(world: World) -> None:
+    world.cloud.delete_time = timedelta(hours=5)
+    job, name = await _finished(world)
+    await world.tick(48, seconds=300)
+    during = (await world.attempts_of(job))[0]
+    await world.tick(20, seconds=300)
+
+    assert during["state"] == "terminating"
+    assert name not in world.cloud.costing()
+    assert (await world.job(job))["cost"]["final"]
+
+
+async def test_a_machine_that_lingers_stopped_counts_as_evicted_and_costs_until_it_is_deleted(
+    world: World,
+) -> None:
+    job = await world.submit()
+    nodes = await boot(world, job["id"])
+    number = await train(world, nodes, step=1)
+    name = scale_set_name(nodes[0].attempt_id)
+    world.cloud.evict(name, "1", lingers=True)
+    await world.tick(1)
+    await nodes[0].hear()
+    await nodes[0].say(NodePhase.STOPPED, number, step=1)
+    await world.tick(3)
+    after = await world.attempts_of(job["id"])
+    await world.tick(20)
+
+    assert [a["outcome"] for a in after] == ["evicted", None]
+    assert name not in world.cloud.costing()
+
+
+async def test_when_all_machines_go_at_once_one_attempt_takes_over(world: World) -> None:
+    job = await world.submit()
+    nodes = await boot(world, job["id"])
+    await train(world, nodes, step=1)
+    for instance_id in ("0", "1"):
+        world.cloud.evict(scale_set_name(nodes[0].attempt_id), instance_id)
+    await world.tick(6)
+    tried = await world.attempts_of(job["id"])
+
+    assert [a["outcome"] for a in tried] == ["evicted", None]
+
+
+async def test_a_machine_that_azure_restores_after_an_eviction_goes_with_its_scale_set(
+    world: World,
+) -> None:
+    job = await world.submit()
+    nodes = await boot(world, job["id"])
+    await train(world, nodes, step=1)
+    name = scale_set_name(nodes[0].attempt_id)
+    for instance_id in ("0", "1"):
+        world.cloud.evict(name, instance_id)
+    await world.tick(1)
+    world.cloud.restore(name)
+    await world.tick(30)
+
+    assert name not in world.cloud.costing()
+    assert (await world.attempts_of(job["id"]))[0]["state"] == "ended"
+
+
+async def test_a_scale_set_that_somebody_deletes_before_it_has_machines_loses_none(
+    world: World,
+) -> None:
+    job = await world.submit()
+    await world.tick(5)
+    (attempt,) = await world.attempts_of(job["id"])
+    await world.cloud.delete(scale_set_name(attempt["id"]))
+    await world.tick(1)
+    (attempt, *_) = await world.attempts_of(job["id"])
+
+    assert (attempt["state"], attempt["outcome"]) == ("terminating", "evicted")
+    assert attempt["evicted"] == {"noticed": 0, "unnoticed": 0}
+    assert "deleted by somebody else" in attempt["reason"]
+    assert "deleted by somebody else" in (await world.job(job["id"]))["status_reason"]["message"]
+
+
+ROLE = Misconfigured("The service's identity lacks a role: grant Virtual Machine Contributor.")
+
+
+async def test_help_is_called_for_once_and_shown_until_it_has_come(world: World) -> None:
+    job = await world.submit()
+    world.cloud.fail_creates = [ROLE] * 3
+    await world.tick(4, seconds=61)
+    async with world.engine.begin() as conn:  # other news do not hide a fault that lasts
+        await events.add(conn, job["id"], world.clock(), "checkpoint.delayed", "news")
+    during = (await world.job(job["id"]))["status_reason"]
+    while world.cloud.fail_creates:
+        await world.tick(1, seconds=61)
+    await world.tick(2, seconds=61)
+    after = (await world.job(job["id"]))["status_reason"]
+
+    assert (during["code"], during["message"]) == ("needs_help", str(ROLE))
+    assert after["code"] != "needs_help"
+    assert await _calls(world, job["id"]) == ["needs_help", "help_over"]
+
+
+async def test_the_next_attempt_that_meets_the_same_fault_says_so_again(world: World) -> None:
+    job = await world.submit()
+    await train(world, await boot(world, job["id"]), step=1)
+    world.cloud.fail_creates = [ROLE] * 100
+    await evicted(world, job["id"])
+    await world.tick(45, seconds=61)  # until the time of the attempt is over
+    paused = await world.job(job["id"])
+    await world.call("POST", f"/v1/fine_tuning/jobs/{job['id']}/resume")
+    await world.tick(4, seconds=61)
+
+    assert paused["status_reason"]["code"] in ("misconfigured", "needs_help")
+    assert (await world.job(job["id"]))["status_reason"]["code"] == "needs_help"
+    calls = await _calls(world, job["id"])
+    assert calls[0] == calls[-1] == "needs_help"
+    assert calls.count("needs_help") == 2
+
+
+async def test_a_head_that_is_restored_ends_the_call_for_help(world: World) -> None:
+    job = await world.submit()
+    nodes = await boot(world, job["id"])
+    await train(world, nodes, step=1)
+    head, _ = await world.store.read(job["id"], HEAD)
+    await world.store.delete(job["id"], HEAD)
+    await world.tick(2, seconds=61)
+    during = (await world.job(job["id"]))["status_reason"]["code"]
+    await world.store.write(job["id"], HEAD, head)
+    await world.tick(2, seconds=61)
+
+    assert during == "needs_help"
+    assert (await world.job(job["id"]))["status_reason"]["code"] != "needs_help"
+    assert await _calls(world, job["id"]) == ["needs_help", "help_over"]
+
+
+async def test_a_head_that_is_lost_is_not_taken_for_found_while_nobody_looks(world: World) -> None:
+    job = await world.submit()
+    nodes = await boot(world, job["id"])
+    await train(world, nodes, step=1)
+    await world.store.delete(job["id"], HEAD)
+    await world.tick(2, seconds=61)
+    for instance in ("0", "1"):
+        world.cloud.evict(scale_set_name(nodes[0].attempt_id), instance)
+    await world.tick(8, seconds=61)
+
+    assert len(await world.attempts_of(job["id"])) > 1
+    assert "help_over" not in await _calls(world, job["id"])
+
+
+async def _calls(world: World, job_id: str) -> list[str]:
+    """The calls for help and their ends, oldest first."""
+    path = f"/v1/fine_tuning/jobs/{job_id}/events?limit=100"
+    codes = [e["code"] for e in (await world.call("GET", path)).json()["data"]]
+    return [c.removeprefix("attempt.") for c in reversed(codes) if "help" in c]
+
+
+async def test_an_azure_that_fails_while_machines_are_deleted_leaks_none(world: World) -> None:
+    job, name = await _finished(world)
+    world.cloud.fail_next = [CloudError("500: internal error") for _ in range(6)]
+    world.cloud.lose_answers = 1
+    await world.tick(30)
+
+    assert world.cloud.fail_next == []
+    assert name not in world.cloud.costing()
+    assert (await world.job(job))["cost"]["final"]
+
+
+async def _finished(world: World, failing_deletes: int = 0) -> tuple[str, str]:
+    """A job that has just succeeded, and the name of its scale set, which is to be deleted."""
+    world.cloud.failing_deletes = failing_deletes
+    job = await world.submit()
+    nodes = await boot(world, job["id"])
+    number = await train(world, nodes, step=1)
+    await commit(world, job["id"], committed(60, number, "final"))
+    for node in nodes:
+        await node.say(NodePhase.FINISHED, number, step=60)
+    await world.tick(2)
+    assert (await world.job(job["id"]))["status"] == "succeeded"
+    return str(job["id"]), scale_set_name(nodes[0].attempt_id)

@@ -1,0 +1,360 @@
+"""Lives of elastic jobs: they lose machines and go on, and take in what comes in their place."""
+
+from datetime import timedelta
+from decimal import Decimal
+from typing import Any
+
+from service.cloud.provider import Misconfigured
+from service.db.attempts import machine_history
+from service.db.money import ledger
+from service.domain.cloud.fleet import scale_set_name
+from tests.nodes.scripted_node import ScriptedNode, boot, commit, committed, metrics, train
+from tests.world import DATASET, PRICE, SPOT, World
+from trainer.contract import DirectiveKind, NodePhase, Span
+
+ELASTIC = {
+    "infrastructure": {"nodes": 3, "elastic": {"min_nodes": 2}},
+    "method": {
+        "type": "supervised",
+        "supervised": {"hyperparameters": {"n_epochs": 50, "batch_size": 12}},
+    },
+}
+
+
+async def elastic_job(world: World, **more: Any) -> tuple[str, list[ScriptedNode], int]:  # noqa: ANN401
+    """An elastic job on three machines that has done three steps of some hours."""
+    file = await world.upload(b"\n".join([DATASET] * 100))
+    job = await world.submit(**(ELASTIC | {"training_file": file} | more))
+    nodes = await boot(world, job["id"])
+    number = await train(world, nodes, step=3)
+    return job["id"], nodes, number
+
+
+async def _lose(world: World, nodes: list[ScriptedNode], number: int) -> list[ScriptedNode]:
+    """Azure takes the last machine unannounced; the others stop, as they are told."""
+    name = scale_set_name(nodes[0].attempt_id)
+    before = {i.vm_id: i.instance_id for i in (await world.cloud.get(name)).instances}
+    *survivors, gone = nodes
+    world.cloud.evict(name, before[gone.vm_id])
+    await world.tick(1)
+    for node in survivors:
+        assert (await node.hear()).kind is DirectiveKind.STOP
+        await node.say(NodePhase.STOPPED, number, step=3)
+    return survivors
+
+
+async def shrunk(world: World, nodes: list[ScriptedNode], number: int) -> int:
+    """The survivors train on; returns the number of their generation."""
+    survivors = await _lose(world, nodes, number)
+    return await train(world, survivors, step=4)
+
+
+async def _newcomer(world: World, nodes: list[ScriptedNode], generation: int) -> ScriptedNode:
+    """The machine that Azure gives in place of the lost one, once it has registered."""
+    known = {n.vm_id for n in nodes}
+    name = scale_set_name(nodes[0].attempt_id)
+    fresh: set[str] = set()
+    for _ in range(40):
+        for node in nodes[:2]:
+            await node.say(NodePhase.RUNNING, generation, step=4)
+        await world.tick()
+        if fresh := {i.vm_id for i in (await world.cloud.get(name)).instances} - known:
+            break
+    await world.tick()  # it is seen
+    (vm_id,) = fresh
+    node = ScriptedNode(world, nodes[0].attempt_id, vm_id)
+    assert (await node.register()).status_code == 200
+    await node.say(NodePhase.READY)
+    return node
+
+
+async def _events(world: World, job_id: str) -> list[tuple[str, str]]:
+    answer = await world.call("GET", f"/v1/fine_tuning/jobs/{job_id}/events?limit=100")
+    return [(e["code"], e["message"]) for e in reversed(answer.json()["data"])]
+
+
+async def test_survivors_of_an_eviction_go_on_in_place_from_the_newest_checkpoint(
+    world: World,
+) -> None:
+    job_id, nodes, number = await elastic_job(world)
+    await commit(world, job_id, committed(2, number))
+    survivors = await _lose(world, nodes, number)
+    after = await train(world, survivors, step=4)
+    async with world.engine.connect() as conn:
+        lived = (await machine_history.of(conn, [SPOT], world.clock()))[SPOT]
+
+    row = survivors[0].last.generation if survivors[0].last else None
+    assert row is not None
+    assert [m.vm_id for m in row.members] == sorted(n.vm_id for n in survivors)
+    assert row.checkpoint is not None
+    assert (row.checkpoint.step, after) == (2, number + 1)
+    (attempt,) = await world.attempts_of(job_id)
+    assert (attempt["state"], attempt["outcome"]) == ("running", None)
+    assert attempt["evicted"] == {"noticed": 0, "unnoticed": 1}
+    assert [g["nodes"] for g in attempt["generations"]] == [3, 2]
+    job = await world.job(job_id)
+    assert job["attempts"]["evictions"] == 1
+    assert job["status_reason"]["message"].startswith("Training on 2 of 3 machines")
+    told = await _events(world, job_id)
+    assert (
+        "generation.opened",
+        "Going on with 2 of 3 nodes from step 2 (generation 2)",
+    ) in told
+    assert ("node.evicted", "Azure evicted 1 of 3 machines without notice") in told
+    assert sum(lived.holds.ends) == 1
+    assert lived.evicted_s is not None
+    assert lived.evicted_s < 120
+
+
+async def test_of_machines_that_are_taken_together_those_with_notice_are_counted(
+    world: World,
+) -> None:
+    alone = {"nodes": 3, "elastic": {"min_nodes": 1}}
+    job_id, (first, second, gone), number = await elastic_job(world, infrastructure=alone)
+    await second.notice(number, step=3)
+    survivors = await _lose(world, [first, second, gone], number)
+    await train(world, survivors[:1], step=4)
+
+    told = await _events(world, job_id)
+    assert ("node.evicted", "Azure evicted 2 of 3 machines, 1 of them with notice") in told
+
+
+async def test_a_replacement_that_never_joins_is_given_back_and_another_one_asked_for(
+    world: World,
+) -> None:
+    job_id, nodes, number = await elastic_job(world)
+    number = await shrunk(world, nodes, number)
+    name = scale_set_name(nodes[0].attempt_id)
+    newcomers: list[str] = []
+    there: set[str] = set()
+    for _ in range(95):  # three quarters of an hour
+        for node in nodes[:2]:
+            await node.say(NodePhase.RUNNING, number, step=4)
+        await world.tick(seconds=28)
+        there = {i.vm_id for i in (await world.cloud.get(name)).instances}
+        newcomers += sorted(there - {n.vm_id for n in nodes} - set(newcomers))
+
+    first, _ = newcomers
+    assert first not in there
+    codes = [code for code, _ in await _events(world, job_id)]
+    assert codes.count("node.useless") == 1
+    (attempt,) = await world.attempts_of(job_id)
+    assert attempt["state"] == "running"
+
+
+async def test_after_a_notice_all_save_and_the_survivors_do_not_wait_for_the_machine_to_go(
+    world: World,
+) -> None:
+    job_id, nodes, number = await elastic_job(world)
+    await nodes[2].notice(number, step=3)
+    await world.tick(1, seconds=1)
+    told = [(await node.hear()).kind for node in nodes]
+    await commit(world, job_id, committed(4, number, "stop"))
+    for node in nodes:
+        await node.say(NodePhase.STOPPED, number, step=4)
+    await train(world, nodes[:2], step=5)
+
+    assert told == [DirectiveKind.CHECKPOINT_AND_STOP] * 3
+    (attempt,) = await world.attempts_of(job_id)
+    assert (attempt["state"], attempt["lost_steps"]) == ("running", 0)
+    assert attempt["evicted"] == {"noticed": 1, "unnoticed": 0}
+
+
+async def test_trainers_that_fail_because_a_peer_was_taken_are_not_to_blame(world: World) -> None:
+    job_id, nodes, number = await elastic_job(world)
+    for _ in range(4):
+        name = scale_set_name(nodes[0].attempt_id)
+        for node in nodes[:2]:
+            await node.say(NodePhase.FAILED, number, step=3, error="the connection was reset")
+        last = (await world.cloud.get(name)).instances[-1].instance_id
+        world.cloud.evict(name, last)
+        await world.tick(1)
+        number = await train(world, nodes[:2], step=4)
+        nodes = [*nodes[:2], await _newcomer(world, nodes, number)]
+        await _save_and_stop(world, nodes[:2], number)
+        number = await train(world, nodes, step=4)
+
+    (attempt,) = await world.attempts_of(job_id)
+    assert (attempt["state"], attempt["evicted"]["unnoticed"]) == ("running", 4)
+
+
+async def _save_and_stop(world: World, nodes: list[ScriptedNode], number: int) -> None:
+    """Members are told to save, so that another one can join, and do it."""
+    await world.tick(1, seconds=1)
+    for node in nodes:
+        assert (await node.hear()).kind is DirectiveKind.CHECKPOINT_AND_STOP
+        await node.say(NodePhase.STOPPED, number, step=4)
+
+
+async def test_a_machine_that_comes_in_place_of_the_lost_one_joins_at_a_checkpoint(
+    world: World,
+) -> None:
+    job_id, nodes, number = await elastic_job(world)
+    number = await shrunk(world, nodes, number)
+    newcomer = await _newcomer(world, nodes, number)
+    await world.tick(1, seconds=1)
+    for node in nodes[:2]:
+        assert (await node.hear()).kind is DirectiveKind.CHECKPOINT_AND_STOP
+        await node.say(NodePhase.STOPPED, number, step=6)
+    await commit(world, job_id, committed(6, number, "stop"))
+    grown = await train(world, [*nodes[:2], newcomer], step=7)
+
+    (attempt,) = await world.attempts_of(job_id)
+    assert [g["nodes"] for g in attempt["generations"]] == [3, 2, 3]
+    assert attempt["evicted"] == {"noticed": 0, "unnoticed": 1}
+    told = await _events(world, job_id)
+    assert (
+        "generation.opened",
+        f"The 3rd node joins: going on with 3 of 3 nodes from step 6 (generation {grown})",
+    ) in told
+    asked = [m for code, m in told if code == "node.replacement_asked"]
+    assert asked == ["Requested 1 machine in place of what was evicted"]
+
+
+async def test_a_machine_lost_long_after_another_was_replaced_uses_up_no_budget(
+    world: World,
+) -> None:
+    limits = {"nodes": 3, "elastic": {"min_nodes": 2}, "budget": {"amount": "700"}}
+    job_id, nodes, number = await elastic_job(world, infrastructure=limits)  # 608 dollars a day
+    number = await shrunk(world, nodes, number)
+    await _newcomer(world, nodes, number)
+    world.clock.advance(hours=24)
+    for node in nodes[:2]:
+        await node.say(NodePhase.RUNNING, number, step=4)
+    await world.tick(1, seconds=1)
+    name = scale_set_name(nodes[1].attempt_id)
+    (gone,) = [i for i in (await world.cloud.get(name)).instances if i.vm_id == nodes[1].vm_id]
+    world.cloud.evict(name, gone.instance_id)
+    await world.tick(1)
+
+    shown = await world.job(job_id)
+    told = [code for code, _ in await _events(world, job_id)]
+    assert told[-1] == "generation.halted"
+    assert 600 < Decimal(shown["cost"]["spent"]) < 620
+    assert not {"job.budget_exhausted", "job.budget_passed"} & set(told)
+
+
+async def test_a_job_that_is_about_to_end_is_not_stopped_for_a_machine_that_joins(
+    world: World,
+) -> None:
+    job_id, nodes, number = await elastic_job(world)
+    number = await shrunk(world, nodes, number)
+    newcomer = await _newcomer(world, nodes, number)
+    began = world.clock().timestamp()
+    loaded = Span(name="first_step", started_at=began, ended_at=began + 600)
+    last = (await world.job(job_id))["progress"]["total_steps"] - 2
+    await nodes[0].say(
+        NodePhase.RUNNING, number, step=last, metrics=(metrics(last),), spans=(loaded,)
+    )
+    await newcomer.say(NodePhase.READY)
+    await world.tick(2)
+    nodes[0].directive_seq = 0  # as one that has just come back asks: it is told at once
+    told = await nodes[0].hear()
+
+    assert (told.kind, told.number) == (DirectiveKind.START, number)
+    assert (await world.job(job_id))["phase"] == "training"
+
+
+async def test_without_room_for_another_machine_the_survivors_train_on_and_it_is_asked_again(
+    world: World,
+) -> None:
+    job_id, nodes, number = await elastic_job(world)
+    world.cloud.sold_out.add(SPOT)
+    number = await shrunk(world, nodes, number)
+    for _ in range(20):
+        for node in nodes[:2]:
+            await node.say(NodePhase.RUNNING, number, step=5)
+        await world.tick(seconds=45)
+    world.cloud.sold_out.clear()
+    newcomer = await _newcomer(world, nodes, number)
+
+    told = [code for code, _ in await _events(world, job_id)]
+    assert told.count("node.no_replacement") == 1
+    assert told.count("node.replacement_asked") == 1
+    assert newcomer.seat is not None
+    assert [g["nodes"] for g in (await world.attempts_of(job_id))[0]["generations"]] == [3, 2]
+
+
+async def test_a_refusal_after_acceptance_and_a_missing_role_do_not_disturb_survivors(
+    world: World,
+) -> None:
+    job_id, nodes, number = await elastic_job(world)
+    world.cloud.sold_out_late.add(SPOT)
+    number = await shrunk(world, nodes, number)
+    for _ in range(10):
+        for node in nodes[:2]:
+            await node.say(NodePhase.RUNNING, number, step=5)
+        await world.tick(seconds=45)
+    world.cloud.fail_next = [Misconfigured("no role")]
+    for node in nodes[:2]:
+        await node.say(NodePhase.RUNNING, number, step=6)
+    await world.tick(1)
+
+    (attempt,) = await world.attempts_of(job_id)
+    assert attempt["state"] == "running"
+    reasons = [m for code, m in await _events(world, job_id) if code == "node.no_replacement"]
+    assert len(reasons) == 1
+    assert "no capacity left" in reasons[0]
+
+
+async def test_below_min_nodes_the_attempt_ends_and_the_job_looks_for_new_machines(
+    world: World,
+) -> None:
+    job_id, nodes, number = await elastic_job(world)
+    name = scale_set_name(nodes[0].attempt_id)
+    for instance in (await world.cloud.get(name)).instances[1:]:
+        world.cloud.evict(name, instance.instance_id)
+    await world.tick(1)
+    staying = {i.vm_id for i in (await world.cloud.get(name)).instances}
+    (left,) = [n for n in nodes if n.vm_id in staying]
+    await left.say(NodePhase.STOPPED, number, step=3)
+    await world.tick(4)
+
+    first, *following = await world.attempts_of(job_id)
+    assert first["outcome"] == "evicted"
+    assert "fewer than 2 are left" in first["reason"]
+    assert len(following) == 1
+    assert (await world.job(job_id))["attempts"]["evictions"] == 1
+
+
+async def test_each_machine_is_billed_from_its_own_order_and_the_forecast_follows_their_number(
+    world: World,
+) -> None:
+    job_id, nodes, number = await elastic_job(world)
+    number = await shrunk(world, nodes, number)
+    for node in nodes[:2]:
+        await node.say(NodePhase.RUNNING, number, step=5, metrics=(metrics(5),))
+    before = await world.job(job_id)
+    started = world.clock()
+    await _newcomer(world, nodes, number)
+    async with world.engine.connect() as conn:
+        rows = await ledger.of_job(conn, job_id)
+
+    assert len(rows) == 4
+    assert sum(r.ended_at is None for r in rows) == 3
+    assert rows[-1].started_at >= started - timedelta(minutes=1)
+    left = before["progress"]["total_steps"] - 5
+    pace = before["progress"]["seconds_per_step"]
+    costs = {k: Decimal(before["cost"][k]) for k in ("forecast_total", "spent")}
+    ahead = costs["forecast_total"] - costs["spent"]
+    undisturbed = Decimal(str(left * pace)) * 2 * PRICE.hourly / 3600
+    assert undisturbed < ahead < undisturbed * Decimal("1.1")  # a few evictions more
+
+
+async def test_a_job_shows_on_how_many_nodes_it_may_train(world: World) -> None:
+    job = await world.submit(**ELASTIC)
+    rigid = await world.submit()
+
+    assert job["elastic"] == {"min_nodes": 2, "node_counts": [2, 3]}
+    assert job["plan"]["elastic"] == job["elastic"]
+    assert rigid["elastic"] is None
+
+
+async def test_a_batch_says_which_numbers_of_nodes_can_share_it(world: World) -> None:
+    job = await world.submit(
+        infrastructure={"nodes": 4, "elastic": {"min_nodes": 3}},
+        hyperparameters={"batch_size": 8},
+        training={"micro_batch": 1},
+    )
+
+    assert job["elastic"] == {"min_nodes": 3, "node_counts": [3, 4]}

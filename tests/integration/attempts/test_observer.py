@@ -1,0 +1,135 @@
+"""What a look writes down, and what it leaves alone when the cloud does not answer."""
+
+from datetime import timedelta
+
+import pytest
+
+from service.cloud.provider import CloudError
+from service.db.money import ledger
+from service.domain.cloud.fleet import Instance, scale_set_name
+from tests.nodes.scripted_node import boot, commit, committed, train
+from tests.world import World
+from trainer.contract import DirectiveKind, NodePhase
+
+
+async def _open_cost_rows(world: World, job_id: str) -> int:
+    async with world.engine.connect() as conn:
+        return sum(r.ended_at is None for r in await ledger.of_job(conn, job_id))
+
+
+async def test_a_machine_that_lingers_stopped_is_billed_though_the_cloud_falls_silent(
+    world: World,
+) -> None:
+    job = await world.submit()
+    nodes = await boot(world, job["id"])
+    await train(world, nodes, step=1)
+    world.cloud.evict(scale_set_name(nodes[0].attempt_id), "1", lingers=True)
+    await world.tick()
+    before = await _open_cost_rows(world, job["id"])
+    world.cloud.fail_next = [CloudError("Azure does not answer")]
+    await world.tick()
+
+    assert (before, await _open_cost_rows(world, job["id"])) == (2, 2)
+    async with world.engine.connect() as conn:
+        assert len(await ledger.of_job(conn, job["id"])) == 2
+
+
+async def test_survivors_that_save_are_told_to_stop_and_not_given_up_unheard(
+    world: World,
+) -> None:
+    job = await world.submit()
+    nodes = await boot(world, job["id"])
+    number = await train(world, nodes, step=3)
+    survivor, gone = nodes  # in the order of their instance ids
+    await gone.notice(number, step=3)
+    await world.tick(1, seconds=1)
+    told = (await survivor.hear()).kind
+    for _ in range(5):  # its upload takes more than a minute
+        await world.tick()
+        await survivor.say(NodePhase.RUNNING, number, step=4)
+    world.cloud.evict(scale_set_name(gone.attempt_id), "1")
+    await world.tick(1)
+    then = (await survivor.hear()).kind
+    await commit(world, job["id"], committed(4, number, "stop"))
+    await survivor.say(NodePhase.STOPPED, number, step=4)
+    await world.tick(1)
+
+    (attempt, *_) = await world.attempts_of(job["id"])
+    assert (told, then) == (DirectiveKind.CHECKPOINT_AND_STOP, DirectiveKind.STOP)
+    assert attempt["outcome"] == "evicted"
+    assert "did not stop" not in attempt["reason"]
+
+
+async def test_machines_are_billed_from_when_azure_took_the_order(world: World) -> None:
+    job = await world.submit()
+    await boot(world, job["id"])
+
+    async with world.engine.connect() as conn:
+        rows = await ledger.of_job(conn, job["id"])
+    (attempt,) = await world.attempts_of(job["id"])
+    found = await world.cloud.get(scale_set_name(attempt["id"]))
+    assert found.created_at is not None
+    assert found.created_at < world.clock() - timedelta(minutes=1)
+    assert [r.started_at for r in rows] == [found.created_at] * 2
+
+
+async def test_machines_first_seen_while_they_are_deleted_are_billed_from_the_order(
+    world: World,
+) -> None:
+    job = await world.submit()
+    await world.tick(5)
+    await world.call("POST", f"/v1/fine_tuning/jobs/{job['id']}/cancel")
+    await world.tick(1)
+    (attempt,) = await world.attempts_of(job["id"])
+    entry = world.cloud._entries[scale_set_name(attempt["id"])]
+    assert (attempt["state"], entry.deleting_since) == ("terminating", None)
+    entry.create_time = timedelta(0)  # they are there after all
+    await world.tick(2)
+
+    async with world.engine.connect() as conn:
+        rows = await ledger.of_job(conn, job["id"])
+    assert len(rows) == 2
+    assert {r.started_at for r in rows} == {entry.accepted_at}
+
+
+async def test_an_instance_without_a_vm_id_is_not_billed_as_a_machine_of_its_own(
+    world: World,
+) -> None:
+    job = await world.submit()
+    nodes = await boot(world, job["id"])
+    instances = world.cloud._entries[scale_set_name(nodes[0].attempt_id)].instances
+    instances["2"] = Instance(instance_id="2", vm_id="", name="")
+    await world.tick()
+
+    async with world.engine.connect() as conn:
+        rows = await ledger.of_job(conn, job["id"])
+    assert {r.vm_id for r in rows} == {n.vm_id for n in nodes}
+
+
+async def test_a_cloud_that_does_not_answer_does_not_put_off_the_alarm(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    job = await world.submit()
+    await boot(world, job["id"])
+    await world.call("POST", f"/v1/fine_tuning/jobs/{job['id']}/cancel")
+    await world.tick(2)
+    world.cloud.fail_next = [CloudError("no route") for _ in range(200)]
+    await world.tick(90)
+    listed = await world.call("GET", f"/v1/fine_tuning/jobs/{job['id']}/events?limit=100")
+
+    (alarm,) = [e for e in listed.json()["data"] if e["code"] == "attempt.will_not_die"]
+    assert "may still be there (Azure does not answer)" in alarm["message"]
+    assert sum(r.message == "attempt.will_not_die" for r in caplog.records) == 1
+
+
+async def test_machines_that_will_not_die_are_reported_once(world: World) -> None:
+    job = await world.submit()
+    await boot(world, job["id"])
+    world.cloud.failing_deletes = 1000
+    await world.call("POST", f"/v1/fine_tuning/jobs/{job['id']}/cancel")
+    await world.tick(90)
+    listed = await world.call("GET", f"/v1/fine_tuning/jobs/{job['id']}/events?limit=100")
+
+    (alarm,) = [e for e in listed.json()["data"] if e["code"] == "attempt.will_not_die"]
+    assert alarm["level"] == "error"
+    assert "costs money" in alarm["message"]

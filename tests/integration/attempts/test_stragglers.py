@@ -1,0 +1,234 @@
+"""Lives of jobs whose machines come late, or not all, or not until a person acts."""
+
+from datetime import timedelta
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from service.cloud.provider import Misconfigured
+from service.db.spot import capacity_outages
+from service.domain.cloud.fleet import scale_set_name
+from tests.nodes.scripted_node import ScriptedNode, evicted, train
+from tests.world import DATASET, SPOT, World
+from trainer.contract import NodePhase
+
+EIGHT = {"infrastructure": {"nodes": 8}}
+FROM_SIX = {
+    "infrastructure": {"nodes": 8, "elastic": {"min_nodes": 6}},
+    "method": {
+        "type": "supervised",
+        "supervised": {"hyperparameters": {"n_epochs": 50, "batch_size": 168}},
+    },
+}
+NO_IMAGE = "PlatformImageNotFound"
+
+
+async def _submit(world: World, asked: dict[str, Any]) -> str:
+    file = await world.upload(b"\n".join([DATASET] * 100))
+    return str((await world.submit(training_file=file, **asked))["id"])
+
+
+async def _running(world: World, job_id: str, count: int) -> dict[str, Any]:
+    """Let time pass until so many machines run; returns the attempt."""
+    for _ in range(80):
+        await world.tick()
+        attempts = await world.attempts_of(job_id)
+        if attempts and len(await _vms(world, attempts[-1]["id"])) >= count:
+            return attempts[-1]
+    raise AssertionError(await world.job(job_id))
+
+
+async def _vms(world: World, attempt_id: str) -> list[str]:
+    name = scale_set_name(attempt_id)
+    if name not in world.cloud.costing():
+        return []
+    world.cloud.visible_after = timedelta(0)
+    return [i.vm_id for i in (await world.cloud.get(name)).instances if i.running]
+
+
+async def _register(world: World, attempt_id: str) -> list[ScriptedNode]:
+    nodes = [ScriptedNode(world, attempt_id, vm_id) for vm_id in await _vms(world, attempt_id)]
+    for node in nodes:
+        answer = await node.register()
+        assert answer.status_code == 200, answer.text
+        await node.say(NodePhase.READY)
+    return nodes
+
+
+async def _codes(world: World, job_id: str) -> list[str]:
+    answer = await world.call("GET", f"/v1/fine_tuning/jobs/{job_id}/events?limit=100")
+    return [e["code"] for e in reversed(answer.json()["data"])]
+
+
+async def _is_short(world: World) -> bool:
+    async with world.engine.connect() as conn:
+        return bool(await capacity_outages.of(conn, [SPOT]))
+
+
+async def test_seven_of_eight_machines_are_kept_until_the_eighth_comes_late(world: World) -> None:
+    world.cloud.stragglers[SPOT], world.cloud.straggle = 1, timedelta(minutes=25)
+    job_id = await _submit(world, EIGHT)
+    early = await _running(world, job_id, 7)
+    seven = await _vms(world, early["id"])
+    await world.tick(60)
+    meanwhile = (await world.attempts_of(job_id))[-1]
+    late = await _running(world, job_id, 8)
+    await world.tick()
+    nodes = await _register(world, late["id"])
+    await train(world, nodes, step=1)
+
+    assert (early["state"], meanwhile["state"]) == ("provisioning", "provisioning")
+    assert set(seven) < {n.vm_id for n in nodes}
+    (attempt,) = await world.attempts_of(job_id)
+    assert (attempt["state"], len(nodes)) == ("running", 8)
+
+
+async def test_an_elastic_job_begins_with_seven_machines_and_takes_the_eighth_in_when_it_comes(
+    world: World,
+) -> None:
+    world.cloud.stragglers[SPOT], world.cloud.straggle = 1, timedelta(minutes=25)
+    job_id = await _submit(world, FROM_SIX)
+    attempt = await _running(world, job_id, 7)
+    await world.tick()
+    nodes = await _register(world, attempt["id"])
+    await world.tick(4)  # a minute: the eighth may still come
+    waits = (await world.attempts_of(job_id))[-1]["generations"]
+    for node in nodes:
+        await node.say(NodePhase.READY)
+    await world.tick(5)
+    number = await train(world, nodes, step=1)
+    for _ in range(120):
+        for node in nodes:
+            await node.say(NodePhase.RUNNING, number, step=2)
+        await world.tick()
+        if len(await _vms(world, attempt["id"])) == 8:
+            break
+    (eighth,) = set(await _vms(world, attempt["id"])) - {n.vm_id for n in nodes}
+    await world.tick()
+    late = ScriptedNode(world, attempt["id"], eighth)
+    assert (await late.register()).status_code == 200
+    await late.say(NodePhase.READY)
+    for node in nodes:
+        await node.say(NodePhase.RUNNING, number, step=3)
+    await world.tick()
+    for node in nodes:
+        await node.say(NodePhase.STOPPED, number, step=3)
+    await train(world, [*nodes, late], step=4)
+
+    (lived,) = await world.attempts_of(job_id)
+    assert waits == []
+    assert [g["nodes"] for g in lived["generations"]] == [7, 8]
+    assert lived["evicted"] == {"noticed": 0, "unnoticed": 0}
+
+
+async def test_a_machine_that_azure_failed_to_make_is_asked_for_again_beside_the_others(
+    world: World,
+) -> None:
+    world.cloud.partial[SPOT], world.cloud.failed_stay = 7, True
+    world.cloud.late_code = "NetworkingInternalOperationError"
+    job_id = await _submit(world, EIGHT)
+    early = await _running(world, job_id, 7)
+    seven = await _vms(world, early["id"])
+    world.cloud.partial.clear()
+    late = await _running(world, job_id, 8)
+    await world.tick()
+
+    assert set(seven) < set(await _vms(world, late["id"]))
+    (attempt,) = await world.attempts_of(job_id)
+    assert attempt["state"] == "starting"
+    assert (await _codes(world, job_id)).count("node.replacement_asked") == 1
+    assert not await _is_short(world)
+
+
+async def test_machines_that_are_kept_in_vain_are_given_back_when_the_time_is_over(
+    world: World,
+) -> None:
+    world.cloud.partial[SPOT] = 7
+    job_id = await _submit(world, EIGHT)
+    first = await _running(world, job_id, 7)
+    for _ in range(48):  # of a minute
+        await world.tick(seconds=60)
+    given_up = (await world.attempts_of(job_id))[0]
+
+    assert (given_up["id"], given_up["outcome"]) == (first["id"], "no_capacity")
+    assert "provisioning for 40 min" in given_up["reason"].lower()
+    assert Decimal(given_up["cost"]) > 0
+    assert scale_set_name(first["id"]) not in world.cloud.costing()
+    assert "node.no_replacement" in await _codes(world, job_id)
+    assert await _is_short(world)
+
+
+@pytest.mark.parametrize("code", ["InternalExecutionError", "OSProvisioningTimedOut"])
+async def test_azures_own_fault_is_no_shortage_and_is_tried_again_after_a_growing_pause(
+    world: World, code: str
+) -> None:
+    world.cloud.sold_out_late.add(SPOT)
+    world.cloud.late_code, world.cloud.late_message = code, "did not finish in the allotted time"
+    job_id = await _submit(world, EIGHT)
+    for _ in range(30):
+        await world.tick(seconds=60)
+    attempts = await world.attempts_of(job_id)
+    job = await world.job(job_id)
+
+    assert {a["outcome"] for a in attempts} <= {"provisioning_failed", None}
+    assert 3 < len(attempts) < 8
+    assert job["status"] == "queued"
+    assert not await _is_short(world)
+
+
+async def test_what_a_person_must_mend_fails_a_job_that_never_trained_and_says_what_to_do(
+    world: World,
+) -> None:
+    world.cloud.sold_out_late.add(SPOT)
+    world.cloud.late_code, world.cloud.late_message = NO_IMAGE, "The image is not there."
+    job_id = await _submit(world, EIGHT)
+    await world.tick(20)
+    job = await world.job(job_id)
+    (attempt,) = await world.attempts_of(job_id)
+
+    assert (job["status"], job["error"]["code"]) == ("failed", "misconfigured")
+    assert "REKINDLE_AZURE_IMAGE" in job["error"]["message"]
+    assert attempt["outcome"] == "misconfigured"
+    assert not await _is_short(world)
+
+
+async def test_it_pauses_a_job_that_has_trained_which_goes_on_once_resumed(world: World) -> None:
+    job_id = await _submit(world, {"infrastructure": {"nodes": 2}})
+    attempt = await _running(world, job_id, 2)
+    await world.tick()
+    nodes = await _register(world, attempt["id"])
+    await train(world, nodes, step=2)
+    world.cloud.sold_out_late.add(SPOT)
+    world.cloud.late_code = NO_IMAGE
+    await evicted(world, job_id)
+    await world.tick(30)
+    paused = await world.job(job_id)
+    world.cloud.sold_out_late.clear()
+    answer = await world.call("POST", f"/v1/fine_tuning/jobs/{job_id}/resume")
+    assert answer.status_code == 200, answer.text
+    await world.tick(30)
+
+    assert paused["status_reason"]["code"] == "misconfigured"
+    assert "REKINDLE_AZURE_IMAGE" in paused["status_reason"]["message"]
+    assert (await world.attempts_of(job_id))[-1]["state"] == "starting"
+
+
+async def test_a_policy_that_denies_every_request_fails_the_job_when_the_time_is_over(
+    world: World,
+) -> None:
+    denied = Misconfigured(
+        "RequestDisallowedByPolicy: 'Allowed sizes'.", "RequestDisallowedByPolicy"
+    )
+    world.cloud.fail_creates = [denied] * 100
+    job_id = await _submit(world, EIGHT)
+    await world.tick(10)
+    early = await world.job(job_id)
+    for _ in range(45):
+        await world.tick(seconds=60)
+    job = await world.job(job_id)
+
+    assert early["status_reason"]["code"] == "needs_help"
+    assert (job["status"], job["error"]["code"]) == ("failed", "misconfigured")
+    assert "Allowed sizes" in job["error"]["message"]
+    assert not await _is_short(world)

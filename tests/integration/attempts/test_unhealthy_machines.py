@@ -1,0 +1,147 @@
+"""Lives of jobs that get machines with broken GPUs: each is named, deleted and replaced."""
+
+import json
+from dataclasses import replace
+
+from contract.choices import Engine
+from service.db.attempts import attempts
+from service.db.attempts.attempts import AttemptRow
+from service.domain.cloud.fleet import scale_set_name
+from service.domain.lifecycle.unhealthy_nodes import MAX_UNHEALTHY
+from service.reconciler.attempts.scale_sets import SpecMaker
+from tests.nodes.scripted_node import ScriptedNode, boot, train
+from tests.world import World
+from trainer.contract import NodePhase
+
+WHY = "GPU 3 (00000001:00:00.0): a row of its memory could not be remapped"
+
+
+async def newcomer(
+    world: World, nodes: list[ScriptedNode], phase: NodePhase = NodePhase.READY, number: int = 0
+) -> ScriptedNode:
+    """The first machine to come in place of unhealthy ones; the others still wait."""
+    name = scale_set_name(nodes[0].attempt_id)
+    known = {i.vm_id for i in (await world.cloud.get(name)).instances}
+    fresh: set[str] = set()
+    for _ in range(40):
+        await world.tick()
+        for node in nodes:
+            await node.say(phase, number)
+        if fresh := {i.vm_id for i in (await world.cloud.get(name)).instances} - known:
+            break
+    await world.tick()  # it is seen
+    node = ScriptedNode(world, nodes[0].attempt_id, min(fresh))
+    assert (await node.register()).status_code == 200
+    return node
+
+
+async def test_gpu_nodes_are_told_what_their_size_has_and_others_nothing(world: World) -> None:
+    job = str((await world.submit())["id"])
+    await world.tick(2)
+    async with world.engine.connect() as conn:
+        row = await attempts.find(conn, (await world.attempts_of(job))[-1]["id"])
+    assert row is not None
+    offering = replace(row.offering, vm_size="Standard_ND96isr_H100_v5")
+    row = replace(row, offering=offering, instance_count=2)
+    in_azureml = replace(row, offering=replace(offering, engine=Engine.AZUREML))
+    specs = replace(world.attempts.specs, accelerator="cuda")
+    four = '"gpus":8,"infiniband_gbps":400,"nvlink_gbytes":460'
+    alone = '"gpus":8,"infiniband_gbps":0,"nvlink_gbytes":460'
+
+    assert four in told(specs, row)
+    assert alone in told(specs, replace(row, instance_count=1))
+    assert '"hardware":null' in told(world.attempts.specs, row)
+    assert '"vm_size":""' in told(specs, row)  # the metadata service says it there
+    assert '"vm_size":"Standard_ND96isr_H100_v5"' in told(specs, in_azureml)
+
+
+def told(specs: SpecMaker, row: AttemptRow) -> str:
+    """The node's configuration."""
+    text = specs.spec(row).cloud_init.partition("\n")[2]
+    return str(json.loads(text)["write_files"][0]["content"])
+
+
+async def events(world: World, job_id: str, code: str) -> list[str]:
+    """The sentences of the events with this code, oldest first."""
+    answer = await world.call("GET", f"/v1/fine_tuning/jobs/{job_id}/events?limit=100")
+    return [e["message"] for e in reversed(answer.json()["data"]) if e["code"] == code]
+
+
+async def test_an_unhealthy_machine_is_replaced_by_name_and_the_job_trains(world: World) -> None:
+    job = str((await world.submit())["id"])
+    good, bad = await boot(world, job)
+    for _ in range(2):  # it says so with every heartbeat
+        assert (await bad.say(NodePhase.READY, unhealthy=WHY)).status_code == 200
+    await world.tick(2)
+    name = scale_set_name(good.attempt_id)
+    left = {i.vm_id for i in (await world.cloud.get(name)).instances}
+    another = await newcomer(world, [good])
+    await another.say(NodePhase.READY)
+    await train(world, [good, another], step=3)
+
+    assert left == {good.vm_id}
+    assert await events(world, job, "node.unhealthy") == [
+        f"Instance {bad.vm_id} of attempt 1 is unhealthy and is deleted: {WHY}"
+    ]
+    assert await events(world, job, "node.useless") == []
+    (attempt,) = await world.attempts_of(job)
+    assert attempt["state"] == "running"
+    assert attempt["evicted"] == {"noticed": 0, "unnoticed": 0}
+
+
+async def test_a_gpu_that_breaks_while_it_trains_costs_a_machine_and_blames_nobody(
+    world: World,
+) -> None:
+    job = str((await world.submit())["id"])
+    good, bad = await boot(world, job)
+    number = await train(world, [good, bad], step=3)
+    await bad.say(NodePhase.FAILED, number, step=3, error="CUDA error", unhealthy=WHY)
+    await world.tick()
+    await good.hear()
+    await good.say(NodePhase.FAILED, number, step=3, error="a peer is gone")
+    await world.tick(2)
+    another = await newcomer(world, [good], NodePhase.FAILED, number)
+    await another.say(NodePhase.READY)
+    await train(world, [good, another], step=4)
+
+    (attempt,) = await world.attempts_of(job)
+    assert (attempt["state"], attempt["outcome"]) == ("running", None)
+    assert attempt["evicted"] == {"noticed": 0, "unnoticed": 0}
+    assert await events(world, job, "node.evicted") == []
+
+
+async def test_the_third_unhealthy_machine_ends_the_attempt_and_another_one_is_begun(
+    world: World,
+) -> None:
+    job = str((await world.submit())["id"])
+    good, bad = await boot(world, job)
+    for count in range(1, MAX_UNHEALTHY + 1):
+        await bad.say(NodePhase.READY, unhealthy=WHY)
+        await world.tick(2)
+        if count < MAX_UNHEALTHY:
+            bad = await newcomer(world, [good])
+    first, *_ = await world.attempts_of(job)
+    again = await boot(world, job)
+    await train(world, again, step=1)
+
+    assert first["outcome"] == "unresponsive"
+    assert first["reason"] == "3 unhealthy machines in one attempt."
+    assert len(await events(world, job, "node.unhealthy")) == MAX_UNHEALTHY
+    assert (await world.job(job))["status"] == "running"
+
+
+async def test_a_job_that_only_ever_gets_unhealthy_machines_ends(world: World) -> None:
+    """Such as with an image without nvidia-smi: it must not cost money for ever."""
+    job = str((await world.submit())["id"])
+    for _ in range(3):
+        nodes = await boot(world, job)
+        for node in nodes:
+            await node.say(NodePhase.READY, unhealthy=WHY)
+        await world.tick(2)
+        another = await newcomer(world, nodes)
+        await another.say(NodePhase.READY, unhealthy=WHY)
+        await world.tick(12, seconds=60)
+    failed = await world.job(job)
+
+    assert failed["status"] == "failed"
+    assert "3 attempts never trained" in failed["error"]["message"]

@@ -1,0 +1,396 @@
+"""`rekindle distil` with a real teacher on the loopback: good ones, odd ones, and the kill."""
+
+import json
+import signal
+import subprocess
+import sys
+import threading
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from rekindle.cli.distil.teacher import LARGEST, TRIES, Teacher, TeacherBusy
+from rekindle.cli.distil.teacher_messages import TeacherReply, TeacherRequest
+from rekindle.cli.main import app
+from tests.integration.cli.conftest import Ended, ctrl_c_is_heard
+from tests.integration.cli.submit.teacher_server import (
+    Json,
+    Said,
+    Served,
+    answer,
+    failure,
+    teaching,
+)
+
+YES = answer("yes")
+HUNG = 60.0  # seconds; a test that takes so long has failed
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder to stand in, and no key in the environment."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("REKINDLE_TEACHER_KEY", "OPENAI_API_KEY", "OPENAI_BASE_URL"):
+        monkeypatch.delenv(name, raising=False)
+    return tmp_path
+
+
+def asking(url: str) -> TeacherRequest:
+    return TeacherRequest(
+        url=url, model="big", messages=[{"role": "user", "content": "?"}], sampling={}
+    )
+
+
+def write(folder: Path, *rows: object) -> None:
+    (folder / "prompts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def command(url: str, *more: str) -> list[str]:
+    usual = ["distil", "prompts.jsonl", "--out", "out.jsonl", "--teacher", "big"]
+    return [*usual, "--teacher-url", url, *more]
+
+
+def run(url: str, *more: str) -> Ended:
+    ended = CliRunner().invoke(app, command(url, *more), env={"COLUMNS": "200"})
+    assert ended.exception is None or isinstance(ended.exception, SystemExit), ended.exception
+    return Ended(ended.exit_code, ended.stdout, ended.stderr)
+
+
+def rows(folder: Path) -> list[Any]:
+    lines = (folder / "out.jsonl").read_bytes().splitlines()  # of text it splits at U+2028, too
+    return [json.loads(line) for line in lines]
+
+
+def question(request: Json) -> str:
+    return str(request["messages"][-1]["content"])
+
+
+class Cycle:
+    """Answers the same question with one text after the other."""
+
+    def __init__(self, *texts: str) -> None:
+        self._texts = texts
+
+    def __call__(self, request: Json, before: int) -> Said:
+        return answer(f"{self._texts[before % len(self._texts)]} to {question(request)}")
+
+
+def test_a_teacher_makes_chats_of_prompts_and_tells_what_it_took(folder: Path) -> None:
+    write(folder, {"prompt": "A?"}, {"messages": [{"role": "user", "content": "B?"}]}, {"text": 1})
+
+    with teaching(Cycle("one", "two", "three", "four")) as teacher:
+        ended = run(teacher.url, "--input-price", "1", "--output-price", "100", "--json")
+
+    told = ended.json
+    answers = Counter(row["messages"][0]["content"] for row in rows(folder))
+    assert ended.code == 0
+    assert answers == {"A?": 4, "B?": 4}
+    assert told["paid"] == {
+        "replies": 8,
+        "prompt_tokens": 80,
+        "completion_tokens": 32,
+        "cost": pytest.approx(0.00328),
+    }
+    assert told["prompts_left_out"]["it has neither a list `messages` nor a `prompt`"]["lines"] == [
+        3
+    ]
+    assert teacher.asked[0]["temperature"] == 1.0
+    assert teacher.asked[0]["max_tokens"] == 1024
+
+
+def test_right_answers_beat_wrong_ones_and_rows_that_are_all_alike_are_counted(
+    folder: Path,
+) -> None:
+    write(folder, *({"prompt": text, "answer": "42"} for text in ("mixed", "right", "wrong")))
+    texts = {"mixed": ["41", "so it is 42"], "right": ["42", "42.0"], "wrong": ["40", "41"]}
+
+    def answering(request: Json, before: int) -> Said:
+        return answer(texts[question(request)][before])
+
+    with teaching(answering) as teacher:
+        ended = run(
+            teacher.url, "--kind", "preference", "--candidates", "2", "--concurrency", "1", "--json"
+        )
+
+    (row,) = rows(folder)
+    assert row["preferred_output"][0]["content"] == "so it is 42"
+    assert row["non_preferred_output"][0]["content"] == "41"
+    assert {why: told["lines"] for why, told in ended.json["prompts_left_out"].items()} == {
+        "all candidates are correct": [2],
+        "all candidates are wrong": [3],
+    }
+
+
+def test_a_judge_ranks_what_nobody_can_verify(folder: Path) -> None:
+    write(folder, {"prompt": "Sing."})
+    numbers = {"bad": "2", "good": "9", "odd": "very nice: 8"}
+
+    def answering(request: Json, before: int) -> Said:
+        if request["model"] == "big":
+            return answer(["bad", "good", "odd"][before])
+        return answer(next(n for text, n in numbers.items() if f"\n{text}\n" in question(request)))
+
+    with teaching(answering) as teacher:
+        ended = run(
+            *(teacher.url, "--kind", "ranking", "--candidates", "3", "--judge", "strict"),
+            "--concurrency",
+            "1",
+        )
+
+    (row,) = rows(folder)
+    assert [a[0]["content"] for a in row["ranked_outputs"]] == ["good", "bad"]
+    assert "1 candidate dropped: the judge returned no number (1)" in ended.out
+    assert "--method reward --set method.reward.loss=ranked_margin" in ended.out
+    assert {r["temperature"] for r in teacher.asked if r["model"] == "strict"} == {0.0}
+
+
+def test_a_grader_chooses_and_what_it_cannot_grade_is_dropped(folder: Path) -> None:
+    write(folder, {"prompt": "A?", "want": "two"}, {"prompt": "B?"})
+    text, want = "{{ sample.output_text }}", "{{ item.want }}"
+    grader = {"type": "string_check", "input": text, "reference": want, "operation": "like"}
+    (folder / "grader.json").write_text(json.dumps(grader))
+
+    with teaching(Cycle("one", "two \u2028", "three")) as teacher:
+        ended = run(
+            *(teacher.url, "--kind", "preference", "--candidates", "3", "--concurrency", "1"),
+            *("--grader", "grader.json", "--json"),
+        )
+
+    (row,) = rows(folder)
+    assert row["preferred_output"][0]["content"] == "two \u2028 to A?"
+    assert ended.json["candidates_dropped"] == {"the grader failed": 3}
+    assert [told["lines"] for told in ended.json["prompts_left_out"].values()] == [[2]]
+
+
+@pytest.mark.parametrize(
+    ("text", "code"), [('{"type": "vibes"}', 1), ("[1]", 2), ("{", 2), (None, 2)]
+)
+def test_a_grader_that_is_none_is_said_before_anybody_is_asked(
+    folder: Path, text: str | None, code: int
+) -> None:
+    write(folder, {"prompt": "A?"})
+    if text:
+        (folder / "grader.json").write_text(text)
+
+    with teaching(lambda *_: YES) as teacher:
+        ended = run(teacher.url, "--grader", "grader.json")
+
+    assert ended.code == code
+    assert "error:" in ended.err
+    assert teacher.asked == []
+
+
+def test_a_teacher_that_is_busy_is_asked_again(folder: Path) -> None:
+    write(folder, {"prompt": "A?"})
+    busy = [failure(429, "slow", retry_after="0"), failure(502, "no upstream", retry_after="0")]
+
+    def answering(request: Json, before: int) -> Said:
+        return busy[before] if before < len(busy) else answer("at last")
+
+    with teaching(answering) as teacher:
+        ended = run(teacher.url, "--candidates", "1", "--json")
+
+    assert ended.json["rows"] == 1
+    assert ended.json["paid"]["replies"] == 1
+    assert len(teacher.asked) == 3
+
+
+def test_answers_of_no_use_are_dropped_and_said(folder: Path) -> None:
+    said = {
+        "empty": answer("  "),
+        "cut": answer("and so on and", "length"),
+        "none": answer(None),
+        "filtered": failure(400, "the content filter says no"),
+        "endless": answer("on " * LARGEST),
+        "fails": failure(500, "CUDA error", retry_after="0"),
+        "good": answer("yes"),
+    }
+    write(folder, *({"prompt": text} for text in said))
+
+    with teaching(lambda request, _: said[question(request)]) as teacher:
+        ended = run(teacher.url, "--candidates", "1")
+
+    assert [row["messages"][-1]["content"] for row in rows(folder)] == ["yes"]
+    for why in ("empty (2)", "cut off at --max-tokens (1)", "filter says no (1)", "16 MiB", "CUDA"):
+        assert why in ended.out
+    assert "6 prompts left out: no candidate is usable (lines 1, 2, 3, 4, 5" in ended.out
+
+
+REFUSALS = {
+    "no key": (failure(401, "no such key"), 4, "REKINDLE_TEACHER_KEY"),
+    "no model": (failure(404, "no such model"), 5, "the model big exists"),
+    "no money": (failure(429, "pay first", "insufficient_quota"), 1, "no credit left"),
+    "nobody there": (failure(503, "starting", retry_after="0"), 3, "the server is running"),
+    "no teacher": (Said(b"<html>", 302), 1, "is a server of chat completions"),
+}
+
+
+@pytest.mark.parametrize("kind", REFUSALS)
+def test_a_teacher_that_cannot_be_used_ends_it_with_advice(folder: Path, kind: str) -> None:
+    write(folder, {"prompt": "A?"})
+    said, code, advice = REFUSALS[kind]
+
+    with teaching(lambda *_: said) as teacher:
+        ended = run(teacher.url)
+
+    assert ended.code == code
+    assert advice in ended.err
+    assert "run the same command to continue" in ended.err
+    assert not (folder / "out.jsonl").exists()
+
+
+@pytest.mark.parametrize("body", [b"<html>hello", b'{"choices": []}', b"[]", b'{"choices": [7]}'])
+async def test_what_is_no_chat_completion_is_asked_for_again_and_then_given_up(body: bytes) -> None:
+    paused: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        paused.append(seconds)
+
+    with teaching(lambda *_: Said(body)) as served:
+        async with Teacher(served.url, None, 5.0, sleep) as teacher:
+            with pytest.raises(TeacherBusy, match="did not return a chat completion"):
+                await teacher.reply(asking(served.url))
+
+    assert len(served.asked) == TRIES
+    assert len(paused) == TRIES - 1
+
+
+async def test_a_teacher_waits_as_long_as_it_is_asked_to_and_never_for_hours() -> None:
+    paused: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        paused.append(seconds)
+
+    def answering(request: Json, before: int) -> Said:
+        return failure(429, "slow", retry_after="3600" if before else "7") if before < 2 else YES
+
+    with teaching(answering) as served:
+        async with Teacher(served.url, None, 5.0, sleep) as teacher:
+            said = await teacher.reply(asking(served.url))
+
+    assert said == TeacherReply(text="yes", ended="stop", prompt_tokens=10, completion_tokens=4)
+    assert paused == [7.0, 120.0]
+
+
+def test_a_teacher_that_refuses_everything_is_not_asked_for_long(folder: Path) -> None:
+    write(folder, *({"prompt": f"{n}?"} for n in range(100)))
+
+    with teaching(lambda *_: failure(400, "no `temperature` with this model")) as teacher:
+        ended = run(teacher.url, "--candidates", "1", "--concurrency", "2")
+
+    assert ended.code == 1
+    assert "refused 20 requests in a row" in ended.err
+    assert "--param temperature=null" in ended.err
+    assert len(teacher.asked) <= 22
+
+
+def test_what_was_paid_for_is_found_again_whatever_the_output_is_called(folder: Path) -> None:
+    write(folder, {"prompt": "A?"}, {"prompt": "B?"})
+
+    with teaching(lambda *_: answer("yes")) as teacher:
+        run(teacher.url, "--candidates", "1")
+        (folder / "elsewhere").mkdir()
+        again = run(teacher.url, "--candidates", "1", "--out", "elsewhere/other.jsonl", "--json")
+
+    assert len(teacher.asked) == 2
+    assert json.loads(again.out)["paid"]["replies"] == 0
+
+
+def test_where_replies_cannot_be_kept_nothing_is_asked_and_another_place_is_named(
+    folder: Path,
+) -> None:
+    write(folder, {"prompt": "A?"})
+
+    with teaching(lambda *_: answer("yes")) as teacher:
+        refused = run(teacher.url, "--candidates", "1", "--cache", "nowhere/replies")
+
+    assert refused.code == 1
+    assert "write permission, or pass another file with --cache." in refused.err
+    assert not teacher.asked
+
+
+def test_a_key_of_openais_is_sent_to_openais_address_only(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(folder, {"prompt": "A?"})
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
+
+    with teaching(lambda *_: answer("yes")) as teacher:
+        run(teacher.url, "--candidates", "1")
+        monkeypatch.setenv("OPENAI_BASE_URL", teacher.url)
+        (folder / "out.jsonl").unlink()
+        run(teacher.url, "--candidates", "1", "--cache", "other.replies")
+
+    assert teacher.keys == {"", "Bearer sk-secret"}
+
+
+@pytest.mark.parametrize(
+    ("more", "why"),
+    [
+        (("--kind", "preference", "--candidates", "1"), "need two answers"),
+        (("--temperature", "0"), "all candidates are equal"),
+        (("--judge", "big", "--grader", "g.json"), "cannot be combined"),
+        (("--param", "top_p"), "is not NAME=JSON"),
+        (("--param", "n=3"), "is reserved"),
+        (("--teacher-url", "host:8000"), "is not an HTTP address"),
+        (("--out", "nowhere/out.jsonl"), "is not a folder"),
+        (("--out", "prompts.jsonl"), "already exists"),
+    ],
+)
+def test_what_cannot_be_is_said_before_anybody_is_asked(
+    folder: Path, more: tuple[str, ...], why: str
+) -> None:
+    write(folder, {"prompt": "A?"})
+
+    with teaching(lambda *_: answer("yes")) as teacher:
+        ended = run(teacher.url, *more)
+
+    assert ended.code == 2
+    assert why in ended.err
+    assert teacher.asked == []
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+def test_a_run_that_was_stopped_goes_on_and_pays_for_nothing_twice(
+    folder: Path, how: signal.Signals
+) -> None:
+    write(folder, *({"prompt": f"{n}?"} for n in range(6)))
+    hold = threading.Event()
+
+    def answering(request: Json, before: int) -> Said:
+        if len(teacher.asked) > 9:
+            hold.wait(HUNG)
+        return Cycle("one", "two")(request, before)
+
+    with teaching(answering) as teacher:
+        teacher.count_to = 11  # nine were answered, and two wait for their answer
+        with ctrl_c_is_heard():
+            child = subprocess.Popen(
+                [sys.executable, "-m", "rekindle.cli.main", *command(teacher.url, *_TWO)],
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+        try:
+            assert teacher.enough.wait(HUNG)
+            child.send_signal(how)
+            _, said = child.communicate(timeout=HUNG / 2)  # sooner than the teacher goes on
+        finally:
+            child.kill()
+        first = Served(asked=[*teacher.asked])
+        hold.set()
+        teacher.asked = []
+        ended = run(teacher.url, *_TWO, "--json")
+
+    assert child.returncode == (130 if how is signal.SIGINT else -how)
+    assert ("same command to continue" in said) == (how is signal.SIGINT)
+    assert len(first.asked) == 11
+    assert ended.json["kept"]["replies"] >= 9
+    assert ended.json["kept"]["replies"] + ended.json["paid"]["replies"] == 12
+    assert len(teacher.asked) == ended.json["paid"]["replies"]
+    assert len(rows(folder)) + sum(ended.json["candidates_dropped"].values()) == 12
+
+
+_TWO = ("--candidates", "2", "--concurrency", "2")

@@ -1,0 +1,175 @@
+"""Many jobs and one shortage: they are refused in one moment, and one of them finds out its end."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+from sqlalchemy import case, delete, func, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from service.cloud.provider import InsufficientCapacity
+from service.db.schema.shortage_tables import shortages as table
+from service.db.schema.tables import attempts
+from service.db.schema.tables import jobs as jobs_table
+from service.db.spot import capacity_outages
+from service.domain.cloud.fleet import ScaleSetSpec
+from service.domain.spot.capacity_backoff import FIRST_BACKOFF, Shortage
+from tests import waiting
+from tests.integration.db.rows import blocked
+from tests.world import SPOT, World
+
+JOBS = 6
+GANG = 8
+
+
+async def known(world: World) -> Shortage | None:
+    """What all jobs know of the one place."""
+    async with world.engine.connect() as conn:
+        return (await capacity_outages.of(conn, [SPOT])).get(SPOT)
+
+
+async def live(world: World) -> int:
+    """Attempts that are under way."""
+    async with world.engine.connect() as conn:
+        query = select(attempts.c.id).where(attempts.c.state.not_in(("terminating", "ended")))
+        return len((await conn.execute(query)).all())
+
+
+async def all_refused(world: World) -> Shortage:
+    """Jobs that have asked at one moment and were refused."""
+    world.cloud.sold_out.add(SPOT)
+    for _ in range(JOBS):
+        await world.submit()
+    return await heard_of(world)
+
+
+async def heard_of(world: World) -> Shortage:
+    """Once the first has been refused."""
+    for _ in range(5):
+        await world.tick(1, seconds=5)
+        if found := await known(world):
+            return found
+    raise AssertionError("nobody was refused")
+
+
+@asynccontextmanager
+async def as_they_ask(world: World, jobs: int) -> AsyncIterator[AsyncConnection]:
+    """So many have read that they may ask, and none has written that it does."""
+    async with world.engine.connect() as conn, conn.begin():
+        await conn.execute(select(table).with_for_update())
+        asking = asyncio.create_task(world.jobs.run_once())
+        await waiting.until(lambda: blocked(world.engine), lambda many: many == jobs)
+        yield conn
+    await asking
+
+
+async def test_refusals_of_one_moment_are_one_refusal(world: World) -> None:
+    found = await all_refused(world)
+
+    assert found.in_a_row == 1
+    assert found.ends_at - found.since == FIRST_BACKOFF
+
+
+async def test_a_refusal_of_who_asked_to_find_out_is_one_more(world: World) -> None:
+    before = await all_refused(world)
+    world.clock.advance(seconds=2 * FIRST_BACKOFF.total_seconds())
+    await world.tick(2)
+
+    after = await known(world)
+    assert after is not None
+    assert (after.in_a_row, after.since) == (2, before.since)
+
+
+async def test_of_many_jobs_one_asks_when_a_shortage_is_over(world: World) -> None:
+    await all_refused(world)
+    world.cloud.sold_out.clear()
+    world.clock.advance(seconds=2 * FIRST_BACKOFF.total_seconds())
+
+    async with as_they_ask(world, JOBS):
+        assert await live(world) == 0
+
+    assert await live(world) == 1
+    await world.tick(20)
+    assert await live(world) == JOBS, "it was given machines"
+
+
+async def test_a_shortage_that_has_just_ended_is_not_brought_back_by_who_read_of_it(
+    world: World,
+) -> None:
+    await all_refused(world)
+    world.cloud.sold_out.clear()
+    world.clock.advance(seconds=2 * FIRST_BACKOFF.total_seconds())
+
+    async with as_they_ask(world, JOBS) as another:
+        await another.execute(delete(table))  # as an attempt does that is given machines
+
+    assert await known(world) is None
+    await world.tick(2)
+    assert await live(world) == JOBS
+
+
+def room_for(world: World, machines: int) -> list[int]:
+    """Azure makes no larger scale sets; returns those that it is asked for, as they come."""
+    create, asked = world.cloud.create, list[int]()
+
+    async def limited(spec: ScaleSetSpec) -> None:
+        asked.append(spec.instance_count)
+        if spec.instance_count > machines:
+            raise InsufficientCapacity("AllocationFailed", "AllocationFailed")
+        await create(spec)
+
+    world.cloud.create = limited  # type: ignore[method-assign]  # of this world alone
+    return asked
+
+
+async def submitted(world: World, nodes: int) -> str:
+    return str((await world.submit(infrastructure={"nodes": nodes}))["id"])
+
+
+async def gang_first(world: World, gang: str, pauses: int) -> None:
+    """So many pauses pass, at the end of each of which the gang is the first to look."""
+    is_gang, due_at = jobs_table.c.id == gang, jobs_table.c.due_at
+    for _ in range(pauses):
+        if found := await known(world):
+            after = func.greatest(due_at, found.ends_at + FIRST_BACKOFF / 60)
+            first = update(jobs_table).values(due_at=case((is_gang, found.ends_at), else_=after))
+            async with world.engine.begin() as conn:
+                await conn.execute(first)
+            await world.tick(1, (found.ends_at - world.clock()).total_seconds())
+        await world.tick(13, seconds=5)
+
+
+async def test_a_gang_that_is_always_refused_and_always_first_keeps_no_small_job_from_machines(
+    world: World,
+) -> None:
+    room_for(world, 2)
+    world.cloud.create_time = FIRST_BACKOFF / 3
+    gang = await submitted(world, GANG)
+    await heard_of(world)
+    small = [await submitted(world, 1) for _ in range(3)]
+
+    await gang_first(world, gang, 2)
+
+    given = [await world.attempts_of(job) for job in small]
+    assert [[(a["state"], a["outcome"]) for a in of_job] for of_job in given] == [
+        [("starting", None)]
+    ] * 3
+
+
+async def test_of_many_small_jobs_one_asks_while_a_gang_is_refused(world: World) -> None:
+    asked = room_for(world, 0)
+    await submitted(world, GANG)
+    gang = await heard_of(world)
+    for _ in range(JOBS):
+        await submitted(world, 1)
+
+    await world.jobs.run_once()  # a new job comes a second time to ask
+    world.clock.advance(seconds=1)
+
+    async with as_they_ask(world, JOBS):
+        pass
+    await world.tick(4, seconds=5)
+
+    assert asked == [GANG, 1]
+    assert (gang.nodes, await known(world)) == (GANG, replace(gang, nodes=1))

@@ -1,0 +1,387 @@
+"""The template of `infra/`, deployed: what it makes is what the service needs, and no more."""
+
+import json
+import uuid
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from ipaddress import ip_network
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from azure.identity.aio import ManagedIdentityCredential
+
+from service.cloud.azure.adapter import AzureCloud
+from service.cloud.azure.template import AzureSettings
+from service.cloud.provider import OWNER_TAG, Misconfigured, ScaleSetNotFound
+from service.domain.cloud.fleet import Offering, ScaleSetPhase, ScaleSetSpec
+from service.domain.ids import new_id
+from service.domain.states import CapacityType
+from service.settings import Settings
+from tests.emulated.process import GROUP, PATIENCE, SUBSCRIPTION, TENANT, Emulator, wait_for
+from tests.waiting import until
+
+INFRA = Path(__file__).parents[2] / "infra"
+TEMPLATE = json.loads((INFRA / "main.json").read_text())
+ROLE = next(r for r in TEMPLATE["resources"] if r["type"].endswith("/roleDefinitions"))
+ACTIONS: list[str] = ROLE["properties"]["permissions"][0]["actions"]
+IN_GROUP = f"/subscriptions/{SUBSCRIPTION}/resourceGroups/{GROUP}"
+DEPLOYMENT = f"{IN_GROUP}/providers/Microsoft.Resources/deployments/infra"
+VERSION = "?api-version=2025-04-01"
+SIZE = "Standard_ND96amsr_A100_v4"
+CONTRIBUTOR = "b24988ac-6180-42a0-ab88-20f7382dd24c"
+BLOB_CONTRIBUTOR = "ba92f5b4-2d11-453d-a403-e96b0029c9fe"  # Storage Blob Data Contributor
+PASSED = {
+    "sshPublicKey": "ssh-ed25519 AAAA somebody",
+    "databasePassword": "Correct-horse-7",
+    "secretKey": "0123456789abcdef0123456789abcdef",
+}
+START = datetime(2026, 1, 1, tzinfo=UTC)
+Verb = Callable[[AzureCloud, str], Awaitable[object]]
+
+
+@dataclass
+class Deployed:
+    """An emulator that enforces access, its owner, and what the template put out."""
+
+    emulator: Emulator
+    owner: httpx.Client
+    outputs: dict[str, str]
+
+
+@pytest.fixture(scope="module")
+def azure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployed]:
+    """The template in a resource group of its own."""
+    folder = tmp_path_factory.mktemp("azure")
+    quick = ("--create-seconds", "0", "--delete-seconds", "0", "--page-size", "5")
+    emulator = Emulator(folder, "--access", "enforced", "--hollow", "--spot-quota", "9600", *quick)
+    owner = sign_in_owner(emulator)
+    owner.put(IN_GROUP + VERSION, json={"location": "eastus"}).raise_for_status()
+    yield Deployed(emulator, owner, deploy(owner))
+    owner.close()
+    emulator.stop()
+
+
+@pytest.fixture
+async def cloud(azure: Deployed, monkeypatch: pytest.MonkeyPatch) -> Any:  # noqa: ANN401 - a generator
+    """The service's adapter, as the identity that the template made for the service."""
+    client_id = azure.outputs["AZURE_CLIENT_ID"]
+    told = azure.emulator.admin("principals", {"client_id": client_id}).json()
+    for name, value in told["environment"].items():
+        monkeypatch.setenv(name, value)
+    settings = AzureSettings(
+        subscription_id=azure.outputs["REKINDLE_AZURE_SUBSCRIPTION_ID"],
+        resource_group=azure.outputs["REKINDLE_AZURE_RESOURCE_GROUP"],
+        owner=azure.outputs["REKINDLE_DEPLOYMENT"],
+        subnet_id=azure.outputs["REKINDLE_AZURE_SUBNET_ID"],
+        identity_id=azure.outputs["REKINDLE_AZURE_IDENTITY_ID"],
+        ssh_public_key=azure.outputs["REKINDLE_AZURE_SSH_PUBLIC_KEY"],
+    )
+    credential = ManagedIdentityCredential(client_id=client_id)
+    emulator = azure.emulator
+    made = AzureCloud(settings, credential, base_url=emulator.arm_url, ca_path=emulator.ca)
+    yield made
+    await made.close()
+
+
+async def test_the_service_lives_on_the_role_that_the_template_gives_it(
+    azure: Deployed, cloud: AzureCloud
+) -> None:
+    await cloud.create(spec("rk-whole-life"))
+    wait_for(lambda: len(azure.emulator.machines("rk-whole-life")) == 2)
+    seen = await cloud.get("rk-whole-life")
+    listed = await cloud.list_owned()
+    await cloud.delete("rk-whole-life")
+    wait_for(lambda: not azure.emulator.machines("rk-whole-life"))
+
+    assert (seen.name, len(seen.instances)) == ("rk-whole-life", 2)
+    assert "rk-whole-life" in [found.name for found in listed]
+    with pytest.raises(ScaleSetNotFound):
+        await cloud.get("rk-whole-life")
+
+
+async def create(cloud: AzureCloud, name: str) -> None:
+    """Make one that does not exist yet."""
+    await cloud.create(spec(f"{name}-new"))
+
+
+async def get(cloud: AzureCloud, name: str) -> None:
+    """Look at one."""
+    await cloud.get(name)
+
+
+async def list_owned(cloud: AzureCloud, _name: str) -> None:
+    """Look at all."""
+    await cloud.list_owned()
+
+
+async def delete(cloud: AzureCloud, name: str) -> None:
+    """Delete one."""
+    await cloud.delete(name)
+
+
+async def refill(cloud: AzureCloud, name: str) -> None:
+    """Ask for machines in place of one that was evicted and lingers."""
+    await cloud.refill(name, 2)
+
+
+async def get_failed(cloud: AzureCloud, _name: str) -> None:
+    """Look at one that Azure had no room for."""
+    await cloud.get("rk-no-room")
+
+
+async def list_tagged(cloud: AzureCloud, _name: str) -> None:
+    """Look at what else carries our tag."""
+    await cloud.list_tagged()
+
+
+COMPUTE = "Microsoft.Compute/virtualMachineScaleSets"
+LOGS = f"{COMPUTE}/virtualMachines/retrieveBootDiagnosticsData/action"
+NEEDED: list[tuple[str, Verb]] = [
+    (f"{COMPUTE}/read", get),
+    (f"{COMPUTE}/read", list_owned),
+    (f"{COMPUTE}/write", create),
+    (f"{COMPUTE}/delete", delete),
+    (f"{COMPUTE}/delete/action", refill),
+    (f"{COMPUTE}/instanceView/read", get_failed),
+    (f"{COMPUTE}/virtualMachines/read", get),
+    (LOGS, lambda cloud, name: cloud.serial_log(name, "0")),
+    ("Microsoft.Network/virtualNetworks/subnets/join/action", create),
+    ("Microsoft.ManagedIdentity/userAssignedIdentities/assign/action", create),
+    ("Microsoft.Resources/subscriptions/resourcegroups/resources/read", list_tagged),
+]
+STRAYS = [
+    "Microsoft.Compute/disks",
+    "Microsoft.Compute/snapshots",
+    "Microsoft.Compute/virtualMachines",
+    "Microsoft.Network/networkInterfaces",
+    "Microsoft.Network/networkSecurityGroups",
+    "Microsoft.Network/publicIPAddresses",
+]
+# Those that the emulator lets one make by themselves, and with what.
+KEPT: dict[str, dict[str, Any]] = {
+    "Microsoft.Network/networkSecurityGroups": {},
+    "Microsoft.Network/publicIPAddresses": {
+        "sku": {"name": "Standard"},
+        "properties": {"publicIPAllocationMethod": "Static"},
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("action", "verb"), NEEDED, ids=lambda case: getattr(case, "__name__", case)
+)
+async def test_without_an_action_the_call_that_needs_it_is_refused(
+    azure: Deployed, cloud: AzureCloud, action: str, verb: Verb
+) -> None:
+    name = f"rk-{NEEDED.index((action, verb))}"
+    await cloud.create(spec(name))
+    if verb is get_failed:
+        await fail_one(azure, cloud)
+    if verb is refill:
+        await let_one_linger(azure, cloud, name)
+    put_role(azure, [other for other in ACTIONS if other != action])
+    try:
+        with pytest.raises(Misconfigured) as refused:
+            await verb(cloud, name)
+    finally:
+        put_role(azure, ACTIONS)
+
+    assert refused.value.code in ("AuthorizationFailed", "LinkedAuthorizationFailed")
+    assert action in str(refused.value)
+
+
+@pytest.mark.parametrize("kind", sorted(KEPT))
+async def test_without_the_right_to_read_a_type_the_list_by_tag_is_silent_about_it(
+    azure: Deployed, cloud: AzureCloud, kind: str
+) -> None:
+    url = f"{IN_GROUP}/providers/{kind}/left-over{VERSION}"
+    tags = {OWNER_TAG: azure.outputs["REKINDLE_DEPLOYMENT"]}
+    asked = {"location": "eastus", "tags": tags, **KEPT[kind]}
+    azure.owner.put(url, json=asked).raise_for_status()
+    shown = await cloud.list_tagged()
+    put_role(azure, [action for action in ACTIONS if action != f"{kind}/read"])
+    try:
+        hidden = await cloud.list_tagged()
+    finally:
+        put_role(azure, ACTIONS)
+        azure.owner.delete(url).raise_for_status()
+
+    assert ([(r.kind, r.name) for r in shown], hidden) == ([(kind, "left-over")], [])
+
+
+def test_the_role_has_no_action_that_no_call_needs() -> None:
+    seen = {f"{kind}/read" for kind in STRAYS}
+
+    assert sorted(ACTIONS) == sorted(seen | {action for action, _ in NEEDED})
+
+
+def test_what_the_template_puts_out_are_settings_of_the_service(azure: Deployed) -> None:
+    ours = [name for name in azure.outputs if name.startswith("REKINDLE_")]
+    known = {f"REKINDLE_{field.upper()}" for field in Settings.model_fields}
+
+    assert ours
+    assert set(ours) <= known
+    assert not any("assword" in value or "Key=" in value for value in azure.outputs.values())
+
+
+def test_nodes_do_not_meet_the_range_that_rdma_uses(azure: Deployed) -> None:
+    url = f"{IN_GROUP}/providers/Microsoft.Network/virtualNetworks/rekindle-network{VERSION}"
+    network = azure.owner.get(url).json()["properties"]
+    prefixes = [ip_network(p) for p in network["addressSpace"]["addressPrefixes"]]
+
+    assert not any(p.overlaps(ip_network("172.16.0.0/16")) for p in prefixes)
+
+
+def test_rules_cool_what_jobs_left_and_delete_it_only_when_told_to(azure: Deployed) -> None:
+    account = azure.outputs["storageAccount"]
+    url = f"{IN_GROUP}/providers/Microsoft.Storage/storageAccounts/{account}"
+    policy = azure.owner.get(f"{url}/managementPolicies/default{VERSION}").json()["properties"]
+    rules = {rule["name"]: rule for rule in policy["policy"]["rules"]}
+    cool, gone = rules["jobs-cool-down"], rules["abandoned-jobs-go"]
+
+    assert (cool["enabled"], gone["enabled"]) == (True, False)
+    for rule in (cool, gone):
+        assert rule["definition"]["filters"]["prefixMatch"] == [new_id("ftjob", START)[:6]]
+    assert cool["definition"]["actions"]["baseBlob"] == {
+        "tierToCool": {"daysAfterModificationGreaterThan": 30},
+        "tierToCold": {"daysAfterModificationGreaterThan": 90},
+    }
+    assert deploy(azure.owner, deleteAfterDays=400) == azure.outputs
+    policy = azure.owner.get(f"{url}/managementPolicies/default{VERSION}").json()["properties"]
+    gone = next(r for r in policy["policy"]["rules"] if r["name"] == "abandoned-jobs-go")
+    deletes = gone["definition"]["actions"]["baseBlob"]["delete"]
+    assert (gone["enabled"], deletes) == (True, {"daysAfterModificationGreaterThan": 400})
+    deploy(azure.owner)
+
+
+def test_the_account_refuses_its_keys_and_the_service_signs_in(azure: Deployed) -> None:
+    account = (
+        f"{IN_GROUP}/providers/Microsoft.Storage/storageAccounts/"
+        + (azure.outputs["storageAccount"])
+    )
+    shown = azure.owner.get(account + VERSION).json()["properties"]
+    url = f"{account}/providers/Microsoft.Authorization/roleAssignments{VERSION}"
+    roles = {
+        row["properties"]["roleDefinitionId"].rsplit("/", 1)[-1]
+        for row in azure.owner.get(f"{url}&$filter=atScope()").json()["value"]
+        if row["properties"]["scope"].lower() == account.lower()
+    }
+
+    assert shown["allowSharedKeyAccess"] is False
+    assert roles == {BLOB_CONTRIBUTOR}
+    assert azure.outputs["REKINDLE_STORAGE"] == shown["primaryEndpoints"]["blob"]
+
+
+def test_deploying_again_changes_nothing(azure: Deployed) -> None:
+    assert deploy(azure.owner) == azure.outputs
+
+
+def test_who_deploys_needs_the_right_to_each_resource(azure: Deployed) -> None:
+    told = azure.emulator.admin("principals", {"client_id": "deployer", "secret": "any"}).json()
+    grant(azure, told["object_id"], CONTRIBUTOR)
+    deployer = sign_in(azure.emulator, "deployer", "any")
+    url = f"{IN_GROUP}/providers/Microsoft.Resources/deployments/mine{VERSION}"
+    refused = deployer.put(url, json=body(namePrefix="another"), timeout=PATIENCE)
+    known = deployer.get(url).status_code
+    deployer.close()
+    first, *others = refused.json()["error"]["message"].split("'.:Authorization failed")
+
+    assert (refused.status_code, known) == (400, 404)
+    assert first.startswith("Deployment failed with multiple errors: 'Authorization failed for ")
+    assert all(" action 'Microsoft.Authorization/role" in text for text in (first, *others))
+
+
+def deploy(owner: httpx.Client, **more: str | int) -> dict[str, str]:
+    """Deploy the template to its end and return its outputs."""
+    asked = body(**more)
+    answer = owner.put(DEPLOYMENT + VERSION, json=asked, timeout=PATIENCE).raise_for_status()
+    poll = answer.headers["Azure-AsyncOperation"]
+    wait_for(lambda: owner.get(poll).json()["status"] not in ("Accepted", "Running"))
+    properties = owner.get(DEPLOYMENT + VERSION).json()["properties"]
+    assert properties["provisioningState"] == "Succeeded", properties.get("error")
+    rows = properties["outputs"].items()  # ARM changes capitals: README.md turns them back
+    return {(name.upper() if "_" in name else name): output["value"] for name, output in rows}
+
+
+def body(**more: str | int) -> dict[str, Any]:
+    """What `az deployment group create` sends."""
+    passed = {name: {"value": value} for name, value in (PASSED | more).items()}
+    return {"properties": {"mode": "Incremental", "template": TEMPLATE, "parameters": passed}}
+
+
+def sign_in_owner(emulator: Emulator) -> httpx.Client:
+    """The one who may do everything in a new emulator."""
+    facts = json.loads((emulator.state / "access" / "owner.json").read_text())
+    return sign_in(emulator, facts["client_id"], facts["client_secret"])
+
+
+def sign_in(emulator: Emulator, client_id: str, secret: str) -> httpx.Client:
+    """A client with somebody's token."""
+    form = {
+        "grant_type": "client_credentials",
+        "client_id": client_id,
+        "client_secret": secret,
+        "scope": f"{emulator.arm_url}/.default",
+    }
+    client = emulator.http()
+    answer = client.post(f"/{TENANT}/oauth2/v2.0/token", data=form).raise_for_status()
+    client.headers["Authorization"] = f"Bearer {answer.json()['access_token']}"
+    return client
+
+
+def grant(azure: Deployed, principal: str, role: str) -> None:
+    """Give somebody a built-in role in the group."""
+    definition = f"/providers/Microsoft.Authorization/roleDefinitions/{role}"
+    properties = {"roleDefinitionId": definition, "principalId": principal}
+    url = f"{IN_GROUP}/providers/Microsoft.Authorization/roleAssignments/{uuid.uuid4()}{VERSION}"
+    azure.owner.put(url, json={"properties": properties}).raise_for_status()
+
+
+def put_role(azure: Deployed, actions: list[str]) -> None:
+    """Change what the service's role allows."""
+    definitions = f"{IN_GROUP}/providers/Microsoft.Authorization/roleDefinitions"
+    found = azure.owner.get(f"{definitions}{VERSION}&$filter=type eq 'CustomRole'").json()["value"]
+    [role] = [row for row in found if row["properties"]["roleName"].startswith("Rekindle")]
+    properties = role["properties"]
+    properties["permissions"][0]["actions"] = actions
+    url = f"{definitions}/{role['name']}{VERSION}"
+    azure.owner.put(url, json={"properties": properties}).raise_for_status()
+
+
+async def fail_one(azure: Deployed, cloud: AzureCloud) -> None:
+    """Have Azure run out of room for a scale set that it had accepted."""
+    place = {"region": "westus2", "vm_size": SIZE}
+    azure.emulator.admin("capacity", {**place, "available": 0}).raise_for_status()
+    await cloud.create(spec("rk-no-room", region="westus2"))
+    url = f"{IN_GROUP}/providers/{COMPUTE}/rk-no-room?api-version=2026-04-01"
+
+    def state() -> str:
+        return str(azure.owner.get(url).json()["properties"]["provisioningState"])
+
+    wait_for(lambda: state() == "Failed")
+    assert (await cloud.get("rk-no-room")).phase is ScaleSetPhase.FAILED
+
+
+async def let_one_linger(azure: Deployed, cloud: AzureCloud, name: str) -> None:
+    """Have a machine stay in the list, stopped, as an eviction may leave it."""
+    wait_for(lambda: len(azure.emulator.machines(name)) == 2)
+    url = f"{IN_GROUP}/providers/{COMPUTE}/{name}/poweroff?api-version=2026-04-01"
+    azure.owner.post(url, json={"instanceIds": ["0"]}).raise_for_status()
+
+    async def running() -> list[bool]:
+        return [i.running for i in (await cloud.get(name)).instances]
+
+    await until(running, lambda found: found == [False, True])
+
+
+def spec(name: str, region: str = "eastus") -> ScaleSetSpec:
+    """Two Spot nodes."""
+    return ScaleSetSpec(
+        name=name,
+        offering=Offering(region=region, vm_size=SIZE, capacity_type=CapacityType.SPOT),
+        instance_count=2,
+        cloud_init="#cloud-config\n",
+    )

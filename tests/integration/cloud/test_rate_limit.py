@@ -1,0 +1,317 @@
+"""Tokens and circuits are shared by all replicas; a region that fails holds up no other one."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from typing import TypeVar
+
+import pytest
+from sqlalchemy import select
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from service.cloud.fake import FakeCloud
+from service.cloud.provider import CloudError, Throttled
+from service.db.attempts import attempts
+from service.db.core.engine import driver_url
+from service.db.core.leases import LEASE, Claim
+from service.db.core.notify import Listener
+from service.db.schema.cloud_tables import cloud_tokens
+from service.domain.cloud.circuit_breaker import FAILURES
+from service.domain.cloud.fleet import Offering, ScaleSet, ScaleSetSpec, scale_set_name
+from service.domain.cloud.rate_limit import BUCKETS, CloudCall, RequestKind
+from service.domain.errors import LeaseLost
+from service.reconciler.cloud.circuit_breaker import CircuitOpen
+from service.reconciler.cloud.concurrency_limit import CONCURRENT_CALLS, ConcurrencyLimitReached
+from service.reconciler.cloud.rate_limit import Deferred, RateLimitedCloud
+from service.reconciler.loop import Loop
+from tests import waiting
+from tests.clock import Clock
+from tests.integration.db.rows import add_attempt, add_job
+from tests.world import SPOT, World
+
+ILL = "southcentralus"
+T = TypeVar("T")
+SLOTS = 6  # steps at a time
+CREATIONS = BUCKETS[RequestKind.CREATE]
+
+
+@dataclass
+class IllRegion(FakeCloud):
+    """Whoever asks about these sets waits until it is well again."""
+
+    hanging: frozenset[str] = frozenset()
+    well: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def get(self, name: str) -> ScaleSet:
+        if name in self.hanging:
+            await self.well.wait()
+        return await super().get(name)
+
+
+def spec(name: str, offering: Offering = SPOT) -> ScaleSetSpec:
+    return ScaleSetSpec(name=name, offering=offering, instance_count=2, cloud_init="")
+
+
+async def failing() -> None:
+    raise CloudError("InternalServerError")
+
+
+async def fine() -> str:
+    return "fine"
+
+
+async def test_a_region_that_hangs_holds_up_no_other_one(
+    world: World, engine: AsyncEngine, clock: Clock, database_url: str
+) -> None:
+    ill = [f"att-ill{n:03}" for n in range(SLOTS + 2)]
+    async with engine.begin() as conn:
+        for n, attempt_id in enumerate([*ill, "att-well"]):
+            await add_job(conn, clock(), id=f"job-{n}")
+            await add_attempt(
+                conn,
+                clock(),
+                id=attempt_id,
+                job_id=f"job-{n}",
+                state="provisioning",
+                region=ILL if attempt_id in ill else SPOT.region,
+                due_at=clock() + timedelta(milliseconds=n),
+            )
+    clock.advance(seconds=1)
+    cloud = IllRegion(now=clock, hanging=frozenset(map(scale_set_name, ill)))
+    limited = RateLimitedCloud(engine=engine, cloud=cloud, now=clock, concurrency=2)
+    reconciler = replace(world.attempts, cloud=cloud, limited_cloud=limited)
+    loop = Loop(listener=Listener(driver_url(database_url)), stop=asyncio.Event())
+
+    turning = asyncio.create_task(loop.whenever_due("attempts", reconciler.claim, SLOTS))
+    try:
+        made = await waiting.until(
+            value(cloud.costing), lambda made: scale_set_name("att-well") in made
+        )
+    finally:
+        loop.stop.set()
+        cloud.well.set()
+        await turning
+
+    assert set(made) == {scale_set_name("att-well")}  # while the others still hung
+
+
+async def test_replicas_together_never_ask_more_often_than_azure_allows(
+    engine: AsyncEngine, clock: Clock
+) -> None:
+    one, other = (limited(engine, clock, times=0.1) for _ in "ab")
+    granted = 0
+    for n in range(2 * int(CREATIONS.size * 0.1)):
+        with suppress(Throttled):
+            await (one, other)[n % 2].ask("eastus", CloudCall.CREATE, fine)
+            granted += 1
+    clock.advance(minutes=1)
+    again = 0  # and a half was left
+    for _ in range(20):
+        with suppress(Throttled):
+            await one.ask("eastus", CloudCall.CREATE, fine)
+            again += 1
+
+    assert granted == int(CREATIONS.size * 0.1)
+    assert again == 13
+    assert await one.ask("westus", CloudCall.CREATE, fine) == "fine"
+
+
+async def test_fifty_calls_at_once_take_exactly_fifty_tokens(
+    engine: AsyncEngine, clock: Clock
+) -> None:
+    cloud = limited(engine, clock)
+    claims = await claimed(engine, clock, CONCURRENT_CALLS)
+
+    await asyncio.gather(*(cloud.ask(ILL, CloudCall.CREATE, fine, claim) for claim in claims))
+
+    assert await tokens_left(engine) == {"CreateVMScaleSet": CREATIONS.size - CONCURRENT_CALLS}
+
+
+async def test_who_finds_no_token_is_deferred_one_after_the_other_by_the_rate(
+    engine: AsyncEngine, clock: Clock
+) -> None:
+    cloud = limited(engine, clock, times=0.02)  # 7.5 creations, then one every 24 s
+    waits = []
+    for claim in await claimed(engine, clock, 12):
+        try:
+            await cloud.ask("eastus", CloudCall.CREATE, fine, claim)
+        except Deferred as refusal:
+            waits.append((refusal.deferral.until - clock()).total_seconds())
+
+    assert waits == pytest.approx([12, 36, 60, 84, 108])
+
+
+async def test_calls_at_once_without_tokens_are_deferred_one_after_the_other_as_well(
+    engine: AsyncEngine, clock: Clock
+) -> None:
+    cloud, claims = limited(engine, clock, times=0.02), await claimed(engine, clock, 12)
+    asked = [cloud.ask("eastus", CloudCall.CREATE, fine, claim) for claim in claims]
+    answers = await asyncio.gather(*asked, return_exceptions=True)
+    waits = [a.retry_after for a in answers if isinstance(a, Deferred)]
+
+    assert sorted(waits) == pytest.approx([12, 36, 60, 84, 108])
+
+
+async def test_a_replica_whose_clock_is_ahead_defers_nothing_for_which_there_are_tokens(
+    engine: AsyncEngine, clock: Clock
+) -> None:
+    ahead = limited(engine, Clock(clock() + timedelta(minutes=5)))
+    right = limited(engine, clock)
+    claims = await claimed(engine, clock, 4)
+    for claim, cloud in zip(claims, (right, ahead, right, ahead), strict=True):
+        assert await cloud.ask("eastus", CloudCall.CREATE, fine, claim) == "fine"
+
+
+async def test_a_replica_whose_clock_is_behind_fills_nothing_twice(
+    engine: AsyncEngine, clock: Clock
+) -> None:
+    ahead = limited(engine, Clock(clock() + timedelta(minutes=1)), times=0.02)  # 2.5 a minute
+    behind = limited(engine, clock, times=0.02)
+    *many, late, later = await claimed(engine, clock, 9)
+    for claim in many:
+        await ahead.ask("eastus", CloudCall.CREATE, fine, claim)
+    for cloud, claim in ((behind, late), (ahead, later)):
+        with pytest.raises(Deferred):
+            await cloud.ask("eastus", CloudCall.CREATE, fine, claim)
+
+
+async def test_a_bucket_that_a_clock_far_ahead_has_filled_fills_again_from_now_on(
+    engine: AsyncEngine, clock: Clock
+) -> None:
+    wrong = limited(engine, Clock(clock() + timedelta(hours=1)), times=0.02)
+    right = limited(engine, clock, times=0.02)
+    *many, late, later = await claimed(engine, clock, 9)
+    for claim in many:
+        await wrong.ask("eastus", CloudCall.CREATE, fine, claim)
+    with pytest.raises(Deferred):
+        await right.ask("eastus", CloudCall.CREATE, fine, late)
+    clock.advance(seconds=60)
+
+    assert await right.ask("eastus", CloudCall.CREATE, fine, later) == "fine"
+
+
+async def test_what_azure_says_is_left_lowers_our_count_and_never_raises_it(
+    engine: AsyncEngine, clock: Clock
+) -> None:
+    cloud = limited(engine, clock)
+    await cloud.ask("eastus", CloudCall.CREATE, fine)
+    await cloud._learn("eastus", {RequestKind.CREATE: 7})
+    lowered = await tokens_left(engine)
+    await cloud._learn("eastus", {RequestKind.CREATE: 100})
+
+    assert lowered == await tokens_left(engine) == {"CreateVMScaleSet": 7}
+
+
+async def test_a_call_for_no_attempt_takes_no_token_in_advance(
+    engine: AsyncEngine, clock: Clock
+) -> None:
+    cloud = limited(engine, clock, times=0.001)
+    for _ in range(3):
+        with pytest.raises(Throttled) as refusal:
+            await cloud.ask("eastus", CloudCall.DELETE, fine)
+        assert not isinstance(refusal.value, Deferred)
+
+    assert await tokens_left(engine) == {}
+
+
+async def test_a_sweep_deletes_however_many_attempts_wait_to_delete(
+    engine: AsyncEngine, clock: Clock
+) -> None:
+    cloud = limited(engine, clock, times=0.02)
+    deferred = 0
+    for claim in await claimed(engine, clock, 40):
+        try:
+            await cloud.ask("eastus", CloudCall.DELETE, fine, claim)
+        except Deferred:
+            deferred += 1
+
+    assert deferred > 10
+    assert await cloud.ask("eastus", CloudCall.DELETE, fine) == "fine"
+
+
+async def test_a_lease_that_is_lost_while_a_create_waits_for_its_tokens_makes_no_machines(
+    world: World, engine: AsyncEngine, clock: Clock
+) -> None:
+    (claim,) = await claimed(engine, clock, 1)
+    reconciler = replace(
+        world.attempts, limited_cloud=RateLimitedCloud(engine=engine, cloud=world.cloud, now=clock)
+    )
+    async with engine.begin() as conn:  # holds the bucket
+        await conn.execute(
+            cloud_tokens.insert().values(
+                region=SPOT.region, kind=RequestKind.CREATE, tokens=9, at=clock()
+            )
+        )
+        row = await attempts.find(conn, claim.row_id)
+        assert row is not None
+        asked = asyncio.create_task(reconciler._create(claim, row))
+        limit = reconciler.limited_cloud._limit if reconciler.limited_cloud else None
+        assert limit is not None
+        await waiting.until(value(lambda: limit.under_way[SPOT.region]), lambda n: n == 1)
+        clock.advance(seconds=LEASE.total_seconds() + 1)
+        async with engine.begin() as other:
+            assert len(await attempts.claim_due(other, clock(), 1)) == 1
+
+    with pytest.raises(LeaseLost):
+        await asked
+    assert world.cloud.costing() == set()
+
+
+async def test_a_call_beyond_the_concurrency_limit_or_to_an_open_circuit_takes_no_token(
+    engine: AsyncEngine, clock: Clock
+) -> None:
+    (claim,) = await claimed(engine, clock, 1)
+    cloud, gate = limited(engine, clock, concurrency=1), asyncio.Event()
+    busy = asyncio.create_task(cloud.ask("eastus", CloudCall.LIST_TAGGED, gate.wait))
+    await waiting.until(value(lambda: cloud._limit.under_way["eastus"]), lambda n: n == 1)
+    for asks in (claim, None):
+        with pytest.raises(ConcurrencyLimitReached):
+            await cloud.ask("eastus", CloudCall.DELETE, fine, asks)
+    gate.set()
+    await busy
+    for _ in range(FAILURES):
+        with pytest.raises(CloudError):
+            await cloud.ask("eastus", CloudCall.LIST_TAGGED, failing)
+    for asks in (claim, None):
+        with pytest.raises(CircuitOpen):
+            await cloud.ask("eastus", CloudCall.DELETE, fine, asks)
+
+    assert await tokens_left(engine) == {}
+
+
+def limited(
+    engine: AsyncEngine, now: Clock, *, times: float = 1.0, concurrency: int = CONCURRENT_CALLS
+) -> RateLimitedCloud:
+    """A replica's cloud."""
+    cloud = FakeCloud(now=now)
+    return RateLimitedCloud(
+        engine=engine, cloud=cloud, now=now, times=times, concurrency=concurrency
+    )
+
+
+async def claimed(engine: AsyncEngine, clock: Clock, count: int) -> list[Claim]:
+    """So many attempts, each claimed."""
+    async with engine.begin() as conn:
+        for n in range(count):
+            await add_job(conn, clock(), id=f"job-{n}")
+            await add_attempt(conn, clock(), id=f"att-{n}", job_id=f"job-{n}")
+        return [claim for claim, _ in await attempts.claim_due(conn, clock(), count)]
+
+
+async def tokens_left(engine: AsyncEngine) -> dict[str, float]:
+    async with engine.connect() as conn:
+        rows = await conn.execute(select(cloud_tokens.c.kind, cloud_tokens.c.tokens))
+        return {row.kind: row.tokens for row in rows}
+
+
+def behind(gate: asyncio.Event) -> Callable[[], Awaitable[bool]]:
+    return gate.wait
+
+
+def value(look: Callable[[], T]) -> Callable[[], Awaitable[T]]:
+    async def now() -> T:
+        return look()
+
+    return now

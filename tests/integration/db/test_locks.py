@@ -1,0 +1,242 @@
+"""In which order rows are locked, and that nobody waits for rows that are not its own."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from datetime import datetime, timedelta
+from decimal import Decimal
+from functools import partial
+
+import pytest
+from sqlalchemy import Table, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+from service.db.attempts import attempts, nodes
+from service.db.attempts.attempts import AttemptRow
+from service.db.core import leases, locks
+from service.db.core.leases import Claim
+from service.db.files import files
+from service.db.jobs import jobs
+from service.db.jobs import step_metrics as measured_rows
+from service.db.money import budgets
+from service.db.schema import tables
+from service.db.schema.file_tables import files as file_table
+from service.domain.cloud.fleet import Price
+from service.domain.lifecycle.node import node_id
+from service.domain.storage.checkpoint_faults import CheckpointFault
+from service.operations.attempts import findings, heads
+from service.operations.nodes import heartbeats
+from tests import waiting
+from tests.clock import Clock
+from tests.integration.db.rows import (
+    NOTICE,
+    add_attempt,
+    add_job,
+    add_node,
+    blocked,
+    checkpoint,
+    claim_attempt,
+    transact,
+)
+from tests.nodes.scripted_node import metrics
+from tests.world import SPOT
+from trainer.contract import Head
+
+NODE = node_id("att-1", "vm")
+PRICE = Price(hourly=Decimal(1), on_demand_hourly=Decimal(2))
+
+
+@pytest.mark.parametrize("table", [tables.attempts, tables.jobs], ids=str)
+async def test_who_writes_a_row_to_which_others_refer_does_not_wait_at_its_older_version(
+    crowd: AsyncEngine, clock: Clock, table: Table
+) -> None:
+    """Two write rows that a third has changed meanwhile, while a fourth adds rows to them.
+
+    Within one statement the first has the newest version, and waits at the older one behind the
+    second, which waits for the newest.
+    """
+    async with crowd.begin() as conn:
+        for n in (1, 2):
+            await add_job(conn, clock(), id=f"job-{n}", state="running")
+            await add_attempt(conn, clock(), id=f"att-{n}", job_id=f"job-{n}")
+    ids = {tables.attempts: ["att-1", "att-2"], tables.jobs: ["job-1", "job-2"]}[table]
+    far = table.c.due_at + timedelta(days=1)
+
+    async def hint(conn: AsyncConnection) -> None:
+        await leases.hint_all(conn, table, ids, clock())
+
+    async with crowd.connect() as fourth, fourth.begin():
+        await add_node(fourth, clock(), "vm-1", "att-1")
+        over = {"state": "terminating", "outcome": "evicted"}
+        await add_attempt(fourth, clock(), id="att-3", job_id="job-1", number=2, **over)
+        async with crowd.begin() as third:
+            await third.execute(update(table).where(table.c.id == ids[0]).values(due_at=far))
+            writing = [asyncio.create_task(transact(crowd, hint)) for _ in range(2)]
+            await waiting.until(partial(blocked, crowd), lambda count: count == 2)
+        await asyncio.gather(*writing)  # raises where one met a deadlock
+
+    async with crowd.connect() as conn:
+        hints = await conn.execute(select(table.c.hints).where(table.c.id.in_(ids)))
+        assert list(hints.scalars()) == [2, 2]
+
+
+async def test_what_was_measured_is_locked_before_attempts_and_jobs_by_whoever_tells_of_it(
+    engine: AsyncEngine, clock: Clock
+) -> None:
+    """Else who keeps a heartbeat's steps, and then its job's progress, waits for who waits."""
+    async with engine.begin() as conn:
+        await add_job(conn, clock(), state="running")
+        await add_attempt(conn, clock())
+        node = await add_node(conn, clock(), "vm-1")
+        await measured_rows.add(conn, "job", 0, [metrics(1)])
+    told = replace(NOTICE, metrics=(metrics(1),))
+
+    async with engine.connect() as another, another.begin():
+        await another.execute(update(tables.metrics).values(loss=1.0))
+        telling = asyncio.create_task(
+            transact(
+                engine,
+                lambda conn: heartbeats.record_heartbeats(conn, {node.node_id: told}, clock()),
+            )
+        )
+        await waiting.until(lambda: blocked(engine), lambda many: many == 1)
+        free = [  # raises where who waits has it locked already
+            (await another.execute(select(table.c.id).with_for_update(nowait=True, key_share=True)))
+            .scalars()
+            .all()
+            for table in (tables.attempts, tables.jobs)
+        ]
+    await telling
+
+    assert free == [["att-1"], ["job"]]
+
+
+async def test_a_crowd_does_not_wait_for_a_row_that_is_anothers_by_now(
+    crowd: AsyncEngine, clock: Clock
+) -> None:
+    async with crowd.begin() as conn:
+        for n in (1, 2):
+            await add_job(conn, clock(), id=f"job-{n}", state="running")
+            await add_attempt(conn, clock(), id=f"att-{n}", job_id=f"job-{n}")
+        claims = await attempts.claim_due(conn, clock(), 2)
+    mine = [(claim, clock()) for claim, _ in claims]
+    lost = tables.attempts.c.id == "att-2"
+    taken = update(tables.attempts).where(lost).values(lease_token="another's")
+    async with crowd.begin() as conn:
+        await conn.execute(taken)
+
+    async with crowd.begin() as another:
+        await another.execute(taken)
+        async with crowd.begin() as conn, asyncio.timeout(60):
+            released = await leases.release_all(conn, mine, clock())
+
+    assert released == {"att-1"}
+
+
+async def _tell_of_head(conn: AsyncConnection, _: Claim, row: AttemptRow, now: datetime) -> None:
+    head = Head(generation=1, checkpoints=(checkpoint(2), checkpoint(1)))
+    assert await heads.record(conn, row.job_id, head, now)
+
+
+async def _give_up(conn: AsyncConnection, claim: Claim, row: AttemptRow, now: datetime) -> None:
+    broken = [(checkpoint(1), CheckpointFault(file="a", reason="is gone"))]
+    assert await findings.mark_broken(conn, claim, row, broken, None, now)
+
+
+@pytest.mark.parametrize("tell", [_tell_of_head, _give_up])
+async def test_a_job_is_locked_before_its_checkpoints(
+    engine: AsyncEngine,
+    clock: Clock,
+    tell: Callable[[AsyncConnection, Claim, AttemptRow, datetime], Awaitable[None]],
+) -> None:
+    """Else who holds the job, and copies HEAD, waits for who waits."""
+    async with engine.begin() as conn:
+        await add_job(conn, clock(), state="running")
+        await add_attempt(conn, clock())
+        known = Head(generation=1, checkpoints=(checkpoint(1), checkpoint(0)))
+        await heads.record(conn, "job", known, clock())
+        ((claim, row),) = await attempts.claim_due(conn, clock(), 1)
+
+    async with engine.connect() as another, another.begin():
+        await another.execute(select(tables.jobs.c.id).with_for_update(key_share=True))
+        telling = asyncio.create_task(
+            transact(engine, lambda conn: tell(conn, claim, row, clock()))
+        )
+        await waiting.until(lambda: blocked(engine), lambda many: many == 1)
+        free = select(tables.checkpoints.c.step).with_for_update(nowait=True)
+        steps = (await another.execute(free)).scalars().all()  # raises where one is locked already
+    await telling
+
+    assert sorted(steps) == [0, 1]
+
+
+async def _hold_all(conn: AsyncConnection, claim: Claim, _: datetime) -> None:
+    await leases.hold_all(conn, [claim])
+
+
+async def _lock_budgets(conn: AsyncConnection, _: Claim, now: datetime) -> None:
+    await budgets.set_project(conn, "p-job", Decimal(9), now, now)
+    await conn.commit()
+    await budgets.lock(conn, "job")
+
+
+# By what is done: what it locks, and whether others may then write rows that refer to it.
+LOCKS: dict[
+    str, tuple[Callable[[AsyncConnection, Claim, datetime], Awaitable[object]], Table, bool]
+] = {
+    "hold claims": (_hold_all, tables.attempts, True),
+    "hold a claim": (lambda conn, claim, _: leases.hold(conn, claim), tables.attempts, True),
+    "take jobs": (lambda conn, *_: locks.take(conn, tables.jobs, ["job"]), tables.jobs, True),
+    "find a job to write it": (
+        lambda conn, *_: jobs.find(conn, "job", to_write=True),
+        tables.jobs,
+        True,
+    ),
+    "lock the budgets of a job": (_lock_budgets, tables.jobs, True),
+    "lock the budget of its project": (_lock_budgets, tables.projects, True),
+    "read a project's budget to write it": (
+        lambda conn, *_: budgets.project(conn, "p-job", to_write=True),
+        tables.projects,
+        True,
+    ),
+    "give an attempt another price": (
+        lambda conn, *_: attempts.reprice(conn, SPOT, PRICE),
+        tables.attempts,
+        True,
+    ),
+    "lock a node": (lambda conn, *_: nodes.lock(conn, NODE), tables.nodes, False),
+    "lock a file": (lambda conn, *_: files.lock(conn, "p-job", "f-job"), file_table, False),
+}
+
+
+@pytest.mark.parametrize("what", LOCKS)
+async def test_who_locks_a_row_keeps_its_writers_out_and_lets_those_in_that_refer_to_it(
+    engine: AsyncEngine, clock: Clock, what: str
+) -> None:
+    lock, table, lets_in = LOCKS[what]
+    async with engine.begin() as conn:
+        await add_job(conn, clock())
+        await add_attempt(conn, clock())
+        await add_node(conn, clock(), "vm")
+        claim, _ = await claim_attempt(conn, clock())
+    mine = {tables.projects: "p-job", tables.attempts: "att-1", tables.nodes: NODE}
+    row = mine.get(table, "f-job" if table is file_table else "job")
+    free = select(table.c.id).where(table.c.id == row)
+
+    async with engine.connect() as conn, engine.connect() as other:
+        await lock(conn, claim, clock())
+        writes = (await other.execute(free.with_for_update(skip_locked=True, key_share=True))).all()
+        refers = free.with_for_update(skip_locked=True, key_share=True, read=True)
+        assert (len(writes), len((await other.execute(refers)).all())) == (0, lets_in)
+
+
+async def test_the_row_of_a_project_without_a_budget_stays_free(
+    engine: AsyncEngine, clock: Clock
+) -> None:
+    async with engine.begin() as conn:
+        await add_job(conn, clock())
+    free = select(tables.projects.c.id).with_for_update(skip_locked=True)
+
+    async with engine.connect() as conn, engine.connect() as other:
+        await budgets.lock(conn, "job")
+        assert (await other.execute(free)).scalars().all() == ["p-job"]

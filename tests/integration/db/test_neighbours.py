@@ -1,0 +1,112 @@
+"""A write for one job, attempt, node or file leaves those beside it as they were."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from sqlalchemy import Table, select
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+from service.db.attempts import attempts, nodes
+from service.db.cloud import circuit_breaker
+from service.db.core import leases
+from service.db.files import files
+from service.db.jobs import jobs
+from service.db.money import storage_cost
+from service.db.schema import tables
+from service.db.schema.cloud_tables import cloud_circuits
+from service.db.schema.file_tables import files as file_table
+from service.db.schema.storage_tables import storage_ledger
+from service.domain.cloud.circuit_breaker import PROBE, Circuit
+from service.domain.lifecycle.node import node_id
+from service.domain.money.storage_cost import LevelChange
+from service.domain.storage.access_tiers import AccessTier
+from tests.clock import Clock
+from tests.integration.db.rows import add, add_attempt, add_job, add_node
+
+# The middle one is written: the ids of the others are smaller and larger.
+JOBS = ("job-1", "job-2", "job-3")
+JOB, ATTEMPT, NODE, FILE = "job-2", "att-job-2", node_id("att-job-2", "vm"), "f-job-2"
+TABLES = (tables.jobs, tables.attempts, tables.nodes, file_table, storage_ledger)
+
+Write = Callable[[AsyncConnection, Clock], Awaitable[object]]
+
+
+async def end_of_storage(conn: AsyncConnection, clock: Clock) -> None:
+    """A look at what the job has stored finds nothing any more."""
+    await storage_cost.begin(conn, JOB, clock())
+    (claim,) = await storage_cost.claim_due(conn, clock(), 10)
+    change = LevelChange(tier=AccessTier.HOT, at=clock(), level=None)
+    await storage_cost.record(conn, claim, [change], clock(), clock())
+
+
+WRITES: dict[str, tuple[Table, Write]] = {
+    "a file is deleted": (file_table, lambda c, now: files.mark_deleted(c, FILE, now())),
+    "metadata are set": (tables.jobs, lambda c, _: jobs.set_metadata(c, JOB, {"a": "b"})),
+    "errors are forgotten": (tables.jobs, lambda c, _: jobs.forget_trainer_errors(c, JOB)),
+    "a result is kept": (tables.jobs, lambda c, _: jobs.remember_result(c, JOB, {"a": 1})),
+    "a pause is asked for": (
+        tables.jobs,
+        lambda c, now: jobs.request_once(c, "p-job-2", JOB, now(), "pause_requested_at"),
+    ),
+    "an attempt is looked at": (
+        tables.attempts,
+        lambda c, now: attempts.look_anew(c, [ATTEMPT], now()),
+    ),
+    "an attempt is hinted": (
+        tables.attempts,
+        lambda c, now: leases.hint(c, tables.attempts, ATTEMPT, now()),
+    ),
+    "a node was heard": (tables.nodes, lambda c, _: nodes.heard_up_to(c, NODE, 9)),
+    "storage ends": (storage_ledger, end_of_storage),
+}
+
+
+async def rows_of(conn: AsyncConnection, table: Table) -> list[dict[str, Any]]:
+    """Every row, in the order of the jobs."""
+    rows = (await conn.execute(select(table).order_by(*table.primary_key))).mappings()
+    return [dict(row) for row in rows]
+
+
+@pytest.mark.parametrize("what", WRITES)
+async def test_a_write_changes_its_own_row_and_none_beside_it(
+    engine: AsyncEngine, clock: Clock, what: str
+) -> None:
+    table, write = WRITES[what]
+    async with engine.begin() as conn:
+        for job in JOBS:
+            await add_job(conn, clock(), id=job, trainer_errors=1)
+            await add_attempt(conn, clock(), id=f"att-{job}", job_id=job)
+            await add_node(conn, clock(), "vm", f"att-{job}")
+            stored = {"tier": AccessTier.HOT, "started_at": clock(), "size": 5, "month": 1}
+            await add(conn, storage_ledger, job_id=job, **stored)
+        before = {t: await rows_of(conn, t) for t in TABLES}
+        clock.advance(minutes=1)
+        await write(conn, clock)
+        after = {t: await rows_of(conn, t) for t in TABLES}
+
+    changed = {
+        t: [old != new for old, new in zip(before[t], after[t], strict=True)] for t in TABLES
+    }
+    assert changed[table] == [False, True, False]
+    assert all(not (first or last) for first, _, last in changed.values())
+
+
+async def test_a_region_that_is_shut_is_probed_and_opened_by_itself(
+    engine: AsyncEngine, clock: Clock
+) -> None:
+    regions, shut = ("eastus", "northeurope", "westus"), clock() + timedelta(seconds=5)
+    async with engine.begin() as conn:
+        for region in regions:
+            await add(conn, cloud_circuits, region=region, failures=1, shut_until=shut)
+        clock.advance(seconds=6)
+        assert await circuit_breaker.claim_probe(conn, "northeurope", clock())
+        probed = [await circuit_breaker.find(conn, region) for region in regions]
+        await circuit_breaker.record_success(conn, "northeurope")
+        opened = [await circuit_breaker.find(conn, region) for region in regions]
+
+    kept = Circuit(failures=1, shut_until=shut)
+    assert probed == [kept, replace(kept, shut_until=clock() + PROBE), kept]
+    assert opened == [kept, Circuit(), kept]

@@ -1,0 +1,390 @@
+"""What is written down on the way: metrics, machine time, committed checkpoints, generations."""
+
+from collections.abc import Sequence
+from dataclasses import fields, replace
+from datetime import datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from sqlalchemy import select, update
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+from service.db.attempts import attempts, generations
+from service.db.jobs import events, jobs, step_metrics
+from service.db.jobs.step_metrics import Steps
+from service.db.money import ledger
+from service.db.money.ledger import Exist
+from service.db.schema import tables
+from service.db.storage import checkpoints
+from service.domain.cloud.fleet import Price
+from service.domain.ids import new_id
+from service.domain.money.cost import machine_cost
+from service.domain.states import ATTEMPT_OVER, AttemptState
+from service.operations.attempts import heads
+from tests.clock import Clock
+from tests.integration.db.rows import add_attempt, add_job, add_node, checkpoint, generation
+from tests.nodes.scripted_node import metrics as measured
+from trainer.contract import DirectiveKind, Head, Retention
+
+HOURLY, ON_DEMAND = Decimal(8), Decimal(32)
+WHOLE = Steps(from_step=0, to_step=99)
+
+
+@pytest.fixture
+async def _one_attempt(engine: AsyncEngine, clock: Clock) -> None:
+    async with engine.begin() as conn:
+        await add_job(conn, clock(), state="running")
+        await add_attempt(conn, clock())
+
+
+pytestmark = pytest.mark.usefixtures("_one_attempt")
+
+
+async def test_what_was_decided_first_and_told_last_is_not_dated_before_what_was_told_meanwhile(
+    engine: AsyncEngine, clock: Clock
+) -> None:
+    decided = clock()
+    clock.advance(seconds=5)
+    async with engine.begin() as conn:
+        await events.add(conn, "job", clock(), "node.registered", "quick")
+        await events.add(conn, "job", decided, "node.gone", "held up by a lock")
+        await events.add_all(conn, [await _told(conn, decided)])
+        told = await conn.execute(select(tables.events.c.at).order_by(tables.events.c.seq))
+
+    assert list(told.scalars()) == [clock()] * 3
+
+
+async def _told(conn: AsyncConnection, at: datetime) -> events.Event:
+    found = (await conn.execute(select(tables.events).limit(1))).one()
+    columns = {f.name: getattr(found, f.name) for f in fields(events.Event)}
+    return events.Event(**columns | {"id": new_id("ftevent", at), "at": at})
+
+
+async def test_metrics_sent_twice_are_kept_once(engine: AsyncEngine) -> None:
+    batch = [measured(1), measured(2)]
+    async with engine.begin() as conn:
+        await step_metrics.add(conn, "job", 1, batch)
+        await step_metrics.add(conn, "job", 1, [*batch, measured(3)])
+
+        assert [m["step"] for m in await step_metrics.series(conn, "job", WHOLE, limit=9)] == [
+            1,
+            2,
+            3,
+        ]
+
+
+async def test_of_a_step_done_twice_the_newer_generation_is_believed(engine: AsyncEngine) -> None:
+    async with engine.begin() as conn:
+        await step_metrics.add(conn, "job", 2, [measured(5, loss=1.0)])
+        await step_metrics.add(
+            conn, "job", 1, [measured(5, loss=9.0), measured(4, loss=4.0)]
+        )  # late
+        kept = await step_metrics.series(conn, "job", WHOLE, limit=9)
+        await step_metrics.add(conn, "job", 3, [measured(5, loss=2.0)])
+        after = await step_metrics.series(conn, "job", WHOLE, limit=9)
+
+    assert [(m["step"], m["loss"]) for m in kept] == [(4, 4.0), (5, 1.0)]
+    assert after[-1]["loss"] == 2.0
+
+
+async def test_a_batch_that_names_a_step_twice_is_taken_in(engine: AsyncEngine) -> None:
+    async with engine.begin() as conn:
+        await step_metrics.add(conn, "job", 1, [measured(1, loss=9.0), measured(1, loss=1.0)])
+
+        assert [m["loss"] for m in await step_metrics.series(conn, "job", WHOLE, limit=9)] == [1.0]
+
+
+async def _meter(conn: AsyncConnection, clock: Clock, *vm_ids: str) -> None:
+    now = clock()
+    await ledger.meter(conn, [_exist(vm_ids, since=now)], now)
+
+
+def _exist(vm_ids: Sequence[str], since: datetime) -> Exist:
+    price = Price(hourly=HOURLY, on_demand_hourly=ON_DEMAND)
+    return Exist(job_id="job", attempt_id="att-1", vm_ids=vm_ids, price=price, since=since)
+
+
+async def test_a_machine_is_billed_from_when_it_is_seen_until_it_is_gone(
+    engine: AsyncEngine, clock: Clock
+) -> None:
+    async with engine.begin() as conn:
+        await _meter(conn, clock, "vm-1", "vm-2")
+        clock.advance(minutes=30)
+        await _meter(conn, clock, "vm-2")
+        clock.advance(minutes=30)
+        await _meter(conn, clock)
+        clock.advance(minutes=30)
+        rows = await ledger.of_job(conn, "job")
+
+    times = {r.vm_id: r.ended_at - r.started_at for r in rows if r.ended_at}
+    assert times == {"vm-1": timedelta(minutes=30), "vm-2": timedelta(hours=1)}
+    assert machine_cost(rows, clock()) == Decimal(12)
+
+
+async def test_metering_again_changes_nothing(engine: AsyncEngine, clock: Clock) -> None:
+    async with engine.begin() as conn:
+        await _meter(conn, clock, "vm-1")
+        before = await ledger.of_job(conn, "job")
+        clock.advance(minutes=5)
+        await _meter(conn, clock, "vm-1")
+        still = await ledger.of_job(conn, "job")
+        await _meter(conn, clock)
+        closed = await ledger.of_job(conn, "job")
+        clock.advance(minutes=5)
+        await _meter(conn, clock)
+
+        assert still == before
+        assert await ledger.of_job(conn, "job") == closed
+
+
+async def test_a_machine_that_comes_back_is_billed_anew(engine: AsyncEngine, clock: Clock) -> None:
+    async with engine.begin() as conn:
+        for seen in (["vm-1"], [], ["vm-1"]):
+            await _meter(conn, clock, *seen)
+            clock.advance(minutes=5)
+
+        rows = await ledger.of_job(conn, "job")
+
+    assert [r.ended_at is None for r in rows] == [False, True]
+    assert machine_cost(rows, clock()) == HOURLY * 10 / 60
+
+
+async def test_what_a_machine_cost_before_it_was_seen_is_billed_once(
+    engine: AsyncEngine, clock: Clock
+) -> None:
+    ordered = clock()
+    async with engine.begin() as conn:
+        for seen in (["vm-1"], [], ["vm-1", "vm-2"]):  # one list of instances came short
+            clock.advance(minutes=5)
+            await ledger.meter(conn, [_exist(seen, since=ordered)], clock())
+        rows = await ledger.of_job(conn, "job")
+
+    minutes = [(r.vm_id, (r.started_at - ordered).total_seconds() / 60) for r in rows]
+    assert sorted(minutes) == [("vm-1", 0), ("vm-1", 15), ("vm-2", 0)]
+
+
+async def test_a_new_price_changes_nothing_of_what_ran_before(
+    engine: AsyncEngine, clock: Clock
+) -> None:
+    dearer = Price(hourly=2 * HOURLY, on_demand_hourly=ON_DEMAND)
+    async with engine.begin() as conn:
+        for seen in (["vm-1"], [], ["vm-2"]):
+            await _meter(conn, clock, *seen)
+            clock.advance(minutes=5)
+        await ledger.reprice(conn, "att-1", dearer, clock())
+        clock.advance(minutes=5)
+        rows = await ledger.of_job(conn, "job")
+
+    assert [r.vm_id for r in rows if r.ended_at is None] == ["vm-2"]
+    assert machine_cost(rows, clock()) == HOURLY * (5 + 5 + 2 * 5) / 60
+
+
+async def test_a_replica_whose_clock_is_behind_closes_a_row_all_the_same(
+    engine: AsyncEngine, clock: Clock
+) -> None:
+    async with engine.begin() as conn:
+        await _meter(conn, clock, "vm-1")
+        clock.advance(seconds=-5)
+        await _meter(conn, clock)
+
+        (row,) = await ledger.of_job(conn, "job")
+
+    assert row.ended_at == row.started_at
+
+
+async def test_what_head_says_is_recorded_once(engine: AsyncEngine, clock: Clock) -> None:
+    head = Head(generation=1, checkpoints=(checkpoint(1), checkpoint(2)))
+    async with engine.begin() as conn:
+        news = await heads.record(conn, "job", head, clock())
+        again = await heads.record(conn, "job", head, clock())
+        one_more = await heads.record(conn, "job", head.with_checkpoint(checkpoint(3)), clock())
+        listed = await checkpoints.newest(conn, "job", after=None, limit=9)
+        told = await events.newest(conn, "job", after=None, limit=9)
+
+    assert (news, again, one_more) == (True, False, True)
+    assert [c.step for c in listed or []] == [3, 2, 1]
+    assert [e.code for e in told or []] == ["checkpoint.committed"] * 3
+
+
+async def test_a_checkpoint_that_head_drops_is_not_listed_but_is_still_a_cursor(
+    engine: AsyncEngine, clock: Clock
+) -> None:
+    head, told = Head(generation=1), list[list[checkpoints.Checkpoint]]()
+    async with engine.begin() as conn:
+        for step in range(1, 6):
+            head = head.with_checkpoint(checkpoint(step))
+            await heads.record(conn, "job", head, clock())
+            told.append(await checkpoints.newest(conn, "job", after=None, limit=9) or [])
+        listed = await checkpoints.newest(conn, "job", after=None, limit=9)
+        older = await checkpoints.newest(conn, "job", after=told[1][0].id, limit=9)
+
+    assert [c.step for c in listed or []] == [5, 4, 3] == [c.step for c in head.checkpoints[::-1]]
+    assert [c.step for c in told[1]] == [2, 1]
+    assert older == []
+
+
+async def test_when_a_person_restores_an_older_head_its_checkpoints_are_listed_again(
+    engine: AsyncEngine, clock: Clock
+) -> None:
+    heads_of, head = dict[int, Head](), Head(generation=1)
+    async with engine.begin() as conn:
+        for step in range(1, 6):
+            heads_of[step] = head = head.with_checkpoint(checkpoint(step))
+            await heads.record(conn, "job", head, clock())
+        before = await jobs.find(conn, "job")
+        await heads.record(conn, "job", heads_of[3], clock())
+        after = await jobs.find(conn, "job")
+        listed = await checkpoints.newest(conn, "job", after=None, limit=9)
+        await heads.record(conn, "job", heads_of[3], clock())
+        again = await jobs.find(conn, "job")
+        told = await events.newest(conn, "job", after=None, limit=99)
+
+    assert [c.step for c in listed or []] == [3, 2, 1]
+    assert before
+    assert after
+    assert again
+    assert before.version < after.version == again.version
+    assert [e.code for e in told or []] == ["checkpoint.committed"] * 5
+
+
+async def test_checkpoints_are_listed_by_their_steps_whatever_the_nodes_clock_says(
+    engine: AsyncEngine, clock: Clock
+) -> None:
+    late, early = (replace(checkpoint(s), committed_at=at) for s, at in ((1, 9e9), (2, 1.0)))
+    async with engine.begin() as conn:
+        await heads.record(conn, "job", Head(generation=1, checkpoints=(late, early)), clock())
+        listed = await checkpoints.newest(conn, "job", after=None, limit=9)
+        assert listed
+        older = await checkpoints.newest(conn, "job", after=listed[0].id, limit=9)
+
+    assert [c.step for c in listed] == [2, 1]
+    assert [c.step for c in older or []] == [1]
+    assert {c.id[:14] for c in listed} == {new_id("ftckpt", clock())[:14]}
+
+
+async def test_a_new_checkpoint_breaks_the_row_of_trainer_errors(
+    engine: AsyncEngine, clock: Clock
+) -> None:
+    head = Head(generation=1, checkpoints=(checkpoint(1),))
+    async with engine.begin() as conn:
+        after_error = generation(1, [await add_node(conn, clock(), "vm-1")])
+        await heads.record(conn, "job", head, clock())
+        await generations.begin_all(conn, [after_error], {"job"}, clock())
+        await heads.record(conn, "job", head, clock())  # no news
+        counted = await jobs.find(conn, "job")
+        await heads.record(conn, "job", head.with_checkpoint(checkpoint(2)), clock())
+        forgotten = await jobs.find(conn, "job")
+
+    assert counted is not None
+    assert forgotten is not None
+    assert (counted.trainer_errors, forgotten.trainer_errors) == (1, 0)
+
+
+async def test_the_model_that_head_names_becomes_the_jobs_result(
+    engine: AsyncEngine, clock: Clock
+) -> None:
+    head = replace(Head(generation=1), model=checkpoint(9, kind="final"))
+    async with engine.begin() as conn:
+        await heads.record(conn, "job", head, clock())
+        row = await jobs.find(conn, "job")
+
+    assert row is not None
+    assert row.result is not None
+    assert row.result["step"] == 9
+
+
+async def test_a_number_is_given_once_even_to_two_attempts(
+    engine: AsyncEngine, clock: Clock
+) -> None:
+    async with engine.begin() as conn:
+        over = {"state": "terminating", "outcome": "evicted"}
+        await conn.execute(tables.attempts.update().values(**over))
+        await add_attempt(conn, clock(), id="att-2", number=2)
+        nodes = [await add_node(conn, clock(), "vm-1")]
+        await generations.begin_all(conn, [generation(1, nodes)], (), clock())
+
+    with pytest.raises(IntegrityError):
+        async with engine.begin() as conn:
+            await generations.begin_all(conn, [generation(1, nodes, "att-2")], (), clock())
+
+
+async def test_numbers_are_the_jobs_and_the_newest_row_the_attempts(
+    engine: AsyncEngine, clock: Clock
+) -> None:
+    async with engine.begin() as conn:
+        nodes = [await add_node(conn, clock(), "vm-1")]
+        for number in (1, 2):
+            await generations.begin_all(conn, [generation(number, nodes)], (), clock())
+        over = {"state": "terminating", "outcome": "evicted"}
+        await conn.execute(tables.attempts.update().values(**over))
+        await add_attempt(conn, clock(), id="att-2", number=2)
+        opened = await generations.current(conn, "att-1")
+
+        assert opened is not None
+        assert opened.generation == generation(2, nodes)
+        assert await generations.current(conn, "att-2") is None
+        assert await generations.newest(conn, "job") == generation(2, nodes)
+
+
+async def test_the_time_to_stop_starts_anew_when_stop_follows_save_and_stop(
+    engine: AsyncEngine, clock: Clock
+) -> None:
+    save, stop = DirectiveKind.CHECKPOINT_AND_STOP, DirectiveKind.STOP
+    first = clock()
+    async with engine.begin() as conn:
+        row = generation(1, [await add_node(conn, clock(), "vm-1")])
+        await generations.begin_all(conn, [row], (), clock())
+        told = []
+        for kind in (save, save, stop, stop, save):
+            news = await generations.mark_halted(conn, [(row, kind, "because")], clock())
+            opened = await generations.current(conn, "att-1")
+            assert opened is not None
+            told.append((news == {"job"}, opened.halt_kind, opened.halted_at))
+            clock.advance(minutes=1)
+
+    later = first + timedelta(minutes=2)
+    assert told == [
+        (True, save, first),
+        (False, save, first),
+        (True, stop, later),
+        (False, stop, later),
+        (False, stop, later),
+    ]
+    async with engine.connect() as conn:
+        columns = select(tables.generations.c.content)
+        assert (await conn.execute(columns)).scalar_one() == row.to_plain()
+
+
+async def test_a_list_says_why_each_checkpoint_is_kept_as_head_changes(
+    engine: AsyncEngine, clock: Clock
+) -> None:
+    every = Retention(newest=1, milestone_every=2)
+    head, told = Head(generation=1), list[dict[int, str]]()
+    async with engine.begin() as conn:
+        for step, loss in ((1, 0.5), (2, 0.9), (3, 0.4)):
+            entry = replace(checkpoint(step), valid_loss=loss)
+            head = head.with_checkpoint(entry, every)
+            await heads.record(conn, "job", head, clock())
+            found = await checkpoints.newest(conn, "job", after=None, limit=10) or []
+            told.append({c.step: c.kept_as for c in found})
+
+    assert told == [
+        {1: "best"},
+        {2: "milestone", 1: "best"},
+        {3: "best", 2: "milestone"},
+    ]
+
+
+@pytest.mark.parametrize("state", AttemptState)
+async def test_an_attempt_may_have_machines_until_it_has_ended(
+    engine: AsyncEngine, clock: Clock, state: AttemptState
+) -> None:
+    end: dict[str, Any] = {"outcome": "evicted"} if state in ATTEMPT_OVER else {}
+    end |= {"ended_at": clock()} if state is AttemptState.ENDED else {}
+    async with engine.begin() as conn:
+        await conn.execute(update(tables.attempts).values(state=state, **end))
+        live = await attempts.live_ids(conn)
+
+    assert live == (set() if state is AttemptState.ENDED else {"att-1"})

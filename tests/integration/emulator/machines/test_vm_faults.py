@@ -1,0 +1,144 @@
+"""Orders to harm one VM, given to a running emulator: what they do, and what they refuse."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.emulated.process import (
+    BOOT,
+    Emulator,
+    child,
+    compute,
+    create,
+    remove,
+    runs,
+    scale_set,
+    set_url,
+    wait_for,
+)
+
+SHORT = ("--create-seconds", "0.2", "--delete-seconds", "0.1")
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Emulator]:
+    made = Emulator(tmp_path_factory.mktemp("azure"), *SHORT, "--proxies")
+    made.make_group()
+    yield made
+    made.destroy()
+
+
+@pytest.fixture
+async def emulator(running: Emulator) -> Any:  # noqa: ANN401 - an async generator
+    """One VM in the scale set "one"."""
+    async with compute(running) as client:
+        await create(client, "one", scale_set(1, BOOT))
+        child(machine(running))
+        yield running
+        await remove(client, "one")
+
+
+def machine(emulator: Emulator) -> dict[str, Any]:
+    (vm,) = emulator.machines("one")
+    return vm
+
+
+def order(emulator: Emulator, what: str, **body: object) -> httpx.Response:
+    return emulator.admin(what, {"vm": "one_0"} | body)
+
+
+def power(emulator: Emulator) -> str:
+    return str(machine(emulator)["state"])
+
+
+async def test_orders_are_carried_out_when_they_are_answered(emulator: Emulator) -> None:
+    vm = machine(emulator)
+    cut = order(emulator, "partition", cut=True, to="blob.*", mode="reset").json()["cuts"]
+    more = order(emulator, "partition", cut=True, to="*:443").json()["cuts"]
+    less = order(emulator, "partition", cut=False, to="blob.*").json()["cuts"]
+    none = order(emulator, "partition", cut=False).json()["cuts"]
+    disk = order(emulator, "disk", bytes_per_second=1000).status_code
+
+    assert (cut, less, none) == ({"blob.*": "reset"}, {"*:443": "drop"}, {})
+    assert more == cut | less
+    assert disk == 200
+    assert (Path(vm["folder"]) / "harm.obeyed").read_text() == "5"
+
+
+async def test_azure_believes_a_vm_to_run_whose_system_has_panicked(emulator: Emulator) -> None:
+    process = child(machine(emulator))
+    order(emulator, "crash").raise_for_status()
+
+    assert not runs(process)
+    assert power(emulator) == "running"
+    assert order(emulator, "crash").status_code == 409
+
+
+async def test_azure_sees_that_a_vm_has_shut_down(emulator: Emulator) -> None:
+    order(emulator, "crash", **{"as": "shutdown"}).raise_for_status()
+
+    assert power(emulator) == "stopped"
+
+
+async def test_a_vm_whose_host_failed_comes_up_on_another_one(emulator: Emulator) -> None:
+    before = machine(emulator)
+    process = child(before)
+    order(emulator, "crash", **{"as": "hardware"}).raise_for_status()
+    wait_for(lambda: machine(emulator)["state"] == "running" and _another(emulator, process))
+    wait_for(lambda: not _events(before["metadata_url"]))
+
+    assert not runs(process)
+    assert machine(emulator)["vm_id"] == before["vm_id"]
+
+
+def _another(emulator: Emulator, process: int) -> bool:
+    return child(machine(emulator)) != process
+
+
+def _events(metadata_url: str) -> list[dict[str, Any]]:
+    answer = httpx.get(
+        f"{metadata_url}/metadata/scheduledevents?api-version=2020-07-01",
+        headers={"Metadata": "true"},
+    )
+    return list(answer.raise_for_status().json()["Events"])
+
+
+@pytest.mark.parametrize(
+    ("what", "body", "status", "told"),
+    [
+        ("partition", {"cut": "yes"}, 400, "'cut' must be true or false"),
+        ("partition", {"mode": "burn"}, 400, "'mode' drop or reset"),
+        ("partition", {"to": 7}, 400, "'to' a host pattern"),
+        ("partition", {"vm": "nobody"}, 404, "There is no VM 'nobody'"),
+        ("partition", {"vm": None}, 404, "There is no VM"),
+        ("disk", {"bytes_per_second": 0}, 400, "1 or more, or null"),
+        ("disk", {"bytes_per_second": True}, 400, "1 or more, or null"),
+        ("crash", {"as": "comet"}, 400, "panic, shutdown or hardware"),
+        ("events", {"kind": 3}, 400, "must be one of"),
+    ],
+)
+async def test_what_is_no_order_is_refused(
+    running: Emulator, what: str, body: dict[str, Any], status: int, told: str
+) -> None:
+    async with compute(running) as client:
+        await create(client, "one", scale_set(1))
+    answer = order(running, what, **body)
+
+    assert answer.status_code == status
+    assert told in answer.json()["error"]["message"]
+
+
+def test_without_proxies_it_is_told_how_to_have_them(tmp_path: Path) -> None:
+    emulator = Emulator(tmp_path, *SHORT)
+    emulator.make_group()
+    with emulator.signed_in() as arm:
+        arm.put(set_url("one"), json=scale_set(1)).raise_for_status()
+        wait_for(lambda: emulator.machines("one") and power(emulator) == "running")
+    answer = order(emulator, "partition")
+    emulator.destroy()
+
+    assert answer.status_code == 409
+    assert "without --proxies" in answer.json()["error"]["message"]

@@ -1,0 +1,158 @@
+"""The metadata service as a VM sees it, on a clock that tests move."""
+
+import asyncio
+import base64
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.clock import Clock
+from tests.emulated.inside import HERE, Inside, emulator_inside
+from tests.emulated.process import GROUP, scale_set
+
+SET = f"{HERE}/resourceGroups/{GROUP}/providers/Microsoft.Compute/virtualMachineScaleSets/rk-1"
+NEWEST = "2025-04-07"
+EVENTS = "2020-07-01"
+TOLD = {"Metadata": "true"}
+USER_DATA = base64.b64encode(b"no secrets").decode()
+
+
+@pytest.fixture
+async def inside(tmp_path: Path) -> AsyncIterator[Inside]:
+    async with emulator_inside(tmp_path, Clock(), throttling="azure") as made:
+        await started(made)
+        yield made
+
+
+async def started(inside: Inside) -> None:
+    """Two VMs, with tags and user data."""
+    await inside.make_group()
+    body = scale_set(2, userData=USER_DATA)
+    body["tags"] = {"Department": "IT", "Test": "yes"}
+    (await inside.arm.put(SET, json=body)).raise_for_status()
+    await inside.pass_time(5)
+
+
+async def ask(inside: Inside, what: str, vm: int = 0, **request: Any) -> httpx.Response:  # noqa: ANN401 - whatever httpx takes
+    """One request of a VM to its metadata service; time passes, so that none is throttled."""
+    inside.clock.advance(seconds=1)
+    _, instance = list(inside.fabric.instances())[vm]
+    url = f"{inside.fabric.metadata_url(instance)}/metadata/{what}"
+    return await inside.metadata.get(url, headers=TOLD, **request)
+
+
+async def text(inside: Inside, path: str) -> str:
+    answer = await ask(inside, f"instance/{path}?api-version={NEWEST}&format=text")
+    assert answer.status_code == 200, answer.text
+    return answer.text
+
+
+async def test_every_part_of_the_instance_document_has_a_path(inside: Inside) -> None:
+    whole = (await ask(inside, f"instance?api-version={NEWEST}")).json()
+    network = (await ask(inside, f"instance/network/interface/0?api-version={NEWEST}")).json()
+    tags = (await ask(inside, f"instance/compute/tagsList?api-version={NEWEST}")).json()
+
+    assert await text(inside, "compute/vmId") == whole["compute"]["vmId"]
+    assert await text(inside, "Compute/VMSIZE") == "Standard_ND96amsr_A100_v4"
+    assert await text(inside, "compute/tags") == "Department:IT;Test:yes"
+    assert await text(inside, "compute/userData") == USER_DATA
+    assert await text(inside, "") == "compute/\nnetwork/"
+    assert await text(inside, "compute/storageProfile/osDisk/diffDiskSettings/option") == "Local"
+    assert await text(inside, "compute/storageProfile/resourceDisk/size") == "6710886400"
+    assert network == whole["network"]["interface"][0]
+    assert tags[0] == {"name": "Department", "value": "IT"}
+    assert not list(leaves_that_are_no_text(whole))
+
+
+def leaves_that_are_no_text(found: Any) -> list[Any]:  # noqa: ANN401 - parsed JSON
+    """Azure answers strings only."""
+    if isinstance(found, dict | list):
+        values = found.values() if isinstance(found, dict) else found
+        return [leaf for value in values for leaf in leaves_that_are_no_text(value)]
+    return [] if isinstance(found, str) else [found]
+
+
+async def test_versions_need_no_version(inside: Inside) -> None:
+    listed = (await ask(inside, "versions")).json()["apiVersions"]
+
+    assert (listed[0], listed[-1]) == ("2017-03-01", NEWEST)
+
+
+@pytest.mark.parametrize(
+    ("what", "status", "told"),
+    [
+        ("instance", 400, "api-version is invalid or was not specified"),
+        ("instance?api-version=2020-01-01", 400, "aka.ms/azureimds"),
+        (f"instance?api-version={NEWEST}&format=text&format=json", 400, "Duplicate"),
+        (f"instance/compute/vmId?api-version={NEWEST}", 400, "format=text"),
+        (f"instance/compute/nonsense?api-version={NEWEST}&format=text", 404, "Not found"),
+        (f"instance/network/interface/7?api-version={NEWEST}", 404, "Not found"),
+        ("scheduledevents", 400, "api-version is invalid"),
+    ],
+)
+async def test_what_it_cannot_answer_it_refuses_in_azures_form(
+    inside: Inside, what: str, status: int, told: str
+) -> None:
+    answer = await ask(inside, what)
+
+    assert answer.status_code == status
+    assert told in answer.json()["error"]
+
+
+async def test_a_missing_version_names_the_newest(inside: Inside) -> None:
+    answer = await ask(inside, "instance")
+
+    assert answer.json()["newest-versions"] == [NEWEST, "2024-07-17", "2024-03-15"]
+
+
+async def test_a_request_that_may_have_been_forwarded_is_refused(inside: Inside) -> None:
+    _, vm = next(iter(inside.fabric.instances()))
+    url = f"{inside.fabric.metadata_url(vm)}/metadata/instance?api-version={NEWEST}"
+    bare = await inside.metadata.get(url)
+    forwarded = await inside.metadata.get(url, headers=TOLD | {"X-Forwarded-For": "10.0.0.1"})
+
+    assert [bare.status_code, forwarded.status_code] == [400, 400]
+    assert "metadata header not specified" in bare.json()["error"]
+
+
+async def test_the_sixth_request_within_a_second_is_one_too_many(inside: Inside) -> None:
+    _, vm = next(iter(inside.fabric.instances()))
+    url = f"{inside.fabric.metadata_url(vm)}/metadata/versions"
+    codes = [(await inside.metadata.get(url, headers=TOLD)).status_code for _ in range(6)]
+    other = (await ask(inside, "versions", vm=1)).status_code
+    later = (await ask(inside, "versions")).status_code
+
+    assert codes == [200] * 5 + [429]
+    assert (other, later) == (200, 200)
+
+
+async def test_the_first_question_for_events_in_a_day_takes_its_time(tmp_path: Path) -> None:
+    clock = Clock()
+    async with emulator_inside(tmp_path, clock, first_events_call_seconds=3600) as inside:
+        await started(inside)
+        asked_at = []
+        for hours in (0, 0, 22, 25):  # besides the one that each takes
+            clock.advance(hours=hours)
+            asked_at.append(await waits(inside))
+        assert asked_at == [True, False, False, True]
+
+
+async def waits(inside: Inside) -> bool:
+    """Whether an answer has to be waited for; in the end its time is made to come."""
+    _, vm = next(iter(inside.fabric.instances()))
+    call = inside.metadata.get(
+        f"{inside.fabric.metadata_url(vm)}/metadata/scheduledevents?api-version={EVENTS}",
+        headers=TOLD,
+    )
+    before = vm.events_on_at
+    inside.clock.advance(seconds=1)
+    task = asyncio.ensure_future(call)
+    await asyncio.wait({task}, timeout=0.2)
+    late = not task.done()
+    inside.clock.advance(hours=1)
+    assert (await task).status_code == 200
+    assert (inside.fabric.state.now(vm).events_on_at != before) == late
+    return late

@@ -1,0 +1,171 @@
+"""Planted faults on the wire: what a client of Azure sees of each, and how they come and go."""
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.emulated.process import Emulator, scale_set, set_url, wait_for
+
+SHORT = ("--create-seconds", "0.3", "--delete-seconds", "0.2")
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Emulator]:
+    made = Emulator(tmp_path_factory.mktemp("azure"), *SHORT)
+    made.make_group()
+    yield made
+    made.destroy()
+
+
+@pytest.fixture
+def emulator(running: Emulator) -> Iterator[Emulator]:
+    yield running
+    running.clear_faults()
+
+
+@pytest.fixture
+def arm(emulator: Emulator) -> Iterator[httpx.Client]:
+    with emulator.signed_in() as client:
+        yield client
+
+
+def plant(emulator: Emulator, kind: str, **members: object) -> str:
+    answer = emulator.admin("faults", {"kind": kind, **members})
+    return str(answer.raise_for_status().json()["id"])
+
+
+def test_a_throttled_answer_has_azures_headers_and_body(
+    emulator: Emulator, arm: httpx.Client
+) -> None:
+    plant(emulator, "throttle", retry_after=17, count=1)
+    answer = arm.put(set_url("throttled"), json=scale_set(1))
+    error = answer.json()["error"]
+    window = json.loads(error["details"][0]["message"])
+
+    assert (answer.status_code, answer.headers["retry-after"]) == (429, "17")
+    assert (
+        answer.headers["x-ms-ratelimit-remaining-resource"]
+        == "Microsoft.Compute/CreateVMScaleSet30Min;0"
+    )
+    assert "x-ms-request-id" in answer.headers
+    assert (error["code"], error["details"][0]["code"]) == (
+        "OperationNotAllowed",
+        "TooManyRequests",
+    )
+    assert window["measuredRequestCount"] > window["allowedRequestCount"]
+    assert arm.get(set_url("throttled")).status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("status", "code"), [(500, "InternalServerError"), (503, "ServiceUnavailable")]
+)
+def test_a_failure_is_told_in_json(
+    emulator: Emulator, arm: httpx.Client, status: int, code: str
+) -> None:
+    plant(emulator, "error", status=status, count=1)
+    answer = arm.get(set_url("any"))
+
+    assert (answer.status_code, answer.json()["error"]["code"]) == (status, code)
+
+
+def test_a_gateway_fails_with_a_page(emulator: Emulator, arm: httpx.Client) -> None:
+    plant(emulator, "error", status=502, count=1)
+    answer = arm.get(set_url("any"))
+
+    assert answer.status_code == 502
+    assert answer.headers["content-type"].startswith("text/html")
+
+
+@pytest.mark.parametrize(("when", "made"), [("before", 404), ("after", 200)])
+def test_a_connection_breaks_before_or_after_the_effect(
+    emulator: Emulator, arm: httpx.Client, when: str, made: int
+) -> None:
+    plant(emulator, "drop", when=when, method="PUT", count=1)
+    with pytest.raises(httpx.TransportError):
+        arm.put(set_url(f"dropped-{when}"), json=scale_set(1))
+
+    assert arm.get(set_url(f"dropped-{when}")).status_code == made
+
+
+def test_a_slow_answer_takes_its_time(emulator: Emulator, arm: httpx.Client) -> None:
+    plant(emulator, "slow", delay=0.5, count=1)
+    began = time.monotonic()
+    arm.get(set_url("any"))
+
+    assert time.monotonic() - began >= 0.5
+
+
+def test_a_fault_meets_what_it_names_and_nothing_else(
+    emulator: Emulator, arm: httpx.Client
+) -> None:
+    plant(emulator, "error", method="PUT", region="westus3", vm_size="Standard_ND96amsr_A100_v4")
+    elsewhere = scale_set(0)
+    there = scale_set(0) | {"location": "westus3"}
+
+    assert arm.put(set_url("elsewhere"), json=elsewhere).status_code == 201
+    assert arm.get(set_url("elsewhere")).status_code == 200
+    assert arm.put(set_url("there"), json=there).status_code == 500
+    assert [f["struck"] for f in emulator.faults()] == [1]
+
+
+def test_nobody_is_kept_from_signing_in_unless_the_fault_says_so(emulator: Emulator) -> None:
+    plant(emulator, "error")
+    emulator.signed_in().close()
+    plant(emulator, "error", path="/oauth2/")
+
+    with pytest.raises(httpx.HTTPStatusError):
+        emulator.signed_in()
+
+
+def test_a_fault_ends_when_its_time_is_over(emulator: Emulator, arm: httpx.Client) -> None:
+    plant(emulator, "error", seconds=0.5)
+    first = arm.get(set_url("any")).status_code
+
+    assert first == 500
+    wait_for(lambda: arm.get(set_url("any")).status_code == 404)
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        ({"kind": "earthquake"}, "'kind' must be one of"),
+        ({"kind": "error", "color": "red"}, "no member 'color'"),
+        ({"kind": "error", "count": "many"}, "'count'"),
+        ({"kind": "error", "delay": -1}, "less than nothing"),
+        ({"kind": "drop", "when": "never"}, "before or after"),
+        ({"kind": "error", "path": "("}, "no regular expression"),
+    ],
+)
+def test_what_is_no_fault_is_refused(
+    emulator: Emulator, body: dict[str, object], told: str
+) -> None:
+    answer = emulator.admin("faults", body)
+
+    assert answer.status_code == 400
+    assert told in answer.json()["error"]["message"]
+    assert emulator.faults() == []
+
+
+def test_a_restart_forgets_neither_a_fault_nor_what_it_has_begun(tmp_path: Path) -> None:
+    emulator = Emulator(tmp_path, *SHORT)
+    emulator.make_group()
+    plant(emulator, "allocation_failed", code="ZonalAllocationFailed", delay=1, count=1)
+    plant(emulator, "throttle", method="DELETE", count=1)
+    with emulator.signed_in() as arm:
+        operation = arm.put(set_url("late"), json=scale_set(2)).headers["azure-asyncoperation"]
+    emulator.stop()
+    emulator.start()
+    with emulator.signed_in() as arm:
+        ended = wait_for(lambda: (b := arm.get(operation).json())["status"] == "Failed" and b)
+        failed = arm.get(set_url("late")).json()["properties"]["provisioningState"]
+        throttled = arm.delete(set_url("late")).status_code
+    planted = {f["kind"]: f["struck"] for f in emulator.faults()}
+    emulator.destroy()
+
+    assert ended["error"]["code"] == "ZonalAllocationFailed"
+    assert (failed, throttled) == ("Failed", 429)
+    assert planted == {"allocation_failed": 1, "throttle": 1}

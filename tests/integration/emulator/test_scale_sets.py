@@ -1,0 +1,249 @@
+"""Scale sets on localhost, by the real SDK client over TLS."""
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from azure.core.exceptions import HttpResponseError, ResourceExistsError, ResourceNotFoundError
+from azure.mgmt.compute.aio import ComputeManagementClient
+from azure.mgmt.compute.models import (
+    VirtualMachineScaleSetVMInstanceRequiredIDs,
+)
+
+from tests.emulated.process import (
+    BOOT,
+    GROUP,
+    Emulator,
+    begin,
+    child,
+    compute,
+    create,
+    remove,
+    runs,
+    scale_set,
+    wait_for,
+)
+from tests.waiting import until
+
+EVENTS = "/metadata/scheduledevents?api-version=2020-07-01"
+SHORT = ("--create-seconds", "0.3", "--delete-seconds", "0.2", "--notice-seconds", "1.5")
+
+
+@pytest.fixture(scope="module")
+def emulator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Emulator]:
+    """One emulator for the tests that need no restart; quota for ten VMs."""
+    running = Emulator(tmp_path_factory.mktemp("azure"), *SHORT, "--page-size", "2")
+    running.make_group()
+    yield running
+    running.destroy()
+
+
+async def ids(client: ComputeManagementClient, name: str) -> list[str]:
+    listed = client.virtual_machine_scale_set_vms.list(GROUP, name)
+    return [str(vm.instance_id) async for vm in listed]
+
+
+async def power(client: ComputeManagementClient, name: str, instance: str) -> list[str]:
+    view = await client.virtual_machine_scale_set_vms.get_instance_view(GROUP, name, instance)
+    return [str(status.code) for status in view.statuses or ()]
+
+
+def events(vm: dict[str, Any]) -> dict[str, Any]:
+    answer = httpx.get(f"{vm['metadata_url']}{EVENTS}", headers={"Metadata": "true"})
+    return dict(answer.raise_for_status().json())
+
+
+def agree(vm: dict[str, Any], event_id: str) -> None:
+    url, body = f"{vm['metadata_url']}{EVENTS}", {"StartRequests": [{"EventId": event_id}]}
+    httpx.post(url, headers={"Metadata": "true"}, json=body).raise_for_status()
+
+
+async def test_a_scale_set_boots_is_evicted_and_is_deleted(emulator: Emulator) -> None:
+    async with compute(emulator) as client:
+        await create(client, "rk-life", scale_set(2, BOOT))
+        first, second = emulator.machines("rk-life")
+        pids = [child(first), child(second)]
+        listed = client.virtual_machine_scale_set_vms.list(GROUP, "rk-life", expand="instanceView")
+        views = [vm.instance_view async for vm in listed]
+
+        assert (Path(first["folder"]) / "copied.json").read_text() == '{"attempt": 1}'
+        assert [[s.code for s in v.statuses or ()][-1] for v in views if v] == [
+            "PowerState/running"
+        ] * 2
+        assert first["address"] != second["address"]
+
+        await client.virtual_machine_scale_set_vms.simulate_eviction(GROUP, "rk-life", "0")
+        event = events(first)["Events"][0]
+        assert (event["EventType"], event["Resources"]) == ("Preempt", ["rk-life_0"])
+        assert events(second)["Events"] == []
+
+        agree(first, event["EventId"])
+
+        async def one_left() -> bool:
+            return await ids(client, "rk-life") == ["1"]
+
+        await until(one_left, bool, interval=0.05)
+        left = await client.virtual_machine_scale_sets.get(GROUP, "rk-life")
+        assert left.sku
+        assert left.sku.capacity == 1
+        assert [runs(pid) for pid in pids] == [False, True]
+
+        deletion = await client.virtual_machine_scale_sets.begin_delete(GROUP, "rk-life")
+        await deletion.result()
+        with pytest.raises(ResourceNotFoundError) as refused:
+            await client.virtual_machine_scale_sets.get(GROUP, "rk-life")
+        assert refused.value.error
+        assert refused.value.error.code == "ResourceNotFound"
+        assert not runs(pids[1])
+        assert not runs(second["pid"])
+
+
+async def test_secrets_are_never_shown(emulator: Emulator) -> None:
+    async with compute(emulator) as client:
+        await create(client, "rk-secret", scale_set(0, BOOT))
+        shown = await client.virtual_machine_scale_sets.get(GROUP, "rk-secret")
+
+        assert "customData" not in str(shown.as_dict())
+        assert "Not shown 1" not in str(shown.as_dict())
+        await remove(client, "rk-secret")
+
+
+async def test_without_an_answer_an_eviction_waits_for_its_time(emulator: Emulator) -> None:
+    async with compute(emulator) as client:
+        await create(client, "rk-patient", scale_set(1, BOOT))
+        (vm,) = emulator.machines("rk-patient")
+        pid = child(vm)
+        await client.virtual_machine_scale_set_vms.simulate_eviction(GROUP, "rk-patient", "0")
+
+        assert runs(pid)
+        wait_for(lambda: not emulator.machines("rk-patient"))
+        assert not runs(pid)
+        await remove(client, "rk-patient")
+
+
+async def test_an_eviction_without_notice_kills_at_once(emulator: Emulator) -> None:
+    async with compute(emulator) as client:
+        await create(client, "rk-struck", scale_set(2, BOOT))
+        vm = emulator.machines("rk-struck")[0]
+        pid = child(vm)
+        body = {"scale_set": "rk-struck", "instance_id": "0", "notice": False}
+
+        assert emulator.admin("evict", body).status_code == 200
+        assert not runs(pid)
+        assert await ids(client, "rk-struck") == ["1"]
+        await remove(client, "rk-struck")
+
+
+async def test_a_vm_whose_init_dies_is_stopped_but_stays(emulator: Emulator) -> None:
+    async with compute(emulator) as client:
+        await create(client, "rk-crash", scale_set(1, BOOT))
+        (vm,) = emulator.machines("rk-crash")
+        orphan = child(vm)
+        os.kill(vm["pid"], signal.SIGKILL)
+
+        async def stopped() -> bool:
+            return (await power(client, "rk-crash", "0"))[-1] == "PowerState/stopped"
+
+        await until(stopped, bool, interval=0.05)
+        assert await ids(client, "rk-crash") == ["0"]
+        await remove(client, "rk-crash")
+        assert not runs(orphan)
+
+
+async def test_instance_ids_are_never_used_again(emulator: Emulator) -> None:
+    async with compute(emulator) as client:
+        await create(client, "rk-scaled", scale_set(3))
+        sets = client.virtual_machine_scale_sets
+        third = VirtualMachineScaleSetVMInstanceRequiredIDs(instance_ids=["2"])
+        deletion = await sets.begin_delete_instances(GROUP, "rk-scaled", third)
+        await deletion.result()
+        assert await ids(client, "rk-scaled") == ["0", "1"]
+
+        await create(client, "rk-scaled", scale_set(3))
+        assert await ids(client, "rk-scaled") == ["0", "1", "3"]
+
+        await create(client, "rk-scaled", {"location": "eastus", "sku": scale_set(1)["sku"]})
+        assert await ids(client, "rk-scaled") == ["0"]
+        shown = await sets.get(GROUP, "rk-scaled")
+        assert shown.tags == {"rekindle-owner": "test"}
+        await remove(client, "rk-scaled")
+
+
+async def test_a_place_without_room_fails_the_operation_late(emulator: Emulator) -> None:
+    size = "Standard_ND96amsr_A100_v4"
+    emulator.admin("capacity", {"region": "eastus", "vm_size": size, "available": 1})
+    async with compute(emulator) as client:
+        with pytest.raises(HttpResponseError) as refused:
+            await create(client, "rk-full", scale_set(2))
+        assert refused.value.error
+        assert refused.value.error.code == "AllocationFailed"
+        shown = await client.virtual_machine_scale_sets.get(GROUP, "rk-full")
+        view = await client.virtual_machine_scale_sets.get_instance_view(GROUP, "rk-full")
+        assert shown.provisioning_state == "Failed"
+        assert [s.code for s in view.statuses or ()] == [
+            "ProvisioningState/failed/AllocationFailed"
+        ]
+        assert await ids(client, "rk-full") == []
+
+        emulator.admin("capacity", {"region": "eastus", "vm_size": size, "available": None})
+        await create(client, "rk-full", scale_set(2))
+        assert await ids(client, "rk-full") == ["2", "3"]
+        await remove(client, "rk-full")
+
+
+async def test_beyond_the_quota_a_scale_set_is_refused_at_once(emulator: Emulator) -> None:
+    async with compute(emulator) as client:
+        await create(client, "rk-some", scale_set(2))
+        usages = {u.name.value: u async for u in client.usage.list("eastus")}
+        assert usages["lowPriorityCores"].current_value == 192
+
+        with pytest.raises(ResourceExistsError) as refused:
+            await create(client, "rk-many", scale_set(9))
+        assert refused.value.error
+        assert refused.value.error.code == "OperationNotAllowed"
+        assert "exceeding approved LowPriorityCores quota" in str(refused.value.error.message)
+        assert "(Minimum) New Limit Required: 1056" in str(refused.value.error.message)
+        await remove(client, "rk-some")
+
+
+async def test_azure_rules_are_told_in_azure_words(emulator: Emulator) -> None:
+    async with compute(emulator) as client:
+        with pytest.raises(HttpResponseError) as refused:
+            await create(client, "rk-bad", scale_set(1, evictionPolicy="Deallocate"))
+
+    assert refused.value.status_code == 400
+    assert "support only 'Delete' evictionPolicy" in str(refused.value)
+
+
+async def test_long_lists_come_in_pages(emulator: Emulator) -> None:
+    async with compute(emulator) as client:
+        for number in range(3):
+            await begin(client, f"rk-page-{number}", scale_set(0))
+        sets = client.virtual_machine_scale_sets
+        everywhere = {str(s.name) async for s in sets.list_all()}
+        in_group = {str(s.name) async for s in sets.list(GROUP)}
+
+        assert everywhere == in_group
+        assert {f"rk-page-{n}" for n in range(3)} <= in_group
+        for number in range(3):
+            await remove(client, f"rk-page-{number}")
+
+
+async def test_a_delete_overtakes_a_create(emulator: Emulator) -> None:
+    async with compute(emulator) as client:
+        sets = client.virtual_machine_scale_sets
+        creation = await begin(client, "rk-race", scale_set(2, BOOT))
+        await sets.begin_delete(GROUP, "rk-race", polling=False)
+        with pytest.raises(ResourceExistsError, match="marked for deletion"):
+            await create(client, "rk-race", scale_set(2))
+        with pytest.raises(HttpResponseError) as overtaken:
+            await creation.result()
+        await remove(client, "rk-race")
+
+    assert overtaken.value.error
+    assert overtaken.value.error.code == "OperationPreempted"
+    assert emulator.machines("rk-race") == []

@@ -1,0 +1,318 @@
+"""What the code of a python grader tries in order to get out: refused before the kernel looks.
+
+One process tries many. A refusal is EPERM or ENOSYS: arguments that the kernel did look at would
+give another error, or success.
+"""
+
+import ctypes
+import os
+import socket
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from tests.nodes.supervised import ROOT
+from trainer.graders.answer import Grade, ModelAnswer
+from trainer.graders.sandbox.process import Sandbox
+from trainer.graders.sandbox.seccomp import MACHINES
+from trainer.process.landlock import landlock_version
+
+# Number on x86_64, on aarch64 (-1: none), arguments; {ppid} is the trainer. By what it would do.
+CALLS: dict[str, tuple[int, int, str]] = {
+    # start processes and threads
+    "fork": (57, -1, ""),
+    "clone": (56, 220, "17, 0, 0, 0, 0"),
+    "clone3": (435, 435, "0, 0"),
+    "execve": (59, 221, "b'/bin/true', 0, 0"),
+    "execveat": (322, 281, "-100, b'/bin/true', 0, 0, 0"),
+    "unshare": (272, 97, "0x10000000"),
+    "setns": (308, 268, "0, 0"),
+    "setsid": (112, 157, ""),
+    "setpgid": (109, 154, "0, 0"),
+    # harm or read other processes
+    "kill": (62, 129, "{ppid}, 0"),
+    "tkill": (200, 130, "{ppid}, 0"),
+    "tgkill": (234, 131, "{ppid}, {ppid}, 0"),
+    "rt_sigqueueinfo": (129, 138, "{ppid}, 0, 0"),
+    "rt_tgsigqueueinfo": (297, 240, "{ppid}, {ppid}, 0, 0"),
+    "pidfd_open": (434, 434, "{ppid}, 0"),
+    "pidfd_getfd": (438, 438, "0, 0, 0"),
+    "pidfd_send_signal": (424, 424, "0, 0, 0, 0"),
+    "ptrace": (101, 117, "16, {ppid}, 0, 0"),
+    "process_vm_readv": (310, 270, "{ppid}, 0, 0, 0, 0, 0"),
+    "process_vm_writev": (311, 271, "{ppid}, 0, 0, 0, 0, 0"),
+    "process_madvise": (440, 440, "0, 0, 0, 0, 0"),
+    "process_mrelease": (448, 448, "0, 0"),
+    "kcmp": (312, 272, "{ppid}, {ppid}, 0, 0, 0"),
+    "perf_event_open": (298, 241, "0, {ppid}, -1, -1, 0"),
+    "setpriority": (141, 140, "0, {ppid}, 19"),
+    "ioprio_set": (251, 30, "1, {ppid}, 0"),
+    "sched_setaffinity": (203, 122, "{ppid}, 0, 0"),
+    "sched_setattr": (314, 274, "{ppid}, 0, 0"),
+    "sched_setscheduler": (144, 119, "{ppid}, 0, 0"),
+    "prlimit64 of the trainer": (302, 261, "{ppid}, 7, 0, 0"),
+    "migrate_pages": (256, 238, "{ppid}, 0, 0, 0"),
+    "move_pages": (279, 239, "{ppid}, 0, 0, 0, 0, 0"),
+    "get_robust_list": (274, 100, "{ppid}, 0, 0"),
+    "getpgid": (121, 155, "{ppid}"),
+    # have the kernel signal others, or wait for what they do
+    "fcntl F_SETOWN": (72, 25, "4, 8, {ppid}"),
+    "fcntl F_SETOWN of a group": (72, 25, "4, 8, -{ppid}"),
+    "fcntl F_SETOWN_EX": (72, 25, "4, 15, 0"),
+    "fcntl F_SETSIG": (72, 25, "4, 10, 9"),
+    "fcntl F_SETFL O_ASYNC": (72, 25, "4, 4, 0o20000"),
+    "fcntl F_SETLEASE": (72, 25, "4, 1024, 0"),
+    "fcntl F_NOTIFY": (72, 25, "4, 1026, 1"),
+    "fcntl F_SETLK": (72, 25, "4, 6, 0"),
+    "fcntl F_OFD_SETLK": (72, 25, "4, 37, 0"),
+    "fcntl F_SETPIPE_SZ": (72, 25, "4, 1031, 1048576"),
+    "fcntl with a long command": (72, 25, "4, 0x100000008, {ppid}"),
+    "open O_ASYNC": (257, 56, "-100, b'/dev/null', 0o20000, 0"),
+    "ioctl FIOASYNC": (16, 29, "4, 0x5452, 0"),
+    "ioctl TIOCSTI": (16, 29, "0, 0x5412, 0"),
+    "flock": (73, 32, "0, 2"),
+    "inotify_init1": (294, 26, "0"),
+    "inotify_add_watch": (254, 27, "0, b'/usr', 1"),
+    "fanotify_init": (300, 262, "0, 0"),
+    "timer_create": (222, 107, "0, 0, 0"),
+    "signalfd4": (289, 74, "-1, 0, 0, 0"),
+    # System V and POSIX memory, messages, semaphores
+    "shmget": (29, 194, "0, 4096, 0o1600"),
+    "shmat": (30, 196, "0, 0, 0"),
+    "shmctl": (31, 195, "0, 2, 0"),
+    "shmdt": (67, 197, "0"),
+    "msgget": (68, 186, "1, 0o1600"),
+    "msgsnd": (69, 189, "0, 0, 0, 0"),
+    "msgrcv": (70, 188, "0, 0, 0, 0, 0"),
+    "msgctl": (71, 187, "0, 3, 0"),
+    "semget": (64, 190, "1, 1, 0o1600"),
+    "semop": (65, 193, "0, 0, 0"),
+    "semctl": (66, 191, "0, 0, 0, 0"),
+    "mq_open": (240, 180, "b'x', 0o100, 0o600, 0"),
+    "mq_notify": (244, 184, "0, 0"),
+    "memfd_create": (319, 279, "b'x', 0"),
+    # speak to others
+    "socket": (41, 198, "1, 1, 0"),
+    "socketpair": (53, 199, "1, 1, 0, 0"),
+    "connect": (42, 203, "0, 0, 0"),
+    "bind": (49, 200, "0, 0, 0"),
+    "sendto": (44, 206, "0, 0, 0, 0, 0, 0"),
+    "sendmsg": (46, 211, "0, 0, 0"),
+    "recvmsg": (47, 212, "0, 0, 0"),
+    "pipe2": (293, 59, "0, 0"),
+    # reach into the kernel
+    "bpf": (321, 280, "0, 0, 0"),
+    "keyctl": (250, 219, "0, 0, 0"),
+    "add_key": (248, 217, "b'user', b'x', b'y', 1, -3"),
+    "request_key": (249, 218, "b'user', b'x', 0, 0"),
+    "io_uring_setup": (425, 425, "1, 0"),
+    "io_uring_enter": (426, 426, "0, 0, 0, 0, 0"),
+    "io_uring_register": (427, 427, "0, 0, 0, 0"),
+    "io_setup": (206, 0, "1, 0"),
+    "userfaultfd": (323, 282, "0"),
+    "modify_ldt": (154, -1, "0, 0, 0"),
+    "iopl": (172, -1, "3"),
+    "personality": (135, 92, "0"),
+    "prctl PR_SET_PDEATHSIG": (157, 167, "1, 0, 0, 0, 0"),
+    "prctl PR_SET_PTRACER": (157, 167, "0x59616d61, -1, 0, 0, 0"),
+    "seccomp": (317, 277, "0, 0, 0"),
+    "landlock_create_ruleset": (444, 444, "0, 0, 1"),
+    "vmsplice": (278, 75, "4, 0, 0, 0"),
+    "splice": (275, 76, "0, 0, 4, 0, 0, 0"),
+    "syslog": (103, 116, "3, 0, 0"),
+    "setuid": (105, 146, "0"),
+    "setgroups": (116, 159, "0, 0"),
+    "capset": (126, 91, "0, 0"),
+    # change files
+    "open O_RDWR": (257, 56, "-100, b'/dev/null', 2, 0"),
+    "open O_CREAT": (257, 56, "-100, b'x', 0o100, 0o600"),
+    "openat2": (437, 437, "-100, b'.', 0, 0"),
+    "mkdirat": (258, 34, "-100, b'x', 0o700"),
+    "mknodat": (259, 33, "-100, b'x', 0o10600, 0"),
+    "symlinkat": (266, 36, "b'/etc', -100, b'x'"),
+    "linkat": (265, 37, "-100, b'x', -100, b'y', 0"),
+    "unlinkat": (263, 35, "-100, b'x', 0"),
+    "renameat2": (316, 276, "-100, b'x', -100, b'y', 0"),
+    "ftruncate": (77, 46, "0, 0"),
+    "fchmodat": (268, 53, "-100, b'.', 0o777"),
+    "fchownat": (260, 54, "-100, b'.', 0, 0, 0"),
+    "utimensat": (280, 88, "-100, b'.', 0, 0"),
+    "setxattr": (188, 5, "b'.', b'user.x', b'y', 1, 0"),
+    "copy_file_range": (326, 285, "0, 0, 4, 0, 1, 0"),
+    "sendfile": (40, 71, "4, 0, 0, 1"),
+    "pwrite64": (18, 68, "4, b'x', 1, 0"),
+    "chdir": (80, 49, "b'/'"),
+    "chroot": (161, 51, "b'/usr'"),
+    "mount": (165, 40, "b'none', b'/tmp', b'tmpfs', 0, 0"),
+    "move_mount": (429, 429, "0, b'x', 0, b'y', 0"),
+    "open_by_handle_at": (304, 265, "0, 0, 0"),
+    # by another door
+    "socket as the x32 ABI has it": (0x40000000 + 41, 0x40000000 + 198, "2, 1, 0"),
+    "a call newer than the list": (462, 462, "0, 0, 0"),
+}
+TRIED = """
+import ctypes, errno, os
+libc, worked = ctypes.CDLL(None, use_errno=True), []
+for name, number, arguments in {calls}:
+    ctypes.set_errno(0)
+    arguments = eval("(" + arguments.format(ppid=os.getppid()) + ",)" if arguments else "()")
+    longs = [ctypes.c_long(a) if isinstance(a, int) else a for a in arguments]
+    done, code = libc.syscall(ctypes.c_long(number), *longs), ctypes.get_errno()
+    if done != -1 or code not in (errno.EPERM, errno.ENOSYS, errno.ENOTTY):
+        worked.append((name, done, code))
+assert not worked, worked
+return 1
+"""
+# Files and folders that Landlock closes; {ppid} is the trainer.
+CLOSED = [
+    *(f"/proc/{{ppid}}/{name}" for name in ("environ", "mem", "maps", "cmdline", "status", "auxv")),
+    *("/proc/self/environ", "/proc/self/mem", "/proc/self/maps", "/proc/meminfo", "/proc/version"),
+    *("/proc/sysrq-trigger", "/proc/sys/kernel/core_pattern", "/etc/passwd", "/etc/hostname"),
+    *("/dev/shm", "/tmp", "/proc", "/sys", "/etc", "/root", "/run", "/var", "/dev"),
+    *("/proc/{ppid}/root", "/proc/{ppid}/cwd", "/proc/{ppid}/fd", "/proc/{ppid}/task"),
+]
+OPENED = """
+import os
+opened = []
+for path in {paths}:
+    path = path.format(ppid=os.getppid())
+    try:
+        os.read(os.open(path, os.O_RDONLY), 1) if not os.path.isdir(path) else os.listdir(path)
+        opened.append(path)
+    except (PermissionError, FileNotFoundError):
+        pass
+for link in ("exe", "cwd", "root", "fd/0"):
+    try:
+        opened.append(os.readlink(f"/proc/{{os.getppid()}}/{{link}}"))
+    except OSError:
+        pass
+assert not opened, opened
+return 1
+"""
+# To have SIGIO sent to the trainer whenever its own pipe has something to read.
+SIGNALLED = """
+import fcntl, os
+for fd in range(10):
+    for change in ((fcntl.F_SETSIG, 9), (fcntl.F_SETOWN, os.getppid()), (fcntl.F_SETFL, 0o20000)):
+        try:
+            fcntl.fcntl(fd, *change)
+        except OSError:
+            pass
+return 1
+"""
+
+
+@pytest.fixture
+def stand(tmp_path: Path) -> Path:
+    return tmp_path / "stand"
+
+
+def test_no_way_around_the_list_of_system_calls_is_open(stand: Path) -> None:
+    column = MACHINES[os.uname().machine][1]
+    tables = [(name, call[:2], call[2]) for name, call in CALLS.items()]
+    calls = [(name, number[column], words) for name, number, words in tables if number[column] >= 0]
+
+    assert len(calls) > 100
+    assert graded(stand, TRIED.format(calls=calls)) == [Grade(1.0)]
+
+
+def test_no_file_of_other_processes_or_of_the_machine_is_open(stand: Path) -> None:
+    assert graded(stand, OPENED.format(paths=CLOSED)) == [Grade(1.0)]
+
+
+def test_the_trainer_is_not_killed_by_a_signal_that_the_kernel_sends(stand: Path) -> None:
+    """Its own pipes did it: F_SETOWN names whom the kernel signals when there is something."""
+    program = f"""
+import pathlib
+from tests.integration import test_grader_escapes as here
+print(here.graded(pathlib.Path({str(stand)!r}), here.SIGNALLED, answers=3))
+"""
+    assert _said(program) == str([Grade(1.0)] * 3)
+
+
+def test_what_graders_are_written_with_still_works(stand: Path) -> None:
+    body = """
+import collections, ctypes, datetime, decimal, difflib, fractions, functools, hashlib, itertools
+import json, math, random, re, statistics, string, sys, time, traceback, unicodedata, uuid, zoneinfo
+import numpy, rapidfuzz, signal
+signal.signal(signal.SIGALRM, lambda *_: None)
+signal.setitimer(signal.ITIMER_REAL, 0.001)
+time.sleep(0.01)
+assert numpy.linalg.inv(numpy.eye(50) * 2)[0, 0] == 0.5 and numpy.random.default_rng(1).random()
+assert re.sub("a+", "b", "caat") == "cbt" and hashlib.sha256(b"x").hexdigest()[:2] == "2d"
+assert rapidfuzz.fuzz.ratio("ab", "ab") == 100 and uuid.uuid4() and time.time() > 0
+assert datetime.datetime.now(zoneinfo.ZoneInfo("UTC")) and open(json.__file__).read()
+return 1
+"""
+    assert graded(stand, body) == [Grade(1.0)]
+
+
+@pytest.mark.parametrize(("mode", "left"), [(0o755, True), (0o700, False)])
+def test_root_is_left_where_others_can_read_python(tmp_path: Path, mode: int, left: bool) -> None:
+    """The trainer's image runs as an ordinary user, who cannot be another one."""
+    folder = tmp_path / "python"
+    folder.mkdir()
+    folder.chmod(mode)
+    program = f"""
+import os, pathlib
+from trainer.graders.sandbox.restrictions import leave_root
+leave_root([pathlib.Path({str(folder)!r})])
+print(os.getuid(), os.getgid())
+"""
+    ours = (os.getuid(), os.getgid())
+    others = all(parent.stat().st_mode & 1 for parent in folder.parents)
+
+    said = _said(program)
+
+    assert said == ("65534 65534" if ours[0] == 0 and left and others else f"{ours[0]} {ours[1]}")
+
+
+def test_landlock_closes_what_the_kernel_is_new_enough_for(tmp_path: Path) -> None:
+    """Without the list of calls: were there a hole in it, this would still hold."""
+    cut = tmp_path / "cut"
+    cut.touch()
+    name = f"rk-{tmp_path.name}-{os.getpid()}"
+    with socket.socket(socket.AF_UNIX) as other, socket.create_server(("127.0.0.1", 0)) as web:
+        other.bind(f"\0{name}")
+        other.listen()
+        said = _said(
+            f"""
+import ctypes, os, pathlib, socket
+from trainer.process.landlock import restrict_to_read_only
+restrict_to_read_only(ctypes.CDLL(None, use_errno=True), [pathlib.Path("/usr")])
+def tried(what, *arguments):
+    try:
+        what(*arguments)
+        return "open"
+    except PermissionError:
+        return "closed"
+print(tried(open, "/etc/passwd"), tried(open, "x", "w"), tried(os.truncate, __file__, 0),
+      tried(socket.create_connection, ("127.0.0.1", {web.getsockname()[1]})),
+      tried(socket.socket(socket.AF_UNIX).connect, chr(0) + "{name}"),
+      tried(os.kill, os.getppid(), 0))
+""".replace("__file__", repr(str(cut)))
+        )
+    known = landlock_version(ctypes.CDLL(None))
+    since = (1, 1, 3, 4, 6, 6)
+
+    assert said.split() == ["closed" if known >= first else "open" for first in since]
+
+
+def _said(program: str) -> str:
+    command = [sys.executable, "-c", program]
+    return subprocess.run(
+        command, cwd=ROOT, check=True, capture_output=True, text=True
+    ).stdout.strip()
+
+
+def graded(stand: Path, body: str, answers: int = 1) -> list[Grade]:
+    """Grade empty answers by the body of a `grade`, all in one process."""
+    source = "def grade(sample, item):\n" + textwrap.indent(body, "    ")
+    sandbox = Sandbox(source, stand, 60.0)
+    try:
+        return [sandbox.grade(ModelAnswer("", {})) for _ in range(answers)]
+    finally:
+        sandbox.close()

@@ -1,0 +1,97 @@
+"""Two finished models and a reward model, held against each other by the real program."""
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from tests.unit.trainer.process.trainer_spec import SPEC
+from trainer import win_rate
+from trainer.export.companion_files import copy_companions
+from trainer.model.base_model import load_model
+from trainer.model.tokenizer import load_tokenizer
+from trainer.tiny import build
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Models `a` and `b`, which differ, a reward model, and prompts."""
+    root = tmp_path_factory.mktemp("wins")
+    build(root / "a")
+    shutil.copytree(root / "a", root / "b")
+    model = AutoModelForCausalLM.from_pretrained(root / "b")
+    torch.manual_seed(3)
+    with torch.no_grad():
+        for weights in model.parameters():
+            weights.add_(torch.randn_like(weights), alpha=0.05)
+    model.save_pretrained(root / "b")
+    _reward(root / "a", root / "judge")
+    rows = [{"messages": [{"role": "user", "content": f"What is {n} plus 1?"}]} for n in range(4)]
+    (root / "prompts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return root
+
+
+def _reward(base: Path, folder: Path) -> None:
+    tokenizer = load_tokenizer(base, "reward")
+    torch.manual_seed(1)
+    spec = replace(SPEC, method="reward", precision="fp32")
+    load_model(base, spec, {}, tokenizer.pad_token_id).save_pretrained(folder)
+    copy_companions(base, folder, spec)
+
+
+def run(folder: Path, a: str, b: str, *more: str) -> None:
+    usual = ["--prompts", "prompts.jsonl", "--judge", "judge", "--max-tokens", "5"]
+    told = [a, b, *usual, "--device", "cpu", *more]
+    win_rate.main([str(folder / name) if (folder / name).exists() else name for name in told])
+
+
+def result(capsys: pytest.CaptureFixture[str]) -> Any:  # noqa: ANN401 - JSON
+    return json.loads(capsys.readouterr().out)
+
+
+def test_the_same_call_gives_the_same_numbers_to_the_last_bit(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = []
+    for name in ("one", "two"):
+        out = tmp_path / name
+        run(folder, "a", "b", "--json", "--temperature", "1", "--out", str(out))
+        found.append((result(capsys), out.read_bytes()))
+
+    assert found[0] == found[1]
+    told = found[0][0]
+    assert told["wins"] + told["losses"] + told["ties"] == told["prompts"] == 4
+    rows = [json.loads(line) for line in found[0][1].splitlines()]
+    assert {row["a"]["text"] for row in rows} != {row["b"]["text"] for row in rows}
+    leads = [row["a"]["reward"] - row["b"]["reward"] for row in rows]
+    assert told["wins"] == sum(lead > 0 for lead in leads)
+
+
+def test_a_model_ties_with_itself(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run(folder, "a", "a", "--rows", "1")
+
+    said = capsys.readouterr().out
+    assert "A wins 0, B wins 0, ties 1; prompts 1" in said
+    assert "win rate of A: 50.0%" in said
+    assert "no difference yet" in said
+
+
+@pytest.mark.parametrize(
+    ("models", "more", "why"),
+    [
+        (("a", "judge"), (), "must be a model ForCausalLM"),
+        (("a", "nowhere"), (), "is no folder"),
+        (("a", "b"), ("--max-tokens", "512"), "row 1 has"),
+        (("a", "b"), ("--judge", "a"), "must be a model ForSequenceClassification"),
+    ],
+)
+def test_what_cannot_be_compared_is_said(
+    folder: Path, models: tuple[str, str], more: tuple[str, ...], why: str
+) -> None:
+    with pytest.raises(SystemExit, match=why):
+        run(folder, *models, *more)

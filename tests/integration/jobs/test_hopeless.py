@@ -1,0 +1,105 @@
+"""What would go wrong again on any machine is not tried again."""
+
+import math
+from dataclasses import replace
+
+from tests.nodes.scripted_node import ScriptedNode, boot, commit, committed, metrics, train
+from tests.world import World
+from trainer.contract import NOT_THE_MODEL, NodePhase
+
+WHY = "train.jsonl, line 17: the chat template takes no tools. Mend the row"
+
+
+async def test_an_error_that_no_second_try_mends_ends_the_job_at_once_with_its_own_words(
+    world: World,
+) -> None:
+    job = await world.submit()
+    nodes = await boot(world, str(job["id"]))
+    number = await train(world, nodes, step=3)
+    await nodes[0].say(NodePhase.FAILED, number, step=3, error=WHY, hopeless=True)
+    await nodes[1].say(NodePhase.FAILED, number, step=3, error="a peer is gone")
+    await world.tick(3)
+    failed = await world.job(str(job["id"]))
+
+    assert failed["status"] == "failed"
+    assert failed["error"]["code"] == "trainer_error"
+    assert failed["error"]["message"] == WHY
+
+
+async def test_an_error_of_another_kind_is_tried_again(world: World) -> None:
+    job = await world.submit()
+    nodes = await boot(world, str(job["id"]))
+    number = await train(world, nodes, step=3)
+    for node in nodes:
+        await node.say(NodePhase.FAILED, number, step=3, error=WHY)
+    again = await train(world, nodes, step=1)
+
+    assert again > number
+    assert (await world.job(str(job["id"])))["status"] == "running"
+
+
+async def test_a_job_that_has_trained_on_nothing_never_succeeds(world: World) -> None:
+    """Whatever the nodes say."""
+    job = str((await world.submit())["id"])
+    nodes = await boot(world, job)
+    number = await start(world, nodes)
+    told = replace(metrics(1), tokens=0)
+    await nodes[0].say(NodePhase.RUNNING, number, step=1, metrics=(told,))
+    await commit(world, job, committed(1, number, kind="final"))
+    for node in nodes:
+        await node.say(NodePhase.FINISHED, number, step=1)
+    await world.tick(5)
+    failed = await world.job(job)
+
+    assert failed["status"] == "failed"
+    assert failed["error"]["code"] == "trainer_error"
+    assert "without one trained token (trained_tokens is 0)" in failed["error"]["message"]
+    assert failed["fine_tuned_model"] is None
+    assert failed["result_files"] == []
+
+
+async def test_a_step_without_targets_is_null_wherever_it_is_shown(world: World) -> None:
+    job = str((await world.submit())["id"])
+    nodes = await boot(world, job)
+    number = await start(world, nodes)
+    empty = replace(metrics(1), loss=math.nan, accuracy=math.nan, valid_loss=math.nan, tokens=0)
+    told = (empty, replace(metrics(2), valid_loss=None))
+    await nodes[0].say(NodePhase.RUNNING, number, step=2, metrics=told)
+    shown = (await world.call("GET", f"/v1/fine_tuning/jobs/{job}/metrics")).json()
+    await commit(world, job, committed(2, number, kind="final"))
+    await nodes[0].say(NodePhase.FINISHED, number, step=2)
+    await world.tick(5)
+    done = await world.job(job)
+
+    first, second = shown["data"]
+    assert (first["loss"], first["accuracy"], first["valid_loss"]) == (None, None, None)
+    assert second["loss"] == 2.0
+    assert done["status"] == "succeeded"
+    file = await world.call(
+        "GET", f"/v1/files/{done['result_files'][0]}/content", headers={"accept": "text/csv"}
+    )
+    assert file.text.splitlines()[1] == "1,,,,"
+
+
+async def start(world: World, nodes: list[ScriptedNode]) -> int:
+    """Open the first generation, of which nothing is measured yet; its number."""
+    await world.tick()
+    directives = [await node.hear() for node in nodes]
+    for node in nodes:
+        await node.say(NodePhase.RUNNING, directives[0].number)
+    return directives[0].number
+
+
+async def test_a_model_that_is_not_the_trained_one_fails_with_a_code_of_its_own(
+    world: World,
+) -> None:
+    why = f"{NOT_THE_MODEL}: the exported files are not the model that was trained: 2 missing keys"
+    job = await world.submit()
+    nodes = await boot(world, str(job["id"]))
+    number = await train(world, nodes, step=3)
+    for node in nodes:
+        await node.say(NodePhase.FAILED, number, step=3, error=why, hopeless=True)
+    await world.tick(3)
+    failed = await world.job(str(job["id"]))
+
+    assert failed["error"] == {"code": "verification_failed", "message": why, "param": None}

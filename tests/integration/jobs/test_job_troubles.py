@@ -1,0 +1,263 @@
+"""Jobs in trouble that is not their own: outages, lost blobs, nodes that never come."""
+
+import logging
+from dataclasses import dataclass, replace
+
+import pytest
+from sqlalchemy import text, update
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from service.cloud.provider import Misconfigured
+from service.db.schema import tables
+from service.domain.cloud.fleet import Offering, Price, scale_set_name
+from service.domain.money.storage_cost import StoragePrices
+from service.domain.storage.access_tiers import StorageAccount
+from service.pricing.source import PricesUnavailable
+from service.storage.fake import MemoryStore
+from service.storage.store import BlobNotFound
+from tests.integration.stored import put
+from tests.nodes.scripted_node import boot, commit, committed, metrics, train
+from tests.world import SPOT, World
+from trainer.contract import HEAD, MEASURED, RUN_SPEC, NodePhase
+
+
+async def test_after_an_outage_of_the_service_nobody_is_taken_for_silent(world: World) -> None:
+    job = await world.submit()
+    nodes = await boot(world, job["id"])
+    number = await train(world, nodes, step=1)
+    world.clock.advance(minutes=8)  # nobody could be heard
+    await world.tick(1, seconds=1)
+    for node in nodes:
+        await node.say(NodePhase.RUNNING, number, step=900)
+    await world.tick(3)
+
+    assert [a["state"] for a in await world.attempts_of(job["id"])] == ["running"]
+
+
+async def test_nodes_that_cannot_be_heard_but_still_commit_are_left_alone(world: World) -> None:
+    job = await world.submit()
+    nodes = await boot(world, job["id"])
+    number = await train(world, nodes, step=1)
+    for step in range(2, 6):  # 16 minutes in all, each silence shorter than five
+        await commit(world, job["id"], committed(step, number))
+        await world.tick(16)
+    alive = [a["state"] for a in await world.attempts_of(job["id"])]
+    await world.tick(30)  # and now nothing comes any more
+
+    assert alive == ["running"]
+    assert (await world.attempts_of(job["id"]))[0]["outcome"] == "unresponsive"
+
+
+@dataclass(kw_only=True)
+class Freezing(MemoryStore):
+    """Whoever makes a container stands still until another replica has the job."""
+
+    engine: AsyncEngine
+
+    async def create_container(self, container: str) -> None:
+        await super().create_container(container)
+        async with self.engine.begin() as conn:
+            await conn.execute(update(tables.jobs).values(lease_token="another"))
+
+
+async def test_who_lost_a_job_while_it_was_prepared_writes_no_run_spec(world: World) -> None:
+    frozen = Freezing(**vars(world.store), engine=world.engine)
+    job = await world.submit()
+    prepare = replace(world.jobs.preparation, store=frozen)
+    await replace(world.jobs, preparation=prepare).run_once()
+
+    with pytest.raises(BlobNotFound):
+        await frozen.read(job["id"], RUN_SPEC)
+
+
+async def test_starts_that_all_come_to_nothing_pause_a_job_that_has_trained(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    job = await world.submit()
+    nodes = await boot(world, job["id"])
+    for _ in range(10):
+        number = await train(world, nodes, step=1)
+        for node in nodes:
+            await node.say(NodePhase.STOPPED, number)
+        await world.tick(5)
+    paused = await world.job(job["id"])
+    await world.call("POST", f"/v1/fine_tuning/jobs/{job['id']}/resume")
+    resumed = await world.job(job["id"])
+    await train(world, await boot(world, job["id"]), step=2)
+
+    assert (paused["phase"], paused["status_reason"]["code"]) == ("paused", "never_saved")
+    assert paused["status_reason"]["message"].startswith("10 starts in a row without a new")
+    assert logging.ERROR in [r.levelno for r in caplog.records if r.msg == "job.paused"]
+    assert resumed["status_reason"]["code"] == "resuming"
+    assert (await world.job(job["id"]))["status"] == "running"
+
+
+async def test_starts_that_all_come_to_nothing_fail_a_job_that_has_never_trained(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    job = await world.submit()
+    nodes = await boot(world, job["id"])
+    for number in range(1, 11):
+        await world.tick(5)
+        for node in nodes:
+            await node.say(NodePhase.STOPPED, number)
+    await world.tick(5)
+
+    failed = await world.job(job["id"])
+
+    assert failed["status"] == "failed"
+    assert "10 starts in a row" in failed["error"]["message"]
+    assert logging.ERROR in [r.levelno for r in caplog.records if r.msg == "job.failed"]
+
+
+async def test_attempts_that_never_train_fail_the_job_with_what_to_check(world: World) -> None:
+    job = await world.submit()
+    await world.tick(400, seconds=25)  # no node ever registers
+
+    failed = await world.job(job["id"])
+
+    assert failed["status"] == "failed"
+    assert "REKINDLE_PUBLIC_URL" in failed["error"]["message"]
+    assert [a["outcome"] for a in await world.attempts_of(job["id"])] == ["unresponsive"] * 3
+    assert await world.cloud.list_owned() == []
+
+
+async def never_trains_again(world: World) -> tuple[str, int]:
+    """A job with a checkpoint, of whose machines nobody hears any more; its first generation."""
+    job = await world.submit()
+    number = await train(world, await boot(world, job["id"]), step=3)
+    saved = committed(2, number)
+    await put(world.store, job["id"], saved.path)
+    await commit(world, job["id"], saved)
+    for _ in range(50):
+        await world.tick(20, seconds=25)
+        if (await world.job(job["id"]))["phase"] == "paused":
+            break
+    return str(job["id"]), number
+
+
+async def test_a_trained_job_is_paused_by_machines_that_never_train_and_goes_on_when_resumed(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    job_id, number = await never_trains_again(world)
+    paused = await world.job(job_id)
+    ended = len(await world.attempts_of(job_id))
+    await world.tick(20, seconds=25)
+    still = len(await world.attempts_of(job_id))
+    answer = await world.call("POST", f"/v1/fine_tuning/jobs/{job_id}/resume")
+    again = await train(world, await boot(world, job_id), step=3)
+
+    assert (paused["status"], paused["phase"]) == ("queued", "paused")
+    assert paused["status_reason"]["code"] == "never_trained"
+    assert "Once resumed, it will go on from step 2." in paused["status_reason"]["message"]
+    assert [r.levelname for r in caplog.records if r.message == "job.paused"] == ["ERROR"]
+    assert ended == still == 4
+    assert answer.status_code == 200
+    assert again > number
+    assert (await world.job(job_id))["status"] == "running"
+
+
+async def test_a_resumed_job_that_azure_refuses_is_not_taken_for_one_that_never_trains(
+    world: World,
+) -> None:
+    job_id, _ = await never_trains_again(world)
+    world.cloud.sold_out.add(SPOT)
+    await world.call("POST", f"/v1/fine_tuning/jobs/{job_id}/resume")
+    await world.tick(8)
+    shown, refused = await world.job(job_id), await world.attempts_of(job_id)
+    world.cloud.sold_out.clear()
+    await world.tick(40)
+
+    assert shown["phase"] != "paused"
+    assert refused[-1]["outcome"] == "no_capacity" or refused[-2]["outcome"] == "no_capacity"
+    assert (await world.attempts_of(job_id))[-1]["state"] == "starting"
+
+
+async def test_a_job_whose_steps_take_an_hour_is_given_the_time_for_its_first(world: World) -> None:
+    job = await world.submit()
+    longer = "jsonb_set(plan, '{options,0,seconds_per_step_p90}', '3600')"
+    async with world.engine.begin() as conn:
+        await conn.execute(text(f"update jobs set plan = {longer}"))
+    nodes = await boot(world, job["id"])
+    number = await train(world, nodes, step=0)
+    for _ in range(30):
+        world.clock.advance(minutes=4)
+        for node in nodes:
+            await node.say(NodePhase.RUNNING, number, step=0)
+        await world.tick()
+    (first,) = await world.attempts_of(job["id"])
+
+    assert first["state"] == "starting"
+    assert first["outcome"] is None
+
+
+async def test_a_job_whose_head_is_lost_can_be_cancelled_and_says_what_is_wrong(
+    world: World,
+) -> None:
+    job = await world.submit()
+    nodes = await boot(world, job["id"])
+    await train(world, nodes, step=1)
+    await world.store.write(job["id"], HEAD, b"garbage")
+    await world.tick(3)
+    listed = (await world.call("GET", f"/v1/fine_tuning/jobs/{job['id']}/events")).json()["data"]
+    await world.call("POST", f"/v1/fine_tuning/jobs/{job['id']}/cancel")
+    await world.tick(40)
+
+    assert [e["code"] for e in listed].count("attempt.needs_help") == 1
+    assert (await world.job(job["id"]))["status"] == "cancelled"
+    assert await world.cloud.list_owned() == []
+
+
+async def test_a_cancel_does_not_wait_for_a_cloud_that_refuses_us(world: World) -> None:
+    job = await world.submit()
+    await world.tick(2)
+    world.cloud.fail_next = [Misconfigured("role is missing: grant it") for _ in range(20)]
+    await world.tick(2, seconds=61)
+    await world.call("POST", f"/v1/fine_tuning/jobs/{job['id']}/cancel")
+    await world.tick(2, seconds=61)
+
+    assert (await world.job(job["id"]))["status"] == "cancelled"
+
+
+async def test_a_recovery_does_not_wait_for_the_price_list(world: World) -> None:
+    job = await world.submit()
+    nodes = await boot(world, job["id"])
+    await train(world, nodes, step=1)
+    world.jobs = replace(world.jobs, prices=NoPrices())
+    world.cloud.evict(scale_set_name(nodes[0].attempt_id), "0")
+    world.cloud.evict(scale_set_name(nodes[0].attempt_id), "1")
+    await world.tick(6)
+
+    assert len(await world.attempts_of(job["id"])) == 2
+
+
+class NoPrices:
+    """A price list that is down."""
+
+    async def prices(self, offerings: list[Offering]) -> dict[Offering, Price]:
+        raise PricesUnavailable(f"429 for {len(offerings)} offerings")
+
+    async def storage(self, account: StorageAccount) -> StoragePrices:
+        raise PricesUnavailable(f"429 for {account}")
+
+    async def close(self) -> None:
+        """Nothing to close."""
+
+
+async def test_steps_that_a_machine_committed_and_had_no_time_to_tell_of_are_measured_all_the_same(
+    world: World,
+) -> None:
+    job = await world.submit()
+    nodes = await boot(world, job["id"])
+    number = await train(world, nodes, step=1)
+    entry = committed(3, number)
+    lines = "\n".join(metrics(step).to_json() for step in (2, 3))
+    await world.store.write(job["id"], f"{entry.path}/{MEASURED}", lines.encode())
+    await commit(world, job["id"], entry)
+    for instance in ("0", "1"):  # and with them all that they had not said
+        world.cloud.evict(scale_set_name(nodes[0].attempt_id), instance)
+    await world.tick(2)
+    await train(world, await boot(world, job["id"]), step=4)
+
+    series = await world.call("GET", f"/v1/fine_tuning/jobs/{job['id']}/metrics")
+    assert [row["step"] for row in series.json()["data"]] == [1, 2, 3, 4]

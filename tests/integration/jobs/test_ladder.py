@@ -1,0 +1,138 @@
+"""A job whose GPUs are too small for its layout comes back by itself with less at once."""
+
+from typing import Any
+
+from tests.nodes.scripted_node import ScriptedNode, boot, commit, committed, train
+from tests.world import World
+from trainer.contract import DirectiveKind, NodePhase, Rung
+
+
+async def _submit(world: World, micro_batch: int, *, checkpointing: bool) -> str:
+    training = {"micro_batch": micro_batch, "gradient_checkpointing": checkpointing}
+    job = await world.submit(training=training, hyperparameters={"batch_size": 16})
+    return str(job["id"])
+
+
+async def _runs_short(world: World, nodes: list[ScriptedNode], step: int) -> Rung | None:
+    """Let the next generation come to ``step`` and run short there; the rung that it was on."""
+    number = await train(world, nodes, step=step - 1)
+    short, peer = nodes
+    error = "memory ran out on rank 0 with micro-batch 4: CUDA out of memory."
+    done = {"step": step - 1}
+    await short.say(NodePhase.FAILED, number, error=error, out_of_memory=True, **done)
+    await peer.say(NodePhase.FAILED, number, error="a peer is gone", **done)
+    told = short.last.generation if short.last else None
+    assert told is not None
+    assert told == (peer.last.generation if peer.last else None)
+    return told.rung
+
+
+async def _opened(world: World, job_id: str) -> list[str]:
+    answer = await world.call("GET", f"/v1/fine_tuning/jobs/{job_id}/events?limit=100")
+    events: list[dict[str, Any]] = answer.json()["data"]
+    return [e["message"] for e in reversed(events) if e["code"] == "generation.opened"]
+
+
+async def test_memory_that_runs_out_twice_costs_two_rungs_and_the_job_goes_on_there(
+    world: World,
+) -> None:
+    job_id = await _submit(world, 4, checkpointing=True)
+    nodes = await boot(world, job_id)
+    planned = await _runs_short(world, nodes, step=17)
+    halved = await _runs_short(world, nodes, step=3)
+    number = await train(world, nodes, step=5)
+    running = await world.job(job_id)
+
+    assert planned is None
+    assert halved == Rung(micro_batch=2, gradient_checkpointing=True)
+    assert running["phase"] == "training"
+    assert running["plan"]["micro_batch"] == 4
+    assert running["rung"] == {"micro_batch": 1, "gradient_checkpointing": True}
+    assert running["deepspeed"]["config"]["train_micro_batch_size_per_gpu"] == 1
+    assert running["cost"]["forecast_total"]
+    _, second, third = await _opened(world, job_id)
+    assert second.endswith(", with micro-batch 2 instead of 4: memory ran out in step 17")
+    assert third.endswith(", with micro-batch 1 instead of 2: memory ran out in step 3")
+    (attempt,) = await world.attempts_of(job_id)
+    assert [g["rung"] and g["rung"]["micro_batch"] for g in attempt["generations"]] == [None, 2, 1]
+    assert number == 3
+
+
+async def test_the_rung_stays_for_later_generations_and_for_other_machines(world: World) -> None:
+    job_id = await _submit(world, 4, checkpointing=True)
+    nodes = await boot(world, job_id)
+    await _runs_short(world, nodes, step=2)
+    number = await train(world, nodes, step=4)
+    await commit(world, job_id, committed(4, number))
+    await nodes[0].notice(number, step=4)
+    await world.tick(1, seconds=1)
+    for node in nodes:
+        await node.say(NodePhase.STOPPED, number, step=4)
+    await world.tick(2, seconds=1)
+    others = await boot(world, job_id)
+    await train(world, others, step=5)
+
+    generation = others[0].last.generation if others[0].last else None
+    assert generation is not None
+    assert generation.attempt_id != nodes[0].attempt_id
+    assert generation.rung == Rung(micro_batch=2, gradient_checkpointing=True)
+    assert "memory ran out" not in (await _opened(world, job_id))[-1]
+
+
+async def test_when_its_machines_go_before_the_next_generation_the_next_attempt_takes_the_rung(
+    world: World,
+) -> None:
+    job_id = await _submit(world, 4, checkpointing=True)
+    nodes = await boot(world, job_id)
+    number = await train(world, nodes, step=1)
+    await nodes[0].say(NodePhase.FAILED, number, step=1, out_of_memory=True)
+    await nodes[1].notice(number, step=1)
+    await nodes[1].say(NodePhase.STOPPED, number, step=1)
+    await world.tick(2, seconds=1)
+    others = await boot(world, job_id)
+    await train(world, others, step=1)
+
+    generation = others[0].last.generation if others[0].last else None
+    assert generation is not None
+    assert generation.rung == Rung(micro_batch=2, gradient_checkpointing=True)
+
+
+async def test_a_machine_that_was_told_to_stop_before_it_could_say_so_is_heard_all_the_same(
+    world: World,
+) -> None:
+    job_id = await _submit(world, 4, checkpointing=True)
+    nodes = await boot(world, job_id)
+    number = await train(world, nodes, step=1)
+    await nodes[1].say(NodePhase.FAILED, number, step=1, error="a peer is gone")
+    await world.tick(1, seconds=1)
+    told = await nodes[0].hear()
+    await nodes[0].say(NodePhase.STOPPED, number, step=1, out_of_memory=True)
+    await train(world, nodes, step=1)
+
+    assert told.kind is DirectiveKind.STOP
+    generation = nodes[0].last.generation if nodes[0].last else None
+    assert generation is not None
+    assert generation.rung == Rung(micro_batch=2, gradient_checkpointing=True)
+
+
+async def test_a_job_that_does_not_fit_even_with_the_least_at_once_fails_and_says_what_to_do(
+    world: World,
+) -> None:
+    job_id = await _submit(world, 2, checkpointing=False)
+    nodes = await boot(world, job_id)
+    rungs = [await _runs_short(world, nodes, step=1) for _ in range(3)]
+    await world.tick(3)
+    failed = await world.job(job_id)
+
+    assert rungs == [
+        None,
+        Rung(micro_batch=1, gradient_checkpointing=False),
+        Rung(micro_batch=1, gradient_checkpointing=True),
+    ]
+    assert failed["status"] == "failed"
+    assert failed["error"]["code"] == "trainer_error"
+    reason, log = failed["error"]["message"].splitlines()[:2]
+    assert reason.startswith("memory ran out in step 1, and no less can be taken at once:")
+    assert "micro-batch 2 and 1, then gradient_checkpointing, did not fit" in reason
+    assert "a shorter max_seq_len" in reason
+    assert log

@@ -1,0 +1,126 @@
+"""Final models are registered: once, whatever is killed, and nothing waits for it."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from service.api.app import make_app
+from service.cloud.fake import FakeRegistry
+from service.cloud.provider import CloudError
+from service.db.trackers import model_registry
+from service.reconciler.jobs.model_registry import PATIENCE, ModelRegistrations
+from tests.integration.api.jobs.test_preferences import JOBS
+from tests.integration.made import make
+from tests.world import World, client
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+def registering(world: World) -> World:
+    """The same world, with a workspace."""
+    parts = replace(world.parts, registers_models=True)
+    world.http = client(make_app(parts))
+    return world
+
+
+def registrations(world: World, registry: FakeRegistry) -> ModelRegistrations:
+    return ModelRegistrations(
+        engine=world.engine, store=world.store, registry=registry, now=world.clock
+    )
+
+
+async def told(world: World, job: dict[str, Any]) -> list[str]:
+    """The events about it."""
+    listed = (await world.call("GET", f"{JOBS}/{job['id']}/events?limit=100")).json()["data"]
+    return [e["code"] for e in listed if e["code"].startswith("model.")]
+
+
+async def test_a_final_model_is_registered_once_with_where_it_comes_from(world: World) -> None:
+    job = await make(registering(world), register_model=True)
+    found = FakeRegistry()
+    rounds = [await registrations(world, found).run_once() for _ in "ab"]
+    shown = await world.job(job["id"])
+
+    (model,) = found.models.values()
+    step = str(job["result"]["step"])
+    assert rounds == [[job["id"]], []]
+    assert model.url.endswith(f"/{job['id']}/{job['result']['path']}")
+    assert model.tags == {
+        "rekindle-job": job["id"],
+        "rekindle-model": job["fine_tuned_model"],
+        "base-model": job["model"],
+        "dataset": job["training_file"],
+        "checkpoint-step": step,
+    }
+    assert shown["result"]["registered_model"] == {"name": job["id"], "version": step}
+    assert await told(world, job) == ["model.registered"]
+
+
+async def test_a_job_that_does_not_ask_for_it_is_not_registered(world: World) -> None:
+    await make(registering(world))
+    found = FakeRegistry()
+
+    assert await registrations(world, found).run_once() == []
+    assert found.models == {}
+
+
+async def test_killed_between_registering_and_writing_it_down_it_is_registered_once(
+    world: World,
+) -> None:
+    job = await make(registering(world), register_model=True)
+
+    class Dies(FakeRegistry):
+        async def register(self, model: Any) -> None:  # noqa: ANN401 - as the base class
+            await super().register(model)
+            raise Killed
+
+    found = Dies()
+    with pytest.raises(Killed):
+        await registrations(world, found).run_once()
+    before = await told(world, job)
+    await registrations(world, FakeRegistry(models=found.models)).run_once()
+
+    assert (before, await told(world, job)) == ([], ["model.registered"])
+    assert len(found.models) == 1
+
+
+async def test_of_two_replicas_one_alone_tells_it(world: World) -> None:
+    job = await make(registering(world), register_model=True)
+
+    async with world.engine.begin() as conn:
+        wrote = [await model_registry.settle(conn, job["id"], {"name": "n"}) for _ in "ab"]
+
+    assert wrote == [True, False]
+
+
+async def test_a_workspace_that_fails_is_asked_again_and_given_up_after_a_day(world: World) -> None:
+    job = await make(registering(world), register_model=True)
+    found = FakeRegistry(fault=CloudError("gone away"))
+    await registrations(world, found).run_once()
+    before = await told(world, job)
+    world.clock.advance(seconds=PATIENCE.total_seconds())
+    await registrations(world, found).run_once()
+    found.fault = None
+
+    assert await registrations(world, found).run_once() == []
+    assert (before, await told(world, job)) == ([], ["model.not_registered"])
+    assert (await world.job(job["id"]))["result"]["registered_model"] is None
+
+
+async def test_a_workspace_that_comes_back_gets_the_model(world: World) -> None:
+    job = await make(registering(world), register_model=True)
+    found = FakeRegistry(fault=CloudError("gone away"))
+    await registrations(world, found).run_once()
+    found.fault = None
+
+    assert await registrations(world, found).run_once() == [job["id"]]
+
+
+async def test_a_deleted_model_is_not_registered(world: World) -> None:
+    job = await make(registering(world), register_model=True)
+    await world.call("DELETE", f"/v1/models/{job['fine_tuned_model']}")
+
+    assert await registrations(world, FakeRegistry()).run_once() == []

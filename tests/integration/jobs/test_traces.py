@@ -1,0 +1,30 @@
+"""What a life under the real reconcilers leaves behind for the record of Spot capacity."""
+
+from service.domain.cloud.fleet import scale_set_name
+from tests.nodes.scripted_node import boot, train
+from tests.world import SPOT, World
+
+MINUTES = "/v1/organization/traces?days=1&gap_seconds=60"
+
+
+async def test_a_hold_an_eviction_and_a_refusal_are_seen_as_they_were(world: World) -> None:
+    job = str((await world.submit())["id"])
+    await train(world, await boot(world, job), step=1)
+    world.clock.advance(minutes=30)
+    (attempt,) = await world.attempts_of(job)
+    held = scale_set_name(attempt["id"])
+    for number in sorted(world.cloud.machines(held)):
+        world.cloud.evict(held, number)
+    world.cloud.sold_out = {SPOT}
+    await world.tick(20)
+
+    (place,) = (await world.call("GET", MINUTES)).json()["data"]
+
+    counts, metadata = place["trace"]["data"], place["trace"]["metadata"]
+    first, last = metadata["seen"][0][0], metadata["seen"][-1][1]
+    assert place["id"] == f"{SPOT.vm_size}@{SPOT.region}"
+    assert set(counts[:first]) == {2}  # nobody saw it: as it was first seen
+    assert set(counts[first : first + 30]) == {2}
+    assert counts[-1] == 0
+    assert metadata["prices"] == [[first, "8.440000"]]
+    assert first + 30 < last <= len(counts)  # refused at once, and then only now and again

@@ -1,0 +1,225 @@
+"""Trackers get each step of a job once, whatever is killed, and no job waits for them."""
+
+import logging
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from service.api.app import make_app
+from service.db.jobs import step_metrics
+from service.domain.states import JobState
+from service.reconciler.jobs.trackers import CLAIM, PATIENCE, TrackerRuns
+from service.trackers.fake import FakeTracker
+from service.trackers.mlflow import Mlflow
+from service.trackers.tracker import TrackerError
+from tests.integration.api.jobs.test_preferences import JOBS
+from tests.integration.made import finish
+from tests.mlflow_server import MlflowServer
+from tests.nodes.scripted_node import metrics as measured
+from tests.world import World, client
+
+WANDB = {"type": "wandb", "wandb": {"project": "p", "name": None, "entity": None, "tags": ["a"]}}
+MLFLOW = {"type": "mlflow", "mlflow": {"experiment": "e", "run_name": None, "tags": {}}}
+BOARD = {"type": "tensorboard"}
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+def with_trackers(world: World, *kinds: str) -> World:
+    """The same world, whose deployment has these trackers."""
+    world.http = client(make_app(replace(world.parts, trackers=frozenset(kinds))))
+    return world
+
+
+def runs(world: World, tracker: Any, kind: str = "mlflow") -> TrackerRuns:  # noqa: ANN401 - any
+    return TrackerRuns(engine=world.engine, kind=kind, tracker=tracker, now=world.clock)
+
+
+async def a_job(world: World, *integrations: dict[str, Any]) -> dict[str, Any]:
+    kinds = [one["type"] for one in integrations]
+    return await with_trackers(world, *kinds).submit(integrations=list(integrations))
+
+
+async def measure(world: World, job: dict[str, Any], steps: Iterable[int], gen: int = 1) -> None:
+    """Have the service know these steps."""
+    async with world.engine.begin() as conn:
+        await step_metrics.add(conn, job["id"], gen, [measured(step) for step in steps])
+
+
+async def later(world: World, tracker: Any, seconds: float = 60.0) -> list[int]:  # noqa: ANN401
+    """Let time pass and serve what is due; the steps that the tracker has then."""
+    world.clock.advance(seconds=seconds)
+    await runs(world, tracker).run_once()
+    return [p.step for points in tracker.points.values() for p in points]
+
+
+async def told(world: World, job: dict[str, Any]) -> list[str]:
+    listed = (await world.call("GET", f"{JOBS}/{job['id']}/events?limit=100")).json()["data"]
+    return [e["code"] for e in listed if e["code"].startswith("tracker.")]
+
+
+async def test_a_job_shows_its_integrations_as_they_were_sent(world: World) -> None:
+    job = await a_job(world, WANDB, MLFLOW, BOARD)
+
+    assert job["integrations"] == [WANDB, MLFLOW, BOARD]
+    assert (await world.job(job["id"]))["integrations"] == [WANDB, MLFLOW, BOARD]
+
+
+async def test_the_mlflow_of_a_workspace_gets_every_job_in_one_experiment_or_its_own(
+    world: World,
+) -> None:
+    parts = replace(world.parts, trackers=frozenset({"mlflow"}), mlflow_experiment="rekindle")
+    world.http = client(make_app(parts))
+    silent, named = await world.submit(), await world.submit(integrations=[MLFLOW], seed=2)
+    server = MlflowServer()
+    for job in (silent, named):
+        await measure(world, job, range(1, 4))
+    world.clock.advance(seconds=1)
+    await runs(world, Mlflow.at("http://mlflow", "", server)).run_once()
+
+    assert [one["mlflow"]["experiment"] for one in silent["integrations"]] == ["rekindle"]
+    assert named["integrations"] == [MLFLOW]
+    assert set(server.experiments) == {"rekindle", "e"}
+    assert [len(logged) > 0 for logged in server.logged.values()] == [True, True]
+
+
+@pytest.mark.parametrize(
+    ("one", "variable"),
+    [(WANDB, "REKINDLE_WANDB_API_KEY"), (MLFLOW, "REKINDLE_MLFLOW_TRACKING_URI")],
+)
+async def test_a_tracker_that_the_deployment_lacks_is_refused_with_what_to_set(
+    world: World, one: dict[str, Any], variable: str
+) -> None:
+    body = {**await world.asked(), "integrations": [BOARD, one]}
+    answer = await with_trackers(world, "tensorboard").call("POST", JOBS, json=body)
+    error = answer.json()["error"]
+
+    assert (answer.status_code, error["param"]) == (400, "integrations.1.type")
+    assert variable in error["message"]
+
+
+async def test_steps_are_sent_while_the_job_trains_but_the_newest(world: World) -> None:
+    job, tracker = await a_job(world, MLFLOW), FakeTracker()
+    await measure(world, job, range(1, 4))
+    first = await later(world, tracker)
+    await measure(world, job, range(4, 6))
+
+    assert (first, await later(world, tracker)) == ([1, 2], [1, 2, 3, 4])
+    assert await told(world, job) == ["tracker.started"]
+
+
+async def test_steps_that_are_done_again_after_an_eviction_are_sent_once(world: World) -> None:
+    job, tracker = await a_job(world, MLFLOW), FakeTracker()
+    await measure(world, job, range(1, 5))
+    await later(world, tracker)
+    await measure(world, job, range(2, 7), gen=2)
+
+    assert await later(world, tracker) == [1, 2, 3, 4, 5]
+
+
+async def test_a_step_waits_for_those_before_it_that_are_still_in_blob(world: World) -> None:
+    job, tracker = await a_job(world, MLFLOW), FakeTracker()
+    await measure(world, job, [1, 2, 5, 6])
+    first = await later(world, tracker)
+    await measure(world, job, [3, 4])
+
+    assert (first, await later(world, tracker)) == ([1, 2], [1, 2, 3, 4, 5])
+
+
+async def test_once_the_job_has_ended_all_is_sent_and_the_run_ends(world: World) -> None:
+    job, tracker = await a_job(world, MLFLOW), FakeTracker()
+    job = await finish(world, job["id"])
+    await measure(world, job, [1, 3])
+    steps = await later(world, tracker, seconds=90)
+    calls = tracker.calls
+    await later(world, tracker, seconds=3600)
+
+    assert (steps, tracker.calls) == ([1, 3], calls)
+    assert tracker.outcomes == {job["id"]: JobState.SUCCEEDED}
+
+
+async def test_killed_between_sending_and_writing_it_down_no_step_is_sent_twice(
+    world: World,
+) -> None:
+    server = MlflowServer()
+    job = await a_job(world, MLFLOW)
+    await measure(world, job, range(1, 4))
+
+    class Dies(Mlflow):
+        async def send(self, run: Any, points: Any) -> str:  # noqa: ANN401 - as the base class
+            await super().send(run, points)
+            raise Killed
+
+    world.clock.advance(seconds=1)
+    with pytest.raises(Killed):
+        await runs(world, Dies.at("http://mlflow", "", server)).run_once()
+    await measure(world, job, range(4, 6))
+    world.clock.advance(seconds=CLAIM.total_seconds())
+    await runs(world, Mlflow.at("http://mlflow", "", server)).run_once()
+
+    (logged,) = server.logged.values()
+    steps = [m["step"] for m in logged if m["key"] == "train/loss"]
+    assert (len(server.runs), steps) == (1, [1, 2, 3, 4])
+
+
+async def test_of_two_replicas_one_serves_a_run(world: World) -> None:
+    job, tracker = await a_job(world, MLFLOW), FakeTracker()
+    await measure(world, job, range(1, 4))
+    world.clock.advance(seconds=1)
+
+    class Asks(FakeTracker):
+        async def send(self, run: Any, points: Any) -> str:  # noqa: ANN401 - as the base class
+            await runs(world, tracker).run_once()
+            return await super().send(run, points)
+
+    await runs(world, Asks()).run_once()
+
+    assert tracker.calls == 0
+
+
+async def test_a_tracker_that_fails_is_given_up_after_a_day_with_one_event(world: World) -> None:
+    job, tracker = await a_job(world, MLFLOW), FakeTracker(fault=TrackerError("gone away"))
+    await measure(world, job, range(1, 4))
+    await later(world, tracker)
+    before = await told(world, job)
+    for _ in "ab":
+        await later(world, tracker, seconds=PATIENCE.total_seconds())
+
+    assert (before, await told(world, job)) == ([], ["tracker.given_up"])
+    assert (await world.job(job["id"]))["status"] != "failed"
+
+
+async def test_a_tracker_that_comes_back_gets_what_it_missed(world: World) -> None:
+    job, tracker = await a_job(world, MLFLOW), FakeTracker(fault=TrackerError("gone away"))
+    await measure(world, job, range(1, 4))
+    await later(world, tracker)
+    tracker.fault = None
+
+    assert await later(world, tracker) == [1, 2]
+
+
+async def test_no_answer_event_or_log_shows_a_secret(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    secret, server = "a-secret-of-the-operator", MlflowServer()
+    job = await a_job(world, MLFLOW)
+    await measure(world, job, range(1, 4))
+    tracker = Mlflow.at(f"http://user:{secret}@mlflow", secret, server)
+    world.clock.advance(seconds=1)
+    await runs(world, tracker).run_once()
+    await measure(world, job, range(4, 7))
+    server.status = 403
+    for _ in "ab":
+        world.clock.advance(seconds=PATIENCE.total_seconds())
+        await runs(world, tracker).run_once()
+    events = (await world.call("GET", f"{JOBS}/{job['id']}/events?limit=100")).text
+    logged = str([vars(record) for record in caplog.records])
+
+    assert await told(world, job) == ["tracker.given_up", "tracker.started"]
+    assert "tracker.failed" in logged
+    assert secret not in events + logged + str(await world.job(job["id"]))

@@ -1,0 +1,172 @@
+"""What Azure does by itself to jobs with budgets: in the fake, and in the emulator.
+
+The emulator is in this process, on the clock of the lives; the service talks to it with the real
+SDK over TLS, and what is done to it goes by its control routes.
+"""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, Protocol
+
+from service.cloud.fake import FakeCloud
+from service.cloud.provider import CloudError, CloudProvider
+from tests.clock import Clock
+from tests.contract.emulated import sign_in
+from tests.emulated.inside import Inside, emulator_inside, over_tls
+from tests.world import SPOT
+
+_SETS = "/virtualMachineScaleSets"
+_CORES = 1_000_000  # more than all lives together ask for
+
+
+class Sky(Protocol):
+    """One cloud, as those who make its weather see it. Names are those of scale sets."""
+
+    @property
+    def sold_out(self) -> bool:
+        """Whether there is no room now."""
+        ...
+
+    async def takes(self, create: timedelta, delete: timedelta, lag: timedelta) -> None:
+        """So long from now on; ``lag``: until a fresh set is seen."""
+        ...
+
+    async def fail(self, calls: int) -> None:
+        """So many of the next calls fail, and what was to fail before does not."""
+        ...
+
+    async def change_capacity(self) -> None:
+        """From none to any, or back; what is accepted is refused later."""
+        ...
+
+    async def evict(self, name: str, instance: str) -> None:
+        """Take it, without notice."""
+        ...
+
+    async def pass_time(self) -> None:
+        """Do what is due by now."""
+        ...
+
+    def machines(self) -> dict[str, set[str]]:
+        """Instances that may be taken, whether their set is shown or not."""
+        ...
+
+    def bill(self, each: Decimal) -> list[tuple[str, Decimal]]:
+        """What sets have cost in the time in which each machine cost so much."""
+        ...
+
+
+@dataclass
+class FakeSky:
+    """That of the fake, which bills every machine from its order on."""
+
+    cloud: FakeCloud
+    sold_out: bool = False
+
+    async def takes(self, create: timedelta, delete: timedelta, lag: timedelta) -> None:
+        cloud = self.cloud
+        cloud.create_time, cloud.delete_time, cloud.visible_after = create, delete, lag
+
+    async def fail(self, calls: int) -> None:
+        self.cloud.fail_next = [CloudError("Azure does not answer")] * calls
+
+    async def change_capacity(self) -> None:
+        self.sold_out = not self.sold_out
+        self.cloud.sold_out_late ^= {SPOT}
+
+    async def evict(self, name: str, instance: str) -> None:
+        self.cloud.evict(name, instance)
+
+    async def pass_time(self) -> None:
+        """It looks at the clock by itself."""
+
+    def machines(self) -> dict[str, set[str]]:
+        return {name: self.cloud.machines(name) for name in sorted(self.cloud.costing())}
+
+    def bill(self, each: Decimal) -> list[tuple[str, Decimal]]:
+        return [(name, len(there) * each) for name, there in self.machines().items()]
+
+
+@dataclass
+class EmulatedSky:
+    """That of the emulator. A machine that is given is billed from its order on."""
+
+    cloud: CloudProvider
+    inside: Inside
+    sold_out: bool = False
+    lag: timedelta = timedelta(0)
+    _known: set[str] = field(default_factory=set)
+    _ordered: dict[tuple[str, str], Decimal] = field(default_factory=dict)
+
+    async def takes(self, create: timedelta, delete: timedelta, lag: timedelta) -> None:
+        fabric, self.lag = self.inside.fabric, lag
+        fabric.settings = replace(
+            fabric.settings,
+            create_seconds=create.total_seconds(),
+            delete_seconds=delete.total_seconds(),
+        )
+
+    async def fail(self, calls: int) -> None:
+        (await self.inside.metadata.delete("/_emulator/faults")).raise_for_status()
+        if calls:
+            await self._tell("faults", kind="error", path=_SETS, count=calls)
+
+    async def change_capacity(self) -> None:
+        self.sold_out = not self.sold_out
+        place = {"region": SPOT.region, "vm_size": SPOT.vm_size}
+        await self._tell("capacity", **place, available=0 if self.sold_out else None)
+
+    async def evict(self, name: str, instance: str) -> None:
+        await self._tell("evict", scale_set=name, instance_id=instance, notice=False)
+
+    async def pass_time(self) -> None:
+        """What is new is not found for a while."""
+        await self.inside.fabric.step()
+        sets = self.inside.fabric.state.scale_sets.values()
+        for name in sorted({s.name for s in sets} - self._known):
+            self._known.add(name)
+            if seconds := self.lag.total_seconds():
+                hidden = {"status": 404, "code": "ResourceNotFound", "path": f"{_SETS}/{name}"}
+                await self._tell("faults", kind="error", method="GET", seconds=seconds, **hidden)
+
+    def machines(self) -> dict[str, set[str]]:
+        found: dict[str, set[str]] = {}
+        for scale_set, instance in self.inside.fabric.instances():
+            if instance.phase == "allocated" and not instance.doom:
+                found.setdefault(scale_set.name, set()).add(instance.instance_id)
+        return {name: found[name] for name in sorted(found)}
+
+    def bill(self, each: Decimal) -> list[tuple[str, Decimal]]:
+        """What is never given is not billed."""
+        before, self._ordered, billed = self._ordered, {}, []
+        for scale_set, instance in self.inside.fabric.instances():
+            key = (scale_set.name, instance.vm_id)
+            amount = before.get(key, Decimal(0)) + each
+            if instance.phase == "creating":
+                self._ordered[key] = amount
+            else:
+                billed.append((scale_set.name, amount))
+        return billed
+
+    async def _tell(self, what: str, **members: Any) -> None:  # noqa: ANN401 - JSON
+        answer = await self.inside.metadata.post(f"/_emulator/{what}", json=members)
+        answer.raise_for_status()
+
+
+@asynccontextmanager
+async def emulated(folder: Path, clock: Clock) -> AsyncIterator[EmulatedSky]:
+    """An emulator whose machines run nothing, and the adapter on it."""
+    async with (
+        emulator_inside(folder, clock, spot_quota=_CORES) as inside,
+        over_tls(inside) as reached,
+    ):
+        await inside.make_group()
+        cloud = sign_in(reached, "test")
+        try:
+            yield EmulatedSky(cloud=cloud, inside=inside)
+        finally:
+            await cloud.close()

@@ -1,0 +1,251 @@
+"""What becomes of jobs whose money, or its project's, is changed while something goes on."""
+
+import asyncio
+from dataclasses import replace
+from datetime import timedelta
+from decimal import Decimal
+from typing import Any
+
+import httpx
+import pytest
+from sqlalchemy import select, text
+
+from service.db.jobs import job_moves, jobs
+from service.db.jobs.job_moves import Moving
+from service.db.money import budgets as caps
+from service.db.schema import tables
+from service.domain.lifecycle.constraints import JobConstraints
+from service.domain.lifecycle.job import MoveJob, next_step
+from service.domain.states import JobState
+from service.operations.money import budgets
+from service.reconciler.jobs.budgets import ProjectBudgets
+from tests.integration.money.test_budgets import codes, later, limited, stops, trains
+from tests.nodes.scripted_node import boot
+from tests.waiting import until
+from tests.world import World
+from trainer.contract import NodePhase
+
+JOBS = "/v1/fine_tuning/jobs"
+WAITING = """
+select count(*) from pg_stat_activity
+where datname = current_database() and wait_event_type = 'Lock'
+"""
+
+
+async def patch(world: World, job_id: str, **infrastructure: Any) -> httpx.Response:  # noqa: ANN401
+    """Other terms."""
+    body = {"infrastructure": infrastructure}
+    return await world.call("PATCH", f"{JOBS}/{job_id}", json=body)
+
+
+async def give(world: World, dollars: int | None, ahead: timedelta = timedelta(0)) -> list[str]:
+    """Another budget of the project; the jobs that whoever gives it is to weigh again.
+
+    ``ahead``: of ours is the clock of who gives it.
+    """
+    cap, now = None if dollars is None else Decimal(dollars), world.clock() + ahead
+    async with world.engine.begin() as conn:
+        return await budgets.set_project(conn, "tests", cap, now, None)
+
+
+def sweep(world: World) -> ProjectBudgets:
+    """Of the budgets of projects."""
+    return ProjectBudgets(engine=world.engine, allowance=world.attempts.allowance, now=world.clock)
+
+
+async def wait_for_locks(world: World, count: int) -> None:
+    """Until so many transactions wait for a row."""
+
+    async def waiting() -> int:
+        async with world.engine.connect() as conn:
+            return int((await conn.execute(text(WAITING))).scalar_one())
+
+    await until(waiting, lambda found: found == count)
+
+
+async def test_once_a_budget_is_lifted_nodes_go_on_as_if_there_had_never_been_one(
+    world: World,
+) -> None:
+    job, nodes, number = await trains(world, **limited("100"))
+    await later(world, nodes, number, minutes=5)
+    lifted = await patch(world, job, budget=None)
+    await world.tick(2)
+    world.clock.advance(minutes=31)
+
+    answer = await nodes[0].say(NodePhase.RUNNING, number, step=1)
+
+    assert lifted.status_code == 200
+    assert answer.json()["stop_by"] == (world.clock() + world.parts.outage).timestamp()
+
+
+async def test_other_terms_are_no_way_round_the_budget_of_the_project(world: World) -> None:
+    await give(world, 40)
+    job, nodes, number = await trains(world, nodes=2)
+    await later(world, nodes, number, minutes=92)
+    stopped = await sweep(world).run_once()
+
+    await patch(world, job, deadline=int((world.clock() + timedelta(hours=9)).timestamp()))
+
+    shown = await world.job(job)
+    assert stopped == [job]
+    assert shown["status_reason"]["code"] == "budget_exhausted"
+
+
+async def test_thresholds_are_not_told_again_because_of_other_terms(world: World) -> None:
+    job, nodes, number = await trains(world, **limited("100"))
+    await later(world, nodes, number, minutes=180)
+    await patch(world, job, priority="high")
+    await later(world, nodes, number, minutes=1)
+
+    assert (await codes(world, job)).count("job.budget_threshold") == 1
+
+
+async def test_of_two_changes_at_once_none_is_lost(world: World) -> None:
+    job = (await world.submit())["id"]
+    both = ({"budget": {"amount": "90"}}, {"max_price": {"amount": "5"}})
+    async with world.engine.begin() as conn:
+        await conn.execute(
+            select(tables.jobs.c.id).where(tables.jobs.c.id == job).with_for_update()
+        )
+        asked = [asyncio.create_task(patch(world, job, **news)) for news in both]
+        await wait_for_locks(world, 2)
+    answers = await asyncio.gather(*asked)
+
+    shown = (await world.job(job))["infrastructure"]
+    assert [a.status_code for a in answers] == [200, 200]
+    assert shown["budget"]["amount"].startswith("90")
+    assert shown["max_price"]["amount"].startswith("5")
+
+
+async def test_a_job_that_is_late_already_can_be_given_more_money(world: World) -> None:
+    soon = int((world.clock() + timedelta(minutes=5)).timestamp())
+    limits = {"deadline": soon, "on_deadline_risk": "notify", "nodes": 2}
+    job = (await world.submit(infrastructure=limits))["id"]
+    world.clock.advance(minutes=10)
+
+    more = await patch(world, job, budget={"amount": "90"})
+    later_but_past = await patch(world, job, deadline=soon + 1)
+
+    assert more.status_code == 200, more.text
+    assert later_but_past.status_code == 400
+
+
+async def test_a_larger_budget_that_comes_during_a_sweep_is_not_overlooked(world: World) -> None:
+    await give(world, 40)
+    job, nodes, number = await trains(world, nodes=2)
+    await later(world, nodes, number, minutes=92)
+    async with world.engine.begin() as conn:
+        await conn.execute(
+            select(tables.jobs.c.id).where(tables.jobs.c.id == job).with_for_update()
+        )
+        sweeping = asyncio.create_task(sweep(world).run_once())
+        await wait_for_locks(world, 1)
+        seen = await give(world, 400)
+    stopped = await sweeping
+
+    assert (seen, stopped) == ([], [])
+    assert "job.budget_exhausted" not in await codes(world, job)
+
+
+async def test_a_larger_budget_that_is_answered_during_a_look_is_not_overwritten(
+    world: World,
+) -> None:
+    job, nodes, number = await trains(world, **limited("40"))
+    world.clock.advance(minutes=92)
+    for node in nodes:
+        await node.say(NodePhase.RUNNING, number, step=1)
+    async with world.engine.begin() as conn:
+        row = await conn.execute(
+            select(tables.jobs.c.terms).where(tables.jobs.c.id == job).with_for_update()
+        )
+        before = JobConstraints.from_dict(row.scalar_one())
+        looking = asyncio.create_task(world.attempts.run_once())
+        await wait_for_locks(world, 1)
+        more = replace(before, budget=Decimal(400))
+        await caps.set_terms(conn, job, before, more, world.clock())
+    await looking
+    await world.tick(2, seconds=1)
+
+    told = await codes(world, job)
+    assert not {"job.budget_exhausted", "job.budget_threshold"} & set(told)
+    assert (await world.job(job))["status"] == "running"
+
+
+async def test_a_job_that_was_given_money_since_it_was_looked_at_is_not_ended(
+    world: World,
+) -> None:
+    job, nodes, number = await trains(world, **limited("40", then="cancel"))
+    await later(world, nodes, number, minutes=92)
+    for node in nodes:
+        await node.say(NodePhase.STOPPED, number, step=1)
+    await world.attempts.run_once()
+    async with world.engine.begin() as conn:
+        ((claim, seen),) = await jobs.claim_due(conn, world.clock() + timedelta(minutes=1), 1)
+    step = next_step(seen, world.clock())
+    assert isinstance(step, MoveJob)
+    more = await patch(world, job, budget={"amount": "400"})
+    async with world.engine.begin() as conn:
+        ended = await job_moves.move_all(
+            conn, [Moving(claim=claim, job=seen, step=step)], world.clock()
+        )
+
+    assert (step.to, more.status_code, ended) == (JobState.CANCELLED, 200, set())
+
+
+@pytest.mark.parametrize("dollars", [500, None])
+async def test_jobs_that_a_larger_budget_of_their_project_did_not_reach_are_weighed_again(
+    world: World, dollars: int | None
+) -> None:
+    await give(world, 5)
+    job = (await world.submit())["id"]
+    await world.tick(4)
+    paused = await world.job(job)
+    await sweep(world).run_once()
+    await world.tick(2)
+    still = await world.job(job)
+
+    await give(world, dollars)  # and whoever gave it is killed
+    await sweep(world).run_once()
+    await world.tick(3)
+
+    assert [paused["phase"], still["phase"]] == ["paused", "paused"]
+    assert (await codes(world, job)).count("job.budget_exhausted") == 1
+    assert len(await world.attempts_of(job)) == 1
+
+
+async def test_the_same_budget_for_another_month_takes_up_jobs_that_it_did_not_reach(
+    world: World,
+) -> None:
+    await give(world, 40)
+    job, nodes, number = await trains(world, nodes=2)
+    await later(world, nodes, number, minutes=92)
+    await sweep(world).run_once()
+    await stops(world, job, nodes, number)
+    paused = await world.job(job)
+    world.clock.advance(hours=24)
+
+    await give(world, 40)  # and whoever gave it is killed
+    await sweep(world).run_once()
+    again = await boot(world, job)
+
+    assert (paused["phase"], paused["status_reason"]["code"]) == ("paused", "budget_exhausted")
+    assert len(again) == 2
+
+
+@pytest.mark.parametrize("hours", [-1, 0, 1])
+async def test_by_whatever_clock_a_budget_was_set_jobs_are_weighed_again_by_it_once(
+    world: World, hours: int
+) -> None:
+    await give(world, 5)
+    job = (await world.submit())["id"]
+    await world.tick(4)
+    once = (await codes(world, job)).count("job.budget_exhausted")
+
+    await give(world, 5, ahead=timedelta(hours=hours))  # and whoever gave it is killed
+    for _ in range(4):
+        await sweep(world).run_once()
+        await world.tick(2, seconds=0)
+
+    assert once == 1
+    assert (await codes(world, job)).count("job.budget_exhausted") == 2
+    assert (await world.job(job))["phase"] == "paused"

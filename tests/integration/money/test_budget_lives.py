@@ -1,0 +1,83 @@
+"""No job's bill passes its cap, whatever the weather does to it."""
+
+import json
+import random
+import sys
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+
+from service.db.core.engine import driver_url
+from tests.integration.money.budget_lives import Hostile, MovingPrices
+from tests.integration.money.budget_skies import FakeSky, Sky, emulated
+from tests.world import PRICE, World
+
+
+@pytest.fixture
+async def engine(database_url: str) -> AsyncIterator[AsyncEngine]:
+    """A few connections that stay: 50 steps at once would open and close some with every look."""
+    made = create_async_engine(driver_url(database_url), pool_size=10, max_overflow=0)
+    yield made
+    await made.dispose()
+
+
+@pytest.fixture(params=["fake", "emulator"])
+async def sky(request: pytest.FixtureRequest, world: World, tmp_path: Path) -> AsyncIterator[Sky]:
+    """A cloud of either kind, in which the service has its machines."""
+    if request.param == "fake":
+        yield FakeSky(world.cloud)
+        return
+    async with emulated(tmp_path / "azure", world.clock) as made:
+        world.attempts = replace(world.attempts, cloud=made.cloud)
+        yield made
+
+
+async def lived(world: World, sky: Sky, seed: int, many: int, hours: float) -> Hostile:
+    """So many jobs after so long a time."""
+    prices = MovingPrices(PRICE)
+    world.jobs = replace(world.jobs, prices=prices)
+    hostile = Hostile(world=world, draw=random.Random(seed), prices=prices, sky=sky)
+    await hostile.submit(many)
+    await hostile.live(hours)
+    return hostile
+
+
+def worst(hostile: Hostile) -> float:
+    """The largest share of its cap that any job has cost."""
+    return max(float(life.bill / life.cap) for life in hostile.lives.values())
+
+
+@pytest.mark.long
+async def test_no_job_costs_more_than_its_budget(world: World, sky: Sky) -> None:
+    hostile = await lived(world, sky, seed=3, many=1, hours=1)
+
+    assert 0 < worst(hostile) <= 1
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("seed", range(8))
+async def test_of_200_jobs_none_costs_more_than_its_budget(
+    world: World, sky: Sky, seed: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hostile = await lived(world, sky, seed=seed, many=25, hours=10)
+    states, told = await hostile.over(), await hostile.told()
+    found = {
+        "sky": type(sky).__name__,
+        "seed": seed,
+        "lives": len(hostile.lives),
+        "worst_share": round(worst(hostile), 4),
+        "passed": sum(life.bill > life.cap for life in hostile.lives.values()),
+        "told": told,
+        "states": states,
+        "evicted": hostile.evicted,
+        "outages": hostile.outages,
+    }
+    with capsys.disabled():
+        sys.stdout.write(f"\n{json.dumps(found)}\n")
+
+    assert worst(hostile) <= 1
+    assert told["exhausted"] > 0, "no budget was put to the test"

@@ -1,0 +1,350 @@
+"""Budgets of jobs and projects: what they stop, what they keep aside, and who is told."""
+
+from dataclasses import replace
+from datetime import timedelta
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from service.cloud.provider import CloudError
+from service.db.attempts import machine_history
+from service.db.money import budgets as caps
+from service.db.money import ledger
+from service.domain.cloud.fleet import Offering, Price, scale_set_name
+from service.operations.money import budgets
+from service.pricing.fixed import FixedPrices
+from service.pricing.source import PricesUnavailable
+from service.reconciler.jobs.budgets import ProjectBudgets
+from service.reconciler.sweeps.price_watch import PriceWatch
+from tests.integration.db.rows import add_attempt
+from tests.integration.stored import put
+from tests.nodes.scripted_node import ScriptedNode, boot, commit, committed, train
+from tests.world import PRICE, SPOT, World
+from trainer.contract import DirectiveKind, NodePhase
+
+JOBS = "/v1/fine_tuning/jobs"
+
+
+def limited(amount: str, then: str = "pause", nodes: int = 2) -> dict[str, Any]:
+    """A request's infrastructure with a budget."""
+    return {"nodes": nodes, "budget": {"amount": amount, "on_exhausted": then}}
+
+
+async def trains(world: World, **infrastructure: Any) -> tuple[str, list[ScriptedNode], int]:  # noqa: ANN401
+    """A job on its machines that has done a step."""
+    job = await world.submit(infrastructure=infrastructure)
+    nodes = await boot(world, job["id"])
+    return job["id"], nodes, await train(world, nodes, step=1)
+
+
+async def later(world: World, nodes: list[ScriptedNode], number: int, minutes: float) -> None:
+    """So much time passes, and the nodes still train."""
+    world.clock.advance(minutes=minutes)
+    for node in nodes:
+        await node.say(NodePhase.RUNNING, number, step=1)
+    await world.tick(2, seconds=1)
+
+
+async def stops(world: World, job_id: str, nodes: list[ScriptedNode], number: int) -> None:
+    """The nodes save, stop and are deleted."""
+    saved = committed(2, number, "stop")
+    await put(world.store, job_id, saved.path)
+    await commit(world, job_id, saved)
+    for node in nodes:
+        await node.say(NodePhase.STOPPED, number, step=2)
+    await world.tick(20)
+
+
+async def codes(world: World, job_id: str) -> list[str]:
+    """Of its events, oldest first."""
+    listed = (await world.call("GET", f"{JOBS}/{job_id}/events?limit=100")).json()["data"]
+    return [event["code"] for event in reversed(listed)]
+
+
+async def test_a_job_whose_budget_is_used_up_saves_pauses_and_says_how_to_go_on(
+    world: World,
+) -> None:
+    job, nodes, number = await trains(world, **limited("40"))
+    await later(world, nodes, number, minutes=92)
+    told = [(await node.hear()).kind for node in nodes]
+    stopping = await world.job(job)
+    await stops(world, job, nodes, number)
+
+    paused = await world.job(job)
+    refused = await world.call("POST", f"{JOBS}/{job}/resume")
+
+    assert told == [DirectiveKind.CHECKPOINT_AND_STOP] * 2
+    assert stopping["status_reason"]["code"] == "budget_exhausted"
+    assert (paused["status"], paused["phase"]) == ("queued", "paused")
+    assert f"rekindle set {job} --budget" in paused["status_reason"]["message"]
+    assert Decimal(paused["cost"]["spent"]) < 40
+    assert (await world.attempts_of(job))[0]["outcome"] == "over_budget"
+    assert await world.cloud.list_owned() == []
+    assert refused.status_code == 409
+
+
+async def test_more_money_takes_a_paused_job_up_again(world: World) -> None:
+    job, nodes, number = await trains(world, **limited("40"))
+    await later(world, nodes, number, minutes=92)
+    await stops(world, job, nodes, number)
+
+    raised = await world.call(
+        "PATCH", f"{JOBS}/{job}", json={"infrastructure": {"budget": {"amount": "400"}}}
+    )
+    again = await boot(world, job)
+
+    assert raised.status_code == 200, raised.text
+    assert raised.json()["cost"]["budget"] == "400.0000"
+    assert len(again) == 2
+
+
+async def test_a_job_may_be_cancelled_rather_than_paused_when_money_runs_out(
+    world: World,
+) -> None:
+    job, nodes, number = await trains(world, **limited("40", "cancel"))
+    await later(world, nodes, number, minutes=92)
+    told = await nodes[0].hear()
+    await stops(world, job, nodes, number)
+
+    ended = await world.job(job)
+
+    assert told.kind is DirectiveKind.CHECKPOINT_AND_STOP
+    assert ended["status"] == "cancelled"
+    assert "Budget used up" in ended["status_reason"]["message"]
+
+
+async def test_thresholds_of_a_budget_are_told_once_each(world: World) -> None:
+    job, nodes, number = await trains(world, **limited("100"))
+    for minutes in (170, 10, 105, 20):
+        await later(world, nodes, number, minutes=minutes)
+
+    told = [c for c in await codes(world, job) if c.startswith("job.budget")]
+
+    assert told == ["job.budget_threshold", "job.budget_threshold", "job.budget_exhausted"]
+
+
+async def test_nodes_that_hear_nothing_stop_while_the_budget_still_covers_it(world: World) -> None:
+    _, nodes, number = await trains(world, **limited("100"))
+    await later(world, nodes, number, minutes=30)
+    answer = await nodes[0].say(NodePhase.RUNNING, number, step=1)
+    looked = world.clock()
+    world.clock.advance(minutes=10)
+
+    much_later = await nodes[0].say(NodePhase.RUNNING, number, step=1)
+
+    allowed = (looked + world.parts.outage).timestamp()
+    assert answer.json()["stop_by"] <= allowed
+    assert much_later.json()["stop_by"] <= allowed  # nobody has looked at the money since
+
+
+async def test_no_machines_are_asked_for_that_the_budget_does_not_cover_to_their_end(
+    world: World,
+) -> None:
+    job, nodes, number = await trains(world, **limited("40"))
+    await later(world, nodes, number, minutes=84)
+    world.cloud.evict(scale_set_name(nodes[0].attempt_id), "0")
+    await world.tick(1)
+    for node in nodes:
+        await node.say(NodePhase.STOPPED, number, step=1)
+
+    await world.tick(25)
+
+    shown = await world.job(job)
+    assert len(await world.attempts_of(job)) == 1
+    assert shown["phase"] == "paused"
+    assert "must be left to start machines" in shown["status_reason"]["message"]
+
+
+async def test_a_job_whose_machines_nobody_can_see_waits_and_goes_on_once_azure_answers_again(
+    world: World,
+) -> None:
+    short = replace(world.pace, provisioning=timedelta(minutes=15))  # else money is up earlier
+    world.attempts = replace(world.attempts, pace=short)
+    job = await world.submit(infrastructure=limited("60"))
+    world.cloud.fail_next = [CloudError("the secret has expired")] * 10_000
+    await world.tick(80, seconds=180)
+    waiting = await world.job(job["id"])
+    world.cloud.fail_next = []
+    await world.tick(20, seconds=180)
+
+    assert waiting["status"] == "queued"
+    assert "reserved until other machines" in waiting["status_reason"]["message"]
+    told = await codes(world, job["id"])
+    assert not {"job.budget_exhausted", "job.budget_passed"} & set(told)
+    assert [a["state"] for a in await world.attempts_of(job["id"])][-1] == "starting"
+
+
+async def test_the_jobs_of_a_project_share_its_budget(world: World) -> None:
+    async with world.engine.begin() as conn:
+        await budgets.set_project(conn, "tests", Decimal(30), world.clock(), None)
+    first, nodes, number = await trains(world, nodes=2)
+    second = await world.submit()
+    await world.tick(3)
+    waiting = await world.job(second["id"])
+
+    await later(world, nodes, number, minutes=56)
+    sweep = ProjectBudgets(engine=world.engine, allowance=world.attempts.allowance, now=world.clock)
+    stopped = await sweep.run_once()
+    await world.tick(1, seconds=1)
+
+    assert "reserved until other machines" in waiting["status_reason"]["message"]
+    assert stopped == [first]
+    assert (await nodes[0].hear()).kind is DirectiveKind.CHECKPOINT_AND_STOP
+    assert "job.budget_threshold" in await codes(world, first)
+
+
+async def test_a_raised_project_budget_takes_its_jobs_up_again(world: World) -> None:
+    async with world.engine.begin() as conn:
+        await budgets.set_project(conn, "tests", Decimal(5), world.clock(), None)
+    job = await world.submit()
+    await world.tick(4)
+    paused = await world.job(job["id"])
+    async with world.engine.begin() as conn:
+        stopped = await budgets.set_project(conn, "tests", Decimal(500), world.clock(), None)
+    for job_id in stopped:
+        async with world.engine.begin() as conn:
+            await budgets.clear_exhaustion(conn, job_id, world.clock())
+
+    nodes = await boot(world, job["id"])
+
+    assert paused["phase"] == "paused"
+    assert "Project's budget used up" in paused["status_reason"]["message"]
+    assert len(nodes) == 2
+
+
+async def test_the_bill_says_what_is_left_and_what_a_million_tokens_cost(world: World) -> None:
+    job, nodes, number = await trains(world, **limited("100"))
+    await later(world, nodes, number, minutes=30)
+
+    bill = (await world.job(job))["cost"]
+
+    spent = Decimal(bill["spent"])
+    assert Decimal(bill["budget_remaining"]) == 100 - spent
+    assert Decimal(bill["forecast_low"]) <= Decimal(bill["forecast_total"])
+    assert Decimal(bill["forecast_total"]) <= Decimal(bill["forecast_high"])
+    assert Decimal(bill["per_million_tokens"]) > PRICE.hourly
+
+
+async def test_a_project_sees_what_its_jobs_cost_by_hour_and_what_that_saved(world: World) -> None:
+    job, nodes, number = await trains(world, nodes=2)
+    await later(world, nodes, number, minutes=100)
+    spent = Decimal((await world.job(job))["cost"]["spent"])
+
+    page = await world.call("GET", "/v1/organization/costs?bucket_width=1h")
+    other = await world.other_key()
+    theirs = await world.call(
+        "GET", "/v1/organization/costs", headers={"authorization": f"Bearer {other}"}
+    )
+
+    report = page.json()
+    amounts = [r["amount"]["value"] for b in report["data"] for r in b["results"]]
+    assert abs(Decimal(report["total"]) - spent) < Decimal("0.001")
+    assert abs(Decimal(str(sum(amounts))) - spent) < Decimal("0.001")
+    assert len(amounts) == 2
+    assert report["saved_percent"] == 74.2
+    assert theirs.json()["total"] == "0.0000"
+
+
+async def test_a_price_that_moves_is_billed_from_then_on(world: World) -> None:
+    job, nodes, number = await trains(world, nodes=2)
+    await later(world, nodes, number, minutes=60)
+    before = Decimal((await world.job(job))["cost"]["spent"])
+    dearer = Price(hourly=PRICE.hourly * 2, on_demand_hourly=PRICE.on_demand_hourly)
+    watch = PriceWatch(engine=world.engine, prices=FixedPrices({SPOT: dearer}), now=world.clock)
+
+    changed = (await watch.run_once(), await watch.run_once())
+    world.clock.advance(hours=1)
+    after = Decimal((await world.job(job))["cost"]["spent"])
+
+    assert changed == (1, 0)
+    assert abs(after - before - 2 * dearer.hourly) < Decimal("0.001")
+
+
+class PartlyAway(FixedPrices):
+    """Of one region nothing can be read."""
+
+    async def prices(self, offerings: list[Offering]) -> dict[Offering, Price]:
+        if any(offering.region == "aaa" for offering in offerings):
+            raise PricesUnavailable("429")
+        return await super().prices(offerings)
+
+
+async def test_a_price_that_cannot_be_read_holds_up_no_other_one(world: World) -> None:
+    job, _, _ = await trains(world, nodes=2)
+    async with world.engine.begin() as conn:
+        gone = {"id": "att-x", "job_id": job, "number": 2, "region": "aaa"}
+        await add_attempt(conn, world.clock(), **gone, state="terminating", outcome="evicted")
+    dearer = Price(hourly=PRICE.hourly * 2, on_demand_hourly=PRICE.on_demand_hourly)
+    watch = PriceWatch(engine=world.engine, prices=PartlyAway({SPOT: dearer}), now=world.clock)
+
+    assert await watch.run_once() == 1
+
+
+@pytest.mark.parametrize(
+    ("state", "known", "dollars"),
+    [("terminating", 2, 0), ("running", 2, 0), ("provisioning", 0, 240)],
+)
+async def test_only_what_was_ordered_and_may_still_come_counts_as_unseen(
+    world: World, state: str, known: int, dollars: int
+) -> None:
+    now = world.clock()
+    job = str((await world.submit())["id"])
+    long_ago, minutes = now - timedelta(hours=10), timedelta(minutes=5)
+    async with world.engine.begin() as conn:
+        asked: dict[str, Any] = {"refills": 0, "refilled_at": now - minutes}
+        if state == "terminating":
+            asked |= {"refills": 1, "outcome": "evicted"}
+        facts = {"id": "att-x", "job_id": job, "instance_count": 3, "state": state, "seen_at": now}
+        await add_attempt(conn, long_ago, **facts, **asked)
+        vms = [f"vm-{number}" for number in range(known)]
+        price = Price(hourly=Decimal(8), on_demand_hourly=Decimal(32))
+        seen = ledger.Exist(job_id=job, attempt_id="att-x", vm_ids=vms, price=price, since=long_ago)
+        await ledger.meter(conn, [seen], now)
+        (hold,) = await caps.holds_of_job(conn, job)
+
+    assert hold.unmetered(now) == dollars
+
+
+async def test_machines_that_are_seen_once_their_price_has_moved_are_billed_at_the_new_one(
+    world: World,
+) -> None:
+    job = (await world.submit())["id"]
+    await world.tick(3)  # Azure has taken the order, and no machine was seen yet
+    world.clock.advance(minutes=3)
+    dearer = Price(hourly=PRICE.hourly * 2, on_demand_hourly=PRICE.on_demand_hourly * 2)
+    watch = PriceWatch(engine=world.engine, prices=FixedPrices({SPOT: dearer}), now=world.clock)
+
+    looks = await world.attempts.claim(10)  # and so the price of now is read
+    async with world.engine.connect() as conn:
+        before = await ledger.of_job(conn, job)
+    changed = [await watch.run_once()]
+    for look in looks:
+        await look()
+    changed.append(await watch.run_once())
+
+    async with world.engine.connect() as conn:
+        billed = await ledger.of_job(conn, job)
+    assert (before, changed) == ([], [1, 0])
+    assert [(r.hourly, r.on_demand_hourly) for r in billed] == [
+        (dearer.hourly, dearer.on_demand_hourly)
+    ] * 2
+
+
+async def test_lives_of_machines_are_remembered_by_offering(world: World) -> None:
+    _, nodes, number = await trains(world, nodes=2)
+    await later(world, nodes, number, minutes=60)
+    world.cloud.evict(scale_set_name(nodes[0].attempt_id), "0")
+    await world.tick(1)
+    for node in nodes:
+        await node.say(NodePhase.STOPPED, number, step=1)
+    await world.tick(2)
+
+    async with world.engine.connect() as conn:
+        found = await machine_history.of(conn, [SPOT], world.clock())
+
+    lived = found[SPOT]
+    assert sum(lived.holds.ends) == 1
+    assert 1.0 < sum(lived.holds.hours) < 1.2
+    assert lived.evicted_s is not None
+    assert lived.evicted_s < 120

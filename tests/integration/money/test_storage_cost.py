@@ -1,0 +1,359 @@
+"""What jobs have stored is metered: by tier, once, and in the job's cost."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from service.api.app import make_app
+from service.db.money import storage_cost
+from service.db.schema import storage_tables
+from service.domain.money.storage_cost import StoragePrices, cost_of_keeping, quote_rehydration
+from service.domain.storage.access_tiers import (
+    GIB,
+    SMALL,
+    AccessTier,
+    ArchivePriority,
+    StorageAccount,
+)
+from service.pricing.fixed import FixedPrices
+from service.pricing.source import PricesUnavailable
+from service.pricing.storage_prices import TABLE
+from tests.clock import Clock
+from tests.integration.db.rows import add, add_job, transact
+from tests.integration.stored import finished, meters, moves, training
+from tests.nodes.scripted_node import body
+from tests.world import PRICE, SPOT, World, client
+
+JOBS = "/v1/fine_tuning/jobs"
+# A price at which 200 KiB are worth money.
+DEAR = StoragePrices(
+    tiers={
+        t: replace(p, month=p.month * 1000 * GIB / 2**20, retrieval=p.retrieval * 10_000)
+        for t, p in TABLE.tiers.items()
+    },
+    high_reads=Decimal(1),
+    high_retrieval=Decimal(1000),
+    source="made up",
+    as_of=TABLE.as_of,
+)
+PRICES = FixedPrices({}, DEAR)
+
+
+@pytest.fixture
+async def dear(world: World) -> AsyncIterator[World]:
+    """The same, and what is moved is dear."""
+    prices = FixedPrices({SPOT: PRICE}, DEAR)
+    async with client(make_app(replace(world.parts, prices=prices))) as world.http:
+        yield world
+
+
+async def model(world: World, tier: AccessTier) -> tuple[str, list[str]]:
+    """A job that is over, and the large files of its model, both in that tier."""
+    job = await finished(world)
+    (first,) = [b.name for b in await world.store.list_stored(job, "models/") if b.size > SMALL]
+    files = [first, first.replace("model.", "second.")]
+    await world.store.write(job, files[1], bytes(200 * 1024))
+    for file in files:
+        await world.store.set_tier(job, file, tier)
+    return job, files
+
+
+async def ask(world: World, job: str, **wish: str) -> Decimal:
+    """Move the model; return what is charged for it."""
+    answer = await world.call("POST", f"{JOBS}/{job}/model/tier", json=wish)
+    return Decimal(body(answer)["cost"]["charged"])
+
+
+async def charges(world: World, job: str) -> Decimal:
+    """All that was paid for moves: nothing is metered here."""
+    return Decimal((await cost(world, job))["storage"])
+
+
+async def cost(world: World, job: str) -> dict[str, Any]:
+    return body(await world.call("GET", f"{JOBS}/{job}/cost"))
+
+
+async def rows(world: World, job: str) -> list[Any]:
+    async with world.engine.connect() as conn:
+        return await storage_cost.of_job(conn, job)
+
+
+async def test_what_lies_there_costs_by_the_month_and_is_in_what_was_spent(world: World) -> None:
+    job = await finished(world)
+    await world.tick(12)
+    await meters(world, PRICES).run_once()
+    before = await cost(world, job)
+    assert before["final"]  # of machines: storage goes on
+    world.clock.advance(hours=730)
+    after = await cost(world, job)
+    listed = body(await world.call("GET", JOBS))["data"][0]["cost"]["spent"]
+
+    stored = sum(b.size for b in await world.store.list_stored(job))
+    month = stored * DEAR.tiers[AccessTier.HOT].month / GIB
+    assert Decimal(after["storage"]) - Decimal(before["storage"]) == pytest.approx(
+        month, abs=Decimal("0.0002")
+    )
+    assert Decimal(after["storage_a_month"]) == pytest.approx(month, abs=Decimal("0.0001"))
+    machines = Decimal(after["spent"]) - Decimal(after["storage"])
+    assert machines == pytest.approx(
+        Decimal(before["spent"]) - Decimal(before["storage"]), abs=Decimal("0.0002")
+    )
+    assert after["saved"] == before["saved"]
+    assert listed == after["spent"]
+
+
+async def test_the_job_shows_what_the_rows_add_up_to(world: World) -> None:
+    job, _, _ = await training(world)
+    for _ in range(3):
+        await meters(world, PRICES).run_once()
+        world.clock.advance(hours=2)
+        await world.store.write(job, f"logs/{world.clock().timestamp()}", bytes(300_000))
+    await meters(world, PRICES).run_once()
+    world.clock.advance(hours=5)
+
+    total = cost_of_keeping(await rows(world, job), world.clock())
+
+    assert total > 0
+    assert (await cost(world, job))["storage"] == str(total.quantize(Decimal("0.0001")))
+
+
+async def test_two_replicas_and_a_repeated_look_count_nothing_twice(world: World) -> None:
+    job = await finished(world)
+
+    looked = await asyncio.gather(*(meters(world, PRICES).run_once() for _ in range(4)))
+    world.clock.advance(days=2)
+    again = await asyncio.gather(*(meters(world, PRICES).run_once() for _ in range(4)))
+
+    assert (sum(looked), sum(again)) == (1, 1)
+    (row,) = await rows(world, job)
+    assert (row.tier, row.ended_at) == (AccessTier.HOT, None)
+
+
+async def test_a_look_that_comes_too_late_writes_nothing(world: World) -> None:
+    job = await finished(world)
+    slow, quick = meters(world, PRICES), meters(world, PRICES)
+
+    async with world.engine.begin() as conn:
+        (late,) = await storage_cost.claim_due(conn, world.clock(), 1)
+    world.clock.advance(seconds=30)  # the lease is over
+    assert await quick.run_once() == 1
+    with pytest.raises(Exception, match="storage_meters"):
+        async with world.engine.begin() as conn:
+            await storage_cost.record(conn, late, [], world.clock(), world.clock())
+
+    assert await slow.run_once() == 0
+    assert len(await rows(world, job)) == 1
+
+
+async def test_after_a_move_each_tier_has_its_own_price(world: World) -> None:
+    job = await finished(world)
+    await meters(world, PRICES).run_once()
+    await world.call("POST", f"{JOBS}/{job}/model/tier", json={"tier": "archive"})
+    while await moves(world).run_once():
+        pass
+    assert await meters(world, PRICES).run_once() == 1  # at once, and not tomorrow
+
+    open_rows = {r.tier: r for r in await rows(world, job) if r.ended_at is None}
+
+    assert set(open_rows) == {AccessTier.HOT, AccessTier.ARCHIVE}
+    assert open_rows[AccessTier.ARCHIVE].size == 200 * 1024
+    assert open_rows[AccessTier.ARCHIVE].month == DEAR.tiers[AccessTier.ARCHIVE].month
+
+
+async def test_what_a_move_cost_is_counted_once(world: World) -> None:
+    job = await finished(world)
+    world.store.slow_archive = True
+    await world.call("POST", f"{JOBS}/{job}/model/tier", json={"tier": "archive"})
+    while await moves(world).run_once():
+        pass
+    before = Decimal((await cost(world, job))["storage"])
+    back = {"tier": "hot", "priority": "high"}
+    answers = [await world.call("POST", f"{JOBS}/{job}/model/tier", json=back) for _ in range(3)]
+    charged = {body(answer)["cost"]["charged"] for answer in answers}
+
+    (charge,) = charged
+    assert Decimal((await cost(world, job))["storage"]) == before + Decimal(charge)
+
+
+ROUNDED = Decimal("0.0002")  # as what is shown
+
+
+async def test_a_wish_that_was_replaced_before_anything_moved_costs_nothing(dear: World) -> None:
+    job, _ = await model(dear, AccessTier.COLD)
+    first = await ask(dear, job, tier="hot")
+    dear.clock.advance(days=20)
+    second = await ask(dear, job, tier="cool")
+
+    assert first > 1
+    assert await charges(dear, job) == second
+
+
+async def test_a_wish_that_was_replaced_half_way_costs_what_has_moved(dear: World) -> None:
+    job, files = await model(dear, AccessTier.COLD)
+    first = await ask(dear, job, tier="hot")
+    await moves(dear).run_once()
+    await dear.store.set_tier(job, files[1], AccessTier.COLD)  # as if it had not come so far
+    second = await ask(dear, job, tier="archive")
+
+    assert await charges(dear, job) == pytest.approx(first / 2 + second, abs=ROUNDED)
+
+
+async def test_a_move_of_what_was_deleted_is_paid_only_if_it_had_begun(dear: World) -> None:
+    (early, _), (late, _) = [await model(dear, AccessTier.ARCHIVE) for _ in range(2)]
+    dear.store.slow_archive = True
+    await ask(dear, early, tier="hot")
+    for blob in await dear.store.list_stored(early, "models/"):
+        await dear.store.delete(early, blob.name)
+    charge = await ask(dear, late, tier="hot")
+    await carry_out(dear)
+    for blob in await dear.store.list_stored(late, "models/"):
+        await dear.store.delete(late, blob.name)
+    dear.clock.advance(minutes=6)
+    await carry_out(dear)
+
+    assert charge > 0
+    assert [await charges(dear, job) for job in (early, late)] == [0, charge]
+
+
+async def test_tier_and_cost_name_the_same_storage_cost_at_every_moment(dear: World) -> None:
+    job, files = await model(dear, AccessTier.HOT)
+
+    async def named() -> tuple[str, str]:
+        lying = body(await dear.call("GET", f"{JOBS}/{job}/storage"))
+        return lying["a_month"], (await cost(dear, job))["storage_a_month"]
+
+    begun = await named()
+    await meters(dear, PRICES).run_once()
+    metered = await named()
+    await dear.store.set_tier(job, files[0], AccessTier.COOL)  # the meter has not seen it yet
+    moved = await named()
+
+    assert begun[0] == begun[1]
+    assert metered[0] == metered[1] != "0.0000"
+    assert moved[0] == moved[1]
+
+
+async def test_hurrying_costs_more_for_what_is_not_back_yet_only(dear: World) -> None:
+    job, files = await model(dear, AccessTier.ARCHIVE)
+    lying = {b.name: b for b in await dear.store.list_stored(job, "models/")}
+    standard, high = (quote_rehydration([lying[files[1]]], p, DEAR).cost for p in ArchivePriority)
+    dear.store.slow_archive = True
+    before = await ask(dear, job, tier="hot")
+    await carry_out(dear)
+    dear.store.slow_archive = False
+    await dear.store.set_tier(job, files[0], AccessTier.HOT)  # the first is back
+
+    after = await ask(dear, job, tier="hot", priority="high")
+    again = await ask(dear, job, tier="hot", priority="high")
+
+    assert high > 2 * standard
+    assert after - before == pytest.approx(high - standard, abs=ROUNDED)
+    assert again == after == await charges(dear, job)
+
+
+async def carry_out(world: World) -> None:
+    while await moves(world).run_once():
+        pass
+
+
+async def test_what_is_gone_costs_nothing_any_more(world: World) -> None:
+    job = await finished(world)
+    await meters(world, PRICES).run_once()
+    await world.store.delete_container(job)
+    world.clock.advance(days=1)
+    await meters(world, PRICES).run_once()
+    then = (await cost(world, job))["storage"]
+    world.clock.advance(days=9)
+
+    shown = await cost(world, job)
+    assert (shown["storage"], shown["storage_a_month"]) == (then, "0.0000")
+
+
+@dataclass
+class ClosedList(FixedPrices):
+    """A price list that nobody can read."""
+
+    def __init__(self) -> None:
+        super().__init__({})
+
+    async def storage(self, account: StorageAccount) -> StoragePrices:
+        raise PricesUnavailable(f"closed, {account.region} too")
+
+
+async def test_without_a_price_list_what_lies_there_goes_on_at_the_price_it_has(
+    world: World,
+) -> None:
+    job = await finished(world)
+    await meters(world, PRICES).run_once()
+    world.clock.advance(days=1, seconds=1)
+
+    assert await meters(world, ClosedList()).run_once() == 1
+    assert [r.month for r in await rows(world, job)] == [DEAR.tiers[AccessTier.HOT].month]
+
+
+async def test_a_job_that_goes_on_is_looked_at_hourly_and_one_that_is_over_daily(
+    world: World,
+) -> None:
+    await finished(world)
+    await training(world)
+    looked = []
+    for hours in (0, 1, 1, 22):
+        world.clock.advance(hours=hours, seconds=1)
+        looked.append(await meters(world).run_once())
+
+    assert looked == [2, 1, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("constraint", "values"),
+    [
+        ("storage_ledger_tier_check", {"tier": "tepid"}),
+        ("storage_ledger_holds_something_check", {"size": 0}),
+        ("storage_ledger_time_runs_forward_check", {"ended_at": timedelta(seconds=-1)}),
+        ("storage_ledger_one_open_row_per_tier", {}),
+    ],
+)
+async def test_an_impossible_row_is_refused(
+    engine: AsyncEngine, clock: Clock, constraint: str, values: dict[str, Any]
+) -> None:
+    row: dict[str, Any] = {"job_id": "job", "tier": "hot", "size": 1, "month": 1}
+    row["started_at"] = clock()
+    if "ended_at" in values:
+        values = {"ended_at": clock() + values["ended_at"]}
+    await transact(engine, lambda c: add_job(c, clock()))
+    await transact(engine, lambda c: add(c, storage_tables.storage_ledger, **row))
+
+    with pytest.raises(IntegrityError, match=constraint):
+        await transact(engine, lambda c: add(c, storage_tables.storage_ledger, **row | values))
+
+
+@pytest.mark.parametrize(
+    ("constraint", "values"),
+    [
+        ("tier_moves_end_has_an_outcome_check", {"ended_at": 1}),
+        ("tier_moves_outcome_check", {"ended_at": 1, "outcome": "bored"}),
+        ("tier_moves_one_open_per_folder", {}),
+    ],
+)
+async def test_an_impossible_move_is_refused(
+    engine: AsyncEngine, clock: Clock, constraint: str, values: dict[str, Any]
+) -> None:
+    row: dict[str, Any] = {"id": "m1", "job_id": "job", "path": "models/a", "tier": "cool"}
+    row["priority"] = "high"
+    row |= {"charge": 0, "asked_at": clock()}
+    if "ended_at" in values:
+        values = values | {"ended_at": clock()}
+    await transact(engine, lambda c: add_job(c, clock()))
+    await transact(engine, lambda c: add(c, storage_tables.tier_moves, **row))
+
+    with pytest.raises(IntegrityError, match=constraint):
+        await transact(
+            engine, lambda c: add(c, storage_tables.tier_moves, **row | values | {"id": "m2"})
+        )

@@ -1,0 +1,310 @@
+"""Nobody is taken for silent, late or gone who could not be heard, asked or seen."""
+
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+
+import pytest
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from service.cloud.fake import FakeCloud
+from service.cloud.provider import CloudError, ScaleSetNotFound
+from service.db.attempts import attempts
+from service.domain.cloud.fleet import ScaleSet, scale_set_name
+from service.reconciler.cloud.heartbeat_visibility import HeartbeatVisibility
+from service.reconciler.cloud.ingress_probe import IngressProbe, door
+from tests.nodes.scripted_node import ScriptedNode, boot, commit, committed, train
+from tests.world import DATASET, World
+from trainer.contract import DirectiveKind, NodePhase
+
+ELASTIC = {"infrastructure": {"nodes": 3, "elastic": {"min_nodes": 1}}}
+SHUT = "https://rekindle.test: ConnectError: nobody answers"
+
+
+@dataclass
+class Door:
+    """Where nodes knock."""
+
+    why: str = ""
+    probes: int = 0
+
+    async def probe(self) -> str:
+        self.probes += 1
+        return self.why
+
+
+@dataclass
+class Sleeper(FakeCloud):
+    """The process stands still once, while it waits for this cloud's answer."""
+
+    sleeps: list[timedelta] = field(default_factory=list)
+
+    async def get(self, name: str) -> ScaleSet:
+        found = await super().get(name)
+        for pause in [self.sleeps.pop()] if self.sleeps else []:
+            self.now.advance(seconds=pause.total_seconds())  # type: ignore[attr-defined]
+        return found
+
+
+async def trains(world: World) -> tuple[str, list[ScriptedNode], int]:
+    job = await world.submit()
+    nodes = await boot(world, job["id"])
+    number = await train(world, nodes, step=1)
+    return job["id"], nodes, number
+
+
+async def trains_elastic(world: World) -> tuple[str, list[ScriptedNode], int]:
+    file = await world.upload(b"\n".join([DATASET] * 100))
+    job = await world.submit(**ELASTIC, training_file=file)
+    nodes = await boot(world, job["id"])
+    number = await train(world, nodes, step=3)
+    return job["id"], nodes, number
+
+
+async def say(nodes: list[ScriptedNode], number: int, step: int) -> None:
+    for node in nodes:
+        await node.say(NodePhase.RUNNING, number, step=step)
+
+
+async def state(world: World, job_id: str) -> tuple[str, str | None]:
+    newest = (await world.attempts_of(job_id))[-1]
+    return newest["state"], newest["outcome"]
+
+
+def reach(world: World, at: Door) -> IngressProbe:
+    watch, limit = world.attempts.watch, timedelta(minutes=30)
+    return IngressProbe(
+        engine=world.engine, probe=at.probe, watch=watch, now=world.clock, at_most=limit
+    )
+
+
+async def pass_time(world: World, ears: IngressProbe, rounds: int) -> None:
+    for _ in range(rounds):
+        world.clock.advance(seconds=9)
+        await ears.run_once()
+        await world.attempts.run_once()
+
+
+@pytest.mark.parametrize("shut", [True, False])
+async def test_while_the_service_has_no_open_door_no_node_is_taken_for_silent(
+    world: World, shut: bool
+) -> None:
+    job_id, _, _ = await trains(world)
+    at = Door(why=SHUT if shut else "")
+    ears = reach(world, at)
+    await pass_time(world, ears, 60)
+    _, in_between = await state(world, job_id)
+    at.why = ""
+    await pass_time(world, ears, 60)
+
+    assert in_between == (None if shut else "unresponsive")
+    assert (await state(world, job_id))[1] == "unresponsive"  # the door is open now
+
+
+async def test_nobody_knocks_while_any_node_is_heard(world: World) -> None:
+    silent, _, _ = await trains(world)
+    _, nodes, number = await trains(world)
+    at = Door(why=SHUT)
+    ears = reach(world, at)
+    for step in range(2, 50):
+        await say(nodes, number, step)
+        await pass_time(world, ears, 1)
+
+    assert at.probes == 0
+    assert (await state(world, silent))[1] == "unresponsive"
+
+
+async def test_a_door_that_never_opens_hides_silent_nodes_for_half_an_hour_and_no_longer(
+    world: World,
+) -> None:
+    job_id, _, _ = await trains(world)
+    ears = reach(world, Door(why=SHUT))
+    await pass_time(world, ears, 200)
+    _, in_between = await state(world, job_id)
+    await pass_time(world, ears, 45)
+
+    assert in_between is None
+    assert (await state(world, job_id))[1] == "unresponsive"
+
+
+async def test_a_door_that_nobody_opens_says_why() -> None:
+    why = await door("https://127.0.0.1:9/")()
+
+    assert why.startswith("https://127.0.0.1:9/: Connect")
+
+
+async def test_a_door_behind_which_nobody_can_work_is_shut() -> None:
+    class Tired(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200 if self.path == "/livez" else 503)
+            self.end_headers()
+            self.wfile.write(b"the database is away")
+
+        def log_message(self, *_: object) -> None:
+            """Nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Tired) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            why = await door(f"http://127.0.0.1:{server.server_port}")()
+        finally:
+            server.shutdown()
+
+    assert "answered 503: the database is away" in why
+
+
+@pytest.mark.parametrize("away", [90, 400])
+async def test_survivors_that_stopped_while_the_service_was_away_are_kept(
+    world: World, away: int
+) -> None:
+    job_id, nodes, number = await trains_elastic(world)
+    await commit(world, job_id, committed(2, number))
+    world.cloud.evict(scale_set_name(nodes[0].attempt_id), "2")
+    await say(nodes, number, 3)
+    await world.tick()
+    told = [(await node.hear()).kind for node in nodes[:2]]
+    world.clock.advance(seconds=away)
+    await world.attempts.run_once()
+    for node in nodes[:2]:
+        await node.say(NodePhase.STOPPED, number, step=3)
+    await world.tick(2)
+
+    assert told == [DirectiveKind.STOP] * 2
+    (attempt,) = await world.attempts_of(job_id)
+    assert (attempt["outcome"], len(attempt["generations"])) == (None, 2)
+
+
+async def test_a_start_goes_on_after_the_service_was_away(world: World) -> None:
+    job = await world.submit()
+    nodes = await boot(world, job["id"])
+    await world.tick()
+    for node in nodes:
+        await node.say(NodePhase.RUNNING, (await node.hear()).number)
+    world.clock.advance(minutes=31)
+    await world.attempts.run_once()
+
+    assert await state(world, job["id"]) == ("starting", None)
+
+
+async def test_a_process_that_stood_still_in_a_look_takes_nobody_for_silent(world: World) -> None:
+    cloud = Sleeper(now=world.clock)
+    world.cloud, world.attempts = cloud, replace(world.attempts, cloud=cloud)
+    job_id, nodes, number = await trains(world)
+    world.clock.advance(seconds=20)
+    await say(nodes, number, 2)
+    cloud.sleeps = [timedelta(seconds=400)]
+    await world.attempts.run_once()
+    await world.attempts.run_once()
+
+    assert cloud.sleeps == []
+    assert await state(world, job_id) == ("running", None)
+
+
+async def test_one_404_ends_no_run_and_a_second_one_does(world: World) -> None:
+    job_id, nodes, number = await trains(world)
+    seen = []
+    for _ in range(2):
+        await say(nodes, number, 2)
+        world.clock.advance(seconds=10)
+        world.cloud.fail_next = [ScaleSetNotFound("gone, or the front end lags")]
+        await world.attempts.run_once()
+        seen.append(await state(world, job_id))
+
+    assert seen == [("running", None), ("terminating", "evicted")]
+
+
+async def test_a_404_after_one_that_was_mended_is_not_the_second_in_a_row(world: World) -> None:
+    job_id, nodes, number = await trains(world)
+    for missing in (True, False, True):
+        await say(nodes, number, 2)
+        world.clock.advance(seconds=10)
+        world.cloud.fail_next = [ScaleSetNotFound("the front end lags")] if missing else []
+        await world.attempts.run_once()
+
+    assert await state(world, job_id) == ("running", None)
+
+
+@pytest.mark.parametrize("doubted", [False, True])
+async def test_a_404_after_which_another_replica_saw_the_set_is_not_the_first_of_two(
+    world: World, doubted: bool
+) -> None:
+    """``doubted``: the list of a front end that lags lacks it as well, so it is looked at anew."""
+    job_id, nodes, number = await trains(world)
+    ids = [nodes[0].attempt_id]
+    mine, other = world.attempts, replace(world.attempts)
+    for looks, missing in ((mine, True), (other, False), (mine, True)):
+        await say(nodes, number, 2)
+        world.clock.advance(seconds=10)
+        world.cloud.fail_next = [ScaleSetNotFound("the front end lags")] if missing else []
+        await looks.run_once()
+        if doubted and not missing:
+            async with world.engine.begin() as conn:
+                await attempts.look_anew(conn, ids, world.clock())
+
+    assert await state(world, job_id) == ("running", None)
+
+
+async def test_404s_that_lie_far_apart_are_not_two_in_a_row(world: World) -> None:
+    job_id, nodes, number = await trains(world)
+    for step in range(2, 5):
+        world.cloud.fail_next = [ScaleSetNotFound("the front end lags")]
+        for _ in range(8):
+            await say(nodes, number, step)
+            world.clock.advance(seconds=10)
+            await world.attempts.run_once()
+
+    assert await state(world, job_id) == ("running", None)
+
+
+async def test_what_azure_did_not_tell_is_said_where_time_ran_out_for_it(world: World) -> None:
+    job = await world.submit()
+    await world.tick(3, seconds=5)
+    for _ in range(85):
+        world.cloud.fail_next = [CloudError("Azure is ill")] * 5
+        await world.tick(seconds=30)
+
+    first = (await world.attempts_of(job["id"]))[0]
+    assert first["outcome"] == "no_capacity"
+    assert "Azure does not tell" in first["reason"]
+
+
+async def test_a_pause_does_not_wait_for_a_member_that_is_silent(world: World) -> None:
+    job_id, nodes, number = await trains(world)
+    await world.call("POST", f"/v1/fine_tuning/jobs/{job_id}/pause")
+    took = timedelta(0)
+    while (await state(world, job_id))[0] == "running" and took < world.pace.save:
+        await nodes[0].say(NodePhase.RUNNING, number, step=2)
+        await world.tick(seconds=20)
+        took += timedelta(seconds=20)
+
+    assert (await state(world, job_id))[1] == "paused"
+    assert took <= world.pace.silence + timedelta(minutes=1)
+
+
+async def test_who_can_write_nothing_hears_nothing(world: World, engine: AsyncEngine) -> None:
+    reads_only = engine.execution_options(postgresql_readonly=True)
+    watch = world.attempts.watch
+    watch.round(world.clock())
+    for _ in range(10):
+        world.clock.advance(seconds=10)
+        await replace(world.attempts, engine=reads_only).keep_watch()
+    world.clock.advance(seconds=10)
+    await world.attempts.keep_watch()
+
+    assert watch.awake_since == world.clock()
+
+
+async def test_a_service_that_restarts_all_the_time_gives_silent_nodes_up_in_the_end(
+    world: World,
+) -> None:
+    job_id, _, _ = await trains(world)
+    states = []
+    for _ in range(14):
+        world.clock.advance(minutes=10)
+        world.attempts = replace(world.attempts, watch=HeartbeatVisibility())
+        await world.attempts.run_once()
+        states.append((await state(world, job_id))[1])
+
+    assert states[10] is None
+    assert states[-1] == "unresponsive"

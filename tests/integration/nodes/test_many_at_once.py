@@ -1,0 +1,367 @@
+"""What many attempts, jobs and nodes do at a time: each as it would alone, none for another."""
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from sqlalchemy import select, update
+from sqlalchemy.exc import OperationalError
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+from contract.choices import Priority
+from service.db.attempts import attempts, generations, nodes
+from service.db.attempts.attempt_moves import Moving
+from service.db.attempts.attempts import AttemptRow
+from service.db.core import leases
+from service.db.core.leases import Claim
+from service.db.jobs import events, jobs
+from service.db.jobs.job_moves import Moving as JobMoving
+from service.db.queue import queue, quotas
+from service.db.queue.queue import Gang
+from service.db.schema import tables
+from service.domain.errors import Gone, LeaseLost, NodeNotFound, StaleEpoch
+from service.domain.lifecycle.attempt import AttemptView, MoveAttempt, OpenGeneration
+from service.domain.lifecycle.generation import HaltGeneration
+from service.domain.lifecycle.job import MoveJob
+from service.domain.lifecycle.node import node_view
+from service.domain.states import AttemptState, JobState, Outcome
+from service.operations.attempts.generations import Halting
+from service.operations.nodes.heartbeats import HeartbeatBatcher, NodeAnswer
+from service.operations.queue import admission
+from service.reconciler.attempts.open_generation import GenerationOpener
+from service.reconciler.attempts.writes import Writes
+from service.storage.fake import MemoryStore
+from tests.clock import Clock
+from tests.integration.db.rows import add_attempt, add_job, add_node, checkpoint, generation
+from tests.scenario.seams import Harm, Hook, HookedEngine
+from tests.world import SPOT
+from trainer.contract import (
+    HEAD,
+    DirectiveKind,
+    EvictionNotice,
+    Head,
+    Heartbeat,
+    NodePhase,
+)
+
+SOME = ("1", "2", "3")
+EVICTED = MoveAttempt(to=AttemptState.TERMINATING, outcome=Outcome.EVICTED, reason="taken")
+GIVE_UP = HaltGeneration(kind=DirectiveKind.STOP, node_ids=(), reason="a machine is gone")
+CORES = 96  # of one machine
+
+
+async def three(
+    conn: AsyncConnection, clock: Clock, taken_over: str = "att-2"
+) -> list[tuple[Claim, AttemptRow]]:
+    """Claimed attempts of three jobs that train; another worker has taken one over."""
+    for n in SOME:
+        await add_job(conn, clock(), id=f"job-{n}", state="running")
+        await add_attempt(conn, clock(), id=f"att-{n}", job_id=f"job-{n}")
+    claims = await attempts.claim_due(conn, clock(), 10)
+    a = tables.attempts
+    await conn.execute(update(a).where(a.c.id == taken_over).values(lease_token="another"))
+    return sorted(claims, key=lambda claim: claim[1].id)
+
+
+async def told_of(conn: AsyncConnection, code: str) -> set[str]:
+    """The jobs that have an event of this code."""
+    e = tables.events.c
+    return set((await conn.execute(select(e.job_id).where(e.code == code))).scalars())
+
+
+async def test_of_a_crowd_of_moves_all_are_written_but_those_of_lost_leases(
+    engine: AsyncEngine, clock: Clock
+) -> None:
+    async with engine.begin() as conn:
+        claims = await three(conn, clock)
+    writes = Writes(engine=engine, now=clock)
+
+    done = await asyncio.gather(
+        *(writes.move(Moving(claim=claim, row=row, step=EVICTED)) for claim, row in claims),
+        return_exceptions=True,
+    )
+
+    assert [type(d) for d in done] == [type(None), LeaseLost, type(None)]
+    async with engine.connect() as conn:
+        rows = {n: await attempts.find(conn, f"att-{n}") for n in SOME}
+        assert await told_of(conn, "attempt.terminating") == {"job-1", "job-3"}
+        hinted = await jobs.claim_due(conn, clock(), 10)
+    assert [r.state.value for r in rows.values() if r] == ["terminating", "running", "terminating"]
+    assert {claim.row_id for claim, _ in hinted} >= {"job-1", "job-3"}
+
+
+async def test_who_lost_an_attempt_to_this_very_process_is_not_told_that_it_moved(
+    engine: AsyncEngine, clock: Clock
+) -> None:
+    async with engine.begin() as conn:
+        (late, row), *_ = await three(conn, clock)
+    clock.advance(seconds=60)
+    async with engine.begin() as conn:
+        again = {claim.row_id: claim for claim, _ in await attempts.claim_due(conn, clock(), 10)}
+    writes = Writes(engine=engine, now=clock)
+
+    claims = (late, again[row.id])
+    done = await asyncio.gather(
+        *(writes.move(Moving(claim=claim, row=row, step=EVICTED)) for claim in claims),
+        return_exceptions=True,
+    )
+
+    assert [type(d) for d in done] == [LeaseLost, type(None)]
+
+
+@pytest.mark.parametrize("then", [Harm.FAILS, Harm.LOST, Harm.LATE])
+async def test_a_crowd_that_fails_is_told_one_by_one_and_once_whatever_befalls_the_second(
+    engine: AsyncEngine, clock: Clock, then: Harm
+) -> None:
+    async with engine.begin() as conn:
+        claims = await three(conn, clock, taken_over="")
+    hook = Hook(at=1, harm=Harm.DEADLOCK, then=then)
+    struck = Writes(engine=HookedEngine(engine, hook), now=clock)
+    sound = Writes(engine=engine, now=clock)
+    doing = asyncio.ensure_future(_evict(struck, claims))
+
+    if then is Harm.LATE:
+        await hook.stopped.wait()
+        clock.advance(seconds=60)
+        async with engine.begin() as conn:
+            others = await attempts.claim_due(conn, clock(), 10)
+        await _evict(sound, [(c, r) for c, r in others if r.state is AttemptState.RUNNING])
+        hook.stalled.clear()
+        hook.released.set()
+    done = await doing
+    again = [c for c, d in zip(claims, done, strict=True) if isinstance(d, OperationalError)]
+    await _evict(sound, again)
+
+    assert hook.struck
+    if then is Harm.LATE:  # the third waited behind the second, beyond its own lease
+        assert [type(d) for d in done] == [type(None), LeaseLost, LeaseLost]
+    else:
+        assert [type(d) for d in done] == [type(None), OperationalError, type(None)]
+    async with engine.connect() as conn:
+        codes = select(tables.events.c.job_id).where(tables.events.c.code == "attempt.terminating")
+        assert sorted((await conn.execute(codes)).scalars()) == [f"job-{n}" for n in SOME]
+
+
+async def _evict(
+    writes: Writes, claims: Iterable[tuple[Claim, AttemptRow]]
+) -> list[BaseException | None]:
+    moves = (writes.move(Moving(claim=claim, row=row, step=EVICTED)) for claim, row in claims)
+    return await asyncio.gather(*moves, return_exceptions=True)
+
+
+async def test_of_a_crowd_of_halts_that_of_a_lost_lease_leaves_no_trace(
+    engine: AsyncEngine, clock: Clock
+) -> None:
+    halts = []
+    async with engine.begin() as conn:
+        for claim, row in await three(conn, clock):
+            node = await add_node(conn, clock(), "vm-1", row.id)
+            made = generation(1, [node], row.id)
+            made = type(made)(**vars(made) | {"job_id": row.job_id})
+            await generations.begin_all(conn, [made], (), clock())
+            step = HaltGeneration(
+                kind=GIVE_UP.kind, node_ids=(node.node_id,), reason=GIVE_UP.reason
+            )
+            halts.append(Halting(claim=claim, row=row, generation=made, step=step))
+    writes = Writes(engine=engine, now=clock)
+
+    done = await asyncio.gather(*(writes.halt(h) for h in halts), return_exceptions=True)
+
+    assert [type(d) for d in done] == [type(None), LeaseLost, type(None)]
+    async with engine.connect() as conn:
+        found = await nodes.of_attempts(conn, [f"att-{n}" for n in SOME])
+        assert await told_of(conn, "generation.halted") == {"job-1", "job-3"}
+    kinds = [str(found[f"att-{n}"][0].directive_kind) for n in SOME]
+    assert kinds == ["stop", "carry_on", "stop"]
+
+
+async def test_of_a_crowd_of_generations_that_of_a_lost_lease_alone_does_not_begin(
+    engine: AsyncEngine, clock: Clock
+) -> None:
+    none, saved = Head(generation=0), Head(generation=1, checkpoints=(checkpoint(40),))
+    async with engine.begin() as conn:
+        claims = await three(conn, clock)
+        await conn.execute(update(tables.jobs).values(run_spec_sha256="as pinned"))
+        made = {row.id: await add_node(conn, clock(), "vm-" + row.id, row.id) for _, row in claims}
+        first = [replace(generation(1, [made["att-3"]], "att-3"), job_id="job-3")]
+        await generations.begin_all(conn, first, (), clock())
+        c = tables.nodes.c
+        told = update(tables.nodes).where(c.attempt_id == "att-3").values(generation=1, step=47)
+        await conn.execute(told)
+    store = MemoryStore()
+    for job_id, head in (("job-1", none), ("job-2", none), ("job-3", saved)):
+        await store.create_container(job_id)
+        await store.write(job_id, HEAD, head.to_json().encode())
+    opens = GenerationOpener(engine=engine, store=store, now=clock)
+
+    done = await asyncio.gather(
+        *(
+            opens.open(
+                claim,
+                row,
+                OpenGeneration(nodes=(node_view(made[row.id], present=True),)),
+                AttemptView(scale_set=None),
+                1 if row.job_id == "job-3" else 0,
+            )
+            for claim, row in claims
+        ),
+        return_exceptions=True,
+    )
+
+    assert [type(d) for d in done] == [bool, LeaseLost, bool]
+    async with engine.connect() as conn:
+        begun = {n: await generations.of_job(conn, f"job-{n}") for n in SOME}
+        again = await jobs.find(conn, "job-3")
+        assert await told_of(conn, "generation.opened") == {"job-1", "job-3"}
+        assert await told_of(conn, "checkpoint.committed") == {"job-3"}
+    assert {n: [o.generation.number for o in of] for n, of in begun.items()} == {
+        "1": [1],
+        "2": [],
+        "3": [1, 2],
+    }
+    assert again is not None
+    assert (again.lost_steps, again.progress["step"]) == (7, 40)
+
+
+async def test_jobs_move_in_crowds_as_they_do_alone(engine: AsyncEngine, clock: Clock) -> None:
+    async with engine.begin() as conn:
+        for n in SOME:
+            await add_job(conn, clock(), id=f"job-{n}", state="running")
+        claims = sorted(await jobs.claim_due(conn, clock(), 10), key=lambda claim: claim[1].id)
+    steps = [MoveJob(to=to, reason="why") for to in (JobState.RECOVERING, JobState.CANCELLED)]
+    writes = Writes(engine=engine, now=clock)
+
+    await asyncio.gather(
+        *(
+            writes.move_job(JobMoving(claim=claim, job=job, step=step))
+            for (claim, job), step in zip(claims, steps, strict=False)
+        )
+    )
+
+    async with engine.connect() as conn:
+        rows = [await jobs.find(conn, f"job-{n}") for n in SOME]
+    shown = [(r.state.value, r.reason, r.finished_at, r.version) for r in rows if r]
+    assert shown == [
+        ("recovering", "why", None, 2),
+        ("cancelled", "why", clock(), 2),
+        ("running", "", None, 1),
+    ]
+
+
+async def test_of_a_crowd_of_jobs_that_move_the_one_that_was_lost_does_not(
+    engine: AsyncEngine, clock: Clock
+) -> None:
+    async with engine.begin() as conn:
+        for n in SOME:
+            await add_job(conn, clock(), id=f"job-{n}", state="running")
+        claims = sorted(await jobs.claim_due(conn, clock(), 10), key=lambda claim: claim[1].id)
+        j = tables.jobs
+        await conn.execute(update(j).where(j.c.id == "job-2").values(lease_token="another"))
+    writes, step = Writes(engine=engine, now=clock), MoveJob(to=JobState.RECOVERING, reason="why")
+
+    done = await asyncio.gather(
+        *(writes.move_job(JobMoving(claim=claim, job=job, step=step)) for claim, job in claims),
+        return_exceptions=True,
+    )
+
+    assert [type(d) for d in done] == [type(None), LeaseLost, type(None)]
+    async with engine.connect() as conn:
+        rows = [await jobs.find(conn, f"job-{n}") for n in SOME]
+        assert await told_of(conn, "job.recovering") == {"job-1", "job-3"}
+    assert [(r.state.value, r.version) for r in rows if r] == [
+        ("recovering", 2),
+        ("running", 1),
+        ("recovering", 2),
+    ]
+
+
+async def test_a_lease_that_is_lost_is_given_back_by_nobody(
+    engine: AsyncEngine, clock: Clock
+) -> None:
+    async with engine.begin() as conn:
+        claims = await three(conn, clock)
+        later = clock() + timedelta(minutes=1)
+        held = await leases.release_all(conn, [(claim, later) for claim, _ in claims], clock())
+    assert held == {"att-1", "att-3"}
+
+
+def said(phase: NodePhase, **more: Any) -> Heartbeat:  # noqa: ANN401 - members
+    """The second heartbeat of a node of generation 1."""
+    values = {"epoch": 1, "seq": 2, "generation": 1, "step": 3, "free_port": 29500} | more
+    return Heartbeat(phase=phase, **values)
+
+
+async def test_news_of_many_nodes_are_heard_as_they_are_alone(
+    engine: AsyncEngine, clock: Clock
+) -> None:
+    notice = EvictionNotice(event_id="e", not_before=0.0, seen_at=0.0)
+    async with engine.begin() as conn:
+        await add_job(conn, clock(), state="running")
+        await add_attempt(conn, clock())
+        made = [await add_node(conn, clock(), f"vm-{n}") for n in SOME]
+        await generations.begin_all(conn, [generation(1, made)], (), clock())
+        (claim, _), = await attempts.claim_due(conn, clock(), 10)  # fmt: skip
+    hearing = HeartbeatBatcher(engine)
+
+    first, second, old, *nobody = await asyncio.gather(
+        hearing.record(made[0].node_id, said(NodePhase.RUNNING, eviction=notice), clock()),
+        hearing.record(made[1].node_id, said(NodePhase.STOPPED), clock()),
+        hearing.record(made[2].node_id, said(NodePhase.RUNNING, epoch=9), clock()),
+        hearing.record("node-of-nobody", said(NodePhase.STOPPED), clock()),
+        return_exceptions=True,
+    )
+
+    assert [type(a) for a in (first, second, old, *nobody)] == [
+        NodeAnswer,
+        NodeAnswer,
+        StaleEpoch,
+        NodeNotFound,
+    ]
+    async with engine.connect() as conn:
+        after = {r.node_id: r for r in await nodes.of_attempt(conn, "att-1")}
+        (event,) = await events.newest(conn, "job", after=None, limit=10) or []
+        hints = (await conn.execute(select(tables.attempts.c.hints))).scalar_one()
+    evicting = [after[node.node_id].evicting for node in made]
+    assert (evicting, after[made[1].node_id].phase) == ([True, False, False], NodePhase.STOPPED)
+    assert event.code == "node.eviction_notice"
+    assert hints > claim.hints
+
+
+@pytest.mark.parametrize("state", ["terminating", "ended"])
+async def test_who_tells_news_of_an_attempt_that_is_over_is_told_to_leave(
+    engine: AsyncEngine, clock: Clock, state: str
+) -> None:
+    async with engine.begin() as conn:
+        await add_job(conn, clock(), state="running")
+        ended = clock() if state == "ended" else None
+        await add_attempt(conn, clock(), state=state, outcome="evicted", ended_at=ended)
+        node = await add_node(conn, clock(), "vm-1")
+
+    with pytest.raises(Gone):
+        await HeartbeatBatcher(engine).record(node.node_id, said(NodePhase.STOPPED), clock())
+
+
+async def test_of_a_crowd_that_starts_no_more_ask_than_there_are_cores(
+    engine: AsyncEngine, clock: Clock
+) -> None:
+    kept = {"1": CORES, "2": 0, "3": 0, "4": 0}  # cores that are kept for each job already
+    async with engine.begin() as conn:
+        await quotas.claim_region(conn, SPOT.region, clock(), timedelta(minutes=1))
+        await quotas.learn(conn, SPOT.region, 3 * CORES, CORES, clock())  # one is somebody else's
+        for n, cores in kept.items():
+            await add_job(conn, clock(), id=f"job-{n}")
+            gang = Gang(
+                job_id=f"job-{n}",
+                project_id=f"p-job-{n}",
+                priority=Priority.NORMAL,
+                gpus=8,
+                wants=(),
+            )
+            if n != "4":
+                await queue.admit_at_once(conn, gang, clock(), SPOT.region, cores)
+        asks = {f"job-{n}": (SPOT, 1) for n in kept}
+
+        assert await admission.find_jobs_with_room(conn, asks, clock()) == {"job-1", "job-2"}

@@ -1,0 +1,164 @@
+"""What a node tells of its troubles becomes events that a user reads, each once."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from sqlalchemy import func, select
+
+from service.db.attempts.nodes import MOST_SPANS
+from service.db.jobs.events import MOST_OF_A_KIND
+from service.db.schema import tables
+from service.domain import tokens
+from tests.integration.nodes.test_protocol import booted
+from tests.nodes.scripted_node import ScriptedNode, metrics, train
+from tests.world import SECRET, World
+from trainer.contract import PROTOCOL, NodePhase, Registration, Span, Trouble
+
+BEGUN = Trouble(kind="uploads", message="Checkpoints cannot be uploaded\0\ud83d", since=1000.0)
+OVER = Trouble(kind="uploads", message=BEGUN.message, since=1000.0, until=1090.0)
+
+
+async def test_delayed_uploads_are_one_warning_and_one_all_clear(world: World) -> None:
+    nodes = await booted(world)
+    number = await train(world, nodes, step=1)
+    for troubles in ((BEGUN,), (BEGUN,), (), (OVER,), (BEGUN, OVER)):  # answers get lost
+        await nodes[0].say(NodePhase.RUNNING, number, step=1, troubles=troubles)
+    other = Trouble(kind="uploads", message="again", since=2000.0)
+    await nodes[0].say(NodePhase.RUNNING, number, step=1, troubles=(other,))
+
+    told = await _events(world, nodes[0])
+    assert [(e["level"], e["code"]) for e in told] == [
+        ("warn", "checkpoint.delayed"),
+        ("info", "checkpoint.caught_up"),
+        ("warn", "checkpoint.delayed"),
+    ]
+    assert "cannot be uploaded" in told[0]["message"]
+    assert "after 90 s" in told[1]["message"]
+
+
+async def test_what_a_machine_does_with_its_last_seconds_is_told_once(world: World) -> None:
+    nodes = await booted(world)
+    number = await train(world, nodes, step=1)
+    said = Trouble(kind="notice", message="Azure takes the machine in 27 s: saving", since=1000.0)
+    for _ in range(2):  # answers get lost
+        await nodes[0].say(NodePhase.RUNNING, number, step=1, troubles=(said,))
+
+    [told] = await _events(world, nodes[0])
+    assert (told["level"], told["code"]) == ("info", "eviction.answered")
+    assert told["message"] == said.message
+
+
+async def test_what_a_trainer_warns_of_is_told_once_for_the_job(world: World) -> None:
+    nodes = await booted(world)
+    number = await train(world, nodes, step=1)
+    text = "compiled was not used: on a CPU nothing is compiled."
+    for since in (1000.0, 2000.0):  # the next generation finds the same
+        said = Trouble(kind="training", message=text, since=since)
+        await nodes[0].say(NodePhase.RUNNING, number, step=1, troubles=(said,))
+
+    [told] = await _events(world, nodes[0])
+    assert (told["level"], told["code"], told["message"]) == ("warn", "training.warned", text)
+
+
+async def test_spans_of_a_node_whose_clock_is_off_are_shown_in_our_time(world: World) -> None:
+    node = (await booted(world))[0]
+    off, now = 3 * 3600.0, world.clock().timestamp()
+    span = Span(name="start_supervisor", started_at=now + off - 20, ended_at=now + off - 10)
+    message = Registration(
+        protocol=PROTOCOL,
+        attempt_id=node.attempt_id,
+        vm_id=node.vm_id,
+        boot_id="boot-2",
+        name=node.vm_id,
+        address="127.0.0.9",
+        gpus=0,
+        spans=(span,),
+        now=now + off,
+    )
+    token = tokens.bootstrap_token(SECRET, node.attempt_id)
+    headers = {"authorization": f"Bearer {token}"}
+    answer = await world.http.post("/internal/nodes", content=message.to_json(), headers=headers)
+    assert answer.status_code == 200, answer.text
+
+    c = tables.nodes.c
+    async with world.engine.connect() as conn:
+        query = select(c.spans).where(c.attempt_id == node.attempt_id, c.vm_id == node.vm_id)
+        kept = [s for s in (await conn.execute(query)).scalar_one() if s["name"] == span.name]
+    assert abs(kept[-1]["ended_at"] - (now - 10)) < 1.0
+
+
+async def test_what_a_restarted_supervisor_tells_of_the_boot_again_is_kept_once(
+    world: World,
+) -> None:
+    node = (await booted(world))[0]
+    began = world.clock().timestamp() - 90
+    boot = Span(name="vm_boot", started_at=began, ended_at=began + 30)
+    for number, wait in enumerate((0, 600)):
+        world.clock.advance(seconds=wait)
+        now = world.clock().timestamp()
+        started = Span(name="start_supervisor", started_at=now - 2, ended_at=now - 1)
+        message = Registration(
+            protocol=PROTOCOL,
+            attempt_id=node.attempt_id,
+            vm_id=node.vm_id,
+            boot_id=f"boot-{number + 2}",
+            name=node.vm_id,
+            address="127.0.0.9",
+            gpus=0,
+            spans=(boot, started),
+            now=now - 0.3 * number,  # it took so much longer to come
+        )
+        token = tokens.bootstrap_token(SECRET, node.attempt_id)
+        headers = {"authorization": f"Bearer {token}"}
+        await world.http.post("/internal/nodes", content=message.to_json(), headers=headers)
+
+    c = tables.nodes.c
+    async with world.engine.connect() as conn:
+        query = select(c.spans).where(c.attempt_id == node.attempt_id, c.vm_id == node.vm_id)
+        names = [s["name"] for s in (await conn.execute(query)).scalar_one()]
+    assert names == ["vm_boot", "start_supervisor", "start_supervisor"]
+
+
+@pytest.mark.long
+async def test_what_a_hostile_node_tells_is_kept_up_to_a_limit(world: World) -> None:
+    nodes = await booted(world)
+    number = await train(world, nodes, step=1)
+    far = replace(metrics(1), step=2**31 - 1)  # beyond the job's last step
+    tiny = replace(metrics(2), seconds=5e-324, tokens=2**40)
+    for wave in range(3):
+        spans = tuple(Span(name="s", started_at=wave, ended_at=n) for n in range(999))
+        troubles = tuple(
+            Trouble(kind="uploads", message=f"{n}\0", since=wave * 999.0 + n) for n in range(500)
+        )
+        more = {"spans": spans, "troubles": troubles, "metrics": (tiny, far)}
+        answer = await nodes[0].say(NodePhase.RUNNING, number, step=2, **more)
+        assert answer.status_code == 200, answer.text
+    async with world.engine.connect() as conn:
+        (kept,) = await conn.execute(
+            select(tables.nodes.c.spans).where(tables.nodes.c.vm_id == nodes[0].vm_id)
+        )
+        told = select(func.count()).where(tables.events.c.code == "checkpoint.delayed")
+        events = (await conn.execute(told)).scalar_one()
+        steps = list((await conn.execute(select(tables.metrics.c.step))).scalars())
+
+    assert len(kept.spans) == MOST_SPANS
+    assert events == MOST_OF_A_KIND
+    assert sorted(steps) == [1, 2]
+
+
+async def _events(world: World, node: ScriptedNode) -> list[dict[str, Any]]:
+    async with world.engine.connect() as conn:
+        c = tables.events.c
+        query = select(c.level, c.code, c.message).where(
+            c.attempt_id == node.attempt_id,
+            c.code.in_(
+                (
+                    "checkpoint.delayed",
+                    "checkpoint.caught_up",
+                    "eviction.answered",
+                    "training.warned",
+                )
+            ),
+        )
+        return [dict(r) for r in (await conn.execute(query.order_by(c.seq))).mappings()]

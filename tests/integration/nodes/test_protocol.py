@@ -1,0 +1,168 @@
+"""/internal/nodes: who may speak, what is refused and how."""
+
+import asyncio
+from dataclasses import replace
+from datetime import datetime, timedelta
+from functools import partial
+
+import httpx
+from sqlalchemy import select, update
+
+from service.api.app import make_app
+from service.db.attempts import nodes as node_rows
+from service.db.schema import tables
+from service.domain import tokens
+from service.domain.cloud.fleet import Instance, ScaleSet
+from tests.nodes.scripted_node import ScriptedNode, boot, train
+from tests.waiting import on, until
+from tests.world import SECRET, World, client
+from trainer.contract import Heartbeat, NodePhase
+
+JOBS = "/v1/fine_tuning/jobs"
+
+
+async def provisioned(world: World) -> ScriptedNode:
+    """A machine that Azure has made; the attempt has not looked yet."""
+    job = await world.submit()
+
+    async def asked_for() -> list[ScaleSet]:
+        await world.jobs.run_once()
+        await world.attempts.run_once()
+        return await world.cloud.list_owned()
+
+    (scale_set,) = await until(asked_for, bool, wait=on(world.clock), interval=15, deadline=300)
+
+    async def machines() -> tuple[Instance, ...]:
+        return (await world.cloud.get(scale_set.name)).instances
+
+    (machine, _) = await until(machines, bool, wait=on(world.clock), interval=5, deadline=300)
+    (attempt,) = await world.attempts_of(job["id"])
+    return ScriptedNode(world, attempt["id"], machine.vm_id)
+
+
+async def booted(world: World) -> list[ScriptedNode]:
+    return await boot(world, (await world.submit())["id"])
+
+
+def error(answer: httpx.Response) -> tuple[int, str]:
+    return answer.status_code, answer.json()["error"]["code"]
+
+
+async def post(world: World, path: str, body: str | bytes, token: str) -> httpx.Response:
+    headers = {"authorization": f"Bearer {token}"}
+    return await world.http.post(path, content=body, headers=headers)
+
+
+async def test_a_machine_is_welcome_once_azure_lists_it(world: World) -> None:
+    node = await provisioned(world)
+    first = await node.register()
+    await world.tick()
+
+    second = await node.register()
+
+    assert error(first) == (425, "not_seen_yet")
+    assert second.status_code == 200
+
+
+async def test_machines_that_come_too_early_have_their_attempt_looked_at_once_for_all(
+    world: World,
+) -> None:
+    node = await provisioned(world)
+    c, now = tables.attempts.c, world.clock()
+    query = select(c.due_at, c.hints)
+    async with world.engine.begin() as conn:
+        values = {"seen_at": now, "due_at": now + timedelta(seconds=15)}
+        await conn.execute(update(tables.attempts).values(values))
+        _, hints = (await conn.execute(query)).one()
+
+    for _ in range(3):
+        assert error(await node.register()) == (425, "not_seen_yet")
+
+    async with world.engine.connect() as conn:
+        due_at, after = (await conn.execute(query)).one()
+    assert (due_at, after) == (now + timedelta(seconds=2), hints)  # it is no news of the attempt
+
+
+async def test_a_machine_has_its_attempt_looked_at_once_it_names_a_port_and_not_before(
+    world: World,
+) -> None:
+    node = await provisioned(world)
+    await node.register()
+    await world.tick()
+    c, now = tables.attempts.c, world.clock()
+    query = select(c.due_at, c.hints)
+    async with world.engine.begin() as conn:
+        await conn.execute(update(tables.attempts).values(due_at=now + timedelta(seconds=15)))
+        _, hints = (await conn.execute(query)).one()
+
+    told = []
+    for say in (
+        node.register,
+        partial(node.say, NodePhase.READY),
+        partial(node.say, NodePhase.READY),
+    ):
+        assert (await say()).status_code == 200
+        async with world.engine.connect() as conn:
+            told.append(tuple((await conn.execute(query)).one()))
+
+    assert told == [(now + timedelta(seconds=15), hints), (now, hints + 1), (now, hints + 1)]
+
+
+async def test_registering_twice_is_one_node_with_one_token(world: World) -> None:
+    node = (await booted(world))[0]
+    before = node.seat
+    answers = await asyncio.gather(*(node.register() for _ in range(4)))
+
+    assert {a.status_code for a in answers} == {200}
+    assert node.seat is not None
+    assert before is not None
+    assert replace(node.seat, now=0, stop_by=0, grants=before.grants) == replace(
+        before, now=0, stop_by=0
+    )
+
+
+async def test_a_restarted_supervisor_makes_the_one_before_it_stale(world: World) -> None:
+    old = (await booted(world))[0]
+    new = ScriptedNode(world, old.attempt_id, old.vm_id, boot_id="boot-2")
+    await new.register()
+
+    refused = await old.say(NodePhase.READY)
+
+    assert error(refused) == (409, "stale_epoch")
+    assert refused.headers["x-should-retry"] == "false"
+    assert (await new.say(NodePhase.READY)).status_code == 200
+
+
+async def test_a_node_that_runs_an_old_generation_is_told_so_and_its_word_is_kept(
+    world: World,
+) -> None:
+    nodes = await booted(world)
+    first = await train(world, nodes, step=1)
+    for node in nodes:
+        await node.say(NodePhase.FAILED, first, error="ValueError: no")
+    await train(world, nodes, step=2)
+
+    refused = await nodes[0].say(NodePhase.RUNNING, first, step=9)
+
+    assert error(refused) == (409, "stale_generation")
+    async with world.engine.connect() as conn:
+        assert nodes[0].seat is not None
+        kept = await node_rows.find(conn, nodes[0].seat.node_id)
+    assert kept is not None
+    assert (kept.step, kept.heartbeat_seq) == (9, nodes[0].seq)
+
+
+async def test_what_nobody_foresaw_is_answered_as_anywhere_else(world: World) -> None:
+    def broken() -> datetime:
+        raise RuntimeError("no clock")
+
+    async with client(make_app(replace(world.parts, now=broken))) as http:
+        path, token = "/internal/nodes/N/heartbeat", tokens.node_token(SECRET, "N")
+        message = Heartbeat(
+            epoch=1, seq=1, phase=NodePhase.READY, generation=0, step=0, free_port=1
+        )
+        headers = {"authorization": f"Bearer {token}"}
+        answer = await http.post(path, content=message.to_json(), headers=headers)
+
+    assert error(answer) == (500, "internal_error")
+    assert answer.headers["x-request-id"].startswith("req-")

@@ -1,0 +1,120 @@
+"""Machines that register at a time: each is told what it would be told alone."""
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+from sqlalchemy import select, update
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from service.db.attempts import attempts, nodes
+from service.db.jobs import events
+from service.db.schema import tables
+from service.domain.errors import Gone
+from service.operations.nodes.nodes import Standing
+from service.operations.nodes.registrations import RegistrationBatcher
+from tests.clock import Clock
+from tests.integration.db.rows import add_attempt, add_job
+from trainer.contract import PROTOCOL, Registration, Span
+
+
+def machine(attempt_id: str, vm_id: str, boot_id: str = "boot-1") -> Registration:
+    """One that registers."""
+    return Registration(
+        protocol=PROTOCOL,
+        attempt_id=attempt_id,
+        vm_id=vm_id,
+        boot_id=boot_id,
+        name=vm_id,
+        address="10.0.0.4",
+        gpus=8,
+        vm_size="Standard_ND96isr_H100_v5",
+        network=("NCCL_IB_HCA=mlx5_ib",),
+        spans=(Span(name="boot", started_at=1.0, ended_at=2.0),),
+    )
+
+
+Answers = list[Standing | BaseException | None]
+
+
+async def crowd(engine: AsyncEngine, clock: Clock, *machines: Registration) -> Answers:
+    """What they are told that register at the same moment."""
+    asks = RegistrationBatcher(engine)
+    registering = (asks.register(one, clock()) for one in machines)
+    return await asyncio.gather(*registering, return_exceptions=True)
+
+
+@pytest.fixture
+async def _three(engine: AsyncEngine, clock: Clock) -> None:
+    """Three attempts with two machines each; the third is over."""
+    there = {"vm_ids": ["vm-a", "vm-b"], "due_at": clock() + timedelta(minutes=5)}
+    async with engine.begin() as conn:
+        for n in (1, 2, 3):
+            await add_job(conn, clock(), id=f"job-{n}", state="running")
+            await add_attempt(conn, clock(), id=f"att-{n}", job_id=f"job-{n}", **there)
+        third = update(tables.attempts).where(tables.attempts.c.id == "att-3")
+        await conn.execute(third.values(state="terminating", outcome="evicted"))
+
+
+@pytest.mark.usefixtures("_three")
+async def test_new_machines_of_a_crowd_become_nodes_and_their_jobs_are_told(
+    engine: AsyncEngine, clock: Clock
+) -> None:
+    fresh = (machine("att-1", "vm-a"), machine("att-1", "vm-b"), machine("att-2", "vm-a"))
+
+    told = [one for one in await crowd(engine, clock, *fresh) if isinstance(one, Standing)]
+
+    assert [(s.node.vm_id, s.node.epoch, s.job.id) for s in told] == [
+        ("vm-a", 1, "job-1"),
+        ("vm-b", 1, "job-1"),
+        ("vm-a", 1, "job-2"),
+    ]
+    async with engine.connect() as conn:
+        assert await said(engine) == ["Node vm-a registered"] * 2 + ["Node vm-b registered"]
+        spans = [await nodes.spans(conn, s.node.node_id) for s in told]
+        shown = await events.newest(conn, "job-2", after=None, limit=1)
+    assert [[s.name for s in of] for of in spans] == [["boot"]] * 3
+    assert shown is not None
+    assert shown[0].data == {
+        "vm_size": "Standard_ND96isr_H100_v5",
+        "network": ["NCCL_IB_HCA=mlx5_ib"],
+    }
+
+
+@pytest.mark.usefixtures("_three")
+async def test_who_is_not_new_is_told_so_beside_those_who_are(
+    engine: AsyncEngine, clock: Clock
+) -> None:
+    await crowd(engine, clock, machine("att-1", "vm-a"))
+
+    same, again, new, unseen, over, unknown = await crowd(
+        engine,
+        clock,
+        machine("att-1", "vm-a"),
+        machine("att-1", "vm-a", "boot-2"),
+        machine("att-2", "vm-a"),
+        machine("att-2", "vm-c"),
+        machine("att-3", "vm-a"),
+        machine("att-none", "vm-a"),
+    )
+
+    standing = [one.node.epoch for one in (same, again, new) if isinstance(one, Standing)]
+    assert standing == [1, 2, 1]
+    assert unseen is None
+    assert (type(over), type(unknown)) == (Gone, Gone)
+    assert await said(engine) == [
+        "Node vm-a registered",
+        "Node vm-a registered",
+        "Node vm-a registered again (its supervisor restarted)",
+    ]
+    async with engine.begin() as conn:
+        due = {claim.row_id for claim, _ in await attempts.claim_due(conn, clock(), 10)}
+    assert due == {"att-1", "att-2"}, "a new boot, and a machine that was not seen"
+
+
+async def said(engine: AsyncEngine) -> list[str]:
+    """What all jobs were told of nodes."""
+    e = tables.events.c
+    async with engine.connect() as conn:
+        told = await conn.execute(select(e.message).where(e.code == "node.registered"))
+        return sorted(told.scalars())

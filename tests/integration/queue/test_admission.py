@@ -1,0 +1,322 @@
+"""The queue over real rows: quotas of projects and regions, with many replicas at once."""
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from sqlalchemy import select, update
+
+from service import console
+from service.db.schema import queue_tables, tables
+from service.domain.cloud.fleet import SpotCores, scale_set_name
+from service.domain.errors import InvalidRequest
+from service.domain.queue import queue_forecast
+from service.domain.queue.admission import NO_QUOTA, RESERVATION_DELAY, ProjectQuota, WaitReason
+from service.operations.queue import admission
+from service.reconciler.jobs.admission import Admissions
+from tests.nodes.scripted_node import boot, train
+from tests.world import SPOT, World
+
+JOBS = "/v1/fine_tuning/jobs"
+CORES = 96  # of one machine
+ONE = ProjectQuota(max_jobs=1)
+
+
+def admissions(world: World, **more: Any) -> Admissions:  # noqa: ANN401 - members
+    """One replica's."""
+    return Admissions(
+        engine=world.engine, cloud=world.cloud, now=world.clock, regions=(SPOT.region,), **more
+    )
+
+
+def limited(world: World, usual: ProjectQuota) -> Admissions:
+    """Every project may hold so much."""
+    world.jobs = replace(world.jobs, usual=usual)
+    return admissions(world, usual=usual)
+
+
+async def submitted(world: World, **infrastructure: Any) -> str:  # noqa: ANN401
+    """A job that has asked for machines."""
+    world.clock.advance(seconds=1)
+    job = await world.submit(infrastructure={"nodes": 2} | infrastructure)
+    await world.tick(2)
+    return str(job["id"])
+
+
+async def asks(world: World, job_id: str) -> int:
+    """Attempts of the job."""
+    return len(await world.attempts_of(job_id))
+
+
+async def settle(world: World, queue: Admissions, times: int = 1, seconds: float = 15.0) -> None:
+    """Let in whoever may, and let them ask."""
+    for _ in range(times):
+        await queue.run_once()
+        await world.tick(1, seconds)
+
+
+async def region(world: World, queue: Admissions, machines: int, others: int = 0) -> None:
+    """The subscription may have so many Spot machines in the region, and others have some."""
+    told = SpotCores(limit=machines * CORES, used=others * CORES)
+    world.cloud.spot_quotas[SPOT.region] = told
+    await queue.read_cores()
+
+
+async def test_where_nothing_is_limited_a_job_is_let_in_by_the_step_that_asks(
+    world: World,
+) -> None:
+    job = await submitted(world)
+
+    shown = await world.job(job)
+    told = (await world.call("GET", f"{JOBS}/{job}/events")).json()["data"]
+
+    assert (await asks(world, job), shown["queue"]) == (1, None)
+    assert not [e for e in told if e["code"] in ("job.waits", "job.admitted")]
+
+
+async def test_a_quota_holds_while_three_replicas_let_in_at_once(world: World) -> None:
+    usual = ProjectQuota(max_jobs=2)
+    jobs = [str((await world.submit())["id"]) for _ in range(6)]
+    await world.jobs.run_once()  # all are validated
+    steps = [replace(world.jobs, usual=usual) for _ in range(3)]
+    queues = [admissions(world, usual=usual) for _ in range(3)]
+    for _ in range(3):
+        world.clock.advance(seconds=15)
+        await asyncio.gather(*(s.run_once() for s in steps), *(q.run_once() for q in queues))
+
+    async with world.engine.connect() as conn:
+        asked = (await conn.execute(select(tables.attempts.c.job_id))).scalars().all()
+    places = [(await world.job(job))["queue"] for job in jobs if job not in asked]
+
+    assert len(asked) == 2
+    assert sorted(p["position"] for p in places) == [1, 2, 3, 4]
+    assert {p["reason"] for p in places} == {"Project tests has 2 of its 2 jobs under way."}
+
+
+async def test_who_waits_sees_where_why_since_when_and_until_when(world: World) -> None:
+    queue = limited(world, ONE)
+    await submitted(world)
+    low, high = await submitted(world, priority="low"), await submitted(world, priority="high")
+    await queue.run_once()
+
+    shown, now = await world.job(low), int(world.clock().timestamp())
+    (listed,) = [j for j in (await world.call("GET", JOBS)).json()["data"] if j["id"] == low]
+
+    assert (shown["status"], shown["phase"]) == ("queued", "queued")
+    assert shown["status_reason"] == {
+        "code": "project_jobs",
+        "message": "2nd in the queue: project tests has 1 of its 1 jobs under way.",
+        "since": shown["queue"]["since"],
+        "next_try_at": now + 5,
+    }
+    assert shown["queue"] | {"since": None} == {
+        "position": 2,
+        "ahead": 1,
+        "code": "project_jobs",
+        "reason": "Project tests has 1 of its 1 jobs under way.",
+        "since": None,
+        "next_try_at": now + 5,
+    }
+    assert shown["created_at"] <= shown["queue"]["since"] <= now
+    assert listed["queue"]["position"] == 2
+    assert (await world.job(high))["queue"]["position"] == 1
+    assert shown["infrastructure"]["priority"] == "low"
+
+
+async def test_another_priority_moves_a_job_that_waits(world: World) -> None:
+    queue = limited(world, ONE)
+    await submitted(world)
+    first, second = await submitted(world), await submitted(world)
+    await world.call("PATCH", f"{JOBS}/{second}", json={"infrastructure": {"priority": "high"}})
+    await world.tick(1)
+    await queue.run_once()
+
+    assert (await world.job(second))["queue"]["position"] == 1
+    assert (await world.job(first))["queue"]["position"] == 2
+
+
+async def test_a_pause_gives_the_place_back_and_a_resumed_job_waits_again(world: World) -> None:
+    queue = limited(world, ONE)
+    first, second = await submitted(world), await submitted(world)
+    await world.call("POST", f"{JOBS}/{first}/pause")
+    await world.tick(4)
+    await settle(world, queue)
+    let_in = await asks(world, second)
+    await world.call("POST", f"{JOBS}/{first}/resume")
+    await world.tick(3)
+    await settle(world, queue)
+
+    assert let_in == 1
+    assert await asks(world, first) == 1, "it was let in once, before the pause"
+    assert (await world.job(first))["queue"]["position"] == 1
+
+
+async def test_a_job_that_is_over_makes_room_and_one_that_is_cancelled_waits_no_more(
+    world: World,
+) -> None:
+    queue = limited(world, ONE)
+    first, second, third = [await submitted(world) for _ in range(3)]
+    await world.call("POST", f"{JOBS}/{second}/cancel")
+    await world.call("POST", f"{JOBS}/{first}/cancel")
+    await world.tick(4)
+    await settle(world, queue)
+
+    assert (await asks(world, second), await asks(world, third)) == (0, 1)
+    assert (await world.job(second))["queue"] is None
+
+
+async def test_an_eviction_never_sends_a_job_back_into_the_queue(world: World) -> None:
+    queue = limited(world, ONE)
+    first, urgent = await submitted(world, nodes=1), await submitted(world, priority="high")
+    await train(world, await boot(world, first), step=1)
+    world.cloud.evict((await world.cloud.list_owned())[0].name)
+    await settle(world, queue, 4)
+
+    assert [a["outcome"] for a in await world.attempts_of(first)][:1] == ["evicted"]
+    assert await asks(world, first) == 2
+    assert await asks(world, urgent) == 0
+
+
+async def test_a_large_gang_is_let_in_though_small_jobs_keep_coming(world: World) -> None:
+    queue = admissions(world)
+    await region(world, queue, machines=4)
+    runs = await submitted(world)
+    large = await submitted(world, nodes=4)
+    await settle(world, queue)
+    told = (await world.job(large))["status_reason"]
+    world.clock.advance(seconds=RESERVATION_DELAY.total_seconds())
+    await queue.read_cores()
+    small = await submitted(world)
+    await settle(world, queue)
+    first, behind = [await world.job(job) for job in (large, small)]
+    await world.call("POST", f"{JOBS}/{runs}/cancel")
+    await settle(world, queue, 6, seconds=60)
+
+    assert told["code"] == "region_cores"
+    assert told["message"].endswith("it needs 384 Spot cores in eastus, and 192 of 384 are free.")
+    assert (behind["queue"]["code"], behind["phase"]) == ("larger_job", "queued")
+    assert behind["forecast"]["let_in"]["p50"] > first["forecast"]["let_in"]["p50"] + 300
+    assert (await asks(world, large), await asks(world, small)) == (1, 0)
+
+
+async def test_what_others_in_the_subscription_use_is_not_there_to_be_had(world: World) -> None:
+    await submitted(world)
+    await world.tick(2, seconds=60)
+    queue = admissions(world)
+    await region(world, queue, machines=5, others=2)
+    second = await submitted(world)
+    await queue.run_once()
+
+    assert (await world.job(second))["queue"]["reason"] == (
+        "It needs 192 Spot cores in eastus, and 96 of 480 are free."
+    )
+
+
+async def test_no_more_machines_are_asked_for_than_azure_has_cores_left(world: World) -> None:
+    first, second = await submitted(world, nodes=1), await submitted(world, nodes=1)
+    assert (await asks(world, first), await asks(world, second)) == (1, 1), "no quota was known"
+    await train(world, await boot(world, second), step=1)
+    await region(world, admissions(world), machines=1)
+    world.cloud.evict(scale_set_name((await world.attempts_of(second))[0]["id"]))
+    await world.tick(4)
+
+    shown = await world.job(second)
+
+    assert await asks(world, second) == 1
+    assert shown["phase"] == "waiting_capacity", shown["status_reason"]
+    assert shown["status_reason"]["message"].startswith(
+        "0 of 96 Spot cores are free in eastus, and 96 are needed. It is looked at again at "
+    )
+    ends = (await world.job(first))["forecast"]["finish"]
+    assert shown["forecast"]["let_in"]["p50"] == pytest.approx(ends["p50"], abs=15)
+
+
+async def test_cores_that_are_kept_for_a_job_do_not_come_free_for_it(world: World) -> None:
+    queue = admissions(world)
+    await region(world, queue, machines=1)
+    job = await submitted(world, nodes=1)
+    await train(world, await boot(world, job), step=1)
+    await region(world, queue, machines=1, others=1)
+    world.cloud.evict(scale_set_name((await world.attempts_of(job))[0]["id"]))
+    await world.tick(4)
+
+    told = (await world.job(job))["forecast"]
+
+    assert (told["let_in"], told["finish"]) == (None, None)
+    assert told["unknown_because"].startswith("Others in the subscription hold")
+
+
+async def test_who_waits_for_cores_is_told_when_those_that_hold_them_are_forecast_to_end(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = await submitted(world)
+    await train(world, await boot(world, first), step=1)
+    queue = admissions(world)
+    await region(world, queue, machines=2)
+    second, third = await submitted(world), await submitted(world)
+    await queue.run_once()
+    early, soon, late = [await world.job(job) for job in (first, second, third)]
+    async with world.engine.begin() as conn:
+        mine = queue_tables.queue.c.job_id == second
+        await conn.execute(update(queue_tables.queue).where(mine).values(code=WaitReason.JOBS))
+    world.clock.advance(seconds=6)  # answers are kept for 5
+    past = await world.job(third)
+    world.clock.advance(seconds=6)
+    with monkeypatch.context() as few:
+        few.setattr("service.db.queue.queue_forecast_rows.MAX_HOLDS", 0)
+        crowd = (await world.job(third))["forecast"]
+    await region(world, queue, machines=4, others=4)
+    await queue.run_once()
+    never = await world.job(second)
+
+    assert soon["phase"] == "waiting_capacity"
+    ends = early["forecast"]["finish"]
+    assert soon["forecast"]["let_in"]["p50"] == pytest.approx(ends["p50"], abs=2)
+    assert soon["estimated_finish"] > ends["p50"] + 300
+    assert late["forecast"]["let_in"]["p50"] > soon["forecast"]["let_in"]["p50"] + 300
+    assert past["forecast"]["let_in"]["p50"] == pytest.approx(ends["p50"] + 6, abs=2)
+    assert (crowd["let_in"], crowd["unknown_because"]) == (None, queue_forecast.TOO_MANY.why)
+    assert never["estimated_finish"] is None
+    assert never["forecast"]["finish"] is None
+    assert never["forecast"]["unknown_because"].startswith("Others in the subscription hold")
+
+
+async def test_a_turn_that_its_replica_left_is_taken_by_another(world: World) -> None:
+    dead, alive = limited(world, ONE), admissions(world, usual=ONE)
+    first, second = await submitted(world), await submitted(world)
+    await dead.run_once()
+    await world.call("POST", f"{JOBS}/{first}/cancel")
+    await world.tick(4, seconds=1)
+    before = await alive.run_once()
+    world.clock.advance(seconds=20)
+    after = await alive.run_once()
+
+    assert (before, after) == (0, 1)
+    assert (await world.job(second))["queue"] is None
+
+
+async def test_an_operator_gives_a_project_a_quota_and_lifts_it(world: World) -> None:
+    async def run(*words: str) -> str:
+        options = console.arguments(None, ["quota", "--project", "tests", *words])
+        return "\n".join(await console.answer(world.engine, options, world.clock(), NO_QUOTA))
+
+    told = await run("--max-jobs", "1", "--max-gpus", "64", "--weight", "2")
+    first, second = await submitted(world), await submitted(world)
+    waits = await asks(world, second)
+    lifted = await run("--max-jobs", "none")
+    await settle(world, admissions(world))
+
+    assert told.splitlines()[0] == "Project tests: 0 jobs under way of 1, 0 GPUs of 64, weight 2."
+    assert (await asks(world, first), waits, await asks(world, second)) == (1, 0, 1)
+    assert (await run()).startswith("Project tests: 2 jobs under way of any number, 32 GPUs")
+    assert (
+        lifted.splitlines()[0]
+        == "Project tests: 1 jobs under way of any number, 16 GPUs of 64, weight 2."
+    )
+
+
+async def test_a_quota_that_cannot_be_is_refused(world: World) -> None:
+    async with world.engine.begin() as conn:
+        with pytest.raises(InvalidRequest, match="a weight is above 0"):
+            await admission.set_quota(conn, "tests", {"weight": 0.0}, NO_QUOTA)

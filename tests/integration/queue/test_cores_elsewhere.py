@@ -1,0 +1,136 @@
+"""Jobs that may go to two regions, one of which lacks cores and the other something else."""
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from decimal import Decimal
+
+import pytest
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from service.domain.cloud.fleet import Price, SpotCores
+from service.pricing.fixed import FixedPrices
+from service.reconciler.jobs.admission import Admissions
+from tests.clock import Clock
+from tests.integration.queue.test_admission import CORES, JOBS, asks, settle
+from tests.integration.queue.test_cores_given_back import wave
+from tests.world import PRICE, SPOT, World, open_world
+
+WEST = replace(SPOT, region="westus")
+LITTLE_MORE = replace(PRICE, hourly=PRICE.hourly + Decimal("0.01"))
+DEAR = Price(hourly=Decimal(20), on_demand_hourly=PRICE.on_demand_hourly)
+A_MINUTE = 4  # rounds
+
+
+@pytest.fixture
+async def two_regions(engine: AsyncEngine, database_url: str, clock: Clock) -> AsyncIterator[World]:
+    """East is a little cheaper."""
+    table = {SPOT: PRICE, WEST: LITTLE_MORE}
+    async with open_world(engine, database_url, clock, table) as made:
+        yield made
+
+
+@pytest.fixture
+def queue(two_regions: World) -> Admissions:
+    world = two_regions
+    regions = (SPOT.region, WEST.region)
+    return Admissions(engine=world.engine, cloud=world.cloud, now=world.clock, regions=regions)
+
+
+def others_use(world: World, **machines: int) -> None:
+    """Each region has cores for two machines."""
+    for region, used in machines.items():
+        world.cloud.spot_quotas[region] = SpotCores(limit=2 * CORES, used=used * CORES)
+
+
+async def pass_minutes(world: World, queue: Admissions, minutes: int) -> None:
+    for _ in range(A_MINUTE * minutes):
+        await queue.read_cores()
+        await settle(world, queue)
+
+
+async def evicted(world: World, queue: Admissions, **infrastructure: object) -> str:
+    """A gang of two that has trained in the east, where others have its cores by now."""
+    others_use(world, eastus=0, westus=0)
+    await queue.read_cores()
+    world.clock.advance(seconds=1)
+    job = await world.submit(infrastructure={"nodes": 2} | infrastructure)
+    await world.tick(2)
+    await wave(world, job["id"])
+    others_use(world, eastus=2)
+    return str(job["id"])
+
+
+async def test_a_job_that_waits_for_cores_is_not_let_in_where_its_price_limit_forbids_it(
+    two_regions: World, queue: Admissions
+) -> None:
+    world = two_regions
+    job = await evicted(world, queue, max_price={"amount": "1.07"})
+    world.jobs = replace(world.jobs, prices=FixedPrices({SPOT: PRICE, WEST: DEAR}))
+    await pass_minutes(world, queue, 40)
+    told = (await world.call("GET", f"{JOBS}/{job}/events?limit=100")).json()["data"]
+    codes = [event["code"] for event in told]
+
+    assert (codes.count("job.waits"), codes.count("job.admitted")) == (1, 0)
+    assert (await world.job(job))["queue"]["reason"].startswith("It needs 192 Spot cores in eastus")
+
+
+async def test_a_gang_gets_its_cores_back_though_small_jobs_keep_coming_and_azure_refuses_elsewhere(
+    two_regions: World, queue: Admissions
+) -> None:
+    world = two_regions
+    gang = await evicted(world, queue)
+    world.cloud.sold_out.add(WEST)
+    await pass_minutes(world, queue, 7)
+    others_use(world, eastus=0)
+    small: list[str] = []
+    for _ in range(6):
+        while len(small) < 3:  # one has machines, or two have; the others wait
+            body = {"nodes": 1, "regions": [SPOT.region]}
+            small.append(str((await world.submit(infrastructure=body))["id"]))
+        await pass_minutes(world, queue, 10)
+        if await asks(world, gang) > 1 and (await world.job(gang))["queue"] is None:
+            break
+        await world.call("POST", f"{JOBS}/{small.pop(0)}/cancel")
+    newest = (await world.attempts_of(gang))[-1]
+
+    assert (newest["region"], newest["outcome"]) == (SPOT.region, None)
+
+
+@pytest.mark.parametrize(
+    ("submitted", "change", "refusal"),
+    [
+        (["eastus"], None, "planned for eastus only"),
+        (["eastus"], ["eastus", "westus"], "planned for eastus only"),
+        (["eastus", "westus"], ["westus"], ""),
+        (None, ["westus"], ""),
+        (None, ["uksouth"], "planned for eastus, westus"),
+    ],
+)
+async def test_the_regions_of_a_job_are_changed_within_its_plan_or_refused(
+    two_regions: World, submitted: list[str] | None, change: list[str] | None, refusal: str
+) -> None:
+    asked = {"nodes": 2} | ({"regions": submitted} if submitted else {})
+    job = (await two_regions.submit(infrastructure=asked))["id"]
+    path, body = f"/v1/fine_tuning/jobs/{job}", {"infrastructure": {"regions": change}}
+    answer = await two_regions.call("PATCH", path, json=body)
+
+    shown = (await two_regions.job(job))["infrastructure"]["regions"]
+    if refusal:
+        error = answer.json()["error"]
+        assert (answer.status_code, error["param"]) == (400, "infrastructure.regions")
+        assert refusal in error["message"]
+        assert shown == submitted
+    else:
+        assert answer.status_code == 200
+        assert shown == change
+
+
+async def test_a_job_gets_its_regions_back_after_they_were_narrowed(two_regions: World) -> None:
+    both = ["eastus", "westus"]
+    job = (await two_regions.submit(infrastructure={"nodes": 2, "regions": both}))["id"]
+    path = f"/v1/fine_tuning/jobs/{job}"
+    for regions in (["westus"], both):
+        body = {"infrastructure": {"regions": regions, "priority": "high"}}
+        assert (await two_regions.call("PATCH", path, json=body)).status_code == 200
+
+    assert (await two_regions.job(job))["infrastructure"]["regions"] == both

@@ -1,0 +1,169 @@
+"""What a job that Spot refuses tells of its end: later, less sure, and no dearer."""
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from datetime import timedelta
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from service.db.jobs import job_facts
+from service.db.jobs.job_facts import Around
+from service.domain.cloud.fleet import Price
+from service.domain.planning.forecast import ToCome
+from service.domain.states import CapacityType
+from service.operations.queue.waits import WaitForecasts
+from service.pricing.fixed import FixedPrices
+from tests.clock import Clock
+from tests.integration.api.jobs.test_submissions import statements
+from tests.nodes.scripted_node import boot, train
+from tests.world import PRICE, SPOT, World, open_world
+
+ON_DEMAND = type(SPOT)(
+    region=SPOT.region, vm_size=SPOT.vm_size, capacity_type=CapacityType.ON_DEMAND
+)
+
+
+@pytest.fixture
+async def world(engine: AsyncEngine, database_url: str, clock: Clock) -> AsyncIterator[World]:
+    """Machines of one size, on Spot and on demand."""
+    full = Price(hourly=PRICE.on_demand_hourly, on_demand_hourly=PRICE.on_demand_hourly)
+    table = {SPOT: PRICE, ON_DEMAND: full}
+    async with open_world(engine, database_url, clock, table) as made:
+        yield made
+
+
+async def refused(world: World, minutes: int, **infrastructure: Any) -> dict[str, Any]:  # noqa: ANN401
+    """A job for which Spot has had no room for so long."""
+    world.cloud.sold_out.add(SPOT)
+    job = await world.submit(infrastructure={"nodes": 2} | infrastructure)
+    await world.tick(6, seconds=20)
+    world.clock.advance(minutes=minutes)
+    await world.tick(2)
+    return await world.job(job["id"])
+
+
+def left(world: World, shown: dict[str, Any]) -> dict[str, float]:
+    return {
+        name: at - world.clock().timestamp() for name, at in shown["forecast"]["finish"].items()
+    }
+
+
+async def test_a_job_that_waits_is_done_later_the_longer_it_waits_and_costs_no_more(
+    world: World,
+) -> None:
+    path = "/v1/fine_tuning/jobs?dry_run=true"
+    await world.call("POST", path, json=await world.asked())  # it counts the rows
+    early = await world.submit()
+    told = left(world, await world.job(early["id"]))
+    young = await refused(world, minutes=4)
+    soon = left(world, young)
+    old = await refused(world, minutes=90)
+    late = left(world, old)
+
+    assert told["p50"] + 600 < soon["p50"] < late["p50"]
+    assert late["p90"] - late["p10"] > soon["p90"] - soon["p10"]
+    assert young["estimated_finish"] == young["forecast"]["finish"]["p50"]
+    assert young["cost"]["forecast_total"] == early["cost"]["forecast_total"]
+
+
+async def test_a_job_that_will_buy_on_demand_in_time_waits_no_longer_than_it_may(
+    world: World,
+) -> None:
+    deadline = int((world.clock() + timedelta(hours=2)).timestamp())
+
+    shown = await refused(world, minutes=3, deadline=deadline)
+
+    assert shown["forecast"]["finish"]["p50"] <= deadline
+    assert shown["forecast"]["meets_deadline"] >= 0.85
+
+
+async def test_what_was_refused_days_ago_is_no_wait_of_today(world: World) -> None:
+    fresh = await world.submit()
+    told = left(world, await world.job(fresh["id"]))
+    monday = await refused(world, minutes=9)
+    for job in (fresh, monday):
+        await world.call("POST", f"/v1/fine_tuning/jobs/{job['id']}/cancel")
+    await world.tick(9, seconds=60)
+    world.clock.advance(hours=72)
+    world.cloud.sold_out.clear()
+
+    thursday = await world.submit()
+    before = left(world, await world.job(thursday["id"]))
+    while (shown := await world.job(thursday["id"]))["attempts"]["count"] == 0:
+        world.clock.advance(seconds=5)
+        await world.jobs.run_once()
+    asking = left(world, shown)
+
+    assert before["p50"] == pytest.approx(told["p50"], abs=2)
+    assert asking["p50"] == pytest.approx(told["p50"], abs=15)
+
+
+async def around_of(world: World, job: str) -> Around:
+    async with world.engine.connect() as conn:
+        whose = text("select project_id from jobs where id = :job")
+        mine = (await conn.execute(whose, {"job": job})).scalar_one()
+        around = await job_facts.of(conn, job, mine, world.clock())
+    assert around is not None
+    return around
+
+
+async def wait_at(world: World, job: str, spot: str) -> ToCome | None:
+    """With Spot at another price than the plan's."""
+    price = Price(hourly=Decimal(spot), on_demand_hourly=PRICE.on_demand_hourly)
+    around = await around_of(world, job)
+    now_at = WaitForecasts(engine=world.engine, prices=FixedPrices({SPOT: price}))
+    return (await now_at.add_forecasts(around, world.clock())).wait
+
+
+async def test_what_costs_more_than_may_be_paid_is_not_waited_for(world: World) -> None:
+    cap = {"max_price": {"per": "gpu_hour", "amount": f"{PRICE.hourly / 8 + 1}"}}
+    shown = await refused(world, minutes=9, **cap)
+
+    assert await wait_at(world, shown["id"], f"{PRICE.hourly}") is not None
+    assert await wait_at(world, shown["id"], f"{PRICE.hourly * 2}") is None
+
+
+async def test_only_who_is_shown_a_wait_reads_of_it(world: World) -> None:
+    job = (await refused(world, minutes=9))["id"]
+    path = f"/v1/fine_tuning/jobs/{job}"
+
+    with statements(world) as of_costs:
+        for part in ("cost", "storage"):
+            await world.call("GET", f"{path}/{part}")
+    with statements(world) as shown:
+        await world.call("GET", path)
+
+    assert of_costs
+    assert not any("FROM shortages" in s or "FROM attempts" in s for s in of_costs)
+    assert sum("FROM shortages" in s or "FROM attempts" in s for s in shown) == 2
+
+
+async def test_a_job_that_trains_expects_waits_after_evictions_to_come_and_on_demand_none(
+    world: World,
+) -> None:
+    job = await world.submit()
+    number = await train(world, await boot(world, job["id"]), step=1)
+    path = f"/v1/fine_tuning/jobs/{job['id']}"
+
+    with statements(world) as first:
+        await world.call("GET", path)
+    world.clock.advance(seconds=20)
+    with statements(world) as again:
+        await world.call("GET", path, headers={"cache-control": "no-cache"})
+    around = await around_of(world, job["id"])
+    long = replace(around, job=replace(around.job, total_steps=100_000))
+    waits = WaitForecasts(engine=world.engine, prices=FixedPrices({SPOT: PRICE}))
+    spot, paid = [
+        await waits.add_forecasts(replace(long, on_demand=on_demand), world.clock())
+        for on_demand in (False, True)
+    ]
+
+    assert number == 1
+    assert spot.finish.p90 > spot.to_come.p90 + 3600
+    assert paid.finish == paid.to_come
+    assert paid.to_come.p50 < spot.to_come.p50 < spot.finish.p50
+    assert [sum("UNION" in s for s in seen) for seen in (first, again)] == [1, 0]

@@ -1,0 +1,120 @@
+"""/readyz tells the truth: database, schema, and the loops where they run."""
+
+import time
+from dataclasses import replace
+from datetime import timedelta
+
+import httpx
+import pytest
+from sqlalchemy import text
+
+from service import console
+from service.api.app import make_app, make_probes
+from service.api.deps import Parts
+from service.db.core.engine import make_engine
+from service.db.core.schema_version import Schema
+from service.operations.core.liveness import LATE, LoopLiveness
+from tests.world import World, client
+
+BEFORE, NOW, LATER = "0003", "0004", "0005"
+
+
+async def ask(parts: Parts) -> httpx.Response:
+    async with client(make_app(parts)) as http:
+        return await http.get("/readyz")
+
+
+@pytest.mark.parametrize(
+    ("newest", "known", "status"),
+    [
+        (None, {BEFORE}, 200),  # what the database has is what is needed
+        (LATER, {BEFORE, None, LATER}, 503),  # nobody has migrated yet
+        (BEFORE, {BEFORE}, 200),  # a later release has: its schema is ours and more
+    ],
+)
+async def test_a_process_is_ready_once_its_schema_is_there(
+    world: World, newest: str | None, known: set[str | None], status: int
+) -> None:
+    async with world.engine.connect() as conn:
+        there = (await conn.execute(text("select version_num from alembic_version"))).scalar_one()
+    schema = Schema(newest=newest or there, known=frozenset(k or there for k in known))
+
+    answer = await ask(replace(world.parts, schema=schema))
+
+    assert answer.status_code == status
+    assert ("migrate" in answer.text) == (status == 503)
+
+
+async def test_a_process_whose_database_was_never_migrated_says_what_to_run(
+    world: World, database_url: str
+) -> None:
+    engine = make_engine(database_url.replace("/rekindle?", "/postgres?"))
+    schema = Schema(newest=NOW, known=frozenset({NOW}))
+
+    answer = await ask(replace(world.parts, engine=engine, schema=schema))
+    await engine.dispose()
+
+    assert answer.status_code == 503
+    assert "python -m service.main migrate" in answer.json()["status"]
+
+
+async def test_a_reconciler_that_was_given_a_port_answers_whether_it_is_well_and_nothing_else(
+    world: World,
+) -> None:
+    async with client(make_probes(world.parts)) as http:
+        answers = [await http.get(path) for path in ("/livez", "/readyz", "/v1/models", "/docs")]
+
+    assert [answer.status_code for answer in answers] == [200, 200, 404, 404]
+    assert console.arguments("", ["reconciler"]).port is None
+    assert console.arguments("", ["reconciler", "--port", "8081"]).port == 8081
+
+
+async def test_a_process_whose_loop_hangs_is_not_ready(world: World) -> None:
+    pulse = LoopLiveness(world.clock)
+    pulse.record_turn("attempts")
+    parts = replace(world.parts, pulse=pulse)
+    well = await ask(parts)
+    world.clock.advance(seconds=(LATE + timedelta(seconds=1)).total_seconds())
+    pulse.record_turn("jobs")
+
+    hanging = await ask(parts)
+
+    assert well.status_code == 200
+    assert hanging.status_code == 503
+    assert "attempts" in hanging.json()["status"]
+    assert "jobs" not in hanging.json()["status"]
+
+
+async def test_a_loop_is_late_by_its_own_time(world: World) -> None:
+    pulse, hour = LoopLiveness(world.clock), timedelta(hours=1)
+    pulse.record_turn("watch", within=timedelta(seconds=10))
+    pulse.record_turn("pruning", within=hour)
+    world.clock.advance(seconds=(LATE + timedelta(seconds=11)).total_seconds())
+    first = pulse.late_loops()
+    world.clock.advance(seconds=hour.total_seconds())
+
+    assert first == ["watch"]
+    assert pulse.late_loops() == ["pruning", "watch"]
+
+
+@pytest.mark.parametrize(
+    ("ahead", "says"), [(0, "ok"), (4, "ok"), (9, "9 s ahead of"), (-9, "9 s behind")]
+)
+async def test_a_process_whose_clock_is_not_that_of_postgresql_is_not_ready(
+    world: World, ahead: float, says: str
+) -> None:
+    ahead_of_it = replace(world.parts, wall=lambda: time.time() + ahead)
+    async with client(make_app(ahead_of_it)) as http:
+        answer = await http.get("/readyz")
+
+    assert answer.status_code == (200 if says == "ok" else 503)
+    assert says in answer.json()["status"]
+    assert ("NTP" in answer.json()["status"]) == (says != "ok")
+
+
+async def test_a_reconciler_without_a_database_is_not_ready(world: World) -> None:
+    nowhere = make_engine("postgresql://nobody@127.0.0.1:1/nothing")
+    for make in (make_app, make_probes):
+        async with client(make(replace(world.parts, engine=nowhere))) as http:
+            assert (await http.get("/readyz")).status_code == 503
+    await nowhere.dispose()

@@ -1,0 +1,324 @@
+"""The loop of a reconciler: nothing waits for what is slow, nothing that is taken is dropped."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from functools import partial
+
+import pytest
+from sqlalchemy.exc import OperationalError
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from service.cloud.fake import FakeCloud
+from service.db.attempts import attempts
+from service.db.core import notify
+from service.db.core.engine import driver_url
+from service.db.core.notify import Listener
+from service.domain.cloud.fleet import ScaleSet
+from service.operations.core.liveness import LATE, LoopLiveness
+from service.reconciler.loop import AT_ONCE, Loop, Step
+from tests import waiting
+from tests.integration.db.rows import add_attempt, add_job
+from tests.world import World
+
+SECOND = timedelta(seconds=1)
+
+
+@asynccontextmanager
+async def running(url: str, steps: list[Step]) -> AsyncIterator[asyncio.Event]:
+    """A loop that takes these steps; yields its stop."""
+    stop, listener = asyncio.Event(), Listener(driver_url(url))
+
+    async def claim(limit: int) -> list[Step]:
+        taken, steps[:limit] = steps[:limit], []
+        return taken
+
+    loop = asyncio.create_task(Loop(listener=listener, stop=stop).whenever_due("test", claim))
+    try:
+        yield stop
+    finally:
+        stop.set()
+        await loop
+
+
+@pytest.fixture
+def done() -> list[int]:
+    return []
+
+
+async def test_a_step_that_hangs_holds_up_nothing_else(database_url: str, done: list[int]) -> None:
+    gate = asyncio.Event()
+
+    async def hang() -> None:
+        await gate.wait()
+        done.append(-1)
+
+    async def quick() -> None:
+        done.append(len(done))
+
+    async with running(database_url, [hang, *[quick] * (3 * AT_ONCE)]) as stop:
+        await waiting.until(_length(done), lambda n: n == 3 * AT_ONCE)
+        stop.set()
+        gate.set()
+
+    assert done[-1] == -1  # it was finished before the loop ended
+
+
+async def test_no_more_than_a_batch_is_under_way_at_a_time(
+    database_url: str, done: list[int]
+) -> None:
+    under_way, most = 0, 0
+
+    async def step() -> None:
+        nonlocal under_way, most
+        under_way += 1
+        most = max(most, under_way)
+        await asyncio.sleep(0)
+        under_way -= 1
+        done.append(1)
+
+    async with running(database_url, [step] * (5 * AT_ONCE)):
+        await waiting.until(_length(done), lambda n: n == 5 * AT_ONCE)
+
+    assert most <= AT_ONCE
+
+
+async def test_a_step_that_breaks_ends_neither_the_others_nor_the_loop(
+    database_url: str, done: list[int]
+) -> None:
+    async def broken() -> None:
+        raise RuntimeError("a bug")
+
+    async def quick() -> None:
+        done.append(1)
+
+    async with running(database_url, [broken, quick, broken, quick]):
+        await waiting.until(_length(done), lambda n: n == 2)
+
+    assert done == [1, 1]
+
+
+async def test_what_failed_runs_again_soon_and_later_each_time_it_fails_again() -> None:
+    fails, after = [*[True] * 5, False, True, False], list[float]()
+    loop = TimelessLoop(listener=Listener("postgresql://nobody"), stop=asyncio.Event())
+
+    async def run() -> None:
+        after.append(sum(loop.pauses))
+        loop.pauses.clear()
+        if len(after) == len(fails):
+            loop.stop.set()
+        if fails[len(after) - 1]:
+            raise OperationalError("select", None, Exception("there is no server"))
+
+    await loop.every(60.0, "test", run)
+
+    assert after == [60, 1, 2, 4, 8, 16, 60, 1]
+
+
+@pytest.mark.parametrize("kind", ["every", "whenever"])
+async def test_work_that_hangs_is_seen_however_often_it_is_done(world: World, kind: str) -> None:
+    """It has the time that a slow sweep needs, and no more."""
+    pulse, gate = LoopLiveness(world.clock), asyncio.Event()
+    loop = TimelessLoop(listener=world.listener, stop=asyncio.Event(), pulse=pulse)
+    begun = list[int]()
+
+    async def hang() -> None:
+        begun.append(1)
+        await gate.wait()
+        loop.stop.set()
+
+    turns = loop.every if kind == "every" else partial(loop.whenever, "topic")
+    running = asyncio.create_task(turns(60.0, "sweep", hang))
+    await waiting.until(_length(begun), lambda n: n == 1)
+    late = []
+    for minutes in (0, 30, 30):  # 30 minutes, and ten times its period
+        world.clock.advance(minutes=minutes)
+        late.append(pulse.late_loops())
+    gate.set()
+    await running
+
+    assert late == [[], [], ["sweep"]]
+
+
+async def test_a_loop_whose_claims_all_fail_is_late_until_one_does_not(world: World) -> None:
+    pulse, faults = LoopLiveness(world.clock), [RuntimeError("no right")] * 2
+    loop = TimelessLoop(listener=world.listener, stop=asyncio.Event(), pulse=pulse)
+    late = []
+
+    async def claim(_: int) -> list[Step]:
+        late.append(pulse.late_loops())
+        world.clock.advance(seconds=(LATE + SECOND).total_seconds())
+        if faults:
+            raise faults.pop()
+        if len(late) == 4:
+            loop.stop.set()
+        return []
+
+    await asyncio.wait_for(loop.whenever_due("jobs", claim), 20)
+
+    assert late == [[], ["jobs"], ["jobs"], []]
+
+
+@pytest.mark.parametrize("kind", ["every", "whenever"])
+async def test_a_loop_that_waits_for_its_next_turn_is_not_late(world: World, kind: str) -> None:
+    pulse, done = LoopLiveness(world.clock), list[int]()
+    loop = Loop(listener=world.listener, stop=asyncio.Event(), pulse=pulse)
+
+    async def run() -> None:
+        done.append(1)
+
+    turns = loop.every if kind == "every" else partial(loop.whenever, "topic")
+    running = asyncio.create_task(turns(3600.0, "sweep", run))
+    await waiting.until(_length(done), lambda n: n == (kind == "whenever"))
+    await asyncio.sleep(0)  # until it waits
+    late = []
+    for minutes in (59, 2):
+        world.clock.advance(minutes=minutes)
+        late.append(pulse.late_loops())
+    loop.stop.set()
+    await running
+
+    assert late == [[], ["sweep"]]
+
+
+@pytest.mark.parametrize("kind", ["every", "whenever"])
+async def test_a_sweep_that_takes_long_does_not_hold_up_who_drains(
+    database_url: str, kind: str
+) -> None:
+    begun, cut_off = asyncio.Event(), asyncio.Event()
+
+    async def sweep() -> None:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cut_off.set()
+
+    listener = Listener(driver_url(database_url))
+    loop = Loop(listener=listener, stop=asyncio.Event(), drain=0.1)
+    whenever = partial(loop.whenever, "topic", 60.0)
+    turning = asyncio.create_task(
+        whenever("sweep", sweep) if kind == "whenever" else loop.every(0.01, "sweep", sweep)
+    )
+    await asyncio.wait_for(begun.wait(), 20)
+    loop.stop.set()
+    await asyncio.wait_for(turning, 20)
+
+    assert cut_off.is_set()
+
+
+async def test_a_region_that_hangs_takes_no_connection_from_the_others(
+    world: World, database_url: str
+) -> None:
+    """Far more steps wait for Azure than there are connections, and one more is taken."""
+    gate = asyncio.Event()
+    cloud = HangingCloud(now=world.clock, gate=gate)
+    reconciler = replace(world.attempts, cloud=cloud)
+    async with world.engine.begin() as conn:
+        for number in range(60):
+            await add_job(conn, world.clock(), id=f"job-{number}")
+            await add_attempt(conn, world.clock(), id=f"att-{number}", job_id=f"job-{number}")
+        for_free = {"id": "att-free", "job_id": "job-free", "state": "pending"}
+        await add_job(conn, world.clock(), id="job-free")
+        await add_attempt(conn, world.clock(), **for_free, due_at=world.clock() + SECOND)
+
+    stop, listener = asyncio.Event(), Listener(driver_url(database_url))
+    loop = Loop(listener=listener, stop=stop)
+    running = asyncio.create_task(loop.whenever_due("attempts", reconciler.claim))
+    await waiting.until(_number(cloud), lambda n: n == 60)
+    world.clock.advance(seconds=1)
+    taken = await waiting.until(_state(world, "att-free"), lambda state: state == "provisioning")
+    still_hang = not gate.is_set() and cloud.waiting >= 60
+    stop.set()
+    gate.set()
+    await running
+
+    assert taken == "provisioning"
+    assert still_hang
+
+
+async def test_while_no_step_is_free_nodes_are_heard_all_the_same(world: World) -> None:
+    await world.attempts.claim(1)
+    since = world.attempts.watch.awake_since
+    for _ in range(9):
+        world.clock.advance(seconds=10)
+        await world.attempts.keep_watch()
+    await world.attempts.claim(1)
+
+    assert world.attempts.watch.awake_since == since
+
+
+@dataclass(frozen=True, kw_only=True)
+class TimelessLoop(Loop):
+    """Its pauses take no time."""
+
+    pauses: list[float] = field(default_factory=list)
+
+    async def _pause(
+        self, hinted: asyncio.Event, seconds: float, *ends: asyncio.Task[None]
+    ) -> None:
+        self.pauses.append(seconds)
+        await super()._pause(hinted, 0.0, *ends)
+
+
+@dataclass
+class HangingCloud(FakeCloud):
+    """It answers when the gate opens."""
+
+    gate: asyncio.Event = field(default_factory=asyncio.Event)
+    waiting: int = 0
+
+    async def get(self, name: str) -> ScaleSet:
+        self.waiting += 1
+        await self.gate.wait()
+        return await super().get(name)
+
+
+def _number(cloud: HangingCloud) -> Callable[[], Awaitable[int]]:
+    async def look() -> int:
+        return cloud.waiting
+
+    return look
+
+
+def _state(world: World, attempt_id: str) -> Callable[[], Awaitable[str]]:
+    async def look() -> str:
+        async with world.engine.connect() as conn:
+            found = await attempts.find(conn, attempt_id)
+        return str(found.state) if found else ""
+
+    return look
+
+
+def _length(done: Sequence[object]) -> Callable[[], Awaitable[int]]:
+    async def look() -> int:
+        return len(done)
+
+    return look
+
+
+async def test_who_waits_for_a_topic_looks_as_soon_as_it_is_told(
+    engine: AsyncEngine, database_url: str
+) -> None:
+    stop, listener = asyncio.Event(), Listener(driver_url(database_url))
+    seen, now = list[str](), ["at first"]
+
+    async def look() -> None:
+        seen.append(now[0])
+
+    loop = Loop(listener=listener, stop=stop)
+    looking = asyncio.create_task(loop.whenever("topic", 600.0, "test", look))
+    await waiting.until(_length(seen), lambda n: n == 1)
+    listening = asyncio.create_task(listener.run())
+    await waiting.until(_length(seen), lambda n: n == 2)  # what was told before it listened is lost
+    now[0] = "when told"
+    async with engine.begin() as conn:
+        await notify.notify(conn, "topic")
+    await waiting.until(_length(seen), lambda n: n == 3)
+    stop.set()
+    listening.cancel()
+    await asyncio.gather(looking, listening, return_exceptions=True)
+
+    assert seen[-1] == "when told"

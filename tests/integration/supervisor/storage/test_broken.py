@@ -1,0 +1,113 @@
+"""A node that finds its checkpoint broken says which file, and the next generation loads another.
+
+The node's part and the service's look and fence, over the same blobs of a real Azurite.
+"""
+
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+
+from service.domain.storage.checkpoint_faults import CheckpointFault
+from service.operations.attempts import findings, heads
+from service.storage.azure import AzureBlobStore
+from tests.azurite import Azurite
+from tests.nodes.partitioned import commit_newest
+from tests.nodes.supervised import Scene
+from trainer.contract import MANIFEST, BrokenCheckpoint, Committed, NodePhase
+
+SHARDS = ("rank-00000.bin", "rank-00001.bin")
+Damage = Callable[[Scene, str], None]
+
+
+@pytest.fixture
+async def store(azurite: Azurite) -> AsyncIterator[AzureBlobStore]:
+    """The same account as the service sees it."""
+    made = AzureBlobStore(azurite.connection_string)
+    yield made
+    await made.close()
+
+
+def saved(scene: Scene, step: int, flipped: int | None = None) -> Committed:
+    """A checkpoint of two files; ``flipped``: where a byte of the second one differs."""
+    files = {name: f"{name} of step {step}".encode() for name in SHARDS}
+    wrong = {} if flipped is None else {SHARDS[1]: flipped}
+    return commit_newest(scene.job, files, wrong, step=step)
+
+
+def _flip(scene: Scene, path: str) -> None:
+    blob = f"{path}/{SHARDS[1]}"
+    data = bytearray(scene.job.container.download_blob(blob).readall())
+    data[3] ^= 1
+    scene.job.container.upload_blob(blob, bytes(data), overwrite=True)
+
+
+def _cut(scene: Scene, path: str) -> None:
+    blob = f"{path}/{SHARDS[1]}"
+    data = scene.job.container.download_blob(blob).readall()
+    scene.job.container.upload_blob(blob, data[:-1], overwrite=True)
+
+
+def _remove(scene: Scene, path: str) -> None:
+    scene.job.container.delete_blob(f"{path}/{SHARDS[1]}")
+
+
+def _swap(scene: Scene, path: str) -> None:
+    other = scene.job.container.download_blob(f"{path}/{SHARDS[0]}").readall()
+    scene.job.container.upload_blob(f"{path}/{SHARDS[1]}", other, overwrite=True)
+
+
+def _other_jobs_manifest(scene: Scene, path: str) -> None:
+    older = scene.job.head().checkpoints[0].path
+    other = scene.job.container.download_blob(f"{older}/{MANIFEST}").readall()
+    scene.job.container.upload_blob(f"{path}/{MANIFEST}", other, overwrite=True)
+
+
+def _no_manifest(scene: Scene, path: str) -> None:
+    scene.job.container.delete_blob(f"{path}/{MANIFEST}")
+
+
+@pytest.mark.parametrize(
+    ("damage", "file", "seen"),
+    [
+        (_flip, SHARDS[1], "was written again since it was committed"),
+        (_cut, SHARDS[1], "has 24 bytes instead of 25"),
+        (_remove, SHARDS[1], "is gone"),
+        (_swap, SHARDS[1], "was written again since it was committed"),
+        (_other_jobs_manifest, MANIFEST, "is another one than was committed"),
+        (_no_manifest, MANIFEST, "is gone"),
+    ],
+    ids=["flipped", "truncated", "missing", "swapped", "of another job", "no manifest"],
+)
+async def test_whatever_is_wrong_training_goes_on_from_the_checkpoint_before(
+    scene: Scene, store: AzureBlobStore, damage: Damage, file: str, seen: str
+) -> None:
+    job, before, newest = scene.job.container.container_name, saved(scene, 10), saved(scene, 20)
+    damage(scene, newest.path)
+    node = await scene.run_one()
+    await scene.until(lambda: node.has_said(NodePhase.STOPPED, 1))
+    said = node.said.broken
+    fault = await findings.find_fault(store, job, newest)
+    await heads.fence(store, job, 1, {newest.path})
+    second = await scene.generation(node, number=2)
+    await scene.until(lambda: scene.progress("one") > before.step)
+
+    assert said is not None
+    assert (said.path, said.file) == (newest.path, file)
+    assert fault == CheckpointFault(file=file, reason=seen)
+    assert second.checkpoint == before
+    assert await findings.find_fault(store, job, before) is None
+    assert node.said.broken is None
+
+
+async def test_bytes_that_only_a_reader_sees_to_differ_are_told_and_not_seen_by_the_service(
+    scene: Scene, store: AzureBlobStore
+) -> None:
+    newest = saved(scene, 20, flipped=3)
+    node = await scene.run_one()
+    await scene.until(lambda: node.has_said(NodePhase.STOPPED, 1))
+    said = node.said.broken
+
+    assert isinstance(said, BrokenCheckpoint)
+    assert said.file == SHARDS[1]
+    assert said.reason.startswith("crc64nvme is ")
+    assert await findings.find_fault(store, scene.job.container.container_name, newest) is None

@@ -1,0 +1,356 @@
+"""From the outbox to HEAD and back: what is committed, what never is; on a real Azurite."""
+
+import asyncio
+import hashlib
+import json
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from threading import Event
+
+import pytest
+from azure.storage.blob import ContainerClient
+
+from tests.azurite import Azurite
+from tests.nodes.scripted_node import metrics
+from tests.nodes.standin_trainer import save
+from tests.nodes.supervised import run_spec
+from trainer.contract import (
+    HEAD,
+    MEASURED,
+    RUN_SPEC,
+    Committed,
+    FileEntry,
+    Generation,
+    Head,
+    InputFile,
+    Manifest,
+    Member,
+    StaleGeneration,
+    StepMetrics,
+    checkpoint_path,
+    model_path,
+)
+from trainer.rundir import RunDir
+from trainer.supervisor.blob.container import (
+    BlobAccess,
+    BlobUnavailableError,
+    JobContainer,
+)
+from trainer.supervisor.blob.transfer import CorruptError
+from trainer.supervisor.clock import NodeClock
+from trainer.supervisor.input.fetch import fetch_checkpoint
+from trainer.supervisor.report.heartbeat_reports import HeartbeatReports
+from trainer.supervisor.upload.commit import Committer
+from trainer.supervisor.upload.outbox import Outbox
+
+FILE = InputFile(path="inputs/train.jsonl", size=1, sha256="")
+PATH = checkpoint_path(10, "g1")
+Undelivered = Callable[[int], Sequence[StepMetrics]]
+LATER = checkpoint_path(20, "g1")
+
+
+class Flaky(JobContainer):
+    """A container whose next writes of HEAD get no answer; ``lands``: though they were done."""
+
+    lands = True
+    failures = 0
+    rival: tuple[ContainerClient, str] | None = None  # writes HEAD just before we do
+
+    async def write(self, name: str, data: bytes, *, if_match: str) -> str:
+        """Write as asked, or not, and lose the answer."""
+        if self.rival:
+            self.rival[0].upload_blob(name, self.rival[1], overwrite=True)
+        if not self.failures:
+            return await super().write(name, data, if_match=if_match)
+        self.failures -= 1
+        if self.lands:
+            await super().write(name, data, if_match=if_match)
+        raise BlobUnavailableError("no answer")
+
+
+@pytest.fixture
+def client(azurite: Azurite) -> Iterator[ContainerClient]:
+    """The job's container, as its owner sees it."""
+    with azurite.container("job") as made:
+        made.upload_blob(HEAD, Head(generation=1).to_json())
+        made.upload_blob(RUN_SPEC, run_spec(FILE, FILE).to_json())
+        yield made
+
+
+@pytest.fixture
+async def container(azurite: Azurite, client: ContainerClient) -> AsyncIterator[Flaky]:
+    """The same, as the node sees it."""
+    access = BlobAccess()
+    yield Flaky(access, azurite.container_sas(client.container_name))
+    access.close()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> RunDir:
+    """The run folder of generation 1."""
+    return RunDir(tmp_path / "gen-0001")
+
+
+class TestCommit:
+    async def test_a_whole_save_is_committed_and_can_be_fetched(
+        self, container: Flaky, client: ContainerClient, folder: RunDir, tmp_path: Path
+    ) -> None:
+        committer = await _saved(container, folder)
+        (entry,) = await committer.commit_complete()
+        there = RunDir(tmp_path / "elsewhere")
+        await fetch_checkpoint(container, entry, there.checkpoint)
+
+        head = _head(client)
+        assert head.checkpoints == (entry,)
+        assert entry.manifest_sha256 == _sha256(client, f"{PATH}/manifest.json")
+        manifest = Manifest.from_json(client.download_blob(f"{PATH}/manifest.json").readall())
+        assert [f.name for f in manifest.files] == ["rank-00000.bin", "rank-00001.bin"]
+        data = client.download_blob(f"{PATH}/rank-00001.bin").readall()
+        assert manifest.files[1].sha256 == hashlib.sha256(data).hexdigest()
+        assert (there.checkpoint / "rank-00001.bin").stat().st_size == manifest.files[1].size
+        assert committer.is_idle
+        assert not list(folder.outbox.iterdir())
+
+    async def test_a_trainer_that_makes_room_meanwhile_costs_no_save(
+        self, container: Flaky, folder: RunDir
+    ) -> None:
+        outbox, done = Outbox(container, folder, range(1)), Event()
+        save(folder, GENERATION, 0, 10, PATH, 1, "stop")
+        for number in range(3000):
+            (folder.save_folder(PATH) / str(number)).touch()
+        making_room = asyncio.create_task(asyncio.to_thread(_make_room, folder, done))
+        try:
+            sent = await outbox.send_next()
+        finally:
+            done.set()
+            await making_room
+
+        assert sent is not None
+        assert sent.path == PATH
+
+    async def test_nothing_is_committed_while_a_record_is_missing(
+        self, container: Flaky, client: ContainerClient, folder: RunDir
+    ) -> None:
+        committer = await _saved(container, folder)
+        client.delete_blob(f"{PATH}/rank-00001.json")
+
+        assert await committer.commit_complete() == []
+        assert _head(client).checkpoints == ()
+        assert not committer.is_idle
+
+    async def test_a_record_without_its_data_is_refused(
+        self, container: Flaky, client: ContainerClient, folder: RunDir
+    ) -> None:
+        committer = await _saved(container, folder)
+        client.delete_blob(f"{PATH}/rank-00001.bin")
+
+        assert await committer.commit_complete() == []
+        assert committer.is_idle
+        assert _head(client).checkpoints == ()
+
+    @pytest.mark.parametrize("lands", [True, False])
+    async def test_a_head_write_without_an_answer_is_settled_by_reading_head(
+        self, container: Flaky, client: ContainerClient, folder: RunDir, *, lands: bool
+    ) -> None:
+        committer = await _saved(container, folder)
+        container.failures, container.lands = 2, lands
+        (entry,) = await committer.commit_complete()
+
+        assert _head(client).checkpoints == (entry,)
+
+    async def test_what_was_sent_and_not_committed_is_recalled_by_the_next_supervisor(
+        self, container: Flaky, client: ContainerClient, folder: RunDir
+    ) -> None:
+        await _saved(container, folder)  # and then it was killed
+        heir = Committer(container, GENERATION, NodeClock())
+
+        assert await heir.expect_earlier_saves() is None
+        (entry,) = await heir.commit_complete()
+        assert _head(client).checkpoints == (entry,)
+        await heir.expect_earlier_saves()
+        assert heir.is_idle  # what HEAD names is not committed twice
+
+    async def test_measurements_that_nobody_has_heard_are_left_beside_the_checkpoint(
+        self, container: Flaky, client: ContainerClient, folder: RunDir
+    ) -> None:
+        reports = HeartbeatReports()
+        reports.add_metrics([metrics(step) for step in (9, 10, 11)])
+        committer = await _saved(container, folder, reports.undelivered)
+        await committer.commit_complete()
+
+        left = client.download_blob(f"{PATH}/{MEASURED}").readall().splitlines()
+        assert [StepMetrics.from_json(line).step for line in left] == [9, 10]
+
+    async def test_what_another_generation_sent_is_not_recalled(
+        self, container: Flaky, client: ContainerClient, folder: RunDir
+    ) -> None:
+        await _saved(container, folder)
+        client.upload_blob(HEAD, Head(generation=2).to_json(), overwrite=True)
+        heir = Committer(container, replace(GENERATION, number=2), NodeClock())
+        await heir.expect_earlier_saves()
+
+        assert heir.is_idle
+
+    @pytest.mark.parametrize("racing", [False, True])
+    async def test_a_newer_generation_keeps_us_out_also_if_it_comes_while_we_write(
+        self, container: Flaky, client: ContainerClient, folder: RunDir, *, racing: bool
+    ) -> None:
+        committer, fenced = await _saved(container, folder), Head(generation=2).to_json()
+        if racing:
+            container.rival = (client, fenced)
+        else:
+            client.upload_blob(HEAD, fenced, overwrite=True)
+        with pytest.raises(StaleGeneration):
+            await committer.commit_complete()
+
+        assert _head(client) == Head(generation=2)
+
+    async def test_the_model_is_committed_beside_the_checkpoints(
+        self, container: Flaky, client: ContainerClient, folder: RunDir
+    ) -> None:
+        path = model_path(10, "g1")
+        save(folder, GENERATION, 0, 10, path, 1, "final")
+        committer = await _sent(container, folder)
+        (entry,) = await committer.commit_complete()
+
+        assert _head(client).model == entry
+        assert _head(client).checkpoints == ()
+
+    async def test_checkpoints_that_head_lets_go_of_are_deleted(
+        self, container: Flaky, client: ContainerClient, folder: RunDir
+    ) -> None:
+        committer = Committer(container, GENERATION, NodeClock())
+        for step in (10, 20, 30, 40):
+            for rank in (0, 1):
+                save(folder, GENERATION, rank, step, checkpoint_path(step, "g1"), 2, "periodic")
+            outbox = Outbox(container, folder, range(2))
+            while sent := await outbox.send_next():
+                committer.expect_commit(sent)
+            await committer.commit_complete()
+        await committer.delete_dropped()
+
+        assert [c.step for c in _head(client).checkpoints] == [20, 30, 40]
+        assert not list(client.list_blobs(name_starts_with=checkpoint_path(10, "g1")))
+
+    async def test_an_older_save_is_dropped_once_a_newer_one_is_committed(
+        self, container: Flaky, client: ContainerClient, folder: RunDir
+    ) -> None:
+        save(folder, GENERATION, 0, 10, PATH, 2, "periodic")  # the peer's part never comes
+        for rank in (0, 1):
+            save(folder, GENERATION, rank, 20, checkpoint_path(20, "g1"), 2, "periodic")
+        committer = Committer(container, GENERATION, NodeClock())
+        for ranks in (range(1), range(2)):
+            while sent := await Outbox(container, folder, ranks).send_next():
+                committer.expect_commit(sent)
+        save(folder, GENERATION, 1, 20, checkpoint_path(20, "g1"), 2, "periodic")
+        await Outbox(container, folder, range(1, 2)).send_next()
+        await committer.commit_complete()
+
+        assert [c.step for c in _head(client).checkpoints] == [20]
+        assert committer.is_idle
+
+    async def test_a_corrupt_save_does_not_block_the_ones_after_it(
+        self, container: Flaky, client: ContainerClient, folder: RunDir
+    ) -> None:
+        for rank in (0, 1):
+            save(folder, GENERATION, rank, 10, PATH, 2, "periodic")
+            save(folder, GENERATION, rank, 20, LATER, 2, "periodic")
+        (folder.save_folder(PATH) / "rank-00001.bin").write_bytes(b"flipped")
+        with pytest.raises(CorruptError):
+            await _sent(container, folder)
+        await (await _sent(container, folder)).commit_complete()
+
+        assert [c.step for c in _head(client).checkpoints] == [20]
+
+
+class TestFetch:
+    async def test_a_manifest_that_is_not_the_committed_one_is_refused(
+        self, container: Flaky, folder: RunDir
+    ) -> None:
+        committer = await _saved(container, folder)
+        (entry,) = await committer.commit_complete()
+        other = replace(entry, manifest_sha256="0" * 64)
+        with pytest.raises(CorruptError, match=r"manifest\.json"):
+            await fetch_checkpoint(container, other, folder.checkpoint)
+
+    @pytest.mark.parametrize(
+        ("change", "says"),
+        [
+            ({"crc64nvme": "0" * 16}, "crc64nvme is"),
+            ({"etag": "0x0"}, "written again"),
+            ({"name": "nothing.bin"}, "gone"),
+            ({"size": 1}, "bytes, not 1"),
+            ({"name": "../../outside"}, "not of the form"),
+        ],
+    )
+    async def test_every_file_must_be_the_one_that_was_committed(
+        self,
+        container: Flaky,
+        client: ContainerClient,
+        folder: RunDir,
+        change: dict[str, object],
+        says: str,
+    ) -> None:
+        entry = await _forged(container, client, folder, change)
+        with pytest.raises(CorruptError, match=says):
+            await fetch_checkpoint(container, entry, folder.checkpoint)
+
+
+GENERATION = Generation(
+    number=1,
+    job_id="job-test",
+    attempt_id="att-1",
+    members=(Member(node_id="one", vm_id="one", address="127.0.0.1", node_rank=0),),
+    processes_per_node=2,
+    master_address="127.0.0.1",
+    master_port=1,
+    checkpoint=None,
+    run_spec_sha256="0" * 64,
+)
+
+
+def _make_room(folder: RunDir, done: Event) -> None:
+    while not done.is_set():
+        if any((folder.root / "sent").glob("*")):
+            folder.make_room()
+
+
+async def _saved(
+    container: JobContainer, folder: RunDir, undelivered: Undelivered = lambda _: ()
+) -> Committer:
+    """Both ranks' parts of one checkpoint are in Blob."""
+    for rank in (0, 1):
+        save(folder, GENERATION, rank, 10, PATH, 2, "periodic")
+    return await _sent(container, folder, undelivered)
+
+
+async def _sent(
+    container: JobContainer, folder: RunDir, undelivered: Undelivered = lambda _: ()
+) -> Committer:
+    committer = Committer(container, GENERATION, NodeClock(), undelivered)
+    while sent := await Outbox(container, folder, range(2)).send_next():
+        committer.expect_commit(sent)
+    return committer
+
+
+async def _forged(
+    container: JobContainer, client: ContainerClient, folder: RunDir, change: dict[str, object]
+) -> Committed:
+    """A commit whose manifest was made to say something else of its first file."""
+    (entry,) = await (await _saved(container, folder)).commit_complete()
+    name = f"{PATH}/manifest.json"
+    told = json.loads(client.download_blob(name).readall())
+    FileEntry.from_dict(told["files"][0])
+    told["files"][0] |= change
+    data = json.dumps(told).encode()
+    client.upload_blob(name, data, overwrite=True)
+    return replace(entry, manifest_sha256=hashlib.sha256(data).hexdigest())
+
+
+def _head(client: ContainerClient) -> Head:
+    return Head.from_json(client.download_blob(HEAD).readall())
+
+
+def _sha256(client: ContainerClient, name: str) -> str:
+    return hashlib.sha256(client.download_blob(name).readall()).hexdigest()

@@ -1,0 +1,157 @@
+"""A job that begins with a checkpoint: its base model is made once, and read by every attempt."""
+
+import hashlib
+import sys
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.azurite import Azurite
+from tests.nodes.scripted_service import ScriptedService, serving
+from tests.nodes.supervised import Scene, make_job, staged
+from trainer.checkpoint.checksum import describe_file
+from trainer.contract import (
+    BASE_FOLDER,
+    CONVERTED_BASE,
+    MANIFEST,
+    RUN_SPEC,
+    ConvertedBase,
+    DirectiveKind,
+    InputFile,
+    NodePhase,
+    RunSpec,
+    StartingCheckpoint,
+    converted_base_path,
+)
+
+EARLIER = "ftjob-earlier"
+CONVERTER = """
+import pathlib, sys
+source, target = map(pathlib.Path, sys.argv[-2:])
+given = dict(zip(sys.argv[1:-2:2], sys.argv[2:-2:2]))
+mode = (pathlib.Path(__file__).parent / "mode").read_text()
+if mode != "convert":
+    print("Traceback of all sorts\\nnot converted: " + mode, file=sys.stderr)
+    sys.exit(75 if "disk" in mode else 1)
+count = pathlib.Path(__file__).parent / "conversions"
+count.write_text(count.read_text() + "x" if count.exists() else "x")
+target.mkdir()
+base = sorted(pathlib.Path(given["--base"]).glob("model*"))
+parts = [pathlib.Path(given["--run-spec"]), *sorted(source.iterdir()), *base]
+(target / "model.safetensors").write_bytes(b"".join(part.read_bytes() for part in parts))
+(target / "config.json").write_text("{}")
+(target / "adapter").mkdir()
+(target / "adapter" / "adapter_model.safetensors").write_bytes(b"no part of the model")
+"""
+SHARD = b"shard" * 1000
+
+
+@pytest.fixture
+async def scene(azurite: Azurite, tmp_path: Path) -> AsyncIterator[Scene]:
+    """A job whose base model is made of a checkpoint; no supervisor yet."""
+    with azurite.container("job") as container, azurite.container("inputs") as inputs:
+        job = make_job(azurite, container, inputs)
+        blobs = {f"{EARLIER}/c/rank-00000.safetensors": SHARD}
+        blobs[f"{EARLIER}/c/{MANIFEST}"] = b"{}"
+        blobs[f"{EARLIER}/{RUN_SPEC}"] = b"{spec}"
+        for name, data in blobs.items():
+            inputs.upload_blob(name, data)
+        files = {name: _described(name, data) for name, data in blobs.items()}
+        start = StartingCheckpoint(
+            files=tuple(files[name] for name in sorted(files) if "/c/" in name),
+            run_spec=files[f"{EARLIER}/{RUN_SPEC}"],
+        )
+        spec = RunSpec.from_json(job.spec)
+        spec = replace(spec, base_model=replace(spec.base_model, checkpoint=start))
+        job.spec = spec.to_json().encode()
+        container.upload_blob(RUN_SPEC, job.spec, overwrite=True)
+        more = {name: azurite.blob_sas(inputs.container_name, name) for name in files}
+        job.grants = replace(job.grants, inputs=job.grants.inputs | more)
+        (tmp_path / "converter.py").write_text(CONVERTER)
+        (tmp_path / "mode").write_text("convert")
+        async with (
+            serving(ScriptedService(job.grants)) as service,
+            staged(service, job, tmp_path) as made,
+        ):
+            made.converter = (sys.executable, str(tmp_path / "converter.py"))
+            yield made
+
+
+def _described(name: str, data: bytes) -> InputFile:
+    return InputFile(path=name, size=len(data), sha256=hashlib.sha256(data).hexdigest())
+
+
+def conversions(scene: Scene) -> int:
+    """How many there were."""
+    return len((scene.folder / "conversions").read_text())
+
+
+async def test_the_first_node_converts_and_all_nodes_and_attempts_read_that(scene: Scene) -> None:
+    one, two = scene.service.add("one"), scene.service.add("two", "127.0.0.2")
+    works = [scene.start(node) for node in (one, two)]
+    await scene.generation(one, two)
+    await scene.trains(one, two)
+    made = ConvertedBase.from_json(scene.job.text(CONVERTED_BASE))
+    read = [(work / "gen-0001/base/model.safetensors").read_bytes() for work in works]
+    left = [path for path in (works[0] / "inputs").rglob("*") if EARLIER in str(path)]
+    scene.job.container.upload_blob(f"{converted_base_path(7)}/model.safetensors", b"half")
+    for node in (one, two):
+        await scene.service.direct(node, DirectiveKind.CHECKPOINT_AND_STOP, number=1)
+    await scene.until(lambda: all(n.has_said(NodePhase.STOPPED, 1) for n in (one, two)))
+    fresh = scene.service.add("fresh", "127.0.0.3")
+    later = scene.start(fresh)
+    await scene.generation(fresh, number=2)
+    await scene.until((later / "gen-0002" / "ready").exists)
+
+    assert conversions(scene) == 1
+    assert [file.path for file in made.files] == [
+        f"job-test/{converted_base_path(1)}/{name}" for name in ("config.json", "model.safetensors")
+    ]
+    assert read[0] == read[1] == (later / "gen-0002/base/model.safetensors").read_bytes()
+    assert read[0] == b"{spec}" + b"{}" + SHARD + b"weights" * 5000
+    assert [path for path in left if path.is_file()] == [], "room for what comes"
+    assert not (later / "inputs" / EARLIER).exists()
+    assert {name.rpartition("/")[0] for name in scene.job.names(f"{BASE_FOLDER}/")} == {
+        BASE_FOLDER,
+        converted_base_path(1),
+    }, "what was left half is gone"
+
+
+async def test_whoever_is_first_decides_what_all_train_on(scene: Scene) -> None:
+    """A node that is cut off may still convert; what it made would be the same but for a bit."""
+    scene.job.container.upload_blob(f"{converted_base_path(9)}/model.safetensors", b"another")
+    crc = describe_bytes(scene, b"another")
+    path = f"job-test/{converted_base_path(9)}/model.safetensors"
+    file = InputFile(path=path, size=7, sha256="", crc64nvme=crc)
+    scene.job.container.upload_blob(CONVERTED_BASE, ConvertedBase(files=(file,)).to_json())
+    node = await scene.run_one()
+    work = scene.folder / "one"
+    await scene.trains(node)
+
+    assert (work / "gen-0001/base/model.safetensors").read_bytes() == b"another"
+    assert not (scene.folder / "conversions").exists()
+
+
+def describe_bytes(scene: Scene, data: bytes) -> str:
+    """Their CRC."""
+    path = scene.folder / "some"
+    path.write_bytes(data)
+    return describe_file(path, path.name).crc64nvme
+
+
+@pytest.mark.parametrize(
+    ("why", "phase", "hopeless"),
+    [("lm_head is nowhere", NodePhase.FAILED, True), ("disk full", NodePhase.STOPPED, False)],
+)
+async def test_what_cannot_be_converted_is_told_and_tried_again_where_that_may_help(
+    scene: Scene, why: str, phase: NodePhase, hopeless: bool
+) -> None:
+    (scene.folder / "mode").write_text(why)
+    node = await scene.run_one()
+    await scene.until(lambda: node.has_said(phase, 1))
+
+    assert f"the checkpoint that the job begins with: not converted: {why}" in node.said.error
+    assert node.said.hopeless == hopeless
+    assert scene.job.names(f"{BASE_FOLDER}/") == []

@@ -1,0 +1,353 @@
+"""Supervisors' whole lives: real processes, real Azurite, real HTTP, a stand-in trainer."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from tests.nodes.scripted_service import ScriptedNode
+from tests.nodes.supervised import ATTEMPT, QUICK, Scene
+from trainer.contract import DirectiveKind, NodePhase, StepMetrics, log_path
+from trainer.supervisor.blob.blocks import BlobRange
+from trainer.supervisor.blob.container import BlobAccess, BlobUnavailableError
+from trainer.supervisor.clock import NodeLimits
+from trainer.supervisor.control.launch import find_marked_processes
+
+STOP = DirectiveKind.CHECKPOINT_AND_STOP
+
+
+async def test_two_nodes_train_stop_resume_and_finish(scene: Scene) -> None:
+    scene.job.processes_per_node = 2
+    one, two = scene.service.add("one"), scene.service.add("two")
+    scene.service.not_seen_yet = 2  # the cloud's list is late
+    scene.start(one)
+    scene.start(two)
+    await scene.generation(one, two)
+    await scene.trains(one, two)
+    for node in (one, two):
+        await scene.service.direct(node, STOP, number=1)
+    await scene.until(lambda: _all_said(NodePhase.STOPPED, 1, one, two))
+    stopped = scene.job.newest()
+    scene.modes |= {"one": "finish", "two": "finish"}
+    await scene.generation(one, two, number=2)
+    await scene.until(lambda: _all_said(NodePhase.FINISHED, 2, one, two))
+
+    assert (stopped.step, stopped.generation, stopped.world_size) == (10, 1, 4)
+    head = scene.job.head()
+    assert [c.step for c in head.checkpoints] == [10, 20]
+    assert head.model is not None
+    assert (head.model.step, head.model.kind) == (20, "final")
+    assert head.model.parameters_sha256 == "ab" * 32
+    assert "starts at step 0" in scene.job.text(log_path(ATTEMPT, 3))
+    assert "starts at step 10" in scene.job.text(log_path(ATTEMPT, 3))
+    spans = {s.name for h in one.heartbeats for s in h.spans}
+    assert {"join", "prefetch", "wait_for_nodes"} <= spans
+    assert {"fetch_inputs", "fetch_checkpoint", "load"} <= spans
+    registered = one.registrations[0]
+    assert registered.spans[0].name == "start_supervisor"
+    assert registered.vm_size == "Standard_D2s_v5"
+    assert "NCCL_DEBUG=WARN" in registered.network
+
+
+async def test_a_noticed_eviction_loses_nothing(scene: Scene) -> None:
+    node, _ = await _training(scene)
+    node.event = "event-1"
+    await scene.until(lambda: node.acknowledged)
+
+    assert scene.job.newest().step == 10
+    said = [beat.seq for beat in node.heartbeats]
+    assert said == [*range(1, len(said) + 1)], "the service ignores what is not newer"
+    happened = scene.service.happened
+    order = ["one noticed", "one stopped 1", "one acknowledged"]
+    assert sorted(order, key=happened.index) == order
+    assert scene.job.newest().committed_at > 0
+    assert node.said.phase is NodePhase.STOPPED
+
+
+async def test_an_idle_node_lets_its_machine_go_at_once(scene: Scene) -> None:
+    node = scene.service.add("one")
+    scene.start(node)
+    await scene.until(lambda: node.heartbeats)
+    node.event = "event-1"
+    await scene.until(lambda: node.acknowledged)
+
+    assert "one noticed" in scene.service.happened
+
+
+async def test_a_directive_that_comes_again_starts_nothing_again(scene: Scene) -> None:
+    node, _ = await _training(scene)
+    generation = node.directives[0].generation
+    await scene.service.direct(node, DirectiveKind.START, generation, seq=1)
+    await scene.service.direct(node, DirectiveKind.START, generation, seq=7)
+    await scene.service.direct(node, STOP, number=1, seq=8)
+    await scene.until(lambda: node.has_said(NodePhase.STOPPED, 1))
+    await scene.service.direct(node, DirectiveKind.START, generation, seq=9)
+    await scene.until(lambda: scene.node("one").directive == 9)
+
+    assert scene.job.text(log_path(ATTEMPT, 0)).count("generation 1 starts") == 1
+    assert node.has_said(NodePhase.STOPPED, 1)
+
+
+async def test_a_stale_generation_is_abandoned(scene: Scene) -> None:
+    node, work = await _training(scene)
+    node.refusals.append((409, "stale_generation"))
+    await scene.until(lambda: node.has_said(NodePhase.STOPPED, 1))
+
+    assert scene.job.head().checkpoints == ()
+    assert find_marked_processes(str(work)) == []
+
+
+async def test_a_stale_epoch_is_mended_by_registering_again(scene: Scene) -> None:
+    node, _ = await _training(scene)
+    node.refusals.append((409, "stale_epoch"))
+    await scene.until(lambda: len(node.registrations) == 2)
+    await scene.trains(node)
+
+    assert len(node.boots) == 1
+
+
+async def test_a_token_that_ran_out_is_mended_by_registering_again(scene: Scene) -> None:
+    node, _ = await _training(scene)
+    node.refusals += [(401, "invalid_token"), (403, "invalid_token")]
+    await scene.until(lambda: len(node.registrations) >= 2 and not node.refusals)
+    await scene.service.direct(node, STOP, number=1)
+    await scene.until(lambda: node.has_said(NodePhase.STOPPED, 1))
+
+    assert scene.job.newest().step == 10
+
+
+async def test_a_dismissed_node_leaves_without_a_trace(scene: Scene) -> None:
+    node, work = await _training(scene)
+    node.refusals += [(410, "attempt_over")] * 9
+    await scene.tasks["one"]
+
+    assert find_marked_processes(str(work)) == []
+    assert scene.job.head().checkpoints == ()
+    assert "generation 1 starts" in scene.job.text(log_path(ATTEMPT, 0))
+
+
+async def test_a_node_that_hears_nothing_saves_at_its_stop_by(scene: Scene) -> None:
+    scene.service.stop_in = 2.0
+    node, _ = await _training(scene)
+    scene.service.down = True
+    await scene.until(lambda: scene.job.head().newest)
+    scene.service.down = False
+    await scene.until(lambda: node.has_said(NodePhase.STOPPED, 1))
+
+    assert [c.step for h in node.heartbeats for c in h.committed] == [10]
+
+
+async def test_measurements_wait_out_an_outage(scene: Scene) -> None:
+    node, _ = await _training(scene)
+    scene.service.down = True
+    heard = len(_measured(node))
+    await scene.until(lambda: scene.progress("one") > heard + 20)
+    scene.service.down = False
+    await scene.until(lambda: len(_measured(node)) > heard + 20)
+
+    steps = [m.step for m in _measured(node)]
+    assert steps == list(range(1, len(steps) + 1))
+
+
+async def test_head_taken_between_save_and_commit_keeps_the_save_out(scene: Scene) -> None:
+    node, _ = await _training(scene)
+    scene.job.write_head(replace(scene.job.head(), generation=2))
+    await scene.service.direct(node, STOP, number=1)
+    await scene.until(lambda: node.has_said(NodePhase.STOPPED, 1))
+
+    assert scene.job.head().checkpoints == ()
+
+
+async def test_a_save_that_lacks_a_peers_part_is_never_committed(scene: Scene) -> None:
+    one, two = scene.service.add("one"), scene.service.add("two")
+    for node in (one, two):
+        scene.start(node, limits=replace(QUICK, peers=0.5))
+    scene.modes["two"] = "torn"
+    await scene.generation(one, two)
+    await scene.trains(one, two)
+    await scene.service.direct(two, STOP, number=1)
+    await scene.until(lambda: _all_said(NodePhase.STOPPED, 1, one, two))
+
+    assert scene.job.head().checkpoints == ()
+    assert any(n.endswith("rank-00000.json") for n in scene.job.names("checkpoints/"))
+
+
+async def test_a_checkpoint_with_a_wrong_byte_is_refused_by_name(scene: Scene) -> None:
+    node, _ = await _training(scene)
+    await scene.service.direct(node, STOP, number=1)
+    await scene.until(lambda: node.has_said(NodePhase.STOPPED, 1))
+    (shard,) = [n for n in scene.job.names("checkpoints/") if n.endswith(".bin")]
+    scene.job.container.upload_blob(shard, b"not what was saved", overwrite=True)
+    await scene.generation(node, number=2)
+    await scene.until(lambda: node.has_said(NodePhase.STOPPED, 2))
+
+    assert shard in node.said.error
+
+
+async def test_a_generation_that_head_does_not_name_is_not_started(scene: Scene) -> None:
+    node = scene.service.add("one")
+    work = scene.start(node)
+    generation = scene.job.open(1, [node])
+    scene.job.write_head(replace(scene.job.head(), generation=2))
+    await scene.service.direct(node, DirectiveKind.START, generation)
+    await scene.until(lambda: node.has_said(NodePhase.STOPPED, 1))
+
+    assert "HEAD belongs to generation 2" in node.said.error
+    assert not (work / "gen-0001" / "logs").exists()
+
+
+async def test_a_trainer_that_does_not_stop_in_time_is_killed(scene: Scene) -> None:
+    scene.modes["one"] = "stubborn"
+    node, work = await _training(scene, replace(QUICK, save=0.3))
+    await scene.service.direct(node, STOP, number=1)
+    await scene.until(lambda: node.has_said(NodePhase.STOPPED, 1))
+
+    assert find_marked_processes(str(work)) == []
+
+
+async def test_killing_a_trainer_kills_what_fled_into_another_session(scene: Scene) -> None:
+    scene.modes["one"] = "orphan"
+    node, work = await _training(scene)
+    await scene.until(lambda: len(find_marked_processes(str(work))) == 2)
+    await scene.service.direct(node, DirectiveKind.STOP, number=1)
+    await scene.until(lambda: node.has_said(NodePhase.STOPPED, 1))
+
+    assert find_marked_processes(str(work)) == []
+
+
+async def test_a_node_that_cannot_write_its_memory_starts_nothing_and_says_why(
+    scene: Scene,
+) -> None:
+    node = scene.service.add("one")
+    work = scene.start(node)
+    await scene.until(lambda: node.heartbeats)
+    (work / "node.json").unlink()
+    (work / "node.json").mkdir()  # as good as a full disk, also for root
+    await scene.generation(node)
+    await scene.until(lambda: node.has_said(NodePhase.STOPPED, 1))
+
+    assert "node.json could not be written" in node.said.error
+    assert find_marked_processes(str(work)) == []
+
+
+async def test_grants_that_stay_refused_are_called_by_their_name_and_blame_no_trainer(
+    scene: Scene,
+) -> None:
+    scene.service.grants = replace(scene.job.grants, job=_expired(scene))
+    node = await scene.run_one(limits=replace(QUICK, outage=1.0))
+    await scene.until(lambda: node.has_said(NodePhase.STOPPED, 1))
+
+    assert "fresh grants" in node.said.error
+
+
+async def test_grants_that_ran_out_are_asked_for_again_before_a_start(scene: Scene) -> None:
+    scene.service.grants = replace(scene.job.grants, job=_expired(scene))
+    node = scene.service.add("one")
+    scene.start(node)
+    await scene.until(lambda: node.heartbeats)
+    scene.service.grants = scene.job.grants
+    await scene.generation(node)
+    await scene.trains(node)
+
+    assert len(node.registrations) > 1
+    assert len(node.boots) == 1
+
+
+async def test_grants_that_run_out_while_training_are_asked_for_again(scene: Scene) -> None:
+    node, _ = await _training(scene)
+    scene.service.fresh = replace(scene.job.grants, job=_expired(scene))
+    await scene.service.direct(node, STOP, number=1)
+    await scene.until(lambda: len(node.registrations) > 1)
+    scene.service.fresh = None
+    await scene.until(lambda: node.has_said(NodePhase.STOPPED, 1))
+
+    assert scene.job.newest().step == 10
+
+
+async def test_a_node_that_is_dismissed_when_it_asks_for_grants_leaves_in_peace(
+    scene: Scene,
+) -> None:
+    scene.service.grants = replace(scene.job.grants, job=_expired(scene))
+    node = scene.service.add("one")
+    work = scene.start(node)
+    await scene.until(lambda: node.heartbeats)
+    node.dismissed = True  # of its registrations alone: heartbeats may be on their way
+    await scene.generation(node)
+    await scene.tasks["one"]
+
+    assert find_marked_processes(str(work)) == []
+
+
+async def test_a_generation_waits_for_a_store_that_is_away(scene: Scene) -> None:
+    away = replace(scene.job.grants, job="http://127.0.0.1:9/account/job?sig=none")
+    scene.service.grants = away
+    node = await scene.run_one()
+    await scene.until(lambda: node.has_said(NodePhase.RUNNING, 1))
+    scene.service.fresh = scene.job.grants
+    await scene.trains(node)
+
+    assert scene.progress("one") > 0
+
+
+class Hiccups(BlobAccess):
+    """The base model breaks off on its way: before the generation starts, and once after."""
+
+    generation: Path  # is there once it has started
+    over = False
+
+    async def receive(self, part: BlobRange, *, apart: bool) -> tuple[int, int]:
+        """Half of it, or all."""
+        if self.over or "model" not in part.path.name:
+            return await super().receive(part, apart=apart)
+        self.over = self.generation.exists()
+        if self.over:
+            part.path.write_bytes(bytes(part.length // 2))
+        raise BlobUnavailableError("the connection broke off")
+
+
+async def test_a_base_model_that_took_longer_than_an_outage_may_survives_a_hiccup(
+    scene: Scene,
+) -> None:
+    scene.access = access = Hiccups()
+    node = scene.service.add("one")
+    work = scene.start(node, limits=replace(QUICK, outage=0.0))  # whatever it took was longer
+    access.generation = work / "gen-0001" / "generation.json"
+    await scene.until(lambda: "prefetch" in {s.name for h in node.heartbeats for s in h.spans})
+    await scene.generation(node)
+    await scene.trains(node)
+    access.close()
+
+    assert access.over
+
+
+async def test_only_what_a_generation_needs_is_fetched_again(scene: Scene) -> None:
+    node, work = await _training(scene)
+    inputs = sorted((work / "inputs").rglob("*.*"))
+    before = [p.stat().st_ino for p in inputs]
+    await scene.service.direct(node, STOP, number=1)
+    await scene.until(lambda: node.has_said(NodePhase.STOPPED, 1))
+    await scene.generation(node, number=2)
+    await scene.until(lambda: node.has_said(NodePhase.RUNNING, 2) and scene.progress("one") > 10)
+
+    assert [p.stat().st_ino for p in inputs] == before
+    loaded = work / "memory" / "checkpoints"
+    await scene.until(lambda: not list(loaded.rglob("rank-*")))
+    assert not (work / "gen-0001").exists()
+
+
+async def _training(scene: Scene, limits: NodeLimits = QUICK) -> tuple[ScriptedNode, Path]:
+    """One node that trains in generation 1, and its work folder."""
+    node = await scene.run_one(limits=limits)
+    work = scene.folder / "one"
+    await scene.trains(node)
+    return node, work
+
+
+def _expired(scene: Scene) -> str:
+    return scene.job.azurite.container_sas(scene.job.container.container_name, hours=-1.0)
+
+
+def _all_said(phase: NodePhase, generation: int, *nodes: ScriptedNode) -> bool:
+    return all(n.has_said(phase, generation) for n in nodes)
+
+
+def _measured(node: ScriptedNode) -> list[StepMetrics]:
+    return [m for h in node.heartbeats for m in h.metrics]

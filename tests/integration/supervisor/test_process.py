@@ -1,0 +1,177 @@
+"""The supervisor as a program: killed, restarted, terminated, started twice, misconfigured."""
+
+import asyncio
+import os
+import resource
+import signal
+import sys
+import time
+from asyncio.subprocess import Process
+from dataclasses import replace
+from functools import partial
+
+import pytest
+
+from tests.azurite import Azurite
+from tests.nodes.cable import laid_to
+from tests.nodes.scripted_service import ScriptedNode
+from tests.nodes.supervised import ROOT, Scene, node_config
+from trainer.contract import PROTOCOL, NodePhase
+from trainer.supervisor.control.launch import find_marked_processes
+from trainer.supervisor.machine.liveness import is_alive
+from trainer.supervisor.main import ALREADY_RUNNING, BAD_CONFIGURATION
+
+
+async def test_a_killed_supervisor_leaves_a_trainer_that_the_next_one_kills(scene: Scene) -> None:
+    node = scene.service.add("one")
+    first = await _start(scene, node, "orphan")
+    await scene.generation(node)
+    await scene.trains(node)
+    work = scene.folder / "one"
+    await scene.until(lambda: len(find_marked_processes(str(work))) == 2)
+    first.send_signal(signal.SIGKILL)
+    await first.wait()
+    assert len(find_marked_processes(str(work))) == 2
+    second = await _start(scene, node, "train")
+    await scene.until(lambda: len(node.registrations) == 2)
+    assert find_marked_processes(str(work)) == []
+    await scene.until(lambda: node.has_said(NodePhase.STOPPED, 1))
+
+    assert "restarted" in node.said.error
+    assert (node.said.epoch, scene.node("one").directive) == (2, 1)
+    await _terminate(second)
+    happened = scene.service.happened
+    assert "one failed 1" not in happened
+    assert "one running 1" not in happened[happened.index("one stopped 1") :]
+
+
+async def test_a_terminated_supervisor_saves_commits_and_may_be_started_again(scene: Scene) -> None:
+    node = scene.service.add("one")
+    first = await _start(scene, node, "train")
+    await scene.generation(node)
+    await scene.trains(node)
+    await _terminate(first)
+    newest, said = scene.job.head().newest, node.said
+    second = await _start(scene, node, "train")
+    await scene.until(lambda: len(node.registrations) == 2)
+    await scene.generation(node, number=2)
+    await scene.until(lambda: node.has_said(NodePhase.RUNNING, 2) and node.said.step > 10)
+    await _terminate(second)
+
+    assert newest is not None
+    assert newest.step == 10
+    assert (said.phase, said.eviction is not None) == (NodePhase.STOPPED, True)
+
+
+async def test_a_supervisor_that_cannot_register_shows_that_it_lives_and_obeys_a_signal(
+    scene: Scene,
+) -> None:
+    node = scene.service.add("one")
+    scene.service.down = True
+    process = await _start(scene, node, "train")
+    await scene.until(lambda: is_alive(scene.folder / "one", time.time()))
+    await scene.until(lambda: scene.service.knocks > 1)
+    await _terminate(process)
+
+
+async def test_two_supervisors_never_share_a_work_folder(scene: Scene) -> None:
+    node = scene.service.add("one")
+    first = await _start(scene, node, "train")
+    await scene.until(lambda: node.heartbeats)
+    second = await _start(scene, node, "train")
+
+    assert await second.wait() == ALREADY_RUNNING
+    await _terminate(first)
+
+
+async def test_a_configuration_of_another_protocol_is_refused(scene: Scene) -> None:
+    node = scene.service.add("one")
+    process = await _start(scene, node, "train", protocol=99)
+
+    assert await process.wait() == BAD_CONFIGURATION
+    assert node.registrations == []
+
+
+@pytest.mark.parametrize("fenced", [False, True])
+async def test_what_lay_whole_when_the_supervisor_was_killed_is_committed_unless_head_was_taken(
+    azurite: Azurite, scene: Scene, fenced: bool
+) -> None:
+    node = scene.service.add("one")
+    async with laid_to(azurite.port) as cable:
+        scene.service.grants = replace(scene.job.grants, job=cable.through(scene.job.grants.job))
+        first = await _start(scene, node, "saves")
+        await scene.generation(node)
+        await scene.until(lambda: scene.job.head().newest)
+        cable.cut()  # what is saved from now on lies on the disk
+        await _outbox_fills(scene)
+        first.send_signal(signal.SIGKILL)
+        await first.wait()
+        before = scene.job.head()
+        if fenced:
+            before = before.fenced(2)
+            scene.job.write_head(before)
+        cable.mend()
+        second = await _start(scene, node, "train")
+        await scene.until(lambda: node.has_said(NodePhase.STOPPED, 1))
+        after = scene.job.head()
+        await _terminate(second)
+
+    if fenced:
+        assert after == before
+        return
+    assert before.newest is not None
+    assert after.newest is not None
+    assert after.newest.step > before.newest.step
+    assert (node.said.epoch, after.newest.generation) == (2, 1)
+    assert "one failed 1" not in scene.service.happened
+    steps = {m.step for h in node.heartbeats for m in h.metrics}
+    assert steps >= set(range(1, after.newest.step + 1))  # what was measured, not told yet, as well
+    assert [s.name for h in node.heartbeats for s in h.spans].count("load") == 1
+
+
+async def test_a_disk_without_room_for_the_base_model_is_called_by_its_name(scene: Scene) -> None:
+    node = scene.service.add("one")
+    process = await _start(scene, node, "train", room=20_000)  # the base model has 35,000 bytes
+    await scene.generation(node)
+    await scene.until(lambda: node.has_said(NodePhase.STOPPED, 1))
+
+    assert "larger local disk" in node.said.error
+    await _terminate(process)
+
+
+async def _start(
+    scene: Scene, node: ScriptedNode, mode: str, *, protocol: int = PROTOCOL, room: int = 0
+) -> Process:
+    config = scene.folder / f"{node.node_id}.json"
+    config.write_text(replace(node_config(scene), protocol=protocol).to_json())
+    work = scene.folder / node.node_id
+    with (scene.folder / "supervisor.log").open("ab") as log:
+        return await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "tests.nodes.standin_supervisor",
+            str(config),
+            f"{scene.service.url}/vms/{node.node_id}",
+            str(work),
+            mode,
+            str(scene.folder),
+            cwd=ROOT,
+            stderr=log,
+            env={"PATH": os.defpath},
+            preexec_fn=partial(_limit_files, room) if room else None,
+        )
+
+
+def _limit_files(size: int) -> None:
+    """No file may grow beyond ``size``; the kernel says so as it does of a full disk."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+
+
+async def _terminate(process: Process) -> None:
+    process.terminate()
+    assert await process.wait() == 0
+
+
+async def _outbox_fills(scene: Scene) -> None:
+    outbox = scene.folder / "one" / "gen-0001" / "outbox"
+    await scene.until(lambda: len(list(outbox.glob("*/rank-00000.json"))) >= 2)

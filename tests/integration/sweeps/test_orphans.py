@@ -1,0 +1,372 @@
+"""The orphan sweep: what nobody owns goes, and what will not go is told of."""
+
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field, replace
+
+import pytest
+from sqlalchemy import update
+from sqlalchemy.exc import DataError
+
+from service.api.app import make_app
+from service.cloud.fake import FakeCloud
+from service.cloud.provider import (
+    ATTEMPT_TAG,
+    JOB_TAG,
+    OWNER_TAG,
+    CloudError,
+    Misconfigured,
+    Throttled,
+)
+from service.db.attempts import attempts
+from service.db.attempts.attempts import AttemptRow
+from service.db.money import ledger
+from service.db.schema import tables
+from service.domain.cloud.fleet import (
+    Offering,
+    Price,
+    ScaleSet,
+    ScaleSetPhase,
+    TaggedResource,
+    scale_set_name,
+)
+from service.domain.states import AttemptState
+from service.pricing.fixed import FixedPrices
+from service.pricing.source import PricesUnavailable
+from service.reconciler.sweeps.late_billing import LateBilling
+from tests.integration.db.rows import add, add_attempt, add_job
+from tests.nodes.scripted_node import boot
+from tests.world import World, client
+
+
+async def _orphan(world: World, **tags: str) -> str:
+    """A scale set that carries our owner's tag and belongs to no live attempt."""
+    job = await world.submit()
+    nodes = await boot(world, job["id"])
+    async with world.engine.connect() as conn:
+        row = await attempts.find(conn, nodes[0].attempt_id)
+    assert row is not None
+    spec = world.attempts.specs.spec(row)
+    await world.cloud.create(replace(spec, name="rk-nobodys", tags=spec.tags | tags))
+    world.clock.advance(minutes=5)
+    return str(job["id"])
+
+
+async def test_a_resource_group_that_somebody_deleted_does_not_end_the_sweep(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    await _orphan(world)
+    world.cloud.fail_next = [Misconfigured("ResourceGroupNotFound: rg", "ResourceGroupNotFound")]
+
+    with caplog.at_level(logging.WARNING):
+        during = await world.orphans.run_once()
+    after = await world.orphans.run_once()
+
+    assert (during, after) == ([], ["rk-nobodys"])
+    assert "sweep.list_failed" in caplog.messages
+
+
+async def test_an_orphan_that_will_not_die_is_told_once_by_all_replicas_whatever_restarts(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    job_id = await _orphan(world)
+    world.cloud.failing_deletes = 1000
+    with caplog.at_level(logging.ERROR):
+        for _ in range(40):
+            for _replica in range(2):
+                await replace(world.orphans).run_once()
+            world.clock.advance(minutes=1)
+
+    answer = await world.call("GET", f"/v1/fine_tuning/jobs/{job_id}/events?limit=100")
+    told = [e for e in answer.json()["data"] if e["code"] == "leak.will_not_die"]
+    assert len(told) == 1
+    assert "rk-nobodys of this job is still there" in told[0]["message"]
+    assert caplog.messages.count("leak.will_not_die") == 2  # every quarter of an hour
+
+
+async def test_an_orphan_that_goes_is_no_alarm(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    await _orphan(world)
+    with caplog.at_level(logging.ERROR):
+        for _ in range(40):
+            await world.orphans.run_once()
+            world.clock.advance(minutes=1)
+
+    assert "leak.will_not_die" not in caplog.messages
+    assert world.cloud.costing() == {scale_set_name(await _newest(world))}
+
+
+async def test_machines_that_came_when_their_attempt_was_over_are_billed_until_they_are_gone(
+    world: World,
+) -> None:
+    job = await world.submit()
+    row = await _ended(world, job["id"])
+    before = await world.job(job["id"])
+    born = world.clock()
+    await world.cloud.create(world.attempts.specs.spec(row))  # it was on its way all that time
+    world.clock.advance(minutes=5)
+    await world.orphans.run_once()
+    during = await world.job(job["id"])
+    world.clock.advance(minutes=3)
+    gone = world.clock()
+    for _ in range(2):
+        await world.orphans.run_once()
+        world.clock.advance(minutes=1)
+
+    async with world.engine.connect() as conn:
+        rows = await ledger.of_job(conn, job["id"])
+        after = await attempts.find(conn, row.id)
+    late = [r for r in rows if r.started_at >= born]
+    assert [(r.started_at, r.ended_at) for r in late] == [(born, gone)] * 2
+    assert [j["cost"]["final"] for j in (before, during, await world.job(job["id"]))] == [
+        *(True, False, True),
+    ]
+    assert after is not None
+    assert after.ended_at == gone  # a bill of that time counts it
+    told = (await world.call("GET", f"/v1/fine_tuning/jobs/{job['id']}/events")).json()["data"]
+    assert [e["code"] for e in told].count("attempt.made_late") == 1
+
+
+async def test_an_orphan_is_deleted_by_the_second_sweep_that_cannot_bill_it_others_by_the_first(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    cloud = WatchedCloud(now=world.clock)
+    for name in "ab":
+        await cloud.create(world.attempts.specs.spec(await _over(world, name)))
+    async with world.engine.begin() as conn:
+        full = update(tables.jobs).where(tables.jobs.c.id == "job-a")
+        await conn.execute(full.values(version=2**63 - 1))  # what it is told raises it
+    world.clock.advance(minutes=5)
+    sweep = replace(world.orphans, cloud=cloud)
+
+    with pytest.raises(DataError):
+        await sweep.run_once()
+    first = cloud.dying()
+    world.clock.advance(minutes=1)
+    with pytest.raises(DataError):
+        await sweep.run_once()
+
+    assert (first, cloud.dying()) == ({"rk-b"}, {"rk-a", "rk-b"})
+    assert caplog.messages.count("sweep.not_billed") == 2
+
+
+@pytest.mark.parametrize(("refusals", "billed"), [(1, 2), (2, 0)])
+async def test_a_late_set_that_azure_does_not_describe_is_left_once_to_be_billed(
+    world: World, refusals: int, billed: int
+) -> None:
+    cloud = WatchedCloud(now=world.clock, refusals=refusals)
+    await cloud.create(world.attempts.specs.spec(await _over(world, "a")))
+    world.clock.advance(minutes=5)
+    sweep = replace(world.orphans, cloud=cloud)
+
+    await sweep.run_once()
+    first = cloud.dying()
+    world.clock.advance(minutes=1)
+    await sweep.run_once()
+
+    assert (first, cloud.dying()) == (set(), {"rk-a"})
+    async with world.engine.connect() as conn:
+        assert len(await ledger.of_job(conn, "job-a")) == billed
+
+
+async def test_each_orphan_is_billed_right_before_its_delete_and_what_is_gone_after_all_deletes(
+    world: World,
+) -> None:
+    cloud = WatchedCloud(now=world.clock)
+    for name in "bc":
+        await cloud.create(world.attempts.specs.spec(await _over(world, name)))
+    await _over(world, "a")
+    money = {"hourly": 8, "on_demand_hourly": 32, "started_at": world.clock()}
+    async with world.engine.begin() as conn:
+        await add(conn, tables.ledger, job_id="job-a", attempt_id="a", vm_id="vm", **money)
+    world.clock.advance(minutes=5)
+
+    await replace(world.orphans, cloud=cloud).run_once()
+
+    assert cloud.asked == ["get rk-b", "delete rk-b", "get rk-c", "delete rk-c", "get rk-a"]
+
+
+async def test_who_looked_before_another_replica_saw_the_machines_gone_opens_no_bill(
+    world: World,
+) -> None:
+    row = await _over(world, "a")
+    empty = FakeCloud(now=world.clock)
+    other = LateBilling(engine=world.engine, asked=lambda _: empty, now=world.clock)
+
+    async def meanwhile() -> None:
+        world.clock.advance(seconds=2)
+        assert await other.meter(row.id, billed=True)
+
+    cloud = WatchedCloud(now=world.clock, meanwhile=meanwhile)
+    await cloud.create(world.attempts.specs.spec(row))
+    world.clock.advance(minutes=5)
+    late = LateBilling(engine=world.engine, asked=lambda _: cloud, now=world.clock)
+
+    assert not await late.meter(row.id, billed=False)
+    async with world.engine.connect() as conn:
+        assert await ledger.of_job(conn, "job-a") == []
+
+
+async def _nothing() -> None:
+    """Happens meanwhile."""
+
+
+@dataclass
+class WatchedCloud(FakeCloud):
+    """It describes no set at first, and lets something happen before it answers."""
+
+    refusals: int = 0
+    meanwhile: Callable[[], Awaitable[None]] = _nothing
+    asked: list[str] = field(default_factory=list)
+
+    async def get(self, name: str) -> ScaleSet:
+        self.asked.append(f"get {name}")
+        if self.refusals:
+            self.refusals -= 1
+            raise Throttled("Our share is used up")
+        found = await super().get(name)
+        await self.meanwhile()
+        return found
+
+    async def delete(self, name: str) -> None:
+        self.asked.append(f"delete {name}")
+        await super().delete(name)
+
+    def dying(self) -> set[str]:
+        return {s.name for s in self.list_existing(()) if s.phase is ScaleSetPhase.DELETING}
+
+
+async def _over(world: World, name: str) -> AttemptRow:
+    """The only attempt of a job "job-{name}", which never had machines."""
+    over = {"state": "ended", "outcome": "cancelled", "ended_at": world.clock()}
+    async with world.engine.begin() as conn:
+        await add_job(conn, world.clock(), id=f"job-{name}")
+        await add_attempt(conn, world.clock(), id=name, job_id=f"job-{name}", **over)
+        row = await attempts.find(conn, name)
+    assert row is not None
+    return row
+
+
+async def _ended(world: World, job_id: str) -> AttemptRow:
+    """Its only attempt, booted, cancelled and gone."""
+    await boot(world, job_id)
+    await world.call("POST", f"/v1/fine_tuning/jobs/{job_id}/cancel")
+    await world.tick(20)
+    async with world.engine.connect() as conn:
+        (row,) = await attempts.of_job(conn, job_id)
+    assert row.state is AttemptState.ENDED
+    return row
+
+
+async def _newest(world: World) -> str:
+    jobs = (await world.call("GET", "/v1/fine_tuning/jobs")).json()["data"]
+    return str((await world.attempts_of(jobs[0]["id"]))[-1]["id"])
+
+
+async def test_the_audit_names_what_leaks_and_what_it_costs(world: World) -> None:
+    job_id = await _orphan(world, **{ATTEMPT_TAG: "att-nobodys", JOB_TAG: "ftjob-nobodys"})
+    (attempt,) = await world.attempts_of(job_id)
+
+    shown = (await world.call("GET", "/v1/organization/audit")).json()
+    first = (await world.call("GET", "/v1/organization/audit?limit=1")).json()
+    last = await world.call("GET", f"/v1/organization/audit?after={first['last_id']}")
+
+    by_name = {s["id"]: s for s in shown["data"]}
+    leak, used = by_name["rk-nobodys"], by_name[scale_set_name(attempt["id"])]
+    assert (leak["standing"], leak["leaks"], leak["per_hour"]) == ("unknown", True, "16.8800")
+    assert leak["per_hour_if"] is None  # Azure tells that it is Spot
+    assert (leak["job"], leak["machines"], leak["region"]) == ("ftjob-nobodys", 2, "eastus")
+    assert (used["standing"], used["leaks"], used["per_hour"]) == ("used", False, "16.8800")
+    assert (used["job"], used["attempt_state"]) == (job_id, "starting")
+    assert (shown["summary"]["leaks"], shown["summary"]["unpriced_leaks"]) == (1, 0)
+    groups = shown["summary"]["groups"]
+    assert [groups[g]["per_hour"] for g in ("used", "unknown")] == ["16.8800"] * 2
+    assert first["has_more"]
+    assert [*first["data"], *last.json()["data"]] == shown["data"]
+
+
+class AwayPrices(FixedPrices):
+    """A price list that does not answer."""
+
+    async def prices(self, offerings: list[Offering]) -> dict[Offering, Price]:
+        raise PricesUnavailable(f"no route to the price of {offerings}")
+
+
+@pytest.mark.parametrize("prices", [FixedPrices({}), AwayPrices({})])
+async def test_an_audit_without_a_price_list_names_what_leaks_at_a_price_that_nobody_knows(
+    world: World, prices: FixedPrices
+) -> None:
+    await _orphan(world, **{ATTEMPT_TAG: "att-nobodys"})
+    headers = {"authorization": f"Bearer {world.key}"}
+
+    async with client(make_app(replace(world.parts, prices=prices))) as http:
+        shown = (await http.get("/v1/organization/audit", headers=headers)).json()
+
+    prices_of = {s["standing"]: s["per_hour"] for s in shown["data"]}
+    assert prices_of == {"used": "16.8800", "unknown": None}
+    assert (shown["summary"]["leaks"], shown["summary"]["unpriced_leaks"]) == (1, 1)
+
+
+async def test_a_disk_that_carries_our_tag_is_in_the_audit_and_a_neighbours_is_not(
+    world: World,
+) -> None:
+    disk = TaggedResource(
+        kind="Microsoft.Compute/disks", name="old", tags={OWNER_TAG: world.cloud.owner}
+    )
+    world.cloud.strays += [disk, replace(disk, name="theirs", tags={OWNER_TAG: "neighbour"})]
+
+    shown = (await world.call("GET", "/v1/organization/audit")).json()
+
+    (stray,) = shown["data"]
+    assert stray["id"] == "Microsoft.Compute/disks/old"
+    assert (stray["object"], stray["standing"]) == ("resource", "stray")
+    assert (stray["type"], stray["leaks"]) == ("Microsoft.Compute/disks", True)
+    groups = shown["summary"]["groups"]
+    assert (groups["stray"]["resources"], groups["unknown"]["scale_sets"]) == (1, 0)
+    assert "scale_sets" not in groups["stray"]
+    assert shown["summary"]["unseen"] is None
+
+
+async def test_no_page_of_the_audit_loses_a_stray_whose_type_ends_as_anothers(world: World) -> None:
+    kinds = ("Elsewhere.Compute/disks", "Microsoft.Compute/disks")
+    tags = {OWNER_TAG: world.cloud.owner}
+    world.cloud.strays += [TaggedResource(kind=kind, name="old", tags=tags) for kind in kinds]
+
+    first = (await world.call("GET", "/v1/organization/audit?limit=1")).json()
+    rest = await world.call("GET", f"/v1/organization/audit?after={first['last_id']}")
+
+    assert [s["type"] for s in first["data"] + rest.json()["data"]] == list(kinds)
+
+
+@pytest.mark.parametrize(
+    ("fault", "then"),
+    [
+        (Misconfigured("no role"), "Give the service's identity the actions"),
+        (Throttled("too many"), "Ask again"),
+    ],
+)
+async def test_an_audit_that_may_not_list_all_else_shows_the_scale_sets_and_says_so(
+    world: World, monkeypatch: pytest.MonkeyPatch, fault: CloudError, then: str
+) -> None:
+    await _orphan(world)
+
+    async def refuse() -> list[TaggedResource]:
+        raise fault
+
+    monkeypatch.setattr(world.cloud, "list_tagged", refuse)
+    shown = (await world.call("GET", "/v1/organization/audit")).json()
+
+    assert "rk-nobodys" in {s["id"] for s in shown["data"]}
+    assert shown["summary"]["leaks"] == 1
+    assert str(fault) in shown["summary"]["unseen"]
+    assert then in shown["summary"]["unseen"]
+
+
+async def test_an_audit_without_azure_says_so(world: World) -> None:
+    world.cloud.fail_next = [Misconfigured("no role")]
+
+    answer = await world.call("GET", "/v1/organization/audit")
+
+    assert answer.status_code == 503
+    assert "no role" in answer.json()["error"]["message"]

@@ -1,0 +1,189 @@
+"""Events and metrics of jobs that were over long ago are deleted; whatever else there is stays."""
+
+import asyncio
+from dataclasses import replace
+from datetime import date, timedelta
+from decimal import Decimal
+from functools import partial
+
+import pytest
+from sqlalchemy import delete, func, select, text, true
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+from service.db.jobs import events, step_metrics
+from service.db.money import bills
+from service.db.monitoring import event_pruning
+from service.db.monitoring.event_pruning import Rows
+from service.db.schema import tables
+from service.db.schema.market_tables import bills as bills_table
+from service.db.schema.market_tables import spot_prices
+from service.db.spot import market
+from service.domain.money.billing_reconciliation import BilledDay
+from service.domain.spot.capacity_traces import SpotPool
+from service.domain.spot.market import PricePoint
+from service.reconciler.sweeps.pruning import LONGEST, PAGE, Pruning
+from tests import waiting
+from tests.clock import Clock
+from tests.integration.db.rows import add_job
+from tests.nodes.scripted_node import metrics as measured
+
+KEEP = {Rows.EVENTS: timedelta(days=30), Rows.METRICS: timedelta(days=10)}
+STEPS = 7
+
+
+@pytest.fixture
+def sweep(engine: AsyncEngine, clock: Clock) -> Pruning:
+    return Pruning(engine=engine, keep=KEEP, now=clock)
+
+
+async def left(engine: AsyncEngine) -> dict[str, tuple[int, int]]:
+    """Events and metrics by job."""
+    found = {}
+    async with engine.connect() as conn:
+        for job_id in ("live", "over"):
+            counts = [
+                (
+                    await conn.execute(
+                        select(func.count()).select_from(t).where(t.c.job_id == job_id)
+                    )
+                ).scalar_one()
+                for t in (tables.events, tables.metrics)
+            ]
+            found[job_id] = (counts[0], counts[1])
+    return found
+
+
+async def test_of_two_who_prune_one_job_none_says_that_it_is_done_before_it_is(
+    engine: AsyncEngine, clock: Clock
+) -> None:
+    async with engine.begin() as conn:
+        await add_job(conn, clock(), id="over", state="cancelled", finished_at=clock())
+        for _ in range(STEPS):
+            await events.add(conn, "over", clock(), "job.running", "it runs")
+
+    async def prune() -> bool:
+        async with engine.begin() as conn:
+            return await event_pruning.some(conn, Rows.EVENTS, "over")
+
+    async with engine.connect() as dies, dies.begin() as deleting:
+        await dies.execute(delete(tables.events))
+        other = asyncio.create_task(prune())
+        await waiting.until(partial(_waits, engine), bool)
+        await deleting.rollback()
+    said = await other
+
+    async with engine.connect() as conn:
+        left = (await conn.execute(select(func.count()).select_from(tables.events))).scalar_one()
+    assert said is (left == 0)
+
+
+async def _waits(engine: AsyncEngine) -> bool:
+    waits = "select exists (select from pg_stat_activity where wait_event_type = 'Lock')"
+    async with engine.connect() as conn:
+        return bool((await conn.execute(text(waits))).scalar_one())
+
+
+async def test_each_kind_is_kept_for_its_time_after_the_end_of_its_job(
+    engine: AsyncEngine, clock: Clock, sweep: Pruning
+) -> None:
+    async with engine.begin() as conn:
+        await add_job(conn, clock(), id="live", state="running")
+        long_ago = clock() - timedelta(days=90)
+        await add_job(conn, long_ago, id="over", state="cancelled", finished_at=clock())
+        for job_id in ("live", "over"):
+            await events.add(conn, job_id, clock(), "job.running", "it runs")
+            await step_metrics.add(conn, job_id, 1, [measured(n) for n in range(STEPS)])
+    seen = []
+    for days in (9, 2, 20):
+        clock.advance(seconds=timedelta(days=days).total_seconds())
+        await sweep.run_once()
+        seen.append((await left(engine))["over"])
+
+    assert seen == [(1, STEPS), (1, 0), (0, 0)]
+    assert (await left(engine))["live"] == (1, STEPS)
+    assert await sweep.run_once() == 0  # what is done is not looked for again
+
+
+async def test_what_azure_told_is_kept_for_a_year_after_it_told_it_last(
+    engine: AsyncEngine, clock: Clock, sweep: Pruning
+) -> None:
+    place, holds = SpotPool("eastus", "size"), clock() - timedelta(days=900)
+    counts = []
+    async with engine.begin() as conn:
+        await market.save_prices(conn, {place: [PricePoint(holds, Decimal(8))]}, clock())
+        await bills.save(conn, [bill(clock().date())], clock().date(), clock().date(), clock())
+    for days in (399, 2):
+        clock.advance(seconds=timedelta(days=days).total_seconds())
+        await sweep.run_once()
+        async with engine.connect() as conn:
+            for table in (spot_prices, bills_table):
+                found = await conn.execute(select(func.count()).select_from(table))
+                counts.append(found.scalar_one())
+
+    assert counts == [1, 1, 0, 0]
+
+
+async def test_all_jobs_that_are_due_are_pruned_in_one_round(
+    engine: AsyncEngine, clock: Clock, sweep: Pruning
+) -> None:
+    """Else a service that ends more than a page of jobs an hour is never done."""
+    many = 2 * PAGE + 50
+    async with engine.begin() as conn:
+        await add_jobs(conn, clock, many)
+    clock.advance(seconds=timedelta(days=31).total_seconds())
+
+    assert await sweep.run_once() == 2 * many
+    assert await sweep.run_once() == 0
+
+
+async def test_a_round_ends_in_time_however_much_is_due(
+    engine: AsyncEngine, clock: Clock, sweep: Pruning
+) -> None:
+    async with engine.begin() as conn:
+        await add_jobs(conn, clock, 3 * PAGE)
+    clock.advance(seconds=timedelta(days=31).total_seconds())
+    slow = replace(sweep, now=lambda: clock.advance(seconds=LONGEST.total_seconds() / 3))
+
+    rounds = [await slow.run_once() for _ in range(3)]
+
+    assert max(rounds) == 2 * PAGE  # a page of each kind
+    assert sum(rounds) == 2 * 3 * PAGE
+
+
+async def add_jobs(conn: AsyncConnection, clock: Clock, many: int) -> None:
+    """Cancelled just now."""
+    await add_job(conn, clock(), id="over", state="cancelled", finished_at=clock())
+    names = [c.name for c in tables.jobs.c if c.computed is None and c.name != "id"]
+    numbers = select(func.generate_series(1, many - 1).label("n")).subquery()
+    ids = func.concat("over-", numbers.c.n)
+    rows = select(ids, *(tables.jobs.c[name] for name in names)).select_from(
+        tables.jobs.join(numbers, true())
+    )
+    await conn.execute(tables.jobs.insert().from_select(["id", *names], rows))
+
+
+def bill(day: date) -> BilledDay:
+    one = Decimal(1)
+    return BilledDay(day=day, attempt_id="att-1", category="Storage", quantity=one, amount=one)
+
+
+async def test_a_job_with_many_rows_is_pruned_some_at_a_time(
+    engine: AsyncEngine, clock: Clock
+) -> None:
+    many = event_pruning.ROWS + 3
+    async with engine.begin() as conn:
+        await add_job(conn, clock(), id="over", state="cancelled", finished_at=clock())
+        await step_metrics.add(conn, "over", 1, [measured(n) for n in range(1)])
+        steps = select(func.generate_series(1, many).label("step")).subquery()
+        row = select(tables.metrics).where(tables.metrics.c.step == 0).subquery()
+        columns = [steps.c.step if c.name == "step" else c for c in row.c]
+        await conn.execute(
+            tables.metrics.insert().from_select(
+                [c.name for c in row.c], select(*columns).select_from(row.join(steps, true()))
+            )
+        )
+        first = await event_pruning.some(conn, Rows.METRICS, "over")
+        second = await event_pruning.some(conn, Rows.METRICS, "over")
+        rest = (await conn.execute(select(func.count()).select_from(tables.metrics))).scalar_one()
+
+    assert (first, second, rest) == (False, True, 0)

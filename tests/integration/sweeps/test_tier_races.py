@@ -1,0 +1,172 @@
+"""Who asks for a tier while others do, or while a move goes on: the last word holds, once."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field, replace
+
+from service.api.app import make_app
+from service.db.core.leases import LEASE
+from service.domain.storage.access_tiers import AccessTier, ArchivePriority, StoredBlob
+from service.storage.fake import MemoryStore
+from tests.integration.stored import finished, moves
+from tests.integration.sweeps.test_tiers import JOBS, ask, carry_out, codes, folder
+from tests.nodes.scripted_node import body
+from tests.world import World, client
+
+
+async def test_asking_twice_moves_once(world: World) -> None:
+    job = await finished(world)
+
+    answers = await asyncio.gather(*(ask(world, job, tier="cool") for _ in range(5)))
+    await carry_out(world)
+    again = body(await ask(world, job, tier="cool"))
+
+    assert len({body(a)["id"] for a in answers}) == 1
+    assert again["id"] is None
+    assert await codes(world, job) == ["storage.tier_asked", "storage.tier_changed"]
+
+
+async def test_another_wish_takes_the_place_of_the_first(world: World) -> None:
+    job = await finished(world)
+
+    await ask(world, job, tier="cool")
+    steps = await moves(world).claim(10)
+    await ask(world, job, tier="cold")
+    for step in steps:
+        await step()  # it had claimed the first wish, and writes nothing more of it
+    world.clock.advance(seconds=10)
+    await carry_out(world)
+
+    assert (await folder(world, job))["tier"] == "cold"
+    assert await codes(world, job) == [
+        "storage.tier_asked",
+        "storage.tier_asked",
+        "storage.tier_changed",
+    ]
+
+
+@dataclass
+class CountingStore(MemoryStore):
+    """Counts the orders for each blob."""
+
+    orders: Counter[str] = field(default_factory=Counter)
+
+    async def set_tier(
+        self,
+        container: str,
+        name: str,
+        tier: AccessTier,
+        priority: ArchivePriority = ArchivePriority.STANDARD,
+    ) -> None:
+        self.orders[name] += 1
+        await super().set_tier(container, name, tier, priority)
+
+
+async def test_of_two_replicas_one_moves_a_folder(world: World) -> None:
+    job = await finished(world)
+    counting = CountingStore(**vars(world.store))
+    world.store = counting
+    await ask(world, job, tier="cold")
+
+    for _ in range(3):
+        await asyncio.gather(*(moves(world).run_once() for _ in range(4)))
+
+    assert set(counting.orders.values()) == {1}
+    assert await codes(world, job) == ["storage.tier_asked", "storage.tier_changed"]
+
+
+@dataclass
+class InterruptedStore(MemoryStore):
+    """While the first order is on its way to Blob, something else happens."""
+
+    meanwhile: Callable[[], Awaitable[object]] | None = None
+    orders: int = 0
+
+    async def set_tier(
+        self,
+        container: str,
+        name: str,
+        tier: AccessTier,
+        priority: ArchivePriority = ArchivePriority.STANDARD,
+    ) -> None:
+        self.orders += 1
+        if self.orders == 1 and self.meanwhile:
+            await self.meanwhile()
+        await super().set_tier(container, name, tier, priority)
+
+
+async def test_what_was_asked_last_holds_though_nothing_had_moved_yet(world: World) -> None:
+    job = await finished(world)
+    path = (await folder(world, job))["path"]
+    for name in ("second", "third"):
+        await world.store.write(job, f"{path}/{name}.safetensors", bytes(200 * 1024))
+    answers = []
+
+    async def change_of_mind() -> None:
+        answers.append(body(await ask(world, job, tier="hot")))
+
+    world.store = interrupted = InterruptedStore(**vars(world.store), meanwhile=change_of_mind)
+    await ask(world, job, tier="archive")
+    await carry_out(world)
+    orders = interrupted.orders
+    early = await folder(world, job)
+    world.clock.advance(seconds=7)
+    await carry_out(world)
+
+    assert orders == 1  # what was on its way, and none after it
+    assert answers[0]["id"] is not None  # it is not there already: an order is on its way
+    assert (early["tier"], early["moving_to"]) == ("archive", "hot")
+    assert (await folder(world, job))["tier"] == "hot"
+    assert (await codes(world, job))[-1] == "storage.tier_changed"
+
+
+async def test_an_order_that_hangs_is_over_before_another_wish_begins(world: World) -> None:
+    job = await finished(world)
+    await ask(world, job, tier="archive")
+    hanging = InterruptedStore(**vars(world.store), meanwhile=asyncio.Event().wait)
+
+    assert await replace(moves(world), store=hanging, patience=0.01).run_once() == 1
+
+    assert moves(world).patience < LEASE.total_seconds()
+    assert (await codes(world, job))[-1] == "storage.tier_delayed"
+
+
+@dataclass
+class ListedStore(MemoryStore):
+    """Right after it was listed, something else happens."""
+
+    after: Callable[[], Awaitable[object]] | None = None
+
+    async def list_stored(
+        self,
+        container: str,
+        prefix: str = "",
+        *,
+        everything: bool = False,
+        most: int | None = None,
+    ) -> list[StoredBlob]:
+        found = await super().list_stored(container, prefix, everything=everything, most=most)
+        after, self.after = self.after, None
+        if after:
+            await after()
+        return found
+
+
+async def test_a_wish_that_another_request_had_carried_out_meanwhile_is_not_written_again(
+    world: World,
+) -> None:
+    job = await finished(world)
+
+    async def quick() -> None:
+        await ask(world, job, tier="cool")
+        await carry_out(world)
+
+    slow = ListedStore(**vars(world.store), after=quick)
+    async with client(make_app(replace(world.parts, store=slow))) as http:
+        key = {"authorization": f"Bearer {world.key}"}
+        path = f"{JOBS}/{job}/model/tier"
+        answer = body(await http.post(path, json={"tier": "cool"}, headers=key))
+
+    assert (answer["id"], answer["moves"]["blobs"]) == (None, 0)
+    assert await codes(world, job) == ["storage.tier_asked", "storage.tier_changed"]

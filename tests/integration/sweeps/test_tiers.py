@@ -1,0 +1,346 @@
+"""Checkpoints and models on their way to other tiers, and back from the archive."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import httpx
+from sqlalchemy import update
+
+from service.db.schema import tables
+from service.domain.storage.access_tiers import AccessTier, ArchivePriority, StoredBlob
+from service.storage.fake import MemoryStore
+from service.storage.store import StorageError
+from tests.integration.stored import STEPS, finished, moves, put, tiers, training
+from tests.nodes.scripted_node import body, committed
+from tests.world import World
+from trainer.contract import HEAD, Head, NodePhase
+
+JOBS = "/v1/fine_tuning/jobs"
+
+
+async def ask(world: World, job: str, what: str = "model", **wish: Any) -> httpx.Response:  # noqa: ANN401
+    return await world.call("POST", f"{JOBS}/{job}/{what}/tier", json=wish)
+
+
+async def lying(world: World, job: str) -> dict[str, Any]:
+    return body(await world.call("GET", f"{JOBS}/{job}/storage"))
+
+
+async def folder(world: World, job: str, kind: str = "model") -> dict[str, Any]:
+    found: dict[str, Any] = next(
+        f for f in (await lying(world, job))["folders"] if f["kind"] == kind
+    )
+    return found
+
+
+async def carry_out(world: World) -> None:
+    while await moves(world).run_once():
+        pass
+
+
+async def codes(world: World, job: str) -> list[str]:
+    listed = body(await world.call("GET", f"{JOBS}/{job}/events?limit=100"))["data"]
+    return [e["code"] for e in listed if e["code"].startswith("storage.")][::-1]
+
+
+async def test_what_a_move_costs_is_told_before_anything_moves(world: World) -> None:
+    job = await finished(world)
+
+    told = body(await ask(world, job, tier="archive", dry_run=True))
+
+    assert told["cost"]["early_deletion"] == "0.0000"
+    assert told["cost"]["once"] == "0.0000"  # a write: eleven millionths of a dollar
+    assert told["moves"] == {"blobs": 1, "bytes": 200 * 1024}
+    assert told["cost"]["free_to_leave_at"] == int(world.clock().timestamp()) + 180 * 86_400
+    assert (told["id"], told["dry_run"], told["tier"], told["state"]) == (
+        None,
+        True,
+        "hot",
+        "online",
+    )
+    assert told["prices"]["source"] == "Microsoft's sample prices"
+    assert told["prices"]["as_of"] == "2026-11-20"
+    assert await codes(world, job) == []
+    assert await moves(world).run_once() == 0
+
+
+async def test_a_model_is_archived_and_its_manifest_and_small_files_stay_hot(world: World) -> None:
+    job = await finished(world)
+
+    asked = body(await ask(world, job, tier="archive"))
+    under_way = await folder(world, job)
+    await carry_out(world)
+
+    found = await tiers(world.store, job, "models/")
+    assert {name: blob.tier for name, blob in found.items()} == {
+        "model.safetensors": AccessTier.ARCHIVE,
+        "config.json": AccessTier.HOT,
+        "manifest.json": AccessTier.HOT,
+    }
+    assert asked["id"].startswith("tier-")
+    assert under_way["moving_to"] == "archive"
+    shown = await folder(world, job)
+    assert (shown["tier"], shown["state"], shown["moving_to"]) == ("archive", "archived", None)
+    assert await codes(world, job) == ["storage.tier_asked", "storage.tier_changed"]
+
+
+async def test_what_is_archived_is_not_downloaded_and_every_way_back_is_told(world: World) -> None:
+    job = await finished(world)
+    await ask(world, job, tier="archive")
+    await carry_out(world)
+
+    listed = await world.call("GET", f"{JOBS}/{job}/model")
+    small = await world.call("GET", f"{JOBS}/{job}/model/config.json")
+    refused = await world.call("GET", f"{JOBS}/{job}/model/model.safetensors")
+
+    error = body(refused)["error"]
+    assert (listed.status_code, small.status_code, refused.status_code) == (200, 200, 409)
+    assert (error["code"], refused.headers["x-should-retry"]) == ("archived", "false")
+    assert f"rekindle tier {job} hot" in error["message"]
+    assert f'POST {JOBS}/{job}/model/tier {{"tier": "hot"}}' in error["message"]
+    assert "up to 15 h and costs $0.0006" in error["message"]
+    assert "about 1 h and $0.0050" in error["message"]
+    ways = (await folder(world, job))["rehydrate"]
+    assert ways["standard"] == {"cost": "0.0006", "seconds_at_most": 54_000}
+    assert ways["high"] == {"cost": "0.0050", "seconds_at_most": 3600}
+
+
+async def test_what_comes_back_is_waited_for_and_then_announced(world: World) -> None:
+    job = await finished(world)
+    await ask(world, job, tier="archive")
+    await carry_out(world)
+    world.store.slow_archive = True
+
+    first = body(await ask(world, job, tier="hot"))
+    second = body(await ask(world, job, tier="hot"))
+    await carry_out(world)
+    coming = await folder(world, job)
+    refused = body(await world.call("GET", f"{JOBS}/{job}/model/model.safetensors"))["error"]
+    world.store.rehydrate()
+    await carry_out(world)
+    early = await folder(world, job)
+    world.clock.advance(minutes=6)
+    await carry_out(world)
+
+    assert first["id"] == second["id"]
+    assert first["expected_at"] == int(world.clock().timestamp()) - 360 + 15 * 3600
+    assert coming["state"] == "rehydrating"
+    assert coming["rehydrating"] == {"priority": "standard", "expected_at": first["expected_at"]}
+    assert refused["code"] == "archived"
+    assert "on its way back from the archive (standard priority, at 20" in refused["message"]
+    assert (early["state"], early["moving_to"]) == ("online", "hot")  # nobody has looked yet
+    assert (await codes(world, job))[-1] == "storage.rehydrated"
+    assert (await world.call("GET", f"{JOBS}/{job}/model/model.safetensors")).status_code == 200
+
+
+async def test_a_rehydration_can_be_hurried_and_no_other_order_is_taken(world: World) -> None:
+    job = await finished(world)
+    await ask(world, job, tier="archive")
+    await carry_out(world)
+    world.store.slow_archive = True
+    slow = body(await ask(world, job, tier="hot"))
+    await carry_out(world)
+
+    other = await ask(world, job, tier="cool")
+    fast = body(await ask(world, job, tier="hot", priority="high"))
+    await carry_out(world)
+
+    found = await tiers(world.store, job, "models/")
+    assert (other.status_code, body(other)["error"]["code"]) == (409, "archived")
+    assert fast["id"] == slow["id"]
+    assert slow["expected_at"] - fast["expected_at"] == 14 * 3600
+    assert found["model.safetensors"].priority is ArchivePriority.HIGH
+
+
+async def test_a_checkpoint_of_a_job_that_is_over_is_moved_by_itself(world: World) -> None:
+    job = await finished(world)
+    (newest, other, *_) = (await lying(world, job))["folders"]
+
+    await ask(world, job, f"checkpoints/{newest['checkpoint']}", tier="cold")
+    await carry_out(world)
+
+    moved, still = (await lying(world, job))["folders"][:2]
+    assert (moved["tier"], still["tier"]) == ("cold", "hot")
+    assert still["checkpoint"] == other["checkpoint"]
+
+
+async def paused(world: World) -> str:
+    job, nodes, number = await training(world)
+    await world.call("POST", f"{JOBS}/{job}/pause")
+    await world.tick()
+    for node in nodes:
+        await node.say(NodePhase.STOPPED, number, step=max(STEPS))
+    await world.tick(10)
+    assert (await world.job(job))["phase"] == "paused"
+    return job
+
+
+async def test_a_milestone_of_a_job_that_trains_may_be_cooled_and_what_it_will_drop_may_not(
+    world: World,
+) -> None:
+    job, nodes, number = await training(world)
+    entries = [committed(step, number) for step in (2, 4, 6, 8, 10)]
+    entries[0] = replace(entries[0], milestone=True)
+    for entry in entries:
+        await put(world.store, job, entry.path)
+    head = Head.from_json((await world.store.read(job, HEAD))[0])
+    head = replace(head, checkpoints=tuple(entries))
+    await world.store.write(job, HEAD, head.to_json().encode())
+    await nodes[0].say(NodePhase.RUNNING, number, step=10, committed=(entries[-1],))
+    await world.tick()
+    *_, recent, milestone = (await lying(world, job))["folders"]
+
+    kept = await ask(world, job, f"checkpoints/{milestone['checkpoint']}", tier="cool")
+    dropped = await ask(world, job, f"checkpoints/{recent['checkpoint']}", tier="cool")
+
+    assert (milestone["step_number"], recent["step_number"]) == (2, 4)
+    assert (kept.status_code, dropped.status_code) == (200, 409)
+    assert "Move a milestone" in body(dropped)["error"]["message"]
+
+
+async def test_a_paused_job_resumes_from_an_older_checkpoint_only_if_that_can_be_read(
+    world: World,
+) -> None:
+    job = await paused(world)
+    newest, older, oldest = [f["path"] for f in (await lying(world, job))["folders"]]
+    await delete(world, job, newest)
+    for blob in await world.store.list_stored(job, older):
+        await world.store.set_tier(job, blob.name, AccessTier.ARCHIVE)
+    archived = body(await world.call("POST", f"{JOBS}/{job}/resume"))["error"]
+    await delete(world, job, older)
+    await delete(world, job, oldest)
+    gone = body(await world.call("POST", f"{JOBS}/{job}/resume"))["error"]
+    await put(world.store, job, oldest)
+    resumed = await world.call("POST", f"{JOBS}/{job}/resume")
+
+    assert archived["code"] == "archived"
+    assert (gone["code"], newest in gone["message"]) == ("checkpoint_not_found", True)
+    assert resumed.status_code == 200
+
+
+async def test_a_paused_job_whose_checkpoint_was_archived_is_told_how_to_resume(
+    world: World,
+) -> None:
+    job = await paused(world)
+    for blob in await world.store.list_stored(job, "checkpoints/"):
+        await world.store.set_tier(job, blob.name, AccessTier.ARCHIVE)  # a person, or a rule
+
+    refused = await world.call("POST", f"{JOBS}/{job}/resume")
+    newest = (await lying(world, job))["folders"][0]["checkpoint"]
+    started = await ask(world, job, f"checkpoints/{newest}", tier="hot")
+    await carry_out(world)
+    resumed = await world.call("POST", f"{JOBS}/{job}/resume")
+
+    error = body(refused)["error"]
+    assert (refused.status_code, error["code"]) == (409, "archived")
+    assert f"rekindle tier {job} hot --checkpoint {newest}" in error["message"]
+    assert (started.status_code, resumed.status_code) == (200, 200)
+
+
+async def test_more_money_takes_up_no_job_whose_checkpoint_was_archived(world: World) -> None:
+    job = await paused(world)
+    out_of_money = {"pause_requested_at": None, "over_budget_at": world.clock()}
+    async with world.engine.begin() as conn:
+        await conn.execute(update(tables.jobs).where(tables.jobs.c.id == job).values(out_of_money))
+    for blob in await world.store.list_stored(job, "checkpoints/"):
+        await world.store.set_tier(job, blob.name, AccessTier.ARCHIVE)
+    more = {"infrastructure": {"budget": {"amount": "900"}}}
+    refused = await world.call("PATCH", f"{JOBS}/{job}", json=more)
+    named = await world.call("PATCH", f"{JOBS}/{job}", json={"metadata": {"team": "red"}})
+
+    assert (refused.status_code, body(refused)["error"]["code"]) == (409, "archived")
+    assert (await world.job(job))["infrastructure"]["budget"] is None
+    assert named.status_code == 200
+
+
+async def test_a_folder_that_is_gone_is_not_there_already(world: World) -> None:
+    job = await finished(world)
+    checkpoint = (await folder(world, job, "checkpoint"))["checkpoint"]
+    await delete(world, job, "models/")
+    await delete(world, job, "checkpoints/")
+
+    for dry_run in (True, False):
+        refused = await ask(world, job, tier="hot", dry_run=dry_run)
+        error = body(refused)["error"]
+        assert (refused.status_code, error["code"]) == (404, "model_not_found")
+        assert "was deleted from the storage account" in error["message"]
+    other = await ask(world, job, f"checkpoints/{checkpoint}", tier="cool")
+    assert body(other)["error"]["code"] == "checkpoint_not_found"
+    assert (await folder(world, job))["state"] == "gone"
+    assert await codes(world, job) == []
+
+
+async def test_an_archived_manifest_is_told_with_every_way_back(world: World) -> None:
+    job = await finished(world)
+    for blob in await world.store.list_stored(job, "models/"):
+        await world.store.set_tier(job, blob.name, AccessTier.ARCHIVE)  # a rule knows no manifests
+
+    refused = await world.call("GET", f"{JOBS}/{job}/model")
+
+    error = body(refused)["error"]
+    assert (refused.status_code, error["code"]) == (409, "archived")
+    assert f"rekindle tier {job} hot" in error["message"]
+
+
+async def delete(world: World, job: str, prefix: str) -> None:
+    for blob in await world.store.list_stored(job, prefix):
+        await world.store.delete(job, blob.name)
+
+
+async def test_a_folder_that_is_deleted_meanwhile_ends_its_move_with_a_warning(
+    world: World,
+) -> None:
+    job = await finished(world)
+    await ask(world, job, tier="cool")
+    await delete(world, job, "models/")
+    await carry_out(world)
+
+    assert (await codes(world, job))[-1] == "storage.tier_gone"
+
+
+@dataclass
+class StubbornStore(MemoryStore):
+    """Takes one order, and then none until it is told to."""
+
+    left: int = 1
+
+    async def set_tier(
+        self,
+        container: str,
+        name: str,
+        tier: AccessTier,
+        priority: ArchivePriority = ArchivePriority.STANDARD,
+    ) -> None:
+        if not self.left:
+            raise StorageError("ServerBusy")
+        self.left -= 1
+        await super().set_tier(container, name, tier, priority)
+
+
+async def test_a_move_goes_on_where_it_was_and_says_once_that_it_is_late(world: World) -> None:
+    job = await finished(world)
+    path = (await folder(world, job))["path"]
+    for name in ("second", "third"):
+        await world.store.write(job, f"{path}/{name}.safetensors", bytes(200 * 1024))
+    stubborn = StubbornStore(**vars(world.store))
+    world.store = stubborn
+    await ask(world, job, tier="cool")
+    for _ in range(3):
+        await moves(world).run_once()
+        world.clock.advance(seconds=31)
+    half = [b for b in await stubborn.list_stored(job, path) if b.tier is AccessTier.COOL]
+    stubborn.left = 9
+    await carry_out(world)
+
+    assert len(half) == 1
+    assert len(_cool(await stubborn.list_stored(job, path))) == 3
+    assert 9 - stubborn.left == 2  # what was there already was not touched again
+    assert await codes(world, job) == [
+        "storage.tier_asked",
+        "storage.tier_delayed",
+        "storage.tier_changed",
+    ]
+
+
+def _cool(blobs: list[StoredBlob]) -> list[StoredBlob]:
+    return [blob for blob in blobs if blob.tier is AccessTier.COOL]

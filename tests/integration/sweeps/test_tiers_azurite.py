@@ -1,0 +1,204 @@
+"""A whole move on Microsoft's own Blob emulator and a real PostgreSQL, killed on its way."""
+
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from uuid import uuid4
+
+import pytest
+from sqlalchemy import select
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from service.db.jobs import events
+from service.db.money import storage_cost
+from service.db.schema import storage_tables
+from service.db.storage import tier_moves as tiers
+from service.domain.money.storage_cost import billed_bytes
+from service.domain.storage.access_tiers import (
+    AccessTier,
+    ArchivePriority,
+    Presence,
+    StorageAccount,
+    TierMoveOutcome,
+    folder_presence,
+)
+from service.operations.storage import tier_moves
+from service.operations.storage import tiers as operation
+from service.operations.storage.tier_moves import MoveRequest
+from service.operations.storage.tiers import FolderInspection, Outside
+from service.pricing.fixed import FixedPrices
+from service.reconciler.sweeps.storage_cost import StorageMeters
+from service.reconciler.sweeps.tiers import TierMoves
+from service.storage.azure import AzureBlobStore
+from service.storage.store import BlobArchived
+from tests.azurite import Azurite
+from tests.clock import Clock
+from tests.integration.db.rows import add_job
+from tests.integration.stored import put
+
+PATH = "models/step-00000010-00000001"
+RESULT = {"path": PATH}
+
+
+class Killed(BaseException):
+    """The process is no more."""
+
+
+class DyingStore(AzureBlobStore):
+    """The process dies after so many orders."""
+
+    left = 1
+
+    async def set_tier(
+        self,
+        container: str,
+        name: str,
+        tier: AccessTier,
+        priority: ArchivePriority = ArchivePriority.STANDARD,
+    ) -> None:
+        if not self.left:
+            raise Killed
+        self.left -= 1
+        await super().set_tier(container, name, tier, priority)
+
+
+@pytest.fixture
+async def store(azurite: Azurite) -> AsyncIterator[DyingStore]:
+    made = DyingStore(azurite.connection_string)
+    yield made
+    await made.close()
+
+
+@pytest.fixture
+async def job(engine: AsyncEngine, store: DyingStore, clock: Clock) -> str:
+    """A job that is over and has a model of three large files and two small ones."""
+    name = f"ftjob-{uuid4().hex}"
+    over = {"state": "succeeded", "finished_at": clock(), "result": RESULT}
+    async with engine.begin() as conn:
+        await add_job(conn, clock(), id=name, **over)
+        await storage_cost.begin(conn, name, clock())
+    await store.create_container(name)
+    await put(store, name, PATH)
+    for number in (2, 3):
+        await store.write(name, f"{PATH}/model-{number}.safetensors", bytes(200 * 1024))
+    return name
+
+
+async def look(engine: AsyncEngine, store: DyingStore, job: str) -> FolderInspection:
+    return await operation.inspect_folder(engine, outside(store), f"p-{job}", job, None)
+
+
+async def ask(
+    engine: AsyncEngine, store: DyingStore, job: str, tier: AccessTier, clock: Clock
+) -> None:
+    wish = MoveRequest(
+        project_id=f"p-{job}",
+        job_id=job,
+        checkpoint_id=None,
+        tier=tier,
+        priority=ArchivePriority.STANDARD,
+    )
+    await tier_moves.request_move(engine, outside(store), wish, clock)
+
+
+def outside(store: DyingStore) -> Outside:
+    return Outside(store=store, prices=FixedPrices({}), account=StorageAccount())
+
+
+async def test_a_model_goes_to_the_archive_and_comes_back_whole(
+    engine: AsyncEngine, store: DyingStore, job: str, clock: Clock
+) -> None:
+    moves = TierMoves(engine=engine, store=store, now=clock)
+    before = {b.name: await store.read(job, b.name) for b in await store.list_stored(job)}
+
+    await ask(engine, store, job, AccessTier.ARCHIVE, clock)
+    with pytest.raises(Killed):
+        await moves.run_once()
+    half = await store.list_stored(job, PATH)
+    store.left = 10
+    assert await moves.run_once() == 0  # the lease of the dead lies still
+    clock.advance(seconds=10)
+    while await moves.run_once():
+        pass
+    whole = await look(engine, store, job)
+
+    assert sum(b.tier is AccessTier.ARCHIVE for b in half) == 1
+    assert store.left == 10 - 2  # nothing was ordered twice
+    assert {
+        b.name.rpartition("/")[2]: b.tier for b in whole.blobs if b.tier is AccessTier.HOT
+    }.keys() == {
+        "config.json",
+        "manifest.json",
+    }
+    with pytest.raises(BlobArchived):
+        await store.read(job, f"{PATH}/model-2.safetensors")
+
+    store.left = 10
+    await ask(engine, store, job, AccessTier.HOT, clock)
+    while await moves.run_once():
+        pass
+
+    assert folder_presence(await store.list_stored(job)) is Presence.ONLINE
+    assert before == {n: await store.read(job, n) for n in before}  # ETags too: manifests hold
+    async with engine.connect() as conn:
+        assert await tiers.open_of(conn, job) == {}
+        told = await events.newest(conn, job, after=None, limit=10) or []
+    assert [e.code for e in told][::-1] == [
+        "storage.tier_asked",
+        "storage.tier_changed",
+        "storage.tier_asked",
+        "storage.rehydrated",
+    ]
+
+
+async def test_leaving_a_tier_early_is_priced_by_when_azure_says_it_came_there(
+    engine: AsyncEngine, store: DyingStore, job: str, clock: Clock
+) -> None:
+    for blob in await store.list_stored(job, PATH):
+        await AzureBlobStore.set_tier(store, job, blob.name, AccessTier.COOL)
+    seen = await look(engine, store, job)
+    since = max(b.since for b in seen.blobs if b.since)
+
+    early = tier_moves.quote(
+        seen, "LRS", AccessTier.HOT, ArchivePriority.STANDARD, since + timedelta(days=15)
+    )
+    late = tier_moves.quote(
+        seen, "LRS", AccessTier.HOT, ArchivePriority.STANDARD, since + timedelta(days=30)
+    )
+
+    assert early.early_deletion > 0
+    assert late.early_deletion == 0
+
+
+async def test_the_meter_reads_the_tiers_from_blob(
+    engine: AsyncEngine, store: DyingStore, job: str, clock: Clock
+) -> None:
+    meters = StorageMeters(engine=engine, outside=outside(store), now=clock)
+    await AzureBlobStore.set_tier(store, job, f"{PATH}/model-2.safetensors", AccessTier.COLD)
+
+    assert await meters.run_once() == 1
+
+    async with engine.connect() as conn:
+        rows = await storage_cost.of_job(conn, job)
+    blobs = await store.list_stored(job)
+    assert {row.tier: row.size for row in rows} == {
+        AccessTier.HOT: sum(billed_bytes(b) for b in blobs if b.tier is AccessTier.HOT),
+        AccessTier.COLD: 200 * 1024,
+    }
+
+
+async def test_a_wish_that_was_replaced_is_not_ended_by_who_had_claimed_it(
+    engine: AsyncEngine, store: DyingStore, job: str, clock: Clock
+) -> None:
+    await ask(engine, store, job, AccessTier.COOL, clock)
+    async with engine.begin() as conn:
+        ((claim, move),) = await tiers.claim_due(conn, clock(), 10)
+    await ask(engine, store, job, AccessTier.COLD, clock)
+
+    with pytest.raises(Exception, match="tier_moves"):
+        async with engine.begin() as conn:
+            await tiers.end(conn, claim, TierMoveOutcome.DONE, clock())
+
+    async with engine.connect() as conn:
+        c = storage_tables.tier_moves.c
+        outcome = select(c.outcome).where(c.id == move.id)
+        assert (await conn.execute(outcome)).scalar_one() == TierMoveOutcome.REPLACED

@@ -1,0 +1,291 @@
+"""A run that was stopped and resumed is the run that never was.
+
+Every test starts real torchrun worlds on CPU; `tests/system/exactness.py` has the whole matrices.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from tests.system import exactness
+from tests.system.exactness import worlds
+from tests.system.exactness.forgetting import FORGET
+from tests.system.exactness.interrupted import interrupt, interrupted
+from tests.system.exactness.learners import by_rankings
+from tests.system.exactness.pairings import OFF_POLICY
+from tests.system.exactness.savers import QLORA
+from tests.system.exactness.worlds import (
+    LORA,
+    Outcome,
+    by_grades,
+    by_preferences,
+    prepare,
+    run_world,
+    without_dropout,
+)
+from trainer.checkpoint.checksum import describe_file
+from trainer.contract import Curriculum, RunSpec
+from trainer.export.report import REPORT, TrainingReport
+from trainer.rundir import RankSave, RunDir
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Where worlds are run, and with what."""
+
+    root: Path
+    inputs: Path
+    spec: RunSpec
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
+    """The tiny model with its data."""
+    root = tmp_path_factory.mktemp("exact")
+    inputs = worlds.build_inputs(root / "inputs")
+    return Bench(root, inputs, worlds.make_spec(inputs))
+
+
+@pytest.fixture(scope="module")
+def whole(bench: Bench) -> Outcome:
+    """Full bf16 ZeRO-2, uninterrupted, started by torchrun: the resumes that follow are forked."""
+    return run_world(prepare(bench.root / "whole", bench.spec, bench.inputs), real=True)
+
+
+@pytest.fixture(scope="module")
+def stopped(bench: Bench) -> Outcome:
+    """The same, stopped early in the first epoch."""
+    return run_world(prepare(bench.root / "stopped", bench.spec, bench.inputs), stop_at=2)
+
+
+def test_a_run_stopped_twice_in_an_epoch_ends_bit_for_bit_like_one_that_never_was(
+    bench: Bench, whole: Outcome, stopped: Outcome
+) -> None:
+    second = prepare(bench.root / "second", bench.spec, bench.inputs, resume=stopped)
+    again = run_world(second, stop_at=stopped.step + 1, by_signal=True)
+    third = prepare(bench.root / "third", bench.spec, bench.inputs, resume=again)
+    last = run_world(third)
+
+    assert [stopped.how, again.how, last.how] == ["stopped", "stopped", "finished"]
+    assert stopped.step < again.step < last.step == 12
+    assert stopped.losses | again.losses | last.losses == whole.losses
+    assert last.metrics[12].valid_loss == whole.metrics[12].valid_loss is not None
+    assert last.parameters_sha256 == whole.parameters_sha256 != ""
+    assert whole.losses[12] < whole.losses[1] - 1.5
+    report = report_of(whole)
+    assert report_of(last) == report
+    assert (report.steps, report.samples) == (12, 96)
+    assert report.tokens == sum(m.tokens for m in whole.metrics.values())
+    assert report.validation is not None
+    assert report.validation.after == whole.metrics[12].valid_loss
+    assert (report.validation.before or 0.0) > (report.validation.after or 0.0) + 1.0
+    assert report.parameters_sha256 == whole.parameters_sha256
+
+
+@pytest.mark.long
+def test_a_run_that_saves_often_is_the_run_that_saves_at_its_end_only(
+    bench: Bench, whole: Outcome
+) -> None:
+    spec = replace(bench.spec, checkpoint_seconds=0.01)
+    often = run_world(prepare(bench.root / "often", spec, bench.inputs))
+
+    assert [s.kind for s in whole.saves] == ["final"]
+    assert {s.kind for s in often.saves} == {"periodic", "final"}
+    assert often.losses == whole.losses
+    assert often.metrics[12].valid_loss == whole.metrics[12].valid_loss
+    assert often.parameters_sha256 == whole.parameters_sha256 != ""
+
+
+@pytest.mark.long
+def test_a_resume_that_loses_the_random_state_is_another_run(
+    bench: Bench, whole: Outcome, stopped: Outcome
+) -> None:
+    rundir = prepare(bench.root / "amnesia", bench.spec, bench.inputs, resume=stopped)
+    FORGET["randomness"](rundir.checkpoint)
+
+    resumed = run_world(rundir)
+
+    assert resumed.losses[12] != whole.losses[12]
+    assert resumed.parameters_sha256 != whole.parameters_sha256
+
+
+@pytest.mark.long  # a minute and more; `make exactness` has it among its pairs as well
+def test_adapters_under_zero_3_resume_exactly_and_are_exported_merged(bench: Bench) -> None:
+    """By preferences, with the adapters switched off for the reference."""
+    spec = by_preferences(bench.inputs)
+    spec = replace(spec, lora=LORA, zero_stage=3, gradient_checkpointing=True)
+    found = exactness.compare(bench.root / "lora", spec, bench.inputs, stops=(3,))
+
+    assert found["losses_equal"]
+    assert found["parameters_equal"]
+    metrics = worlds.read_metrics(RunDir(bench.root / "lora" / "whole"))
+    assert (metrics[12].margin or 0.0) > (metrics[1].margin or 0.0) + 0.05
+    model = next((bench.root / "lora" / "whole" / "outbox").iterdir())
+    names = {file.name for file in model.iterdir()}
+    assert names >= {"config.json", "model.safetensors", "tokenizer.json", "adapter"}
+    assert (model / "adapter" / "adapter_model.safetensors").exists()
+    assert base_weights_moved(bench.inputs / "models" / "tiny", model)
+
+
+@pytest.mark.long
+def test_adapters_over_four_bits_with_the_loss_in_chunks_and_the_optimizer_on_the_host_too(
+    bench: Bench,
+) -> None:
+    spec = replace(bench.spec, lora=QLORA, loss_chunk=16, offload="optimizer")
+    spec = replace(spec, total_steps=4, eval_steps=2)  # evaluated in one world, not in the other
+    found = exactness.compare(bench.root / "savings", spec, bench.inputs, stops=(3,))
+
+    assert found["losses_equal"]
+    assert found["parameters_equal"]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["killed-ppo-lora-zero2-bf16", "killed-sft-qlora-zero2-bf16"])
+def test_a_run_told_at_random_and_killed_while_it_saves_ends_as_if_it_never_was(
+    bench: Bench, name: str
+) -> None:
+    found = interrupt(bench.root / name, interrupted(bench.inputs)[name], bench.inputs)
+
+    assert found["resumed_later"]
+    assert found["losses_equal"]
+    assert found["parameters_equal"]
+
+
+@pytest.mark.long
+def test_all_parameters_trained_by_preferences_resume_exactly_beside_a_sharded_reference(
+    bench: Bench,
+) -> None:
+    spec = replace(by_preferences(bench.inputs), zero_stage=3, total_steps=6)
+    found = exactness.compare(bench.root / "dpo", spec, bench.inputs, stops=(3,))
+
+    assert found["losses_equal"]
+    assert found["parameters_equal"]
+
+
+@pytest.mark.long
+def test_rankings_with_a_margin_that_rises_and_rows_that_get_harder_resume_exactly(
+    bench: Bench,
+) -> None:
+    spec = replace(by_rankings(bench.inputs), curriculum=Curriculum(until_step=3), total_steps=4)
+    found = exactness.compare(bench.root / "ranked", spec, bench.inputs, stops=(2,))
+
+    assert found["losses_equal"]
+    assert found["parameters_equal"]
+
+
+@pytest.mark.long  # `make exactness` has it as well
+def test_answers_that_wait_or_are_used_again_survive_a_resume(bench: Bench) -> None:
+    """PPO, stopped between two steps on the answers of one rollout, with adapters."""
+    spec = by_grades(bench.inputs, "ppo", **OFF_POLICY)
+    spec = replace(spec, lora=LORA, total_steps=6)
+    found = exactness.compare(bench.root / "ppo", spec, bench.inputs, stops=(3,))
+
+    assert found["losses_equal"]
+    assert found["parameters_equal"]
+    saved = (bench.root / "ppo" / "part-0" / "outbox").glob("*step-00000003*/*.answers")
+    assert len(list(saved)) == 2
+    metrics = worlds.read_metrics(RunDir(bench.root / "ppo" / "whole"))
+    assert [step for step, m in metrics.items() if m.reward is not None] == [1, 3, 5]
+    assert metrics[6].valid_loss is not None
+
+
+@pytest.mark.long  # `make test` changes worlds in test_elastic_jobs, without weights
+def test_another_world_and_stage_goes_on_within_rounding(bench: Bench) -> None:
+    inputs = without_dropout(bench.inputs, bench.root / "calm")
+    spec = replace(bench.spec, precision="fp32", zero_stage=0)
+    straight = run_world(prepare(bench.root / "two", spec, inputs))
+    halted = run_world(prepare(bench.root / "halted", spec, inputs), stop_at=3)
+
+    alone = replace(spec, zero_stage=2)
+    rundir = prepare(bench.root / "one", alone, inputs, world=1, resume=halted)
+    resumed = run_world(rundir, world=1)
+
+    assert resumed.step == straight.step
+    for step, loss in resumed.losses.items():
+        assert loss == pytest.approx(straight.losses[step], abs=2e-5)
+
+
+@pytest.mark.long
+def test_worlds_of_changing_size_train_the_same_rows_in_the_same_order_within_rounding(
+    bench: Bench,
+) -> None:
+    inputs = without_dropout(bench.inputs, bench.root / "calm-chain")
+    spec = replace(bench.spec, precision="fp32", zero_stage=3)
+    found = exactness.change_worlds(
+        bench.root / "chain", spec, inputs, chain=(2, 3, 1), stops=(3, 7)
+    )
+
+    assert found["steps_equal"]
+    assert found["rows_equal"]
+    assert found["tokens_equal"]
+    assert found["consumed_equal"]
+    assert found["within"], found
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["rung-full-zero2-fp32", "rung-grpo-zero2-fp32"])
+def test_with_less_at_once_the_same_rows_are_trained_within_rounding(
+    bench: Bench, name: str
+) -> None:
+    inputs = without_dropout(bench.inputs, bench.root / f"calm-{name}")
+    found = exactness.change_rungs(bench.root / name, exactness.narrowed(inputs)[name], inputs)
+
+    assert found["steps_equal"]
+    assert found["rows_equal"]
+    assert found["tokens_equal"]
+    assert found["within"], found
+
+
+def test_a_world_killed_while_it_saves_leaves_only_whole_saves_or_none(bench: Bench) -> None:
+    spec = replace(bench.spec, checkpoint_seconds=0.0)
+    rundir = prepare(bench.root / "killed", spec, bench.inputs)
+    process = worlds.start_world(rundir)
+    worlds.wait_until(lambda: any(rundir.outbox.glob("*/rank-*.safetensors")), process)
+    worlds.kill_world(process)
+
+    assert not rundir.result(0).exists()
+    for folder in rundir.outbox.iterdir():
+        for record in records(folder):
+            described = [describe_file(folder / file.name, file.name) for file in record.files]
+            made = [replace(f, sha256="") for f in described]
+            assert made == [replace(f, block_size=0, blocks=(), sha256="") for f in record.files]
+
+
+@pytest.mark.long
+def test_a_checkpoint_of_the_last_step_goes_straight_to_export(
+    bench: Bench, stopped: Outcome
+) -> None:
+    spec = replace(bench.spec, total_steps=stopped.step)
+    rundir = prepare(bench.root / "export", spec, bench.inputs, resume=stopped)
+
+    exported = run_world(rundir)
+
+    assert (exported.how, exported.step) == ("finished", stopped.step)
+    assert list(exported.metrics) == [stopped.step]
+    assert exported.metrics[stopped.step].valid_loss is not None
+    assert exported.parameters_sha256 != ""
+
+
+def base_weights_moved(base: Path, model: Path) -> bool:
+    """Whether the exported model loads by itself and its linear layers are not the base's."""
+    from transformers.models.llama import LlamaForCausalLM  # noqa: PLC0415 - 3 seconds
+
+    name = "model.layers.0.mlp.up_proj.weight"
+    old, new = (LlamaForCausalLM.from_pretrained(f).state_dict()[name] for f in (base, model))
+    return bool((old.float() - new.float()).abs().max() > 1e-3)
+
+
+def report_of(outcome: Outcome) -> TrainingReport:
+    """What the exported model says of itself."""
+    (model,) = outcome.rundir.outbox.iterdir()
+    return TrainingReport.from_json((model / REPORT).read_bytes())
+
+
+def records(folder: Path) -> Iterator[RankSave]:
+    """The ranks' records in an outbox folder."""
+    for path in folder.glob("rank-?????.json"):
+        yield RankSave.from_json(path.read_bytes())

@@ -1,0 +1,148 @@
+"""The whole product on clusters of an Azure ML workspace, preempted in every way that there is."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from azure.identity import ClientSecretCredential
+
+from contract.choices import Engine
+from rekindle.local import faults
+from rekindle.local.faults import StackInfo
+from rekindle.local.layout import CLIENT, RESOURCE_GROUP, SUBSCRIPTION, TENANT, WORKSPACE
+from service.cloud.azureml import job as azureml_job
+from tests import waiting
+from tests.system.conftest import opened
+from tests.system.product import Product
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # azure-ai-ml and what it imports
+EPOCHS = 6
+PATIENCE = 600.0  # seconds for a whole job, on however slow a machine
+_OVER = {"Completed", "Failed", "Canceled"}
+Eviction = Callable[[StackInfo, str], Awaitable[object]]
+
+
+def workspace(stack: StackInfo) -> Any:  # noqa: ANN401 - MLClient
+    """The real client, as a stranger who may do everything."""
+    credential = ClientSecretCredential(
+        TENANT,
+        CLIENT,
+        "any",
+        authority=stack.arm_url,
+        disable_instance_discovery=True,
+        connection_verify=stack.ca,
+    )
+    place = (SUBSCRIPTION, RESOURCE_GROUP, WORKSPACE)
+    return azureml_job.client(credential, place, stack.arm_url, stack.ca)
+
+
+async def take_one(stack: StackInfo, attempt_id: str) -> None:
+    """Azure takes one node; the job waits for another under its name."""
+    await faults.preempt(stack, attempt_id, nodes=1)
+
+
+async def take_all(stack: StackInfo, attempt_id: str) -> None:
+    """Azure takes every node."""
+    await faults.preempt(stack, attempt_id)
+
+
+async def fail(stack: StackInfo, attempt_id: str) -> None:
+    """Azure takes one node, and the job ends Failed, with a PreemptionError."""
+    await faults.preempt(stack, attempt_id, nodes=1, then="fail")
+
+
+async def evict(product: Product, job_id: str, happens: Eviction) -> None:
+    """Let the job save something of its own, and have it evicted.
+
+    What Azure ML starts again soon enough goes on in the same attempt; else there is a next one.
+    """
+    found = await product.get(f"/fine_tuning/jobs/{job_id}")
+    before, evictions = found["latest_checkpoint"], found["attempts"]["evictions"]
+
+    def has_saved(job: dict[str, Any]) -> bool:
+        assert job["finished_at"] is None, job["error"]
+        return job["phase"] == "training" and job["latest_checkpoint"] not in (None, before)
+
+    job = await product.until(job_id, has_saved)
+    await happens(product.stack, job["attempts"]["current"])
+    await product.until(job_id, lambda j: j["attempts"]["evictions"] > evictions)
+
+
+async def finished(product: Product, job_id: str) -> dict[str, Any]:
+    return await waiting.until(
+        lambda: product.get(f"/fine_tuning/jobs/{job_id}"),
+        lambda job: job["finished_at"] is not None,
+        interval=1.0,
+        deadline=PATIENCE,
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.long
+@pytest.mark.timeout(1200)
+async def test_a_job_that_is_evicted_in_three_ways_ends_as_if_it_never_had_been(
+    tmp_path: Path,
+) -> None:
+    async with opened(tmp_path, Engine.AZUREML) as product:
+        job_id = await product.submit(EPOCHS)
+        for happens in (take_one, take_all, fail):
+            await evict(product, job_id, happens)
+        done = await finished(product, job_id)
+        twin = await finished(product, await product.submit(EPOCHS))
+        tried = await product.attempts(job_id)
+        client = workspace(product.stack)
+        await waiting.until(
+            lambda: asyncio.to_thread(lambda: list(client.compute.list())), lambda left: not left
+        )
+        jobs = await asyncio.to_thread(lambda: [job.status.value for job in client.jobs.list()])
+        machines = await faults.machines(product.stack)
+
+    assert [done["status"], twin["status"]] == ["succeeded", "succeeded"]
+    assert done["result"]["parameters_sha256"] == twin["result"]["parameters_sha256"]
+    assert done["attempts"]["evictions"] == 3
+    assert {a["outcome"] for a in tried[:-1]} == {"evicted"}
+    assert tried[-1]["outcome"] == "succeeded"
+    assert {a["engine"] for a in tried} == {"azureml"}
+    assert len(jobs) == len(tried) + 1
+    assert set(jobs) <= _OVER
+    assert machines == []
+
+
+@pytest.mark.slow
+@pytest.mark.long
+@pytest.mark.timeout(1200)
+async def test_a_job_that_finds_no_scale_set_after_an_eviction_finishes_in_the_workspace(
+    tmp_path: Path,
+) -> None:
+    async with opened(tmp_path, *Engine) as product:
+        sets = {"nodes": 2, "engine": Engine.SCALE_SET}
+        twin = await finished(product, await product.submit(2, infrastructure=sets))
+        hidden = "/virtualMachineScaleSets/.*-[0-9a-f]{8}$"  # behind clusters, first in the plan
+        fault = await faults.arm_fault(product.stack, "allocation_failed", path=hidden)
+        job_id = await product.submit(2)
+        await product.until(job_id, lambda job: job["phase"] == "training")
+        await faults.clear_faults(product.stack, fault)
+        job = await product.until(job_id, lambda job: job["latest_checkpoint"] is not None)
+        ours = f"/resourceGroups/{RESOURCE_GROUP}/providers/Microsoft.Compute/"
+        await faults.arm_fault(product.stack, "allocation_failed", path=ours)
+        await faults.evict_all(product.stack, job["attempts"]["current"], notice=False)
+        done = await finished(product, job_id)
+        tried = await product.attempts(job_id)
+        kept = await product.attempts(twin["id"])
+        machines = await waiting.until(
+            lambda: faults.machines(product.stack), lambda left: not left
+        )
+
+    assert [done["status"], twin["status"]] == ["succeeded", "succeeded"]
+    assert done["result"]["parameters_sha256"] == twin["result"]["parameters_sha256"]
+    assert [a["engine"] for a in kept] == ["scale_set"]
+    assert [a["engine"] for a in tried if a["outcome"] in ("evicted", "succeeded")] == [
+        "scale_set",
+        "azureml",
+    ]
+    assert done["attempts"]["evictions"] == 1
+    assert all(Decimal(a["cost"]) > 0 for a in (tried[0], tried[-1]))
+    assert machines == []

@@ -1,0 +1,96 @@
+"""Runs whose rows hold few targets or none, in real torchrun worlds on CPU."""
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.system import exactness
+from tests.system.exactness import worlds
+from tests.system.exactness.worlds import (
+    LORA,
+    by_grades,
+    by_preferences,
+    described,
+    make_spec,
+    prepare,
+)
+from trainer.contract import RunSpec
+from trainer.rundir import RunDir
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The tiny model with its data."""
+    return worlds.build_inputs(tmp_path_factory.mktemp("learning") / "inputs")
+
+
+def silenced(inputs: Path, kept: int) -> RunSpec:
+    """Rows of which only the last ``kept`` have a trained token, one to a step."""
+    rows = [
+        json.loads(line) for line in (inputs / "files" / "train.jsonl").read_text().split("\n")[:-1]
+    ]
+    for row in rows[: len(rows) - kept]:
+        for message in row["messages"]:
+            if message["role"] == "assistant":
+                message["weight"] = 0
+    path = inputs / "files" / f"silenced-{kept}.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    spec = replace(make_spec(inputs), training_file=described(inputs, path))
+    return replace(spec, global_batch=2, micro_batch=1, total_steps=8)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"zero_stage": 0, "precision": "fp32"},
+        {"packing": True, "global_batch": 3},
+        {"zero_stage": 3, "lora": LORA},
+        {"ema_decay": 0.9, "zero_stage": 3},
+    ],
+    ids=str,
+)
+def test_steps_without_targets_are_passed_over_by_all_ranks_and_resume_exactly(
+    inputs: Path, tmp_path: Path, how: dict[str, Any]
+) -> None:
+    spec = replace(silenced(inputs, kept=12), **how)
+    found = exactness.compare(tmp_path, spec, inputs, stops=(3,))
+    losses = [m.loss for m in worlds.read_metrics(RunDir(tmp_path / "whole")).values()]
+
+    assert any(math.isnan(loss) for loss in losses)
+    assert any(math.isfinite(loss) for loss in losses)
+    assert found["parameters_equal"]
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        "supervised",
+        pytest.param("dpo", marks=pytest.mark.long),
+        pytest.param("reward", marks=pytest.mark.long),
+        pytest.param("grpo", marks=pytest.mark.long),
+    ],
+)
+def test_a_run_that_can_learn_nothing_ends_at_its_first_step_on_every_rank_alike(
+    inputs: Path, tmp_path: Path, case: str
+) -> None:
+    spec = {
+        "supervised": lambda: replace(silenced(inputs, kept=0), zero_stage=3, packing=True),
+        "dpo": lambda: replace(by_preferences(inputs), max_seq_len=4, zero_stage=3),
+        "reward": lambda: replace(by_preferences(inputs, None), max_seq_len=4),
+        "grpo": lambda: replace(by_grades(inputs, "grpo"), max_seq_len=4),
+    }[case]()
+    rundir = prepare(tmp_path / "run", spec, inputs)
+    process = worlds.start_world(rundir)
+    output, _ = process.communicate(timeout=worlds.DEADLINE)
+
+    said = {rundir.hopeless(rank).read_text() for rank in range(2)}
+    assert len(said) == 1, output
+    assert f"within {spec.max_seq_len} tokens (training.max_seq_len) no row has" in said.pop()
+    assert not rundir.metrics.exists()

@@ -1,0 +1,131 @@
+"""The losses of reinforcement learning beside TRL's; see `test_trl.py`."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from tests.system.training.test_trl import CLOSE, _model, _moved, _options, _tokenizer
+from tests.unit.trainer.process.trainer_spec import GRADED
+from trainer.methods.interface import scaled_loss
+from trainer.methods.reinforcement import make_policy_loss
+from trainer.rollout.advantages import group_advantages, leave_one_out_advantages
+from trainer.rollout.answer_batch import answer_batch
+from trainer.rollout.experience import GradedAnswer
+from trainer.tiny import build
+
+trl = pytest.importorskip("trl")
+datasets = pytest.importorskip("datasets")
+pytestmark = pytest.mark.filterwarnings("ignore")  # theirs
+ANSWERS = 4
+TEMPERATURE = 0.7
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The tiny model."""
+    folder = tmp_path_factory.mktemp("trl-grades") / "tiny"
+    build(folder)
+    return folder
+
+
+def test_loss_and_a_step_of_grpo_are_trls(base: Path, tmp_path: Path) -> None:
+    more = {"beta": 0.1, "loss_type": "bnpo", "epsilon": 0.2}
+    theirs = _trainer(trl.GRPOTrainer, trl.GRPOConfig, base, tmp_path, **more)
+    rows = _rows(group_advantages)
+
+    assert max(_apart(base, rows, theirs, "grpo", beta=0.1)) < CLOSE
+
+
+def test_loss_and_a_step_of_rloo_are_trls(base: Path, tmp_path: Path) -> None:
+    theirs = _trainer(trl.RLOOTrainer, trl.RLOOConfig, base, tmp_path, beta=0.0, epsilon=0.2)
+    rows = _rows(leave_one_out_advantages)
+
+    assert max(_apart(base, rows, theirs, "rloo", beta=0.0)) < CLOSE
+
+
+def _apart(
+    base: Path,
+    rows: list[GradedAnswer],
+    theirs: Any,  # noqa: ANN401
+    algorithm: str,
+    beta: float,
+) -> tuple[float, float]:
+    """By how much the losses differ, and the weights at most after one step."""
+    settings = replace(GRADED, algorithm=algorithm, temperature=TEMPERATURE)
+    ours, method = _moved(_model(base, "supervised")), make_policy_loss(settings)
+    batch = answer_batch(rows, 0, least=1, beta=beta)
+    loss = scaled_loss(method.scores(ours, batch).loss, method.units(batch), 1)
+    their_loss = theirs._compute_loss(theirs.model, _their_batch(rows))
+    loss.backward()
+    their_loss.backward()
+    for model in (ours, theirs.model):
+        torch.optim.AdamW(model.parameters(), lr=1e-4, eps=1e-4).step()
+
+    their_weights = theirs.model.state_dict()
+    weights = [
+        (weight - their_weights[name]).abs().max().item()
+        for name, weight in ours.state_dict().items()
+    ]
+    return abs(loss.item() - their_loss.item()), max(weights)
+
+
+def _rows(advantages: Any) -> list[GradedAnswer]:  # noqa: ANN401
+    """Answers of several lengths, given by another policy than the one that is trained."""
+    draw = np.random.default_rng(5)
+    grades = draw.random(ANSWERS)
+    return [
+        GradedAnswer(
+            sample=0,
+            number=n,
+            born=0,
+            ids=draw.integers(10, 900, 3 + 2 + n).astype(np.int32),
+            prompt=3,
+            grade=float(grades[n]),
+            advantage=float(advantage),
+            behaviour=(-6.5 + draw.random(2 + n)).astype(np.float32),
+            reference=(-6.5 + draw.random(2 + n)).astype(np.float32),
+        )
+        for n, advantage in enumerate(advantages(grades.tolist()))
+    ]
+
+
+def _their_batch(rows: list[GradedAnswer]) -> dict[str, torch.Tensor]:
+    """Prompts and answers apart, answers padded on the right."""
+
+    def padded(parts: list[Any]) -> torch.Tensor:
+        tensors = [torch.as_tensor(part) for part in parts]
+        return torch.nn.utils.rnn.pad_sequence(tensors, batch_first=True)
+
+    told = padded([row.behaviour for row in rows])
+    masks = padded([torch.ones(row.tokens, dtype=torch.long) for row in rows])
+    return {
+        "prompt_ids": padded([row.ids[: row.prompt].astype(np.int64) for row in rows]),
+        "prompt_mask": torch.ones(len(rows), 3, dtype=torch.long),
+        "completion_ids": padded([row.ids[row.prompt :].astype(np.int64) for row in rows]),
+        "completion_mask": masks,
+        "advantages": torch.tensor([row.advantage for row in rows], dtype=torch.float32),
+        "old_per_token_logps": told,
+        "old_logps": (told * masks).sum(1),
+        "ref_per_token_logps": padded([row.reference for row in rows]),
+        "num_items_in_batch": masks.sum(),
+    }
+
+
+def _trainer(kind: Any, options: Any, base: Path, folder: Path, **more: object) -> Any:  # noqa: ANN401
+    found = kind(
+        model=_moved(_model(base, "supervised")),
+        reward_funcs=[_no_grades],
+        args=_options(options, folder, num_generations=2, temperature=TEMPERATURE, **more),
+        train_dataset=datasets.IterableDataset.from_generator(lambda: iter([{"prompt": "a"}])),
+        processing_class=_tokenizer(base),
+    )
+    found.current_gradient_accumulation_steps = 1
+    return found
+
+
+def _no_grades(completions: list[str], **_: object) -> list[float]:
+    return [0.0] * len(completions)

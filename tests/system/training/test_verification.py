@@ -1,0 +1,282 @@
+"""No job succeeds with files that are not the model it trained: a fresh process finds out.
+
+Real torchrun worlds on CPU train and export; real processes verify.
+"""
+
+import shutil
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.system.exactness import worlds
+from tests.system.exactness.worlds import LORA, Outcome, kill_world, prepare, read_saves, run_world
+from tests.system.training import planted
+from tests.system.training.planted import (
+    Change,
+    copy_trainer,
+    edit_json,
+    edit_weights,
+    verify_folder,
+)
+from trainer.contract import NOT_THE_MODEL, RunSpec
+from trainer.export.report import REPORT, TrainingReport
+from trainer.verify.result import MISMATCH, NOT_VERIFIED, OFF, VERIFIED, Verification
+
+pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(900)]
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Where worlds are run, and with what."""
+
+    root: Path
+    inputs: Path
+    spec: RunSpec
+
+    def run(self, name: str, **members: Any) -> Outcome:  # noqa: ANN401
+        """A whole run, of one process."""
+        spec = replace(self.spec, **members)
+        return run_world(prepare(self.root / name, spec, self.inputs, world=1), world=1)
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
+    """The tiny model with its data; the learning rate is one at which it learns much."""
+    root = tmp_path_factory.mktemp("verified")
+    inputs = worlds.build_inputs(root / "inputs")
+    return Bench(root, inputs, replace(worlds.make_spec(inputs), verify=True))
+
+
+@pytest.fixture(scope="module")
+def full(bench: Bench) -> Outcome:
+    """A full fine-tune of which an average is exported."""
+    return bench.run("full", ema_decay=0.9)
+
+
+@pytest.fixture(scope="module")
+def adapted(bench: Bench) -> Outcome:
+    """A run with adapters."""
+    return bench.run("adapted", lora=LORA)
+
+
+def exported(outcome: Outcome) -> Path:
+    """The folder of the final model."""
+    (final,) = (save for save in outcome.saves if save.kind == "final")
+    return outcome.rundir.save_folder(final.path)
+
+
+def verification(outcome: Outcome) -> Verification:
+    """What the report says of it."""
+    found = TrainingReport.from_json((exported(outcome) / REPORT).read_bytes()).verification
+    assert found is not None
+    return found
+
+
+@pytest.fixture
+def copy(full: Outcome, tmp_path: Path) -> Path:
+    """A copy of the exported folder."""
+    return Path(shutil.copytree(exported(full), tmp_path / "model"))
+
+
+@pytest.mark.parametrize("name", ["full", "adapted"])
+def test_the_report_compares_the_exported_files_with_the_trainers_memory(
+    name: str, request: pytest.FixtureRequest
+) -> None:
+    found = verification(request.getfixturevalue(name))
+
+    assert found.status == VERIFIED
+    assert found.loss == pytest.approx(found.trainer_loss, abs=0.01)
+    assert found.base_loss is not None
+    assert found.trainer_loss is not None
+    assert found.base_loss > found.trainer_loss + 0.1  # it has learnt
+    assert (found.file, found.sequences) == ("valid.jsonl", 9)
+    assert found.comparisons[0].difference == 0.0  # the same sums of the same weights
+
+
+def test_the_model_card_says_what_was_found(full: Outcome) -> None:
+    text = (exported(full) / "README.md").read_text()
+
+    assert "A new process loaded these files with transformers" in text
+
+
+def test_files_as_they_were_exported_are_verified_again(full: Outcome, copy: Path) -> None:
+    planted.shard(copy)
+
+    assert verify_folder(full.rundir, copy).status == VERIFIED
+
+
+def _each(faults: Iterable[Any]) -> list[Any]:
+    return [pytest.param(fault, id=getattr(fault, "__name__", str(fault))) for fault in faults]
+
+
+WRONG_WEIGHTS: dict[Callable[[planted.Tensors], None], str] = {
+    planted.transpose_square: "single values differ",
+    planted.swap_layers: "single values differ",
+    planted.swap_embeddings: "single values differ",
+    planted.drop_tensor: "1 missing keys",
+    planted.rename_tensor: "missing keys",
+    planted.spoil_one: "not a number",
+    planted.widen: "is saved as F32, the trained model has BF16",
+    planted.narrow: "is saved as F16, the trained model has BF16",
+}
+
+
+@pytest.mark.parametrize("fault", _each(WRONG_WEIGHTS))
+def test_weights_that_are_not_the_trained_ones_are_caught(
+    full: Outcome, copy: Path, fault: Callable[[planted.Tensors], None]
+) -> None:
+    edit_weights(copy, fault)
+
+    found = verify_folder(full.rundir, copy)
+
+    assert (found.status, WRONG_WEIGHTS[fault] in found.reason) == (MISMATCH, True), found.reason
+
+
+def test_a_lost_shard_is_caught(full: Outcome, copy: Path) -> None:
+    planted.shard(copy, drop=True)
+
+    found = verify_folder(full.rundir, copy)
+
+    assert found.status == MISMATCH
+    assert "is in no file, the index says model-00002-of-00002" in found.reason
+
+
+def test_a_file_that_was_cut_off_is_caught(full: Outcome, copy: Path) -> None:
+    weights = copy / planted.WEIGHTS
+    weights.write_bytes(weights.read_bytes()[:-1000])
+
+    found = verify_folder(full.rundir, copy)
+
+    assert found.status == MISMATCH
+    assert "model.safetensors cannot be read" in found.reason
+
+
+def _other_template(folder: Path) -> None:
+    path = folder / "chat_template.jinja"
+    path.write_text(path.read_text().replace("<|' +", "<|'+ ' ' +"))
+
+
+WRONG_TOKENIZERS: dict[str, tuple[Callable[[Path], None], str]] = {
+    "two tokens swapped": (
+        lambda f: edit_json(f / "tokenizer.json", planted.swap_tokens),
+        "2 tokens have another id",
+    ),
+    "a merge lost": (
+        lambda f: edit_json(f / "tokenizer.json", planted.drop_merge),
+        "its merges, normalizer or pre-tokenizer differ",
+    ),
+    "another chat template": (_other_template, "its chat template differs"),
+    "another end": (
+        lambda f: edit_json(f / "tokenizer_config.json", lambda c: c.update(eos_token="<|pad|>")),
+        "its eos_token is '<|pad|>', in training it was '<|end|>'",
+    ),
+    "no tokenizer": (lambda f: (f / "tokenizer.json").unlink(), "the tokenizer cannot be loaded"),
+}
+
+
+@pytest.mark.parametrize("fault", _each(WRONG_TOKENIZERS))
+def test_a_tokenizer_that_is_not_the_trainers_is_caught(
+    full: Outcome, copy: Path, fault: str
+) -> None:
+    plant, words = WRONG_TOKENIZERS[fault]
+    plant(copy)
+
+    found = verify_folder(full.rundir, copy)
+
+    assert (found.status, words in found.reason) == (MISMATCH, True), found.reason
+
+
+def test_a_configuration_of_another_model_is_caught(full: Outcome, copy: Path) -> None:
+    edit_json(copy / "config.json", lambda config: config.update(rms_norm_eps=0.5))
+
+    found = verify_folder(full.rundir, copy)
+
+    assert (found.status, "single values differ" in found.reason) == (MISMATCH, True)
+
+
+def test_a_broken_adapter_beside_a_right_model_is_caught(adapted: Outcome, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(exported(adapted), tmp_path / "model"))
+    edit_json(folder / "adapter" / "adapter_config.json", lambda c: c.update(lora_alpha=16))
+
+    found = verify_folder(adapted.rundir, folder)
+
+    assert (found.status, "the adapter has a" in found.reason) == (MISMATCH, True), found.reason
+
+
+def test_a_model_without_room_in_memory_is_not_verified_and_the_reason_is_said(
+    full: Outcome, copy: Path
+) -> None:
+    found = verify_folder(full.rundir, copy, host_memory=1_000_000)
+
+    assert found.status == NOT_VERIFIED
+    assert "GB of memory in a fresh process; free are 0.0 GB of the node's" in found.reason
+
+
+def test_a_verification_that_is_switched_off_is_told_as_off(bench: Bench) -> None:
+    assert verification(bench.run("off", verify=False, total_steps=1)).status == OFF
+
+
+WRONG_EXPORTS: dict[str, tuple[dict[str, Any], Change]] = {
+    "adapters merged with a wrong scale": (
+        {"lora": LORA},
+        Change(
+            file="trainer/export/hf_folder.py",
+            was="(weight.float() + scale * (b @ a))",
+            becomes="(weight.float() + b @ a / scale)",
+        ),
+    ),
+    "an average that is not adopted": (
+        {"ema_decay": 0.9},
+        Change(
+            file="trainer/export/finalize.py",
+            was="    exported = export(engine",
+            becomes="    average.exchange(engine)\n    exported = export(engine",
+        ),
+    ),
+    "weights rounded to 8 bits": (
+        {},
+        Change(
+            file="trainer/export/hf_folder.py",
+            was='parameter.detach().to("cpu", copy=True)',
+            becomes='parameter.detach().to("cpu", torch.float8_e4m3fn).to(parameter.dtype)',
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", _each(WRONG_EXPORTS))
+def test_a_trainer_that_exports_another_model_fails_and_keeps_the_trained_weights(
+    bench: Bench, tmp_path: Path, fault: str
+) -> None:
+    members, change = WRONG_EXPORTS[fault]
+    rundir = prepare(tmp_path / "run", replace(bench.spec, **members), bench.inputs)
+    source = copy_trainer(tmp_path / "source", change)
+    process = worlds.start_torchrun(rundir, cwd=source)
+    process.communicate(timeout=worlds.DEADLINE)
+
+    texts = [rundir.hopeless(rank).read_text() for rank in range(2)]
+    assert texts[0] == texts[1]
+    assert texts[0].startswith(f"{NOT_THE_MODEL}: the exported files are not the model")
+    assert "single values differ by" in texts[0]
+    assert not any(rundir.result(rank).exists() for rank in range(2))
+    (kept,) = read_saves(rundir)
+    assert (kept.kind, kept.step) == ("stop", 12)
+
+
+def test_a_kill_during_the_verification_leaves_nothing_to_upload_and_a_resume_does_it_again(
+    bench: Bench, tmp_path: Path
+) -> None:
+    spec = replace(bench.spec, checkpoint_seconds=0.01)
+    rundir = prepare(tmp_path / "killed", spec, bench.inputs)
+    process = worlds.start_world(rundir)
+    worlds.wait_until((rundir.verification / "expected.json").exists, process)
+    kill_world(process)
+
+    interrupted = Outcome("killed", 12, worlds.read_metrics(rundir), read_saves(rundir), rundir)
+    assert "final" not in {save.kind for save in interrupted.saves}
+
+    resumed = run_world(prepare(tmp_path / "resumed", bench.spec, bench.inputs, resume=interrupted))
+    assert verification(resumed).status == VERIFIED

@@ -1,0 +1,111 @@
+"""The validator under any bytes: it never breaks, and its line numbers and memory hold."""
+
+import json
+import tracemalloc
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from service.domain.datasets.dataset import DatasetSummary, DatasetValidator
+from service.domain.errors import InvalidFile, PayloadTooLarge
+from tests.unit.trainer.data.chat_rows import (
+    ASSISTANT,
+    CHAT,
+    jsonl,
+    verdict,
+)
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["messages", "role", "content", "weight", "tools", "tool_calls", "x"]),
+            inner,
+            max_size=4,
+        )
+    ),
+    max_leaves=12,
+)
+MESSAGES = st.fixed_dictionaries(
+    {"role": st.sampled_from(["user", "assistant", "tool", "nobody"]), "content": JSON},
+    optional={"weight": JSON, "tool_calls": JSON, "function_call": JSON, "name": JSON},
+)
+LINES = st.one_of(
+    st.binary(max_size=30),
+    JSON.map(lambda value: json.dumps(value).encode()),
+    st.lists(MESSAGES, max_size=3).map(lambda m: json.dumps({"messages": m}).encode()),
+    st.sampled_from([json.dumps(CHAT).encode(), b"", b"\xef\xbb\xbf", b" \r"]),
+)
+
+
+def outcome(data: bytes, size: int) -> DatasetSummary | str:
+    try:
+        return verdict(data, size, max_line_bytes=200, max_bytes=2000, max_examples=4)
+    except (InvalidFile, PayloadTooLarge) as error:
+        return f"{error.code}: {error.message} {error.details}"
+
+
+@settings(max_examples=300)
+@given(st.lists(LINES, max_size=6).map(b"\n".join), st.integers(1, 50))
+@example(b"\xef\xbb\xbf" + jsonl(CHAT), 1)
+@example(b"x" * 201, 7)
+@example(b"\n" * 2500 + b"[", 50)
+@example(b" " * 17 + b"[1]", 3)
+@example(b"\n[" + b"\0" * 11 + b"\n\0\0", 1)
+@example(b"BZh\n" + b"\0" * 13, 1)
+def test_any_bytes_get_a_verdict_and_chunks_never_change_it(data: bytes, size: int) -> None:
+    assert outcome(data, size) == outcome(data, max(len(data), 1))
+
+
+GOOD, ODD, BAD, BLANK = "good", "odd", "bad", "blank"
+
+
+def line_of(kind: str, number: int) -> bytes:
+    question = {"role": "user", "content": f"{number} + 2?"}
+    lines: dict[str, object] = {
+        GOOD: {"messages": [question, ASSISTANT]},
+        ODD: {"messages": [question, question, ASSISTANT]},
+        BAD: {"messages": [question, ASSISTANT | {"weight": 0}]},
+    }
+    return b"" if kind == BLANK else json.dumps(lines[kind]).encode()
+
+
+@settings(max_examples=200)
+@given(
+    st.lists(st.sampled_from([GOOD, ODD, BAD, BLANK]), min_size=1, max_size=60),
+    st.integers(1, 5000),
+    st.sampled_from([b"\n", b"\r\n"]),
+)
+def test_every_finding_bears_the_number_of_its_line(
+    kinds: list[str], size: int, end: bytes
+) -> None:
+    data = b"".join(line_of(kind, i) + end for i, kind in enumerate(kinds))
+    lines = {kind: [i for i, k in enumerate(kinds, 1) if k == kind] for kind in set(kinds)}
+
+    try:
+        found = verdict(data, size)
+    except InvalidFile as wrong:
+        shown = wrong.details["errors"]
+        assert [e["line"] for e in shown] == lines.get(BAD, [])
+        assert BAD in lines or set(kinds) == {BLANK}
+        return
+
+    assert found.examples == len(lines.get(GOOD, [])) + len(lines.get(ODD, []))
+    for kind, code in ((ODD, "repeated_role"), (BLANK, "blank_line")):
+        wanted = lines.get(kind, [])
+        assert [w.line for w in found.warnings if w.code == code] == wanted[:20]
+        assert found.warning_counts.get(code, 0) == len(wanted)
+
+
+@pytest.mark.parametrize("kind", [GOOD, ODD, BAD, BLANK])
+def test_memory_stays_flat_whatever_the_lines_are(kind: str) -> None:
+    validator = DatasetValidator()
+    tracemalloc.start()
+    for number in range(10_000):  # more than a MiB
+        validator.feed(line_of(kind, number) + b"\n")
+    held, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+
+    assert held < 1 << 19, f"{held} bytes"

@@ -1,0 +1,149 @@
+"""Rows of rankings and rows with labels: formats of ours, judged with a chat's care."""
+
+from typing import Any
+
+import pytest
+
+from contract.choices import Format
+from service.domain.datasets.labelled_line import MOST_LABELS
+from service.domain.datasets.ranking_line import MOST_ANSWERS
+from tests.unit.trainer.data.chat_rows import (
+    ASSISTANT,
+    CHAT,
+    TOOL,
+    USER,
+    codes,
+    jsonl,
+    refusal,
+    verdict,
+)
+
+WORSE, WORST = ({"role": "assistant", "content": content} for content in ("five", "eleven"))
+RANKING: dict[str, Any] = {
+    "input": {"messages": [USER]},
+    "ranked_outputs": [[ASSISTANT], [WORSE], [WORST]],
+}
+PAIR = {
+    "input": {"messages": [USER]},
+    "preferred_output": [ASSISTANT],
+    "non_preferred_output": [WORSE],
+}
+TEXT = {"text": "It broke at once.", "label": "bad"}
+LABELLED_CHAT = {"messages": [USER, ASSISTANT], "label": "good"}
+
+
+def rankings(count: int) -> list[dict[str, Any]]:
+    """Good rows that all differ, of three answers."""
+    asked = [USER | {"content": f"{i} + 2?"} for i in range(count)]
+    return [RANKING | {"input": {"messages": [question]}} for question in asked]
+
+
+def test_a_file_of_rankings_knows_the_most_answers_and_counts_every_sequence() -> None:
+    short = RANKING | {"ranked_outputs": [[ASSISTANT], [WORST]]}
+    found = verdict(jsonl(*rankings(9), short))
+
+    assert (found.format, found.examples, codes(found)) == (Format.RANKING, 10, [])
+    assert (found.answers, found.sequences) == (3, 29)
+    prompts = (9 * 3 + 2) * len("2 + 2?")
+    assert found.characters == prompts + 10 * len("411") + 9 * len("five") + 10 * len("eleven") - 20
+    assert found.tokens == round(found.characters / 3.5) + 29 * 16
+    assert (verdict(jsonl(PAIR)).answers, verdict(jsonl(PAIR)).sequences) == (0, 2)
+
+
+@pytest.mark.parametrize(
+    ("row", "code", "says"),
+    [
+        (RANKING | {"input": [USER]}, "missing_input", "`input`"),
+        (RANKING | {"ranked_outputs": "4"}, "missing_output", f"2 to {MOST_ANSWERS} answers"),
+        (RANKING | {"ranked_outputs": [[ASSISTANT]]}, "missing_output", "2 to"),
+        (RANKING | {"ranked_outputs": [[ASSISTANT], []]}, "missing_output", "at least one message"),
+        (RANKING | {"ranked_outputs": [[WORSE]] * 17}, "missing_output", "2 to 16"),
+        (RANKING | {"ranked_outputs": [ASSISTANT, WORSE]}, "missing_output", "best first"),
+        (RANKING | {"ranked_outputs": [[ASSISTANT], [USER]]}, "invalid_output_role", "answer 2"),
+        (RANKING | {"ranked_outputs": [[ASSISTANT], ["x"]]}, "data_type", "answer 2, message 1"),
+        (RANKING | {"tools": [TOOL]}, "outside_input", "`tools`"),
+        (RANKING | {"preferred_output": [ASSISTANT]}, "mixed_formats", "leave one out"),
+        ({"input": {"messages": [USER]}}, "missing_output", "`ranked_outputs`"),
+        (PAIR, "mixed_formats", "it is a preference, but the rows before it are rankings"),
+        (CHAT, "mixed_formats", "a file of their own"),
+    ],
+)
+def test_a_broken_ranking_is_named_by_line_and_kind(row: object, code: str, says: str) -> None:
+    message = refusal(jsonl(RANKING, row, RANKING))
+
+    assert "line 2: " in message
+    assert f"({code})" in message
+    assert says in message
+
+
+@pytest.mark.parametrize(
+    ("row", "code"),
+    [
+        (RANKING | {"ranked_outputs": [[WORSE], [ASSISTANT], [ASSISTANT]]}, "equal_outputs"),
+        (RANKING | {"input": {"messages": [USER, USER]}}, "repeated_role"),
+        (
+            RANKING | {"ranked_outputs": [[WORSE | {"content": "a\x07"}], [WORST]]},
+            "control_character",
+        ),
+        (rankings(3)[1], "duplicate_row"),
+    ],
+)
+def test_an_odd_ranking_is_kept_and_pointed_out(row: object, code: str) -> None:
+    found = verdict(jsonl(*rankings(12), row))
+
+    assert [(w.line, w.code) for w in found.warnings] == [(13, code)]
+
+
+def test_a_file_of_labelled_texts_knows_its_labels_in_order() -> None:
+    texts = [TEXT | {"text": f"{n} stars", "label": "good"} for n in range(9)]
+    found = verdict(jsonl(TEXT, *texts, LABELLED_CHAT))
+
+    assert (found.format, found.labels, found.sequences) == (Format.LABELLED, ("bad", "good"), 11)
+    assert codes(found) == []
+    assert verdict(jsonl(CHAT)).labels == ()
+
+
+def test_chats_and_prompts_may_hold_a_label_beside_other_members() -> None:
+    assert verdict(jsonl(CHAT | {"label": "good", "source": "forum"})).format is Format.CHAT
+    prompt = {"messages": [USER], "label": "4", "difficulty": 2}
+    assert verdict(jsonl(prompt)).format is Format.PROMPT
+    assert verdict(jsonl(CHAT | {"label": True})).format is Format.CHAT
+
+
+@pytest.mark.parametrize(
+    ("row", "code", "says"),
+    [
+        ({"text": "Fine."}, "missing_label", "`label`"),
+        ({"messages": [USER]}, "missing_label", "`label`"),
+        (TEXT | {"label": 3}, "missing_label", "a string"),
+        (TEXT | {"label": " "}, "missing_label", "a string"),
+        (TEXT | {"label": "x" * 101}, "label_too_long", "shorten it"),
+        (TEXT | {"text": ""}, "missing_text", "not empty"),
+        (TEXT | {"text": ["a"]}, "missing_text", "a string"),
+        ({"label": "bad"}, "missing_text", "`text` is needed, or `messages`"),
+        (TEXT | LABELLED_CHAT, "mixed_formats", "leave one out"),
+        (LABELLED_CHAT | {"messages": [{"role": "user"}]}, "message_missing_key", "message 1"),
+        (PAIR, "mixed_formats", "it is a preference, but the rows before it are labelled texts"),
+    ],
+)
+def test_a_broken_labelled_text_is_named_by_line_and_kind(
+    row: object, code: str, says: str
+) -> None:
+    message = refusal(jsonl(TEXT, row, TEXT))
+
+    assert "line 2: " in message
+    assert f"({code})" in message
+    assert says in message
+
+
+def test_a_text_alone_is_told_what_it_lacks() -> None:
+    assert "add its `label`" in refusal(jsonl({"text": "Once upon a time"}))
+
+
+def test_more_labels_than_a_model_can_learn_are_refused_at_once() -> None:
+    many = [TEXT | {"label": f"class {n}"} for n in range(MOST_LABELS + 1)]
+
+    assert verdict(jsonl(*many[:-1])).examples == MOST_LABELS
+    assert f"line {MOST_LABELS + 1}: the file has more than {MOST_LABELS} labels" in refusal(
+        jsonl(*many)
+    )

@@ -1,0 +1,154 @@
+"""Role definitions and assignments, as ARM resources."""
+
+from typing import Any
+
+import pytest
+
+from tests.emulated.inside import HERE
+from tests.unit.emulator.access.access_world import (
+    AUTHORIZATION,
+    CONTRIBUTOR,
+    GROUP,
+    READER,
+    SETS,
+    Guarded,
+    assignment,
+    code,
+    guid,
+)
+
+DEFINITIONS = f"{HERE}{AUTHORIZATION}/roleDefinitions"
+ASSIGNMENTS = f"{AUTHORIZATION}/roleAssignments"
+WRITER = {
+    "roleName": "Rekindle",
+    "description": "What the service calls",
+    "assignableScopes": [GROUP],
+    "permissions": [{"actions": ["Microsoft.Compute/virtualMachineScaleSets/write"]}],
+}
+
+
+async def listed(world: Guarded, scope: str, text: str = "") -> set[str]:
+    """The last digits of the assignments that a list shows; without the first owner's."""
+    params = {"api-version": "2022-04-01"} | ({"$filter": text} if text else {})
+    answer = await world.owner.get(f"{scope}{ASSIGNMENTS}", params=params)
+    rows: list[dict[str, Any]] = answer.raise_for_status().json()["value"]
+    mine = [r for r in rows if r["properties"]["principalId"] == world.app_id]
+    return {row["name"].lstrip("0-") for row in mine}
+
+
+async def test_a_role_is_given_once(world: Guarded) -> None:
+    first, again = await world.grant(READER), await world.grant(READER)
+    twice = await world.grant(READER, name=2)
+    other = await world.grant(CONTRIBUTOR)
+
+    assert (first.status_code, again.status_code) == (201, 200)
+    assert first.json()["properties"]["scope"] == GROUP
+    assert first.json()["properties"]["principalType"] == "ServicePrincipal"
+    assert (twice.status_code, code(twice)) == (409, "RoleAssignmentExists")
+    assert twice.json()["error"]["message"] == (
+        "The role assignment already exists. The ID of the conflicting role assignment is "
+        f"{guid(1).replace('-', '')}."
+    )
+    assert (other.status_code, code(other)) == (400, "RoleAssignmentUpdateNotPermitted")
+
+
+async def test_nobody_gets_a_role_unless_said_to_be_somebody(world: Guarded) -> None:
+    url = f"{GROUP}{ASSIGNMENTS}/{guid(7)}"
+    unknown = await world.owner.put(url, json=assignment(READER, guid(5)))
+    vouched = await world.owner.put(
+        url, json=assignment(READER, guid(5), principalType="ServicePrincipal")
+    )
+
+    assert (unknown.status_code, code(unknown)) == (400, "PrincipalNotFound")
+    assert "Principal 00000000000000000000000000000005 does not exist" in unknown.text
+    assert vouched.status_code == 201
+
+
+@pytest.mark.parametrize(
+    ("name", "body", "word"),
+    [
+        ("x", assignment(READER, guid(5)), "InvalidRoleAssignmentId"),
+        (guid(1), assignment(guid(4), guid(5)), "RoleDefinitionDoesNotExist"),
+        (guid(1), assignment(READER, "me"), "InvalidPrincipalId"),
+        (guid(1), {"properties": []}, "InvalidRequestContent"),
+        (guid(1), assignment(READER, guid(5), principalType="Dog"), "InvalidRequestContent"),
+    ],
+)
+async def test_what_is_no_assignment_is_refused(
+    world: Guarded, name: str, body: dict[str, Any], word: str
+) -> None:
+    refused = await world.owner.put(f"{GROUP}{ASSIGNMENTS}/{name}", json=body)
+
+    assert (refused.status_code, code(refused)) == (400, word)
+
+
+async def test_no_role_is_given_in_a_group_that_is_not_there(world: Guarded) -> None:
+    refused = await world.grant(READER, f"{HERE}/resourceGroups/gone")
+
+    assert (refused.status_code, code(refused)) == (404, "ResourceGroupNotFound")
+
+
+async def test_lists_look_up_and_down(world: Guarded) -> None:
+    await world.grant(READER, HERE, name=1)
+    await world.grant(READER, GROUP, name=2)
+    await world.grant(READER, f"{SETS}/a", name=3)
+
+    assert await listed(world, GROUP) == {"1", "2", "3"}
+    assert await listed(world, GROUP, "atScope()") == {"1", "2"}
+    assert await listed(world, f"{SETS}/b") == {"1", "2"}
+    assert await listed(world, HERE, f"principalId eq '{world.app_id}'") == {"1", "2", "3"}
+    assert await listed(world, HERE, f"atScope() and assignedTo('{world.app_id}')") == {"1"}
+    assert await listed(world, HERE, f"principalId eq '{guid(5)}'") == set()
+
+
+async def test_an_assignment_is_shown_and_taken_away(world: Guarded) -> None:
+    given = (await world.grant(READER)).json()["id"]
+    shown, deleted = await world.owner.get(given), await world.owner.delete(given.upper())
+    again, gone = await world.owner.delete(given), await world.owner.get(given)
+
+    assert shown.json() == deleted.json()
+    assert (again.status_code, gone.status_code) == (204, 404)
+    assert code(gone) == "RoleAssignmentNotFound"
+
+
+async def test_built_in_roles_are_found_by_name_and_stay_as_they_are(world: Guarded) -> None:
+    params = {"$filter": "roleName eq 'Reader'", "api-version": "2022-04-01"}
+    (found,) = (await world.owner.get(DEFINITIONS, params=params)).json()["value"]
+    body = {"properties": WRITER}
+
+    assert found["properties"]["permissions"][0]["actions"] == ["*/read"]
+    assert found["id"] == f"{DEFINITIONS}/{READER}"
+    assert (await world.owner.get(f"{AUTHORIZATION}/roleDefinitions/{READER}")).status_code == 200
+    assert (await world.owner.put(found["id"], json=body)).status_code == 403
+
+
+async def test_a_custom_role_has_a_name_of_its_own(world: Guarded) -> None:
+    url = f"{DEFINITIONS}/{guid(8)}"
+    made = await world.owner.put(url, json={"properties": WRITER})
+    twin = await world.owner.put(f"{DEFINITIONS}/{guid(9)}", json={"properties": WRITER})
+
+    assert made.status_code == 201
+    assert made.json()["properties"]["type"] == "CustomRole"
+    assert (twin.status_code, code(twin)) == (409, "RoleDefinitionWithSameNameExists")
+    gone = await world.owner.get(f"{DEFINITIONS}/{guid(9)}")
+    assert code(gone) == "RoleDefinitionDoesNotExist"
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "word"),
+    [
+        ("x", {}, "InvalidRoleDefinitionId"),
+        (guid(8), {"roleName": ""}, "RoleDefinitionNameNullOrEmpty"),
+        (guid(8), {"assignableScopes": []}, "MissingAssignableScopes"),
+        (guid(8), {"assignableScopes": ["/"]}, "InvalidAssignableScopes"),
+        (guid(8), {"permissions": None}, "RoleDefinitionPermissionsNullOrEmpty"),
+        (guid(8), {"permissions": [{"actions": ["fly"]}]}, "InvalidActionOrNotAction"),
+        (guid(8), {"permissions": [{"actions": 1}]}, "InvalidActionOrNotAction"),
+    ],
+)
+async def test_what_is_no_role_is_refused(
+    world: Guarded, name: str, change: dict[str, Any], word: str
+) -> None:
+    refused = await world.owner.put(f"{DEFINITIONS}/{name}", json={"properties": WRITER | change})
+
+    assert (refused.status_code, code(refused)) == (400, word)

@@ -1,0 +1,91 @@
+"""Deployments act with the rights of whoever deploys, and no others."""
+
+import asyncio
+from typing import Any
+
+from tests.emulated.inside import HERE
+from tests.unit.emulator.access.access_world import AUTHORIZATION, GROUP, READER, Guarded, guid
+from tests.unit.emulator.deployments.deployed import account, body, network, template
+
+DEPLOYMENT = f"{GROUP}/providers/Microsoft.Resources/deployments/d"
+STORAGE = "Microsoft.Storage/storageAccounts"
+ACCOUNT = f"{GROUP}/providers/{STORAGE}/account"
+DEPLOYS = ("Microsoft.Resources/deployments/*", f"{STORAGE}/read", f"{STORAGE}/write")
+
+
+async def allow(world: Guarded, *actions: str) -> None:
+    """Let the app do these things in the group, and no others."""
+    role = {
+        "roleName": "Deployer",
+        "assignableScopes": [GROUP],
+        "permissions": [{"actions": list(actions)}],
+    }
+    url = f"{HERE}{AUTHORIZATION}/roleDefinitions/{guid(12)}"
+    (await world.owner.put(url, json={"properties": role})).raise_for_status()
+    (await world.grant(guid(12))).raise_for_status()
+
+
+async def finished(world: Guarded) -> dict[str, Any]:
+    """The deployment at its end."""
+    shown: dict[str, Any] = {}
+    for _ in range(100):
+        await world.fabric.step()
+        for _ in range(50):  # what is not done by the step is done beside it
+            await asyncio.sleep(0)
+        shown = (await world.owner.get(DEPLOYMENT)).json()["properties"]
+        if shown["provisioningState"] != "Running":
+            break
+    return shown
+
+
+async def test_who_may_not_write_a_resource_cannot_begin_to_deploy_it(world: Guarded) -> None:
+    await allow(world, *DEPLOYS)
+    wanted = body(template(account(), network()))
+    calls = [
+        await world.app.put(DEPLOYMENT, json=wanted),
+        await world.app.post(f"{DEPLOYMENT}/validate", json=wanted),
+    ]
+
+    assert [answer.status_code for answer in calls] == [400] * 2
+    assert calls[0].json()["error"] == {
+        "code": "InvalidTemplateDeployment",
+        "message": "The template deployment failed with error: 'Authorization failed for template "
+        f"resource 'network' of type 'Microsoft.Network/virtualNetworks'. The client 'app' with "
+        f"object id '{world.app_id}' does not have permission to perform action "
+        "'Microsoft.Network/virtualNetworks/write' at scope "
+        f"'{GROUP}/providers/Microsoft.Network/virtualNetworks/network'.'.",
+    }
+    assert (await world.owner.get(ACCOUNT)).status_code == 404
+
+
+async def test_a_template_reads_nothing_that_its_deployer_may_not_read(world: Guarded) -> None:
+    other = f"{HERE}/resourceGroups/other"
+    (await world.owner.put(other, json={"location": "eastus"})).raise_for_status()
+    plain = {"location": "eastus", "kind": "StorageV2", "sku": {"name": "Standard_LRS"}}
+    url = f"{other}/providers/{STORAGE}/secret"
+    (await world.owner.put(url, json=plain)).raise_for_status()
+    tier = f"[reference('{url}', '2024-01-01').accessTier]"
+    wanted = body(template(account(), outputs={"tier": {"type": "string", "value": tier}}))
+    await allow(world, *DEPLOYS)
+    (await world.app.put(DEPLOYMENT, json=wanted)).raise_for_status()
+    refused = await finished(world)
+    (await world.grant(READER, other, name=2)).raise_for_status()
+    (await world.app.put(DEPLOYMENT, json=wanted)).raise_for_status()
+    allowed = await finished(world)
+
+    assert refused["provisioningState"] == "Failed"
+    assert f"action '{STORAGE}/read' over scope" in str(refused["error"])
+    assert allowed["outputs"]["tier"]["value"] == "Hot"
+
+
+async def test_a_right_that_is_taken_away_is_missed_while_the_deployment_runs(
+    world: Guarded,
+) -> None:
+    await allow(world, *DEPLOYS)
+    (await world.app.put(DEPLOYMENT, json=body(template(account())))).raise_for_status()
+    given = f"{GROUP}{AUTHORIZATION}/roleAssignments/{guid(1)}"
+    (await world.owner.delete(given)).raise_for_status()
+    shown = await finished(world)
+
+    assert [e["code"] for e in shown["error"]["details"]] == ["AuthorizationFailed"]
+    assert (await world.owner.get(ACCOUNT)).status_code == 404

@@ -1,0 +1,246 @@
+"""Who may do what, in an emulator that asks."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.emulated.inside import HERE
+from tests.emulated.process import scale_set
+from tests.unit.emulator.access.access_world import (
+    AUTHORIZATION,
+    CONTRIBUTOR,
+    GROUP,
+    IDENTITIES,
+    MACHINES,
+    OPERATOR,
+    READER,
+    SETS,
+    Guarded,
+    code,
+    guarded,
+)
+
+NETWORK = f"{GROUP}/providers/Microsoft.Network"
+SUBNET = f"{NETWORK}/virtualNetworks/v/subnets/s"
+
+
+def with_links(*identities: str) -> dict[str, Any]:
+    """A scale set in a subnet, with identities."""
+    address = {"name": "ip", "properties": {"subnet": {"id": SUBNET}}}
+    card = {"name": "nic", "properties": {"primary": True, "ipConfigurations": [address]}}
+    body = scale_set(0, networkProfile={"networkInterfaceConfigurations": [card]})
+    users: dict[str, Any] = {name: {} for name in identities}
+    return body | {"identity": {"type": "UserAssigned", "userAssignedIdentities": users}}
+
+
+async def test_without_a_role_nothing_is_allowed(world: Guarded) -> None:
+    refused = await world.app.put(f"{SETS}/a", json=scale_set(0))
+
+    assert refused.status_code == 403
+    assert refused.json()["error"] == {
+        "code": "AuthorizationFailed",
+        "message": f"The client 'app' with object id '{world.app_id}' does not have authorization "
+        "to perform action 'Microsoft.Compute/virtualMachineScaleSets/write' over scope "
+        f"'{SETS}/a' or the scope is invalid. If access was recently granted, please refresh your "
+        "credentials.",
+    }
+
+
+async def test_a_role_opens_what_it_names_in_its_scope_only(world: Guarded) -> None:
+    (await world.grant(MACHINES)).raise_for_status()
+
+    assert (await world.app.put(f"{SETS}/a", json=scale_set(0))).status_code == 201
+    assert (await world.app.get(f"{SETS}/a/virtualMachines")).status_code == 200
+    assert (await world.app.get(SETS)).status_code == 200
+    assert code(await world.app.delete(GROUP)) == "AuthorizationFailed"
+    assert code(await world.app.put(f"{SETS.replace('rekindle', 'rekindle2')}/a", json={})) == (
+        "AuthorizationFailed"
+    )
+
+
+async def test_a_reader_changes_nothing(world: Guarded) -> None:
+    (await world.grant(READER, HERE)).raise_for_status()
+
+    assert (await world.app.get(f"{HERE}/resourceGroups")).status_code == 200
+    assert code(await world.app.put(f"{SETS}/a", json=scale_set(0))) == "AuthorizationFailed"
+    assert code(await world.app.post(f"{SETS}/a/delete", json={})) == "AuthorizationFailed"
+
+
+async def test_a_contributor_gives_no_roles(world: Guarded) -> None:
+    (await world.grant(CONTRIBUTOR)).raise_for_status()
+    url = f"{GROUP}{AUTHORIZATION}/roleAssignments/00000000-0000-0000-0000-000000000009"
+
+    assert code(await world.app.put(url, json={})) == "AuthorizationFailed"
+
+
+async def test_a_list_of_groups_shows_those_that_one_may_see(world: Guarded) -> None:
+    async def listed() -> list[str]:
+        rows = (await world.app.get(f"{HERE}/resourceGroups")).json()["value"]
+        return [row["name"] for row in rows]
+
+    (await world.owner.put(f"{GROUP}-2", json={"location": "eastus"})).raise_for_status()
+    before = await listed()
+    await world.grant(READER)
+
+    assert (before, await listed()) == ([], ["rekindle"])
+    assert (await world.app.get(HERE)).status_code == 200
+
+
+async def test_a_role_that_is_taken_away_is_gone_at_once(world: Guarded) -> None:
+    given = (await world.grant(READER)).json()["id"]
+    before = await world.app.get(GROUP)
+    (await world.owner.delete(given)).raise_for_status()
+
+    assert (before.status_code, (await world.app.get(GROUP)).status_code) == (200, 403)
+
+
+async def test_a_scale_set_joins_only_what_its_maker_may_use(world: Guarded) -> None:
+    made = await world.owner.put(f"{IDENTITIES}/nodes", json={"location": "eastus"})
+    identity = made.json()["id"]
+    set_writer = {
+        "roleName": "Set writer",
+        "assignableScopes": [GROUP],
+        "permissions": [{"actions": ["Microsoft.Compute/virtualMachineScaleSets/*"]}],
+    }
+    custom = "00000000-0000-0000-0000-00000000000c"
+    url = f"{HERE}{AUTHORIZATION}/roleDefinitions/{custom}"
+    (await world.owner.put(url, json={"properties": set_writer})).raise_for_status()
+    (await world.grant(custom)).raise_for_status()
+
+    neither = await world.app.put(f"{SETS}/a", json=with_links(identity))
+    await world.grant(OPERATOR, identity, name=2)
+    no_subnet = await world.app.put(f"{SETS}/a", json=with_links(identity))
+    await world.grant(MACHINES, name=3)
+    both = await world.app.put(f"{SETS}/a", json=with_links(identity))
+
+    assert neither.status_code == 403
+    assert neither.json()["error"] == {
+        "code": "LinkedAuthorizationFailed",
+        "message": f"The client 'app' with object id '{world.app_id}' has permission to perform "
+        "action 'Microsoft.Compute/virtualMachineScaleSets/write' on scope "
+        f"'{SETS}/a'; however, it does not have permission to perform action(s) "
+        "'Microsoft.ManagedIdentity/userAssignedIdentities/assign/action,"
+        "Microsoft.Network/virtualNetworks/subnets/join/action' on the linked scope(s) "
+        f"'{identity},{SUBNET}' (respectively) or the linked scope(s) are invalid.",
+    }
+    assert "subnets/join/action' on the linked scope(s)" in no_subnet.text
+    assert "assign/action" not in no_subnet.text
+    assert both.status_code != 403
+
+
+async def test_a_body_that_is_no_json_is_refused_as_such(world: Guarded) -> None:
+    deep = b"[" * 5000 + b"]" * 5000
+    for text in (b"{", b"\xff", b"[1]", b'{"identity": {"userAssignedIdentities": [1]}}', deep):
+        refused = await world.owner.put(f"{SETS}/a", content=text)
+        assert refused.status_code == 400, text
+
+
+async def test_only_members_of_the_directory_sign_in(world: Guarded) -> None:
+    form = {"client_id": "nobody", "client_secret": "any"}
+    tenant = "11111111-1111-1111-1111-111111111111"
+    refused = await world.anybody.post(f"/{tenant}/oauth2/v2.0/token", data=form)
+
+    assert refused.status_code == 400
+    assert refused.json()["error_codes"] == [700016]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/subscriptions/providers/Microsoft.Compute",
+        "/subscriptions/providers/Microsoft.Authorization/roleDefinitions",
+        "/subscriptionsAndMore",
+        "//",
+        "/subscriptions//resourceGroups//providers//",
+    ],
+)
+async def test_odd_paths_are_refused_as_any_other(world: Guarded, path: str) -> None:
+    for caller in (world.app, world.owner):
+        answer = await caller.get("https://azure" + path)
+        assert answer.status_code in (400, 403, 404) or answer.json() == {"value": []}
+
+
+async def test_who_has_no_role_sees_no_subscription_and_may_ask_why(world: Guarded) -> None:
+    async def seen() -> int:
+        return len((await world.app.get("/subscriptions")).json()["value"])
+
+    async def allowed() -> list[Any]:
+        answer = await world.app.get(f"{GROUP}{AUTHORIZATION}/permissions")
+        return [row["actions"] for row in answer.json()["value"]]
+
+    assert (await seen(), await allowed()) == (0, [])
+    await world.grant(READER)
+    assert (await seen(), await allowed()) == (1, [["*/read"]])
+
+
+async def test_how_an_operation_goes_may_be_asked_with_a_role_in_the_group(
+    world: Guarded,
+) -> None:
+    await world.grant(MACHINES)
+    made = await world.app.put(f"{SETS}/a", json=scale_set(0))
+
+    assert (await world.app.get(made.headers["Azure-AsyncOperation"])).status_code == 200
+
+
+async def test_what_was_given_and_taken_is_so_after_a_restart(tmp_path: Path) -> None:
+    other = f"{GROUP}-2"
+    async with guarded(tmp_path) as first:
+        (await first.owner.put(other, json={"location": "eastus"})).raise_for_status()
+        taken = (await first.grant(READER, name=1)).json()["id"]
+        (await first.grant(READER, other, name=2)).raise_for_status()
+        identity = f"{IDENTITIES}/nodes"
+        made = (await first.owner.put(identity, json={"location": "eastus"})).json()
+        (await first.owner.delete(taken)).raise_for_status()
+    async with guarded(tmp_path) as second:
+        assert (await second.app.get(GROUP)).status_code == 403
+        assert (await second.app.get(other)).status_code == 200
+        kept = (await second.owner.get(identity)).json()
+
+    assert kept == made
+
+
+async def test_the_owner_is_the_same_after_a_restart(tmp_path: Path) -> None:
+    async with guarded(tmp_path) as first:
+        before = (tmp_path / "access" / "owner.json").read_text()
+        (await first.grant(READER)).raise_for_status()
+    async with guarded(tmp_path) as second:
+        assert (tmp_path / "access" / "owner.json").read_text() == before
+        assert (await second.app.get(GROUP)).status_code == 200
+
+
+async def test_a_role_is_changed_only_with_the_right_to_all_its_scopes(world: Guarded) -> None:
+    """Else who may define roles in one group could widen those of another."""
+    definition = f"{AUTHORIZATION}/roleDefinitions/00000000-0000-0000-0000-00000000000c"
+    other = f"{GROUP}-2"
+
+    def role(*scopes: str) -> dict[str, Any]:
+        allowed = [{"actions": ["Microsoft.Authorization/*"]}]
+        told = {"roleName": "Definer", "assignableScopes": list(scopes), "permissions": allowed}
+        return {"properties": told}
+
+    (await world.owner.put(other, json={"location": "eastus"})).raise_for_status()
+    (await world.owner.put(f"{HERE}{definition}", json=role(GROUP, other))).raise_for_status()
+    (await world.grant("00000000-0000-0000-0000-00000000000c")).raise_for_status()
+    refused = [
+        await world.app.put(f"{GROUP}{definition}", json=role(GROUP)),
+        await world.app.put(f"{GROUP}{definition[:-1]}d", json=role(other)),
+    ]
+    mine = await world.app.put(f"{GROUP}{definition[:-1]}e", json=role(GROUP))
+
+    assert [code(answer) for answer in refused] == ["AuthorizationFailed"] * 2
+    assert code(mine) == "RoleDefinitionWithSameNameExists"
+
+
+async def test_a_role_is_given_only_where_it_can_be_assigned(world: Guarded) -> None:
+    told = {
+        "roleName": "Of one group",
+        "assignableScopes": [GROUP],
+        "permissions": [{"actions": ["*/read"]}],
+    }
+    url = f"{HERE}{AUTHORIZATION}/roleDefinitions/00000000-0000-0000-0000-00000000000c"
+    (await world.owner.put(url, json={"properties": told})).raise_for_status()
+
+    wide = await world.grant("00000000-0000-0000-0000-00000000000c", HERE)
+    right = await world.grant("00000000-0000-0000-0000-00000000000c", f"{SETS}/a", name=2)
+    assert (code(wide), right.status_code) == ("RoleDefinitionDoesNotExist", 201)

@@ -1,0 +1,193 @@
+"""Managed identities: as resources, in the VMs that have them, and on App Service."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import jwt
+import pytest
+
+from tests.clock import Clock
+from tests.emulated.inside import HERE, Inside, emulator_inside
+from tests.emulated.process import scale_set
+from tests.unit.emulator.access.access_world import AUTHORIZATION, READER, guid
+
+GROUP = f"{HERE}/resourceGroups/rekindle"
+KIND = "providers/Microsoft.ManagedIdentity/userAssignedIdentities"
+IDENTITIES = f"{GROUP}/{KIND}"
+SETS = f"{GROUP}/providers/Microsoft.Compute/virtualMachineScaleSets"
+STORAGE = "https://storage.azure.com/"
+
+
+@pytest.fixture
+async def inside(tmp_path: Path) -> AsyncIterator[Inside]:
+    """An emulator with a resource group."""
+    async with emulator_inside(tmp_path, Clock(), create_seconds=0.0) as made:
+        await made.make_group()
+        yield made
+
+
+async def identity(inside: Inside, name: str) -> dict[str, Any]:
+    """Make a user-assigned identity."""
+    answer = await inside.arm.put(f"{IDENTITIES}/{name}", json={"location": "eastus"})
+    made: dict[str, Any] = answer.raise_for_status().json()
+    return made
+
+
+async def vm(inside: Inside, *identities: str, system: bool = False) -> str:
+    """The metadata address of a VM in a new scale set with these identities."""
+    kinds = ["SystemAssigned"] * system + ["UserAssigned"] * bool(identities)
+    put: dict[str, Any] = {"type": ", ".join(kinds) or "None"}
+    if identities:
+        put["userAssignedIdentities"] = {name: {} for name in identities}
+    made = await inside.arm.put(f"{SETS}/rk", json=scale_set(1) | {"identity": put})
+    made.raise_for_status()
+    ((_, instance),) = list(inside.fabric.instances())
+    return inside.fabric.metadata_url(instance).removeprefix("http://metadata")
+
+
+async def token(inside: Inside, url: str, **query: str) -> httpx.Response:
+    """Ask a VM's metadata service for a token."""
+    params = {"api-version": "2018-02-01", "resource": STORAGE} | query
+    headers = {"Metadata": "true"}
+    url += "/metadata/identity/oauth2/token"
+    return await inside.metadata.get(url, params=params, headers=headers)
+
+
+def claims(answer: httpx.Response) -> dict[str, Any]:
+    """What a token says."""
+    text = answer.raise_for_status().json()["access_token"]
+    return jwt.decode(text, options={"verify_signature": False})
+
+
+async def test_a_vm_is_who_its_scale_set_says(inside: Inside) -> None:
+    mine, other = await identity(inside, "mine"), await identity(inside, "other")
+    url = await vm(inside, mine["id"])
+    unnamed = await token(inside, url)
+    told = claims(unnamed)
+
+    assert told["oid"] == mine["properties"]["principalId"]
+    assert told["appid"] == unnamed.json()["client_id"] == mine["properties"]["clientId"]
+    assert (told["aud"], told["xms_mirid"]) == (STORAGE, mine["id"])
+    assert int(unnamed.json()["expires_on"]) == told["exp"]
+    refused = await token(inside, url, client_id=other["properties"]["clientId"])
+    assert (refused.status_code, refused.json()["error_description"]) == (400, "Identity not found")
+
+
+async def test_a_scale_set_shows_the_ids_of_its_identities(inside: Inside) -> None:
+    mine = await identity(inside, "mine")
+    await vm(inside, mine["id"], system=True)
+    shown = (await inside.arm.get(f"{SETS}/rk")).json()["identity"]
+
+    assert shown["userAssignedIdentities"] == {
+        mine["id"]: {k: mine["properties"][k] for k in ("principalId", "clientId")}
+    }
+    assert shown["principalId"]
+
+
+async def test_the_systems_identity_is_somebody_to_give_a_role_to(inside: Inside) -> None:
+    await vm(inside, system=True)
+    principal = (await inside.arm.get(f"{SETS}/rk")).json()["identity"]["principalId"]
+    reader = f"{HERE}{AUTHORIZATION}/roleDefinitions/{READER}"
+    url = f"{GROUP}{AUTHORIZATION}/roleAssignments/{guid(1)}"
+    body = {"properties": {"roleDefinitionId": reader, "principalId": principal}}
+
+    assert (await inside.arm.put(url, json=body)).status_code == 201
+
+
+async def test_identities_go_with_their_resource_group(inside: Inside) -> None:
+    url = (await identity(inside, "mine"))["id"]
+    await inside.arm.delete(GROUP)
+    await inside.pass_time(30)
+    await inside.make_group()
+
+    assert (await inside.arm.get(url)).status_code == 404
+
+
+async def test_one_of_several_identities_must_be_named(inside: Inside) -> None:
+    first, second = await identity(inside, "first"), await identity(inside, "second")
+    url = await vm(inside, first["id"], second["id"])
+    ids = second["properties"]
+    unnamed = await token(inside, url)
+
+    assert unnamed.status_code == 400
+    assert unnamed.json() == {
+        "error": "invalid_request",
+        "error_description": "Multiple user assigned identities exist, please specify the "
+        "clientId / resourceId of the identity in the token request",
+    }
+    for name, value in (
+        ("client_id", ids["clientId"]),
+        ("object_id", ids["principalId"]),
+        ("mi_res_id", second["id"].upper()),
+        ("msi_res_id", second["id"]),
+    ):
+        assert claims(await token(inside, url, **{name: value}))["oid"] == ids["principalId"]
+
+
+async def test_the_systems_identity_needs_no_name(inside: Inside) -> None:
+    first = await identity(inside, "first")
+    url = await vm(inside, first["id"], system=True)
+    told = claims(await token(inside, url))
+
+    assert told["xms_mirid"].endswith("/virtualMachineScaleSets/rk")
+    assert told["oid"] != first["properties"]["principalId"]
+
+
+async def test_a_vm_without_identities_gets_no_token(inside: Inside) -> None:
+    url = await vm(inside)
+    refused = await token(inside, url)
+    bare = await inside.metadata.get(f"{url}/metadata/identity/oauth2/token")
+    vague = await token(inside, url, resource="")
+
+    assert (refused.status_code, refused.json()["error_description"]) == (400, "Identity not found")
+    assert bare.json()["error_description"] == "Required metadata header not specified"
+    assert vague.json()["error_description"] == "Required query variable 'resource' is missing"
+
+
+async def test_an_identity_keeps_its_ids_until_it_is_deleted(inside: Inside) -> None:
+    first, again = await identity(inside, "nodes"), await identity(inside, "NODES")
+    url = first["id"]
+    rows = (await inside.arm.get(IDENTITIES)).json()["value"]
+    everywhere = (await inside.arm.get(f"{HERE}/{KIND}")).json()["value"]
+    deleted, twice = await inside.arm.delete(url), await inside.arm.delete(url)
+    gone = await inside.arm.get(url)
+
+    assert first == again
+    assert rows == everywhere == [first]
+    assert (deleted.status_code, twice.status_code) == (200, 204)
+    assert (gone.status_code, gone.json()["error"]["code"]) == (404, "ResourceNotFound")
+
+
+async def test_an_app_is_who_its_header_says(inside: Inside) -> None:
+    mine = (await identity(inside, "app"))["properties"]
+    body = {"client_id": mine["clientId"]}
+    told = (await inside.metadata.post("/_emulator/principals", json=body)).json()
+    url = told["environment"]["IDENTITY_ENDPOINT"]
+    header = {"X-IDENTITY-HEADER": told["environment"]["IDENTITY_HEADER"]}
+
+    async def ask(headers: dict[str, str], **query: str) -> httpx.Response:
+        params = {"api-version": "2019-08-01", "resource": STORAGE} | query
+        return await inside.metadata.get(url, params=params, headers=headers)
+
+    good = await ask(header, client_id=mine["clientId"])
+    assert set(good.json()) == {"access_token", "expires_on", "resource", "token_type", "client_id"}
+    assert claims(good)["oid"] == mine["principalId"] == told["object_id"]
+    assert (await ask({})).status_code == 401
+    assert (await ask({"X-IDENTITY-HEADER": "guessed"})).status_code == 401
+    assert (await ask(header, client_id="other")).json()["statusCode"] == 400
+    assert (await ask(header, resource="")).status_code == 400
+    assert (await ask(header, **{"api-version": "2017-09-01"})).status_code == 400
+
+
+async def test_the_directory_lists_everybody_and_no_secret(inside: Inside) -> None:
+    await identity(inside, "nodes")
+    body = {"client_id": "app", "secret": "hidden", "name": "App"}
+    await inside.metadata.post("/_emulator/principals", json=body)
+    answer = await inside.metadata.get("/_emulator/principals")
+    bad = await inside.metadata.post("/_emulator/principals", json={"secret": 1})
+
+    assert [row["name"] for row in answer.json()["value"]] == ["nodes", "App"]
+    assert "hidden" not in answer.text
+    assert bad.status_code == 400

@@ -1,0 +1,334 @@
+"""Clusters of Azure ML nodes on a moved clock, with nodes that run nothing."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.clock import Clock
+from tests.emulated.azureml import (
+    CLUSTER,
+    OLD,
+    REMOVAL,
+    WORKSPACE,
+    WORKSPACES,
+    cluster,
+    counts,
+    evict,
+    make_workspace,
+    status,
+    submit,
+)
+from tests.emulated.inside import HERE, Inside, emulator_inside
+from tests.emulated.process import GROUP
+
+SETS = f"{HERE}/providers/Microsoft.Compute/virtualMachineScaleSets"
+
+
+async def shown(inside: Inside) -> dict[str, Any]:
+    body: dict[str, Any] = (await inside.arm.get(CLUSTER, params=OLD)).json()["properties"]
+    return body
+
+
+async def test_a_cluster_is_there_when_its_operation_is_over(tmp_path: Path) -> None:
+    async with emulator_inside(tmp_path, Clock(), create_seconds=3) as inside:
+        await inside.make_group()
+        await inside.arm.put(WORKSPACE, json={"location": "eastus"}, params=OLD)
+        made = await inside.arm.put(CLUSTER, json=cluster(), params=OLD)
+        polled = await inside.arm.get(made.headers["Azure-AsyncOperation"])
+        assert (made.status_code, polled.json()["status"]) == (201, "InProgress")
+        assert made.json()["properties"]["provisioningState"] == "Creating"
+        await inside.pass_time(4)
+        polled = await inside.arm.get(made.headers["Azure-AsyncOperation"])
+        assert polled.json()["status"] == "Succeeded"
+        now = await shown(inside)
+        last = await inside.arm.get(made.headers["Location"])
+
+    assert now["provisioningState"] == last.json()["properties"]["provisioningState"] == "Succeeded"
+    assert now["properties"]["allocationState"] == "Steady"
+    assert now["properties"]["vmPriority"] == "LowPriority"
+
+
+async def test_nodes_come_for_a_job_and_go_when_they_were_idle_for_long(tmp_path: Path) -> None:
+    async with emulator_inside(tmp_path, Clock(), create_seconds=3) as inside:
+        await make_workspace(inside, 2, idle="PT1M")
+        await submit(inside, "a", nodes=2)
+        await inside.pass_time(4)
+        assert await counts(inside) == {"preparing": 2}
+        assert (await shown(inside))["properties"]["allocationState"] == "Resizing"
+        await inside.pass_time(5)
+        assert await counts(inside) == {"running": 2}
+        await inside.arm.post(f"{WORKSPACE}/jobs/a/cancel", params=OLD)
+        await inside.pass_time(2)
+        assert await counts(inside) == {"idle": 2}
+        await inside.pass_time(55)
+        assert await counts(inside) == {"idle": 2}
+        await inside.pass_time(10)
+        assert await counts(inside) == {}
+
+
+async def test_a_minimum_of_nodes_stays_and_is_replaced_after_an_eviction(tmp_path: Path) -> None:
+    async with emulator_inside(tmp_path, Clock(), create_seconds=3, notice_seconds=30) as inside:
+        await make_workspace(inside, 3, least=2, idle="PT1S")
+        await inside.pass_time(120)
+        assert await counts(inside) == {"idle": 2}
+        await evict(inside, "0", notice=True)
+        await inside.pass_time(1)
+        assert await counts(inside) == {"idle": 1, "preempted": 1}
+        await inside.pass_time(40)
+        assert await counts(inside) == {"idle": 2}
+        nodes = (await inside.arm.post(f"{CLUSTER}/listNodes", params=OLD)).json()["nodes"]
+
+    assert [node["nodeState"] for node in nodes] == ["idle", "idle"]
+    assert all(node["nodeId"].endswith("_p") and node["privateIpAddress"] for node in nodes)
+
+
+async def test_a_cluster_beyond_the_quota_says_so_and_goes_on_trying(tmp_path: Path) -> None:
+    async with emulator_inside(tmp_path, Clock(), create_seconds=3, azureml_quota=100) as inside:
+        await make_workspace(inside, 2)
+        await submit(inside, "a", nodes=2)
+        await inside.pass_time(30)
+        errors = (await shown(inside))["properties"]["errors"]
+        assert [e["error"]["code"] for e in errors] == ["ClusterCoreQuotaReached"]
+        assert await status(inside, "a") == "Queued"
+        usage = await inside.arm.get(
+            f"{HERE}/providers/Microsoft.MachineLearningServices/locations/eastus/usages",
+            params=OLD,
+        )
+
+    assert (usage.json()["value"][0]["currentValue"], usage.json()["value"][0]["limit"]) == (0, 100)
+
+
+async def test_nodes_that_find_no_room_are_tried_again(tmp_path: Path) -> None:
+    async with emulator_inside(tmp_path, Clock(), create_seconds=3) as inside:
+        room = {"region": "eastus", "vm_size": "Standard_ND96amsr_A100_v4", "available": 0}
+        await inside.metadata.post("/_emulator/capacity", json=room)
+        await make_workspace(inside, 2)
+        await submit(inside, "a")
+        await inside.pass_time(20)
+        errors = (await shown(inside))["properties"]["errors"]
+        assert [e["error"]["code"] for e in errors] == ["AllocationFailed"]
+        await inside.metadata.post("/_emulator/capacity", json=room | {"available": None})
+        await inside.pass_time(80)
+        assert await counts(inside) == {"running": 1}
+        assert (await shown(inside))["properties"]["errors"] is None
+
+
+async def test_nobody_sees_the_scale_set_behind_a_cluster(inside: Inside) -> None:
+    await make_workspace(inside, 1, least=1)
+    await inside.pass_time(10)
+    machines = (await inside.metadata.get("/_emulator/virtualMachines")).json()["value"]
+    listed = (await inside.arm.get(SETS)).json()["value"]
+    everything = (await inside.arm.get(f"{HERE}/resources")).json()["value"]
+
+    assert [vm["state"] for vm in machines] == ["running"]
+    assert listed == []
+    assert [row["type"].rpartition("/")[2] for row in everything] == ["workspaces"]
+
+
+async def test_a_deleted_cluster_takes_its_nodes_along(tmp_path: Path) -> None:
+    async with emulator_inside(tmp_path, Clock(), delete_seconds=10) as inside:
+        await make_workspace(inside, 1, least=1)
+        await inside.pass_time(10)
+        gone = await inside.arm.delete(CLUSTER, params=REMOVAL)
+        await inside.pass_time(5)
+        assert (await shown(inside))["provisioningState"] == "Deleting"
+        refused = await inside.arm.put(CLUSTER, json=cluster(), params=OLD)
+        await inside.pass_time(10)
+        polled = await inside.arm.get(gone.headers["Azure-AsyncOperation"])
+        missing = await inside.arm.get(CLUSTER, params=OLD)
+        machines = (await inside.metadata.get("/_emulator/virtualMachines")).json()["value"]
+
+    assert (gone.status_code, refused.status_code, missing.status_code) == (202, 409, 404)
+    assert (polled.json()["status"], machines) == ("Succeeded", [])
+
+
+async def test_nodes_end_with_the_workspace_that_had_them(inside: Inside) -> None:
+    await make_workspace(inside, 1, least=1)
+    await inside.pass_time(10)
+    gone = await inside.arm.delete(WORKSPACE, params=OLD)
+    assert gone.status_code == 202
+    waiting = await inside.follow(gone.headers["Location"])
+    shown = (await inside.arm.get(WORKSPACE, params=OLD)).json()["properties"]
+    refused = [
+        (await inside.arm.put(path, json=cluster(), params=OLD)).status_code
+        for path in (WORKSPACE, CLUSTER)
+    ]
+    await removed_after_its_nodes(inside, WORKSPACE)
+    polled = await inside.follow(gone.headers["Azure-AsyncOperation"])
+    last = await inside.follow(gone.headers["Location"])
+    listed = (await inside.arm.get(WORKSPACES, params=OLD)).json()["value"]
+
+    assert (waiting.status_code, shown["provisioningState"]) == (202, "Deleting")
+    assert (refused, listed, last.status_code) == ([409, 409], [], 204)
+    assert polled.json()["status"] == "Succeeded"
+
+
+async def test_nodes_end_with_the_group_of_their_workspace(inside: Inside) -> None:
+    await make_workspace(inside, 1, least=1)
+    await inside.pass_time(10)
+    await submit(inside, "a")
+    (await inside.arm.delete(f"{HERE}/resourceGroups/{GROUP}")).raise_for_status()
+    await removed_after_its_nodes(inside, f"{HERE}/resourceGroups/{GROUP}")
+    await inside.make_group()
+    again = await inside.arm.get(WORKSPACE, params=OLD)
+    await inside.pass_time(20)
+    assert not inside.fabric.state.scale_sets
+
+    assert again.status_code == 404
+
+
+async def test_a_deletion_ends_though_the_group_went_before_it(inside: Inside) -> None:
+    await make_workspace(inside, 1, least=1)
+    await inside.pass_time(10)
+    (await inside.arm.delete(f"{HERE}/resourceGroups/{GROUP}")).raise_for_status()
+    gone = await inside.arm.delete(CLUSTER, params=REMOVAL)
+    await inside.pass_time(10)
+    polled = await inside.follow(gone.headers["Azure-AsyncOperation"])
+
+    assert polled.json()["status"] == "Succeeded"
+
+
+async def removed_after_its_nodes(inside: Inside, path: str) -> None:
+    """Wait until ``path`` is not found; no moment before that it may be gone and a node not."""
+    while (await inside.arm.get(path, params=OLD)).status_code == 200:
+        await inside.pass_time(1)
+    assert (await inside.metadata.get("/_emulator/virtualMachines")).json()["value"] == []
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        ({"location": "westus2"}, "InvalidResourceLocation"),
+        ({"location": "eastus", "tags": "x"}, "InvalidTags"),
+        ({"location": "eastus", "tags": {"a": 1}}, "InvalidTags"),
+    ],
+)
+async def test_a_workspace_does_not_move_and_has_tags_of_text(
+    inside: Inside, body: dict[str, Any], code: str
+) -> None:
+    await make_workspace(inside)
+    refused = await inside.arm.put(WORKSPACE, json=body, params=OLD)
+    listed = await inside.arm.get(f"{HERE}/resources", params={"$filter": "tagName eq 'a'"})
+
+    assert (refused.json()["error"]["code"], listed.json()["value"]) == (code, [])
+
+
+async def test_a_node_that_is_let_go_is_given_to_no_job(tmp_path: Path) -> None:
+    async with emulator_inside(tmp_path, Clock(), delete_seconds=30) as inside:
+        await make_workspace(inside, 1, idle="PT10S")
+        await submit(inside, "a")
+        await inside.pass_time(15)
+        await inside.arm.post(f"{WORKSPACE}/jobs/a/cancel", params=OLD)
+        await inside.pass_time(14)
+        assert await counts(inside) == {"leaving": 1}
+        await submit(inside, "b")
+        await inside.pass_time(60)
+        nodes = (await inside.arm.post(f"{CLUSTER}/listNodes", params=OLD)).json()["nodes"]
+        run = f"/history/v1.0{WORKSPACE}/runs/b/details"
+        assert (await inside.arm.get(run)).json()["warnings"] == []
+
+    assert [(node["nodeState"], node["runId"]) for node in nodes] == [("running", "b")]
+
+
+async def test_a_cluster_is_the_same_after_a_restart_of_the_emulator(tmp_path: Path) -> None:
+    clock = Clock()
+    async with emulator_inside(tmp_path, clock) as inside:
+        await make_workspace(inside, 2, least=1)
+        await submit(inside, "a", nodes=2)
+        await inside.pass_time(20)
+        before = await shown(inside)
+    async with emulator_inside(tmp_path, clock) as inside:
+        await inside.pass_time(20)
+        assert await shown(inside) == before
+        assert (await counts(inside), await status(inside, "a")) == ({"running": 2}, "Running")
+
+
+async def test_only_the_scale_of_a_cluster_can_change(inside: Inside) -> None:
+    await make_workspace(inside, 2)
+    other = await inside.arm.put(CLUSTER, json=cluster(vmPriority="Dedicated"), params=OLD)
+    more = await inside.arm.put(CLUSTER, json=cluster(4), params=OLD)
+    settings = {"properties": {"properties": {"scaleSettings": {"maxNodeCount": 5}}}}
+    patched = await inside.arm.patch(CLUSTER, json=settings, params=OLD)
+
+    assert (other.status_code, other.json()["error"]["code"]) == (400, "UserError")
+    assert more.json()["properties"]["properties"]["scaleSettings"]["maxNodeCount"] == 4
+    assert patched.json()["properties"]["properties"]["scaleSettings"]["maxNodeCount"] == 5
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        cluster(vmSize="Standard_Nonsense"),
+        cluster(vmPriority="Whatever"),
+        cluster(1, 2),
+        cluster(101),
+        cluster(idle="soon"),
+        cluster() | {"identity": "me"},
+        cluster(scaleSettings=None),
+        {"properties": {"computeType": "ComputeInstance"}},
+        {"properties": {"computeType": "AmlCompute", "properties": []}},
+        {"properties": 3},
+        {},
+    ],
+)
+async def test_a_bad_cluster_is_refused(inside: Inside, body: dict[str, Any]) -> None:
+    await make_workspace(inside)
+    answer = await inside.arm.put(f"{WORKSPACE}/computes/bad", json=body, params=OLD)
+
+    assert (answer.status_code, answer.json()["error"]["code"]) == (400, "UserError")
+
+
+@pytest.mark.parametrize(
+    ("path", "code"),
+    [
+        (f"{WORKSPACES}/none", "ResourceNotFound"),
+        (f"{WORKSPACES}/none/computes/spot", "ResourceNotFound"),
+        (f"{WORKSPACE}/computes/none", "ResourceNotFound"),
+        (f"{WORKSPACE}/jobs/none", "UserError"),
+        (f"{WORKSPACE}/environments/none/versions/1", "UserError"),
+        (f"{WORKSPACE}/environments/none", "UserError"),
+        (f"{WORKSPACE}/models/none", "UserError"),
+        (f"{WORKSPACE}/models/none/versions/1", "UserError"),
+    ],
+)
+async def test_what_is_not_there_is_not_found(inside: Inside, path: str, code: str) -> None:
+    await make_workspace(inside)
+    answer = await inside.arm.get(path, params=OLD)
+
+    assert (answer.status_code, answer.json()["error"]["code"]) == (404, code)
+
+
+async def test_a_cluster_needs_a_quota_for_a_node_of_azure_ml_alone(tmp_path: Path) -> None:
+    async with emulator_inside(tmp_path, Clock(), azureml_quota=95, spot_quota=0) as inside:
+        await inside.make_group()
+        await inside.arm.put(WORKSPACE, json={"location": "eastus"}, params=OLD)
+        refused = (await inside.arm.put(CLUSTER, json=cluster(), params=OLD)).json()["error"]
+
+    assert refused["code"] == "ClusterMinNodesExceedCoreQuota"
+    assert "total vCPU quota of 95" in refused["message"]
+
+
+async def test_nodes_count_against_the_quota_of_azure_ml_only(tmp_path: Path) -> None:
+    async with emulator_inside(tmp_path, Clock(), spot_quota=0) as inside:
+        await make_workspace(inside, 2, least=2)
+        await inside.pass_time(15)
+        place = f"{HERE}/providers/Microsoft.{{}}/locations/eastus/usages"
+        rows = [
+            (await inside.arm.get(place.format(provider))).json()["value"]
+            for provider in ("MachineLearningServices", "Compute")
+        ]
+        assert await counts(inside) == {"idle": 2}
+
+    names = {"Cluster LowPriority vCPUs", "lowPriorityCores"}
+    low = [row for found in rows for row in found if row["name"]["value"] in names]
+    assert [(row["currentValue"], row["limit"]) for row in low] == [(192, 1000), (0, 0)]
+
+
+async def test_a_name_is_given_once_in_a_region(inside: Inside) -> None:
+    await make_workspace(inside)
+    other = f"{WORKSPACE}-2"
+    await inside.arm.put(other, json={"location": "eastus"}, params=OLD)
+    taken = await inside.arm.put(f"{other}/computes/SPOT", json=cluster(), params=OLD)
+
+    assert (taken.status_code, taken.json()["error"]["code"]) == (409, "UserError")

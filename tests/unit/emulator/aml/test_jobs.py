@@ -1,0 +1,244 @@
+"""Azure ML's jobs on a moved clock: their states, and what evictions make of them."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.clock import Clock
+from tests.emulated.azureml import (
+    CLUSTER,
+    ENVIRONMENT,
+    JOBS,
+    NEW,
+    OLD,
+    REMOVAL,
+    WORKSPACE,
+    cluster,
+    counts,
+    evict,
+    job,
+    make_workspace,
+    status,
+    submit,
+)
+from tests.emulated.inside import Inside, emulator_inside
+
+HISTORY = f"/history/v1.0{JOBS.removesuffix('/jobs')}"
+
+
+async def details(inside: Inside, name: str) -> dict[str, Any]:
+    body: dict[str, Any] = (await inside.arm.get(f"{HISTORY}/runs/{name}/details")).json()
+    return body
+
+
+async def test_a_job_prepares_waits_for_its_nodes_and_runs(tmp_path: Path) -> None:
+    async with emulator_inside(tmp_path, Clock(), create_seconds=5) as inside:
+        await make_workspace(inside)
+        await inside.pass_time(5)
+        made = await submit(inside, "a", nodes=2)
+        seen = [made.json()["properties"]["status"]]
+        for _ in range(12):
+            await inside.pass_time(1)
+            seen.append(await status(inside, "a"))
+
+    assert made.status_code == 201
+    assert list(dict.fromkeys(seen)) == ["Starting", "Preparing", "Queued", "Running"]
+
+
+async def test_the_older_job_has_the_nodes_first(inside: Inside) -> None:
+    await make_workspace(inside, 2)
+    await submit(inside, "first", nodes=2)
+    await inside.pass_time(1)
+    await submit(inside, "second", nodes=2)
+    await inside.pass_time(15)
+    assert (await status(inside, "first"), await status(inside, "second")) == (
+        "Running",
+        "Queued",
+    )
+    await inside.arm.post(f"{JOBS}/first/cancel", params=OLD)
+    await inside.pass_time(3)
+    assert await status(inside, "second") == "Running"
+
+
+async def test_an_evicted_job_is_restarted_when_there_are_nodes_again(inside: Inside) -> None:
+    await make_workspace(inside, 2)
+    await submit(inside, "a", nodes=2)
+    await inside.pass_time(15)
+    await evict(inside, "1")
+    await inside.pass_time(2)
+    assert (await status(inside, "a"), await counts(inside)) == (
+        "Queued",
+        {"idle": 1, "preparing": 1, "preempted": 1},
+    )
+    await inside.pass_time(10)
+    told = (await details(inside, "a"))["warnings"]
+    assert (await status(inside, "a"), await counts(inside)) == ("Running", {"running": 2})
+
+    assert [warning["source"] for warning in told] == ["AzureMLCompute"]
+
+
+async def test_a_job_survives_the_eviction_of_its_whole_cluster(tmp_path: Path) -> None:
+    async with emulator_inside(tmp_path, Clock(), notice_seconds=30) as inside:
+        await make_workspace(inside, 2)
+        await submit(inside, "a", nodes=2)
+        await inside.pass_time(15)
+        await evict(inside, notice=True)
+        await inside.pass_time(10)
+        assert (await status(inside, "a"), await counts(inside)) == ("Running", {"preempted": 2})
+        await inside.pass_time(40)
+        assert (await status(inside, "a"), await counts(inside)) == ("Running", {"running": 2})
+
+
+async def test_a_job_that_cannot_be_restarted_fails(inside: Inside) -> None:
+    await make_workspace(inside, 2)
+    await submit(inside, "a", nodes=2)
+    await inside.pass_time(15)
+    await inside.arm.put(CLUSTER, json=cluster(1), params=OLD)
+    await evict(inside, "1")
+    await inside.pass_time(5)
+    assert await status(inside, "a") == "Failed"
+    error = (await details(inside, "a"))["error"]["error"]
+
+    assert error["code"] == "UserError"
+    assert "PreemptionError: Nodes of this job got pre-empted" in error["message"]
+
+
+async def test_a_job_fails_with_the_cluster_that_is_deleted_below_it(inside: Inside) -> None:
+    await make_workspace(inside, 2)
+    await submit(inside, "runs", nodes=2)
+    await submit(inside, "waits", nodes=2)
+    await inside.pass_time(15)
+    await inside.arm.delete(CLUSTER, params=REMOVAL)
+    await inside.pass_time(10)
+    errors = [(await details(inside, n))["error"]["error"] for n in ("runs", "waits")]
+    assert [await status(inside, n) for n in ("runs", "waits")] == ["Failed", "Failed"]
+
+    assert "PreemptionError" in errors[0]["message"]
+    assert errors[1]["message"] == "AzureMLCompute cluster spot does not exist"
+
+
+async def test_a_cancelled_job_ends_and_stays_listed(inside: Inside) -> None:
+    await make_workspace(inside, 2)
+    await submit(inside, "a")
+    await inside.pass_time(15)
+    answer = await inside.arm.post(f"{JOBS}/a/cancel", params=OLD)
+    assert (answer.status_code, await status(inside, "a")) == (202, "CancelRequested")
+    waiting = await inside.arm.get(answer.headers["Location"])
+    await inside.pass_time(2)
+    over = await inside.arm.get(answer.headers["Location"])
+    assert (waiting.status_code, over.status_code) == (202, 200)
+    assert await status(inside, "a") == "Canceled"
+    again = await inside.arm.post(f"{JOBS}/a/cancel", params=OLD)
+    listed = (await inside.arm.get(JOBS, params=OLD)).json()["value"]
+
+    assert again.status_code == 200
+    assert [row["name"] for row in listed] == ["a"]
+
+
+async def test_a_job_that_waits_is_cancelled_at_once(inside: Inside) -> None:
+    await make_workspace(inside, 2)
+    await submit(inside, "a")
+    answer = await inside.arm.post(f"{JOBS}/a/cancel", params=OLD)
+    assert (answer.status_code, await status(inside, "a")) == (200, "Canceled")
+
+
+async def test_a_job_beyond_its_time_limit_is_cancelled(inside: Inside) -> None:
+    await make_workspace(inside, 2)
+    await submit(inside, "a", limits={"timeout": "PT1M", "jobLimitsType": "Command"})
+    await inside.pass_time(30)
+    assert await status(inside, "a") == "Running"
+    await inside.pass_time(60)
+    assert await status(inside, "a") == "Canceled"
+
+
+async def test_of_a_job_only_the_description_can_change(inside: Inside) -> None:
+    await make_workspace(inside)
+    await submit(inside, "a")
+    other = await submit(inside, "a", said="another")
+    run = f"{HISTORY}/experiments/trials/runs/a"
+    await inside.arm.patch(run, json={"tags": {"x": "y"}, "hidden": True})
+    shown = (await inside.arm.get(f"{JOBS}/a", params=OLD)).json()["properties"]
+    active = (await inside.arm.get(JOBS, params=OLD)).json()["value"]
+    archived = await inside.arm.get(JOBS, params=OLD | {"listViewType": "ArchivedOnly"})
+
+    assert (other.status_code, other.json()["error"]["code"]) == (400, "UserError")
+    assert "job's command cannot be changed" in other.json()["error"]["message"]
+    assert (shown["tags"], active) == ({"x": "y"}, [])
+    assert [row["name"] for row in archived.json()["value"]] == ["a"]
+
+
+async def test_a_job_has_only_what_is_in_its_workspace(tmp_path: Path) -> None:
+    """Roles are given for workspaces: a job in one is no way to the nodes of another."""
+    async with emulator_inside(tmp_path, Clock()) as inside:
+        await make_workspace(inside, 1)
+        other = f"{WORKSPACE}-2"
+        await inside.arm.put(other, json={"location": "eastus"}, params=OLD)
+        here = {"compute": CLUSTER, "environment": ENVIRONMENT}
+        there = {"compute": f"{other}/computes/other", "environment": f"{other}/environments/e"}
+        await inside.arm.put(there["compute"], json=cluster(), params=OLD)
+        refused = [
+            await inside.arm.put(
+                f"{other}/jobs/a",
+                json=job(computeId=mixed["compute"], environmentId=mixed["environment"]),
+                params=NEW,
+            )
+            for mixed in (here, there | {"environment": ENVIRONMENT})
+        ]
+
+    assert [answer.status_code for answer in refused] == [400, 400]
+    assert [answer.json()["error"]["message"] for answer in refused] == [
+        "AzureMLCompute cluster spot does not exist",
+        "Environment train:1 is not found.",
+    ]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        job(computeId=f"{CLUSTER}-other"),
+        job(environmentId=f"{ENVIRONMENT}0"),
+        job(environmentId=None),
+        job(nodes=3),
+        job(nodes=0),
+        job(processes=0),
+        job(distribution={"distributionType": "TensorFlow"}),
+        job(distribution="PyTorch"),
+        job(said=" "),
+        job(jobType="Sweep"),
+        job(codeId=f"{JOBS}/../codes/c/versions/1"),
+        job(resources=4),
+        job(environmentVariables=["x"]),
+        job(environmentVariables={"a=b": "c"}),
+        job(environmentVariables={"a": "b\0c"}),
+        job(inputs={"data": {"jobInputType": "uri_folder", "uri": "https://x"}}),
+        job(inputs=["data"]),
+        job(outputs={"../up": {"jobOutputType": "uri_folder"}}),
+        job(outputs=["up"]),
+        job(limits={"timeout": "an hour"}),
+        {"properties": "none"},
+        {},
+    ],
+)
+async def test_a_bad_job_is_refused(inside: Inside, body: dict[str, Any]) -> None:
+    await make_workspace(inside)
+    answer = await inside.arm.put(f"{JOBS}/bad", json=body, params=NEW)
+
+    assert (answer.status_code, answer.json()["error"]["code"]) == (400, "UserError")
+
+
+async def test_an_environment_is_an_image_and_keeps_it(inside: Inside) -> None:
+    await make_workspace(inside)
+    again = await inside.arm.put(ENVIRONMENT, json={"properties": {"image": "x"}}, params=OLD)
+    built = {"properties": {"image": "x", "condaFile": "dependencies: []"}}
+    other = ENVIRONMENT.removesuffix("1") + "2"
+    conda = await inside.arm.put(other, json=built, params=OLD)
+    await inside.arm.put(other, json={"properties": {"image": "x"}}, params=OLD)
+    listed = await inside.arm.get(ENVIRONMENT.removesuffix("/1"), params=OLD)
+    whole = await inside.arm.get(ENVIRONMENT.removesuffix("/versions/1"), params=OLD)
+    curated = "azureml://registries/azureml/environments/acpt/versions/9"
+    taken = await submit(inside, "a", environmentId=curated)
+
+    assert (again.status_code, conda.status_code, taken.status_code) == (409, 400, 201)
+    assert [row["name"] for row in listed.json()["value"]] == ["2", "1"]
+    assert whole.json()["properties"]["latestVersion"] == "2"

@@ -1,0 +1,216 @@
+"""The VMs of a scale set: asked for, and ordered about."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.clock import Clock
+from tests.emulated.inside import HERE, Inside, emulator_inside
+from tests.emulated.process import GROUP, scale_set
+
+SETS = f"{HERE}/resourceGroups/{GROUP}/providers/Microsoft.Compute/virtualMachineScaleSets"
+SET = f"{SETS}/rk-1"
+DURABLE: dict[str, Any] = {"evictionPolicy": "Deallocate", "storageProfile": {"osDisk": {}}}
+
+
+@pytest.fixture
+async def inside(tmp_path: Path) -> AsyncIterator[Inside]:
+    """An emulator with three VMs up whose OS disks outlive their host."""
+    async with emulator_inside(tmp_path, Clock(), page_size=2) as running:
+        await running.make_group()
+        (await running.arm.put(SET, json=scale_set(3, **DURABLE))).raise_for_status()
+        await running.pass_time(4)
+        yield running
+
+
+async def asked(inside: Inside, **query: str) -> list[dict[str, Any]]:
+    """All pages of the list."""
+    rows: list[dict[str, Any]] = []
+    params = httpx.QueryParams({f"${k}": v for k, v in query.items()})
+    while True:
+        answer = await inside.arm.get(f"{SET}/virtualMachines", params=params)
+        body = answer.raise_for_status().json()
+        rows += body["value"]
+        if "nextLink" not in body:
+            return rows
+        params = httpx.URL(body["nextLink"]).params
+
+
+async def power(inside: Inside) -> dict[str, str]:
+    rows = await asked(inside, expand="instanceView")
+    codes = {r["instanceId"]: r["properties"]["instanceView"]["statuses"][-1]["code"] for r in rows}
+    return {name: code.removeprefix("PowerState/") for name, code in codes.items()}
+
+
+async def order(inside: Inside, action: str, *ids: str) -> httpx.Response:
+    body = {"instanceIds": list(ids)} if ids else None
+    return await inside.arm.post(f"{SET}/{action}", json=body)
+
+
+async def outcome(inside: Inside, answer: httpx.Response) -> tuple[str, str]:
+    """Status and error code of an operation."""
+    body = (await inside.arm.get(answer.headers["azure-asyncoperation"])).json()
+    return body["status"], body.get("error", {}).get("code", "")
+
+
+def error(answer: httpx.Response) -> tuple[int, str]:
+    return answer.status_code, answer.json()["error"]["code"]
+
+
+async def test_a_list_shows_views_when_expanded(inside: Inside) -> None:
+    plain = (await asked(inside))[0]
+    assert "instanceView" not in plain["properties"]
+    assert plain["properties"]["timeCreated"]
+    row = (await asked(inside, expand="instanceView"))[0]
+    assert row["properties"]["instanceView"]["statuses"]
+    query = {"$filter": "name eq 'x'"}
+    assert error(await inside.arm.get(f"{SET}/virtualMachines", params=query))[0] == 400
+
+
+async def test_an_instance_id_is_a_number(inside: Inside) -> None:
+    answer = await inside.arm.get(f"{SET}/virtualMachines/first")
+    assert error(answer) == (400, "InvalidParameter")
+    assert "must be a number" in answer.text
+    assert error(await inside.arm.get(f"{SET}/virtualMachines/9"))[0] == 404
+
+
+async def test_power_goes_the_way_that_is_ordered(inside: Inside) -> None:
+    off = await order(inside, "powerOff", "0")
+    assert off.status_code == 202
+    assert (await power(inside))["0"] == "stopping"
+    await inside.pass_time(4)
+    assert await power(inside) == {"0": "stopped", "1": "running", "2": "running"}
+    assert await outcome(inside, off) == ("Succeeded", "")
+
+    away = await order(inside, "deallocate")
+    assert set((await power(inside)).values()) == {"deallocating"}
+    await inside.pass_time(4)
+    assert set((await power(inside)).values()) == {"deallocated"}
+    assert await outcome(inside, away) == ("Succeeded", "")
+    shown = (await inside.arm.get(SET)).json()
+    assert (shown["sku"]["capacity"], shown["properties"]["provisioningState"]) == (3, "Succeeded")
+
+    await order(inside, "start", "2")
+    assert (await power(inside))["2"] == "starting"
+    await inside.pass_time(5)
+    assert await power(inside) == {"0": "deallocated", "1": "deallocated", "2": "running"}
+
+
+async def test_one_instance_is_ordered_at_its_own_address(inside: Inside) -> None:
+    url = f"{SET}/virtualMachines/1"
+    for action in ("restart", "redeploy", "poweroff", "start", "deallocate"):
+        answer = await inside.arm.post(f"{url}/{action}")
+        assert answer.status_code == 202, action
+        await inside.pass_time(6)
+        assert await outcome(inside, answer) == ("Succeeded", ""), action
+    assert await power(inside) == {"0": "running", "1": "deallocated", "2": "running"}
+
+
+async def test_a_deallocated_vm_may_find_no_room_to_start(inside: Inside) -> None:
+    await order(inside, "deallocate", "0")
+    await inside.pass_time(4)
+    full = {"region": "eastus", "vm_size": "Standard_ND96amsr_A100_v4", "available": 0}
+    (await inside.arm.post("/_emulator/capacity", json=full)).raise_for_status()
+    start = await order(inside, "start", "0")
+    await inside.pass_time(4)
+    assert await outcome(inside, start) == ("Failed", "AllocationFailed")
+    assert (await power(inside))["0"] == "deallocated"
+
+
+async def test_what_is_off_can_neither_restart_nor_move(inside: Inside) -> None:
+    await order(inside, "powerOff", "0")
+    await inside.pass_time(4)
+    assert error(await order(inside, "restart", "0")) == (409, "OperationNotAllowed")
+    assert error(await order(inside, "redeploy", "0")) == (409, "OperationNotAllowed")
+
+
+async def test_a_newer_order_overtakes_an_older_one(inside: Inside) -> None:
+    first = await order(inside, "deallocate", "0")
+    second = await order(inside, "powerOff", "0")
+    await inside.pass_time(4)
+    assert await outcome(inside, first) == ("Canceled", "OperationPreempted")
+    assert await outcome(inside, second) == ("Succeeded", "")
+    assert (await power(inside))["0"] == "stopped"
+
+
+async def test_orders_end_after_a_restart_of_the_emulator(tmp_path: Path) -> None:
+    clock = Clock()
+    async with emulator_inside(tmp_path, clock) as inside:
+        await inside.make_group()
+        await inside.arm.put(SET, json=scale_set(1, **DURABLE))
+        await inside.pass_time(4)
+        answer = await order(inside, "deallocate")
+    async with emulator_inside(tmp_path, clock) as inside:
+        await inside.pass_time(4)
+        assert await outcome(inside, answer) == ("Succeeded", "")
+        assert await power(inside) == {"0": "deallocated"}
+
+
+async def test_a_vm_with_an_ephemeral_disk_cannot_be_deallocated(inside: Inside) -> None:
+    url = f"{SETS}/ephemeral"
+    (await inside.arm.put(url, json=scale_set(1))).raise_for_status()
+    await inside.pass_time(4)
+    answer = await inside.arm.post(f"{url}/deallocate")
+    assert error(answer) == (409, "OperationNotAllowed")
+    assert answer.json()["error"]["message"] == (
+        "Operation 'deallocate' is not supported for VMs or VM Scale Set instances using an "
+        "ephemeral OS disk."
+    )
+
+
+async def test_deleted_instances_take_the_capacity_with_them(inside: Inside) -> None:
+    one = await inside.arm.delete(f"{SET}/virtualMachines/0")
+    assert one.status_code == 202
+    state = (await inside.arm.get(f"{SET}/virtualMachines/0")).json()["properties"]
+    assert state["provisioningState"] == "Deleting"
+    await inside.pass_time(3)
+    assert (await inside.arm.delete(f"{SET}/virtualMachines/0")).status_code == 204
+    unknown = await order(inside, "delete", "0")
+    assert error(unknown) == (400, "InvalidParameter")
+    forced = await inside.arm.post(
+        f"{SET}/delete", json={"instanceIds": ["1"]}, params={"forceDeletion": "true"}
+    )
+    assert forced.status_code == 202
+    await inside.pass_time(0.01)
+    assert list(await power(inside)) == ["2"]
+    assert (await inside.arm.get(SET)).json()["sku"]["capacity"] == 1
+
+
+async def test_the_view_of_a_scale_set_counts_its_instances(inside: Inside) -> None:
+    await order(inside, "deallocate", "0")
+    view = (await inside.arm.get(f"{SET}/instanceView")).json()
+    counts = {s["code"]: s["count"] for s in view["virtualMachine"]["statusesSummary"]}
+    assert counts == {"ProvisioningState/updating": 1, "ProvisioningState/succeeded": 2}
+
+
+LOGS = f"{SET}/virtualMachines/0/retrieveBootDiagnosticsData"
+DIAGNOSED: dict[str, Any] = {"diagnosticsProfile": {"bootDiagnostics": {"enabled": True}}}
+
+
+async def test_without_boot_diagnostics_there_is_no_serial_log(inside: Inside) -> None:
+    assert error(await inside.arm.post(LOGS)) == (409, "OperationNotAllowed")
+
+
+async def test_a_serial_log_is_had_by_its_url_alone_and_for_its_time(inside: Inside) -> None:
+    body = scale_set(3, **DURABLE, **DIAGNOSED)
+    (await inside.arm.put(SET, json=body)).raise_for_status()
+    await inside.pass_time(4)
+    minutes = "sasUriExpirationTimeInMinutes"
+    answer = await inside.arm.post(LOGS, params={minutes: 1})
+    url = answer.raise_for_status().json()["serialConsoleLogBlobUri"]
+    early = await inside.follow(url)
+    _, instance = next(inside.fabric.instances())
+    inside.fabric.folder(instance).mkdir(parents=True)
+    (inside.fabric.folder(instance) / "console.log").write_text("kernel: hello")
+    got = await inside.follow(url)
+    forged = await inside.follow(url.replace("sig=", "sig=0"))
+    await inside.pass_time(61, step=61)
+    late = await inside.follow(url)
+
+    assert error(early) == (404, "BlobNotFound")
+    assert got.text == "kernel: hello"
+    assert error(forged) == error(late) == (403, "AuthenticationFailed")
+    assert error(await inside.arm.post(LOGS, params={minutes: 1441}))[0] == 400

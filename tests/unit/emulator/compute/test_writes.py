@@ -1,0 +1,167 @@
+"""What PUT, PATCH and DELETE make of a scale set."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.clock import Clock
+from tests.emulated.inside import HERE, Inside, emulator_inside
+from tests.emulated.process import GROUP, scale_set
+
+SETS = f"{HERE}/resourceGroups/{GROUP}/providers/Microsoft.Compute/virtualMachineScaleSets"
+SET = f"{SETS}/rk-1"
+
+
+@pytest.fixture
+async def inside(tmp_path: Path) -> AsyncIterator[Inside]:
+    """An emulator with one scale set of two VMs that are up."""
+    async with emulator_inside(tmp_path, Clock()) as running:
+        await running.make_group()
+        (await running.arm.put(SET, json=scale_set(2))).raise_for_status()
+        await running.pass_time(4)
+        yield running
+
+
+async def shown(inside: Inside) -> dict[str, Any]:
+    body: dict[str, Any] = (await inside.arm.get(SET)).raise_for_status().json()
+    return body
+
+
+async def ids(inside: Inside) -> list[str]:
+    rows = (await inside.arm.get(f"{SET}/virtualMachines")).raise_for_status().json()["value"]
+    return [row["instanceId"] for row in rows]
+
+
+def error(answer: httpx.Response) -> tuple[int, str, str | None]:
+    body = answer.json()["error"]
+    return answer.status_code, body["code"], body.get("target")
+
+
+async def test_a_patch_changes_only_what_it_names(inside: Inside) -> None:
+    before = await shown(inside)
+    policy = {"upgradePolicy": {"mode": "automatic"}}
+    changes = {"tags": {"a": "b"}, "sku": {"capacity": 3}, "properties": policy}
+    answer = await inside.arm.patch(SET, json=changes)
+    assert answer.status_code == 200
+    assert "azure-asyncoperation" in answer.headers
+    assert answer.json()["properties"]["provisioningState"] == "Updating"
+    await inside.pass_time(4)
+
+    after = await shown(inside)
+    assert after["tags"] == {"a": "b"}
+    assert after["sku"] == {**before["sku"], "capacity": 3}
+    assert after["properties"] == {
+        **before["properties"],
+        "upgradePolicy": {"mode": "Automatic"},  # Azure's spelling, whatever came
+    }
+    assert await ids(inside) == ["0", "1", "2"]
+    operation = (await inside.arm.get(answer.headers["azure-asyncoperation"])).json()
+    assert operation["status"] == "Succeeded"
+
+
+async def test_there_is_nothing_to_patch_where_nothing_was_put(inside: Inside) -> None:
+    answer = await inside.arm.patch(f"{SETS}/none", json={"tags": {}})
+    assert error(answer) == (404, "ResourceNotFound", None)
+
+
+@pytest.mark.parametrize(
+    ("properties", "target"),
+    [
+        ({"orchestrationMode": "Flexible"}, "orchestrationMode"),
+        ({"platformFaultDomainCount": 5}, "platformFaultDomainCount"),
+        ({"virtualMachineProfile": {"priority": "Regular"}}, "priority"),
+        ({"virtualMachineProfile": {"evictionPolicy": "Deallocate"}}, "evictionPolicy"),
+        (
+            {"virtualMachineProfile": {"osProfile": {"adminUsername": "other"}}},
+            "osProfile.adminUsername",
+        ),
+    ],
+)
+async def test_what_is_fixed_at_creation_cannot_be_changed(
+    inside: Inside, properties: dict[str, Any], target: str
+) -> None:
+    before = await shown(inside)
+    answer = await inside.arm.patch(SET, json={"properties": properties})
+    assert error(answer) == (409, "PropertyChangeNotAllowed", target)
+    assert answer.json()["error"]["message"] == f"Changing property '{target}' is not allowed."
+    assert await shown(inside) == before
+
+
+async def test_a_single_placement_group_is_given_up_once_and_for_all(inside: Inside) -> None:
+    given_up = {"properties": {"singlePlacementGroup": False}}
+    assert (await inside.arm.patch(SET, json=given_up)).status_code == 200
+    await inside.pass_time(4)
+    again = await inside.arm.patch(SET, json={"properties": {"singlePlacementGroup": True}})
+    assert error(again) == (409, "PropertyChangeNotAllowed", "singlePlacementGroup")
+
+
+async def test_writes_are_held_to_the_etag(inside: Inside) -> None:
+    old = (await shown(inside))["etag"]
+    tags = {"tags": {"a": "b"}}
+    first = await inside.arm.patch(SET, json=tags, headers={"If-Match": old})
+    assert first.status_code == 200
+    stale = {"If-Match": old}
+    assert error(await inside.arm.patch(SET, json=tags, headers=stale))[0] == 412
+    assert error(await inside.arm.put(SET, json=scale_set(2), headers=stale))[0] == 412
+    assert error(await inside.arm.delete(SET, headers=stale))[:2] == (412, "PreconditionFailed")
+    fresh = {"If-Match": (await shown(inside))["etag"]}
+    assert (await inside.arm.delete(SET, headers=fresh)).status_code == 202
+    only_new = {"If-None-Match": "*"}
+    body = scale_set(0)
+    assert (await inside.arm.put(f"{SETS}/new", json=body, headers=only_new)).status_code == 201
+    assert (await inside.arm.put(f"{SETS}/new", json=body, headers=only_new)).status_code == 412
+
+
+async def test_user_data_is_shown_to_who_asks_for_it(inside: Inside) -> None:
+    data = {"properties": {"virtualMachineProfile": {"userData": "aGVsbG8="}}}
+    (await inside.arm.patch(SET, json=data)).raise_for_status()
+    assert "userData" not in str(await shown(inside))
+    asked = (await inside.arm.get(SET, params={"$expand": "userData"})).json()
+    assert asked["properties"]["virtualMachineProfile"]["userData"] == "aGVsbG8="
+    of_vm = await inside.arm.get(f"{SET}/virtualMachines/0", params={"$expand": "userData"})
+    assert of_vm.json()["properties"]["userData"] == "aGVsbG8="
+
+
+async def test_instances_keep_the_model_that_they_were_made_from(inside: Inside) -> None:
+    async def latest() -> list[bool]:
+        rows = (await inside.arm.get(f"{SET}/virtualMachines")).json()["value"]
+        return [row["properties"]["latestModelApplied"] for row in rows]
+
+    data = {"properties": {"virtualMachineProfile": {"userData": "aGVsbG8="}}}
+    (await inside.arm.patch(SET, json=data)).raise_for_status()
+    await inside.pass_time(4)
+    assert await latest() == [False, False]
+
+
+PRICED = {"virtualMachineProfile": {"billingProfile": {"maxPrice": 20}}}
+
+
+async def test_the_price_limit_of_vms_that_wait_for_an_upgrade_may_change(inside: Inside) -> None:
+    changed = await inside.arm.patch(SET, json={"properties": PRICED})
+
+    assert changed.status_code == 200
+    shown = changed.json()["properties"]["virtualMachineProfile"]
+    assert shown["billingProfile"] == {"maxPrice": 20}
+
+
+async def test_the_price_limit_of_running_vms_that_upgrade_by_themselves_stands(
+    inside: Inside,
+) -> None:
+    limit = {"properties": {"upgradePolicy": {"mode": "Automatic"}, **PRICED}}
+    answer = await inside.arm.patch(SET, json=limit)
+    assert error(answer)[:2] == (409, "MaxPriceChangeNotAllowedForAllocatedVMs")
+    assert "'rk-1_0'" in answer.json()["error"]["message"]
+
+
+async def test_a_size_that_is_never_spot_is_refused(inside: Inside) -> None:
+    body = {**scale_set(1), "sku": {"name": "Standard_B2s", "capacity": 1}}
+    answer = await inside.arm.put(f"{SETS}/small", json=body)
+    assert error(answer)[:2] == (400, "AzureSpotIsNotSupportedForThisVMSize")
+
+
+async def test_only_zones_of_the_region_are_taken(inside: Inside) -> None:
+    answer = await inside.arm.put(f"{SETS}/far", json={**scale_set(1), "zones": ["9"]})
+    assert error(answer)[:2] == (400, "AvailabilityZoneNotSupported")

@@ -1,0 +1,71 @@
+"""The emulator's own calls: a slip of the pen is told, and not taken for something else."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tests.clock import Clock
+from tests.emulated.inside import HERE, Inside, emulator_inside
+from tests.emulated.process import GROUP, scale_set
+
+SET = f"{HERE}/resourceGroups/{GROUP}/providers/Microsoft.Compute/virtualMachineScaleSets/rk-1"
+
+
+@pytest.fixture
+async def inside(tmp_path: Path) -> AsyncIterator[Inside]:
+    async with emulator_inside(tmp_path, Clock()) as made:
+        await made.make_group()
+        await made.arm.put(SET, json=scale_set(2))
+        await made.pass_time(10)
+        yield made
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        *("capacity", "crash", "disk", "events", "evict", "faults", "partition"),
+        *("principals", "restore", "weather", "market/restrictions"),
+    ],
+)
+async def test_a_member_that_a_call_does_not_have(inside: Inside, call: str) -> None:
+    body = {"kind": "throttle" if call == "faults" else "constant", "slip": 1}
+
+    answer = await inside.metadata.post(f"/_emulator/{call}", json=body)
+
+    assert answer.status_code == 400
+    assert "'slip'" in answer.text or "'kind'" in answer.text
+
+
+@pytest.mark.parametrize("call", ["weather", "faults", "events"])
+async def test_a_parameter_that_a_call_does_not_have(inside: Inside, call: str) -> None:
+    answer = await inside.metadata.delete(f"/_emulator/{call}", params={"regoin": "eastus"})
+
+    assert answer.status_code == 400
+    assert "'regoin'" in answer.text
+
+
+async def test_a_call_that_is_not_there_is_told_which_are(inside: Inside) -> None:
+    answer = await inside.metadata.get("/_emulator/evictions")
+
+    assert answer.status_code == 404
+    assert "/_emulator/evict," in answer.text
+
+
+async def test_an_eviction_of_a_vm_by_its_name(inside: Inside) -> None:
+    rows = (await inside.metadata.get("/_emulator/virtualMachines")).json()["value"]
+    order = {"vm": rows[0]["name"], "notice": False}
+
+    (await inside.metadata.post("/_emulator/evict", json=order)).raise_for_status()
+    await inside.pass_time(10)
+
+    left = (await inside.metadata.get("/_emulator/virtualMachines")).json()["value"]
+    assert [row["name"] for row in left] == [rows[1]["name"]]
+
+
+async def test_the_list_of_a_weather_file_can_be_posted_as_it_is(inside: Inside) -> None:
+    entries = [{"region": "*", "kind": "constant", "capacity": 3}]
+
+    answer = await inside.metadata.post("/_emulator/weather", json=entries)
+
+    assert [row["capacity_now"] for row in answer.json()["value"]] == [3]

@@ -1,0 +1,155 @@
+"""How often Azure lets itself be asked, and what it says then."""
+
+import json
+from pathlib import Path
+
+import httpx
+import pytest
+
+from emulator.arm.throttling_policies import policy_of
+from tests.clock import Clock
+from tests.emulated.inside import HERE, Inside, emulator_inside
+from tests.emulated.process import GROUP, scale_set
+
+COMPUTE = f"{HERE}/providers/Microsoft.Compute"
+SETS = f"{HERE}/resourceGroups/{GROUP}/providers/Microsoft.Compute/virtualMachineScaleSets"
+SET = f"{SETS}/rk-1"
+
+
+async def ask(inside: Inside, path: str, times: int) -> list[int]:
+    return [(await inside.arm.get(path)).status_code for _ in range(times)]
+
+
+def left(answer: httpx.Response) -> dict[str, int]:
+    """What is left by each policy of Microsoft.Compute."""
+    lines = answer.headers.get_list("x-ms-ratelimit-remaining-resource")
+    told = dict(line.removeprefix("Microsoft.Compute/").split(";") for line in lines)
+    return {name: int(count) for name, count in told.items()}
+
+
+async def made(inside: Inside, *names: str) -> None:
+    await inside.make_group()
+    for name in names:
+        (await inside.arm.put(f"{SETS}/{name}", json=scale_set(1))).raise_for_status()
+
+
+async def test_each_answer_tells_what_is_left(tmp_path: Path) -> None:
+    async with emulator_inside(tmp_path, Clock(), throttling="azure") as inside:
+        await made(inside, "rk-1")
+        shown = await inside.arm.get(SET)
+        assert left(shown) == {
+            "GetVMScaleSetResource": 35,
+            "GetVMScaleSetSubscriptionMaximum": 2399,
+        }
+        assert shown.headers["x-ms-request-charge"] == "1"
+        assert int(shown.headers["x-ms-ratelimit-remaining-subscription-reads"]) == 249
+
+        changed = await inside.arm.patch(SET, json={"tags": {"a": "b"}})
+        assert left(changed)["UpdateVMScaleSetResource"] == 11
+        assert int(changed.headers["x-ms-ratelimit-remaining-subscription-writes"]) == 197
+        deleted = await inside.arm.delete(SET)
+        assert left(deleted)["DeleteVMScaleSetSubscriptionMaximum"] == 524
+        assert int(deleted.headers["x-ms-ratelimit-remaining-subscription-deletes"]) == 199
+
+
+async def test_the_thirteenth_update_of_a_minute_is_refused_in_azures_words(
+    tmp_path: Path,
+) -> None:
+    clock = Clock()
+    async with emulator_inside(tmp_path, clock, throttling="azure") as inside:
+        await made(inside, "rk-1")
+        clock.advance(seconds=10)
+        answers = [await inside.arm.patch(SET, json={"tags": {"n": str(n)}}) for n in range(13)]
+        assert [a.status_code for a in answers] == [200] * 12 + [429]
+
+        clock.advance(seconds=20)
+        refused = await inside.arm.patch(SET, json={"tags": {}})
+        error = refused.json()["error"]
+        assert error["code"] == "OperationNotAllowed"
+        assert error["message"] == (
+            "The server rejected the request because too many requests have been received for "
+            "this subscription."
+        )
+        detail = error["details"][0]
+        assert (detail["code"], detail["target"]) == ("TooManyRequests", "UpdateVMScaleSetResource")
+        window = json.loads(detail["message"])
+        assert window["operationGroup"] == "UpdateVMScaleSetResource"
+        assert (window["allowedRequestCount"], window["measuredRequestCount"]) == (12, 14)
+        assert refused.headers["retry-after"] == "40"
+        assert left(refused)["UpdateVMScaleSetResource"] == 0
+        assert (await inside.arm.get(SET)).json()["tags"] == {"n": "11"}
+
+        clock.advance(seconds=40)  # four come back
+        answers = [await inside.arm.patch(SET, json={"tags": {"n": str(n)}}) for n in range(5)]
+        assert [a.status_code for a in answers] == [200] * 4 + [429]
+
+
+async def test_one_scale_set_does_not_use_up_what_another_may(tmp_path: Path) -> None:
+    async with emulator_inside(tmp_path, Clock(), throttling="azure") as inside:
+        await made(inside, "rk-1", "rk-2")
+        assert (await ask(inside, f"{SET}/virtualMachines", 31))[-2:] == [200, 429]
+        assert await ask(inside, f"{SETS}/rk-2/virtualMachines", 1) == [200]
+        assert await ask(inside, SET.upper().replace("RK-1", "rk-1"), 1) == [200]
+
+
+async def test_arm_itself_refuses_after_250_reads_and_gives_25_back_a_second(
+    tmp_path: Path,
+) -> None:
+    clock = Clock()
+    async with emulator_inside(tmp_path, clock, throttling="azure") as inside:
+        await made(inside)
+        groups = f"{HERE}/resourceGroups"
+        assert (await ask(inside, groups, 251))[-2:] == [200, 429]
+        refused = await inside.arm.get(groups)
+        assert refused.json()["error"]["code"] == "SubscriptionRequestsThrottled"
+        assert refused.headers["retry-after"] == "1"
+        clock.advance(seconds=1)
+        assert (await ask(inside, groups, 26))[-2:] == [200, 429]
+
+
+async def test_unless_told_otherwise_nothing_is_refused(inside: Inside) -> None:
+    await made(inside, "rk-1")
+    assert set(await ask(inside, f"{SET}/virtualMachines", 300)) == {200}
+    assert left(await inside.arm.get(SET))["GetVMScaleSetResource"] > 1000
+
+
+async def test_a_planted_fault_says_its_own_limit(inside: Inside) -> None:
+    await made(inside, "rk-1")
+    await inside.arm.post("/_emulator/faults", json={"kind": "throttle", "count": 1})
+    assert left(await inside.arm.get(SET)) == {"HighCostGet30Min": 0}
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "name"),
+    [
+        ("GET", SETS, "HighCostGetVMScaleSet"),
+        (
+            "GET",
+            f"{HERE}/providers/Microsoft.Compute/virtualMachineScaleSets",
+            "HighCostGetVMScaleSet",
+        ),
+        ("GET", f"{SET}/instanceView", "HighCostGetVMScaleSet"),
+        ("GET", f"{SET}/virtualMachines", "HighCostGetVMScaleSet"),
+        ("GET", f"{SET}/virtualMachines/0", "GetVMScaleSetVM"),
+        ("GET", f"{SET}/virtualMachines/0/instanceView", "GetVMScaleSetVM"),
+        ("POST", f"{SET}/virtualMachines/0/simulateEviction", "UpdateVMScaleSetVM"),
+        ("POST", f"{SET}/virtualMachines/0/deallocate", "DeleteVMScaleSetVM"),
+        ("DELETE", f"{SET}/virtualMachines/0", "DeleteVMScaleSetVM"),
+        ("PUT", SET, "CreateVMScaleSet"),
+        ("PATCH", SET, "UpdateVMScaleSet"),
+        ("POST", f"{SET}/restart", "UpdateVMScaleSet"),
+        ("POST", f"{SET}/delete", "DeleteVMScaleSet"),
+        ("DELETE", SET, "DeleteVMScaleSet"),
+        (
+            "GET",
+            f"{COMPUTE}/locations/eastus/operations/1",
+            "GetOperation",
+        ),
+        ("GET", f"{COMPUTE}/locations/eastus/usages", None),
+        ("GET", f"{HERE}/resourceGroups", None),
+    ],
+)
+def test_what_is_measured_by_which_policy(method: str, path: str, name: str | None) -> None:
+    policy = policy_of(method, path.lower(), exists=False)
+
+    assert (policy and policy.name) == name

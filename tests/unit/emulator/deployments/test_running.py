@@ -1,0 +1,146 @@
+"""Deployments on their way: order, failures, restarts, cancelling, and who may deploy what."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from tests.clock import Clock
+from tests.emulated.inside import Inside, emulator_inside
+from tests.emulated.process import scale_set
+from tests.unit.emulator.deployments.deployed import (
+    DEPLOYMENTS,
+    GROUP_ID,
+    Json,
+    account,
+    body,
+    deploy,
+    finished,
+    network,
+    template,
+)
+
+ACCOUNTS = f"{GROUP_ID}/providers/Microsoft.Storage/storageAccounts"
+
+
+def slow(name: str = "rk-1", **more: Json) -> dict[str, Json]:
+    """A scale set, which takes its time."""
+    plain = {
+        "type": "Microsoft.Compute/virtualMachineScaleSets",
+        "apiVersion": "2024-07-01",
+        "name": name,
+    }
+    return {**plain, **scale_set(1), **more}
+
+
+async def test_what_refers_to_a_resource_waits_for_it_unasked(inside: Inside) -> None:
+    early = account("early", tags={"of": "[reference('network').provisioningState]"})
+
+    shown = await deploy(inside, template(early, network()))
+    rows = (await inside.arm.get(f"{DEPLOYMENTS}/d/operations")).json()["value"]
+
+    order = [row["properties"]["targetResource"]["resourceName"] for row in rows]
+    assert (shown["provisioningState"], order) == ("Succeeded", ["network", "early"])
+    assert (await inside.arm.get(f"{ACCOUNTS}/early")).json()["tags"] == {"of": "Succeeded"}
+
+
+async def test_resources_that_refer_to_each_other_never_come(inside: Inside) -> None:
+    one = account("one", tags={"of": "[reference('two').primaryLocation]"})
+    two = account("two", tags={"of": "[reference('one').primaryLocation]"})
+
+    shown = await deploy(inside, template(one, two))
+
+    [detail] = shown["error"]["details"]
+    assert "Circular dependency detected on resource" in detail["message"]
+
+
+async def test_a_long_operation_is_waited_for(inside: Inside) -> None:
+    after = account("after", dependsOn=["rk-1"])
+    await inside.arm.put(f"{DEPLOYMENTS}/d", json=body(template(slow(), after)))
+    for _ in range(100):
+        await asyncio.sleep(0)
+
+    assert (await inside.arm.get(f"{ACCOUNTS}/after")).status_code == 404
+    assert (await finished(inside))["provisioningState"] == "Succeeded"
+    assert (await inside.arm.get(f"{ACCOUNTS}/after")).status_code == 200
+
+
+async def test_a_throttled_deployment_asks_again(inside: Inside) -> None:
+    for method, place in (("PUT", "storageAccounts"), ("GET", "operations/")):
+        fault = {"kind": "throttle", "method": method, "path": place, "count": 2}
+        (await inside.metadata.post("/_emulator/faults", json=fault)).raise_for_status()
+    shown = await deploy(inside, template(account(), slow()))
+    faults = (await inside.metadata.get("/_emulator/faults")).json()["value"]
+
+    assert shown["provisioningState"] == "Succeeded"
+    assert [fault["struck"] for fault in faults] == [2, 2]
+
+
+async def test_a_failure_stops_what_waits_for_it_and_nothing_else(inside: Inside) -> None:
+    place = {"region": "eastus", "vm_size": "Standard_ND96amsr_A100_v4", "available": 0}
+    await inside.metadata.post("/_emulator/capacity", json=place)
+    waits, free = account("waits", dependsOn=["rk-1"]), account("free")
+
+    shown = await deploy(inside, template(waits, slow(), free))
+
+    assert shown["provisioningState"] == "Failed"
+    [detail] = shown["error"]["details"]
+    assert (shown["error"]["code"], detail["code"]) == ("DeploymentFailed", "AllocationFailed")
+    assert detail["target"].endswith("/rk-1")
+    codes = [(await inside.arm.get(f"{ACCOUNTS}/{n}")).status_code for n in ("waits", "free")]
+    assert codes == [404, 200]
+
+
+async def test_a_deployment_survives_a_restart_of_the_emulator(tmp_path: Path) -> None:
+    clock = Clock()
+    wanted = template(slow(), account("after", dependsOn=["rk-1"]))
+    async with emulator_inside(tmp_path, clock) as before:
+        await before.make_group()
+        await before.arm.put(f"{DEPLOYMENTS}/d", json=body(wanted))
+        await before.pass_time(0.5)
+    async with emulator_inside(tmp_path, clock) as after:
+        shown = await finished(after)
+        found = await after.arm.get(f"{ACCOUNTS}/after")
+
+    assert (shown["provisioningState"], found.status_code) == ("Succeeded", 200)
+
+
+async def test_one_that_runs_takes_no_changes(inside: Inside) -> None:
+    url = f"{DEPLOYMENTS}/d"
+    await inside.arm.put(url, json=body(template(slow())))
+    again = await inside.arm.put(url, json=body(template()))
+
+    assert again.json()["error"]["code"] == "DeploymentActive"
+
+
+async def test_those_of_a_group_can_be_listed(inside: Inside) -> None:
+    await deploy(inside, template(account()), name="one")
+    listed = (await inside.arm.get(f"{DEPLOYMENTS}/")).json()["value"]
+    codes = [(await inside.arm.head(f"{DEPLOYMENTS}/{n}")).status_code for n in ("one", "two")]
+    gone = await inside.arm.get(f"{DEPLOYMENTS}/two")
+
+    assert [row["name"] for row in listed] == ["one"]
+    assert codes == [204, 404]
+    assert gone.json()["error"]["code"] == "DeploymentNotFound"
+
+
+@pytest.mark.parametrize(
+    ("properties", "code"),
+    [
+        ({"mode": "Complete", "template": template()}, "InvalidDeploymentMode"),
+        ({"templateLink": {"uri": "https://x"}}, "InvalidTemplate"),
+        (None, "InvalidRequestContent"),
+    ],
+)
+async def test_what_the_emulator_cannot_deploy_it_refuses(
+    inside: Inside, properties: Json, code: str
+) -> None:
+    answer = await inside.arm.put(f"{DEPLOYMENTS}/d", json={"properties": properties})
+
+    assert (answer.status_code, answer.json()["error"]["code"]) == (400, code)
+
+
+async def test_names_of_deployments_have_a_rule(inside: Inside) -> None:
+    answer = await inside.arm.put(f"{DEPLOYMENTS}/{'n' * 65}", json=body(template()))
+
+    assert answer.json()["error"]["code"] == "InvalidDeploymentName"

@@ -1,0 +1,244 @@
+"""What POST /v1/fine_tuning/jobs takes, and how it says what is wrong."""
+
+import json
+from itertools import permutations
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from contract import choices
+from contract.job import JobRequest
+from contract.methods import METHODS
+from service.api.http import requests, validation
+from service.api.jobs.job_requests import (
+    hyperparameters_of,
+    method_of,
+    training_of,
+    with_default_precision,
+)
+from service.domain.errors import InvalidRequest
+from service.domain.training.recipe import Hyperparameters, Training
+from trainer.contract import CHECKPOINTS_KEPT, Dpo, Lora, TrainingOptions
+
+LEAST = {"model": "m", "training_file": "file-1"}
+LEAST_OPTIONS: dict[str, dict[str, Any]] = {"reinforcement": {"grader": {}}}
+
+
+def parse(body: bytes) -> JobRequest:
+    """Read a body as the route does."""
+    try:
+        return JobRequest.model_validate(requests.parse_json(body))
+    except ValidationError as error:
+        raise validation.of_members(JobRequest, error.errors()) from None
+
+
+def asked(**more: object) -> JobRequest:
+    return parse(json.dumps(LEAST | more).encode())
+
+
+def preferring(beta: object = None, **options: object) -> dict[str, Any]:
+    hyper = {} if beta is None else {"hyperparameters": {"beta": beta}}
+    return {"method": {"type": "dpo", "dpo": hyper | options}}
+
+
+def refusal(**more: object) -> InvalidRequest:
+    with pytest.raises(InvalidRequest) as caught:
+        everything_of(more)
+    return caught.value
+
+
+def everything_of(more: dict[str, Any]) -> tuple[Hyperparameters, Training]:
+    request = asked(**more)
+    return hyperparameters_of(request), training_of(request)
+
+
+def test_the_least_request_leaves_everything_to_the_planner() -> None:
+    request = asked()
+
+    assert hyperparameters_of(request) == Hyperparameters()
+    assert training_of(request).lora is None
+    assert request.infrastructure.nodes is None
+
+
+@pytest.mark.parametrize(
+    ("accelerator", "named", "used"),
+    [
+        ("cuda", {}, "bf16"),
+        ("cuda", {"precision": "fp32"}, "fp32"),
+        ("cpu", {}, "fp32"),
+        ("cpu", {"precision": "bf16"}, "bf16"),
+        ("cpu", {"precision": "fp16"}, "fp16"),
+    ],
+)
+def test_jobs_on_cpus_train_in_fp32_unless_they_name_a_precision(
+    accelerator: str, named: dict[str, str], used: str
+) -> None:
+    request = asked(training={"packing": True, **named})
+
+    found = with_default_precision(request, accelerator).training
+
+    assert (found.precision, found.packing) == (used, True)
+    assert request.training.precision == named.get("precision", "bf16"), "a copy is changed"
+
+
+@pytest.mark.parametrize("limit", ["budget", "max_price"])
+@pytest.mark.parametrize(
+    ("amount", "is_taken"),
+    [("0.000001", True), (1, True), ("99999999.999999", True)]
+    + [(bad, False) for bad in (0, "0", "-1", "0.0000001", "100000000", "NaN", "Infinity", "")],
+)
+def test_an_amount_is_more_than_nothing_and_no_finer_than_is_stored(
+    limit: str, amount: object, is_taken: bool
+) -> None:
+    infrastructure = {limit: {"amount": amount}}
+
+    if is_taken:
+        asked(infrastructure=infrastructure)
+    else:
+        assert refusal(infrastructure=infrastructure).param == f"infrastructure.{limit}.amount"
+
+
+def test_null_is_the_same_as_left_out() -> None:
+    nothing = dict.fromkeys(("validation_file", "suffix", "seed", "metadata", "integrations"))
+
+    assert asked(**nothing, hyperparameters=None, method=None) == asked()
+
+
+def test_hyperparameters_are_taken_from_the_method() -> None:
+    method = {"type": "supervised", "supervised": {"hyperparameters": {"n_epochs": 3}}}
+
+    assert hyperparameters_of(asked(method=method)).n_epochs == 3
+
+
+def test_hyperparameters_are_taken_from_the_deprecated_place_as_well() -> None:
+    old = {"n_epochs": 2, "batch_size": "auto", "learning_rate_multiplier": 2}
+
+    assert hyperparameters_of(asked(hyperparameters=old)) == Hyperparameters(
+        n_epochs=2, learning_rate_multiplier=2.0
+    )
+
+
+def test_who_asks_for_dpo_gets_the_usual_beta_and_loss() -> None:
+    for method in ({"type": "dpo"}, preferring()["method"], preferring(beta="auto")["method"]):
+        request = asked(method=method)
+
+        assert method_of(request) == "dpo"
+        assert training_of(request).dpo == Dpo(beta=0.1)
+        assert hyperparameters_of(request) == Hyperparameters()
+
+
+def test_every_option_of_dpo_is_taken() -> None:
+    hyper = {"beta": 0.5, "n_epochs": 2, "batch_size": 8}
+    options = {"hyperparameters": hyper, "label_smoothing": 0.1}
+    request = asked(method={"type": "dpo", "dpo": options})
+
+    assert training_of(request).dpo == Dpo(beta=0.5, label_smoothing=0.1)
+    assert hyperparameters_of(request) == Hyperparameters(n_epochs=2, batch_size=8)
+    assert training_of(asked(**preferring(loss="ipo"))).dpo == Dpo(beta=0.1, loss="ipo")
+
+
+def test_a_beta_beside_the_hyperparameters_is_taken_too() -> None:
+    flat = {"type": "dpo", "dpo": {"beta": 0.2, "hyperparameters": {"n_epochs": 2}}}
+
+    assert training_of(asked(method=flat)).dpo == Dpo(beta=0.2)
+
+
+def test_the_deprecated_hyperparameters_work_with_dpo() -> None:
+    old = {"n_epochs": 2}
+
+    request = asked(method={"type": "dpo"}, hyperparameters=old)
+
+    assert hyperparameters_of(request) == Hyperparameters(n_epochs=2)
+
+
+def test_a_reward_model_has_the_usual_hyperparameters_in_either_place() -> None:
+    own = {"type": "reward", "reward": {"hyperparameters": {"n_epochs": 2, "batch_size": 8}}}
+
+    training = training_of(asked(method=own))
+    bare = asked(method={"type": "reward"}, hyperparameters={"n_epochs": 3})
+    error = refusal(method={"type": "reward", "reward": {"hyperparameters": {"beta": 0.1}}})
+
+    assert (training.method, training.dpo) == ("reward", None)
+    assert hyperparameters_of(asked(method=own)) == Hyperparameters(n_epochs=2, batch_size=8)
+    assert hyperparameters_of(bare) == Hyperparameters(n_epochs=3)
+    assert (error.code, error.param) == (
+        "unknown_parameter",
+        "method.reward.hyperparameters.beta",
+    )
+
+
+def test_sequences_are_packed_for_who_asks_for_it() -> None:
+    assert training_of(asked(training={"packing": True})) == Training(packing=True)
+    assert training_of(asked()) == Training()
+
+
+@pytest.mark.parametrize(("method", "other"), list(permutations(METHODS, 2)))
+def test_options_of_another_method_are_refused(method: str, other: str) -> None:
+    error = refusal(method={"type": method, other: LEAST_OPTIONS.get(other, {})})
+
+    assert error.param == f"method.{other}"
+    assert repr(method) in error.message
+    assert method_of(asked(method={"type": method, other: None})) == method
+
+
+def test_the_alpha_of_an_adapter_is_twice_its_rank_unless_told() -> None:
+    lora = training_of(asked(training={"adapter": {"type": "lora", "r": 8}})).lora
+
+    assert lora is not None
+    assert (lora.rank, lora.alpha) == (8, 16)
+
+
+def test_a_base_in_four_bits_is_an_adapter_of_another_type() -> None:
+    lora = training_of(asked(training={"adapter": {"type": "qlora"}})).lora
+
+    assert lora == Lora(rank=16, alpha=32, dropout=0.0, quantized=True)
+
+
+def test_what_saves_memory_is_off_unless_asked_for() -> None:
+    told: dict[str, Any] = {"train_last_n_layers": 2, "train_embeddings": False, "loss_chunk": 512}
+    saving = training_of(asked(training={**told, "offload": "optimizer"}))
+
+    assert training_of(asked()).options == TrainingOptions().options
+    assert saving.options == TrainingOptions(**told, offload="optimizer").options
+
+
+GRADER = {"type": "python", "source": "x"}
+
+
+@pytest.mark.parametrize("text", ["a\0b", "\ud83d", "\ude42\ud83d"], ids=ascii)
+@pytest.mark.parametrize(
+    ("member", "where"),
+    [
+        (lambda text: {"model": text}, "model"),
+        (lambda text: {"training_file": text}, "training_file"),
+        (lambda text: {"validation_file": text}, "validation_file"),
+        (lambda text: {"suffix": text}, "suffix"),
+        (lambda text: {"metadata": {"a": text}}, "metadata.a"),
+        (lambda text: {"metadata": {text: "a"}}, "metadata.{}"),
+        (lambda text: {"integrations": [{"name": text}]}, "integrations.0.name"),
+        (
+            lambda text: {
+                "method": {
+                    "type": "reinforcement",
+                    "reinforcement": {"grader": GRADER | {"source": text}},
+                }
+            },
+            "method.reinforcement.grader.source",
+        ),
+    ],
+)
+def test_half_a_character_and_nul_are_refused_by_the_name_of_their_member(
+    text: str,
+    member: Any,  # noqa: ANN401 - any JSON
+    where: str,
+) -> None:
+    fault = refusal(**member(text))
+
+    assert fault.param == where.format(ascii(text)[1:-1])
+    assert "half of a surrogate pair" in fault.message or "NUL" in fault.message
+    assert fault.message.isascii()
+
+
+def test_checkpoints_are_kept_as_a_trainer_that_is_told_nothing_keeps_them() -> None:
+    assert choices.CHECKPOINTS_KEPT == CHECKPOINTS_KEPT

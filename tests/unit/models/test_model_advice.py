@@ -1,0 +1,62 @@
+"""What a user is told about a base model that cannot be used: names of models that can."""
+
+import pytest
+
+from service.domain.errors import InvalidRequest
+from service.operations.models import models
+from service.storage.fake import MemoryStore
+from tests.world import stage
+
+
+async def refusal(store: MemoryStore, name: str) -> str:
+    with pytest.raises(InvalidRequest) as refused:
+        await models.find_staged_model(store, name)
+    return refused.value.message
+
+
+async def test_without_any_staged_model_a_refusal_says_how_to_stage_one() -> None:
+    said = await refusal(MemoryStore(), "gpt-0")
+
+    assert said == (
+        "Model 'gpt-0' is not staged here. No base model is staged. "
+        "To stage a model: python -m rekindle.stage --name NAME DIR"
+    )
+
+
+async def test_a_refusal_names_the_models_that_are_staged_and_no_other() -> None:
+    store = MemoryStore()
+    for number in range(7):
+        await stage(store, f"acme/model-{number}")
+
+    said = await refusal(store, "gpt-0")
+
+    assert "Use acme/model-0, " in said
+    assert "acme/model-4 and 2 more (GET /v1/models)" in said
+    assert "tiny-llama" not in said
+
+
+async def test_a_model_whose_head_is_broken_is_not_among_those_to_use() -> None:
+    store = MemoryStore()
+    await stage(store, "acme/good")
+    where = models.container("acme/broken")
+    await store.create_container(where)
+    await store.write(where, models.HEAD, b"{}")
+
+    said = await refusal(store, "acme/broken")
+
+    assert "is not staged as it should be" in said
+    assert "Use acme/good. To stage a model" in said
+
+
+async def test_a_base_model_is_known_once_its_head_says_that_name() -> None:
+    store, where = MemoryStore(), models.container("m")
+    await store.create_container(where)
+    nothing = await models.find_base_model(store, "m")
+    await stage(store, "another")
+    head, _ = await store.read(models.container("another"), models.HEAD)
+    await store.write(where, models.HEAD, head)
+
+    assert (nothing, await models.find_base_model(store, "m")) == (None, None)
+    found = await models.find_base_model(store, "another")
+    assert found is not None
+    assert found.name == "another"

@@ -1,0 +1,205 @@
+"""Deadline and budget choose the layout: the cheapest that keeps them, or an honest refusal."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+
+import pytest
+
+from contract.choices import OnRisk
+from service.domain.cloud.fleet import Offering, Price
+from service.domain.errors import InvalidRequest
+from service.domain.lifecycle.constraints import JobConstraints
+from service.domain.money.budget import DEFAULT_ALLOWANCE
+from service.domain.planning.feasibility import refuse_hopeless
+from service.domain.planning.plan import Plan, make_plan
+from service.domain.planning.plan_limits import Limits, seconds_p90
+from service.domain.planning.plan_request import Offer, PlanRequest
+from service.domain.states import CapacityType
+from service.domain.training.recipe import Hyperparameters, Training
+from tests.unit.planning.test_plan import LLAMA_8B, LORA, NC24, ND, REQUEST
+
+NOW = datetime(2026, 11, 25, 12, tzinfo=UTC)
+
+
+def sold(vm_size: str, spot: str, on_demand: str) -> list[Offer]:
+    prices = {CapacityType.SPOT: spot, CapacityType.ON_DEMAND: on_demand}
+    return [
+        Offer(
+            offering=Offering(region="eastus", vm_size=vm_size, capacity_type=bought),
+            price=Price(hourly=Decimal(hourly), on_demand_hourly=Decimal(on_demand)),
+            evictions_per_hour=0.05,
+        )
+        for bought, hourly in prices.items()
+    ]
+
+
+SMALL, LARGE = sold(NC24, "0.68", "3.673"), sold(ND, "4.33", "32.77")
+JOB = replace(
+    REQUEST,
+    arch=LLAMA_8B,
+    hyperparameters=Hyperparameters(batch_size=32, n_epochs=3),
+    training=Training(lora=LORA, max_seq_len=2048),
+    offers=(*SMALL, *LARGE),
+)
+
+
+def planned(
+    request: PlanRequest = JOB,
+    *,
+    hours: float | None = None,
+    budget: str | None = None,
+    risk: OnRisk = OnRisk.SWITCH,
+) -> Plan:
+    """The plan, unless it is refused."""
+    terms = JobConstraints(
+        deadline=None if hours is None else NOW + timedelta(hours=hours),
+        budget=None if budget is None else Decimal(budget),
+        on_deadline_risk=risk,
+    )
+    limited = replace(request, limits=Limits.of(terms, DEFAULT_ALLOWANCE, NOW))
+    plan = make_plan(limited)
+    free = replace(limited, nodes=None)
+    refuse_hopeless(plan, limited.limits, NOW, lambda: make_plan(free) if request.nodes else None)
+    return plan
+
+
+def refused(request: PlanRequest = JOB, **limits: object) -> InvalidRequest:
+    with pytest.raises(InvalidRequest) as found:
+        planned(request, **limits)  # type: ignore[arg-type]  # the same members
+    return found.value
+
+
+def test_without_limits_the_cheapest_is_taken_on_the_fewest_nodes() -> None:
+    plan = planned()
+
+    assert (plan.chosen.nodes, plan.chosen.offering.vm_size) == (1, NC24)
+    assert seconds_p90(plan.chosen) > 3600
+    assert "deadline" not in plan.why
+
+
+def test_a_deadline_of_an_hour_takes_larger_machines_where_these_keep_it() -> None:
+    plan = planned(hours=1)
+
+    assert seconds_p90(plan.chosen) <= 3600
+    assert plan.chosen.offering == LARGE[0].offering
+    assert "chosen by the deadline" in plan.why
+    assert "The cheapest of all, 1 x Standard_NC24ads_A100_v4" in plan.why
+
+
+def test_a_deadline_takes_more_nodes_where_there_is_one_size() -> None:
+    plan = planned(replace(JOB, offers=(SMALL[0],)), hours=1)
+
+    assert seconds_p90(plan.chosen) <= 3600
+    assert plan.chosen.nodes > 1
+    assert plan.chosen.global_batch == 32
+
+
+def test_what_a_deadline_chooses_is_the_cheapest_that_keeps_it() -> None:
+    alone = replace(JOB, offers=(SMALL[0],))
+    plan = planned(alone, hours=1.5)
+    fewer = planned(replace(alone, nodes=plan.chosen.nodes // 2))
+
+    assert seconds_p90(fewer.chosen) > 1.5 * 3600
+    assert fewer.chosen.cost_p50 < plan.chosen.cost_p50
+
+
+@pytest.mark.parametrize("hours", [0.5, 0.75, 1, 1.5, 2, 3, 4, 8])
+def test_a_longer_deadline_never_costs_more(hours: float) -> None:
+    sooner, later = planned(hours=hours), planned(hours=hours * 2)
+
+    assert later.chosen.cost_p50 <= sooner.chosen.cost_p50
+
+
+def test_a_deadline_far_away_changes_nothing() -> None:
+    far = planned(hours=100)
+
+    assert far.options == planned().options
+    assert "keeps the deadline (100 h away) nine times in ten" in far.why
+
+
+def test_nodes_that_the_user_fixed_are_kept() -> None:
+    plan = planned(replace(JOB, nodes=4), hours=1)
+
+    assert plan.chosen.nodes == 4
+    assert seconds_p90(plan.chosen) <= 3600
+
+
+def test_a_budget_and_a_deadline_are_kept_together() -> None:
+    plan = planned(hours=2, budget="12")
+    best, limits = plan.chosen, Limits(budget=Decimal(12))
+
+    assert seconds_p90(best) <= 2 * 3600
+    assert best.cost_p90 + limits.reserve(best) <= 12
+    assert "deadline and the budget" in plan.why or "and the budget (12 USD)" in plan.why
+
+
+def test_a_budget_alone_takes_the_cheapest() -> None:
+    assert planned(budget="20").options == planned().options
+
+
+def test_nothing_on_demand_is_chosen_for_a_job_that_does_not_buy_it() -> None:
+    for risk in (OnRisk.NOTIFY, OnRisk.CANCEL):
+        for hours in (0.5, 1, 2):
+            chosen = planned(hours=hours, risk=risk).chosen
+            assert chosen.offering.capacity_type is CapacityType.SPOT
+
+
+def test_where_nothing_keeps_the_deadline_for_sure_the_surest_is_taken_and_it_warns() -> None:
+    fixed = replace(JOB, nodes=1, offers=(SMALL[0],))
+    median = planned(fixed).chosen.duration_p50 / 3600
+
+    plan = planned(fixed, hours=median)
+
+    assert "No layout keeps the deadline" in plan.warnings[0]
+    assert "nine times in ten" in plan.warnings[0]
+
+
+def test_a_deadline_that_nothing_keeps_names_the_fastest_and_the_cheapest() -> None:
+    error = refused(hours=1 / 6)
+
+    assert (error.code, error.param) == ("deadline_too_soon", "infrastructure.deadline")
+    assert "10 min away" in error.message
+    assert "the fastest way takes about" in error.message
+    assert "the cheapest takes about" in error.message
+    assert error.message.count(" USD on ") == 2
+
+
+def test_fixed_nodes_that_miss_the_deadline_are_told_how_many_would_keep_it() -> None:
+    error = refused(replace(JOB, nodes=1, offers=(SMALL[0],)), hours=1)
+
+    assert error.code == "deadline_too_soon"
+    (nodes,) = (
+        int(part.split()[0].rstrip(";"))
+        for part in error.message.split("infrastructure.nodes ")[1:]
+    )
+    assert planned(replace(JOB, nodes=nodes, offers=(SMALL[0],)), hours=1).chosen.nodes == nodes
+
+
+def test_a_deadline_and_a_budget_that_exclude_each_other_say_what_each_would_take() -> None:
+    error = refused(replace(JOB, offers=(*SMALL,)), hours=0.5, budget="3")
+
+    assert error.code == "budget_too_small"
+    assert "cannot both be kept" in error.message
+    enough = error.message.split("Give a budget of ")[1].split(",")[0]
+    assert planned(replace(JOB, offers=(*SMALL,)), hours=0.5, budget=enough).chosen.nodes
+
+
+def test_a_deadline_in_the_past_is_refused_and_one_that_only_notifies_is_not() -> None:
+    assert "in the past" in refused(hours=-1).message
+    assert planned(hours=-1, risk=OnRisk.NOTIFY).chosen.nodes
+
+
+def test_a_plan_that_limits_chose_is_stored_and_read_again() -> None:
+    plan = planned(hours=1)
+
+    assert Plan.from_dict(plan.as_dict()) == plan
+
+
+def test_rows_that_differ_in_length_make_small_micro_batches_and_a_longer_job() -> None:
+    uneven = replace(JOB, longest=tuple(range(3000, 2000, -10)))
+    packed = replace(uneven, training=replace(JOB.training, packing=True))
+
+    assert planned(uneven).chosen.micro_batch < planned().chosen.micro_batch
+    assert planned(uneven).chosen.duration_p50 > planned(packed).chosen.duration_p50
+    assert planned(uneven).chosen.cost_p50 > planned(packed).chosen.cost_p50

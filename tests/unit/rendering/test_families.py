@@ -1,0 +1,275 @@
+"""Chats through templates with the constructs of published models: what is read and trained."""
+
+import json
+from collections.abc import Iterable
+from datetime import date
+from typing import Any
+
+import pytest
+from transformers.utils import chat_template_utils
+
+from rendering.answers import RenderedChat
+from rendering.chat import (
+    render_chat,
+    render_prompt,
+    rewrites_history,
+    split_answers,
+    trained_places,
+)
+from rendering.conversation import messages_of, tools_of
+from rendering.refusals import explain
+from rendering.template import RenderError, Span
+from rendering.tokenizer import Tokenizer
+from tests.unit.families import FAMILIES, HERE, template
+from tests.unit.trainer.model.tiny_tokenizer import tiny_tokenizer
+
+Json = dict[str, Any]
+TODAY = date(2026, 2, 3)
+OPEN, CLOSE = "\u27e6", "\u27e7"  # around what is trained, in rendered.json
+END = "<\uff5cend▁of▁sentence\uff5c>"  # DeepSeek's, with full-width bars
+ADD = {
+    "type": "function",
+    "function": {
+        "name": "add",
+        "description": "Adds.",
+        "parameters": {"type": "object", "properties": {"a": {"type": "integer"}}},
+    },
+}
+
+
+def user(text: str) -> Json:
+    return {"role": "user", "content": text}
+
+
+def answer(text: str | None, **more: Any) -> Json:  # noqa: ANN401
+    return {"role": "assistant", "content": text, **more}
+
+
+def call(arguments: Json, name: str = "add", call_id: str = "call_abcdefghijkl") -> Json:
+    function = {"name": name, "arguments": json.dumps(arguments)}
+    return {"id": call_id, "type": "function", "function": function}
+
+
+SYSTEM = {"role": "system", "content": "Be brief."}
+RESULT = {"role": "tool", "tool_call_id": "call_abcdefghijkl", "content": "5"}
+TWO = {"messages": [user("2+2?"), answer("4."), user("3+3?"), answer("6.")]}
+WITH_SYSTEM = {"messages": [SYSTEM, *TWO["messages"]]}
+MUTED = {"messages": [user("2+2?"), answer("4.", weight=0), user("3+3?"), answer("6.")]}
+CALLS = {
+    "messages": [
+        *(user("2+3?"), answer(None, tool_calls=[call({"a": 2})])),
+        *(RESULT, answer("It is 5.")),
+    ],
+    "tools": [ADD],
+}
+OLD_CALLS = {
+    "messages": [
+        user("2+3?"),
+        answer("", function_call={"name": "add", "arguments": '{"a": 2}'}),
+        {"role": "function", "name": "add", "content": "5"},
+        answer("It is 5."),
+    ],
+    "functions": [ADD["function"]],
+}
+THOUGHT = {"messages": [user("2+2?"), answer("4.", reasoning_content="Two twos.")]}
+ROWS = {
+    "two answers": TWO,
+    "system": WITH_SYSTEM,
+    "weight 0": MUTED,
+    "calls": CALLS,
+    "reasoning": THOUGHT,
+    "developer": {"messages": [SYSTEM | {"role": "developer"}, *TWO["messages"]]},
+    "six messages": {"messages": [user("a"), answer("b")] * 3},
+    "parts": {
+        "messages": [
+            user("")
+            | {"content": [{"type": "text", "text": "2+"}, {"type": "text", "text": "2?"}]},
+            answer(None) | {"content": [{"type": "text", "text": "4."}]},
+        ]
+    },
+    "muted last": {"messages": [*TWO["messages"][:3], answer("6.", weight=0)]},
+    "open question": {"messages": TWO["messages"][:3]},
+    "thoughts twice": {
+        "messages": [
+            *(user("2+2?"), answer("4.", reasoning_content="Two twos.")),
+            *(user("3+3?"), answer("6.", reasoning_content="Two threes.")),
+        ]
+    },
+    "chain of calls": {
+        "messages": [
+            *(user("1+2+3?"), answer(None, tool_calls=[call({"a": 1}, call_id="call_1")])),
+            {"role": "tool", "tool_call_id": "call_1", "content": "3"},
+            answer(None, tool_calls=[call({"a": 3}, call_id="call_2")]),
+            {"role": "tool", "tool_call_id": "call_2", "content": "6"},
+            *(answer("It is 6."), user("Thanks."), answer("Welcome.")),
+        ],
+        "tools": [ADD],
+    },
+    "text and call": {
+        "messages": [user("2+3?"), answer("I add.", tool_calls=[call({"a": 2})]), RESULT],
+        "tools": [ADD],
+    },
+}
+NO_SYSTEM, NO_CALLS = {"gemma2"}, {"gemma2", "gemma3"}
+UNSHOWN_CALLS = {*NO_CALLS, "marked_twice", "phi3"}
+MISTRAL = {"mistral", "mistral_small"}  # whose ids follow from the rows'
+REWRITE = {"harmony", "marked_twice", "phi3", "qwen3", "qwen3_nothink"}
+EXPECTED = json.loads((HERE / "rendered.json").read_text())
+
+
+def rendered(family: str, row: Json) -> list[RenderedChat]:
+    """The examples that a run would train on."""
+    tokenizer = tiny_tokenizer(template(family))
+    splits = rewrites_history(tokenizer, row, TODAY)
+    return [render_chat(tokenizer, one, TODAY) for one in (split_answers(row) if splits else [row])]
+
+
+def joined(spans: Iterable[Span]) -> list[Span]:
+    """Spans that touch, as one: a template may mark the end of the text by itself."""
+    found: list[Span] = []
+    for start, end in spans:
+        if found and found[-1][1] == start:
+            start, _ = found.pop()  # noqa: PLW2901 - the span grows
+        found.append((start, end))
+    return found
+
+
+def trained(found: list[RenderedChat]) -> list[str]:
+    return [one.text[start:end] for one in found for start, end in one.trained]
+
+
+def shown(found: RenderedChat) -> str:
+    """The text with brackets around what is trained."""
+    text = found.text
+    for start, end in sorted(found.trained, reverse=True):
+        text = f"{text[:start]}{OPEN}{text[start:end]}{CLOSE}{text[end:]}"
+    return text
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("name", ["system", "calls", "reasoning"])
+def test_rows_are_read_and_trained_as_written_down(family: str, name: str) -> None:
+    try:
+        found = [shown(one) for one in rendered(family, ROWS[name])]
+    except RenderError as error:
+        found = [f"refused: {error}"]
+
+    assert found == EXPECTED[family][name]
+
+
+@pytest.mark.parametrize("family", sorted({*FAMILIES} - UNSHOWN_CALLS - {"qwen3_nothink"}))
+def test_calls_are_trained_with_their_arguments_escaped_once(family: str) -> None:
+    first, second = trained(rendered(family, CALLS))
+    old = trained(rendered(family, OLD_CALLS))
+
+    assert '{"a": 2}' in first
+    assert "add" in first
+    assert "\\" not in first
+    assert "It is 5." in second
+    if family not in MISTRAL:
+        assert old == [first, second]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("name", ROWS)
+def test_each_answer_follows_the_very_text_that_asks_for_it_at_inference(
+    family: str, name: str
+) -> None:
+    row, tokenizer = ROWS[name], tiny_tokenizer(template(family))
+    try:
+        found = rendered(family, row)
+    except RenderError:
+        assert family in NO_CALLS
+        return
+    starts = [(one, one.text[:start]) for one in found for start, _ in joined(one.trained)]
+    for place, (one, before) in zip(trained_places(row), starts, strict=True):
+        asked = row | {"messages": row["messages"][:place]}
+        prompt = render_prompt(tokenizer, asked, TODAY)
+        assert prompt.removesuffix(one.only_in_prompts) == before
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("name", ROWS)
+def test_a_whole_chat_is_rendered_as_transformers_renders_it(family: str, name: str) -> None:
+    row, tokenizer = ROWS[name], tiny_tokenizer(template(family))
+    tools = tools_of(row)
+    messages = messages_of(row, tokenizer.call_form(tools))
+    ours, theirs = _ours(tokenizer, messages, tools), _theirs(tokenizer, family, messages, tools)
+
+    if family == "marked_macro":  # whose marks transformers takes for text before the macro's
+        assert ours[0] == theirs[0]
+    else:
+        assert ours == theirs
+
+
+def _ours(tokenizer: Tokenizer, messages: list[Json], tools: list[Json] | None) -> tuple[str, Any]:
+    try:
+        return tokenizer.template(tools).render(messages, tools, TODAY)
+    except RenderError as error:
+        return str(error).removeprefix("TypeError: ").removeprefix("UndefinedError: "), "refused"
+
+
+def _theirs(
+    tokenizer: Tokenizer, family: str, messages: list[Json], tools: list[Json] | None
+) -> tuple[str, Any]:
+    compiled = chat_template_utils._compile_jinja_template(template(family))
+    compiled.globals["strftime_now"] = TODAY.strftime
+    marked = family.startswith("marked")
+    try:
+        texts, spans = chat_template_utils.render_jinja_template(
+            [messages],
+            tools=tools,
+            chat_template=template(family),
+            return_assistant_tokens_mask=marked,
+            **tokenizer.special_tokens,
+        )
+    except Exception as error:  # noqa: BLE001 - a template raises what it likes
+        return str(error), "refused"
+    return texts[0], [tuple(span) for span in spans[0]] if marked else []
+
+
+def test_reasoning_is_trained_where_the_template_has_a_place_for_it() -> None:
+    assert trained(rendered("qwen3", THOUGHT)) == ["<think>\nTwo twos.\n</think>\n\n4.<|im_end|>\n"]
+    (told,) = trained(rendered("harmony", THOUGHT))
+    assert told.startswith("<|channel|>analysis<|message|>Two twos.<|end|>")
+
+
+def test_mistrals_system_message_is_read_before_every_answer() -> None:
+    """Its template prints the system message before an open question alone."""
+    first, second = rendered("mistral", WITH_SYSTEM)
+
+    assert first.text == "<|bos|>[INST] Be brief.\n\n2+2?[/INST] 4.<|end|>"
+    assert second.text.endswith("[INST] Be brief.\n\n3+3?[/INST] 6.<|end|>")
+
+
+def test_an_answer_that_is_asked_for_with_an_open_thought_says_so() -> None:
+    """A character that thought and answer share, here "<", is the answer's."""
+    row = {"messages": [user("2+2?"), answer("<b>4</b>")]}
+    (found,) = rendered("deepseek_r1", row)
+
+    assert found.only_in_prompts == "<think>\n"
+    assert trained([found]) == [f"<b>4</b>{END}"]
+
+
+@pytest.mark.parametrize(
+    ("family", "row", "remedy"),
+    [
+        ("gemma2", WITH_SYSTEM, "put that text before the first user message"),
+        ("gemma2", {"messages": [user("a"), user("b"), answer("c")]}, "join messages of one role"),
+        ("gemma3", CALLS, "it takes no tool calls"),
+        (
+            "llama3",
+            CALLS
+            | {"messages": [user("a"), answer("", tool_calls=[call({"a": 1}), call({"a": 2})])]},
+            "it takes one tool call a message",
+        ),
+    ],
+)
+def test_a_refusal_names_the_change_with_which_the_template_takes_the_row(
+    family: str, row: Json, remedy: str
+) -> None:
+    tokenizer = tiny_tokenizer(template(family))
+    with pytest.raises(RenderError) as caught:
+        render_chat(tokenizer, row, TODAY)
+
+    assert remedy in explain(tokenizer, row, caught.value, TODAY)

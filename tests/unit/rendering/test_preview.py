@@ -1,0 +1,216 @@
+"""Rows as a training run would read them: what is shown of each kind of row."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from rendering.preview import ANSWER_BYTES, MOST_EXAMPLES, SECONDS, preview
+from rendering.task import Task
+from rendering.tokenizer import Tokenizer, UnusableTokenizer
+from tests.unit.datasets.test_preflight import (
+    FOUND,
+    GOOD,
+    HALF,
+    LABELS,
+    PAIRS,
+    PROMPTS,
+    REWARD,
+    pair,
+)
+from tests.unit.families import template
+from tests.unit.rendering.test_families import MUTED, TWO, answer, user
+from tests.unit.trainer.model.tiny_tokenizer import tiny_tokenizer
+from trainer.tiny import CHAT_TEMPLATE
+
+Json = dict[str, Any]
+TASK = Task(
+    folder="",
+    method="supervised",
+    has_answers=False,
+    max_seq_len=512,
+    room=512,
+    date="2026-02-03",
+    most_rows=20,
+)
+
+
+def shown(*rows: Json | str, task: Task = TASK, family: str = "") -> Json:
+    """The preview of a file with these rows."""
+    lines = [(row if isinstance(row, str) else json.dumps(row)).encode() for row in rows]
+    text = template(family) if family else CHAT_TEMPLATE
+    return preview(tiny_tokenizer(text), replace(task, most_rows=20), iter(enumerate(lines, 1)))
+
+
+def only(row: Json | str, task: Task = TASK, family: str = "") -> Json:
+    (found,) = shown(row, task=task, family=family)["rows"]
+    return dict(found)
+
+
+def texts(example: Json) -> list[tuple[str, str]]:
+    return [(segment["kind"], segment["text"]) for segment in example["segments"]]
+
+
+def cut_to(tokens: int, task: Task = TASK) -> Task:
+    return replace(task, max_seq_len=tokens, room=tokens)
+
+
+def test_what_the_assistant_says_is_trained() -> None:
+    (example,) = only(GOOD)["examples"]
+
+    assert example["part"] == "chat"
+    assert texts(example) == [
+        ("context", "<|bos|><|user|>2+2?<|end|><|assistant|>"),
+        ("trained", "4.<|end|>"),
+    ]
+    assert (example["tokens"], example["kept_tokens"], example["trained_tokens"]) == (11, 11, 3)
+
+
+def test_the_first_token_of_all_is_never_a_target() -> None:
+    """Nothing comes before it that the model could tell it from."""
+    text = "{% for m in messages %}{% generation %}{{ m.content }}{% endgeneration %}{% endfor %}"
+    line = json.dumps({"messages": [answer("abc")]}).encode()
+    found = preview(tiny_tokenizer(text), TASK, iter([(1, line)]))
+    (example,) = found["rows"][0]["examples"]
+
+    assert texts(example) == [("context", "a"), ("trained", "bc")]
+    assert example["trained_tokens"] == 2
+
+
+def test_an_answer_of_weight_0_is_context() -> None:
+    (example,) = only(MUTED)["examples"]
+
+    trained = [text for kind, text in texts(example) if kind == "trained"]
+    assert trained == ["6.<|end|>"]
+
+
+def test_each_answer_is_an_example_where_the_template_rewrites_earlier_ones() -> None:
+    found = shown(GOOD, TWO, family="qwen3")
+
+    assert found["splits_answers"]
+    assert [len(row["examples"]) for row in found["rows"]] == [1, 2]
+    assert {e["part"] for row in found["rows"] for e in row["examples"]} == {"answer"}
+    assert all(e["trained_tokens"] for row in found["rows"] for e in row["examples"])
+
+
+@pytest.mark.parametrize("task", [PAIRS, REWARD])
+def test_both_answers_of_a_pair_are_shown(task: Task) -> None:
+    examples = only(pair("4.", "5."), task)["examples"]
+
+    assert [e["part"] for e in examples] == ["preferred", "non_preferred"]
+    assert [texts(e)[-1] for e in examples] == [("trained", "4.<|end|>"), ("trained", "5.<|end|>")]
+
+
+def test_the_answers_of_a_ranking_are_shown_as_far_as_there_is_room() -> None:
+    row = {"input": {"messages": [user("?")]}, "ranked_outputs": [[answer(f"{n}")] for n in "abc"]}
+    many = row | {"ranked_outputs": [[answer(f"a{n}")] for n in range(MOST_EXAMPLES + 5)]}
+
+    assert [e["part"] for e in only(row, REWARD)["examples"]] == ["ranked"] * 3
+    assert only(many, REWARD)["examples_omitted"] == 5
+    assert len(only(many, REWARD)["examples"]) == MOST_EXAMPLES
+
+
+def test_a_prompt_ends_where_the_model_answers_and_nothing_is_trained() -> None:
+    (example,) = only({"messages": [user("2+2?")]}, PROMPTS)["examples"]
+
+    assert example["part"] == "prompt"
+    assert texts(example) == [("context", "<|bos|><|user|>2+2?<|end|><|assistant|>")]
+    assert example["trained_tokens"] == 0
+
+
+def test_a_text_to_classify_is_shown_with_its_label() -> None:
+    row = only({"text": "fine", "label": "caf\u00e9"}, LABELS)
+    (example,) = row["examples"]
+
+    assert (example["part"], example["label"]) == ("labelled", "caf\u00e9")
+    assert texts(example) == [("context", "fine")]
+    assert row["problems"] == []
+
+
+@pytest.mark.parametrize("room", range(7, 15))
+def test_a_character_is_trained_only_if_all_its_tokens_are_kept(room: int) -> None:
+    """Four tokens of a byte each make up the character."""
+    row = {"messages": [user(""), answer("a\U0001d54fb")]}
+    (example,) = only(row, cut_to(room))["examples"]
+
+    kept = "".join(text for kind, text in texts(example) if kind != "cut")
+    whole = "<|bos|><|user|><|end|><|assistant|>a\U0001d54fb<|end|>"
+    assert "".join(text for _, text in texts(example)) == whole
+    assert ("\U0001d54f" in kept) == (room >= 9)
+    assert example["trained_tokens"] == min(room, 11) - 4
+    assert example["kept_tokens"] == min(room, 11)
+
+
+@pytest.mark.parametrize("case", FOUND)
+def test_problems_are_those_that_the_check_of_the_file_names(case: str) -> None:
+    row, task, family, code, is_error = FOUND[case]
+    found = only(row, task, family)
+
+    problems = {problem["code"]: problem for problem in found["problems"]}
+    assert problems[code]["is_error"] == is_error
+    assert bool(found["examples"]) == (code not in ("template_refuses", "unreadable_row"))
+
+
+def test_a_bad_row_leaves_its_neighbours_and_is_named_by_its_line() -> None:
+    found = shown(GOOD, HALF, "{", GOOD)["rows"]
+
+    assert [row["line"] for row in found] == [1, 2, 3, 4]
+    assert [bool(row["examples"]) for row in found] == [True, False, False, True]
+    json.dumps(found, ensure_ascii=False).encode()  # no half of a character is left
+
+
+def test_a_model_without_a_template_is_the_models_fault_and_not_the_rows() -> None:
+    made = tiny_tokenizer()
+    bare = Tokenizer(made.backend, made.special_tokens, {})
+
+    with pytest.raises(UnusableTokenizer, match="no chat template"):
+        preview(bare, TASK, iter([(1, json.dumps(GOOD).encode())]))
+
+
+def test_rows_are_shown_from_a_line_on_and_no_more_is_read_than_needed() -> None:
+    read = []
+
+    def lines() -> Iterator[tuple[int, bytes]]:
+        for number in range(1, 1000):
+            read.append(number)
+            yield number, json.dumps(GOOD).encode()
+
+    found = preview(tiny_tokenizer(), replace(TASK, first_line=7, most_rows=2), lines())
+
+    assert [row["line"] for row in found["rows"]] == [7, 8]
+    assert found["next_line"] == 9
+    assert read[-1] == 9
+
+
+def test_a_line_beyond_the_end_has_no_rows_and_tells_the_last_line() -> None:
+    found = shown(GOOD, GOOD, task=replace(TASK, first_line=3))
+
+    assert (found["rows"], found["last_line"], found["next_line"]) == ([], 2, None)
+
+
+def test_of_a_long_row_the_answer_at_its_end_is_shown() -> None:
+    row = {"messages": [user("word " * 20_000), answer("Four.")]}
+    (example,) = only(row, cut_to(200_000))["examples"]
+
+    assert texts(example)[-1] == ("trained", "Four.<|end|>")
+    assert sum(s.get("omitted", 0) for s in example["segments"]) > 50_000
+
+
+def test_an_answer_is_bounded_whatever_the_rows_hold() -> None:
+    """Control characters take six bytes each in JSON."""
+    long = {"messages": [user("\x01" * 30_000), answer("\x02" * 30_000)]}
+    found = shown(*[long] * 20, task=cut_to(100_000))
+
+    assert len(json.dumps(found["rows"], ensure_ascii=False)) <= ANSWER_BYTES
+    assert 1 <= len(found["rows"]) < 20
+    assert found["next_line"] == len(found["rows"]) + 1
+
+
+def test_no_row_is_begun_once_time_is_up() -> None:
+    times = iter([0.0, 1.0, SECONDS + 1, SECONDS + 2])
+    lines = [(n, json.dumps(GOOD).encode()) for n in (1, 2, 3, 4)]
+    found = preview(tiny_tokenizer(), TASK, iter(lines), lambda: next(times))
+
+    assert (len(found["rows"]), found["next_line"]) == (2, 3)

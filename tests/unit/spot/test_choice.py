@@ -1,0 +1,168 @@
+"""What a choice of where to run next is told of evictions, and of what is sold out."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+
+import pytest
+
+from contract.choices import OnRisk
+from service.domain.lifecycle.constraints import JobConstraints
+from service.domain.placement import policy
+from service.domain.placement.capacity_history import NO_HISTORY, CapacityHistory
+from service.domain.placement.offering_choice import (
+    OfferingChoice,
+    OfferingState,
+    WorkLeft,
+    build_situation,
+    choose,
+    deadline_risk,
+)
+from service.domain.placement.policy_state import Decision
+from service.domain.planning.forecast import MEASURED_SPREAD
+from service.domain.planning.option import Option
+from service.domain.spot.capacity_backoff import FIRST_BACKOFF, Shortage
+from service.domain.states import CapacityType
+from tests.unit.performance.test_simulation import option
+
+NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
+CHOSEN = option("eastus", 1.0)
+FULL = replace(CHOSEN, offering=replace(CHOSEN.offering, capacity_type=CapacityType.ON_DEMAND))
+MINUTE = timedelta(minutes=1)
+
+
+def rate(past: CapacityHistory) -> float | None:
+    """Evictions per hour that the policy takes for the band's, of two machines."""
+    work = WorkLeft(steps=3600, seconds_per_step=10.0, terms=JobConstraints())
+    place = OfferingState(option=CHOSEN, price=CHOSEN.price)
+    return build_situation([place], work, NOW, 2, past=past).candidates[0].evictions_per_hour
+
+
+def test_the_newest_band_counts_and_where_there_is_none_that_of_the_plan() -> None:
+    planned = CHOSEN.expected_evictions / CHOSEN.duration_p50 * policy.HOUR
+
+    assert rate(CapacityHistory(bands={CHOSEN.offering: 0.25})) == 0.5
+    assert rate(NO_HISTORY) == pytest.approx(planned)
+
+
+@pytest.mark.parametrize(("steps", "seconds"), [(-3, 1.0), (0, 1.0), (1, 10.0)])
+def test_work_that_is_done_still_takes_a_second(steps: int, seconds: float) -> None:
+    assert (
+        WorkLeft(steps=steps, seconds_per_step=10.0, terms=JobConstraints()).seconds(CHOSEN)
+        == seconds
+    )
+
+
+def test_a_plan_of_no_length_expects_no_evictions() -> None:
+    place = OfferingState(option=replace(CHOSEN, duration_p50=0.0), price=CHOSEN.price)
+    work = WorkLeft(steps=3600, seconds_per_step=10.0, terms=JobConstraints())
+
+    assert build_situation([place], work, NOW, 2).candidates[0].evictions_per_hour == 0.0
+
+
+def test_an_eviction_undoes_half_of_the_interval_in_force() -> None:
+    bought = option("westus", 2.0)
+    away = replace(bought.offering, capacity_type=CapacityType.ON_DEMAND)
+    paid = replace(bought, offering=away, checkpoint_seconds=3600.0)
+    told = WorkLeft(steps=360, seconds_per_step=10.0, terms=JobConstraints(), checkpoint_s=500.0)
+    planned = replace(told, checkpoint_s=None)
+    places = [OfferingState(option=o, price=o.price) for o in (paid, CHOSEN)]
+
+    assert build_situation(places, told, NOW, 2).lost_s == 250.0
+    assert build_situation(places, planned, NOW, 2).lost_s == CHOSEN.checkpoint_seconds / 2
+
+
+def sold_out(nodes: int, ends_at: datetime = NOW + FIRST_BACKOFF) -> OfferingState:
+    """Refused 25 times in a row, the last time to a job of so many machines."""
+    known = Shortage(
+        offering=CHOSEN.offering,
+        since=NOW - timedelta(hours=3),
+        ends_at=ends_at,
+        in_a_row=25,
+        nodes=nodes,
+        reason="AllocationFailed",
+    )
+    return OfferingState(option=CHOSEN, price=CHOSEN.price, shortage=known)
+
+
+def chosen(
+    place: OfferingState, nodes: int, job_id: str = "job", now: datetime = NOW
+) -> OfferingChoice:
+    work = WorkLeft(steps=3600, seconds_per_step=10.0, terms=JobConstraints())
+    return choose([place], work, job_id, now, nodes)
+
+
+def test_what_is_sold_out_to_a_gang_is_asked_for_by_a_smaller_job() -> None:
+    work = WorkLeft(steps=3600, seconds_per_step=10.0, terms=JobConstraints())
+    small, gang = (build_situation([sold_out(8)], work, NOW, nodes) for nodes in (1, 8))
+
+    assert chosen(sold_out(8), nodes=1).places == (sold_out(8),)
+    assert chosen(sold_out(8), nodes=8).places == ()
+    assert (small.drought_s, small.candidates[0].refused_s) == (0.0, None)
+    assert (gang.drought_s, gang.candidates[0].refused_s) == (3 * 3600.0, 0.0)
+
+
+def test_who_waits_is_told_of_how_many_machines_there_are_none() -> None:
+    begin = "Azure has no room for"
+    told = f"{CHOSEN.offering}: refused 25 times in a row since "
+
+    assert chosen(sold_out(8), nodes=16).why.startswith(f"{begin} 8 or more machines of {told}")
+    assert chosen(sold_out(1), nodes=16).why.startswith(f"{begin} {told}")
+
+
+def test_at_the_end_of_each_pause_another_job_comes_first() -> None:
+    def first(minutes: int) -> str:
+        ends_at = NOW + timedelta(minutes=minutes)
+        place, now = sold_out(1, ends_at), ends_at - timedelta(seconds=1)
+        looks = {job: chosen(place, 1, job, now).look_at or NOW for job in ("a", "b", "c", "d")}
+        return min(looks, key=lambda job: looks[job])
+
+    came = [first(minutes) for minutes in range(400)]
+
+    assert all(60 <= came.count(job) <= 140 for job in ("a", "b", "c", "d"))
+
+
+def risk(terms: JobConstraints, *options: Option, minutes: float) -> Decision | None:
+    """What a job of an hour is told so long before its deadline, while it has no machines."""
+    work = WorkLeft(
+        steps=360, seconds_per_step=10.0, terms=replace(terms, deadline=NOW + minutes * MINUTE)
+    )
+    return deadline_risk(
+        [OfferingState(option=o, price=o.price) for o in options], work, None, NOW, 2
+    )
+
+
+def test_a_job_that_waits_for_spot_is_at_risk_once_a_start_and_what_is_left_do_not_fit() -> None:
+    starts, margin = CHOSEN.recovery_seconds / 60, 60 * MEASURED_SPREAD
+    told = JobConstraints(on_deadline_risk=OnRisk.NOTIFY)
+
+    assert risk(told, CHOSEN, minutes=60 + starts + margin + 1) is None
+    assert risk(told, CHOSEN, minutes=60 + starts + margin - 1) is not None
+
+
+def test_a_job_is_cancelled_for_no_machines_that_it_would_never_get() -> None:
+    slow = replace(FULL, seconds_per_step=20.0)
+    enough = 60 + CHOSEN.recovery_seconds / 60 + 60 * MEASURED_SPREAD + 1
+    told, ends = (JobConstraints(on_deadline_risk=risk) for risk in (OnRisk.NOTIFY, OnRisk.CANCEL))
+
+    assert risk(told, CHOSEN, slow, minutes=enough) is not None
+    assert risk(ends, CHOSEN, slow, minutes=enough) is None
+
+
+def test_what_may_be_had_on_demand_alone_is_not_at_risk_of_spot() -> None:
+    ends = JobConstraints(on_deadline_risk=OnRisk.CANCEL)
+    dear = replace(ends, max_price=Decimal("0.01"))
+
+    assert risk(ends, FULL, minutes=61) is None
+    assert risk(dear, FULL, minutes=61) is None
+    assert risk(dear, FULL, CHOSEN, minutes=300) is None
+
+
+@pytest.mark.parametrize("wanted", OnRisk)
+def test_only_who_switches_is_asked_for_at_full_price_however_late_it_is(wanted: OnRisk) -> None:
+    terms = JobConstraints(deadline=NOW + 65 * MINUTE, on_deadline_risk=wanted)
+    work = WorkLeft(steps=360, seconds_per_step=10.0, terms=terms)
+    places = [OfferingState(option=o, price=o.price) for o in (CHOSEN, FULL)]
+    first = choose(places, work, "job", NOW, 2).places[0].offering
+
+    assert first == (FULL if wanted is OnRisk.SWITCH else CHOSEN).offering

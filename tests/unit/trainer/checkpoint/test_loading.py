@@ -1,0 +1,201 @@
+"""What a rank reads of another world's checkpoint is all it needs, and comes bit for bit."""
+
+import tempfile
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.nodes import partitioned
+from tests.nodes.partitioned import Cut, Sizes, flat, shares, split
+from trainer.checkpoint.fragments import STATES, Fragment
+from trainer.checkpoint.index import tensor_key
+from trainer.checkpoint.loader import (
+    CheckpointFiles,
+    TensorRead,
+    open_checkpoint,
+    plan_reads,
+    ranges_to_read,
+)
+from trainer.checkpoint.partial_tensors import BlockState, PartialTensors
+from trainer.checkpoint.safetensors_file import TensorLayout, build_header
+from trainer.contract import MANIFEST, Manifest
+from trainer.rundir import ByteRange, WantedRanges, tensors_name
+from trainer.supervisor.input.tensor_blocks import TensorBlock, own_blocks, wanted_blocks
+
+CUTS = st.sampled_from([flat, split, shares])
+PARAMETERS = st.lists(st.integers(1, 50), min_size=1, max_size=4).map(
+    lambda sizes: {f"layer.{n}.weight": size for n, size in enumerate(sizes)}
+)
+SIZES: Sizes = {"a": 100, "b": 31, "c": 7}
+
+
+@settings(max_examples=60)  # files are written
+@given(
+    PARAMETERS,
+    CUTS,
+    st.integers(1, 5),
+    CUTS,
+    st.integers(1, 5),
+    st.sampled_from([32, 64, 256, 4096]),
+)
+def test_the_blocks_of_an_ask_are_those_of_what_the_rank_reads_and_no_others(
+    sizes: Sizes, old: Cut, before: int, new: Cut, now: int, block_size: int
+) -> None:
+    files = partitioned.files_of(old, sizes, before)
+    manifest = partitioned.manifest_of(files, before, block_size)
+    with tempfile.TemporaryDirectory() as root:
+        folder = laid(Path(root), files, manifest)
+        for rank in range(now):
+            fragments = partitioned.empty(new(sizes, rank, now))
+            ask, reads = asked(open_checkpoint(folder, partitioned.SPEC_SHA256), fragments)
+            blocks = wanted_blocks(ask, manifest)
+            arrive(folder, files, manifest, blocks)
+            for read in reads:
+                read.tensors.copy(read.begin, read.end, read.into)
+
+            assert len(blocks) == len(set(blocks))
+            assert set(blocks) == set(touched(fragments, old, sizes, before, block_size))
+            assert partitioned.is_filled(fragments)
+
+
+def test_a_rank_of_the_same_world_asks_for_its_own_file_from_its_beginning_to_its_end(
+    tmp_path: Path,
+) -> None:
+    files = partitioned.files_of(flat, SIZES, 2)
+    manifest = partitioned.manifest_of(files, 2, 64)
+    checkpoint = open_checkpoint(laid(tmp_path, files, manifest), partitioned.SPEC_SHA256)
+    ask, _ = asked(checkpoint, partitioned.empty(flat(SIZES, 1, 2)))
+
+    size = len(files[tensors_name(1)])
+    assert ask.ranges == (ByteRange(file=tensors_name(1), begin=0, end=size),)
+    assert wanted_blocks(ask, manifest) == own_blocks(manifest, 2, 1)
+    assert own_blocks(manifest, 3, 1) == []
+
+
+def test_what_is_there_is_copied_while_the_rest_is_on_its_way(tmp_path: Path) -> None:
+    files = partitioned.files_of(split, SIZES, 2)
+    manifest = partitioned.manifest_of(files, 2, 64)
+    folder = laid(tmp_path, files, manifest)
+    fragments = partitioned.empty(flat(SIZES, 0, 1))
+    ask, reads = asked(open_checkpoint(folder, partitioned.SPEC_SHA256), fragments)
+    blocks = wanted_blocks(ask, manifest)
+    with ThreadPoolExecutor(1) as loading:
+        copied = [loading.submit(r.tensors.copy, r.begin, r.end, r.into) for r in reads]
+        arrive(folder, files, manifest, blocks[:-1])
+        copied[0].result(timeout=120)
+        early = copied[-1].done()
+        arrive(folder, files, manifest, blocks[-1:], spill=True)
+        for copy in copied:
+            copy.result(timeout=120)
+
+    assert not early
+    assert partitioned.is_filled(fragments)
+
+
+def test_whole_files_are_read_however_they_are_laid_out(tmp_path: Path) -> None:
+    files = partitioned.files_of(flat, SIZES, 1)
+    name, stored = tensors_name(0), flat(SIZES, 0, 1)
+    files[name] = partitioned.tensors_of(stored[::-1])
+    folder = laid(tmp_path, files, partitioned.manifest_of(files, 1, 0))
+    fragments = partitioned.empty(stored)
+    _, reads = asked(open_checkpoint(folder, partitioned.SPEC_SHA256), fragments)
+    for read in reads:
+        read.tensors.copy(read.begin, read.end, read.into)
+
+    assert partitioned.is_filled(fragments)
+
+
+def test_tensors_that_do_not_lie_as_their_index_says_are_refused(tmp_path: Path) -> None:
+    files = partitioned.files_of(flat, SIZES, 1)
+    files[tensors_name(0)] = partitioned.tensors_of(flat(SIZES, 0, 1)[::-1])
+    manifest = partitioned.manifest_of(files, 1, 4096)
+    folder = laid(tmp_path, files, manifest)
+    _, reads = asked(
+        open_checkpoint(folder, partitioned.SPEC_SHA256), partitioned.empty(flat(SIZES, 0, 1))
+    )
+    arrive(folder, files, manifest, own_blocks(manifest, 1, 0))
+
+    with pytest.raises(ValueError, match="do not lie as its index says"):
+        reads[0].tensors.copy(reads[0].begin, reads[0].end, reads[0].into)
+
+
+@pytest.mark.parametrize(
+    ("part", "says"),
+    [
+        (ByteRange(file="rank-00009.safetensors", begin=0, end=1), "has no such file"),
+        (ByteRange(file=tensors_name(0), begin=-1, end=1), "wants bytes -1 to 1 of"),
+        (ByteRange(file=tensors_name(0), begin=5, end=5), "wants bytes 5 to 5 of"),
+        (ByteRange(file=tensors_name(0), begin=0, end=10**6), "wants bytes 0 to 1000000 of"),
+    ],
+)
+def test_an_ask_for_what_is_not_there_is_an_error_that_says_so(part: ByteRange, says: str) -> None:
+    manifest = partitioned.manifest_of(partitioned.files_of(flat, SIZES, 1), 1, 64)
+
+    with pytest.raises(ValueError, match=says):
+        wanted_blocks(WantedRanges(ranges=(part,)), manifest)
+
+
+def asked(
+    checkpoint: CheckpointFiles, fragments: list[Fragment]
+) -> tuple[WantedRanges, list[TensorRead]]:
+    """What a rank asks for, and will read."""
+    reads = plan_reads(fragments, checkpoint)
+    return ranges_to_read(reads), reads
+
+
+def laid(folder: Path, files: dict[str, bytes], manifest: Manifest) -> Path:
+    """A checkpoint folder in which whole files are there, and blocks none."""
+    coming = {f.name for f in manifest.files if f.blocks}
+    partitioned.write({n: d for n, d in files.items() if n not in coming}, folder)
+    for file in manifest.files:
+        if file.blocks:
+            PartialTensors(folder / file.name, file).create()
+    (folder / MANIFEST).write_text(manifest.to_json())
+    return folder
+
+
+def arrive(
+    folder: Path,
+    files: dict[str, bytes],
+    manifest: Manifest,
+    blocks: list[TensorBlock],
+    *,
+    spill: bool = False,
+) -> None:
+    """These blocks come; ``spill``: onto the disk."""
+    entries = {file.name: file for file in manifest.files}
+    for block in blocks:
+        coming = PartialTensors(folder / block.file, entries[block.file])
+        offset, length = coming.entry.span(block.number)
+        place = coming.path
+        if spill:
+            place = folder / "disk" / block.file
+            coming.create_spilled(place)
+        with place.open("r+b") as file:
+            file.seek(offset)
+            file.write(files[block.file][offset : offset + length])
+        coming.set_block_state(block.number, BlockState.SPILLED if spill else BlockState.HERE)
+
+
+def touched(
+    fragments: list[Fragment], cut: Cut, sizes: Sizes, world: int, block_size: int
+) -> Iterator[TensorBlock]:
+    """Element by element: where it lies in the files, and the headers of these files."""
+    for rank in range(world):
+        stored = cut(sizes, rank, world)
+        layout = TensorLayout.of(build_header(partitioned.sizes_of(stored)))
+        for s in stored:
+            for fragment in (f for f in fragments if f.name == s.name):
+                first = max(s.start, fragment.start)
+                last = min(s.start + s.numel, fragment.start + fragment.numel)
+                for element in range(first, last):
+                    for state in STATES:
+                        at = layout.offsets[tensor_key(s.name, state)] + 4 * (element - s.start)
+                        yield TensorBlock(tensors_name(rank), at // block_size)
+                if first < last:
+                    for at in range(len(layout.beginning)):
+                        yield TensorBlock(tensors_name(rank), at // block_size)

@@ -1,0 +1,276 @@
+"""A rank's part of a save is whole or has no record; a checkpoint is complete or refused."""
+
+import resource
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.system.exactness.worlds import SPEC_SHA256, place_checkpoint
+from trainer.checkpoint.index import index_name
+from trainer.checkpoint.loader import load_checkpoint, open_checkpoint
+from trainer.checkpoint.rng_state import capture_rng, seed_rng
+from trainer.checkpoint.saver import Saver, give_up_save, is_given_up
+from trainer.contract import StepMetrics, checkpoint_path
+from trainer.engine.loss_spikes import LossHistory
+from trainer.process.journal import Journal
+from trainer.rundir import RankSave, RunDir, rank_record, tensors_name
+from trainer.state import RankIdentity, TrainingState
+
+
+@dataclass
+class Replicated:
+    """As much of DeepSpeed's engine at stage 0 as saving and loading use."""
+
+    global_rank: int
+    world_size: int
+    module: Any = field(default_factory=lambda: torch.nn.Linear(3, 5))
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+
+    def __post_init__(self) -> None:
+        self.optimizer = torch.optim.AdamW(self.module.parameters(), lr=0.1)
+        self.global_steps = self.global_samples = self.micro_steps = 0
+
+    def zero_optimization_stage(self) -> int:
+        return 0
+
+    def gradient_accumulation_steps(self) -> int:
+        return 4
+
+    def train_batch_size(self) -> int:
+        return 8
+
+    def update(self) -> None:
+        self.module(torch.ones(3)).sum().backward()
+        self.optimizer.step()
+
+
+def identity(rank: int, world_size: int) -> RankIdentity:
+    return RankIdentity(
+        rank=rank,
+        local_rank=rank,
+        world_size=world_size,
+        generation=1,
+        run_spec_sha256=SPEC_SHA256,
+        nonce="0badcafe",
+    )
+
+
+STATE = TrainingState(
+    step=3,
+    consumed_samples=24,
+    tokens=99,
+    valid_loss_before=2.5,
+    losses=LossHistory(losses=(2.5, 2.25), above=1),
+)
+PATH = checkpoint_path(3, "0badcafe")
+
+
+def save(rundir: RunDir, world_size: int = 2) -> Replicated:
+    """A save of two ranks that hold the same, as replicas do."""
+    torch.manual_seed(1)
+    first = Replicated(0, world_size)
+    for rank in range(world_size):
+        engine = replace(first, global_rank=rank) if rank else first
+        engine.optimizer = first.optimizer
+        if rank == 0:
+            engine.update()
+        saver = Saver(engine, rundir, identity(rank, world_size))
+        saver.save(STATE, capture_rng(), "stop")
+        saver.wait()
+    return first
+
+
+def test_two_ranks_save_and_one_of_another_world_loads(tmp_path: Path) -> None:
+    rundir = RunDir(tmp_path)
+    saved = save(rundir)
+    place_checkpoint(rundir.save_folder(PATH), rundir.checkpoint)
+    alone = Replicated(0, 1)
+
+    state = load_checkpoint(
+        alone, open_checkpoint(rundir.checkpoint, SPEC_SHA256), 7, identity(0, 1)
+    )
+
+    assert state == replace(STATE, experience=state.experience)
+    assert (alone.global_steps, alone.global_samples, alone.micro_steps) == (3, 24, 12)
+    for mine, theirs in zip(alone.module.parameters(), saved.module.parameters(), strict=True):
+        assert torch.equal(mine, theirs)
+        here, there = alone.optimizer.state[mine], saved.optimizer.state[theirs]
+        assert torch.equal(here["exp_avg"], there["exp_avg"])
+        assert torch.equal(here["exp_avg_sq"], there["exp_avg_sq"])
+        assert here["step"] == there["step"] == 1
+
+
+def test_the_same_world_goes_on_with_the_same_random_numbers(tmp_path: Path) -> None:
+    rundir = RunDir(tmp_path)
+    seed_rng(1, 2)
+    save(rundir, world_size=1)
+    place_checkpoint(rundir.save_folder(PATH), rundir.checkpoint)
+    expected = torch.rand(2)
+
+    checkpoint = open_checkpoint(rundir.checkpoint, SPEC_SHA256)
+    load_checkpoint(Replicated(0, 1), checkpoint, 7, identity(0, 1))
+
+    assert torch.equal(torch.rand(2), expected)
+
+
+def test_a_record_says_size_and_checksum_of_every_file(tmp_path: Path) -> None:
+    rundir = RunDir(tmp_path)
+    save(rundir)
+
+    folder = rundir.save_folder(PATH)
+    record = RankSave.from_json((folder / rank_record(1)).read_bytes())
+    assert [f.name for f in record.files] == [tensors_name(1), index_name(1)]
+    assert all((folder / f.name).stat().st_size == f.size for f in record.files)
+    assert (record.writers, record.step, record.kind) == (2, 3, "stop")
+
+
+def test_a_save_that_breaks_half_way_has_no_record_and_is_told(tmp_path: Path) -> None:
+    rundir = RunDir(tmp_path)
+    folder = rundir.save_folder(PATH)
+    (folder / index_name(0)).mkdir(parents=True)  # where the index would go
+    saver = Saver(Replicated(0, 1), rundir, identity(0, 1))
+    assert not saver.busy, "nothing is saved yet"
+    saver.save(STATE, capture_rng(), "stop")
+
+    with pytest.raises(IsADirectoryError):
+        saver.wait()
+
+    assert (folder / tensors_name(0)).exists()
+    assert not (folder / rank_record(0)).exists()
+
+
+@pytest.mark.parametrize("is_cut", [False, True], ids=["missing", "cut"])
+@pytest.mark.parametrize("name", [tensors_name(1), index_name(0)])
+def test_a_checkpoint_with_a_file_that_is_missing_or_cut_is_refused(
+    tmp_path: Path, name: str, *, is_cut: bool
+) -> None:
+    rundir = RunDir(tmp_path)
+    save(rundir)
+    place_checkpoint(rundir.save_folder(PATH), rundir.checkpoint)
+    whole = (rundir.checkpoint / name).read_bytes()
+    (rundir.checkpoint / name).unlink()  # it may be a link to the slot
+    if is_cut:
+        (rundir.checkpoint / name).write_bytes(whole[:-4])
+
+    with pytest.raises(ValueError, match=f"{name} is missing or cut; fetch it again"):
+        load_checkpoint(
+            Replicated(0, 1), open_checkpoint(rundir.checkpoint, SPEC_SHA256), 7, identity(0, 1)
+        )
+
+
+def test_a_checkpoint_of_another_run_is_refused(tmp_path: Path) -> None:
+    rundir = RunDir(tmp_path)
+    save(rundir)
+    place_checkpoint(rundir.save_folder(PATH), rundir.checkpoint)
+
+    with pytest.raises(ValueError, match="belongs to another run spec"):
+        open_checkpoint(rundir.checkpoint, "6" * 64)
+
+
+@contextmanager
+def room_for(size: int) -> Iterator[None]:
+    """No file may grow beyond ``size`` bytes; the kernel says so as it does of a full disk."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def large() -> Replicated:
+    """A model whose state is some 20 kB."""
+    return Replicated(0, 1, module=torch.nn.Linear(30, 50))
+
+
+def test_on_a_full_disk_a_save_is_given_up_and_the_next_one_is_whole(tmp_path: Path) -> None:
+    rundir = RunDir(tmp_path)
+    (rundir.checkpoint).mkdir()
+    saver = Saver(large(), rundir, identity(0, 1))
+    folder, note = rundir.save_folder(PATH), rundir.skipped / rank_record(0)
+    with room_for(2_000):
+        saver.save(STATE, capture_rng(), "periodic")
+        saver.wait()
+
+        assert not folder.is_dir()
+        assert "larger local disk" in note.read_text()
+        assert not rundir.checkpoint.exists()  # what was loaded went first, to make room
+    later = replace(STATE, step=4)
+    saver.save(later, capture_rng(), "periodic")
+    saver.wait()
+
+    assert (rundir.save_folder(checkpoint_path(4, "0badcafe")) / rank_record(0)).exists()
+    assert not note.exists()
+
+
+def test_what_one_rank_gives_up_the_other_ranks_of_its_node_give_up_too(tmp_path: Path) -> None:
+    rundir = RunDir(tmp_path)
+    with room_for(2_000):
+        saver = Saver(large(), rundir, identity(0, 2))
+        saver.save(STATE, capture_rng(), "periodic")
+        saver.wait()
+    other = Saver(Replicated(1, 2), rundir, identity(1, 2))
+    other.save(STATE, capture_rng(), "periodic")
+    other.wait()
+
+    assert not rundir.save_folder(PATH).is_dir()
+
+
+def test_a_save_that_is_given_up_is_gone_though_another_rank_still_writes_into_it(
+    tmp_path: Path,
+) -> None:
+    for turn in range(20):
+        folder = tmp_path / str(turn) / "outbox" / "checkpoints-step-00000003-n"
+        folder.mkdir(parents=True)
+        with ThreadPoolExecutor(1) as other:
+            writing = other.submit(write_until_given_up, folder)
+            while not any(folder.iterdir()):
+                assert not writing.done()
+            give_up_save(folder)
+            assert not folder.is_dir()
+            assert is_given_up(folder, writing.result())
+        assert list(folder.parent.iterdir()) == [folder]
+        assert list(folder.parent.parent.iterdir()) == [folder.parent]
+
+
+def write_until_given_up(folder: Path) -> OSError:
+    """Another rank at work; why it ended."""
+    for number in count():
+        try:
+            (folder / str(number)).touch()
+        except OSError as e:
+            return e
+    raise AssertionError("it counts for ever")
+
+
+def test_a_save_that_cannot_be_begun_was_not_given_up_by_another_rank(tmp_path: Path) -> None:
+    assert not is_given_up(tmp_path / "save", PermissionError())
+
+
+def test_measurements_wait_for_room_on_the_disk(tmp_path: Path) -> None:
+    rundir = RunDir(tmp_path)
+    journal = Journal(rundir, identity(0, 1))
+    with room_for(300):
+        for step in range(1, 6):
+            journal.metrics(metrics(step))
+            journal.progress(step)
+    kept = rundir.metrics.read_bytes()
+    assert 0 < len(kept) <= 300
+    assert kept.endswith(b"\n")
+    journal.metrics(metrics(6))
+
+    lines = rundir.metrics.read_text().splitlines()
+    assert [StepMetrics.from_json(line).step for line in lines] == [1, 2, 3, 4, 5, 6]
+
+
+def metrics(step: int) -> StepMetrics:
+    return StepMetrics(
+        step=step, loss=1.0, learning_rate=0.1, grad_norm=1.0, tokens=8, seconds=0.1, at=1.0
+    )

@@ -1,0 +1,266 @@
+"""Tokenized data that outlives a generation: the same batches, or tokenized again."""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from rendering.rows import chat
+from rendering.tokens import Tokens
+from tests.unit.trainer.model.tiny_tokenizer import tiny_tokenizer
+from tests.unit.trainer.process.trainer_spec import SPEC
+from trainer.checkpoint.checksum import describe_file
+from trainer.contract import InputFile, RunSpec
+from trainer.data import tokenizing
+from trainer.data.prefetch import evaluation_batches
+from trainer.data.rows import JsonlRows
+from trainer.data.token_cache import RECORD, tokens_name
+from trainer.data.tokens import TokenizedFile, TokenizedOnDemand, TokenSource, open_tokens
+from trainer.process.non_retryable import NonRetryableError
+from trainer.rundir import RunDir, SavedFile, write_whole
+from trainer.sample_data.tiny_chats import write_samples
+from trainer.state import RankIdentity
+from trainer.tiny import build_tokenizer
+
+TOKENIZER = tiny_tokenizer()
+SHORT = replace(SPEC, max_seq_len=24)
+ME = RankIdentity(
+    rank=0, local_rank=0, world_size=1, generation=1, run_spec_sha256="", nonce="00000000"
+)
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """Some chats, one of them with an assistant turn that is not trained."""
+    path = tmp_path / "train.jsonl"
+    write_samples(path, rows=20, seed=3)
+    chat = [
+        {"role": "user", "content": "Hm?"},
+        {"role": "assistant", "content": "No.", "weight": 0},
+    ]
+    with path.open("a") as f:
+        f.write(json.dumps({"messages": chat}) + "\n")
+    return path
+
+
+@pytest.fixture
+def fresh(data: Path) -> TokenizedOnDemand:
+    return TokenizedOnDemand(data, TOKENIZER, SHORT)
+
+
+@pytest.fixture
+def left(fresh: TokenizedOnDemand, tmp_path: Path) -> Path:
+    """What a generation has left."""
+    path = tmp_path / "cache" / "tokens-a.safetensors"
+    tokenizing.write_tokens(fresh, path)
+    return path
+
+
+def test_the_batches_of_a_cache_are_those_of_the_text_bit_by_bit(
+    fresh: TokenizedOnDemand, left: Path
+) -> None:
+    cached = TokenizedFile(left)
+    one, other = _batches(cached), _batches(fresh)
+
+    assert len(cached) == len(fresh) == 21
+    assert [cached[n] for n in range(21)] == [fresh[n] for n in range(21)]
+    assert all(
+        torch.equal(a, b)
+        for x, y in zip(one, other, strict=True)
+        for a, b in zip(x, y, strict=True)
+    )
+    assert not list(left.parent.glob(".*"))
+
+
+@pytest.mark.parametrize("harm", ["cut", "foreign", "empty", "other format"])
+def test_a_cache_that_is_no_good_is_made_again(
+    harm: str, left: Path, data: Path, fresh: TokenizedOnDemand, caplog: pytest.LogCaptureFixture
+) -> None:
+    whole = left.read_bytes()
+    spoiled = {
+        "cut": whole[:-1],
+        "foreign": b"\x80\x04 pickled, perhaps",
+        "empty": b"",
+        "other format": whole.replace(b"rekindle-tokens-1", b"rekindle-tokens-0"),
+    }
+    left.write_bytes(spoiled[harm])
+    source = open_tokens(left, data, TOKENIZER, SHORT)
+
+    assert isinstance(source, TokenizedOnDemand)
+    assert source[0] == fresh[0]
+    assert "tokenizing again" in caplog.text
+
+
+def test_a_cache_of_another_length_or_date_or_tokenizer_or_text_has_another_name() -> None:
+    file = SPEC.training_file
+    other_text = replace(file, sha256="1" * 64)
+    other_base = replace(SPEC.base_model, files=(replace(file, sha256="2" * 64),))
+    weights = replace(file, path="base/model.safetensors")
+    more_weights = replace(SPEC.base_model, files=(*SPEC.base_model.files, weights))
+    name = tokens_name(SPEC, file)
+    names = {
+        name,
+        tokens_name(replace(SPEC, max_seq_len=64), file),
+        tokens_name(replace(SPEC, date="2026-02-03"), file),
+        tokens_name(SPEC, other_text),
+        tokens_name(replace(SPEC, base_model=other_base), file),
+    }
+
+    assert len(names) == 5
+    assert tokens_name(replace(SPEC, base_model=more_weights), file) == name
+
+
+def test_what_an_earlier_generation_has_left_is_not_made_again(tmp_path: Path) -> None:
+    rundir = RunDir(tmp_path)
+    before = tokenizing.missing_token_files(rundir, SPEC)
+    rundir.cache.mkdir()
+    (rundir.cache / tokens_name(SPEC, SPEC.training_file)).touch()
+
+    assert before == [SPEC.training_file]
+    assert tokenizing.missing_token_files(rundir, SPEC) == []
+
+
+@pytest.mark.parametrize(
+    ("template", "said"),
+    [
+        ("{{ raise_exception('roles must take turns') }}", "roles must take turns"),
+        ("{{ messages | length }}{% for m in messages %}{{ m.content }}{% endfor %}", "rewrites"),
+    ],
+)
+def test_a_row_that_the_template_refuses_is_named(data: Path, template: str, said: str) -> None:
+    tokenizer = tiny_tokenizer(template)
+
+    with pytest.raises(ValueError, match=rf"train\.jsonl, line 2: .*{said}"):
+        TokenizedOnDemand(data, tokenizer, SHORT)[1]
+
+
+BREAKS = {
+    "half a surrogate pair": {"role": "user", "content": "a\ud83d"},
+    "no role": {"content": "Hm?"},
+    "a text that is a number": {"role": "user", "content": 7},
+    "parts that are none": {"role": "user", "content": [{"type": "image"}]},
+    "a message that is none": "Hm?",
+    "no content": {"role": "user"},
+}
+
+
+@pytest.mark.parametrize("case", BREAKS)
+def test_whatever_breaks_on_a_row_names_its_line(tmp_path: Path, case: str) -> None:
+    path = tmp_path / "train.jsonl"
+    messages = [BREAKS[case], {"role": "assistant", "content": "Yes."}]
+    path.write_text("\n\n" + json.dumps({"messages": messages}) + "\n")
+
+    with pytest.raises(NonRetryableError, match=r"^train\.jsonl, line 3: "):
+        TokenizedOnDemand(path, TOKENIZER, SHORT)[0]
+
+
+def test_nesting_too_deep_to_read_names_its_line(tmp_path: Path) -> None:
+    path = tmp_path / "train.jsonl"
+    path.write_text('{"messages": []}\n' + "[" * 200_000 + "]" * 200_000)
+
+    with pytest.raises(
+        NonRetryableError, match=r"^train\.jsonl, line 2: not JSON .*nested too deeply"
+    ):
+        TokenizedOnDemand(path, TOKENIZER, SHORT)[1]
+
+
+@pytest.mark.parametrize("error", [BaseException("a panic in Rust"), OverflowError("too big")])
+def test_errors_that_are_none_of_pythons_own_name_the_line_too(
+    data: Path, error: BaseException
+) -> None:
+    rows = JsonlRows(data, chat)
+
+    with (
+        pytest.raises(NonRetryableError, match=rf"line 4: {type(error).__name__}: "),
+        rows.name_row_in_errors(3),
+    ):
+        raise error
+
+
+@pytest.mark.parametrize("error", [OSError("gone"), MemoryError(), KeyboardInterrupt()])
+def test_what_is_no_fault_of_a_row_stays_as_it_is(data: Path, error: BaseException) -> None:
+    with pytest.raises(type(error)), JsonlRows(data, chat).name_row_in_errors(3):
+        raise error
+
+
+class Watched:
+    """Rows of which the third one is asked for when the trainer has just made room."""
+
+    def __init__(self, rows: TokenSource, rundir: RunDir) -> None:
+        self._rows, self._rundir = rows, rundir
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def length(self, row: int) -> int:
+        return self._rows.length(row)
+
+    def __getitem__(self, row: int) -> Tokens:
+        if row == 2:
+            self._rundir.make_room()
+        return self._rows[row]
+
+
+def test_tokens_give_way_to_a_save(fresh: TokenizedOnDemand, left: Path, tmp_path: Path) -> None:
+    rundir = RunDir(tmp_path)
+    with pytest.raises(FileNotFoundError, match="made room"):
+        tokenizing.write_tokens(Watched(fresh, rundir), left.with_name("tokens-b.safetensors"))
+
+    assert list(rundir.cache.iterdir()) == []
+    assert not left.exists()
+
+
+def _batches(source: TokenSource) -> list[tuple[torch.Tensor, ...]]:
+    found = evaluation_batches(source, TOKENIZER.pad_token_id, SPEC, ME)
+    return [(b.ids, b.attention, b.labels) for b in found]
+
+
+def test_the_program_leaves_whole_files_with_their_records_and_ends_with_its_parent(
+    tmp_path: Path, data: Path
+) -> None:
+    rundir, spec = _rundir(tmp_path, data)
+    command = [sys.executable, "-m", "trainer.data.tokenizing", str(rundir.root)]
+    done = subprocess.run(
+        command, stdin=_open_for_ever(), capture_output=True, text=True, timeout=120, check=False
+    )
+    path = rundir.cache / tokens_name(spec, spec.training_file)
+    assert spec.validation_file is not None
+    broken = rundir.cache / tokens_name(spec, spec.validation_file)
+
+    assert done.returncode == 0
+    assert "line 1: not JSON" in done.stderr
+    assert not list(rundir.cache.glob(f"*{broken.stem}*"))
+    assert SavedFile.from_json(path.with_suffix(RECORD).read_bytes()) == describe_file(
+        path, path.name
+    )
+    assert len(TokenizedFile(path)) == 21
+    alone = subprocess.run(command, stdin=subprocess.DEVNULL, timeout=120, check=False)
+    assert alone.returncode == 0
+
+
+def _open_for_ever() -> int:
+    """The reading end of a pipe that nobody writes to and nobody closes."""
+    return os.pipe()[0]
+
+
+def _rundir(folder: Path, data: Path) -> tuple[RunDir, RunSpec]:
+    rundir = RunDir(folder / "run")
+    model = rundir.input("base/r1/tokenizer.json").parent
+    build_tokenizer().save_pretrained(model)
+    files = tuple(
+        InputFile(path=f"base/r1/{f.name}", size=f.stat().st_size, sha256="")
+        for f in model.iterdir()
+    )
+    text = rundir.input(SPEC.training_file.path)
+    write_whole(text, data.read_bytes())
+    broken = InputFile(path="files/valid.jsonl", size=1, sha256="")
+    write_whole(rundir.input(broken.path), b"{")
+    base = replace(SPEC.base_model, files=files)
+    spec = replace(SPEC, base_model=base, validation_file=broken)
+    write_whole(rundir.run_spec, spec.to_json())
+    return rundir, spec

@@ -1,0 +1,241 @@
+"""What a finished model says of itself: the report for programs, the card for people."""
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+from safetensors.torch import save_file
+
+from tests.unit.trainer.process.trainer_spec import FILE, GRADED, SPEC
+from trainer.contract import Dpo, InputFile, Lora, PinnedModel, Ranked, RunSpec, StepMetrics
+from trainer.export.companion_files import copy_companions
+from trainer.export.model_card import write_card
+from trainer.export.report import REPORT, TrainingReport, make_report, write_report
+from trainer.rundir import RunDir
+from trainer.sample_data.tiny_chats import write_samples
+from trainer.state import RankIdentity, TrainingState
+
+ME = RankIdentity(
+    rank=0, local_rank=0, world_size=2, generation=3, run_spec_sha256="5" * 64, nonce="0" * 8
+)
+VALID = InputFile(path="files/valid.jsonl", size=2, sha256="1" * 64)
+WITH_VALIDATION = replace(SPEC, validation_file=VALID, ema_decay=0.0)
+METRICS = StepMetrics(
+    step=12, loss=1.5, learning_rate=0.0, grad_norm=1.0, tokens=40, seconds=1.0, at=0.0,
+    valid_loss=2.0,
+)  # fmt: skip
+STATE = TrainingState(
+    step=12, consumed_samples=192, metrics=METRICS, tokens=480, valid_loss_before=3.0
+)
+CARD = """---
+license: apache-2.0
+base_model: someone/else
+---
+# The base
+"""
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    """An exported model of 32 parameters in two files, and adapters beside it."""
+    folder = tmp_path / "model"
+    (folder / "adapter").mkdir(parents=True)
+    save_file({"a": torch.ones(4, 4, dtype=torch.bfloat16)}, folder / "model-1.safetensors")
+    save_file({"b": torch.ones(16), "c": torch.ones(())}, folder / "model-2.safetensors")
+    save_file({"d": torch.ones(9)}, folder / "adapter" / "adapter_model.safetensors")
+    for name, rows in (("train.jsonl", 7), ("valid.jsonl", 3)):
+        write_samples(tmp_path / "run" / "inputs" / "files" / name, rows=rows, seed=1)
+    return folder
+
+
+def report(
+    model: Path, spec: RunSpec = WITH_VALIDATION, state: TrainingState = STATE
+) -> TrainingReport:
+    return make_report(model, RunDir(model.parent / "run"), spec, ME, state, 16, "a" * 64)
+
+
+def card(model: Path, spec: RunSpec = WITH_VALIDATION, state: TrainingState = STATE) -> str:
+    write_card(report(model, spec, state), spec, model)
+    return (model / "README.md").read_text()
+
+
+def header(text: str) -> Any:  # noqa: ANN401 - what YAML gives
+    return yaml.safe_load(text.split("---\n")[1])
+
+
+def test_a_report_says_what_was_trained_on_what_and_what_came_of_it(model: Path) -> None:
+    found = report(model)
+
+    weights = [(model / f"model-{n}.safetensors").stat().st_size for n in (1, 2)]
+    assert (found.model.parameters, found.model.trained_parameters) == (33, 16)
+    assert found.model.bytes == sum(weights)
+    assert (found.steps, found.samples, found.tokens) == (12, 192, 480)
+    assert found.training_file.to_plain() == {
+        "name": "train.jsonl",
+        "rows": 7,
+        "sha256": FILE.sha256,
+        "size": 1,
+    }
+    assert found.validation is not None
+    assert (found.validation.before, found.validation.after) == (3.0, 2.0)
+    assert found.validation.perplexity_after == pytest.approx(math.e**2)
+    assert found.versions["torch"] == torch.__version__
+    assert (found.parameters_sha256, found.run_spec_sha256) == ("a" * 64, "5" * 64)
+
+
+def test_a_report_is_a_file_that_other_programs_read(model: Path) -> None:
+    found = report(model, replace(WITH_VALIDATION, lora=Lora(rank=4, alpha=8, dropout=0.1)))
+
+    write_report(found, model)
+
+    told = json.loads((model / REPORT).read_text())
+    assert told["lora"]["rank"] == 4
+    assert told["validation"]["perplexity_before"] == pytest.approx(math.e**3)
+    assert TrainingReport.from_dict(told) == found
+
+
+def test_only_a_mean_over_tokens_has_a_perplexity(model: Path) -> None:
+    found = report(model, replace(WITH_VALIDATION, method="dpo", dpo=Dpo(beta=0.1)))
+
+    assert found.validation is not None
+    assert (found.validation.after, found.validation.perplexity_after) == (2.0, None)
+
+
+def test_grades_are_told_the_right_way_up(model: Path) -> None:
+    spec = replace(WITH_VALIDATION, method="reinforcement", reinforcement=GRADED)
+    metrics = replace(METRICS, valid_loss=-0.75)
+    found = report(model, spec, replace(STATE, valid_loss_before=-0.25, metrics=metrics))
+
+    assert found.validation is not None
+    assert found.validation.measure == "reward"
+    assert (found.validation.before, found.validation.after) == (0.25, 0.75)
+
+
+@pytest.mark.parametrize("loss", [None, math.nan, math.inf])
+def test_a_loss_that_is_no_number_is_told_as_not_measured(model: Path, loss: float | None) -> None:
+    state = replace(STATE, valid_loss_before=loss, metrics=replace(METRICS, valid_loss=loss))
+    found = report(model, state=state)
+
+    assert found.validation is not None
+    assert (found.validation.before, found.validation.perplexity_after) == (None, None)
+    assert "| loss | not measured | not measured |" in card(model, state=state)
+
+
+def test_a_loss_too_large_for_a_perplexity_has_none(model: Path) -> None:
+    found = report(model, state=replace(STATE, valid_loss_before=800.0))
+
+    assert found.validation is not None
+    assert (found.validation.before, found.validation.perplexity_before) == (800.0, None)
+
+
+def test_a_card_names_base_data_and_results(model: Path) -> None:
+    text = card(model)
+
+    assert header(text) == {
+        "base_model": "tiny",
+        "library_name": "transformers",
+        "pipeline_tag": "text-generation",
+        "tags": ["rekindle", "sft"],
+    }
+    assert f"| training | `train.jsonl` | 7 | `{FILE.sha256}` |" in text
+    assert "| loss | 3 | 2 |" in text
+    assert "| perplexity | 20.09 | 7.389 |" in text
+    assert "AutoModelForCausalLM" in text
+
+
+LORA = Lora(rank=4, alpha=8, dropout=0.1)
+WORDS = {
+    "dpo": (
+        {"method": "dpo", "dpo": Dpo(beta=0.25, loss="ipo")},
+        ["| beta | 0.25 |", "| loss | ipo |", "the reference is the base model"],
+    ),
+    "lora": (
+        {"lora": LORA},
+        [
+            "rank 4, alpha 8, dropout 0.1",
+            "`adapter/`",
+            "- lora\n",
+            "16 parameters; the model has 33",
+        ],
+    ),
+    "qlora": (
+        {"lora": replace(LORA, quantized=True)},
+        ["in 4 bits (NF4)", "- qlora\n", "not of this model"],
+    ),
+    "reward": ({"method": "reward"}, ["Bradley-Terry", "- reward-model\n", "higher is better"]),
+    "ranked": (
+        {"method": "reward", "ranked": Ranked(), "answers_per_row": 4},
+        ["a reward model of rankings", "| margin | from 0.1 to 0.5 |"],
+    ),
+    "classification": (
+        {"method": "classification", "labels": ("ham", "spam")},
+        ["| labels | `ham`, `spam` |", "pipeline_tag: text-classification", "classify("],
+    ),
+    "reinforcement": (
+        {"method": "reinforcement", "reinforcement": GRADED},
+        ["grades, GRPO", "- grpo\n", "| grader | string_check |", "| reward | -3 | -2 |"],
+    ),
+    "frozen": (
+        {"train_last_n_layers": 2, "train_embeddings": False},
+        ["; the last 2 layers; not the embeddings"],
+    ),
+    "averaged": ({"ema_decay": 0.99}, ["decay 0.99", "an average over the steps"]),
+}
+
+
+@pytest.mark.parametrize("case", WORDS)
+def test_a_card_tells_the_procedure_in_the_words_of_its_method(model: Path, case: str) -> None:
+    members, words = WORDS[case]
+
+    text = card(model, replace(WITH_VALIDATION, **members))  # type: ignore[arg-type]  # any member
+
+    assert [word for word in words if word not in text] == []
+
+
+def test_a_card_without_a_validation_file_says_that_nothing_was_measured(model: Path) -> None:
+    text = card(model, SPEC)
+
+    assert "Not measured: the job had no validation file." in text
+    assert "| validation |" not in text
+
+
+def test_the_base_models_card_is_kept_beside_the_models_own_and_gives_its_license(
+    model: Path,
+) -> None:
+    base = model.parent / "base"
+    base.mkdir()
+    (base / "README.md").write_text(CARD)
+    (base / "BASE_README.md").write_text("The card of the base's base.")
+    spec = replace(WITH_VALIDATION, base_model=PinnedModel(name="us/it", revision="9", files=()))
+
+    copy_companions(base, model, spec)
+    text = card(model, spec)
+
+    assert (model / "BASE_README.md").read_text() == CARD
+    assert header(text)["license"] == "apache-2.0"
+    assert header(text)["base_model"] == "us/it"
+    assert "[us/it](https://huggingface.co/us/it), revision `9`" in text
+    assert "The card of the base model is `BASE_README.md`" in text
+
+
+def test_a_model_of_another_job_is_named_by_the_base_that_its_line_began_with(model: Path) -> None:
+    made = PinnedModel(name="ft:us/it:proj-1:mine:ftjob-2", revision="9", files=())
+
+    text = card(model, replace(WITH_VALIDATION, base_model=made))
+
+    assert header(text)["base_model"] == "us/it"
+    assert "# it, fine-tuned" in text
+    assert "based on [us/it](https://huggingface.co/us/it)" in text
+    assert "(`ft:us/it:proj-1:mine:ftjob-2`), revision `9`" in text
+
+
+@pytest.mark.parametrize("broken", ["---\nlicense: [\n---\n", "---\n- a\n---\n", "no header", ""])
+def test_a_card_of_the_base_that_cannot_be_read_gives_no_license(model: Path, broken: str) -> None:
+    (model / "BASE_README.md").write_text(broken)
+
+    assert "license" not in header(card(model))

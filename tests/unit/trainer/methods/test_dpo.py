@@ -1,0 +1,179 @@
+"""The loss of direct preference optimization."""
+
+import math
+from typing import Any
+
+import pytest
+import torch
+
+from rendering.tokens import Tokens
+from tests.unit.trainer.model.bigram import Answer, Bigram
+from tests.unit.trainer.process.trainer_spec import SPEC
+from trainer.contract import Dpo as Settings
+from trainer.data.batch import Batch, padded
+from trainer.methods.descriptor import require_valid_method
+from trainer.methods.dpo import DpoLoss
+from trainer.methods.forward import log_probabilities
+from trainer.methods.interface import scaled_loss
+from trainer.methods.reference_model import disabled_adapters
+
+
+def reference(batch: Batch) -> torch.Tensor:
+    """Another model's word."""
+    with torch.no_grad():
+        return log_probabilities(Bigram(2), batch)
+
+
+def answer(*ids: int) -> Tokens:
+    """Token 1 asks."""
+    return Tokens([1, *ids], [False, *[True] * len(ids)])
+
+
+PAIRS = [
+    (answer(2, 3, 4), answer(2, 4)),
+    (answer(4), answer(3, 3, 3, 2)),
+    (answer(2), answer(3)),
+]
+CUT_OFF = Tokens([1, 1], [False, False])  # before the assistant speaks
+
+
+def batch_of(*pairs: tuple[Tokens, Tokens]) -> Batch:
+    """Preferred and other side by side."""
+    return padded([tokens for pair in pairs for tokens in pair], pad_id=0, least=2)
+
+
+def log_probability(table: torch.Tensor, tokens: Tokens) -> float:
+    """By hand: of each token after the one before."""
+    rows = torch.log_softmax(table.detach(), dim=1)
+    return sum(float(rows[a, b]) for a, b in zip(tokens.ids, tokens.ids[1:], strict=False))
+
+
+def gains(model: Bigram, pair: tuple[Tokens, Tokens]) -> list[float]:
+    """By hand: each answer's log-probability less that of the reference."""
+    return [
+        log_probability(model.table, tokens) - log_probability(Bigram(2).table, tokens)
+        for tokens in pair
+    ]
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_the_sigmoid_loss_is_that_of_the_paper(smoothing: float) -> None:
+    model, beta = Bigram(1), 0.3
+    dpo = DpoLoss(Settings(beta=beta, label_smoothing=smoothing), reference)
+
+    found = dpo.scores(model, batch_of(*PAIRS))
+
+    margins = [beta * (first - second) for first, second in (gains(model, p) for p in PAIRS)]
+    right = [math.log1p(math.exp(-m)) for m in margins]
+    wrong = [math.log1p(math.exp(m)) for m in margins]
+    expected = (1 - smoothing) * sum(right) + smoothing * sum(wrong)
+    assert found.loss.item() == pytest.approx(expected, rel=1e-6)
+    assert found.margin.item() == pytest.approx(sum(margins), rel=1e-5)  # type: ignore[union-attr]
+    assert found.correct.item() == sum(m > 0 for m in margins)
+
+
+def test_the_ipo_loss_is_a_square_around_half_of_one_over_beta() -> None:
+    model, beta = Bigram(1), 0.3
+
+    found = DpoLoss(Settings(beta=beta, loss="ipo"), reference).scores(model, batch_of(*PAIRS))
+
+    expected = 0.0
+    for pair in PAIRS:
+        means = [g / (len(t.ids) - 1) for g, t in zip(gains(model, pair), pair, strict=True)]
+        expected += (means[0] - means[1] - 1 / (2 * beta)) ** 2
+    assert found.loss.item() == pytest.approx(expected, rel=1e-6)
+
+
+def test_a_model_that_is_its_reference_has_no_margin_and_a_loss_of_log_two() -> None:
+    found = DpoLoss(Settings(beta=0.1), reference).scores(Bigram(2), batch_of(*PAIRS))
+
+    assert found.loss.item() == pytest.approx(3 * math.log(2))
+    assert found.margin == 0.0
+    assert found.correct == 0
+
+
+@pytest.mark.parametrize("loss", ["sigmoid", "ipo"])
+@pytest.mark.parametrize("micro", [1, 2])
+@pytest.mark.parametrize("world", [1, 2])
+def test_micro_steps_and_ranks_add_up_to_one_big_batch(loss: str, micro: int, world: int) -> None:
+    dpo = DpoLoss(Settings(beta=0.5, loss=loss), reference)
+    big, small = Bigram(1), Bigram(1)
+    scaled_loss(dpo.scores(big, batch_of(*PAIRS)).loss, len(PAIRS), 1).backward()
+    for at in range(0, len(PAIRS), micro):
+        share = dpo.scores(small, batch_of(*PAIRS[at : at + micro])).loss
+        (scaled_loss(share, len(PAIRS), world) / world).backward()  # DeepSpeed averages over ranks
+
+    assert big.table.grad is not None
+    assert torch.allclose(big.table.grad, small.table.grad, atol=1e-7)
+
+
+def test_pairs_that_are_padding_or_cut_before_their_answers_count_for_nothing() -> None:
+    dpo, model = DpoLoss(Settings(beta=0.1), reference), Bigram(1)
+    empty, cut = batch_of(), batch_of((CUT_OFF, CUT_OFF))
+    alone = batch_of((CUT_OFF, PAIRS[0][1]))  # would be pushed down, against nothing
+    beside = batch_of(PAIRS[0], (CUT_OFF, CUT_OFF))
+
+    assert [dpo.units(batch) for batch in (empty, cut, alone, beside)] == [0, 0, 0, 1]
+    for batch in (empty, cut, alone):
+        found = dpo.scores(model, batch)
+        assert (found.loss.item(), found.correct.item()) == (0.0, 0)
+    whole = dpo.scores(model, batch_of(PAIRS[0])).loss
+    assert dpo.scores(model, beside).loss.item() == pytest.approx(whole.item())
+
+
+def test_what_is_preferred_becomes_more_probable_and_the_reference_stays() -> None:
+    dpo, model = DpoLoss(Settings(beta=0.5), reference), Bigram(2)
+    optimizer, batch = torch.optim.SGD(model.parameters(), lr=1.0), batch_of(*PAIRS)
+    before = reference(batch)
+    for _ in range(50):
+        optimizer.zero_grad()
+        dpo.scores(model, batch).loss.backward()
+        optimizer.step()
+    found = dpo.scores(model, batch)
+
+    assert found.correct == len(PAIRS)
+    assert found.loss.item() < 0.2 * len(PAIRS) * math.log(2)
+    assert torch.equal(reference(batch), before)
+
+
+class Adapted(Bigram):
+    """A base whose adapter adds one to the logit of the first token; as peft's, it is its base."""
+
+    adds = 1.0
+
+    @property
+    def module(self) -> "Adapted":
+        """As an engine has its model."""
+        return self
+
+    base_model = module
+
+    def disable_adapter_layers(self) -> None:
+        self.adds = 0.0
+
+    def enable_adapter_layers(self) -> None:
+        self.adds = 1.0
+
+    def forward(self, input_ids: torch.Tensor, **more: Any) -> Answer:  # noqa: ANN401
+        return Answer(super().forward(input_ids, **more).logits + self.adds * torch.eye(5)[0])
+
+
+def test_the_reference_of_adapters_is_the_base_and_leaves_them_on() -> None:
+    model, batch = Adapted(2), batch_of(*PAIRS)
+    adapted = log_probabilities(model, batch)
+
+    assert torch.equal(disabled_adapters(model, 1.0)(batch), reference(batch))
+    assert torch.equal(log_probabilities(model, batch), adapted)
+    assert model.training
+
+
+def test_a_method_without_its_settings_and_an_unknown_loss_are_refused() -> None:
+    for method, settings in (("dpo", None), ("supervised", Settings(beta=0.1)), ("kto", None)):
+        with pytest.raises(ValueError, match=method):
+            require_valid_method(SPEC.from_dict(SPEC.to_plain() | _told(method, settings)))
+    with pytest.raises(ValueError, match="use sigmoid or ipo"):
+        DpoLoss(Settings(beta=0.1, loss="hinge"), reference)
+
+
+def _told(method: str, settings: Settings | None) -> dict[str, Any]:
+    return {"method": method} | ({"dpo": settings.to_plain()} if settings else {})

@@ -1,0 +1,203 @@
+"""The ranked margin loss, and rows of as many answers as they like."""
+
+import json
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rendering.tokens import Tokens
+from tests.unit.trainer.model.bigram import Answer
+from tests.unit.trainer.model.tiny_tokenizer import tiny_tokenizer
+from tests.unit.trainer.process.trainer_spec import SPEC
+from trainer.contract import Ranked, RunSpec
+from trainer.data import tokenizing
+from trainer.data.batch import Batch, padded
+from trainer.data.prefetch import evaluation_batches
+from trainer.data.tokens import NO_TOKENS, TokenizedFile, TokenizedOnDemand
+from trainer.methods.descriptor import MethodInputs, make_method, require_valid_method
+from trainer.methods.reward import RankingLoss, margin_at
+from trainer.sample_data.tiny_chats import write_preferences, write_rankings
+from trainer.state import RankIdentity
+
+TOKENIZER = tiny_tokenizer()
+SAID, CUT_OFF = Tokens([1, 9], [False, True]), Tokens([1, 1], [False, False])
+RANKED = replace(SPEC, method="reward", ranked=Ranked(), answers_per_row=3, total_steps=9)
+SCORES = st.lists(st.floats(-4, 4, width=32), min_size=2, max_size=6)
+ME = RankIdentity(
+    rank=0, local_rank=0, world_size=1, generation=1, run_spec_sha256="", nonce="00000000"
+)
+
+
+def says(*scores: float) -> Callable[..., Answer]:
+    """A model of these scores, which have a gradient."""
+    return lambda **_: Answer(torch.tensor(scores).unsqueeze(1))
+
+
+def batch_of(*sequences: Tokens) -> Batch:
+    return padded(list(sequences), pad_id=0)
+
+
+def at_margin(margin: float, answers: int = 3) -> RankingLoss:
+    settings = Ranked(margin_start=margin, margin_end=margin)
+    return RankingLoss(settings, answers, total_steps=2)
+
+
+def by_hand(scores: list[float], margin: float) -> float:
+    """The formula, term by term."""
+    return sum(
+        max(0.0, margin - (scores[i] - scores[j])) * math.log(j - i + 1)
+        for j in range(len(scores))
+        for i in range(j)
+    )
+
+
+def test_answers_that_lead_by_the_margin_cost_nothing() -> None:
+    found = at_margin(0.5).scores(says(2.0, 1.0, 0.5), batch_of(SAID, SAID, SAID))
+
+    assert (found.loss.item(), found.correct.item()) == (0.0, 1.0)
+    assert found.margin == pytest.approx((1.0 + 0.5) / 2)
+
+
+def test_equal_scores_cost_the_margin_times_the_weights() -> None:
+    found = at_margin(0.1).scores(says(0.0, 0.0, 0.0), batch_of(SAID, SAID, SAID))
+
+    assert found.loss.item() == pytest.approx(0.1 * (2 * math.log(2) + math.log(3)))
+    assert found.loss.item() == pytest.approx(0.2484907)
+    assert found.correct.item() == 0.0
+
+
+@given(SCORES, st.floats(0.0, 2.0))
+def test_a_row_costs_what_the_formula_says(scores: list[float], margin: float) -> None:
+    method = at_margin(margin, answers=len(scores))
+    found = method.scores(says(*scores), batch_of(*[SAID] * len(scores)))
+
+    assert found.loss.item() == pytest.approx(by_hand(scores, margin), abs=1e-4)
+
+
+@given(SCORES)
+def test_no_answer_is_pushed_the_wrong_way_at_the_ends(scores: list[float]) -> None:
+    """The best can only gain by rising, the worst by falling."""
+    score = torch.tensor(scores).unsqueeze(1).requires_grad_()
+    method = at_margin(0.5, answers=len(scores))
+    method.scores(lambda **_: Answer(score), batch_of(*[SAID] * len(scores))).loss.backward()
+
+    assert score.grad is not None
+    assert score.grad[0, 0] <= 0 <= score.grad[-1, 0]
+
+
+def test_the_order_of_pairs_and_rows_adds_up() -> None:
+    sequences = batch_of(*[SAID] * 6)
+    method = at_margin(0.5)
+
+    both = method.scores(says(2.0, 1.0, 1.25, 0.0, 0.0, 0.0), sequences)
+
+    expected = by_hand([2.0, 1.0, 1.25], 0.5) + by_hand([0.0, 0.0, 0.0], 0.5)
+    assert both.loss.item() == pytest.approx(expected)
+    assert both.correct.item() == pytest.approx(2 / 3)
+    assert both.margin == pytest.approx((2.0 - 1.25) / 2)
+    assert method.units(sequences) == 2
+
+
+def test_answers_that_are_not_there_count_for_nothing() -> None:
+    method = at_margin(0.5)
+    short, alone = batch_of(SAID, SAID, NO_TOKENS), batch_of(SAID, CUT_OFF, NO_TOKENS)
+
+    found = method.scores(says(1.0, 0.75, 9.0), short)
+
+    assert [method.units(b) for b in (short, alone)] == [1, 0]
+    assert found.loss.item() == pytest.approx(by_hand([1.0, 0.75], 0.5))
+    assert (found.correct.item(), found.margin) == (1.0, pytest.approx(0.25))
+    nothing = method.scores(says(1.0, 9.0, 9.0), alone)
+    assert (nothing.loss.item(), nothing.correct.item(), nothing.margin) == (0.0, 0.0, 0.0)
+    gap = method.scores(says(1.0, 9.0, 0.0), batch_of(SAID, CUT_OFF, SAID))
+    assert gap.margin == pytest.approx(1.0)
+
+
+def test_the_margin_rises_in_a_straight_line_and_follows_from_the_step() -> None:
+    margins = [margin_at(Ranked(), step, 9) for step in (1, 3, 5, 9, 10)]
+    fresh, resumed = (RankingLoss(Ranked(), 2, 9) for _ in range(2))
+    for step in range(1, 6):
+        fresh.prepare_step(step)
+    resumed.prepare_step(5)
+    pair = batch_of(SAID, SAID)
+
+    assert margins == pytest.approx([0.1, 0.2, 0.3, 0.5, 0.5])
+    assert margin_at(Ranked(), 1, 1) == 0.1
+    losses = [m.scores(says(0.0, 0.0), pair).loss.item() for m in (fresh, resumed)]
+    assert losses == pytest.approx([0.3 * math.log(2)] * 2)
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """Rankings of two and three answers in turns."""
+    path = tmp_path / "ranked.jsonl"
+    write_rankings(path, rows=6, seed=1)
+    return path
+
+
+def test_rows_of_fewer_answers_are_filled_with_nothing_in_batches_and_caches(
+    data: Path, tmp_path: Path
+) -> None:
+    fresh = TokenizedOnDemand(data, TOKENIZER, RANKED)
+    tokenizing.write_tokens(fresh, tmp_path / "tokens.safetensors")
+    cached = TokenizedFile(tmp_path / "tokens.safetensors")
+
+    missing = [n for n in range(len(fresh)) if fresh[n] == NO_TOKENS]
+    batches = list(evaluation_batches(fresh, 0, RANKED, ME))
+
+    assert (len(fresh), missing) == (18, [2, 8, 14])
+    assert [cached[n] for n in range(18)] == [fresh[n] for n in range(18)]
+    assert [b.sequences for b in batches] == [6, 6, 6]
+    assert [RankingLoss(Ranked(), 3, 9).units(b) for b in batches] == [2, 2, 2]
+
+
+def test_preferences_are_rankings_of_two(tmp_path: Path) -> None:
+    path, ranked = tmp_path / "pairs.jsonl", tmp_path / "ranked.jsonl"
+    write_preferences(path, rows=2, seed=1)
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    outputs = [[row.pop("preferred_output"), row.pop("non_preferred_output")] for row in rows]
+    both = zip(rows, outputs, strict=True)
+    ranked.write_text("\n".join(json.dumps(r | {"ranked_outputs": o}) for r, o in both))
+
+    spec = replace(RANKED, answers_per_row=2)
+    old, new = (TokenizedOnDemand(file, TOKENIZER, spec) for file in (path, ranked))
+
+    assert [new[n] for n in range(4)] == [old[n] for n in range(4)]
+
+
+def test_a_row_of_more_answers_than_planned_is_named(data: Path) -> None:
+    source = TokenizedOnDemand(data, TOKENIZER, replace(RANKED, answers_per_row=2))
+
+    with pytest.raises(ValueError, match=r"line 2: 3 answers; the run was planned for 2"):
+        source[2]
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        replace(RANKED, method="supervised"),
+        replace(SPEC, method="reward", answers_per_row=3),
+        replace(RANKED, answers_per_row=1),
+    ],
+)
+def test_what_does_not_go_together_is_refused(spec: RunSpec, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"rank|answers"):
+        _made(spec, tmp_path)
+
+
+def test_a_run_spec_without_rankings_is_what_it_was() -> None:
+    assert "ranked" not in SPEC.to_json()
+    assert "answers_per_row" not in SPEC.to_json()
+    assert RunSpec.from_json(RANKED.to_json()) == RANKED
+    assert replace(SPEC, method="dpo").sequences_per_row == 2
+
+
+def _made(spec: RunSpec, base: Path) -> object:
+    require_valid_method(spec)
+    return make_method(MethodInputs(None, base, spec, {}))

@@ -1,0 +1,73 @@
+"""Models of every family pass the check as transformers saves them, and lack no tensor."""
+
+import re
+from pathlib import Path
+
+import pytest
+from safetensors.torch import load_file
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoModelForMaskedLM,
+    AutoModelForSequenceClassification,
+)
+
+from tests.unit.models import model_folders as make
+from tests.unit.models.model_folders import SINGLE
+from tests.unit.trainer.methods.test_classification import build_bert
+from trainer.check_model.check import check_model
+from trainer.model.loading import require_whole
+from trainer.tiny import build
+
+FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "gemma2", "gemma3_text", "phi3", "gpt2", "opt")
+ENCODERS = ("bert", "roberta")
+SMALL = {
+    "vocab_size": 1024,
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 64,
+    "max_position_embeddings": 64,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    "pad_token_id": 0,
+}
+OWN = {
+    **{family: {"num_key_value_heads": 2, "head_dim": 8} for family in FAMILIES[:7]},
+    "phi3": {"num_key_value_heads": 2},
+    "opt": {"word_embed_proj_dim": 32, "ffn_dim": 64},
+}
+
+
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("family", [*FAMILIES, *ENCODERS])
+def test_every_family_is_staged_as_it_is_saved_and_no_tensor_of_it_may_lack(
+    family: str, tied: bool, tmp_path: Path
+) -> None:
+    folder = tmp_path / "model"
+    build(folder)
+    config = AutoConfig.for_model(
+        family, **SMALL, **OWN.get(family, {}), tie_word_embeddings=tied or family in ENCODERS
+    )
+    kind = AutoModelForMaskedLM if family in ENCODERS else AutoModelForCausalLM
+    kind.from_config(config).save_pretrained(folder)
+
+    assert check_model(folder).faults == []
+    require_whole(AutoModelForSequenceClassification, folder, new_head=True)
+    if family in FAMILIES:
+        require_whole(AutoModelForCausalLM, folder, new_head=False)
+    lacking = sorted(n for n in load_file(folder / SINGLE) if re.search(r"\.(h|layers?)\.1\.", n))
+    make.rewrite(folder, lambda weights: {n: t for n, t in weights.items() if n != lacking[0]})
+    (fault,) = check_model(folder).faults
+    assert f"would be random: {lacking[0]}" in fault
+
+
+def test_an_encoder_without_a_head_is_staged_to_classify(tmp_path: Path) -> None:
+    folder = build_bert(tmp_path / "bert")
+
+    found = check_model(folder)
+
+    assert found.faults == []
+    # Its tokenizer is the tiny model's, which transformers reads by the family's own rules.
+    told = [text for text in found.warnings if "transformers" not in text]
+    assert all("other tasks" in warning for warning in told)

@@ -1,0 +1,94 @@
+"""What is said of how fast ranks are."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from rendering.tokens import Tokens
+from tests.unit.trainer.process.trainer_spec import SPEC
+from trainer.data.batch import packed, padded
+from trainer.engine.utilization import (
+    COMPARE_EVERY,
+    UtilizationMeter,
+    _flops_per_token,
+    count_tokens,
+    peak_memory,
+    slowest_rank,
+)
+from trainer.state import RankIdentity
+
+ME = RankIdentity(
+    rank=0, local_rank=0, world_size=1, generation=1, run_spec_sha256="5" * 64, nonce="0" * 8
+)
+ROWS = [Tokens([1, 2, 3, 4], [False, True, True, True]), Tokens([5, 6], [False, True])]
+
+
+@dataclass
+class Engine:
+    """A place to compute, and a model."""
+
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    module: Any = None
+
+
+class Model(torch.nn.Module):  # type: ignore[misc]  # torch is untyped here
+    """Embeddings of 10, a layer of 20 weights, a head of 30."""
+
+    def __init__(self, tied: bool) -> None:
+        super().__init__()
+        self.table = torch.nn.Embedding(5, 2)
+        self.layer = torch.nn.Linear(2, 10, bias=False)
+        self.config = SimpleNamespace(tie_word_embeddings=tied)
+        if not tied:
+            self.head = torch.nn.Linear(10, 3, bias=False)
+
+    def get_input_embeddings(self) -> torch.nn.Module:
+        return self.table
+
+
+@pytest.fixture(scope="module", autouse=True)
+def world_of_one() -> Iterator[None]:
+    """A process group with this process alone in it."""
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+def test_the_slowest_rank_is_held_against_the_median_one() -> None:
+    assert slowest_rank([1.0, 1.5, 1.0, 1.0]) == {"slowest_rank": 1, "slowest_ratio": 1.5}
+    assert slowest_rank([2.0, 1.0]) == {"slowest_rank": 0, "slowest_ratio": 2.0}
+
+
+def test_ranks_are_looked_at_now_and_then_and_a_rank_alone_is_not_slow() -> None:
+    pace = UtilizationMeter(Engine(), SPEC, ME)
+
+    assert pace.step_metrics(COMPARE_EVERY - 1, 8, 1.0) == {}
+    found = pace.step_metrics(COMPARE_EVERY, 8, 1.0)
+
+    assert set(found) == {"peak_memory"}
+    assert 2**20 < found["peak_memory"] <= peak_memory(torch.device("cpu"))
+
+
+def test_padding_does_not_count_as_tokens_that_went_through_the_model() -> None:
+    assert count_tokens(padded(ROWS, 0)) == count_tokens(packed(ROWS, 0)) == 6
+
+
+def test_a_weight_costs_less_where_it_is_not_trained_and_nothing_where_it_is_looked_up() -> None:
+    apart, tied = Model(tied=False), Model(tied=True)
+    frozen = Model(tied=False)
+    frozen.layer.requires_grad_(False)
+
+    assert _flops_per_token(apart) == 6 * (20 + 30)
+    assert _flops_per_token(tied) == 6 * (20 + 10)
+    assert _flops_per_token(frozen) == 4 * 20 + 6 * 30
+
+
+def test_no_share_of_a_peak_is_told_of_a_machine_whose_peak_nobody_knows() -> None:
+    pace = UtilizationMeter(Engine(), replace(SPEC, precision="bf16"), ME)
+
+    assert "mfu" not in pace.step_metrics(COMPARE_EVERY, 1e6, 1.0)

@@ -1,0 +1,93 @@
+"""A spike is a loss far above the median of those before it, for some steps in a row."""
+
+from dataclasses import replace
+
+import pytest
+
+from tests.unit.trainer.process.trainer_spec import GRADED, SPEC
+from trainer.contract import SpikeGuard, StepMetrics
+from trainer.engine.loss_spikes import (
+    LossHistory,
+    LossSpikeError,
+    record_loss,
+    require_no_spike,
+    require_valid_guard,
+)
+from trainer.process.non_retryable import NonRetryableError
+
+GUARD = SpikeGuard(factor=3.0, steps=2, window=12)
+CALM = [2.0, 2.2, 1.8] * 4
+METRICS = StepMetrics(
+    step=9, loss=7.0, learning_rate=1e-3, grad_norm=1.0, tokens=1, seconds=1.0, at=0.0, spike=3.5
+)
+
+
+def found(losses: list[float], seen: LossHistory | None = None) -> list[float | None]:
+    """What is said of each."""
+    spikes = []
+    for loss in losses:
+        seen, spike = record_loss(GUARD, seen, loss)
+        spikes.append(spike)
+    return spikes
+
+
+def test_a_loss_is_a_spike_once_it_was_too_high_for_as_many_steps_as_asked() -> None:
+    assert found([*CALM, 7.0, 8.0, 2.0]) == [None] * 13 + [4.0, None]
+
+
+def test_one_bad_step_is_no_spike_and_neither_is_any_before_enough_is_known() -> None:
+    assert set(found([*CALM, 7.0, 2.0, 7.0, 2.0])) == {None}
+    assert set(found([1.0, 9.0, 9.0, 9.0])) == {None}
+
+
+def test_a_run_that_goes_on_from_what_was_seen_says_the_same() -> None:
+    seen = None
+    for loss in [*CALM, 7.0]:
+        seen, _ = record_loss(GUARD, seen, loss)
+    assert seen is not None
+
+    assert (
+        found([8.0, 9.0], LossHistory.from_json(seen.to_json()))
+        == found([*CALM, 7.0, 8.0, 9.0])[-2:]
+    )
+    assert found([8.0]) == [None]  # it forgot, and says nothing
+
+
+def test_only_so_many_losses_are_remembered() -> None:
+    seen, _ = record_loss(GUARD, LossHistory(losses=tuple(map(float, range(12)))), 50.0)
+
+    assert seen is not None
+    assert seen.losses == (*map(float, range(1, 12)), 50.0)
+
+
+def test_without_a_guard_nothing_is_remembered() -> None:
+    assert record_loss(None, None, 1.0) == (None, None)
+
+
+def test_a_spike_ends_the_run_only_where_that_is_asked_for() -> None:
+    require_no_spike(GUARD, METRICS)
+    require_no_spike(replace(GUARD, on_spike="stop"), replace(METRICS, spike=None))
+    with pytest.raises(
+        LossSpikeError, match=r"step 9 is 7, 3\.5 times the median .* lower the learning"
+    ):
+        require_no_spike(replace(GUARD, on_spike="stop"), METRICS)
+
+
+@pytest.mark.parametrize(
+    ("guard", "says"),
+    [
+        (replace(GUARD, on_spike="cry"), "on_spike 'cry' is not known"),
+        (replace(GUARD, factor=1.0), "more than 1 times the median"),
+        (replace(GUARD, window=3), "the median of 10 steps or more"),
+    ],
+)
+def test_a_guard_that_cannot_tell_a_spike_is_refused(guard: SpikeGuard, says: str) -> None:
+    with pytest.raises(NonRetryableError, match=says):
+        require_valid_guard(replace(SPEC, spike_guard=guard))
+
+
+def test_reinforcement_has_no_spikes() -> None:
+    with pytest.raises(NonRetryableError, match="made of advantages"):
+        require_valid_guard(
+            replace(SPEC, method="reinforcement", reinforcement=GRADED, spike_guard=GUARD)
+        )

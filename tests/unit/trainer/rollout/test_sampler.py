@@ -1,0 +1,125 @@
+"""Which token an answer gets: a pure function of what it is an answer to."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from tests.unit.trainer.process.trainer_spec import GRADED
+from trainer.model.tokenizer import load_tokenizer
+from trainer.rollout.sampler import Sampler, sample_tokens, uniforms
+from trainer.tiny import build
+
+PROMPTS = [[1, 4, 300, 301], [1, 4, 302], [1, 4, 303, 304, 305]]
+DRAWS = [(0, 0), (0, 1), (7, 0)]
+
+
+class Engine:
+    """As much of DeepSpeed's engine as a sampler uses."""
+
+    device = torch.device("cpu")
+
+    def __init__(self, module: Any) -> None:  # noqa: ANN401
+        self.module = module
+
+    def zero_optimization_stage(self) -> int:
+        return 0
+
+    def train(self, mode: bool = True) -> None:
+        self.module.train(mode)
+
+    def eval(self) -> None:
+        self.module.eval()
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The tiny model."""
+    folder = tmp_path_factory.mktemp("sampler") / "tiny"
+    build(folder)
+    return folder
+
+
+def sampler(base: Path, seed: int = 7, stop: bool = False) -> Sampler:
+    """Over a fresh copy of the model."""
+    model = AutoModelForCausalLM.from_pretrained(base)
+    model.generation_config.repetition_penalty = 9.0  # the base's, which is no policy
+    return Sampler(Engine(model), load_tokenizer(base), GRADED, seed, lambda: stop)
+
+
+def test_an_answer_is_the_same_whoever_else_is_answered_beside_it(base: Path) -> None:
+    together = sampler(base).answers(PROMPTS, DRAWS)
+    torch.manual_seed(99)  # nothing of a generator's state is in it
+    alone = [sampler(base).answers([p], [d])[0] for p, d in zip(PROMPTS, DRAWS, strict=True)]
+
+    assert together == alone
+    assert all(1 <= len(answer) <= GRADED.max_answer_tokens for answer in together)
+
+
+def test_answers_to_one_prompt_differ_and_another_seed_gives_others(base: Path) -> None:
+    first, second = sampler(base).answers([PROMPTS[0]] * 2, [(0, 0), (0, 1)])
+    (other,) = sampler(base, seed=8).answers([PROMPTS[0]], [(0, 0)])
+
+    assert first != second
+    assert first != other
+
+
+def test_without_draws_the_likeliest_tokens_are_taken(base: Path) -> None:
+    (found,) = sampler(base).answers([PROMPTS[0]], None)
+    model = AutoModelForCausalLM.from_pretrained(base).eval()
+    ids = list(PROMPTS[0])
+    with torch.no_grad():
+        for _ in found:
+            ids.append(int(model(torch.tensor([ids])).logits[0, -1].argmax()))
+
+    assert ids == [*PROMPTS[0], *found]
+
+
+def test_tokens_come_as_often_as_the_model_says(base: Path) -> None:
+    count = 1500
+    answers = sampler(base).answers([PROMPTS[0]] * count, [(n, 0) for n in range(count)])
+    model = AutoModelForCausalLM.from_pretrained(base).eval()
+    with torch.no_grad():
+        expected = model(torch.tensor([PROMPTS[0]])).logits[0, -1].softmax(-1).numpy()
+    seen = np.bincount([answer[0] for answer in answers], minlength=len(expected)) / count
+    for token in np.argsort(expected)[-5:]:
+        spread = (expected[token] * (1 - expected[token]) / count) ** 0.5
+        assert abs(seen[token] - expected[token]) < 5 * spread
+
+
+def test_an_idle_rank_answers_nothing(base: Path) -> None:
+    assert sampler(base).answers([], []) == []
+
+
+def test_draws_are_even_and_each_answer_has_its_own() -> None:
+    found = np.array([uniforms(7, sample, number, 50) for sample in range(20) for number in (0, 1)])
+
+    assert found.min() >= 0
+    assert found.max() < 1
+    assert abs(found.mean() - 0.5) < 0.03
+    assert len({row.tobytes() for row in found}) == 40
+
+
+def test_only_the_likeliest_are_drawn_where_that_is_asked_for() -> None:
+    probabilities = torch.tensor([[0.5, 0.05, 0.3, 0.15]])
+    draws = torch.linspace(0, 1, 1001)[:-1, None]
+    logits = probabilities.log().expand(1000, 4)
+
+    counts = {
+        top_p: torch.bincount(sample_tokens(logits, draws, top_p)[:, 0], minlength=4).tolist()
+        for top_p in (1.0, 0.9, 0.4)
+    }
+    assert counts[1.0] == pytest.approx([500, 50, 300, 150], abs=2)
+    assert counts[0.9] == pytest.approx([1000 * p / 0.95 for p in (0.5, 0, 0.3, 0.15)], abs=2)
+    assert counts[0.4] == [1000, 0, 0, 0]
+
+
+def test_what_cannot_be_is_never_drawn() -> None:
+    logits = torch.full((3, 5), -torch.inf)
+    logits[:, 2] = 0.0
+    draws = torch.tensor([[0.0], [0.5], [1 - 2**-53]], dtype=torch.float64)
+
+    assert sample_tokens(logits, draws, 1.0)[:, 0].tolist() == [2, 2, 2]

@@ -1,0 +1,217 @@
+"""What is compared in a verification, within which bounds, and what the user is told."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.unit.trainer.model.tiny_tokenizer import tiny_tokenizer
+from tests.unit.trainer.process.trainer_spec import GRADED, SPEC
+from trainer.contract import RunSpec, StepMetrics
+from trainer.engine import ema
+from trainer.export.finalize import no_better_message
+from trainer.rundir import RunDir
+from trainer.sample_data.tiny_chats import write_preferences, write_prompts, write_samples
+from trainer.state import TrainingState
+from trainer.verify.checks import ExpectedExport, tolerance
+from trainer.verify.launcher import run_verification
+from trainer.verify.loading import NoMemoryError, choose_device
+from trainer.verify.result import NOT_VERIFIED, Comparison
+from trainer.verify.rows import SEQUENCES, TOKENS, VerificationRow, VerificationRows, choose_rows
+from trainer.verify.scores import mean_difference, mean_loss
+from trainer.verify.tokenizer_facts import TokenizerFacts
+
+GIB = 1 << 30
+FACTS = TokenizerFacts(vocabulary={}, added={}, special={}, template="", program="")
+METRICS = StepMetrics(
+    step=12, loss=1.5, learning_rate=0.0, grad_norm=1.0, tokens=40, seconds=1.0, at=0.0
+)
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Any:  # noqa: ANN401
+    """The tiny model's."""
+    return tiny_tokenizer()
+
+
+def chosen(
+    path: Path,
+    tokenizer: Any,  # noqa: ANN401
+    spec: RunSpec,
+    *,
+    by_score: bool = False,
+) -> list[VerificationRow]:
+    source = VerificationRows(path, path / "no tokens", tokenizer, spec)
+    return choose_rows(source, spec, by_score=by_score)
+
+
+def test_a_few_rows_of_the_whole_file_are_scored(tmp_path: Path, tokenizer: Any) -> None:  # noqa: ANN401
+    write_samples(tmp_path / "rows.jsonl", rows=500, seed=1)
+    rows = chosen(tmp_path / "rows.jsonl", tokenizer, SPEC)
+
+    assert len(rows) == SEQUENCES
+    assert sum(row.length for row in rows) <= TOKENS
+    assert rows[-1].number > 100  # not only the first ones
+    assert all(row.positions for row in rows)
+
+
+def test_pairs_stay_together(tmp_path: Path, tokenizer: Any) -> None:  # noqa: ANN401
+    write_preferences(tmp_path / "rows.jsonl", rows=50, seed=1)
+    spec = replace(SPEC, method="reward")
+    rows = chosen(tmp_path / "rows.jsonl", tokenizer, spec, by_score=True)
+
+    numbers = [row.number for row in rows]
+    assert [n // 2 for n in numbers[::2]] == [n // 2 for n in numbers[1::2]]
+
+
+def test_of_prompts_every_token_is_scored(tmp_path: Path, tokenizer: Any) -> None:  # noqa: ANN401
+    write_prompts(tmp_path / "rows.jsonl", rows=5, seed=1)
+    spec = replace(SPEC, method="reinforcement", reinforcement=GRADED)
+    rows = chosen(tmp_path / "rows.jsonl", tokenizer, spec)
+
+    assert len(rows) == 5
+    assert all(row.positions == list(range(1, len(row.ids))) for row in rows)
+
+
+def test_rows_whose_answers_lie_beyond_the_bound_are_scored_on_their_other_tokens(
+    tmp_path: Path,
+    tokenizer: Any,  # noqa: ANN401
+) -> None:
+    write_samples(tmp_path / "rows.jsonl", rows=5, seed=1)
+    rows = chosen(tmp_path / "rows.jsonl", tokenizer, replace(SPEC, loss_chunk=3))
+
+    assert [row.length for row in rows] == [3] * 5
+    assert all(row.positions == [1, 2] for row in rows)
+
+
+def test_differences_that_cancel_in_the_mean_are_seen() -> None:
+    ours, theirs = [[1.0, 3.0]], [[3.0, 1.0]]
+
+    assert mean_loss(ours, [], SPEC) == mean_loss(theirs, [], SPEC)
+    assert mean_difference(ours, theirs) == 2.0
+
+
+def test_what_is_not_a_number_never_agrees() -> None:
+    assert mean_difference([[float("nan")]], [[1.0]]) is None
+    found = Comparison(
+        what="model", against="trainer", loss=None, expected=1.0, difference=None, tolerance=1.0
+    )
+    assert not found.agrees
+
+
+def test_the_same_sums_must_agree_better_than_merged_or_moved_ones() -> None:
+    for precision in ("fp32", "bf16", "fp16"):
+        same = tolerance(precision, alike=True)
+        assert same <= tolerance(precision, alike=False)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "host", "device"),
+    [(20 * GIB, 0, "cuda:0"), (10 * GIB, 20 * GIB, "cpu"), (0, 20 * GIB, "cpu")],
+)
+def test_a_model_is_loaded_where_it_has_room(
+    tmp_path: Path, gpu: int, host: int, device: str
+) -> None:
+    with (tmp_path / "model.safetensors").open("wb") as file:
+        file.truncate(10 * GIB)  # a hole: it takes no room
+
+    assert choose_device(tmp_path, "cuda:0", gpu, host) == device
+    with pytest.raises(NoMemoryError, match=r"needs 14\.0 GB of memory .* 10\.7 GB of the GPU's"):
+        choose_device(tmp_path, "cuda:0", 10 * GIB, 10 * GIB)
+
+
+def expected(rundir: RunDir, rows: tuple[VerificationRow, ...]) -> ExpectedExport:
+    return ExpectedExport(
+        model=str(rundir.root),
+        base=str(rundir.root),
+        data="rows.jsonl",
+        rows=rows,
+        values=((1.0,),) * len(rows),
+        dtypes=("BF16",),
+        tokenizer=FACTS,
+        pad_token=None,
+        device="cpu",
+        exact=True,
+        gpu_memory=0,
+        host_memory=0,
+    )
+
+
+ROW = VerificationRow(number=0, ids=(1, 2), trained=(False, True), length=2)
+
+
+def test_without_a_row_nothing_is_verified(tmp_path: Path) -> None:
+    rundir = RunDir(tmp_path)
+    found = run_verification(rundir, expected(rundir, ()))
+
+    assert (found.status, found.reason) == (NOT_VERIFIED, "rows.jsonl has no row to score")
+
+
+def test_a_verification_that_takes_too_long_is_given_up(tmp_path: Path) -> None:
+    rundir = RunDir(tmp_path)
+    found = run_verification(rundir, expected(rundir, (ROW,)), limit=0.01)
+
+    assert found.status == NOT_VERIFIED
+    assert "it took longer than 0 seconds" in found.reason
+
+
+def test_a_process_that_ends_without_a_result_verifies_nothing(tmp_path: Path) -> None:
+    rundir = RunDir(tmp_path)  # without a run spec
+    found = run_verification(rundir, expected(rundir, (ROW,)))
+
+    assert found.status == NOT_VERIFIED
+    assert found.reason == "the verifying process ended with status 1 and no result"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "told"),
+    [(2.0, 1.9, False), (2.0, 2.0, True), (2.0, 2.5, True), (None, 2.5, False), (2.0, None, False)],
+)
+def test_a_tuned_model_that_is_no_better_than_its_base_is_told(
+    before: float | None, after: float | None, told: bool
+) -> None:
+    state = TrainingState(
+        step=12, metrics=replace(METRICS, valid_loss=after), valid_loss_before=before
+    )
+
+    text = no_better_message(state, graded=False)
+
+    assert bool(text) == told
+    if told:
+        assert f"its loss is {after:.4f}, before the first step it was 2.0000" in text
+
+
+def test_grades_that_have_not_risen_are_told_the_right_way_up() -> None:
+    state = TrainingState(
+        step=12, metrics=replace(METRICS, valid_loss=-0.2), valid_loss_before=-0.3
+    )
+
+    assert "its reward is 0.2000, before the first step it was 0.3000" in no_better_message(
+        state, graded=True
+    )
+
+
+class _Engine:
+    """Holds one parameter of 5 elements, as a DeepSpeed engine of stage 0 does."""
+
+    def __init__(self) -> None:
+        self.module = torch.nn.Linear(5, 1, bias=False)
+        self.optimizer = torch.optim.AdamW(self.module.parameters())
+
+    def zero_optimization_stage(self) -> int:
+        return 0
+
+
+def test_an_average_that_was_adopted_can_be_taken_back() -> None:
+    engine = _Engine()
+    before = engine.module.weight.detach().clone()
+    ema.start_average(engine)
+    with torch.no_grad():
+        engine.module.weight.add_(1.0)
+
+    ema.swap_average(engine)
+    assert torch.equal(engine.module.weight, before)
+    ema.swap_average(engine)
+    assert torch.equal(engine.module.weight, before + 1.0)
