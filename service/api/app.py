@@ -27,7 +27,7 @@ from service.api.money import costs, project_costs, project_savings, reconciliat
 from service.api.monitoring import audit, fleet, health, monitoring, system, traces
 from service.api.planning import plans, simulations
 from service.api.projects import api_keys, projects, sign_in
-from service.api.schemas.errors import ErrorResponse
+from service.api.schemas.base import ErrorResponse
 from service.instruments import HTTP_REQUEST
 from service.operations.projects import keys
 

@@ -16,81 +16,127 @@ CLOUD = frozenset({"create", "refill", "delete"})
 CLOUDS = frozenset({"cloud", "asked"})  # what it is called
 COMMITS = {("engine", "begin")}
 EXCUSED = {  # no play comes there, and why
-    "commit api/sign_in.py exchange": "no life signs in; a token that was used up without an answer"
-    " opens nothing, and another link is made: tests/integration/api/projects/test_sign_in.py",
-    "commit reconciler/launch.py _come_back": "another job must take the cores between two"
-    " statements of one step, again and again: a life has two others at most",
-    "commit reconciler/model_registry.py _settle": "no life has a workspace; killed before it, the"
-    " model is registered again: tests/integration/jobs/test_model_registry.py",
-    "commit reconciler/trackers.py run_once": "no life has a tracker; a claim ends by itself:"
-    " tests/integration/jobs/test_trackers.py kills it and asks two replicas",
-    "commit reconciler/trackers.py _settle": "the same; killed before it, the tracker is asked what"
-    " it has",
-    "commit reconciler/launch.py _go_back": "on demand, until Spot's market has said yes for long:"
-    " tests/integration/money/test_deadlines.py; what it writes is a wish, as in keep_in_time",
-    "commit reconciler/jobs.py _pause": "three starts of half an hour each, and a life has as much"
-    " in all; one guarded move, as _fail's: tests/integration/jobs/test_job_troubles.py",
-    "commit api/deps.py get_connection": "only API keys are written there, and a life has its own:"
-    " tests/integration/api/projects/test_keys.py; one that was made and never told of opens nothing",
-    "commit operations/files.py record_progress": "it writes how far a long upload is, and a life's"
-    " takes no time; without it only what is shown is lost: tests/integration/sweeps/test_upload_sweep.py",
-    "commit reconciler/attempts.py _refill": "no life's cloud refuses a refill at once; it tells of"
-    " the first refusal: tests/integration/attempts/test_elastic_jobs.py",
-    "create reconciler/rate_limit.py create": "it hands its call on: met as that of time",
-    "delete reconciler/rate_limit.py delete": "it hands its call on: met as that of time",
-    "refill reconciler/rate_limit.py refill": "it hands its call on as delete does; no life with"
-    " rate limits is elastic, and in elastic the same refill is struck at attempts.py",
-    "commit api/nodes.py _remember": "only a database that was restored has forgotten directives:"
-    " tests/integration/attempts/test_restored_database.py; done twice it changes nothing more",
-    "commit operations/preflights.py _report_progress": "it writes how far a long check is, and a"
-    " life's takes no time; without it another replica begins anew",
-    "commit reconciler/preparation.py _tell_progress": "the same, of the job: a life's checks are"
-    " done when they are looked at first",
-    "commit operations/price_memory.py forget": "as doubt, below",
-    "commit operations/price_memory.py doubt": "a life's prices come from a table that has no"
-    " doubts: tests/contract/pricing/test_price_memory.py",
-    "delete operations/model_deletion.py delete": "as its commit, below",
-    "write operations/checkpoint_deletion.py _let_go": "as its commit, below",
-    "delete operations/checkpoint_deletion.py _delete_folder": "as its commit, below",
-    "commit operations/checkpoint_deletion.py delete": "no life deletes a checkpoint by name;"
-    " killed anywhere it is done again: tests/integration/api/models/test_checkpoint_models.py",
-    "commit operations/model_deletion.py delete": "no life deletes its model; done twice it is"
-    " harmless: tests/integration/api/models/test_model_deletion.py",
-    "commit api/plans.py create": "a plan that was kept and never told of expires after a day, and"
-    " no job depends on it: tests/integration/api/views/test_stored_plans.py",
-    "commit operations/files.py expire": "no life's file expires; it hides a file as delete does:"
-    " tests/integration/api/files/test_file_forms.py",
+    "commit api/projects/sign_in.py exchange": (
+        "no life signs in; a token that was used up without an answer opens nothing, and another "
+        "link is made: tests/integration/api/projects/test_sign_in.py"
+    ),
+    "commit reconciler/jobs/launch.py _come_back": (
+        "another job must take the cores between two statements of one step, again and again: a "
+        "life has two others at most"
+    ),
+    "commit reconciler/jobs/model_registry.py _settle": (
+        "no life has a workspace; killed before it, the model is registered again: "
+        "tests/integration/jobs/test_model_registry.py"
+    ),
+    "commit reconciler/jobs/trackers.py run_once": (
+        "no life has a tracker; a claim ends by itself: tests/integration/jobs/test_trackers.py "
+        "kills it and asks two replicas"
+    ),
+    "commit reconciler/jobs/trackers.py _settle": (
+        "the same; killed before it, the tracker is asked what it has"
+    ),
+    "commit reconciler/jobs/launch.py _go_back": (
+        "on demand, until Spot's market has said yes for long: "
+        "tests/integration/money/test_deadlines.py; what it writes is a wish, as in keep_in_time"
+    ),
+    "commit reconciler/jobs/jobs.py _pause": (
+        "three starts of half an hour each, and a life has as much in all; one guarded move, as "
+        "_fail's: tests/integration/jobs/test_job_troubles.py"
+    ),
+    "commit api/deps.py get_connection": (
+        "only API keys are written there, and a life has its own: "
+        "tests/integration/api/projects/test_keys.py; one that was made and never told of opens "
+        "nothing"
+    ),
+    "commit operations/files/files.py record_progress": (
+        "it writes how far a long upload is, and a life's takes no time; without it only what is "
+        "shown is lost: tests/integration/sweeps/test_upload_sweep.py"
+    ),
+    "commit reconciler/attempts/attempts.py _refill": (
+        "no life's cloud refuses a refill at once; it tells of the first refusal: "
+        "tests/integration/attempts/test_elastic_jobs.py"
+    ),
+    "create reconciler/cloud/rate_limit.py create": "it hands its call on: met as that of time",
+    "delete reconciler/cloud/rate_limit.py delete": "it hands its call on: met as that of time",
+    "refill reconciler/cloud/rate_limit.py refill": (
+        "it hands its call on as delete does; no life with rate limits is elastic, and in elastic"
+        " the same refill is struck at attempts.py"
+    ),
+    "commit api/nodes.py _remember": (
+        "only a database that was restored has forgotten directives: "
+        "tests/integration/attempts/test_restored_database.py; done twice it changes nothing more"
+    ),
+    "commit operations/jobs/preflights.py _report_progress": (
+        "it writes how far a long check is, and a life's takes no time; without it another "
+        "replica begins anew"
+    ),
+    "commit reconciler/jobs/preparation.py _tell_progress": (
+        "the same, of the job: a life's checks are done when they are looked at first"
+    ),
+    "commit operations/money/price_memory.py forget": "as doubt, below",
+    "commit operations/money/price_memory.py doubt": (
+        "a life's prices come from a table that has no doubts: "
+        "tests/contract/pricing/test_price_memory.py"
+    ),
+    "delete operations/models/model_deletion.py delete": "as its commit, below",
+    "write operations/storage/checkpoint_deletion.py _let_go": "as its commit, below",
+    "delete operations/storage/checkpoint_deletion.py _delete_folder": "as its commit, below",
+    "commit operations/storage/checkpoint_deletion.py delete": (
+        "no life deletes a checkpoint by name; killed anywhere it is done again: "
+        "tests/integration/api/models/test_checkpoint_models.py"
+    ),
+    "commit operations/models/model_deletion.py delete": (
+        "no life deletes its model; done twice it is harmless: "
+        "tests/integration/api/models/test_model_deletion.py"
+    ),
+    "commit api/planning/plans.py create": (
+        "a plan that was kept and never told of expires after a day, and no job depends on it: "
+        "tests/integration/api/views/test_stored_plans.py"
+    ),
+    "commit operations/files/files.py expire": (
+        "no life's file expires; it hides a file as delete does: "
+        "tests/integration/api/files/test_file_forms.py"
+    ),
     **dict.fromkeys(
         (
-            "create_container operations/uploads.py create",
-            "commit operations/uploads.py create",
-            "stage operations/uploads.py add_part",
-            "commit operations/uploads.py add_part",
-            "commit operations/uploads.py cancel",
-            "discard operations/uploads.py discard",
-            "commit operations/upload_completion.py complete",
-            "commit operations/upload_completion.py _check",
-            "commit operations/upload_completion.py _record_progress",
-            "commit operations/upload_completion.py _claimed",
-            "commit operations/upload_completion.py _refuse",
-            "commit operations/upload_completion.py _release",
-            "discard reconciler/uploads.py _discard",
+            "create_container operations/files/uploads.py create",
+            "commit operations/files/uploads.py create",
+            "stage operations/files/uploads.py add_part",
+            "commit operations/files/uploads.py add_part",
+            "commit operations/files/uploads.py cancel",
+            "discard operations/files/uploads.py discard",
+            "commit operations/files/upload_completion.py complete",
+            "commit operations/files/upload_completion.py _check",
+            "commit operations/files/upload_completion.py _record_progress",
+            "commit operations/files/upload_completion.py _claimed",
+            "commit operations/files/upload_completion.py _refuse",
+            "commit operations/files/upload_completion.py _release",
+            "discard reconciler/sweeps/uploads.py _discard",
         ),
-        "a life's files come in one request: tests/integration/api/files/test_uploads_in_parts.py and"
-        " test_upload_completion.py kill it around the commit, and leave what dies to the sweep",
+        (
+            "a life's files come in one request: "
+            "tests/integration/api/files/test_uploads_in_parts.py and test_upload_completion.py "
+            "kill it around the commit, and leave what dies to the sweep"
+        ),
     ),
-    "commit reconciler/untracked_resources.py run_once": "no life has one; killed before it, the"
-    " next look tells of it: tests/integration/sweeps/test_untracked_resources.py",
-    "commit reconciler/containers.py run_once": "the same, of containers that no job has:"
-    " tests/integration/sweeps/test_unknown_containers.py",
-    "commit reconciler/pruning.py run_once": "it deletes what Azure told over a year ago, and a"
-    " life has none: tests/integration/sweeps/test_pruning.py; done twice it deletes nothing more",
+    "commit reconciler/sweeps/untracked_resources.py run_once": (
+        "no life has one; killed before it, the next look tells of it: "
+        "tests/integration/sweeps/test_untracked_resources.py"
+    ),
+    "commit reconciler/sweeps/containers.py run_once": (
+        "the same, of containers that no job has: "
+        "tests/integration/sweeps/test_unknown_containers.py"
+    ),
+    "commit reconciler/sweeps/pruning.py run_once": (
+        "it deletes what Azure told over a year ago, and a life has none: "
+        "tests/integration/sweeps/test_pruning.py; done twice it deletes nothing more"
+    ),
 }
 MET = Path(__file__).parent / "met.txt"
 
 
 def all_places() -> set[str]:
-    """Return every place with an effect, named as a point: "create reconciler/attempts.py _create".
+    """Return every place with an effect, as "create reconciler/attempts/attempts.py _create".
 
     Transactions that only read are among them: which one writes is known when it runs. Those that
     are EXCUSED are not.

@@ -109,4 +109,4 @@ async def evict(inside: Inside, instance: str = "", *, notice: bool = False) -> 
 
 def agent() -> Path:
     """Return the path of the program that nodes run."""
-    return Path(__file__).parent.parent / "emulator" / "aml" / "agent.py"
+    return Path(__file__).parents[2] / "emulator" / "aml" / "agent.py"

@@ -1,1 +1,1 @@
-"""TO WRITE."""
+"""Nodes as tests use them: scripted, simulated, or the real supervisor with a stand-in trainer."""

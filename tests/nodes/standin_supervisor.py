@@ -1,4 +1,4 @@
-"""The supervisor's program with a stand-in for torchrun: `python -m tests.nodes.standin_supervisor`.
+"""Run the supervisor's program with a stand-in for torchrun.
 
 Arguments: node config, metadata URL, work folder, mode of the trainer, folder shared by all nodes.
 With only the last two, the environment supplies the others, as for the real program.

@@ -42,7 +42,7 @@ from trainer.supervisor.report.service_client import ServiceClient
 from trainer.supervisor.supervise import Supervisor
 
 STANDIN = Path(__file__).with_name("standin_trainer.py")
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 ATTEMPT = "att-test"
 
 QUICK = replace(

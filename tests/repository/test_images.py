@@ -102,7 +102,7 @@ def test_what_an_image_copies_is_there_and_is_let_through(dockerfile: str) -> No
 
 
 def test_the_service_image_has_nothing_that_runs_code_of_users() -> None:
-    """Check exclusions only; `tests/integration/service/test_image_programs.py` checks completeness."""
+    """Completeness: `tests/integration/service/test_image_programs.py`."""
     copied = {*_copied((HERE / "service.Dockerfile").read_text())}
 
     assert "trainer/graders/limited.py" in copied

@@ -66,7 +66,7 @@ SLOW_SECONDS = LEASE.total_seconds() + 2
 class Point:
     """One effect or commit."""
 
-    what: str  # e.g. "create reconciler/attempts.py _create"
+    what: str  # e.g. "create reconciler/attempts/attempts.py _create"
     door: int = 0  # of a commit: the number of its transaction, among all that began
     crowd: bool = False  # whether many share that transaction
     nth: int = 1  # of those of this name that are in a crowd as this one is, or are not
@@ -373,7 +373,7 @@ def served() -> Sequence[object]:
 
 
 def caller() -> str:
-    """Return the function of the service that calls: "reconciler/attempts.py _create"."""
+    """Return the function of the service that calls: "reconciler/attempts/attempts.py _create"."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         _, found, place = frame.f_code.co_filename.rpartition("/service/")

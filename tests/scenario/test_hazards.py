@@ -23,8 +23,8 @@ from tests.scenario.seams import Harm, Hook, Point
 from tests.world import World
 from trainer.contract import HEAD, NodePhase
 
-FENCE = "write operations/heads.py fence"
-SIGHT = "commit reconciler/observations.py record_observations"
+FENCE = "write operations/attempts/heads.py fence"
+SIGHT = "commit reconciler/attempts/observations.py record_observations"
 
 
 @pytest.fixture

@@ -1,1 +1,1 @@
-"""TO WRITE."""
+"""Routes of files: upload, list, preview, content."""

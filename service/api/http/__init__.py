@@ -1,1 +1,1 @@
-"""TO WRITE."""
+"""HTTP below the routes: protocol, limits, errors, pagination, streams, shutdown."""

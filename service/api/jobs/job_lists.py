@@ -11,8 +11,7 @@ from service.api.http.pages import After, clamp, page, require_known_cursor
 from service.api.http.requests import JsonRoute
 from service.api.jobs import job_views, live_lists
 from service.api.jobs.live_lists import LiveLists
-from service.api.schemas.jobs import JobList, PhaseGroup, Status
-from service.api.schemas.summary import JobsSummary, Month, Today
+from service.api.schemas.jobs import JobList, JobsSummary, Month, PhaseGroup, Status, Today
 from service.db.jobs import job_lists, job_summary
 from service.db.jobs import jobs as rows
 from service.db.jobs.job_lists import JobFilter, Sort

@@ -1,1 +1,1 @@
-"""TO WRITE."""
+"""Routes of money: costs of jobs and projects, savings, reconciliation with Azure's bill."""

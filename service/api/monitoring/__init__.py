@@ -1,1 +1,1 @@
-"""TO WRITE."""
+"""Routes of operators: audit, fleet, health, metrics, the state of the system."""

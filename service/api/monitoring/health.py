@@ -4,8 +4,7 @@ from fastapi import APIRouter
 from fastapi.responses import JSONResponse
 
 from service.api.deps import PartsDep
-from service.api.schemas.base import Answer
-from service.api.schemas.errors import ErrorResponse
+from service.api.schemas.base import Answer, ErrorResponse
 from service.db.core import database_health
 
 

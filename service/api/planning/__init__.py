@@ -1,1 +1,1 @@
-"""TO WRITE."""
+"""Routes of plans: cost and duration beforehand, and simulations."""

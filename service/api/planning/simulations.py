@@ -10,7 +10,7 @@ from pydantic import Field
 from contract.strict import Strict
 from service.api.deps import Now, PartsDep, Reader
 from service.api.http.requests import JsonRoute
-from service.api.schemas.simulations import Simulation, Way
+from service.api.schemas.plans import Simulation, Way
 from service.db.attempts import machine_history
 from service.domain.lifecycle.constraints import JobConstraints
 from service.domain.planning.plan import Plan

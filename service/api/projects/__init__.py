@@ -1,1 +1,1 @@
-"""TO WRITE."""
+"""Routes of projects: API keys and sign-in."""

@@ -1,8 +1,8 @@
-"""What all answers share: strict models, money, time, pages and objects that were deleted."""
+"""What all answers share: strict models, money, time, pages, errors, deleted objects."""
 
 from typing import Annotated, Generic, Literal, TypeVar
 
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, JsonValue
 
 from contract.described import Described
 
@@ -45,3 +45,25 @@ class Percentiles(Answer):
     p10: UnixTime
     p50: UnixTime
     p90: UnixTime
+
+
+class Error(Stored):
+    """What went wrong, and what to do next."""
+
+    message: str
+    type: str
+    """Class of the error, for example `invalid_request_error`."""
+    param: str | None
+    """Member, query parameter or header at fault."""
+    code: str | None
+    """Stable name of the error; docs/troubleshooting.md explains each."""
+    errors: list[dict[str, JsonValue]] = Field(default_factory=list)
+    """Of an upload: the first faults, each with its line."""
+    counts: dict[str, int] = Field(default_factory=dict)
+    """Of an upload: the number of faults of each kind."""
+
+
+class ErrorResponse(Answer):
+    """OpenAI's error envelope."""
+
+    error: Error

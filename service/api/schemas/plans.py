@@ -1,4 +1,4 @@
-"""Plans: where a job would run, how long it takes and what it costs."""
+"""Plans and their simulations: where a job would run, how long it takes, what it costs."""
 
 from typing import Literal
 
@@ -166,3 +166,42 @@ class StoredPlan(Answer):
     """What would make it cheaper or faster."""
     plan: OfferedPlan
     """The whole plan, as the job would show it."""
+
+
+class Dollars(Answer):
+    """US dollars as decimal strings, at three percentiles."""
+
+    p10: str
+    p50: str
+    p90: str
+
+
+class Spread(Answer):
+    """A figure at three percentiles; null where a life has no end."""
+
+    p10: float | None
+    p50: float | None
+    p90: float | None
+
+
+class Way(Answer):
+    """One way of running the job, over all lives."""
+
+    name: Literal["rekindle", "spot_only", "on_demand"]
+    dollars: Dollars
+    hours: Spread
+    evictions: Spread
+    in_time_pct: float | None
+    unfinished_pct: float
+    on_demand_pct: float
+    currency: Literal["USD"]
+
+
+class Simulation(Answer):
+    """What the job's plan may cost and take."""
+
+    object: Literal["simulation"] = "simulation"
+    job: str
+    lives: int
+    deadline_hours: float | None
+    ways: list[Way]

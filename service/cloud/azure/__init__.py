@@ -1,1 +1,1 @@
-"""TO WRITE."""
+"""Virtual Machine Scale Sets through Azure's SDK: templates, views, errors."""

@@ -8,7 +8,7 @@ messages").
 A 409 alone says nothing: Azure sends it for a used-up quota, for a sold-out size and for a conflict
 with an operation under way, and the SDK raises ResourceExistsError for each. So rows test the error
 code. A 409 without a row is a CloudError, which the reconciler retries. A 429 is Throttled, with
-Azure's Retry-After; `service/reconciler/cloud/rate_limit.py` defers the attempt's call for that time.
+Azure's Retry-After; `service/reconciler/cloud/rate_limit.py` defers the attempt's call.
 """
 
 import re

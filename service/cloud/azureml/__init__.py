@@ -1,1 +1,1 @@
-"""TO WRITE."""
+"""Azure ML clusters and jobs as scale sets; the model registry."""

@@ -1,1 +1,1 @@
-"""TO WRITE."""
+"""Operations on attempts: records, generations, HEAD, refills, access to storage."""

@@ -1,1 +1,1 @@
-"""TO WRITE."""
+"""What all operations share: a cache, a thread for long checks, liveness, the release."""

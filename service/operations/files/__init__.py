@@ -1,1 +1,1 @@
-"""TO WRITE."""
+"""Operations on files: upload, in one request or in parts."""

@@ -1,1 +1,1 @@
-"""TO WRITE."""
+"""Operations on jobs: submit, plan, check their rows, change, cancel, enforce deadlines."""

@@ -1,1 +1,1 @@
-"""TO WRITE."""
+"""Operations on models: base models, checkpoints as models, references, deletion."""

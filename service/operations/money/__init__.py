@@ -1,1 +1,1 @@
-"""TO WRITE."""
+"""Operations on money: budgets, and the prices that the service remembers."""

@@ -1,1 +1,1 @@
-"""TO WRITE."""
+"""What operators see: audit, fleet, faults that need a person, capacity traces."""

@@ -1,1 +1,1 @@
-"""TO WRITE."""
+"""The service's side of the node protocol: register, heartbeat, grants, boot reports."""

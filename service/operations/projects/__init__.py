@@ -1,1 +1,1 @@
-"""TO WRITE."""
+"""Operations on projects: API keys, scopes, quotas, sign-in."""

@@ -1,1 +1,1 @@
-"""TO WRITE."""
+"""Operations on the queue: admit jobs, and forecast how long they wait."""

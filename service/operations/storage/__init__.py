@@ -1,1 +1,1 @@
-"""TO WRITE."""
+"""Operations on stored blobs: manifests, integrity, access tiers, deletion."""

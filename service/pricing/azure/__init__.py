@@ -1,1 +1,1 @@
-"""TO WRITE."""
+"""Prices, bills and capacity from Azure's APIs."""

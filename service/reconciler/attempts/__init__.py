@@ -1,1 +1,1 @@
-"""TO WRITE."""
+"""Reconcile attempts: observe, decide, take one step, record."""

@@ -20,7 +20,7 @@ Choice = tuple[frozenset[Offering], int]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pasts:
+class CapacityHistoryCache:
     """Of one process; read again once it is older than that."""
 
     known: dict[Choice, tuple[datetime, asyncio.Task[CapacityHistory]]] = field(

@@ -1,1 +1,1 @@
-"""TO WRITE."""
+"""Reconcile jobs: prepare, admit, launch, settle, and publish what they made."""

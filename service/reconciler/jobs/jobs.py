@@ -41,7 +41,7 @@ from service.operations.queue import admission
 from service.pricing.source import PriceSource
 from service.reconciler.attempts import measures
 from service.reconciler.attempts.writes import Writes
-from service.reconciler.cloud.capacity_history import Pasts
+from service.reconciler.cloud.capacity_history import CapacityHistoryCache
 from service.reconciler.jobs.bulk_launch import BulkLauncher, PlainLaunch
 from service.reconciler.jobs.launch import Launcher
 from service.reconciler.jobs.preparation import Preparation
@@ -66,7 +66,7 @@ class JobReconciler:
     allowance: Allowance = DEFAULT_ALLOWANCE
     usual: ProjectQuota = NO_QUOTA  # of a project that was given none
     egress: Egress = NO_EGRESS
-    pasts: Pasts = field(default_factory=Pasts)
+    histories: CapacityHistoryCache = field(default_factory=CapacityHistoryCache)
 
     async def claim(self, limit: int) -> list[Callable[[], Awaitable[None]]]:
         """Lease what is due; each lease comes as the step to take under it."""
@@ -199,7 +199,7 @@ class JobReconciler:
             allowance=self.allowance,
             now=self.now,
             egress=self.egress,
-            pasts=self.pasts,
+            histories=self.histories,
         )
 
     async def _fail(

@@ -10,7 +10,6 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from functools import partial
 
-from sqlalchemy import ColumnElement
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from service.db.attempts import attempts, machine_history
@@ -19,7 +18,6 @@ from service.db.core import leases
 from service.db.core.leases import Claim
 from service.db.jobs import events, job_versions
 from service.db.jobs.jobs import JobRow
-from service.db.schema import tables
 from service.db.spot import capacity_outages, market
 from service.db.storage import checkpoints
 from service.db.storage.checkpoints import Checkpoint
@@ -44,10 +42,9 @@ from service.domain.spot.capacity_traces import spot_pool_of
 from service.domain.states import ATTEMPT_OVER, AttemptState, CapacityType
 from service.operations.jobs import deadlines
 from service.operations.money import budgets
-from service.operations.money.budgets import Refusal
 from service.operations.queue import admission
 from service.pricing.source import PriceSource, PricesUnavailable
-from service.reconciler.cloud.capacity_history import Pasts
+from service.reconciler.cloud.capacity_history import CapacityHistoryCache
 
 _IDLE = timedelta(seconds=30)
 _SOON = timedelta(seconds=1)
@@ -63,7 +60,7 @@ class Launcher:
     allowance: Allowance
     now: Callable[[], datetime]
     egress: Egress = NO_EGRESS
-    pasts: Pasts = field(default_factory=Pasts)
+    histories: CapacityHistoryCache = field(default_factory=CapacityHistoryCache)
 
     async def start(self, claim: Claim, job: Job, row: JobRow, number: int) -> None:
         """Write the next attempt, or the reason why none starts now."""
@@ -105,9 +102,10 @@ class Launcher:
             if await self._write(conn, claim, job, row, place, number):
                 await self._tell(conn, job, found, place)
         elif place.for_good:
+            await leases.hold(conn, claim, unchanged=True)
             text = "No machines are asked for."
             await budgets.mark_exhausted(conn, job.id, place.because, now, what_now=text)
-            await leases.release(conn, claim, now, now, _as_read(row))
+            await leases.release(conn, claim, now, now)
         else:
             await self._wait(conn, claim, row, place.because, None, until=now + _IDLE)
 
@@ -116,7 +114,7 @@ class Launcher:
     ) -> bool:
         """Requeue the job if others have taken its cores; return whether it was requeued."""
         now = self.now()
-        await leases.hold(conn, claim, _as_read(row))
+        await leases.hold(conn, claim, unchanged=True)
         if not await admission.requeue_job(conn, row, places, now):
             return False
         await job_versions.raise_one(conn, row.id, now, waits_for="")
@@ -221,7 +219,7 @@ class Launcher:
         plan: Plan,
         places: Sequence[OfferingState],
         offering: Offering,
-    ) -> Refusal | None:
+    ) -> budgets.Refusal | None:
         place = next(p for p in places if p.offering == offering)
         asked = _asked(place, plan)
         return await budgets.refusal(conn, row.id, *asked, self.allowance, self.now())
@@ -273,7 +271,7 @@ class Launcher:
         )
         chooses = len(offerings) > 1 or work.terms.deadline is not None
         lived = await machine_history.of(conn, offerings, now) if chooses else {}
-        past = await self.pasts.of(conn, offerings, nodes, now) if chooses else NO_HISTORY
+        past = await self.histories.of(conn, offerings, nodes, now) if chooses else NO_HISTORY
         scores = await market.scores(conn, map(spot_pool_of, offerings)) if chooses else {}
         told = {o: scores.get(spot_pool_of(o)) for o in offerings}
         places = [
@@ -292,7 +290,7 @@ class Launcher:
 
     async def _affordable(
         self, conn: AsyncConnection, job: Job, plan: Plan, places: tuple[OfferingState, ...]
-    ) -> OfferingState | Refusal:
+    ) -> OfferingState | budgets.Refusal:
         """Return the first offering that the budgets cover; else the most hopeful refusal."""
         refusals = []
         for place in places:
@@ -318,7 +316,7 @@ class Launcher:
         Then the job comes back soon to choose anew. Raises LeaseLost, and writes nothing, if the
         job's terms have changed since they were read.
         """
-        await leases.hold(conn, claim, _as_read(row))
+        await leases.hold(conn, claim, unchanged=True)
         last, now, plan = job.last_attempt, self.now(), Plan.from_dict(row.plan)
         short, nodes = place.shortage, plan.chosen.nodes
         if short is not None and not await capacity_outages.probe(conn, short, nodes, now):
@@ -370,11 +368,6 @@ class Launcher:
             told = {"waits_for": why, "asks_again_at": again_at}
             await job_versions.raise_one(conn, row.id, self.now(), **told)
         await leases.release(conn, claim, self.now(), until)
-
-
-def _as_read(row: JobRow) -> ColumnElement[bool]:
-    """Return the condition that the job's constraints are unchanged since they were read."""
-    return tables.jobs.c.terms == row.terms
 
 
 def _asked(place: OfferingState, plan: Plan) -> tuple[Decimal, timedelta]:

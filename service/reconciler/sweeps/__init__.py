@@ -1,1 +1,1 @@
-"""TO WRITE."""
+"""Periodic work beside jobs and attempts: orphans, bills, prices, retention, copies."""

@@ -23,7 +23,7 @@ from service.settings import Settings
 from tests.emulated.process import GROUP, PATIENCE, SUBSCRIPTION, TENANT, Emulator, wait_for
 from tests.waiting import until
 
-INFRA = Path(__file__).parents[2] / "infra"
+INFRA = Path(__file__).parents[3] / "infra"
 TEMPLATE = json.loads((INFRA / "main.json").read_text())
 ROLE = next(r for r in TEMPLATE["resources"] if r["type"].endswith("/roleDefinitions"))
 ACTIONS: list[str] = ROLE["properties"]["permissions"][0]["actions"]

@@ -29,7 +29,7 @@ from tests.emulated.azureml import (
 )
 from tests.emulated.process import Emulator, descendants, group_url, wait_for
 
-TESTS = Path(__file__).parent.parent
+TESTS = Path(__file__).parents[2]
 PYTHON = TESTS.parent / ".venv-azureml" / "bin" / "python"
 QUICK = ("--create-seconds", "0", "--delete-seconds", "0")
 RANKS = (
@@ -179,7 +179,7 @@ if PYTHON.exists():
 
     @pytest.mark.slow
     def test_the_real_client_sees_azure(emulator: Emulator) -> None:
-        words = [str(PYTHON), str(TESTS / "azureml_client.py")]
+        words = [str(PYTHON), str(TESTS / "emulated" / "azureml_client.py")]
         visit = subprocess.run(
             [*words, emulator.arm_url, emulator.metadata_url],
             env={"REQUESTS_CA_BUNDLE": emulator.ca, "HOME": str(emulator.state)},

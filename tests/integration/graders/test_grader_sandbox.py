@@ -280,7 +280,7 @@ def test_a_grader_can_be_tried_on_a_file_of_answers(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "trainer.graders", "grader.json", "rows.jsonl"],
         cwd=tmp_path,
-        env={"PYTHONPATH": str(Path(__file__).parents[2])},
+        env={"PYTHONPATH": str(Path(__file__).parents[3])},
         capture_output=True,
         text=True,
         check=False,

@@ -23,7 +23,7 @@ from bench import ports
 from service.preflight.graders import PROGRAM
 from tests.waiting import until
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 SERVICE = {
     "REKINDLE_STORAGE": "UseDevelopmentStorage=true",
     "REKINDLE_PUBLIC_URL": "http://service",

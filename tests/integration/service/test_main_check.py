@@ -18,7 +18,7 @@ from service.trackers.mlflow import Mlflow
 from tests.azurite import KEY, NEAR, Azurite
 from tests.mlflow_server import MlflowServer
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 SETTINGS = {
     "REKINDLE_PUBLIC_URL": "http://service",
     "REKINDLE_SECRET_KEY": "a secret that is long enough for the tests",

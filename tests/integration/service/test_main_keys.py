@@ -12,7 +12,7 @@ from service.domain.errors import InvalidApiKey
 from service.operations.projects import keys
 from tests.clock import Clock
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 
 async def key(url: str, *words: str) -> tuple[int, str, str]:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from rekindle.cli.diagnostics import check_roles
 
-TEMPLATE = json.loads((Path(__file__).parents[2] / "infra" / "main.json").read_text())
+TEMPLATE = json.loads((Path(__file__).parents[3] / "infra" / "main.json").read_text())
 
 
 def test_the_doctor_checks_every_action_of_the_services_role() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 NAME = re.compile(r"[a-z_]+\.[a-z_]+")
 LOUD = ("error", "exception", "critical")
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)

@@ -1,5 +1,5 @@
 """Generated reference pages; `python -m tests.repository.pages` writes them.
 
 Each module has `PAGE`, a path under `docs/`, and `page()`, its text.
-`tests/repository/documents/test_pages.py` fails when a committed page differs from the generated one.
+`tests/repository/documents/test_pages.py` fails when a committed page differs.
 """

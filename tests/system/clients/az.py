@@ -1,4 +1,4 @@
-"""The real `az` on the emulator, and what it said: `python -m tests.system.clients.az` (`make az`)."""
+"""Record sessions of the real `az` with the emulator: `make az`."""
 
 import sys
 import tempfile

@@ -14,7 +14,7 @@ from typing import Any
 
 from tests.emulated.process import Emulator
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 SECONDS = 120.0  # for one command
 
 

@@ -1,4 +1,4 @@
-"""The JavaScript SDK of Azure on the emulator: `python -m tests.system.clients.javascript` (`make az`).
+"""Record a session of Azure's JavaScript SDK with the emulator: `make az`.
 
 The packages are for this session alone and take 80 MB, so `make setup` leaves them out: the first
 run installs them into `.npm-azure`.
@@ -15,7 +15,7 @@ from rekindle.local.setup import tools_path
 from tests.emulated.process import SUBSCRIPTION, TENANT, VERSION, Emulator
 from tests.system.clients.transcripts import Transcript
 
-PACKAGES = Path(__file__).parents[2] / ".npm-azure"
+PACKAGES = Path(__file__).parents[3] / ".npm-azure"
 WANTED = ("@azure/arm-compute@24.1.0", "@azure/identity@4.13.1")
 SESSION = Path(__file__).with_name("compute_session.js")
 SECONDS = 240.0

@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
-DOCS = Path(__file__).parents[2] / "docs"
+DOCS = Path(__file__).parents[3] / "docs"
 # What differs from run to run, and would make a change of every line.
 _CHANGING = (
     (re.compile(r"localhost:\d+"), "localhost:8443"),

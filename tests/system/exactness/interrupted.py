@@ -1,4 +1,4 @@
-"""Worlds that are ended from outside at no convenient time, for `tests/system/exactness.py`."""
+"""Training runs that are killed at a random moment, for `matrix.py`."""
 
 import os
 import random

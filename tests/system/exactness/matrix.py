@@ -373,7 +373,3 @@ def _holds(name: str, case: Case, keep: Path | None) -> bool:
         with keep.open("a") as lines:
             lines.write(json.dumps(found) + "\n")
     return holds
-
-
-if __name__ == "__main__":
-    main()

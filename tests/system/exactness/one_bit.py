@@ -1,9 +1,9 @@
-"""`python -m tests.system.exactness.one_bit`: how far one bit carries, beside a change of the world size.
+"""Measure how far one bit carries, beside a change of the world size.
 
 A run of 400 steps at a high learning rate, resumed after about ten: as it was, with the last bit of
 one weight turned over, and on two ranks instead of one. A line for each of some steps: how far the
 losses of the second and of the third are from the first one's. It explains what
-`tests/system/exactness.py` cannot promise of long runs; nothing here fails.
+`tests/system/exactness/matrix.py` cannot promise of long runs; nothing here fails.
 """
 
 import json
@@ -11,7 +11,7 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
-from tests.system.exactness import apart
+from tests.system.exactness.matrix import apart
 from tests.system.exactness.worlds import (
     Outcome,
     build_inputs,

@@ -1,4 +1,4 @@
-"""`python -m tests.system.exactness.recorded RUNDIR`: the trainer, and a record of the rows that it trains.
+"""Run the trainer and record the rows that it trains: an argument, the run's folder.
 
 Nothing of the trainer is another than in the product. What its feed says in its debug log is kept,
 one file for each rank: what was given out, not what should have been.

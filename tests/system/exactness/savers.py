@@ -52,7 +52,7 @@ def put_aside(inputs: Path) -> dict[str, RunSpec]:
 
 
 def _quantized(spec: RunSpec) -> dict[str, RunSpec]:
-    """Beside those of every method: `tests/system/exactness.py`."""
+    """Beside those of every method: `tests/system/exactness/matrix.py`."""
     spec = replace(spec, lora=QLORA)
     return {
         "qlora-zero1-bf16-checkpointed": replace(spec, zero_stage=1, gradient_checkpointing=True),

@@ -1,6 +1,6 @@
 """A run that was stopped and resumed is the run that never was.
 
-Every test starts real torchrun worlds on CPU; `tests/system/exactness.py` has the whole matrices.
+Every test starts real torchrun worlds on CPU; `matrix.py` has the whole matrices.
 """
 
 from collections.abc import Iterator
@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.system import exactness
-from tests.system.exactness import worlds
+from tests.system.exactness import matrix, worlds
 from tests.system.exactness.forgetting import FORGET
 from tests.system.exactness.interrupted import interrupt, interrupted
 from tests.system.exactness.learners import by_rankings
@@ -118,7 +117,7 @@ def test_adapters_under_zero_3_resume_exactly_and_are_exported_merged(bench: Ben
     """By preferences, with the adapters switched off for the reference."""
     spec = by_preferences(bench.inputs)
     spec = replace(spec, lora=LORA, zero_stage=3, gradient_checkpointing=True)
-    found = exactness.compare(bench.root / "lora", spec, bench.inputs, stops=(3,))
+    found = matrix.compare(bench.root / "lora", spec, bench.inputs, stops=(3,))
 
     assert found["losses_equal"]
     assert found["parameters_equal"]
@@ -137,7 +136,7 @@ def test_adapters_over_four_bits_with_the_loss_in_chunks_and_the_optimizer_on_th
 ) -> None:
     spec = replace(bench.spec, lora=QLORA, loss_chunk=16, offload="optimizer")
     spec = replace(spec, total_steps=4, eval_steps=2)  # evaluated in one world, not in the other
-    found = exactness.compare(bench.root / "savings", spec, bench.inputs, stops=(3,))
+    found = matrix.compare(bench.root / "savings", spec, bench.inputs, stops=(3,))
 
     assert found["losses_equal"]
     assert found["parameters_equal"]
@@ -160,7 +159,7 @@ def test_all_parameters_trained_by_preferences_resume_exactly_beside_a_sharded_r
     bench: Bench,
 ) -> None:
     spec = replace(by_preferences(bench.inputs), zero_stage=3, total_steps=6)
-    found = exactness.compare(bench.root / "dpo", spec, bench.inputs, stops=(3,))
+    found = matrix.compare(bench.root / "dpo", spec, bench.inputs, stops=(3,))
 
     assert found["losses_equal"]
     assert found["parameters_equal"]
@@ -171,7 +170,7 @@ def test_rankings_with_a_margin_that_rises_and_rows_that_get_harder_resume_exact
     bench: Bench,
 ) -> None:
     spec = replace(by_rankings(bench.inputs), curriculum=Curriculum(until_step=3), total_steps=4)
-    found = exactness.compare(bench.root / "ranked", spec, bench.inputs, stops=(2,))
+    found = matrix.compare(bench.root / "ranked", spec, bench.inputs, stops=(2,))
 
     assert found["losses_equal"]
     assert found["parameters_equal"]
@@ -182,7 +181,7 @@ def test_answers_that_wait_or_are_used_again_survive_a_resume(bench: Bench) -> N
     """PPO, stopped between two steps on the answers of one rollout, with adapters."""
     spec = by_grades(bench.inputs, "ppo", **OFF_POLICY)
     spec = replace(spec, lora=LORA, total_steps=6)
-    found = exactness.compare(bench.root / "ppo", spec, bench.inputs, stops=(3,))
+    found = matrix.compare(bench.root / "ppo", spec, bench.inputs, stops=(3,))
 
     assert found["losses_equal"]
     assert found["parameters_equal"]
@@ -215,9 +214,7 @@ def test_worlds_of_changing_size_train_the_same_rows_in_the_same_order_within_ro
 ) -> None:
     inputs = without_dropout(bench.inputs, bench.root / "calm-chain")
     spec = replace(bench.spec, precision="fp32", zero_stage=3)
-    found = exactness.change_worlds(
-        bench.root / "chain", spec, inputs, chain=(2, 3, 1), stops=(3, 7)
-    )
+    found = matrix.change_worlds(bench.root / "chain", spec, inputs, chain=(2, 3, 1), stops=(3, 7))
 
     assert found["steps_equal"]
     assert found["rows_equal"]
@@ -232,7 +229,7 @@ def test_with_less_at_once_the_same_rows_are_trained_within_rounding(
     bench: Bench, name: str
 ) -> None:
     inputs = without_dropout(bench.inputs, bench.root / f"calm-{name}")
-    found = exactness.change_rungs(bench.root / name, exactness.narrowed(inputs)[name], inputs)
+    found = matrix.change_rungs(bench.root / name, matrix.narrowed(inputs)[name], inputs)
 
     assert found["steps_equal"]
     assert found["rows_equal"]

@@ -38,7 +38,7 @@ from trainer.contract import (
 from trainer.rundir import RankResult, RankSave, RunDir
 from trainer.sample_data.tiny_chats import write_preferences, write_prompts, write_samples
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 TRAINER = "trainer.train"
 ACCELERATOR = os.environ.get("REKINDLE_ACCELERATOR", "cpu")  # noqa: TID251 - as the trainer does
 LORA = Lora(rank=4, alpha=8, dropout=0.1)

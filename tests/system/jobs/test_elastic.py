@@ -3,8 +3,8 @@
 Every step trains the samples that an uninterrupted run trains in it. What the number of machines
 changes is the order in which gradients are summed, so the run is in fp32. It would also change
 which elements drop out, so the model has no dropout. And where training is unstable any last bit
-grows by orders of magnitude within a hundred steps (`tests/system/exactness/one_bit.py`), so the learning
-rate is one at which the loss falls steadily.
+grows by orders of magnitude within a hundred steps (`tests/system/exactness/one_bit.py`), so the
+learning rate is one at which the loss falls steadily.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from rekindle.local.layout import TINY_MODEL, model_folder
 from rekindle.stage import stage
 from service.storage.azure import AzureBlobStore
 from tests import waiting
-from tests.system.exactness import ROUNDING, apart
+from tests.system.exactness.matrix import ROUNDING, apart
 from tests.system.product import JOB, Product
 from trainer.contract import HEAD, Head
 

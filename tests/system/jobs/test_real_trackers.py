@@ -34,7 +34,7 @@ from tests.contract.test_trackers import (
 from tests.waiting import until
 from trainer.supervisor.machine.network import free_port
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 BIN = ROOT / ".venv-trackers" / "bin"
 KEY = "0123456789abcdef" * 2 + "01234567"
 pytestmark = [

@@ -1,8 +1,8 @@
 """Machines of one subnet: who reaches whom through a node's firewall, and how ranks meet.
 
 Real network namespaces and the real rules: needs root, `ip` and `iptables`. What the rules say and
-when they are asked for is held without either by `tests/unit/trainer/supervisor/test_node_firewall.py`, which
-interface is chosen by `tests/unit/trainer/supervisor/test_network.py`.
+when they are asked for: `tests/unit/trainer/supervisor/test_node_firewall.py`. Which interface is
+chosen: `tests/unit/trainer/supervisor/test_network.py`.
 """
 
 import sys

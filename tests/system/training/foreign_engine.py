@@ -1,9 +1,9 @@
 """A training program that knows DeepSpeed and not our checkpoints: it resumes from a universal one.
 
-`python -m tests.system.training.foreign_engine ROOT...` under torchrun. Each ROOT has the run's folder
-`run` (tests/system/training/saves.py) and `universal`, what was converted. Model, data and loss are those
-of the run; restoring is DeepSpeed's own `load_checkpoint` alone. Rank 0 leaves the losses of the
-remaining steps in `losses.json`.
+`python -m tests.system.training.foreign_engine ROOT...` under torchrun. Each ROOT has the folder
+`run` (tests/system/training/saves.py) and `universal`, the converted checkpoint. Model, data and
+loss are those of the run; restoring is DeepSpeed's own `load_checkpoint` alone. Rank 0 leaves the
+losses of the remaining steps in `losses.json`.
 """
 
 import json

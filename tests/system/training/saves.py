@@ -1,8 +1,8 @@
 """Saves of real worlds for the tests that read them: every ZeRO stage, full and LoRA.
 
-A start of torchrun is most of what a tiny run costs, so `python -m tests.system.training.saves ROOT...`
-under torchrun lets the trainer do several runs one after another in one world. Of each run the
-checkpoint after the first step is kept as a copy of a job's container, and the trainer loads it
+Starting torchrun is most of the cost of a tiny run, so `python -m tests.system.training.saves
+ROOT...` under torchrun lets the trainer do several runs one after another in one world. Of each run
+the checkpoint after the first step is kept as a copy of a job's container, and the trainer loads it
 once more, as a job whose last step that was, to export the model.
 """
 

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.system import exactness
-from tests.system.exactness import worlds
+from tests.system.exactness import matrix, worlds
 from trainer.contract import ExpectedHardware
 from trainer.rundir import OutOfMemoryMark
 from trainer.supervisor.machine.gpu_report import faults_of_gpus, loads_of_gpus
@@ -23,7 +22,7 @@ LARGE = 4096  # rows at once, whose logits alone do not go into that
 def test_a_run_stopped_twice_on_gpus_ends_bit_for_bit_like_one_that_never_was(
     tmp_path: Path,
 ) -> None:
-    chosen = dict(exactness.cases(tmp_path))
+    chosen = dict(matrix.cases(tmp_path))
 
     for name in ("sft-full-zero2-bf16", "sft-qlora-zero2-bf16", "packed-lora-zero3-bf16"):
         found = chosen[name]()

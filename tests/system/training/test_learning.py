@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.system import exactness
-from tests.system.exactness import worlds
+from tests.system.exactness import matrix, worlds
 from tests.system.exactness.worlds import (
     LORA,
     by_grades,
@@ -60,7 +59,7 @@ def test_steps_without_targets_are_passed_over_by_all_ranks_and_resume_exactly(
     inputs: Path, tmp_path: Path, how: dict[str, Any]
 ) -> None:
     spec = replace(silenced(inputs, kept=12), **how)
-    found = exactness.compare(tmp_path, spec, inputs, stops=(3,))
+    found = matrix.compare(tmp_path, spec, inputs, stops=(3,))
     losses = [m.loss for m in worlds.read_metrics(RunDir(tmp_path / "whole")).values()]
 
     assert any(math.isnan(loss) for loss in losses)

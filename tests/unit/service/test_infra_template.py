@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-TEMPLATE = json.loads((Path(__file__).parents[2] / "infra" / "main.json").read_text())
+TEMPLATE = json.loads((Path(__file__).parents[3] / "infra" / "main.json").read_text())
 
 
 def test_the_database_grows_before_its_disk_is_full() -> None:

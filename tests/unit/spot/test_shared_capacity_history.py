@@ -9,7 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.db.attempts import machine_history
 from service.domain.placement.capacity_history import NO_HISTORY, CapacityHistory
-from service.reconciler.cloud.capacity_history import Pasts
+from service.reconciler.cloud.capacity_history import CapacityHistoryCache
 from tests.world import SPOT
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -31,8 +31,8 @@ class Reads:
         return NO_HISTORY
 
 
-def asking(pasts: Pasts, how_many: int) -> list[asyncio.Task[CapacityHistory]]:
-    return [asyncio.create_task(pasts.of(NOWHERE, [SPOT], 2, NOW)) for _ in range(how_many)]
+def asking(histories: CapacityHistoryCache, how_many: int) -> list[asyncio.Task[CapacityHistory]]:
+    return [asyncio.create_task(histories.of(NOWHERE, [SPOT], 2, NOW)) for _ in range(how_many)]
 
 
 async def turns() -> None:
@@ -44,7 +44,7 @@ async def turns() -> None:
 async def test_of_two_that_ask_at_once_one_reads(monkeypatch: pytest.MonkeyPatch) -> None:
     reads = Reads()
     monkeypatch.setattr(machine_history, "past", reads.past)
-    both = asking(Pasts(), 2)
+    both = asking(CapacityHistoryCache(), 2)
     await turns()
     reads.go.set()
 
@@ -57,7 +57,7 @@ async def test_where_the_one_who_reads_is_ended_the_next_one_reads(
 ) -> None:
     reads = Reads()
     monkeypatch.setattr(machine_history, "past", reads.past)
-    first, second = asking(Pasts(), 2)
+    first, second = asking(CapacityHistoryCache(), 2)
     await turns()
     first.cancel()
     reads.go.set()
@@ -68,11 +68,11 @@ async def test_where_the_one_who_reads_is_ended_the_next_one_reads(
 
 
 async def test_a_read_that_fails_is_not_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    reads, pasts = Reads(OSError("away")), Pasts()
+    reads, histories = Reads(OSError("away")), CapacityHistoryCache()
     monkeypatch.setattr(machine_history, "past", reads.past)
     reads.go.set()
 
-    told = await asyncio.gather(*asking(pasts, 2), return_exceptions=True)
+    told = await asyncio.gather(*asking(histories, 2), return_exceptions=True)
 
     assert [type(t) for t in told] == [OSError, OSError]
-    assert await pasts.of(NOWHERE, [SPOT], 2, NOW) == NO_HISTORY
+    assert await histories.of(NOWHERE, [SPOT], 2, NOW) == NO_HISTORY

@@ -33,7 +33,7 @@ from tests.served import running
 from tests.world import SECRET, World
 from trainer.contract import Directive, DirectiveKind
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[4]
 SETTINGS = {
     "REKINDLE_STORAGE": f"DefaultEndpointsProtocol=http;AccountName=nobody;AccountKey={KEY};"
     "BlobEndpoint=http://127.0.0.1:1/nobody;",

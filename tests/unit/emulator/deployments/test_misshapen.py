@@ -10,7 +10,7 @@ from tests.clock import Clock
 from tests.emulated.inside import emulator_inside
 from tests.unit.emulator.deployments.deployed import DEPLOYMENTS, Json, body
 
-TEMPLATE = json.loads((Path(__file__).parents[2] / "infra" / "main.json").read_text())
+TEMPLATE = json.loads((Path(__file__).parents[4] / "infra" / "main.json").read_text())
 JUNK: list[Json] = [
     *(None, 1, -1, True, "", [], {}, [1], {"a": 1}, 1e300),
     *("[", "[x", "[parameters(1)]", "[resourceId()]", "[concat(1)]", "[reference()]"),
