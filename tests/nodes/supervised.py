@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 import json
+import os
 import sys
 import uuid
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -45,6 +46,17 @@ STANDIN = Path(__file__).with_name("standin_trainer.py")
 ROOT = Path(__file__).parents[2]
 ATTEMPT = "att-test"
 
+ALONE = Generation(
+    number=1,
+    job_id="job-test",
+    attempt_id=ATTEMPT,
+    members=(Member(node_id="one", vm_id="one", address="127.0.0.1", node_rank=0),),
+    processes_per_node=1,
+    master_address="127.0.0.1",
+    master_port=29500,
+    checkpoint=None,
+    run_spec_sha256="",
+)
 QUICK = replace(
     NodeLimits(),
     heartbeat=0.5,
@@ -228,6 +240,11 @@ class Scene:
         """Return the step that a node's newest trainer has reached."""
         newest = max((self.folder / node_id).glob("gen-*/progress"), default=None)
         return int(newest.read_text()) if newest else 0
+
+    def checkpoint_files(self, node_id: str) -> list[str]:
+        """Return the names of the ranks' files that a node holds of checkpoints."""
+        folders = os.walk(self.folder / node_id / "memory" / "checkpoints")  # may vanish meanwhile
+        return [name for *_, names in folders for name in names if name.startswith("rank-")]
 
     async def until(self, what: Callable[[], object], seconds: float = 20.0) -> None:
         """Wait until ``what`` is true; fail early when a supervisor has failed."""

@@ -14,18 +14,16 @@ from azure.storage.blob import ContainerClient
 from tests.azurite import Azurite
 from tests.nodes.scripted_node import metrics
 from tests.nodes.standin_trainer import save
-from tests.nodes.supervised import run_spec
+from tests.nodes.supervised import ALONE, run_spec
 from trainer.contract import (
     HEAD,
     MEASURED,
     RUN_SPEC,
     Committed,
     FileEntry,
-    Generation,
     Head,
     InputFile,
     Manifest,
-    Member,
     StaleGeneration,
     StepMetrics,
     checkpoint_path,
@@ -297,17 +295,7 @@ class TestFetch:
             await fetch_checkpoint(container, entry, folder.checkpoint)
 
 
-GENERATION = Generation(
-    number=1,
-    job_id="job-test",
-    attempt_id="att-1",
-    members=(Member(node_id="one", vm_id="one", address="127.0.0.1", node_rank=0),),
-    processes_per_node=2,
-    master_address="127.0.0.1",
-    master_port=1,
-    checkpoint=None,
-    run_spec_sha256="0" * 64,
-)
+GENERATION = replace(ALONE, processes_per_node=2, run_spec_sha256="0" * 64)
 
 
 def _make_room(folder: RunDir, done: Event) -> None:

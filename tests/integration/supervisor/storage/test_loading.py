@@ -16,10 +16,9 @@ async def test_all_that_is_asked_for_comes_and_is_let_go_once_training_has_begun
 ) -> None:
     saved(scene)
     node = await scene.run_one("loads")
-    work = scene.folder / "one"
     await scene.until(lambda: scene.progress("one") > 10)
 
-    await scene.until(lambda: not list((work / "memory" / "checkpoints").rglob("rank-*")))
+    await scene.until(lambda: not scene.checkpoint_files("one"))
     assert node.said.phase is NodePhase.RUNNING
 
 

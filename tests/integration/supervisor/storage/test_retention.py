@@ -14,13 +14,12 @@ from service.reconciler.sweeps.retention import CLOCKS, GRACE, collect
 from service.storage.azure import AzureBlobStore
 from tests.azurite import Azurite
 from tests.nodes.standin_trainer import save
-from tests.nodes.supervised import QUICK, Job, make_job
+from tests.nodes.supervised import ALONE, QUICK, Job, make_job
 from tests.waiting import until
 from trainer.contract import (
     MANIFEST,
     Committed,
     Generation,
-    Member,
     checkpoint_path,
 )
 from trainer.rundir import RunDir
@@ -36,17 +35,6 @@ from trainer.supervisor.upload.uploads import SaveUploads
 
 T = TypeVar("T")
 LOSSES = {10: 0.9, 20: 0.1, 30: 0.5, 40: 0.4, 50: 0.3}
-GENERATION = Generation(
-    number=1,
-    job_id="job-test",
-    attempt_id="att-test",
-    members=(Member(node_id="one", vm_id="one", address="127.0.0.1", node_rank=0),),
-    processes_per_node=1,
-    master_address="127.0.0.1",
-    master_port=29500,
-    checkpoint=None,
-    run_spec_sha256="",
-)
 
 
 @pytest.fixture
@@ -71,8 +59,8 @@ async def test_a_job_keeps_what_its_run_spec_says_and_what_the_generation_starte
 ) -> None:
     job.ask(keep_checkpoints=1, milestone_every_steps=25)
     container = JobContainer(access, job.grants.job)
-    first = await _committed(container, RunDir(tmp_path), GENERATION, 10)
-    later = replace(GENERATION, checkpoint=first)
+    first = await _committed(container, RunDir(tmp_path), ALONE, 10)
+    later = replace(ALONE, checkpoint=first)
     for step in (20, 30, 40, 50):
         await _committed(container, RunDir(tmp_path), later, step)
 
@@ -100,8 +88,8 @@ async def test_a_checkpoint_that_is_half_deleted_has_no_manifest(
     job: Job, access: BlobAccess, tmp_path: Path
 ) -> None:
     container = Dying(access, job.grants.job)
-    entry = await _committed(container, RunDir(tmp_path), GENERATION, 10)
-    committer = Committer(container, GENERATION, NodeClock())
+    entry = await _committed(container, RunDir(tmp_path), ALONE, 10)
+    committer = Committer(container, ALONE, NodeClock())
     committer.dropped.append(entry.path)
     await committer.delete_dropped()
 
@@ -127,8 +115,8 @@ async def test_what_a_save_has_left_is_deleted_and_what_head_names_is_not(
 ) -> None:
     store = AzureBlobStore(azurite.connection_string)
     container, folder = JobContainer(access, job.grants.job), RunDir(tmp_path)
-    kept = await _committed(container, folder, GENERATION, 10)
-    save(folder, GENERATION, 0, 20, checkpoint_path(20, "torn"), 2, "periodic")
+    kept = await _committed(container, folder, ALONE, 10)
+    save(folder, ALONE, 0, 20, checkpoint_path(20, "torn"), 2, "periodic")
     torn = await Outbox(container, folder, range(1)).send_next()
     job.write_head(job.head().fenced(2))
     written = job.container.get_blob_client(f"{kept.path}/manifest.json").get_blob_properties()
@@ -178,12 +166,12 @@ async def test_deleting_old_checkpoints_holds_up_no_save_and_no_stop(
     container = Overloaded(access, job.grants.job)
     working = asyncio.create_task(_uploads(container, folder).run_to_end(wishes))
     for step in (10, 20, 30, 40):
-        save(folder, GENERATION, 0, step, checkpoint_path(step, "g1"), 1, "periodic")
+        save(folder, ALONE, 0, step, checkpoint_path(step, "g1"), 1, "periodic")
         await _names(job, step)
     at_once = len(container.begun) - len(container.given_up)
     wishes.request(StopRequest.SAVE)
     await until(_looked(lambda: container.given_up), bool)
-    save(folder, GENERATION, 0, 50, checkpoint_path(50, "g1"), 1, "stop")
+    save(folder, ALONE, 0, 50, checkpoint_path(50, "g1"), 1, "stop")
     wishes.trainer_ended(ended_well=True)
     await asyncio.wait_for(working, 30.0)
 
@@ -200,7 +188,7 @@ async def test_checkpoints_that_head_lets_go_of_are_deleted_while_it_trains(
     container = JobContainer(access, job.grants.job)
     working = asyncio.create_task(_uploads(container, folder).run_to_end(wishes))
     for step in (10, 20, 30):
-        save(folder, GENERATION, 0, step, checkpoint_path(step, "g1"), 1, "periodic")
+        save(folder, ALONE, 0, step, checkpoint_path(step, "g1"), 1, "periodic")
         await _names(job, step)
     left = _looked(lambda: {name.split("/")[1] for name in job.names("checkpoints/")})
     await until(left, lambda folders: folders == {checkpoint_path(30, "g1").split("/")[1]})
@@ -228,7 +216,7 @@ async def test_a_save_is_committed_before_the_one_behind_it_is_sent(
     folder, wishes = RunDir(tmp_path), StopRequests(QUICK, NodeClock())
     access.blocks = stalled = Stalled()
     for step, kind in ((10, "periodic"), (20, "stop")):
-        save(folder, GENERATION, 0, step, checkpoint_path(step, "g1"), 1, kind)
+        save(folder, ALONE, 0, step, checkpoint_path(step, "g1"), 1, kind)
     uploads = _uploads(JobContainer(access, job.grants.job), folder)
     working = asyncio.create_task(uploads.run_to_end(wishes))
     await _names(job, 10)
@@ -259,8 +247,8 @@ def _looked(at: Callable[[], T]) -> Callable[[], Awaitable[T]]:
 def _uploads(container: JobContainer, folder: RunDir) -> SaveUploads:
     """Of a node that is alone in its generation."""
     world = NodeWorld(
-        generation=GENERATION,
-        member=GENERATION.members[0],
+        generation=ALONE,
+        member=ALONE.members[0],
         folder=folder,
         logs=folder.root / "logs",
     )

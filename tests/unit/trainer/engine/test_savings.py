@@ -22,7 +22,6 @@ from trainer.export.hf_folder import _write_model
 from trainer.methods.descriptor import require_valid_method
 from trainer.methods.supervised import ChunkedSupervisedLoss, SupervisedLoss
 from trainer.model.base_model import freeze_parameters, load_model
-from trainer.tiny import build
 
 QLORA = Lora(rank=4, alpha=8, dropout=0.0, quantized=True)
 FP32 = replace(SPEC, precision="fp32")
@@ -35,14 +34,6 @@ ROWS = [
 NOTHING = padded([], 0)
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")  # peft's, of transformers' names
-
-
-@pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The tiny model's files."""
-    folder = tmp_path_factory.mktemp("savings") / "tiny"
-    build(folder)
-    return folder
 
 
 def loaded(base: Path, spec: RunSpec = FP32) -> Any:  # noqa: ANN401 - transformers is untyped here

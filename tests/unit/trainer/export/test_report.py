@@ -12,17 +12,16 @@ import yaml
 from safetensors.torch import save_file
 
 from tests.unit.trainer.process.trainer_spec import FILE, GRADED, SPEC
+from tests.unit.trainer.process.trainer_spec import ME as WORLD_OF_ONE
 from trainer.contract import Dpo, InputFile, Lora, PinnedModel, Ranked, RunSpec, StepMetrics
 from trainer.export.companion_files import copy_companions
 from trainer.export.model_card import write_card
 from trainer.export.report import REPORT, TrainingReport, make_report, write_report
 from trainer.rundir import RunDir
 from trainer.sample_data.tiny_chats import write_samples
-from trainer.state import RankIdentity, TrainingState
+from trainer.state import TrainingState
 
-ME = RankIdentity(
-    rank=0, local_rank=0, world_size=2, generation=3, run_spec_sha256="5" * 64, nonce="0" * 8
-)
+ME = replace(WORLD_OF_ONE, world_size=2, generation=3)
 VALID = InputFile(path="files/valid.jsonl", size=2, sha256="1" * 64)
 WITH_VALIDATION = replace(SPEC, validation_file=VALID, ema_decay=0.0)
 METRICS = StepMetrics(
