@@ -216,10 +216,11 @@ class Scene:
         return work
 
     async def run_one(
-        self, mode: str = "train", *, limits: NodeLimits = QUICK, clock: NodeClock | None = None
+        self, mode: str = "", *, limits: NodeLimits = QUICK, clock: NodeClock | None = None
     ) -> ScriptedNode:
-        """Start generation 1 with the node "one" alone, whose trainer has this mode."""
-        self.modes["one"] = mode
+        """Start generation 1 with the node "one" alone; set the mode of its trainer if given."""
+        if mode:
+            self.modes["one"] = mode
         node = self.service.add("one")
         self.start(node, limits=limits, clock=clock)
         await self.generation(node)

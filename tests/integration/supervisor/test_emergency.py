@@ -25,11 +25,11 @@ async def scene(azurite: Azurite, tmp_path: Path) -> AsyncIterator[Scene]:
         yield made
 
 
-async def _noticed(scene: Scene, size: int) -> ScriptedNode:
-    """A machine that has committed one save of this size, and is then announced to go in 4 s."""
+async def _noticed(scene: Scene, size: int, seconds: float) -> ScriptedNode:
+    """A machine that has committed one save of this size, and is then announced to go."""
     node = await scene.run_one(f"once:{size}")
     await scene.until(lambda: scene.job.head().newest, seconds=30.0)
-    node.event, node.notice = "event-1", 4.0
+    node.event, node.notice = "event-1", seconds
     await scene.until(lambda: node.acknowledged)
     return node
 
@@ -44,7 +44,7 @@ def _told(node: ScriptedNode) -> Trouble:
 
 
 async def test_what_fits_is_saved_before_the_machine_goes(scene: Scene) -> None:
-    node = await _noticed(scene, RATE // 4)
+    node = await _noticed(scene, RATE // 4, seconds=8.0)
 
     newest = scene.job.newest()
     assert (newest.kind, newest.step > 10) == ("stop", True)
@@ -52,7 +52,7 @@ async def test_what_fits_is_saved_before_the_machine_goes(scene: Scene) -> None:
 
 
 async def test_what_cannot_fit_is_not_begun_and_the_machine_is_let_go_early(scene: Scene) -> None:
-    node = await _noticed(scene, 2 * RATE)
+    node = await _noticed(scene, 2 * RATE, seconds=4.0)
 
     newest = scene.job.newest()
     assert (newest.kind, newest.step) == ("periodic", 10)
