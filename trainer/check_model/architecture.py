@@ -13,7 +13,7 @@ from transformers import (
 )
 from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES
 
-from rendering.tokenizer import NAMES, Tokenizer, UnusableTokenizer, load
+from rendering.tokenizer import NAMES, Tokenizer, UnusableTokenizer, read_tokenizer
 from trainer.check_model.files import ModelFindings
 from trainer.model.safetensors_headers import TensorHeader, UnusableModelError, first_names
 from trainer.model.tensor_names import compare_tensors, find_fault
@@ -86,7 +86,7 @@ AGREE = (
 def check_tokenizer(folder: Path, *, is_encoder: bool) -> ModelFindings:
     """Compare ids and special tokens; encoders read every text with special tokens around it."""
     try:
-        ours = load(folder)
+        ours = read_tokenizer(folder)
     except UnusableTokenizer as error:
         return ModelFindings([str(error)])
     try:

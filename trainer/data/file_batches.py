@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 from numpy.typing import NDArray
 
-from rendering.tool_calls import Json
+from rendering.templates.tool_calls import Json
 from trainer.contract import InputFile, RunSpec
 from trainer.data.order import CurriculumOrder, LengthMixOrder
 from trainer.data.prefetch import BatchPrefetcher, evaluation_batches

@@ -13,15 +13,8 @@ import torch
 from rendering.tokens import Tokens
 from tests.nodes.scripted_node import committed, metrics
 from tests.unit.trainer.model.tiny_tokenizer import tiny_tokenizer
-from tests.unit.trainer.process.test_loop import (
-    BATCH,
-    ME,
-    Feed,
-    Rig,
-    evaluation,
-    make_rig,
-)
-from tests.unit.trainer.process.trainer_spec import FILE, GRADED, SPEC
+from tests.unit.trainer.process.test_loop import BATCH, Feed, Rig, evaluation, make_rig
+from tests.unit.trainer.process.trainer_spec import FILE, GRADED, ME, SPEC
 from trainer.contract import Dpo as Settings
 from trainer.contract import Head, Ranked, RunSpec, StepMetrics
 from trainer.data.batch import Batch, padded
