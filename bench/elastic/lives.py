@@ -7,7 +7,7 @@ from typing import Any
 import psycopg
 
 from bench.recovery import records
-from bench.recovery.records import GenerationTimes, JobRecord
+from bench.recovery.records import GenerationRecord, JobRecord
 from bench.report import percentile
 
 
@@ -122,7 +122,7 @@ async def read(
     )
 
 
-def _next_that_trained(life: JobHistory, number: int) -> GenerationTimes | None:
+def _next_that_trained(life: JobHistory, number: int) -> GenerationRecord | None:
     """Return the next generation that finished a step; others did not resume training."""
     later = (g for g in life.record.generations if g.number > number)
     return next((g for g in later if life.worlds[g.number].first_step_at is not None), None)

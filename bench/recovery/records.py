@@ -10,7 +10,7 @@ Span = tuple[str, float, float]  # name, start, end
 
 
 @dataclass(frozen=True, kw_only=True)
-class GenerationTimes:
+class GenerationRecord:
     """One generation: when it was opened, and when the service halted it."""
 
     number: int
@@ -35,7 +35,7 @@ class AttemptTimes:
 class JobRecord:
     """Generations and attempts of one job, oldest first."""
 
-    generations: Sequence[GenerationTimes] = ()
+    generations: Sequence[GenerationRecord] = ()
     attempts: Sequence[AttemptTimes] = ()
     by_id: dict[str, AttemptTimes] = field(default_factory=dict)
 
@@ -51,7 +51,7 @@ class JobRecord:
         ]
         return min((m for m in moments if m is not None and m >= at), default=None)
 
-    def generation(self, number: int) -> GenerationTimes | None:
+    def generation(self, number: int) -> GenerationRecord | None:
         """Return the generation with this number, or None."""
         return next((g for g in self.generations if g.number == number), None)
 
@@ -65,7 +65,7 @@ async def read(database: psycopg.AsyncConnection[Any], job: str) -> JobRecord:
         job,
     )
     generations = [
-        GenerationTimes(
+        GenerationRecord(
             number=r[0], attempt=r[1], opened_at=r[2].timestamp(), halted_at=_seconds(r[3])
         )
         for r in rows

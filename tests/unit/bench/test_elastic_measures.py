@@ -2,13 +2,13 @@
 
 from bench.elastic.lives import GenerationWorld, JobHistory, MachineLoss, recovery
 from bench.elastic.measures import measures, rows
-from bench.recovery.records import AttemptTimes, GenerationTimes, JobRecord
+from bench.recovery.records import AttemptTimes, GenerationRecord, JobRecord
 
 STRUCK = MachineLoss(noticed=False, at=100.0, attempt="a1", generation=1)
 
 
-def generation(number: int, attempt: str, opened: float, halted: float | None) -> GenerationTimes:
-    return GenerationTimes(number=number, attempt=attempt, opened_at=opened, halted_at=halted)
+def generation(number: int, attempt: str, opened: float, halted: float | None) -> GenerationRecord:
+    return GenerationRecord(number=number, attempt=attempt, opened_at=opened, halted_at=halted)
 
 
 def attempt(name: str, number: int, created: float, ended: float | None = None) -> AttemptTimes:

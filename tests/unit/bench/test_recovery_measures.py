@@ -6,7 +6,7 @@ from bench.recovery import spans
 from bench.recovery.book import Book, ObservedGeneration, Strike
 from bench.recovery.measures import broken, measures, notice_to_decision, recoveries
 from bench.recovery.plan import Kill, KillKind, Phase
-from bench.recovery.records import AttemptTimes, GenerationTimes, JobRecord
+from bench.recovery.records import AttemptTimes, GenerationRecord, JobRecord
 
 OLD = AttemptTimes(id="a1", number=1, created_at=0.0, terminating_at=103.0, joined_at=8.0)
 NEW = AttemptTimes(
@@ -24,8 +24,8 @@ NEW = AttemptTimes(
 )
 RECORD = JobRecord(
     generations=[
-        GenerationTimes(number=1, attempt="a1", opened_at=10.0, halted_at=101.0),
-        GenerationTimes(number=2, attempt="a2", opened_at=111.0, halted_at=None),
+        GenerationRecord(number=1, attempt="a1", opened_at=10.0, halted_at=101.0),
+        GenerationRecord(number=2, attempt="a2", opened_at=111.0, halted_at=None),
     ],
     attempts=[OLD, NEW],
     by_id={"a1": OLD, "a2": NEW},
@@ -96,8 +96,8 @@ def test_what_a_later_generation_on_the_same_machines_fetches_is_not_this_recove
 def test_a_recovery_on_the_same_machines_has_no_allocation() -> None:
     record = JobRecord(
         generations=[
-            GenerationTimes(number=1, attempt="a1", opened_at=10.0, halted_at=None),
-            GenerationTimes(number=2, attempt="a1", opened_at=102.0, halted_at=None),
+            GenerationRecord(number=1, attempt="a1", opened_at=10.0, halted_at=None),
+            GenerationRecord(number=2, attempt="a1", opened_at=102.0, halted_at=None),
         ],
         attempts=[OLD],
         by_id={"a1": OLD},
