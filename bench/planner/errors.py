@@ -20,7 +20,7 @@ from bench.planner.steps import (
     unmeasured,
     with_our_network,
 )
-from service.domain.performance.calibration import ENOUGH, StepTimeSample, calibrated
+from service.domain.performance.calibration import ENOUGH, StepTimeSample, calibrate
 from service.domain.performance.efficiency import TrainingStack
 from service.domain.performance.throughput import StepTime
 
@@ -196,7 +196,7 @@ def _after(
         )
         for p in known
     ]
-    return [(p, calibrated(predict(p, stack), seen)) for p in rest]
+    return [(p, calibrate(predict(p, stack), seen)) for p in rest]
 
 
 def _rescaled(known: Sequence[PublishedRun], rest: Sequence[PublishedRun]) -> Errors:

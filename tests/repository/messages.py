@@ -64,7 +64,9 @@ def line_codes() -> set[str]:
 
 def reason_codes() -> set[str]:
     """Return the codes of status_reason."""
-    calls = _calls(ast.parse(text(Path("service/domain/reporting/status_message.py"))), "Story")
+    calls = _calls(
+        ast.parse(text(Path("service/domain/reporting/status_message.py"))), "StatusMessage"
+    )
     return {code for call in calls for code in _constants(call.args[1])}
 
 
@@ -85,7 +87,7 @@ def doctors_checks() -> set[str]:
     return {name for call in calls if call.args for name in _constants(call.args[0])}
 
 
-_FINDERS = ("Problem", "_warn")
+_FINDERS = ("DatasetProblem", "_warn")
 _LEVELS = ("warning", "error", "exception")
 _VERDICTS = ("failed_check", "doubtful_check")
 
