@@ -5,7 +5,6 @@ emulator whose VMs run no processes, creates N VMs, and sends requests over one 
 that of the emulator process. The client's own speed also limits the requests per second.
 """
 
-import argparse
 import http.client
 import json
 import signal
@@ -24,7 +23,7 @@ from urllib.parse import urlencode, urlsplit
 import psutil
 
 from bench import report
-from bench.report import Measure
+from bench.report import CannotMeasure, Measure, print_progress
 
 TENANT = "11111111-1111-1111-1111-111111111111"
 GROUP = "/subscriptions/00000000-0000-0000-0000-000000000001/resourceGroups/bench"
@@ -34,10 +33,6 @@ LARGEST_SET = 100
 IDLE_SECONDS = 5.0
 PATIENCE = 120.0  # seconds
 READY = "emulator ready:"
-
-
-class CannotMeasure(Exception):
-    """Raised when the emulator did not do what it was asked."""
 
 
 @dataclass
@@ -50,7 +45,7 @@ class Running:
     metadata: http.client.HTTPConnection
     token: str = ""
 
-    def ask(self, method: str, path: str, body: object = None) -> Any:  # noqa: ANN401 - JSON
+    def request(self, method: str, path: str, body: object = None) -> Any:  # noqa: ANN401 - JSON
         """Send one ARM request and return the JSON of the answer."""
         text = None if body is None else json.dumps(body)
         headers = {"Authorization": f"Bearer {self.token}", "Content-Type": "application/json"}
@@ -63,14 +58,14 @@ class Running:
 
 def main() -> int:
     """Run the benchmark, print its measures and return the exit status."""
-    options = _options()
+    parser = report.option_parser("emulator", __doc__)
+    parser.add_argument("--machines", type=int, default=5000, help="Number of VMs (5000).")
+    parser.add_argument("--requests", type=int, default=500, help="Requests of each kind (500).")
+    options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="rekindle-bench-") as folder:
         found = run(Path(folder), options.machines, options.requests)
-    report.show(found)
-    if options.json:
-        more = {"arguments": {"machines": options.machines, "requests": options.requests}}
-        whole = report.Report(bench="emulator", measures=found, more=more)
-        whole.write(None if options.json == Path("-") else options.json)
+    arguments = {"machines": options.machines, "requests": options.requests}
+    report.publish("emulator", found, options.json, arguments=arguments)
     return 0
 
 
@@ -78,7 +73,7 @@ def run(folder: Path, machines: int, requests: int) -> list[Measure]:
     """Return all measures of an emulator with its state in ``folder``."""
     with _emulator(folder) as emulator:
         found = [Measure(name="start", value=round(emulator.start_seconds, 2), unit="s", bar=2)]
-        _say(f"filling it with {machines} VMs")
+        print_progress(f"filling it with {machines} VMs")
         sets = _fill(emulator, machines)
         found += _weight(emulator, machines)
         for name, act in _calls(emulator, sets).items():
@@ -86,14 +81,6 @@ def run(folder: Path, machines: int, requests: int) -> list[Measure]:
     with _emulator(folder) as emulator:
         seconds = round(emulator.start_seconds, 2)
     return [*found, Measure(name=f"start_with_{machines}_vms", value=seconds, unit="s", bar=2)]
-
-
-def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m bench.emulator", description=__doc__)
-    parser.add_argument("--machines", type=int, default=5000)
-    parser.add_argument("--requests", type=int, default=500, help="of each kind")
-    parser.add_argument("--json", type=Path, nargs="?", const=Path("-"), metavar="FILE")
-    return parser.parse_args()
 
 
 @contextmanager
@@ -150,15 +137,15 @@ def _answer(
 
 def _fill(emulator: Running, machines: int) -> list[str]:
     """Create the VMs, wait until they exist, and return the paths of the scale sets."""
-    emulator.ask("PUT", GROUP + VERSION, {"location": "eastus"})
+    emulator.request("PUT", GROUP + VERSION, {"location": "eastus"})
     sizes = [LARGEST_SET] * (machines // LARGEST_SET) + [machines % LARGEST_SET]
     sets = {f"{SETS}/rk-{n}": size for n, size in enumerate(sizes) if size}
     for path, size in sets.items():
-        emulator.ask("PUT", path + VERSION, _scale_set(size))
+        emulator.request("PUT", path + VERSION, _scale_set(size))
     deadline = time.monotonic() + PATIENCE
     waiting = list(sets)
     while waiting:
-        state = emulator.ask("GET", waiting[0] + VERSION)["properties"]["provisioningState"]
+        state = emulator.request("GET", waiting[0] + VERSION)["properties"]["provisioningState"]
         if state == "Succeeded":
             waiting.pop(0)
         elif time.monotonic() > deadline or state == "Failed":
@@ -193,11 +180,11 @@ def _calls(emulator: Running, sets: list[str]) -> dict[str, Callable[[int], obje
     events += "?api-version=2020-07-01"
     size = min(len(listed), LARGEST_SET)
     return {
-        "get_set": lambda n: emulator.ask("GET", sets[n % len(sets)] + VERSION),
-        "list_instances": lambda n: emulator.ask(
+        "get_set": lambda n: emulator.request("GET", sets[n % len(sets)] + VERSION),
+        "list_instances": lambda n: emulator.request(
             "GET", f"{sets[n % len(sets)]}/virtualMachines{VERSION}"
         ),
-        "put_set": lambda n: emulator.ask("PUT", sets[0] + VERSION, _scale_set(size, n)),
+        "put_set": lambda n: emulator.request("PUT", sets[0] + VERSION, _scale_set(size, n)),
         "scheduled_events": lambda _: emulator.events(events),
     }
 
@@ -217,7 +204,7 @@ def _weight(emulator: Running, machines: int) -> list[Measure]:
 def _rate(
     emulator: Running, name: str, act: Callable[[int], object], requests: int
 ) -> list[Measure]:
-    _say(f"{requests} x {name}")
+    print_progress(f"{requests} x {name}")
     emulator.arm.close()  # the emulator closes idle connections; reopened on use
     emulator.metadata.close()
     before, began = _cpu(emulator), time.monotonic()
@@ -234,10 +221,6 @@ def _rate(
 def _cpu(emulator: Running) -> float:
     times = emulator.process.cpu_times()
     return float(times.user + times.system)
-
-
-def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -1,20 +1,66 @@
 """Output of all benchmarks: measures with their bars, as a table for people and as JSON."""
 
+import argparse
+import asyncio
 import json
 import math
 import os
 import platform
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, Self, TextIO, TypeVar
 
 import psutil
 
 ROOT = Path(__file__).resolve().parents[1]
+STDOUT = Path("-")
+CANNOT_MEASURE, INTERRUPTED = 2, 130  # exit statuses
 Number = float | int | None
+T = TypeVar("T")
+
+
+class CannotMeasure(Exception):
+    """Raised when a benchmark could not be set up, or what it measures has failed."""
+
+
+def print_progress(line: str) -> None:
+    """Print a line for people."""
+    print(line, file=sys.stderr, flush=True)
+
+
+def option_parser(bench: str, description: str | None) -> argparse.ArgumentParser:
+    """Return the parser of a benchmark's options, which all have `--json`."""
+    parser = argparse.ArgumentParser(
+        prog=f"python -m bench.{bench}",
+        description=description,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    text = "File for the JSON; without FILE it is the last line of standard output."
+    parser.add_argument("--json", type=Path, nargs="?", const=STDOUT, metavar="FILE", help=text)
+    return parser
+
+
+def publish(bench: str, measures: "Sequence[Measure]", to: Path | None, **more: Any) -> None:  # noqa: ANN401 - JSON
+    """Print the measures as a table, and write the JSON if ``to`` is given."""
+    print_measures(measures)
+    if to:
+        whole = Report(bench=bench, measures=measures, more=more)
+        whole.write(None if to == STDOUT else to)
+
+
+def run_to_exit(work: Coroutine[Any, Any, T], *faults: type[Exception]) -> T:
+    """Run the work; exit with the status of a measurement that failed or was interrupted."""
+    known: tuple[type[Exception], ...] = (CannotMeasure, *faults)
+    try:
+        return asyncio.run(work)
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
+    except known as error:
+        print_progress(f"cannot measure: {type(error).__name__}: {error}")
+        sys.exit(CANNOT_MEASURE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,6 +121,19 @@ class Report:
             to.write_text(self.to_json() + "\n")
 
 
+class JsonFile:
+    """A dataclass that one process of a benchmark writes to a file and another one reads."""
+
+    def write(self, path: Path) -> None:
+        """Write the members to a file."""
+        path.write_text(json.dumps(vars(self)))
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Read what `write` wrote."""
+        return cls(**json.loads(path.read_text()))
+
+
 def percentile(values: Sequence[float], percent: float) -> float | None:
     """Return the nearest-rank percentile, or None when there are no values.
 
@@ -120,7 +179,7 @@ def commit() -> str:
 
 def table(head: Sequence[str], rows: Sequence[Sequence[object]], to: TextIO = sys.stderr) -> None:
     """Print a table with aligned columns; all but the first are right-aligned."""
-    cells = [list(head), *([_shown(cell) for cell in row] for row in rows)]
+    cells = [list(head), *([_cell_text(cell) for cell in row] for row in rows)]
     widths = [max(len(row[i]) for row in cells) for i in range(len(head))]
     for row in cells:
         line = [
@@ -131,7 +190,7 @@ def table(head: Sequence[str], rows: Sequence[Sequence[object]], to: TextIO = sy
     print(file=to, flush=True)
 
 
-def show(measures: Sequence[Measure], to: TextIO = sys.stderr) -> None:
+def print_measures(measures: Sequence[Measure], to: TextIO = sys.stderr) -> None:
     """Print the measures as a table."""
     head = ("measure", "value", "unit", "bar", "limit", "", "rivals")
     rows = [
@@ -142,10 +201,10 @@ def show(measures: Sequence[Measure], to: TextIO = sys.stderr) -> None:
 
 
 def _rivals(measure: Measure) -> str:
-    return ", ".join(f"{name} {_shown(value)}" for name, value in measure.rivals.items())
+    return ", ".join(f"{name} {_cell_text(value)}" for name, value in measure.rivals.items())
 
 
-def _shown(cell: object) -> str:
+def _cell_text(cell: object) -> str:
     if cell is None:
         return "-"
     return f"{cell:g}" if isinstance(cell, float) else str(cell)

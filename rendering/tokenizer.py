@@ -1,7 +1,7 @@
 """Load a model's tokenizer from its staged files with `tokenizers`, without transformers.
 
 `tokenizer.json` is authoritative. Tokens that other files add or change are applied as transformers
-does; `trainer.check_model.tokenizer` compares both when a model is staged.
+does; `trainer.check_model.architecture` compares both when a model is staged.
 """
 
 import json

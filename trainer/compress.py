@@ -40,13 +40,13 @@ from trainer.export.report import (
     REPORT,
     ReportedQuantization,
     TrainingReport,
-    weight_bytes,
     write_report,
 )
 from trainer.methods.supervised import SupervisedLoss
-from trainer.model.quantize import import_uncompiled
+from trainer.model.precision import import_uncompiled
 from trainer.model.sequence_head import METHODS as WITH_HEAD
 from trainer.model.tokenizer import load_tokenizer
+from trainer.verify.files import weight_bytes
 
 HEADS = ["lm_head", "score", "classifier"]  # small, and their output is the result
 INT8, NF4, SPARSE = KINDS = ("int8", "nf4", "2:4")

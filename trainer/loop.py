@@ -25,9 +25,8 @@ from trainer.engine.lr_schedule import learning_rate_of
 from trainer.engine.utilization import UtilizationMeter, count_tokens
 from trainer.methods.descriptor import descriptor_of
 from trainer.methods.interface import Method, scaled_loss
-from trainer.process.all_reduce import sum_over_ranks
 from trainer.process.journal import Journal
-from trainer.process.sync_flags import FlagSync, SyncedFlags
+from trainer.process.sync_flags import FlagSync, SyncedFlags, sum_over_ranks
 from trainer.rollout.kl_schedule import next_kl_weight
 from trainer.rollout.reward_metrics import sum_rewards_over_ranks
 from trainer.state import RankIdentity, TrainingState
@@ -100,7 +99,7 @@ def _step(
 ) -> tuple[TrainingState, SyncedFlags]:
     """Run one training step; return the state unchanged if a stop is requested meanwhile."""
     spec, engine, method, began = parts.spec, parts.engine, parts.method, parts.now()
-    method.begin(state.step + 1)
+    method.prepare_step(state.step + 1)
     prepared = parts.feed.step(state)
     if prepared is None:
         return state, parts.agreement.sync_flags()
@@ -226,7 +225,7 @@ def _evaluate(parts: LoopContext, state: TrainingState) -> tuple[TrainingState, 
     """Add the validation loss to the last step's metrics, unless a stop is requested."""
     assert parts.evaluation is not None
     assert state.metrics is not None
-    parts.method.begin(state.step)
+    parts.method.prepare_step(state.step)
     loss = parts.evaluation(parts.method)
     if loss is None:
         return state, True
@@ -244,7 +243,7 @@ def _measure_before(parts: LoopContext, state: TrainingState) -> tuple[TrainingS
     if parts.evaluation is None or state.step > 0:
         return state, False
     began, generators = parts.now(), rng_state.capture_rng()
-    parts.method.begin(parts.spec.total_steps)
+    parts.method.prepare_step(parts.spec.total_steps)
     loss = parts.evaluation(parts.method)
     if loss is None:
         return state, True

@@ -137,54 +137,37 @@ def rank_record(rank: int) -> str:
     return f"rank-{rank:05d}.json"
 
 
-@dataclass(frozen=True)
 class RunDir:
-    """Paths in one generation's folder."""
+    """Paths in one generation's folder, as the module describes them."""
 
-    root: Path
-
-    @property
-    def generation(self) -> Path:
-        """The generation row."""
-        return self.root / "generation.json"
-
-    @property
-    def run_spec(self) -> Path:
-        """What to train."""
-        return self.root / "run-spec.json"
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.generation = root / "generation.json"
+        self.run_spec = root / "run-spec.json"
+        self.converted_base = root / "base"
+        self.checkpoint = root / "checkpoint"
+        self.cache = root / "cache"
+        self.ready = root / "ready"
+        self.stop = root / "stop"
+        self.save_cost = root / "save-cost.json"
+        self.skipped = root / "skipped"
+        self.memory = root / "memory"
+        self.slots = root / "slots"
+        self.outbox = root / "outbox"
+        self.metrics = root / "metrics.jsonl"
+        self.spans = root / "spans.jsonl"
+        self.progress = root / "progress"
+        self.warnings = root / "warnings"
+        self.verification = root / "verification"
+        self._laid_stop, self._laid_gentle_stop = root / ".stop", root / ".stop-after-step"
 
     def input(self, path: str) -> Path:
         """Return the path of the input blob "container/name"."""
         return self.root / "inputs" / path
 
-    @property
-    def converted_base(self) -> Path:
-        """The base model made of a starting checkpoint."""
-        return self.root / "base"
-
-    @property
-    def checkpoint(self) -> Path:
-        """The checkpoint to load."""
-        return self.root / "checkpoint"
-
-    def wanted(self, rank: int) -> Path:
+    def wanted_ranges(self, rank: int) -> Path:
         """Return the path of the ranges that the rank reads of the checkpoint."""
         return self.root / "wanted" / rank_record(rank)
-
-    @property
-    def cache(self) -> Path:
-        """Files that save work for later generations and can be made again."""
-        return self.root / "cache"
-
-    @property
-    def ready(self) -> Path:
-        """Exists once all inputs are there; until then the ranks import and meet."""
-        return self.root / "ready"
-
-    @property
-    def stop(self) -> Path:
-        """The stop flag."""
-        return self.root / "stop"
 
     def prepare_stop_flag(self) -> None:
         """Create both kinds of the stop flag, to be renamed later."""
@@ -199,16 +182,6 @@ class RunDir:
         if not self.stop.exists():
             (self._laid_gentle_stop if after_step else self._laid_stop).replace(self.stop)
 
-    @property
-    def save_cost(self) -> Path:
-        """Path of the file in which rank 0 writes what its last save cost."""
-        return self.root / "save-cost.json"
-
-    @property
-    def skipped(self) -> Path:
-        """Folder with a file for each rank that gave up its last save: the reason."""
-        return self.root / "skipped"
-
     def make_room(self) -> None:
         """Delete what a trainer in training no longer needs."""
         for path in self.cache.glob("*"):  # tokens, also those that are being made or fetched
@@ -217,57 +190,9 @@ class RunDir:
         for folder in (self.root / "refused", self.root / "sent"):
             shutil.rmtree(folder, ignore_errors=True)
 
-    @property
-    def _laid_stop(self) -> Path:
-        return self.root / ".stop"
-
-    @property
-    def _laid_gentle_stop(self) -> Path:
-        return self.root / ".stop-after-step"
-
-    @property
-    def memory(self) -> Path:
-        """Files in the node's memory; they outlive the trainer, not the machine."""
-        return self.root / "memory"
-
-    @property
-    def slots(self) -> Path:
-        """Replacement of `memory` on the disk."""
-        return self.root / "slots"
-
-    @property
-    def outbox(self) -> Path:
-        """Saves on their way to Blob; the supervisor deletes a folder once it is uploaded."""
-        return self.root / "outbox"
-
     def save_folder(self, blob_path: str) -> Path:
         """Return the outbox folder of the save that goes to ``blob_path``."""
         return self.outbox / blob_path.replace("/", "-")
-
-    @property
-    def metrics(self) -> Path:
-        """One StepMetrics a line."""
-        return self.root / "metrics.jsonl"
-
-    @property
-    def spans(self) -> Path:
-        """One Span a line."""
-        return self.root / "spans.jsonl"
-
-    @property
-    def progress(self) -> Path:
-        """The last training step loaded or finished."""
-        return self.root / "progress"
-
-    @property
-    def warnings(self) -> Path:
-        """Warnings for the user, each in its own file."""
-        return self.root / "warnings"
-
-    @property
-    def verification(self) -> Path:
-        """Input and result of the verifying process."""
-        return self.root / "verification"
 
     def out_of_memory(self, rank: int) -> Path:
         """Return the path of the rank's out-of-memory mark."""

@@ -45,8 +45,11 @@ from trainer.engine.deepspeed_engine import build_config, build_engine  # noqa: 
 from trainer.engine.utilization import UtilizationMeter  # noqa: E402
 from trainer.export.finalize import hand_over_model  # noqa: E402
 from trainer.loop import LoopContext, train  # noqa: E402
-from trainer.methods.descriptor import MethodInputs  # noqa: E402
-from trainer.methods.registry import make_method, require_valid_method  # noqa: E402
+from trainer.methods.descriptor import (  # noqa: E402
+    MethodInputs,
+    make_method,
+    require_valid_method,
+)
 from trainer.model.base_model import load_model  # noqa: E402
 from trainer.model.tokenizer import base_folder, load_tokenizer  # noqa: E402
 from trainer.process import bandwidth_check, non_retryable, out_of_memory  # noqa: E402
@@ -195,7 +198,7 @@ def _build(
     if spec.reinforcement is None:
         feed, evaluation = build_file_source(*common)
     else:
-        from trainer.rollout.build import build_rollout_source  # noqa: PLC0415 - others save its imports
+        from trainer.rollout.rollouts import build_rollout_source  # noqa: PLC0415 - others save its imports
 
         feed, evaluation = build_rollout_source(*common, config, base)
     parts = LoopContext(
@@ -226,7 +229,7 @@ def _resume(
         rng_state.seed_rng(spec.seed, 0, identity.rank)
         return TrainingState()
     _await(rundir.checkpoint)
-    wanted = rundir.wanted(identity.rank)
+    wanted = rundir.wanted_ranges(identity.rank)
     with (
         non_retryable.treat_as_retryable()
     ):  # the checkpoint may be whole where it is fetched again

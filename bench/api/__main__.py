@@ -12,14 +12,11 @@ All requests use kept-alive connections. CPU is that of the api process, in micr
 request. CPU of PostgreSQL and the number of SQL statements are shown beside it.
 """
 
-import argparse
 import asyncio
-import json
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -27,20 +24,16 @@ import psutil
 
 from bench import ports, report
 from bench.api import floor, statements
-from bench.report import Measure
+from bench.report import CannotMeasure, Measure
 from bench.scale.parts.line import Broken
-from bench.scale.stack import CannotMeasure, Shape, Stack, stack
+from bench.scale.stack import ScaleStack, Shape, answered, stack
 
-STDOUT = Path("-")
-CANNOT_MEASURE, INTERRUPTED = 2, 130
 LANES = floor.LANES  # concurrent requests
 WARM = 50  # warm-up requests, not counted
 POSTS = 4  # divisor: POSTs are a quarter of --requests
 GET_BAR, POST_BAR = 1500.0, 3000.0  # us: design, section 7
 PATIENCE = 120.0  # seconds
 JOBS = "/v1/fine_tuning/jobs"
-ROW = {"messages": [{"role": "user", "content": "2 + 2?"}, {"role": "assistant", "content": "4"}]}
-FAULTS = (CannotMeasure, Broken, httpx.HTTPError)
 Ask = Callable[[], Awaitable[httpx.Response]]
 
 
@@ -56,17 +49,15 @@ class Used:
 
 def main() -> int:
     """Run the benchmark, print its tables and return the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m bench.api", description=__doc__)
-    parser.add_argument("--requests", type=int, default=2000, help="of each kind; POSTs a quarter")
-    parser.add_argument("--json", type=Path, nargs="?", const=STDOUT, metavar="FILE")
+    parser = report.option_parser("api", __doc__)
+    parser.add_argument(
+        "--requests",
+        type=int,
+        default=2000,
+        help="Requests of each kind (2000); of POSTs a quarter of them.",
+    )
     options = parser.parse_args()
-    try:
-        used = asyncio.run(_run(options.requests))
-    except KeyboardInterrupt:
-        return INTERRUPTED
-    except FAULTS as error:
-        print(f"cannot go on: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
-        return CANNOT_MEASURE
+    used = report.run_to_exit(_run(options.requests), Broken, httpx.HTTPError)
     report.table(
         ("request", "api us", "postgres us", "statements"),
         [
@@ -75,11 +66,8 @@ def main() -> int:
         ],
     )
     result = _measures({u.name: u.api for u in used})
-    report.show(result)
-    if options.json:
-        more = {"arguments": {"requests": options.requests}, "rows": [vars(u) for u in used]}
-        whole = report.Report(bench="api", measures=result, more=more)
-        whole.write(None if options.json == STDOUT else options.json)
+    arguments, rows = {"requests": options.requests}, [vars(u) for u in used]
+    report.publish("api", result, options.json, arguments=arguments, rows=rows)
     return 0
 
 
@@ -115,9 +103,9 @@ async def _run(requests: int) -> list[Used]:
     async with _child("bare") as (process, client):
         meter = _Meter(process=process, stack=None)
         used.append(await meter.of("bare GET", requests, lambda: client.get("/jobs/1")))
-    async with stack(Shape()) as running, _client(running) as api:
+    async with stack(Shape()) as running, running.api_client(timeout=60) as api:
         used += await _looks(running, api, requests)
-    async with stack(Shape(reconcilers=0)) as running, _client(running) as api:
+    async with stack(Shape(reconcilers=0)) as running, running.api_client(timeout=60) as api:
         used += await _floors(running, requests // POSTS)
         used += await _writes(running, api, requests // POSTS)
         meter = _Meter(process=running.processes["api"][0], stack=running)
@@ -125,7 +113,7 @@ async def _run(requests: int) -> list[Used]:
     return used
 
 
-async def _floors(running: Stack, requests: int) -> list[Used]:
+async def _floors(running: ScaleStack, requests: int) -> list[Used]:
     """Measure the minimum cost of a POST: without any work, and with one inserted row."""
     body = {"model": "m", "training_file": "file-1", "hyperparameters": {"n_epochs": 3}}
     async with (
@@ -142,10 +130,10 @@ async def _floors(running: Stack, requests: int) -> list[Used]:
         ]
 
 
-async def _writes(running: Stack, api: httpx.AsyncClient, requests: int) -> list[Used]:
+async def _writes(running: ScaleStack, api: httpx.AsyncClient, requests: int) -> list[Used]:
     """Measure requests that create, pause, resume and cancel jobs."""
     meter = _Meter(process=running.processes["api"][0], stack=running)
-    asked = await _body(running, api)
+    asked = await running.job_request(api, nodes=1)
     made: list[str] = []
 
     async def make(**more: Any) -> httpx.Response:  # noqa: ANN401 - JSON
@@ -164,24 +152,18 @@ async def _writes(running: Stack, api: httpx.AsyncClient, requests: int) -> list
     for verb in ("pause", "resume", "cancel"):
         left = iter(tuple(made))
 
-        async def wish(verb: str = verb, left: Iterator[str] = left) -> httpx.Response:
+        async def change(verb: str = verb, left: Iterator[str] = left) -> httpx.Response:
             return await api.post(f"{JOBS}/{next(left)}/{verb}")
 
-        used.append(await meter.of(verb, requests, wish))
+        used.append(await meter.of(verb, requests, change))
     return used
 
 
-def _client(running: Stack) -> httpx.AsyncClient:
-    head = {"authorization": f"Bearer {running.key}"}
-    url = f"http://127.0.0.1:{running.ports[0]}"
-    return httpx.AsyncClient(base_url=url, headers=head, timeout=60, trust_env=False)
-
-
-async def _looks(running: Stack, api: httpx.AsyncClient, requests: int) -> list[Used]:
+async def _looks(running: ScaleStack, api: httpx.AsyncClient, requests: int) -> list[Used]:
     """Measure GET requests for a job that trains."""
-    asked = await _body(running, api)
-    job = (await _ok(api.post(JOBS, json=asked)))["id"]
-    await _trains(api, job)
+    asked = await running.job_request(api, nodes=1)
+    job = (await answered(api.post(JOBS, json=asked)))["id"]
+    await wait_until_training(api, job)
     meter = _Meter(process=running.processes["api"][0], stack=running)
     path = f"{JOBS}/{job}"
 
@@ -203,7 +185,7 @@ async def _looks(running: Stack, api: httpx.AsyncClient, requests: int) -> list[
 @dataclass(frozen=True, kw_only=True)
 class _Meter:
     process: psutil.Process
-    stack: Stack | None
+    stack: ScaleStack | None
 
     async def of(self, name: str, requests: int, ask: Ask) -> Used:
         """Send ``requests`` requests after a warm-up and return the average cost of one."""
@@ -233,33 +215,11 @@ async def _ask(requests: int, ask: Ask) -> None:
     await asyncio.gather(*(lane(share) for share in shares))
 
 
-async def _body(running: Stack, api: httpx.AsyncClient) -> dict[str, Any]:
-    model = await running.world.call("bench.stage")
-    data = "\n".join(json.dumps(ROW) for _ in range(40)).encode()
-    file = await _ok(
-        api.post("/v1/files", files={"file": ("t.jsonl", data)}, data={"purpose": "fine-tune"})
-    )
-    return {
-        "model": model,
-        "training_file": file["id"],
-        "seed": 7,
-        "hyperparameters": {"n_epochs": 50},
-        "infrastructure": {"nodes": 1},
-    }
-
-
-async def _ok(asking: Awaitable[httpx.Response]) -> dict[str, Any]:
-    answer = await asking
-    if answer.status_code != 200:
-        raise CannotMeasure(f"answered {answer.status_code}: {answer.text}")
-    told: dict[str, Any] = answer.json()
-    return told
-
-
-async def _trains(api: httpx.AsyncClient, job: str) -> None:
+async def wait_until_training(api: httpx.AsyncClient, job: str) -> None:
+    """Wait until the job trains."""
     loop = asyncio.get_running_loop()
     until = loop.time() + PATIENCE
-    while (phase := (await _ok(api.get(f"{JOBS}/{job}")))["phase"]) != "training":
+    while (phase := (await answered(api.get(f"{JOBS}/{job}")))["phase"]) != "training":
         if loop.time() > until:
             raise CannotMeasure(f"the job does not train, but is {phase}")
         await asyncio.sleep(0.2)

@@ -17,16 +17,14 @@ import signal
 import sys
 import time
 from collections.abc import Mapping
-from pathlib import Path
 
 from bench import report
 from bench.chaos import latency, run
 from bench.chaos.run import Chaos, Counted
 from bench.chaos.victims import Victims
-from bench.report import Measure
-from bench.scale.stack import CannotMeasure, Shape, stack
+from bench.report import CannotMeasure, Measure, print_progress
+from bench.scale.stack import Shape, stack
 
-STDOUT = Path("-")
 SHAPE = Shape(apis=2, reconcilers=3, beat=5.0, commits=20.0, arm_ms=20.0, blob_ms=2.0)
 
 
@@ -40,26 +38,27 @@ def main() -> int:
     measures: list[Measure] = []
     try:
         if options.latency:
-            measures = asyncio.run(latency.measured(options.latency, options.silence, _say))
+            measures = asyncio.run(
+                latency.measured(options.latency, options.silence, print_progress)
+            )
         else:
             asyncio.run(_run(options, counted, victims, cpu))
-            measures = [*counts(options.jobs, counted, victims), *spent(cpu)]
+            measures = [*counts(options.jobs, counted, victims), *cpu_measures(cpu)]
     except CannotMeasure as error:
-        _say(f"cannot go on: {error}")
+        print_progress(f"cannot go on: {error}")
         return 2
-    report.show(measures)
     evidence = [*counted.unfinished, *counted.doubled, *counted.forgotten, *counted.leaked]
     for line in [*evidence, *counted.disordered]:
-        _say(f"BROKEN: {line}")
-    if options.json:
-        more = {
-            "arguments": {"jobs": options.jobs, "seed": options.seed, "every": options.every},
-            "seconds": round(time.monotonic() - began, 1),
-            "outcomes": counted.outcomes,
-            "broken": sorted(evidence),
-        }
-        whole = report.Report(bench="chaos", measures=measures, more=more)
-        whole.write(None if options.json == STDOUT else options.json)
+        print_progress(f"BROKEN: {line}")
+    report.publish(
+        "chaos",
+        measures,
+        options.json,
+        arguments={"jobs": options.jobs, "seed": options.seed, "every": options.every},
+        seconds=round(time.monotonic() - began, 1),
+        outcomes=counted.outcomes,
+        broken=sorted(evidence),
+    )
     return 0 if all(m.passes for m in measures) else 1
 
 
@@ -70,7 +69,9 @@ async def _run(
     async with stack(SHAPE) as running, await run.connected(running) as database:
         victims = Victims(running, dice)
         try:
-            chaos = Chaos(running, database, victims, dice, counted, _say, options.at_once)
+            chaos = Chaos(
+                running, database, victims, dice, counted, print_progress, options.at_once
+            )
             await chaos.live(options.jobs, options.every, options.limit)
             await chaos.client.aclose()
             for part, seconds in running.cpu().items():
@@ -78,7 +79,7 @@ async def _run(
         finally:
             kills[:] = [victims.kills["api"], victims.kills["reconciler"]]
             if victims.died:
-                _say(f"died of themselves: {dict(victims.died)}")
+                print_progress(f"died of themselves: {dict(victims.died)}")
             victims.end()
 
 
@@ -110,26 +111,28 @@ def counts(jobs: int, counted: Counted, kills: list[int]) -> list[Measure]:
     ]
 
 
-def spent(cpu: Mapping[str, float]) -> list[Measure]:
+def cpu_measures(cpu: Mapping[str, float]) -> list[Measure]:
     """Return the CPU seconds of each part, summed over all its processes."""
     return [Measure(name=f"cpu_s_{part}", value=cpu[part], unit="s") for part in sorted(cpu)]
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m bench.chaos", description=__doc__)
-    parser.add_argument("--jobs", type=int, default=500)
-    parser.add_argument("--at-once", type=int, default=60, help="jobs that are not over")
-    parser.add_argument("--seed", type=int, default=1, help="of the kills and evictions")
-    parser.add_argument("--every", type=float, default=5.0, help="seconds between two kills")
-    parser.add_argument("--limit", type=float, default=1800.0, help="seconds; then what is left")
-    parser.add_argument("--latency", type=int, default=0, metavar="N", help="measure it instead")
-    parser.add_argument("--silence", type=float, default=30.0, help="REKINDLE_SILENCE_SECONDS")
-    parser.add_argument("--json", type=Path, nargs="?", const=STDOUT, metavar="FILE")
+    parser = report.option_parser("chaos", __doc__)
+    add = parser.add_argument
+    add("--jobs", type=int, default=500, help="Number of jobs (500).")
+    add("--at-once", type=int, default=60, help="Maximum number of unfinished jobs (60).")
+    add("--seed", type=int, default=1, help="Random seed of the kills and evictions (1).")
+    add("--every", type=float, default=5.0, help="Average seconds between two kills (5).")
+    add("--limit", type=float, default=1800.0, help="Seconds for all jobs to finish (1800).")
+    add(
+        "--latency",
+        type=int,
+        default=0,
+        metavar="N",
+        help="Measure the latency of N losses in each way instead of killing processes.",
+    )
+    add("--silence", type=float, default=30.0, help="Value of REKINDLE_SILENCE_SECONDS (30).")
     return parser.parse_args()
-
-
-def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

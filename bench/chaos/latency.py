@@ -15,8 +15,8 @@ from typing import Any
 from bench.chaos import run
 from bench.chaos.run import Chaos, Counted
 from bench.chaos.victims import Victims
-from bench.report import Measure, percentile
-from bench.scale.stack import CannotMeasure, Shape, Stack, stack
+from bench.report import CannotMeasure, Measure, percentile
+from bench.scale.stack import ScaleStack, Shape, stack
 
 WAYS = ("notice", "drop", "silence")
 BETWEEN_SECONDS = 0.7  # seconds between two losses
@@ -56,7 +56,7 @@ async def measured(each: int, silence: float, say: Callable[[str], None]) -> lis
     return [measure for way in WAYS for measure in quantiles(way, found[way], silence)]
 
 
-async def _all_train(running: Stack, nodes: int) -> None:
+async def _all_train(running: ScaleStack, nodes: int) -> None:
     deadline = time.monotonic() + PATIENCE
     while await running.fleet.call("training") < nodes:
         if time.monotonic() > deadline:
@@ -64,7 +64,7 @@ async def _all_train(running: Stack, nodes: int) -> None:
         await asyncio.sleep(0.5)
 
 
-async def _lose(running: Stack, each: int) -> list[Loss]:
+async def _lose(running: ScaleStack, each: int) -> list[Loss]:
     losses = []
     for number in range(each * len(WAYS)):
         way = WAYS[number % len(WAYS)]

@@ -14,14 +14,14 @@ import psycopg
 from psycopg.rows import dict_row
 
 from bench.chaos.victims import Victims
-from bench.scale.stack import CannotMeasure, Stack
+from bench.report import CannotMeasure
+from bench.scale.stack import ROW, ScaleStack
 
 LANES = 8
 ENOUGH_STEPS = 4  # steps after which a job may end
 EVICT_SECONDS = 6.0  # average seconds between two evictions of 1 to 4 machines
 CANCELLED = 0.1  # share of all jobs
 SWEPT_SECONDS = 180.0  # seconds for the sweep to delete a leftover scale set
-ROW = {"messages": [{"role": "user", "content": "2 + 2?"}, {"role": "assistant", "content": "4"}]}
 
 
 @dataclass
@@ -48,7 +48,7 @@ class Counted:
 class Chaos:
     """Driver of one chaos run."""
 
-    stack: Stack
+    stack: ScaleStack
     database: psycopg.AsyncConnection[dict[str, Any]]
     victims: Victims
     dice: random.Random
@@ -76,7 +76,7 @@ class Chaos:
             beside.append(asyncio.create_task(self.victims.kill_every(every)))
         try:
             await asyncio.wait_for(self._submit(jobs), limit)
-            while (left := await self._left()) and time.monotonic() - began < limit:
+            while (left := await self._count_unfinished()) and time.monotonic() - began < limit:
                 for task in beside:
                     if task.done():
                         task.result()  # raises the task's exception
@@ -88,7 +88,7 @@ class Chaos:
             await asyncio.gather(*beside, return_exceptions=True)
         await self._count(jobs)
 
-    async def ask(self, method: str, path: str, **more: Any) -> dict[str, Any]:  # noqa: ANN401
+    async def request(self, method: str, path: str, **more: Any) -> dict[str, Any]:  # noqa: ANN401
         """Send a request to a random api process and repeat it until one answers.
 
         Raises:
@@ -122,7 +122,7 @@ class Chaos:
         model = await self.stack.world.call("bench.stage")
         data = "\n".join(json.dumps(ROW) for _ in range(40)).encode()
         files = {"file": ("t.jsonl", data)}
-        file = await self.ask("POST", "/files", files=files, data={"purpose": "fine-tune"})
+        file = await self.request("POST", "/files", files=files, data={"purpose": "fine-tune"})
         body = {"model": model, "training_file": file["id"], "infrastructure": {"nodes": 2}}
         left = list(range(jobs))
 
@@ -132,11 +132,11 @@ class Chaos:
                 await self._room()
                 key = {"idempotency-key": f"chaos-{number}"}
                 what = body | {"seed": number, "hyperparameters": {"n_epochs": 50}}
-                job = await self.ask("POST", "/fine_tuning/jobs", json=what, headers=key)
+                job = await self.request("POST", "/fine_tuning/jobs", json=what, headers=key)
                 self.counted.acknowledged.add(job["id"])
                 if self.dice.random() < cancelled:
                     await asyncio.sleep(self.dice.uniform(0, 10))
-                    await self.ask("POST", f"/fine_tuning/jobs/{job['id']}/cancel")
+                    await self.request("POST", f"/fine_tuning/jobs/{job['id']}/cancel")
                     self.counted.cancels.add(job["id"])
 
         await asyncio.gather(*(lane() for _ in range(LANES)))
@@ -208,7 +208,7 @@ class Chaos:
             states += "; attempts: " + ", ".join(f"{row['n']} {row['state']}" for row in tries)
             self.say(f"{states}; {sum(self.victims.kills.values())} kills")
 
-    async def _left(self) -> int:
+    async def _count_unfinished(self) -> int:
         (row,) = await self.rows(
             "select (select count(*) from jobs"
             " where state not in ('succeeded', 'failed', 'cancelled'))"
@@ -293,7 +293,7 @@ def _model(generation: int) -> dict[str, Any]:
     }
 
 
-async def connected(stack: Stack) -> psycopg.AsyncConnection[dict[str, Any]]:
+async def connected(stack: ScaleStack) -> psycopg.AsyncConnection[dict[str, Any]]:
     """Open a connection to the database that bypasses the service."""
     return await psycopg.AsyncConnection.connect(
         stack.database, autocommit=True, row_factory=dict_row

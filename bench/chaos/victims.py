@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import psutil
 
-from bench.scale.stack import Stack
+from bench.scale.stack import ScaleStack
 
 DOWN_SECONDS = (0.0, 3.0)  # seconds between a kill and the restart
 KINDS = ("api", "reconciler")
@@ -22,7 +22,7 @@ _END_SECONDS = 15.0
 class Victims:
     """Kills one process at a time, at random; ``kills`` counts them by kind."""
 
-    stack: Stack
+    stack: ScaleStack
     dice: random.Random
     kills: Counter[str] = field(default_factory=Counter)
     died: Counter[str] = field(default_factory=Counter)  # crashes, by kind

@@ -43,12 +43,12 @@ import psutil
 
 from bench import report
 from bench.checkpoint import measures, run, sink
-from bench.checkpoint.case import GIB, MIB, OURS, Case
+from bench.checkpoint.case import GIB, MIB, OURS, CheckpointCase
 from bench.checkpoint.limits import Raw
-from bench.checkpoint.measures import Row
+from bench.checkpoint.measures import ContestantRow
+from bench.report import CANNOT_MEASURE, CannotMeasure, print_progress
 
-STDOUT = Path("-")
-DIFFERED, CANNOT_MEASURE = 1, 2
+DIFFERED = 1
 SHARE = 0.85  # maximum share of free memory for one case
 NOTES = [
     "reshard_s: rivals none. torch.save and DCP under keys of their ranks cannot load on another"
@@ -60,11 +60,11 @@ NOTES = [
 
 
 @dataclass
-class Found:
+class CheckpointFindings:
     """Rows of all finished cases, and the reasons for the missing ones."""
 
-    rows: list[Row] = field(default_factory=list)
-    reshards: list[Row] = field(default_factory=list)
+    rows: list[ContestantRow] = field(default_factory=list)
+    reshards: list[ContestantRow] = field(default_factory=list)
     raws: dict[bool, Raw] = field(default_factory=dict)
     missing: list[str] = field(default_factory=list)
 
@@ -73,69 +73,65 @@ def main() -> int:
     """Run all cases, print them and return whether every byte came back, as an exit status."""
     options = _options()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that SIGTERM stops the ranks too
-    found = Found()
+    found = CheckpointFindings()
     warm = int(max(options.gib) * 2.5 * 1024)
     with (
         tempfile.TemporaryDirectory(prefix="rekindle-bench-", dir=options.state) as name,
         sink.running(Path(name), warm_mib=warm, check=options.check, kind=options.sink) as store,
     ):
         if store.kind == "python":
-            _say("no C compiler: the sink is in Python, and it is what limits every row")
-        tools = run.Tools(sink=store, folder=Path(name), packages=options.packages)
+            print_progress("no C compiler: the sink is in Python, and it is what limits every row")
+        tools = run.CheckpointTools(sink=store, folder=Path(name), packages=options.packages)
         try:
             _measure(tools, options, found)
         except KeyboardInterrupt:
             found.missing.append("interrupted: what follows was measured before")
     _show(found)
-    if options.json:
-        whole = report.Report(
-            bench="checkpoint", measures=_last(found), more=_more(options, found, store)
-        )
-        whole.write(None if options.json == STDOUT else options.json)
+    report.publish("checkpoint", _last(found), options.json, **_more(options, found, store))
     if any(not r.same for r in (*found.rows, *found.reshards)):
         return DIFFERED
     return CANNOT_MEASURE if found.missing else 0
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.checkpoint",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--gib", type=float, nargs="+", default=[0.25], help="of state, all ranks")
-    parser.add_argument("--ranks", type=int, nargs="+", default=[1, 2])
-    parser.add_argument("--wire", nargs="+", choices=("plain", "tls"), default=["plain", "tls"])
-    parser.add_argument("--only", nargs="+", default=[], help="these contestants")
-    parser.add_argument("--saves", type=int, default=2, help="tries; the best one counts")
-    parser.add_argument("--steps", type=int, default=20, help="of the twin that never saves")
-    parser.add_argument("--check", action="store_true", help="the sink checks every CRC-64")
-    parser.add_argument("--sink", choices=("c", "python"), default="", help="insist on one")
-    parser.add_argument(
+    parser = report.option_parser("checkpoint", __doc__)
+    add = parser.add_argument
+    add("--gib", type=float, nargs="+", default=[0.25], help="GiB of state on all ranks (0.25).")
+    add("--ranks", type=int, nargs="+", default=[1, 2], help="Numbers of ranks (1 2).")
+    wires = ("plain", "tls")
+    add("--wire", nargs="+", choices=wires, default=wires, help="Kinds of connections (both).")
+    add("--only", nargs="+", default=[], metavar="NAME", help="Contestants to measure (all).")
+    add("--saves", type=int, default=2, help="Number of saves, of which the best counts (2).")
+    add("--steps", type=int, default=20, help="Steps of the loop that never saves (20).")
+    add("--check", action="store_true", help="Let the sink check every CRC-64.")
+    add("--sink", choices=("c", "python"), default="", help="Required program of the sink.")
+    add(
         "--packages",
         default="",
-        help="a folder that only rivals see: pip install --target FOLDER --no-deps adlfs"
-        " azure-datalake-store adal",
+        metavar="FOLDER",
+        help="Folder with packages that only rivals import. Fill it with: pip install --target"
+        " FOLDER --no-deps adlfs azure-datalake-store adal.",
     )
-    parser.add_argument("--state", type=Path, help="where saves lie on their way to the sink")
-    parser.add_argument("--json", type=Path, nargs="?", const=STDOUT, metavar="FILE")
+    add("--state", type=Path, metavar="FOLDER", help="Folder for saves on their way to the sink.")
     return parser.parse_args()
 
 
-def _measure(tools: run.Tools, options: argparse.Namespace, found: Found) -> None:
+def _measure(
+    tools: run.CheckpointTools, options: argparse.Namespace, found: CheckpointFindings
+) -> None:
     for wire in options.wire:
         found.raws[wire == "tls"] = run.raw(tools, tls=wire == "tls")
     names = [n for n in run.contestants(tools.packages) if n in options.only or not options.only]
     for case in _cases(tools, options):
         for name in names:
-            _one(tools, Case(**{**asdict(case), "contestant": name}), found)
+            _one(tools, CheckpointCase(**{**asdict(case), "contestant": name}), found)
 
 
-def _cases(tools: run.Tools, options: argparse.Namespace) -> Iterator[Case]:
+def _cases(tools: run.CheckpointTools, options: argparse.Namespace) -> Iterator[CheckpointCase]:
     """Yield all cases; the case of the headline measures comes last."""
     wires = sorted(options.wire, reverse=True)
     for gib, ranks, wire in product(sorted(options.gib), sorted(options.ranks), wires):
-        yield Case(
+        yield CheckpointCase(
             contestant="",
             mib=round(gib * GIB / MIB),
             ranks=ranks,
@@ -147,7 +143,7 @@ def _cases(tools: run.Tools, options: argparse.Namespace) -> Iterator[Case]:
         )
 
 
-def _one(tools: run.Tools, case: Case, found: Found) -> None:
+def _one(tools: run.CheckpointTools, case: CheckpointCase, found: CheckpointFindings) -> None:
     label = (
         f"{case.contestant}, {case.mib} MiB, {case.ranks} ranks, {'tls' if case.tls else 'plain'}"
     )
@@ -155,7 +151,7 @@ def _one(tools: run.Tools, case: Case, found: Found) -> None:
     if needed > free * SHARE:
         found.missing.append(f"{label}: needs about {needed:.1f} GiB, {free:.1f} are free")
         return
-    _say(label)
+    print_progress(label)
     try:
         if case.contestant == OURS:
             other = 2 if case.ranks == 1 else case.ranks // 2
@@ -164,12 +160,12 @@ def _one(tools: run.Tools, case: Case, found: Found) -> None:
             found.reshards.append(reshard)
         else:
             found.rows.append(run.measure(tools, case))
-    except run.CannotMeasure as e:
+    except CannotMeasure as e:
         tools.sink.forget()
         found.missing.append(f"{label}: {e}")
 
 
-def _last(found: Found) -> list[report.Measure]:
+def _last(found: CheckpointFindings) -> list[report.Measure]:
     """Return the measures of the last case, or none without Rekindle's row."""
     if not found.rows:
         return []
@@ -180,7 +176,7 @@ def _last(found: Found) -> list[report.Measure]:
     return measures.measures(rows, found.reshards[-1], found.raws[last.tls])
 
 
-def _show(found: Found) -> None:
+def _show(found: CheckpointFindings) -> None:
     lines = [measures.raw_cells(raw, tls=tls) for tls, raw in found.raws.items()]
     report.table(measures.HEAD, [*lines, *map(measures.cells, found.rows)])
     if found.reshards:
@@ -188,12 +184,13 @@ def _show(found: Found) -> None:
             ("on another number of ranks", *measures.HEAD[1:]),
             list(map(measures.cells, found.reshards)),
         )
-    report.show(_last(found))
     for line in found.missing:
-        _say(f"MISSING: {line}")
+        print_progress(f"MISSING: {line}")
 
 
-def _more(options: argparse.Namespace, found: Found, store: sink.Sink) -> dict[str, object]:
+def _more(
+    options: argparse.Namespace, found: CheckpointFindings, store: sink.Sink
+) -> dict[str, object]:
     return {
         "arguments": {"gib": options.gib, "ranks": options.ranks, "wire": options.wire},
         "sink": {"kind": store.kind, "checks_crc64": options.check},
@@ -203,10 +200,6 @@ def _more(options: argparse.Namespace, found: Found, store: sink.Sink) -> dict[s
         "missing": found.missing,
         "notes": NOTES,
     }
-
-
-def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -1,15 +1,15 @@
 """Files between the benchmark and its ranks, in JSON: the case to run, and each rank's result."""
 
-import json
-from dataclasses import asdict, dataclass, field
-from pathlib import Path
+from dataclasses import dataclass, field
+
+from bench.report import JsonFile
 
 MIB, GIB = 2**20, 2**30
 OURS, LIMIT = "rekindle", "raw_sink"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Case:
+class CheckpointCase(JsonFile):
     """One contestant, state size, number of ranks and kind of connection."""
 
     contestant: str
@@ -23,18 +23,9 @@ class Case:
     step_seconds: float = 0.05  # sleep of a step, in place of GPU work
     load_only: str = ""  # rekindle only: file with HEAD's entry to load
 
-    def write(self, path: Path) -> None:
-        """Write the case to a file for the ranks."""
-        path.write_text(json.dumps(asdict(self)))
-
-    @staticmethod
-    def read(path: Path) -> "Case":
-        """Read a case that `write` wrote."""
-        return Case(**json.loads(path.read_text()))
-
 
 @dataclass(kw_only=True)
-class RankResult:
+class CheckpointTimes(JsonFile):
     """Measurements of one rank; a list has one value for each save, load or step."""
 
     state_bytes: int = 0  # bytes of this rank's partition
@@ -49,12 +40,3 @@ class RankResult:
     save_memory: int | None = None  # peak bytes above those at the start
     load_memory: int | None = None
     same: bool = False  # loaded bytes equal saved bytes
-
-    def write(self, path: Path) -> None:
-        """Write the result to a file for the parent process."""
-        path.write_text(json.dumps(asdict(self)))
-
-    @staticmethod
-    def read(path: Path) -> "RankResult":
-        """Read a result that `write` wrote."""
-        return RankResult(**json.loads(path.read_text()))

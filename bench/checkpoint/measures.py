@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from bench.checkpoint.case import GIB, LIMIT, OURS, Case, RankResult
+from bench.checkpoint.case import GIB, LIMIT, OURS, CheckpointCase, CheckpointTimes
 from bench.checkpoint.limits import Raw
 from bench.report import Measure, rounded
 
@@ -13,7 +13,7 @@ EVICTED_PER_HOUR = 0.075  # share of machines: middle of Azure's band 5 to 10 %
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
+class ContestantRow:
     """One contestant in one case: the best time and the worst memory of all tries."""
 
     contestant: str
@@ -43,7 +43,9 @@ class Row:
         return self.gib / self.load_s
 
 
-def row(case: Case, ranks: Sequence[RankResult], *, stored: int, fetched: int) -> Row:
+def row(
+    case: CheckpointCase, ranks: Sequence[CheckpointTimes], *, stored: int, fetched: int
+) -> ContestantRow:
     """Combine all ranks into a row: the slowest rank's time, the sum of CPU and memory.
 
     Args:
@@ -56,7 +58,7 @@ def row(case: Case, ranks: Sequence[RankResult], *, stored: int, fetched: int) -
     durable = _slowest([r.durable_s for r in ranks])
     saves = len(durable) + bool(ranks[0].loop_s)
     loads = len(ranks[0].load_s)
-    return Row(
+    return ContestantRow(
         contestant=case.contestant,
         mib=case.mib,
         ranks=case.ranks,
@@ -88,14 +90,16 @@ def interval(stall_s: float, save_s: float, evicted_per_hour: float = EVICTED_PE
     return max(save_s, math.sqrt(2 * stall_s / rate))
 
 
-def stall_percent(found: Row) -> float | None:
+def stall_percent(found: ContestantRow) -> float | None:
     """Return the percentage of time that saves stall, at the best interval for this stall."""
     if found.stall_s is None or found.save_s is None:
         return None
     return 100 * found.stall_s / interval(found.stall_s, found.save_s)
 
 
-def measures(rows: Sequence[Row], reshard: Row | None, raw: Raw) -> list[Measure]:
+def measures(
+    rows: Sequence[ContestantRow], reshard: ContestantRow | None, raw: Raw
+) -> list[Measure]:
     """Return the measures of one case: Rekindle's values, bars, limits, and the rivals' values."""
     by = {r.contestant: r for r in rows}
     ours, most = by[OURS], by.get(LIMIT)
@@ -139,7 +143,7 @@ HEAD = (
 )
 
 
-def cells(found: Row) -> tuple[object, ...]:
+def cells(found: ContestantRow) -> tuple[object, ...]:
     """Return the cells of one table row, in the order of `HEAD`."""
     numbers = (
         *(found.blocked_s, found.stall_s, found.save_gib_s, found.load_gib_s),
@@ -158,7 +162,7 @@ def raw_cells(found: Raw, *, tls: bool) -> tuple[object, ...]:
     return ("raw_sockets", *where, *speeds, *[None] * 4, "-")
 
 
-def _stall(rank: RankResult) -> float | None:
+def _stall(rank: CheckpointTimes) -> float | None:
     """Return the seconds that the loop with the save lost against the baseline loop.
 
     The result is at least the duration of the call, because a lower value can only be noise.

@@ -14,11 +14,11 @@ from pathlib import Path
 
 from bench import ports
 from bench.checkpoint import limits
-from bench.checkpoint.case import LIMIT, OURS, Case, RankResult
+from bench.checkpoint.case import LIMIT, OURS, CheckpointCase, CheckpointTimes
 from bench.checkpoint.limits import Raw
-from bench.checkpoint.measures import Row, row
+from bench.checkpoint.measures import ContestantRow, row
 from bench.checkpoint.sink import Sink
-from bench.report import ROOT
+from bench.report import ROOT, CannotMeasure
 
 DCP, DCP_DISK = "torch_dcp_adlfs", "torch_dcp_disk"
 RIVALS = ("torch_save", DCP, "deepspeed")
@@ -28,12 +28,8 @@ RAW_MIB = 512
 TAIL = 3000
 
 
-class CannotMeasure(Exception):
-    """Raised when a contestant failed, with the end of its output."""
-
-
 @dataclass(frozen=True, kw_only=True)
-class Tools:
+class CheckpointTools:
     """Sink, scratch folder and extra packages that every case uses."""
 
     sink: Sink
@@ -49,13 +45,15 @@ def contestants(packages: str) -> tuple[str, ...]:
     return (OURS, *rivals, LIMIT)
 
 
-def measure(tools: Tools, case: Case) -> Row:
+def measure(tools: CheckpointTools, case: CheckpointCase) -> ContestantRow:
     """Measure one contestant, and check that its bytes are right and came from the sink."""
     with _folder(tools) as folder:
         return _measured(tools, replace(case, folder=str(folder)))
 
 
-def measure_ours(tools: Tools, case: Case, other: int) -> tuple[Row, Row]:
+def measure_ours(
+    tools: CheckpointTools, case: CheckpointCase, other: int
+) -> tuple[ContestantRow, ContestantRow]:
     """Measure Rekindle, and then a load of the same checkpoint on ``other`` ranks."""
     with _folder(tools) as folder, _folder(tools) as second:
         same = _measured(tools, replace(case, folder=str(folder)), keep=True)
@@ -64,12 +62,12 @@ def measure_ours(tools: Tools, case: Case, other: int) -> tuple[Row, Row]:
         return same, _measured(tools, again)
 
 
-def raw(tools: Tools, *, tls: bool) -> Raw:
+def raw(tools: CheckpointTools, *, tls: bool) -> Raw:
     """Measure the throughput of bare sockets."""
     return limits.raw(tools.sink, mib=RAW_MIB, streams=RAW_STREAMS, tls=tls)
 
 
-def needed_gib(case: Case) -> float:
+def needed_gib(case: CheckpointCase) -> float:
     """Estimate an upper bound of a case's memory in GiB, with the sink.
 
     It sums the state, a copy of it in host memory, the sink's copies of two saves, and DeepSpeed's
@@ -79,7 +77,7 @@ def needed_gib(case: Case) -> float:
     return gib * (1 + 1 + 2 + case.ranks / 3 + 1 / 3) + 0.7 * (case.ranks + 1)
 
 
-def _measured(tools: Tools, case: Case, *, keep: bool = False) -> Row:
+def _measured(tools: CheckpointTools, case: CheckpointCase, *, keep: bool = False) -> ContestantRow:
     before = tools.sink.stats()
     results = _ran(tools, case)
     after = tools.sink.stats()
@@ -89,7 +87,7 @@ def _measured(tools: Tools, case: Case, *, keep: bool = False) -> Row:
     return row(case, results, stored=stored, fetched=fetched)
 
 
-def _ran(tools: Tools, case: Case) -> list[RankResult]:
+def _ran(tools: CheckpointTools, case: CheckpointCase) -> list[CheckpointTimes]:
     folder = Path(case.folder)
     case.write(folder / "case.json")
     began, environment = time.monotonic(), _environment(tools, case)
@@ -108,7 +106,7 @@ def _ran(tools: Tools, case: Case) -> list[RankResult]:
     found = [folder / f"result-{rank}.json" for rank in range(case.ranks)]
     if not all(path.exists() for path in found):
         raise CannotMeasure(f"{case.contestant}: {_last_words(folder)}")
-    return [RankResult.read(path) for path in found]
+    return [CheckpointTimes.read(path) for path in found]
 
 
 def _wait(ranks: Sequence["subprocess.Popen[bytes]"], latest: float) -> None:
@@ -124,7 +122,7 @@ def _last_words(folder: Path) -> str:
     return next((text for text in said if "Error" in text), said[0] if said else "nothing")
 
 
-def _environment(tools: Tools, case: Case) -> dict[str, str]:
+def _environment(tools: CheckpointTools, case: CheckpointCase) -> dict[str, str]:
     trusted = str(tools.sink.authority)
     places = [tools.packages] if tools.packages and case.contestant == DCP else []
     return {
@@ -140,7 +138,7 @@ def _environment(tools: Tools, case: Case) -> dict[str, str]:
 
 
 @contextmanager
-def _folder(tools: Tools) -> Iterator[Path]:
+def _folder(tools: CheckpointTools) -> Iterator[Path]:
     folder = Path(tempfile.mkdtemp(dir=tools.folder))
     try:
         yield folder

@@ -28,7 +28,7 @@ ONE_OF_A_LIST = re.compile(r"<(Latest|Uncommitted|Committed)>([^<]*)</")
 
 
 @dataclass(frozen=True)
-class Blob:
+class SinkBlob:
     """One committed blob."""
 
     parts: dict[str, bytearray]  # parts by block id
@@ -47,16 +47,16 @@ class Store:
     """Blobs, uncommitted blocks and byte counters of the sink."""
 
     checks: bool
-    blobs: dict[str, Blob] = field(default_factory=dict)
+    blobs: dict[str, SinkBlob] = field(default_factory=dict)
     staged: dict[str, dict[str, bytearray]] = field(default_factory=dict)
     lock: threading.Lock = field(default_factory=threading.Lock)
     numbers: "itertools.count[int]" = field(default_factory=lambda: itertools.count(1))
     bytes_in: int = 0
     bytes_out: int = 0
 
-    def fresh(self, parts: dict[str, bytearray], metadata: dict[str, str]) -> Blob:
+    def fresh(self, parts: dict[str, bytearray], metadata: dict[str, str]) -> SinkBlob:
         """Return a blob with a new ETag."""
-        return Blob(parts, metadata, f'"0x{next(self.numbers):X}"')
+        return SinkBlob(parts, metadata, f'"0x{next(self.numbers):X}"')
 
 
 class Refused(Exception):
@@ -165,7 +165,7 @@ class Handler(BaseHTTPRequestHandler):
             self.store.staged.pop(self.name, None)
         self._say(status, {"ETag": blob.etag, "Last-Modified": blob.modified, **(more or {})})
 
-    def _conditions(self, there: Blob | None) -> None:
+    def _conditions(self, there: SinkBlob | None) -> None:
         missing, match = self.headers.get("If-None-Match"), self.headers.get("If-Match")
         mine = ("*", there.etag, there.etag.strip('"')) if there else ()  # quotes may be missing
         if there and missing == "*":
@@ -173,7 +173,7 @@ class Handler(BaseHTTPRequestHandler):
         if (missing and missing in mine) or (match and match not in mine):
             raise Refused(HTTPStatus.PRECONDITION_FAILED, "ConditionNotMet")
 
-    def _there(self, name: str) -> Blob:
+    def _there(self, name: str) -> SinkBlob:
         blob = self.store.blobs.get(name)
         if blob is None:
             raise Refused(HTTPStatus.NOT_FOUND, "BlobNotFound")
@@ -200,7 +200,7 @@ class Handler(BaseHTTPRequestHandler):
         if self.command == "GET":
             self._send(blob, start, end)
 
-    def _send(self, blob: Blob, start: int, end: int) -> None:
+    def _send(self, blob: SinkBlob, start: int, end: int) -> None:
         at = 0
         for part in blob.parts.values():
             here = memoryview(part)[max(start - at, 0) : max(end - at, 0)]
@@ -278,7 +278,7 @@ class RawHandler(socketserver.StreamRequestHandler):
                 self.wfile.write(b"k")
 
 
-class Server(socketserver.ThreadingTCPServer):
+class SinkServer(socketserver.ThreadingTCPServer):
     """One listening port of the sink."""
 
     daemon_threads = True
@@ -308,7 +308,7 @@ def main(words: list[str]) -> int:
 
 
 def _opened(kind: Any, context: ssl.SSLContext | None) -> int:  # noqa: ANN401
-    server = Server(("127.0.0.1", 0), kind)
+    server = SinkServer(("127.0.0.1", 0), kind)
     server.tls = context
     threading.Thread(target=server.serve_forever, daemon=True).start()
     return int(server.server_address[1])
@@ -321,7 +321,7 @@ def _context(certificate: str) -> ssl.SSLContext:
     return context
 
 
-def _described(name: str, blob: Blob) -> str:
+def _described(name: str, blob: SinkBlob) -> str:
     metadata = {key.removeprefix("x-ms-meta-"): value for key, value in blob.metadata.items()}
     told = "".join(f"<{key}>{escape(value)}</{key}>" for key, value in metadata.items())
     etag = blob.etag.strip('"')

@@ -14,10 +14,10 @@ from typing import Any
 import httpx
 import psycopg
 
-from bench.api.__main__ import JOBS, _body, _client, _ok, _trains
+from bench.api.__main__ import JOBS, wait_until_training
 from bench.console.pages import Pages
-from bench.report import Measure, percentile
-from bench.scale.stack import CannotMeasure, Shape, Stack, stack
+from bench.report import CannotMeasure, Measure, percentile
+from bench.scale.stack import ScaleStack, Shape, answered, stack
 from rekindle.local.setup import ROOT, tools_path
 
 LANES = 16  # concurrent requests
@@ -38,7 +38,7 @@ on conflict do nothing
 
 
 @dataclass(frozen=True, kw_only=True)
-class Order:
+class ConsoleOptions:
     """Arguments of the command line."""
 
     jobs: int
@@ -47,28 +47,30 @@ class Order:
     steps: int
 
 
-async def all_of(order: Order) -> list[Measure]:
+async def all_of(order: ConsoleOptions) -> list[Measure]:
     """Start the stacks and return all measures."""
-    async with stack(Shape(reconcilers=0)) as running, _client(running) as api:
+    async with stack(Shape(reconcilers=0)) as running, running.api_client(timeout=60) as api:
         found = await _many_jobs(running, api, order)
-    async with stack(Shape(beat=OFTEN)) as running, _client(running) as api:
+    async with stack(Shape(beat=OFTEN)) as running, running.api_client(timeout=60) as api:
         found += await _pixels(running, await _training(running, api), order)
-    async with stack(Shape(beat=USUAL)) as running, _client(running) as api:
+    async with stack(Shape(beat=USUAL)) as running, running.api_client(timeout=60) as api:
         job = await _training(running, api)
         found += await _open_pages(running, api, job, order)
         found += await _long_series(running, api, job, order)
     return found
 
 
-async def _training(running: Stack, api: httpx.AsyncClient) -> str:
-    job: str = (await _ok(api.post(JOBS, json=await _body(running, api))))["id"]
-    await _trains(api, job)
+async def _training(running: ScaleStack, api: httpx.AsyncClient) -> str:
+    job: str = (await answered(api.post(JOBS, json=await running.job_request(api, nodes=1))))["id"]
+    await wait_until_training(api, job)
     return job
 
 
-async def _many_jobs(running: Stack, api: httpx.AsyncClient, order: Order) -> list[Measure]:
+async def _many_jobs(
+    running: ScaleStack, api: httpx.AsyncClient, order: ConsoleOptions
+) -> list[Measure]:
     """Measure the list of queued jobs: script size in KB; paint, select and scroll in ms."""
-    asked = await _body(running, api)
+    asked = await running.job_request(api, nodes=1)
     jobs = await _submit(api, asked, order.jobs)
     loaded = await _browser(running, "load", jobs[-1])
     used = await _browser(running, "list")
@@ -95,13 +97,13 @@ async def _submit(api: httpx.AsyncClient, asked: dict[str, Any], count: int) -> 
     async def lane() -> None:
         for number in left:
             body = asked | {"suffix": f"sweep-{number}"}
-            made.append((await _ok(api.post(JOBS, json=body)))["id"])
+            made.append((await answered(api.post(JOBS, json=body)))["id"])
 
     await asyncio.gather(*(lane() for _ in range(LANES)))
     return made
 
 
-async def _pixels(running: Stack, job: str, order: Order) -> list[Measure]:
+async def _pixels(running: ScaleStack, job: str, order: ConsoleOptions) -> list[Measure]:
     """Measure the seconds from the commit of a heartbeat until its step is on the screen."""
     noticed: list[float] = []
     hearing = asyncio.create_task(_hear(running, job, noticed))
@@ -116,7 +118,7 @@ async def _pixels(running: Stack, job: str, order: Order) -> list[Measure]:
     ]
 
 
-async def _hear(running: Stack, job: str, noticed: list[float]) -> None:
+async def _hear(running: ScaleStack, job: str, noticed: list[float]) -> None:
     """Record when the job's row changes; this clock and the browser's are the same machine's."""
     async with await psycopg.AsyncConnection.connect(running.database, autocommit=True) as conn:
         await conn.execute(f"listen {CHANNEL}")
@@ -126,7 +128,7 @@ async def _hear(running: Stack, job: str, noticed: list[float]) -> None:
 
 
 async def _open_pages(
-    running: Stack, api: httpx.AsyncClient, job: str, order: Order
+    running: ScaleStack, api: httpx.AsyncClient, job: str, order: ConsoleOptions
 ) -> list[Measure]:
     """Measure the CPU that the api process uses for open pages, in cores."""
     before = await _used(running, order.seconds)
@@ -139,7 +141,7 @@ async def _open_pages(
     ]
 
 
-async def _used(running: Stack, seconds: float) -> float:
+async def _used(running: ScaleStack, seconds: float) -> float:
     """Return the cores that the api process uses, averaged over ``seconds``."""
     begin = running.cpu()["api"]
     await asyncio.sleep(seconds)
@@ -147,13 +149,13 @@ async def _used(running: Stack, seconds: float) -> float:
 
 
 async def _long_series(
-    running: Stack, api: httpx.AsyncClient, job: str, order: Order
+    running: ScaleStack, api: httpx.AsyncClient, job: str, order: ConsoleOptions
 ) -> list[Measure]:
     async with await psycopg.AsyncConnection.connect(running.database, autocommit=True) as conn:
         await conn.execute(_MANY, (order.steps, job, job))
         await conn.execute("analyze metrics")
     before, begin = running.cpu(), time.monotonic()
-    answer = await _ok(api.get(f"{JOBS}/{job}/metrics", params={"max_points": MAX_POINTS}))
+    answer = await answered(api.get(f"{JOBS}/{job}/metrics", params={"max_points": MAX_POINTS}))
     wall, after = time.monotonic() - begin, running.cpu()
     drawn = await _browser(running, "draw", job)
     cpu = sum(after[part] - before[part] for part in ("api", "postgres"))
@@ -165,7 +167,7 @@ async def _long_series(
     ]
 
 
-async def _browser(running: Stack, mode: str, job: str = "", seconds: float = 0) -> Any:  # noqa: ANN401 - JSON
+async def _browser(running: ScaleStack, mode: str, job: str = "", seconds: float = 0) -> Any:  # noqa: ANN401 - JSON
     url = f"http://127.0.0.1:{running.ports[0]}"
     program = ("node", SCRIPT, url, running.key, mode, job, str(seconds))
     environment = {**os.environ, "PATH": tools_path()}

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-from types import TracebackType
 from typing import Any, Self
 
 import httpx
@@ -34,12 +33,7 @@ class Pages:
         self._tasks = [asyncio.create_task(page) for page in pages]
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

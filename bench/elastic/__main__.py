@@ -19,13 +19,11 @@ import psycopg
 
 from bench import report
 from bench.elastic import measures, run
-from bench.elastic.lives import Life
-from bench.recovery.run import CannotMeasure
+from bench.elastic.lives import JobHistory
+from bench.report import CANNOT_MEASURE, INTERRUPTED, CannotMeasure, print_progress
 from rekindle.local.running_stack import TargetNotFound
 from rekindle.local.state_folder import StackStartError
 
-STDOUT = Path("-")
-CANNOT_MEASURE, INTERRUPTED = 2, 130
 HEAD = ("from the strike", "on nodes", *measures.PARTS, "lost steps")
 NOTES = [
     "seconds from the strike: detect, halt, machines and load follow on each other and are"
@@ -40,15 +38,17 @@ def main() -> int:
     """Run the benchmark and return whether it could be measured, as an exit status."""
     options = _options()
     folder = options.state or Path(tempfile.mkdtemp(prefix="rekindle-bench-"))
-    plan = run.Plan(epochs=options.epochs, boot_seconds=options.boot_seconds)
+    plan = run.ElasticOptions(epochs=options.epochs, boot_seconds=options.boot_seconds)
     began = time.monotonic()
     try:
-        lives = asyncio.run(run.run(plan, folder.resolve(), options.port, _say))
+        lives = asyncio.run(run.run(plan, folder.resolve(), options.port, print_progress))
     except KeyboardInterrupt:
-        _say(f"interrupted; everything that it started has ended; state: {folder}")
+        print_progress(f"interrupted; everything that it started has ended; state: {folder}")
         return INTERRUPTED
     except FAULTS as error:
-        _say(f"cannot measure: {type(error).__name__}: {error}; the stack's state is in {folder}")
+        print_progress(
+            f"cannot measure: {type(error).__name__}: {error}; the stack's state is in {folder}"
+        )
         return CANNOT_MEASURE
     if options.state is None:
         shutil.rmtree(folder)
@@ -57,40 +57,31 @@ def main() -> int:
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m bench.elastic", description=__doc__)
+    parser = report.option_parser("elastic", __doc__)
     add = parser.add_argument
-    add("--boot-seconds", type=float, help="until asked machines are there; default: 3")
-    add("--epochs", type=int, default=44, help=f"of {run.STEPS_AN_EPOCH} steps each (44)")
-    add(
-        "--json",
-        type=Path,
-        nargs="?",
-        const=STDOUT,
-        help="where to write the JSON; without a file it is the last line printed",
-    )
-    add("--state", type=Path, help="default: a temporary folder")
-    add("--port", type=int, help="the first of four ports; default: free ones")
+    add("--boot-seconds", type=float, help="Seconds until a machine is there (3).")
+    each = run.STEPS_AN_EPOCH
+    add("--epochs", type=int, default=44, help=f"Number of epochs of {each} steps each (44).")
+    add("--state", type=Path, help="Folder of the stack (a temporary one).")
+    add("--port", type=int, help="First of four consecutive ports (free ones).")
     return parser.parse_args()
 
 
-def _show(plan: run.Plan, lives: list[Life], seconds: float, to: Path | None) -> None:
+def _show(
+    plan: run.ElasticOptions, lives: list[JobHistory], seconds: float, to: Path | None
+) -> None:
     elastic, rigid = lives
     found = measures.measures(elastic, rigid)
     report.table(HEAD, measures.rows(lives))
-    report.show(found)
-    if to:
-        more = {
-            "arguments": {"epochs": plan.epochs, "boot_seconds": plan.boot_seconds},
-            "seconds": round(seconds, 1),
-            "step_s_by_nodes": {life.job: life.step_seconds for life in lives},
-            "notes": NOTES,
-        }
-        whole = report.Report(bench="elastic", measures=found, more=more)
-        whole.write(None if to == STDOUT else to)
-
-
-def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
+    report.publish(
+        "elastic",
+        found,
+        to,
+        arguments={"epochs": plan.epochs, "boot_seconds": plan.boot_seconds},
+        seconds=round(seconds, 1),
+        step_s_by_nodes={life.job: life.step_seconds for life in lives},
+        notes=NOTES,
+    )
 
 
 if __name__ == "__main__":

@@ -7,12 +7,12 @@ from typing import Any
 import psycopg
 
 from bench.recovery import records
-from bench.recovery.records import GenerationRow, JobRecord
+from bench.recovery.records import GenerationRecord, JobRecord
 from bench.report import percentile
 
 
 @dataclass(frozen=True, kw_only=True)
-class Strike:
+class MachineLoss:
     """One eviction of a machine."""
 
     noticed: bool
@@ -22,7 +22,7 @@ class Strike:
 
 
 @dataclass(frozen=True, kw_only=True)
-class World:
+class GenerationWorld:
     """One generation: its number of nodes, its first step, and the steps that it repeated."""
 
     number: int
@@ -32,16 +32,16 @@ class World:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Life:
+class JobHistory:
     """One job from its first machine to its last."""
 
     elastic: bool
     job: str
     nodes: int
     steps: int
-    strikes: Sequence[Strike]
+    strikes: Sequence[MachineLoss]
     record: JobRecord
-    worlds: dict[int, World] = field(default_factory=dict)  # by number of the generation
+    worlds: dict[int, GenerationWorld] = field(default_factory=dict)  # by number of the generation
     paid_node_seconds: float = 0.0
     step_seconds: dict[int, float] = field(default_factory=dict)  # median, by number of nodes
 
@@ -66,7 +66,7 @@ class Recovery:
     lost_steps: int = 0
 
 
-def recovery(life: Life, strike: Strike) -> Recovery:
+def recovery(life: JobHistory, strike: MachineLoss) -> Recovery:
     """Return the recovery from an eviction, as far as the database tells it."""
     record = life.record
     opened = _next_that_trained(life, strike.generation)
@@ -86,30 +86,30 @@ def recovery(life: Life, strike: Strike) -> Recovery:
         training=world.first_step_at - strike.at,
         full=_full_again(life, strike),
         nodes=world.nodes,
-        lost_steps=_lost(life, strike.generation, opened.number),
+        lost_steps=_repeated_steps(life, strike.generation, opened.number),
     )
 
 
 async def read(
     database: psycopg.AsyncConnection[Any],
     job: str,
-    strikes: Sequence[Strike],
+    strikes: Sequence[MachineLoss],
     *,
     elastic: bool,
     nodes: int,
-) -> Life:
+) -> JobHistory:
     """Read the history of a job whose machines are all gone."""
     record = await records.read(database, job)
     worlds = {}
-    for number, members, lost in await _all(database, _WORLDS, job):
+    for number, members, lost in await records.rows_of_job(database, _WORLDS, job):
         first = _first_step(record, number)
-        world = World(number=number, nodes=members, lost_steps=lost, first_step_at=first)
+        world = GenerationWorld(number=number, nodes=members, lost_steps=lost, first_step_at=first)
         worlds[number] = world
-    ((paid,),) = await _all(database, _PAID, job)
+    ((paid,),) = await records.rows_of_job(database, _PAID, job)
     pace: dict[int, list[float]] = {}
-    for generation, seconds in await _all(database, _PACE, job):
+    for generation, seconds in await records.rows_of_job(database, _PACE, job):
         pace.setdefault(worlds[generation].nodes, []).append(seconds)
-    return Life(
+    return JobHistory(
         elastic=elastic,
         job=job,
         nodes=nodes,
@@ -122,13 +122,13 @@ async def read(
     )
 
 
-def _next_that_trained(life: Life, number: int) -> GenerationRow | None:
+def _next_that_trained(life: JobHistory, number: int) -> GenerationRecord | None:
     """Return the next generation that finished a step; others did not resume training."""
     later = (g for g in life.record.generations if g.number > number)
     return next((g for g in later if life.worlds[g.number].first_step_at is not None), None)
 
 
-def _lost(life: Life, before: int, after: int) -> int:
+def _repeated_steps(life: JobHistory, before: int, after: int) -> int:
     """Return the repeated steps of all generations from ``before`` (exclusive) to ``after``.
 
     A generation that never trained repeated no steps.
@@ -136,7 +136,7 @@ def _lost(life: Life, before: int, after: int) -> int:
     return sum(w.lost_steps for w in life.worlds.values() if before < w.number <= after)
 
 
-def _full_again(life: Life, strike: Strike) -> float | None:
+def _full_again(life: JobHistory, strike: MachineLoss) -> float | None:
     moments = [
         world.first_step_at - strike.at
         for world in life.worlds.values()
@@ -158,12 +158,6 @@ def _first_step(record: JobRecord, number: int) -> float | None:
         if span[0] == "first_step" and row.opened_at <= span[1] < min(after, default=span[1] + 1)
     )
     return min(ends, default=None)
-
-
-async def _all(
-    database: psycopg.AsyncConnection[Any], query: str, job: str
-) -> list[tuple[Any, ...]]:
-    return await (await database.execute(query, [job])).fetchall()
 
 
 _WORLDS = """select number, jsonb_array_length(content->'members'), lost_steps

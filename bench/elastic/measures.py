@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 
-from bench.elastic.lives import Life, Recovery, recovery
+from bench.elastic.lives import JobHistory, Recovery, recovery
 from bench.report import Measure, rounded
 
 PARTS = ("detect", "halt", "machines", "load", "training", "full")
@@ -16,11 +16,11 @@ _SECONDS = {
 }
 
 
-def measures(elastic: Life, rigid: Life) -> list[Measure]:
+def measures(elastic: JobHistory, rigid: JobHistory) -> list[Measure]:
     """Return the measures of each eviction, and then those of the whole job."""
     return [
         *(m for noticed in (False, True) for m in _of_strike(elastic, rigid, noticed=noticed)),
-        _compared("steps_lost", "steps", elastic, rigid, _lost, limit=0),
+        _compared("steps_lost", "steps", elastic, rigid, _repeated_steps, limit=0),
         _compared(
             "paid_node_s", "s", elastic, rigid, lambda life: life.paid_node_seconds, digits=0
         ),
@@ -28,7 +28,7 @@ def measures(elastic: Life, rigid: Life) -> list[Measure]:
     ]
 
 
-def rows(lives: Iterable[Life]) -> Sequence[tuple[object, ...]]:
+def rows(lives: Iterable[JobHistory]) -> Sequence[tuple[object, ...]]:
     """Return one table row for each eviction."""
     return [
         (
@@ -42,7 +42,7 @@ def rows(lives: Iterable[Life]) -> Sequence[tuple[object, ...]]:
     ]
 
 
-def _of_strike(elastic: Life, rigid: Life, *, noticed: bool) -> Iterable[Measure]:
+def _of_strike(elastic: JobHistory, rigid: JobHistory, *, noticed: bool) -> Iterable[Measure]:
     ours, theirs = _recovery(elastic, noticed=noticed), _recovery(rigid, noticed=noticed)
     prefix = "noticed" if noticed else "unnoticed"
     for part in PARTS:
@@ -57,7 +57,7 @@ def _of_strike(elastic: Life, rigid: Life, *, noticed: bool) -> Iterable[Measure
     yield Measure(name=name, value=ours.lost_steps, unit="steps", limit=0, rivals=lost)
 
 
-def _recovery(life: Life, *, noticed: bool) -> Recovery:
+def _recovery(life: JobHistory, *, noticed: bool) -> Recovery:
     strikes = (s for s in life.strikes if s.noticed is noticed)
     return next((recovery(life, s) for s in strikes), Recovery(noticed=noticed))
 
@@ -65,9 +65,9 @@ def _recovery(life: Life, *, noticed: bool) -> Recovery:
 def _compared(
     name: str,
     unit: str,
-    elastic: Life,
-    rigid: Life,
-    of: Callable[[Life], float],
+    elastic: JobHistory,
+    rigid: JobHistory,
+    of: Callable[[JobHistory], float],
     *,
     limit: float | None = None,
     digits: int = 3,
@@ -77,11 +77,11 @@ def _compared(
     return Measure(name=name, value=value, unit=unit, limit=limit, rivals=rivals)
 
 
-def _lost(life: Life) -> float:
+def _repeated_steps(life: JobHistory) -> float:
     return sum(world.lost_steps for world in life.worlds.values())
 
 
-def _goodput(elastic: Life, rigid: Life) -> Measure:
+def _goodput(elastic: JobHistory, rigid: JobHistory) -> Measure:
     """Return steps per paid node second.
 
     The limit is the rate of all nodes while they train, without boots, waits or repeated steps.

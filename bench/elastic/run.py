@@ -5,7 +5,6 @@ until all nodes train again.
 """
 
 import asyncio
-import sys
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -17,9 +16,10 @@ import httpx
 import psycopg
 
 from bench.elastic import lives
-from bench.elastic.lives import Life, Strike
+from bench.elastic.lives import JobHistory, MachineLoss
 from bench.ports import free
-from bench.recovery.run import CannotMeasure
+from bench.recovery.jobs import sample_file
+from bench.report import CannotMeasure
 from rekindle.local import faults
 from rekindle.local.layout import TINY_MODEL, StackLayout
 from rekindle.local.running_stack import StackInfo
@@ -36,7 +36,7 @@ OVER = ("succeeded", "failed", "cancelled")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class ElasticOptions:
     """Arguments of the command line."""
 
     epochs: int
@@ -44,7 +44,7 @@ class Plan:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tools:
+class ElasticTools:
     """Connections that a run uses."""
 
     stack: StackInfo
@@ -53,7 +53,9 @@ class Tools:
     say: Callable[[str], None]
 
 
-async def run(plan: Plan, folder: Path, port: int | None, say: Callable[[str], None]) -> list[Life]:
+async def run(
+    plan: ElasticOptions, folder: Path, port: int | None, say: Callable[[str], None]
+) -> list[JobHistory]:
     """Run both jobs and return their histories: elastic first, then rigid."""
     ports = StackPorts.starting_at(port or free(4))
     layout = StackLayout(StateFolder(folder), ports, create_seconds=plan.boot_seconds)
@@ -64,7 +66,7 @@ async def run(plan: Plan, folder: Path, port: int | None, say: Callable[[str], N
 
 
 @asynccontextmanager
-async def _tools(folder: Path, say: Callable[[str], None]) -> AsyncIterator[Tools]:
+async def _tools(folder: Path, say: Callable[[str], None]) -> AsyncIterator[ElasticTools]:
     facts = StackInfo.read(folder)
     async with AsyncExitStack() as ends:
         api = await ends.enter_async_context(
@@ -78,25 +80,21 @@ async def _tools(folder: Path, say: Callable[[str], None]) -> AsyncIterator[Tool
         url = facts.database_url.replace("+psycopg", "")
         database = await psycopg.AsyncConnection.connect(url, autocommit=True)
         ends.push_async_callback(database.close)
-        yield Tools(stack=facts, api=api, database=database, say=say)
+        yield ElasticTools(stack=facts, api=api, database=database, say=say)
 
 
-async def _upload(tools: Tools, folder: Path) -> str:
-    path = folder / "chats.jsonl"
-    argv = ["-m", "trainer.samples", str(path), "--rows", str(ROWS), "--seed", "1"]
-    process = await asyncio.create_subprocess_exec(sys.executable, *argv)
-    if await process.wait():
-        raise CannotMeasure(f"trainer.samples failed with {process.returncode}")
-    files = {"file": (path.name, path.read_bytes())}
-    answer = await tools.api.post("/files", data={"purpose": "fine-tune"}, files=files)
+async def _upload(tools: ElasticTools, folder: Path) -> str:
+    answer = await tools.api.post("/files", **await sample_file(folder, ROWS))
     return str(answer.raise_for_status().json()["id"])
 
 
-async def _live(tools: Tools, plan: Plan, file: str, *, elastic: bool) -> Life:
+async def _live(
+    tools: ElasticTools, plan: ElasticOptions, file: str, *, elastic: bool
+) -> JobHistory:
     name = "elastic" if elastic else "rigid"
     job = await _submit(tools, plan, file, elastic=elastic)
     tools.say(f"{name}: {job}, {plan.epochs * STEPS_AN_EPOCH} steps on {NODES} nodes")
-    strikes: list[Strike] = []
+    strikes: list[MachineLoss] = []
     generation = 0
     for noticed in (False, True):
         generation, attempt, step = await _full_world(tools, job, after=generation)
@@ -111,7 +109,7 @@ async def _live(tools: Tools, plan: Plan, file: str, *, elastic: bool) -> Life:
     return await lives.read(tools.database, job, strikes, elastic=elastic, nodes=NODES)
 
 
-async def _submit(tools: Tools, plan: Plan, file: str, *, elastic: bool) -> str:
+async def _submit(tools: ElasticTools, plan: ElasticOptions, file: str, *, elastic: bool) -> str:
     hyper = {"n_epochs": plan.epochs, "batch_size": BATCH}
     training = {
         "max_seq_len": 64,
@@ -133,7 +131,7 @@ async def _submit(tools: Tools, plan: Plan, file: str, *, elastic: bool) -> str:
     return str(answer.raise_for_status().json()["id"])
 
 
-async def _full_world(tools: Tools, job: str, *, after: int) -> tuple[int, str, int]:
+async def _full_world(tools: ElasticTools, job: str, *, after: int) -> tuple[int, str, int]:
     """Wait until all nodes have trained for a while in a generation after ``after``.
 
     Returns:
@@ -151,15 +149,17 @@ async def _full_world(tools: Tools, job: str, *, after: int) -> tuple[int, str, 
     raise CannotMeasure(f"{job} did not come to train on {NODES} nodes")
 
 
-async def _strike(tools: Tools, attempt: str, generation: int, *, noticed: bool) -> Strike:
+async def _strike(
+    tools: ElasticTools, attempt: str, generation: int, *, noticed: bool
+) -> MachineLoss:
     victim = max(await faults.list_machines(tools.stack, attempt), key=lambda vm: vm.vm_id)
     began = time.time()
     await faults.evict_vm(tools.stack, victim, notice=noticed)
     at = began if noticed else time.time()
-    return Strike(noticed=noticed, at=at, attempt=attempt, generation=generation)
+    return MachineLoss(noticed=noticed, at=at, attempt=attempt, generation=generation)
 
 
-async def _ended(tools: Tools, job: str) -> None:
+async def _ended(tools: ElasticTools, job: str) -> None:
     """Wait until the job ended and its attempts are over; fail unless it succeeded."""
     latest = time.monotonic() + PATIENCE_SECONDS
     while time.monotonic() < latest:
@@ -171,14 +171,14 @@ async def _ended(tools: Tools, job: str) -> None:
         raise CannotMeasure(f"job {job} is {state}; what was to be measured needs its end")
 
 
-async def _state(tools: Tools, job: str) -> str:
+async def _state(tools: ElasticTools, job: str) -> str:
     query = "select state from jobs where id = %s"
     row = await (await tools.database.execute(query, [job])).fetchone()
     assert row is not None, "the job was accepted"
     return str(row[0])
 
 
-async def _given_back(tools: Tools, job: str) -> bool:
+async def _given_back(tools: ElasticTools, job: str) -> bool:
     query = "select bool_and(state = 'ended') from attempts where job_id = %s"
     row = await (await tools.database.execute(query, [job])).fetchone()
     return bool(row and row[0])

@@ -6,13 +6,11 @@ endless request heads, pipelined requests, incomplete bodies, and clients that n
 measures the memory of the api process in MiB and the slowest answer of /livez in ms.
 """
 
-import argparse
 import asyncio
 import json
 import sys
 import time
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -20,11 +18,9 @@ import psutil
 
 from bench import report
 from bench.hostile.attacks import ATTACKS
-from bench.report import Measure
-from bench.scale.stack import CannotMeasure, Shape, Stack, room_for, stack
+from bench.report import CannotMeasure, Measure
+from bench.scale.stack import ScaleStack, Shape, room_for, stack
 
-STDOUT = Path("-")
-CANNOT_MEASURE = 2
 LOOK_SECONDS = 0.1  # seconds between two samples of memory and /livez
 REST_SECONDS = 3.0  # seconds for the process to release memory
 CONNECTIONS = 2000
@@ -32,7 +28,7 @@ MIB = 2**20
 
 
 @dataclass(frozen=True, kw_only=True)
-class Seen:
+class AttackResult:
     """Memory, latency and answers during one attack."""
 
     attack: str
@@ -46,15 +42,12 @@ class Seen:
 
 def main() -> int:
     """Run all chosen attacks, print the table and return the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m bench.hostile", description=__doc__)
-    parser.add_argument("--only", default="", help="attacks whose name has these words")
-    parser.add_argument("--json", type=Path, nargs="?", const=STDOUT, metavar="FILE")
+    parser = report.option_parser("hostile", __doc__)
+    parser.add_argument(
+        "--only", default="", metavar="WORDS", help="Run the attacks whose name has these words."
+    )
     options = parser.parse_args()
-    try:
-        seen = asyncio.run(_run(options.only))
-    except (CannotMeasure, httpx.HTTPError) as error:
-        print(f"cannot go on: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
-        return CANNOT_MEASURE
+    seen = report.run_to_exit(_run(options.only), httpx.HTTPError)
     report.table(
         ("attack", "before MiB", "peak MiB", "after MiB", "livez ms", "cut", "answers"),
         [
@@ -62,15 +55,12 @@ def main() -> int:
             for s in seen
         ],
     )
-    if options.json:
-        whole = report.Report(
-            bench="hostile", measures=_measures(seen), more={"rows": [vars(s) for s in seen]}
-        )
-        whole.write(None if options.json == STDOUT else options.json)
+    rows = [vars(s) for s in seen]
+    report.publish("hostile", _measures(seen), options.json, rows=rows)
     return 0
 
 
-def _measures(seen: list[Seen]) -> list[Measure]:
+def _measures(seen: list[AttackResult]) -> list[Measure]:
     return [
         measure
         for s in seen
@@ -81,13 +71,13 @@ def _measures(seen: list[Seen]) -> list[Measure]:
     ]
 
 
-async def _run(only: str) -> list[Seen]:
+async def _run(only: str) -> list[AttackResult]:
     room_for(CONNECTIONS)
     async with stack(Shape(reconcilers=0)) as running:
         return [await _under(running, name) for name in ATTACKS if only in name]
 
 
-async def _under(running: Stack, name: str) -> Seen:
+async def _under(running: ScaleStack, name: str) -> AttackResult:
     """Run one attack and sample the api process until it ends."""
     (process,), (port,) = running.processes["api"], running.ports
     memory, slowest = [_mib(process)], 0.0
@@ -106,7 +96,7 @@ async def _under(running: Stack, name: str) -> Seen:
         raise CannotMeasure(f"the attack {name!r} failed")
     await asyncio.sleep(REST_SECONDS)
     told: dict[str, Any] = json.loads(out.splitlines()[-1])
-    return Seen(
+    return AttackResult(
         attack=name,
         before=memory[0],
         peak=max(memory),

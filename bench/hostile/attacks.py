@@ -21,7 +21,7 @@ CUT_OFF = (ConnectionError, asyncio.IncompleteReadError, TimeoutError)
 
 
 @dataclass
-class Target:
+class AttackTarget:
     """The attacked process, and its reactions."""
 
     port: int
@@ -45,7 +45,7 @@ class Target:
             self.answers["reset"] += 1
 
 
-async def long_header(target: Target) -> None:
+async def long_header(target: AttackTarget) -> None:
     """Send one header of 128 MiB."""
     reader, writer = await target.connect()
     writer.write(b"GET /livez HTTP/1.1\r\nx: ")
@@ -57,7 +57,7 @@ async def long_header(target: Target) -> None:
     await target.read_answer(reader, 60)
 
 
-async def many_headers(target: Target) -> None:
+async def many_headers(target: AttackTarget) -> None:
     """Send 60,000 headers in one request."""
     reader, writer = await target.connect()
     writer.write(b"GET /livez HTTP/1.1\r\nhost: h\r\n")
@@ -67,7 +67,7 @@ async def many_headers(target: Target) -> None:
     await target.read_answer(reader, 60)
 
 
-async def pipelined(target: Target) -> None:
+async def pipelined(target: AttackTarget) -> None:
     """Pipeline 3,500 requests on each of 500 connections without reading answers."""
 
     async def one() -> None:
@@ -81,7 +81,7 @@ async def pipelined(target: Target) -> None:
     await _crowd(one)
 
 
-async def half_bodies(target: Target) -> None:
+async def half_bodies(target: AttackTarget) -> None:
     """Send 500 requests with a key whose bodies stop after 1 MB."""
 
     async def one() -> None:
@@ -98,7 +98,7 @@ async def half_bodies(target: Target) -> None:
     await _crowd(one)
 
 
-async def chunks_without_key(target: Target) -> None:
+async def chunks_without_key(target: AttackTarget) -> None:
     """Send a chunked body of 400 MiB without a key."""
     reader, writer = await target.connect()
     writer.write(b"POST /v1/fine_tuning/jobs HTTP/1.1\r\nhost: h\r\n")
@@ -115,7 +115,7 @@ async def chunks_without_key(target: Target) -> None:
         await target.read_answer(reader, 60)
 
 
-async def slowly(target: Target, first: bytes, drop: bytes) -> None:
+async def slowly(target: AttackTarget, first: bytes, drop: bytes) -> None:
     """Open 500 connections and send request heads that never end.
 
     Args:
@@ -138,7 +138,7 @@ async def slowly(target: Target, first: bytes, drop: bytes) -> None:
     await _crowd(one)
 
 
-async def never_reads(target: Target) -> None:
+async def never_reads(target: AttackTarget) -> None:
     """Request the API document on 1,500 connections and never read it."""
 
     async def one() -> None:
@@ -158,7 +158,7 @@ async def never_reads(target: Target) -> None:
     await _crowd(one, 3 * CROWD)
 
 
-ATTACKS: dict[str, Callable[[Target], Awaitable[None]]] = {
+ATTACKS: dict[str, Callable[[AttackTarget], Awaitable[None]]] = {
     "header of 128 MiB": long_header,
     "60,000 headers": many_headers,
     "3,500 pipelined x 500": pipelined,
@@ -178,12 +178,12 @@ async def _crowd(one: Callable[[], Awaitable[None]], many: int = CROWD) -> None:
 def main() -> None:
     """Run one attack and print its result."""
     name, port, key = sys.argv[1:]
-    target = Target(port=int(port), key=key)
+    target = AttackTarget(port=int(port), key=key)
     asyncio.run(_attack(name, target))
     print(json.dumps({"answers": target.answers, "cut": target.cut}), flush=True)
 
 
-async def _attack(name: str, target: Target) -> None:
+async def _attack(name: str, target: AttackTarget) -> None:
     await ATTACKS[name](target)
 
 

@@ -20,18 +20,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from bench import report
-from bench.learning.cases import CASES, Case
-from bench.report import ROOT, Measure
+from bench.learning.cases import CASES, LearningCase
+from bench.report import CANNOT_MEASURE, ROOT, CannotMeasure, Measure, print_progress
 
-STDOUT = Path("-")
-FAILED = 2
 TAIL = 3000
 PATIENCE = 1800.0  # timeout of one case, seconds
 Curve = list[tuple[int, float]]
-
-
-class DidNotLearn(Exception):
-    """Raised when a run did not finish, with the end of its output."""
 
 
 def main() -> int:
@@ -41,35 +35,28 @@ def main() -> int:
     curves: dict[str, Curve] = {}
     try:
         for name in options.only:
-            print(f"{name}: {CASES[name].what}", file=sys.stderr, flush=True)
+            print_progress(f"{name}: {CASES[name].what}")
             curves[name] = _learn(name, CASES[name], rows)
-    except DidNotLearn as error:
-        print(f"cannot measure: {error}", file=sys.stderr)
-        return FAILED
-    measures = [_measure(name, curve) for name, curve in curves.items()]
-    report.show(measures)
+    except CannotMeasure as error:
+        print_progress(f"cannot measure: {error}")
+        return CANNOT_MEASURE
     if options.picture:
         _draw(curves, options.picture)
-    if options.json:
-        whole = report.Report(bench="learning", measures=measures, more={"curves": curves})
-        whole.write(None if options.json == STDOUT else options.json)
+    measures = [_measure(name, curve) for name, curve in curves.items()]
+    report.publish("learning", measures, options.json, curves=curves)
     return 0
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.learning",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--only", nargs="+", choices=CASES, default=tuple(CASES))
-    parser.add_argument("--rows", nargs="+", default=(), metavar="KIND=FILE")
-    parser.add_argument("--picture", type=Path, metavar="FILE.svg")
-    parser.add_argument("--json", type=Path, nargs="?", const=STDOUT, metavar="FILE")
+    parser = report.option_parser("learning", __doc__)
+    add = parser.add_argument
+    add("--only", nargs="+", choices=CASES, default=tuple(CASES), help="Cases to train (all).")
+    add("--rows", nargs="+", default=(), metavar="KIND=FILE", help="Files of rows to train on.")
+    add("--picture", type=Path, metavar="FILE", help="File for a picture of the curves.")
     return parser.parse_args()
 
 
-def _learn(name: str, case: Case, rows: Mapping[str, str]) -> Curve:
+def _learn(name: str, case: LearningCase, rows: Mapping[str, str]) -> Curve:
     with tempfile.TemporaryDirectory(prefix="rekindle-bench-") as folder:
         own = [str(Path(rows[case.rows]).resolve())] if case.rows in rows else []
         _run(["bench.learning.ranks.prepare", folder, name, *own])
@@ -93,7 +80,7 @@ def _run(module: Sequence[str]) -> None:
         env={**os.environ, **quiet, "REKINDLE_ACCELERATOR": "cpu", "DS_ACCELERATOR": "cpu"},
     )
     if done.returncode:
-        raise DidNotLearn((done.stdout + done.stderr)[-TAIL:])
+        raise CannotMeasure((done.stdout + done.stderr)[-TAIL:])
 
 
 def _measure(name: str, curve: Curve) -> Measure:

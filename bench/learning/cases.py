@@ -9,7 +9,7 @@ OPTIMUM = 1.0  # reward of an answer with only this letter
 
 
 @dataclass(frozen=True, kw_only=True)
-class Case:
+class LearningCase:
     """One method on one kind of rows; ``spec`` overrides members of the run spec."""
 
     method: str
@@ -38,8 +38,8 @@ def _graded(algorithm: str, **more: Any) -> dict[str, Any]:  # noqa: ANN401
     }
 
 
-CASES: dict[str, Case] = {
-    "supervised": Case(
+CASES: dict[str, LearningCase] = {
+    "supervised": LearningCase(
         method="supervised",
         rows="chats",
         figure="loss",
@@ -48,7 +48,7 @@ CASES: dict[str, Case] = {
         what="training loss, last fifth over first fifth",
         spec={"total_steps": 120},
     ),
-    "reward": Case(
+    "reward": LearningCase(
         method="reward",
         rows="preferences",
         figure="accuracy",
@@ -56,7 +56,7 @@ CASES: dict[str, Case] = {
         what="pairs put in the right order when first seen; chance is 0.5",
         spec={"total_steps": 74, "learning_rate": 1e-3},
     ),
-    "dpo": Case(
+    "dpo": LearningCase(
         method="dpo",
         rows="preferences",
         figure="margin",
@@ -64,7 +64,7 @@ CASES: dict[str, Case] = {
         what="reward of the preferred answer over the other's",
         spec={"total_steps": 120, "learning_rate": 5e-4, "dpo": {"beta": 0.1}},
     ),
-    "orpo": Case(
+    "orpo": LearningCase(
         method="orpo",
         rows="preferences",
         figure="accuracy",
@@ -72,7 +72,7 @@ CASES: dict[str, Case] = {
         what="pairs whose preferred answer is the more probable a token; chance is 0.5",
         spec={"total_steps": 120, "learning_rate": 2e-3, "method_options": '{"beta": 0.5}'},
     ),
-    "grpo": Case(
+    "grpo": LearningCase(
         method="reinforcement",
         rows="prompts",
         figure="reward",
@@ -80,7 +80,7 @@ CASES: dict[str, Case] = {
         what=f"share of the letter {LETTER}; the optimum is 1",
         spec=_graded("grpo"),
     ),
-    "rloo": Case(
+    "rloo": LearningCase(
         method="reinforcement",
         rows="prompts",
         figure="reward",
@@ -88,7 +88,7 @@ CASES: dict[str, Case] = {
         what=f"share of the letter {LETTER}; the optimum is 1",
         spec=_graded("rloo"),
     ),
-    "ppo": Case(
+    "ppo": LearningCase(
         method="reinforcement",
         rows="prompts",
         figure="reward",

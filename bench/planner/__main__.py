@@ -36,13 +36,11 @@ from pathlib import Path
 from bench import report
 from bench.planner import errors, goodput, memories, points, steps
 from bench.planner.errors import Calibrated, Errors
-from bench.planner.goodput import Outcome
-from bench.planner.points import Point
-from bench.report import Measure, rounded
+from bench.planner.goodput import GoodputOutcome
+from bench.planner.points import PublishedRun
+from bench.report import CANNOT_MEASURE, Measure, print_progress, rounded
 from service.domain.performance.memory import MARGIN
 
-STDOUT = Path("-")
-CANNOT_MEASURE = 2
 CONSTANT = "constant_mfu_50"
 ONE = "one_network_factor"
 RULE = "llama_factory"
@@ -54,10 +52,10 @@ def main(told: Sequence[str] | None = None) -> int:
     try:
         found, left_out = points.read(options.points)
     except (OSError, KeyError, UnicodeDecodeError) as error:
-        print(f"cannot measure: {options.points}: {error!r}", file=sys.stderr)
+        print_progress(f"cannot measure: {options.points}: {error!r}")
         return CANNOT_MEASURE
     if not found:
-        print(f"cannot measure: {options.points} has no point to ask about", file=sys.stderr)
+        print_progress(f"cannot measure: {options.points} has no usable point")
         return CANNOT_MEASURE
     promised, refused = errors.promised(found)
     lives = goodput.outcomes(options.evictions, options.seed)
@@ -66,30 +64,29 @@ def main(told: Sequence[str] | None = None) -> int:
     measures = [*_memory(found), *_steps(promised, rows, known)]
     measures += [Measure(name="step_refused", value=len(refused), unit="points"), *_goodput(lives)]
     _show(found, left_out, refused, rows, lives)
-    report.show(measures)
-    if options.json:
-        more = {"points": len(found), "left_out": Counter(w.partition(":")[0] for w in left_out)}
-        more |= {"refused": [p.label for p in refused]}
-        whole = report.Report(bench="planner", measures=measures, more=more)
-        whole.write(None if options.json == STDOUT else options.json)
+    report.publish(
+        "planner",
+        measures,
+        options.json,
+        points=len(found),
+        left_out=Counter(why.partition(":")[0] for why in left_out),
+        refused=[p.label for p in refused],
+    )
     return 0
 
 
 def _options(told: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.planner",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = report.option_parser("planner", __doc__)
     add = parser.add_argument
-    add("--points", type=Path, required=True, metavar="CSV", help="published runs")
-    add("--evictions", type=int, default=6000, help="of each simulated case")
-    add("--seed", type=int, default=1)
-    add("--json", type=Path, nargs="?", const=STDOUT, metavar="FILE")
+    add("--points", type=Path, required=True, metavar="CSV", help="File of published runs.")
+    add("--evictions", type=int, default=6000, help="Evictions of each simulated case (6000).")
+    add("--seed", type=int, default=1, help="Random seed of the simulations (1).")
     return parser.parse_args(told)
 
 
-def _step_rows(promised: Sequence[Point], refused: Sequence[Point]) -> dict[str, Errors]:
+def _step_rows(
+    promised: Sequence[PublishedRun], refused: Sequence[PublishedRun]
+) -> dict[str, Errors]:
     return {
         "stored": errors.stored(promised),
         "5 folds": errors.cross_validated(promised),
@@ -97,11 +94,11 @@ def _step_rows(promised: Sequence[Point], refused: Sequence[Point]) -> dict[str,
         "halves": errors.halves(promised),
         "cold": errors.cold(promised),
         "as if cold": errors.as_if_unknown(promised),
-        "refused": errors.said(refused),
+        "refused": errors.refused_errors(refused),
     }
 
 
-def _few_rows(found: Sequence[Point]) -> dict[str, Errors]:
+def _few_rows(found: Sequence[PublishedRun]) -> dict[str, Errors]:
     return {
         "few nodes": errors.few_nodes(found),
         "few, held out": errors.few_nodes_held_out(found),
@@ -109,7 +106,7 @@ def _few_rows(found: Sequence[Point]) -> dict[str, Errors]:
     }
 
 
-def _memory(found: Sequence[Point]) -> list[Measure]:
+def _memory(found: Sequence[PublishedRun]) -> list[Measure]:
     rows = memories.measured(found)
     return [
         Measure(
@@ -132,7 +129,7 @@ def _memory(found: Sequence[Point]) -> list[Measure]:
 
 
 def _steps(
-    promised: Sequence[Point], rows: dict[str, Errors], calibrated: Calibrated
+    promised: Sequence[PublishedRun], rows: dict[str, Errors], calibrated: Calibrated
 ) -> list[Measure]:
     known = [p for p in promised if p.stack in steps.STACKS]
     strange = [p for p in promised if p.stack not in steps.STACKS]
@@ -164,11 +161,11 @@ def _step(
     )
 
 
-def _constant(rows: Sequence[Point]) -> float | None:
+def _constant(rows: Sequence[PublishedRun]) -> float | None:
     return errors.of(rows, steps.constant_mfu).mape
 
 
-def _goodput(lives: Sequence[Outcome]) -> list[Measure]:
+def _goodput(lives: Sequence[GoodputOutcome]) -> list[Measure]:
     least = goodput.lowest(lives)
     rivals = {
         name: rounded(min(o.rivals[name] / o.case.best for o in lives)) for name in goodput.HABITS
@@ -192,18 +189,18 @@ def _goodput(lives: Sequence[Outcome]) -> list[Measure]:
 
 
 def _show(
-    found: Sequence[Point],
+    found: Sequence[PublishedRun],
     left_out: Sequence[str],
-    refused: Sequence[Point],
+    refused: Sequence[PublishedRun],
     rows: dict[str, Errors],
-    lives: Sequence[Outcome],
+    lives: Sequence[GoodputOutcome],
 ) -> None:
     """Print the tables to standard error."""
     reasons = Counter(why.partition(":")[0] for why in left_out)
     report.table(("rows that are no points, and why", "rows"), reasons.most_common())
     report.table(
-        ("refused: waits for the network, or a GPU that nobody measured", "off by %"),
-        [(p.label, rounded(100 * errors.said_of(p), 0)) for p in refused],
+        ("refused: waits for the network, or a GPU without measurements", "off by %"),
+        [(p.label, rounded(100 * errors.refused_error(p), 0)) for p in refused],
     )
     memory = memories.errors(memories.measured(found))
     shown = {"memory": memory} | {f"step, {name}": row for name, row in rows.items()}
@@ -218,11 +215,11 @@ def _errors(rows: dict[str, Errors]) -> list[tuple[object, ...]]:
     ]
 
 
-def _lives(lives: Sequence[Outcome]) -> list[tuple[object, ...]]:
+def _lives(lives: Sequence[GoodputOutcome]) -> list[tuple[object, ...]]:
     return [
         (
             f"{o.case.state}, {o.case.band}",
-            round(o.case.chosen),
+            round(o.case.chosen_interval),
             rounded(o.case.best),
             rounded(o.by_formula),
             rounded(o.simulated),

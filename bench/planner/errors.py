@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-from bench.planner.points import Point
+from bench.planner.points import PublishedRun
 from bench.planner.steps import (
     STACKS,
     coefficients,
@@ -66,24 +66,24 @@ class Errors:
 NOTHING = Errors(logs=())
 
 
-def of(points: Sequence[Point], seconds: Callable[[Point], float]) -> Errors:
+def of(points: Sequence[PublishedRun], seconds: Callable[[PublishedRun], float]) -> Errors:
     """Return the errors of the step times that ``seconds`` predicts."""
     return Errors(logs=tuple(log_error(p, seconds(p)) for p in points))
 
 
-def by(points: Sequence[Point], stack: TrainingStack) -> Errors:
+def by(points: Sequence[PublishedRun], stack: TrainingStack) -> Errors:
     """Return the errors of predictions with the coefficients of ``stack``."""
     return of(points, lambda point: predict(point, stack).seconds)
 
 
-def promised(points: Sequence[Point]) -> tuple[list[Point], list[Point]]:
+def promised(points: Sequence[PublishedRun]) -> tuple[list[PublishedRun], list[PublishedRun]]:
     """Split the points with a step time: those that the planner promises, and those it refuses."""
     timed = [p for p in points if p.seconds]
     doubts = [p for p in timed if predict(p, stack_of(p)).doubt]
     return [p for p in timed if p not in doubts], doubts
 
 
-def stored(points: Sequence[Point]) -> Errors:
+def stored(points: Sequence[PublishedRun]) -> Errors:
     """Return the errors with the product's coefficients, on points of known programs."""
     found = NOTHING
     for kind, stack in STACKS.items():
@@ -91,27 +91,27 @@ def stored(points: Sequence[Point]) -> Errors:
     return found
 
 
-def cross_validated(points: Sequence[Point]) -> Errors:
+def cross_validated(points: Sequence[PublishedRun]) -> Errors:
     """Return cross-validated errors; a fold is every fifth point."""
     return _held_out(points, lambda rows: [rows[k::FOLDS] for k in range(FOLDS)])
 
 
-def without_a_size(points: Sequence[Point]) -> Errors:
+def without_a_size(points: Sequence[PublishedRun]) -> Errors:
     """Return the errors of each model with coefficients fitted to the other models."""
     return _held_out(points, _by_model)
 
 
-def halves(points: Sequence[Point]) -> Errors:
+def halves(points: Sequence[PublishedRun]) -> Errors:
     """Return the errors of each half with coefficients fitted to the other half."""
     return _held_out(points, lambda rows: [rows[::2], rows[1::2]])
 
 
-def cold(points: Sequence[Point]) -> Errors:
+def cold(points: Sequence[PublishedRun]) -> Errors:
     """Return the errors on points of programs without fitted coefficients."""
     return _unmeasured([p for p in points if p.stack not in STACKS])
 
 
-def as_if_unknown(points: Sequence[Point]) -> Errors:
+def as_if_unknown(points: Sequence[PublishedRun]) -> Errors:
     """Return the errors on known programs with the coefficients for unknown ones.
 
     Points with adapters are left out, because only one program has them.
@@ -119,12 +119,12 @@ def as_if_unknown(points: Sequence[Point]) -> Errors:
     return _unmeasured([p for p in points if p.stack in STACKS and p.lora is None])
 
 
-def few_nodes(points: Sequence[Point]) -> Errors:
+def few_nodes(points: Sequence[PublishedRun]) -> Errors:
     """Return the errors on 2 to 16 machines, with the network factor that jobs are planned with."""
     return of(over_few_nodes(points), lambda p: predict(p, with_our_network(p)).seconds)
 
 
-def few_nodes_held_out(points: Sequence[Point]) -> Errors:
+def few_nodes_held_out(points: Sequence[PublishedRun]) -> Errors:
     """Return the errors of `few_nodes`, each point with a factor fitted to other GPU families."""
     found, few = NOTHING, over_few_nodes(points)
     for family in sorted({p.sku.family for p in few}):
@@ -138,28 +138,28 @@ def few_nodes_held_out(points: Sequence[Point]) -> Errors:
     return found
 
 
-def few_nodes_as_many(points: Sequence[Point]) -> Errors:
+def few_nodes_as_many(points: Sequence[PublishedRun]) -> Errors:
     """Return the errors of `few_nodes`, with the one factor fitted to hundreds of GPUs."""
     few = over_few_nodes(points)
     return of(few, lambda p: predict(p, with_our_network(p, None)).seconds)
 
 
-def said(refused: Sequence[Point]) -> Errors:
+def refused_errors(refused: Sequence[PublishedRun]) -> Errors:
     """Return the errors on refused points, if the planner promised a time."""
-    return Errors(logs=tuple(math.log1p(said_of(p)) for p in refused))
+    return Errors(logs=tuple(math.log1p(refused_error(p)) for p in refused))
 
 
-def said_of(point: Point) -> float:
+def refused_error(point: PublishedRun) -> float:
     """Return the relative error of one refused point; 0.1 is 10 % too long."""
     predicted = predict(point, stack_of(point)).seconds
     return math.expm1(log_error(point, predicted))
 
 
-def _unmeasured(points: Sequence[Point]) -> Errors:
+def _unmeasured(points: Sequence[PublishedRun]) -> Errors:
     return of(points, lambda point: predict(point, unmeasured(point)).seconds)
 
 
-def after_calibration(points: Sequence[Point]) -> "Calibrated":
+def after_calibration(points: Sequence[PublishedRun]) -> "Calibrated":
     """Return the errors on each point after calibration with every pair of its kind."""
     ours, theirs, inside = NOTHING, NOTHING, 0
     for kind in _kinds(points):
@@ -186,7 +186,9 @@ class Calibrated:
         return 100 * self.inside / self.ours.count if self.ours.count else None
 
 
-def _after(known: Sequence[Point], rest: Sequence[Point]) -> list[tuple[Point, StepTime]]:
+def _after(
+    known: Sequence[PublishedRun], rest: Sequence[PublishedRun]
+) -> list[tuple[PublishedRun, StepTime]]:
     stack = stack_of(known[0])
     seen = [
         StepTimeSample(
@@ -197,25 +199,26 @@ def _after(known: Sequence[Point], rest: Sequence[Point]) -> list[tuple[Point, S
     return [(p, calibrate(predict(p, stack), seen)) for p in rest]
 
 
-def _rescaled(known: Sequence[Point], rest: Sequence[Point]) -> Errors:
+def _rescaled(known: Sequence[PublishedRun], rest: Sequence[PublishedRun]) -> Errors:
     """Return the rival's errors after it learned its one factor from the same two points."""
     bias = sum(log_error(p, constant_mfu(p)) for p in known) / len(known)
     return of(rest, lambda point: constant_mfu(point) * math.exp(-bias))
 
 
-def _kinds(points: Sequence[Point]) -> Iterator[list[Point]]:
-    kinds: dict[tuple[str, ...], list[Point]] = defaultdict(list)
+def _kinds(points: Sequence[PublishedRun]) -> Iterator[list[PublishedRun]]:
+    kinds: dict[tuple[str, ...], list[PublishedRun]] = defaultdict(list)
     for point in points:
         kinds[point.family].append(point)
     return (kind for kind in kinds.values() if len(kind) > CALIBRATED_ON)
 
 
-def _by_model(rows: Sequence[Point]) -> list[list[Point]]:
+def _by_model(rows: Sequence[PublishedRun]) -> list[list[PublishedRun]]:
     return [[p for p in rows if p.model == model] for model in sorted({p.model for p in rows})]
 
 
 def _held_out(
-    points: Sequence[Point], folds: Callable[[Sequence[Point]], Sequence[Sequence[Point]]]
+    points: Sequence[PublishedRun],
+    folds: Callable[[Sequence[PublishedRun]], Sequence[Sequence[PublishedRun]]],
 ) -> Errors:
     """Return the errors of each fold with coefficients fitted to the other folds.
 

@@ -33,7 +33,7 @@ HABITS = {"every_5_min": 300.0, "every_30_min": 1800.0, "every_1000_steps": 15_0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Case:
+class GoodputCase:
     """One state size in one eviction band."""
 
     state: str
@@ -42,7 +42,7 @@ class Case:
     hazard: EvictionModel
 
     @property
-    def chosen(self) -> float:
+    def chosen_interval(self) -> float:
         """Interval between saves in seconds, by the formula that planner and trainer share."""
         cadence = Cadence(
             evictions_per_hour=3600 * self.hazard.evictions_per_second,
@@ -60,10 +60,10 @@ class Case:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Outcome:
+class GoodputOutcome:
     """Simulated goodput of one case, and of its rivals."""
 
-    case: Case
+    case: GoodputCase
     simulated: float
     by_formula: float  # the closed form at the same interval
     rivals: dict[str, float]  # simulated
@@ -74,7 +74,7 @@ class Outcome:
         return self.simulated / self.case.best
 
 
-def cases() -> Iterator[Case]:
+def cases() -> Iterator[GoodputCase]:
     """Yield every state in every band.
 
     Machines are evicted one by one, which is the pessimistic case.
@@ -91,7 +91,7 @@ def cases() -> Iterator[Case]:
                 recovery=RESTART + size / nodes / LOAD,
                 notice=NOTICE if answered else 0.0,
             )
-            yield Case(
+            yield GoodputCase(
                 state=state,
                 band=band,
                 save=SaveTimes(stall=stall, upload=upload),
@@ -99,16 +99,16 @@ def cases() -> Iterator[Case]:
             )
 
 
-def outcomes(evictions: int, seed: int) -> list[Outcome]:
+def outcomes(evictions: int, seed: int) -> list[GoodputOutcome]:
     """Simulate every case, each with its own random seed."""
     return [_live(case, evictions, f"{seed}/{case.state}/{case.band}") for case in cases()]
 
 
-def _live(case: Case, evictions: int, seed: str) -> Outcome:
-    return Outcome(
+def _live(case: GoodputCase, evictions: int, seed: str) -> GoodputOutcome:
+    return GoodputOutcome(
         case=case,
-        simulated=simulated(case, case.chosen, evictions, seed),
-        by_formula=goodput(case.chosen, case.save, case.hazard),
+        simulated=simulated(case, case.chosen_interval, evictions, seed),
+        by_formula=goodput(case.chosen_interval, case.save, case.hazard),
         rivals={
             name: simulated(case, max(every, case.save.upload), evictions, seed)
             for name, every in HABITS.items()
@@ -116,7 +116,7 @@ def _live(case: Case, evictions: int, seed: str) -> Outcome:
     )
 
 
-def simulated(case: Case, interval: float, evictions: int, seed: str) -> float:
+def simulated(case: GoodputCase, interval: float, evictions: int, seed: str) -> float:
     """Return the share of paid time that becomes durable training, over ``evictions`` evictions.
 
     The same seed gives the same evictions.
@@ -145,6 +145,6 @@ def _until_evicted(life: float, interval: float, save: SaveTimes) -> tuple[float
     return done + life - now, durable
 
 
-def lowest(found: Sequence[Outcome]) -> Outcome:
+def lowest(found: Sequence[GoodputOutcome]) -> GoodputOutcome:
     """Return the outcome with the lowest ratio to the optimum."""
     return min(found, key=lambda outcome: outcome.ratio)

@@ -1,7 +1,7 @@
 """Published measurements, read from a CSV file and converted to questions for the planner.
 
-Every row becomes a `Point` or a reason for its rejection: a claim without a measurement, a way of
-training that Rekindle does not have, or a missing cell. No row is dropped silently.
+Every row becomes a `PublishedRun` or a reason for its rejection: a claim without a measurement, a
+way of training that Rekindle does not have, or a missing cell. No row is dropped silently.
 """
 
 import csv
@@ -27,7 +27,7 @@ UNTIED = ("qwen", "llama", "mistral")  # models with untied output embeddings
 
 
 @dataclass(frozen=True, kw_only=True)
-class Point:
+class PublishedRun:
     """One published run, as a question for the planner."""
 
     source: str
@@ -73,7 +73,7 @@ class Unfit(Exception):
     """Raised for a row that is not a point, with the reason."""
 
 
-def read(path: Path) -> tuple[list[Point], list[str]]:
+def read(path: Path) -> tuple[list[PublishedRun], list[str]]:
     """Return the points of a file, and the reasons for all other rows."""
     with path.open(newline="", encoding="utf-8-sig") as file:
         rows = [{name: cell or "" for name, cell in row.items()} for row in csv.DictReader(file)]
@@ -86,7 +86,7 @@ def read(path: Path) -> tuple[list[Point], list[str]]:
     return points, left_out
 
 
-def _point(row: Row) -> Point:
+def _point(row: Row) -> PublishedRun:
     method = row["method"]
     if "claim" in row["verified"]:
         raise Unfit("a claim, not a measurement")
@@ -96,9 +96,9 @@ def _point(row: Row) -> Point:
     if lora is None and method not in FULL_TUNING:
         raise Unfit(f"method {method!r} is no plain training step")
     if not row["act_ckpt"]:
-        raise Unfit("nobody says whether activations are computed again")
+        raise Unfit("it does not say whether activations are recomputed")
     if not row["parallel"] and row["gpus"] not in ("", "1"):
-        raise Unfit("nobody says how it was shared out")
+        raise Unfit("it does not say how it was parallelized")
     arch, gpus = _architecture(row), int(_number(row, "gpus"))
     stack = _stack(row["source"])
     split = any(sign in row["parallel"] for sign in SPLIT)
@@ -113,7 +113,7 @@ def _point(row: Row) -> Point:
         tokens_per_sequence=seq_len,
         options=TrainingOptions(gradient_checkpointing=again, lora=lora),
     )
-    return Point(
+    return PublishedRun(
         source=row["source"],
         stack=stack,
         model=row["model"],

@@ -6,7 +6,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from bench.planner import fitting
-from bench.planner.points import Point
+from bench.planner.points import PublishedRun
 from service.domain.performance.efficiency import (
     FEW_NODES,
     HUGGING_FACE,
@@ -29,17 +29,17 @@ _FIXED = {"hugging_face": ("width", "attention")}  # not separable from adapters
 _LAUNCHES = ("launch", "launch_sharded", "launch_quantized")
 
 
-def unmeasured(point: Point) -> TrainingStack:
+def unmeasured(point: PublishedRun) -> TrainingStack:
     """Return the coefficients for a program without measurements, by its collectives."""
     return UNMEASURED_ZERO if point.zero else UNMEASURED
 
 
-def stack_of(point: Point) -> TrainingStack:
+def stack_of(point: PublishedRun) -> TrainingStack:
     """Return the product's coefficients for this point."""
     return STACKS.get(point.stack) or unmeasured(point)
 
 
-def predict(point: Point, stack: TrainingStack) -> StepTime:
+def predict(point: PublishedRun, stack: TrainingStack) -> StepTime:
     """Predict the time of one optimizer step.
 
     Partial recomputation is interpolated between none and full.
@@ -50,7 +50,7 @@ def predict(point: Point, stack: TrainingStack) -> StepTime:
     return _step(point, stack, checkpointing=point.work.options.gradient_checkpointing)
 
 
-def _step(point: Point, stack: TrainingStack, *, checkpointing: bool) -> StepTime:
+def _step(point: PublishedRun, stack: TrainingStack, *, checkpointing: bool) -> StepTime:
     options = replace(point.work.options, gradient_checkpointing=checkpointing)
     work = replace(point.work, options=options)
     if point.split:
@@ -60,12 +60,14 @@ def _step(point: Point, stack: TrainingStack, *, checkpointing: bool) -> StepTim
     )
 
 
-def over_few_nodes(points: Sequence[Point]) -> list[Point]:
+def over_few_nodes(points: Sequence[PublishedRun]) -> list[PublishedRun]:
     """Return the points with a time, on 2 to 16 machines, with data parallelism only."""
     return [p for p in points if p.seconds and 1 < p.nodes <= FEW_NODES and not p.split]
 
 
-def with_our_network(point: Point, few: float | None = HUGGING_FACE.fabric_few) -> TrainingStack:
+def with_our_network(
+    point: PublishedRun, few: float | None = HUGGING_FACE.fabric_few
+) -> TrainingStack:
     """Return the point's coefficients with the network coefficients that jobs are planned with.
 
     Args:
@@ -82,7 +84,7 @@ def with_our_network(point: Point, few: float | None = HUGGING_FACE.fabric_few) 
     )
 
 
-def fitted_to_few(points: Sequence[Point]) -> float:
+def fitted_to_few(points: Sequence[PublishedRun]) -> float:
     """Fit the share of the network bandwidth on few machines to these points."""
 
     def residuals(at: fitting.Coefficients) -> Sequence[float]:
@@ -92,7 +94,7 @@ def fitted_to_few(points: Sequence[Point]) -> float:
     return fitting.fit({"fabric_few": 1.0}, residuals)["fabric_few"]
 
 
-def constant_mfu(point: Point) -> float:
+def constant_mfu(point: PublishedRun) -> float:
     """Predict the rival's step time: half of the peak FLOPS, for every model, batch and network."""
     arch, work = point.work.arch, point.work
     tokens = work.accumulation * work.micro_tokens
@@ -100,13 +102,13 @@ def constant_mfu(point: Point) -> float:
     return tokens * flops / (0.5 * point.sku.bf16_tflops * 1e12)
 
 
-def log_error(point: Point, predicted: float) -> float:
+def log_error(point: PublishedRun, predicted: float) -> float:
     """Return the natural logarithm of predicted over measured."""
     assert point.seconds is not None, "asked of points with a time only"
     return math.log(predicted / point.seconds)
 
 
-def fitted(kind: str, points: Sequence[Point]) -> TrainingStack:
+def fitted(kind: str, points: Sequence[PublishedRun]) -> TrainingStack:
     """Fit the coefficients of a program to these points only."""
     start = _start(kind, points)
 
@@ -117,7 +119,7 @@ def fitted(kind: str, points: Sequence[Point]) -> TrainingStack:
     return _stack(kind, fitting.fit(start, residuals))
 
 
-def coefficients(kind: str, points: Sequence[Point]) -> int:
+def coefficients(kind: str, points: Sequence[PublishedRun]) -> int:
     """Return the number of coefficients of a fit to these points."""
     return len(_start(kind, points))
 
@@ -128,7 +130,7 @@ _GUESS |= {"launch_quantized": 0.005, "adapters": 100.0, "unpack": 1e-11}
 _GUESS |= {"local": 0.3, "fabric": 0.7}
 
 
-def _start(kind: str, points: Sequence[Point]) -> dict[str, float]:
+def _start(kind: str, points: Sequence[PublishedRun]) -> dict[str, float]:
     families = sorted({p.sku.family for p in points})
     fixed = _FIXED.get(kind, ())
     speeds = {f"{f}.{n}": _GUESS[n] for f in families for n in _SPEED if n not in fixed}

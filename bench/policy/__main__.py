@@ -11,7 +11,7 @@ import argparse
 import dataclasses
 import statistics
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from bench import report
@@ -24,17 +24,15 @@ from bench.policy.lives import (
     RIVALS,
     STAYING,
     WARM,
-    Life,
+    PolicyRun,
     Rules,
     lives,
 )
 from bench.policy.picture import draw
-from bench.policy.traces import BadTrace, Folder, read
-from bench.report import Measure
+from bench.policy.traces import BadTrace, TraceFolder, read
+from bench.report import CANNOT_MEASURE, Measure, print_progress
 from service.domain.simulation.simulator import AvailabilitySignals
 
-STDOUT = Path("-")
-FAILED = 2
 BAR = 1.1  # maximum cost over the optimum, for deadlines of 1.25 and more
 OTHERS = (WARM, STAYING, ASKING)
 USUAL = AvailabilitySignals()
@@ -47,61 +45,83 @@ def main() -> int:
     try:
         lived = _replay(read(options.traces, options.gang), options.gang, rules)
     except BadTrace as error:
-        print(f"cannot measure: {error}", file=sys.stderr)
-        return FAILED
+        print_progress(f"cannot measure: {error}")
+        return CANNOT_MEASURE
     measures = [m for deadline in DEADLINES for m in _measures(lived, deadline)]
     measures += _covered(options.forecasts, options.seed)
     rows = _rows(lived)
     report.table(("folder", "zones", "deadline", *_columns(lived)), rows)
-    report.show(measures)
     if options.picture:
         draw(lived, options.picture, gang=options.gang)
-    if options.json:
-        more = {"gang": options.gang, "rules": dataclasses.asdict(rules), "rows": _plain(lived)}
-        whole = report.Report(bench="policy", measures=measures, more=more)
-        whole.write(None if options.json == STDOUT else options.json)
+    told = {"gang": options.gang, "rules": dataclasses.asdict(rules), "rows": _plain(lived)}
+    report.publish("policy", measures, options.json, **told)
     return 0
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.policy",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--traces", type=Path, required=True, metavar="DIR")
-    parser.add_argument("--gang", type=_positive_int, default=1, help="nodes that start together")
-    parser.add_argument("--hours", type=_positive, default=48.0, help="of work (48)")
-    parser.add_argument("--ratio", type=_positive, default=0.3, help="Spot over on-demand (0.3)")
-    parser.add_argument("--cold-minutes", type=_positive, default=12.0, help="of a start (12)")
-    parser.add_argument("--interval-minutes", type=_at_least_0, default=0.0, help=_INTERVAL)
-    parser.add_argument("--loss-minutes", type=_at_least_0, default=0.0, help=_LOSS)
-    parser.add_argument("--egress-dollars", type=_at_least_0, default=0.0, help=_EGRESS)
-    parser.add_argument("--hourly-dollars", type=_positive, default=32.77, help="on demand")
-    parser.add_argument("--windows", type=_positive_int, default=8, help="beginnings per zone (8)")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--history", action="store_true", help=_HISTORY)
-    parser.add_argument("--sign-minutes", type=_positive, default=USUAL.every_s / 60, help=_SIGNS)
-    parser.add_argument("--sign-sees", type=_share, default=USUAL.sees, help=_SEES)
-    parser.add_argument("--sign-errs", type=_share, default=USUAL.errs, help=_ERRS)
-    parser.add_argument("--staying", action="store_true", help=_STAYING)
-    parser.add_argument("--asking", action="store_true", help=_ASKING)
-    parser.add_argument("--forecasts", type=_positive_int, default=2000, help=_FORECASTS)
-    parser.add_argument("--picture", type=Path, metavar="FILE.svg")
-    parser.add_argument("--json", type=Path, nargs="?", const=STDOUT, metavar="FILE")
+    parser = report.option_parser("policy", __doc__)
+    add = parser.add_argument
+    add("--traces", type=Path, required=True, metavar="DIR", help="Folder or tree of traces.")
+    add("--picture", type=Path, metavar="FILE", help="File for a picture of cost and deadline.")
+    for option, kind, default, text in NUMBERS:
+        add(option, type=kind, default=default, help=f"{text} ({default:g}).")
+    for option, text in SWITCHES:
+        add(option, action="store_true", help=text)
     return parser.parse_args()
 
 
-_INTERVAL = "between checkpoints; half of it is lost at an eviction (0: each notice saves in time)"
-_LOSS = "lost at an eviction beyond that, such as an upload (0)"
-_EGRESS = "of a checkpoint that goes to another region (0)"
-_FORECASTS = "lives in invented weather, each with its forecast (2000)"
-_SIGNS = "between two readings of a sign that there is Spot, such as a placement score (20)"
-_SEES = "odds that it says yes where there is (0.8)"
-_ERRS = "odds that it says yes where there is none (0.1)"
-_STAYING = "also without any sign: once it runs on demand it stays there"
-_ASKING = "also with leave to ask for Spot while it runs on demand"
-_HISTORY = "also with what one job before it would have recorded"
+def _above(least: float, *, inclusive: bool = False) -> Callable[[str], float]:
+    """Return a type of options: a number above ``least``, or equal if ``inclusive``."""
+
+    def number(text: str) -> float:
+        value = float(text)
+        if value < least or (value == least and not inclusive):
+            word = "below" if inclusive else "not above"
+            raise argparse.ArgumentTypeError(f"{text} is {word} {least:g}")
+        return value
+
+    return number
+
+
+def _share(text: str) -> float:
+    if not 0 <= (value := float(text)) <= 1:
+        raise argparse.ArgumentTypeError(f"{text} is not between 0 and 1")
+    return value
+
+
+def _count(text: str) -> int:
+    if (value := int(text)) <= 0:
+        raise argparse.ArgumentTypeError(f"{text} is not above 0")
+    return value
+
+
+POSITIVE, AT_LEAST_0 = _above(0), _above(0, inclusive=True)
+NUMBERS: tuple[tuple[str, Callable[[str], float], float, str], ...] = (
+    ("--gang", _count, 1, "Nodes that start together"),
+    ("--hours", POSITIVE, 48.0, "Hours of work"),
+    ("--ratio", POSITIVE, 0.3, "Spot price over on-demand price"),
+    ("--cold-minutes", POSITIVE, 12.0, "Minutes of a start"),
+    (
+        "--interval-minutes",
+        AT_LEAST_0,
+        0.0,
+        "Minutes between checkpoints, of which an eviction loses half; 0: notices save in time",
+    ),
+    ("--loss-minutes", AT_LEAST_0, 0.0, "Minutes that an eviction loses beyond that"),
+    ("--egress-dollars", AT_LEAST_0, 0.0, "Cost of moving a checkpoint to another region"),
+    ("--hourly-dollars", POSITIVE, 32.77, "On-demand price of a node per hour"),
+    ("--windows", _count, 8, "Random start times per zone"),
+    ("--seed", int, 1, "Random seed of the start times"),
+    ("--sign-minutes", POSITIVE, USUAL.every_s / 60, "Minutes between two placement scores"),
+    ("--sign-sees", _share, USUAL.sees, "Probability that a score shows existing capacity"),
+    ("--sign-errs", _share, USUAL.errs, "Probability that a score shows missing capacity"),
+    ("--forecasts", _count, 2000, "Simulated jobs with a forecast each"),
+)
+SWITCHES = (
+    ("--history", "Also replay with the history that one earlier job would have recorded."),
+    ("--staying", "Also replay without scores: a job on demand stays there."),
+    ("--asking", "Also replay with requests for Spot during on-demand use."),
+)
 
 
 def _rules(options: argparse.Namespace) -> Rules:
@@ -122,18 +142,17 @@ def _rules(options: argparse.Namespace) -> Rules:
     )
 
 
-def _replay(folders: Sequence[Folder], gang: int, rules: Rules) -> list[Life]:
-    lived: list[Life] = []
+def _replay(folders: Sequence[TraceFolder], gang: int, rules: Rules) -> list[PolicyRun]:
+    lived: list[PolicyRun] = []
     for folder in folders:
         if not any(any(zone) for zone in folder.weather):
-            print(f"{folder.name}: never {gang} at once; left out", file=sys.stderr)
+            print_progress(f"{folder.name}: never {gang} at once; left out")
             continue
         here = list(lives(folder, rules))
         missing = [d for d in DEADLINES if not any(life.deadline == d for life in here)]
         if missing:
-            print(
-                f"{folder.name}: no room for deadlines {missing}; lower or raise --hours",
-                file=sys.stderr,
+            print_progress(
+                f"{folder.name}: no room for deadlines {missing}; lower or raise --hours"
             )
         lived += here
     if not lived:
@@ -141,7 +160,7 @@ def _replay(folders: Sequence[Folder], gang: int, rules: Rules) -> list[Life]:
     return lived
 
 
-def _measures(lived: Sequence[Life], deadline: float) -> list[Measure]:
+def _measures(lived: Sequence[PolicyRun], deadline: float) -> list[Measure]:
     cost = {p: _mean(lived, deadline, p) for p in (OURS, ORACLE, *RIVALS, *OTHERS)}
     ours = cost[OURS]
     if ours is None:
@@ -170,7 +189,7 @@ def _measures(lived: Sequence[Life], deadline: float) -> list[Measure]:
     ]
 
 
-def _against(lived: Sequence[Life], deadline: float, short: str, rival: str) -> Measure:
+def _against(lived: Sequence[PolicyRun], deadline: float, short: str, rival: str) -> Measure:
     value = _ratio(_mean(lived, deadline, OURS), _mean(lived, deadline, rival))
     return Measure(name=f"cost_to_{short}_{deadline}", value=value, unit="times", bar=1.0)
 
@@ -190,16 +209,16 @@ def _covered(lives: int, seed: int) -> list[Measure]:
     ]
 
 
-def _of(lived: Sequence[Life], deadline: float, policy: str) -> list[Life]:
+def _of(lived: Sequence[PolicyRun], deadline: float, policy: str) -> list[PolicyRun]:
     return [life for life in lived if life.deadline == deadline and life.policy == policy]
 
 
-def _mean(lived: Sequence[Life], deadline: float, policy: str) -> float | None:
+def _mean(lived: Sequence[PolicyRun], deadline: float, policy: str) -> float | None:
     costs = [life.cost for life in _of(lived, deadline, policy)]
     return statistics.fmean(costs) if costs else None
 
 
-def _late(lived: Sequence[Life], deadline: float, policy: str) -> float | None:
+def _late(lived: Sequence[PolicyRun], deadline: float, policy: str) -> float | None:
     late = [life.late for life in _of(lived, deadline, policy)]
     return round(100 * statistics.fmean(late), 2) if late else None
 
@@ -208,15 +227,15 @@ def _ratio(a: float | None, b: float | None) -> float | None:
     return None if a is None or not b else round(a / b, 4)
 
 
-def _columns(lived: Sequence[Life]) -> list[str]:
+def _columns(lived: Sequence[PolicyRun]) -> list[str]:
     return [p for p in (OURS, *OTHERS, *RIVALS, ORACLE) if any(life.policy == p for life in lived)]
 
 
-def _groups(lived: Sequence[Life]) -> list[tuple[str, str, float]]:
+def _groups(lived: Sequence[PolicyRun]) -> list[tuple[str, str, float]]:
     return sorted({(life.folder, life.zones, life.deadline) for life in lived})
 
 
-def _rows(lived: Sequence[Life]) -> list[list[object]]:
+def _rows(lived: Sequence[PolicyRun]) -> list[list[object]]:
     """Return table rows: mean cost / 95th percentile, and the percentage of late runs if any."""
     rows: list[list[object]] = []
     for group in _groups(lived):
@@ -225,7 +244,7 @@ def _rows(lived: Sequence[Life]) -> list[list[object]]:
     return rows
 
 
-def _cell(lived: Sequence[Life], policy: str) -> str:
+def _cell(lived: Sequence[PolicyRun], policy: str) -> str:
     here = [life for life in lived if life.policy == policy]
     if not here:
         return "-"
@@ -235,7 +254,7 @@ def _cell(lived: Sequence[Life], policy: str) -> str:
     return shown + (f" {late:.0f}% late" if late else "")
 
 
-def _plain(lived: Sequence[Life]) -> list[dict[str, object]]:
+def _plain(lived: Sequence[PolicyRun]) -> list[dict[str, object]]:
     plain: list[dict[str, object]] = []
     for folder, zones, deadline in _groups(lived):
         for policy in _columns(lived):
@@ -258,30 +277,6 @@ def _plain(lived: Sequence[Life]) -> list[dict[str, object]]:
                     }
                 )
     return plain
-
-
-def _positive(text: str) -> float:
-    if (value := float(text)) <= 0:
-        raise argparse.ArgumentTypeError(f"{text} is not above 0")
-    return value
-
-
-def _at_least_0(text: str) -> float:
-    if (value := float(text)) < 0:
-        raise argparse.ArgumentTypeError(f"{text} is below 0")
-    return value
-
-
-def _share(text: str) -> float:
-    if not 0 <= (value := float(text)) <= 1:
-        raise argparse.ArgumentTypeError(f"{text} is not between 0 and 1")
-    return value
-
-
-def _positive_int(text: str) -> int:
-    if (value := int(text)) <= 0:
-        raise argparse.ArgumentTypeError(f"{text} is not above 0")
-    return value
 
 
 if __name__ == "__main__":

@@ -31,7 +31,7 @@ class Coverage:
 
 def coverage(lives: int, seed: int) -> Coverage:
     """Return the coverage of forecasts before the start, with one run per simulated world."""
-    draw = random.Random(seed)  # noqa: S311 - weather
+    draw = random.Random(seed)  # noqa: S311 - no secret
     dollars = seconds = 0
     for _ in range(lives):
         hold, drought = _law(draw, 1.5), _law(draw, 1.0)
@@ -72,16 +72,16 @@ def live_coverage(lives: int, seed: int) -> tuple[float, float]:
     waits for capacity included. The simulated truth differs from the plan in eviction rates,
     recoveries, step times and the speed of each hold's machines.
     """
-    draw = random.Random(seed)  # noqa: S311 - weather
+    draw = random.Random(seed)  # noqa: S311 - no secret
     told = [_told_right(draw) for _ in range(lives)]
     paid, ended = (round(100 * statistics.fmean(right), 1) for right in zip(*told, strict=True))
     return paid, ended
 
 
 def _told_right(draw: random.Random) -> tuple[bool, bool]:
-    job = _Shown(draw)
+    job = _RunningJob(draw)
     job.live_until(draw.uniform(0.02, 0.9) * job.steps)
-    seen, steps = job.seen(), round(job.steps - job.done)
+    seen, steps = job.observations(), round(job.steps - job.done)
     left, end = (
         live.forecast_remaining(
             job.course,
@@ -99,7 +99,7 @@ def _told_right(draw: random.Random) -> tuple[bool, bool]:
     return left.p10 <= took <= left.p90, end.p10 <= took + job.waited - waited <= end.p90
 
 
-class _Shown:
+class _RunningJob:
     """A running job: its simulated truth, and what it has shown of that so far."""
 
     def __init__(self, draw: random.Random) -> None:
@@ -157,7 +157,7 @@ class _Shown:
                     self.waited += self.drought() * 3600
                 self._hold()
 
-    def seen(self) -> live.ObservedProgress:
+    def observations(self) -> live.ObservedProgress:
         """Return the observations so far: the last fifty step times, and the evictions."""
         sigma = math.sqrt(math.log(1 + self.unlike**2))
         measured = sorted(

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from bench.policy import ours, rivals
 from bench.policy.nomad import SkyNomad
 from bench.policy.optimum import optimum
-from bench.policy.traces import Folder
-from bench.policy.world import Result, World
+from bench.policy.traces import TraceFolder
+from bench.policy.world import ReplayWorld, Result
 from service.domain.placement.policy_state import MoveMode
 from service.domain.simulation.simulator import AvailabilitySignals
 
@@ -41,7 +41,7 @@ class Rules:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Life:
+class PolicyRun:
     """Result of one job under one policy; the cost is a share of the on-demand cost."""
 
     folder: str
@@ -52,7 +52,7 @@ class Life:
     late: bool
 
 
-def lives(folder: Folder, rules: Rules) -> Iterator[Life]:
+def lives(folder: TraceFolder, rules: Rules) -> Iterator[PolicyRun]:
     """Yield all runs in a folder's traces; none where the traces are shorter than the deadline."""
     everything = tuple(range(len(folder.zones)))
     alone = [(z,) for z in everything if any(folder.weather[z])]
@@ -64,7 +64,7 @@ def lives(folder: Folder, rules: Rules) -> Iterator[Life]:
                 continue  # even on demand from the start would be late
             for begin in _beginnings(folder, world, zones, rules):
                 for policy, result in _results(folder, zones, world, begin, rules):
-                    yield Life(
+                    yield PolicyRun(
                         folder=folder.name,
                         zones="one" if len(zones) == 1 else "all",
                         deadline=deadline,
@@ -74,10 +74,10 @@ def lives(folder: Folder, rules: Rules) -> Iterator[Life]:
                     )
 
 
-def _world(folder: Folder, zones: Sequence[int], deadline: float, rules: Rules) -> World:
+def _world(folder: TraceFolder, zones: Sequence[int], deadline: float, rules: Rules) -> ReplayWorld:
     ticks = 3600 / folder.gap_s
     work = max(1, round(rules.work_h * ticks))
-    return World(
+    return ReplayWorld(
         work=work,
         deadline=round(work * deadline),
         cold=max(1, round(rules.cold_h * ticks)),
@@ -101,7 +101,9 @@ def region(zone: str) -> str:
     return place
 
 
-def _beginnings(folder: Folder, world: World, zones: Sequence[int], rules: Rules) -> list[int]:
+def _beginnings(
+    folder: TraceFolder, world: ReplayWorld, zones: Sequence[int], rules: Rules
+) -> list[int]:
     before = world.deadline if rules.history else 0  # time for an earlier job
     room = folder.ticks - world.deadline - before
     name = f"{rules.seed} {folder.name} {zones} {world.deadline}"
@@ -110,7 +112,7 @@ def _beginnings(folder: Folder, world: World, zones: Sequence[int], rules: Rules
 
 
 def _results(
-    folder: Folder, zones: Sequence[int], world: World, begin: int, rules: Rules
+    folder: TraceFolder, zones: Sequence[int], world: ReplayWorld, begin: int, rules: Rules
 ) -> Iterator[tuple[str, Result]]:
     weather = [folder.weather[z] for z in zones]
     yield OURS, ours.play(world, weather, begin, ours.fresh(world), signs=rules.signs)

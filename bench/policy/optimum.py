@@ -7,13 +7,13 @@ eviction and never loses work, so no online policy can reach this limit.
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.policy.world import Weather, World
+from bench.policy.world import ReplayWorld, Weather
 
 _NEVER = 1e9
 Costs = NDArray[np.float64]
 
 
-def optimum(world: World, weather: Weather, begin: int) -> float:
+def optimum(world: ReplayWorld, weather: Weather, begin: int) -> float:
     """Return the minimum cost to finish by the deadline, in on-demand ticks."""
     best = _Backwards(world)
     for tick in range(world.deadline - 1, -1, -1):
@@ -28,7 +28,7 @@ class _Backwards:
     machines.
     """
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: ReplayWorld) -> None:
         self.world = world
         places = sorted(set(world.regions)) if world.egress > 0 else [""]
         where = [places.index(r) if world.egress > 0 else 0 for r in world.regions]
@@ -45,7 +45,7 @@ class _Backwards:
         up = [zone is None or granted[zone] for zone, _ in self.modes]
         idle = [self._idle(place, up) for place in range(len(self.idle))]
         held = [
-            self._held(m, idle[place]) if up[m] else [idle[place]] * (self.world.cold + 1)
+            self._held_costs(m, idle[place]) if up[m] else [idle[place]] * (self.world.cold + 1)
             for m, (_, place) in enumerate(self.modes)
         ]
         self.idle, self.held = idle, held
@@ -59,7 +59,7 @@ class _Backwards:
         best[-1] = 0.0
         return best
 
-    def _held(self, mode: int, leave: Costs) -> list[Costs]:
+    def _held_costs(self, mode: int, leave: Costs) -> list[Costs]:
         rows = [np.minimum(leave, self._onward(mode, c)) for c in range(self.world.cold + 1)]
         for row in rows:
             row[-1] = 0.0

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from bench.policy.world import Result, Weather, World
+from bench.policy.world import ReplayWorld, Result, Weather
 from service.domain.cloud.fleet import Offering
 from service.domain.placement.policy_state import Candidate, MoveMode
 from service.domain.simulation.simulator import (
@@ -17,13 +17,13 @@ HOUR = 3600.0
 USUAL = AvailabilitySignals()
 
 
-def fresh(world: World) -> MarketExperience:
+def fresh(world: ReplayWorld) -> MarketExperience:
     """Return an empty market experience."""
     return MarketExperience.empty(len(world.regions))
 
 
 def play(
-    world: World,
+    world: ReplayWorld,
     weather: Weather,
     begin: int,
     seen: MarketExperience,
@@ -41,7 +41,7 @@ def play(
     )
 
 
-def _case(world: World) -> SimulationCase:
+def _case(world: ReplayWorld) -> SimulationCase:
     zones = tuple(
         Candidate(
             offering=_offering(region, f"zone-{zone}", CapacityType.SPOT),

@@ -4,7 +4,7 @@ import statistics
 from collections.abc import Sequence
 from pathlib import Path
 
-from bench.policy.lives import DEADLINES, ORACLE, OURS, Life
+from bench.policy.lives import DEADLINES, ORACLE, OURS, PolicyRun
 
 _COLOURS = {
     OURS: "#d62728",
@@ -15,7 +15,7 @@ _COLOURS = {
 }
 
 
-def draw(lived: Sequence[Life], path: Path, *, gang: int) -> None:
+def draw(lived: Sequence[PolicyRun], path: Path, *, gang: int) -> None:
     """Write the picture to ``path``."""
     import matplotlib as mpl  # noqa: PLC0415 - only for who wants a picture
 
@@ -45,7 +45,7 @@ def draw(lived: Sequence[Life], path: Path, *, gang: int) -> None:
     figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
 
 
-def _curve(lived: Sequence[Life], policy: str) -> tuple[list[float], list[float]]:
+def _curve(lived: Sequence[PolicyRun], policy: str) -> tuple[list[float], list[float]]:
     found = {
         d: [life.cost for life in lived if (life.deadline, life.policy) == (d, policy)]
         for d in DEADLINES

@@ -7,7 +7,7 @@ sees only the answers to its requests (`service.domain.simulation.simulator`).
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from bench.policy.world import Result, Weather, World
+from bench.policy.world import ReplayWorld, Result, Weather
 
 Zone = int
 ON_DEMAND = -1
@@ -17,7 +17,7 @@ ON_DEMAND = -1
 class View:
     """State of the run that a rival sees."""
 
-    world: World
+    world: ReplayWorld
     now: int = 0
     done: int = 0
     held: Zone | None = None
@@ -31,7 +31,7 @@ class View:
 Policy = Callable[[View], Zone | None]
 
 
-def play(policy: Policy, world: World, weather: Weather, begin: int) -> Result:
+def play(policy: Policy, world: ReplayWorld, weather: Weather, begin: int) -> Result:
     """Simulate one run until its work is done or the trace ends."""
     view = View(world=world, place=world.regions[0])
     end = min(len(zone) for zone in weather)

@@ -11,7 +11,7 @@ class BadTrace(Exception):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Folder:
+class TraceFolder:
     """Zones that were recorded at the same time."""
 
     name: str
@@ -25,7 +25,7 @@ class Folder:
         return min(len(zone) for zone in self.weather)
 
 
-def read(root: Path, gang: int) -> list[Folder]:
+def read(root: Path, gang: int) -> list[TraceFolder]:
     """Read every folder of traces under ``root``; files with distinct gaps stay apart."""
     if not root.is_dir():
         raise BadTrace(f"{root} is no folder. Name one that holds traces as .json files.")
@@ -39,7 +39,7 @@ def read(root: Path, gang: int) -> list[Folder]:
         name = str(parent.relative_to(root)) if parent != root else root.name
         weather = {f.stem: tuple(n >= gang for n in counts) for f, _, counts in group}
         folders.append(
-            Folder(name=name, gap_s=gap, zones=tuple(weather), weather=tuple(weather.values()))
+            TraceFolder(name=name, gap_s=gap, zones=tuple(weather), weather=tuple(weather.values()))
         )
     return folders
 

@@ -10,7 +10,7 @@ Weather = Sequence[Sequence[bool]]  # by zone and tick: whether a request would 
 
 
 @dataclass(frozen=True, kw_only=True)
-class World:
+class ReplayWorld:
     """A job and the prices of its machines."""
 
     work: int

@@ -25,14 +25,14 @@ from bench import ports, report
 from bench.recovery import measures, run
 from bench.recovery.book import Book
 from bench.recovery.records import JobRecord
+from bench.report import CANNOT_MEASURE, INTERRUPTED, CannotMeasure, print_progress
 from contract.choices import Engine
 from rekindle.local.layout import StackLayout
 from rekindle.local.state_folder import StackPorts, StackStartError, StateFolder
 
-STDOUT = Path("-")
 BOTH = "both"
 RESTARTS = 1000  # maximum per minute; high, because kills are intended
-BROKEN, CANNOT_MEASURE, INTERRUPTED = 1, 2, 130
+BROKEN = 1
 NOTES = [
     "rivals: SkyPilot and dstack need a cloud and cannot run here. periodic_checkpoints_only is"
     " computed from the same kills: what a policy that heeds no notice had lost",
@@ -41,7 +41,7 @@ NOTES = [
     "notice_to_decision_s: without the notices that came while the service was being killed or a"
     " killed one's lease (6 s) still held; those are notice_to_decision_after_service_kill_s",
 ]
-FAULTS = (StackStartError, run.CannotMeasure, httpx.HTTPError, psycopg.Error, AzureError)
+FAULTS = (StackStartError, CannotMeasure, httpx.HTTPError, psycopg.Error, AzureError)
 
 
 def main() -> int:
@@ -53,51 +53,39 @@ def main() -> int:
     began = time.monotonic()
     status = 0
     try:
-        asyncio.run(run.run(book, found, _layout(options, folder), _say))
+        asyncio.run(run.run(book, found, _layout(options, folder), print_progress))
     except KeyboardInterrupt:
         status = INTERRUPTED
-        _say("interrupted; everything that it started has ended")
+        print_progress("interrupted; everything that it started has ended")
     except FAULTS as error:
         status = CANNOT_MEASURE
-        _say(f"cannot go on: {type(error).__name__}: {error}")
+        print_progress(f"cannot go on: {type(error).__name__}: {error}")
     result = measures.measures(book, found)
-    _show(book, found, result)
+    _show(book, found)
     evidence = _evidence(book)
     for line in evidence:
-        _say(f"BROKEN: {line}")
+        print_progress(f"BROKEN: {line}")
     if measures.broken(result):
         status = status or BROKEN
     if status:
-        _say(f"the stack's state is kept in {folder}")
+        print_progress(f"the stack's state is kept in {folder}")
     elif options.state is None:
         shutil.rmtree(folder)
-    if options.json:
-        alone = len(measures.recoveries(book, found))
-        more = _more(book, evidence, time.monotonic() - began, alone)
-        whole = report.Report(bench="recovery", measures=result, more=more)
-        whole.write(None if options.json == STDOUT else options.json)
+    alone = len(measures.recoveries(book, found))
+    more = _more(book, evidence, time.monotonic() - began, alone)
+    report.publish("recovery", result, options.json, **more)
     return status
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m bench.recovery", description=__doc__)
-    parser.add_argument("--kills", type=int, default=20, help="how many")
-    parser.add_argument("--seed", type=int, default=1, help="the same seed, the same plan")
-    parser.add_argument(
-        "--engine",
-        choices=[*Engine, BOTH],
-        default=Engine.SCALE_SET,
-        help="what runs the machines; default: scale_set",
-    )
-    parser.add_argument(
-        "--json",
-        type=Path,
-        nargs="?",
-        const=STDOUT,
-        help="where to write the JSON; without a file it is the last line printed",
-    )
-    parser.add_argument("--state", type=Path, help="default: a temporary folder")
-    parser.add_argument("--port", type=int, help="the first of four ports; default: free ones")
+    parser = report.option_parser("recovery", __doc__)
+    add = parser.add_argument
+    add("--kills", type=int, default=20, help="Number of kills (20).")
+    add("--seed", type=int, default=1, help="Random seed of the plan (1).")
+    engines, usual = [*Engine, BOTH], Engine.SCALE_SET
+    add("--engine", choices=engines, default=usual, help=f"Azure service of the VMs ({usual}).")
+    add("--state", type=Path, help="Folder of the stack (a temporary one).")
+    add("--port", type=int, help="First of four consecutive ports (free ones).")
     return parser.parse_args()
 
 
@@ -107,15 +95,16 @@ def _layout(options: argparse.Namespace, folder: Path) -> StackLayout:
     return StackLayout(StateFolder(folder.resolve()), free, restarts=RESTARTS, engines=engines)
 
 
-def _show(book: Book, found: Mapping[str, JobRecord], result: Sequence[report.Measure]) -> None:
+def _show(book: Book, found: Mapping[str, JobRecord]) -> None:
     head = ("", "kills", "lost p50", "s p50", "s p99")
     report.table(("by kind", *head[1:]), measures.by(book, "kind"))
     report.table(("by phase", *head[1:]), measures.by(book, "phase"))
     alone = measures.recoveries(book, found)
     pieces = measures.piece_rows(alone)
     report.table((f"pieces of {len(alone)} recoveries", "s p50", "s p99"), pieces)
-    report.show(result)
-    _say(f"attempts: {', '.join(f'{n} {e}' for e, n in Counter(book.engines.values()).items())}")
+    print_progress(
+        f"attempts: {', '.join(f'{n} {e}' for e, n in Counter(book.engines.values()).items())}"
+    )
 
 
 def _evidence(book: Book) -> list[str]:
@@ -144,10 +133,6 @@ def _more(book: Book, evidence: Sequence[str], seconds: float, alone: int) -> di
         "notes": NOTES,
         "broken": list(evidence),
     }
-
-
-def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -35,7 +35,7 @@ def head(container: ContainerClient) -> dict[str, Any] | None:
     return None if data is None else json.loads(data)
 
 
-def named(head: dict[str, Any] | None) -> list[Entry]:
+def named_entries(head: dict[str, Any] | None) -> list[Entry]:
     """Return all committed checkpoints, oldest first, and then the model."""
     if head is None:
         return []
@@ -51,7 +51,7 @@ def newest(head: dict[str, Any] | None, kind: str = "") -> Entry | None:
 def torn(container: ContainerClient, entry: Entry) -> list[str]:
     """Return the faults of a committed entry, unless HEAD no longer names it."""
     faults = list(_faults(container, entry))
-    if faults and entry["path"] not in [e["path"] for e in named(head(container))]:
+    if faults and entry["path"] not in [e["path"] for e in named_entries(head(container))]:
         return []  # removed from HEAD and deleted during the check
     return [f"{container.container_name}/{entry['path']}: {fault}" for fault in faults]
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from bench.recovery.plan import Kill, Kind, Phase
+from bench.recovery.plan import Kill, KillKind, Phase
 from contract.choices import Engine
 
 Curve = dict[int, float]  # loss by step
@@ -29,19 +29,19 @@ class Strike:
     told: bool = False  # whether its line is printed
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> KillKind:
         """Kind of the kill; an eviction in Azure ML counts as a preemption."""
-        unnoticed = self.in_azureml and self.kill.kind is Kind.EVICT
-        return Kind.PREEMPT if unnoticed else self.kill.kind
+        unnoticed = self.in_azureml and self.kill.kind is KillKind.EVICT
+        return KillKind.PREEMPT if unnoticed else self.kill.kind
 
     @property
     def hits_everyone(self) -> bool:
         """Whether the kill affects all jobs, as a kill of the service does."""
-        return self.kind is Kind.SERVICE
+        return self.kind is KillKind.SERVICE
 
 
 @dataclass(kw_only=True)
-class Generation:
+class ObservedGeneration:
     """One generation, as read from the machines' disks."""
 
     job: str
@@ -53,7 +53,7 @@ class Generation:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Outcome:
+class JobOutcome:
     """Final state, parameters and losses of a job."""
 
     job: str
@@ -70,12 +70,12 @@ class Book:
     kills: int
     seed: int
     strikes: list[Strike] = field(default_factory=list)
-    generations: dict[tuple[str, int], Generation] = field(default_factory=dict)
+    generations: dict[tuple[str, int], ObservedGeneration] = field(default_factory=dict)
     machines_up_at: dict[str, float] = field(default_factory=dict)  # by attempt, its last machine
     sets_made_at: dict[str, float] = field(default_factory=dict)  # by attempt, its scale set
     engines: dict[str, Engine] = field(default_factory=dict)  # by attempt
-    twins: list[Outcome] = field(default_factory=list)
-    outcomes: list[Outcome] = field(default_factory=list)  # of the killed jobs
+    twins: list[JobOutcome] = field(default_factory=list)
+    outcomes: list[JobOutcome] = field(default_factory=list)  # of the killed jobs
     leaked: list[str] | None = None  # None: not checked yet
     doubled: set[str] = field(default_factory=set)
     torn: set[str] = field(default_factory=set)
@@ -84,7 +84,7 @@ class Book:
     checked_checkpoints: int = 0
     looks: int = 0
 
-    def note_generation(self, seen: Generation) -> bool:
+    def note_generation(self, seen: ObservedGeneration) -> bool:
         """Add a generation or update a known one; return whether it is new."""
         known = self.generations.setdefault((seen.job, seen.number), seen)
         if known is not seen:
@@ -92,7 +92,7 @@ class Book:
             known.last_step = max(known.last_step, seen.last_step)
         return known is seen
 
-    def after(self, strike: Strike) -> Generation | None:
+    def after(self, strike: Strike) -> ObservedGeneration | None:
         """Return the first generation after a kill that finished a step."""
         later = (
             g

@@ -8,7 +8,7 @@ from typing import Any
 
 
 @dataclass(frozen=True, kw_only=True)
-class Save:
+class OutboxSave:
     """One save in a machine's outbox; ``whole`` when this machine's part is complete."""
 
     path: str  # path in the job's container
@@ -23,7 +23,7 @@ class Run:
     folder: Path
     progress: int | None = None  # last loaded or finished step
     first_step_at: float | None = None  # Unix seconds of the first step's end; rank 0 only
-    saves: tuple[Save, ...] = ()
+    saves: tuple[OutboxSave, ...] = ()
 
 
 def newest_run(work: Path) -> Run | None:
@@ -42,7 +42,7 @@ def newest_run(work: Path) -> Run | None:
     )
 
 
-def saves(folder: Path) -> tuple[Save, ...]:
+def saves(folder: Path) -> tuple[OutboxSave, ...]:
     """Return the saves in a run's outbox, oldest first.
 
     It must be fast, because callers poll it every few milliseconds.
@@ -56,7 +56,7 @@ def generation(run: Run) -> dict[str, Any] | None:
     return json.loads(text) if text else None
 
 
-def _saves(outbox: Path) -> Iterator[Save]:
+def _saves(outbox: Path) -> Iterator[OutboxSave]:
     try:
         folders = sorted(outbox.iterdir())
     except OSError:  # no outbox, or the run's folder is being deleted
@@ -69,7 +69,7 @@ def _saves(outbox: Path) -> Iterator[Save]:
         except OSError:  # uploaded and deleted at this moment
             continue
         kind, _, name = folder.name.partition("-")
-        yield Save(path=f"{kind}/{name}", whole=whole)
+        yield OutboxSave(path=f"{kind}/{name}", whole=whole)
 
 
 def _first_step_at(metrics: Path) -> float | None:

@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
-from bench.recovery.book import Outcome
+from bench.recovery.book import JobOutcome
 from bench.recovery.sight import Sight
 
 
@@ -37,7 +37,7 @@ def leaked(sight: Sight, processes: Iterable[str]) -> list[str]:
     ]
 
 
-def mismatches(disturbed: Outcome, twin: Outcome) -> Iterator[str]:
+def mismatches(disturbed: JobOutcome, twin: JobOutcome) -> Iterator[str]:
     """Yield the differences between a killed job and its undisturbed twin."""
     if disturbed.parameters_sha256 != twin.parameters_sha256:
         yield (
@@ -51,6 +51,6 @@ def mismatches(disturbed: Outcome, twin: Outcome) -> Iterator[str]:
             return  # all later losses differ too
 
 
-def unfinished(outcomes: Sequence[Outcome]) -> list[str]:
+def unfinished(outcomes: Sequence[JobOutcome]) -> list[str]:
     """Return the jobs that did not succeed."""
     return [f"{o.job}: {o.state} {o.error}" for o in outcomes if o.state != "succeeded"]

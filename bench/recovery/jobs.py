@@ -13,8 +13,9 @@ import psycopg
 
 from bench.recovery import blobs
 from bench.recovery.blobs import Containers
-from bench.recovery.book import Outcome
+from bench.recovery.book import JobOutcome
 from bench.recovery.phases import OVER
+from bench.report import CannotMeasure
 from rekindle.local.layout import TINY_MODEL
 
 ROWS = 480
@@ -36,7 +37,17 @@ SOLO = Spec(name="solo", nodes=1, zero_stage=1, epochs=3, seed=11)
 PAIR = Spec(name="pair", nodes=2, zero_stage=2, epochs=3, seed=12)
 
 
-class Jobs:
+async def sample_file(folder: Path, rows: int) -> dict[str, Any]:
+    """Write chats to train on, and return the arguments of the request that uploads them."""
+    path = folder / "chats.jsonl"
+    argv = ["-m", "trainer.samples", str(path), "--rows", str(rows), "--seed", "1"]
+    process = await asyncio.create_subprocess_exec(sys.executable, *argv)
+    if await process.wait():
+        raise CannotMeasure(f"trainer.samples failed with {process.returncode}")
+    return {"data": {"purpose": "fine-tune"}, "files": {"file": (path.name, path.read_bytes())}}
+
+
+class RecoveryJobs:
     """Client of the API, and of the database for exact values that the API rounds."""
 
     def __init__(
@@ -49,14 +60,7 @@ class Jobs:
 
     async def upload(self, folder: Path) -> None:
         """Write the training file and upload it."""
-        path = folder / "chats.jsonl"
-        argv = ["-m", "trainer.samples", str(path), "--rows", str(ROWS), "--seed", "1"]
-        process = await asyncio.create_subprocess_exec(sys.executable, *argv)
-        if await process.wait():
-            raise RuntimeError(f"trainer.samples failed with {process.returncode}")
-        form = {"purpose": "fine-tune"}
-        files = {"file": (path.name, path.read_bytes())}
-        answer = await self._stubborn("POST", "/v1/files", data=form, files=files)
+        answer = await self._stubborn("POST", "/v1/files", **await sample_file(folder, ROWS))
         self._file = answer["id"]
 
     async def submit(self, spec: Spec, name: str) -> str:
@@ -95,7 +99,7 @@ class Jobs:
             await asyncio.sleep(0.2)
         return state
 
-    async def outcome(self, job: str) -> Outcome:
+    async def outcome(self, job: str) -> JobOutcome:
         """Return the outcome of a job: the model's hash from HEAD, and the loss of every step."""
         query = "select state, error from jobs where id = %s"
         row = await (await self.database.execute(query, [job])).fetchone()
@@ -104,7 +108,7 @@ class Jobs:
         model = (head or {}).get("model") or {}
         query = "select step, loss from metrics where job_id = %s"
         losses = await (await self.database.execute(query, [job])).fetchall()
-        return Outcome(
+        return JobOutcome(
             job=job,
             state=row[0],
             error=(row[1] or {}).get("message", ""),

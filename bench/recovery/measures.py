@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from bench.recovery import spans
 from bench.recovery.book import Book, Strike
-from bench.recovery.plan import TRAINING, Kind, Phase
+from bench.recovery.plan import TRAINING, KillKind, Phase
 from bench.recovery.records import JobRecord
 from bench.report import Measure, percentile, rounded
 
@@ -15,8 +15,8 @@ Recoveries = Sequence[tuple[Strike, Mapping[str, float]]]
 
 def measures(book: Book, records: Records) -> list[Measure]:
     """Return all measures; other checks rely on their names."""
-    noticed, unnoticed = _lost(book, Kind.EVICT), _lost(book, Kind.VM)
-    rival = [max((s.step - s.periodic_step), 0) for s in _trained(book, Kind.EVICT)]
+    noticed, unnoticed = _lost_steps(book, KillKind.EVICT), _lost_steps(book, KillKind.VM)
+    rival = [max((s.step - s.periodic_step), 0) for s in _trained(book, KillKind.EVICT)]
     decisions = notice_to_decision(book, records)
     after_kill = notice_to_decision(book, records, deaf=True)
     found = recoveries(book, records)
@@ -46,7 +46,7 @@ def recoveries(book: Book, records: Records) -> Recoveries:
     found = []
     for strike in book.strikes:
         whole = strike.first_step_at is not None and strike.job in records
-        if whole and strike.kind is not Kind.SERVICE and book.alone(strike):
+        if whole and strike.kind is not KillKind.SERVICE and book.alone(strike):
             args = (records[strike.job], book.sets_made_at, book.machines_up_at)
             found.append((strike, spans.pieces(strike, *args)))
     return found
@@ -62,7 +62,7 @@ def notice_to_decision(book: Book, records: Records, *, deaf: bool = False) -> l
     """
     waits = []
     for strike in book.strikes:
-        if strike.kind is not Kind.EVICT or strike.job not in records:
+        if strike.kind is not KillKind.EVICT or strike.job not in records:
             continue
         if _deaf(book, strike) is not deaf:
             continue
@@ -122,12 +122,12 @@ def _seconds(
     return Measure(name=name, value=value, unit="s", bar=bar, limit=limit)
 
 
-def _lost(book: Book, kind: Kind) -> list[int]:
+def _lost_steps(book: Book, kind: KillKind) -> list[int]:
     """Return the repeated steps after each kill of a job that was training."""
     return [s.lost for s in _trained(book, kind) if s.lost is not None]
 
 
-def _trained(book: Book, kind: Kind) -> list[Strike]:
+def _trained(book: Book, kind: KillKind) -> list[Strike]:
     return [s for s in book.strikes if s.kind is kind and s.phase in TRAINING]
 
 
@@ -144,7 +144,7 @@ def _deaf(book: Book, strike: Strike) -> bool:
 def by(book: Book, key: str) -> Sequence[tuple[object, ...]]:
     """Return table rows of kills, lost steps and recovery seconds, by kind or phase."""
     rows = []
-    for name in Kind if key == "kind" else Phase:
+    for name in KillKind if key == "kind" else Phase:
         hit = [s for s in book.strikes if getattr(s, key) is name]
         lost = [s.lost for s in hit if s.lost is not None]
         raw = [s.first_step_at - s.at for s in hit if s.first_step_at is not None]

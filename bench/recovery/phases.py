@@ -5,17 +5,17 @@ from dataclasses import dataclass
 
 from bench.recovery import disk
 from bench.recovery.plan import WALK, Phase
-from bench.recovery.sight import Attempt, ScaleSet, Sight, Vm
+from bench.recovery.sight import Sight, SightedAttempt, SightedScaleSet, Vm
 
 OVER = ("succeeded", "failed", "cancelled")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Situation:
+class JobSituation:
     """Current state of one job and its machines."""
 
     state: str  # state of the job
-    attempt: Attempt | None
+    attempt: SightedAttempt | None
     vms: Sequence[Vm]  # running machines
     runs: Sequence[disk.Run | None]  # newest run on each machine
     phase: Phase | None  # None: between two phases, or over
@@ -44,25 +44,25 @@ class Situation:
         return phase in WALK[:3] and WALK.index(self.phase) > WALK.index(phase)
 
 
-def situation(sight: Sight, job: str, state: str) -> Situation:
+def situation(sight: Sight, job: str, state: str) -> JobSituation:
     """Read the disks of the job's machines and return the job's situation."""
     attempt = sight.newest(job)
     machines = sight.machines(attempt.id) if attempt else []
     vms = [v for v in machines if v.state == "running"]
     runs = [disk.newest_run(v.work) for v in vms]
-    deleting = any(s.job == job and not _held(sight, s) for s in sight.sets)
+    deleting = any(s.job == job and not _is_held(sight, s) for s in sight.sets)
     phase = None if state in OVER else phase_of(attempt, runs)
-    return Situation(
+    return JobSituation(
         state=state, attempt=attempt, vms=vms, runs=runs, phase=phase, deleting=deleting
     )
 
 
-def _held(sight: Sight, scale_set: ScaleSet) -> bool:
+def _is_held(sight: Sight, scale_set: SightedScaleSet) -> bool:
     attempt = sight.attempts.get(scale_set.attempt)
     return scale_set.state != "Deleting" and (attempt is None or attempt.holds)
 
 
-def phase_of(attempt: Attempt | None, runs: Sequence[disk.Run | None]) -> Phase | None:
+def phase_of(attempt: SightedAttempt | None, runs: Sequence[disk.Run | None]) -> Phase | None:
     """Return the phase of an attempt, from the newest runs on its running machines."""
     if attempt is None or not attempt.holds:
         return None

@@ -27,7 +27,7 @@ class Phase(StrEnum):
     DELETE = "delete"  # a scale set is being deleted
 
 
-class Kind(StrEnum):
+class KillKind(StrEnum):
     """What is killed."""
 
     SERVICE = "service"
@@ -41,9 +41,9 @@ class Kind(StrEnum):
 
 WALK = (Phase.CREATE, Phase.BOOT, Phase.LOAD, Phase.STEP, Phase.SAVE, Phase.COMMIT)
 TRAINING = frozenset({Phase.STEP, Phase.SAVE, Phase.COMMIT})
-MACHINE = frozenset({Kind.VM, Kind.EVICT, Kind.PREEMPT})
-RESTART = frozenset({Kind.SUPERVISOR, Kind.TRAINER, Kind.LAUNCHER})
-TRAINERS = frozenset({Kind.TRAINER, Kind.LAUNCHER})
+MACHINE = frozenset({KillKind.VM, KillKind.EVICT, KillKind.PREEMPT})
+RESTART = frozenset({KillKind.SUPERVISOR, KillKind.TRAINER, KillKind.LAUNCHER})
+TRAINERS = frozenset({KillKind.TRAINER, KillKind.LAUNCHER})
 MOST_RESTARTS = 2  # restarts in a row without a checkpoint between
 
 # Share of each phase in percent, and the weight of each kind within a phase.
@@ -56,29 +56,29 @@ SHARES = {
     Phase.COMMIT: 15,
     Phase.DELETE: 11,
 }
-KINDS: dict[Phase, dict[Kind, int]] = {
-    Phase.CREATE: {Kind.SERVICE: 1},
-    Phase.BOOT: {Kind.SERVICE: 3, Kind.SUPERVISOR: 3, Kind.VM: 3, Kind.EVICT: 3},
+KINDS: dict[Phase, dict[KillKind, int]] = {
+    Phase.CREATE: {KillKind.SERVICE: 1},
+    Phase.BOOT: {KillKind.SERVICE: 3, KillKind.SUPERVISOR: 3, KillKind.VM: 3, KillKind.EVICT: 3},
     Phase.LOAD: {
-        Kind.SERVICE: 2,
-        Kind.SUPERVISOR: 2,
-        Kind.TRAINER: 2,
-        Kind.LAUNCHER: 1,
-        Kind.VM: 2,
-        Kind.EVICT: 3,
+        KillKind.SERVICE: 2,
+        KillKind.SUPERVISOR: 2,
+        KillKind.TRAINER: 2,
+        KillKind.LAUNCHER: 1,
+        KillKind.VM: 2,
+        KillKind.EVICT: 3,
     },
     **{
         phase: {
-            Kind.SERVICE: 3,
-            Kind.SUPERVISOR: 3,
-            Kind.TRAINER: 3,
-            Kind.LAUNCHER: 2,
-            Kind.VM: 5,
-            Kind.EVICT: 8,
+            KillKind.SERVICE: 3,
+            KillKind.SUPERVISOR: 3,
+            KillKind.TRAINER: 3,
+            KillKind.LAUNCHER: 2,
+            KillKind.VM: 5,
+            KillKind.EVICT: 8,
         }
         for phase in (Phase.STEP, Phase.SAVE, Phase.COMMIT)
     },
-    Phase.DELETE: {Kind.SERVICE: 1},
+    Phase.DELETE: {KillKind.SERVICE: 1},
 }
 
 
@@ -87,7 +87,7 @@ class Kill:
     """One planned kill: wait for the phase and for ``delay`` of its usual length, then kill."""
 
     number: int
-    kind: Kind
+    kind: KillKind
     phase: Phase
     delay: float  # 0 to 1
     pick: float  # 0 to 1, selects one of several machines
@@ -152,7 +152,7 @@ def _possible(job: _Job) -> Sequence[Phase]:
     return (*ahead, Phase.DELETE) if job.deleting else ahead
 
 
-def _kinds(job: _Job, phase: Phase, *, barrier: bool) -> Iterator[tuple[Kind, int]]:
+def _kinds(job: _Job, phase: Phase, *, barrier: bool) -> Iterator[tuple[KillKind, int]]:
     for kind, weight in KINDS[phase].items():
         spent = job.restarts >= MOST_RESTARTS and not barrier
         if not (spent and kind in RESTART):

@@ -10,7 +10,7 @@ Span = tuple[str, float, float]  # name, start, end
 
 
 @dataclass(frozen=True, kw_only=True)
-class GenerationRow:
+class GenerationRecord:
     """One generation: when it was opened, and when the service halted it."""
 
     number: int
@@ -20,7 +20,7 @@ class GenerationRow:
 
 
 @dataclass(frozen=True, kw_only=True)
-class AttemptRow:
+class AttemptTimes:
     """One attempt: when it was created, terminated, and joined by its first node."""
 
     id: str
@@ -35,9 +35,9 @@ class AttemptRow:
 class JobRecord:
     """Generations and attempts of one job, oldest first."""
 
-    generations: Sequence[GenerationRow] = ()
-    attempts: Sequence[AttemptRow] = ()
-    by_id: dict[str, AttemptRow] = field(default_factory=dict)
+    generations: Sequence[GenerationRecord] = ()
+    attempts: Sequence[AttemptTimes] = ()
+    by_id: dict[str, AttemptTimes] = field(default_factory=dict)
 
     def decision_after(self, at: float, generation: int, attempt: str) -> float | None:
         """Return the time of the service's first decision after ``at``, in Unix seconds.
@@ -51,26 +51,26 @@ class JobRecord:
         ]
         return min((m for m in moments if m is not None and m >= at), default=None)
 
-    def generation(self, number: int) -> GenerationRow | None:
+    def generation(self, number: int) -> GenerationRecord | None:
         """Return the generation with this number, or None."""
         return next((g for g in self.generations if g.number == number), None)
 
 
 async def read(database: psycopg.AsyncConnection[Any], job: str) -> JobRecord:
     """Read all generations and attempts of a job."""
-    rows = await _all(
+    rows = await rows_of_job(
         database,
         """select number, attempt_id, opened_at, halted_at from generations
            where job_id = %s order by number""",
         job,
     )
     generations = [
-        GenerationRow(
+        GenerationRecord(
             number=r[0], attempt=r[1], opened_at=r[2].timestamp(), halted_at=_seconds(r[3])
         )
         for r in rows
     ]
-    rows = await _all(
+    rows = await rows_of_job(
         database,
         """select a.id, a.number, a.created_at,
                   (select min(e.at) from events e
@@ -82,7 +82,7 @@ async def read(database: psycopg.AsyncConnection[Any], job: str) -> JobRecord:
         job,
     )
     attempts = [
-        AttemptRow(
+        AttemptTimes(
             id=r[0],
             number=r[1],
             created_at=r[2].timestamp(),
@@ -95,9 +95,10 @@ async def read(database: psycopg.AsyncConnection[Any], job: str) -> JobRecord:
     return JobRecord(generations=generations, attempts=attempts, by_id={a.id: a for a in attempts})
 
 
-async def _all(
+async def rows_of_job(
     database: psycopg.AsyncConnection[Any], query: str, job: str
 ) -> list[tuple[Any, ...]]:
+    """Return the rows of a query whose only parameter is the job."""
     return await (await database.execute(query, [job])).fetchall()
 
 

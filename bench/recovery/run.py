@@ -11,15 +11,16 @@ import psycopg
 
 from bench.recovery import invariants, records
 from bench.recovery.blobs import Containers
-from bench.recovery.book import Book, Outcome, Strike
-from bench.recovery.jobs import PAIR, SOLO, Jobs, Spec
+from bench.recovery.book import Book, JobOutcome, Strike
+from bench.recovery.jobs import PAIR, SOLO, RecoveryJobs, Spec
 from bench.recovery.phases import OVER
-from bench.recovery.plan import Kind, plan
+from bench.recovery.plan import KillKind, plan
 from bench.recovery.records import JobRecord
 from bench.recovery.sight import Eyes
-from bench.recovery.slot import WHOLE_SECONDS, Slot, Tools
+from bench.recovery.slot import WHOLE_SECONDS, RecoveryTools, Slot
 from bench.recovery.stage import Stage
 from bench.recovery.watch import Watch
+from bench.report import CannotMeasure
 from rekindle.local.layout import StackLayout
 from rekindle.local.parts import PartRunner
 from rekindle.local.running_stack import VM_VARIABLE
@@ -27,10 +28,6 @@ from rekindle.local.stack import run_stack
 
 SPECS = (SOLO, PAIR)
 GRACE_SECONDS = 30.0  # seconds for deletions after the last job
-
-
-class CannotMeasure(Exception):
-    """Raised when the benchmark could not be set up, so that nothing was measured."""
 
 
 async def run(
@@ -56,7 +53,7 @@ async def run(
 @asynccontextmanager
 async def _tools(
     layout: StackLayout, book: Book, say: Callable[[str], None]
-) -> AsyncIterator[Tools]:
+) -> AsyncIterator[RecoveryTools]:
     key = (layout.state / "api-key").read_text().strip()
     url = layout.service_settings()["REKINDLE_DATABASE_URL"].replace("+psycopg", "")
     async with AsyncExitStack() as ends:
@@ -73,10 +70,10 @@ async def _tools(
         ends.callback(containers.close)
         eyes = Eyes(layout, database)
         ends.push_async_callback(eyes.close)
-        yield Tools(
+        yield RecoveryTools(
             eyes=eyes,
             watch=Watch(eyes, containers, book),
-            jobs=Jobs(api, database, containers),
+            jobs=RecoveryJobs(api, database, containers),
             containers=containers,
             stage=Stage(layout, api),
             book=book,
@@ -97,7 +94,7 @@ async def _while_it_stands(crew: PartRunner, work: Any) -> None:  # noqa: ANN401
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _measure(tools: Tools, layout: StackLayout) -> None:
+async def _measure(tools: RecoveryTools, layout: StackLayout) -> None:
     await tools.jobs.upload(layout.state.path)
     tools.watch.each_look.append(lambda: _settle(tools))
     watching = [asyncio.create_task(tools.watch.run()), asyncio.create_task(_follow(tools))]
@@ -115,7 +112,7 @@ async def _measure(tools: Tools, layout: StackLayout) -> None:
     tools.book.leaked = await _leaked(tools, layout)
 
 
-async def _strike_all(tools: Tools) -> None:
+async def _strike_all(tools: RecoveryTools) -> None:
     tools.say("the undisturbed twins")
     twins = await asyncio.gather(*(_twin(tools, spec) for spec in SPECS))
     tools.book.twins += twins
@@ -132,7 +129,7 @@ async def _strike_all(tools: Tools) -> None:
         raise failures.exceptions[0] from failures
 
 
-async def _twin(tools: Tools, spec: Spec) -> Outcome:
+async def _twin(tools: RecoveryTools, spec: Spec) -> JobOutcome:
     job = await tools.jobs.submit(spec, f"twin-{spec.name}")
     tools.watch.jobs.add(job)
     await tools.jobs.ended(job, WHOLE_SECONDS)
@@ -143,14 +140,14 @@ async def _twin(tools: Tools, spec: Spec) -> Outcome:
     return outcome
 
 
-async def _follow(tools: Tools) -> None:
+async def _follow(tools: RecoveryTools) -> None:
     """Refresh the states of all jobs continuously."""
     while True:
         tools.stage.states = await tools.jobs.states(tools.watch.jobs)
         await asyncio.sleep(0.1)
 
 
-def _settle(tools: Tools) -> None:
+def _settle(tools: RecoveryTools) -> None:
     """Complete the records of kills whose outcome is known, and print a line for each."""
     for strike in tools.book.strikes:
         if not strike.told and _led_to(tools, strike):
@@ -158,9 +155,9 @@ def _settle(tools: Tools) -> None:
             tools.say(_line(tools.book, strike))
 
 
-def _led_to(tools: Tools, strike: Strike) -> bool:
+def _led_to(tools: RecoveryTools, strike: Strike) -> bool:
     """Fill in the outcome of a kill; return whether it is complete."""
-    if strike.kind is Kind.SERVICE:
+    if strike.kind is KillKind.SERVICE:
         return strike.back_at is not None
     after = tools.book.after(strike)
     if after is None:
@@ -182,11 +179,11 @@ def _line(book: Book, strike: Strike) -> str:
     return f"{told}/{book.kills} {strike.kind} in {strike.phase}{late}, {where}: {lost} {seconds}"
 
 
-async def _leaked(tools: Tools, layout: StackLayout) -> list[str]:
+async def _leaked(tools: RecoveryTools, layout: StackLayout) -> list[str]:
     """Return what still exists after a grace period for deletions."""
     latest = asyncio.get_running_loop().time() + GRACE_SECONDS
     while True:
-        sight = await tools.watch.look()
+        sight = await tools.watch.take_snapshot()
         left = invariants.leaked(sight, _vm_processes(layout))
         if not left or asyncio.get_running_loop().time() > latest:
             return left

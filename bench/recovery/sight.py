@@ -50,7 +50,7 @@ class Vm:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ScaleSet:
+class SightedScaleSet:
     """One scale set or Azure ML cluster, as ARM lists it."""
 
     name: str
@@ -62,7 +62,7 @@ class ScaleSet:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Attempt:
+class SightedAttempt:
     """One row of the attempts table."""
 
     id: str
@@ -82,11 +82,11 @@ class Sight:
     """One snapshot."""
 
     at: float
-    sets: Sequence[ScaleSet] = ()
+    sets: Sequence[SightedScaleSet] = ()
     vms: Sequence[Vm] = ()
-    attempts: Mapping[str, Attempt] = field(default_factory=dict)
+    attempts: Mapping[str, SightedAttempt] = field(default_factory=dict)
 
-    def newest(self, job: str) -> Attempt | None:
+    def newest(self, job: str) -> SightedAttempt | None:
         """Return the newest attempt of the job, or None."""
         own = (a for a in self.attempts.values() if a.job == job)
         return max(own, key=lambda a: a.number, default=None)
@@ -116,7 +116,7 @@ class Eyes:
         await self._arm.aclose()
         await self._admin.aclose()
 
-    async def look(self, jobs: Iterable[str]) -> Sight:
+    async def take_snapshot(self, jobs: Iterable[str]) -> Sight:
         """Take a snapshot of the cloud, and then of the attempts of these jobs."""
         at = time.time()
         sets, vms = await self._sets(), await self._vms()
@@ -124,7 +124,7 @@ class Eyes:
                    where job_id = any(%s)"""
         rows = await (await self._database.execute(query, [list(jobs)])).fetchall()
         found = (
-            Attempt(id=r[0], job=r[1], number=r[2], state=r[3], created_at=r[4].timestamp())
+            SightedAttempt(id=r[0], job=r[1], number=r[2], state=r[3], created_at=r[4].timestamp())
             for r in rows
         )
         return Sight(at=at, sets=sets, vms=vms, attempts={a.id: a for a in found})
@@ -158,7 +158,7 @@ class Eyes:
         answer = await self._admin.get("/_emulator/virtualMachines")
         return [_vm(row) for row in answer.raise_for_status().json()["value"]]
 
-    async def _sets(self) -> list[ScaleSet]:
+    async def _sets(self) -> list[SightedScaleSet]:
         sets = [_scale_set(row) for row in await self._pages(SETS)]
         if Engine.AZUREML in self._layout.engines:
             sets += [_cluster(row) for row in await self._pages(CLUSTERS)]
@@ -194,17 +194,17 @@ def _vm(row: Mapping[str, Any]) -> Vm:
     return Vm(**known, folder=Path(row["folder"]))
 
 
-def _scale_set(row: Mapping[str, Any]) -> ScaleSet:
-    return _made(row, Engine.SCALE_SET, row["properties"]["timeCreated"])
+def _scale_set(row: Mapping[str, Any]) -> SightedScaleSet:
+    return _from_row(row, Engine.SCALE_SET, row["properties"]["timeCreated"])
 
 
-def _cluster(row: Mapping[str, Any]) -> ScaleSet:
-    return _made(row, Engine.AZUREML, row["properties"]["createdOn"])
+def _cluster(row: Mapping[str, Any]) -> SightedScaleSet:
+    return _from_row(row, Engine.AZUREML, row["properties"]["createdOn"])
 
 
-def _made(row: Mapping[str, Any], engine: Engine, at: str) -> ScaleSet:
+def _from_row(row: Mapping[str, Any], engine: Engine, at: str) -> SightedScaleSet:
     tags = row.get("tags") or {}
-    return ScaleSet(
+    return SightedScaleSet(
         name=row["name"],
         job=tags.get(JOB_TAG, ""),
         attempt=tags.get(ATTEMPT_TAG, ""),

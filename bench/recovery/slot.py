@@ -9,10 +9,10 @@ import psutil
 
 from bench.recovery import blobs, disk, invariants, phases, victims
 from bench.recovery.blobs import Containers
-from bench.recovery.book import Book, Outcome, Strike
-from bench.recovery.jobs import Jobs, Spec
-from bench.recovery.phases import Situation
-from bench.recovery.plan import MACHINE, RESTART, Kill, Kind, Phase
+from bench.recovery.book import Book, JobOutcome, Strike
+from bench.recovery.jobs import RecoveryJobs, Spec
+from bench.recovery.phases import JobSituation
+from bench.recovery.plan import MACHINE, RESTART, Kill, KillKind, Phase
 from bench.recovery.sight import Eyes, Vm
 from bench.recovery.stage import Stage
 from bench.recovery.watch import Watch
@@ -39,12 +39,12 @@ class Stuck(Exception):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tools:
+class RecoveryTools:
     """Connections and records that all slots share."""
 
     eyes: Eyes
     watch: Watch
-    jobs: Jobs
+    jobs: RecoveryJobs
     containers: Containers
     stage: Stage
     book: Book
@@ -52,10 +52,10 @@ class Tools:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Target:
+class KillTarget:
     """The machine or process to kill, and the job's situation."""
 
-    situation: Situation
+    situation: JobSituation
     vm: Vm | None
     process: psutil.Process | None
 
@@ -66,8 +66,8 @@ class Slot:
 
     number: int
     spec: Spec
-    twin: Outcome
-    tools: Tools
+    twin: JobOutcome
+    tools: RecoveryTools
     job: str = ""
     _submitted: int = 0
     _last: Strike | None = None
@@ -116,26 +116,26 @@ class Slot:
             in_azureml=target.vm is not None and target.vm.in_azureml,
         )
         self.tools.book.strikes.append(self._last)
-        if kill.kind is Kind.SERVICE:
+        if kill.kind is KillKind.SERVICE:
             self._last.back_at = await self.tools.stage.service_back()
 
-    async def _do(self, kill: Kill, target: Target) -> bool:
+    async def _do(self, kill: Kill, target: KillTarget) -> bool:
         """Kill the target; return False when it was already gone."""
         if target.process is None:
             assert target.vm is not None, "a kill of a machine has one"
-            if kill.kind is Kind.EVICT and target.vm.in_azureml:
+            if kill.kind is KillKind.EVICT and target.vm.in_azureml:
                 assert target.situation.attempt is not None, "a machine is an attempt's"
                 then = ENDINGS[int(kill.delay * len(ENDINGS))]
                 return await self.tools.eyes.preempt(target.situation.attempt.id, then)
-            return await self.tools.eyes.evict(target.vm, notice=kill.kind is Kind.EVICT)
+            return await self.tools.eyes.evict(target.vm, notice=kill.kind is KillKind.EVICT)
         if not victims.alive(target.process):
             return False
-        if kill.kind is Kind.SERVICE:
+        if kill.kind is KillKind.SERVICE:
             self.tools.stage.service_goes()
         target.process.kill()
         return True
 
-    async def _awaited(self, kill: Kill) -> Target:
+    async def _awaited(self, kill: Kill) -> KillTarget:
         """Wait for the phase and for a moment within it, and return the target.
 
         Raises:
@@ -155,7 +155,7 @@ class Slot:
             await asyncio.sleep(PACE_SECONDS)
         raise Stuck(f"{self.job} did not come to {kill.phase} within {STUCK_SECONDS:.0f} s")
 
-    def _due(self, kill: Kill, now: Situation) -> bool:
+    def _due(self, kill: Kill, now: JobSituation) -> bool:
         """Return whether the phase is reached, or cannot be reached any more."""
         if kill.phase is Phase.DELETE:
             passed = now.phase in (Phase.LOAD, Phase.STEP) and self._moved_on(now)
@@ -166,7 +166,7 @@ class Slot:
             return now.phase in (Phase.STEP, Phase.SAVE, Phase.COMMIT)
         return now.phase is kill.phase or now.beyond(kill.phase)
 
-    def _moved_on(self, now: Situation) -> bool:
+    def _moved_on(self, now: JobSituation) -> bool:
         """Return whether the target of the last kill is replaced, so that this is the new one."""
         last = self._last
         if last is None or last.job != self.job or now.attempt is None:
@@ -178,7 +178,7 @@ class Slot:
         struck = last.kind in RESTART and last.phase not in (Phase.CREATE, Phase.BOOT, Phase.DELETE)
         return not struck or now.generation > last.generation
 
-    async def _await_save(self, kill: Kill, now: Situation) -> None:
+    async def _await_save(self, kill: Kill, now: JobSituation) -> None:
         """Poll the outboxes every few milliseconds for a save, for up to 0.25 s."""
         folders = [run.folder for run in now.runs if run is not None]
         latest = time.monotonic() + 0.25
@@ -191,24 +191,26 @@ class Slot:
                 return
             await asyncio.sleep(SAVE_PACE_SECONDS)
 
-    async def _target(self, kill: Kill) -> Target | None:
+    async def _target(self, kill: Kill) -> KillTarget | None:
         """Return the target, or None when it does not exist or the phase is wrong."""
         tools = self.tools
-        if kill.kind is Kind.SERVICE:
+        if kill.kind is KillKind.SERVICE:
             process = tools.stage.service()
             if process is None:
                 return None
-            return self._right(kill, Target(situation=self._now(), vm=None, process=process))
+            return self._right(kill, KillTarget(situation=self._now(), vm=None, process=process))
         now = self._now()
         vm = now.vms[int(kill.pick * len(now.vms))] if now.vms else None
         if vm is None:
             return None
-        process = None if kill.kind in MACHINE else self._found(vm, kill.kind, now.generation)
+        process = (
+            None if kill.kind in MACHINE else self._victim_process(vm, kill.kind, now.generation)
+        )
         if kill.kind not in MACHINE and process is None:
             return None
-        return self._right(kill, Target(situation=self._now(), vm=vm, process=process))
+        return self._right(kill, KillTarget(situation=self._now(), vm=vm, process=process))
 
-    def _right(self, kill: Kill, target: Target) -> Target | None:
+    def _right(self, kill: Kill, target: KillTarget) -> KillTarget | None:
         """Return the target if the phase is still right, or None to wait for the next chance.
 
         Saves are short, so a kill may miss one or hit one by accident.
@@ -224,7 +226,7 @@ class Slot:
             return None
         return target
 
-    def _found(self, vm: Vm, kind: Kind, generation: int) -> psutil.Process | None:
+    def _victim_process(self, vm: Vm, kind: KillKind, generation: int) -> psutil.Process | None:
         """Return the process, cached while it lives; search at most every 0.3 s."""
         key = (vm.vm_id, kind, generation)
         known = self._victim[1] if self._victim[0] == key else None
@@ -235,7 +237,7 @@ class Slot:
         self._victim, self._victim_at = (key, victims.on_machine(vm, kind)), time.monotonic()
         return self._victim[1]
 
-    async def _situation(self, kill: Kill) -> Situation | None:
+    async def _situation(self, kill: Kill) -> JobSituation | None:
         """Return the job's situation; close an ended job and submit the next one.
 
         It also finds the target process in advance, because the search is slow.
@@ -250,10 +252,10 @@ class Slot:
             await self._begin()
             return None
         if now.vms and kill.kind in RESTART:
-            self._found(now.vms[int(kill.pick * len(now.vms))], kill.kind, now.generation)
+            self._victim_process(now.vms[int(kill.pick * len(now.vms))], kill.kind, now.generation)
         return now
 
-    def _now(self) -> Situation:
+    def _now(self) -> JobSituation:
         sight = self.tools.watch.sight
         return phases.situation(sight, self.job, self.tools.stage.states.get(self.job, ""))
 
@@ -270,7 +272,7 @@ class Slot:
         seen, self._save_seen = self._save_seen, ""
         if not seen:
             return Phase.STEP
-        entry = next((e for e in blobs.named(head) if e["path"] == seen), None)
+        entry = next((e for e in blobs.named_entries(head) if e["path"] == seen), None)
         return Phase.STEP if entry and entry["committed_at"] < at else Phase.COMMIT
 
     async def _newer_checkpoint(self) -> None:

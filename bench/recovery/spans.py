@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 from bench.recovery.book import Strike
-from bench.recovery.records import AttemptRow, JobRecord, Span
+from bench.recovery.records import AttemptTimes, JobRecord, Span
 
 NOT_OURS = frozenset({"allocate"})
 _FETCH = ("fetch_inputs", "fetch_checkpoint")
@@ -89,7 +89,7 @@ def _cut(moments: Sequence[tuple[str, float]]) -> dict[str, float]:
 
 
 def _last_end(
-    attempt: AttemptRow, names: Sequence[str], after: float, before: float
+    attempt: AttemptTimes, names: Sequence[str], after: float, before: float
 ) -> float | None:
     """Return the last end of these spans between the generation's opening and its first step.
 

@@ -5,14 +5,14 @@
 
 import psutil
 
-from bench.recovery.plan import Kind
+from bench.recovery.plan import KillKind
 from bench.recovery.sight import Vm
 from rekindle.local.running_stack import RANK, SUPERVISOR, TORCHRUN
 
-_PROGRAMS = {Kind.SUPERVISOR: SUPERVISOR, Kind.TRAINER: RANK, Kind.LAUNCHER: TORCHRUN}
+_PROGRAMS = {KillKind.SUPERVISOR: SUPERVISOR, KillKind.TRAINER: RANK, KillKind.LAUNCHER: TORCHRUN}
 
 
-def on_machine(vm: Vm, kind: Kind) -> psutil.Process | None:
+def on_machine(vm: Vm, kind: KillKind) -> psutil.Process | None:
     """Return the process of that kind on the machine, or None."""
     if vm.pid is None:
         return None
@@ -31,7 +31,7 @@ def alive(process: psutil.Process) -> bool:
         return False
 
 
-def _kind(process: psutil.Process) -> Kind | None:
+def _kind(process: psutil.Process) -> KillKind | None:
     """Return the kind of a process by its command line.
 
     The launcher is checked first, because its command line also contains the rank's program.
@@ -41,5 +41,5 @@ def _kind(process: psutil.Process) -> Kind | None:
     except psutil.Error:
         return None
     if TORCHRUN in words:
-        return Kind.LAUNCHER
+        return KillKind.LAUNCHER
     return next((kind for kind, program in _PROGRAMS.items() if program in words), None)

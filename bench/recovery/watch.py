@@ -10,8 +10,8 @@ import psutil
 
 from bench.recovery import blobs, disk, invariants
 from bench.recovery.blobs import Containers
-from bench.recovery.book import Book, Generation
-from bench.recovery.sight import Attempt, Eyes, Sight, Vm
+from bench.recovery.book import Book, ObservedGeneration
+from bench.recovery.sight import Eyes, Sight, SightedAttempt, Vm
 
 LOOK_SECONDS = 0.25
 
@@ -34,12 +34,12 @@ class Watch:
         while True:
             began = time.monotonic()
             with suppress(httpx.TransportError):  # emulator busy; the next snapshot follows
-                await self.look()
+                await self.take_snapshot()
             await asyncio.sleep(max(LOOK_SECONDS - (time.monotonic() - began), 0.02))
 
-    async def look(self) -> Sight:
+    async def take_snapshot(self) -> Sight:
         """Take one snapshot, check it and record new generations."""
-        self.sight = sight = await self._eyes.look(self.jobs)
+        self.sight = sight = await self._eyes.take_snapshot(self.jobs)
         self._book.looks += 1
         self._book.doubled |= set(invariants.doubled(sight))
         for scale_set in sight.sets:
@@ -56,7 +56,7 @@ class Watch:
         """Download and verify the checkpoints that HEAD names, or only ``entries``."""
         container = self._containers.of(job)
         if entries is None:
-            entries = blobs.named(await asyncio.to_thread(blobs.head, container))
+            entries = blobs.named_entries(await asyncio.to_thread(blobs.head, container))
         for entry in entries:
             name = f"{job}/{entry['path']}"
             faults = await asyncio.to_thread(blobs.torn, container, entry)
@@ -69,26 +69,26 @@ class Watch:
         """Wait for the pending checks."""
         await asyncio.gather(*self._checking)
 
-    def _running(self, sight: Sight) -> Iterator[tuple[Attempt, Vm]]:
+    def _running(self, sight: Sight) -> Iterator[tuple[SightedAttempt, Vm]]:
         for attempt in sight.attempts.values():
             for vm in sight.machines(attempt.id):
                 if vm.pid is not None:
                     yield attempt, vm
 
-    def _note_boot(self, attempt: Attempt, vm: Vm) -> None:
+    def _note_boot(self, attempt: SightedAttempt, vm: Vm) -> None:
         with suppress(psutil.NoSuchProcess):
             began = psutil.Process(vm.pid).create_time()
             known = self._book.machines_up_at.get(attempt.id, 0.0)
             self._book.machines_up_at[attempt.id] = max(began, known)
 
-    def _note_run(self, attempt: Attempt, vm: Vm) -> None:
+    def _note_run(self, attempt: SightedAttempt, vm: Vm) -> None:
         run = disk.newest_run(vm.work)
         row = disk.generation(run) if run else None
         if run is None or row is None:
             return
         loaded = row["checkpoint"]
         step = loaded["step"] if loaded else 0
-        seen = Generation(
+        seen = ObservedGeneration(
             job=attempt.job,
             number=run.number,
             attempt=attempt.id,
@@ -104,7 +104,7 @@ class Watch:
     async def _check_resume(self, job: str, number: int, loaded: blobs.Entry) -> None:
         """Check that the checkpoint that a generation loads is named by HEAD and complete."""
         head = await asyncio.to_thread(blobs.head, self._containers.of(job))
-        if loaded not in blobs.named(head):
+        if loaded not in blobs.named_entries(head):
             self._book.torn.add(
                 f"{job}: generation {number} loads {loaded['path']}, which HEAD does not name"
             )

@@ -17,17 +17,16 @@ import httpx
 import psycopg
 
 from bench import report
+from bench.report import CANNOT_MEASURE, INTERRUPTED, CannotMeasure, print_progress
 from bench.scale import measures
 from bench.scale.parts.line import Broken
-from bench.scale.run import Found, Order, Window, run
-from bench.scale.stack import CannotMeasure, Shape, room_for, stack
+from bench.scale.run import ScaleFindings, ScaleOptions, Window, run
+from bench.scale.stack import Shape, room_for, stack
 
-STDOUT = Path("-")
-CANNOT_MEASURE, INTERRUPTED = 2, 130
 FAULTS = (CannotMeasure, Broken, httpx.HTTPError, psycopg.Error)
 NOTES = [
     "eviction_burst_s, cancel_2000_s and submit_10000_s are in proportion where there were fewer",
-    "eviction burst: every node tells a notice at once and stops as soon as it is told to",
+    "eviction burst: all nodes report a notice at once and stop when the service asks for it",
     "cpu: of api, reconciler and PostgreSQL; the cloud's and Blob's own clients are not in it",
     "heartbeats come over 512 kept connections per api process (a real node has its own), long"
     " polls over one per node",
@@ -35,15 +34,15 @@ NOTES = [
     " minute and region would be all that is measured after a burst",
     "arm_calls_per_node_hour: a set that is quiet is looked at after 10 minutes for the first time,"
     " later than a window lasts (two calls for each look: docs/adr/0030)",
-    "nobody else has published any of these figures; pgbench does the heartbeat's write alone",
+    "no other system has published these figures; pgbench does only the write of a heartbeat",
 ]
 
 
 def main() -> int:
     """Run the benchmark, print its tables and return the exit status."""
     options = _options()
-    found = Found()
-    order = Order(jobs=options.jobs, nodes=options.nodes, seconds=options.seconds)
+    found = ScaleFindings()
+    order = ScaleOptions(jobs=options.jobs, nodes=options.nodes, seconds=options.seconds)
     shape = Shape(
         apis=options.apis,
         reconcilers=options.reconcilers,
@@ -58,49 +57,44 @@ def main() -> int:
         status = INTERRUPTED
     except FAULTS as error:
         status = CANNOT_MEASURE
-        _say(f"cannot go on: {type(error).__name__}: {error}")
+        print_progress(f"cannot go on: {type(error).__name__}: {error}")
     result = measures.measures(found)
     _show(found)
-    report.show(result)
-    if options.json:
-        arguments = {**vars(order), **vars(shape)}
-        more = {"arguments": arguments, "windows": [_row(w) for w in found.windows], "notes": NOTES}
-        whole = report.Report(bench="scale", measures=result, more=more)
-        whole.write(None if options.json == STDOUT else options.json)
+    arguments, windows = {**vars(order), **vars(shape)}, [_row(w) for w in found.windows]
+    more = {"arguments": arguments, "windows": windows, "notes": NOTES}
+    report.publish("scale", result, options.json, **more)
     return status
 
 
-async def _run(shape: Shape, order: Order, found: Found, logs: Path | None) -> None:
+async def _run(shape: Shape, order: ScaleOptions, found: ScaleFindings, logs: Path | None) -> None:
     room_for(order.nodes)
     async with stack(shape) as running:
         try:
-            await run(running, order, found, _say)
+            await run(running, order, found, print_progress)
         finally:
             if logs:
                 shutil.copytree(running.folder / "logs", logs, dirs_exist_ok=True)
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m bench.scale", description=__doc__)
-    parser.add_argument("--jobs", type=int, default=60, help="live at a time")
-    parser.add_argument("--nodes", type=int, default=120, help="of all of them; a multiple")
-    parser.add_argument("--seconds", type=float, default=5, help="of each stretch that is watched")
-    parser.add_argument("--apis", type=int, default=1, help="api processes")
-    parser.add_argument("--reconcilers", type=int, default=1, help="reconciler processes")
-    parser.add_argument(
-        "--beat", type=float, default=9.9, help="seconds between two heartbeats (supervisors: 10)"
-    )
-    parser.add_argument("--arm-ms", type=float, default=100, help="that Azure takes to answer")
-    parser.add_argument("--blob-ms", type=float, default=10, help="that Blob takes to answer")
-    parser.add_argument("--logs", type=Path, help="keep what the processes said")
-    parser.add_argument("--json", type=Path, nargs="?", const=STDOUT, metavar="FILE")
+    parser = report.option_parser("scale", __doc__)
+    add = parser.add_argument
+    add("--jobs", type=int, default=60, help="Number of live jobs (60).")
+    add("--nodes", type=int, default=120, help="Nodes of all jobs, a multiple of --jobs (120).")
+    add("--seconds", type=float, default=5, help="Seconds of each measurement (5).")
+    add("--apis", type=int, default=1, help="Number of api processes (1).")
+    add("--reconcilers", type=int, default=1, help="Number of reconciler processes (1).")
+    add("--beat", type=float, default=9.9, help="Seconds between two heartbeats of a node (9.9).")
+    add("--arm-ms", type=float, default=100, help="Latency of Azure in ms (100).")
+    add("--blob-ms", type=float, default=10, help="Latency of Blob in ms (10).")
+    add("--logs", type=Path, metavar="FOLDER", help="Folder for the logs of the processes.")
     options = parser.parse_args()
     if options.nodes % options.jobs:
         parser.error("--nodes must be a multiple of --jobs")
     return options
 
 
-def _show(found: Found) -> None:
+def _show(found: ScaleFindings) -> None:
     head = ("jobs", "nodes", "api", "reconciler", "postgres", "commits/s", "arm/s", "MiB")
     rows = []
     for w in found.windows:
@@ -113,10 +107,6 @@ def _show(found: Found) -> None:
 def _row(window: Window) -> dict[str, Any]:
     plain = {name: value for name, value in vars(window).items() if name != "took"}
     return plain | {"heartbeats": len(window.took)}
-
-
-def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -4,13 +4,13 @@ import math
 from collections.abc import Mapping, Sequence
 
 from bench.report import Measure, percentile, rounded
-from bench.scale.run import Found, Window
+from bench.scale.run import ScaleFindings, Window
 
 HOUR = 3600.0
 SERVICE = ("api", "reconciler", "postgres")
 
 
-def measures(found: Found) -> list[Measure]:
+def measures(found: ScaleFindings) -> list[Measure]:
     """Return all measures, in the order of the design document."""
     last = found.windows[-1] if found.windows else None
     return [
@@ -47,7 +47,7 @@ def scaled(count: float, seconds: float, to: int) -> float:
     return round(seconds * to / count, 2)
 
 
-def _heartbeats(last: Window, found: Found) -> list[Measure]:
+def _heartbeats(last: Window, found: ScaleFindings) -> list[Measure]:
     rate = round(len(last.took) / last.seconds, 1)
     took = [seconds * 1000 for seconds in last.took]
     limit = found.bare_tps and round(found.bare_tps)
@@ -68,7 +68,7 @@ def _heartbeats(last: Window, found: Found) -> list[Measure]:
     ]
 
 
-def _floods(found: Found) -> list[Measure]:
+def _floods(found: ScaleFindings) -> list[Measure]:
     if found.flood is None:
         return []
     count, seconds, cpu = found.flood
@@ -80,7 +80,7 @@ def _floods(found: Found) -> list[Measure]:
     ]
 
 
-def _bursts(found: Found) -> list[Measure]:
+def _bursts(found: ScaleFindings) -> list[Measure]:
     """Return the measures of evictions and cancels.
 
     Values are scaled in proportion where fewer were evicted or cancelled than the name says.
@@ -105,14 +105,14 @@ def _bursts(found: Found) -> list[Measure]:
     return made
 
 
-def _submits(found: Found) -> list[Measure]:
+def _submits(found: ScaleFindings) -> list[Measure]:
     if not found.submitted:
         return []
     jobs, seconds = (sum(values) for values in zip(*found.submitted, strict=True))
     return [_plain("submit_10000_s", scaled(jobs, seconds, 10_000), "s")]
 
 
-def _memory(last: Window, found: Found) -> list[Measure]:
+def _memory(last: Window, found: ScaleFindings) -> list[Measure]:
     return [_plain("kib_per_job", round((last.kib - found.kib_empty) / last.jobs, 1), "KiB")]
 
 

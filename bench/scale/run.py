@@ -1,7 +1,6 @@
 """Steps of the scale benchmark: add jobs in stages, watch, flood, evict, cancel."""
 
 import asyncio
-import json
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -10,18 +9,17 @@ from typing import Any
 import httpx
 import psycopg
 
-from bench.report import percentile, rounded
+from bench.report import CannotMeasure, percentile, rounded
 from bench.scale import bare
-from bench.scale.stack import CannotMeasure, Stack
+from bench.scale.stack import ScaleStack, answered
 
 LANES = 16  # concurrent requests of users
 FILL_SECONDS = 1800.0
 BURST_SECONDS = 600.0
-ROW = {"messages": [{"role": "user", "content": "2 + 2?"}, {"role": "assistant", "content": "4"}]}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Order:
+class ScaleOptions:
     """Arguments of the command line."""
 
     jobs: int
@@ -55,7 +53,7 @@ class Window:
 
 
 @dataclass(kw_only=True)
-class Found:
+class ScaleFindings:
     """All measurements; None where the run did not reach them."""
 
     bare_tps: float | None = None
@@ -72,10 +70,10 @@ class Found:
 class Bench:
     """Connections and arguments of a run."""
 
-    stack: Stack
+    stack: ScaleStack
     api: httpx.AsyncClient
     database: psycopg.AsyncConnection[Any]
-    order: Order
+    order: ScaleOptions
     say: Callable[[str], None]
 
     async def one(self, query: str, *values: object) -> int:
@@ -85,23 +83,23 @@ class Bench:
         return int(row[0])
 
 
-async def run(stack: Stack, order: Order, found: Found, say: Callable[[str], None]) -> None:
+async def run(
+    stack: ScaleStack, order: ScaleOptions, found: ScaleFindings, say: Callable[[str], None]
+) -> None:
     """Run all steps; ``found`` is filled up to the point of a failure."""
     found.bare_tps = await asyncio.to_thread(bare.commits, stack.data, order.nodes, order.seconds)
     say(f"bare PostgreSQL: {found.bare_tps:.0f} commits/s")
-    url = f"http://127.0.0.1:{stack.ports[0]}"
-    head = {"authorization": f"Bearer {stack.key}"}
     async with (
-        httpx.AsyncClient(base_url=url, headers=head, timeout=300, trust_env=False) as api,
+        stack.api_client(timeout=300) as api,
         await psycopg.AsyncConnection.connect(stack.database, autocommit=True) as database,
     ):
         bench = Bench(stack=stack, api=api, database=database, order=order, say=say)
         await _measure(bench, found)
 
 
-async def _measure(bench: Bench, found: Found) -> None:
+async def _measure(bench: Bench, found: ScaleFindings) -> None:
     stack, order = bench.stack, bench.order
-    body = await _body(bench)
+    body = await stack.job_request(bench.api, max(order.nodes // order.jobs, 1))
     found.kib_empty = stack.kib()
     ids: list[str] = []
     for jobs in order.stages:
@@ -115,34 +113,16 @@ async def _measure(bench: Bench, found: Found) -> None:
     found.cancel = await _cancel(bench, ids[:2000])
 
 
-async def _body(bench: Bench) -> dict[str, Any]:
-    model = await bench.stack.world.call("bench.stage")
-    data = "\n".join(json.dumps(ROW) for _ in range(40)).encode()
-    answer = await bench.api.post(
-        "/v1/files", files={"file": ("t.jsonl", data)}, data={"purpose": "fine-tune"}
-    )
-    if answer.status_code != 200:
-        raise CannotMeasure(f"the upload was answered {answer.status_code}: {answer.text}")
-    size = max(bench.order.nodes // bench.order.jobs, 1)
-    return {
-        "model": model,
-        "training_file": answer.json()["id"],
-        "seed": 7,
-        "hyperparameters": {"n_epochs": 50},
-        "infrastructure": {"nodes": size},
-    }
-
-
-async def _submit(bench: Bench, body: dict[str, Any], count: int, found: Found) -> list[str]:
+async def _submit(
+    bench: Bench, body: dict[str, Any], count: int, found: ScaleFindings
+) -> list[str]:
     began = time.monotonic()
     ids: list[str] = []
 
     async def lane(mine: int) -> None:
         for _ in range(mine):
-            answer = await bench.api.post("/v1/fine_tuning/jobs", json=body)
-            if answer.status_code != 200:
-                raise CannotMeasure(f"a job was answered {answer.status_code}: {answer.text}")
-            ids.append(answer.json()["id"])
+            job = await answered(bench.api.post("/v1/fine_tuning/jobs", json=body))
+            ids.append(job["id"])
 
     await _lanes(lane, count)
     found.submitted.append((count, time.monotonic() - began))
@@ -240,9 +220,7 @@ async def _cancel(bench: Bench, ids: Sequence[str]) -> tuple[int, float, float, 
 
     async def lane(mine: int) -> None:
         for _ in range(mine):
-            answer = await bench.api.post(f"/v1/fine_tuning/jobs/{left.pop()}/cancel")
-            if answer.status_code != 200:
-                raise CannotMeasure(f"a cancel was answered {answer.status_code}: {answer.text}")
+            await answered(bench.api.post(f"/v1/fine_tuning/jobs/{left.pop()}/cancel"))
 
     before, began = bench.stack.cpu(), time.monotonic()
     await _lanes(lane, len(ids))
@@ -257,7 +235,7 @@ async def _cancel(bench: Bench, ids: Sequence[str]) -> tuple[int, float, float, 
     return len(ids), asked, seconds, _since(before, bench.stack.cpu())
 
 
-async def _arm(stack: Stack) -> int:
+async def _arm(stack: ScaleStack) -> int:
     return sum((await stack.world.call("bench.arm")).values())
 
 

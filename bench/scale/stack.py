@@ -1,6 +1,7 @@
 """The measured processes (PostgreSQL, api, reconciler), with the world and the nodes."""
 
 import asyncio
+import json
 import os
 import resource
 import secrets
@@ -8,29 +9,28 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import httpx
 import psutil
 
 from bench import ports
+from bench.report import CannotMeasure
 from bench.scale.parts.line import Line
 from rekindle.local import postgres
 
 SIZE, REGION = "Standard_ND96amsr_A100_v4", "eastus"
 LIMITS_TIMES = 1000  # Azure's own limits (125 new sets a minute) would dominate
+ROW = {"messages": [{"role": "user", "content": "2 + 2?"}, {"role": "assistant", "content": "4"}]}
 SPARE_FILES = 1000  # open files of a process, besides one for each node
 SECRET = secrets.token_hex()  # key that node tokens are derived from
 PATIENCE = 180.0  # timeout for a part to start, seconds
 # Durable like a production server; memory of a small one.
 SERVER = ("shared_buffers=512MB", "max_connections=300", "max_wal_size=4GB", "wal_level=replica")
-
-
-class CannotMeasure(Exception):
-    """Raised when the benchmark could not be set up, or the service failed a step."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +46,7 @@ class Shape:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stack:
+class ScaleStack:
     """A running stack."""
 
     folder: Path
@@ -62,6 +62,29 @@ class Stack:
         """URL of the database for psycopg."""
         return postgres.database_url(self.data).replace("+psycopg", "")
 
+    def api_client(self, timeout: float) -> httpx.AsyncClient:
+        """Return a client of the first api process, with an operator's key."""
+        return httpx.AsyncClient(
+            base_url=f"http://127.0.0.1:{self.ports[0]}",
+            headers={"authorization": f"Bearer {self.key}"},
+            timeout=timeout,
+            trust_env=False,
+        )
+
+    async def job_request(self, api: httpx.AsyncClient, nodes: int) -> dict[str, Any]:
+        """Stage a model, upload rows, and return the request for a job."""
+        model = await self.world.call("bench.stage")
+        data = "\n".join(json.dumps(ROW) for _ in range(40)).encode()
+        files = {"file": ("t.jsonl", data)}
+        file = await answered(api.post("/v1/files", files=files, data={"purpose": "fine-tune"}))
+        return {
+            "model": model,
+            "training_file": file["id"],
+            "seed": 7,
+            "hyperparameters": {"n_epochs": 50},
+            "infrastructure": {"nodes": nodes},
+        }
+
     def cpu(self) -> dict[str, float]:
         """Return the CPU seconds of each part so far."""
         used = {name: sum(map(_seconds, of)) for name, of in self.processes.items()}
@@ -74,6 +97,15 @@ class Stack:
             sum(p.memory_info().rss for name in ("api", "reconciler") for p in self.processes[name])
             / 1024
         )
+
+
+async def answered(asking: Awaitable[httpx.Response]) -> dict[str, Any]:
+    """Return the JSON of an answer; raise CannotMeasure unless its status is 200."""
+    answer = await asking
+    if answer.status_code != 200:
+        raise CannotMeasure(f"{answer.url.path} answered {answer.status_code}: {answer.text}")
+    told: dict[str, Any] = answer.json()
+    return told
 
 
 def room_for(nodes: int) -> None:
@@ -90,7 +122,7 @@ def room_for(nodes: int) -> None:
 
 
 @asynccontextmanager
-async def stack(shape: Shape) -> AsyncIterator[Stack]:
+async def stack(shape: Shape) -> AsyncIterator[ScaleStack]:
     """Start a stack in a temporary folder; stop and delete it afterwards."""
     with _folder() as folder, _database(folder) as data:
         env = _environment(folder, data)
@@ -117,7 +149,7 @@ async def stack(shape: Shape) -> AsyncIterator[Stack]:
             started.append(nodes)
             await _ready(nodes)
             await asyncio.gather(*(_serving(port) for port in listening))
-            made = Stack(
+            made = ScaleStack(
                 folder=folder,
                 data=data,
                 ports=tuple(listening),
@@ -208,7 +240,7 @@ async def _serving(port: int) -> None:
                     return
             except httpx.TransportError:
                 if loop.time() > deadline:
-                    raise CannotMeasure(f"nobody serves port {port}") from None
+                    raise CannotMeasure(f"no server listens on port {port}") from None
             await asyncio.sleep(0.2)
 
 

@@ -6,22 +6,18 @@ a heartbeat every 20 ms. The result is the longest of these answers for each inp
 busy machine the result also contains the delays of other load.
 """
 
-import argparse
 import asyncio
 import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from pathlib import Path
 
 import httpx
 
 from bench import report
 from bench.report import Measure
-from bench.scale.stack import SECRET, CannotMeasure, Shape, Stack, stack
+from bench.scale.stack import SECRET, ScaleStack, Shape, stack
 from service.domain import tokens
 
-STDOUT = Path("-")
-CANNOT_MEASURE = 2
 EVERY = 0.02  # seconds between two probes
 BAR_MS = 200.0
 PATIENCE = 120.0
@@ -82,41 +78,24 @@ ATTACKS: dict[str, Attack] = {
 
 def main() -> int:
     """Run the benchmark, print its measures and return the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m bench.stalls", description=__doc__)
-    parser.add_argument("--json", type=Path, nargs="?", const=STDOUT, metavar="FILE")
-    options = parser.parse_args()
-    try:
-        worst = asyncio.run(_run())
-    except (CannotMeasure, httpx.HTTPError) as error:
-        print(f"cannot go on: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
-        return CANNOT_MEASURE
+    options = report.option_parser("stalls", __doc__).parse_args()
+    worst = report.run_to_exit(_run(), httpx.HTTPError)
     report.table(("input", "answered with", "longest wait ms"), worst)
     measures = [
         Measure(name=_name(what), value=wait, unit="ms", bar=BAR_MS) for what, _, wait in worst
     ]
-    report.show(measures)
-    if options.json:
-        whole = report.Report(bench="stalls", measures=measures, more={})
-        whole.write(None if options.json == STDOUT else options.json)
+    report.publish("stalls", measures, options.json)
     return 0
 
 
 async def _run() -> list[tuple[str, str, float]]:
-    async with stack(Shape(reconcilers=0)) as running, _client(running) as client:
+    async with stack(Shape(reconcilers=0)) as running, running.api_client(PATIENCE) as client:
         found = [await _during(running, client, name, [ATTACKS[name]]) for name in ATTACKS]
         return [*found, await _during(running, client, "all at once", list(ATTACKS.values()))]
 
 
-def _client(running: Stack) -> httpx.AsyncClient:
-    return httpx.AsyncClient(
-        base_url=f"http://127.0.0.1:{running.ports[0]}",
-        headers={"authorization": f"Bearer {running.key}"},
-        timeout=PATIENCE,
-    )
-
-
 async def _during(
-    running: Stack, client: httpx.AsyncClient, name: str, attacks: list[Attack]
+    running: ScaleStack, client: httpx.AsyncClient, name: str, attacks: list[Attack]
 ) -> tuple[str, str, float]:
     """Send the attacks; return the name, the statuses, and the longest wait of others in ms."""
     over = asyncio.Event()
@@ -131,9 +110,9 @@ async def _during(
     return name, codes, round(1000 * max(waits), 1)
 
 
-async def _longest(running: Stack, method: str, path: str, over: asyncio.Event) -> float:
+async def _longest(running: ScaleStack, method: str, path: str, over: asyncio.Event) -> float:
     longest = 0.0
-    async with _client(running) as client:
+    async with running.api_client(PATIENCE) as client:
         await client.get("/livez")  # opens the connection
         while not over.is_set():
             began = time.perf_counter()

@@ -28,17 +28,28 @@ from dataclasses import asdict
 from pathlib import Path
 
 from bench import report
-from bench.report import Measure
+from bench.report import CANNOT_MEASURE, CannotMeasure, Measure, print_progress
 from bench.trainer import run
-from bench.trainer.case import OURS, PACKED, RIVAL, Case, Inputs
-from bench.trainer.run import Seen
+from bench.trainer.case import OURS, PACKED, RIVAL, Inputs, TrainerCase
+from bench.trainer.run import ContestantUsage
 
-STDOUT = Path("-")
-CANNOT_MEASURE = 2
 MIB = 2**20
 KINDS = ("private", "files", "shared", "all", run.OF_GPU)
 HEAD = ("contestant", "tokens/s", "cpu s/1k", *(f"{kind} MiB" for kind in KINDS), "mfu")
-Rounds = dict[str, list[Seen]]
+NUMBERS = (  # option, default, help
+    ("--hidden", 384, "Hidden size of the model"),
+    ("--layers", 6, "Layers of the model"),
+    ("--vocabulary", 16_384, "Size of the vocabulary"),
+    ("--ranks", 1, "Number of training processes"),
+    ("--micro-batch", 4, "Rows of a micro-batch"),
+    ("--global-batch", 16, "Rows of a step"),
+    ("--max-seq-len", 512, "Maximum number of tokens of a row"),
+    ("--steps", 12, "Number of steps"),
+    ("--warmup", 2, "First steps, which are not counted"),
+    ("--loss-chunk", 0, "Positions whose logits are computed at once; 0: all"),
+    ("--rounds", 2, "Rounds of all contestants, of which the best counts"),
+)
+Rounds = dict[str, list[ContestantUsage]]
 
 
 def main() -> int:
@@ -52,13 +63,13 @@ def main() -> int:
         run.prepare(folder)
         for number in range(options.rounds):
             for name in options.only:
-                _say(f"round {number + 1} of {options.rounds}: {name}")
+                print_progress(f"round {number + 1} of {options.rounds}: {name}")
                 seen[name].append(run.watch(folder, name, case))
                 shutil.rmtree(folder / name / "outbox", ignore_errors=True)
                 (folder / name / "progress").unlink()
         inputs = Inputs.read(folder / "inputs.json")
-    except run.CannotMeasure as error:
-        _say(f"cannot measure: {error}")
+    except CannotMeasure as error:
+        print_progress(f"cannot measure: {error}")
         return CANNOT_MEASURE
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -67,58 +78,43 @@ def main() -> int:
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.trainer",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = report.option_parser("trainer", __doc__)
     add = parser.add_argument
-    add("--hidden", type=int, default=384)
-    add("--layers", type=int, default=6)
-    add("--vocabulary", type=int, default=16_384)
-    add("--ranks", type=int, default=1)
-    add("--micro-batch", type=int, default=4)
-    add("--global-batch", type=int, default=16)
-    add("--max-seq-len", type=int, default=512)
-    add("--steps", type=int, default=12)
-    add("--warmup", type=int, default=2, help="steps that are not counted")
-    add("--precision", choices=("fp32", "bf16"), default="fp32")
-    add("--zero-stage", type=int, choices=(1, 2, 3), default=2)
-    add("--accelerator", choices=("cpu", "cuda"), default="cpu")
-    add("--lora", action="store_true")
-    add("--checkpointing", action="store_true")
-    add("--loss-chunk", type=int, default=0, metavar="POSITIONS")
-    add("--rounds", type=int, default=2, help="in turns; the best one counts")
+    for option, default, text in NUMBERS:
+        add(option, type=int, default=default, help=f"{text} ({default}).")
+    add("--precision", choices=("fp32", "bf16"), default="fp32", help="Precision (fp32).")
+    add("--zero-stage", type=int, choices=(1, 2, 3), default=2, help="ZeRO stage (2).")
+    add("--accelerator", choices=("cpu", "cuda"), default="cpu", help="Device (cpu).")
+    add("--lora", action="store_true", help="Train LoRA adapters.")
+    add("--checkpointing", action="store_true", help="Recompute activations.")
     names = (OURS, PACKED, RIVAL)
-    add("--only", nargs="+", choices=names, default=names)
-    add("--json", type=Path, nargs="?", const=STDOUT, metavar="FILE")
+    add("--only", nargs="+", choices=names, default=names, help="Contestants to measure (all).")
     return parser.parse_args()
 
 
-def _case(options: argparse.Namespace) -> Case:
-    names = Case.__dataclass_fields__
-    return Case(**{name: value for name, value in vars(options).items() if name in names})
+def _case(options: argparse.Namespace) -> TrainerCase:
+    names = TrainerCase.__dataclass_fields__
+    return TrainerCase(**{name: value for name, value in vars(options).items() if name in names})
 
 
-def _show(case: Case, inputs: Inputs, seen: Rounds, to: Path | None) -> None:
+def _show(case: TrainerCase, inputs: Inputs, seen: Rounds, to: Path | None) -> None:
     report.table(HEAD, [_row(name, case, inputs, rounds) for name, rounds in seen.items()])
     found = list(_measures(case, inputs, seen)) if len(seen) == len((OURS, PACKED, RIVAL)) else []
-    report.show(found)
-    if to:
-        mfu = {name: rounds[-1].mfu for name, rounds in seen.items()}
-        more = {"case": asdict(case), "parameters": inputs.parameters, "mfu": mfu}
-        whole = report.Report(bench="trainer", measures=found, more=more)
-        whole.write(None if to == STDOUT else to)
+    mfu = {name: rounds[-1].mfu for name, rounds in seen.items()}
+    case_told, parameters = asdict(case), inputs.parameters
+    report.publish("trainer", found, to, case=case_told, parameters=parameters, mfu=mfu)
 
 
-def _row(name: str, case: Case, inputs: Inputs, rounds: Sequence[Seen]) -> tuple[object, ...]:
+def _row(
+    name: str, case: TrainerCase, inputs: Inputs, rounds: Sequence[ContestantUsage]
+) -> tuple[object, ...]:
     speed, cpu = _best(case, inputs, rounds)
     pages = (_peak(rounds, kind) for kind in KINDS)
     mfu = rounds[-1].mfu
     return (name, round(speed), round(cpu, 3), *pages, round(mfu, 3) if mfu else "-")
 
 
-def _measures(case: Case, inputs: Inputs, seen: Rounds) -> Sequence[Measure]:
+def _measures(case: TrainerCase, inputs: Inputs, seen: Rounds) -> Sequence[Measure]:
     """Return the measures of packed Rekindle, with the other trainer's values as bars.
 
     Padded Rekindle is listed as a rival.
@@ -154,17 +150,15 @@ def _measures(case: Case, inputs: Inputs, seen: Rounds) -> Sequence[Measure]:
     ]
 
 
-def _best(case: Case, inputs: Inputs, rounds: Sequence[Seen]) -> tuple[float, float]:
+def _best(
+    case: TrainerCase, inputs: Inputs, rounds: Sequence[ContestantUsage]
+) -> tuple[float, float]:
     rates = [seen.rate(inputs.tokens, case.warmup) for seen in rounds]
     return max(speed for speed, _ in rates), min(cpu for _, cpu in rates)
 
 
-def _peak(rounds: Sequence[Seen], kind: str) -> int:
+def _peak(rounds: Sequence[ContestantUsage], kind: str) -> int:
     return round(min(seen.peak[kind] for seen in rounds) / MIB)
-
-
-def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -13,8 +13,8 @@ from shutil import which
 
 import psutil
 
-from bench.report import ROOT
-from bench.trainer.case import RIVAL, Case
+from bench.report import ROOT, CannotMeasure
+from bench.trainer.case import RIVAL, TrainerCase
 
 POLL = 0.02
 ACCELERATOR = ("REKINDLE_ACCELERATOR", "DS_ACCELERATOR")  # variables of Rekindle and of DeepSpeed
@@ -26,12 +26,8 @@ OF_GPU = "gpu"  # kind of memory: that of the fullest GPU, by its driver
 SMI = ("nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits", "--loop-ms=100")
 
 
-class CannotMeasure(Exception):
-    """Raised when a contestant did not finish, with the end of its output."""
-
-
 @dataclass
-class Seen:
+class ContestantUsage:
     """Measurements of one contestant until its last step."""
 
     marks: dict[int, tuple[float, float]] = field(default_factory=dict)  # step: wall and CPU s
@@ -57,7 +53,7 @@ def prepare(folder: Path) -> None:
         raise CannotMeasure(f"no inputs: {done.stderr[-TAIL:]}")
 
 
-def watch(folder: Path, name: str, case: Case) -> Seen:
+def watch(folder: Path, name: str, case: TrainerCase) -> ContestantUsage:
     """Train with this contestant and measure its processes."""
     root = folder / name
     root.mkdir(exist_ok=True)
@@ -69,7 +65,7 @@ def watch(folder: Path, name: str, case: Case) -> Seen:
         process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=said, stderr=said)
     try:
         with _gpu_memory(root, case) as most:
-            seen = _seen(psutil.Process(process.pid), root, case)
+            seen = _usage(psutil.Process(process.pid), root, case)
             seen.peak[OF_GPU] = most()
         seen.mfu = _mfu(root)
         return seen
@@ -81,8 +77,8 @@ def watch(folder: Path, name: str, case: Case) -> Seen:
         process.wait()
 
 
-def _seen(launcher: psutil.Process, root: Path, case: Case) -> Seen:
-    seen, latest = Seen(), time.monotonic() + PATIENCE
+def _usage(launcher: psutil.Process, root: Path, case: TrainerCase) -> ContestantUsage:
+    seen, latest = ContestantUsage(), time.monotonic() + PATIENCE
     while (step := _progress(root)) < case.steps:
         if not launcher.is_running() or launcher.status() == psutil.STATUS_ZOMBIE:
             raise CannotMeasure((root / "said.txt").read_text()[-TAIL:])
@@ -94,7 +90,7 @@ def _seen(launcher: psutil.Process, root: Path, case: Case) -> Seen:
     return seen
 
 
-def _look(seen: Seen, launcher: psutil.Process, step: int) -> None:
+def _look(seen: ContestantUsage, launcher: psutil.Process, step: int) -> None:
     memory = dict.fromkeys(STATUS.values(), 0)
     for process in launcher.children(recursive=True):
         with suppress(psutil.NoSuchProcess, FileNotFoundError, ProcessLookupError):
@@ -113,7 +109,7 @@ def _pages(pid: int) -> dict[str, int]:
 
 
 @contextmanager
-def _gpu_memory(root: Path, case: Case) -> Iterator[Callable[[], int]]:
+def _gpu_memory(root: Path, case: TrainerCase) -> Iterator[Callable[[], int]]:
     """Sample the memory of all GPUs; yield a function that returns the maximum in bytes."""
     if case.accelerator == "cpu":
         yield lambda: 0

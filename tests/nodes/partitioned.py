@@ -14,12 +14,13 @@ from awscrt import checksums
 from azure.storage.blob import ContainerClient
 
 from tests.nodes.forged import forged
+from tests.nodes.supervised import Job
 from trainer.checkpoint.checksum import format_crc
 from trainer.checkpoint.fragments import STATES, Fragment
 from trainer.checkpoint.index import FORMAT, RankIndex, StoredFragment, index_name, tensor_key
 from trainer.checkpoint.rng_state import RngState
 from trainer.checkpoint.safetensors_file import build_header
-from trainer.contract import MANIFEST, Committed, FileEntry, Manifest
+from trainer.contract import MANIFEST, Committed, FileEntry, Manifest, checkpoint_path
 from trainer.rundir import tensors_name
 
 SPEC_SHA256 = "5" * 64
@@ -113,11 +114,13 @@ def sizes_of(stored: list[StoredFragment]) -> dict[str, int]:
     return {tensor_key(s.name, state): s.numel for s in stored for state in STATES}
 
 
-def manifest_of(files: Mapping[str, bytes], world: int, block_size: int) -> Manifest:
+def manifest_of(
+    files: Mapping[str, bytes], world: int, block_size: int, step: int = 10
+) -> Manifest:
     """Return the manifest of these files; a positive ``block_size`` splits tensors into blocks."""
     entries = [_entry(name, data, block_size) for name, data in sorted(files.items())]
     return Manifest(
-        step=10,
+        step=step,
         consumed_samples=80,
         world_size=world,
         generation=1,
@@ -137,6 +140,7 @@ def commit(
     flipped: Mapping[str, int],
     *,
     forging: bool = False,
+    step: int = 10,
 ) -> tuple[Committed, Manifest]:
     """Upload a checkpoint to Blob and return its entry and manifest.
 
@@ -148,8 +152,9 @@ def commit(
         block_size: Bytes of a tensor block; 0 for whole files.
         flipped: Positions of a byte to corrupt, by file name.
         forging: Adapt other bytes too, so that size and CRCs match the manifest.
+        step: Step after which it was saved.
     """
-    manifest = manifest_of(files, world, block_size)
+    manifest = manifest_of(files, world, block_size, step)
     entries = []
     for entry in manifest.files:
         data = bytearray(files[entry.name])
@@ -174,6 +179,22 @@ def commit(
         committed_at=0.0,
     )
     return committed, manifest
+
+
+def commit_newest(
+    job: Job,
+    files: Mapping[str, bytes],
+    flipped: Mapping[str, int] | None = None,
+    *,
+    step: int = 10,
+    world: int = 1,
+    block_size: int = 0,
+) -> Committed:
+    """Upload a checkpoint of generation 1 and make it the newest one in HEAD."""
+    path = checkpoint_path(step, "0badcafe")
+    entry, _ = commit(job.container, path, files, world, block_size, flipped or {}, step=step)
+    job.write_head(job.head().fenced(1).with_checkpoint(entry))
+    return entry
 
 
 def write(files: Mapping[str, bytes], folder: Path) -> None:

@@ -113,7 +113,7 @@ def load(folder: RunDir, ranks: range, mode: str) -> None:
     files = [file for file in manifest.files if file.blocks]
     ranges = tuple(ByteRange(file=file.name, begin=0, end=file.size) for file in files)
     for rank in ranks:
-        write_whole(folder.wanted(rank), WantedRanges(ranges=ranges).to_json())
+        write_whole(folder.wanted_ranges(rank), WantedRanges(ranges=ranges).to_json())
     for file in files:
         coming = PartialTensors(folder.checkpoint / file.name, file)
         while BlockState.MISSING in map(coming.block_state, range(len(file.blocks))):

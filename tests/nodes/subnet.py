@@ -21,7 +21,7 @@ from service.cloud import node_firewall
 from tests.nodes.supervised import ROOT
 from trainer.contract import Generation, Member
 from trainer.rundir import RunDir
-from trainer.supervisor.control.launch import Launcher, NodeWorld, torchrun_command
+from trainer.supervisor.control.launch import NodeWorld, TrainerLauncher, torchrun_command
 
 PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
 METADATA = "169.254.169.254"
@@ -201,7 +201,7 @@ async def _start(node: str, folder: Path, door: Path) -> int:
     world = NodeWorld(
         generation=generation, member=member, folder=RunDir(folder), logs=folder / "logs"
     )
-    launcher = Launcher(
+    launcher = TrainerLauncher(
         command=partial(torchrun_command, program=(str(folder / "program.py"),)),
         environment={"PATH": PATH, "PYTHONPATH": str(ROOT)},
         accelerator="cpu",

@@ -2,6 +2,8 @@
 
 import asyncio
 import hashlib
+import json
+import os
 import sys
 import uuid
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -17,7 +19,6 @@ from trainer.contract import (
     HEAD,
     PROTOCOL,
     RUN_SPEC,
-    BaseModel,
     Committed,
     DirectiveKind,
     Generation,
@@ -27,12 +28,13 @@ from trainer.contract import (
     Member,
     NodeConfig,
     NodePhase,
+    PinnedModel,
     RunSpec,
 )
 from trainer.supervisor.blob.container import BlobAccess
 from trainer.supervisor.clock import NodeClock, NodeLimits
 from trainer.supervisor.context import SupervisorContext
-from trainer.supervisor.control.launch import CONVERTER, Command, Launcher, NodeWorld
+from trainer.supervisor.control.launch import CONVERTER, Command, NodeWorld, TrainerLauncher
 from trainer.supervisor.control.node_state import NodeState
 from trainer.supervisor.machine.health import HealthCheck
 from trainer.supervisor.machine.memory_files import MemoryFolder
@@ -44,6 +46,17 @@ STANDIN = Path(__file__).with_name("standin_trainer.py")
 ROOT = Path(__file__).parents[2]
 ATTEMPT = "att-test"
 
+ALONE = Generation(
+    number=1,
+    job_id="job-test",
+    attempt_id=ATTEMPT,
+    members=(Member(node_id="one", vm_id="one", address="127.0.0.1", node_rank=0),),
+    processes_per_node=1,
+    master_address="127.0.0.1",
+    master_port=29500,
+    checkpoint=None,
+    run_spec_sha256="",
+)
 QUICK = replace(
     NodeLimits(),
     heartbeat=0.5,
@@ -77,9 +90,20 @@ class Job:
         """Return the current HEAD."""
         return Head.from_json(self.container.download_blob(HEAD).readall())
 
+    def newest(self) -> Committed:
+        """Return the newest checkpoint in HEAD; there must be one."""
+        newest = self.head().newest
+        assert newest is not None
+        return newest
+
     def write_head(self, head: Head) -> None:
         """Overwrite HEAD, as the service may."""
         self.container.upload_blob(HEAD, head.to_json().encode(), overwrite=True)
+
+    def ask(self, **changes: object) -> None:
+        """Change the run spec."""
+        self.spec = json.dumps(json.loads(self.spec) | changes).encode()
+        self.container.upload_blob(RUN_SPEC, self.spec, overwrite=True)
 
     def names(self, prefix: str = "") -> list[str]:
         """Return the names of all blobs with a prefix."""
@@ -138,7 +162,7 @@ def run_spec(model: InputFile, data: InputFile) -> RunSpec:
         job_id="job-test",
         seed=1,
         method="supervised",
-        base_model=BaseModel(name="tiny", revision="r1", files=(model,)),
+        base_model=PinnedModel(name="tiny", revision="r1", files=(model,)),
         training_file=data,
         validation_file=None,
         total_steps=10,
@@ -191,6 +215,17 @@ class Scene:
         self.tasks[node.node_id] = task
         return work
 
+    async def run_one(
+        self, mode: str = "", *, limits: NodeLimits = QUICK, clock: NodeClock | None = None
+    ) -> ScriptedNode:
+        """Start generation 1 with the node "one" alone; set the mode of its trainer if given."""
+        if mode:
+            self.modes["one"] = mode
+        node = self.service.add("one")
+        self.start(node, limits=limits, clock=clock)
+        await self.generation(node)
+        return node
+
     async def generation(self, *nodes: ScriptedNode, number: int = 1) -> Generation:
         """Open a generation on the newest checkpoint and direct its members to start it."""
         generation = self.job.open(number, nodes, self.job.head().newest)
@@ -206,6 +241,11 @@ class Scene:
         """Return the step that a node's newest trainer has reached."""
         newest = max((self.folder / node_id).glob("gen-*/progress"), default=None)
         return int(newest.read_text()) if newest else 0
+
+    def checkpoint_files(self, node_id: str) -> list[str]:
+        """Return the names of the ranks' files that a node holds of checkpoints."""
+        folders = os.walk(self.folder / node_id / "memory" / "checkpoints")  # may vanish meanwhile
+        return [name for *_, names in folders for name in names if name.startswith("rank-")]
 
     async def until(self, what: Callable[[], object], seconds: float = 20.0) -> None:
         """Wait until ``what`` is true; fail early when a supervisor has failed."""
@@ -230,7 +270,7 @@ class Scene:
     ) -> None:
         config = node_config(self)
         mark = str(work)
-        launcher = Launcher(
+        launcher = TrainerLauncher(
             command=command,
             environment={"PYTHONPATH": str(ROOT)},
             accelerator="cpu",

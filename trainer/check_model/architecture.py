@@ -2,18 +2,20 @@
 
 import contextlib
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from transformers import (
     AutoModelForCausalLM,
     AutoModelForSequenceClassification,
+    AutoTokenizer,
 )
 from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES
 
-from trainer.check_model.findings import ModelFindings
-from trainer.check_model.tokenizer import check_tokenizer
-from trainer.model.safetensors_headers import TensorHeader, UnusableModelError
+from rendering.tokenizer import NAMES, Tokenizer, UnusableTokenizer, read_tokenizer
+from trainer.check_model.files import ModelFindings
+from trainer.model.safetensors_headers import TensorHeader, UnusableModelError, first_names
 from trainer.model.tensor_names import compare_tensors, find_fault
 
 CLASSIFIERS = ("ForSequenceClassification", "ForTokenClassification")
@@ -56,3 +58,99 @@ def _is_encoder(config: dict[str, Any]) -> bool:
 def _architecture_name(config: dict[str, Any]) -> str:
     named = config.get("architectures") or [""]
     return str(named[0]) if isinstance(named, list) else str(named)
+
+
+PROBES = (
+    "Hello world",
+    " leading and trailing ",
+    "two  spaces,   three\ttabs\t\tand\n\nlines\r\n",
+    "don't DON'T I'll we've",
+    "1234567890 3.14 1,000,000 0x1F",
+    "na\u00efve caf\u00e9 cafe\u0301 \u00fcber \u0130stanbul",
+    "\u4f60\u597d\uff0c\u4e16\u754c \u3053\u3093\u306b\u3061\u306f \ud55c\uad6d\uc5b4",
+    "\u043f\u0440\u0438\u0432\u0435\u0442 \u0645\u0631\u062d\u0628\u0627",
+    "\u0928\u092e\u0938\u094d\u0924\u0947",
+    "\U0001f600 \U0001f469\u200d\U0001f469\u200d\U0001f467 \U0001f1eb\U0001f1f7",
+    'def f(x):\n    return {"a": [x ** 2]}  # code',
+    "<b>tags</b> \u00a0\u200b\ufeff \u2581 \u0120",
+)
+MOST_TOKENS = 256  # added tokens that are tried
+LONGEST = 100_000  # tokens; no probe is cut
+DECIDING = ("bos_token", "eos_token")  # templates write the one, answers end with the other
+AGREE = (
+    "Set tokenizer_class to TokenizersBackend in tokenizer_config.json; where that is not enough, "
+    "write tokenizer.json anew with `AutoTokenizer.from_pretrained(DIR).save_pretrained(DIR)`."
+)
+
+
+def check_tokenizer(folder: Path, *, is_encoder: bool) -> ModelFindings:
+    """Compare ids and special tokens; encoders read every text with special tokens around it."""
+    try:
+        ours = read_tokenizer(folder)
+    except UnusableTokenizer as error:
+        return ModelFindings([str(error)])
+    try:
+        theirs: Any = AutoTokenizer.from_pretrained(
+            folder, local_files_only=True, trust_remote_code=False
+        )
+    except Exception as error:  # noqa: BLE001 - the tokenizers library raises Exception itself
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        return ModelFindings(
+            [
+                f"transformers cannot load the tokenizer ({lines[0].rstrip('.')}). Copy the "
+                "model's own tokenizer files."
+            ]
+        )
+    found = [*_other_ids(ours, theirs), *_other_specials(ours, theirs)]
+    return ModelFindings(warnings=[*found, *(_other_frame(ours, theirs) if is_encoder else ())])
+
+
+def _other_ids(ours: Tokenizer, theirs: Any) -> Iterator[str]:  # noqa: ANN401
+    different = [
+        text for text in _probes(ours, theirs) if ours.encode(text).ids != _ids(theirs, text)
+    ]
+    if different:
+        text = min(different, key=len)
+        yield (
+            f"tokenizer.json reads {first_names([repr(text) for text in different])} as other "
+            f"tokens than transformers does with {type(theirs).__name__} "
+            f"({_short(ours.encode(text).ids)}, not "
+            f"{_short(_ids(theirs, text))}, for {text!r}). {AGREE}"
+        )
+
+
+def _probes(ours: Tokenizer, theirs: Any) -> Iterator[str]:  # noqa: ANN401
+    yield from PROBES
+    mine = {token.content: n for n, token in ours.backend.get_added_tokens_decoder().items()}
+    added = mine | dict(theirs.get_added_vocab())
+    for token in sorted(added, key=added.__getitem__)[:MOST_TOKENS]:
+        yield f"a {token} b{token}\nc"
+
+
+def _other_specials(ours: Tokenizer, theirs: Any) -> Iterator[str]:  # noqa: ANN401
+    for name in (f"{name}_token" for name in NAMES):
+        mine, other = ours.special_tokens.get(name), getattr(theirs, name, None)
+        if mine == (None if other is None else str(other)):
+            continue
+        text = f"{name} is {mine!r} in the files of the tokenizer, but {other!r} in transformers"
+        if mine is not None or name in DECIDING:
+            yield f"{text}; jobs use the first. Name it in tokenizer_config.json."
+
+
+def _other_frame(ours: Tokenizer, theirs: Any) -> Iterator[str]:  # noqa: ANN401
+    """Yield a warning if special tokens around a text to classify differ."""
+    text = PROBES[0]
+    mine, other = ours.encode_plain(text, LONGEST), list(theirs(text).input_ids)
+    if mine != other and ours.encode(text).ids == _ids(theirs, text):
+        yield (
+            f"a text to classify is read as {_short(mine)}, by transformers as {_short(other)}: "
+            f"other special tokens around it. {AGREE}"
+        )
+
+
+def _ids(theirs: Any, text: str) -> list[int]:  # noqa: ANN401
+    return list(theirs(text, add_special_tokens=False).input_ids)
+
+
+def _short(ids: list[int]) -> str:
+    return first_names([str(number) for number in ids], most=8)

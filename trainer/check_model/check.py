@@ -12,8 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from trainer.check_model.files import check_layout, check_names, check_types
-from trainer.check_model.findings import ModelFindings
+from trainer.check_model.files import ModelFindings, check_layout, check_names, check_types
 from trainer.check_model.token_rows import check_tokens
 from trainer.model.safetensors_headers import (
     TensorHeader,

@@ -6,10 +6,10 @@ Standard library only, like the headers that it reads.
 import re
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from trainer.check_model.findings import ModelFindings
 from trainer.model.safetensors_headers import (
     INDEX,
     SINGLE,
@@ -18,6 +18,18 @@ from trainer.model.safetensors_headers import (
     read_header,
     read_index,
 )
+
+
+@dataclass(frozen=True)
+class ModelFindings:
+    """Sentences for the person who stages the model; each names a file or tensor and a remedy."""
+
+    faults: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+    def __add__(self, other: "ModelFindings") -> "ModelFindings":
+        return ModelFindings(self.faults + other.faults, self.warnings + other.warnings)
+
 
 TRAINING_STATE = re.compile(
     r"(optimizer|optim|scheduler|scaler|rng_state|random_states|training_args)([._-].*)?"

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from trainer.check_model.findings import ModelFindings
+from trainer.check_model.files import ModelFindings
 from trainer.model.safetensors_headers import (
     TensorHeader,
     UnusableModelError,

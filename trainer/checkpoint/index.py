@@ -1,9 +1,14 @@
-"""The index file of a rank's part of a checkpoint: all but the tensors, as strict JSON."""
+"""The index file of a rank's part of a checkpoint: all but the tensors, as strict JSON.
 
+Also plans which stored pieces of a parameter fill the range that a rank needs.
+"""
+
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from trainer.checkpoint.rng_state import RngState
-from trainer.contract import Message, StepMetrics
+from trainer.contract import Manifest, Message, StepMetrics
 from trainer.contract.wire import LATER
 from trainer.engine.loss_scale import LossScale
 from trainer.engine.loss_spikes import LossHistory
@@ -52,3 +57,46 @@ def index_name(rank: int) -> str:
 def tensor_key(name: str, state: str) -> str:
     """Return the name of one state of one parameter in the tensors' file."""
     return f"{name}|{state}"
+
+
+def read_index(folder: Path, rank: int, manifest: Manifest) -> RankIndex:
+    """Read a rank's index; raise ValueError unless it belongs to the checkpoint."""
+    index = RankIndex.from_json((folder / index_name(rank)).read_bytes())
+    if index.format != FORMAT:
+        raise ValueError(f"checkpoint format {index.format} is unknown; this program has {FORMAT}")
+    told = (manifest.world_size, manifest.step, manifest.run_spec_sha256, rank)
+    if (index.world_size, index.step, index.run_spec_sha256, index.rank) != told:
+        raise ValueError(f"{index_name(rank)} does not belong to this checkpoint")
+    return index
+
+
+@dataclass(frozen=True)
+class StoredPiece:
+    """Elements [start, start + numel) of a parameter, as stored by one rank."""
+
+    start: int
+    numel: int
+    rank: int
+
+
+@dataclass(frozen=True)
+class PieceCopy:
+    """Copy ``numel`` elements: from ``source`` in the rank's piece to ``target`` in the range."""
+
+    rank: int
+    source: int
+    target: int
+    numel: int
+
+
+def plan_copies(start: int, numel: int, pieces: Iterable[StoredPiece]) -> list[PieceCopy]:
+    """Return the copies that fill [start, start + numel), in order; ValueError on a gap."""
+    plan, filled, end = [], start, start + numel
+    for piece in sorted(pieces, key=lambda p: (p.start, p.rank)):
+        upto = min(end, piece.start + piece.numel)
+        if piece.start <= filled < upto:
+            plan.append(PieceCopy(piece.rank, filled - piece.start, filled - start, upto - filled))
+            filled = upto
+    if filled < end:
+        raise ValueError(f"elements {filled} to {end} are in no file of the checkpoint")
+    return plan

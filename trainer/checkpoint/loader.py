@@ -23,9 +23,15 @@ from trainer.checkpoint.fragments import (
     refresh_weights,
     set_optimizer_step,
 )
-from trainer.checkpoint.index import FORMAT, RankIndex, index_name, tensor_key
+from trainer.checkpoint.index import (
+    RankIndex,
+    StoredPiece,
+    index_name,
+    plan_copies,
+    read_index,
+    tensor_key,
+)
 from trainer.checkpoint.partial_tensors import PartialTensors
-from trainer.checkpoint.ranges import StoredPiece, plan_copies
 from trainer.checkpoint.safetensors_file import TensorsFile
 from trainer.contract import MANIFEST, FileEntry, Manifest
 from trainer.engine import loss_scale
@@ -105,7 +111,7 @@ def open_checkpoint(folder: Path, run_spec_sha256: str) -> CheckpointFiles:
     for rank in ranks:
         CheckpointFiles(folder, (), files).require_whole_file(folder / index_name(rank))
     return CheckpointFiles(
-        folder, tuple(_read_index(folder, rank, manifest) for rank in ranks), files
+        folder, tuple(read_index(folder, rank, manifest) for rank in ranks), files
     )
 
 
@@ -190,13 +196,3 @@ def ranges_to_read(reads: Sequence[TensorRead]) -> WantedRanges:
         else:
             ranges.append(ByteRange(file=name, begin=read.begin, end=read.end))
     return WantedRanges(ranges=tuple(ranges))
-
-
-def _read_index(folder: Path, rank: int, manifest: Manifest) -> RankIndex:
-    index = RankIndex.from_json((folder / index_name(rank)).read_bytes())
-    if index.format != FORMAT:
-        raise ValueError(f"checkpoint format {index.format} is unknown; this trainer has {FORMAT}")
-    told = (manifest.world_size, manifest.step, manifest.run_spec_sha256)
-    if (index.world_size, index.step, index.run_spec_sha256) != told or index.rank != rank:
-        raise ValueError(f"{index_name(rank)} does not belong to this checkpoint")
-    return index

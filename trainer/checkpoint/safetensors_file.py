@@ -11,6 +11,7 @@ import torch
 
 from trainer.checkpoint.partial_tensors import BlockState, PartialTensors
 from trainer.contract import FileEntry
+from trainer.model.safetensors_headers import encode_header
 
 POLL_SECONDS = 0.01
 _POLL = threading.Event()
@@ -22,9 +23,7 @@ def build_header(sizes: Mapping[str, int]) -> bytes:
     for name, numel in sizes.items():
         entries[name] = {"dtype": "F32", "shape": [numel], "data_offsets": [at, at + 4 * numel]}
         at += 4 * numel
-    text = json.dumps(entries, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)  # tensors begin at a multiple of eight
-    return len(text).to_bytes(8, "little") + text
+    return encode_header(entries)
 
 
 @dataclass(frozen=True)

@@ -188,9 +188,6 @@ from trainer.contract.messages import (
     log_path as log_path,
 )
 from trainer.contract.run_spec import (
-    BaseModel as BaseModel,
-)
-from trainer.contract.run_spec import (
     ConvertedBase as ConvertedBase,
 )
 from trainer.contract.run_spec import (
@@ -210,6 +207,9 @@ from trainer.contract.run_spec import (
 )
 from trainer.contract.run_spec import (
     Mix as Mix,
+)
+from trainer.contract.run_spec import (
+    PinnedModel as PinnedModel,
 )
 from trainer.contract.run_spec import (
     Ranked as Ranked,

@@ -40,62 +40,58 @@ class Metric(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class StringCheck(Message):
-    """1 if the comparison holds, else 0."""
+class _NamedGrader(Message):
+    """The members of every grader."""
 
     type: str
     name: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StringCheck(_NamedGrader):
+    """1 if the comparison holds, else 0."""
+
     input: str
     reference: str
     operation: StringOperation
 
 
 @dataclass(frozen=True, kw_only=True)
-class TextSimilarity(Message):
+class TextSimilarity(_NamedGrader):
     """How near two texts are, from 0 to 1."""
 
-    type: str
-    name: str = ""
     input: str
     reference: str
     evaluation_metric: Metric
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExactAnswer(Message):
+class ExactAnswer(_NamedGrader):
     """1 if two texts have the same final answer, else 0. OpenAI has no such type."""
 
-    type: str
-    name: str = ""
     input: str
     reference: str
 
 
 @dataclass(frozen=True, kw_only=True)
-class PythonGrader(Message):
+class PythonGrader(_NamedGrader):
     """The value that the user's `grade(sample, item)` returns."""
 
-    type: str
-    name: str = ""
     source: str
     image_tag: str | None = None  # OpenAI's; read by nothing here
 
 
 @dataclass(frozen=True, kw_only=True)
-class RewardModelGrader(Message):
+class RewardModelGrader(_NamedGrader):
     """The score that a reward model gives the chat with the answer. OpenAI has no such type."""
 
-    type: str
-    name: str = ""
     model: str  # of a job of method `reward`
 
 
 @dataclass(frozen=True, kw_only=True)
-class MultiGrader(Message):
+class MultiGrader(_NamedGrader):
     """A formula over other graders' scores."""
 
-    type: str
-    name: str = ""
     graders: "dict[str, SingleGrader]"
     calculate_output: str
 
@@ -127,11 +123,9 @@ _REFUSED_METRICS = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class _MultiShape(Message):
+class _MultiShape(_NamedGrader):
     """A multi grader before its parts are parsed."""
 
-    type: str
-    name: str = ""
     graders: dict[str, Any]
     calculate_output: str
 

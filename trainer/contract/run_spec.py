@@ -37,7 +37,7 @@ class StartingCheckpoint(Message):
 
 
 @dataclass(frozen=True, kw_only=True)
-class BaseModel(Message):
+class PinnedModel(Message):
     """A base model pinned to a revision and staged into Blob; safetensors only.
 
     With ``checkpoint`` the files are the base model of the earlier job, and the job begins with the
@@ -221,7 +221,7 @@ class RunSpec(TrainingOptions):
     job_id: str
     seed: int
     method: str  # a module of trainer.methods
-    base_model: BaseModel
+    base_model: PinnedModel
     training_file: InputFile
     validation_file: InputFile | None
     total_steps: int  # optimizer steps of the whole job
@@ -239,7 +239,7 @@ class RunSpec(TrainingOptions):
     nodes: int
     processes_per_node: int
     date: str = "2024-07-26"  # what chat templates get for today; of older specs, Llama's default
-    reward_model: BaseModel | None = field(default=None, metadata=LATER)  # that the grader asks
+    reward_model: PinnedModel | None = field(default=None, metadata=LATER)  # that the grader asks
     answers_per_row: int = field(default=2, metadata=LATER)  # or texts: the most that any has
     labels: tuple[str, ...] = field(default=(), metadata=LATER)  # of a classification, in order
     data_warnings: tuple[str, ...] = field(default=(), metadata=LATER)  # for the report

@@ -8,7 +8,7 @@ import torch
 from trainer.contract import Lora, RunSpec
 from trainer.convert.shards import write_file
 from trainer.convert.whole import FullParameters
-from trainer.model.quantize import import_uncompiled
+from trainer.model.precision import import_uncompiled
 from trainer.model.sequence_head import has_head
 
 PREFIX = "base_model.model."  # what peft puts before the base's names

@@ -13,8 +13,7 @@ import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
 
 from trainer.contract import RunSpec
-from trainer.convert.adam import parameter_groups
-from trainer.convert.whole import FullParameters
+from trainer.convert.whole import FullParameters, parameter_groups
 
 MODEL, OPTIMIZER, TRAINING = "model", "optimizer", "training"
 MOMENTS = ("exp_avg", "exp_avg_sq")

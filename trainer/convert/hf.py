@@ -22,13 +22,11 @@ from trainer.convert.adapters import (
 )
 from trainer.convert.shards import LIMIT, write_model
 from trainer.convert.whole import FullParameters
-from trainer.export.companion_files import copy_companions
+from trainer.export.companion_files import ADAPTER, copy_companions
 from trainer.model import sequence_head
 from trainer.model.precision import dtype_of
 from trainer.model.sequence_head import has_head
 from trainer.model.tokenizer import load_tokenizer
-
-ADAPTER = "adapter"
 
 
 def write_hf(
@@ -86,8 +84,8 @@ class _Model:
         lacking = [name for name in shapes if not self._has(name)]
         if lacking:
             raise ValueError(
-                f"{lacking[0]} is nowhere to be found: the model's class names its weights "
-                "otherwise than its files do. Let the job finish; its own export knows them"
+                f"no file holds {lacking[0]}: the model's class names its weights differently from "
+                "its files. Let the job finish; its own export knows the names"
             )
         places = set(shapes) if self._lora is None else set(trainable_names(shapes))
         if homeless := sorted(set(self._whole.shapes) - places):

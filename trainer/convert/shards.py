@@ -6,6 +6,8 @@ from pathlib import Path
 
 import torch
 
+from trainer.model.safetensors_headers import encode_header
+
 LIMIT = 5 * 10**9  # bytes of tensors in one file; transformers splits there too
 DTYPES = {torch.float32: "F32", torch.bfloat16: "BF16", torch.float16: "F16"}
 Shapes = Mapping[str, tuple[int, ...]]
@@ -43,10 +45,8 @@ def write_file(
         end = at + _numel(shape) * dtype.itemsize
         header[name] = {"dtype": DTYPES[dtype], "shape": list(shape), "data_offsets": [at, end]}
         at = end
-    text = json.dumps(header, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)
     with path.open("wb") as file:
-        file.write(len(text).to_bytes(8, "little") + text)
+        file.write(encode_header(header))
         for name, shape in shapes.items():
             tensor = read(name).to(dtype).contiguous()
             if tuple(tensor.shape) != tuple(shape):

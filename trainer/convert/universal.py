@@ -10,8 +10,7 @@ from typing import Any
 import torch
 
 from trainer.contract import RunSpec
-from trainer.convert.adam import parameter_groups
-from trainer.convert.whole import FullParameters
+from trainer.convert.whole import FullParameters, parameter_groups
 
 DEEPSPEED = "0.19.8"  # whose loader was read, and is tested against
 LATEST = "latest_universal"

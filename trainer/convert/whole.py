@@ -4,15 +4,24 @@ The critic is left out: only training needs it.
 """
 
 from collections import defaultdict
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors import safe_open
 
-from trainer.checkpoint.index import FORMAT, RankIndex, index_name, tensor_key
-from trainer.checkpoint.ranges import StoredPiece, plan_copies
-from trainer.contract import Manifest
+from trainer.checkpoint.index import (
+    RankIndex,
+    StoredPiece,
+    index_name,
+    plan_copies,
+    read_index,
+    tensor_key,
+)
+from trainer.contract import Manifest, RunSpec
+from trainer.contract.deepspeed_config import BETAS, EPSILON
+from trainer.engine.lr_schedule import learning_rate
 from trainer.model.actor_critic import ACTOR, CRITIC
 from trainer.rundir import tensors_name
 
@@ -62,10 +71,30 @@ def _read_index(folder: Path, rank: int, manifest: Manifest) -> RankIndex:
     name = index_name(rank)
     if name not in {file.name for file in manifest.files}:
         raise ValueError(f"the manifest does not list {name}: this is a model, not a checkpoint")
-    index = RankIndex.from_json((folder / name).read_bytes())
-    if index.format != FORMAT:
-        raise ValueError(f"checkpoint format {index.format} is unknown; this program has {FORMAT}")
-    told = (manifest.world_size, manifest.step, manifest.run_spec_sha256, rank)
-    if (index.world_size, index.step, index.run_spec_sha256, index.rank) != told:
-        raise ValueError(f"{name} does not belong to this checkpoint")
-    return index
+    return read_index(folder, rank, manifest)
+
+
+@dataclass(frozen=True)
+class ParameterGroup:
+    """Parameters with the same hyperparameters."""
+
+    names: tuple[str, ...]
+    numbers: dict[str, Any]  # as torch's AdamW calls them
+
+
+def parameter_groups(whole: FullParameters, spec: RunSpec) -> list[ParameterGroup]:
+    """Return the groups in the trainer's order: matrices decay; norms and biases do not."""
+    decayed = tuple(name for name, shape in whole.shapes.items() if len(shape) > 1)
+    others = tuple(name for name, shape in whole.shapes.items() if len(shape) <= 1)
+    rate = learning_rate(
+        max(whole.index.step, 1),
+        peak=spec.learning_rate,
+        warmup_steps=spec.warmup_steps,
+        total_steps=spec.total_steps,
+        min_ratio=spec.min_lr_ratio,
+    )
+    common = {"lr": rate, "betas": BETAS, "eps": EPSILON}
+    both = [(decayed, spec.weight_decay), (others, 0.0)]
+    return [
+        ParameterGroup(names, common | {"weight_decay": decay}) for names, decay in both if names
+    ]

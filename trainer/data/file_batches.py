@@ -1,6 +1,13 @@
-"""Build the source of training steps and the evaluation for data files."""
+"""Build the source of training steps and the evaluation for data files.
 
+Orders other than a shuffle need the lengths of all rows before the first step: every rank measures
+its share. A row's length does not depend on the source of its tokens, so a later generation, or
+another world size, gets the same order.
+"""
+
+from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -8,12 +15,14 @@ import torch
 import torch.distributed as dist
 from numpy.typing import NDArray
 
+from rendering.templates.tool_calls import Json
 from trainer.contract import InputFile, RunSpec
+from trainer.data.order import CurriculumOrder, LengthMixOrder
 from trainer.data.prefetch import BatchPrefetcher, evaluation_batches
-from trainer.data.row_lengths import build_order
+from trainer.data.rows import JsonlRows
 from trainer.data.step_input import FileStepSource, StepSource
 from trainer.data.token_cache import tokens_name
-from trainer.data.tokens import TokenSource, open_tokens
+from trainer.data.tokens import TokenSource, open_run_rows, open_tokens
 from trainer.engine.evaluation import Evaluation, LossEvaluation
 from trainer.process.sync_flags import FlagSync
 from trainer.rundir import RunDir
@@ -52,3 +61,45 @@ def _sum_over_ranks(device: torch.device, mine: NDArray[np.int64]) -> NDArray[np
 def _tokens(rundir: RunDir, spec: RunSpec, file: InputFile, tokenizer: Any) -> TokenSource:  # noqa: ANN401
     cached = rundir.cache / tokens_name(spec, file)
     return open_tokens(cached, rundir.input(file.path), tokenizer, spec)
+
+
+Order = Callable[[int], int]  # from the number of a sample to its row
+SumOverRanks = Callable[[NDArray[np.int64]], NDArray[np.int64]]  # over all ranks; collective
+
+
+def build_order(
+    spec: RunSpec, path: Path, source: TokenSource, identity: RankIdentity, summed: SumOverRanks
+) -> Order | None:
+    """Return the order that the run spec asks for; None for a shuffle. ``path`` has the rows."""
+    if spec.mix is not None:
+        tokens = summed(_count_tokens(source, spec.sequences_per_row, identity))
+        return LengthMixOrder(spec.seed, tokens, spec.mix).row
+    if spec.curriculum is None:
+        return None
+    turns = summed(_count_turns(open_run_rows(path, spec), identity))
+    tokens = summed(_count_tokens(source, spec.sequences_per_row, identity))
+    return CurriculumOrder(spec.seed, turns, tokens, spec.curriculum, spec.global_batch).row
+
+
+def _count_tokens(source: TokenSource, several: int, identity: RankIdentity) -> NDArray[np.int64]:
+    """Return the tokens of each row of this rank's share [rows]; 0 for the others."""
+    found = np.zeros(len(source) // several, dtype=np.int64)
+    for row in _share(len(found), identity):
+        found[row] = sum(source.length(row * several + n) for n in range(several))
+    return found
+
+
+def _count_turns(rows: JsonlRows, identity: RankIdentity) -> NDArray[np.int64]:
+    """Return the messages of each row of this rank's share [rows]; 0 for the others."""
+    found = np.zeros(len(rows), dtype=np.int64)
+    for row in _share(len(rows), identity):
+        found[row] = max(_messages(chat) for chat in rows[row])
+    return found
+
+
+def _messages(chat: Json) -> int:
+    return len(chat["messages"]) if "messages" in chat else 1
+
+
+def _share(rows: int, identity: RankIdentity) -> range:
+    return range(identity.rank, rows, identity.world_size)

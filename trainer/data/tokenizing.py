@@ -5,7 +5,6 @@ with its parent. Finished files stay on the node.
 """
 
 import argparse
-import json
 import logging
 import os
 import shutil
@@ -22,6 +21,7 @@ from trainer.checkpoint.checksum import describe_file
 from trainer.contract import InputFile, RunSpec
 from trainer.data.token_cache import FORMAT, RECORD, data_files, tokens_name
 from trainer.data.tokens import TokenSource, open_tokens
+from trainer.model.safetensors_headers import encode_header
 from trainer.model.tokenizer import base_folder, load_tokenizer
 from trainer.rundir import RunDir, write_whole
 
@@ -99,9 +99,7 @@ def _header(starts: int, tokens: int) -> bytes:
             "data_offsets": [after_ids, after_ids + tokens],
         },
     }
-    text = json.dumps(tensors).encode()
-    text += b" " * (-len(text) % 8)
-    return len(text).to_bytes(8, "little") + text
+    return encode_header(tensors)
 
 
 def _end_with_parent() -> None:

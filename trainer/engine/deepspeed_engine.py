@@ -14,7 +14,7 @@ from deepspeed.accelerator import get_accelerator
 
 from trainer.contract import LOWEST_LOSS_SCALE, RunSpec, engine_config
 from trainer.engine import loss_scale, speedups
-from trainer.model.frozen import require_freezable
+from trainer.model.base_model import require_freezable
 from trainer.process.non_retryable import NonRetryableError
 
 

@@ -9,7 +9,7 @@ import torch
 from trainer.data.batch import Batch
 from trainer.methods.interface import Method
 from trainer.model.eval_mode import evaluation_mode
-from trainer.process.all_reduce import sum_over_ranks
+from trainer.process.sync_flags import sum_over_ranks
 
 
 class Evaluation(Protocol):

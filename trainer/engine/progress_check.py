@@ -12,9 +12,8 @@ import torch
 from trainer.contract import RunSpec
 from trainer.engine.lr_schedule import learning_rate_of
 from trainer.methods.descriptor import descriptor_of
-from trainer.process.all_reduce import sum_over_ranks
 from trainer.process.non_retryable import NonRetryableError
-from trainer.process.sync_flags import SyncedFlags
+from trainer.process.sync_flags import SyncedFlags, sum_over_ranks
 from trainer.state import TrainingState
 
 WARN_AFTER_STEPS = 10  # steps that change nothing, after which the user is warned

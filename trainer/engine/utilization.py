@@ -16,7 +16,7 @@ import torch
 from trainer.contract import RunSpec
 from trainer.data.batch import Batch
 from trainer.methods.descriptor import descriptor_of
-from trainer.process.all_reduce import sum_over_ranks
+from trainer.process.sync_flags import sum_over_ranks
 from trainer.state import RankIdentity
 
 COMPARE_EVERY = 25  # steps from one look at all ranks to the next

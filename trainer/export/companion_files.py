@@ -12,6 +12,7 @@ from trainer.model.sequence_head import has_head
 from trainer.model.tokenizer import load_tokenizer
 
 CARD, BASE_CARD = "README.md", "BASE_README.md"
+ADAPTER = "adapter"  # the folder of the adapters alone, within the model's
 
 
 def copy_companions(base: Path, folder: Path, spec: RunSpec) -> None:

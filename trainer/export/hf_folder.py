@@ -20,7 +20,7 @@ from safetensors.torch import save_file
 from trainer.checkpoint.checksum import describe_file
 from trainer.checkpoint.fragments import owned_fragments
 from trainer.contract import RunSpec, model_path
-from trainer.export.companion_files import copy_companions
+from trainer.export.companion_files import ADAPTER, copy_companions
 from trainer.export.model_card import write_card
 from trainer.export.report import make_report, trained_parameters, write_report
 from trainer.model.actor_critic import actor_of
@@ -30,7 +30,6 @@ from trainer.rundir import RankSave, RunDir, write_whole
 from trainer.state import RankIdentity, TrainingState
 from trainer.verify.result import Verification
 
-ADAPTER = "adapter"
 PEFT_PREFIX = "base_model.model."
 HEAD = ".modules_to_save.default."
 log = logging.getLogger(__name__)

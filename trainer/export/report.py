@@ -21,6 +21,7 @@ from trainer.data.rows import JsonlRows
 from trainer.model.actor_critic import actor_of
 from trainer.rundir import RunDir
 from trainer.state import RankIdentity, TrainingState
+from trainer.verify.files import weight_bytes
 from trainer.verify.result import Verification
 
 REPORT = "report.json"
@@ -192,11 +193,6 @@ def _negative(value: float | None) -> float | None:
 
 def _perplexity(loss: float | None) -> float | None:
     return None if loss is None or loss > LARGEST else math.exp(loss)
-
-
-def weight_bytes(folder: Path) -> int:
-    """Return the bytes of the weights in a model's folder, adapters excluded."""
-    return sum(path.stat().st_size for path in folder.glob("*.safetensors"))
 
 
 def _size(folder: Path, trained: int) -> ReportedSize:

@@ -1,6 +1,7 @@
 """Build the grader that a run spec's grader object describes."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 from trainer.contract.grader_source import check_sources
@@ -12,9 +13,9 @@ from trainer.contract.grader_spec import (
     parse_grader,
     sources,
 )
-from trainer.graders.answer import Grader
+from trainer.graders.answer import Grade, Grader, ModelAnswer
 from trainer.graders.multi import FormulaGrader
-from trainer.graders.python import PythonCodeGrader
+from trainer.graders.sandbox.process import SECONDS, Sandbox
 from trainer.graders.text import TextComparisonGrader
 
 
@@ -43,3 +44,19 @@ def _build(spec: GraderSpec, folder: Path, judge: Grader | None) -> Grader:
     if isinstance(spec, PythonGrader):
         return PythonCodeGrader(spec, folder / "python")
     return TextComparisonGrader(spec)
+
+
+class PythonCodeGrader:
+    """Calls one sandboxed process for every grade, one after the other."""
+
+    def __init__(self, spec: PythonGrader, folder: Path, seconds: float = SECONDS) -> None:
+        """Use ``folder``, which is emptied, as the process's working folder."""
+        self._sandbox = Sandbox(spec.source, folder, seconds)
+
+    def grade(self, answers: Sequence[ModelAnswer]) -> list[Grade]:
+        """Return `grade`'s result for each; raise SandboxError if no process can start."""
+        return [self._sandbox.grade(answer) for answer in answers]
+
+    def close(self) -> None:
+        """End the process."""
+        self._sandbox.close()

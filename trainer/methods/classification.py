@@ -10,14 +10,11 @@ from torch.nn.functional import cross_entropy
 
 from trainer.data.batch import IGNORED, Batch
 from trainer.methods.descriptor import MethodDescriptor
-from trainer.methods.interface import BatchScores
+from trainer.methods.interface import BatchScores, Method
 
 
-class ClassificationLoss:
+class ClassificationLoss(Method):
     """Cross entropy; each row counts alike, whatever its length."""
-
-    def begin(self, step: int) -> None:
-        """Do nothing: all steps are alike."""
 
     def units(self, batch: Batch) -> int:
         """Return the number of rows that are not padding."""

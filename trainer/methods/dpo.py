@@ -10,7 +10,7 @@ preferred answer's r less the other's:
 2023, equation 17, with means in place of sums as TRL has it.) The margin is b d, never divided.
 """
 
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch.nn.functional import logsigmoid
@@ -19,16 +19,8 @@ from trainer.contract import Dpo as Settings
 from trainer.data.batch import Batch
 from trainer.methods.descriptor import LONGER_ANSWERS, MethodDescriptor, MethodInputs
 from trainer.methods.forward import log_probabilities, sum_by_sequence, trained_token_counts
-from trainer.methods.interface import BatchScores
-from trainer.methods.pairs import PairMethod, real_pairs
-
-
-class ReferenceModel(Protocol):
-    """The model before training."""
-
-    def __call__(self, batch: Batch) -> torch.Tensor:
-        """Return the log-probability of each trained token [trained tokens]."""
-        ...
+from trainer.methods.interface import BatchScores, PairMethod, real_pairs
+from trainer.methods.reference_model import ReferenceModel, make_reference
 
 
 class DpoLoss(PairMethod):
@@ -63,8 +55,6 @@ class DpoLoss(PairMethod):
 
 def _make(making: MethodInputs) -> DpoLoss:
     assert making.spec.dpo is not None
-    from trainer.methods.reference_model import make_reference  # noqa: PLC0415 - it imports this module
-
     return DpoLoss(making.spec.dpo, make_reference(*making))
 
 

@@ -1,11 +1,13 @@
 """The interface of training methods: how good the model is on a micro-batch, with gradient."""
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
 from trainer.data.batch import Batch
+from trainer.methods.forward import trained_token_counts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,20 +19,19 @@ class BatchScores:
     margin: torch.Tensor | float = 0.0  # of rewards, where there are any
 
 
-class Method(Protocol):
+class Method(ABC):
     """A training method. Its unit is what the loss is a mean over: tokens, or pairs."""
 
-    def begin(self, step: int) -> None:
+    def prepare_step(self, step: int) -> None:  # noqa: B027 - most methods have nothing to prepare
         """Prepare for training step ``step`` (from 1), or an evaluation after it."""
-        ...
 
+    @abstractmethod
     def units(self, batch: Batch) -> int:
         """Return the number of units of a micro-batch on the host."""
-        ...
 
+    @abstractmethod
     def scores(self, model: Any, batch: Batch) -> BatchScores:  # noqa: ANN401 - untyped here
         """Run the model on a batch that is on its device."""
-        ...
 
 
 def scaled_loss(loss_sum: torch.Tensor, units: int, world_size: int) -> torch.Tensor:
@@ -40,3 +41,19 @@ def scaled_loss(loss_sum: torch.Tensor, units: int, world_size: int) -> torch.Te
     factor; a step without units changes nothing.
     """
     return loss_sum * (world_size / max(units, 1))
+
+
+def real_pairs(batch: Batch) -> torch.Tensor:
+    """Return which pairs have both answers [pairs]: neither padding nor cut off.
+
+    Without its counterpart, an answer would be pushed up or down alone.
+    """
+    return (trained_token_counts(batch) > 0).view(-1, 2).all(1)
+
+
+class PairMethod(Method):
+    """Base of methods of pairs: each pair counts alike, whatever the length of its answers."""
+
+    def units(self, batch: Batch) -> int:
+        """Return the number of pairs with both answers."""
+        return int(real_pairs(batch).sum())

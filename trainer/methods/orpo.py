@@ -19,8 +19,7 @@ from trainer.contract.wire import Message
 from trainer.data.batch import Batch
 from trainer.methods.descriptor import LONGER_ANSWERS, MethodDescriptor, method_options_of
 from trainer.methods.forward import log_probabilities, sum_by_sequence, trained_token_counts
-from trainer.methods.interface import BatchScores
-from trainer.methods.pairs import PairMethod, real_pairs
+from trainer.methods.interface import BatchScores, PairMethod, real_pairs
 
 _CERTAIN = -torch.finfo(torch.float32).eps  # log p; nearer to 0 the odds have no finite gradient
 

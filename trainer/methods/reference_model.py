@@ -5,8 +5,9 @@ in the run's precision, sharded under ZeRO-3. Nothing of it is saved: the base m
 every generation.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,13 @@ import torch
 
 from trainer.contract import RunSpec
 from trainer.data.batch import Batch
-from trainer.methods.dpo import ReferenceModel
 from trainer.methods.forward import log_probabilities
 from trainer.model.actor_critic import actor_of
 from trainer.model.base_model import load_base
 from trainer.model.eval_mode import evaluation_mode
 
+# From a batch to the log-probability of each trained token before any training [trained tokens].
+ReferenceModel = Callable[[Batch], torch.Tensor]
 TRAINING_ONLY = ("optimizer", "gradient_clipping", "data_types")
 
 
@@ -33,7 +35,7 @@ def make_reference(
     """Build the reference for this engine; ``base`` holds the base model's files."""
     temperature = spec.reinforcement.temperature if spec.reinforcement else 1.0
     if spec.lora is not None:
-        return AdapterlessReference(engine, temperature)
+        return disabled_adapters(engine, temperature)
     model = load_base(base, spec, config).requires_grad_(False)
     if spec.zero_stage == 3:
         rest = {name: value for name, value in config.items() if name not in TRAINING_ONLY}
@@ -41,31 +43,20 @@ def make_reference(
     else:
         model.to(engine.device)
     model.eval()
-    return FrozenCopy(model, temperature)
+    reference: ReferenceModel = torch.no_grad()(
+        partial(log_probabilities, model, temperature=temperature)
+    )
+    return reference
 
 
-class AdapterlessReference:
-    """The trained model with its adapters disabled."""
+def disabled_adapters(engine: Any, temperature: float) -> ReferenceModel:  # noqa: ANN401
+    """Return the trained model with its adapters disabled."""
 
-    def __init__(self, engine: Any, temperature: float) -> None:  # noqa: ANN401
-        self._engine, self._temperature = engine, temperature
+    def log_probabilities_without(batch: Batch) -> torch.Tensor:
+        with torch.no_grad(), evaluation_mode(engine), _without_adapters(engine):
+            return log_probabilities(engine, batch, temperature)
 
-    def __call__(self, batch: Batch) -> torch.Tensor:
-        """Return the log-probability of each trained token [trained tokens]."""
-        with torch.no_grad(), evaluation_mode(self._engine), _without_adapters(self._engine):
-            return log_probabilities(self._engine, batch, self._temperature)
-
-
-class FrozenCopy:
-    """A second, frozen model."""
-
-    def __init__(self, model: Any, temperature: float) -> None:  # noqa: ANN401
-        self._model, self._temperature = model, temperature
-
-    def __call__(self, batch: Batch) -> torch.Tensor:
-        """Return the log-probability of each trained token [trained tokens]."""
-        with torch.no_grad():
-            return log_probabilities(self._model, batch, self._temperature)
+    return log_probabilities_without
 
 
 @contextmanager

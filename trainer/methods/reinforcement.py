@@ -22,20 +22,17 @@ from trainer.contract import Reinforcement, RunSpec
 from trainer.data.batch import IGNORED, Batch
 from trainer.methods.descriptor import MethodDescriptor, MethodInputs
 from trainer.methods.forward import log_probabilities, sum_by_sequence, trained_token_counts
-from trainer.methods.interface import BatchScores
+from trainer.methods.interface import BatchScores, Method
 from trainer.rollout.answer_batch import AnswerBatch
 
 VALUE_SHARE = 0.1  # weight of the value loss (TRL's PPOConfig)
 
 
-class GrpoLoss:
+class GrpoLoss(Method):
     """GRPO, and the base of the other losses."""
 
     def __init__(self, settings: Reinforcement) -> None:
         self._settings = settings
-
-    def begin(self, step: int) -> None:
-        """Do nothing: what changes between steps comes with the batch."""
 
     def units(self, batch: Batch) -> int:
         """Return the number of answer tokens."""

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import torch
 import transformers.modeling_utils  # noqa: F401 - half a second that a model would take later
 from transformers import (
     AutoConfig,
@@ -17,11 +18,11 @@ from transformers import (
 from transformers.integrations.deepspeed import HfDeepSpeedConfig
 
 from trainer.contract import Lora, RunSpec
-from trainer.model import attention, loading, quantize, sequence_head
+from trainer.model import attention, loading, precision, sequence_head
 from trainer.model.actor_critic import ActorCritic
-from trainer.model.frozen import freeze_parameters
 from trainer.model.precision import dtype_of
 from trainer.model.tensor_names import NEW_HEADS
+from trainer.process.non_retryable import NonRetryableError
 
 
 def load_model(folder: Path, spec: RunSpec, deepspeed_config: dict[str, Any], pad_id: int) -> Any:  # noqa: ANN401
@@ -90,15 +91,15 @@ def _load(
         dtype=dtype,
         attn_implementation=attention.NAME if spec.packing else None,
         **settings,
-        **(quantize.four_bit_options(dtype, spared) if quantized else {}),
+        **(precision.four_bit_options(dtype, spared) if quantized else {}),
     )
     del sharding  # transformers looks for it while it lives
-    quantize.prevent_repacking(model)
+    precision.prevent_repacking(model)
     return model
 
 
 def _with_adapters(model: Any, lora: Lora, task: str) -> Any:  # noqa: ANN401
-    quantize.import_uncompiled()  # before peft does
+    precision.import_uncompiled()  # before peft does
     from peft import LoraConfig, get_peft_model  # noqa: PLC0415 - a full fine-tune saves its import
 
     return get_peft_model(
@@ -113,3 +114,34 @@ def _with_adapters(model: Any, lora: Lora, task: str) -> Any:  # noqa: ANN401
         ),
         autocast_adapter_dtype=False,
     )
+
+
+def freeze_parameters(model: Any, spec: RunSpec) -> None:  # noqa: ANN401 - transformers is untyped here
+    """Freeze what the run spec says; with adapters peft has frozen the base."""
+    if spec.train_last_n_layers is not None:
+        layers = _layers(model)
+        if not 1 <= spec.train_last_n_layers <= len(layers):
+            raise NonRetryableError(
+                f"train_last_n_layers is {spec.train_last_n_layers}, but the base model has "
+                f"{len(layers)} layers: ask for 1 to {len(layers)}"
+            )
+        for layer in layers[: -spec.train_last_n_layers]:
+            layer.requires_grad_(False)
+    if not spec.train_embeddings:
+        model.get_input_embeddings().requires_grad_(False)
+
+
+def require_freezable(spec: RunSpec) -> None:
+    """Raise NonRetryableError where adapters freeze the base model already."""
+    if spec.freezes and spec.lora is not None:
+        raise NonRetryableError(
+            "adapters freeze the whole base: leave out what else is to be frozen"
+        )
+
+
+def _layers(model: Any) -> Any:  # noqa: ANN401
+    """Return the decoder's layers: the longest list of modules."""
+    lists = [module for module in model.modules() if isinstance(module, torch.nn.ModuleList)]
+    if not lists:
+        raise NonRetryableError("the base model has no list of layers; train all of it")
+    return max(lists, key=len)

@@ -6,7 +6,7 @@ torch is not installed.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -122,6 +122,16 @@ def read_header(path: Path) -> dict[str, TensorHeader]:
         ) from None
     _require_layout(path.name, size, 8 + length, tensors)
     return tensors
+
+
+def encode_header(entries: Mapping[str, object]) -> bytes:
+    """Return the beginning of a file whose header has these entries.
+
+    The tensors after it begin at a multiple of eight.
+    """
+    text = json.dumps(entries, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    return len(text).to_bytes(8, "little") + text
 
 
 def _tensor(file: str, data: int, entry: Any) -> TensorHeader:  # noqa: ANN401 - JSON of anyone

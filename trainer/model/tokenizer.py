@@ -3,12 +3,12 @@
 from pathlib import Path
 
 from rendering.tokenizer import Tokenizer, UnusableTokenizer, read_tokenizer
-from trainer.contract import BaseModel
+from trainer.contract import PinnedModel
 from trainer.process.non_retryable import NonRetryableError
 from trainer.rundir import RunDir
 
 
-def base_folder(rundir: RunDir, base: BaseModel) -> Path:
+def base_folder(rundir: RunDir, base: PinnedModel) -> Path:
     """Return the folder of the base model's files, or raise ValueError."""
     if base.checkpoint is not None:
         return rundir.converted_base

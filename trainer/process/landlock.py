@@ -1,4 +1,4 @@
-"""Restrict a process for good, and all that it starts: files, ports, signals (Landlock).
+"""Restrict a process, and all that it starts: files, ports, signals (Landlock).
 
 Linux 5.13 and later; what a kernel is too old for is left out, files never. A process that was
 restricted also cannot read the memory or the environment of one that was not.

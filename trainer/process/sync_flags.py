@@ -79,3 +79,10 @@ class FlagSync:
 
     def _on_signal(self) -> None:
         self._signalled = True
+
+
+def sum_over_ranks(*values: torch.Tensor | float, device: torch.device) -> list[float]:
+    """Add up each value over all ranks, in double precision; collective."""
+    totals = torch.stack([torch.as_tensor(v, dtype=torch.float64, device=device) for v in values])
+    dist.all_reduce(totals)
+    return [float(total) for total in totals.tolist()]

@@ -40,7 +40,7 @@ class Watchdog:
 
     @property
     def timeout_seconds(self) -> float:
-        """How long training may make no progress."""
+        """Seconds that training may make no progress."""
         return max(self._floor, PAUSE_FACTOR * median(self._pauses)) if self._pauses else self._long
 
 

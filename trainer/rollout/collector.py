@@ -13,17 +13,17 @@ from typing import Any
 import numpy as np
 import torch
 
-from trainer.contract import RunSpec
+from trainer.contract import Reinforcement, RunSpec
 from trainer.data.order import shuffled_row
 from trainer.data.prompts import ChatPrompt, Prompts
 from trainer.graders.answer import Grade, Grader, ModelAnswer
-from trainer.methods.dpo import ReferenceModel
 from trainer.methods.forward import log_probabilities
+from trainer.methods.reference_model import ReferenceModel
 from trainer.model.eval_mode import evaluation_mode
+from trainer.process.non_retryable import RECURRING
 from trainer.rollout.advantages import group_advantages, leave_one_out_advantages
 from trainer.rollout.answer_batch import answer_batch
 from trainer.rollout.experience import GradedAnswer
-from trainer.rollout.grading import grade_in_slices
 from trainer.rollout.reward_metrics import RewardSums
 from trainer.rollout.sampler import Sampler
 
@@ -82,15 +82,15 @@ class RolloutCollector:
 
     def _groups(self, micros: Sequence[Sequence[int]]) -> Iterator[Sequence[Sequence[int]]]:
         """Yield micro-batches that are answered at once; as many groups on every rank."""
-        assert self.spec.reinforcement is not None
-        several = self.spec.reinforcement.at_once // (self.spec.micro_batch * self._answers)
+        several = self.settings.at_once // (self.spec.micro_batch * self.settings.answers)
         for first in range(0, len(micros), max(several, 1)):
             yield micros[first : first + max(several, 1)]
 
     @property
-    def _answers(self) -> int:
+    def settings(self) -> Reinforcement:
+        """The run's options of reinforcement learning."""
         assert self.spec.reinforcement is not None
-        return self.spec.reinforcement.answers
+        return self.spec.reinforcement
 
     def _answered(self, asked: Mapping[int, ChatPrompt], born: int) -> list[GradedAnswer]:
         """Answer the prompts; those without room for an answer are skipped."""
@@ -98,7 +98,7 @@ class RolloutCollector:
         if short := sorted(asked.keys() - set(fit)):
             first = self.prompts.file_and_line(self._row(short[0]))
             log.warning("%d prompts leave no room for an answer, as %s", len(short), first)
-        draws = [(sample, number) for sample in fit for number in range(self._answers)]
+        draws = [(sample, number) for sample in fit for number in range(self.settings.answers)]
         found = self.sampler.answers([asked[sample].ids for sample, _ in draws], draws)
         return [
             GradedAnswer(
@@ -152,12 +152,11 @@ class RolloutCollector:
 
     def _passed(self, rows: Sequence[GradedAnswer]) -> list[GradedAnswer]:
         """Add the log-probabilities that the losses need; a pass is made even without rows."""
-        settings = self.spec.reinforcement
-        assert settings is not None
+        settings = self.settings
         off_policy = settings.steps_per_rollout > 1 or settings.replay_share > 0
         if self.reference is None and not off_policy:
             return list(rows)
-        batch = answer_batch(rows, self.tokenizer.pad_token_id, least=self._answers)
+        batch = answer_batch(rows, self.tokenizer.pad_token_id, least=self.settings.answers)
         batch = batch.to(self.engine.device)
         with torch.no_grad(), evaluation_mode(self.engine):
             ours = log_probabilities(self.engine, batch, settings.temperature)
@@ -171,8 +170,7 @@ class RolloutCollector:
 
     def _compared(self, rows: Sequence[GradedAnswer], beta: float) -> Iterator[GradedAnswer]:
         """Add the advantage over the other answers to the same prompt, if needed."""
-        assert self.spec.reinforcement is not None
-        algorithm = self.spec.reinforcement.algorithm
+        algorithm = self.settings.algorithm
         for _, same in groupby(rows, key=lambda row: row.sample):
             group = list(same)
             if algorithm == "ppo" or len(group) < 2:
@@ -207,3 +205,40 @@ def _split_by_row(of_N: torch.Tensor, rows: Sequence[GradedAnswer]) -> list[Any]
 def _kl(row: GradedAnswer) -> float:
     """Return the answer's log-probability by the policy less that by the base model, in nats."""
     return float((row.behaviour - row.reference).sum()) if len(row.reference) else 0.0
+
+
+SLICE = 8  # answers between two looks
+TIMEOUT_SECONDS = (
+    300.0  # seconds for all of them: half of what the other ranks wait in a collective
+)
+TIMEOUT_MESSAGE = f"the answers before it took the grader {TIMEOUT_SECONDS:.0f} s; make it faster"
+
+
+def grade_in_slices(
+    grader: Grader,
+    answers: Sequence[ModelAnswer],
+    stop_asked: Callable[[], bool],
+    now: Callable[[], float],
+) -> list[Grade]:
+    """Return one grade for each answer; an error for those that there is no time for.
+
+    After a stop request nothing more is graded: the caller drops the grades.
+    """
+    until, found = now() + TIMEOUT_SECONDS, list[Grade]()
+    for first in range(0, len(answers), SLICE):
+        some = answers[first : first + SLICE]
+        if stop_asked() or now() > until:
+            found += [Grade(0.0, TIMEOUT_MESSAGE)] * len(some)
+        else:
+            found += _grades(grader, some)
+    return found
+
+
+def _grades(grader: Grader, answers: Sequence[ModelAnswer]) -> list[Grade]:
+    """Grade all at once; if that fails, one by one, to find the answer at fault."""
+    try:
+        return grader.grade(answers)
+    except RECURRING as e:
+        if len(answers) == 1:
+            return [Grade(0.0, f"{type(e).__name__}: {e}")]
+        return [grade for answer in answers for grade in _grades(grader, [answer])]

@@ -6,8 +6,8 @@ from typing import Any
 import torch
 
 from trainer.contract import Reinforcement
-from trainer.process.all_reduce import sum_over_ranks
 from trainer.process.non_retryable import NonRetryableError
+from trainer.process.sync_flags import sum_over_ranks
 
 ROUNDING = 1e-9  # of a sum of squares
 

@@ -1,26 +1,42 @@
-"""The step source of reinforcement learning: the model's new answers, and replayed ones."""
+"""The step source and the evaluation of reinforcement learning, from the model's own answers."""
 
+import math
+import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from datetime import date
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from deepspeed.runtime.zero.offload_config import OffloadStateTypeEnum
 
-from trainer.contract import Reinforcement, RunSpec
+from trainer.checkpoint.fragments import optimizer_step, set_optimizer_step
+from trainer.contract import InputFile, Reinforcement, RunSpec
 from trainer.data.batch import Batch
 from trainer.data.order import micro_batch_samples
-from trainer.data.step_input import StepInput
+from trainer.data.prompts import Prompts
+from trainer.data.step_input import StepInput, StepSource
+from trainer.engine.evaluation import Evaluation
+from trainer.graders.answer import Grader
+from trainer.graders.build import make_grader
+from trainer.methods.interface import Method
+from trainer.methods.reference_model import make_reference
 from trainer.methods.reinforcement import log_probabilities_and_values
 from trainer.model.eval_mode import evaluation_mode
-from trainer.process.all_reduce import sum_over_ranks
+from trainer.model.precision import dtype_of
+from trainer.model.tokenizer import base_folder
+from trainer.process.sync_flags import FlagSync, sum_over_ranks
 from trainer.rollout.advantages import generalized_advantages
 from trainer.rollout.answer_batch import AnswerBatch, answer_batch
 from trainer.rollout.collector import RolloutCollector
 from trainer.rollout.experience import GradedAnswer, ReplayState
 from trainer.rollout.kl_schedule import kl_weight
-from trainer.rollout.optimizer_offload import offload_optimizer
+from trainer.rollout.sampler import Sampler
+from trainer.rundir import RunDir
 from trainer.state import RankIdentity, TrainingState
 
 EPSILON = 1e-8  # added to the deviation of all advantages of a step
@@ -51,7 +67,7 @@ class RolloutSource:
         used = {(row.sample, row.number): row for micro in micros for row in micro}
         return StepInput(
             batches=batches,
-            experience=self._left(experience, state, used),
+            experience=self._next_replay_state(experience, state, used),
             beta=beta,
             figures=figures,
         )
@@ -95,7 +111,7 @@ class RolloutSource:
         old = experience.draw_replay(count, self._spec.seed, step, me.rank)
         return [micro + old[n :: len(micros)] for n, micro in enumerate(micros)]
 
-    def _left(
+    def _next_replay_state(
         self,
         experience: ReplayState,
         state: TrainingState,
@@ -188,3 +204,112 @@ def _rewards(row: GradedAnswer, beta: float) -> Any:  # noqa: ANN401
         rewards -= beta * (row.behaviour.astype(np.float64) - row.reference)
     rewards[-1] += row.grade
     return rewards
+
+
+_STATES = [OffloadStateTypeEnum.optim_states, OffloadStateTypeEnum.hp_params]
+
+
+@contextmanager
+def offload_optimizer(engine: Any, asked: bool) -> Iterator[None]:  # noqa: ANN401 - deepspeed is untyped
+    """Offload within the context; nothing may be saved or updated. Reloads the same bits."""
+    if not asked:
+        yield
+        return
+    engine.offload_states(include=_STATES)
+    try:
+        yield
+    finally:
+        engine.reload_states()
+        set_optimizer_step(engine, optimizer_step(engine))  # AdamW's counts stay on the host
+
+
+class RewardEvaluation:
+    """Negated mean grade of the most likely answer to each prompt."""
+
+    def __init__(self, collector: RolloutCollector, identity: RankIdentity) -> None:
+        self._collector, self._me = collector, identity
+
+    def __call__(self, method: Method) -> float | None:  # noqa: ARG002 - no loss is asked for
+        """Return the negated mean over the prompts with room for an answer; NaN for none."""
+        total, count = 0.0, 0.0
+        if self._collector.stop():
+            return None
+        with offload_optimizer(self._collector.engine, self._collector.spec.rollout_offload):
+            for rows in self._groups():
+                grades = self._grades(rows)
+                if self._collector.stop():  # answers may have been cut short
+                    return None
+                total, count = total + sum(grades), count + len(grades)
+        total, count = sum_over_ranks(total, count, device=self._collector.engine.device)
+        return -total / count if count else math.nan
+
+    def _groups(self) -> list[list[int]]:
+        """Return this rank's rows; as many groups on every rank."""
+        rows, at_once = len(self._collector.prompts), self._collector.settings.at_once
+        return micro_batch_samples(0, rows, at_once, self._me.world_size, self._me.rank)
+
+    def _grades(self, rows: Sequence[int]) -> list[float]:
+        """Grade the prompts with room for an answer; failed grades count 0."""
+        collector = self._collector
+        longest = collector.spec.max_seq_len
+        prompts = [collector.prompts[row] for row in rows]
+        fit = [prompt for prompt in prompts if len(prompt.ids) < longest]
+        found = collector.sampler.answers([prompt.ids for prompt in fit], None)
+        cut = [
+            (p, collector.cut_to_context(p, answer)) for p, answer in zip(fit, found, strict=True)
+        ]
+        return [grade.score for grade in collector.grade(cut)]
+
+
+def build_rollout_source(
+    spec: RunSpec,
+    rundir: RunDir,
+    identity: RankIdentity,
+    engine: Any,  # noqa: ANN401
+    tokenizer: Any,  # noqa: ANN401
+    agreement: FlagSync,
+    config: dict[str, Any],
+    base: Path,
+) -> tuple[StepSource, Evaluation | None]:
+    """Return the source of graded answers and the evaluation on the validation file."""
+    settings = spec.reinforcement
+    assert settings is not None
+    kept = bool(settings.beta or settings.beta_end or settings.kl_target)
+
+    sampler = Sampler(engine, tokenizer, settings, spec.seed, agreement.is_stop_requested_here)
+    judge = _reward_model(spec, rundir, engine)
+    folder = rundir.root / "grader" / f"rank-{identity.rank:05d}"
+    grader = make_grader(settings.grader, folder, judge)
+    reference = make_reference(engine, base, spec, config) if kept else None
+
+    def collector(file: InputFile, stop: Callable[[], bool]) -> RolloutCollector:
+        return RolloutCollector(
+            spec=spec,
+            engine=engine,
+            tokenizer=tokenizer,
+            prompts=Prompts(rundir.input(file.path), tokenizer, spec),
+            sampler=sampler,
+            grader=grader,
+            reference=reference,
+            stop=stop,
+            stop_here=agreement.is_stop_requested_here,
+            now=time.monotonic,
+        )
+
+    asked = collector(spec.training_file, lambda: agreement.sync_flags().is_leaving)
+    feed = RolloutSource(asked, settings, identity)
+    if spec.validation_file is None:
+        return feed, None
+    validation = collector(spec.validation_file, lambda: agreement.sync_flags().is_leaving)
+    return feed, RewardEvaluation(validation, identity)
+
+
+def _reward_model(spec: RunSpec, rundir: RunDir, engine: Any) -> Grader | None:  # noqa: ANN401
+    """Return the reward model that the run spec names."""
+    if spec.reward_model is None:
+        return None
+    from trainer.graders.judge import RewardModelJudge  # noqa: PLC0415 - most graders need no model
+
+    dtype = dtype_of(spec)
+    folder = base_folder(rundir, spec.reward_model)
+    return RewardModelJudge(folder, engine.device, dtype, date.fromisoformat(spec.date))

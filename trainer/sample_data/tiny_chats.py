@@ -4,9 +4,10 @@ Everything is drawn from one `random.Random`, so the same seed gives the same ch
 """
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from random import Random
+from typing import Any
 
 Message = dict[str, str]
 Messages = list[Message]
@@ -77,36 +78,43 @@ def rankings(rows: int, seed: int) -> Iterator[tuple[Messages, Messages]]:
 
 def write_samples(path: Path, rows: int, seed: int) -> None:
     """Write ``rows`` chats, one JSON object a line."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w", encoding="utf-8") as f:
-        for messages in chats(rows, seed):
-            f.write(json.dumps({"messages": messages}) + "\n")
+    _write_rows(path, ({"messages": messages} for messages in chats(rows, seed)))
 
 
 def write_preferences(path: Path, rows: int, seed: int) -> None:
     """Write ``rows`` preferences, one JSON object a line."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w", encoding="utf-8") as f:
-        for prompt, right, wrong in preferences(rows, seed):
-            answers = {"preferred_output": [right], "non_preferred_output": [wrong]}
-            f.write(json.dumps({"input": {"messages": prompt}} | answers) + "\n")
+    found = (
+        {
+            "input": {"messages": prompt},
+            "preferred_output": [right],
+            "non_preferred_output": [wrong],
+        }
+        for prompt, right, wrong in preferences(rows, seed)
+    )
+    _write_rows(path, found)
 
 
 def write_rankings(path: Path, rows: int, seed: int) -> None:
     """Write ``rows`` rankings of two or three answers, one JSON object a line."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w", encoding="utf-8") as f:
-        for prompt, answers in rankings(rows, seed):
-            row = {"input": {"messages": prompt}, "ranked_outputs": [[a] for a in answers]}
-            f.write(json.dumps(row) + "\n")
+    found = (
+        {"input": {"messages": prompt}, "ranked_outputs": [[a] for a in answers]}
+        for prompt, answers in rankings(rows, seed)
+    )
+    _write_rows(path, found)
 
 
 def write_prompts(path: Path, rows: int, seed: int) -> None:
     """Write ``rows`` prompts with their right answers, one JSON object a line."""
+    found = (
+        {"messages": prompt, "answer": right["content"]}
+        for prompt, right, _ in preferences(rows, seed)
+    )
+    _write_rows(path, found)
+
+
+def _write_rows(path: Path, rows: Iterable[Any]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w", encoding="utf-8") as f:
-        for prompt, right, _ in preferences(rows, seed):
-            f.write(json.dumps({"messages": prompt, "answer": right["content"]}) + "\n")
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
 
 
 def _sum(random: Random) -> Turn:

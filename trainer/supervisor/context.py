@@ -5,12 +5,17 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tenacity import AsyncRetrying, retry_if_exception, wait_random_exponential
+from tenacity import (
+    AsyncRetrying,
+    retry_if_exception_type,
+    retry_if_not_exception_type,
+    wait_random_exponential,
+)
 
 from trainer.contract import NodeConfig, Span
 from trainer.supervisor.blob.container import BlobAccess
 from trainer.supervisor.clock import NodeClock, NodeLimits
-from trainer.supervisor.control.launch import Launcher
+from trainer.supervisor.control.launch import TrainerLauncher
 from trainer.supervisor.machine.azureml import JobNode
 from trainer.supervisor.machine.health import HealthCheck
 from trainer.supervisor.machine.memory_files import MemoryFolder
@@ -31,7 +36,7 @@ class SupervisorContext:
     service: ServiceClient
     metadata: Metadata | JobNode
     access: BlobAccess
-    launcher: Launcher
+    launcher: TrainerLauncher
     limits: NodeLimits
     clock: NodeClock
     health: HealthCheck = field(default_factory=HealthCheck)
@@ -42,11 +47,7 @@ class SupervisorContext:
     ) -> AsyncRetrying:
         """Retry on this error, with jitter, without limit; except after AttemptOverError."""
         return AsyncRetrying(
-            retry=retry_if_exception(lambda e: isinstance(e, error) and not _final(e)),
+            retry=retry_if_exception_type(error) & retry_if_not_exception_type(AttemptOverError),
             wait=wait_random_exponential(multiplier=0.25, max=self.limits.retry),
             sleep=wait,
         )
-
-
-def _final(error: BaseException) -> bool:
-    return isinstance(error, AttemptOverError)

@@ -17,7 +17,7 @@ from trainer.contract import PROTOCOL, ExpectedHardware, NodeConfig
 from trainer.supervisor.blob.container import BlobAccess
 from trainer.supervisor.clock import NodeClock, NodeLimits
 from trainer.supervisor.context import SupervisorContext
-from trainer.supervisor.control.launch import Command, Launcher, torchrun_command
+from trainer.supervisor.control.launch import Command, TrainerLauncher, torchrun_command
 from trainer.supervisor.machine import azureml, liveness
 from trainer.supervisor.machine.azureml import JobNode
 from trainer.supervisor.machine.boot_times import TIMES, read_boot_spans
@@ -125,7 +125,7 @@ async def _run(
     booted, started_at = read_boot_spans(
         settings.node_config.with_name(TIMES), psutil.Process().create_time(), again=again
     )
-    launcher = Launcher(
+    launcher = TrainerLauncher(
         command=command,
         environment={**os.environ, **_expected_bandwidths(config.hardware)},
         accelerator=config.accelerator,

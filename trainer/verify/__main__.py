@@ -14,8 +14,7 @@ from pathlib import Path
 
 from trainer.contract import RunSpec
 from trainer.rundir import RunDir, write_whole
-from trainer.verify.checks import verify_export
-from trainer.verify.expected import ExpectedExport
+from trainer.verify.checks import ExpectedExport, verify_export
 from trainer.verify.result import MISMATCH, Verification
 
 log = logging.getLogger("trainer")

@@ -1,6 +1,7 @@
 """Verify an export in a fresh process: files, tokenizer, model, adapter, base model."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from importlib.metadata import version
 from itertools import chain
 from pathlib import Path
@@ -8,9 +9,10 @@ from pathlib import Path
 import torch
 
 from trainer.contract import RunSpec
+from trainer.contract.wire import Message
+from trainer.export.companion_files import ADAPTER
 from trainer.model import sequence_head
 from trainer.model.tokenizer import load_tokenizer
-from trainer.verify.expected import ExpectedExport
 from trainer.verify.files import weight_bytes, wrong_files
 from trainer.verify.loading import (
     NoMemoryError,
@@ -26,9 +28,27 @@ from trainer.verify.loading import (
 from trainer.verify.result import MISMATCH, NOT_VERIFIED, VERIFIED, Comparison, Verification
 from trainer.verify.rows import LONGEST, VerificationRow, VerificationRows
 from trainer.verify.scores import Values, mean_difference, mean_loss, measure_name, score_rows
-from trainer.verify.tokenizer_facts import differences, read_facts
+from trainer.verify.tokenizer_facts import TokenizerFacts, differences, read_facts
 
-ADAPTER = "adapter"
+
+@dataclass(frozen=True, kw_only=True)
+class ExpectedExport(Message):
+    """All input of the verifying process besides the run spec. Paths are absolute."""
+
+    model: str  # the exported folder
+    base: str  # the base model's folder
+    data: str  # the file of the rows
+    rows: tuple[VerificationRow, ...]
+    values: tuple[tuple[float, ...], ...]  # the trainer's, by row
+    dtypes: tuple[str, ...]  # of the trained model's weights, as safetensors names them
+    tokenizer: TokenizerFacts
+    pad_token: str | None  # that a model with a head must pad with
+    device: str  # of the trainer, such as "cuda:0"
+    exact: bool  # the trainer computes as plain transformers does, if the device is the same
+    gpu_memory: int  # bytes that are free; 0 on a CPU
+    host_memory: int
+
+
 MERGED = "adapter merged by peft"
 # Mean absolute difference of values that is accepted (ADR 0054): nats per token, or units of a
 # reward model's score.

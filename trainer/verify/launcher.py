@@ -24,7 +24,7 @@ from trainer.model.eval_mode import evaluation_mode
 from trainer.model.precision import dtype_of
 from trainer.model.tokenizer import base_folder, load_tokenizer
 from trainer.rundir import RunDir, write_whole
-from trainer.verify.expected import ExpectedExport
+from trainer.verify.checks import ExpectedExport
 from trainer.verify.loading import NAMES
 from trainer.verify.result import NOT_VERIFIED, Verification
 from trainer.verify.rows import VerificationRow, VerificationRows, choose_rows, verified_file

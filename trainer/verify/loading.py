@@ -9,7 +9,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification
 
 from trainer.contract import RunSpec
-from trainer.model import quantize, sequence_head
+from trainer.model import precision, sequence_head
 from trainer.model.precision import dtype_of
 from trainer.verify.files import weight_bytes
 
@@ -70,15 +70,15 @@ def load_base(folder: Path, spec: RunSpec, device: str, pad_id: int, *, quantize
     more = sequence_head.head_settings(spec, pad_id) if sequence_head.has_head(spec) else {}
     if quantized:
         spared = list(sequence_head.MODULES) if sequence_head.has_head(spec) else None
-        more |= quantize.four_bit_options(dtype_of(spec), spared, device)
+        more |= precision.four_bit_options(dtype_of(spec), spared, device)
     model = _kind(spec).from_pretrained(folder, dtype=dtype_of(spec), **(_plain(device) | more))
-    quantize.prevent_repacking(model)
+    precision.prevent_repacking(model)
     return model.eval()
 
 
 def with_adapter(base: Any, folder: Path) -> Any:  # noqa: ANN401
     """Add the exported adapter to the base model; raise UnloadableError."""
-    quantize.import_uncompiled()  # before peft does
+    precision.import_uncompiled()  # before peft does
     from peft import PeftModel  # noqa: PLC0415 - a full fine-tune saves its import
 
     with warnings.catch_warnings():

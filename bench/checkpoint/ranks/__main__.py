@@ -17,7 +17,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from bench.checkpoint.case import Case, RankResult
+from bench.checkpoint.case import CheckpointCase, CheckpointTimes
 from bench.checkpoint.ranks import sdk
 from bench.checkpoint.ranks.contestant import Contestant, folder_name
 from bench.checkpoint.ranks.engine import State
@@ -29,7 +29,7 @@ from bench.checkpoint.ranks.torch_save import TorchSave
 from bench.checkpoint.ranks.usage import Usage
 from bench.checkpoint.ranks.with_deepspeed import DeepSpeedSave
 
-CONTESTANTS: dict[str, Callable[[Case, State], Contestant]] = {
+CONTESTANTS: dict[str, Callable[[CheckpointCase, State], Contestant]] = {
     "rekindle": Rekindle,
     "torch_save": TorchSave,
     "torch_dcp_adlfs": DcpFsspec,
@@ -44,8 +44,8 @@ MOST_STEPS = 5000
 class Rank:
     """Measurements of this rank with one contestant."""
 
-    def __init__(self, case: Case) -> None:
-        self.case, self.found = case, RankResult()
+    def __init__(self, case: CheckpointCase) -> None:
+        self.case, self.found = case, CheckpointTimes()
         self.state = State(case.mib)
         self.state.fill()
         self.container = sdk.client(case.url)
@@ -57,7 +57,7 @@ class Rank:
         self.usage.forget_highest()
         self.newest = 0
 
-    def run(self) -> RankResult:
+    def run(self) -> CheckpointTimes:
         """Run all measurements of the case and return them."""
         self.found.state_bytes = self.state.bytes
         if self.case.load_only:
@@ -144,7 +144,7 @@ def _timed(act: Callable[[], object]) -> float:
     return time.perf_counter() - began
 
 
-def _entry_placed(case: Case, rank: int) -> int:
+def _entry_placed(case: CheckpointCase, rank: int) -> int:
     """Copy HEAD's entry to where Rekindle's commit would have written it, and return its step."""
     source = Path(case.load_only)
     number = int(source.stem.rpartition("-")[2])
@@ -163,7 +163,7 @@ def _failed(*error: Any) -> None:  # noqa: ANN401 - as sys.excepthook is called
 def main(words: Sequence[str]) -> int:
     """Run the rank and exit without DeepSpeed's teardown, which sometimes aborts."""
     sys.excepthook = _failed
-    case = Case.read(Path(words[0]))
+    case = CheckpointCase.read(Path(words[0]))
     rank = Rank(case)
     rank.run().write(Path(case.folder) / f"result-{rank.state.rank}.json")
     dist.barrier()

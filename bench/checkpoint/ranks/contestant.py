@@ -2,11 +2,12 @@
 
 import shutil
 from collections.abc import Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Protocol
 
-from bench.checkpoint.case import Case
+from bench.checkpoint.case import CheckpointCase
+from bench.checkpoint.ranks import sdk
 from bench.checkpoint.ranks.engine import State
 
 
@@ -32,7 +33,7 @@ class Contestant(Protocol):
 class Local:
     """A contestant's folder on the local disk, which holds a save until it is stored."""
 
-    def __init__(self, case: Case, state: State) -> None:
+    def __init__(self, case: CheckpointCase, state: State) -> None:
         self.case, self.state = case, state
         self.root = Path(case.folder)
 
@@ -45,6 +46,28 @@ class Local:
     def drop(self, number: int) -> None:
         """Delete the local files of a save, so that a load cannot read them."""
         shutil.rmtree(self.root / folder_name(number), ignore_errors=True)
+
+
+class Uploading(Local):
+    """A contestant that writes to the disk, and uploads in a thread with azure-storage-blob."""
+
+    isolated = True
+    helpers: Sequence[int] = ()
+
+    def __init__(self, case: CheckpointCase, state: State) -> None:
+        super().__init__(case, state)
+        self._container = sdk.client(case.url)
+        self._thread = ThreadPoolExecutor(1)
+
+    def close(self) -> None:
+        """Stop the thread and close the connections."""
+        self._thread.shutdown()
+        self._container.close()
+
+    def _upload(self, folder: Path, names: Sequence[str]) -> None:
+        sdk.upload(self._container, folder, names)
+        for name in names:
+            (folder / name).unlink()
 
 
 def folder_name(number: int) -> str:

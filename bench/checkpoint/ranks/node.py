@@ -14,7 +14,7 @@ from pathlib import Path
 
 from azure.storage.blob import ContainerClient
 
-from bench.checkpoint.case import Case
+from bench.checkpoint.case import CheckpointCase
 from bench.checkpoint.ranks.spec import SPEC
 from trainer.contract import HEAD, RUN_SPEC, Committed, Generation, Head, Member
 from trainer.rundir import RunDir
@@ -31,7 +31,7 @@ SPEC_SHA256 = hashlib.sha256(b"bench").hexdigest()
 GENERATION = 1
 
 
-class Told(HeartbeatReports):
+class CommitReports(HeartbeatReports):
     """Heartbeat reports that also write committed entries to files for the ranks."""
 
     def __init__(self, folder: Path) -> None:
@@ -59,7 +59,7 @@ def memory_of(folder: Path) -> Path:
     return shared / f"rekindle-{folder.name}" if shared.is_dir() else folder / "in-memory"
 
 
-async def work(case: Case) -> None:
+async def work(case: CheckpointCase) -> None:
     """Upload and commit the ranks' saves until standard input ends."""
     folder, clock = Path(case.folder), NodeClock()
     limits = NodeLimits(upload_rate=math.inf, ingress=math.inf)  # as after an eviction notice
@@ -67,7 +67,7 @@ async def work(case: Case) -> None:
     container = JobContainer(access, case.url)
     wishes = StopRequests(limits, clock)
     uploads = SaveUploads(
-        _world(case), container, Told(folder), limits, clock, _nothing, lambda _: ()
+        _world(case), container, CommitReports(folder), limits, clock, _nothing, lambda _: ()
     )
     MemoryFolder(memory_of(folder)).assign_folder(RunDir(folder), GENERATION)
     working = asyncio.ensure_future(uploads.run_to_end(wishes))
@@ -82,7 +82,7 @@ async def work(case: Case) -> None:
     access.close()
 
 
-async def _load(case: Case, container: JobContainer, entry: Committed) -> None:
+async def _load(case: CheckpointCase, container: JobContainer, entry: Committed) -> None:
     """Download a checkpoint into a separate folder, so that no local save is reused."""
     folder, ranks = RunDir(Path(case.folder)), range(case.ranks)
     memory = MemoryFolder(memory_of(folder.root) / "loaded")
@@ -96,7 +96,7 @@ async def _once(work: Callable[[], Awaitable[None]]) -> None:
     await work()
 
 
-def _world(case: Case) -> NodeWorld:
+def _world(case: CheckpointCase) -> NodeWorld:
     member = Member(node_id="n", vm_id="v", address="127.0.0.1", node_rank=0)
     generation = Generation(
         number=GENERATION,
@@ -119,7 +119,7 @@ async def _nothing() -> None:
 
 def main() -> int:
     """Write HEAD and the run spec, as the service does, and then serve the ranks."""
-    case = Case.read(Path(sys.argv[1]))
+    case = CheckpointCase.read(Path(sys.argv[1]))
     if not case.load_only:
         with ContainerClient.from_container_url(case.url) as owner:
             owner.upload_blob(RUN_SPEC, SPEC.to_json(), overwrite=True)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch.distributed as dist
 
-from bench.checkpoint.case import Case
+from bench.checkpoint.case import CheckpointCase
 from bench.checkpoint.ranks.contestant import Local
 from bench.checkpoint.ranks.engine import State
 from bench.checkpoint.ranks.node import (
@@ -35,7 +35,7 @@ class Rekindle(Local):
 
     isolated = True
 
-    def __init__(self, case: Case, state: State) -> None:
+    def __init__(self, case: CheckpointCase, state: State) -> None:
         super().__init__(case, state)
         self._node = _started(self.root) if state.rank == 0 else None
         self.helpers: Sequence[int] = [self._node.pid] if self._node else []
@@ -70,7 +70,7 @@ class Rekindle(Local):
             self._node.stdin.write(f"load {number}\n")
             self._node.stdin.flush()
         _there(rundir.checkpoint / MANIFEST)
-        wanted = rundir.wanted(self.state.rank)
+        wanted = rundir.wanted_ranges(self.state.rank)
         load_checkpoint(
             self.state.engine,
             open_checkpoint(rundir.checkpoint, SPEC_SHA256),
@@ -80,7 +80,7 @@ class Rekindle(Local):
         )
         dist.barrier()
         if self._node:
-            _said(self._node, "loaded")
+            _await_word(self._node, "loaded")
             drop_checkpoint(rundir.checkpoint)
             rundir.checkpoint.unlink()
             shutil.rmtree(wanted.parent)
@@ -98,11 +98,11 @@ class Rekindle(Local):
 def _started(root: Path) -> "subprocess.Popen[str]":
     command = [sys.executable, "-m", "bench.checkpoint.ranks.node", str(root / "case.json")]
     node = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    _said(node, "ready")
+    _await_word(node, "ready")
     return node
 
 
-def _said(node: "subprocess.Popen[str]", word: str) -> None:
+def _await_word(node: "subprocess.Popen[str]", word: str) -> None:
     assert node.stdout
     if node.stdout.readline() != f"{word}\n":
         raise RuntimeError(f"the supervisor ended before it was {word}")

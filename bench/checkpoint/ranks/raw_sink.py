@@ -12,7 +12,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 from urllib.parse import urlsplit
 
-from bench.checkpoint.case import Case
+from bench.checkpoint.case import CheckpointCase
 from bench.checkpoint.ranks.contestant import Local, folder_name
 from bench.checkpoint.ranks.engine import State
 
@@ -26,7 +26,7 @@ class RawSink(Local):
     isolated = False
     helpers: Sequence[int] = ()
 
-    def __init__(self, case: Case, state: State) -> None:
+    def __init__(self, case: CheckpointCase, state: State) -> None:
         super().__init__(case, state)
         self._at = urlsplit(case.url)
         self._pool = ThreadPoolExecutor(CONNECTIONS)
@@ -71,11 +71,11 @@ class RawSink(Local):
 
     def _put(self, number: int, query: str, body: memoryview) -> None:
         headers = {"Content-Length": str(len(body))}
-        self._asked("PUT", self._path(number, query), body, headers).read()
+        self._request("PUT", self._path(number, query), body, headers).read()
 
     def _fetch(self, number: int, piece: memoryview, at: int) -> None:
         headers = {"Range": f"bytes={at}-{at + len(piece) - 1}"}
-        answer = self._asked("GET", self._path(number, ""), None, headers)
+        answer = self._request("GET", self._path(number, ""), None, headers)
         while piece:
             got = answer.readinto(piece)
             if not got:
@@ -87,7 +87,7 @@ class RawSink(Local):
         name = f"{folder_name(number)}/rank-{self.state.rank:05d}"
         return f"{self._at.path}/{name}?{query}&{self._at.query}"
 
-    def _asked(
+    def _request(
         self, method: str, path: str, body: memoryview | None, headers: dict[str, str]
     ) -> http.client.HTTPResponse:
         connection = self._connection()

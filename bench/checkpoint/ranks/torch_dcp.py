@@ -5,7 +5,7 @@ Such a checkpoint cannot be loaded on another number of ranks.
 """
 
 from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -14,9 +14,9 @@ import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint._fsspec_filesystem import FsspecReader, FsspecWriter
 
-from bench.checkpoint.case import Case
+from bench.checkpoint.case import CheckpointCase
 from bench.checkpoint.ranks import sdk
-from bench.checkpoint.ranks.contestant import Local, folder_name
+from bench.checkpoint.ranks.contestant import Local, Uploading, folder_name
 from bench.checkpoint.ranks.engine import State
 
 
@@ -26,7 +26,7 @@ class DcpFsspec(Local):
     isolated = True
     helpers: Sequence[int] = ()
 
-    def __init__(self, case: Case, state: State) -> None:
+    def __init__(self, case: CheckpointCase, state: State) -> None:
         super().__init__(case, state)
         self._group = dist.new_group(backend="gloo")  # runs beside training's collectives
         parts = urlsplit(case.url)
@@ -45,7 +45,7 @@ class DcpFsspec(Local):
     def load(self, number: int) -> None:
         """Load a save into the engine's tensors in place."""
         reader = FsspecReader(self._url(number), **self._access)
-        dcp.load(_named(self.state), storage_reader=reader, process_group=self._group)
+        dcp.load(_named_views(self.state), storage_reader=reader, process_group=self._group)
 
     def close(self) -> None:
         """Do nothing: there are no threads or connections to close."""
@@ -54,23 +54,18 @@ class DcpFsspec(Local):
         return f"abfs://{self._container}/{folder_name(number)}"
 
 
-class DcpDisk(Local):
+class DcpDisk(Uploading):
     """Saves to disk and uploads with azure-storage-blob, where adlfs is not installed."""
 
-    isolated = True
-    helpers: Sequence[int] = ()
-
-    def __init__(self, case: Case, state: State) -> None:
+    def __init__(self, case: CheckpointCase, state: State) -> None:
         super().__init__(case, state)
         self._group = dist.new_group(backend="gloo")
-        self._container = sdk.client(case.url)
-        self._thread = ThreadPoolExecutor(1)
 
     def save(self, number: int) -> "Future[None]":
         """Start a save; blocks for a copy in host memory."""
         writer = dcp.FileSystemWriter(self.folder(number))
         written = _async_save(self.state, writer, self._group)
-        return self._thread.submit(self._upload, number, written)
+        return self._thread.submit(self._upload_written, number, written)
 
     def load(self, number: int) -> None:
         """Download a share of the files on each rank, then read all of them in place."""
@@ -79,29 +74,21 @@ class DcpDisk(Local):
         sdk.download(self._container, folder, names[self.state.rank :: self.state.ranks])
         dist.barrier()
         reader = dcp.FileSystemReader(folder)
-        dcp.load(_named(self.state), storage_reader=reader, process_group=self._group)
+        dcp.load(_named_views(self.state), storage_reader=reader, process_group=self._group)
         dist.barrier()
         self.drop(number)
 
-    def close(self) -> None:
-        """Stop the thread and close the connections."""
-        self._thread.shutdown()
-        self._container.close()
-
-    def _upload(self, number: int, written: "Future[Any]") -> None:
+    def _upload_written(self, number: int, written: "Future[Any]") -> None:
         written.result()
-        folder = self.folder(number)
         names = [f"__{self.state.rank}_0.distcp", *([".metadata"] if self.state.rank == 0 else [])]
-        sdk.upload(self._container, folder, names)
-        for name in names:
-            (folder / name).unlink()
+        self._upload(self.folder(number), names)
 
 
 def _async_save(state: State, writer: Any, group: Any) -> "Future[Any]":  # noqa: ANN401
-    saving = dcp.async_save(_named(state), storage_writer=writer, process_group=group)
+    saving = dcp.async_save(_named_views(state), storage_writer=writer, process_group=group)
     assert isinstance(saving, Future)  # async_save with threads returns a Future
     return saving
 
 
-def _named(state: State) -> dict[str, torch.Tensor]:
+def _named_views(state: State) -> dict[str, torch.Tensor]:
     return {f"{state.rank}/{name}": view for name, view in state.views()}

@@ -4,27 +4,17 @@ It also saves the 16-bit weights, so it moves more bytes; throughput counts the 
 """
 
 from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from pathlib import Path
 
 import torch.distributed as dist
 
-from bench.checkpoint.case import Case
 from bench.checkpoint.ranks import sdk
-from bench.checkpoint.ranks.contestant import Local, folder_name
-from bench.checkpoint.ranks.engine import State
+from bench.checkpoint.ranks.contestant import Uploading, folder_name
 
 
-class DeepSpeedSave(Local):
+class DeepSpeedSave(Uploading):
     """DeepSpeed's checkpoint; each rank uploads and downloads a share of the files."""
-
-    isolated = True
-    helpers: Sequence[int] = ()
-
-    def __init__(self, case: Case, state: State) -> None:
-        super().__init__(case, state)
-        self._container = sdk.client(case.url)
-        self._thread = ThreadPoolExecutor(1)
 
     def save(self, number: int) -> "Future[None]":
         """Start a save; blocks until the files are written.
@@ -48,18 +38,8 @@ class DeepSpeedSave(Local):
         dist.barrier()
         self.drop(number)
 
-    def close(self) -> None:
-        """Stop the thread and close the connections."""
-        self._thread.shutdown()
-        self._container.close()
-
     def _share(self, names: Sequence[str]) -> Sequence[str]:
         return names[self.state.rank :: self.state.ranks]
-
-    def _upload(self, folder: Path, names: Sequence[str]) -> None:
-        sdk.upload(self._container, folder, names)
-        for name in names:
-            (folder / name).unlink()
 
 
 def _files(folder: Path) -> list[Path]:

@@ -11,10 +11,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from bench.learning.cases import CASES, LETTER, Case
+from bench.checkpoint.ranks.spec import plain_spec
+from bench.learning.cases import CASES, LETTER, LearningCase
 from bench.trainer.ranks.prepare import input_file, write_run
 from trainer import tiny
-from trainer.contract import BaseModel, Dpo, Reinforcement, RunSpec
+from trainer.contract import Dpo, Reinforcement, RunSpec
 from trainer.sample_data import tiny_chats
 
 ROWS = 600
@@ -49,39 +50,25 @@ def main() -> None:
     write_run(root, "run", spec(root, case))
 
 
-def spec(root: Path, case: Case) -> RunSpec:
+def spec(root: Path, case: LearningCase) -> RunSpec:
     """Return the run spec of the case."""
-    files = tuple(input_file(root, path) for path in sorted((root / "models" / "tiny").iterdir()))
-    usual = RunSpec(
-        version=1,
-        job_id="ftjob-bench",
-        seed=1,
+    usual = plain_spec(
+        model=[input_file(root, path) for path in sorted((root / "models" / "tiny").iterdir())],
+        rows=input_file(root, root / "files" / "train.jsonl"),
         method=case.method,
-        base_model=BaseModel(name="tiny", revision="0", files=files),
-        training_file=input_file(root, root / "files" / "train.jsonl"),
-        validation_file=None,
         total_steps=100,
         global_batch=8,
         micro_batch=8,
         max_seq_len=256,
         learning_rate=2e-3,
         warmup_steps=4,
-        min_lr_ratio=0.1,
-        weight_decay=0.0,
-        max_grad_norm=1.0,
         precision="fp32",
         zero_stage=1,
-        lora=None,
-        gradient_checkpointing=False,
-        checkpoint_seconds=1e9,
-        eval_steps=0,
-        nodes=1,
-        processes_per_node=1,
     )
-    return replace(usual, **_told(case.spec))
+    return replace(usual, **_spec_members(case.spec))
 
 
-def _told(members: Mapping[str, Any]) -> dict[str, Any]:
+def _spec_members(members: Mapping[str, Any]) -> dict[str, Any]:
     """Return the run spec members, with nested members converted to messages."""
     told = dict(members)
     if "reinforcement" in told:

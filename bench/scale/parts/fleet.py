@@ -27,7 +27,7 @@ POOL = 512  # connections for heartbeats, per api process
 COLLECT_AFTER = (100_000, 20, 20)
 
 
-class Fleet:
+class NodeFleet:
     """All nodes and the resources that they share."""
 
     def __init__(self, world: Path, apis: list[int], beat: float, commits: float) -> None:
@@ -52,7 +52,7 @@ class Fleet:
         """Return a new connection to a random api process."""
         return Wire("127.0.0.1", random.choice(self._apis))  # noqa: S311 - no secret
 
-    def heard(self, seconds: float, status: int) -> None:
+    def record_heartbeat(self, seconds: float, status: int) -> None:
         """Record the duration in seconds and the status of a heartbeat."""
         self._took.append(seconds)
         self._failed += status not in (200, 409, 410)
@@ -63,7 +63,7 @@ class Fleet:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def gone(self, node: Node) -> None:
+    async def remove(self, node: Node) -> None:
         """Remove a node; the cloud then deletes an evicted machine."""
         self._nodes.remove(node)
         if node.evicted:
@@ -160,7 +160,7 @@ async def main() -> None:
     options = parser.parse_args()
     gc.freeze()  # else garbage collection here would add to measured latency
     gc.set_threshold(*COLLECT_AFTER)
-    fleet = Fleet(options.world, options.apis, options.beat, options.commits)
+    fleet = NodeFleet(options.world, options.apis, options.beat, options.commits)
     server = await line.serve(options.socket, fleet.handle)
     sys.stdout.write("ready\n")
     sys.stdout.flush()

@@ -27,11 +27,11 @@ class Town(Protocol):
         """Connection pool of a random api process."""
         ...
 
-    def heard(self, seconds: float, status: int) -> None:
+    def record_heartbeat(self, seconds: float, status: int) -> None:
         """Record the duration in seconds and the status of a heartbeat."""
         ...
 
-    async def gone(self, node: "Node") -> None:
+    async def remove(self, node: "Node") -> None:
         """Remove a node that has left."""
         ...
 
@@ -84,7 +84,7 @@ class Node:
         async with self._sending:
             began = time.perf_counter()
             status, _ = await self._say(more)
-            self.town.heard(time.perf_counter() - began, status)
+            self.town.record_heartbeat(time.perf_counter() - began, status)
         if status == 410:
             await self._leave()
 
@@ -117,7 +117,9 @@ class Node:
         longest = _AGAIN / 2
         while True:
             try:
-                status, data = await self.town.pool.ask("POST", "/internal/nodes", bootstrap, body)
+                status, data = await self.town.pool.request(
+                    "POST", "/internal/nodes", bootstrap, body
+                )
             except OSError:
                 status, data = 0, b""
             if status == 200:
@@ -136,7 +138,7 @@ class Node:
         message |= {"generation": self.generation, "step": self.step, **more}
         path = f"/internal/nodes/{self.id}/heartbeat"
         try:
-            return await self.town.pool.ask("POST", path, self.token, json.dumps(message))
+            return await self.town.pool.request("POST", path, self.token, json.dumps(message))
         except OSError:
             return 0, b""
 
@@ -146,7 +148,7 @@ class Node:
             path = f"/internal/nodes/{self.id}/directive?after={self.directive}&wait=45"
             path += f"&epoch={self.epoch}"
             try:
-                status, data = await self._wire.ask("GET", path, self.token)
+                status, data = await self._wire.request("GET", path, self.token)
             except OSError:
                 status, data = 0, b""
             if status == 410:
@@ -190,4 +192,4 @@ class Node:
             self._timer.cancel()
         if self._wire:
             self._wire.close()
-        await self.town.gone(self)
+        await self.town.remove(self)

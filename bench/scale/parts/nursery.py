@@ -26,12 +26,12 @@ def main() -> None:
     for line in sys.stdin:
         order = json.loads(line)
         if not (pid := os.fork()):
-            _become(order)
+            _run_face(order)
         sys.stdout.write(f"{pid}\n")
         sys.stdout.flush()
 
 
-def _become(order: dict[str, Any]) -> None:
+def _run_face(order: dict[str, Any]) -> None:
     """Turn a forked child into a face of the service; it never returns."""
     for number in (signal.SIGCHLD, signal.SIGINT):
         signal.signal(number, signal.SIG_DFL)

@@ -20,7 +20,7 @@ class Wire(asyncio.Protocol):
         self._answer: asyncio.Future[Answer] | None = None
         self._data = b""
 
-    async def ask(self, method: str, path: str, token: str, body: str = "") -> Answer:
+    async def request(self, method: str, path: str, token: str, body: str = "") -> Answer:
         """Send a request and return status and body; reconnect once after a closed connection."""
         text = (
             f"{method} {path} HTTP/1.1\r\nhost: bench\r\nauthorization: Bearer {token}\r\n"
@@ -74,7 +74,7 @@ class Pool:
         self._free = deque(Wire(host, port) for _ in range(size))
         self._waiting: deque[asyncio.Future[None]] = deque()
 
-    async def ask(self, method: str, path: str, token: str, body: str = "") -> Answer:
+    async def request(self, method: str, path: str, token: str, body: str = "") -> Answer:
         """Send a request over the next free connection."""
         while not self._free:
             turn = asyncio.get_running_loop().create_future()
@@ -82,7 +82,7 @@ class Pool:
             await turn
         wire = self._free.pop()
         try:
-            return await wire.ask(method, path, token, body)
+            return await wire.request(method, path, token, body)
         finally:
             self._free.append(wire)
             while self._waiting:

@@ -39,7 +39,7 @@ CONFIG = {
 }
 
 
-class World:
+class FakeWorld:
     """The fakes, and the methods for them: ``cloud.VERB``, ``store.VERB`` and ``bench.VERB``."""
 
     def __init__(self, arm_seconds: float, blob_seconds: float) -> None:
@@ -134,7 +134,7 @@ async def main() -> None:
     parser.add_argument("--arm-ms", type=float, default=100)
     parser.add_argument("--blob-ms", type=float, default=10)
     options = parser.parse_args()
-    world = World(options.arm_ms / 1000, options.blob_ms / 1000)
+    world = FakeWorld(options.arm_ms / 1000, options.blob_ms / 1000)
     server = await line.serve(options.socket, world.handle)
     sys.stdout.write("ready\n")
     sys.stdout.flush()

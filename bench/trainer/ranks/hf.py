@@ -21,7 +21,7 @@ from transformers import (
     TrainingArguments,
 )
 
-from bench.trainer.case import Case
+from bench.trainer.case import TrainerCase
 from bench.trainer.ranks.prepare import spec
 from rendering.tokenizer import Tokenizer
 from trainer.data.order import shuffled_row
@@ -37,7 +37,7 @@ class InOrder(Trainer):  # type: ignore[misc] # transformers is untyped here
         return SequentialSampler(self.train_dataset)
 
 
-class Progress(TrainerCallback):  # type: ignore[misc]
+class StepFileCallback(TrainerCallback):  # type: ignore[misc]
     """Callback that writes the number of finished steps to a file."""
 
     def __init__(self, path: Path) -> None:
@@ -50,7 +50,7 @@ class Progress(TrainerCallback):  # type: ignore[misc]
 def main() -> None:
     """Train the case in FOLDER."""
     folder = Path(sys.argv[1])
-    case = Case.read(folder / "case.json")
+    case = TrainerCase.read(folder / "case.json")
     deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False  # no g++, as in Rekindle
     torch.set_num_threads(1)
     told = spec(folder, case)
@@ -81,11 +81,11 @@ def main() -> None:
         args=arguments,
         train_dataset=_dataset(folder, case, load_tokenizer(model)),
         data_collator=DataCollatorForSeq2Seq(tokenizer, padding=True),
-        callbacks=[Progress(out / "progress")] if os.environ["RANK"] == "0" else [],
+        callbacks=[StepFileCallback(out / "progress")] if os.environ["RANK"] == "0" else [],
     ).train()
 
 
-def _model(folder: Path, case: Case) -> Any:  # noqa: ANN401
+def _model(folder: Path, case: TrainerCase) -> Any:  # noqa: ANN401
     from transformers import AutoModelForCausalLM  # noqa: PLC0415 - after DS_ACCELERATOR
 
     dtype = torch.bfloat16 if case.precision == "bf16" else torch.float32
@@ -98,7 +98,7 @@ def _model(folder: Path, case: Case) -> Any:  # noqa: ANN401
     return get_peft_model(model, lora)
 
 
-def _dataset(folder: Path, case: Case, tokenizer: Tokenizer) -> list[dict[str, list[int]]]:
+def _dataset(folder: Path, case: TrainerCase, tokenizer: Tokenizer) -> list[dict[str, list[int]]]:
     told = spec(folder, case)
     source = TokenizedOnDemand(folder / "files" / "train.jsonl", tokenizer, told)
     rows = (source[shuffled_row(told.seed, len(source), n)] for n in range(len(source)))

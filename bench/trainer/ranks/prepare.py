@@ -13,8 +13,9 @@ from random import Random
 import torch
 from transformers.models.llama import LlamaConfig, LlamaForCausalLM
 
-from bench.trainer.case import OURS, PACKED, Case, Inputs
-from trainer.contract import BaseModel, Generation, InputFile, Lora, Member, RunSpec
+from bench.checkpoint.ranks.spec import plain_spec
+from bench.trainer.case import OURS, PACKED, Inputs, TrainerCase
+from trainer.contract import Generation, InputFile, Lora, Member, RunSpec
 from trainer.data.order import shuffled_row
 from trainer.data.tokens import TokenizedOnDemand
 from trainer.model.tokenizer import load_tokenizer
@@ -29,7 +30,7 @@ QUESTIONS = (1, 1, 1, 2, 2, 3, 5, 8, 13)  # questions of a row, chosen uniformly
 def main() -> None:
     """Write all inputs, and their sizes to `inputs.json`."""
     folder = Path(sys.argv[1])
-    case = Case.read(folder / "case.json")
+    case = TrainerCase.read(folder / "case.json")
     model = folder / "models" / "bench"
     build_tokenizer().save_pretrained(model)
     parameters = _model(case, model)
@@ -50,47 +51,34 @@ def main() -> None:
     ]
     Inputs(
         parameters=parameters,
-        tokens=tuple(sum(len(row.ids) for row in rows) for rows in steps),
-        trained=tuple(sum(sum(row.trained) for row in rows) for rows in steps),
+        tokens=[sum(len(row.ids) for row in rows) for rows in steps],
+        trained=[sum(sum(row.trained) for row in rows) for rows in steps],
     ).write(folder / "inputs.json")
 
 
-def spec(folder: Path, case: Case, *, packing: bool = False) -> RunSpec:
+def spec(folder: Path, case: TrainerCase, *, packing: bool = False) -> RunSpec:
     """Return the run spec of the case."""
-    files = tuple(
-        input_file(folder, path) for path in sorted((folder / "models" / "bench").iterdir())
-    )
-    return RunSpec(
-        version=1,
-        job_id="ftjob-bench",
-        seed=1,
-        method="supervised",
-        base_model=BaseModel(name="bench", revision="0", files=files),
-        training_file=input_file(folder, folder / "files" / "train.jsonl"),
-        validation_file=None,
+    return plain_spec(
+        model=[input_file(folder, path) for path in sorted((folder / "models/bench").iterdir())],
+        rows=input_file(folder, folder / "files" / "train.jsonl"),
         total_steps=case.steps,
         global_batch=case.global_batch,
         micro_batch=case.micro_batch,
         max_seq_len=case.max_seq_len,
         learning_rate=1e-4,
         warmup_steps=1,
-        min_lr_ratio=0.1,
         weight_decay=0.1,
-        max_grad_norm=1.0,
         precision=case.precision,
         zero_stage=case.zero_stage,
         lora=Lora(rank=16, alpha=32, dropout=0.0) if case.lora else None,
         gradient_checkpointing=case.checkpointing,
-        checkpoint_seconds=1e9,
-        eval_steps=0,
-        nodes=1,
         processes_per_node=case.ranks,
         packing=packing,
         loss_chunk=case.loss_chunk,
     )
 
 
-def _model(case: Case, folder: Path) -> int:
+def _model(case: TrainerCase, folder: Path) -> int:
     torch.manual_seed(0)
     model = LlamaForCausalLM(
         LlamaConfig(

@@ -1,6 +1,6 @@
 """Count the trained parameters of a model under the options that save memory.
 
-The trainer's side: `trainer/model/frozen.py`, `trainer/methods/chunked_loss.py`, and DeepSpeed's
+The trainer's side: `trainer/model/base_model.py`, `trainer/methods/supervised.py`, and DeepSpeed's
 offload.
 """
 

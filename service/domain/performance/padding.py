@@ -65,7 +65,7 @@ def cut_lengths(lengths: tuple[int, ...], context: int) -> tuple[int, ...]:
 def mixed_lengths(lengths: Sequence[int], mix: Mix, sequences: int) -> Sequence[int]:
     """Return the lengths in the proportion that a mix trains them in; ``sequences`` of a row.
 
-    As `trainer/data/length_mix.py`: where all rows are of one kind, nothing changes.
+    As `trainer/data/order.py`: where all rows are of one kind, nothing changes.
     """
     short = [length for length in lengths if length * sequences <= mix.threshold_tokens]
     long = [length for length in lengths if length * sequences > mix.threshold_tokens]

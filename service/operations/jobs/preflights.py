@@ -35,7 +35,7 @@ from service.operations.storage import integrity
 from service.preflight.checker import CheckInterrupted, RowChecker
 from service.preflight.process import unusable
 from service.storage.store import BlobNotFound, BlobStore, BlobTooLarge, StorageError
-from trainer.contract import BaseModel, InputFile
+from trainer.contract import InputFile, PinnedModel
 
 log = logging.getLogger(__name__)
 TOUCH_EVERY = timedelta(seconds=2)
@@ -70,7 +70,7 @@ class Reading:
     """A data file as a training run reads it."""
 
     file: File
-    model: BaseModel
+    model: PinnedModel
     task: Task
 
     @property
@@ -82,7 +82,7 @@ class Reading:
 
 
 def readings(
-    training: File, validation: File | None, model: BaseModel, recipe: Recipe, today: date
+    training: File, validation: File | None, model: PinnedModel, recipe: Recipe, today: date
 ) -> list[Reading]:
     """Return how a job reads its training file, and its validation file if there is one."""
     task = Task(
@@ -218,7 +218,7 @@ class Preflights:
                 async with self.engine.begin() as conn:
                     await preflights.touch(conn, key, progress.rows, self.now())
 
-    async def _model_files(self, model: BaseModel) -> Mapping[str, bytes]:
+    async def _model_files(self, model: PinnedModel) -> Mapping[str, bytes]:
         """Return the model's files without weights; raises InvalidRequest where one has changed."""
         found = {}
         for file in _without_weights(model):
@@ -285,11 +285,11 @@ def _rows_done(wanted: list[Reading], found: Mapping[str, PreflightRow]) -> int:
     return sum(row.rows_done for row in found.values())
 
 
-def _without_weights(model: BaseModel) -> list[InputFile]:
+def _without_weights(model: PinnedModel) -> list[InputFile]:
     return [file for file in model.files if not file.name.endswith(_WEIGHTS)]
 
 
-def _vocabulary(model: BaseModel) -> list[tuple[str, int, str]]:
+def _vocabulary(model: PinnedModel) -> list[tuple[str, int, str]]:
     return sorted(
         (file.name, file.size, file.sha256 or file.crc64nvme) for file in _without_weights(model)
     )

@@ -8,13 +8,13 @@ from service.db.jobs.jobs import JobRow
 from service.domain.planning.option import Option
 from service.domain.planning.plan import Plan
 from service.domain.training.recipe import Recipe
-from trainer.contract import BaseModel, InputFile, Rung, RunSpec, engine_config
+from trainer.contract import InputFile, PinnedModel, Rung, RunSpec, engine_config
 
 _NO_FILE = InputFile(path="", size=0, sha256="")
 
 
 def run_spec(
-    job: JobRow, plan: Plan, model: BaseModel, files: dict[str, File], judge: BaseModel | None
+    job: JobRow, plan: Plan, model: PinnedModel, files: dict[str, File], judge: PinnedModel | None
 ) -> RunSpec:
     """Return the job's run spec. Pure: the same job always has the same."""
     training = files[job.training_file]
@@ -44,7 +44,7 @@ def deepspeed_config(
         job,
         recipe,
         chosen,
-        base_model=BaseModel(name=job.model, revision="", files=()),
+        base_model=PinnedModel(name=job.model, revision="", files=()),
         training_file=_NO_FILE,
         validation_file=None,
     )

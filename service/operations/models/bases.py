@@ -32,7 +32,7 @@ from service.operations.storage.tiers import (
     require_online,
 )
 from service.storage.store import BlobNotFound, BlobStore
-from trainer.contract import MANIFEST, BaseModel, InputFile, Manifest
+from trainer.contract import MANIFEST, InputFile, Manifest, PinnedModel
 
 _READ = {".jinja", ".json", ".md", ".model", ".safetensors", ".txt"}  # as rekindle/stage.py, a card
 
@@ -80,7 +80,7 @@ async def find_basis(
 
 def unstaged_basis(known: KnownModel) -> Basis:
     """Return a base model that only the catalogue knows: enough to plan with."""
-    model = BaseModel(name=known.name, revision="", files=())
+    model = PinnedModel(name=known.name, revision="", files=())
     return Basis(staged=StagedModel(model=model, config=known.config), method=None)
 
 
@@ -157,7 +157,7 @@ async def _manifest(store: BlobStore, job: JobRow, param: str) -> Manifest:
         raise _senseless(job, where, str(error), param) from None
 
 
-async def _config(store: BlobStore, job: JobRow, model: BaseModel, param: str) -> dict[str, Any]:
+async def _config(store: BlobStore, job: JobRow, model: PinnedModel, param: str) -> dict[str, Any]:
     """Return the model's config.json, or raise InvalidRequest."""
     assert job.result is not None
     where = f"{job.result['path']}/{CONFIG}"
@@ -174,7 +174,7 @@ async def _config(store: BlobStore, job: JobRow, model: BaseModel, param: str) -
     return config
 
 
-def _base_model_of(job: JobRow, manifest: Manifest) -> BaseModel:
+def _base_model_of(job: JobRow, manifest: Manifest) -> PinnedModel:
     """Return the job's model: the files in its top folder, without those of adapters."""
     assert job.result is not None
     path = str(job.result["path"])
@@ -188,7 +188,7 @@ def _base_model_of(job: JobRow, manifest: Manifest) -> BaseModel:
         for file in manifest.files
         if PurePosixPath(file.name).name == file.name and PurePosixPath(file.name).suffix in _READ
     )
-    return BaseModel(name=full_name(job), revision=job.result["manifest_sha256"], files=files)
+    return PinnedModel(name=full_name(job), revision=job.result["manifest_sha256"], files=files)
 
 
 def _senseless(job: JobRow, where: str, why: str, param: str) -> InvalidRequest:

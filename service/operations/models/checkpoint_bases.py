@@ -21,9 +21,9 @@ from trainer.contract import (
     CONVERTED_BASE,
     MANIFEST,
     RUN_SPEC,
-    BaseModel,
     ConvertedBase,
     InputFile,
+    PinnedModel,
     RunSpec,
     StartingCheckpoint,
 )
@@ -70,7 +70,7 @@ async def _read(store: BlobStore, found: CheckpointModel) -> StagedModel:
         run_spec=_hashed(f"{job.id}/{RUN_SPEC}", spec_data),
     )
     revision = hashlib.sha256(manifest_data).hexdigest()
-    model = BaseModel(name=found.name, revision=revision, files=base, checkpoint=starting)
+    model = PinnedModel(name=found.name, revision=revision, files=base, checkpoint=starting)
     return StagedModel(model=model, config=await _config(store, base, spec))
 
 

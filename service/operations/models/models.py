@@ -23,7 +23,7 @@ from service.domain.models import lineage
 from service.domain.models.architecture import Architecture
 from service.domain.states import JobState
 from service.storage.store import BlobNotFound, BlobStore, Container
-from trainer.contract import BaseModel, InputFile
+from trainer.contract import InputFile, PinnedModel
 
 HEAD = "HEAD"
 PREFIX = "base-"
@@ -37,7 +37,7 @@ _SHOWN = 5  # names of staged models in an error
 class StagedModel:
     """The content of the HEAD of a model's container."""
 
-    model: BaseModel
+    model: PinnedModel
     config: dict[str, Any]
 
     @cached_property
@@ -144,7 +144,7 @@ def parse_head(where: str, data: bytes) -> StagedModel:
             InputFile(path=f"{prefix}/{f['name']}", size=f["size"], sha256=f["sha256"])
             for f in head["files"]
         )
-        model = BaseModel(name=str(head["name"]), revision=str(head["revision"]), files=files)
+        model = PinnedModel(name=str(head["name"]), revision=str(head["revision"]), files=files)
         return StagedModel(model=model, config=dict(head["config"]))
     except (KeyError, TypeError) as error:
         raise ValueError(f"its HEAD lacks {error}") from None

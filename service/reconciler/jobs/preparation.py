@@ -30,7 +30,7 @@ from service.operations.jobs.run_specs import run_spec
 from service.operations.models import bases
 from service.reconciler.attempts import measures
 from service.storage.store import BlobStore, PreconditionFailed
-from trainer.contract import HEAD, RUN_SPEC, BaseModel, Head, RunSpec
+from trainer.contract import HEAD, RUN_SPEC, Head, PinnedModel, RunSpec
 
 log = logging.getLogger(__name__)
 Replan = Callable[[JobRow, Plan, Checked], Awaitable[Plan]]
@@ -90,7 +90,7 @@ class Preparation:
         measures.job_moved(claim, JobState.QUEUED, self.now())
 
     async def _checked(
-        self, row: JobRow, plan: Plan, model: BaseModel, held: dict[str, File]
+        self, row: JobRow, plan: Plan, model: PinnedModel, held: dict[str, File]
     ) -> Checked | UnderWay:
         training, validation = held[row.training_file], held.get(row.validation_file or "")
         today = row.created_at.astimezone(UTC).date()
@@ -119,7 +119,7 @@ class Preparation:
         assert row is not None
         return row
 
-    async def _models(self, row: JobRow, plan: Plan) -> tuple[BaseModel, BaseModel | None]:
+    async def _models(self, row: JobRow, plan: Plan) -> tuple[PinnedModel, PinnedModel | None]:
         """Return the base model, and the reward model of the grader if there is one."""
         find = partial(bases.find_basis, self.engine, self.store, row.project_id)
         base, named = await find(row.model), lineage.judge(plan.recipe.reinforcement)

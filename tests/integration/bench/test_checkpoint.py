@@ -6,24 +6,24 @@ from pathlib import Path
 
 import pytest
 
-from bench.checkpoint.case import LIMIT, OURS, Case
-from bench.checkpoint.run import DCP_DISK, Tools, measure, measure_ours
+from bench.checkpoint.case import LIMIT, OURS, CheckpointCase
+from bench.checkpoint.run import DCP_DISK, CheckpointTools, measure, measure_ours
 from bench.checkpoint.sink import running
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(400)]  # processes import for long
-TINY = Case(contestant="", mib=3, ranks=1, tls=False, url="", folder="", saves=1, steps=2)
+TINY = CheckpointCase(contestant="", mib=3, ranks=1, tls=False, url="", folder="", saves=1, steps=2)
 
 
 @pytest.fixture(scope="module")
-def tools(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tools]:
+def tools(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CheckpointTools]:
     """Run a sink that verifies checksums."""
     folder = tmp_path_factory.mktemp("bench")
     with running(folder, warm_mib=16, check=True) as sink:
-        yield Tools(sink=sink, folder=folder, packages="")
+        yield CheckpointTools(sink=sink, folder=folder, packages="")
 
 
 @pytest.mark.parametrize("contestant", ["torch_save", DCP_DISK, "deepspeed", LIMIT])
-def test_what_it_saved_it_loads_from_the_sink(tools: Tools, contestant: str) -> None:
+def test_what_it_saved_it_loads_from_the_sink(tools: CheckpointTools, contestant: str) -> None:
     case = replace(TINY, contestant=contestant, url=tools.sink.url(tls=True), tls=True)
     found = measure(tools, case)
 
@@ -33,7 +33,7 @@ def test_what_it_saved_it_loads_from_the_sink(tools: Tools, contestant: str) -> 
     assert (found.stall_s is None) is (contestant == LIMIT)
 
 
-def test_ours_loads_on_the_same_and_on_another_number_of_ranks(tools: Tools) -> None:
+def test_ours_loads_on_the_same_and_on_another_number_of_ranks(tools: CheckpointTools) -> None:
     case = replace(TINY, contestant=OURS, url=tools.sink.url())
     found, reshard = measure_ours(tools, case, 2)
 
@@ -44,7 +44,7 @@ def test_ours_loads_on_the_same_and_on_another_number_of_ranks(tools: Tools) -> 
     assert reshard.save_s is None
 
 
-def test_a_case_leaves_nothing_behind(tools: Tools) -> None:
+def test_a_case_leaves_nothing_behind(tools: CheckpointTools) -> None:
     measure(tools, replace(TINY, contestant=LIMIT, url=tools.sink.url()))
     left = [path.name for path in Path(tools.folder).iterdir() if path.is_dir()]
 

@@ -25,14 +25,11 @@ async def scene(azurite: Azurite, tmp_path: Path) -> AsyncIterator[Scene]:
         yield made
 
 
-async def _noticed(scene: Scene, size: int) -> ScriptedNode:
-    """A machine that has committed one save of this size, and is then announced to go in 8 s."""
-    scene.modes["one"] = f"once:{size}"
-    node = scene.service.add("one")
-    scene.start(node)
-    await scene.generation(node)
+async def _noticed(scene: Scene, size: int, seconds: float) -> ScriptedNode:
+    """A machine that has committed one save of this size, and is then announced to go."""
+    node = await scene.run_one(f"once:{size}")
     await scene.until(lambda: scene.job.head().newest, seconds=30.0)
-    node.event, node.notice = "event-1", 8.0
+    node.event, node.notice = "event-1", seconds
     await scene.until(lambda: node.acknowledged)
     return node
 
@@ -47,31 +44,26 @@ def _told(node: ScriptedNode) -> Trouble:
 
 
 async def test_what_fits_is_saved_before_the_machine_goes(scene: Scene) -> None:
-    node = await _noticed(scene, RATE // 4)
+    node = await _noticed(scene, RATE // 4, seconds=8.0)
 
-    newest = scene.job.head().newest
-    assert newest is not None
+    newest = scene.job.newest()
     assert (newest.kind, newest.step > 10) == ("stop", True)
     assert "the step is finished first" in _told(node).message
 
 
 async def test_what_cannot_fit_is_not_begun_and_the_machine_is_let_go_early(scene: Scene) -> None:
-    node = await _noticed(scene, 6 * RATE)
+    node = await _noticed(scene, 2 * RATE, seconds=4.0)
 
-    newest = scene.job.head().newest
-    assert newest is not None
+    newest = scene.job.newest()
     assert (newest.kind, newest.step) == ("periodic", 10)
     assert "it would not be whole" in _told(node).message
     assert node.has_said(NodePhase.STOPPED, 1)
 
 
 async def test_a_notice_while_the_model_is_on_its_way_lets_it_arrive(scene: Scene) -> None:
-    scene.modes["one"] = f"finish:{2 * RATE}"
-    node = scene.service.add("one")
-    scene.start(node, limits=replace(QUICK, uploads_after_kill=0.5))
-    await scene.generation(node)
+    node = await scene.run_one(f"finish:{RATE}", limits=replace(QUICK, uploads_after_kill=0.5))
     await scene.until(lambda: _records(scene), seconds=30.0)  # the last checkpoint is through
-    node.event, node.notice = "event-1", 6.0
+    node.event, node.notice = "event-1", 4.0
     await scene.until(lambda: node.acknowledged)
 
     assert scene.job.head().model is not None

@@ -7,10 +7,7 @@ from trainer.contract import NodePhase, log_path
 
 
 async def test_a_crash_is_reported_with_the_end_of_the_log(scene: Scene) -> None:
-    scene.modes["one"] = "crash"
-    node = scene.service.add("one")
-    scene.start(node)
-    await scene.generation(node)
+    node = await scene.run_one("crash")
     await scene.until(lambda: node.has_said(NodePhase.FAILED, 1))
 
     assert "the loss is not a number" in node.said.error
@@ -20,9 +17,7 @@ async def test_a_crash_is_reported_with_the_end_of_the_log(scene: Scene) -> None
 async def test_memory_that_ran_out_is_told_apart_from_other_errors(scene: Scene) -> None:
     scene.modes["one"] = "no memory"
     scene.job.processes_per_node = 2
-    node = scene.service.add("one")
-    scene.start(node)
-    await scene.generation(node)
+    node = await scene.run_one()
     await scene.until(lambda: node.has_said(NodePhase.FAILED, 1))
     short = node.said
     scene.modes["one"] = "crash"
@@ -37,10 +32,7 @@ async def test_memory_that_ran_out_is_told_apart_from_other_errors(scene: Scene)
 
 
 async def test_an_error_that_no_second_try_mends_is_told_in_its_own_words(scene: Scene) -> None:
-    scene.modes["one"] = "hopeless"
-    node = scene.service.add("one")
-    scene.start(node)
-    await scene.generation(node)
+    node = await scene.run_one("hopeless")
     await scene.until(lambda: node.has_said(NodePhase.FAILED, 1))
 
     assert node.said.hopeless
@@ -50,10 +42,7 @@ async def test_an_error_that_no_second_try_mends_is_told_in_its_own_words(scene:
 async def test_what_a_run_without_a_second_try_has_saved_is_committed_however_long_it_takes(
     scene: Scene,
 ) -> None:
-    scene.modes["one"] = "wrong"
-    node = scene.service.add("one")
-    scene.start(node, limits=replace(QUICK, uploads_after_kill=0.0))
-    await scene.generation(node)
+    node = await scene.run_one("wrong", limits=replace(QUICK, uploads_after_kill=0.0))
     await scene.until(lambda: node.has_said(NodePhase.FAILED, 1))
 
     assert node.said.hopeless

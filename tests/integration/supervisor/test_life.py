@@ -5,7 +5,7 @@ from pathlib import Path
 
 from tests.nodes.scripted_service import ScriptedNode
 from tests.nodes.supervised import ATTEMPT, QUICK, Scene
-from trainer.contract import Committed, DirectiveKind, NodePhase, StepMetrics, log_path
+from trainer.contract import DirectiveKind, NodePhase, StepMetrics, log_path
 from trainer.supervisor.blob.blocks import BlobRange
 from trainer.supervisor.blob.container import BlobAccess, BlobUnavailableError
 from trainer.supervisor.clock import NodeLimits
@@ -25,7 +25,7 @@ async def test_two_nodes_train_stop_resume_and_finish(scene: Scene) -> None:
     for node in (one, two):
         await scene.service.direct(node, STOP, number=1)
     await scene.until(lambda: _all_said(NodePhase.STOPPED, 1, one, two))
-    stopped = _newest(scene)
+    stopped = scene.job.newest()
     scene.modes |= {"one": "finish", "two": "finish"}
     await scene.generation(one, two, number=2)
     await scene.until(lambda: _all_said(NodePhase.FINISHED, 2, one, two))
@@ -52,13 +52,13 @@ async def test_a_noticed_eviction_loses_nothing(scene: Scene) -> None:
     node.event = "event-1"
     await scene.until(lambda: node.acknowledged)
 
-    assert _newest(scene).step == 10
+    assert scene.job.newest().step == 10
     said = [beat.seq for beat in node.heartbeats]
     assert said == [*range(1, len(said) + 1)], "the service ignores what is not newer"
     happened = scene.service.happened
     order = ["one noticed", "one stopped 1", "one acknowledged"]
     assert sorted(order, key=happened.index) == order
-    assert _newest(scene).committed_at > 0
+    assert scene.job.newest().committed_at > 0
     assert node.said.phase is NodePhase.STOPPED
 
 
@@ -111,7 +111,7 @@ async def test_a_token_that_ran_out_is_mended_by_registering_again(scene: Scene)
     await scene.service.direct(node, STOP, number=1)
     await scene.until(lambda: node.has_said(NodePhase.STOPPED, 1))
 
-    assert _newest(scene).step == 10
+    assert scene.job.newest().step == 10
 
 
 async def test_a_dismissed_node_leaves_without_a_trace(scene: Scene) -> None:
@@ -232,9 +232,7 @@ async def test_grants_that_stay_refused_are_called_by_their_name_and_blame_no_tr
     scene: Scene,
 ) -> None:
     scene.service.grants = replace(scene.job.grants, job=_expired(scene))
-    node = scene.service.add("one")
-    scene.start(node, limits=replace(QUICK, outage=1.0))
-    await scene.generation(node)
+    node = await scene.run_one(limits=replace(QUICK, outage=1.0))
     await scene.until(lambda: node.has_said(NodePhase.STOPPED, 1))
 
     assert "fresh grants" in node.said.error
@@ -261,7 +259,7 @@ async def test_grants_that_run_out_while_training_are_asked_for_again(scene: Sce
     scene.service.fresh = None
     await scene.until(lambda: node.has_said(NodePhase.STOPPED, 1))
 
-    assert _newest(scene).step == 10
+    assert scene.job.newest().step == 10
 
 
 async def test_a_node_that_is_dismissed_when_it_asks_for_grants_leaves_in_peace(
@@ -281,9 +279,7 @@ async def test_a_node_that_is_dismissed_when_it_asks_for_grants_leaves_in_peace(
 async def test_a_generation_waits_for_a_store_that_is_away(scene: Scene) -> None:
     away = replace(scene.job.grants, job="http://127.0.0.1:9/account/job?sig=none")
     scene.service.grants = away
-    node = scene.service.add("one")
-    scene.start(node)
-    await scene.generation(node)
+    node = await scene.run_one()
     await scene.until(lambda: node.has_said(NodePhase.RUNNING, 1))
     scene.service.fresh = scene.job.grants
     await scene.trains(node)
@@ -332,16 +328,14 @@ async def test_only_what_a_generation_needs_is_fetched_again(scene: Scene) -> No
     await scene.until(lambda: node.has_said(NodePhase.RUNNING, 2) and scene.progress("one") > 10)
 
     assert [p.stat().st_ino for p in inputs] == before
-    loaded = work / "memory" / "checkpoints"
-    await scene.until(lambda: not list(loaded.rglob("rank-*")))
+    await scene.until(lambda: not scene.checkpoint_files("one"))
     assert not (work / "gen-0001").exists()
 
 
 async def _training(scene: Scene, limits: NodeLimits = QUICK) -> tuple[ScriptedNode, Path]:
     """One node that trains in generation 1, and its work folder."""
-    node = scene.service.add("one")
-    work = scene.start(node, limits=limits)
-    await scene.generation(node)
+    node = await scene.run_one(limits=limits)
+    work = scene.folder / "one"
     await scene.trains(node)
     return node, work
 
@@ -352,12 +346,6 @@ def _expired(scene: Scene) -> str:
 
 def _all_said(phase: NodePhase, generation: int, *nodes: ScriptedNode) -> bool:
     return all(n.has_said(phase, generation) for n in nodes)
-
-
-def _newest(scene: Scene) -> Committed:
-    newest = scene.job.head().newest
-    assert newest is not None
-    return newest
 
 
 def _measured(node: ScriptedNode) -> list[StepMetrics]:

@@ -42,29 +42,23 @@ async def test_while_it_loads_nothing_is_waited_for(azurite: Azurite, scene: Sce
 
 
 async def test_while_it_saves_the_save_is_finished_and_committed(scene: Scene) -> None:
-    scene.modes["one"] = "slow"  # to save takes a second
-    node = scene.service.add("one")
-    work = scene.start(node)
-    await scene.generation(node)
+    node = await scene.run_one("slow")  # to save takes a second
+    work = scene.folder / "one"
     await scene.trains(node)
     await scene.service.direct(node, _STOP, number=1)
     await scene.until((work / "gen-0001" / "stop").exists)
     node.event = "event-1"
     await scene.until(lambda: node.acknowledged)
 
-    newest = scene.job.head().newest
-    assert newest is not None
-    assert newest.step == 10
+    assert scene.job.newest().step == 10
     assert node.has_said(NodePhase.STOPPED, 1)
 
 
 async def test_in_the_last_step_the_model_is_committed_and_the_job_has_finished(
     scene: Scene,
 ) -> None:
-    scene.modes["one"] = "finish"
-    node = scene.service.add("one")
-    work = scene.start(node)
-    await scene.generation(node)
+    node = await scene.run_one("finish")
+    work = scene.folder / "one"
     await scene.until(lambda: list(work.glob("gen-0001/results/*")))
     node.event = "event-1"
     await scene.until(lambda: node.acknowledged)

@@ -10,6 +10,8 @@ from asyncio.subprocess import Process
 from dataclasses import replace
 from functools import partial
 
+import pytest
+
 from tests.azurite import Azurite
 from tests.nodes.cable import laid_to
 from tests.nodes.scripted_service import ScriptedNode
@@ -43,49 +45,32 @@ async def test_a_killed_supervisor_leaves_a_trainer_that_the_next_one_kills(scen
     assert "one running 1" not in happened[happened.index("one stopped 1") :]
 
 
-async def test_a_terminated_supervisor_saves_commits_and_leaves_in_peace(scene: Scene) -> None:
-    node = scene.service.add("one")
-    process = await _start(scene, node, "train")
-    await scene.generation(node)
-    await scene.trains(node)
-    process.terminate()
-
-    assert await process.wait() == 0
-    newest = scene.job.head().newest
-    assert newest is not None
-    assert newest.step == 10
-    assert node.has_said(NodePhase.STOPPED, 1)
-    assert node.said.eviction is not None
-
-
-async def test_a_supervisor_that_was_terminated_may_be_started_again(scene: Scene) -> None:
+async def test_a_terminated_supervisor_saves_commits_and_may_be_started_again(scene: Scene) -> None:
     node = scene.service.add("one")
     first = await _start(scene, node, "train")
     await scene.generation(node)
     await scene.trains(node)
     await _terminate(first)
+    newest, said = scene.job.head().newest, node.said
     second = await _start(scene, node, "train")
     await scene.until(lambda: len(node.registrations) == 2)
     await scene.generation(node, number=2)
     await scene.until(lambda: node.has_said(NodePhase.RUNNING, 2) and node.said.step > 10)
-
     await _terminate(second)
 
-
-async def test_a_supervisor_that_cannot_register_still_obeys_a_signal(scene: Scene) -> None:
-    node = scene.service.add("one")
-    scene.service.down = True
-    process = await _start(scene, node, "train")
-    await scene.until(lambda: scene.service.knocks > 1)
-    await _terminate(process)
+    assert newest is not None
+    assert newest.step == 10
+    assert (said.phase, said.eviction is not None) == (NodePhase.STOPPED, True)
 
 
-async def test_a_supervisor_shows_that_it_lives_before_anybody_knows_it(scene: Scene) -> None:
+async def test_a_supervisor_that_cannot_register_shows_that_it_lives_and_obeys_a_signal(
+    scene: Scene,
+) -> None:
     node = scene.service.add("one")
     scene.service.down = True
     process = await _start(scene, node, "train")
     await scene.until(lambda: is_alive(scene.folder / "one", time.time()))
-
+    await scene.until(lambda: scene.service.knocks > 1)
     await _terminate(process)
 
 
@@ -105,6 +90,53 @@ async def test_a_configuration_of_another_protocol_is_refused(scene: Scene) -> N
 
     assert await process.wait() == BAD_CONFIGURATION
     assert node.registrations == []
+
+
+@pytest.mark.parametrize("fenced", [False, True])
+async def test_what_lay_whole_when_the_supervisor_was_killed_is_committed_unless_head_was_taken(
+    azurite: Azurite, scene: Scene, fenced: bool
+) -> None:
+    node = scene.service.add("one")
+    async with laid_to(azurite.port) as cable:
+        scene.service.grants = replace(scene.job.grants, job=cable.through(scene.job.grants.job))
+        first = await _start(scene, node, "saves")
+        await scene.generation(node)
+        await scene.until(lambda: scene.job.head().newest)
+        cable.cut()  # what is saved from now on lies on the disk
+        await _outbox_fills(scene)
+        first.send_signal(signal.SIGKILL)
+        await first.wait()
+        before = scene.job.head()
+        if fenced:
+            before = before.fenced(2)
+            scene.job.write_head(before)
+        cable.mend()
+        second = await _start(scene, node, "train")
+        await scene.until(lambda: node.has_said(NodePhase.STOPPED, 1))
+        after = scene.job.head()
+        await _terminate(second)
+
+    if fenced:
+        assert after == before
+        return
+    assert before.newest is not None
+    assert after.newest is not None
+    assert after.newest.step > before.newest.step
+    assert (node.said.epoch, after.newest.generation) == (2, 1)
+    assert "one failed 1" not in scene.service.happened
+    steps = {m.step for h in node.heartbeats for m in h.metrics}
+    assert steps >= set(range(1, after.newest.step + 1))  # what was measured, not told yet, as well
+    assert [s.name for h in node.heartbeats for s in h.spans].count("load") == 1
+
+
+async def test_a_disk_without_room_for_the_base_model_is_called_by_its_name(scene: Scene) -> None:
+    node = scene.service.add("one")
+    process = await _start(scene, node, "train", room=20_000)  # the base model has 35,000 bytes
+    await scene.generation(node)
+    await scene.until(lambda: node.has_said(NodePhase.STOPPED, 1))
+
+    assert "larger local disk" in node.said.error
+    await _terminate(process)
 
 
 async def _start(
@@ -138,69 +170,6 @@ def _limit_files(size: int) -> None:
 async def _terminate(process: Process) -> None:
     process.terminate()
     assert await process.wait() == 0
-
-
-async def test_what_lay_whole_when_the_supervisor_was_killed_is_committed_by_the_next_one(
-    azurite: Azurite, scene: Scene
-) -> None:
-    node = scene.service.add("one")
-    async with laid_to(azurite.port) as cable:
-        scene.service.grants = replace(scene.job.grants, job=cable.through(scene.job.grants.job))
-        first = await _start(scene, node, "saves")
-        await scene.generation(node)
-        await scene.until(lambda: scene.job.head().newest)
-        cable.cut()  # what is saved from now on lies on the disk
-        await _outbox_fills(scene)
-        before = scene.job.head().newest
-        first.send_signal(signal.SIGKILL)
-        await first.wait()
-        cable.mend()
-        second = await _start(scene, node, "train")
-        await scene.until(lambda: node.has_said(NodePhase.STOPPED, 1))
-        after = scene.job.head().newest
-        await _terminate(second)
-
-    assert before is not None
-    assert after is not None
-    assert after.step > before.step
-    assert (node.said.epoch, after.generation) == (2, 1)
-    assert "one failed 1" not in scene.service.happened
-    steps = {m.step for h in node.heartbeats for m in h.metrics}
-    assert steps >= set(range(1, after.step + 1))  # what was measured and not told yet as well
-    assert [s.name for h in node.heartbeats for s in h.spans].count("load") == 1
-
-
-async def test_a_supervisor_that_comes_back_after_head_was_taken_commits_nothing(
-    azurite: Azurite, scene: Scene
-) -> None:
-    node = scene.service.add("one")
-    async with laid_to(azurite.port) as cable:
-        scene.service.grants = replace(scene.job.grants, job=cable.through(scene.job.grants.job))
-        first = await _start(scene, node, "saves")
-        await scene.generation(node)
-        await scene.until(lambda: scene.job.head().newest)
-        cable.cut()
-        await _outbox_fills(scene)
-        first.send_signal(signal.SIGKILL)
-        await first.wait()
-        taken = scene.job.head().fenced(2)
-        scene.job.write_head(taken)
-        cable.mend()
-        second = await _start(scene, node, "train")
-        await scene.until(lambda: node.has_said(NodePhase.STOPPED, 1))
-        await _terminate(second)
-
-    assert scene.job.head() == taken
-
-
-async def test_a_disk_without_room_for_the_base_model_is_called_by_its_name(scene: Scene) -> None:
-    node = scene.service.add("one")
-    process = await _start(scene, node, "train", room=20_000)  # the base model has 35,000 bytes
-    await scene.generation(node)
-    await scene.until(lambda: node.has_said(NodePhase.STOPPED, 1))
-
-    assert "larger local disk" in node.said.error
-    await _terminate(process)
 
 
 async def _outbox_fills(scene: Scene) -> None:

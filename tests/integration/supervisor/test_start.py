@@ -28,9 +28,8 @@ async def cable(azurite: Azurite, scene: Scene) -> AsyncIterator[Cable]:
 async def test_a_trainer_is_started_while_its_inputs_are_still_fetched(
     scene: Scene, cable: Cable
 ) -> None:
-    node = scene.service.add("one")
-    work = scene.start(node)
-    await scene.generation(node)
+    node = await scene.run_one()
+    work = scene.folder / "one"
     await scene.until(lambda: find_marked_processes(str(work)))
     waited = not (work / "gen-0001" / "ready").exists()
     cable.mend()
@@ -43,9 +42,8 @@ async def test_a_trainer_is_started_while_its_inputs_are_still_fetched(
 async def test_a_generation_that_is_stopped_while_it_fetches_leaves_no_trainer(
     scene: Scene, cable: Cable
 ) -> None:
-    node = scene.service.add("one")
-    work = scene.start(node)
-    await scene.generation(node)
+    node = await scene.run_one()
+    work = scene.folder / "one"
     await scene.until(lambda: find_marked_processes(str(work)))
     await scene.service.direct(node, DirectiveKind.CHECKPOINT_AND_STOP, number=1)
     await scene.until(lambda: node.has_said(NodePhase.STOPPED, 1))
@@ -57,9 +55,7 @@ async def test_a_generation_that_is_stopped_while_it_fetches_leaves_no_trainer(
 async def test_from_its_start_to_the_trainers_a_node_accounts_for_all_its_time(
     scene: Scene,
 ) -> None:
-    node = scene.service.add("one")
-    scene.start(node)
-    await scene.generation(node)
+    node = await scene.run_one()
     await scene.trains(node)
     spans = {s.name: s for h in node.heartbeats for s in h.spans}
     spans |= {s.name: s for s in node.registrations[0].spans}

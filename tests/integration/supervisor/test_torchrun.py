@@ -19,8 +19,8 @@ from trainer.process.landlock import landlock_version
 from trainer.rundir import RunDir
 from trainer.supervisor.blob.container import BlobAccess, JobContainer
 from trainer.supervisor.control.launch import (
-    Launcher,
     NodeWorld,
+    TrainerLauncher,
     find_marked_processes,
     torchrun_command,
 )
@@ -64,7 +64,7 @@ async def test_ranks_print_where_the_logs_look_and_die_when_killed(
 ) -> None:
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)
-    launcher = Launcher(
+    launcher = TrainerLauncher(
         command=partial(torchrun_command, program=(str(program),)),
         environment={"PATH": os.defpath, "PYTHONPATH": str(ROOT)},
         accelerator="cpu",
@@ -107,7 +107,7 @@ async def test_a_master_port_that_is_taken_is_called_by_its_name(
 ) -> None:
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)
-    launcher = Launcher(
+    launcher = TrainerLauncher(
         command=partial(torchrun_command, program=(str(program),)),
         environment={"PATH": os.defpath, "PYTHONPATH": str(ROOT)},
         accelerator="cpu",
@@ -129,7 +129,7 @@ async def test_no_rank_starts_before_the_firewall_has_let_the_members_in(
     door.mkdir()
     os.mkfifo(door / ASKED)
     (door / APPLIED).write_text("0 10.0.0.9\n")  # of the generation before
-    launcher = Launcher(
+    launcher = TrainerLauncher(
         command=lambda _: (sys.executable, "-c", ""),
         environment={"PATH": os.defpath},
         accelerator="cpu",

@@ -9,7 +9,7 @@ from awscrt import checksums
 
 from service.storage import store as storage
 from service.storage.fake import MemoryStore
-from trainer.supervisor.blob.container import JobContainer, StoredBlob
+from trainer.supervisor.blob.container import JobContainer, ListedBlob
 from trainer.supervisor.blob.errors import (
     BlobNotFoundError,
     BlobUnavailableError,
@@ -88,14 +88,14 @@ class WiredContainer(JobContainer):
             if there != data:
                 raise PreconditionFailedError(str(e)) from e
 
-    async def list_blobs(self, prefix: str) -> dict[str, StoredBlob]:
+    async def list_blobs(self, prefix: str) -> dict[str, ListedBlob]:
         """Return every blob under the prefix, by the name behind it."""
         found = await self._store.list_blobs(self._name, prefix)
         listed = {}
         for blob in found:
             data, etag = await self._store.read(self._name, blob.name)
             crc = checksum(data)
-            listed[blob.name.removeprefix(prefix)] = StoredBlob(
+            listed[blob.name.removeprefix(prefix)] = ListedBlob(
                 size=blob.size, etag=etag, crc64nvme=crc
             )
         return listed

@@ -22,7 +22,6 @@ from tests.system.exactness import preloaded
 from tests.system.exactness.preloaded import ForkedWorld
 from trainer.contract import (
     MANIFEST,
-    BaseModel,
     Dpo,
     FileEntry,
     Generation,
@@ -30,6 +29,7 @@ from trainer.contract import (
     Lora,
     Manifest,
     Member,
+    PinnedModel,
     Reinforcement,
     Rung,
     RunSpec,
@@ -140,7 +140,7 @@ def make_spec(inputs: Path) -> RunSpec:
         job_id="ftjob-exact",
         seed=7,
         method="supervised",
-        base_model=BaseModel(
+        base_model=PinnedModel(
             name="rekindle/tiny-llama",
             revision="0",
             files=tuple(described(inputs, file) for file in files),

@@ -33,7 +33,7 @@ from trainer.methods.interface import scaled_loss
 from trainer.methods.supervised import SupervisedLoss
 from trainer.model.base_model import load_model
 from trainer.model.tokenizer import base_folder, load_tokenizer
-from trainer.process.all_reduce import sum_over_ranks
+from trainer.process.sync_flags import sum_over_ranks
 from trainer.rundir import RunDir
 from trainer.state import RankIdentity
 

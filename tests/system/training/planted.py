@@ -18,7 +18,7 @@ from safetensors.torch import load_file, save_file
 
 from tests.system.exactness.worlds import DEADLINE, ROOT
 from trainer.rundir import RunDir
-from trainer.verify.expected import ExpectedExport
+from trainer.verify.checks import ExpectedExport
 from trainer.verify.files import INDEX
 from trainer.verify.result import Verification
 

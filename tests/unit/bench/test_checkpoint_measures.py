@@ -6,17 +6,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.checkpoint.case import GIB, LIMIT, OURS, Case, RankResult
+from bench.checkpoint.case import GIB, LIMIT, OURS, CheckpointCase, CheckpointTimes
 from bench.checkpoint.limits import Raw
-from bench.checkpoint.measures import HEAD, Row, cells, interval, measures, row, stall_percent
+from bench.checkpoint.measures import (
+    HEAD,
+    ContestantRow,
+    cells,
+    interval,
+    measures,
+    row,
+    stall_percent,
+)
 from bench.checkpoint.run import needed_gib
 
-CASE = Case(contestant=OURS, mib=2048, ranks=2, tls=False, url="", folder="")
+CASE = CheckpointCase(contestant=OURS, mib=2048, ranks=2, tls=False, url="", folder="")
 RAW = Raw(save_gib_s=8.0, load_gib_s=4.0, cpu_s_per_gib=0.1)
 
 
-def _rank(durable: list[float], *, loop: list[float], same: bool = True) -> RankResult:
-    return RankResult(
+def _rank(durable: list[float], *, loop: list[float], same: bool = True) -> CheckpointTimes:
+    return CheckpointTimes(
         state_bytes=GIB,
         blocked_s=[0.2] * len(durable),
         durable_s=durable,
@@ -32,7 +40,7 @@ def _rank(durable: list[float], *, loop: list[float], same: bool = True) -> Rank
     )
 
 
-def _row(*ranks: RankResult, fetched: int = 4 * GIB) -> Row:
+def _row(*ranks: CheckpointTimes, fetched: int = 4 * GIB) -> ContestantRow:
     return row(CASE, ranks, stored=6 * GIB, fetched=fetched)
 
 

@@ -1,28 +1,28 @@
 """Measures of the elastic benchmark, computed from two jobs' records."""
 
-from bench.elastic.lives import Life, Strike, World, recovery
+from bench.elastic.lives import GenerationWorld, JobHistory, MachineLoss, recovery
 from bench.elastic.measures import measures, rows
-from bench.recovery.records import AttemptRow, GenerationRow, JobRecord
+from bench.recovery.records import AttemptTimes, GenerationRecord, JobRecord
 
-STRUCK = Strike(noticed=False, at=100.0, attempt="a1", generation=1)
-
-
-def generation(number: int, attempt: str, opened: float, halted: float | None) -> GenerationRow:
-    return GenerationRow(number=number, attempt=attempt, opened_at=opened, halted_at=halted)
+STRUCK = MachineLoss(noticed=False, at=100.0, attempt="a1", generation=1)
 
 
-def attempt(name: str, number: int, created: float, ended: float | None = None) -> AttemptRow:
-    return AttemptRow(
+def generation(number: int, attempt: str, opened: float, halted: float | None) -> GenerationRecord:
+    return GenerationRecord(number=number, attempt=attempt, opened_at=opened, halted_at=halted)
+
+
+def attempt(name: str, number: int, created: float, ended: float | None = None) -> AttemptTimes:
+    return AttemptTimes(
         id=name, number=number, created_at=created, terminating_at=ended, joined_at=created + 5
     )
 
 
-def world(number: int, nodes: int, first: float | None, lost: int = 0) -> World:
-    return World(number=number, nodes=nodes, lost_steps=lost, first_step_at=first)
+def world(number: int, nodes: int, first: float | None, lost: int = 0) -> GenerationWorld:
+    return GenerationWorld(number=number, nodes=nodes, lost_steps=lost, first_step_at=first)
 
 
-def life(record: JobRecord, *worlds: World, elastic: bool, paid: float) -> Life:
-    return Life(
+def life(record: JobRecord, *worlds: GenerationWorld, elastic: bool, paid: float) -> JobHistory:
+    return JobHistory(
         elastic=elastic,
         job="j",
         nodes=4,
@@ -35,7 +35,7 @@ def life(record: JobRecord, *worlds: World, elastic: bool, paid: float) -> Life:
     )
 
 
-def elastic() -> Life:
+def elastic() -> JobHistory:
     """Return a job that resumes on three nodes in place, and later on four.
 
     An eviction also ends its first attempt to resume.
@@ -55,7 +55,7 @@ def elastic() -> Life:
     return life(record, *worlds, elastic=True, paid=5000.0)
 
 
-def rigid() -> Life:
+def rigid() -> JobHistory:
     """Return a job that resumes on a new scale set of four nodes."""
     first, second = attempt("a1", 1, 0.0, 101.0), attempt("a2", 2, 101.5)
     record = JobRecord(
@@ -86,7 +86,7 @@ def test_steps_that_a_try_which_never_trained_had_to_do_again_are_counted() -> N
 
 
 def test_what_never_came_is_not_a_number() -> None:
-    found = recovery(rigid(), Strike(noticed=True, at=140.0, attempt="a2", generation=2))
+    found = recovery(rigid(), MachineLoss(noticed=True, at=140.0, attempt="a2", generation=2))
 
     assert (found.detect, found.training, found.full) == (None, None, None)
 

@@ -2,24 +2,24 @@
 
 from pathlib import Path
 
-from bench.recovery.book import Outcome
+from bench.recovery.book import JobOutcome
 from bench.recovery.invariants import doubled, leaked, mismatches, unfinished
-from bench.recovery.sight import Attempt, ScaleSet, Sight, Vm
+from bench.recovery.sight import Sight, SightedAttempt, SightedScaleSet, Vm
 
 
 def scale_set(
     attempt: str, job: str = "job-1", name: str = "", state: str = "Succeeded"
-) -> ScaleSet:
-    return ScaleSet(
+) -> SightedScaleSet:
+    return SightedScaleSet(
         name=name or f"rk-{attempt}", job=job, attempt=attempt, state=state, created_at=0.0
     )
 
 
-def attempt(name: str, number: int, state: str, job: str = "job-1") -> Attempt:
-    return Attempt(id=name, job=job, number=number, state=state, created_at=0.0)
+def attempt(name: str, number: int, state: str, job: str = "job-1") -> SightedAttempt:
+    return SightedAttempt(id=name, job=job, number=number, state=state, created_at=0.0)
 
 
-def sight(sets: list[ScaleSet], *attempts: Attempt) -> Sight:
+def sight(sets: list[SightedScaleSet], *attempts: SightedAttempt) -> Sight:
     return Sight(at=0.0, sets=sets, attempts={a.id: a for a in attempts})
 
 
@@ -62,34 +62,34 @@ def test_whatever_exists_after_the_last_job_is_leaked() -> None:
     assert leaked(Sight(at=0.0), []) == []
 
 
-TWIN = Outcome(job="t", state="succeeded", parameters_sha256="aa", losses={1: 0.5, 2: 0.25})
+TWIN = JobOutcome(job="t", state="succeeded", parameters_sha256="aa", losses={1: 0.5, 2: 0.25})
 
 
 def test_a_job_with_the_hash_and_losses_of_its_twin_matches() -> None:
-    same = Outcome(job="j", state="succeeded", parameters_sha256="aa", losses=TWIN.losses)
+    same = JobOutcome(job="j", state="succeeded", parameters_sha256="aa", losses=TWIN.losses)
 
     assert not list(mismatches(same, TWIN))
 
 
 def test_another_hash_is_a_mismatch() -> None:
-    other = Outcome(job="j", state="succeeded", parameters_sha256="bb", losses=TWIN.losses)
+    other = JobOutcome(job="j", state="succeeded", parameters_sha256="bb", losses=TWIN.losses)
 
     assert list(mismatches(other, TWIN)) == ["j: parameters bb, its twin's aa"]
 
 
 def test_one_loss_that_differs_in_its_last_bit_is_a_mismatch() -> None:
     losses = {1: 0.5, 2: 0.25000000000000006}
-    other = Outcome(job="j", state="succeeded", parameters_sha256="aa", losses=losses)
+    other = JobOutcome(job="j", state="succeeded", parameters_sha256="aa", losses=losses)
 
     assert len(list(mismatches(other, TWIN))) == 1
 
 
 def test_a_loss_that_is_missing_is_a_mismatch() -> None:
-    other = Outcome(job="j", state="succeeded", parameters_sha256="aa", losses={1: 0.5})
+    other = JobOutcome(job="j", state="succeeded", parameters_sha256="aa", losses={1: 0.5})
 
     assert len(list(mismatches(other, TWIN))) == 1
 
 
 def test_a_job_that_failed_is_unfinished() -> None:
     assert unfinished([TWIN]) == []
-    assert unfinished([Outcome(job="j", state="failed", error="why")]) == ["j: failed why"]
+    assert unfinished([JobOutcome(job="j", state="failed", error="why")]) == ["j: failed why"]

@@ -13,7 +13,7 @@ from bench.recovery.plan import (
     RESTART,
     TRAINING,
     Kill,
-    Kind,
+    KillKind,
     Phase,
     plan,
     quotas,
@@ -45,7 +45,7 @@ def test_of_a_thousand_kills_at_least_twenty_are_meant_for_every_phase_and_kind(
     phases, kinds = Counter(k.phase for k in kills), Counter(k.kind for k in kills)
 
     assert min(phases[phase] for phase in Phase) >= 20
-    assert min(kinds[kind] for kind in set(Kind) - {Kind.PREEMPT}) >= 20
+    assert min(kinds[kind] for kind in set(KillKind) - {KillKind.PREEMPT}) >= 20
 
 
 @given(kills=st.integers(1, 300), seed=st.integers(0, 1_000))
@@ -81,4 +81,6 @@ def test_the_quotas_add_up(kills: int) -> None:
 
 def test_every_phase_has_its_kinds() -> None:
     assert set(KINDS) == set(Phase)
-    assert {kind for kinds in KINDS.values() for kind in kinds} == set(Kind) - {Kind.PREEMPT}
+    assert {kind for kinds in KINDS.values() for kind in kinds} == set(KillKind) - {
+        KillKind.PREEMPT
+    }

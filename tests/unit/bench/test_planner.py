@@ -9,7 +9,7 @@ import pytest
 
 from bench.planner import errors, fitting, memories
 from bench.planner.__main__ import main
-from bench.planner.points import Point, read
+from bench.planner.points import PublishedRun, read
 from bench.planner.steps import STACKS, fitted, predict
 from service.domain.performance.efficiency import LLM_FOUNDRY
 
@@ -58,7 +58,7 @@ def write(folder: Path, *rows: dict[str, str]) -> Path:
     return path
 
 
-def one(folder: Path, row: dict[str, str]) -> Point:
+def one(folder: Path, row: dict[str, str]) -> PublishedRun:
     (point,), left_out = read(write(folder, row))
     assert left_out == []
     return point
@@ -93,8 +93,8 @@ def test_memory_is_asked_for_one_gpu_of_those_that_were_summed(tmp_path: Path) -
         ({"layers": ""}, "no layers is told"),
         ({"hidden": "wide"}, "no number"),
         ({"gpus": "0"}, "no number above zero"),
-        ({"act_ckpt": ""}, "computed again"),
-        ({"parallel": ""}, "shared out"),
+        ({"act_ckpt": ""}, "recomputed"),
+        ({"parallel": ""}, "parallelized"),
         ({"params": "1000000"}, "contradict each other"),
         ({"micro_batch": "", "global_batch": ""}, "no micro-batch"),
     ],
@@ -234,4 +234,4 @@ def test_a_file_without_points_cannot_be_measured(
     empty = write(tmp_path, FOUNDRY | {"gpu": "TPU"})
 
     assert main(["--points", str(empty)]) == 2
-    assert "no point to ask about" in capsys.readouterr().err
+    assert "has no usable point" in capsys.readouterr().err

@@ -11,12 +11,12 @@ from bench.policy.lives import region
 from bench.policy.nomad import SkyNomad
 from bench.policy.optimum import optimum
 from bench.policy.traces import BadTrace, read
-from bench.policy.world import Weather, World
+from bench.policy.world import ReplayWorld, Weather
 
 UP, DOWN = [True] * 40, [False] * 40
 
 
-def world(zones: int = 1, **more: object) -> World:
+def world(zones: int = 1, **more: object) -> ReplayWorld:
     usual: dict[str, object] = {
         "work": 12,
         "deadline": 20,
@@ -27,7 +27,7 @@ def world(zones: int = 1, **more: object) -> World:
         "regions": tuple(f"region-{z}" for z in range(zones)),
         "tick_s": 300.0,
     }
-    return World(**usual | more)  # type: ignore[arg-type] # by name
+    return ReplayWorld(**usual | more)  # type: ignore[arg-type] # by name
 
 
 def write(file: Path, data: object, gap: float = 300) -> None:

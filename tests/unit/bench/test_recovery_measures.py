@@ -3,13 +3,13 @@
 from dataclasses import replace
 
 from bench.recovery import spans
-from bench.recovery.book import Book, Generation, Strike
+from bench.recovery.book import Book, ObservedGeneration, Strike
 from bench.recovery.measures import broken, measures, notice_to_decision, recoveries
-from bench.recovery.plan import Kill, Kind, Phase
-from bench.recovery.records import AttemptRow, GenerationRow, JobRecord
+from bench.recovery.plan import Kill, KillKind, Phase
+from bench.recovery.records import AttemptTimes, GenerationRecord, JobRecord
 
-OLD = AttemptRow(id="a1", number=1, created_at=0.0, terminating_at=103.0, joined_at=8.0)
-NEW = AttemptRow(
+OLD = AttemptTimes(id="a1", number=1, created_at=0.0, terminating_at=103.0, joined_at=8.0)
+NEW = AttemptTimes(
     id="a2",
     number=2,
     created_at=103.5,
@@ -24,15 +24,15 @@ NEW = AttemptRow(
 )
 RECORD = JobRecord(
     generations=[
-        GenerationRow(number=1, attempt="a1", opened_at=10.0, halted_at=101.0),
-        GenerationRow(number=2, attempt="a2", opened_at=111.0, halted_at=None),
+        GenerationRecord(number=1, attempt="a1", opened_at=10.0, halted_at=101.0),
+        GenerationRecord(number=2, attempt="a2", opened_at=111.0, halted_at=None),
     ],
     attempts=[OLD, NEW],
     by_id={"a1": OLD, "a2": NEW},
 )
 
 
-def strike(kind: Kind = Kind.EVICT, at: float = 100.0, **more: object) -> Strike:
+def strike(kind: KillKind = KillKind.EVICT, at: float = 100.0, **more: object) -> Strike:
     kill = Kill(number=1, kind=kind, phase=Phase.STEP, delay=0, pick=0, after_commit=False)
     facts: dict[str, object] = {
         "kill": kill,
@@ -96,8 +96,8 @@ def test_what_a_later_generation_on_the_same_machines_fetches_is_not_this_recove
 def test_a_recovery_on_the_same_machines_has_no_allocation() -> None:
     record = JobRecord(
         generations=[
-            GenerationRow(number=1, attempt="a1", opened_at=10.0, halted_at=None),
-            GenerationRow(number=2, attempt="a1", opened_at=102.0, halted_at=None),
+            GenerationRecord(number=1, attempt="a1", opened_at=10.0, halted_at=None),
+            GenerationRecord(number=2, attempt="a1", opened_at=102.0, halted_at=None),
         ],
         attempts=[OLD],
         by_id={"a1": OLD},
@@ -114,8 +114,8 @@ def test_what_never_recovered_has_no_pieces() -> None:
 
 def test_a_recovery_that_another_kill_fell_upon_is_not_measured() -> None:
     first = recovered()
-    again = strike(Kind.VM, at=110.0)
-    service = strike(Kind.SERVICE, at=95.0, job="other", back_at=101.0)
+    again = strike(KillKind.VM, at=110.0)
+    service = strike(KillKind.SERVICE, at=95.0, job="other", back_at=101.0)
 
     assert len(recoveries(book(first), {"j": RECORD})) == 1
     assert not recoveries(book(first, again), {"j": RECORD})
@@ -123,7 +123,7 @@ def test_a_recovery_that_another_kill_fell_upon_is_not_measured() -> None:
 
 
 def test_a_kill_of_another_job_does_not_disturb_a_recovery() -> None:
-    assert len(recoveries(book(recovered(), strike(Kind.VM, job="k")), {"j": RECORD})) == 1
+    assert len(recoveries(book(recovered(), strike(KillKind.VM, job="k")), {"j": RECORD})) == 1
 
 
 def test_the_decision_after_a_notice_is_the_first_that_was_committed() -> None:
@@ -131,7 +131,7 @@ def test_the_decision_after_a_notice_is_the_first_that_was_committed() -> None:
 
 
 def test_nobody_decides_while_the_service_is_dead() -> None:
-    service = strike(Kind.SERVICE, at=99.0, job="other", back_at=103.0)
+    service = strike(KillKind.SERVICE, at=99.0, job="other", back_at=103.0)
 
     assert notice_to_decision(book(recovered(), service), {"j": RECORD}) == []
     assert notice_to_decision(book(recovered(), service), {"j": RECORD}, deaf=True) == [1.0]
@@ -147,7 +147,7 @@ def test_lost_steps_are_held_against_a_policy_that_heeds_no_notice() -> None:
 
 
 def test_an_unnoticed_loss_is_not_mixed_with_noticed_ones() -> None:
-    both = book(recovered(), strike(Kind.VM, lost=12))
+    both = book(recovered(), strike(KillKind.VM, lost=12))
 
     assert value("steps_lost_noticed_p99", both) == 0
     assert value("steps_lost_unnoticed_p50", both) == 12
@@ -172,7 +172,9 @@ def test_a_generation_that_never_stepped_is_not_a_recovery() -> None:
     seen = book(strike())
     for number, at in ((2, None), (3, 130.0)):
         seen.note_generation(
-            Generation(job="j", number=number, attempt="a2", loaded_step=20, first_step_at=at)
+            ObservedGeneration(
+                job="j", number=number, attempt="a2", loaded_step=20, first_step_at=at
+            )
         )
     found = seen.after(seen.strikes[0])
 
@@ -191,6 +193,6 @@ def test_an_eviction_in_azure_ml_is_none_with_notice() -> None:
     found = book(strike(in_azureml=True, first_step_at=118.0, next_generation=2, lost=12))
     values = {m.name: m.value for m in measures(found, {"j": RECORD})}
 
-    assert found.strikes[0].kind is Kind.PREEMPT
+    assert found.strikes[0].kind is KillKind.PREEMPT
     assert values["steps_lost_noticed_p50"] is None
     assert values["notice_to_decision_s_p50"] is None

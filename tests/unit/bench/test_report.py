@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.report import Measure, Report, percentile, rounded, show
+from bench.report import Measure, Report, percentile, print_measures, rounded
 
 
 @given(st.lists(st.floats(0, 100), min_size=1), st.floats(1, 100))
@@ -66,6 +66,6 @@ def test_the_json_has_the_form_that_checks_rely_on(tmp_path: Path) -> None:
 
 def test_the_table_says_which_bar_is_not_held() -> None:
     paper = io.StringIO()
-    show([Measure(name="leaked", value=2, unit="things", bar=0)], paper)
+    print_measures([Measure(name="leaked", value=2, unit="things", bar=0)], paper)
 
     assert "FAILS" in paper.getvalue()

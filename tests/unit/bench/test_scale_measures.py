@@ -3,7 +3,7 @@
 import pytest
 
 from bench.scale.measures import exponent, measures, scaled
-from bench.scale.run import Found, Order, Window
+from bench.scale.run import ScaleFindings, ScaleOptions, Window
 
 
 def window(jobs: int, cpu: float, arm: int = 0) -> Window:
@@ -33,7 +33,7 @@ def test_one_stage_has_no_exponent() -> None:
 
 
 def test_measures_are_of_the_last_stage() -> None:
-    found = Found(windows=[window(10, 0.1), window(100, 0.5, arm=20)], kib_empty=1000.0)
+    found = ScaleFindings(windows=[window(10, 0.1), window(100, 0.5, arm=20)], kib_empty=1000.0)
     found.burst = (100, 2.0, {"api": 1.0, "reconciler": 1.0, "postgres": 1.0, "nodes": 5.0})
     found.cancel = (50, 0.5, 1.0, {"api": 0.5, "reconciler": 0.5, "postgres": 0.0, "nodes": 9.0})
     found.decided_p99 = 1.5
@@ -51,7 +51,7 @@ def test_measures_are_of_the_last_stage() -> None:
 
 
 def test_nothing_measured_is_said_and_nothing_is_made_up() -> None:
-    values = {m.name: m.value for m in measures(Found())}
+    values = {m.name: m.value for m in measures(ScaleFindings())}
 
     assert values["live_jobs"] is None
     assert values["growth_exponent"] is None
@@ -59,6 +59,6 @@ def test_nothing_measured_is_said_and_nothing_is_made_up() -> None:
 
 
 def test_jobs_come_in_stages_from_a_hundredth_on() -> None:
-    assert Order(jobs=5000, nodes=10_000, seconds=1).stages == [50, 500, 1666, 5000]
-    assert Order(jobs=60, nodes=120, seconds=1).stages == [1, 6, 20, 60]
-    assert Order(jobs=1, nodes=1, seconds=1).stages == [1]
+    assert ScaleOptions(jobs=5000, nodes=10_000, seconds=1).stages == [50, 500, 1666, 5000]
+    assert ScaleOptions(jobs=60, nodes=120, seconds=1).stages == [1, 6, 20, 60]
+    assert ScaleOptions(jobs=1, nodes=1, seconds=1).stages == [1]

@@ -75,7 +75,7 @@ def container() -> Container:
 
 
 def torn_files(container: Container) -> list[str]:
-    (entry,) = blobs.named(blobs.head(container.client))
+    (entry,) = blobs.named_entries(blobs.head(container.client))
     return blobs.torn(container.client, entry)
 
 
@@ -126,7 +126,7 @@ def test_a_torn_checkpoint_is_found(
 
 
 def test_what_head_has_let_go_of_may_be_deleted_while_it_is_read(container: Container) -> None:
-    entry: dict[str, Any] = blobs.named(blobs.head(container.client))[0]
+    entry: dict[str, Any] = blobs.named_entries(blobs.head(container.client))[0]
     empty = {"generation": 4, "checkpoints": [], "model": None}
     container.contents = {"HEAD": json.dumps(empty).encode()}
 

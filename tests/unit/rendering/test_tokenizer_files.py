@@ -10,7 +10,7 @@ from transformers import AutoTokenizer
 
 from rendering.tokenizer import Tokenizer, UnusableTokenizer, read_tokenizer
 from tests.unit.trainer.model.tiny_tokenizer import tiny_tokenizer
-from trainer.check_model.tokenizer import check_tokenizer
+from trainer.check_model.architecture import check_tokenizer
 
 Json = dict[str, Any]
 BASE: Json = json.loads(tiny_tokenizer().backend.to_str())

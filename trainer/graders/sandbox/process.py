@@ -79,7 +79,7 @@ class Sandbox:
         self._number += 1
         request = {"number": self._number, "text": answer.text, "item": answer.item}
         began = time.monotonic()
-        reply = self._asked(process, request, began + self._seconds)
+        reply = self._exchange(process, request, began + self._seconds)
         self._used += time.monotonic() - began
         return _grade(reply, self._number)
 
@@ -89,7 +89,7 @@ class Sandbox:
         process = self._process = _start_process(self._program, self._folder)
         try:
             deadline = time.monotonic() + _START_SECONDS
-            reply = self._asked(process, {"source": self._source}, deadline)
+            reply = self._exchange(process, {"source": self._source}, deadline)
             problem = "" if reply.get("ready") is True else reply.get("error")
         except (TimeoutError, _ProcessEndedError) as e:
             problem = str(e) or f"no word within {_START_SECONDS:g} s"
@@ -98,7 +98,7 @@ class Sandbox:
             raise SandboxError(f"the process of a python grader could not be set up: {problem}")
         return process
 
-    def _asked(
+    def _exchange(
         self, process: subprocess.Popen[bytes], request: dict[str, Any], deadline: float
     ) -> dict[str, Any]:
         """Send a line and wait for one; raise TimeoutError or _ProcessEndedError."""

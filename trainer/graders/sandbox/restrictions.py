@@ -32,7 +32,7 @@ def restrict_process(parent: int) -> None:
     ``parent`` is the process whose end ends this one (its thread, to be exact: PDEATHSIG).
     """
     if os.uname().sysname != "Linux":
-        raise OSError("python graders need Linux: elsewhere they cannot be confined")
+        raise OSError("python graders need Linux, which alone can confine them")
     libc = ctypes.CDLL(None, use_errno=True)
     restrict_to_read_only(libc, _readable())
     leave_root(_own())
@@ -54,7 +54,7 @@ def _own() -> Sequence[Path]:
 
 
 def leave_root(own: Iterable[Path]) -> None:
-    """Become user nobody, if we are root and that user can read Python's files."""
+    """Become the unprivileged user, if we are root and that user can read Python's files."""
     folders = {folder for path in own for folder in (path, *path.parents)}
     if os.geteuid() != 0 or not all(folder.stat().st_mode & 0o1 for folder in folders):
         return

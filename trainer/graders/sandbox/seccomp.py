@@ -35,7 +35,7 @@ class _Program(ctypes.Structure):
 
 
 def filter_calls(libc: ctypes.CDLL, machine: str) -> None:
-    """Allow this process only the calls in `syscalls.py`, for good; raise OSError if it fails."""
+    """Allow this process only the calls in `syscalls.py` from now on; raise OSError if it fails."""
     code = filter_program(machine)
     asked = _Program(len(code) // 8, code)
     if libc.prctl(_SET_SECCOMP, _MODE_FILTER, ctypes.byref(asked), 0, 0) != 0:

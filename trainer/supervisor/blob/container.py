@@ -44,8 +44,8 @@ __all__ = [
     "BlobNotFoundError",
     "BlobUnavailableError",
     "JobContainer",
+    "ListedBlob",
     "PreconditionFailedError",
-    "StoredBlob",
     "redact_sas",
 ]
 log = logging.getLogger(__name__)
@@ -56,7 +56,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
-class StoredBlob:
+class ListedBlob:
     """A blob in a listing."""
 
     size: int
@@ -163,7 +163,7 @@ class JobContainer:
             if there != data:
                 raise
 
-    async def list_blobs(self, prefix: str) -> dict[str, StoredBlob]:
+    async def list_blobs(self, prefix: str) -> dict[str, ListedBlob]:
         """Return the blobs under ``prefix``, by the rest of their names."""
         return await self.access.call_with_retries(partial(_listing, self._client, prefix))
 
@@ -192,10 +192,10 @@ def _download(blob: BlobClient) -> tuple[bytes, str]:
     return stream.readall(), _etag(stream.properties.etag)
 
 
-def _listing(client: ContainerClient, prefix: str) -> dict[str, StoredBlob]:
+def _listing(client: ContainerClient, prefix: str) -> dict[str, ListedBlob]:
     blobs = client.list_blobs(name_starts_with=prefix, include=["metadata"])
     return {
-        b.name.removeprefix(prefix): StoredBlob(
+        b.name.removeprefix(prefix): ListedBlob(
             size=b.size, etag=_etag(b.etag), crc64nvme=(b.metadata or {}).get("crc64nvme", "")
         )
         for b in blobs

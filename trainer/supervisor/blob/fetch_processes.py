@@ -51,7 +51,7 @@ class FetchProcesses:
         none can start.
         """
         async with self._seats:
-            pool, begun = self._begun(part)
+            pool, begun = self._submit(part)
             work = asyncio.wrap_future(begun)
             work.add_done_callback(_ignore_result)
             try:
@@ -69,7 +69,7 @@ class FetchProcesses:
         if self._pool is not None:
             self._pool.shutdown(wait=False)
 
-    def _begun(self, part: BlobRange) -> tuple[ProcessPoolExecutor, Future[tuple[int, int]]]:
+    def _submit(self, part: BlobRange) -> tuple[ProcessPoolExecutor, Future[tuple[int, int]]]:
         try:
             self._pool = self._pool or self._start()
             return self._pool, self._pool.submit(_receive, part)

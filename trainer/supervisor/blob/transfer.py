@@ -8,7 +8,7 @@ import asyncio
 import hashlib
 import mmap
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -19,8 +19,28 @@ from trainer.checkpoint.checksum import combine_crcs, format_crc
 from trainer.contract import BLOCK
 from trainer.supervisor.blob.blocks import BlobRange
 from trainer.supervisor.blob.container import BlobAccess, PreconditionFailedError
-from trainer.supervisor.concurrency import gather_or_cancel
-from trainer.supervisor.upload.rate_limiter import UploadRateLimiter
+from trainer.supervisor.concurrency import gather_or_cancel, wait_first
+
+
+class UploadRateLimiter:
+    """Delays bytes to keep a rate, until the cap is lifted."""
+
+    def __init__(self, bytes_per_second: float, monotonic: Callable[[], float]) -> None:
+        self._rate, self._monotonic = bytes_per_second, monotonic
+        self._free_at = 0.0  # when everything admitted so far is sent at that rate
+        self._lifted = asyncio.Event()
+
+    def lift_cap(self) -> None:
+        """Stop limiting: the machine is about to go."""
+        self._lifted.set()
+
+    async def wait_for_turn(self, size: int) -> None:
+        """Return when ``size`` more bytes may be sent."""
+        begins = max(self._free_at, self._monotonic())
+        self._free_at = begins + size / self._rate
+        while not self._lifted.is_set() and (wait := begins - self._monotonic()) > 0:
+            await wait_first(self._lifted.wait(), seconds=wait)
+
 
 LARGE = 2 * BLOCK  # bytes of a file; larger ones are fetched by processes
 

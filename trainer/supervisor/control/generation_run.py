@@ -25,7 +25,7 @@ from trainer.supervisor.blob.retry import OutageRetry
 from trainer.supervisor.blob.transfer import CorruptError, ForgedError
 from trainer.supervisor.clock import NodeClock, NodeLimits
 from trainer.supervisor.concurrency import wait_first
-from trainer.supervisor.control.launch import Launcher, NodeWorld, NotConvertibleError
+from trainer.supervisor.control.launch import NodeWorld, NotConvertibleError, TrainerLauncher
 from trainer.supervisor.control.results import (
     non_retryable_reason,
     out_of_memory_marks,
@@ -69,7 +69,7 @@ class RunServices:
     """What every run on this node uses."""
 
     container: JobContainer
-    launcher: Launcher
+    launcher: TrainerLauncher
     reports: HeartbeatReports
     limits: NodeLimits
     clock: NodeClock
@@ -204,14 +204,14 @@ class GenerationRun:
         await cache.link_inputs(spec, self._grants, folder)
         if spec.base_model.checkpoint is not None:
             await link_converted_base(spec, self._grants, self._world, cache, self._tools.launcher)
-        self._spent("fetch_inputs")
+        self._report_span("fetch_inputs")
         write_whole(folder.ready, "")
         if generation.checkpoint is not None:
             await cache.link_checkpoint(generation.checkpoint, folder, size, self._world.ranks)
-            self._spent("fetch_checkpoint")
+            self._report_span("fetch_checkpoint")
         await asyncio.to_thread(self._tools.memory.keep_only, generation.number)
 
-    def _spent(self, name: str) -> None:
+    def _report_span(self, name: str) -> None:
         """Report the time since the last span under this name."""
         now = self._tools.clock.now()
         self._tools.reports.add_spans([Span(name=name, started_at=self._began, ended_at=now)])

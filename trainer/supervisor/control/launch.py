@@ -69,7 +69,7 @@ def torchrun_command(world: NodeWorld, program: Sequence[str] = TRAINER) -> Sequ
 
 
 @dataclass(frozen=True, kw_only=True)
-class Launcher:
+class TrainerLauncher:
     """Starts and kills trainers; ``mark`` is the same for all supervisors of a work folder."""
 
     command: Command

@@ -166,15 +166,11 @@ class NodeController:
             reason = trouble or f"{self._node_id} is no member of the generation"
             self._ended(generation.number, RunOutcome(how=NodePhase.STOPPED, error=reason))
             return
-        self._waited()
+        since, now = self._waiting_since, self._tools.clock.now()
+        self._tools.reports.add_spans([Span(name="wait_for_nodes", started_at=since, ended_at=now)])
         run = self._run = self._begin(generation, member)
         life = self._live(run, generation, self._living)
         self._living = self._group.create_task(life)
-
-    def _waited(self) -> None:
-        """Report the time that the node waited for its generation."""
-        since, now = self._waiting_since, self._tools.clock.now()
-        self._tools.reports.add_spans([Span(name="wait_for_nodes", started_at=since, ended_at=now)])
 
     def _salvage(self) -> None:
         """Settle what an earlier supervisor's run left; its trainer is gone."""
@@ -236,7 +232,7 @@ class NodeController:
 
     @property
     def _present(self) -> GenerationRun:
-        assert self._run is not None, "only a running node is told to stop"
+        assert self._run is not None, "only a running node is asked to stop"
         return self._run
 
 

@@ -50,7 +50,7 @@ class StepTimer:
         return (ended - began) / (last - first)
 
 
-class UploadProgress(Protocol):
+class UploadTraffic(Protocol):
     """Progress of the uploads to Blob."""
 
     @property
@@ -68,7 +68,7 @@ class StopController:
 
     world: NodeWorld
     wishes: StopRequests
-    traffic: UploadProgress
+    traffic: UploadTraffic
     memory: MemoryFolder
     reports: HeartbeatReports
     limits: NodeLimits

@@ -16,13 +16,13 @@ from pathlib import Path
 from trainer.contract import (
     MANIFEST,
     RUN_SPEC,
-    BaseModel,
     Committed,
     ConvertedBase,
     FileEntry,
     Grants,
     InputFile,
     Manifest,
+    PinnedModel,
     RunSpec,
 )
 from trainer.data.token_cache import data_files, tokens_name
@@ -30,7 +30,7 @@ from trainer.process.disk_full import is_disk_full
 from trainer.rundir import RunDir, drop_checkpoint, write_whole
 from trainer.supervisor.blob.container import BlobError, JobContainer
 from trainer.supervisor.blob.transfer import CorruptError
-from trainer.supervisor.concurrency import gather_or_cancel
+from trainer.supervisor.concurrency import SingleFlight, gather_or_cancel
 from trainer.supervisor.input.fetch import (
     fetch_checkpoint_file,
     fetch_input,
@@ -40,9 +40,9 @@ from trainer.supervisor.input.fetch import (
     parse_manifest,
     path_inside,
     read_converted_base,
+    read_if_present,
     read_manifest,
 )
-from trainer.supervisor.input.single_flight import SingleFlight
 from trainer.supervisor.input.tensor_blocks import (
     LocalCheckpoint,
     Retry,
@@ -109,7 +109,7 @@ class InputCache:
         self._begin_tokens(spec)
 
     async def fetch_starting_checkpoint(
-        self, base: BaseModel, grants: Grants
+        self, base: PinnedModel, grants: Grants
     ) -> StartingCheckpointPaths:
         """Fetch a starting checkpoint, and what its conversion needs."""
         assert base.checkpoint is not None
@@ -121,7 +121,7 @@ class InputCache:
             base=path_inside(self._inputs, base.files[0].path).parent,
         )
 
-    def drop_starting_checkpoint(self, base: BaseModel) -> None:
+    def drop_starting_checkpoint(self, base: PinnedModel) -> None:
         """Delete the inputs of the conversion: they are not read again."""
         assert base.checkpoint is not None
         for file in (*base.checkpoint.files, base.checkpoint.run_spec, *base.files):
@@ -162,10 +162,10 @@ class InputCache:
     ) -> None:
         """Fetch the blocks that these ranks read, in their order, until all have them."""
         here = self._folder_of(committed)
-        data = await asyncio.to_thread(_read_if_present, here / MANIFEST)
+        data = await asyncio.to_thread(read_if_present, here / MANIFEST)
         laid = LocalCheckpoint(committed.path, here, Manifest.from_json(data))
         await gather_or_cancel(
-            self._shards.serve_rank(laid, world_size, rank, folder.wanted(rank), patiently)
+            self._shards.serve_rank(laid, world_size, rank, folder.wanted_ranges(rank), patiently)
             for rank in ranks
         )
 
@@ -192,7 +192,7 @@ class InputCache:
             for path, file in paths.items()
         )
 
-    async def _starting_model(self, base: BaseModel, grants: Grants) -> None:
+    async def _starting_model(self, base: PinnedModel, grants: Grants) -> None:
         """Fetch the converted base model, or the inputs of its conversion."""
         if (made := await read_converted_base(self.container)) is not None:
             await self._own(made)
@@ -209,7 +209,7 @@ class InputCache:
         self, committed: Committed, world_size: int, ranks: range
     ) -> LocalCheckpoint:
         folder = self._folder_of(committed)
-        data = await asyncio.to_thread(_read_if_present, folder / MANIFEST)
+        data = await asyncio.to_thread(read_if_present, folder / MANIFEST)
         data = data or await read_manifest(self.container, committed)
         manifest = parse_manifest(data, committed.path)
         whole = files_needed_whole(manifest, world_size, ranks)
@@ -253,11 +253,6 @@ class InputCache:
         await self._under_way.cancel(others)
         for folder in others:
             await asyncio.to_thread(drop_checkpoint, folder)
-
-
-def _read_if_present(path: Path) -> bytes:
-    """Return the file's content; empty if it is missing."""
-    return path.read_bytes() if path.exists() else b""
 
 
 def _link(link: Path, target: Path) -> None:

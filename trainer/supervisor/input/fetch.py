@@ -200,3 +200,8 @@ def path_inside(folder: Path, name: str) -> Path:
     if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts:
         raise CorruptError(f"{name!r}: leads out of its folder")
     return folder / name
+
+
+def read_if_present(path: Path) -> bytes:
+    """Return the file's content; empty if it is missing."""
+    return path.read_bytes() if path.exists() else b""

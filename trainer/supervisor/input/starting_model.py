@@ -24,7 +24,7 @@ from trainer.rundir import SavedFile
 from trainer.supervisor.blob.container import BlobError, JobContainer, PreconditionFailedError
 from trainer.supervisor.blob.transfer import upload_file
 from trainer.supervisor.concurrency import gather_or_cancel
-from trainer.supervisor.control.launch import Launcher, NodeWorld
+from trainer.supervisor.control.launch import NodeWorld, TrainerLauncher
 from trainer.supervisor.input.cache import InputCache
 from trainer.supervisor.input.fetch import read_converted_base
 
@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 
 
 async def link_converted_base(
-    spec: RunSpec, grants: Grants, world: NodeWorld, cache: InputCache, launcher: Launcher
+    spec: RunSpec, grants: Grants, world: NodeWorld, cache: InputCache, launcher: TrainerLauncher
 ) -> None:
     """Link the converted base model into the run folder; rank 0's node makes it if it is missing.
 
@@ -53,7 +53,7 @@ async def link_converted_base(
 
 
 async def _convert_and_upload(
-    spec: RunSpec, grants: Grants, world: NodeWorld, cache: InputCache, launcher: Launcher
+    spec: RunSpec, grants: Grants, world: NodeWorld, cache: InputCache, launcher: TrainerLauncher
 ) -> None:
     folder = world.folder.root / CONVERTED
     if not folder.exists():  # else its upload broke off

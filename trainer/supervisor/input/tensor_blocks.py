@@ -17,9 +17,8 @@ from trainer.contract import FileEntry, Manifest
 from trainer.process.disk_full import is_disk_full
 from trainer.rundir import WantedRanges, tensors_name
 from trainer.supervisor.blob.container import JobContainer
-from trainer.supervisor.concurrency import gather_or_cancel
-from trainer.supervisor.input.fetch import fetch_block, path_inside
-from trainer.supervisor.input.single_flight import SingleFlight
+from trainer.supervisor.concurrency import SingleFlight, gather_or_cancel
+from trainer.supervisor.input.fetch import fetch_block, path_inside, read_if_present
 from trainer.supervisor.machine.memory_files import MemoryFolder
 
 AT_ONCE = 16  # blocks of one rank: the threads are shared with its neighbours'
@@ -170,11 +169,6 @@ class TensorBlockFetcher:
 async def _wait_for_ranges(path: Path) -> WantedRanges:
     """Return the ranges that a rank requests, once it has."""
     while True:
-        if data := await asyncio.to_thread(_read_if_present, path):
+        if data := await asyncio.to_thread(read_if_present, path):
             return WantedRanges.from_json(data)
         await asyncio.sleep(LOOK_SECONDS)
-
-
-def _read_if_present(path: Path) -> bytes:
-    """Return the file's content; empty if it is missing."""
-    return path.read_bytes() if path.exists() else b""

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
-from types import TracebackType
 from typing import Any, Self
 
 import httpx
@@ -65,12 +64,7 @@ class Metadata:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        tb: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self._http.aclose()
 
     async def _json(self, method: str, path: str, version: str, body: object = None) -> Any:  # noqa: ANN401 - parsed JSON

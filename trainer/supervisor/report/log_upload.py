@@ -88,7 +88,7 @@ class AppendBlob:
         return self._container.blob(self._name)
 
 
-class RankLog:
+class RankLogUpload:
     """One local rank's output files, and how far they were sent."""
 
     def __init__(self, files: Callable[[], list[Path]], blob: AppendBlob) -> None:
@@ -128,7 +128,7 @@ class LogUploads:
     ) -> None:
         self._folder = folder
         self._ranks = {
-            rank: RankLog(
+            rank: RankLogUpload(
                 partial(self._files, local), AppendBlob(container, log_path(attempt_id, rank))
             )
             for local, rank in enumerate(ranks)

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable
-from types import TracebackType
 from typing import Self, TypeVar
 
 import httpx
@@ -95,12 +94,7 @@ class ServiceClient:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        tb: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self._http.aclose()
 
     def _seated(self) -> Registered:

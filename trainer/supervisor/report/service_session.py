@@ -180,10 +180,6 @@ class ServiceSession:
             generation=node.generation,
             step=self._reports.step,
             free_port=self._free_port(),
-            metrics=batch.metrics,
-            committed=batch.committed,
-            spans=batch.spans,
-            troubles=batch.troubles,
             eviction=self._duty.notice,
             error=self._duty.error if node.phase in _ENDED else "",
             broken=self._duty.broken if node.phase in _ENDED else None,
@@ -191,8 +187,7 @@ class ServiceSession:
             hopeless=self._duty.hopeless and node.phase in _ENDED,
             unhealthy=self._duty.unhealthy,
             save_cost=self._reports.save_cost,
-            gpus=batch.gpus,
-            gpu_errors=batch.gpu_errors,
+            **vars(batch),
         )
         answer = await self._given.service.heartbeat(heartbeat)
         self.stop_by.extend(sent=sent, now=answer.now, stop_by=answer.stop_by)

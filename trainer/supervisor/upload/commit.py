@@ -25,8 +25,8 @@ from trainer.supervisor.blob.container import (
     BlobError,
     BlobUnavailableError,
     JobContainer,
+    ListedBlob,
     PreconditionFailedError,
-    StoredBlob,
 )
 from trainer.supervisor.blob.transfer import CorruptError
 from trainer.supervisor.clock import NodeClock
@@ -167,7 +167,7 @@ class Committer:
     async def _swap(self, entry: Committed) -> None:
         """Make HEAD name the entry; after any failed write HEAD is read again."""
         let_go: set[str] = set()
-        retention = await self._kept()
+        retention = await self._read_retention()
         checkpoint = self._generation.checkpoint
         loaded = checkpoint.path if checkpoint else ""
         for attempt in range(SWAP_ATTEMPTS):
@@ -187,7 +187,7 @@ class Committer:
                 await asyncio.sleep(0.1 * attempt)
         raise BlobUnavailableError(f"{HEAD}: could not be written in {SWAP_ATTEMPTS} attempts")
 
-    async def _kept(self) -> Retention:
+    async def _read_retention(self) -> Retention:
         """Return the job's retention; its run spec never changes."""
         if self._retention is None:
             data, _ = await self._container.read(RUN_SPEC)
@@ -209,7 +209,7 @@ def is_named(head: Head, entry: Committed) -> bool:
 
 
 def build_manifest(
-    records: Sequence[RankSave], stored: Mapping[str, StoredBlob], generation: Generation
+    records: Sequence[RankSave], stored: Mapping[str, ListedBlob], generation: Generation
 ) -> Manifest:
     """Build the manifest of a save from all writers' records and its folder's listing."""
     first = records[0]
@@ -239,7 +239,7 @@ def _agreed_members(record: RankSave) -> tuple[object, ...]:
     return (*what, record.world_size, record.generation, record.kind, record.parameters_sha256)
 
 
-def _file_entry(path: str, file: SavedFile, stored: Mapping[str, StoredBlob]) -> FileEntry:
+def _file_entry(path: str, file: SavedFile, stored: Mapping[str, ListedBlob]) -> FileEntry:
     seen = stored.get(file.name)
     if seen is None or (seen.size, seen.crc64nvme) != (file.size, file.crc64nvme):
         raise CorruptError(

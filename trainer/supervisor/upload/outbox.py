@@ -7,9 +7,8 @@ from pathlib import Path
 
 from trainer.rundir import RankSave, RunDir, SavedFile, rank_record
 from trainer.supervisor.blob.container import JobContainer
-from trainer.supervisor.blob.transfer import CorruptError, upload_file
+from trainer.supervisor.blob.transfer import CorruptError, UploadRateLimiter, upload_file
 from trainer.supervisor.concurrency import gather_or_cancel
-from trainer.supervisor.upload.rate_limiter import UploadRateLimiter
 
 
 class Outbox:

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from trainer.contract import Committed, StepMetrics
 from trainer.rundir import RankSave
 from trainer.supervisor.blob.container import AccessRefusedError, BlobError, JobContainer
-from trainer.supervisor.blob.transfer import CorruptError
+from trainer.supervisor.blob.transfer import CorruptError, UploadRateLimiter
 from trainer.supervisor.clock import NodeClock, NodeLimits
 from trainer.supervisor.concurrency import wait_first
 from trainer.supervisor.control.launch import NodeWorld
@@ -20,7 +20,6 @@ from trainer.supervisor.report.heartbeat_reports import HeartbeatReports
 from trainer.supervisor.upload.commit import Committer
 from trainer.supervisor.upload.eviction_plan import uncapped_rate, unsent_bytes
 from trainer.supervisor.upload.outbox import Outbox
-from trainer.supervisor.upload.rate_limiter import UploadRateLimiter
 
 log = logging.getLogger(__name__)
 

@@ -3,26 +3,17 @@
 The node's part and the service's look and fence, over the same blobs of a real Azurite.
 """
 
-import hashlib
 from collections.abc import AsyncIterator, Callable
 
 import pytest
-from awscrt import checksums
 
 from service.domain.storage.checkpoint_faults import CheckpointFault
 from service.operations.attempts import findings, heads
 from service.storage.azure import AzureBlobStore
 from tests.azurite import Azurite
+from tests.nodes.partitioned import commit_newest
 from tests.nodes.supervised import Scene
-from trainer.contract import (
-    MANIFEST,
-    BrokenCheckpoint,
-    Committed,
-    FileEntry,
-    Manifest,
-    NodePhase,
-    checkpoint_path,
-)
+from trainer.contract import MANIFEST, BrokenCheckpoint, Committed, NodePhase
 
 SHARDS = ("rank-00000.bin", "rank-00001.bin")
 Damage = Callable[[Scene, str], None]
@@ -36,41 +27,11 @@ async def store(azurite: Azurite) -> AsyncIterator[AzureBlobStore]:
     await made.close()
 
 
-def saved(scene: Scene, step: int, wrong_crc: str = "") -> Committed:
-    """A checkpoint of two files, in Blob and in HEAD; ``wrong_crc``: of the second one."""
-    client, path = scene.job.container, checkpoint_path(step, "0badcafe")
-    entries = []
-    for name in SHARDS:
-        data = f"{name} of step {step}".encode()
-        etag = client.upload_blob(f"{path}/{name}", data).get_blob_properties().etag
-        crc = f"{checksums.crc64nvme(data):016x}"
-        if name == SHARDS[1]:
-            crc = wrong_crc or crc
-        entries.append(FileEntry(name=name, size=len(data), etag=etag.strip('"'), crc64nvme=crc))
-    manifest = Manifest(
-        step=step,
-        consumed_samples=step,
-        world_size=1,
-        generation=0,
-        kind="periodic",
-        files=tuple(entries),
-        run_spec_sha256="0" * 64,
-        saved_at=0.0,
-    ).to_json()
-    client.upload_blob(f"{path}/{MANIFEST}", manifest.encode())
-    committed = Committed(
-        path=path,
-        step=step,
-        consumed_samples=step,
-        world_size=1,
-        generation=0,
-        kind="periodic",
-        size=manifest.count("size"),
-        manifest_sha256=hashlib.sha256(manifest.encode()).hexdigest(),
-        committed_at=0.0,
-    )
-    scene.job.write_head(scene.job.head().with_checkpoint(committed))
-    return committed
+def saved(scene: Scene, step: int, flipped: int | None = None) -> Committed:
+    """A checkpoint of two files; ``flipped``: where a byte of the second one differs."""
+    files = {name: f"{name} of step {step}".encode() for name in SHARDS}
+    wrong = {} if flipped is None else {SHARDS[1]: flipped}
+    return commit_newest(scene.job, files, wrong, step=step)
 
 
 def _flip(scene: Scene, path: str) -> None:
@@ -122,9 +83,7 @@ async def test_whatever_is_wrong_training_goes_on_from_the_checkpoint_before(
 ) -> None:
     job, before, newest = scene.job.container.container_name, saved(scene, 10), saved(scene, 20)
     damage(scene, newest.path)
-    node = scene.service.add("one")
-    scene.start(node)
-    await scene.generation(node)
+    node = await scene.run_one()
     await scene.until(lambda: node.has_said(NodePhase.STOPPED, 1))
     said = node.said.broken
     fault = await findings.find_fault(store, job, newest)
@@ -143,10 +102,8 @@ async def test_whatever_is_wrong_training_goes_on_from_the_checkpoint_before(
 async def test_bytes_that_only_a_reader_sees_to_differ_are_told_and_not_seen_by_the_service(
     scene: Scene, store: AzureBlobStore
 ) -> None:
-    newest = saved(scene, 20, wrong_crc="0" * 16)
-    node = scene.service.add("one")
-    scene.start(node)
-    await scene.generation(node)
+    newest = saved(scene, 20, flipped=3)
+    node = await scene.run_one()
     await scene.until(lambda: node.has_said(NodePhase.STOPPED, 1))
     said = node.said.broken
 

@@ -15,21 +15,13 @@ from awscrt import checksums
 from tests.azurite import Azurite
 from tests.nodes.cable import laid_to
 from tests.nodes.forged import forged
+from tests.nodes.partitioned import commit_newest
 from tests.nodes.supervised import QUICK, Scene
 from trainer.checkpoint.checksum import describe_file
-from trainer.contract import (
-    HEAD,
-    MANIFEST,
-    RUN_SPEC,
-    Committed,
-    FileEntry,
-    Manifest,
-    RunSpec,
-    checkpoint_path,
-)
+from trainer.contract import HEAD, MANIFEST, RUN_SPEC, Committed, RunSpec
 from trainer.data.token_cache import RECORD, tokens_name
 from trainer.rundir import RunDir, write_whole
-from trainer.supervisor.blob.container import BlobAccess, JobContainer, StoredBlob
+from trainer.supervisor.blob.container import BlobAccess, JobContainer, ListedBlob
 from trainer.supervisor.blob.transfer import CorruptError, ForgedError
 from trainer.supervisor.input.cache import InputCache
 from trainer.supervisor.input.token_sharing import share_tokens
@@ -146,7 +138,7 @@ class TestPrefetch:
     async def test_a_copy_with_a_wrong_byte_gets_no_name(
         self, scene: Scene, cache: InputCache, folder: RunDir
     ) -> None:
-        committed = _commit(scene, 10, b"ten", crc64nvme="0" * 16)
+        committed = _commit(scene, 10, b"ten", flipped=0)
         await cache.prefetch(scene.job.grants)
 
         assert not list(folder.root.parent.glob(f"memory/checkpoints/*/{MANIFEST}"))
@@ -262,7 +254,7 @@ class Held(JobContainer):
         super().__init__(access, url)
         self.let_go = asyncio.Event()
 
-    async def list_blobs(self, prefix: str) -> dict[str, StoredBlob]:
+    async def list_blobs(self, prefix: str) -> dict[str, ListedBlob]:
         """As asked, but late."""
         self.asked += 1
         await self.let_go.wait()
@@ -281,38 +273,11 @@ def _spec(scene: Scene) -> RunSpec:
     return RunSpec.from_json(scene.job.container.download_blob(RUN_SPEC).readall())
 
 
-def _commit(scene: Scene, step: int, data: bytes, crc64nvme: str = "") -> Committed:
-    """A checkpoint of one file, in Blob and in HEAD."""
-    client, path = scene.job.container, checkpoint_path(step, "g1")
-    etag = client.upload_blob(f"{path}/rank-00000.bin", data).get_blob_properties().etag
-    crc64nvme = crc64nvme or f"{checksums.crc64nvme(data):016x}"
-    entry = FileEntry(
-        name="rank-00000.bin", size=len(data), etag=etag.strip('"'), crc64nvme=crc64nvme
-    )
-    manifest = Manifest(
-        step=step,
-        consumed_samples=step,
-        world_size=1,
-        generation=0,
-        kind="periodic",
-        files=(entry,),
-        run_spec_sha256="0" * 64,
-        saved_at=0.0,
-    ).to_json()
-    client.upload_blob(f"{path}/{MANIFEST}", manifest.encode())
-    committed = Committed(
-        path=path,
-        step=step,
-        consumed_samples=step,
-        world_size=1,
-        generation=0,
-        kind="periodic",
-        size=len(data),
-        manifest_sha256=hashlib.sha256(manifest.encode()).hexdigest(),
-        committed_at=0.0,
-    )
-    scene.job.write_head(scene.job.head().with_checkpoint(committed))
-    return committed
+def _commit(scene: Scene, step: int, data: bytes, flipped: int | None = None) -> Committed:
+    """A checkpoint of one file, in Blob and in HEAD; ``flipped``: where a byte of it differs."""
+    name = "rank-00000.bin"
+    wrong = {} if flipped is None else {name: flipped}
+    return commit_newest(scene.job, {name: data}, wrong, step=step)
 
 
 def _withdraw(scene: Scene) -> None:

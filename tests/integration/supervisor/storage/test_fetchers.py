@@ -179,7 +179,7 @@ async def test_where_none_can_start_a_thread_fetches(url: str, into: Path) -> No
 
 
 async def test_one_that_hangs_is_killed_and_another_one_fetches(url: str, into: Path) -> None:
-    fetchers, before = FetchProcesses(patience=5.0), set(below_children())
+    fetchers, before = FetchProcesses(patience=2.0), set(below_children())
     access = BlobAccess(fetchers)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         nobody = part(f"http://127.0.0.1:{silent.getsockname()[1]}/a/c?s=1", into)

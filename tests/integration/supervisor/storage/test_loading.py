@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from tests.nodes import partitioned
 from tests.nodes.supervised import Scene
-from trainer.contract import Committed, NodePhase, checkpoint_path
+from trainer.contract import Committed, NodePhase
 from trainer.rundir import tensors_name
 
 SIZES = {"layer.weight": 30_000, "layer.bias": 77}
@@ -15,22 +15,16 @@ async def test_all_that_is_asked_for_comes_and_is_let_go_once_training_has_begun
     scene: Scene,
 ) -> None:
     saved(scene)
-    scene.modes["one"] = "loads"
-    node = scene.service.add("one")
-    work = scene.start(node)
-    await scene.generation(node)
+    node = await scene.run_one("loads")
     await scene.until(lambda: scene.progress("one") > 10)
 
-    await scene.until(lambda: not list((work / "memory" / "checkpoints").rglob("rank-*")))
+    await scene.until(lambda: not scene.checkpoint_files("one"))
     assert node.said.phase is NodePhase.RUNNING
 
 
 async def test_a_byte_that_differs_ends_the_run_and_is_told_with_its_file(scene: Scene) -> None:
     committed = saved(scene, {tensors_name(1): 2 * BLOCK + 5})
-    scene.modes["one"] = "loads"
-    node = scene.service.add("one")
-    scene.start(node)
-    await scene.generation(node)
+    node = await scene.run_one("loads")
     await scene.until(lambda: node.has_said(NodePhase.STOPPED, 1))
 
     assert node.said.broken is not None
@@ -41,10 +35,7 @@ async def test_a_byte_that_differs_ends_the_run_and_is_told_with_its_file(scene:
 
 async def test_a_trainer_that_ends_and_never_asked_has_failed(scene: Scene) -> None:
     saved(scene)
-    scene.modes["one"] = "crash"
-    node = scene.service.add("one")
-    scene.start(node)
-    await scene.generation(node)
+    node = await scene.run_one("crash")
     await scene.until(lambda: node.has_said(NodePhase.FAILED, 1))
 
     assert "the loss is not a number" in node.said.error
@@ -53,8 +44,4 @@ async def test_a_trainer_that_ends_and_never_asked_has_failed(scene: Scene) -> N
 def saved(scene: Scene, flipped: Mapping[str, int] | None = None) -> Committed:
     """Two ranks' checkpoint, in Blob and in HEAD."""
     files = partitioned.files_of(partitioned.flat, SIZES, 2)
-    path = checkpoint_path(10, "0badcafe")
-    client = scene.job.container
-    committed, _ = partitioned.commit(client, path, files, 2, BLOCK, flipped or {})
-    scene.job.write_head(scene.job.head().fenced(1).with_checkpoint(committed))
-    return committed
+    return partitioned.commit_newest(scene.job, files, flipped, world=2, block_size=BLOCK)

@@ -2,25 +2,24 @@
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
+
+import pytest
 
 from service.db.storage.retention import RetentionTask
 from service.reconciler.sweeps.retention import CLOCKS, GRACE, collect
 from service.storage.azure import AzureBlobStore
 from tests.azurite import Azurite
 from tests.nodes.standin_trainer import save
-from tests.nodes.supervised import QUICK, Job, make_job
+from tests.nodes.supervised import ALONE, QUICK, Job, make_job
 from tests.waiting import until
 from trainer.contract import (
     MANIFEST,
-    RUN_SPEC,
     Committed,
     Generation,
-    Member,
-    RunSpec,
     checkpoint_path,
 )
 from trainer.rundir import RunDir
@@ -36,40 +35,40 @@ from trainer.supervisor.upload.uploads import SaveUploads
 
 T = TypeVar("T")
 LOSSES = {10: 0.9, 20: 0.1, 30: 0.5, 40: 0.4, 50: 0.3}
-GENERATION = Generation(
-    number=1,
-    job_id="job-test",
-    attempt_id="att-test",
-    members=(Member(node_id="one", vm_id="one", address="127.0.0.1", node_rank=0),),
-    processes_per_node=1,
-    master_address="127.0.0.1",
-    master_port=29500,
-    checkpoint=None,
-    run_spec_sha256="",
-)
+
+
+@pytest.fixture
+def job(azurite: Azurite) -> Iterator[Job]:
+    """A job of generation 1."""
+    with azurite.container("job") as client, azurite.container("inputs") as inputs:
+        made = make_job(azurite, client, inputs)
+        made.write_head(made.head().fenced(1))
+        yield made
+
+
+@pytest.fixture
+def access() -> Iterator[BlobAccess]:
+    """Of one supervisor."""
+    made = BlobAccess()
+    yield made
+    made.close()
 
 
 async def test_a_job_keeps_what_its_run_spec_says_and_what_the_generation_started_from(
-    azurite: Azurite, tmp_path: Path
+    job: Job, access: BlobAccess, tmp_path: Path
 ) -> None:
-    with azurite.container("job") as client, azurite.container("inputs") as inputs:
-        job = make_job(azurite, client, inputs)
-        job.write_head(job.head().fenced(1))
-        asked = replace(RunSpec.from_json(job.spec), keep_checkpoints=1, milestone_every_steps=25)
-        client.upload_blob(RUN_SPEC, asked.to_json(), overwrite=True)
-        access = BlobAccess()
-        container = JobContainer(access, job.grants.job)
-        first = await _committed(container, RunDir(tmp_path), GENERATION, 10)
-        later = replace(GENERATION, checkpoint=first)
-        for step in (20, 30, 40, 50):
-            await _committed(container, RunDir(tmp_path), later, step)
-        access.close()
+    job.ask(keep_checkpoints=1, milestone_every_steps=25)
+    container = JobContainer(access, job.grants.job)
+    first = await _committed(container, RunDir(tmp_path), ALONE, 10)
+    later = replace(ALONE, checkpoint=first)
+    for step in (20, 30, 40, 50):
+        await _committed(container, RunDir(tmp_path), later, step)
 
-        head = job.head()
-        kept = {c.step: head.kept_as(c) for c in head.checkpoints}
-        assert kept == {10: "recent", 20: "best", 30: "milestone", 50: "milestone"}
-        assert f"{first.path}/manifest.json" in job.names("checkpoints/")
-        assert job.names(checkpoint_path(40, "g1")) == []
+    head = job.head()
+    kept = {c.step: head.kept_as(c) for c in head.checkpoints}
+    assert kept == {10: "recent", 20: "best", 30: "milestone", 50: "milestone"}
+    assert f"{first.path}/manifest.json" in job.names("checkpoints/")
+    assert job.names(checkpoint_path(40, "g1")) == []
 
 
 class Dying(JobContainer):
@@ -86,21 +85,16 @@ class Dying(JobContainer):
 
 
 async def test_a_checkpoint_that_is_half_deleted_has_no_manifest(
-    azurite: Azurite, tmp_path: Path
+    job: Job, access: BlobAccess, tmp_path: Path
 ) -> None:
-    with azurite.container("job") as client, azurite.container("inputs") as inputs:
-        job = make_job(azurite, client, inputs)
-        job.write_head(job.head().fenced(1))
-        access = BlobAccess()
-        container = Dying(access, job.grants.job)
-        entry = await _committed(container, RunDir(tmp_path), GENERATION, 10)
-        committer = Committer(container, GENERATION, NodeClock())
-        committer.dropped.append(entry.path)
-        await committer.delete_dropped()
-        access.close()
+    container = Dying(access, job.grants.job)
+    entry = await _committed(container, RunDir(tmp_path), ALONE, 10)
+    committer = Committer(container, ALONE, NodeClock())
+    committer.dropped.append(entry.path)
+    await committer.delete_dropped()
 
-        assert container.deleted == f"{entry.path}/{MANIFEST}"
-        assert f"{entry.path}/rank-00000.bin" in job.names("checkpoints/")
+    assert container.deleted == f"{entry.path}/{MANIFEST}"
+    assert f"{entry.path}/rank-00000.bin" in job.names("checkpoints/")
 
 
 async def _committed(
@@ -117,38 +111,34 @@ async def _committed(
 
 
 async def test_what_a_save_has_left_is_deleted_and_what_head_names_is_not(
-    azurite: Azurite, tmp_path: Path
+    azurite: Azurite, job: Job, access: BlobAccess, tmp_path: Path
 ) -> None:
-    with azurite.container("job") as client, azurite.container("inputs") as inputs:
-        job = make_job(azurite, client, inputs)
-        job.write_head(job.head().fenced(1))
-        access, store = BlobAccess(), AzureBlobStore(azurite.connection_string)
-        container, folder = JobContainer(access, job.grants.job), RunDir(tmp_path)
-        kept = await _committed(container, folder, GENERATION, 10)
-        save(folder, GENERATION, 0, 20, checkpoint_path(20, "torn"), 2, "periodic")
-        torn = await Outbox(container, folder, range(1)).send_next()
-        job.write_head(job.head().fenced(2))
-        written = client.get_blob_client(f"{kept.path}/manifest.json").get_blob_properties()
-        next_opened = written.last_modified + 2 * CLOCKS
-        due = RetentionTask(
-            job_id=client.container_name,
-            is_over=False,
-            newest=2,
-            generation=2,
-            opened_at=next_opened,
-            loaded="",
-        )
-        bytes_left = sum(b.size for b in client.list_blobs(checkpoint_path(20, "torn")))
-        early = await collect(store, due, next_opened)
-        freed = await collect(store, due, next_opened + GRACE)
-        await store.close()
-        access.close()
+    store = AzureBlobStore(azurite.connection_string)
+    container, folder = JobContainer(access, job.grants.job), RunDir(tmp_path)
+    kept = await _committed(container, folder, ALONE, 10)
+    save(folder, ALONE, 0, 20, checkpoint_path(20, "torn"), 2, "periodic")
+    torn = await Outbox(container, folder, range(1)).send_next()
+    job.write_head(job.head().fenced(2))
+    written = job.container.get_blob_client(f"{kept.path}/manifest.json").get_blob_properties()
+    next_opened = written.last_modified + 2 * CLOCKS
+    due = RetentionTask(
+        job_id=job.container.container_name,
+        is_over=False,
+        newest=2,
+        generation=2,
+        opened_at=next_opened,
+        loaded="",
+    )
+    bytes_left = sum(b.size for b in job.container.list_blobs(checkpoint_path(20, "torn")))
+    early = await collect(store, due, next_opened)
+    freed = await collect(store, due, next_opened + GRACE)
+    await store.close()
 
-        assert torn is not None
-        assert early.freed == 0
-        assert freed.freed == bytes_left > 0
-        assert job.names(torn.path) == []
-        assert len(job.names(kept.path)) == 3
+    assert torn is not None
+    assert early.freed == 0
+    assert freed.freed == bytes_left > 0
+    assert job.names(torn.path) == []
+    assert len(job.names(kept.path)) == 3
 
 
 class Overloaded(JobContainer):
@@ -169,51 +159,41 @@ class Overloaded(JobContainer):
 
 
 async def test_deleting_old_checkpoints_holds_up_no_save_and_no_stop(
-    azurite: Azurite, tmp_path: Path
+    job: Job, access: BlobAccess, tmp_path: Path
 ) -> None:
-    with azurite.container("job") as client, azurite.container("inputs") as inputs:
-        job = make_job(azurite, client, inputs)
-        job.write_head(job.head().fenced(1))
-        asked = replace(RunSpec.from_json(job.spec), keep_checkpoints=1)
-        client.upload_blob(RUN_SPEC, asked.to_json(), overwrite=True)
-        access, folder, wishes = BlobAccess(), RunDir(tmp_path), StopRequests(QUICK, NodeClock())
-        container = Overloaded(access, job.grants.job)
-        working = asyncio.create_task(_uploads(container, folder).run_to_end(wishes))
-        for step in (10, 20, 30, 40):
-            save(folder, GENERATION, 0, step, checkpoint_path(step, "g1"), 1, "periodic")
-            await _names(job, step)
-        at_once = len(container.begun) - len(container.given_up)
-        wishes.request(StopRequest.SAVE)
-        await until(_looked(lambda: container.given_up), bool)
-        save(folder, GENERATION, 0, 50, checkpoint_path(50, "g1"), 1, "stop")
-        wishes.trainer_ended(ended_well=True)
-        await asyncio.wait_for(working, 30.0)
-        access.close()
+    job.ask(keep_checkpoints=1)
+    folder, wishes = RunDir(tmp_path), StopRequests(QUICK, NodeClock())
+    container = Overloaded(access, job.grants.job)
+    working = asyncio.create_task(_uploads(container, folder).run_to_end(wishes))
+    for step in (10, 20, 30, 40):
+        save(folder, ALONE, 0, step, checkpoint_path(step, "g1"), 1, "periodic")
+        await _names(job, step)
+    at_once = len(container.begun) - len(container.given_up)
+    wishes.request(StopRequest.SAVE)
+    await until(_looked(lambda: container.given_up), bool)
+    save(folder, ALONE, 0, 50, checkpoint_path(50, "g1"), 1, "stop")
+    wishes.trainer_ended(ended_well=True)
+    await asyncio.wait_for(working, 30.0)
 
-        assert at_once == 1
-        assert [c.step for c in job.head().checkpoints] == [50]
-        assert len(container.begun) == 1  # the rest is left to the sweep
+    assert at_once == 1
+    assert [c.step for c in job.head().checkpoints] == [50]
+    assert len(container.begun) == 1  # the rest is left to the sweep
 
 
 async def test_checkpoints_that_head_lets_go_of_are_deleted_while_it_trains(
-    azurite: Azurite, tmp_path: Path
+    job: Job, access: BlobAccess, tmp_path: Path
 ) -> None:
-    with azurite.container("job") as client, azurite.container("inputs") as inputs:
-        job = make_job(azurite, client, inputs)
-        job.write_head(job.head().fenced(1))
-        asked = replace(RunSpec.from_json(job.spec), keep_checkpoints=1)
-        client.upload_blob(RUN_SPEC, asked.to_json(), overwrite=True)
-        access, folder, wishes = BlobAccess(), RunDir(tmp_path), StopRequests(QUICK, NodeClock())
-        container = JobContainer(access, job.grants.job)
-        working = asyncio.create_task(_uploads(container, folder).run_to_end(wishes))
-        for step in (10, 20, 30):
-            save(folder, GENERATION, 0, step, checkpoint_path(step, "g1"), 1, "periodic")
-            await _names(job, step)
-        left = _looked(lambda: {name.split("/")[1] for name in job.names("checkpoints/")})
-        await until(left, lambda folders: folders == {checkpoint_path(30, "g1").split("/")[1]})
-        wishes.trainer_ended(ended_well=True)
-        await asyncio.wait_for(working, 30.0)
-        access.close()
+    job.ask(keep_checkpoints=1)
+    folder, wishes = RunDir(tmp_path), StopRequests(QUICK, NodeClock())
+    container = JobContainer(access, job.grants.job)
+    working = asyncio.create_task(_uploads(container, folder).run_to_end(wishes))
+    for step in (10, 20, 30):
+        save(folder, ALONE, 0, step, checkpoint_path(step, "g1"), 1, "periodic")
+        await _names(job, step)
+    left = _looked(lambda: {name.split("/")[1] for name in job.names("checkpoints/")})
+    await until(left, lambda folders: folders == {checkpoint_path(30, "g1").split("/")[1]})
+    wishes.trainer_ended(ended_well=True)
+    await asyncio.wait_for(working, 30.0)
 
 
 class Stalled(BlockClient):
@@ -231,26 +211,22 @@ class Stalled(BlockClient):
 
 
 async def test_a_save_is_committed_before_the_one_behind_it_is_sent(
-    azurite: Azurite, tmp_path: Path
+    job: Job, access: BlobAccess, tmp_path: Path
 ) -> None:
-    with azurite.container("job") as client, azurite.container("inputs") as inputs:
-        job = make_job(azurite, client, inputs)
-        job.write_head(job.head().fenced(1))
-        access, folder, wishes = BlobAccess(), RunDir(tmp_path), StopRequests(QUICK, NodeClock())
-        access.blocks = stalled = Stalled()
-        for step, kind in ((10, "periodic"), (20, "stop")):
-            save(folder, GENERATION, 0, step, checkpoint_path(step, "g1"), 1, kind)
-        uploads = _uploads(JobContainer(access, job.grants.job), folder)
-        working = asyncio.create_task(uploads.run_to_end(wishes))
-        await _names(job, 10)
-        # As fast as the first one went, the second would be there by now.
-        await until(_looked(lambda: uploads.pending_bytes), lambda left: left == 0)
-        stalled.over.set()
-        wishes.trainer_ended(ended_well=True)
-        await asyncio.wait_for(working, 30.0)
-        access.close()
+    folder, wishes = RunDir(tmp_path), StopRequests(QUICK, NodeClock())
+    access.blocks = stalled = Stalled()
+    for step, kind in ((10, "periodic"), (20, "stop")):
+        save(folder, ALONE, 0, step, checkpoint_path(step, "g1"), 1, kind)
+    uploads = _uploads(JobContainer(access, job.grants.job), folder)
+    working = asyncio.create_task(uploads.run_to_end(wishes))
+    await _names(job, 10)
+    # As fast as the first one went, the second would be there by now.
+    await until(_looked(lambda: uploads.pending_bytes), lambda left: left == 0)
+    stalled.over.set()
+    wishes.trainer_ended(ended_well=True)
+    await asyncio.wait_for(working, 30.0)
 
-        assert [c.step for c in job.head().checkpoints] == [10, 20]
+    assert [c.step for c in job.head().checkpoints] == [10, 20]
 
 
 async def _names(job: Job, step: int) -> None:
@@ -271,8 +247,8 @@ def _looked(at: Callable[[], T]) -> Callable[[], Awaitable[T]]:
 def _uploads(container: JobContainer, folder: RunDir) -> SaveUploads:
     """Of a node that is alone in its generation."""
     world = NodeWorld(
-        generation=GENERATION,
-        member=GENERATION.members[0],
+        generation=ALONE,
+        member=ALONE.members[0],
         folder=folder,
         logs=folder.root / "logs",
     )

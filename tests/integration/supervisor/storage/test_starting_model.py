@@ -126,9 +126,8 @@ async def test_whoever_is_first_decides_what_all_train_on(scene: Scene) -> None:
     path = f"job-test/{converted_base_path(9)}/model.safetensors"
     file = InputFile(path=path, size=7, sha256="", crc64nvme=crc)
     scene.job.container.upload_blob(CONVERTED_BASE, ConvertedBase(files=(file,)).to_json())
-    node = scene.service.add("one")
-    work = scene.start(node)
-    await scene.generation(node)
+    node = await scene.run_one()
+    work = scene.folder / "one"
     await scene.trains(node)
 
     assert (work / "gen-0001/base/model.safetensors").read_bytes() == b"another"
@@ -150,9 +149,7 @@ async def test_what_cannot_be_converted_is_told_and_tried_again_where_that_may_h
     scene: Scene, why: str, phase: NodePhase, hopeless: bool
 ) -> None:
     (scene.folder / "mode").write_text(why)
-    node = scene.service.add("one")
-    scene.start(node)
-    await scene.generation(node)
+    node = await scene.run_one()
     await scene.until(lambda: node.has_said(phase, 1))
 
     assert f"the checkpoint that the job begins with: not converted: {why}" in node.said.error

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainer.checkpoint.ranges import StoredPiece, plan_copies
+from trainer.checkpoint.index import StoredPiece, plan_copies
 
 
 @st.composite

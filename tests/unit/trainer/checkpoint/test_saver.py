@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 import torch
 
+from tests.nodes.scripted_node import metrics
 from tests.system.exactness.worlds import SPEC_SHA256, place_checkpoint
+from tests.unit.trainer.process.trainer_spec import ME
 from trainer.checkpoint.index import index_name
 from trainer.checkpoint.loader import load_checkpoint, open_checkpoint
 from trainer.checkpoint.rng_state import capture_rng, seed_rng
@@ -52,11 +54,11 @@ class Replicated:
 
 
 def identity(rank: int, world_size: int) -> RankIdentity:
-    return RankIdentity(
+    return replace(
+        ME,
         rank=rank,
         local_rank=rank,
         world_size=world_size,
-        generation=1,
         run_spec_sha256=SPEC_SHA256,
         nonce="0badcafe",
     )
@@ -268,9 +270,3 @@ def test_measurements_wait_for_room_on_the_disk(tmp_path: Path) -> None:
 
     lines = rundir.metrics.read_text().splitlines()
     assert [StepMetrics.from_json(line).step for line in lines] == [1, 2, 3, 4, 5, 6]
-
-
-def metrics(step: int) -> StepMetrics:
-    return StepMetrics(
-        step=step, loss=1.0, learning_rate=0.1, grad_norm=1.0, tokens=8, seconds=0.1, at=1.0
-    )

@@ -14,17 +14,15 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from tests.unit.trainer.model.tiny_tokenizer import tiny_tokenizer
-from tests.unit.trainer.process.trainer_spec import SPEC
+from tests.unit.trainer.process.trainer_spec import ME, SPEC
 from trainer.contract import Curriculum, Mix, RunSpec
 from trainer.data import tokenizing
 from trainer.data.batch import Batch
-from trainer.data.curriculum import CurriculumOrder
-from trainer.data.length_mix import LengthMixOrder
-from trainer.data.order import micro_batch_samples, shuffled_row
+from trainer.data.file_batches import build_order
+from trainer.data.order import CurriculumOrder, LengthMixOrder, micro_batch_samples, shuffled_row
 from trainer.data.prefetch import BatchPrefetcher
-from trainer.data.row_lengths import build_order
 from trainer.data.tokens import TokenizedFile, TokenizedOnDemand, TokenSource
-from trainer.methods.registry import require_valid_method
+from trainer.methods.descriptor import require_valid_method
 from trainer.sample_data.tiny_chats import write_rankings, write_samples
 from trainer.state import RankIdentity
 
@@ -40,14 +38,7 @@ def mixed(seed: int, tokens: NDArray[np.int64], share: float = 0.7) -> LengthMix
 
 
 def me(rank: int = 0, world: int = 1) -> RankIdentity:
-    return RankIdentity(
-        rank=rank,
-        local_rank=0,
-        world_size=world,
-        generation=1,
-        run_spec_sha256="",
-        nonce="00000000",
-    )
+    return replace(ME, rank=rank, world_size=world)
 
 
 # --- Mixed lengths -----------------------------------------------------------------------------
@@ -147,26 +138,9 @@ def test_turns_weigh_more_than_tokens_and_what_is_equal_keeps_its_order() -> Non
 def test_the_eased_order_is_the_one_of_yesterday() -> None:
     order = CurriculumOrder(7, np.zeros(20), np.arange(20), EASING, global_batch=3)
 
-    assert [order.row(n) for n in range(18)] == [
-        4,
-        3,
-        0,
-        0,
-        2,
-        3,
-        3,
-        4,
-        12,
-        5,
-        9,
-        2,
-        8,
-        16,
-        4,
-        1,
-        6,
-        3,
-    ]
+    expected = "4 3 0 0 2 3 3 4 12 5 9 2 8 16 4 1 6 3"
+
+    assert " ".join(str(order.row(n)) for n in range(18)) == expected
 
 
 # --- Both --------------------------------------------------------------------------------------

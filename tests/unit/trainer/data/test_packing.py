@@ -1,6 +1,7 @@
 """Packed sequences are trained as if each stood alone."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,13 +12,12 @@ from rendering.tokens import Tokens
 from tests.unit.trainer.process.trainer_spec import SPEC
 from trainer.contract import Dpo as Settings
 from trainer.data.batch import IGNORED, Batch, packed, padded
+from trainer.methods.descriptor import require_valid_method
 from trainer.methods.dpo import DpoLoss
 from trainer.methods.forward import log_probabilities, sum_by_sequence
-from trainer.methods.registry import require_valid_method
 from trainer.methods.supervised import SupervisedLoss
 from trainer.model import attention
 from trainer.model.base_model import load_model
-from trainer.tiny import build
 
 ROWS = [
     Tokens([5, 6, 7, 8, 9], [False, False, True, True, True]),
@@ -31,13 +31,11 @@ Loaded = dict[bool, Any]
 
 
 @pytest.fixture(scope="module")
-def models(tmp_path_factory: pytest.TempPathFactory) -> Loaded:
+def models(base: Path) -> Loaded:
     """The tiny model in fp32, with padding and packing; nothing drops out."""
-    folder = tmp_path_factory.mktemp("packing") / "tiny"
-    build(folder)
     plain = replace(SPEC, precision="fp32")
     return {
-        p: load_model(folder, replace(plain, packing=p), {}, pad_id=0).eval() for p in (False, True)
+        p: load_model(base, replace(plain, packing=p), {}, pad_id=0).eval() for p in (False, True)
     }
 
 

@@ -14,8 +14,7 @@ from service.domain.performance.padding import (
     mixed_lengths,
 )
 from trainer.contract import Mix
-from trainer.data.length_mix import LengthMixOrder
-from trainer.data.order import micro_batch_samples, shuffled_row
+from trainer.data.order import LengthMixOrder, micro_batch_samples, shuffled_row
 
 ROWS = 640
 # Chats are about log-normal; these have twice the mean at the ninth decile.

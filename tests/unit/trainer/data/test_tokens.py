@@ -13,7 +13,7 @@ import torch
 from rendering.rows import read_chat
 from rendering.tokens import Tokens
 from tests.unit.trainer.model.tiny_tokenizer import tiny_tokenizer
-from tests.unit.trainer.process.trainer_spec import SPEC
+from tests.unit.trainer.process.trainer_spec import ME, SPEC
 from trainer.checkpoint.checksum import describe_file
 from trainer.contract import InputFile, RunSpec
 from trainer.data import tokenizing
@@ -24,14 +24,10 @@ from trainer.data.tokens import TokenizedFile, TokenizedOnDemand, TokenSource, o
 from trainer.process.non_retryable import NonRetryableError
 from trainer.rundir import RunDir, SavedFile, write_whole
 from trainer.sample_data.tiny_chats import write_samples
-from trainer.state import RankIdentity
 from trainer.tiny import build_tokenizer
 
 TOKENIZER = tiny_tokenizer()
 SHORT = replace(SPEC, max_seq_len=24)
-ME = RankIdentity(
-    rank=0, local_rank=0, world_size=1, generation=1, run_spec_sha256="", nonce="00000000"
-)
 
 
 @pytest.fixture

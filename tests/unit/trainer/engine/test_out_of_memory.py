@@ -6,16 +6,14 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.unit.trainer.process.trainer_spec import ME as WORLD_OF_ONE
 from tests.unit.trainer.process.trainer_spec import SPEC
 from trainer.contract import Rung
 from trainer.process.out_of_memory import is_out_of_memory, record_out_of_memory
 from trainer.rundir import OutOfMemoryMark, RankResult, RunDir
-from trainer.state import RankIdentity
 from trainer.supervisor.control.results import out_of_memory_marks
 
-ME = RankIdentity(
-    rank=1, local_rank=1, world_size=2, generation=1, run_spec_sha256="5" * 64, nonce="0" * 8
-)
+ME = replace(WORLD_OF_ONE, rank=1, local_rank=1, world_size=2)
 TOO_MUCH = 1 << 60  # bytes
 
 

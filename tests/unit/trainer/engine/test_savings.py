@@ -19,12 +19,9 @@ from trainer.convert.whole import FullParameters
 from trainer.data.batch import Batch, packed, padded
 from trainer.engine.deepspeed_engine import build_config
 from trainer.export.hf_folder import _write_model
-from trainer.methods.chunked_loss import ChunkedSupervisedLoss
-from trainer.methods.registry import require_valid_method
-from trainer.methods.supervised import SupervisedLoss
-from trainer.model.base_model import load_model
-from trainer.model.frozen import freeze_parameters
-from trainer.tiny import build
+from trainer.methods.descriptor import require_valid_method
+from trainer.methods.supervised import ChunkedSupervisedLoss, SupervisedLoss
+from trainer.model.base_model import freeze_parameters, load_model
 
 QLORA = Lora(rank=4, alpha=8, dropout=0.0, quantized=True)
 FP32 = replace(SPEC, precision="fp32")
@@ -37,14 +34,6 @@ ROWS = [
 NOTHING = padded([], 0)
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")  # peft's, of transformers' names
-
-
-@pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The tiny model's files."""
-    folder = tmp_path_factory.mktemp("savings") / "tiny"
-    build(folder)
-    return folder
 
 
 def loaded(base: Path, spec: RunSpec = FP32) -> Any:  # noqa: ANN401 - transformers is untyped here
@@ -181,7 +170,7 @@ def test_a_converted_checkpoint_has_what_was_frozen_from_the_base_and_loses_noth
 
     for name, parameter in model.named_parameters():
         assert torch.equal(converted.read(name), parameter), name
-    with pytest.raises(ValueError, match="is nowhere to be found"):
+    with pytest.raises(ValueError, match="no file holds "):
         hf._Model(Saved(model), FP32, torch.float32, hf._Base(base)).require(shapes)
 
 
@@ -217,7 +206,7 @@ def test_the_head_of_a_critic_is_new_and_not_in_four_bits(base: Path) -> None:
 def test_nothing_of_bitsandbytes_is_compiled_and_no_compiler_imported() -> None:
     tried = """
 import sys
-from trainer.model.quantize import import_uncompiled
+from trainer.model.precision import import_uncompiled
 import_uncompiled()
 from bitsandbytes.backends.default import ops
 assert ops._dequantize_4bit_compute.__wrapped__

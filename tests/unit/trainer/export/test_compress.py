@@ -8,18 +8,15 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from tests.unit.trainer.process.trainer_spec import FILE, SPEC
+from tests.unit.trainer.process.trainer_spec import FILE, ME, SPEC
 from trainer.compress import INT8, NF4, SPARSE, CompressionError, compress_model
 from trainer.export.report import REPORT, TrainingReport, make_report, write_report
 from trainer.rundir import RunDir
 from trainer.sample_data.tiny_chats import write_samples
-from trainer.state import RankIdentity, TrainingState
+from trainer.state import TrainingState
 from trainer.tiny import build
 
 pytestmark = pytest.mark.filterwarnings("ignore:MatMul8bitLt")  # bitsandbytes', of its precision
-ME = RankIdentity(
-    rank=0, local_rank=0, world_size=1, generation=1, run_spec_sha256="5" * 64, nonce="0" * 8
-)
 
 
 @pytest.fixture(scope="module")

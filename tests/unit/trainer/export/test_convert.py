@@ -18,8 +18,8 @@ from trainer.checkpoint.index import RankIndex, index_name
 from trainer.contract import HEAD, MANIFEST, RUN_SPEC, Committed, Head, Manifest
 from trainer.convert import shards, universal
 from trainer.convert.__main__ import main
-from trainer.convert.adam import parameter_groups as converted_groups
 from trainer.convert.whole import FullParameters
+from trainer.convert.whole import parameter_groups as converted_groups
 from trainer.engine.deepspeed_engine import parameter_groups
 from trainer.rundir import RunDir, tensors_name
 

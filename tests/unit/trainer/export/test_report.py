@@ -12,17 +12,16 @@ import yaml
 from safetensors.torch import save_file
 
 from tests.unit.trainer.process.trainer_spec import FILE, GRADED, SPEC
-from trainer.contract import BaseModel, Dpo, InputFile, Lora, Ranked, RunSpec, StepMetrics
+from tests.unit.trainer.process.trainer_spec import ME as WORLD_OF_ONE
+from trainer.contract import Dpo, InputFile, Lora, PinnedModel, Ranked, RunSpec, StepMetrics
 from trainer.export.companion_files import copy_companions
 from trainer.export.model_card import write_card
 from trainer.export.report import REPORT, TrainingReport, make_report, write_report
 from trainer.rundir import RunDir
 from trainer.sample_data.tiny_chats import write_samples
-from trainer.state import RankIdentity, TrainingState
+from trainer.state import TrainingState
 
-ME = RankIdentity(
-    rank=0, local_rank=0, world_size=2, generation=3, run_spec_sha256="5" * 64, nonce="0" * 8
-)
+ME = replace(WORLD_OF_ONE, world_size=2, generation=3)
 VALID = InputFile(path="files/valid.jsonl", size=2, sha256="1" * 64)
 WITH_VALIDATION = replace(SPEC, validation_file=VALID, ema_decay=0.0)
 METRICS = StepMetrics(
@@ -211,7 +210,7 @@ def test_the_base_models_card_is_kept_beside_the_models_own_and_gives_its_licens
     base.mkdir()
     (base / "README.md").write_text(CARD)
     (base / "BASE_README.md").write_text("The card of the base's base.")
-    spec = replace(WITH_VALIDATION, base_model=BaseModel(name="us/it", revision="9", files=()))
+    spec = replace(WITH_VALIDATION, base_model=PinnedModel(name="us/it", revision="9", files=()))
 
     copy_companions(base, model, spec)
     text = card(model, spec)
@@ -224,7 +223,7 @@ def test_the_base_models_card_is_kept_beside_the_models_own_and_gives_its_licens
 
 
 def test_a_model_of_another_job_is_named_by_the_base_that_its_line_began_with(model: Path) -> None:
-    made = BaseModel(name="ft:us/it:proj-1:mine:ftjob-2", revision="9", files=())
+    made = PinnedModel(name="ft:us/it:proj-1:mine:ftjob-2", revision="9", files=())
 
     text = card(model, replace(WITH_VALIDATION, base_model=made))
 

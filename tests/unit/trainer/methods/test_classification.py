@@ -19,7 +19,7 @@ from transformers import (
 
 from rendering.tokens import Tokens
 from tests.unit.trainer.model.bigram import Answer
-from tests.unit.trainer.process.trainer_spec import SPEC
+from tests.unit.trainer.process.trainer_spec import ME, SPEC
 from trainer.contract import Lora, RunSpec
 from trainer.convert.adapters import trainable_names
 from trainer.data.batch import Batch, padded_with_classes
@@ -28,21 +28,15 @@ from trainer.data.tokens import TokenizedOnDemand
 from trainer.export.companion_files import copy_companions
 from trainer.export.hf_folder import merge_adapters
 from trainer.methods.classification import ClassificationLoss
-from trainer.methods.descriptor import MethodInputs
-from trainer.methods.registry import make_method, require_valid_method
+from trainer.methods.descriptor import MethodInputs, make_method, require_valid_method
 from trainer.model import sequence_head
 from trainer.model.base_model import load_model
 from trainer.model.tokenizer import load_tokenizer
-from trainer.state import RankIdentity
-from trainer.tiny import build
 
 LABELS = ("bad", "good")
 SPEC_OF = replace(SPEC, method="classification", labels=LABELS, precision="fp32")
 LORA = Lora(rank=4, alpha=8, dropout=0.0)
 WORDS = {"good": ("lovely", "fine", "great"), "bad": ("broken", "awful", "late")}
-ME = RankIdentity(
-    rank=0, local_rank=0, world_size=1, generation=1, run_spec_sha256="", nonce="00000000"
-)
 BAD, GOOD = Tokens([5, 6, 7, 0], [True] * 4), Tokens([5, 8, 1], [True] * 3)
 
 
@@ -89,11 +83,9 @@ def build_bert(folder: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def bases(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def bases(base: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """A decoder and an encoder."""
-    root = tmp_path_factory.mktemp("bases")
-    build(root / "llama")
-    return {"llama": root / "llama", "bert": build_bert(root / "bert")}
+    return {"llama": base, "bert": build_bert(tmp_path_factory.mktemp("bert"))}
 
 
 def test_a_row_costs_the_cross_entropy_of_its_label() -> None:

@@ -7,39 +7,20 @@ import pytest
 import torch
 
 from rendering.tokens import Tokens
-from tests.unit.trainer.model.bigram import Answer, Bigram
+from tests.unit.trainer.model.bigram import CUT_OFF, PAIRS, Answer, Bigram, batch_of
 from tests.unit.trainer.process.trainer_spec import SPEC
 from trainer.contract import Dpo as Settings
-from trainer.data.batch import Batch, padded
+from trainer.data.batch import Batch
+from trainer.methods.descriptor import require_valid_method
 from trainer.methods.dpo import DpoLoss
 from trainer.methods.forward import log_probabilities
-from trainer.methods.interface import scaled_loss
-from trainer.methods.reference_model import AdapterlessReference
-from trainer.methods.registry import require_valid_method
+from trainer.methods.reference_model import disabled_adapters
 
 
 def reference(batch: Batch) -> torch.Tensor:
     """Another model's word."""
     with torch.no_grad():
         return log_probabilities(Bigram(2), batch)
-
-
-def answer(*ids: int) -> Tokens:
-    """Token 1 asks."""
-    return Tokens([1, *ids], [False, *[True] * len(ids)])
-
-
-PAIRS = [
-    (answer(2, 3, 4), answer(2, 4)),
-    (answer(4), answer(3, 3, 3, 2)),
-    (answer(2), answer(3)),
-]
-CUT_OFF = Tokens([1, 1], [False, False])  # before the assistant speaks
-
-
-def batch_of(*pairs: tuple[Tokens, Tokens]) -> Batch:
-    """Preferred and other side by side."""
-    return padded([tokens for pair in pairs for tokens in pair], pad_id=0, least=2)
 
 
 def log_probability(table: torch.Tensor, tokens: Tokens) -> float:
@@ -90,21 +71,6 @@ def test_a_model_that_is_its_reference_has_no_margin_and_a_loss_of_log_two() -> 
     assert found.loss.item() == pytest.approx(3 * math.log(2))
     assert found.margin == 0.0
     assert found.correct == 0
-
-
-@pytest.mark.parametrize("loss", ["sigmoid", "ipo"])
-@pytest.mark.parametrize("micro", [1, 2])
-@pytest.mark.parametrize("world", [1, 2])
-def test_micro_steps_and_ranks_add_up_to_one_big_batch(loss: str, micro: int, world: int) -> None:
-    dpo = DpoLoss(Settings(beta=0.5, loss=loss), reference)
-    big, small = Bigram(1), Bigram(1)
-    scaled_loss(dpo.scores(big, batch_of(*PAIRS)).loss, len(PAIRS), 1).backward()
-    for at in range(0, len(PAIRS), micro):
-        share = dpo.scores(small, batch_of(*PAIRS[at : at + micro])).loss
-        (scaled_loss(share, len(PAIRS), world) / world).backward()  # DeepSpeed averages over ranks
-
-    assert big.table.grad is not None
-    assert torch.allclose(big.table.grad, small.table.grad, atol=1e-7)
 
 
 def test_pairs_that_are_padding_or_cut_before_their_answers_count_for_nothing() -> None:
@@ -162,7 +128,7 @@ def test_the_reference_of_adapters_is_the_base_and_leaves_them_on() -> None:
     model, batch = Adapted(2), batch_of(*PAIRS)
     adapted = log_probabilities(model, batch)
 
-    assert torch.equal(AdapterlessReference(model, 1.0)(batch), reference(batch))
+    assert torch.equal(disabled_adapters(model, 1.0)(batch), reference(batch))
     assert torch.equal(log_probabilities(model, batch), adapted)
     assert model.training
 

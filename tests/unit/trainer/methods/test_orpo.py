@@ -11,36 +11,21 @@ from hypothesis import strategies as st
 
 from contract.methods import METHODS, MethodRequest
 from rendering.tokens import Tokens
-from tests.unit.trainer.model.bigram import Answer, Bigram
+from tests.unit.trainer.model.bigram import CUT_OFF, PAIRS, Answer, Bigram, answer, batch_of
 from tests.unit.trainer.process.trainer_spec import SPEC
-from trainer.data.batch import Batch, packed, padded
-from trainer.methods.descriptor import MethodInputs, descriptor_of
+from trainer.data.batch import packed, padded
+from trainer.methods.descriptor import (
+    MethodInputs,
+    descriptor_of,
+    make_method,
+    require_valid_method,
+)
 from trainer.methods.forward import log_probabilities, sum_by_sequence
-from trainer.methods.interface import scaled_loss
 from trainer.methods.orpo import OrpoLoss, OrpoOptions, log_odds
-from trainer.methods.registry import make_method, require_valid_method
 
 BETA = 0.3
 ORPO = OrpoLoss(OrpoOptions(beta=BETA))
 SPEC_OF = replace(SPEC, method="orpo", method_options='{"beta": 0.3}')
-
-
-def answer(*ids: int, asked: tuple[int, ...] = (1,)) -> Tokens:
-    """An answer to a prompt, which is not trained."""
-    return Tokens([*asked, *ids], [False] * len(asked) + [True] * len(ids))
-
-
-PAIRS = [
-    (answer(2, 3, 4), answer(2, 4)),
-    (answer(4), answer(3, 3, 3, 2)),
-    (answer(2), answer(3)),
-]
-CUT_OFF = Tokens([1, 1], [False, False])  # before the assistant speaks
-
-
-def batch_of(*pairs: tuple[Tokens, Tokens], pad_id: int = 0) -> Batch:
-    """Preferred and other side by side."""
-    return padded([tokens for pair in pairs for tokens in pair], pad_id=pad_id, least=2)
 
 
 def mean_log_probability(table: torch.Tensor, tokens: Tokens) -> float:
@@ -194,20 +179,6 @@ def test_the_figures_are_of_the_preferred_answer() -> None:
     assert (right.correct.item(), wrong.correct.item()) == (1, 0)
     assert float(right.margin) == pytest.approx(-float(wrong.margin))
     assert float(right.margin) > 0
-
-
-@pytest.mark.parametrize("micro", [1, 2])
-@pytest.mark.parametrize("world", [1, 2])
-def test_micro_steps_and_ranks_add_up_to_one_big_batch(micro: int, world: int) -> None:
-    """Each pair counts alike: TRL's first term is a mean over the tokens of each micro-batch."""
-    big, small = Bigram(1), Bigram(1)
-    scaled_loss(ORPO.scores(big, batch_of(*PAIRS)).loss, len(PAIRS), 1).backward()
-    for at in range(0, len(PAIRS), micro):
-        share = ORPO.scores(small, batch_of(*PAIRS[at : at + micro])).loss
-        (scaled_loss(share, len(PAIRS), world) / world).backward()  # DeepSpeed averages over ranks
-
-    assert big.table.grad is not None
-    assert torch.allclose(big.table.grad, small.table.grad, atol=1e-7)
 
 
 def test_packed_pairs_have_the_loss_of_padded_ones() -> None:

@@ -14,25 +14,20 @@ from hypothesis import strategies as st
 from rendering.tokens import Tokens
 from tests.unit.trainer.model.bigram import Answer
 from tests.unit.trainer.model.tiny_tokenizer import tiny_tokenizer
-from tests.unit.trainer.process.trainer_spec import SPEC
+from tests.unit.trainer.process.trainer_spec import ME, SPEC
 from trainer.contract import Ranked, RunSpec
 from trainer.data import tokenizing
 from trainer.data.batch import Batch, padded
 from trainer.data.prefetch import evaluation_batches
 from trainer.data.tokens import NO_TOKENS, TokenizedFile, TokenizedOnDemand
-from trainer.methods.descriptor import MethodInputs
-from trainer.methods.ranking import RankingLoss, margin_at
-from trainer.methods.registry import make_method, require_valid_method
+from trainer.methods.descriptor import MethodInputs, make_method, require_valid_method
+from trainer.methods.reward import RankingLoss, margin_at
 from trainer.sample_data.tiny_chats import write_preferences, write_rankings
-from trainer.state import RankIdentity
 
 TOKENIZER = tiny_tokenizer()
 SAID, CUT_OFF = Tokens([1, 9], [False, True]), Tokens([1, 1], [False, False])
 RANKED = replace(SPEC, method="reward", ranked=Ranked(), answers_per_row=3, total_steps=9)
 SCORES = st.lists(st.floats(-4, 4, width=32), min_size=2, max_size=6)
-ME = RankIdentity(
-    rank=0, local_rank=0, world_size=1, generation=1, run_spec_sha256="", nonce="00000000"
-)
 
 
 def says(*scores: float) -> Callable[..., Answer]:
@@ -124,8 +119,8 @@ def test_the_margin_rises_in_a_straight_line_and_follows_from_the_step() -> None
     margins = [margin_at(Ranked(), step, 9) for step in (1, 3, 5, 9, 10)]
     fresh, resumed = (RankingLoss(Ranked(), 2, 9) for _ in range(2))
     for step in range(1, 6):
-        fresh.begin(step)
-    resumed.begin(5)
+        fresh.prepare_step(step)
+    resumed.prepare_step(5)
     pair = batch_of(SAID, SAID)
 
     assert margins == pytest.approx([0.1, 0.2, 0.3, 0.5, 0.5])

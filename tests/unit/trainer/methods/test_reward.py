@@ -22,7 +22,6 @@ from trainer.export.hf_folder import merge_adapters
 from trainer.methods.reward import RewardLoss
 from trainer.model.base_model import load_model
 from trainer.model.tokenizer import load_tokenizer
-from trainer.tiny import build
 
 REWARD = replace(SPEC, method="reward", precision="fp32")
 LORA = Lora(rank=4, alpha=8, dropout=0.0)
@@ -57,14 +56,6 @@ def test_padding_and_what_is_cut_before_its_answer_count_for_nothing() -> None:
     assert reward.scores(says(0.0, 3.0), batch_of()).loss.item() == 0.0
     found = reward.scores(says(2.0, 0.5, 9.0, 9.0), beside)
     assert found.loss.item() == pytest.approx(math.log1p(math.exp(-1.5)))
-
-
-@pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The tiny model's files."""
-    folder = tmp_path_factory.mktemp("reward") / "tiny"
-    build(folder)
-    return folder
 
 
 def test_padding_on_the_right_changes_no_reward(base: Path) -> None:

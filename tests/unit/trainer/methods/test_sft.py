@@ -29,21 +29,6 @@ def test_the_loss_is_the_sum_over_trained_tokens_only() -> None:
     assert found.correct.item() == 1
 
 
-@pytest.mark.parametrize("world", [1, 2])
-@pytest.mark.parametrize("micro", [1, 2])
-def test_micro_steps_and_ranks_add_up_to_one_big_batch(world: int, micro: int) -> None:
-    big, tokens = Bigram(), sum(padded([row], 0).targets for row in ROWS)
-    scaled_loss(SupervisedLoss().scores(big, padded(ROWS, 0)).loss, tokens, 1).backward()
-    small = Bigram()
-    for at in range(0, len(ROWS), micro):
-        batch = padded(ROWS[at : at + micro], 0)
-        share = scaled_loss(SupervisedLoss().scores(small, batch).loss, tokens, world)
-        (share / world).backward()  # DeepSpeed averages over the ranks
-
-    assert big.table.grad is not None
-    assert torch.allclose(big.table.grad, small.table.grad)
-
-
 def test_a_step_without_trained_tokens_is_zero_and_moves_nothing() -> None:
     model = Bigram()
     loss = scaled_loss(SupervisedLoss().scores(model, padded([], 0)).loss, 0, 2)

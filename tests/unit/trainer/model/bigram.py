@@ -1,9 +1,12 @@
-"""As much of a language model as the losses need."""
+"""As much of a language model as the losses need, and pairs of answers for it."""
 
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+
+from rendering.tokens import Tokens
+from trainer.data.batch import Batch, padded
 
 
 @dataclass
@@ -24,3 +27,21 @@ class Bigram(torch.nn.Module):  # type: ignore[misc] # torch is not followed
 
     def forward(self, input_ids: torch.Tensor, **_: Any) -> Answer:  # noqa: ANN401
         return Answer(self.table[input_ids])
+
+
+def answer(*ids: int, asked: tuple[int, ...] = (1,)) -> Tokens:
+    """Return an answer to a prompt, which is not trained."""
+    return Tokens([*asked, *ids], [False] * len(asked) + [True] * len(ids))
+
+
+PAIRS = [
+    (answer(2, 3, 4), answer(2, 4)),
+    (answer(4), answer(3, 3, 3, 2)),
+    (answer(2), answer(3)),
+]
+CUT_OFF = Tokens([1, 1], [False, False])  # before the assistant speaks
+
+
+def batch_of(*pairs: tuple[Tokens, Tokens], pad_id: int = 0) -> Batch:
+    """Return a batch with preferred and other answers side by side."""
+    return padded([tokens for pair in pairs for tokens in pair], pad_id=pad_id, least=2)

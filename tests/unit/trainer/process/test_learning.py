@@ -11,19 +11,12 @@ import pytest
 import torch
 
 from rendering.tokens import Tokens
+from tests.nodes.scripted_node import committed, metrics
 from tests.unit.trainer.model.tiny_tokenizer import tiny_tokenizer
-from tests.unit.trainer.process.test_loop import (
-    BATCH,
-    ME,
-    Feed,
-    Rig,
-    evaluation,
-    make_rig,
-    world_of_one,
-)
-from tests.unit.trainer.process.trainer_spec import FILE, GRADED, SPEC
-from trainer.contract import Committed, Head, Ranked, RunSpec, StepMetrics
+from tests.unit.trainer.process.test_loop import BATCH, Feed, Rig, evaluation, make_rig
+from tests.unit.trainer.process.trainer_spec import FILE, GRADED, ME, SPEC
 from trainer.contract import Dpo as Settings
+from trainer.contract import Head, Ranked, RunSpec, StepMetrics
 from trainer.data.batch import Batch, padded
 from trainer.data.prefetch import BatchPrefetcher as RowFeed
 from trainer.data.step_input import FileStepSource
@@ -33,15 +26,15 @@ from trainer.engine.progress_check import NothingLearnedError, require_learned, 
 from trainer.loop import train
 from trainer.methods.dpo import DpoLoss
 from trainer.methods.interface import Method
-from trainer.methods.ranking import RankingLoss
-from trainer.methods.reward import RewardLoss
+from trainer.methods.reward import RankingLoss, RewardLoss
 from trainer.methods.supervised import SupervisedLoss
 from trainer.process.non_retryable import NonRetryableError
 from trainer.rollout.reward_metrics import RewardSums
 from trainer.state import TrainingState
 
-__all__ = ["world_of_one"]  # the fixture, for this module too
+pytestmark = pytest.mark.usefixtures("world_of_one")
 CUT = padded([Tokens([1, 2, 3], [False, False, False])], pad_id=0)
+STILL = replace(metrics(1), grad_norm=0.0)
 SPOKEN = replace(SPEC, total_steps=4, global_batch=2, micro_batch=1, checkpoint_seconds=1e9)
 
 
@@ -219,19 +212,7 @@ def test_rows_without_targets_do_not_dilute_a_validation(tmp_path: Path) -> None
 
 def test_a_checkpoint_whose_validation_is_no_number_is_never_the_best() -> None:
     one, other = (
-        Committed(
-            path=f"c/{step}",
-            step=step,
-            consumed_samples=step,
-            world_size=1,
-            generation=1,
-            kind="periodic",
-            size=1,
-            manifest_sha256="",
-            committed_at=0.0,
-            valid_loss=loss,
-        )
-        for step, loss in ((1, math.nan), (2, 3.0))
+        replace(committed(step, 1), valid_loss=loss) for step, loss in ((1, math.nan), (2, 3.0))
     )
     assert Head(generation=1, checkpoints=(one, other)).best == other
     assert Head(generation=1, checkpoints=(one,)).best is None
@@ -345,22 +326,16 @@ def test_rows_that_a_short_run_never_reaches_do_not_save_it(tmp_path: Path) -> N
 
 
 def test_that_nothing_was_learnt_so_far_is_remembered_until_a_step_teaches() -> None:
-    metrics = StepMetrics(
-        step=1, loss=1.0, learning_rate=1.0, grad_norm=0.0, tokens=1, seconds=1.0, at=0.0
-    )
-    one = TrainingState().after_step(2, metrics, moved=False)
-    two = one.after_step(2, metrics, moved=False)
-    three = two.after_step(2, metrics, moved=True)
-    four = three.after_step(2, metrics, moved=False)
+    one = TrainingState().after_step(2, STILL, moved=False)
+    two = one.after_step(2, STILL, moved=False)
+    three = two.after_step(2, STILL, moved=True)
+    four = three.after_step(2, STILL, moved=False)
 
     assert [state.unmoved for state in (one, two, three, four)] == [True, True, False, False]
 
 
 def test_gradients_that_all_overflow_in_fp16_are_told_from_gradients_of_zero() -> None:
-    metrics = StepMetrics(
-        step=1, loss=1.0, learning_rate=1.0, grad_norm=0.0, tokens=1, seconds=1.0, at=0.0
-    )
-    one = TrainingState().after_step(2, replace(metrics, skipped=True), moved=False)
+    one = TrainingState().after_step(2, replace(STILL, skipped=True), moved=False)
 
     with pytest.raises(NothingLearnedError, match="have overflowed in fp16"):
         require_learned(SPEC, one)

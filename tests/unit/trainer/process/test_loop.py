@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 import torch
-import torch.distributed as dist
 
 from rendering.tokens import Tokens
 from tests.unit.trainer.model.bigram import Answer
-from tests.unit.trainer.process.trainer_spec import SPEC
+from tests.unit.trainer.process.trainer_spec import ME, SPEC
 from trainer.checkpoint.rng_state import RngState, capture_rng
 from trainer.checkpoint.saver import SaveStall
 from trainer.contract import RunSpec, StepMetrics
@@ -27,11 +26,10 @@ from trainer.process.non_retryable import NonRetryableError
 from trainer.process.sync_flags import FlagSync
 from trainer.rollout.reward_metrics import RewardSums
 from trainer.rundir import RunDir
-from trainer.state import RankIdentity, TrainingState
+from trainer.state import TrainingState
 
-ME = RankIdentity(
-    rank=0, local_rank=0, world_size=1, generation=1, run_spec_sha256="5" * 64, nonce="0" * 8
-)
+pytestmark = pytest.mark.usefixtures("world_of_one")
+
 BATCH = padded([Tokens([1, 2, 3], [False, True, True])], pad_id=0)
 
 
@@ -116,14 +114,6 @@ class Feed:
             yield from map(units, self.batches)
 
 
-@pytest.fixture(scope="module", autouse=True)
-def world_of_one() -> Iterator[None]:
-    """A process group with this process alone in it."""
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-    yield
-    dist.destroy_process_group()
-
-
 @dataclass
 class Rig:
     """A loop ready to run, and what it works on."""
@@ -180,7 +170,7 @@ class Told(SupervisedLoss):
     def __init__(self) -> None:
         self.steps: list[int] = []
 
-    def begin(self, step: int) -> None:
+    def prepare_step(self, step: int) -> None:
         self.steps.append(step)
 
 

@@ -1,16 +1,14 @@
 """What is said of how fast ranks are."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-import torch.distributed as dist
 
 from rendering.tokens import Tokens
-from tests.unit.trainer.process.trainer_spec import SPEC
+from tests.unit.trainer.process.trainer_spec import ME, SPEC
 from trainer.data.batch import packed, padded
 from trainer.engine.utilization import (
     COMPARE_EVERY,
@@ -20,11 +18,9 @@ from trainer.engine.utilization import (
     peak_memory,
     slowest_rank,
 )
-from trainer.state import RankIdentity
 
-ME = RankIdentity(
-    rank=0, local_rank=0, world_size=1, generation=1, run_spec_sha256="5" * 64, nonce="0" * 8
-)
+pytestmark = pytest.mark.usefixtures("world_of_one")
+
 ROWS = [Tokens([1, 2, 3, 4], [False, True, True, True]), Tokens([5, 6], [False, True])]
 
 
@@ -49,14 +45,6 @@ class Model(torch.nn.Module):  # type: ignore[misc]  # torch is untyped here
 
     def get_input_embeddings(self) -> torch.nn.Module:
         return self.table
-
-
-@pytest.fixture(scope="module", autouse=True)
-def world_of_one() -> Iterator[None]:
-    """A process group with this process alone in it."""
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-    yield
-    dist.destroy_process_group()
 
 
 def test_the_slowest_rank_is_held_against_the_median_one() -> None:

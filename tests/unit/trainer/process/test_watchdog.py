@@ -40,7 +40,7 @@ dist.init_process_group(
 group = long_timeout_group()
 dist.barrier()
 if rank == 0:
-    threading.Event().wait(4.0)  # it writes the model, for longer than a collective may take
+    threading.Event().wait(2.5)  # it writes the model, for longer than a collective may take
 dist.barrier(group)
 print("together")
 """

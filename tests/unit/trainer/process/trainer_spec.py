@@ -1,6 +1,7 @@
-"""A run spec for unit tests."""
+"""A run spec and a rank for unit tests."""
 
-from trainer.contract import BaseModel, InputFile, Reinforcement, RunSpec
+from trainer.contract import InputFile, PinnedModel, Reinforcement, RunSpec
+from trainer.state import RankIdentity
 
 GRADED = Reinforcement(
     algorithm="grpo",
@@ -15,7 +16,7 @@ SPEC = RunSpec(
     job_id="ftjob-1",
     seed=7,
     method="supervised",
-    base_model=BaseModel(name="tiny", revision="0", files=(FILE,)),
+    base_model=PinnedModel(name="tiny", revision="0", files=(FILE,)),
     training_file=FILE,
     validation_file=None,
     total_steps=12,
@@ -35,4 +36,7 @@ SPEC = RunSpec(
     eval_steps=0,
     nodes=1,
     processes_per_node=2,
+)
+ME = RankIdentity(
+    rank=0, local_rank=0, world_size=1, generation=1, run_spec_sha256="5" * 64, nonce="0" * 8
 )

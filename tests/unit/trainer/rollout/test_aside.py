@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import pytest
 import torch
 
-from trainer.rollout.optimizer_offload import offload_optimizer
+from trainer.rollout.rollouts import offload_optimizer
 
 
 @dataclass

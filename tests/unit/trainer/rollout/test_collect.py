@@ -1,7 +1,7 @@
 """A rollout: what is asked, graded and left out, with a model that says what it is told."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from types import SimpleNamespace
@@ -9,34 +9,23 @@ from typing import Any
 
 import pytest
 import torch
-import torch.distributed as dist
 
-from tests.unit.trainer.process.trainer_spec import GRADED, SPEC
+from tests.unit.trainer.process.trainer_spec import GRADED, ME, SPEC
 from trainer.contract import Rung, RunSpec
 from trainer.data.prompts import ChatPrompt
 from trainer.graders.answer import Grade, ModelAnswer
 from trainer.rollout.collector import RolloutCollector
-from trainer.rollout.evaluation import RewardEvaluation
 from trainer.rollout.reward_metrics import RewardSums
-from trainer.rollout.rollouts import RolloutSource
-from trainer.state import RankIdentity, TrainingState
+from trainer.rollout.rollouts import RewardEvaluation, RolloutSource
+from trainer.state import TrainingState
+
+pytestmark = pytest.mark.usefixtures("world_of_one")
 
 WIDTH = 10
 SETTINGS = replace(GRADED, answers=2, at_once=4)
 GRADING = replace(
     SPEC, method="reinforcement", reinforcement=SETTINGS, max_seq_len=WIDTH, micro_batch=1
 )
-ME = RankIdentity(
-    rank=0, local_rank=0, world_size=1, generation=1, run_spec_sha256="5" * 64, nonce="0" * 8
-)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def world_of_one() -> Iterator[None]:
-    """A process group with this process alone in it."""
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-    yield
-    dist.destroy_process_group()
 
 
 @dataclass

@@ -1,12 +1,10 @@
 """What grades say of a step, and when there is nothing to learn from."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
-import torch.distributed as dist
 
 from tests.unit.trainer.process.trainer_spec import GRADED
 from trainer.process.non_retryable import record_non_retryable
@@ -18,15 +16,9 @@ from trainer.rollout.reward_metrics import (
 )
 from trainer.rundir import RunDir
 
+pytestmark = pytest.mark.usefixtures("world_of_one")
+
 CPU = torch.device("cpu")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def world_of_one() -> Iterator[None]:
-    """A process group with this process alone in it."""
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-    yield
-    dist.destroy_process_group()
 
 
 def test_means_are_over_answers() -> None:

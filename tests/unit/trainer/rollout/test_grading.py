@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from trainer.graders.answer import Grade, ModelAnswer
-from trainer.rollout.grading import SLICE, TIMEOUT_MESSAGE, TIMEOUT_SECONDS, grade_in_slices
+from trainer.rollout.collector import SLICE, TIMEOUT_MESSAGE, TIMEOUT_SECONDS, grade_in_slices
 
 ANSWERS = [ModelAnswer(str(n), {}) for n in range(3 * SLICE)]
 

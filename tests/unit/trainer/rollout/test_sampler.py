@@ -1,5 +1,6 @@
 """Which token an answer gets: a pure function of what it is an answer to."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,9 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from tests.unit.trainer.process.trainer_spec import GRADED
+from trainer.contract import Reinforcement
 from trainer.model.tokenizer import load_tokenizer
 from trainer.rollout.sampler import Sampler, sample_tokens, uniforms
-from trainer.tiny import build
 
 PROMPTS = [[1, 4, 300, 301], [1, 4, 302], [1, 4, 303, 304, 305]]
 DRAWS = [(0, 0), (0, 1), (7, 0)]
@@ -35,19 +36,11 @@ class Engine:
         self.module.eval()
 
 
-@pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The tiny model."""
-    folder = tmp_path_factory.mktemp("sampler") / "tiny"
-    build(folder)
-    return folder
-
-
-def sampler(base: Path, seed: int = 7, stop: bool = False) -> Sampler:
+def sampler(base: Path, seed: int = 7, settings: Reinforcement = GRADED) -> Sampler:
     """Over a fresh copy of the model."""
     model = AutoModelForCausalLM.from_pretrained(base)
     model.generation_config.repetition_penalty = 9.0  # the base's, which is no policy
-    return Sampler(Engine(model), load_tokenizer(base), GRADED, seed, lambda: stop)
+    return Sampler(Engine(model), load_tokenizer(base), settings, seed, lambda: False)
 
 
 def test_an_answer_is_the_same_whoever_else_is_answered_beside_it(base: Path) -> None:
@@ -79,8 +72,10 @@ def test_without_draws_the_likeliest_tokens_are_taken(base: Path) -> None:
 
 
 def test_tokens_come_as_often_as_the_model_says(base: Path) -> None:
-    count = 1500
-    answers = sampler(base).answers([PROMPTS[0]] * count, [(n, 0) for n in range(count)])
+    count, one_token = 1500, replace(GRADED, max_answer_tokens=1)
+    answers = sampler(base, settings=one_token).answers(
+        [PROMPTS[0]] * count, [(n, 0) for n in range(count)]
+    )
     model = AutoModelForCausalLM.from_pretrained(base).eval()
     with torch.no_grad():
         expected = model(torch.tensor([PROMPTS[0]])).logits[0, -1].softmax(-1).numpy()

@@ -1,7 +1,6 @@
 """The all-reduce before training: every rank decides alike, and training does not notice it."""
 
 import multiprocessing
-from collections.abc import Iterator
 from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -55,14 +54,6 @@ def world_of_four(folder: Path, expected: ExpectedBandwidth) -> list[tuple[str, 
         for process in ranks:
             process.kill()
             process.join()
-
-
-@pytest.fixture
-def world_of_one() -> Iterator[None]:
-    """A process group with this process alone in it."""
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-    yield
-    dist.destroy_process_group()
 
 
 def test_without_a_usual_speed_any_will_do_and_no_random_number_is_drawn(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainer.contract import Generation, Member
+from tests.nodes.supervised import ALONE
 from trainer.rundir import AFTER_STEP, RankResult, RunDir, write_whole
 from trainer.supervisor.clock import NodeClock, NodeLimits
 from trainer.supervisor.control.launch import NodeWorld
@@ -120,17 +120,7 @@ def test_of_a_save_that_is_being_sent_only_the_rest_is_waited_for() -> None:
 # --- what the trainer is asked -------------------------------------------------------------------
 
 NOW = ""
-GENERATION = Generation(
-    number=2,
-    job_id="job-test",
-    attempt_id="att-test",
-    members=(Member(node_id="one", vm_id="one", address="127.0.0.1", node_rank=0),),
-    processes_per_node=2,
-    master_address="127.0.0.1",
-    master_port=1,
-    checkpoint=None,
-    run_spec_sha256="",
-)
+GENERATION = replace(ALONE, number=2, processes_per_node=2)
 
 
 @dataclass

@@ -8,7 +8,7 @@ from tests.integration.supervisor.storage.test_commit import GENERATION, PATH
 from trainer.checkpoint.checksum import describe_blocks
 from trainer.contract import BLOCK, StaleGeneration
 from trainer.rundir import RankSave
-from trainer.supervisor.blob.container import StoredBlob
+from trainer.supervisor.blob.container import ListedBlob
 from trainer.supervisor.blob.transfer import CorruptError
 from trainer.supervisor.upload.commit import build_manifest
 
@@ -25,7 +25,7 @@ RECORD = RankSave(
     saved_at=0.0,
     files=(FILE,),
 )
-STORED = StoredBlob(size=FILE.size, etag="0x1", crc64nvme=FILE.crc64nvme)
+STORED = ListedBlob(size=FILE.size, etag="0x1", crc64nvme=FILE.crc64nvme)
 
 
 def test_the_manifest_has_the_crc_of_every_block_that_a_record_has() -> None:
@@ -44,7 +44,7 @@ def test_the_manifest_has_the_crc_of_every_block_that_a_record_has() -> None:
         pytest.param({FILE.name: replace(STORED, crc64nvme="")}, id="no checksum"),
     ],
 )
-def test_a_blob_that_is_not_what_the_record_says_is_refused(stored: dict[str, StoredBlob]) -> None:
+def test_a_blob_that_is_not_what_the_record_says_is_refused(stored: dict[str, ListedBlob]) -> None:
     with pytest.raises(CorruptError, match="not what the rank's record says"):
         build_manifest([RECORD], stored, GENERATION)
 

@@ -8,8 +8,8 @@ import pytest
 from trainer.checkpoint.checksum import describe_file
 from trainer.contract import FileEntry
 from trainer.rundir import RunDir
+from trainer.supervisor.blob.transfer import UploadRateLimiter
 from trainer.supervisor.machine.memory_files import MemoryFolder
-from trainer.supervisor.upload.rate_limiter import UploadRateLimiter
 
 
 @pytest.fixture

@@ -2,24 +2,23 @@
 
 import json
 import socket
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from tests.nodes.scripted_node import committed, metrics
 from tests.nodes.standin_trainer import save
+from tests.nodes.supervised import ALONE
+from tests.unit.trainer.process.trainer_spec import ME
 from trainer.contract import (
-    Committed,
-    Generation,
     GpuErrors,
-    Member,
     NodePhase,
     SaveCost,
     Span,
-    StepMetrics,
 )
 from trainer.process.journal import Journal
 from trainer.rundir import RunDir
-from trainer.state import RankIdentity
 from trainer.supervisor.blob.container import BlobAccess, JobContainer
 from trainer.supervisor.blob.retry import StopOnStandstill, bytes_on_disk
 from trainer.supervisor.clock import NodeClock
@@ -33,34 +32,30 @@ from trainer.supervisor.report.heartbeat_reports import METRICS_KEPT, METRICS_SE
 from trainer.supervisor.report.log_upload import BLOCKS, AppendBlob
 from trainer.supervisor.upload.outbox import Outbox
 
-ALONE = RankIdentity(
-    rank=0, local_rank=0, world_size=1, generation=1, run_spec_sha256="5" * 64, nonce="0" * 8
-)
-
 
 class TestReports:
     def test_what_was_not_answered_is_sent_again(self) -> None:
         reports = HeartbeatReports()
-        reports.add_metrics([_metrics(1)])
+        reports.add_metrics([metrics(1)])
         reports.add_spans([_span("load")])
         first = reports.next_payload()
-        reports.add_metrics([_metrics(2)])
+        reports.add_metrics([metrics(2)])
 
-        assert reports.next_payload().metrics == (*first.metrics, _metrics(2))
+        assert reports.next_payload().metrics == (*first.metrics, metrics(2))
         assert reports.next_payload().spans == first.spans
 
     def test_what_was_answered_is_sent_no_more(self) -> None:
         reports = HeartbeatReports()
-        reports.add_metrics([_metrics(1)])
+        reports.add_metrics([metrics(1)])
         batch = reports.next_payload()
-        reports.add_metrics([_metrics(2)])
+        reports.add_metrics([metrics(2)])
         reports.mark_delivered(batch)
 
         assert [m.step for m in reports.next_payload().metrics] == [2]
 
     def test_an_outage_keeps_the_newest(self) -> None:
         reports = HeartbeatReports()
-        reports.add_metrics([_metrics(step) for step in range(METRICS_KEPT + 7)])
+        reports.add_metrics([metrics(step) for step in range(METRICS_KEPT + 7)])
 
         batch = reports.next_payload()
         assert len(batch.metrics) == METRICS_SENT
@@ -68,16 +63,16 @@ class TestReports:
 
     def test_what_was_pushed_out_while_it_was_sent_confuses_nothing(self) -> None:
         reports = HeartbeatReports()
-        reports.add_metrics([_metrics(step) for step in range(METRICS_KEPT)])
+        reports.add_metrics([metrics(step) for step in range(METRICS_KEPT)])
         batch = reports.next_payload()
-        reports.add_metrics([_metrics(METRICS_KEPT + n) for n in range(METRICS_SENT - 1)])
+        reports.add_metrics([metrics(METRICS_KEPT + n) for n in range(METRICS_SENT - 1)])
         reports.mark_delivered(batch)
 
         assert reports.next_payload().metrics[0].step == METRICS_SENT
 
     def test_a_backlog_is_told_at_once(self) -> None:
         reports = HeartbeatReports()
-        reports.add_metrics([_metrics(step) for step in range(METRICS_SENT + 1)])
+        reports.add_metrics([metrics(step) for step in range(METRICS_SENT + 1)])
         reports.mark_delivered(reports.next_payload())
 
         assert reports.changed.is_set()
@@ -108,7 +103,7 @@ class TestReports:
         reports.changed.clear()
         reports.record_step(12)
         assert not reports.changed.is_set()
-        reports.add_committed([_committed()])
+        reports.add_committed([committed(1, 1)])
 
         assert reports.changed.is_set()
 
@@ -138,7 +133,7 @@ class TestTails:
         folder, reports = RunDir(tmp_path), HeartbeatReports()
         follower = RunFileFollower(folder, reports, NodeClock(), lambda at: at)
         for text in ("the loss jumps", "the loss jumps higher"):
-            Journal(folder, ALONE).warn("spike", text)
+            Journal(folder, ME).warn("spike", text)
             follower.report_news()
 
         told = [(t.kind, t.message) for t in reports.next_payload().troubles]
@@ -146,7 +141,7 @@ class TestTails:
 
     def test_a_line_that_makes_no_sense_is_left_out(self, tmp_path: Path) -> None:
         folder, reports = RunDir(tmp_path), HeartbeatReports()
-        folder.metrics.write_text(f"{{}}\n{_metrics(3).to_json()}\n")
+        folder.metrics.write_text(f"{{}}\n{metrics(3).to_json()}\n")
         folder.spans.write_text(_span("load").to_json() + "\n")
         folder.progress.write_text("3")
         folder.save_cost.write_text(SaveCost(stall=0.5, upload=2.0, blocks=1).to_json())
@@ -158,7 +153,7 @@ class TestTails:
         measured = reports.save_cost
         reports.begin_run(3)
         assert (measured, reports.save_cost) == (SaveCost(stall=0.5, upload=2.0, blocks=1), None)
-        assert batch.metrics[0].at == _metrics(3).at + 60.0  # by the service's clock
+        assert batch.metrics[0].at == metrics(3).at + 60.0  # by the service's clock
         assert reports.step == 3
 
 
@@ -297,45 +292,15 @@ def test_a_log_spares_its_last_blocks_for_much_at_once() -> None:
     assert blob.is_full
 
 
-GENERATION = Generation(
-    number=1,
-    job_id="job-test",
-    attempt_id="att-test",
-    members=(Member(node_id="one", vm_id="one", address="127.0.0.1", node_rank=0),),
-    processes_per_node=4,
-    master_address="127.0.0.1",
-    master_port=1,
-    checkpoint=None,
-    run_spec_sha256="",
-)
+GENERATION = replace(ALONE, processes_per_node=4)
 
 
 def _outbox(folder: RunDir, ranks: range) -> Outbox:
     return Outbox(JobContainer(BlobAccess(), "http://127.0.0.1:9/a/c"), folder, ranks)
 
 
-def _metrics(step: int) -> StepMetrics:
-    return StepMetrics(
-        step=step, loss=1.0, learning_rate=0.1, grad_norm=1.0, tokens=1, seconds=1.0, at=0.0
-    )
-
-
 def _span(name: str) -> Span:
     return Span(name=name, started_at=0.0, ended_at=1.0)
-
-
-def _committed() -> Committed:
-    return Committed(
-        path="checkpoints/x",
-        step=1,
-        consumed_samples=1,
-        world_size=1,
-        generation=1,
-        kind="stop",
-        size=1,
-        manifest_sha256="",
-        committed_at=0.0,
-    )
 
 
 def _event(**change: object) -> dict[str, object]:

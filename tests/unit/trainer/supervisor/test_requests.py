@@ -1,5 +1,6 @@
 """How long a run may take its time, by a clock that the test moves."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import pytest
@@ -37,29 +38,67 @@ def test_a_trainer_that_nobody_asked_may_go_on_for_ever(wishes: StopRequests, ti
     assert not wishes.must_be_killed
 
 
-def test_a_trainer_that_was_asked_to_save_has_two_minutes(wishes: StopRequests, time: Time) -> None:
-    wishes.request(StopRequest.SAVE)
-    time.at += 119
-    assert not wishes.must_be_killed
-    time.at += 1
-
-    assert wishes.must_be_killed
+def killed(wishes: StopRequests, _: float) -> bool:
+    """Return whether the trainer must be killed."""
+    return wishes.must_be_killed
 
 
-def test_before_an_eviction_it_is_killed_five_seconds_ahead(
-    wishes: StopRequests, time: Time
+def peers(wishes: StopRequests, since: float) -> bool:
+    """Return whether the wait for peers since then is over."""
+    return wishes.is_peer_time_over(since)
+
+
+def uploads(wishes: StopRequests, _: float) -> bool:
+    """Return whether uploads must end."""
+    return wishes.is_upload_time_over
+
+
+SAVE, KILL = StopRequest.SAVE, StopRequest.KILL
+
+
+@pytest.mark.parametrize(
+    ("notice", "ended_well", "asked", "is_over", "seconds"),
+    [
+        pytest.param(None, None, SAVE, killed, 120.0, id="two minutes for a save"),
+        pytest.param(30.0, None, SAVE, killed, 25.0, id="kill 5 s before an eviction"),
+        pytest.param(None, True, None, peers, 60.0, id="a minute for peers"),
+        pytest.param(90.0, True, None, peers, 87.0, id="peers until 3 s before an eviction"),
+        pytest.param(None, True, KILL, peers, 10.0, id="a restart for peers after a kill"),
+        pytest.param(None, False, None, peers, 10.0, id="a restart for peers after a failure"),
+        pytest.param(None, False, None, uploads, 45.0, id="45 s for uploads after a failure"),
+        pytest.param(30.0, True, None, uploads, 27.0, id="uploads until 3 s before an eviction"),
+    ],
+)
+def test_a_limit_is_reached_after_its_seconds(
+    wishes: StopRequests,
+    time: Time,
+    notice: float | None,
+    ended_well: bool | None,
+    asked: StopRequest | None,
+    is_over: Callable[[StopRequests, float], bool],
+    seconds: float,
 ) -> None:
-    wishes.set_machine_deadline(30.0)
-    wishes.request(StopRequest.SAVE)
-    time.at += 24.9
-    assert not wishes.must_be_killed
-    time.at += 0.1
+    since = time.at
+    if notice is not None:
+        wishes.set_machine_deadline(notice)
+    if ended_well is not None:
+        wishes.trainer_ended(ended_well=ended_well)
+    if asked is not None:
+        wishes.request(asked)
+    time.at = since + seconds - 0.125
+    before = is_over(wishes, since)
+    time.at = since + seconds
 
-    assert wishes.must_be_killed
+    assert not before
+    assert is_over(wishes, since)
+
+
+def test_uploads_after_a_kill_end_before_the_service_runs_out_of_patience() -> None:
+    assert NodeLimits().uploads_after_kill + 10 < Settings.model_fields["settle_seconds"].default
 
 
 def test_a_notice_shortens_a_save_that_is_under_way(wishes: StopRequests, time: Time) -> None:
-    wishes.request(StopRequest.SAVE)
+    wishes.request(SAVE)
     time.at += 50
     wishes.set_machine_deadline(30.0)
     time.at += 25
@@ -79,89 +118,20 @@ async def test_a_stronger_wish_implies_the_weaker_ones(
     await wishes.wait_for(StopRequest.SAVE)
 
 
-def test_peers_are_awaited_for_a_minute(wishes: StopRequests, time: Time) -> None:
-    wishes.trainer_ended(ended_well=True)
-    since = time.at
-    time.at += 59
-    assert not wishes.is_peer_time_over(since)
-    time.at += 1
-
-    assert wishes.is_peer_time_over(since)
-
-
-def test_before_an_eviction_peers_are_awaited_until_three_seconds_ahead(
-    wishes: StopRequests, time: Time
+@pytest.mark.parametrize(
+    ("answers", "passes_at"),  # sent, now, stop_by
+    [
+        pytest.param([(100.0, 5e9, 5e9 + 60)], 160.0, id="counts from when it was sent"),
+        pytest.param([(100.0, 0.0, 60.0), (90.0, 0.0, 6000.0)], 160.0, id="older answers"),
+        pytest.param([(100.0, 0.0, 600.0), (110.0, 10.0, 20.0)], 120.0, id="a smaller budget"),
+    ],
+)
+def test_stop_by_follows_the_answer_to_the_newest_request(
+    answers: list[tuple[float, float, float]], passes_at: float
 ) -> None:
-    wishes.set_machine_deadline(90.0)
-    wishes.trainer_ended(ended_well=True)
-    since = time.at
-    time.at += 86.9
-    assert not wishes.is_peer_time_over(since)
-    time.at += 0.1
+    deadline = StopDeadline()
+    for sent, now, stop_by in answers:
+        deadline.extend(sent=sent, now=now, stop_by=stop_by)
 
-    assert wishes.is_peer_time_over(since)
-
-
-def test_after_a_kill_peers_have_the_time_of_a_restart(wishes: StopRequests, time: Time) -> None:
-    wishes.trainer_ended(ended_well=True)
-    since = time.at
-    wishes.request(StopRequest.KILL)
-    assert not wishes.is_peer_time_over(since)
-    time.at += 10
-
-    assert wishes.is_peer_time_over(since)
-
-
-def test_peers_of_a_trainer_that_failed_have_the_time_of_a_restart(
-    wishes: StopRequests, time: Time
-) -> None:
-    wishes.trainer_ended(ended_well=False)
-    time.at += 10
-
-    assert wishes.is_peer_time_over(time.at - 10)
-
-
-def test_after_a_kill_uploads_end_before_the_service_runs_out_of_patience(
-    wishes: StopRequests, time: Time
-) -> None:
-    assert NodeLimits().uploads_after_kill + 10 < Settings.model_fields["settle_seconds"].default
-    wishes.trainer_ended(ended_well=False)
-    time.at += 44.9
-    assert not wishes.is_upload_time_over
-    time.at += 0.1
-
-    assert wishes.is_upload_time_over
-
-
-def test_uploads_end_with_the_machine(wishes: StopRequests, time: Time) -> None:
-    wishes.set_machine_deadline(30.0)
-    wishes.trainer_ended(ended_well=True)
-    time.at += 26
-    assert not wishes.is_upload_time_over
-    time.at += 1
-
-    assert wishes.is_upload_time_over
-
-
-def test_stop_by_counts_from_when_the_request_was_sent() -> None:
-    stop_by = StopDeadline()
-    stop_by.extend(sent=100.0, now=5e9, stop_by=5e9 + 60)
-
-    assert not stop_by.has_passed(159.9)
-    assert stop_by.has_passed(160.0)
-
-
-def test_an_answer_to_an_older_request_does_not_move_stop_by() -> None:
-    stop_by = StopDeadline()
-    stop_by.extend(sent=100.0, now=0.0, stop_by=60.0)
-    stop_by.extend(sent=90.0, now=0.0, stop_by=6000.0)
-
-    assert stop_by.has_passed(160.0)
-
-
-def test_a_budget_that_shrinks_brings_stop_by_nearer() -> None:
-    stop_by = StopDeadline()
-    stop_by.extend(sent=100.0, now=0.0, stop_by=600.0)
-    stop_by.extend(sent=110.0, now=10.0, stop_by=20.0)
-
-    assert stop_by.has_passed(120.0)
+    assert not deadline.has_passed(passes_at - 0.125)
+    assert deadline.has_passed(passes_at)

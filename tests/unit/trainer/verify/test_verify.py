@@ -15,8 +15,7 @@ from trainer.export.finalize import no_better_message
 from trainer.rundir import RunDir
 from trainer.sample_data.tiny_chats import write_preferences, write_prompts, write_samples
 from trainer.state import TrainingState
-from trainer.verify.checks import tolerance
-from trainer.verify.expected import ExpectedExport
+from trainer.verify.checks import ExpectedExport, tolerance
 from trainer.verify.launcher import run_verification
 from trainer.verify.loading import NoMemoryError, choose_device
 from trainer.verify.result import NOT_VERIFIED, Comparison
