@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from tests.integration.sealed import seal
-from tests.nodes.scripted_node import boot, commit, committed, train
+from tests.nodes.scripted_node import boot, commit, committed, say_all, train
 from tests.vocabulary import tokenizer_files
 from tests.world import TINY, World
 from trainer.contract import NodePhase
@@ -34,8 +34,7 @@ async def finish(world: World, job_id: str, files: dict[str, bytes] = FILES) -> 
     entry = committed(last, number, "final")
     digest = await seal(world.store, job_id, entry.path, files)
     await commit(world, job_id, replace(entry, manifest_sha256=digest))
-    for node in nodes:
-        await node.say(NodePhase.FINISHED, number, step=last)
+    await say_all(nodes, NodePhase.FINISHED, number, step=last)
     await world.tick(3)
     job = await world.job(job_id)
     assert job["status"] == "succeeded", job

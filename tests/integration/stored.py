@@ -9,7 +9,13 @@ from service.reconciler.sweeps.storage_cost import StorageMeters
 from service.reconciler.sweeps.tiers import TierMoves
 from service.storage.store import BlobStore
 from tests.integration.sealed import seal
-from tests.nodes.scripted_node import ScriptedNode, boot, commit, committed, train
+from tests.nodes.scripted_node import (
+    ScriptedNode,
+    commit,
+    committed,
+    say_all,
+    start_training,
+)
 from tests.world import World
 from trainer.contract import NodePhase
 
@@ -22,9 +28,7 @@ async def training(
     world: World, *, steps: tuple[int, ...] = STEPS
 ) -> tuple[str, list[ScriptedNode], int]:
     """A job that trains, with a committed checkpoint of each of ``steps``."""
-    name = str((await world.submit())["id"])
-    nodes = await boot(world, name)
-    number = await train(world, nodes, step=1)
+    name, nodes, number = await start_training(world)
     for step in steps:
         entry = committed(step, number)
         digest = await put(world.store, name, entry.path)
@@ -41,8 +45,7 @@ async def finished(world: World) -> str:
     entry = committed(10, number, "final")
     digest = await put(world.store, name, entry.path)
     await commit(world, name, replace(entry, manifest_sha256=digest))
-    for node in nodes:
-        await node.say(NodePhase.FINISHED, number, step=10)
+    await say_all(nodes, NodePhase.FINISHED, number, step=10)
     await world.tick(2)
     assert (await world.job(name))["status"] == "succeeded"
     return name

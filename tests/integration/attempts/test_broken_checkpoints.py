@@ -8,7 +8,7 @@ import pytest
 from service.db.attempts import attempts as attempt_rows
 from service.db.storage import checkpoint_fault_reports as doubts
 from service.reconciler.attempts import findings
-from tests.nodes.scripted_node import ScriptedNode, boot, commit, committed, train
+from tests.nodes.scripted_node import ScriptedNode, boot, commit, committed, say_all, train
 from tests.world import World
 from trainer.contract import (
     HEAD,
@@ -58,8 +58,7 @@ async def trained(world: World, *steps: int) -> tuple[str, list[ScriptedNode], l
     nodes = await boot(world, job_id)
     number = await train(world, nodes, step=max(steps, default=1))
     saved = [await save(world, job_id, step, number) for step in steps]
-    for node in nodes:
-        await node.say(NodePhase.STOPPED, number, step=max(steps, default=1))
+    await say_all(nodes, NodePhase.STOPPED, number, step=max(steps, default=1))
     return job_id, nodes, saved
 
 
@@ -81,8 +80,7 @@ async def complain(node: ScriptedNode, generation: Generation, file: str = SHARD
 
 
 async def stop_all(nodes: list[ScriptedNode], generation: Generation) -> None:
-    for node in nodes:
-        await node.say(NodePhase.STOPPED, generation.number)
+    await say_all(nodes, NodePhase.STOPPED, generation.number)
 
 
 async def events(world: World, job_id: str, code: str) -> list[dict[str, object]]:
@@ -224,8 +222,7 @@ async def test_a_node_is_not_heard_on_checkpoints_that_it_was_not_to_load(world:
     generation = await opened(world, nodes)
     await world.store.delete(job_id, f"{saved[0].path}/{SHARDS[0]}")
     broken = BrokenCheckpoint(path=saved[0].path, file=SHARDS[0], reason="is gone")
-    for node in nodes:
-        await node.say(NodePhase.STOPPED, generation.number, broken=broken)
+    await say_all(nodes, NodePhase.STOPPED, generation.number, broken=broken)
 
     assert (await opened(world, nodes)).checkpoint == saved[-1]
     assert (await head_of(world, job_id)).checkpoints == tuple(saved)

@@ -12,7 +12,15 @@ from service.db.jobs import events
 from service.domain.cloud.fleet import scale_set_name
 from service.domain.errors import LeaseLost
 from service.domain.states import AttemptState
-from tests.nodes.scripted_node import boot, commit, committed, evicted, train
+from tests.nodes.scripted_node import (
+    boot,
+    commit,
+    committed,
+    evicted,
+    say_all,
+    start_training,
+    train,
+)
 from tests.world import SPOT, World
 from trainer.contract import HEAD, NodePhase
 
@@ -129,16 +137,14 @@ async def test_a_delete_that_hangs_for_hours_is_waited_for(world: World) -> None
 async def test_a_machine_that_lingers_stopped_counts_as_evicted_and_costs_until_it_is_deleted(
     world: World,
 ) -> None:
-    job = await world.submit()
-    nodes = await boot(world, job["id"])
-    number = await train(world, nodes, step=1)
+    job, nodes, number = await start_training(world)
     name = scale_set_name(nodes[0].attempt_id)
     world.cloud.evict(name, "1", lingers=True)
     await world.tick(1)
     await nodes[0].hear()
     await nodes[0].say(NodePhase.STOPPED, number, step=1)
     await world.tick(3)
-    after = await world.attempts_of(job["id"])
+    after = await world.attempts_of(job)
     await world.tick(20)
 
     assert [a["outcome"] for a in after] == ["evicted", None]
@@ -146,13 +152,11 @@ async def test_a_machine_that_lingers_stopped_counts_as_evicted_and_costs_until_
 
 
 async def test_when_all_machines_go_at_once_one_attempt_takes_over(world: World) -> None:
-    job = await world.submit()
-    nodes = await boot(world, job["id"])
-    await train(world, nodes, step=1)
+    job, nodes, _ = await start_training(world)
     for instance_id in ("0", "1"):
         world.cloud.evict(scale_set_name(nodes[0].attempt_id), instance_id)
     await world.tick(6)
-    tried = await world.attempts_of(job["id"])
+    tried = await world.attempts_of(job)
 
     assert [a["outcome"] for a in tried] == ["evicted", None]
 
@@ -160,9 +164,7 @@ async def test_when_all_machines_go_at_once_one_attempt_takes_over(world: World)
 async def test_a_machine_that_azure_restores_after_an_eviction_goes_with_its_scale_set(
     world: World,
 ) -> None:
-    job = await world.submit()
-    nodes = await boot(world, job["id"])
-    await train(world, nodes, step=1)
+    job, nodes, _ = await start_training(world)
     name = scale_set_name(nodes[0].attempt_id)
     for instance_id in ("0", "1"):
         world.cloud.evict(name, instance_id)
@@ -171,7 +173,7 @@ async def test_a_machine_that_azure_restores_after_an_eviction_goes_with_its_sca
     await world.tick(30)
 
     assert name not in world.cloud.costing()
-    assert (await world.attempts_of(job["id"]))[0]["state"] == "ended"
+    assert (await world.attempts_of(job))[0]["state"] == "ended"
 
 
 async def test_a_scale_set_that_somebody_deletes_before_it_has_machines_loses_none(
@@ -244,17 +246,15 @@ async def test_a_head_that_is_restored_ends_the_call_for_help(world: World) -> N
 
 
 async def test_a_head_that_is_lost_is_not_taken_for_found_while_nobody_looks(world: World) -> None:
-    job = await world.submit()
-    nodes = await boot(world, job["id"])
-    await train(world, nodes, step=1)
-    await world.store.delete(job["id"], HEAD)
+    job, nodes, _ = await start_training(world)
+    await world.store.delete(job, HEAD)
     await world.tick(2, seconds=61)
     for instance in ("0", "1"):
         world.cloud.evict(scale_set_name(nodes[0].attempt_id), instance)
     await world.tick(8, seconds=61)
 
-    assert len(await world.attempts_of(job["id"])) > 1
-    assert "help_over" not in await _calls(world, job["id"])
+    assert len(await world.attempts_of(job)) > 1
+    assert "help_over" not in await _calls(world, job)
 
 
 async def _calls(world: World, job_id: str) -> list[str]:
@@ -282,8 +282,7 @@ async def _finished(world: World, failing_deletes: int = 0) -> tuple[str, str]:
     nodes = await boot(world, job["id"])
     number = await train(world, nodes, step=1)
     await commit(world, job["id"], committed(60, number, "final"))
-    for node in nodes:
-        await node.say(NodePhase.FINISHED, number, step=60)
+    await say_all(nodes, NodePhase.FINISHED, number, step=60)
     await world.tick(2)
     assert (await world.job(job["id"]))["status"] == "succeeded"
     return str(job["id"]), scale_set_name(nodes[0].attempt_id)

@@ -8,7 +8,7 @@ from service.cloud.provider import Misconfigured
 from service.db.attempts import machine_history
 from service.db.money import ledger
 from service.domain.cloud.fleet import scale_set_name
-from tests.nodes.scripted_node import ScriptedNode, boot, commit, committed, metrics, train
+from tests.nodes.scripted_node import ScriptedNode, boot, commit, committed, metrics, say_all, train
 from tests.world import DATASET, PRICE, SPOT, World
 from trainer.contract import DirectiveKind, NodePhase, Span
 
@@ -55,8 +55,7 @@ async def _newcomer(world: World, nodes: list[ScriptedNode], generation: int) ->
     name = scale_set_name(nodes[0].attempt_id)
     fresh: set[str] = set()
     for _ in range(40):
-        for node in nodes[:2]:
-            await node.say(NodePhase.RUNNING, generation, step=4)
+        await say_all(nodes[:2], NodePhase.RUNNING, generation, step=4)
         await world.tick()
         if fresh := {i.vm_id for i in (await world.cloud.get(name)).instances} - known:
             break
@@ -128,8 +127,7 @@ async def test_a_replacement_that_never_joins_is_given_back_and_another_one_aske
     newcomers: list[str] = []
     there: set[str] = set()
     for _ in range(95):  # three quarters of an hour
-        for node in nodes[:2]:
-            await node.say(NodePhase.RUNNING, number, step=4)
+        await say_all(nodes[:2], NodePhase.RUNNING, number, step=4)
         await world.tick(seconds=28)
         there = {i.vm_id for i in (await world.cloud.get(name)).instances}
         newcomers += sorted(there - {n.vm_id for n in nodes} - set(newcomers))
@@ -150,8 +148,7 @@ async def test_after_a_notice_all_save_and_the_survivors_do_not_wait_for_the_mac
     await world.tick(1, seconds=1)
     told = [(await node.hear()).kind for node in nodes]
     await commit(world, job_id, committed(4, number, "stop"))
-    for node in nodes:
-        await node.say(NodePhase.STOPPED, number, step=4)
+    await say_all(nodes, NodePhase.STOPPED, number, step=4)
     await train(world, nodes[:2], step=5)
 
     assert told == [DirectiveKind.CHECKPOINT_AND_STOP] * 3
@@ -164,8 +161,7 @@ async def test_trainers_that_fail_because_a_peer_was_taken_are_not_to_blame(worl
     job_id, nodes, number = await elastic_job(world)
     for _ in range(4):
         name = scale_set_name(nodes[0].attempt_id)
-        for node in nodes[:2]:
-            await node.say(NodePhase.FAILED, number, step=3, error="the connection was reset")
+        await say_all(nodes[:2], NodePhase.FAILED, number, step=3, error="the connection was reset")
         last = (await world.cloud.get(name)).instances[-1].instance_id
         world.cloud.evict(name, last)
         await world.tick(1)
@@ -219,8 +215,7 @@ async def test_a_machine_lost_long_after_another_was_replaced_uses_up_no_budget(
     number = await shrunk(world, nodes, number)
     await _newcomer(world, nodes, number)
     world.clock.advance(hours=24)
-    for node in nodes[:2]:
-        await node.say(NodePhase.RUNNING, number, step=4)
+    await say_all(nodes[:2], NodePhase.RUNNING, number, step=4)
     await world.tick(1, seconds=1)
     name = scale_set_name(nodes[1].attempt_id)
     (gone,) = [i for i in (await world.cloud.get(name)).instances if i.vm_id == nodes[1].vm_id]
@@ -262,8 +257,7 @@ async def test_without_room_for_another_machine_the_survivors_train_on_and_it_is
     world.cloud.sold_out.add(SPOT)
     number = await shrunk(world, nodes, number)
     for _ in range(20):
-        for node in nodes[:2]:
-            await node.say(NodePhase.RUNNING, number, step=5)
+        await say_all(nodes[:2], NodePhase.RUNNING, number, step=5)
         await world.tick(seconds=45)
     world.cloud.sold_out.clear()
     newcomer = await _newcomer(world, nodes, number)
@@ -282,12 +276,10 @@ async def test_a_refusal_after_acceptance_and_a_missing_role_do_not_disturb_surv
     world.cloud.sold_out_late.add(SPOT)
     number = await shrunk(world, nodes, number)
     for _ in range(10):
-        for node in nodes[:2]:
-            await node.say(NodePhase.RUNNING, number, step=5)
+        await say_all(nodes[:2], NodePhase.RUNNING, number, step=5)
         await world.tick(seconds=45)
     world.cloud.fail_next = [Misconfigured("no role")]
-    for node in nodes[:2]:
-        await node.say(NodePhase.RUNNING, number, step=6)
+    await say_all(nodes[:2], NodePhase.RUNNING, number, step=6)
     await world.tick(1)
 
     (attempt,) = await world.attempts_of(job_id)
@@ -322,8 +314,7 @@ async def test_each_machine_is_billed_from_its_own_order_and_the_forecast_follow
 ) -> None:
     job_id, nodes, number = await elastic_job(world)
     number = await shrunk(world, nodes, number)
-    for node in nodes[:2]:
-        await node.say(NodePhase.RUNNING, number, step=5, metrics=(metrics(5),))
+    await say_all(nodes[:2], NodePhase.RUNNING, number, step=5, metrics=(metrics(5),))
     before = await world.job(job_id)
     started = world.clock()
     await _newcomer(world, nodes, number)

@@ -19,7 +19,15 @@ from service.domain.lifecycle.node import node_view
 from service.operations.attempts import heads
 from service.reconciler.attempts.open_generation import GenerationOpener
 from tests.integration.db.rows import add_attempt, add_job, add_node, claim_attempt, generation
-from tests.nodes.scripted_node import ScriptedNode, boot, commit, committed, train
+from tests.nodes.scripted_node import (
+    ScriptedNode,
+    boot,
+    commit,
+    committed,
+    say_all,
+    start_training,
+    train,
+)
 from tests.postgres import EMPTY
 from tests.world import World
 from trainer.contract import HEAD, DirectiveKind, Head, NodePhase, StaleGeneration
@@ -71,8 +79,7 @@ async def told(world: World, job_id: str, code: str) -> list[dict[str, Any]]:
 
 async def finish(world: World, job_id: str, nodes: list[ScriptedNode], number: int) -> None:
     await commit(world, job_id, committed(100, number, "final"))
-    for node in nodes:
-        await node.say(NodePhase.FINISHED, number, step=100)
+    await say_all(nodes, NodePhase.FINISHED, number, step=100)
     await world.tick(30)
 
 
@@ -81,9 +88,7 @@ async def test_a_job_goes_on_from_the_newest_commit_and_what_the_database_forgot
     world: World, lives: int, commits: bool
 ) -> None:
     world.store.now = world.clock
-    job_id = (await world.submit())["id"]
-    machines = await boot(world, job_id)
-    known = await train(world, machines, step=5)
+    job_id, machines, known = await start_training(world, step=5)
     await commit(world, job_id, committed(5, known))
     await world.tick()
     await back_up(world.engine)
@@ -150,9 +155,7 @@ async def test_machines_that_heard_what_the_database_forgot_hear_what_comes_next
     world: World,
 ) -> None:
     world.store.now = world.clock
-    job_id = (await world.submit())["id"]
-    machines = await boot(world, job_id)
-    number = await train(world, machines, step=5)
+    job_id, machines, number = await start_training(world, step=5)
     await commit(world, job_id, committed(5, number))
     await back_up(world.engine)
     await machines[0].say(NodePhase.FAILED, number, step=6)
@@ -161,8 +164,7 @@ async def test_machines_that_heard_what_the_database_forgot_hear_what_comes_next
 
     await restore(world)
     again = await machines[1].hear()  # it asks all the time
-    for machine in machines:
-        await machine.say(NodePhase.STOPPED, number, step=6)
+    await say_all(machines, NodePhase.STOPPED, number, step=6)
     await world.tick(3)
     heard = [await machine.hear() for machine in machines]
 
@@ -195,9 +197,7 @@ async def test_machines_of_attempts_and_jobs_that_the_database_forgot_are_delete
     world: World,
 ) -> None:
     world.store.now = world.clock
-    job_id = (await world.submit())["id"]
-    first = await boot(world, job_id)
-    await train(world, first, step=5)
+    job_id, first, _ = await start_training(world, step=5)
     await back_up(world.engine)
     second = await evicted(world, job_id, first)
     await train(world, second, step=15)
@@ -226,8 +226,7 @@ async def test_a_number_that_nodes_have_spoken_of_is_never_given_again(world: Wo
     forgotten = await train(world, machines, step=5)
 
     await restore(world)  # a failover, say: the machines are there still
-    for node in machines:
-        await node.say(NodePhase.FAILED, forgotten, step=5)
+    await say_all(machines, NodePhase.FAILED, forgotten, step=5)
     await world.tick(2)
 
     async with world.engine.connect() as conn:

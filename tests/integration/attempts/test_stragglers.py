@@ -9,7 +9,7 @@ import pytest
 from service.cloud.provider import Misconfigured
 from service.db.spot import capacity_outages
 from service.domain.cloud.fleet import scale_set_name
-from tests.nodes.scripted_node import ScriptedNode, evicted, train
+from tests.nodes.scripted_node import ScriptedNode, evicted, say_all, train
 from tests.world import DATASET, SPOT, World
 from trainer.contract import NodePhase
 
@@ -94,13 +94,11 @@ async def test_an_elastic_job_begins_with_seven_machines_and_takes_the_eighth_in
     nodes = await _register(world, attempt["id"])
     await world.tick(4)  # a minute: the eighth may still come
     waits = (await world.attempts_of(job_id))[-1]["generations"]
-    for node in nodes:
-        await node.say(NodePhase.READY)
+    await say_all(nodes, NodePhase.READY)
     await world.tick(5)
     number = await train(world, nodes, step=1)
     for _ in range(120):
-        for node in nodes:
-            await node.say(NodePhase.RUNNING, number, step=2)
+        await say_all(nodes, NodePhase.RUNNING, number, step=2)
         await world.tick()
         if len(await _vms(world, attempt["id"])) == 8:
             break
@@ -109,11 +107,9 @@ async def test_an_elastic_job_begins_with_seven_machines_and_takes_the_eighth_in
     late = ScriptedNode(world, attempt["id"], eighth)
     assert (await late.register()).status_code == 200
     await late.say(NodePhase.READY)
-    for node in nodes:
-        await node.say(NodePhase.RUNNING, number, step=3)
+    await say_all(nodes, NodePhase.RUNNING, number, step=3)
     await world.tick()
-    for node in nodes:
-        await node.say(NodePhase.STOPPED, number, step=3)
+    await say_all(nodes, NodePhase.STOPPED, number, step=3)
     await train(world, [*nodes, late], step=4)
 
     (lived,) = await world.attempts_of(job_id)

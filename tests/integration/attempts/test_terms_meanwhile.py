@@ -21,7 +21,7 @@ from tests.integration.db.rows import add_attempt, add_job
 from tests.integration.money.test_budget_changes import patch
 from tests.integration.money.test_budgets import codes
 from tests.integration.money.test_deadlines import BOTH, asked, until
-from tests.nodes.scripted_node import ScriptedNode, boot, metrics, train
+from tests.nodes.scripted_node import ScriptedNode, boot, metrics, say_all, train
 from tests.world import SPOT, World, open_world
 from trainer.contract import NodePhase
 
@@ -67,8 +67,7 @@ async def world(
 async def say(world: World, nodes: list[ScriptedNode], number: int, **later: float) -> None:
     """So much time passes, and the nodes still train."""
     world.clock.advance(**later)
-    for node in nodes:
-        await node.say(NodePhase.RUNNING, number, step=1)
+    await say_all(nodes, NodePhase.RUNNING, number, step=1)
 
 
 async def likely(world: World) -> None:

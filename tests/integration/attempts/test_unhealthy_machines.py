@@ -9,7 +9,7 @@ from service.db.attempts.attempts import AttemptRow
 from service.domain.cloud.fleet import scale_set_name
 from service.domain.lifecycle.unhealthy_nodes import MAX_UNHEALTHY
 from service.reconciler.attempts.scale_sets import SpecMaker
-from tests.nodes.scripted_node import ScriptedNode, boot, train
+from tests.nodes.scripted_node import ScriptedNode, boot, say_all, start_training, train
 from tests.world import World
 from trainer.contract import NodePhase
 
@@ -25,8 +25,7 @@ async def newcomer(
     fresh: set[str] = set()
     for _ in range(40):
         await world.tick()
-        for node in nodes:
-            await node.say(phase, number)
+        await say_all(nodes, phase, number)
         if fresh := {i.vm_id for i in (await world.cloud.get(name)).instances} - known:
             break
     await world.tick()  # it is seen
@@ -92,9 +91,7 @@ async def test_an_unhealthy_machine_is_replaced_by_name_and_the_job_trains(world
 async def test_a_gpu_that_breaks_while_it_trains_costs_a_machine_and_blames_nobody(
     world: World,
 ) -> None:
-    job = str((await world.submit())["id"])
-    good, bad = await boot(world, job)
-    number = await train(world, [good, bad], step=3)
+    job, (good, bad), number = await start_training(world, step=3)
     await bad.say(NodePhase.FAILED, number, step=3, error="CUDA error", unhealthy=WHY)
     await world.tick()
     await good.hear()
@@ -135,8 +132,7 @@ async def test_a_job_that_only_ever_gets_unhealthy_machines_ends(world: World) -
     job = str((await world.submit())["id"])
     for _ in range(3):
         nodes = await boot(world, job)
-        for node in nodes:
-            await node.say(NodePhase.READY, unhealthy=WHY)
+        await say_all(nodes, NodePhase.READY, unhealthy=WHY)
         await world.tick(2)
         another = await newcomer(world, nodes)
         await another.say(NodePhase.READY, unhealthy=WHY)

@@ -26,7 +26,7 @@ from service.reconciler.cloud.rate_limit import Deferred, RateLimitedCloud
 from tests.clock import Clock
 from tests.integration.attempts.test_elastic_jobs import elastic_job, shrunk
 from tests.integration.db.rows import add_attempt, add_job
-from tests.nodes.scripted_node import ScriptedNode, boot, train
+from tests.nodes.scripted_node import ScriptedNode, boot, say_all, start_training, train
 from tests.world import SPOT, World
 from trainer.contract import NodePhase
 
@@ -217,8 +217,7 @@ async def test_tokens_of_a_call_that_nobody_made_in_time_are_lost(
 async def test_nodes_are_seen_to_as_often_as_ever_while_calls_are_deferred(
     world: World, engine: AsyncEngine, clock: Clock, reconciler: AttemptReconciler
 ) -> None:
-    job = await world.submit()
-    await train(world, await boot(world, job["id"]), step=1)
+    await start_training(world)
     await _left(engine, clock, RequestKind.LIST, -1000)
     for _ in range(3):
         async with engine.begin() as conn:
@@ -308,8 +307,7 @@ async def test_a_refill_that_azure_defers_is_asked_for_once(
 
 async def _train_on(world: World, nodes: list[ScriptedNode], number: int) -> None:
     """The survivors say so, 45 s later."""
-    for node in nodes[:2]:
-        await node.say(NodePhase.RUNNING, number, step=5)
+    await say_all(nodes[:2], NodePhase.RUNNING, number, step=5)
     await world.tick(seconds=45)
 
 

@@ -11,7 +11,7 @@ from contract.choices import Engine
 from service.cloud.provider import Misconfigured
 from service.domain.cloud.fleet import scale_set_name
 from tests.clock import Clock
-from tests.nodes.scripted_node import boot, evicted, train
+from tests.nodes.scripted_node import boot, evicted, say_all, train
 from tests.world import PRICE, SPOT, World, open_world
 from trainer.contract import NodePhase
 
@@ -148,8 +148,7 @@ async def test_a_job_that_azure_ml_would_end_saves_and_goes_on_before(
     nodes = await boot(both, job)
     number = await train(both, nodes, step=1)
     clock.advance(seconds=(7 * 24 - 2) * 3600)
-    for node in nodes:
-        await node.say(NodePhase.RUNNING, number, step=2)
+    await say_all(nodes, NodePhase.RUNNING, number, step=2)
     await both.tick()
     told = [await node.hear() for node in nodes]
 

@@ -17,7 +17,7 @@ from service.db.schema import tables
 from service.domain.cloud.fleet import Price, scale_set_name
 from tests.clock import Clock
 from tests.integration.db.rows import add_attempt, add_job
-from tests.nodes.scripted_node import boot, commit, committed, train
+from tests.nodes.scripted_node import boot, commit, committed, say_all, train
 from tests.nodes.scripted_node import metrics as measured
 from tests.world import World
 from trainer.contract import MEASURED, NodePhase
@@ -39,8 +39,7 @@ async def committed_untold(world: World, kind: str) -> str:
     await world.store.write(job["id"], f"{entry.path}/{MEASURED}", lines.encode())
     await commit(world, job["id"], entry)
     if kind == "final":
-        for node in nodes:
-            await node.say(NodePhase.FINISHED, number, step=UNTOLD + 1)
+        await say_all(nodes, NodePhase.FINISHED, number, step=UNTOLD + 1)
     for instance in ("0", "1"):
         world.cloud.evict(scale_set_name(nodes[0].attempt_id), instance)
     return str(job["id"])

@@ -7,7 +7,7 @@ import pytest
 from service.cloud.provider import InsufficientCapacity
 from service.db.jobs import jobs as rows
 from service.domain.states import JOB_TERMINAL, JobState
-from tests.nodes.scripted_node import boot, commit, committed, evicted, train
+from tests.nodes.scripted_node import boot, commit, committed, evicted, say_all, train
 from tests.world import World
 from trainer.contract import NodePhase
 
@@ -57,8 +57,7 @@ async def paused(world: World, job_id: str) -> None:
     number = await train(world, nodes, step=1)
     await world.call("POST", f"/v1/fine_tuning/jobs/{job_id}/pause")
     await commit(world, job_id, committed(2, number, "stop"))
-    for node in nodes:
-        await node.say(NodePhase.STOPPED, number, step=2)
+    await say_all(nodes, NodePhase.STOPPED, number, step=2)
     await world.tick(30)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.integration.stored import put
-from tests.nodes.scripted_node import boot, commit, committed, metrics, train
+from tests.nodes.scripted_node import commit, committed, metrics, start_training
 from tests.world import World
 from trainer.contract import MEASURED, Committed, NodePhase
 
@@ -15,9 +15,7 @@ STEPS = 60  # of the whole job
 
 async def cut_off(world: World, kind: str, *, left: bool, step: int = STEPS) -> str:
     """A job that reported step 1 and then, unheard, committed ``step``; ``left``: with figures."""
-    job = str((await world.submit())["id"])
-    nodes = await boot(world, job)
-    number = await train(world, nodes, step=1)
+    job, _, number = await start_training(world)
     await commit_unheard(world, job, committed(step, number, kind), left=left)
     return job
 
@@ -88,9 +86,7 @@ async def test_a_stopped_job_is_as_far_as_its_newest_checkpoint(
 
 
 async def test_a_job_whose_reports_arrive_shows_them(world: World) -> None:
-    job = str((await world.submit())["id"])
-    nodes = await boot(world, job)
-    number = await train(world, nodes, step=3)
+    job, nodes, number = await start_training(world, step=3)
     await commit_unheard(world, job, committed(2, number), left=False)
     await nodes[0].say(NodePhase.RUNNING, number, step=4, metrics=(metrics(4, loss=0.25),))
     await world.tick()

@@ -3,7 +3,7 @@
 import math
 from dataclasses import replace
 
-from tests.nodes.scripted_node import ScriptedNode, boot, commit, committed, metrics, train
+from tests.nodes.scripted_node import ScriptedNode, boot, commit, committed, metrics, say_all, train
 from tests.world import World
 from trainer.contract import NOT_THE_MODEL, NodePhase
 
@@ -30,8 +30,7 @@ async def test_an_error_of_another_kind_is_tried_again(world: World) -> None:
     job = await world.submit()
     nodes = await boot(world, str(job["id"]))
     number = await train(world, nodes, step=3)
-    for node in nodes:
-        await node.say(NodePhase.FAILED, number, step=3, error=WHY)
+    await say_all(nodes, NodePhase.FAILED, number, step=3, error=WHY)
     again = await train(world, nodes, step=1)
 
     assert again > number
@@ -46,8 +45,7 @@ async def test_a_job_that_has_trained_on_nothing_never_succeeds(world: World) ->
     told = replace(metrics(1), tokens=0)
     await nodes[0].say(NodePhase.RUNNING, number, step=1, metrics=(told,))
     await commit(world, job, committed(1, number, kind="final"))
-    for node in nodes:
-        await node.say(NodePhase.FINISHED, number, step=1)
+    await say_all(nodes, NodePhase.FINISHED, number, step=1)
     await world.tick(5)
     failed = await world.job(job)
 
@@ -85,8 +83,7 @@ async def start(world: World, nodes: list[ScriptedNode]) -> int:
     """Open the first generation, of which nothing is measured yet; its number."""
     await world.tick()
     directives = [await node.hear() for node in nodes]
-    for node in nodes:
-        await node.say(NodePhase.RUNNING, directives[0].number)
+    await say_all(nodes, NodePhase.RUNNING, directives[0].number)
     return directives[0].number
 
 
@@ -97,8 +94,7 @@ async def test_a_model_that_is_not_the_trained_one_fails_with_a_code_of_its_own(
     job = await world.submit()
     nodes = await boot(world, str(job["id"]))
     number = await train(world, nodes, step=3)
-    for node in nodes:
-        await node.say(NodePhase.FAILED, number, step=3, error=why, hopeless=True)
+    await say_all(nodes, NodePhase.FAILED, number, step=3, error=why, hopeless=True)
     await world.tick(3)
     failed = await world.job(str(job["id"]))
 

@@ -11,7 +11,7 @@ from service.domain.cloud.fleet import scale_set_name
 from service.operations.attempts import heads
 from service.storage.store import PreconditionFailed
 from tests.integration.stored import put
-from tests.nodes.scripted_node import boot, commit, committed, train
+from tests.nodes.scripted_node import boot, commit, committed, say_all, start_training, train
 from tests.world import SPOT, World
 from trainer.contract import RUN_SPEC, DirectiveKind, NodePhase, RunSpec
 
@@ -22,8 +22,7 @@ async def test_a_job_trains_and_succeeds(world: World) -> None:
     number = await train(world, nodes, step=1)
     running = await world.job(job["id"])
     await commit(world, job["id"], committed(10, number, "final"))
-    for node in nodes:
-        await node.say(NodePhase.FINISHED, number, step=10)
+    await say_all(nodes, NodePhase.FINISHED, number, step=10)
     await world.tick(2)
 
     done = await world.job(job["id"])
@@ -50,8 +49,7 @@ async def test_the_machines_of_a_finished_job_are_deleted_and_then_its_cost_is_f
     nodes = await boot(world, job["id"])
     number = await train(world, nodes, step=1)
     await commit(world, job["id"], committed(10, number, "final"))
-    for node in nodes:
-        await node.say(NodePhase.FINISHED, number, step=10)
+    await say_all(nodes, NodePhase.FINISHED, number, step=10)
     await world.tick(2)
     before = await world.job(job["id"])
     await world.tick(30)
@@ -74,8 +72,7 @@ async def test_after_a_noticed_eviction_the_next_attempt_loads_what_was_saved(
     await world.tick(1, seconds=1)
     told = [await node.hear() for node in nodes]
     await commit(world, job["id"], committed(4, first, "stop"))
-    for node in nodes:
-        await node.say(NodePhase.STOPPED, first, step=4)
+    await say_all(nodes, NodePhase.STOPPED, first, step=4)
     await world.tick(2, seconds=1)
     recovering = await world.job(job["id"])
 
@@ -96,25 +93,20 @@ async def test_after_a_noticed_eviction_the_next_attempt_loads_what_was_saved(
 async def test_the_next_attempt_starts_while_the_last_one_is_being_torn_down(
     world: World,
 ) -> None:
-    job = await world.submit()
-    nodes = await boot(world, job["id"])
-    number = await train(world, nodes, step=3)
+    job, nodes, number = await start_training(world, step=3)
     await nodes[0].notice(number, step=3)
     await world.tick(1, seconds=1)
-    for node in nodes:
-        await node.say(NodePhase.STOPPED, number, step=3)
+    await say_all(nodes, NodePhase.STOPPED, number, step=3)
 
     await world.tick(4, seconds=1)
 
-    states = [a["state"] for a in await world.attempts_of(job["id"])]
+    states = [a["state"] for a in await world.attempts_of(job)]
     assert states[0] == "terminating"
     assert states[1] in ("pending", "provisioning")
 
 
 async def test_when_a_machine_vanishes_the_survivors_are_stopped_at_once(world: World) -> None:
-    job = await world.submit()
-    nodes = await boot(world, job["id"])
-    number = await train(world, nodes, step=3)
+    job, nodes, number = await start_training(world, step=3)
     world.cloud.evict(scale_set_name(nodes[1].attempt_id), "1")
     gone = await _missing(world, nodes[1].attempt_id)
     survivor = next(n for n in nodes if n.vm_id not in gone)
@@ -125,7 +117,7 @@ async def test_when_a_machine_vanishes_the_survivors_are_stopped_at_once(world: 
     await world.tick(1)
 
     assert directive.kind is DirectiveKind.STOP
-    (attempt,) = await world.attempts_of(job["id"])
+    (attempt,) = await world.attempts_of(job)
     assert attempt["outcome"] == "evicted"
     assert "without notice" in attempt["reason"]
 
@@ -137,8 +129,7 @@ async def test_a_trainer_error_starts_a_new_generation_and_three_fail_the_job(
     nodes = await boot(world, job["id"])
     for _ in range(3):
         number = await train(world, nodes, step=1)
-        for node in nodes:
-            await node.say(NodePhase.FAILED, number, error="ValueError: the data is bad")
+        await say_all(nodes, NodePhase.FAILED, number, error="ValueError: the data is bad")
     await world.tick(3)
 
     failed = await world.job(job["id"])
@@ -154,8 +145,7 @@ async def test_a_committed_checkpoint_breaks_a_row_of_trainer_errors(world: Worl
     for step in range(1, 5):
         number = await train(world, nodes, step=step)
         await commit(world, job["id"], committed(step, number))
-        for node in nodes:
-            await node.say(NodePhase.FAILED, number, step=step)
+        await say_all(nodes, NodePhase.FAILED, number, step=step)
     await world.tick(2)
 
     assert (await world.job(job["id"]))["status"] == "running"
@@ -168,8 +158,7 @@ async def test_a_cancelled_job_stops_its_nodes_and_deletes_its_machines(world: W
     await world.call("POST", f"/v1/fine_tuning/jobs/{job['id']}/cancel")
     await world.tick(1, seconds=1)
     told = [await node.hear() for node in nodes]
-    for node in nodes:
-        await node.say(NodePhase.STOPPED, number, step=1)
+    await say_all(nodes, NodePhase.STOPPED, number, step=1)
     await world.tick(30)
 
     assert [d.kind for d in told] == [DirectiveKind.STOP] * 2
@@ -199,8 +188,7 @@ async def test_a_paused_job_has_no_machines_and_goes_on_when_resumed(world: Worl
     saved = committed(2, number, "stop")
     await put(world.store, job["id"], saved.path)
     await commit(world, job["id"], saved)
-    for node in nodes:
-        await node.say(NodePhase.STOPPED, number, step=2)
+    await say_all(nodes, NodePhase.STOPPED, number, step=2)
     await world.tick(30)
     paused = await world.job(job["id"])
     left = await world.cloud.list_owned()
@@ -241,27 +229,22 @@ async def test_a_refusal_after_acceptance_ends_the_attempt_with_azures_code(worl
 
 
 async def test_a_silent_node_makes_its_attempt_unresponsive(world: World) -> None:
-    job = await world.submit()
-    nodes = await boot(world, job["id"])
-    number = await train(world, nodes, step=1)
+    job, nodes, number = await start_training(world)
     for _ in range(30):
         await nodes[0].say(NodePhase.RUNNING, number, step=1)  # the other one is silent
         await world.tick()
 
-    assert (await world.attempts_of(job["id"]))[0]["outcome"] == "unresponsive"
+    assert (await world.attempts_of(job))[0]["outcome"] == "unresponsive"
 
 
 async def test_a_cloud_that_does_not_answer_kills_no_healthy_training(world: World) -> None:
-    job = await world.submit()
-    nodes = await boot(world, job["id"])
-    number = await train(world, nodes, step=1)
+    job, nodes, number = await start_training(world)
     for _ in range(5):
         world.cloud.fail_next = [CloudError("Azure does not answer") for _ in range(5)]
-        for node in nodes:
-            await node.say(NodePhase.RUNNING, number, step=2)
+        await say_all(nodes, NodePhase.RUNNING, number, step=2)
         await world.tick()
 
-    assert [a["state"] for a in await world.attempts_of(job["id"])] == ["running"]
+    assert [a["state"] for a in await world.attempts_of(job)] == ["running"]
 
 
 async def test_the_sweep_deletes_what_no_live_attempt_owns(world: World) -> None:
@@ -335,12 +318,10 @@ async def test_a_model_that_was_committed_counts_even_if_its_node_never_says_so(
 async def test_a_late_worker_does_not_fence_head_away_from_the_live_generation(
     world: World,
 ) -> None:
-    job = await world.submit()
-    nodes = await boot(world, job["id"])
-    number = await train(world, nodes, step=1)
+    job, _, number = await start_training(world)
 
     with pytest.raises(PreconditionFailed):
-        await heads.fence(world.store, job["id"], number - 2)  # what it had read is old
-    head, _ = await heads.read(world.store, job["id"])
+        await heads.fence(world.store, job, number - 2)  # what it had read is old
+    head, _ = await heads.read(world.store, job)
 
     assert head.generation == number

@@ -16,36 +16,39 @@ from service.pricing.source import PricesUnavailable
 from service.storage.fake import MemoryStore
 from service.storage.store import BlobNotFound
 from tests.integration.stored import put
-from tests.nodes.scripted_node import boot, commit, committed, metrics, train
+from tests.nodes.scripted_node import (
+    boot,
+    commit,
+    committed,
+    metrics,
+    say_all,
+    start_training,
+    train,
+)
 from tests.world import SPOT, World
 from trainer.contract import HEAD, MEASURED, RUN_SPEC, NodePhase
 
 
 async def test_after_an_outage_of_the_service_nobody_is_taken_for_silent(world: World) -> None:
-    job = await world.submit()
-    nodes = await boot(world, job["id"])
-    number = await train(world, nodes, step=1)
+    job, nodes, number = await start_training(world)
     world.clock.advance(minutes=8)  # nobody could be heard
     await world.tick(1, seconds=1)
-    for node in nodes:
-        await node.say(NodePhase.RUNNING, number, step=900)
+    await say_all(nodes, NodePhase.RUNNING, number, step=900)
     await world.tick(3)
 
-    assert [a["state"] for a in await world.attempts_of(job["id"])] == ["running"]
+    assert [a["state"] for a in await world.attempts_of(job)] == ["running"]
 
 
 async def test_nodes_that_cannot_be_heard_but_still_commit_are_left_alone(world: World) -> None:
-    job = await world.submit()
-    nodes = await boot(world, job["id"])
-    number = await train(world, nodes, step=1)
+    job, _, number = await start_training(world)
     for step in range(2, 6):  # 16 minutes in all, each silence shorter than five
-        await commit(world, job["id"], committed(step, number))
+        await commit(world, job, committed(step, number))
         await world.tick(16)
-    alive = [a["state"] for a in await world.attempts_of(job["id"])]
+    alive = [a["state"] for a in await world.attempts_of(job)]
     await world.tick(30)  # and now nothing comes any more
 
     assert alive == ["running"]
-    assert (await world.attempts_of(job["id"]))[0]["outcome"] == "unresponsive"
+    assert (await world.attempts_of(job))[0]["outcome"] == "unresponsive"
 
 
 @dataclass(kw_only=True)
@@ -77,8 +80,7 @@ async def test_starts_that_all_come_to_nothing_pause_a_job_that_has_trained(
     nodes = await boot(world, job["id"])
     for _ in range(10):
         number = await train(world, nodes, step=1)
-        for node in nodes:
-            await node.say(NodePhase.STOPPED, number)
+        await say_all(nodes, NodePhase.STOPPED, number)
         await world.tick(5)
     paused = await world.job(job["id"])
     await world.call("POST", f"/v1/fine_tuning/jobs/{job['id']}/resume")
@@ -99,8 +101,7 @@ async def test_starts_that_all_come_to_nothing_fail_a_job_that_has_never_trained
     nodes = await boot(world, job["id"])
     for number in range(1, 11):
         await world.tick(5)
-        for node in nodes:
-            await node.say(NodePhase.STOPPED, number)
+        await say_all(nodes, NodePhase.STOPPED, number)
     await world.tick(5)
 
     failed = await world.job(job["id"])
@@ -182,8 +183,7 @@ async def test_a_job_whose_steps_take_an_hour_is_given_the_time_for_its_first(wo
     number = await train(world, nodes, step=0)
     for _ in range(30):
         world.clock.advance(minutes=4)
-        for node in nodes:
-            await node.say(NodePhase.RUNNING, number, step=0)
+        await say_all(nodes, NodePhase.RUNNING, number, step=0)
         await world.tick()
     (first,) = await world.attempts_of(job["id"])
 
@@ -220,15 +220,13 @@ async def test_a_cancel_does_not_wait_for_a_cloud_that_refuses_us(world: World) 
 
 
 async def test_a_recovery_does_not_wait_for_the_price_list(world: World) -> None:
-    job = await world.submit()
-    nodes = await boot(world, job["id"])
-    await train(world, nodes, step=1)
+    job, nodes, _ = await start_training(world)
     world.jobs = replace(world.jobs, prices=NoPrices())
     world.cloud.evict(scale_set_name(nodes[0].attempt_id), "0")
     world.cloud.evict(scale_set_name(nodes[0].attempt_id), "1")
     await world.tick(6)
 
-    assert len(await world.attempts_of(job["id"])) == 2
+    assert len(await world.attempts_of(job)) == 2
 
 
 class NoPrices:

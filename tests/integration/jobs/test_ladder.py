@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tests.nodes.scripted_node import ScriptedNode, boot, commit, committed, train
+from tests.nodes.scripted_node import ScriptedNode, boot, commit, committed, say_all, train
 from tests.world import World
 from trainer.contract import DirectiveKind, NodePhase, Rung
 
@@ -66,8 +66,7 @@ async def test_the_rung_stays_for_later_generations_and_for_other_machines(world
     await commit(world, job_id, committed(4, number))
     await nodes[0].notice(number, step=4)
     await world.tick(1, seconds=1)
-    for node in nodes:
-        await node.say(NodePhase.STOPPED, number, step=4)
+    await say_all(nodes, NodePhase.STOPPED, number, step=4)
     await world.tick(2, seconds=1)
     others = await boot(world, job_id)
     await train(world, others, step=5)

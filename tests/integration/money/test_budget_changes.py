@@ -20,7 +20,7 @@ from service.domain.states import JobState
 from service.operations.money import budgets
 from service.reconciler.jobs.budgets import ProjectBudgets
 from tests.integration.money.test_budgets import codes, later, limited, stops, trains
-from tests.nodes.scripted_node import boot
+from tests.nodes.scripted_node import boot, say_all
 from tests.waiting import until
 from tests.world import World
 from trainer.contract import NodePhase
@@ -152,8 +152,7 @@ async def test_a_larger_budget_that_is_answered_during_a_look_is_not_overwritten
 ) -> None:
     job, nodes, number = await trains(world, **limited("40"))
     world.clock.advance(minutes=92)
-    for node in nodes:
-        await node.say(NodePhase.RUNNING, number, step=1)
+    await say_all(nodes, NodePhase.RUNNING, number, step=1)
     async with world.engine.begin() as conn:
         row = await conn.execute(
             select(tables.jobs.c.terms).where(tables.jobs.c.id == job).with_for_update()
@@ -176,8 +175,7 @@ async def test_a_job_that_was_given_money_since_it_was_looked_at_is_not_ended(
 ) -> None:
     job, nodes, number = await trains(world, **limited("40", then="cancel"))
     await later(world, nodes, number, minutes=92)
-    for node in nodes:
-        await node.say(NodePhase.STOPPED, number, step=1)
+    await say_all(nodes, NodePhase.STOPPED, number, step=1)
     await world.attempts.run_once()
     async with world.engine.begin() as conn:
         ((claim, seen),) = await jobs.claim_due(conn, world.clock() + timedelta(minutes=1), 1)

@@ -19,7 +19,7 @@ from service.reconciler.jobs.budgets import ProjectBudgets
 from service.reconciler.sweeps.price_watch import PriceWatch
 from tests.integration.db.rows import add_attempt
 from tests.integration.stored import put
-from tests.nodes.scripted_node import ScriptedNode, boot, commit, committed, train
+from tests.nodes.scripted_node import ScriptedNode, boot, commit, committed, say_all, train
 from tests.world import PRICE, SPOT, World
 from trainer.contract import DirectiveKind, NodePhase
 
@@ -41,8 +41,7 @@ async def trains(world: World, **infrastructure: Any) -> tuple[str, list[Scripte
 async def later(world: World, nodes: list[ScriptedNode], number: int, minutes: float) -> None:
     """So much time passes, and the nodes still train."""
     world.clock.advance(minutes=minutes)
-    for node in nodes:
-        await node.say(NodePhase.RUNNING, number, step=1)
+    await say_all(nodes, NodePhase.RUNNING, number, step=1)
     await world.tick(2, seconds=1)
 
 
@@ -51,8 +50,7 @@ async def stops(world: World, job_id: str, nodes: list[ScriptedNode], number: in
     saved = committed(2, number, "stop")
     await put(world.store, job_id, saved.path)
     await commit(world, job_id, saved)
-    for node in nodes:
-        await node.say(NodePhase.STOPPED, number, step=2)
+    await say_all(nodes, NodePhase.STOPPED, number, step=2)
     await world.tick(20)
 
 
@@ -145,8 +143,7 @@ async def test_no_machines_are_asked_for_that_the_budget_does_not_cover_to_their
     await later(world, nodes, number, minutes=84)
     world.cloud.evict(scale_set_name(nodes[0].attempt_id), "0")
     await world.tick(1)
-    for node in nodes:
-        await node.say(NodePhase.STOPPED, number, step=1)
+    await say_all(nodes, NodePhase.STOPPED, number, step=1)
 
     await world.tick(25)
 
@@ -336,8 +333,7 @@ async def test_lives_of_machines_are_remembered_by_offering(world: World) -> Non
     await later(world, nodes, number, minutes=60)
     world.cloud.evict(scale_set_name(nodes[0].attempt_id), "0")
     await world.tick(1)
-    for node in nodes:
-        await node.say(NodePhase.STOPPED, number, step=1)
+    await say_all(nodes, NodePhase.STOPPED, number, step=1)
     await world.tick(2)
 
     async with world.engine.connect() as conn:

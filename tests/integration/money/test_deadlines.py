@@ -20,7 +20,7 @@ from service.domain.states import CapacityType
 from tests.clock import Clock
 from tests.integration.money.test_budgets import codes, stops
 from tests.integration.queue.test_admission import admissions, region, settle
-from tests.nodes.scripted_node import ScriptedNode, boot, evicted, metrics, train
+from tests.nodes.scripted_node import ScriptedNode, boot, evicted, metrics, say_all, train
 from tests.world import PRICE, SPOT, World, open_world
 from trainer.contract import DirectiveKind, NodePhase
 
@@ -62,8 +62,7 @@ async def slow(
     nodes = await boot(world, job["id"])
     number = await train(world, nodes, step=1)
     world.clock.advance(hours=3, minutes=30)
-    for node in nodes:
-        await node.say(NodePhase.RUNNING, number, step=1)
+    await say_all(nodes, NodePhase.RUNNING, number, step=1)
     return job, nodes, number
 
 
@@ -303,8 +302,7 @@ async def test_a_job_on_demand_goes_back_to_spot_once_azure_has_said_twice_that_
         await world.tick(2, seconds=31)
         capacity.append("job.back_to_spot" in await codes(world, job["id"]))
         world.clock.advance(minutes=12)
-        for node in nodes:
-            await node.say(NodePhase.RUNNING, number, step=1)
+        await say_all(nodes, NodePhase.RUNNING, number, step=1)
     told = await nodes[0].hear()
     await stops(world, job["id"], nodes, number)
 
@@ -346,8 +344,7 @@ async def test_spot_is_left_once_where_on_demand_turns_out_to_be_sold_out(world:
     again = await boot(world, job["id"])
     number = await train(world, again, step=3)
     world.clock.advance(minutes=2)  # on demand may be asked for again
-    for node in again:
-        await node.say(NodePhase.RUNNING, number, step=3)
+    await say_all(again, NodePhase.RUNNING, number, step=3)
     await world.tick(3, seconds=31)
 
     placed = await world.attempts_of(job["id"])

@@ -14,7 +14,14 @@ from service.db.attempts import attempts
 from service.domain.cloud.fleet import ScaleSet, scale_set_name
 from service.reconciler.cloud.heartbeat_visibility import HeartbeatVisibility
 from service.reconciler.cloud.ingress_probe import IngressProbe, door
-from tests.nodes.scripted_node import ScriptedNode, boot, commit, committed, train
+from tests.nodes.scripted_node import (
+    ScriptedNode,
+    boot,
+    commit,
+    committed,
+    say_all,
+    start_training,
+)
 from tests.world import DATASET, World
 from trainer.contract import DirectiveKind, NodePhase
 
@@ -48,23 +55,18 @@ class Sleeper(FakeCloud):
 
 
 async def trains(world: World) -> tuple[str, list[ScriptedNode], int]:
-    job = await world.submit()
-    nodes = await boot(world, job["id"])
-    number = await train(world, nodes, step=1)
-    return job["id"], nodes, number
+    job, nodes, number = await start_training(world)
+    return job, nodes, number
 
 
 async def trains_elastic(world: World) -> tuple[str, list[ScriptedNode], int]:
     file = await world.upload(b"\n".join([DATASET] * 100))
-    job = await world.submit(**ELASTIC, training_file=file)
-    nodes = await boot(world, job["id"])
-    number = await train(world, nodes, step=3)
-    return job["id"], nodes, number
+    job, nodes, number = await start_training(world, step=3, **ELASTIC, training_file=file)
+    return job, nodes, number
 
 
 async def say(nodes: list[ScriptedNode], number: int, step: int) -> None:
-    for node in nodes:
-        await node.say(NodePhase.RUNNING, number, step=step)
+    await say_all(nodes, NodePhase.RUNNING, number, step=step)
 
 
 async def state(world: World, job_id: str) -> tuple[str, str | None]:
@@ -166,8 +168,7 @@ async def test_survivors_that_stopped_while_the_service_was_away_are_kept(
     told = [(await node.hear()).kind for node in nodes[:2]]
     world.clock.advance(seconds=away)
     await world.attempts.run_once()
-    for node in nodes[:2]:
-        await node.say(NodePhase.STOPPED, number, step=3)
+    await say_all(nodes[:2], NodePhase.STOPPED, number, step=3)
     await world.tick(2)
 
     assert told == [DirectiveKind.STOP] * 2

@@ -13,7 +13,7 @@ from service.db.attempts import nodes as node_rows
 from service.db.schema import tables
 from service.domain import tokens
 from service.domain.cloud.fleet import Instance, ScaleSet
-from tests.nodes.scripted_node import ScriptedNode, boot, train
+from tests.nodes.scripted_node import ScriptedNode, boot, say_all, train
 from tests.waiting import on, until
 from tests.world import SECRET, World, client
 from trainer.contract import Heartbeat, NodePhase
@@ -138,8 +138,7 @@ async def test_a_node_that_runs_an_old_generation_is_told_so_and_its_word_is_kep
 ) -> None:
     nodes = await booted(world)
     first = await train(world, nodes, step=1)
-    for node in nodes:
-        await node.say(NodePhase.FAILED, first, error="ValueError: no")
+    await say_all(nodes, NodePhase.FAILED, first, error="ValueError: no")
     await train(world, nodes, step=2)
 
     refused = await nodes[0].say(NodePhase.RUNNING, first, step=9)

@@ -6,7 +6,7 @@ Of two processes of one node at most one ever starts a generation, and only it c
 import httpx
 import pytest
 
-from tests.nodes.scripted_node import ScriptedNode, boot, commit, committed, train
+from tests.nodes.scripted_node import ScriptedNode, boot, commit, committed, start_training, train
 from tests.world import World
 from trainer.contract import DirectiveKind, NodePhase, StaleGeneration
 
@@ -35,10 +35,8 @@ async def test_it_is_never_told_to_start_what_the_first_one_has_started(world: W
 async def test_what_the_first_one_saved_cannot_be_committed_once_the_second_one_trains(
     world: World,
 ) -> None:
-    job = await world.submit()
-    nodes = await boot(world, job["id"])
-    number = await train(world, nodes, step=1)
-    await commit(world, job["id"], committed(1, number))
+    job, nodes, number = await start_training(world)
+    await commit(world, job, committed(1, number))
     second = await second_start(nodes[0])
     await second.say(NodePhase.STOPPED, number)
     await world.tick()
@@ -47,8 +45,8 @@ async def test_what_the_first_one_saved_cannot_be_committed_once_the_second_one_
 
     assert later == number + 1
     with pytest.raises(StaleGeneration):
-        await commit(world, job["id"], committed(3, number))
-    await commit(world, job["id"], committed(3, later))
+        await commit(world, job, committed(3, number))
+    await commit(world, job, committed(3, later))
 
 
 async def test_of_two_that_live_only_the_one_that_registered_last_hears_of_a_start(

@@ -9,7 +9,7 @@ import pytest
 
 from service.api.app import make_app
 from service.domain import tokens
-from tests.nodes.scripted_node import ScriptedNode, boot, train
+from tests.nodes.scripted_node import ScriptedNode, boot, start_training
 from tests.world import SECRET, World, client
 from trainer.contract import NodePhase
 
@@ -43,9 +43,7 @@ def at(node: ScriptedNode, http: httpx.AsyncClient) -> ScriptedNode:
 async def test_a_job_trains_on_while_the_secret_is_rotated_replica_by_replica(
     world: World, replicas: dict[str, httpx.AsyncClient]
 ) -> None:
-    job = (await world.submit())["id"]
-    first, second = await boot(world, job)
-    number = await train(world, [first, second], 1)
+    job, (first, second), number = await start_training(world)
     step = 1
 
     # While replicas are replaced, nodes meet those before and after.

@@ -11,7 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from service.api.app import make_app, make_probes
 from service.db.core.engine import make_engine
 from service.reconciler.loop import Loop
-from tests.nodes.scripted_node import boot, train
+from tests.nodes.scripted_node import start_training
 from tests.world import World, client
 from trainer.contract import NodePhase
 
@@ -53,9 +53,7 @@ async def test_what_a_read_only_database_cannot_keep_is_to_be_sent_again(
 async def test_a_node_hears_of_a_read_only_database_as_of_an_outage(
     world: World, stuck: World
 ) -> None:
-    job = await world.submit()
-    nodes = await boot(world, job["id"])
-    number = await train(world, nodes, step=1)
+    _, nodes, number = await start_training(world)
 
     nodes[0].world = stuck
     answer = await nodes[0].say(NodePhase.RUNNING, number, step=2)

@@ -4,7 +4,7 @@ import hashlib
 from dataclasses import replace
 from typing import Any
 
-from tests.nodes.scripted_node import boot, committed, train
+from tests.nodes.scripted_node import committed, start_training
 from tests.world import World
 from trainer.contract import (
     HEAD,
@@ -24,9 +24,7 @@ FILES = {"rank-00000.safetensors": bytes(200 * 1024), "rank-00000.index.json": b
 async def training(world: World, *steps: int, **body: Any) -> tuple[str, list[Committed]]:  # noqa: ANN401
     """A job that trains, with checkpoints of these steps; multiples of 4 are milestones."""
     world.clock.advance(seconds=1)
-    job_id = str((await world.submit(**body))["id"])
-    nodes = await boot(world, job_id)
-    number = await train(world, nodes, step=1)
+    job_id, nodes, number = await start_training(world, **body)
     made = [await save(world, job_id, step, number) for step in steps]
     await nodes[0].say(NodePhase.RUNNING, number, step=steps[-1], committed=tuple(made))
     await world.tick()

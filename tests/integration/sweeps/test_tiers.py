@@ -11,7 +11,7 @@ from service.domain.storage.access_tiers import AccessTier, ArchivePriority, Sto
 from service.storage.fake import MemoryStore
 from service.storage.store import StorageError
 from tests.integration.stored import STEPS, finished, moves, put, tiers, training
-from tests.nodes.scripted_node import body, committed
+from tests.nodes.scripted_node import body, committed, say_all
 from tests.world import World
 from trainer.contract import HEAD, Head, NodePhase
 
@@ -168,8 +168,7 @@ async def paused(world: World) -> str:
     job, nodes, number = await training(world)
     await world.call("POST", f"{JOBS}/{job}/pause")
     await world.tick()
-    for node in nodes:
-        await node.say(NodePhase.STOPPED, number, step=max(STEPS))
+    await say_all(nodes, NodePhase.STOPPED, number, step=max(STEPS))
     await world.tick(10)
     assert (await world.job(job))["phase"] == "paused"
     return job

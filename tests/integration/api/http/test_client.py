@@ -16,7 +16,7 @@ from service.api.app import make_app
 from service.storage.azure import AzureBlobStore
 from tests.azurite import Azurite
 from tests.datasets import GRADER, PAIRS, prompts
-from tests.nodes.scripted_node import boot, commit, committed, train
+from tests.nodes.scripted_node import boot, commit, committed, say_all, train
 from tests.served import served
 from tests.world import DATASET, MODEL, World, stage
 from trainer.contract import NodePhase
@@ -261,8 +261,7 @@ async def test_a_finished_job_shows_its_model_checkpoints_and_events(
     await world.tick()
     assert (await jobs.retrieve(job["id"])).status == "running"
     await commit(world, job["id"], committed(10, number, "final"))
-    for node in nodes:
-        await node.say(NodePhase.FINISHED, number, step=10)
+    await say_all(nodes, NodePhase.FINISHED, number, step=10)
     await world.tick(2)
 
     done = await jobs.retrieve(job["id"])

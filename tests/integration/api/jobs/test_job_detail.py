@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.nodes.scripted_node import ScriptedNode, boot, commit, committed, metrics, train
+from tests.nodes.scripted_node import ScriptedNode, boot, commit, committed, metrics, say_all, train
 from tests.world import SPOT, World
 from trainer.contract import NodePhase, Span
 
@@ -24,8 +24,7 @@ async def evicted(world: World, nodes: list[ScriptedNode], number: int, step: in
     await nodes[1].notice(number, step=step)
     await world.tick(1, seconds=1)
     await commit(world, await _job_of(world), committed(step, number, "stop"))
-    for node in nodes:
-        await node.say(NodePhase.STOPPED, number, step=step, eviction=None)
+    await say_all(nodes, NodePhase.STOPPED, number, step=step, eviction=None)
     await world.tick(1, seconds=1)
 
 
@@ -54,8 +53,7 @@ async def test_the_phases_of_a_job_that_is_evicted_once(world: World) -> None:
     await world.tick(1, seconds=1)
     await look(job["id"])
     await commit(world, job["id"], committed(4, number, "stop"))
-    for node in nodes:
-        await node.say(NodePhase.STOPPED, number, step=4)
+    await say_all(nodes, NodePhase.STOPPED, number, step=4)
     await world.attempts.run_once()
     told = await look(job["id"])
     await world.jobs.run_once()
@@ -156,8 +154,7 @@ async def test_progress_tells_speed_loss_epoch_and_what_was_lost(world: World) -
     await commit(world, job["id"], committed(5, number))
     await world.tick()
     before = (await world.job(job["id"]))["progress"]
-    for node in nodes:
-        await node.say(NodePhase.FAILED, number, step=11, error="killed")
+    await say_all(nodes, NodePhase.FAILED, number, step=11, error="killed")
     second = await train(world, nodes, step=6)
 
     after = (await world.job(job["id"]))["progress"]
@@ -187,8 +184,7 @@ async def test_progress_goes_back_to_where_a_new_generation_begins(world: World)
     await commit(world, job["id"], committed(50, number))
     await world.tick()
     before = await world.job(job["id"])
-    for node in nodes:
-        await node.say(NodePhase.FAILED, number, step=60, error="killed")
+    await say_all(nodes, NodePhase.FAILED, number, step=60, error="killed")
     await world.tick()
 
     after = await world.job(job["id"])
@@ -233,8 +229,7 @@ async def test_steps_lost_without_notice_are_counted_once_for_job_and_attempt(
     await world.tick()
     world.cloud.evict("rk-" + nodes[0].attempt_id.removeprefix("att-"), "1")
     await world.tick()
-    for node in nodes:
-        await node.say(NodePhase.STOPPED, number, step=9)
+    await say_all(nodes, NodePhase.STOPPED, number, step=9)
     await world.tick(2)
     again = await boot(world, job["id"])
     await train(world, again, step=5)

@@ -6,7 +6,7 @@ import pytest
 from sqlalchemy import text
 
 from service.domain.cloud.fleet import scale_set_name
-from tests.nodes.scripted_node import boot, train
+from tests.nodes.scripted_node import boot, start_training
 from tests.world import World
 
 JOBS = "/v1/fine_tuning/jobs"
@@ -102,9 +102,7 @@ async def test_jobs_are_found_by_a_part_of_their_texts(
 
 
 async def test_a_job_in_a_list_says_what_its_card_shows(world: World) -> None:
-    job = str((await world.submit(suffix="mine"))["id"])
-    nodes = await boot(world, job)
-    await train(world, nodes, step=5)
+    job, _, _ = await start_training(world, step=5, suffix="mine")
     world.clock.advance(seconds=60)
 
     (listed,) = (await world.call("GET", JOBS)).json()["data"]
@@ -136,9 +134,7 @@ async def summary(world: World) -> dict[str, Any]:
 
 async def test_a_summary_counts_jobs_money_and_evictions(world: World) -> None:
     empty = await summary(world)
-    job = str((await world.submit())["id"])
-    nodes = await boot(world, job)
-    number = await train(world, nodes, step=5)
+    _, nodes, number = await start_training(world, step=5)
     running = await summary(world)
     world.cloud.evict(scale_set_name(nodes[0].attempt_id))
     await nodes[0].notice(number, 5)

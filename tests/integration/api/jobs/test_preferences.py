@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.datasets import PAIRS, REWARD
-from tests.nodes.scripted_node import boot, commit, committed, metrics, train
+from tests.nodes.scripted_node import boot, commit, committed, metrics, say_all, train
 from tests.world import DATASET, MODEL, World
 from trainer.contract import RUN_SPEC, Dpo, NodePhase, RunSpec
 
@@ -134,8 +134,7 @@ async def test_margins_are_measured_shown_and_kept_in_the_result(world: World) -
     await nodes[0].say(NodePhase.RUNNING, number, step=2, metrics=(measured,))
     running = await world.job(job["id"])
     await commit(world, job["id"], committed(job["plan"]["total_steps"], number, "final"))
-    for node in nodes:
-        await node.say(NodePhase.FINISHED, number, step=job["plan"]["total_steps"])
+    await say_all(nodes, NodePhase.FINISHED, number, step=job["plan"]["total_steps"])
     await world.tick(2)
 
     (file,) = (await world.job(job["id"]))["result_files"]

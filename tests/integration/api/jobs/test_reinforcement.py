@@ -8,7 +8,7 @@ from typing import Any
 
 from tests.datasets import GRADER, PROMPT, prompts
 from tests.integration.api.jobs.test_preferences import JOBS, create, told
-from tests.nodes.scripted_node import boot, commit, committed, metrics, train
+from tests.nodes.scripted_node import boot, commit, committed, metrics, say_all, train
 from tests.world import World
 from trainer.contract import NodePhase, Reinforcement
 
@@ -93,8 +93,7 @@ async def test_grades_are_measured_shown_and_kept_in_the_result(world: World) ->
     await nodes[0].say(NodePhase.RUNNING, number, step=2, metrics=(measured,))
     running = (await world.job(job["id"]))["progress"]
     await commit(world, job["id"], committed(job["plan"]["total_steps"], number, "final"))
-    for node in nodes:
-        await node.say(NodePhase.FINISHED, number, step=job["plan"]["total_steps"])
+    await say_all(nodes, NodePhase.FINISHED, number, step=job["plan"]["total_steps"])
     await world.tick(2)
 
     (file,) = (await world.job(job["id"]))["result_files"]

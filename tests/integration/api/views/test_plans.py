@@ -13,7 +13,7 @@ from service.api.app import make_app
 from service.domain.cloud.fleet import Offering, Price
 from service.domain.states import CapacityType
 from service.pricing.fixed import FixedPrices
-from tests.nodes.scripted_node import boot, metrics, train
+from tests.nodes.scripted_node import metrics, start_training
 from tests.world import World, client
 from trainer.contract import NodePhase
 
@@ -55,9 +55,7 @@ async def test_an_encoder_is_planned_to_classify(world: World) -> None:
 async def test_a_plan_learns_from_what_jobs_of_the_project_took(world: World) -> None:
     model = {"model": "rekindle/tiny-llama", "infrastructure": {"nodes": 2}}
     first = (await plan(world, **model))["plan"]
-    job = await world.submit()
-    nodes = await boot(world, job["id"])
-    number = await train(world, nodes, step=1)
+    _, nodes, number = await start_training(world)
     pace = 2 * first["seconds_per_step"]
     batch = tuple(replace(metrics(step), seconds=pace) for step in range(2, 21))
     await nodes[0].say(NodePhase.RUNNING, number, step=20, metrics=batch)

@@ -16,7 +16,7 @@ from service.db.monitoring.event_pruning import Rows
 from service.operations.models import models
 from service.storage.fake import MemoryStore
 from service.storage.store import SMALL, Container, StorageError
-from tests.nodes.scripted_node import ScriptedNode, boot, commit, committed, metrics, train
+from tests.nodes.scripted_node import ScriptedNode, boot, commit, committed, metrics, say_all, train
 from tests.world import MODEL, World, client, stage
 from trainer.contract import NodePhase, log_path
 
@@ -39,8 +39,7 @@ async def running(world: World) -> Running:
 async def finish(world: World, running: Running) -> Json:
     job, nodes, number = running
     await commit(world, job["id"], committed(60, number, "final"))
-    for node in nodes:
-        await node.say(NodePhase.FINISHED, number, step=60)
+    await say_all(nodes, NodePhase.FINISHED, number, step=60)
     await world.tick(2)
     done = await world.job(job["id"])
     assert done["status"] == "succeeded", done
