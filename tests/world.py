@@ -168,6 +168,15 @@ class World:
         listed: list[dict[str, Any]] = answer.json()["data"]
         return listed
 
+    async def events(self, job_id: str, code: str = "") -> list[dict[str, Any]]:
+        """Return the job's last 100 events (or those with ``code``), oldest first."""
+        answer = await self.call("GET", f"/v1/fine_tuning/jobs/{job_id}/events?limit=100")
+        return [e for e in reversed(answer.json()["data"]) if code in ("", e["code"])]
+
+    async def event_codes(self, job_id: str) -> list[str]:
+        """Return the codes of the job's last 100 events, oldest first."""
+        return [event["code"] for event in await self.events(job_id)]
+
 
 @asynccontextmanager
 async def open_world(

@@ -83,11 +83,6 @@ async def stop_all(nodes: list[ScriptedNode], generation: Generation) -> None:
     await say_all(nodes, NodePhase.STOPPED, generation.number)
 
 
-async def events(world: World, job_id: str, code: str) -> list[dict[str, object]]:
-    answer = await world.call("GET", f"/v1/fine_tuning/jobs/{job_id}/events?limit=100")
-    return [e for e in answer.json()["data"] if e["code"] == code]
-
-
 async def listed(world: World, job_id: str) -> dict[int, str]:
     answer = await world.call("GET", f"/v1/fine_tuning/jobs/{job_id}/checkpoints")
     return {c["step_number"]: c["kept_as"] for c in answer.json()["data"]}
@@ -112,7 +107,7 @@ async def test_training_goes_on_from_the_checkpoint_before_and_the_user_is_told_
     assert second.checkpoint == saved[-2]
     assert (await head_of(world, job_id)).checkpoints == tuple(saved[:-1])
     assert await listed(world, job_id) == {60: "recent", 40: "recent"}
-    (event,) = await events(world, job_id, "checkpoint.broken")
+    (event,) = await world.events(job_id, "checkpoint.broken")
     assert event["level"] == "error"
     assert event["message"] == (
         "The checkpoint of step 90 cannot be loaded: rank-00001.safetensors is gone. "
@@ -140,7 +135,7 @@ async def test_a_checkpoint_that_head_names_by_another_hash_than_at_first_is_not
     assert first.checkpoint == saved[1]
     assert second.checkpoint == saved[0]
     assert (await head_of(world, job_id)).checkpoints == (saved[0],)
-    (event,) = await events(world, job_id, "checkpoint.broken")
+    (event,) = await world.events(job_id, "checkpoint.broken")
     assert "manifest.json is another one than HEAD named first" in str(event["message"])
 
 
@@ -153,7 +148,7 @@ async def test_when_none_is_left_training_starts_over_and_the_user_is_told(world
     second = await opened(world, nodes)
 
     assert second.checkpoint is None
-    (event,) = await events(world, job_id, "checkpoint.broken")
+    (event,) = await world.events(job_id, "checkpoint.broken")
     assert "manifest.json is another one than was committed" in str(event["message"])
     assert "starts over from the base model; 40 steps are done again" in str(event["message"])
     assert (await world.job(job_id))["latest_checkpoint"] is None
@@ -169,7 +164,7 @@ async def test_what_broke_two_checkpoints_at_once_costs_one_start(world: World) 
     second = await opened(world, nodes)
 
     assert second.checkpoint == saved[0]
-    assert len(await events(world, job_id, "checkpoint.broken")) == 2
+    assert len(await world.events(job_id, "checkpoint.broken")) == 2
 
 
 async def test_a_machine_that_finds_what_nobody_else_sees_is_left_and_no_checkpoint_is_lost(
@@ -188,7 +183,7 @@ async def test_a_machine_that_finds_what_nobody_else_sees_is_left_and_no_checkpo
     again = await boot(world, job_id)
     assert (await opened(world, again)).checkpoint == saved[-1]
     assert (await head_of(world, job_id)).checkpoints == tuple(saved)
-    assert await events(world, job_id, "checkpoint.broken") == []
+    assert await world.events(job_id, "checkpoint.broken") == []
 
 
 async def test_what_a_second_machine_finds_as_well_is_broken(world: World) -> None:
@@ -251,7 +246,7 @@ async def test_a_service_that_dies_before_it_takes_head_tells_and_loses_nothing_
     assert before.newest == saved[-1]
     assert shown == {40: "recent"}
     assert second.checkpoint == saved[0]
-    assert len(await events(world, job_id, "checkpoint.broken")) == 1
+    assert len(await world.events(job_id, "checkpoint.broken")) == 1
 
 
 async def test_a_broken_one_that_an_older_head_brings_back_is_taken_out_again(
@@ -269,4 +264,4 @@ async def test_a_broken_one_that_an_older_head_brings_back_is_taken_out_again(
 
     assert (await opened(world, nodes)).checkpoint == saved[0]
     assert await listed(world, job_id) == {40: "recent"}
-    assert len(await events(world, job_id, "checkpoint.broken")) == 1
+    assert len(await world.events(job_id, "checkpoint.broken")) == 1

@@ -259,9 +259,8 @@ async def test_a_head_that_is_lost_is_not_taken_for_found_while_nobody_looks(wor
 
 async def _calls(world: World, job_id: str) -> list[str]:
     """The calls for help and their ends, oldest first."""
-    path = f"/v1/fine_tuning/jobs/{job_id}/events?limit=100"
-    codes = [e["code"] for e in (await world.call("GET", path)).json()["data"]]
-    return [c.removeprefix("attempt.") for c in reversed(codes) if "help" in c]
+    codes = await world.event_codes(job_id)
+    return [code.removeprefix("attempt.") for code in codes if "help" in code]
 
 
 async def test_an_azure_that_fails_while_machines_are_deleted_leaks_none(world: World) -> None:

@@ -68,8 +68,7 @@ async def _newcomer(world: World, nodes: list[ScriptedNode], generation: int) ->
 
 
 async def _events(world: World, job_id: str) -> list[tuple[str, str]]:
-    answer = await world.call("GET", f"/v1/fine_tuning/jobs/{job_id}/events?limit=100")
-    return [(e["code"], e["message"]) for e in reversed(answer.json()["data"])]
+    return [(e["code"], e["message"]) for e in await world.events(job_id)]
 
 
 async def test_survivors_of_an_eviction_go_on_in_place_from_the_newest_checkpoint(

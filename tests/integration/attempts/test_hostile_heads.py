@@ -190,8 +190,7 @@ async def test_a_node_that_writes_other_nonsense_every_minute_is_told_of_once(
     for number in range(6):
         await world.store.write(made.all[0].id, HEAD, b"garbage" * number)
         await made.tick(1, 60)
-    path = f"{JOBS}/{made.all[0].id}/events?limit=100"
-    codes = [event["code"] for event in (await world.call("GET", path)).json()["data"]]
+    codes = await world.event_codes(made.all[0].id)
 
     assert codes.count("attempt.needs_help") == 1
 
@@ -284,8 +283,7 @@ async def test_a_checkpoint_whose_manifest_makes_no_sense_is_given_up(
     broken = BrokenCheckpoint(path=entry.path, file=MANIFEST, reason="makes no sense")
     await one.go_on(NodePhase.STOPPED, broken=broken)
     await made.tick(2, 15, chatty=False)
-    found = await world.call("GET", f"{JOBS}/{one.id}/events?limit=100")
-    told = [e["message"] for e in found.json()["data"] if e["code"] == "checkpoint.broken"]
+    told = [e["message"] for e in await world.events(one.id, "checkpoint.broken")]
     taken, _ = await world.store.read(one.id, HEAD)
 
     assert len(told) == 1

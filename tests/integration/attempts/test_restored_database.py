@@ -1,7 +1,6 @@
 """A database that was put back to what it was: HEAD in Blob is ahead of it, and jobs go on."""
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from sqlalchemy import text
@@ -72,11 +71,6 @@ async def head_of(world: World, job_id: str) -> Head:
     return head
 
 
-async def told(world: World, job_id: str, code: str) -> list[dict[str, Any]]:
-    answer = await world.call("GET", f"/v1/fine_tuning/jobs/{job_id}/events?limit=100")
-    return [e for e in answer.json()["data"] if e["code"] == code]
-
-
 async def finish(world: World, job_id: str, nodes: list[ScriptedNode], number: int) -> None:
     await commit(world, job_id, committed(100, number, "final"))
     await say_all(nodes, NodePhase.FINISHED, number, step=100)
@@ -116,12 +110,12 @@ async def test_a_job_goes_on_from_the_newest_commit_and_what_the_database_forgot
     )
     with pytest.raises(StaleGeneration):
         await commit(world, job_id, committed(99, number))
-    (event,) = await told(world, job_id, "database.behind")
+    (event,) = await world.events(job_id, "database.behind")
     assert event["data"] == {"known": known, "head": number}
     assert f"it knew of generation {known}, and generation {number} had begun" in event["message"]
     await finish(world, job_id, fresh, opened)
     assert (await world.job(job_id))["status"] == "succeeded"
-    assert len(await told(world, job_id, "database.behind")) == 1
+    assert len(await world.events(job_id, "database.behind")) == 1
     assert len(await world.attempts_of(job_id)) == 2
 
 
@@ -146,7 +140,7 @@ async def test_after_a_restore_evictions_are_survived_as_ever(world: World) -> N
 
     assert numbers == [3, 4, 5]
     assert (await world.job(job_id))["status"] == "succeeded"
-    assert [e["data"] for e in await told(world, job_id, "database.behind")] == [
+    assert [e["data"] for e in await world.events(job_id, "database.behind")] == [
         {"known": 0, "head": 2}
     ]
 
@@ -245,7 +239,7 @@ async def test_after_a_kill_between_fence_and_row_the_same_number_is_taken_and_n
     await heads.fence(world.store, job_id, 0)  # and killed
 
     assert await train(world, machines, step=5) == 1
-    assert await told(world, job_id, "database.behind") == []
+    assert await world.events(job_id, "database.behind") == []
 
 
 class Scene:

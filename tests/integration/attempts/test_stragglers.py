@@ -56,11 +56,6 @@ async def _register(world: World, attempt_id: str) -> list[ScriptedNode]:
     return nodes
 
 
-async def _codes(world: World, job_id: str) -> list[str]:
-    answer = await world.call("GET", f"/v1/fine_tuning/jobs/{job_id}/events?limit=100")
-    return [e["code"] for e in reversed(answer.json()["data"])]
-
-
 async def _is_short(world: World) -> bool:
     async with world.engine.connect() as conn:
         return bool(await capacity_outages.of(conn, [SPOT]))
@@ -133,7 +128,7 @@ async def test_a_machine_that_azure_failed_to_make_is_asked_for_again_beside_the
     assert set(seven) < set(await _vms(world, late["id"]))
     (attempt,) = await world.attempts_of(job_id)
     assert attempt["state"] == "starting"
-    assert (await _codes(world, job_id)).count("node.replacement_asked") == 1
+    assert (await world.event_codes(job_id)).count("node.replacement_asked") == 1
     assert not await _is_short(world)
 
 
@@ -151,7 +146,7 @@ async def test_machines_that_are_kept_in_vain_are_given_back_when_the_time_is_ov
     assert "provisioning for 40 min" in given_up["reason"].lower()
     assert Decimal(given_up["cost"]) > 0
     assert scale_set_name(first["id"]) not in world.cloud.costing()
-    assert "node.no_replacement" in await _codes(world, job_id)
+    assert "node.no_replacement" in await world.event_codes(job_id)
     assert await _is_short(world)
 
 

@@ -19,7 +19,6 @@ from service.pricing.fixed import FixedPrices
 from tests.clock import Clock
 from tests.integration.db.rows import add_attempt, add_job
 from tests.integration.money.test_budget_changes import patch
-from tests.integration.money.test_budgets import codes
 from tests.integration.money.test_deadlines import BOTH, asked, until
 from tests.nodes.scripted_node import ScriptedNode, boot, metrics, say_all, train
 from tests.world import SPOT, World, open_world
@@ -112,7 +111,7 @@ async def test_a_job_whose_deadline_is_moved_meanwhile_does_not_leave_spot_for_i
 
     assert not prices.waits
     assert await wishes(world, job) == (None, None, None)
-    assert "job.deadline_at_risk" not in await codes(world, job)
+    assert "job.deadline_at_risk" not in await world.event_codes(job)
 
 
 async def test_a_job_that_is_told_meanwhile_to_stay_on_demand_is_not_sent_to_spot(
@@ -124,7 +123,7 @@ async def test_a_job_that_is_told_meanwhile_to_stay_on_demand_is_not_sent_to_spo
 
     assert not prices.waits
     assert await wishes(world, job) == (None, None, None)
-    assert "job.back_to_spot" not in await codes(world, job)
+    assert "job.back_to_spot" not in await world.event_codes(job)
 
 
 async def test_on_demand_is_left_only_where_the_budget_pays_for_its_return(world: World) -> None:
@@ -133,7 +132,7 @@ async def test_on_demand_is_left_only_where_the_budget_pays_for_its_return(world
     for dollars in ("115", "1000"):  # both pay for Spot
         await patch(world, job, budget={"amount": dollars})
         await world.tick(2, seconds=1)
-        went.append("job.back_to_spot" in await codes(world, job))
+        went.append("job.back_to_spot" in await world.event_codes(job))
 
     assert went == [False, True]
 

@@ -62,8 +62,7 @@ def told(specs: SpecMaker, row: AttemptRow) -> str:
 
 async def events(world: World, job_id: str, code: str) -> list[str]:
     """The sentences of the events with this code, oldest first."""
-    answer = await world.call("GET", f"/v1/fine_tuning/jobs/{job_id}/events?limit=100")
-    return [e["message"] for e in reversed(answer.json()["data"]) if e["code"] == code]
+    return [e["message"] for e in await world.events(job_id, code)]
 
 
 async def test_an_unhealthy_machine_is_replaced_by_name_and_the_job_trains(world: World) -> None:

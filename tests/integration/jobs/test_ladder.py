@@ -1,7 +1,5 @@
 """A job whose GPUs are too small for its layout comes back by itself with less at once."""
 
-from typing import Any
-
 from tests.nodes.scripted_node import ScriptedNode, boot, commit, committed, say_all, train
 from tests.world import World
 from trainer.contract import DirectiveKind, NodePhase, Rung
@@ -28,9 +26,7 @@ async def _runs_short(world: World, nodes: list[ScriptedNode], step: int) -> Run
 
 
 async def _opened(world: World, job_id: str) -> list[str]:
-    answer = await world.call("GET", f"/v1/fine_tuning/jobs/{job_id}/events?limit=100")
-    events: list[dict[str, Any]] = answer.json()["data"]
-    return [e["message"] for e in reversed(events) if e["code"] == "generation.opened"]
+    return [e["message"] for e in await world.events(job_id, "generation.opened")]
 
 
 async def test_memory_that_runs_out_twice_costs_two_rungs_and_the_job_goes_on_there(

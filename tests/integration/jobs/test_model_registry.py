@@ -10,7 +10,6 @@ from service.cloud.fake import FakeRegistry
 from service.cloud.provider import CloudError
 from service.db.trackers import model_registry
 from service.reconciler.jobs.model_registry import PATIENCE, ModelRegistrations
-from tests.integration.api.jobs.test_preferences import JOBS
 from tests.integration.made import make
 from tests.world import World, client
 
@@ -34,8 +33,7 @@ def registrations(world: World, registry: FakeRegistry) -> ModelRegistrations:
 
 async def told(world: World, job: dict[str, Any]) -> list[str]:
     """The events about it."""
-    listed = (await world.call("GET", f"{JOBS}/{job['id']}/events?limit=100")).json()["data"]
-    return [e["code"] for e in listed if e["code"].startswith("model.")]
+    return [code for code in await world.event_codes(job["id"]) if code.startswith("model.")]
 
 
 async def test_a_final_model_is_registered_once_with_where_it_comes_from(world: World) -> None:

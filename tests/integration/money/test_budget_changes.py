@@ -19,7 +19,7 @@ from service.domain.lifecycle.job import MoveJob, next_step
 from service.domain.states import JobState
 from service.operations.money import budgets
 from service.reconciler.jobs.budgets import ProjectBudgets
-from tests.integration.money.test_budgets import codes, later, limited, stops, trains
+from tests.integration.money.test_budgets import later, limited, stops, trains
 from tests.nodes.scripted_node import boot, say_all
 from tests.waiting import until
 from tests.world import World
@@ -97,7 +97,7 @@ async def test_thresholds_are_not_told_again_because_of_other_terms(world: World
     await patch(world, job, priority="high")
     await later(world, nodes, number, minutes=1)
 
-    assert (await codes(world, job)).count("job.budget_threshold") == 1
+    assert (await world.event_codes(job)).count("job.budget_threshold") == 1
 
 
 async def test_of_two_changes_at_once_none_is_lost(world: World) -> None:
@@ -144,7 +144,7 @@ async def test_a_larger_budget_that_comes_during_a_sweep_is_not_overlooked(world
     stopped = await sweeping
 
     assert (seen, stopped) == ([], [])
-    assert "job.budget_exhausted" not in await codes(world, job)
+    assert "job.budget_exhausted" not in await world.event_codes(job)
 
 
 async def test_a_larger_budget_that_is_answered_during_a_look_is_not_overwritten(
@@ -165,7 +165,7 @@ async def test_a_larger_budget_that_is_answered_during_a_look_is_not_overwritten
     await looking
     await world.tick(2, seconds=1)
 
-    told = await codes(world, job)
+    told = await world.event_codes(job)
     assert not {"job.budget_exhausted", "job.budget_threshold"} & set(told)
     assert (await world.job(job))["status"] == "running"
 
@@ -207,7 +207,7 @@ async def test_jobs_that_a_larger_budget_of_their_project_did_not_reach_are_weig
     await world.tick(3)
 
     assert [paused["phase"], still["phase"]] == ["paused", "paused"]
-    assert (await codes(world, job)).count("job.budget_exhausted") == 1
+    assert (await world.event_codes(job)).count("job.budget_exhausted") == 1
     assert len(await world.attempts_of(job)) == 1
 
 
@@ -237,7 +237,7 @@ async def test_by_whatever_clock_a_budget_was_set_jobs_are_weighed_again_by_it_o
     await give(world, 5)
     job = (await world.submit())["id"]
     await world.tick(4)
-    once = (await codes(world, job)).count("job.budget_exhausted")
+    once = (await world.event_codes(job)).count("job.budget_exhausted")
 
     await give(world, 5, ahead=timedelta(hours=hours))  # and whoever gave it is killed
     for _ in range(4):
@@ -245,5 +245,5 @@ async def test_by_whatever_clock_a_budget_was_set_jobs_are_weighed_again_by_it_o
         await world.tick(2, seconds=0)
 
     assert once == 1
-    assert (await codes(world, job)).count("job.budget_exhausted") == 2
+    assert (await world.event_codes(job)).count("job.budget_exhausted") == 2
     assert (await world.job(job))["phase"] == "paused"

@@ -54,12 +54,6 @@ async def stops(world: World, job_id: str, nodes: list[ScriptedNode], number: in
     await world.tick(20)
 
 
-async def codes(world: World, job_id: str) -> list[str]:
-    """Of its events, oldest first."""
-    listed = (await world.call("GET", f"{JOBS}/{job_id}/events?limit=100")).json()["data"]
-    return [event["code"] for event in reversed(listed)]
-
-
 async def test_a_job_whose_budget_is_used_up_saves_pauses_and_says_how_to_go_on(
     world: World,
 ) -> None:
@@ -117,7 +111,7 @@ async def test_thresholds_of_a_budget_are_told_once_each(world: World) -> None:
     for minutes in (170, 10, 105, 20):
         await later(world, nodes, number, minutes=minutes)
 
-    told = [c for c in await codes(world, job) if c.startswith("job.budget")]
+    told = [c for c in await world.event_codes(job) if c.startswith("job.budget")]
 
     assert told == ["job.budget_threshold", "job.budget_threshold", "job.budget_exhausted"]
 
@@ -167,7 +161,7 @@ async def test_a_job_whose_machines_nobody_can_see_waits_and_goes_on_once_azure_
 
     assert waiting["status"] == "queued"
     assert "reserved until other machines" in waiting["status_reason"]["message"]
-    told = await codes(world, job["id"])
+    told = await world.event_codes(job["id"])
     assert not {"job.budget_exhausted", "job.budget_passed"} & set(told)
     assert [a["state"] for a in await world.attempts_of(job["id"])][-1] == "starting"
 
@@ -188,7 +182,7 @@ async def test_the_jobs_of_a_project_share_its_budget(world: World) -> None:
     assert "reserved until other machines" in waiting["status_reason"]["message"]
     assert stopped == [first]
     assert (await nodes[0].hear()).kind is DirectiveKind.CHECKPOINT_AND_STOP
-    assert "job.budget_threshold" in await codes(world, first)
+    assert "job.budget_threshold" in await world.event_codes(first)
 
 
 async def test_a_raised_project_budget_takes_its_jobs_up_again(world: World) -> None:

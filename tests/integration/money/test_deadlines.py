@@ -18,7 +18,7 @@ from service.domain.spot.capacity_traces import SpotPool
 from service.domain.spot.market import PlacementScore
 from service.domain.states import CapacityType
 from tests.clock import Clock
-from tests.integration.money.test_budgets import codes, stops
+from tests.integration.money.test_budgets import stops
 from tests.integration.queue.test_admission import admissions, region, settle
 from tests.nodes.scripted_node import ScriptedNode, boot, evicted, metrics, say_all, train
 from tests.world import PRICE, SPOT, World, open_world
@@ -133,7 +133,7 @@ async def test_a_job_that_spot_would_make_late_goes_on_on_demand(world: World) -
 
     assert told.kind is DirectiveKind.CHECKPOINT_AND_STOP
     assert [a["capacity"] for a in placed] == ["spot", "on_demand"]
-    assert "job.deadline_at_risk" in await codes(world, job["id"])
+    assert "job.deadline_at_risk" in await world.event_codes(job["id"])
 
 
 @pytest.mark.parametrize("paused", [False, True])
@@ -147,9 +147,8 @@ async def test_that_a_deadline_has_passed_is_told_once_whatever_the_job_waits_fo
     await world.tick(2)
     world.clock.advance(hours=5)
     await world.tick(6, seconds=31)
-    once = (await codes(world, job["id"])).count("job.deadline_passed")
-    told = (await world.call("GET", f"{path}/events?limit=100")).json()["data"]
-    (message,) = (e["message"] for e in told if e["code"] == "job.deadline_passed")
+    once = (await world.event_codes(job["id"])).count("job.deadline_passed")
+    (message,) = (e["message"] for e in await world.events(job["id"], "job.deadline_passed"))
     await world.call("PATCH", path, json={"infrastructure": {"deadline": until(world, hours=4)}})
     world.clock.advance(hours=5)
     await world.tick(6, seconds=31)
@@ -157,14 +156,14 @@ async def test_that_a_deadline_has_passed_is_told_once_whatever_the_job_waits_fo
     assert once == 1
     assert "goes on" not in message, "a paused job does not"
     assert message.endswith("cancel it, or set another deadline.")
-    assert (await codes(world, job["id"])).count("job.deadline_passed") == 2
+    assert (await world.event_codes(job["id"])).count("job.deadline_passed") == 2
 
 
 async def test_whoever_only_wants_to_know_is_told_and_stays_on_spot(world: World) -> None:
     job, _, _ = await slow(world, on_deadline_risk="notify")
     await world.tick(3, seconds=31)
 
-    assert (await codes(world, job["id"])).count("job.deadline_at_risk") == 1
+    assert (await world.event_codes(job["id"])).count("job.deadline_at_risk") == 1
     assert [a["state"] for a in await world.attempts_of(job["id"])] == ["running"]
 
 
@@ -178,7 +177,7 @@ async def test_whoever_only_wants_to_know_is_asked_for_no_full_price_after_an_ev
 
     placed = await world.attempts_of(job["id"])
     assert [a["capacity"] for a in placed] == ["spot", "spot"]
-    assert (await codes(world, job["id"])).count("job.deadline_at_risk") == 1
+    assert (await world.event_codes(job["id"])).count("job.deadline_at_risk") == 1
 
 
 async def test_whoever_submits_a_job_that_will_be_late_is_told_before_it_has_machines(
@@ -190,7 +189,7 @@ async def test_whoever_submits_a_job_that_will_be_late_is_told_before_it_has_mac
 
     told = await world.job(job["id"])
     assert {a["capacity"] for a in await world.attempts_of(job["id"])} == {"spot"}
-    assert (await codes(world, job["id"])).count("job.deadline_at_risk") == 1
+    assert (await world.event_codes(job["id"])).count("job.deadline_at_risk") == 1
     assert "refused once" in told["status_reason"]["message"]
     assert told["status_reason"]["next_try_at"] is not None
 
@@ -208,7 +207,7 @@ async def test_a_job_to_be_cancelled_when_late_is_cancelled_while_it_has_no_mach
     ended = await world.job(job["id"])
     assert waiting["phase"] == "waiting_capacity"
     assert ended["status"] == "cancelled"
-    assert "job.deadline_at_risk" in await codes(world, job["id"])
+    assert "job.deadline_at_risk" in await world.event_codes(job["id"])
     assert {a["capacity"] for a in await world.attempts_of(job["id"])} == {"spot"}
 
 
@@ -268,15 +267,14 @@ async def test_a_change_of_terms_is_told_and_what_is_null_is_lifted(world: World
     assert shown["infrastructure"]["budget"] is None
     assert shown["infrastructure"]["deadline"] == job["infrastructure"]["deadline"]
     assert shown["metadata"] == {"team": "red"}
-    assert "job.changed" in await codes(world, job["id"])
+    assert "job.changed" in await world.event_codes(job["id"])
 
 
 async def test_a_job_stays_on_spot_where_its_budget_does_not_cover_on_demand(world: World) -> None:
     job, _, _ = await slow(world, budget={"amount": "100"})
     await world.tick(3, seconds=31)
 
-    listed = (await world.call("GET", f"{JOBS}/{job['id']}/events?limit=100")).json()["data"]
-    told = [e["message"] for e in listed if e["code"] == "job.deadline_at_risk"]
+    told = [e["message"] for e in await world.events(job["id"], "job.deadline_at_risk")]
     assert len(told) == 1
     assert "would make it, but: budget used up: " in told[0]
     assert "The job stays on Spot" in told[0]
@@ -300,7 +298,7 @@ async def test_a_job_on_demand_goes_back_to_spot_once_azure_has_said_twice_that_
             likely = {SpotPool(SPOT.region, SPOT.vm_size): PlacementScore.HIGH}
             await market.save_scores(conn, likely, 2, world.clock())
         await world.tick(2, seconds=31)
-        capacity.append("job.back_to_spot" in await codes(world, job["id"]))
+        capacity.append("job.back_to_spot" in await world.event_codes(job["id"]))
         world.clock.advance(minutes=12)
         await say_all(nodes, NodePhase.RUNNING, number, step=1)
     told = await nodes[0].hear()
@@ -311,7 +309,7 @@ async def test_a_job_on_demand_goes_back_to_spot_once_azure_has_said_twice_that_
     assert told.kind is DirectiveKind.CHECKPOINT_AND_STOP
     assert [a["capacity"] for a in placed] == ["on_demand", "spot"]
     assert placed[0]["reason"].startswith(RETURNS_TO_SPOT)
-    assert (await codes(world, job["id"])).count("job.back_to_spot") == 1
+    assert (await world.event_codes(job["id"])).count("job.back_to_spot") == 1
     await train(world, await boot(world, job["id"]), step=3)
     async with world.engine.connect() as conn:
         known = await machine_history.past(conn, BOTH, 2, world.clock())
@@ -351,4 +349,4 @@ async def test_spot_is_left_once_where_on_demand_turns_out_to_be_sold_out(world:
     assert [a["capacity"] for a in placed] == ["spot", "on_demand", "spot"]
     assert [a["outcome"] for a in placed][1:] == ["no_capacity", None]
     assert placed[-1]["state"] == "running"
-    assert (await codes(world, job["id"])).count("job.deadline_at_risk") == 1
+    assert (await world.event_codes(job["id"])).count("job.deadline_at_risk") == 1

@@ -11,7 +11,7 @@ from service.api.app import make_app
 from service.db.money import budgets as caps
 from service.domain.money.budget import Allowance
 from service.reconciler.cloud.heartbeat_visibility import HeartbeatVisibility
-from tests.integration.money.test_budgets import codes, later, limited, trains
+from tests.integration.money.test_budgets import later, limited, trains
 from tests.integration.stored import put
 from tests.nodes.scripted_node import boot, commit, committed, train
 from tests.world import World, client, preparation
@@ -49,7 +49,7 @@ async def test_a_job_of_twenty_cents_runs_on_a_budget_of_a_dollar(local: World) 
     shown = await local.job(job)
     assert shown["status"] == "succeeded"
     assert Decimal("0.1") < Decimal(shown["cost"]["spent"]) < 1
-    assert "job.budget_exhausted" not in await codes(local, job)
+    assert "job.budget_exhausted" not in await local.event_codes(job)
 
 
 async def test_an_attempt_reserves_the_time_that_its_own_job_needs_to_save(world: World) -> None:

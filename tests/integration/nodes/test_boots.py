@@ -49,11 +49,6 @@ async def report(
     )
 
 
-async def codes(world: World, job: str) -> list[str]:
-    listed = await world.call("GET", f"/v1/fine_tuning/jobs/{job}/events", params={"limit": 100})
-    return [event["code"] for event in listed.json()["data"]]
-
-
 async def log(world: World, job: str, **query: str | int) -> str:
     answer = await world.call("GET", f"/v1/fine_tuning/jobs/{job}/logs", params=query)
     assert answer.status_code == 200, answer.text
@@ -76,7 +71,7 @@ async def test_a_sign_in_that_is_refused_fails_the_job_after_one_attempt_and_say
     assert "role AcrPull" in failed["error"]["message"]
     assert "unauthorized: authentication required" in failed["error"]["message"]
     assert len(await world.attempts_of(job)) == 1
-    assert {"attempt.needs_help", "node.boot_failed"} <= set(await codes(world, job))
+    assert {"attempt.needs_help", "node.boot_failed"} <= set(await world.event_codes(job))
 
 
 @pytest.mark.parametrize(
@@ -99,7 +94,7 @@ async def test_what_may_pass_by_itself_is_told_and_tried_on(
 
     assert (await world.attempts_of(job))[-1]["state"] == "starting"
     assert (await world.job(job))["status"] == "queued"
-    assert "node.boot_failed" in await codes(world, job)
+    assert "node.boot_failed" in await world.event_codes(job)
 
 
 async def test_a_job_that_has_trained_is_paused_and_not_lost_when_its_machines_cannot_boot(
@@ -122,7 +117,7 @@ async def test_a_job_that_has_trained_is_paused_and_not_lost_when_its_machines_c
     await train(world, await boot_nodes(world, job), step=4)
     await world.tick()
     assert (await world.job(job))["status_reason"]["code"] != "needs_help"
-    assert "attempt.help_over" in await codes(world, job)
+    assert "attempt.help_over" in await world.event_codes(job)
 
 
 async def test_serial_logs_of_machines_that_never_joined_are_the_attempts_logs_when_it_is_gone(
@@ -138,7 +133,7 @@ async def test_serial_logs_of_machines_that_never_joined_are_the_attempts_logs_w
     first = await log(world, job, attempt=attempt["id"])
     assert first == f"Serial log of {name}_0, which did not join:\ncloud-init: booted\n"
     assert (await log(world, job, attempt=attempt["id"], rank=1)).endswith("kernel: panic\n")
-    assert "attempt.serial_log" in await codes(world, job)
+    assert "attempt.serial_log" in await world.event_codes(job)
 
 
 async def test_a_serial_log_that_cannot_be_had_delays_no_deletion(world: World) -> None:
@@ -160,7 +155,7 @@ async def test_what_a_trainer_printed_is_not_written_over(world: World) -> None:
     await evicted(world, job)
     await world.tick(3)
 
-    assert "attempt.serial_log" not in await codes(world, job)
+    assert "attempt.serial_log" not in await world.event_codes(job)
 
 
 async def test_each_phase_is_told_once_and_each_failure_of_a_machine_once(world: World) -> None:
@@ -170,7 +165,7 @@ async def test_each_phase_is_told_once_and_each_failure_of_a_machine_once(world:
         for phase in ("pull_image", "await_driver"):
             await report(world, attempt, said="begun", phase=phase, machine=machine)
         await report(world, attempt, SLOW, said="failed", machine=machine)
-    told = await codes(world, job)
+    told = await world.event_codes(job)
 
     assert told.count("node.booting") == 2
     assert told.count("node.boot_failed") == 2
@@ -182,4 +177,4 @@ async def test_bytes_of_any_kind_are_kept_as_text(world: World) -> None:
     answer = await report(world, attempt, b"\0\xff\xed\xa0\x80 docker\x1b[2J", said="failed")
 
     assert answer.status_code == 204
-    assert "node.boot_failed" in await codes(world, job)
+    assert "node.boot_failed" in await world.event_codes(job)

@@ -6,7 +6,6 @@ import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from tests.clock import Clock
-from tests.integration.money.test_budgets import codes
 from tests.integration.money.test_deadlines import BOTH, ON_DEMAND, until
 from tests.integration.queue.test_admission import admissions, asks, region, submitted
 from tests.integration.queue.test_cores_elsewhere import pass_minutes
@@ -32,8 +31,8 @@ async def test_a_job_without_a_deadline_waits_its_turn_for_spot(world: World) ->
     assert (await asks(world, first), await asks(world, second)) == (1, 0)
     assert shown["queue"]["code"] == "region_cores"
     assert shown["queue"]["since"] == began["queue"]["since"]
-    assert (await codes(world, second)).count("job.waits") == 1
-    assert "job.admitted" not in await codes(world, second)
+    assert (await world.event_codes(second)).count("job.waits") == 1
+    assert "job.admitted" not in await world.event_codes(second)
 
 
 async def test_a_job_whose_deadline_pays_for_on_demand_is_never_kept_in_the_queue(
@@ -45,7 +44,7 @@ async def test_a_job_whose_deadline_pays_for_on_demand_is_never_kept_in_the_queu
     urgent = await submitted(world, deadline=until(world, hours=3))
     await region(world, queue, machines=2, others=2)
     await pass_time(world, queue)
-    told = await codes(world, urgent)
+    told = await world.event_codes(urgent)
     assert await asks(world, urgent) == 0
 
     assert (await world.job(urgent))["queue"] is None

@@ -67,8 +67,7 @@ async def test_a_job_that_waits_for_cores_is_not_let_in_where_its_price_limit_fo
     job = await evicted(world, queue, max_price={"amount": "1.07"})
     world.jobs = replace(world.jobs, prices=FixedPrices({SPOT: PRICE, WEST: DEAR}))
     await pass_minutes(world, queue, 40)
-    told = (await world.call("GET", f"{JOBS}/{job}/events?limit=100")).json()["data"]
-    codes = [event["code"] for event in told]
+    codes = await world.event_codes(job)
 
     assert (codes.count("job.waits"), codes.count("job.admitted")) == (1, 0)
     assert (await world.job(job))["queue"]["reason"].startswith("It needs 192 Spot cores in eastus")

@@ -91,8 +91,7 @@ async def test_who_lost_its_cores_is_let_in_before_those_who_came_later(world: W
     await settle(world, queue, times=3)
 
     assert (await asks(world, lost), await asks(world, later)) == (2, 0)
-    told = (await world.call("GET", f"/v1/fine_tuning/jobs/{lost}/events")).json()["data"]
-    assert {"job.waits", "job.admitted"} <= {event["code"] for event in told}
+    assert {"job.waits", "job.admitted"} <= set(await world.event_codes(lost))
 
 
 async def test_nobody_takes_the_cores_of_a_job_whose_machines_are_slow_to_go(world: World) -> None:

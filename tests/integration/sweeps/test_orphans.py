@@ -77,8 +77,7 @@ async def test_an_orphan_that_will_not_die_is_told_once_by_all_replicas_whatever
                 await replace(world.orphans).run_once()
             world.clock.advance(minutes=1)
 
-    answer = await world.call("GET", f"/v1/fine_tuning/jobs/{job_id}/events?limit=100")
-    told = [e for e in answer.json()["data"] if e["code"] == "leak.will_not_die"]
+    told = await world.events(job_id, "leak.will_not_die")
     assert len(told) == 1
     assert "rk-nobodys of this job is still there" in told[0]["message"]
     assert caplog.messages.count("leak.will_not_die") == 2  # every quarter of an hour
@@ -124,8 +123,7 @@ async def test_machines_that_came_when_their_attempt_was_over_are_billed_until_t
     ]
     assert after is not None
     assert after.ended_at == gone  # a bill of that time counts it
-    told = (await world.call("GET", f"/v1/fine_tuning/jobs/{job['id']}/events")).json()["data"]
-    assert [e["code"] for e in told].count("attempt.made_late") == 1
+    assert (await world.event_codes(job["id"])).count("attempt.made_late") == 1
 
 
 async def test_an_orphan_is_deleted_by_the_second_sweep_that_cannot_bill_it_others_by_the_first(

@@ -39,8 +39,7 @@ async def carry_out(world: World) -> None:
 
 
 async def codes(world: World, job: str) -> list[str]:
-    listed = body(await world.call("GET", f"{JOBS}/{job}/events?limit=100"))["data"]
-    return [e["code"] for e in listed if e["code"].startswith("storage.")][::-1]
+    return [code for code in await world.event_codes(job) if code.startswith("storage.")]
 
 
 async def test_what_a_move_costs_is_told_before_anything_moves(world: World) -> None:
