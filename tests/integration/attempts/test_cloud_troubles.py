@@ -19,7 +19,6 @@ from tests.nodes.scripted_node import (
     evicted,
     say_all,
     start_training,
-    train,
 )
 from tests.world import SPOT, World
 from trainer.contract import HEAD, NodePhase
@@ -213,36 +212,33 @@ async def test_help_is_called_for_once_and_shown_until_it_has_come(world: World)
 
 
 async def test_the_next_attempt_that_meets_the_same_fault_says_so_again(world: World) -> None:
-    job = await world.submit()
-    await train(world, await boot(world, job["id"]), step=1)
+    job, *_ = await start_training(world)
     world.cloud.fail_creates = [ROLE] * 100
-    await evicted(world, job["id"])
+    await evicted(world, job)
     await world.tick(45, seconds=61)  # until the time of the attempt is over
-    paused = await world.job(job["id"])
-    await world.call("POST", f"/v1/fine_tuning/jobs/{job['id']}/resume")
+    paused = await world.job(job)
+    await world.call("POST", f"/v1/fine_tuning/jobs/{job}/resume")
     await world.tick(4, seconds=61)
 
     assert paused["status_reason"]["code"] in ("misconfigured", "needs_help")
-    assert (await world.job(job["id"]))["status_reason"]["code"] == "needs_help"
-    calls = await _calls(world, job["id"])
+    assert (await world.job(job))["status_reason"]["code"] == "needs_help"
+    calls = await _calls(world, job)
     assert calls[0] == calls[-1] == "needs_help"
     assert calls.count("needs_help") == 2
 
 
 async def test_a_head_that_is_restored_ends_the_call_for_help(world: World) -> None:
-    job = await world.submit()
-    nodes = await boot(world, job["id"])
-    await train(world, nodes, step=1)
-    head, _ = await world.store.read(job["id"], HEAD)
-    await world.store.delete(job["id"], HEAD)
+    job, _, _ = await start_training(world)
+    head, _ = await world.store.read(job, HEAD)
+    await world.store.delete(job, HEAD)
     await world.tick(2, seconds=61)
-    during = (await world.job(job["id"]))["status_reason"]["code"]
-    await world.store.write(job["id"], HEAD, head)
+    during = (await world.job(job))["status_reason"]["code"]
+    await world.store.write(job, HEAD, head)
     await world.tick(2, seconds=61)
 
     assert during == "needs_help"
-    assert (await world.job(job["id"]))["status_reason"]["code"] != "needs_help"
-    assert await _calls(world, job["id"]) == ["needs_help", "help_over"]
+    assert (await world.job(job))["status_reason"]["code"] != "needs_help"
+    assert await _calls(world, job) == ["needs_help", "help_over"]
 
 
 async def test_a_head_that_is_lost_is_not_taken_for_found_while_nobody_looks(world: World) -> None:
@@ -277,11 +273,9 @@ async def test_an_azure_that_fails_while_machines_are_deleted_leaks_none(world: 
 async def _finished(world: World, failing_deletes: int = 0) -> tuple[str, str]:
     """A job that has just succeeded, and the name of its scale set, which is to be deleted."""
     world.cloud.failing_deletes = failing_deletes
-    job = await world.submit()
-    nodes = await boot(world, job["id"])
-    number = await train(world, nodes, step=1)
-    await commit(world, job["id"], committed(60, number, "final"))
+    job, nodes, number = await start_training(world)
+    await commit(world, job, committed(60, number, "final"))
     await say_all(nodes, NodePhase.FINISHED, number, step=60)
     await world.tick(2)
-    assert (await world.job(job["id"]))["status"] == "succeeded"
-    return str(job["id"]), scale_set_name(nodes[0].attempt_id)
+    assert (await world.job(job))["status"] == "succeeded"
+    return job, scale_set_name(nodes[0].attempt_id)

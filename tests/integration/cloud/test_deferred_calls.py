@@ -26,7 +26,7 @@ from service.reconciler.cloud.rate_limit import Deferred, RateLimitedCloud
 from tests.clock import Clock
 from tests.integration.attempts.test_elastic_jobs import elastic_job, shrunk
 from tests.integration.db.rows import add_attempt, add_job
-from tests.nodes.scripted_node import ScriptedNode, boot, say_all, start_training, train
+from tests.nodes.scripted_node import ScriptedNode, say_all, start_training
 from tests.world import SPOT, World
 from trainer.contract import NodePhase
 
@@ -233,15 +233,14 @@ async def test_nodes_are_seen_to_as_often_as_ever_while_calls_are_deferred(
 async def test_an_attempt_that_moved_on_does_not_wait_for_the_call_that_it_deferred(
     world: World, clock: Clock, reconciler: AttemptReconciler
 ) -> None:
-    job = await world.submit()
-    await train(world, await boot(world, job["id"]), step=1)
+    job, *_ = await start_training(world)
     clock.advance(seconds=1)
     world.cloud.fail_next.append(Throttled("slow down", "OperationNotAllowed", 1200))
     await reconciler.run_once()
-    await world.call("POST", f"/v1/fine_tuning/jobs/{job['id']}/cancel")
+    await world.call("POST", f"/v1/fine_tuning/jobs/{job}/cancel")
     clock.advance(seconds=world.pace.settle.total_seconds() + 60)
     await world.jobs.run_once()
-    name = scale_set_name((await world.attempts_of(job["id"]))[0]["id"])
+    name = scale_set_name((await world.attempts_of(job))[0]["id"])
     for _ in range(40):
         clock.advance(seconds=10)
         await reconciler.run_once()

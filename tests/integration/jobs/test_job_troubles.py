@@ -125,16 +125,15 @@ async def test_attempts_that_never_train_fail_the_job_with_what_to_check(world: 
 
 async def never_trains_again(world: World) -> tuple[str, int]:
     """A job with a checkpoint, of whose machines nobody hears any more; its first generation."""
-    job = await world.submit()
-    number = await train(world, await boot(world, job["id"]), step=3)
+    job, _, number = await start_training(world, step=3)
     saved = committed(2, number)
-    await put(world.store, job["id"], saved.path)
-    await commit(world, job["id"], saved)
+    await put(world.store, job, saved.path)
+    await commit(world, job, saved)
     for _ in range(50):
         await world.tick(20, seconds=25)
-        if (await world.job(job["id"]))["phase"] == "paused":
+        if (await world.job(job))["phase"] == "paused":
             break
-    return str(job["id"]), number
+    return job, number
 
 
 async def test_a_trained_job_is_paused_by_machines_that_never_train_and_goes_on_when_resumed(
@@ -194,17 +193,15 @@ async def test_a_job_whose_steps_take_an_hour_is_given_the_time_for_its_first(wo
 async def test_a_job_whose_head_is_lost_can_be_cancelled_and_says_what_is_wrong(
     world: World,
 ) -> None:
-    job = await world.submit()
-    nodes = await boot(world, job["id"])
-    await train(world, nodes, step=1)
-    await world.store.write(job["id"], HEAD, b"garbage")
+    job, _, _ = await start_training(world)
+    await world.store.write(job, HEAD, b"garbage")
     await world.tick(3)
-    codes = await world.event_codes(job["id"])
-    await world.call("POST", f"/v1/fine_tuning/jobs/{job['id']}/cancel")
+    codes = await world.event_codes(job)
+    await world.call("POST", f"/v1/fine_tuning/jobs/{job}/cancel")
     await world.tick(40)
 
     assert codes.count("attempt.needs_help") == 1
-    assert (await world.job(job["id"]))["status"] == "cancelled"
+    assert (await world.job(job))["status"] == "cancelled"
     assert await world.cloud.list_owned() == []
 
 
@@ -245,17 +242,15 @@ class NoPrices:
 async def test_steps_that_a_machine_committed_and_had_no_time_to_tell_of_are_measured_all_the_same(
     world: World,
 ) -> None:
-    job = await world.submit()
-    nodes = await boot(world, job["id"])
-    number = await train(world, nodes, step=1)
+    job, nodes, number = await start_training(world)
     entry = committed(3, number)
     lines = "\n".join(metrics(step).to_json() for step in (2, 3))
-    await world.store.write(job["id"], f"{entry.path}/{MEASURED}", lines.encode())
-    await commit(world, job["id"], entry)
+    await world.store.write(job, f"{entry.path}/{MEASURED}", lines.encode())
+    await commit(world, job, entry)
     for instance in ("0", "1"):  # and with them all that they had not said
         world.cloud.evict(scale_set_name(nodes[0].attempt_id), instance)
     await world.tick(2)
-    await train(world, await boot(world, job["id"]), step=4)
+    await train(world, await boot(world, job), step=4)
 
-    series = await world.call("GET", f"/v1/fine_tuning/jobs/{job['id']}/metrics")
+    series = await world.call("GET", f"/v1/fine_tuning/jobs/{job}/metrics")
     assert [row["step"] for row in series.json()["data"]] == [1, 2, 3, 4]

@@ -19,7 +19,7 @@ from service.operations.queue.waits import WaitForecasts
 from service.pricing.fixed import FixedPrices
 from tests.clock import Clock
 from tests.integration.api.jobs.test_submissions import statements
-from tests.nodes.scripted_node import boot, train
+from tests.nodes.scripted_node import start_training
 from tests.world import PRICE, SPOT, World, open_world
 
 ON_DEMAND = type(SPOT)(
@@ -145,16 +145,15 @@ async def test_only_who_is_shown_a_wait_reads_of_it(world: World) -> None:
 async def test_a_job_that_trains_expects_waits_after_evictions_to_come_and_on_demand_none(
     world: World,
 ) -> None:
-    job = await world.submit()
-    number = await train(world, await boot(world, job["id"]), step=1)
-    path = f"/v1/fine_tuning/jobs/{job['id']}"
+    job, _, number = await start_training(world)
+    path = f"/v1/fine_tuning/jobs/{job}"
 
     with statements(world) as first:
         await world.call("GET", path)
     world.clock.advance(seconds=20)
     with statements(world) as again:
         await world.call("GET", path, headers={"cache-control": "no-cache"})
-    around = await around_of(world, job["id"])
+    around = await around_of(world, job)
     long = replace(around, job=replace(around.job, total_steps=100_000))
     waits = WaitForecasts(engine=world.engine, prices=FixedPrices({SPOT: PRICE}))
     spot, paid = [

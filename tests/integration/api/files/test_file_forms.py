@@ -2,8 +2,6 @@
 
 from typing import Any
 
-import pytest
-
 from service.reconciler.sweeps.uploads import UploadSweep
 from tests.integration.api.files.test_uploads import ANCHOR, END, FILE, LIFE, PURPOSE, post
 from tests.world import DATASET, World
@@ -36,24 +34,20 @@ async def asked(world: World, file: dict[str, Any]) -> dict[str, Any]:
     return await world.asked() | {"training_file": file["id"]}
 
 
-@pytest.mark.parametrize(
-    ("sent", "name"),
-    [
-        ('filename="größe.jsonl"', "größe.jsonl"),  # browsers, curl, httpx
-        ("filename*=UTF-8''gr%C3%B6%C3%9Fe.jsonl", "größe.jsonl"),  # requests
-        ("filename=\"gr__e.jsonl\"; filename*=utf-8'de'gr%C3%B6%C3%9Fe.jsonl", "größe.jsonl"),
-        ("filename=\"plain.jsonl\"; filename*=UTF-8''%FF", "plain.jsonl"),
-        ("filename=\"plain.jsonl\"; filename*=no-charset''a", "plain.jsonl"),
-        ("filename=\"a; filename*=UTF-8''b\"", "a; filename*=UTF-8''b"),
-        (r'filename="a\"b.jsonl"', 'a"b.jsonl'),  # older curl
-        ('filename="a%22b.jsonl"', 'a"b.jsonl'),  # browsers, Node
-    ],
-)
-async def test_a_file_has_the_name_that_its_client_meant(
-    world: World, sent: str, name: str
-) -> None:
-    named = FILE.replace('filename="t.jsonl"', sent)
+NAMES = {
+    'filename="größe.jsonl"': "größe.jsonl",  # browsers, curl, httpx
+    "filename*=UTF-8''gr%C3%B6%C3%9Fe.jsonl": "größe.jsonl",  # requests
+    "filename=\"gr__e.jsonl\"; filename*=utf-8'de'gr%C3%B6%C3%9Fe.jsonl": "größe.jsonl",
+    "filename=\"plain.jsonl\"; filename*=UTF-8''%FF": "plain.jsonl",
+    "filename=\"plain.jsonl\"; filename*=no-charset''a": "plain.jsonl",
+    "filename=\"a; filename*=UTF-8''b\"": "a; filename*=UTF-8''b",
+    r'filename="a\"b.jsonl"': 'a"b.jsonl',  # older curl
+    'filename="a%22b.jsonl"': 'a"b.jsonl',  # browsers, Node
+}
 
-    answer = await post(world, PURPOSE, named, DATASET, END)
 
-    assert (answer.status_code, answer.json().get("filename")) == (200, name), answer.text
+async def test_a_file_has_the_name_that_its_client_meant(world: World) -> None:
+    for sent, name in NAMES.items():
+        named = FILE.replace('filename="t.jsonl"', sent)
+        answer = await post(world, PURPOSE, named, DATASET, END)
+        assert (answer.status_code, answer.json().get("filename")) == (200, name), answer.text

@@ -4,7 +4,6 @@ import json
 from typing import Any
 
 import httpx
-import pytest
 
 from service.db.files.files import CONTAINER
 from service.operations.models import models
@@ -85,26 +84,25 @@ async def test_rows_are_shown_with_what_is_trained(world: World) -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("row", "asked", "method", "parts"),
-    [
+async def test_the_method_is_the_usual_one_for_the_rows_unless_asked_for(world: World) -> None:
+    pair = ["preferred", "non_preferred"]
+    cases: list[tuple[Json, str | None, str, list[str]]] = [
         (ROW, None, "supervised", ["chat"]),
-        (PAIR, None, "dpo", ["preferred", "non_preferred"]),
-        (PAIR, "reward", "reward", ["preferred", "non_preferred"]),
+        (PAIR, None, "dpo", pair),
+        (PAIR, "orpo", "orpo", pair),
+        (PAIR, "reward", "reward", pair),
         (RANKING, None, "reward", ["ranked"] * 3),
         (PROMPT, None, "reinforcement", ["prompt"]),
         (LABELLED, None, "classification", ["labelled"]),
-    ],
-)
-async def test_the_method_is_the_usual_one_for_the_rows_unless_asked_for(
-    world: World, row: Json, asked: str | None, method: str, parts: list[str]
-) -> None:
-    more = [row | {"label": "praise"}] if "label" in row else []
-    file = await world.upload(jsonl(row, *more))
-    found = await shown(world, file, **({"method": asked} if asked else {}))
+    ]
+    for row, asked, method, parts in cases:
+        more = [row | {"label": "praise"}] if "label" in row else []
+        file = await world.upload(jsonl(row, *more))
 
-    assert found["method"] == method
-    assert [e["part"] for e in found["data"][0]["examples"]] == parts
+        found = await shown(world, file, **({"method": asked} if asked else {}))
+
+        assert found["method"] == method
+        assert [e["part"] for e in found["data"][0]["examples"]] == parts
 
 
 async def test_a_prompt_is_held_against_the_room_beside_its_answer(world: World) -> None:

@@ -209,17 +209,6 @@ async def test_the_deprecated_hyperparameters_still_work(client: AsyncOpenAI) ->
     assert isinstance(job.hyperparameters.batch_size, int)
 
 
-async def test_every_job_is_listed_once_newest_first(client: AsyncOpenAI, world: World) -> None:
-    made = []
-    for _ in range(5):
-        world.clock.advance(seconds=1)
-        made.append((await submit(client)).id)
-
-    listed = [job.id async for job in client.fine_tuning.jobs.list(limit=2)]
-
-    assert listed == made[::-1]
-
-
 async def test_jobs_are_listed_by_metadata(client: AsyncOpenAI) -> None:
     ours = await submit(client, metadata={"team": "nlp", "run": "1"})
     theirs = await submit(client, metadata={"team": "vision", "run": "1"})

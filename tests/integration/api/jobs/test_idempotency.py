@@ -55,11 +55,12 @@ async def test_a_replay_needs_nothing_of_what_the_first_needed(world: World) -> 
     assert (again.status_code, again.json()["id"]) == (200, first["id"])
 
 
-async def test_the_same_key_with_another_body_is_a_conflict(world: World) -> None:
+@pytest.mark.parametrize("key", ["k", "None"])
+async def test_the_same_key_with_another_body_is_a_conflict(world: World, key: str) -> None:
     what = await body(world)
-    await send(world, what, idempotency_key="k")
+    await send(world, what, idempotency_key=key)
 
-    other = await send(world, what | {"suffix": "twice"}, idempotency_key="k")
+    other = await send(world, what | {"suffix": "twice"}, idempotency_key=key)
 
     assert (other.status_code, other.json()["error"]["code"]) == (409, "idempotency_key_reused")
     assert other.headers["x-should-retry"] == "false"

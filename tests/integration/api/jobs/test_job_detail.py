@@ -5,7 +5,16 @@ from typing import Any
 
 import pytest
 
-from tests.nodes.scripted_node import ScriptedNode, boot, commit, committed, metrics, say_all, train
+from tests.nodes.scripted_node import (
+    ScriptedNode,
+    boot,
+    commit,
+    committed,
+    metrics,
+    say_all,
+    start_training,
+    train,
+)
 from tests.world import SPOT, World
 from trainer.contract import NodePhase, Span
 
@@ -125,6 +134,7 @@ async def test_a_job_paused_before_it_trained_is_queued_again(world: World) -> N
     again = await world.job(job["id"])
 
     assert (paused["status"], paused["phase"]) == ("queued", "paused")
+    assert paused["estimated_finish"] is None
     assert resumed["phase"] == "queued"
     assert again["status"] == "queued"
 
@@ -146,19 +156,17 @@ async def test_an_attempt_that_never_was_launched_lost_no_scale_set(world: World
 
 
 async def test_progress_tells_speed_loss_epoch_and_what_was_lost(world: World) -> None:
-    job = await world.submit()
-    nodes = await boot(world, job["id"])
-    number = await train(world, nodes, step=1)
+    job, nodes, number = await start_training(world)
     batch = [metrics(step, loss=3.0 - step / 10) for step in range(2, 12)]
     await nodes[0].say(NodePhase.RUNNING, number, step=11, metrics=tuple(batch))
-    await commit(world, job["id"], committed(5, number))
+    await commit(world, job, committed(5, number))
     await world.tick()
-    before = (await world.job(job["id"]))["progress"]
+    before = (await world.job(job))["progress"]
     await say_all(nodes, NodePhase.FAILED, number, step=11, error="killed")
     second = await train(world, nodes, step=6)
 
-    after = (await world.job(job["id"]))["progress"]
-    (attempt,) = await world.attempts_of(job["id"])
+    after = (await world.job(job))["progress"]
+    (attempt,) = await world.attempts_of(job)
 
     assert second == number + 1
     assert before == {
@@ -178,16 +186,14 @@ async def test_progress_tells_speed_loss_epoch_and_what_was_lost(world: World) -
 
 
 async def test_progress_goes_back_to_where_a_new_generation_begins(world: World) -> None:
-    job = await world.submit()
-    nodes = await boot(world, job["id"])
-    number = await train(world, nodes, step=60)
-    await commit(world, job["id"], committed(50, number))
+    job, nodes, number = await start_training(world, step=60)
+    await commit(world, job, committed(50, number))
     await world.tick()
-    before = await world.job(job["id"])
+    before = await world.job(job)
     await say_all(nodes, NodePhase.FAILED, number, step=60, error="killed")
     await world.tick()
 
-    after = await world.job(job["id"])
+    after = await world.job(job)
 
     assert (before["progress"]["step"], before["phase"]) == (60, "saving")
     assert (after["progress"]["step"], after["progress"]["lost_steps"]) == (50, 10)
@@ -195,46 +201,20 @@ async def test_progress_goes_back_to_where_a_new_generation_begins(world: World)
     assert after["estimated_finish"] > before["estimated_finish"]
 
 
-async def test_a_job_that_rests_has_no_finish(world: World) -> None:
-    job = await world.submit()
-    await world.tick(2)
-    await world.call("POST", f"{JOBS}/{job['id']}/pause")
-    await world.tick(20)
-
-    paused = await world.job(job["id"])
-
-    assert (paused["phase"], paused["estimated_finish"]) == ("paused", None)
-
-
-async def test_a_loss_that_is_no_number_is_null_in_progress(world: World) -> None:
-    job = await world.submit()
-    nodes = await boot(world, job["id"])
-    number = await train(world, nodes, step=1)
-
-    answer = await nodes[0].say(
-        NodePhase.RUNNING, number, step=2, metrics=(metrics(2, loss=float("nan")),)
-    )
-
-    assert answer.status_code == 200
-    assert (await world.job(job["id"]))["progress"]["loss"] is None
-
-
 async def test_steps_lost_without_notice_are_counted_once_for_job_and_attempt(
     world: World,
 ) -> None:
-    job = await world.submit()
-    nodes = await boot(world, job["id"])
-    number = await train(world, nodes, step=9)
-    await commit(world, job["id"], committed(4, number))
+    job, nodes, number = await start_training(world, step=9)
+    await commit(world, job, committed(4, number))
     await world.tick()
     world.cloud.evict("rk-" + nodes[0].attempt_id.removeprefix("att-"), "1")
     await world.tick()
     await say_all(nodes, NodePhase.STOPPED, number, step=9)
     await world.tick(2)
-    again = await boot(world, job["id"])
+    again = await boot(world, job)
     await train(world, again, step=5)
 
-    shown, tried = await world.job(job["id"]), await world.attempts_of(job["id"])
+    shown, tried = await world.job(job), await world.attempts_of(job)
 
     assert shown["progress"]["lost_steps"] == 5 == sum(a["lost_steps"] for a in tried)
     assert tried[0]["evicted"] == {"noticed": 0, "unnoticed": 1}

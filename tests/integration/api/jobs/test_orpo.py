@@ -4,7 +4,7 @@ import json
 
 from tests.datasets import PAIRS
 from tests.integration.api.jobs.test_preferences import DPO, create, told
-from tests.world import MODEL, World
+from tests.world import World
 
 ORPO = {"type": "orpo", "orpo": {"hyperparameters": {"n_epochs": 2, "beta": 0.25}}}
 
@@ -39,25 +39,3 @@ async def test_it_needs_less_memory_and_time_than_dpo_which_keeps_a_reference(
     assert orpo["memory"]["parameters"] < dpo["memory"]["parameters"]
     assert orpo["memory"]["logits"] == dpo["memory"]["logits"]
     assert orpo["options"][0]["seconds_per_step"] < dpo["options"][0]["seconds_per_step"]
-
-
-async def test_options_of_another_method_and_other_rows_are_refused(world: World) -> None:
-    pairs, chats = await world.upload(PAIRS), await world.upload()
-
-    other = (await create(world, pairs, method=ORPO | {"dpo": {"loss": "ipo"}}))["error"]
-    rows = (await create(world, chats, method=ORPO))["error"]
-    smooth = {"type": "orpo", "orpo": {"label_smoothing": 0.1}}
-    unknown = (await create(world, pairs, method=smooth))["error"]
-
-    assert (other["param"], rows["code"]) == ("method.dpo", "wrong_file_format")
-    assert unknown["param"] == "method.orpo.label_smoothing"
-
-
-async def test_a_preview_reads_preferences_as_dpo_does(world: World) -> None:
-    file = await world.upload(PAIRS)
-
-    asked = f"/v1/files/{file}/preview?model={MODEL}"
-    shown = [(await world.call("GET", asked + more)).json() for more in ("", "&method=orpo")]
-
-    assert [answer["method"] for answer in shown] == ["dpo", "orpo"]
-    assert shown[0]["data"] == shown[1]["data"]

@@ -12,18 +12,11 @@ from tests.nodes.scripted_node import boot, commit, committed, metrics, say_all,
 from tests.world import World
 from trainer.contract import NodePhase, Reinforcement
 
-VALIDATE = "/v1/fine_tuning/alpha/graders/validate"
 GRPO: dict[str, Any] = {"type": "reinforcement", "reinforcement": {"grader": GRADER}}
 
 
 def learning(**options: object) -> dict[str, Any]:
     return {"type": "reinforcement", "reinforcement": {"grader": GRADER} | options}
-
-
-async def test_a_file_of_prompts_says_so(world: World) -> None:
-    shown = (await world.call("GET", f"/v1/files/{await world.upload(prompts())}")).json()
-
-    assert (shown["format"], shown["examples"]) == ("prompt", 40)
 
 
 async def test_a_job_shows_its_method_with_every_number(world: World) -> None:
@@ -75,12 +68,6 @@ async def test_prompts_that_leave_no_room_for_the_answer_are_events_of_the_job(
     (told_of,) = [e for e in events if e["code"] == "file.long_row"]
     assert "line 40: the prompt has 1" in told_of["message"]
     assert "with more than 256 its answer has too little room" in told_of["message"]
-
-
-async def test_a_grader_is_checked_without_a_job(world: World) -> None:
-    good = await world.call("POST", VALIDATE, json={"grader": GRADER})
-
-    assert (good.status_code, good.json()) == (200, {"grader": GRADER})
 
 
 async def test_grades_are_measured_shown_and_kept_in_the_result(world: World) -> None:

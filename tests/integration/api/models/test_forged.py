@@ -1,7 +1,6 @@
 """A node, or whoever holds its SAS, writes to a finished model: nobody gets what it wrote."""
 
 import hashlib
-import json
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
@@ -14,7 +13,6 @@ from service.operations.storage.integrity import verify_chunks
 from tests.integration.made import FILES, make
 from tests.integration.sealed import seal
 from tests.nodes.forged import forged
-from tests.nodes.scripted_node import boot
 from tests.world import DATASET, World
 from trainer.contract import HEAD, MANIFEST, Head
 
@@ -89,20 +87,6 @@ async def test_no_job_begins_with_a_forged_file_of_a_model(world: World, name: s
 
     assert error["code"] == "unsupported_model"
     assert f"{name} is not what was committed" in error["message"]
-
-
-async def test_nodes_of_the_next_job_know_the_hash_of_each_file_that_they_read(
-    world: World,
-) -> None:
-    made = await make(world)
-    job = await world.submit(model=made["id"])
-    await boot(world, job["id"])
-    data, _ = await world.store.read(job["id"], "run-spec.json")
-    files = json.loads(data)["base_model"]["files"]
-
-    read = {file["path"].rpartition("/")[2]: file["sha256"] for file in files}
-    assert read == {name: hashlib.sha256(FILES[name]).hexdigest() for name in read}
-    assert WEIGHTS in read
 
 
 async def test_a_file_that_was_restored_is_served_though_its_etag_is_new(world: World) -> None:

@@ -12,13 +12,13 @@ from service.db.jobs import jobs
 from service.operations.models import model_references
 from tests import waiting
 from tests.datasets import PAIRS, REWARD, labelled
-from tests.integration.api.jobs.test_preferences import JOBS, told
+from tests.integration.api.jobs.test_preferences import JOBS
 from tests.integration.api.jobs.test_rankings import CLASSIFY
 from tests.integration.made import FILES, READ, make
 from tests.integration.stored import moves
 from tests.nodes.scripted_node import boot
 from tests.world import MODEL, TINY, World
-from trainer.contract import MANIFEST
+from trainer.contract import MANIFEST, RUN_SPEC, RunSpec
 
 
 async def refused(world: World, **body: object) -> dict[str, Any]:
@@ -30,11 +30,14 @@ async def refused(world: World, **body: object) -> dict[str, Any]:
     return {"status": answer.status_code} | error
 
 
-async def test_a_job_begins_with_what_another_one_has_made(world: World) -> None:
+async def test_a_job_begins_with_what_another_one_has_made_and_its_nodes_may_read_it(
+    world: World,
+) -> None:
     first = await make(world, suffix="chatty")
 
     second = await world.submit(model=first["fine_tuned_model"])
-    spec = await told(world, second["id"])
+    (node, *_) = await boot(world, second["id"])
+    spec = RunSpec.from_json((await world.store.read(second["id"], RUN_SPEC))[0])
 
     path, project = f"{first['id']}/{first['result']['path']}", first["organization_id"]
     assert first["fine_tuned_model"] == f"ft:{MODEL}:{project}:chatty:{first['id']}"
@@ -44,17 +47,8 @@ async def test_a_job_begins_with_what_another_one_has_made(world: World) -> None
         (f"{path}/{name}", len(FILES[name]), hashlib.sha256(FILES[name]).hexdigest())
         for name in READ
     ], "in one folder, and nothing that is no part of a model"
-
-
-async def test_nodes_are_granted_the_files_of_the_job_before(world: World) -> None:
-    first = await make(world)
-    second = await world.submit(model=first["id"])
-
-    (node, *_) = await boot(world, second["id"])
-
     assert node.seat is not None
-    inputs, path = node.seat.grants.inputs, f"{first['id']}/{first['result']['path']}"
-    assert sorted(inputs) == sorted(
+    assert sorted(node.seat.grants.inputs) == sorted(
         [f"files/{second['training_file']}", *(f"{path}/{name}" for name in READ)]
     )
 
