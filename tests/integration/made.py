@@ -21,7 +21,7 @@ READ = [name for name in FILES if "/" not in name and not name.endswith(".py")]
 
 
 async def make(world: World, files: dict[str, bytes] = FILES, **body: Any) -> dict[str, Any]:  # noqa: ANN401
-    """A job of this request as it is shown once it has its model."""
+    """Return a job of this request as it is shown once it has its model."""
     world.clock.advance(seconds=1)
     return await finish(world, str((await world.submit(**body))["id"]), files)
 

@@ -27,7 +27,7 @@ STEPS = (2, 4, 6)
 async def training(
     world: World, *, steps: tuple[int, ...] = STEPS
 ) -> tuple[str, list[ScriptedNode], int]:
-    """A job that trains, with a committed checkpoint of each of ``steps``."""
+    """Return a job that trains, with a committed checkpoint of each of ``steps``."""
     name, nodes, number = await start_training(world)
     for step in steps:
         entry = committed(step, number)
@@ -40,7 +40,7 @@ async def training(
 
 
 async def finished(world: World) -> str:
-    """A job that is over, with checkpoints and a model."""
+    """Return a job that is over, with checkpoints and a model."""
     name, nodes, number = await training(world)
     entry = committed(10, number, "final")
     digest = await put(world.store, name, entry.path)
@@ -70,6 +70,6 @@ def meters(world: World, prices: FixedPrices | None = None) -> StorageMeters:
 
 
 async def tiers(store: BlobStore, container: str, prefix: str) -> dict[str, StoredBlob]:
-    """What lies there, by file name."""
+    """Return what lies there, by file name."""
     found = await store.list_stored(container, prefix)
     return {blob.name.rpartition("/")[2]: blob for blob in found}

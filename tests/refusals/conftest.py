@@ -65,7 +65,7 @@ class Stage:
 async def stage(
     migrated: str, emptier: Emptier, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Stage]:
-    """The world with all named states, served on the loopback as well."""
+    """Yield the world with all named states, served on the loopback as well."""
     folder = tmp_path_factory.mktemp("refusals")
     engine, clock = make_engine(migrated, pool_size=10), Clock()
     try:

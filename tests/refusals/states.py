@@ -32,7 +32,7 @@ States = dict[str, Any]
 
 
 def _spoilt(lines: list[str]) -> list[str]:
-    """The rows, of which the third and the seventh are none."""
+    """Return the rows with an invalid third and seventh one."""
     bad = '{"messages": [{"role": "judge", "content": "No."}]}'
     return [*lines[:2], "{", *lines[3:6], bad, *lines[7:]]
 
@@ -156,7 +156,7 @@ def _asks(model: str) -> dict[str, str]:
 
 
 async def _jobs(world: World, found: States) -> States:
-    """A job that has machines, one that only waits, and one that trains."""
+    """Return a job that has machines, one that only waits, and one that trains."""
     ended = await world.submit()
     last = (await boot(world, ended["id"]))[0]
     over = await cancel(world, ended["id"])
@@ -200,7 +200,7 @@ async def _jobs(world: World, found: States) -> States:
 
 
 def registration(node: ScriptedNode) -> States:
-    """What a machine says of itself, the first time."""
+    """Return a machine's first registration."""
     machine = {"vm_id": node.vm_id, "name": node.vm_id, "address": "127.0.0.9", "gpus": 0}
     return {"protocol": PROTOCOL, "attempt_id": node.attempt_id, "boot_id": "boot-9", **machine}
 

@@ -26,7 +26,7 @@ SHARDS = ("rank-00000.safetensors", "rank-00001.safetensors")
 
 
 async def save(world: World, job_id: str, step: int, generation: int) -> Committed:
-    """A checkpoint that lies whole in Blob, committed."""
+    """Return a checkpoint that lies whole in Blob, committed."""
     entry = committed(step, generation)
     files = []
     for name in SHARDS:
@@ -53,7 +53,7 @@ async def save(world: World, job_id: str, step: int, generation: int) -> Committ
 
 
 async def trained(world: World, *steps: int) -> tuple[str, list[ScriptedNode], list[Committed]]:
-    """A job with these checkpoints whose first generation has just stopped by itself."""
+    """Return a job with these checkpoints whose first generation has just stopped by itself."""
     job_id = (await world.submit())["id"]
     nodes = await boot(world, job_id)
     number = await train(world, nodes, step=max(steps, default=1))
@@ -63,7 +63,7 @@ async def trained(world: World, *steps: int) -> tuple[str, list[ScriptedNode], l
 
 
 async def opened(world: World, nodes: list[ScriptedNode]) -> Generation:
-    """The generation that the nodes are told to start next."""
+    """Return the generation that the nodes are told to start next."""
     await world.tick(2)
     told = [await node.hear() for node in nodes]
     generation = told[0].generation

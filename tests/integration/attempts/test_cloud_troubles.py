@@ -254,7 +254,7 @@ async def test_a_head_that_is_lost_is_not_taken_for_found_while_nobody_looks(wor
 
 
 async def _calls(world: World, job_id: str) -> list[str]:
-    """The calls for help and their ends, oldest first."""
+    """Return the calls for help and their ends, oldest first."""
     codes = await world.event_codes(job_id)
     return [code.removeprefix("attempt.") for code in codes if "help" in code]
 
@@ -271,7 +271,7 @@ async def test_an_azure_that_fails_while_machines_are_deleted_leaks_none(world: 
 
 
 async def _finished(world: World, failing_deletes: int = 0) -> tuple[str, str]:
-    """A job that has just succeeded, and the name of its scale set, which is to be deleted."""
+    """Return a job that has just succeeded, and the name of its scale set."""
     world.cloud.failing_deletes = failing_deletes
     job, nodes, number = await start_training(world)
     await commit(world, job, committed(60, number, "final"))

@@ -22,7 +22,7 @@ ELASTIC = {
 
 
 async def elastic_job(world: World, **more: Any) -> tuple[str, list[ScriptedNode], int]:  # noqa: ANN401
-    """An elastic job on three machines that has done three steps of some hours."""
+    """Return an elastic job on three machines that has done three steps of some hours."""
     file = await world.upload(b"\n".join([DATASET] * 100))
     job = await world.submit(**(ELASTIC | {"training_file": file} | more))
     nodes = await boot(world, job["id"])
@@ -44,13 +44,13 @@ async def _lose(world: World, nodes: list[ScriptedNode], number: int) -> list[Sc
 
 
 async def shrunk(world: World, nodes: list[ScriptedNode], number: int) -> int:
-    """The survivors train on; returns the number of their generation."""
+    """Evict a machine, let the survivors train, and return the number of their generation."""
     survivors = await _lose(world, nodes, number)
     return await train(world, survivors, step=4)
 
 
 async def _newcomer(world: World, nodes: list[ScriptedNode], generation: int) -> ScriptedNode:
-    """The machine that Azure gives in place of the lost one, once it has registered."""
+    """Return the machine that Azure gives in place of the lost one, once it has registered."""
     known = {n.vm_id for n in nodes}
     name = scale_set_name(nodes[0].attempt_id)
     fresh: set[str] = set()

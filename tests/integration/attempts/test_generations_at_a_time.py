@@ -58,7 +58,7 @@ async def training(
 
 
 def opening(claim: Claim, row: AttemptRow, node: NodeRecord, saved: int, **step: object) -> Opening:
-    """The second generation of this node, from what was saved (0: nothing)."""
+    """Return the second generation of this node, from what was saved (0: nothing)."""
     kept = (checkpoint(saved),) if saved else ()
     members = replace(OpenGeneration(nodes=(node_view(node, present=True),)), **step)  # type: ignore[arg-type] # its members
     head = Head(generation=2, checkpoints=kept)

@@ -86,7 +86,7 @@ class Victims:
 
 
 async def training(world: World, heads: Sequence[str], **infrastructure: Any) -> Victims:  # noqa: ANN401
-    """A job for each, which trains."""
+    """Submit a job for each HEAD, and let it train."""
     file, victims = await world.upload(), [Victim(world, name) for name in heads]
     for one in victims:
         asked = {"nodes": 1, **infrastructure}
@@ -113,7 +113,7 @@ async def heads(request: pytest.FixtureRequest) -> list[str]:
 
 
 async def attacked(world: World, heads: Sequence[str], **infrastructure: Any) -> Victims:  # noqa: ANN401
-    """A job that trains for each of these, with that as its HEAD."""
+    """Submit a job for each HEAD, let it train, and write that HEAD."""
     made = await training(world, heads, **infrastructure)
     for one in made.all:
         await world.store.write(one.id, HEAD, HEADS[one.head])

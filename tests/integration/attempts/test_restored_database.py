@@ -61,7 +61,7 @@ async def evicted(world: World, job_id: str, nodes: list[ScriptedNode]) -> list[
 
 
 async def booted_again(world: World, job_id: str) -> list[ScriptedNode]:
-    """The attempt before comes to its end first."""
+    """Let the attempt before end, then boot the machines of the next one."""
     await world.tick(10)
     return await boot(world, job_id)
 

@@ -57,7 +57,7 @@ def prices() -> Meddled:
 async def world(
     engine: AsyncEngine, database_url: str, clock: Clock, prices: Meddled
 ) -> AsyncIterator[World]:
-    """A service that may buy on demand as well; its jobs' steps ask for the meddled prices."""
+    """Yield a service that may buy on demand as well, with the prices of `prices`."""
     async with open_world(engine, database_url, clock, BOTH) as made:
         made.jobs = replace(made.jobs, prices=prices)
         yield made
@@ -77,7 +77,7 @@ async def likely(world: World) -> None:
 
 
 async def wishes(world: World, job_id: str) -> tuple[object, ...]:
-    """What is wanted of the job because of its deadline."""
+    """Return what is wanted of the job because of its deadline."""
     c = tables.jobs.c
     query = select(c.at_risk_at, c.moves_since, c.returns_since).where(c.id == job_id)
     async with world.engine.connect() as conn:
@@ -85,7 +85,7 @@ async def wishes(world: World, job_id: str) -> tuple[object, ...]:
 
 
 async def paid_for(world: World) -> str:
-    """A job on demand with time enough to try Spot, which Azure has said twice there is."""
+    """Return a job on demand with time enough to try Spot, which Azure has said twice there is."""
     job = (await asked(world, deadline=until(world, minutes=40)))["id"]
     nodes = await boot(world, job)
     number = await train(world, nodes, step=1)

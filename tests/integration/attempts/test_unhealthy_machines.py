@@ -19,7 +19,7 @@ WHY = "GPU 3 (00000001:00:00.0): a row of its memory could not be remapped"
 async def newcomer(
     world: World, nodes: list[ScriptedNode], phase: NodePhase = NodePhase.READY, number: int = 0
 ) -> ScriptedNode:
-    """The first machine to come in place of unhealthy ones; the others still wait."""
+    """Return the first machine to come in place of unhealthy ones; the others still wait."""
     name = scale_set_name(nodes[0].attempt_id)
     known = {i.vm_id for i in (await world.cloud.get(name)).instances}
     fresh: set[str] = set()
@@ -55,13 +55,13 @@ async def test_gpu_nodes_are_told_what_their_size_has_and_others_nothing(world: 
 
 
 def told(specs: SpecMaker, row: AttemptRow) -> str:
-    """The node's configuration."""
+    """Return the node's configuration."""
     text = specs.spec(row).cloud_init.partition("\n")[2]
     return str(json.loads(text)["write_files"][0]["content"])
 
 
 async def events(world: World, job_id: str, code: str) -> list[str]:
-    """The sentences of the events with this code, oldest first."""
+    """Return the sentences of the events with this code, oldest first."""
     return [e["message"] for e in await world.events(job_id, code)]
 
 

@@ -24,13 +24,13 @@ GANG = 8
 
 
 async def known(world: World) -> Shortage | None:
-    """What all jobs know of the one place."""
+    """Return what all jobs know of the one place."""
     async with world.engine.connect() as conn:
         return (await capacity_outages.of(conn, [SPOT])).get(SPOT)
 
 
 async def live(world: World) -> int:
-    """Attempts that are under way."""
+    """Return how many attempts have not ended."""
     async with world.engine.connect() as conn:
         query = select(attempts.c.id).where(attempts.c.state.not_in(("terminating", "ended")))
         return len((await conn.execute(query)).all())

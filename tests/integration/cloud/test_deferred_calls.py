@@ -62,7 +62,7 @@ class Watched(FakeCloud):
 
 @pytest.fixture
 def cloud(world: World, clock: Clock) -> Watched:
-    """The world's."""
+    """Return the attempts reconciler of the world behind rate limits."""
     world.cloud = Watched(now=clock)
     world.attempts = replace(world.attempts, cloud=world.cloud)
     return world.cloud
@@ -70,7 +70,7 @@ def cloud(world: World, clock: Clock) -> Watched:
 
 @pytest.fixture
 def reconciler(world: World, cloud: Watched) -> AttemptReconciler:
-    """A replica that keeps to the rate limits."""
+    """Return a replica that keeps to the rate limits."""
     return _replica(world, cloud)
 
 
@@ -305,7 +305,7 @@ async def test_a_refill_that_azure_defers_is_asked_for_once(
 
 
 async def _train_on(world: World, nodes: list[ScriptedNode], number: int) -> None:
-    """The survivors say so, 45 s later."""
+    """Let 45 s pass; the survivors send a heartbeat."""
     await say_all(nodes[:2], NodePhase.RUNNING, number, step=5)
     await world.tick(seconds=45)
 

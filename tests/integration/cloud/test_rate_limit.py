@@ -284,7 +284,7 @@ async def test_a_call_beyond_the_concurrency_limit_or_to_an_open_circuit_takes_n
 def limited(
     engine: AsyncEngine, now: Clock, *, times: float = 1.0, concurrency: int = CONCURRENT_CALLS
 ) -> RateLimitedCloud:
-    """A replica's cloud."""
+    """Return a replica's cloud."""
     cloud = FakeCloud(now=now)
     return RateLimitedCloud(
         engine=engine, cloud=cloud, now=now, times=times, concurrency=concurrency

@@ -137,13 +137,13 @@ class Crowd:
         await heartbeats.record_heartbeats(conn, {node.node_id: beat}, self.clock())
 
     async def _claim(self) -> None:
-        """What is due, in a transaction of its own; sometimes leases have expired by then."""
+        """Claim due rows in a transaction of its own, sometimes after leases have expired."""
         self.clock.advance(seconds=self.rng.choice((0, 1, LEASE.total_seconds())))
         async with self.engine.begin() as conn:
             self.claims += await attempts.claim_due(conn, self.clock(), 2)
 
     def _claimed(self) -> tuple[Claim, AttemptRow]:
-        """A claim that somebody holds, or has lost by now."""
+        """Return a claim that somebody holds, or has lost by now."""
         return self.rng.choice(self.claims[-3:])
 
     async def _look(self, conn: AsyncConnection) -> None:

@@ -18,7 +18,7 @@ DEADLINE = 20.0
 
 @pytest.fixture
 async def listener(database_url: str, engine: AsyncEngine) -> AsyncIterator[Listener]:
-    """A listener that listens."""
+    """Yield a listener that listens."""
     made = Listener(driver_url(database_url))
     task = asyncio.create_task(made.run())
     await _listening(engine)

@@ -28,7 +28,7 @@ MOST = 65_535
 
 
 async def committed_untold(world: World, kind: str) -> str:
-    """A job whose machines committed many steps and told nobody of them, and then went."""
+    """Evict a job's machines after they committed many steps without reporting them."""
     job = await world.submit()
     nodes = await boot(world, job["id"])
     async with world.engine.begin() as conn:  # what is beyond a job's last step is not kept

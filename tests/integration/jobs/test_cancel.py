@@ -23,7 +23,7 @@ async def waiting_to_launch(world: World, job_id: str) -> None:
 
 
 async def provisioning(world: World, job_id: str) -> None:
-    """The scale set is asked for."""
+    """Request the scale set."""
     await world.tick(2)
 
 
@@ -39,12 +39,12 @@ async def starting(world: World, job_id: str) -> None:
 
 
 async def running(world: World, job_id: str) -> None:
-    """It trains."""
+    """Let the job train."""
     await train(world, await boot(world, job_id), step=1)
 
 
 async def recovering(world: World, job_id: str) -> None:
-    """A machine was taken, and the next attempt is not there yet."""
+    """Evict a machine before the next attempt exists."""
     await running(world, job_id)
     await evicted(world, job_id)
     await world.tick(1)
@@ -52,7 +52,7 @@ async def recovering(world: World, job_id: str) -> None:
 
 
 async def paused(world: World, job_id: str) -> None:
-    """The user has paused it."""
+    """Pause the job, as its user."""
     nodes = await boot(world, job_id)
     number = await train(world, nodes, step=1)
     await world.call("POST", f"/v1/fine_tuning/jobs/{job_id}/pause")

@@ -14,7 +14,7 @@ STEPS = 60  # of the whole job
 
 
 async def cut_off(world: World, kind: str, *, left: bool, step: int = STEPS) -> str:
-    """A job that reported step 1 and then, unheard, committed ``step``; ``left``: with figures."""
+    """Submit a job that reports step 1 only and commits ``step``; ``left``: with its metrics."""
     job, _, number = await start_training(world)
     await commit_unheard(world, job, committed(step, number, kind), left=left)
     return job

@@ -124,7 +124,7 @@ async def test_attempts_that_never_train_fail_the_job_with_what_to_check(world: 
 
 
 async def never_trains_again(world: World) -> tuple[str, int]:
-    """A job with a checkpoint, of whose machines nobody hears any more; its first generation."""
+    """Return a paused job whose new machines never registered, and its first generation."""
     job, _, number = await start_training(world, step=3)
     saved = committed(2, number)
     await put(world.store, job, saved.path)

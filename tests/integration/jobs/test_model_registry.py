@@ -19,7 +19,7 @@ class Killed(BaseException):
 
 
 def registering(world: World) -> World:
-    """The same world, with a workspace."""
+    """Return the same world, with a workspace."""
     parts = replace(world.parts, registers_models=True)
     world.http = client(make_app(parts))
     return world
@@ -32,7 +32,7 @@ def registrations(world: World, registry: FakeRegistry) -> ModelRegistrations:
 
 
 async def told(world: World, job: dict[str, Any]) -> list[str]:
-    """The events about it."""
+    """Return the events about it."""
     return [code for code in await world.event_codes(job["id"]) if code.startswith("model.")]
 
 

@@ -30,7 +30,7 @@ class Killed(BaseException):
 
 
 def with_trackers(world: World, *kinds: str) -> World:
-    """The same world, whose deployment has these trackers."""
+    """Return the same world, whose deployment has these trackers."""
     world.http = client(make_app(replace(world.parts, trackers=frozenset(kinds))))
     return world
 

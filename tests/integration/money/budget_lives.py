@@ -51,7 +51,7 @@ class MovingPrices:
         self.now = price
 
     async def prices(self, offerings: list[Offering]) -> dict[Offering, Price]:
-        """The same for all."""
+        """Return the same price for all offerings."""
         return dict.fromkeys(offerings, self.now)
 
     async def storage(self, account: StorageAccount) -> StoragePrices:  # noqa: ARG002 - one account
@@ -193,7 +193,7 @@ class Hostile:
             self.lives[owners[name]].bill += amount
 
     async def _owners(self) -> dict[str, str]:
-        """The job of each scale set that there was ever."""
+        """Return the job of each scale set that there was ever."""
         async with self.world.engine.connect() as conn:
             rows = await conn.execute(select(tables.attempts.c.id, tables.attempts.c.job_id))
         return {scale_set_name(r.id): r.job_id for r in rows}
@@ -238,7 +238,7 @@ class Hostile:
         await self.hearing.record(node.node_id, heartbeat, now)
 
     async def _register(self, node: Node, attempt_id: str) -> bool:
-        """False while the service does not see the machine yet."""
+        """Register the machine; return False while the service does not see it yet."""
         message = Registration(
             protocol=PROTOCOL,
             attempt_id=attempt_id,
@@ -289,7 +289,7 @@ class Hostile:
         await commit(self.world, life.id, entry)
 
     async def _raise(self) -> None:
-        """A user gives one of the jobs more."""
+        """Raise the budget of one of the jobs, as its user."""
         life = self.draw.choice(list(self.lives.values()))
         cap = life.cap * 2
         change = {"infrastructure": {"budget": {"amount": str(cap)}}}

@@ -18,7 +18,7 @@ from tests.world import PRICE, World
 
 @pytest.fixture
 async def engine(database_url: str) -> AsyncIterator[AsyncEngine]:
-    """A few connections that stay: 50 steps at once would open and close some with every look."""
+    """Yield an engine whose connections stay open between rounds of 50 steps."""
     made = create_async_engine(driver_url(database_url), pool_size=10, max_overflow=0)
     yield made
     await made.dispose()
@@ -26,7 +26,7 @@ async def engine(database_url: str) -> AsyncIterator[AsyncEngine]:
 
 @pytest.fixture(params=["fake", "emulator"])
 async def sky(request: pytest.FixtureRequest, world: World, tmp_path: Path) -> AsyncIterator[Sky]:
-    """A cloud of either kind, in which the service has its machines."""
+    """Yield a cloud of either kind, in which the service has its machines."""
     if request.param == "fake":
         yield FakeSky(world.cloud)
         return
@@ -46,7 +46,7 @@ async def lived(world: World, sky: Sky, seed: int, many: int, hours: float) -> H
 
 
 def worst(hostile: Hostile) -> float:
-    """The largest share of its cap that any job has cost."""
+    """Return the largest share of its cap that any job has cost."""
     return max(float(life.bill / life.cap) for life in hostile.lives.values())
 
 

@@ -27,12 +27,12 @@ JOBS = "/v1/fine_tuning/jobs"
 
 
 def limited(amount: str, then: str = "pause", nodes: int = 2) -> dict[str, Any]:
-    """A request's infrastructure with a budget."""
+    """Return a request's infrastructure with a budget."""
     return {"nodes": nodes, "budget": {"amount": amount, "on_exhausted": then}}
 
 
 async def trains(world: World, **infrastructure: Any) -> tuple[str, list[ScriptedNode], int]:  # noqa: ANN401
-    """A job on its machines that has done a step."""
+    """Submit a job, and let it train one step."""
     job = await world.submit(infrastructure=infrastructure)
     nodes = await boot(world, job["id"])
     return job["id"], nodes, await train(world, nodes, step=1)
@@ -46,7 +46,7 @@ async def later(world: World, nodes: list[ScriptedNode], number: int, minutes: f
 
 
 async def stops(world: World, job_id: str, nodes: list[ScriptedNode], number: int) -> None:
-    """The nodes save, stop and are deleted."""
+    """Let the nodes save and stop, and delete them."""
     saved = committed(2, number, "stop")
     await put(world.store, job_id, saved.path)
     await commit(world, job_id, saved)

@@ -34,7 +34,7 @@ BOTH = {
 
 @pytest.fixture
 async def world(engine: AsyncEngine, database_url: str, clock: Clock) -> AsyncIterator[World]:
-    """A service that may buy on demand as well."""
+    """Yield a service that may buy on demand as well."""
     async with open_world(engine, database_url, clock, BOTH) as made:
         yield made
 
@@ -45,7 +45,7 @@ def until(world: World, **more: float) -> int:
 
 
 async def asked(world: World, **infrastructure: Any) -> dict[str, Any]:  # noqa: ANN401
-    """The answer to a request with these members."""
+    """Submit a job with these members, and return the answer."""
     body: dict[str, Any] = {"model": "rekindle/tiny-llama", "training_file": await world.upload()}
     body |= {"infrastructure": {"nodes": 2, **infrastructure}}
     body |= {"training": {"checkpoint_seconds": 3600}}  # an eviction loses half an hour
@@ -57,7 +57,7 @@ async def slow(
     world: World,
     **more: Any,  # noqa: ANN401 - JSON
 ) -> tuple[dict[str, Any], list[ScriptedNode], int]:
-    """A job due in 4 hours that trains on Spot, and has done one step when 30 minutes are left."""
+    """Return a job on Spot that has done one step when 30 minutes of its 4 hours are left."""
     job = await asked(world, deadline=until(world, hours=4), **more)
     nodes = await boot(world, job["id"])
     number = await train(world, nodes, step=1)

@@ -25,7 +25,7 @@ LOCAL = Allowance(
 
 @pytest.fixture
 async def local(world: World) -> AsyncIterator[World]:
-    """The same world with machines that start in 15 seconds and are deleted within a minute."""
+    """Yield a world whose machines start in 15 seconds and are deleted within a minute."""
     quick = replace(world.parts.plan_defaults, recovery_seconds=15.0)
     world.parts = replace(world.parts, plan_defaults=quick, allowance=LOCAL)
     world.attempts = replace(world.attempts, allowance=LOCAL)

@@ -48,14 +48,14 @@ PRICES = FixedPrices({}, DEAR)
 
 @pytest.fixture
 async def dear(world: World) -> AsyncIterator[World]:
-    """The same, and what is moved is dear."""
+    """Yield a world in which moves between tiers are expensive."""
     prices = FixedPrices({SPOT: PRICE}, DEAR)
     async with client(make_app(replace(world.parts, prices=prices))) as world.http:
         yield world
 
 
 async def model(world: World, tier: AccessTier) -> tuple[str, list[str]]:
-    """A job that is over, and the large files of its model, both in that tier."""
+    """Return a job that is over, and the large files of its model, both in that tier."""
     job = await finished(world)
     (first,) = [b.name for b in await world.store.list_stored(job, "models/") if b.size > SMALL]
     files = [first, first.replace("model.", "second.")]

@@ -20,7 +20,7 @@ SLOW += "waiting for connection (Client.Timeout exceeded while awaiting headers)
 
 
 async def machines_up(world: World, job: str) -> dict[str, Any]:
-    """The newest attempt, as soon as Azure has given its machines; none of them registers."""
+    """Return the newest attempt once its machines exist; none of them registers."""
     attempt: dict[str, Any] = {"state": "none"}
     for _ in range(20):
         await world.tick()

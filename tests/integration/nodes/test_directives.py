@@ -20,7 +20,7 @@ from trainer.contract import Directive, DirectiveKind
 
 @pytest.fixture
 async def polled(world: World) -> AsyncIterator[httpx.AsyncClient]:
-    """The service with a long poll of ten seconds and its listener at work."""
+    """Yield the service with a long poll of ten seconds and its listener at work."""
     app = make_app(replace(world.parts, long_poll=timedelta(seconds=10)))
     listening = asyncio.create_task(world.listener.run())
     async with client(app) as http:

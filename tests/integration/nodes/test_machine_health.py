@@ -27,7 +27,7 @@ def says(folder: Path, text: str, then: str = "") -> Path:
 def check_of(
     folder: Path, smi: Path, expected: ExpectedHardware = ALONE, patience: float = 30.0
 ) -> HealthCheck:
-    """A check that finds everything in a folder, and does not wait for ports."""
+    """Return a check that finds everything in a folder, and does not wait for ports."""
 
     async def at_once(_: float) -> None:
         return
@@ -109,7 +109,7 @@ async def test_inactive_links_and_errors_that_the_driver_left_are_told_too(tmp_p
 
 
 def lay_port(folder: Path, device: str, **said: str) -> None:
-    """A port as the kernel shows it."""
+    """Write the files in which the kernel shows an InfiniBand port."""
     port = folder / "infiniband" / device / "ports" / "1"
     port.mkdir(parents=True)
     usual = {"link_layer": "InfiniBand", "state": "4: ACTIVE", "rate": "400 Gb/sec (4X NDR)"}

@@ -67,7 +67,7 @@ async def three(
 
 
 async def told_of(conn: AsyncConnection, code: str) -> set[str]:
-    """The jobs that have an event of this code."""
+    """Return the jobs that have an event of this code."""
     e = tables.events.c
     return set((await conn.execute(select(e.job_id).where(e.code == code))).scalars())
 
@@ -289,7 +289,7 @@ async def test_a_lease_that_is_lost_is_given_back_by_nobody(
 
 
 def said(phase: NodePhase, **more: Any) -> Heartbeat:  # noqa: ANN401 - members
-    """The second heartbeat of a node of generation 1."""
+    """Return the second heartbeat of a node of generation 1."""
     values = {"epoch": 1, "seq": 2, "generation": 1, "step": 3, "free_port": 29500} | more
     return Heartbeat(phase=phase, **values)
 

@@ -22,7 +22,7 @@ JOBS = "/v1/fine_tuning/jobs"
 
 
 async def provisioned(world: World) -> ScriptedNode:
-    """A machine that Azure has made; the attempt has not looked yet."""
+    """Return a machine that Azure has made; the attempt has not looked yet."""
     job = await world.submit()
 
     async def asked_for() -> list[ScaleSet]:

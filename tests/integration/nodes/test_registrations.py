@@ -38,7 +38,7 @@ Answers = list[Standing | BaseException | None]
 
 
 async def crowd(engine: AsyncEngine, clock: Clock, *machines: Registration) -> Answers:
-    """What they are told that register at the same moment."""
+    """Register the machines at the same moment, and return the answers."""
     asks = RegistrationBatcher(engine)
     registering = (asks.register(one, clock()) for one in machines)
     return await asyncio.gather(*registering, return_exceptions=True)
@@ -113,7 +113,7 @@ async def test_who_is_not_new_is_told_so_beside_those_who_are(
 
 
 async def said(engine: AsyncEngine) -> list[str]:
-    """What all jobs were told of nodes."""
+    """Return the messages of all registrations of nodes."""
     e = tables.events.c
     async with engine.connect() as conn:
         told = await conn.execute(select(e.message).where(e.code == "node.registered"))

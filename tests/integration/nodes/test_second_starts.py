@@ -12,7 +12,7 @@ from trainer.contract import DirectiveKind, NodePhase, StaleGeneration
 
 
 async def second_start(first: ScriptedNode) -> ScriptedNode:
-    """The same machine registers again, and remembers nothing."""
+    """Register the same machine again, on an empty disk."""
     second = ScriptedNode(first.world, first.attempt_id, first.vm_id, boot_id="boot-2")
     assert (await second.register()).status_code == 200
     return second

@@ -24,7 +24,7 @@ STEPS = {
 
 @pytest.fixture
 async def replicas(world: World) -> AsyncIterator[dict[str, httpx.AsyncClient]]:
-    """A replica for each step of a rotation."""
+    """Yield a replica for each step of a rotation."""
     async with AsyncExitStack() as stack:
         yield {
             step: await stack.enter_async_context(
@@ -35,7 +35,7 @@ async def replicas(world: World) -> AsyncIterator[dict[str, httpx.AsyncClient]]:
 
 
 def at(node: ScriptedNode, http: httpx.AsyncClient) -> ScriptedNode:
-    """The same node, which speaks to another replica from now on."""
+    """Return the same node, which speaks to another replica from now on."""
     node.world = replace(node.world, http=http)
     return node
 

@@ -37,7 +37,7 @@ def limited(world: World, usual: ProjectQuota) -> Admissions:
 
 
 async def submitted(world: World, **infrastructure: Any) -> str:  # noqa: ANN401
-    """A job that has asked for machines."""
+    """Submit a job that requests machines."""
     world.clock.advance(seconds=1)
     job = await world.submit(infrastructure={"nodes": 2} | infrastructure)
     await world.tick(2)
@@ -45,7 +45,7 @@ async def submitted(world: World, **infrastructure: Any) -> str:  # noqa: ANN401
 
 
 async def asks(world: World, job_id: str) -> int:
-    """Attempts of the job."""
+    """Return the number of the job's attempts."""
     return len(await world.attempts_of(job_id))
 
 
@@ -57,7 +57,7 @@ async def settle(world: World, queue: Admissions, times: int = 1, seconds: float
 
 
 async def region(world: World, queue: Admissions, machines: int, others: int = 0) -> None:
-    """The subscription may have so many Spot machines in the region, and others have some."""
+    """Set the Spot quota of the region, and how much of it others use, in machines."""
     told = SpotCores(limit=machines * CORES, used=others * CORES)
     world.cloud.spot_quotas[SPOT.region] = told
     await queue.read_cores()

@@ -15,7 +15,7 @@ from tests.world import World, open_world
 
 @pytest.fixture
 async def world(engine: AsyncEngine, database_url: str, clock: Clock) -> AsyncIterator[World]:
-    """A service that may buy on demand as well."""
+    """Yield a service that may buy on demand as well."""
     async with open_world(engine, database_url, clock, BOTH) as made:
         yield made
 

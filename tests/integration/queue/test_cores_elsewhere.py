@@ -49,7 +49,7 @@ async def pass_minutes(world: World, queue: Admissions, minutes: int) -> None:
 
 
 async def evicted(world: World, queue: Admissions, **infrastructure: object) -> str:
-    """A gang of two that has trained in the east, where others have its cores by now."""
+    """Evict a gang of two that trained in the east, where others use its cores afterwards."""
     others_use(world, eastus=0, westus=0)
     await queue.read_cores()
     world.clock.advance(seconds=1)

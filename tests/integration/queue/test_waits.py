@@ -37,7 +37,7 @@ async def world(engine: AsyncEngine, database_url: str, clock: Clock) -> AsyncIt
 
 
 async def refused(world: World, minutes: int, **infrastructure: Any) -> dict[str, Any]:  # noqa: ANN401
-    """A job for which Spot has had no room for so long."""
+    """Return a job for which Spot has had no room for so long."""
     world.cloud.sold_out.add(SPOT)
     job = await world.submit(infrastructure={"nodes": 2} | infrastructure)
     await world.tick(6, seconds=20)

@@ -49,7 +49,7 @@ Look = Callable[..., Awaitable[Mapping[str, Part]]]
 
 @pytest.fixture
 def parts(monkeypatch: pytest.MonkeyPatch) -> Look:
-    """What the command looks at, by name, without the seconds that a process takes to start."""
+    """Return the checks of the command by name, without starting a process."""
 
     async def look(**settings: str) -> Mapping[str, Part]:
         for name, value in (SETTINGS | settings).items():

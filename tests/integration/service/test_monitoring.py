@@ -36,7 +36,7 @@ def value(samples: Samples, name: str, **labels: str) -> float:
 
 @pytest.fixture
 async def operator(world: World) -> str:
-    """A key that may read and no more, of the operators' project."""
+    """Yield a read-only key of the operators' project."""
     async with world.engine.begin() as conn:
         return await keys.create(
             conn, world.parts.operator_project, "prometheus", world.clock(), scope=Scope.READ

@@ -41,7 +41,7 @@ class Stage:
         return StackPart(name="echo", argv=argv, ready=ready, ready_within=within)
 
     def pid(self) -> int:
-        """What the part's note says; 0 for the instant in which its program writes it."""
+        """Return what the part's note says; 0 for the instant in which its program writes it."""
         return int((self.state / "pids" / "echo").read_text() or 0)
 
 

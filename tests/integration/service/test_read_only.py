@@ -28,7 +28,7 @@ async def full(database_url: str) -> AsyncIterator[AsyncEngine]:
 
 @pytest.fixture
 async def stuck(world: World, full: AsyncEngine) -> AsyncIterator[World]:
-    """The same world through an api whose database is so."""
+    """Yield the world through an api whose database is read-only."""
     async with client(make_app(replace(world.parts, engine=full))) as http:
         yield replace(world, http=http)
 

@@ -28,7 +28,7 @@ SECOND = timedelta(seconds=1)
 
 @asynccontextmanager
 async def running(url: str, steps: list[Step]) -> AsyncIterator[asyncio.Event]:
-    """A loop that takes these steps; yields its stop."""
+    """Run a loop that takes these steps, and yield its stop event."""
     stop, listener = asyncio.Event(), Listener(driver_url(url))
 
     async def claim(limit: int) -> list[Step]:

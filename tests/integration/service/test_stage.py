@@ -20,7 +20,7 @@ from trainer.tiny import build
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The tiny model."""
+    """Return the tiny model."""
     folder = tmp_path_factory.mktemp("whole") / "tiny"
     build(folder)
     return folder
@@ -28,13 +28,13 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def folder(whole: Path, tmp_path: Path) -> Path:
-    """A copy of it."""
+    """Return a copy of the tiny model."""
     return make.copy_of(whole, tmp_path / "model")
 
 
 @pytest.fixture
 def name() -> str:
-    """A model of the test's own in the shared Blob server."""
+    """Return a model of the test's own in the shared Blob server."""
     return f"tests/{uuid4().hex}"
 
 

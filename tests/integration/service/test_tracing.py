@@ -25,7 +25,7 @@ def exported() -> Iterator[InMemorySpanExporter]:
 
 
 async def live(world: World) -> str:
-    """The life of a job that is evicted once and succeeds."""
+    """Run a job that is evicted once and succeeds."""
     job, nodes, first = await start_training(world, step=3)
     began = world.clock().timestamp()
     load = Span(name="load_model", started_at=began, ended_at=began + 2)

@@ -22,7 +22,7 @@ FILES = {"rank-00000.safetensors": bytes(200 * 1024), "rank-00000.index.json": b
 
 
 async def training(world: World, *steps: int, **body: Any) -> tuple[str, list[Committed]]:  # noqa: ANN401
-    """A job that trains, with checkpoints of these steps; multiples of 4 are milestones."""
+    """Return a job that trains, with checkpoints of these steps; multiples of 4 are milestones."""
     world.clock.advance(seconds=1)
     job_id, nodes, number = await start_training(world, **body)
     made = [await save(world, job_id, step, number) for step in steps]
@@ -32,7 +32,7 @@ async def training(world: World, *steps: int, **body: Any) -> tuple[str, list[Co
 
 
 async def cancelled(world: World, *steps: int, **body: Any) -> dict[str, Any]:  # noqa: ANN401
-    """The same, as it is shown once it is over."""
+    """Return the cancelled job of `training` as the API shows it."""
     job_id, _ = await training(world, *steps, **body)
     return await cancel(world, job_id)
 

@@ -180,7 +180,7 @@ class TestReading:
         return account
 
     async def inputs(self, world: World, account: BlobStore) -> dict[str, str]:
-        """The URLs of a node that registers now, by what they are of."""
+        """Return the input URLs of a node that registers now, by the kind of input."""
         granter = Granter(
             engine=world.engine,
             store=world.store,

@@ -40,7 +40,7 @@ from tests.world import World, client
 
 
 async def _orphan(world: World, **tags: str) -> str:
-    """A scale set that carries our owner's tag and belongs to no live attempt."""
+    """Create a scale set that carries our owner tag and belongs to no live attempt."""
     job = await world.submit()
     nodes = await boot(world, job["id"])
     async with world.engine.connect() as conn:
@@ -236,7 +236,7 @@ class WatchedCloud(FakeCloud):
 
 
 async def _over(world: World, name: str) -> AttemptRow:
-    """The only attempt of a job "job-{name}", which never had machines."""
+    """Add the only attempt of a job "job-{name}", which never had machines."""
     over = {"state": "ended", "outcome": "cancelled", "ended_at": world.clock()}
     async with world.engine.begin() as conn:
         await add_job(conn, world.clock(), id=f"job-{name}")

@@ -151,7 +151,7 @@ async def test_a_round_ends_in_time_however_much_is_due(
 
 
 async def add_jobs(conn: AsyncConnection, clock: Clock, many: int) -> None:
-    """Cancelled just now."""
+    """Add jobs that were cancelled just now."""
     await add_job(conn, clock(), id="over", state="cancelled", finished_at=clock())
     names = [c.name for c in tables.jobs.c if c.computed is None and c.name != "id"]
     numbers = select(func.generate_series(1, many - 1).label("n")).subquery()

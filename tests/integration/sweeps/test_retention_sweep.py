@@ -33,7 +33,7 @@ def sweep(world: World) -> CheckpointSweep:
 
 
 async def job(world: World, job_id: str = "job") -> None:
-    """A job that trains, with an empty HEAD."""
+    """Add a job that trains, with an empty HEAD."""
     async with world.engine.begin() as conn:
         await add_job(conn, world.clock(), id=job_id, state="running")
         await add_attempt(conn, world.clock(), id=f"att-{job_id}", job_id=job_id)
@@ -44,7 +44,7 @@ async def job(world: World, job_id: str = "job") -> None:
 async def opened(
     world: World, number: int, loaded: Committed | None = None, job_id: str = "job"
 ) -> None:
-    """The row of a generation, and HEAD taken for it."""
+    """Add the row of a generation, and fence HEAD for it."""
     head = await head_of(world, job_id)
     taken = head.fenced(number).to_json().encode()
     await world.store.write(job_id, HEAD, taken)

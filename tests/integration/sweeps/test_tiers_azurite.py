@@ -70,7 +70,7 @@ async def store(azurite: Azurite) -> AsyncIterator[DyingStore]:
 
 @pytest.fixture
 async def job(engine: AsyncEngine, store: DyingStore, clock: Clock) -> str:
-    """A job that is over and has a model of three large files and two small ones."""
+    """Return a job that is over and has a model of three large files and two small ones."""
     name = f"ftjob-{uuid4().hex}"
     over = {"state": "succeeded", "finished_at": clock(), "result": RESULT}
     async with engine.begin() as conn:

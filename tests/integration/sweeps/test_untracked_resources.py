@@ -19,7 +19,7 @@ DISK = "Microsoft.Compute/disks/old"
 
 
 def watched(engine: AsyncEngine, clock: Clock) -> tuple[FakeCloud, UntrackedResourceSweep]:
-    """A cloud with a disk of ours and one of a neighbour."""
+    """Return a cloud with a disk of ours and one of a neighbour."""
     cloud = FakeCloud(now=clock)
     tags = {OWNER_TAG: cloud.owner, JOB_TAG: "ftjob-1"}
     disk = TaggedResource(kind="Microsoft.Compute/disks", name="old", region="eastus", tags=tags)

@@ -33,7 +33,7 @@ async def send(world: World, upload: str, data: bytes) -> httpx.Response:
 
 
 async def halves(world: World, **more: object) -> tuple[str, list[str]]:
-    """An upload with all of its parts."""
+    """Return an upload with all of its parts."""
     upload = await begin(world, **more)
     return upload, [(await send(world, upload, half)).json()["id"] for half in HALVES]
 

@@ -42,7 +42,7 @@ async def post(world: World, *parts: str | bytes) -> httpx.Response:
 
 
 async def kept(world: World) -> tuple[list[Any], list[Blob]]:
-    """What is left of uploads: rows and blobs."""
+    """Return what is left of uploads: rows and blobs."""
     rows = (await world.call("GET", "/v1/files")).json()["data"]
     return rows, await world.store.list_blobs(CONTAINER)
 
@@ -110,7 +110,7 @@ class Sink(MemoryStore):
 
 
 async def large(mebibytes: int) -> AsyncIterator[bytes]:
-    """A form with that many MiB of valid rows."""
+    """Yield a form with that many MiB of valid rows."""
     yield form(PURPOSE, FILE)
     row = {"messages": [ROW["messages"][0], {"role": "assistant", "content": "a" * 65_000}]}
     line = json.dumps(row).encode() + b"\n"

@@ -24,7 +24,7 @@ from trainer.contract import NodePhase
 
 @pytest.fixture
 async def client(world: World, azurite: Azurite) -> AsyncIterator[AsyncOpenAI]:
-    """A strict client; files lie in Azurite, machines are scripted."""
+    """Yield a strict client; files lie in Azurite, machines are scripted."""
     store = AzureBlobStore(azurite.connection_string)
     await stage(store, MODEL)
     async with served(make_app(replace(world.parts, store=store))) as url, strict(world, url) as it:
@@ -34,7 +34,7 @@ async def client(world: World, azurite: Azurite) -> AsyncIterator[AsyncOpenAI]:
 
 @pytest.fixture
 async def trained(world: World) -> AsyncIterator[AsyncOpenAI]:
-    """A strict client of the world in which machines are scripted, store and all."""
+    """Yield a strict client of the world in which machines are scripted, store and all."""
     async with served(make_app(world.parts)) as url, strict(world, url) as it:
         yield it
 

@@ -77,7 +77,7 @@ class Face:
 
 @asynccontextmanager
 async def face(database_url: str, **settings: str) -> AsyncIterator[Face]:
-    """The api, ready for requests."""
+    """Yield the api, ready for requests."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "service.main", "api", "--port", "0"),
         cwd=ROOT,
@@ -127,7 +127,7 @@ class Asked:
 
 @pytest.fixture
 def clock() -> Clock:
-    """The process has a real one; by it, what the node was granted must not be old."""
+    """Set the clock to real time, by which the node's grants must be valid."""
     return Clock(datetime.fromtimestamp(time.time(), UTC))
 
 

@@ -23,7 +23,7 @@ JOBS = "/v1/fine_tuning/jobs"
 
 @pytest.fixture
 async def client(world: World) -> AsyncIterator[AsyncOpenAI]:
-    """A client that never retries, and so shows the first answer."""
+    """Yield a client without retries, which shows the first answer."""
     async with (
         served(make_app(world.parts)) as url,
         AsyncOpenAI(api_key=world.key, base_url=f"{url}/v1", max_retries=0) as made,

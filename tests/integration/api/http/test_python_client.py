@@ -19,7 +19,7 @@ from trainer.contract import log_path
 
 @pytest.fixture
 async def url(world: World) -> AsyncIterator[str]:
-    """A served world."""
+    """Yield a served world."""
     async with served(make_app(world.parts)) as found:
         yield found
 

@@ -15,7 +15,7 @@ from tests.world import World, client
 
 @asynccontextmanager
 async def limited(world: World, **more: Any) -> AsyncIterator[World]:  # noqa: ANN401 - parts
-    """The same world behind other limits."""
+    """Yield the same world behind other limits."""
     parts: Parts = replace(world.parts, **more)
     async with client(make_app(parts)) as http:
         yield replace(world, http=http, parts=parts)

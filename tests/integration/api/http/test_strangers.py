@@ -30,7 +30,7 @@ JSON = [(name, method, path) for name, method, path, is_json in bodies() if is_j
 
 
 async def body(size: int, read: list[int]) -> AsyncIterator[bytes]:
-    """A string in JSON of ``size`` bytes, in chunks; ``read``: how much of it was taken."""
+    """Yield a string in JSON of ``size`` bytes, in chunks; ``read``: how much of it was taken."""
     yield b'"'
     for sent in range(1, size - 1, 1024):
         piece = b"x" * min(1024, size - 1 - sent)

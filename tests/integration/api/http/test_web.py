@@ -16,7 +16,7 @@ SCRIPT = "console.log(1);" * 200
 
 @pytest.fixture
 async def http(world: World, tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]:
-    """A service with a built console."""
+    """Yield a service with a built console."""
     (tmp_path / "assets").mkdir()
     (tmp_path / "index.html").write_text("<!doctype html><title>Rekindle</title>")
     (tmp_path / "assets" / "index-1a2b.js").write_text(SCRIPT)

@@ -15,14 +15,14 @@ DPO = {"type": "dpo", "dpo": {"hyperparameters": {"n_epochs": 2}, "label_smoothi
 
 
 async def create(world: World, file: str, **more: object) -> dict[str, Any]:
-    """The answer, good or bad."""
+    """Return the answer, also when the request is refused."""
     body = {"model": MODEL, "training_file": file, **more}
     answer: dict[str, Any] = (await world.call("POST", JOBS, json=body)).json()
     return answer
 
 
 async def told(world: World, job_id: str) -> RunSpec:
-    """What its nodes get."""
+    """Return the run spec that the job's nodes receive."""
     await boot(world, job_id)
     data, _ = await world.store.read(job_id, RUN_SPEC)
     return RunSpec.from_json(data)

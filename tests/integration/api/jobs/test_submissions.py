@@ -16,7 +16,7 @@ JOBS = "/v1/fine_tuning/jobs"
 
 @contextmanager
 def statements(world: World) -> Iterator[list[str]]:
-    """What PostgreSQL is asked meanwhile."""
+    """Yield the statements that are sent to PostgreSQL inside the block."""
     said: list[str] = []
 
     def note(_conn: object, _cursor: object, query: str, *_: object) -> None:

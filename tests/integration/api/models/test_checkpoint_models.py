@@ -32,7 +32,7 @@ from trainer.contract import (
 
 
 async def names(world: World, job_id: str) -> list[str]:
-    """What the job's list of checkpoints calls them, newest first."""
+    """Return what the job's list of checkpoints calls them, newest first."""
     listed = (await world.call("GET", f"{JOBS}/{job_id}/checkpoints")).json()["data"]
     return [each["fine_tuned_model_checkpoint"] for each in listed]
 
@@ -43,7 +43,7 @@ async def listed(world: World) -> dict[str, dict[str, Any]]:
 
 
 async def error_of(world: World, method: str, name: str) -> dict[str, Any]:
-    """What is wrong with it."""
+    """Return the status and the error of a refused request."""
     answer = await world.call(method, f"/v1/models/{name}")
     assert answer.is_error, answer.text
     return {"status": answer.status_code, **answer.json()["error"]}
@@ -278,7 +278,7 @@ async def test_what_was_made_of_a_checkpoint_is_the_base_of_the_next_one(world: 
 
 
 async def told_base(world: World, job_id: str) -> dict[str, Any]:
-    """The base model in a job's run spec."""
+    """Return the base model in a job's run spec."""
     data, _ = await world.store.read(job_id, RUN_SPEC)
     base: dict[str, Any] = json.loads(data)["base_model"]
     return base

@@ -30,7 +30,7 @@ async def overwrite(world: World, job: Json, name: str, data: bytes) -> None:
 
 
 async def refused(answer: httpx.Response) -> str:
-    """The message of what was refused for good."""
+    """Return the message of a refusal that is not worth a retry."""
     assert answer.status_code == 409, answer.text
     assert answer.json()["error"]["code"] == "content_changed"
     assert answer.headers["x-should-retry"] == "false"

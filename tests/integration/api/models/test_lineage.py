@@ -109,7 +109,7 @@ async def test_files_that_are_gone_or_changed_are_told_from_a_model(world: World
 
 
 async def archive(world: World, job_id: str, **wish: object) -> dict[str, Any]:
-    """The answer, good or bad."""
+    """Return the answer, also when the request is refused."""
     path = f"{JOBS}/{job_id}/model/tier"
     answer: dict[str, Any] = (
         await world.call("POST", path, json={"tier": "archive", **wish})

@@ -34,7 +34,7 @@ async def id_of(world: World, name: str) -> str:
 
 @pytest.fixture
 async def theirs(world: World) -> World:
-    """The same world as somebody of the project `others` sees it, who is no operator."""
+    """Return the world with a key of the project `others` that is no operator's."""
     return replace(world, key=await world.other_key())
 
 

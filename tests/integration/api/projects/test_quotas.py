@@ -22,7 +22,7 @@ async def allow(world: World, **most: int | None) -> None:
 
 
 async def told(world: World) -> str:
-    """What the project has, as the operator sees it."""
+    """Return what the project has, as the operator sees it."""
     async with world.engine.connect() as conn:
         return await quotas.describe_limits(conn, "tests")
 

@@ -84,7 +84,7 @@ async def test_a_job_shows_how_often_it_saves_and_who_chose_that(world: World) -
 
 @pytest.fixture
 async def cloud_of_gpus(world: World) -> AsyncIterator[World]:
-    """The same service where machines have GPUs: one small size on Spot, and one on demand."""
+    """Yield a service whose machines have GPUs: one small size on Spot, and one on demand."""
     small = Offering(region="eastus", vm_size=SMALL, capacity_type=CapacityType.SPOT)
     paid = replace(small, capacity_type=CapacityType.ON_DEMAND)
     full = Decimal("3.67")

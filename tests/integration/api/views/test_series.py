@@ -27,7 +27,7 @@ Running = tuple[Json, list[ScriptedNode], int]
 
 @pytest.fixture
 async def running(world: World) -> Running:
-    """A job that has measured 40 steps, every tenth with a validation loss."""
+    """Return a job that has measured 40 steps, every tenth with a validation loss."""
     job = await world.submit(suffix="mine")
     nodes = await boot(world, job["id"])
     number = await train(world, nodes, step=1)

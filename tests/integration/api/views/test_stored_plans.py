@@ -8,7 +8,7 @@ PLANS, JOBS = "/v1/fine_tuning/plans", "/v1/fine_tuning/jobs"
 
 
 async def planned(world: World, **more: Any) -> tuple[dict[str, Any], dict[str, Any]]:  # noqa: ANN401
-    """A request, and the plan of it."""
+    """Return a request, and the plan of it."""
     body = await world.asked() | more
     answer = await world.call("POST", PLANS, json=body)
     assert answer.status_code == 200, answer.text

@@ -16,7 +16,7 @@ JOBS = "/v1/fine_tuning/jobs"
 
 @pytest.fixture
 async def running(world: World) -> tuple[dict[str, Any], list[ScriptedNode], int]:
-    """A job in its first generation, three steps done."""
+    """Return a job in its first generation, three steps done."""
     job = await world.submit()
     nodes = await boot(world, job["id"])
     number = await train(world, nodes, step=1)
