@@ -332,19 +332,13 @@ async def test_each_machine_is_billed_from_its_own_order_and_the_forecast_follow
 
 
 async def test_a_job_shows_on_how_many_nodes_it_may_train(world: World) -> None:
-    job = await world.submit(**ELASTIC)
-    rigid = await world.submit()
-
-    assert job["elastic"] == {"min_nodes": 2, "node_counts": [2, 3]}
-    assert job["plan"]["elastic"] == job["elastic"]
-    assert rigid["elastic"] is None
-
-
-async def test_a_batch_says_which_numbers_of_nodes_can_share_it(world: World) -> None:
-    job = await world.submit(
+    job, rigid = await world.submit(**ELASTIC), await world.submit()
+    narrow = await world.submit(
         infrastructure={"nodes": 4, "elastic": {"min_nodes": 3}},
         hyperparameters={"batch_size": 8},
         training={"micro_batch": 1},
     )
 
-    assert job["elastic"] == {"min_nodes": 3, "node_counts": [3, 4]}
+    assert job["elastic"] == job["plan"]["elastic"] == {"min_nodes": 2, "node_counts": [2, 3]}
+    assert rigid["elastic"] is None
+    assert narrow["elastic"] == {"min_nodes": 3, "node_counts": [3, 4]}

@@ -120,28 +120,25 @@ async def attacked(world: World, heads: Sequence[str], **infrastructure: Any) ->
     return made
 
 
-async def test_a_cancel_ends_the_machines_whatever_head_holds(
-    world: World, heads: list[str]
+@pytest.mark.parametrize(
+    ("request_", "ticks", "seconds", "state"),
+    [("cancel", 8, 60, ("cancelled", "done")), ("pause", 13, 120, ("queued", "paused"))],
+)
+async def test_a_cancel_or_pause_ends_the_machines_whatever_head_holds(
+    world: World,
+    heads: list[str],
+    request_: str,
+    ticks: int,
+    seconds: int,
+    state: tuple[str, str],
 ) -> None:
     victims = await attacked(world, heads)
     await victims.tick(2, 15)
-    await victims.ask("cancel")
-    await victims.tick(8, 60)
+    await victims.ask(request_)
+    await victims.tick(ticks, seconds)
 
     assert await victims.left() == []
-    assert await victims.states() == {("cancelled", "done")}
-
-
-async def test_a_pause_ends_the_machines_whatever_head_holds(
-    world: World, heads: list[str]
-) -> None:
-    victims = await attacked(world, heads)
-    await victims.tick(2, 15)
-    await victims.ask("pause")
-    await victims.tick(13, 120)
-
-    assert await victims.left() == []
-    assert await victims.states() == {("queued", "paused")}
+    assert await victims.states() == {state}
 
 
 async def test_a_budget_ends_the_machines_whatever_head_holds(

@@ -62,7 +62,7 @@ class Watched(FakeCloud):
 
 @pytest.fixture
 def cloud(world: World, clock: Clock) -> Watched:
-    """Return the attempts reconciler of the world behind rate limits."""
+    """Return the cloud of the world, which counts its calls."""
     world.cloud = Watched(now=clock)
     world.attempts = replace(world.attempts, cloud=world.cloud)
     return world.cloud

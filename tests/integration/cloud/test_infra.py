@@ -313,7 +313,7 @@ def body(**more: str | int) -> dict[str, Any]:
 
 
 def sign_in_owner(emulator: Emulator) -> httpx.Client:
-    """Return the credentials that may do everything in a new emulator."""
+    """Return a client of the owner, who may do everything in a new emulator."""
     facts = json.loads((emulator.state / "access" / "owner.json").read_text())
     return sign_in(emulator, facts["client_id"], facts["client_secret"])
 

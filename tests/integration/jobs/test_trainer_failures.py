@@ -1,7 +1,9 @@
-"""What would go wrong again on any machine is not tried again."""
+"""Errors of the trainer that no retry can fix, and jobs that have trained on nothing."""
 
 import math
 from dataclasses import replace
+
+import pytest
 
 from tests.nodes.scripted_node import (
     ScriptedNode,
@@ -11,35 +13,30 @@ from tests.nodes.scripted_node import (
     metrics,
     say_all,
     start_training,
-    train,
 )
 from tests.world import World
 from trainer.contract import NOT_THE_MODEL, NodePhase
 
-WHY = "train.jsonl, line 17: the chat template takes no tools. Mend the row"
+ERRORS = {
+    "train.jsonl, line 17: the chat template takes no tools. Mend the row": "trainer_error",
+    f"{NOT_THE_MODEL}: the exported files are not the model that was trained: 2 missing keys": (
+        "verification_failed"
+    ),
+}
 
 
-async def test_an_error_that_no_second_try_mends_ends_the_job_at_once_with_its_own_words(
-    world: World,
+@pytest.mark.parametrize(("error", "code"), ERRORS.items())
+async def test_an_error_that_no_retry_can_fix_fails_the_job_at_once_with_its_message(
+    world: World, error: str, code: str
 ) -> None:
     job, nodes, number = await start_training(world, step=3)
-    await nodes[0].say(NodePhase.FAILED, number, step=3, error=WHY, hopeless=True)
+    await nodes[0].say(NodePhase.FAILED, number, step=3, error=error, hopeless=True)
     await nodes[1].say(NodePhase.FAILED, number, step=3, error="a peer is gone")
     await world.tick(3)
     failed = await world.job(job)
 
     assert failed["status"] == "failed"
-    assert failed["error"]["code"] == "trainer_error"
-    assert failed["error"]["message"] == WHY
-
-
-async def test_an_error_of_another_kind_is_tried_again(world: World) -> None:
-    job, nodes, number = await start_training(world, step=3)
-    await say_all(nodes, NodePhase.FAILED, number, step=3, error=WHY)
-    again = await train(world, nodes, step=1)
-
-    assert again > number
-    assert (await world.job(job))["status"] == "running"
+    assert failed["error"] == {"code": code, "message": error, "param": None}
 
 
 async def test_a_job_that_has_trained_on_nothing_never_succeeds(world: World) -> None:
@@ -90,15 +87,3 @@ async def start(world: World, nodes: list[ScriptedNode]) -> int:
     directives = [await node.hear() for node in nodes]
     await say_all(nodes, NodePhase.RUNNING, directives[0].number)
     return directives[0].number
-
-
-async def test_a_model_that_is_not_the_trained_one_fails_with_a_code_of_its_own(
-    world: World,
-) -> None:
-    why = f"{NOT_THE_MODEL}: the exported files are not the model that was trained: 2 missing keys"
-    job, nodes, number = await start_training(world, step=3)
-    await say_all(nodes, NodePhase.FAILED, number, step=3, error=why, hopeless=True)
-    await world.tick(3)
-    failed = await world.job(job)
-
-    assert failed["error"] == {"code": "verification_failed", "message": why, "param": None}

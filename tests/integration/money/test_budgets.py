@@ -185,25 +185,6 @@ async def test_the_jobs_of_a_project_share_its_budget(world: World) -> None:
     assert "job.budget_threshold" in await world.event_codes(first)
 
 
-async def test_a_raised_project_budget_takes_its_jobs_up_again(world: World) -> None:
-    async with world.engine.begin() as conn:
-        await budgets.set_project(conn, "tests", Decimal(5), world.clock(), None)
-    job = await world.submit()
-    await world.tick(4)
-    paused = await world.job(job["id"])
-    async with world.engine.begin() as conn:
-        stopped = await budgets.set_project(conn, "tests", Decimal(500), world.clock(), None)
-    for job_id in stopped:
-        async with world.engine.begin() as conn:
-            await budgets.clear_exhaustion(conn, job_id, world.clock())
-
-    nodes = await boot(world, job["id"])
-
-    assert paused["phase"] == "paused"
-    assert "Project's budget used up" in paused["status_reason"]["message"]
-    assert len(nodes) == 2
-
-
 async def test_the_bill_says_what_is_left_and_what_a_million_tokens_cost(world: World) -> None:
     job, nodes, number = await trains(world, **limited("100"))
     await later(world, nodes, number, minutes=30)

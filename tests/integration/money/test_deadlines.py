@@ -159,18 +159,12 @@ async def test_that_a_deadline_has_passed_is_told_once_whatever_the_job_waits_fo
     assert (await world.event_codes(job["id"])).count("job.deadline_passed") == 2
 
 
-async def test_whoever_only_wants_to_know_is_told_and_stays_on_spot(world: World) -> None:
-    job, _, _ = await slow(world, on_deadline_risk="notify")
-    await world.tick(3, seconds=31)
-
-    assert (await world.event_codes(job["id"])).count("job.deadline_at_risk") == 1
-    assert [a["state"] for a in await world.attempts_of(job["id"])] == ["running"]
-
-
-async def test_whoever_only_wants_to_know_is_asked_for_no_full_price_after_an_eviction_either(
+async def test_with_notify_a_job_that_may_be_late_stays_on_spot_also_after_an_eviction(
     world: World,
 ) -> None:
     job, _, _ = await slow(world, on_deadline_risk="notify")
+    await world.tick(3, seconds=31)
+    assert [a["state"] for a in await world.attempts_of(job["id"])] == ["running"]
     await evicted(world, job["id"])
     world.clock.advance(seconds=61)
     await world.tick(8)

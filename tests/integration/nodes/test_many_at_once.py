@@ -226,32 +226,7 @@ async def test_of_a_crowd_of_generations_that_of_a_lost_lease_alone_does_not_beg
     assert (again.lost_steps, again.progress["step"]) == (7, 40)
 
 
-async def test_jobs_move_in_crowds_as_they_do_alone(engine: AsyncEngine, clock: Clock) -> None:
-    async with engine.begin() as conn:
-        for n in SOME:
-            await add_job(conn, clock(), id=f"job-{n}", state="running")
-        claims = sorted(await jobs.claim_due(conn, clock(), 10), key=lambda claim: claim[1].id)
-    steps = [MoveJob(to=to, reason="why") for to in (JobState.RECOVERING, JobState.CANCELLED)]
-    writes = Writes(engine=engine, now=clock)
-
-    await asyncio.gather(
-        *(
-            writes.move_job(JobMoving(claim=claim, job=job, step=step))
-            for (claim, job), step in zip(claims, steps, strict=False)
-        )
-    )
-
-    async with engine.connect() as conn:
-        rows = [await jobs.find(conn, f"job-{n}") for n in SOME]
-    shown = [(r.state.value, r.reason, r.finished_at, r.version) for r in rows if r]
-    assert shown == [
-        ("recovering", "why", None, 2),
-        ("cancelled", "why", clock(), 2),
-        ("running", "", None, 1),
-    ]
-
-
-async def test_of_a_crowd_of_jobs_that_move_the_one_that_was_lost_does_not(
+async def test_of_jobs_that_move_together_the_one_whose_lease_was_lost_does_not(
     engine: AsyncEngine, clock: Clock
 ) -> None:
     async with engine.begin() as conn:
@@ -260,21 +235,26 @@ async def test_of_a_crowd_of_jobs_that_move_the_one_that_was_lost_does_not(
         claims = sorted(await jobs.claim_due(conn, clock(), 10), key=lambda claim: claim[1].id)
         j = tables.jobs
         await conn.execute(update(j).where(j.c.id == "job-2").values(lease_token="another"))
-    writes, step = Writes(engine=engine, now=clock), MoveJob(to=JobState.RECOVERING, reason="why")
+    to = (JobState.RECOVERING, JobState.RECOVERING, JobState.CANCELLED)
+    steps = [MoveJob(to=state, reason="why") for state in to]
+    writes = Writes(engine=engine, now=clock)
 
     done = await asyncio.gather(
-        *(writes.move_job(JobMoving(claim=claim, job=job, step=step)) for claim, job in claims),
+        *(
+            writes.move_job(JobMoving(claim=claim, job=job, step=step))
+            for (claim, job), step in zip(claims, steps, strict=True)
+        ),
         return_exceptions=True,
     )
 
     assert [type(d) for d in done] == [type(None), LeaseLost, type(None)]
     async with engine.connect() as conn:
         rows = [await jobs.find(conn, f"job-{n}") for n in SOME]
-        assert await told_of(conn, "job.recovering") == {"job-1", "job-3"}
-    assert [(r.state.value, r.version) for r in rows if r] == [
-        ("recovering", 2),
-        ("running", 1),
-        ("recovering", 2),
+        assert await told_of(conn, "job.recovering") == {"job-1"}
+    assert [(r.state.value, r.reason, r.finished_at, r.version) for r in rows if r] == [
+        ("recovering", "why", None, 2),
+        ("running", "", None, 1),
+        ("cancelled", "why", clock(), 2),
     ]
 
 

@@ -37,28 +37,30 @@ async def test_delayed_uploads_are_one_warning_and_one_all_clear(world: World) -
     assert "after 90 s" in told[1]["message"]
 
 
-async def test_what_a_machine_does_with_its_last_seconds_is_told_once(world: World) -> None:
+@pytest.mark.parametrize(
+    ("kind", "message", "since", "event"),
+    [
+        (
+            "notice",
+            "Azure takes the machine in 27 s: saving",
+            1000.0,
+            ("info", "eviction.answered"),
+        ),
+        ("training", "compiled was not used: this is a CPU", 2000.0, ("warn", "training.warned")),
+    ],
+)
+async def test_what_a_machine_tells_twice_is_one_event(
+    world: World, kind: str, message: str, since: float, event: tuple[str, str]
+) -> None:
     nodes = await booted(world)
     number = await train(world, nodes, step=1)
-    said = Trouble(kind="notice", message="Azure takes the machine in 27 s: saving", since=1000.0)
-    for _ in range(2):  # answers get lost
+    for at in (1000.0, since):  # an answer was lost, or the next generation finds the same
+        said = Trouble(kind=kind, message=message, since=at)
         await nodes[0].say(NodePhase.RUNNING, number, step=1, troubles=(said,))
 
     [told] = await _events(world, nodes[0])
-    assert (told["level"], told["code"]) == ("info", "eviction.answered")
-    assert told["message"] == said.message
-
-
-async def test_what_a_trainer_warns_of_is_told_once_for_the_job(world: World) -> None:
-    nodes = await booted(world)
-    number = await train(world, nodes, step=1)
-    text = "compiled was not used: on a CPU nothing is compiled."
-    for since in (1000.0, 2000.0):  # the next generation finds the same
-        said = Trouble(kind="training", message=text, since=since)
-        await nodes[0].say(NodePhase.RUNNING, number, step=1, troubles=(said,))
-
-    [told] = await _events(world, nodes[0])
-    assert (told["level"], told["code"], told["message"]) == ("warn", "training.warned", text)
+    assert (told["level"], told["code"]) == event
+    assert told["message"] == message
 
 
 async def test_spans_of_a_node_whose_clock_is_off_are_shown_in_our_time(world: World) -> None:

@@ -121,18 +121,6 @@ async def test_registering_twice_is_one_node_with_one_token(world: World) -> Non
     )
 
 
-async def test_a_restarted_supervisor_makes_the_one_before_it_stale(world: World) -> None:
-    old = (await booted(world))[0]
-    new = ScriptedNode(world, old.attempt_id, old.vm_id, boot_id="boot-2")
-    await new.register()
-
-    refused = await old.say(NodePhase.READY)
-
-    assert error(refused) == (409, "stale_epoch")
-    assert refused.headers["x-should-retry"] == "false"
-    assert (await new.say(NodePhase.READY)).status_code == 200
-
-
 async def test_a_node_that_runs_an_old_generation_is_told_so_and_its_word_is_kept(
     world: World,
 ) -> None:

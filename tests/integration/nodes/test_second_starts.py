@@ -59,4 +59,7 @@ async def test_of_two_that_live_only_the_one_that_registered_last_hears_of_a_sta
 
     assert (await second.hear()).kind is DirectiveKind.START
     assert refusal(await first.ask()) == (409, "stale_epoch")
-    assert refusal(await first.say(NodePhase.READY)) == (409, "stale_epoch")
+    stale = await first.say(NodePhase.READY)
+    assert refusal(stale) == (409, "stale_epoch")
+    assert stale.headers["x-should-retry"] == "false"
+    assert (await second.say(NodePhase.READY)).status_code == 200

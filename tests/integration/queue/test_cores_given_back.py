@@ -16,7 +16,7 @@ from tests.world import PRICE, SPOT, World
 
 DEAR = Price(hourly=Decimal(9), on_demand_hourly=PRICE.on_demand_hourly)
 LIMIT = {"nodes": 2, "max_price": {"amount": "1.06"}}
-ROUNDS = (ADMISSION_HOLD + timedelta(minutes=5)) // timedelta(seconds=15)
+ROUNDS = (ADMISSION_HOLD + timedelta(minutes=5)) // timedelta(minutes=1)
 
 
 async def wave(world: World, *jobs: str) -> None:
@@ -33,7 +33,7 @@ async def pass_time(world: World, queue: Admissions) -> None:
     """Machines are deleted, and cores kept no more."""
     for _ in range(ROUNDS):
         await queue.read_cores()
-        await settle(world, queue)
+        await settle(world, queue, seconds=60)
 
 
 @pytest.mark.parametrize(("machines", "others"), [(3, 0), (2, 0), (4, 2)])
@@ -102,7 +102,7 @@ async def test_nobody_takes_the_cores_of_a_job_whose_machines_are_slow_to_go(wor
     mine, world.key = world.key, await world.other_key()
     other = await submitted(world)
     world.key, world.cloud.delete_time = mine, 2 * ADMISSION_HOLD
-    for _ in range(2 * ROUNDS):  # its nodes are silent
+    for _ in range(8 * ROUNDS):  # its nodes are silent, which is not seen in rounds of a minute
         await queue.read_cores()
         await settle(world, queue)
     again, world.key = await asks(world, job), await world.other_key()
