@@ -20,13 +20,13 @@ FILES = {
 READ = [name for name in FILES if "/" not in name and not name.endswith(".py")]
 
 
-async def make(world: World, files: dict[str, bytes] = FILES, **body: Any) -> dict[str, Any]:  # noqa: ANN401
+async def make_model(world: World, files: dict[str, bytes] = FILES, **body: Any) -> dict[str, Any]:  # noqa: ANN401
     """Return a job of this request as it is shown once it has its model."""
     world.clock.advance(seconds=1)
-    return await finish(world, str((await world.submit(**body))["id"]), files)
+    return await finish_job(world, str((await world.submit(**body))["id"]), files)
 
 
-async def finish(world: World, job_id: str, files: dict[str, bytes] = FILES) -> dict[str, Any]:
+async def finish_job(world: World, job_id: str, files: dict[str, bytes] = FILES) -> dict[str, Any]:
     """Let it train, export and succeed."""
     nodes = await boot(world, job_id)
     number = await train(world, nodes, step=1)

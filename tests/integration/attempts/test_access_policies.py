@@ -10,7 +10,7 @@ from service.operations.attempts import access_policies
 from service.reconciler.attempts.access_policies import AccessPolicies
 from service.storage.fake import MemoryStore
 from service.storage.store import POLICIES, StorageError
-from tests.integration.sweeps.checkpointed import cancel
+from tests.integration.sweeps.checkpointed import cancel_job
 from tests.nodes.scripted_node import boot
 from tests.world import World
 
@@ -139,7 +139,7 @@ async def test_a_container_that_is_gone_has_nothing_to_revoke(world: World) -> N
 
 async def end(world: World, job: str) -> None:
     """Cancel it, and see its machines be gone."""
-    await cancel(world, job)
+    await cancel_job(world, job)
     for _ in range(50):
         answer = await world.call("GET", f"/v1/fine_tuning/jobs/{job}/attempts")
         if {attempt["state"] for attempt in answer.json()["data"]} == {"ended"}:

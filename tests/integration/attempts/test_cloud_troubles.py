@@ -107,7 +107,7 @@ async def test_an_allocation_that_fails_minutes_after_acceptance_leaves_nothing_
 
 
 async def test_a_delete_that_fails_is_repeated_until_the_machines_are_gone(world: World) -> None:
-    job, name = await _finished(world, failing_deletes=3)
+    job, name = await _finish_job(world, failing_deletes=3)
     await world.tick(8)  # two minutes: the first one has failed by now
     still = await world.job(job)
     billed = Decimal(still["cost"]["spent"])
@@ -123,7 +123,7 @@ async def test_a_delete_that_fails_is_repeated_until_the_machines_are_gone(world
 
 async def test_a_delete_that_hangs_for_hours_is_waited_for(world: World) -> None:
     world.cloud.delete_time = timedelta(hours=5)
-    job, name = await _finished(world)
+    job, name = await _finish_job(world)
     await world.tick(48, seconds=300)
     during = (await world.attempts_of(job))[0]
     await world.tick(20, seconds=300)
@@ -208,7 +208,7 @@ async def test_help_is_called_for_once_and_shown_until_it_has_come(world: World)
 
     assert (during["code"], during["message"]) == ("needs_help", str(ROLE))
     assert after["code"] != "needs_help"
-    assert await _calls(world, job["id"]) == ["needs_help", "help_over"]
+    assert await _help_calls(world, job["id"]) == ["needs_help", "help_over"]
 
 
 async def test_the_next_attempt_that_meets_the_same_fault_says_so_again(world: World) -> None:
@@ -222,7 +222,7 @@ async def test_the_next_attempt_that_meets_the_same_fault_says_so_again(world: W
 
     assert paused["status_reason"]["code"] in ("misconfigured", "needs_help")
     assert (await world.job(job))["status_reason"]["code"] == "needs_help"
-    calls = await _calls(world, job)
+    calls = await _help_calls(world, job)
     assert calls[0] == calls[-1] == "needs_help"
     assert calls.count("needs_help") == 2
 
@@ -238,7 +238,7 @@ async def test_a_head_that_is_restored_ends_the_call_for_help(world: World) -> N
 
     assert during == "needs_help"
     assert (await world.job(job))["status_reason"]["code"] != "needs_help"
-    assert await _calls(world, job) == ["needs_help", "help_over"]
+    assert await _help_calls(world, job) == ["needs_help", "help_over"]
 
 
 async def test_a_head_that_is_lost_is_not_taken_for_found_while_nobody_looks(world: World) -> None:
@@ -250,17 +250,17 @@ async def test_a_head_that_is_lost_is_not_taken_for_found_while_nobody_looks(wor
     await world.tick(8, seconds=61)
 
     assert len(await world.attempts_of(job)) > 1
-    assert "help_over" not in await _calls(world, job)
+    assert "help_over" not in await _help_calls(world, job)
 
 
-async def _calls(world: World, job_id: str) -> list[str]:
+async def _help_calls(world: World, job_id: str) -> list[str]:
     """Return the calls for help and their ends, oldest first."""
     codes = await world.event_codes(job_id)
     return [code.removeprefix("attempt.") for code in codes if "help" in code]
 
 
 async def test_an_azure_that_fails_while_machines_are_deleted_leaks_none(world: World) -> None:
-    job, name = await _finished(world)
+    job, name = await _finish_job(world)
     world.cloud.fail_next = [CloudError("500: internal error") for _ in range(6)]
     world.cloud.lose_answers = 1
     await world.tick(30)
@@ -270,7 +270,7 @@ async def test_an_azure_that_fails_while_machines_are_deleted_leaks_none(world: 
     assert (await world.job(job))["cost"]["final"]
 
 
-async def _finished(world: World, failing_deletes: int = 0) -> tuple[str, str]:
+async def _finish_job(world: World, failing_deletes: int = 0) -> tuple[str, str]:
     """Return a job that has just succeeded, and the name of its scale set."""
     world.cloud.failing_deletes = failing_deletes
     job, nodes, number = await start_training(world)

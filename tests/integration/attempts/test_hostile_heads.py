@@ -85,7 +85,7 @@ class Victims:
         return {(job["status"], job["phase"]) for job in shown}
 
 
-async def training(world: World, heads: Sequence[str], **infrastructure: Any) -> Victims:  # noqa: ANN401
+async def start_victims(world: World, heads: Sequence[str], **infrastructure: Any) -> Victims:  # noqa: ANN401
     """Submit a job for each HEAD, and let it train."""
     file, victims = await world.upload(), [Victim(world, name) for name in heads]
     for one in victims:
@@ -112,9 +112,9 @@ async def heads(request: pytest.FixtureRequest) -> list[str]:
     return found
 
 
-async def attacked(world: World, heads: Sequence[str], **infrastructure: Any) -> Victims:  # noqa: ANN401
+async def attack(world: World, heads: Sequence[str], **infrastructure: Any) -> Victims:  # noqa: ANN401
     """Submit a job for each HEAD, let it train, and write that HEAD."""
-    made = await training(world, heads, **infrastructure)
+    made = await start_victims(world, heads, **infrastructure)
     for one in made.all:
         await world.store.write(one.id, HEAD, HEADS[one.head])
     return made
@@ -132,7 +132,7 @@ async def test_a_cancel_or_pause_ends_the_machines_whatever_head_holds(
     seconds: int,
     state: tuple[str, str],
 ) -> None:
-    victims = await attacked(world, heads)
+    victims = await attack(world, heads)
     await victims.tick(2, 15)
     await victims.ask(request_)
     await victims.tick(ticks, seconds)
@@ -144,7 +144,7 @@ async def test_a_cancel_or_pause_ends_the_machines_whatever_head_holds(
 async def test_a_budget_ends_the_machines_whatever_head_holds(
     world: World, heads: list[str]
 ) -> None:
-    victims = await attacked(world, heads, budget={"amount": "20"})
+    victims = await attack(world, heads, budget={"amount": "20"})
     world.clock.advance(minutes=100)
     await victims.tick(13, 120)
 
@@ -155,14 +155,14 @@ async def test_a_budget_ends_the_machines_whatever_head_holds(
 async def test_silence_ends_the_machines_whatever_head_holds(
     world: World, heads: list[str]
 ) -> None:
-    victims = await attacked(world, heads)
+    victims = await attack(world, heads)
     await victims.tick(6, 120, chatty=False)
 
     assert await victims.left() == []
 
 
 async def test_a_head_that_stays_unreadable_pauses_its_job_and_says_why(world: World) -> None:
-    made = await training(world, ["no JSON", "a model with NUL"])
+    made = await start_victims(world, ["no JSON", "a model with NUL"])
     for one in made.all:
         await world.store.write(one.id, HEAD, HEADS[one.head])
     await made.tick(15, 120)
@@ -183,7 +183,7 @@ async def test_a_head_that_stays_unreadable_pauses_its_job_and_says_why(world: W
 async def test_a_node_that_writes_other_nonsense_every_minute_is_told_of_once(
     world: World,
 ) -> None:
-    made = await training(world, ["any"])
+    made = await start_victims(world, ["any"])
     for number in range(6):
         await world.store.write(made.all[0].id, HEAD, b"garbage" * number)
         await made.tick(1, 60)
@@ -195,7 +195,7 @@ async def test_a_node_that_writes_other_nonsense_every_minute_is_told_of_once(
 async def test_a_node_that_finishes_without_a_model_does_not_hold_its_machine(
     world: World,
 ) -> None:
-    made = await training(world, ["any"])
+    made = await start_victims(world, ["any"])
     await made.ask("pause")
     for _ in range(13):
         await made.all[0].go_on(NodePhase.FINISHED)
@@ -221,7 +221,7 @@ class Leased(MemoryStore):
 
 
 async def test_a_head_that_cannot_be_taken_does_not_hold_the_machine(world: World) -> None:
-    made = await training(world, ["any"])
+    made = await start_victims(world, ["any"])
     store = Leased(**vars(world.store), held=True)
     world.attempts = replace(world.attempts, store=store)
     await made.all[0].go_on(NodePhase.STOPPED)
@@ -246,7 +246,7 @@ MEASUREMENTS = [
 async def test_a_job_ends_with_its_model_whatever_was_left_as_its_measurements(
     world: World,
 ) -> None:
-    made = await training(world, ["any"])
+    made = await start_victims(world, ["any"])
     (one,) = made.all
     model = committed(60, one.number, "final")
     good = [metrics(step).to_json().encode() for step in (2, 3)]
@@ -267,7 +267,7 @@ async def test_a_job_ends_with_its_model_whatever_was_left_as_its_measurements(
 async def test_a_checkpoint_whose_manifest_makes_no_sense_is_given_up(
     world: World, manifest: bytes
 ) -> None:
-    made = await training(world, ["any"])
+    made = await start_victims(world, ["any"])
     (one,) = made.all
     entry = replace(committed(1, one.number), manifest_sha256=hashlib.sha256(manifest).hexdigest())
     await world.store.write(one.id, f"{entry.path}/{MANIFEST}", manifest)

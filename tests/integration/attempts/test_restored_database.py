@@ -54,13 +54,15 @@ async def restore(world: World) -> None:
     world.__post_init__()
 
 
-async def evicted(world: World, job_id: str, nodes: list[ScriptedNode]) -> list[ScriptedNode]:
+async def evict_and_boot(
+    world: World, job_id: str, nodes: list[ScriptedNode]
+) -> list[ScriptedNode]:
     """Azure takes a machine; those of the next attempt boot."""
     world.cloud.evict(scale_set_name(nodes[0].attempt_id), "0")
-    return await booted_again(world, job_id)
+    return await boot_again(world, job_id)
 
 
-async def booted_again(world: World, job_id: str) -> list[ScriptedNode]:
+async def boot_again(world: World, job_id: str) -> list[ScriptedNode]:
     """Let the attempt before end, then boot the machines of the next one."""
     await world.tick(10)
     return await boot(world, job_id)
@@ -88,14 +90,14 @@ async def test_a_job_goes_on_from_the_newest_commit_and_what_the_database_forgot
     await back_up(world.engine)
     number = known
     for life in range(1, lives + 1):
-        machines = await evicted(world, job_id, machines)
+        machines = await evict_and_boot(world, job_id, machines)
         number = await train(world, machines, step=10 * life + 1)
         if commits:
             await commit(world, job_id, committed(10 * life, number))
     world.clock.advance(minutes=5)
 
     await restore(world)
-    fresh = await booted_again(world, job_id)
+    fresh = await boot_again(world, job_id)
     before = await head_of(world, job_id)
     opened = await train(world, fresh, step=90)
     start = fresh[0].last
@@ -125,7 +127,7 @@ async def test_after_a_restore_evictions_are_survived_as_ever(world: World) -> N
     await back_up(world.engine)
     machines = await boot(world, job_id)
     await train(world, machines, step=5)
-    machines = await evicted(world, job_id, machines)
+    machines = await evict_and_boot(world, job_id, machines)
     await commit(world, job_id, committed(20, await train(world, machines, step=25)))
 
     await restore(world)
@@ -134,7 +136,7 @@ async def test_after_a_restore_evictions_are_survived_as_ever(world: World) -> N
     for step in (30, 40):
         numbers.append(await train(world, fresh, step=step + 5))
         await commit(world, job_id, committed(step, numbers[-1]))
-        fresh = await evicted(world, job_id, fresh)
+        fresh = await evict_and_boot(world, job_id, fresh)
     numbers.append(await train(world, fresh, step=50))
     await finish(world, job_id, fresh, numbers[-1])
 
@@ -193,13 +195,13 @@ async def test_machines_of_attempts_and_jobs_that_the_database_forgot_are_delete
     world.store.now = world.clock
     job_id, first, _ = await start_training(world, step=5)
     await back_up(world.engine)
-    second = await evicted(world, job_id, first)
+    second = await evict_and_boot(world, job_id, first)
     await train(world, second, step=15)
     other = (await world.submit())["id"]
     theirs = await boot(world, other)
 
     await restore(world)
-    fresh = await booted_again(world, job_id)
+    fresh = await boot_again(world, job_id)
     heard = await second[0].say(NodePhase.RUNNING, 2, step=16)
     swept = await world.orphans.run_once()
     world.clock.advance(minutes=5)

@@ -18,8 +18,8 @@ from service.domain.spot.market import PlacementScore
 from service.pricing.fixed import FixedPrices
 from tests.clock import Clock
 from tests.integration.db.rows import add_attempt, add_job
-from tests.integration.money.test_budget_changes import patch
-from tests.integration.money.test_deadlines import BOTH, asked, until
+from tests.integration.money.test_budget_changes import patch_terms
+from tests.integration.money.test_deadlines import BOTH, request_job, until
 from tests.nodes.scripted_node import ScriptedNode, boot, metrics, say_all, train
 from tests.world import SPOT, World, open_world
 from trainer.contract import NodePhase
@@ -63,7 +63,9 @@ async def world(
         yield made
 
 
-async def say(world: World, nodes: list[ScriptedNode], number: int, **later: float) -> None:
+async def keep_training(
+    world: World, nodes: list[ScriptedNode], number: int, **later: float
+) -> None:
     """So much time passes, and the nodes still train."""
     world.clock.advance(**later)
     await say_all(nodes, NodePhase.RUNNING, number, step=1)
@@ -86,15 +88,15 @@ async def wishes(world: World, job_id: str) -> tuple[object, ...]:
 
 async def paid_for(world: World) -> str:
     """Return a job on demand with time enough to try Spot, which Azure has said twice there is."""
-    job = (await asked(world, deadline=until(world, minutes=40)))["id"]
+    job = (await request_job(world, deadline=until(world, minutes=40)))["id"]
     nodes = await boot(world, job)
     number = await train(world, nodes, step=1)
     slow = replace(metrics(1), seconds=1800.0)
     await nodes[0].say(NodePhase.RUNNING, number, step=1, metrics=(slow,))
-    await patch(world, job, deadline=until(world, hours=90))
+    await patch_terms(world, job, deadline=until(world, hours=90))
     await likely(world)
     await world.tick(2, seconds=31)
-    await say(world, nodes, number, minutes=12)
+    await keep_training(world, nodes, number, minutes=12)
     await likely(world)
     return str(job)
 
@@ -102,11 +104,11 @@ async def paid_for(world: World) -> str:
 async def test_a_job_whose_deadline_is_moved_meanwhile_does_not_leave_spot_for_it(
     world: World, prices: Meddled
 ) -> None:
-    job = (await asked(world, deadline=until(world, hours=4)))["id"]
+    job = (await request_job(world, deadline=until(world, hours=4)))["id"]
     nodes = await boot(world, job)
     number = await train(world, nodes, step=1)
-    await say(world, nodes, number, hours=3, minutes=30)
-    prices.meanwhile = lambda: patch(world, job, deadline=until(world, hours=96))
+    await keep_training(world, nodes, number, hours=3, minutes=30)
+    prices.meanwhile = lambda: patch_terms(world, job, deadline=until(world, hours=96))
     await world.tick(2, seconds=1)
 
     assert not prices.waits
@@ -118,7 +120,7 @@ async def test_a_job_that_is_told_meanwhile_to_stay_on_demand_is_not_sent_to_spo
     world: World, prices: Meddled
 ) -> None:
     job = await paid_for(world)
-    prices.meanwhile = lambda: patch(world, job, on_deadline_risk="notify")
+    prices.meanwhile = lambda: patch_terms(world, job, on_deadline_risk="notify")
     await world.tick(2, seconds=31)
 
     assert not prices.waits
@@ -130,7 +132,7 @@ async def test_on_demand_is_left_only_where_the_budget_pays_for_its_return(world
     job = await paid_for(world)
     went = []
     for dollars in ("115", "1000"):  # both pay for Spot
-        await patch(world, job, budget={"amount": dollars})
+        await patch_terms(world, job, budget={"amount": dollars})
         await world.tick(2, seconds=1)
         went.append("job.back_to_spot" in await world.event_codes(job))
 
@@ -158,7 +160,7 @@ async def test_a_request_decided_from_an_older_row_is_not_written(
 
 
 async def _costs_too_much(world: World, job: str) -> None:
-    await patch(world, job, budget={"amount": "0.01"})
+    await patch_terms(world, job, budget={"amount": "0.01"})
 
 
 async def _is_cancelled(world: World, job: str) -> None:
@@ -169,7 +171,7 @@ async def _is_cancelled(world: World, job: str) -> None:
 async def test_a_job_that_changes_after_its_claim_gets_no_attempt_by_what_was_so_before(
     world: World, prices: Meddled, changes: Callable[[World, str], Awaitable[None]]
 ) -> None:
-    job = (await asked(world, max_price={"amount": "2"}))["id"]
+    job = (await request_job(world, max_price={"amount": "2"}))["id"]
     async with world.engine.begin() as conn:  # one place, and no limit: it starts in a crowd
         await conn.execute(update(tables.jobs).values(terms={}))
     nodes = await boot(world, job)
@@ -188,8 +190,8 @@ async def test_a_job_that_changes_after_its_claim_gets_no_attempt_by_what_was_so
 async def test_a_start_that_was_weighed_by_itself_is_not_written_on_other_terms(
     world: World, prices: Meddled
 ) -> None:
-    job = (await asked(world, max_price={"amount": "2"}))["id"]
-    prices.meanwhile = lambda: patch(world, job, max_price={"amount": "0.5"})
+    job = (await request_job(world, max_price={"amount": "2"}))["id"]
+    prices.meanwhile = lambda: patch_terms(world, job, max_price={"amount": "0.5"})
     for _ in range(20):
         if prices.waits:
             await world.tick(seconds=1)

@@ -16,7 +16,7 @@ from trainer.contract import NodePhase
 WHY = "GPU 3 (00000001:00:00.0): a row of its memory could not be remapped"
 
 
-async def newcomer(
+async def boot_newcomer(
     world: World, nodes: list[ScriptedNode], phase: NodePhase = NodePhase.READY, number: int = 0
 ) -> ScriptedNode:
     """Return the first machine to come in place of unhealthy ones; the others still wait."""
@@ -47,14 +47,14 @@ async def test_gpu_nodes_are_told_what_their_size_has_and_others_nothing(world: 
     four = '"gpus":8,"infiniband_gbps":400,"nvlink_gbytes":460'
     alone = '"gpus":8,"infiniband_gbps":0,"nvlink_gbytes":460'
 
-    assert four in told(specs, row)
-    assert alone in told(specs, replace(row, instance_count=1))
-    assert '"hardware":null' in told(world.attempts.specs, row)
-    assert '"vm_size":""' in told(specs, row)  # the metadata service says it there
-    assert '"vm_size":"Standard_ND96isr_H100_v5"' in told(specs, in_azureml)
+    assert four in node_configuration(specs, row)
+    assert alone in node_configuration(specs, replace(row, instance_count=1))
+    assert '"hardware":null' in node_configuration(world.attempts.specs, row)
+    assert '"vm_size":""' in node_configuration(specs, row)  # the metadata service says it there
+    assert '"vm_size":"Standard_ND96isr_H100_v5"' in node_configuration(specs, in_azureml)
 
 
-def told(specs: SpecMaker, row: AttemptRow) -> str:
+def node_configuration(specs: SpecMaker, row: AttemptRow) -> str:
     """Return the node's configuration."""
     text = specs.spec(row).cloud_init.partition("\n")[2]
     return str(json.loads(text)["write_files"][0]["content"])
@@ -73,7 +73,7 @@ async def test_an_unhealthy_machine_is_replaced_by_name_and_the_job_trains(world
     await world.tick(2)
     name = scale_set_name(good.attempt_id)
     left = {i.vm_id for i in (await world.cloud.get(name)).instances}
-    another = await newcomer(world, [good])
+    another = await boot_newcomer(world, [good])
     await another.say(NodePhase.READY)
     await train(world, [good, another], step=3)
 
@@ -96,7 +96,7 @@ async def test_a_gpu_that_breaks_while_it_trains_costs_a_machine_and_blames_nobo
     await good.hear()
     await good.say(NodePhase.FAILED, number, step=3, error="a peer is gone")
     await world.tick(2)
-    another = await newcomer(world, [good], NodePhase.FAILED, number)
+    another = await boot_newcomer(world, [good], NodePhase.FAILED, number)
     await another.say(NodePhase.READY)
     await train(world, [good, another], step=4)
 
@@ -115,7 +115,7 @@ async def test_the_third_unhealthy_machine_ends_the_attempt_and_another_one_is_b
         await bad.say(NodePhase.READY, unhealthy=WHY)
         await world.tick(2)
         if count < MAX_UNHEALTHY:
-            bad = await newcomer(world, [good])
+            bad = await boot_newcomer(world, [good])
     first, *_ = await world.attempts_of(job)
     again = await boot(world, job)
     await train(world, again, step=1)
@@ -133,7 +133,7 @@ async def test_a_job_that_only_ever_gets_unhealthy_machines_ends(world: World) -
         nodes = await boot(world, job)
         await say_all(nodes, NodePhase.READY, unhealthy=WHY)
         await world.tick(2)
-        another = await newcomer(world, nodes)
+        another = await boot_newcomer(world, nodes)
         await another.say(NodePhase.READY, unhealthy=WHY)
         await world.tick(12, seconds=60)
     failed = await world.job(job)

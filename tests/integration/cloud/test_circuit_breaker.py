@@ -37,7 +37,7 @@ LONG = 200.0  # s, that a region is left alone
 MOST_LOOKS = 60
 
 
-async def refused() -> None:
+async def refuse_call() -> None:
     raise InsufficientCapacity("SkuNotAvailable")
 
 
@@ -103,7 +103,7 @@ async def test_a_clear_refusal_is_no_sign_of_an_ill_region(
     cloud = limited(engine, clock)
     for _ in range(2 * FAILURES):
         with pytest.raises(InsufficientCapacity):
-            await cloud.ask(ILL, CloudCall.CREATE, refused)
+            await cloud.ask(ILL, CloudCall.CREATE, refuse_call)
 
     assert await cloud.ask(ILL, CloudCall.CREATE, fine) == "fine"
 

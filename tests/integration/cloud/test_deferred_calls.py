@@ -24,7 +24,7 @@ from service.reconciler.attempts.attempts import AttemptReconciler
 from service.reconciler.cloud.lister import Lister
 from service.reconciler.cloud.rate_limit import Deferred, RateLimitedCloud
 from tests.clock import Clock
-from tests.integration.attempts.test_elastic_jobs import elastic_job, shrunk
+from tests.integration.attempts.test_elastic_jobs import shrink, start_elastic_job
 from tests.integration.db.rows import add_attempt, add_job
 from tests.nodes.scripted_node import ScriptedNode, say_all, start_training
 from tests.world import SPOT, World
@@ -90,7 +90,9 @@ async def test_a_creation_without_a_token_is_made_by_any_replica_when_it_is_due(
     world: World, engine: AsyncEngine, clock: Clock, cloud: Watched, reconciler: AttemptReconciler
 ) -> None:
     await _attempt(engine, clock, AttemptState.PROVISIONING)
-    await _left(engine, clock, RequestKind.CREATE, -124)  # the 125th without a token: a minute
+    await _tokens_left(
+        engine, clock, RequestKind.CREATE, -124
+    )  # the 125th without a token: a minute
     await reconciler.run_once()
     row = await _row(engine)
     waits = (row.deferred_call, row.due_at - clock(), row.deferred_until - clock())
@@ -113,7 +115,7 @@ async def test_who_is_hinted_before_its_time_keeps_its_place_and_takes_nothing(
     engine: AsyncEngine, clock: Clock, cloud: Watched, reconciler: AttemptReconciler
 ) -> None:
     await _attempt(engine, clock, AttemptState.PROVISIONING)
-    await _left(engine, clock, RequestKind.LIST, -100)
+    await _tokens_left(engine, clock, RequestKind.LIST, -100)
     due, tokens = [], []
     for _ in range(3):
         assert await reconciler.run_once() == 1
@@ -135,7 +137,7 @@ async def test_a_deferred_delete_is_made_without_another_look(
     await _attempt(engine, clock, AttemptState.TERMINATING)
     await cloud.create(world.attempts.specs.spec(await _attempt_row(engine)))
     clock.advance(minutes=5)
-    await _left(engine, clock, RequestKind.DELETE, -10)
+    await _tokens_left(engine, clock, RequestKind.DELETE, -10)
     await reconciler.run_once()
     async with engine.begin() as conn:
         await leases.hint(conn, tables.attempts, "att-1", clock())
@@ -150,7 +152,7 @@ async def test_a_look_that_is_deferred_while_a_wish_comes_does_not_hold_it_up(
     engine: AsyncEngine, clock: Clock, reconciler: AttemptReconciler
 ) -> None:
     await _attempt(engine, clock, AttemptState.PROVISIONING)
-    await _left(engine, clock, RequestKind.LIST, -100)
+    await _tokens_left(engine, clock, RequestKind.LIST, -100)
     await reconciler.run_once()
     async with engine.begin() as conn:
         await conn.execute(update(tables.jobs).values(cancel_requested_at=clock()))
@@ -171,7 +173,7 @@ async def test_an_attempt_waits_for_one_call_at_a_time(
     claim = await _claimed(engine, clock, deferred_call=waits.call, deferred_until=later)
     with pytest.raises(ScaleSetNotFound):  # there are tokens
         await limited.at(SPOT.region, claim).get("rk-1")
-    await _left(engine, clock, RequestKind.LIST, 0)
+    await _tokens_left(engine, clock, RequestKind.LIST, 0)
     with pytest.raises(Deferred) as refusal:
         await limited.at(SPOT.region, claim).get("rk-1")
 
@@ -208,7 +210,7 @@ async def test_tokens_of_a_call_that_nobody_made_in_time_are_lost(
     assert limited is not None
     late = clock() - PERMIT_LIFE - timedelta(seconds=1)
     claim = await _claimed(engine, clock, deferred_call="get", deferred_until=late)
-    await _left(engine, clock, RequestKind.LIST, 0)
+    await _tokens_left(engine, clock, RequestKind.LIST, 0)
 
     with pytest.raises(Deferred):
         await limited.at(SPOT.region, claim).get("rk-1")
@@ -218,7 +220,7 @@ async def test_nodes_are_seen_to_as_often_as_ever_while_calls_are_deferred(
     world: World, engine: AsyncEngine, clock: Clock, reconciler: AttemptReconciler
 ) -> None:
     await start_training(world)
-    await _left(engine, clock, RequestKind.LIST, -1000)
+    await _tokens_left(engine, clock, RequestKind.LIST, -1000)
     for _ in range(3):
         async with engine.begin() as conn:
             await conn.execute(update(tables.attempts).values(due_at=clock()))
@@ -269,10 +271,10 @@ async def test_a_call_that_azure_refuses_is_not_made_again_before_azure_allows_i
 async def test_a_deferred_refill_is_neither_made_nor_counted_as_asked_for(
     world: World, engine: AsyncEngine, clock: Clock, cloud: Watched, reconciler: AttemptReconciler
 ) -> None:
-    _, nodes, number = await elastic_job(world)
+    _, nodes, number = await start_elastic_job(world)
     world.attempts = reconciler
-    await _left(engine, clock, RequestKind.UPDATE, -3000)  # six minutes
-    number = await shrunk(world, nodes, number)
+    await _tokens_left(engine, clock, RequestKind.UPDATE, -3000)  # six minutes
+    number = await shrink(world, nodes, number)
     await _train_on(world, nodes, number)
     looks = cloud.asked.count("get")
     for _ in range(2):
@@ -295,8 +297,8 @@ async def test_a_refill_that_azure_defers_is_asked_for_once(
     world: World, engine: AsyncEngine, cloud: Watched, reconciler: AttemptReconciler
 ) -> None:
     cloud.throttles_refills, world.attempts = True, reconciler
-    _, nodes, number = await elastic_job(world)
-    number = await shrunk(world, nodes, number)
+    _, nodes, number = await start_elastic_job(world)
+    number = await shrink(world, nodes, number)
     for _ in range(10):  # of 45 s: before Azure allows another one
         await _train_on(world, nodes, number)
     row = await _row(engine)
@@ -329,7 +331,7 @@ async def _claimed(engine: AsyncEngine, clock: Clock, **more: Any) -> Claim:  # 
     return claim
 
 
-async def _left(engine: AsyncEngine, clock: Clock, kind: RequestKind, tokens: float) -> None:
+async def _tokens_left(engine: AsyncEngine, clock: Clock, kind: RequestKind, tokens: float) -> None:
     """So many tokens are in the bucket; less than 0: taken in advance."""
     row = {"region": SPOT.region, "kind": kind, "tokens": tokens, "at": clock()}
     values = {"tokens": tokens, "at": clock()}

@@ -45,7 +45,7 @@ async def committed_untold(world: World, kind: str) -> str:
     return str(job["id"])
 
 
-async def kept(engine: AsyncEngine, job_id: str) -> int:
+async def count_steps(engine: AsyncEngine, job_id: str) -> int:
     """How many of the job's steps are known."""
     async with engine.connect() as conn:
         query = select(func.count()).where(tables.metrics.c.job_id == job_id)
@@ -60,7 +60,7 @@ async def test_a_job_whose_last_machines_committed_thousands_of_untold_steps_end
     await world.tick(8)
 
     assert (await world.job(job_id))["status"] == "succeeded"
-    assert await kept(world.engine, job_id) == UNTOLD + 1
+    assert await count_steps(world.engine, job_id) == UNTOLD + 1
 
 
 async def test_a_generation_begins_after_thousands_of_untold_steps(world: World) -> None:
@@ -70,7 +70,7 @@ async def test_a_generation_begins_after_thousands_of_untold_steps(world: World)
     await train(world, await boot(world, job_id), step=UNTOLD + 2)
 
     assert (await world.job(job_id))["status"] == "running"
-    assert await kept(world.engine, job_id) == UNTOLD + 2
+    assert await count_steps(world.engine, job_id) == UNTOLD + 2
 
 
 async def test_a_loss_that_is_no_number_is_kept_as_such(engine: AsyncEngine, clock: Clock) -> None:

@@ -50,13 +50,13 @@ async def test_what_was_decided_first_and_told_last_is_not_dated_before_what_was
     async with engine.begin() as conn:
         await events.add(conn, "job", clock(), "node.registered", "quick")
         await events.add(conn, "job", decided, "node.gone", "held up by a lock")
-        await events.add_all(conn, [await _told(conn, decided)])
+        await events.add_all(conn, [await _copy_event(conn, decided)])
         told = await conn.execute(select(tables.events.c.at).order_by(tables.events.c.seq))
 
     assert list(told.scalars()) == [clock()] * 3
 
 
-async def _told(conn: AsyncConnection, at: datetime) -> events.Event:
+async def _copy_event(conn: AsyncConnection, at: datetime) -> events.Event:
     found = (await conn.execute(select(tables.events).limit(1))).one()
     columns = {f.name: getattr(found, f.name) for f in fields(events.Event)}
     return events.Event(**columns | {"id": new_id("ftevent", at), "at": at})
@@ -96,7 +96,7 @@ async def test_a_batch_that_names_a_step_twice_is_taken_in(engine: AsyncEngine) 
         assert [m["loss"] for m in await step_metrics.series(conn, "job", WHOLE, limit=9)] == [1.0]
 
 
-async def _meter(conn: AsyncConnection, clock: Clock, *vm_ids: str) -> None:
+async def _meter_machines(conn: AsyncConnection, clock: Clock, *vm_ids: str) -> None:
     now = clock()
     await ledger.meter(conn, [_exist(vm_ids, since=now)], now)
 
@@ -110,11 +110,11 @@ async def test_a_machine_is_billed_from_when_it_is_seen_until_it_is_gone(
     engine: AsyncEngine, clock: Clock
 ) -> None:
     async with engine.begin() as conn:
-        await _meter(conn, clock, "vm-1", "vm-2")
+        await _meter_machines(conn, clock, "vm-1", "vm-2")
         clock.advance(minutes=30)
-        await _meter(conn, clock, "vm-2")
+        await _meter_machines(conn, clock, "vm-2")
         clock.advance(minutes=30)
-        await _meter(conn, clock)
+        await _meter_machines(conn, clock)
         clock.advance(minutes=30)
         rows = await ledger.of_job(conn, "job")
 
@@ -125,15 +125,15 @@ async def test_a_machine_is_billed_from_when_it_is_seen_until_it_is_gone(
 
 async def test_metering_again_changes_nothing(engine: AsyncEngine, clock: Clock) -> None:
     async with engine.begin() as conn:
-        await _meter(conn, clock, "vm-1")
+        await _meter_machines(conn, clock, "vm-1")
         before = await ledger.of_job(conn, "job")
         clock.advance(minutes=5)
-        await _meter(conn, clock, "vm-1")
+        await _meter_machines(conn, clock, "vm-1")
         still = await ledger.of_job(conn, "job")
-        await _meter(conn, clock)
+        await _meter_machines(conn, clock)
         closed = await ledger.of_job(conn, "job")
         clock.advance(minutes=5)
-        await _meter(conn, clock)
+        await _meter_machines(conn, clock)
 
         assert still == before
         assert await ledger.of_job(conn, "job") == closed
@@ -142,7 +142,7 @@ async def test_metering_again_changes_nothing(engine: AsyncEngine, clock: Clock)
 async def test_a_machine_that_comes_back_is_billed_anew(engine: AsyncEngine, clock: Clock) -> None:
     async with engine.begin() as conn:
         for seen in (["vm-1"], [], ["vm-1"]):
-            await _meter(conn, clock, *seen)
+            await _meter_machines(conn, clock, *seen)
             clock.advance(minutes=5)
 
         rows = await ledger.of_job(conn, "job")
@@ -171,7 +171,7 @@ async def test_a_new_price_changes_nothing_of_what_ran_before(
     dearer = Price(hourly=2 * HOURLY, on_demand_hourly=ON_DEMAND)
     async with engine.begin() as conn:
         for seen in (["vm-1"], [], ["vm-2"]):
-            await _meter(conn, clock, *seen)
+            await _meter_machines(conn, clock, *seen)
             clock.advance(minutes=5)
         await ledger.reprice(conn, "att-1", dearer, clock())
         clock.advance(minutes=5)
@@ -185,9 +185,9 @@ async def test_a_replica_whose_clock_is_behind_closes_a_row_all_the_same(
     engine: AsyncEngine, clock: Clock
 ) -> None:
     async with engine.begin() as conn:
-        await _meter(conn, clock, "vm-1")
+        await _meter_machines(conn, clock, "vm-1")
         clock.advance(seconds=-5)
-        await _meter(conn, clock)
+        await _meter_machines(conn, clock)
 
         (row,) = await ledger.of_job(conn, "job")
 

@@ -15,7 +15,7 @@ from service.domain.storage.access_tiers import StorageAccount
 from service.pricing.source import PricesUnavailable
 from service.storage.fake import MemoryStore
 from service.storage.store import BlobNotFound
-from tests.integration.stored import put
+from tests.integration.stored import put_files
 from tests.nodes.scripted_node import (
     boot,
     commit,
@@ -127,7 +127,7 @@ async def never_trains_again(world: World) -> tuple[str, int]:
     """Return a paused job whose new machines never registered, and its first generation."""
     job, _, number = await start_training(world, step=3)
     saved = committed(2, number)
-    await put(world.store, job, saved.path)
+    await put_files(world.store, job, saved.path)
     await commit(world, job, saved)
     for _ in range(50):
         await world.tick(20, seconds=25)

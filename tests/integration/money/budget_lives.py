@@ -28,7 +28,7 @@ from service.operations.nodes.registrations import RegistrationBatcher
 from service.pricing.storage_prices import TABLE
 from service.reconciler.sweeps.price_watch import PriceWatch
 from tests.integration.money.budget_skies import Sky
-from tests.integration.stored import put
+from tests.integration.stored import put_files
 from tests.nodes.scripted_node import commit, committed, metrics
 from tests.world import PRICE, World
 from trainer.contract import (
@@ -285,7 +285,7 @@ class Hostile:
         for node in members:
             node.phase = NodePhase.FINISHED
         entry = committed(_STEPS, members[0].generation, "final")
-        await put(self.world.store, life.id, entry.path)
+        await put_files(self.world.store, life.id, entry.path)
         await commit(self.world, life.id, entry)
 
     async def _raise(self) -> None:

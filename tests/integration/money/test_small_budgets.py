@@ -11,8 +11,8 @@ from service.api.app import make_app
 from service.db.money import budgets as caps
 from service.domain.money.budget import Allowance
 from service.reconciler.cloud.heartbeat_visibility import HeartbeatVisibility
-from tests.integration.money.test_budgets import later, limited, trains
-from tests.integration.stored import put
+from tests.integration.money.test_budgets import start_job, train_on, with_budget
+from tests.integration.stored import put_files
 from tests.nodes.scripted_node import boot, commit, committed, train
 from tests.world import World, client, preparation
 from trainer.contract import NodePhase
@@ -37,12 +37,12 @@ async def local(world: World) -> AsyncIterator[World]:
 
 
 async def test_a_job_of_twenty_cents_runs_on_a_budget_of_a_dollar(local: World) -> None:
-    job = (await local.submit(infrastructure=limited("1", nodes=1)))["id"]
+    job = (await local.submit(infrastructure=with_budget("1", nodes=1)))["id"]
     nodes = await boot(local, job)
     number = await train(local, nodes, step=1)
     await nodes[0].say(NodePhase.FINISHED, number, step=10)
     result = committed(10, number, "final")
-    await put(local.store, job, result.path)
+    await put_files(local.store, job, result.path)
     await commit(local, job, result)
     await local.tick(8)
 
@@ -53,7 +53,7 @@ async def test_a_job_of_twenty_cents_runs_on_a_budget_of_a_dollar(local: World) 
 
 
 async def test_an_attempt_reserves_the_time_that_its_own_job_needs_to_save(world: World) -> None:
-    job, _, _ = await trains(world, nodes=2)
+    job, _, _ = await start_job(world, nodes=2)
     async with world.engine.connect() as conn:
         (hold,) = await caps.holds_of_job(conn, job)
         found = await caps.caps(conn, job)
@@ -69,8 +69,8 @@ async def test_an_attempt_reserves_the_time_that_its_own_job_needs_to_save(world
 async def test_no_rhythm_of_rounds_keeps_machines_that_do_not_stop_past_their_budget(
     world: World, speaks: bool, restarts: bool, seconds: int
 ) -> None:
-    job, nodes, number = await trains(world, **limited("40"))
-    await later(world, nodes, number, minutes=92)
+    job, nodes, number = await start_job(world, **with_budget("40"))
+    await train_on(world, nodes, number, minutes=92)
     for _ in range(1200 // seconds):
         world.clock.advance(seconds=seconds)
         if restarts:

@@ -31,7 +31,7 @@ async def machines_up(world: World, job: str) -> dict[str, Any]:
     return attempt
 
 
-async def report(
+async def report_boot(
     world: World,
     attempt: str,
     text: str | bytes = "",
@@ -49,7 +49,7 @@ async def report(
     )
 
 
-async def log(world: World, job: str, **query: str | int) -> str:
+async def read_log(world: World, job: str, **query: str | int) -> str:
     answer = await world.call("GET", f"/v1/fine_tuning/jobs/{job}/logs", params=query)
     assert answer.status_code == 200, answer.text
     return answer.text
@@ -60,7 +60,7 @@ async def test_a_sign_in_that_is_refused_fails_the_job_after_one_attempt_and_say
 ) -> None:
     job = str((await world.submit())["id"])
     attempt = await machines_up(world, job)
-    answer = await report(world, attempt["id"], f"{REFUSED}\n" * 10)
+    answer = await report_boot(world, attempt["id"], f"{REFUSED}\n" * 10)
     await world.tick(2)
     failed = await world.job(job)
 
@@ -89,7 +89,7 @@ async def test_what_may_pass_by_itself_is_told_and_tried_on(
 ) -> None:
     job = str((await world.submit())["id"])
     attempt = await machines_up(world, job)
-    await report(world, attempt["id"], text, said=said)
+    await report_boot(world, attempt["id"], text, said=said)
     await world.tick(2)
 
     assert (await world.attempts_of(job))[-1]["state"] == "starting"
@@ -105,7 +105,7 @@ async def test_a_job_that_has_trained_is_paused_and_not_lost_when_its_machines_c
     await evicted(world, job)
     await world.tick(3)
     attempt = await machines_up(world, job)
-    await report(world, attempt["id"], "manifest unknown\n" * 10)
+    await report_boot(world, attempt["id"], "manifest unknown\n" * 10)
     await world.tick(3)
     paused = await world.job(job)
 
@@ -130,9 +130,9 @@ async def test_serial_logs_of_machines_that_never_joined_are_the_attempts_logs_w
     await world.tick(70, seconds=30)
 
     assert name not in world.cloud.costing()
-    first = await log(world, job, attempt=attempt["id"])
+    first = await read_log(world, job, attempt=attempt["id"])
     assert first == f"Serial log of {name}_0, which did not join:\ncloud-init: booted\n"
-    assert (await log(world, job, attempt=attempt["id"], rank=1)).endswith("kernel: panic\n")
+    assert (await read_log(world, job, attempt=attempt["id"], rank=1)).endswith("kernel: panic\n")
     assert "attempt.serial_log" in await world.event_codes(job)
 
 
@@ -140,13 +140,13 @@ async def test_a_serial_log_that_cannot_be_had_delays_no_deletion(world: World) 
     job = str((await world.submit())["id"])
     attempt = await machines_up(world, job)
     world.cloud.fail_serial_logs = True
-    await report(world, attempt["id"], f"{REFUSED}\n" * 10)
+    await report_boot(world, attempt["id"], f"{REFUSED}\n" * 10)
     await world.tick(2, seconds=1)
 
     assert (await world.attempts_of(job))[-1]["state"] == "terminating"
     await world.tick(20)
     assert world.cloud.costing() == set()
-    assert await log(world, job) == ""
+    assert await read_log(world, job) == ""
 
 
 async def test_what_a_trainer_printed_is_not_written_over(world: World) -> None:
@@ -163,8 +163,8 @@ async def test_each_phase_is_told_once_and_each_failure_of_a_machine_once(world:
     attempt = (await machines_up(world, job))["id"]
     for machine in ("rk-1_0", "rk-1_1") * 2:
         for phase in ("pull_image", "await_driver"):
-            await report(world, attempt, said="begun", phase=phase, machine=machine)
-        await report(world, attempt, SLOW, said="failed", machine=machine)
+            await report_boot(world, attempt, said="begun", phase=phase, machine=machine)
+        await report_boot(world, attempt, SLOW, said="failed", machine=machine)
     told = await world.event_codes(job)
 
     assert told.count("node.booting") == 2
@@ -174,7 +174,7 @@ async def test_each_phase_is_told_once_and_each_failure_of_a_machine_once(world:
 async def test_bytes_of_any_kind_are_kept_as_text(world: World) -> None:
     job = str((await world.submit())["id"])
     attempt = (await machines_up(world, job))["id"]
-    answer = await report(world, attempt, b"\0\xff\xed\xa0\x80 docker\x1b[2J", said="failed")
+    answer = await report_boot(world, attempt, b"\0\xff\xed\xa0\x80 docker\x1b[2J", said="failed")
 
     assert answer.status_code == 204
     assert "node.boot_failed" in await world.event_codes(job)

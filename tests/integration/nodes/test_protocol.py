@@ -21,7 +21,7 @@ from trainer.contract import Heartbeat, NodePhase
 JOBS = "/v1/fine_tuning/jobs"
 
 
-async def provisioned(world: World) -> ScriptedNode:
+async def provision_machine(world: World) -> ScriptedNode:
     """Return a machine that Azure has made; the attempt has not looked yet."""
     job = await world.submit()
 
@@ -40,7 +40,7 @@ async def provisioned(world: World) -> ScriptedNode:
     return ScriptedNode(world, attempt["id"], machine.vm_id)
 
 
-async def booted(world: World) -> list[ScriptedNode]:
+async def boot_job(world: World) -> list[ScriptedNode]:
     return await boot(world, (await world.submit())["id"])
 
 
@@ -54,7 +54,7 @@ async def post(world: World, path: str, body: str | bytes, token: str) -> httpx.
 
 
 async def test_a_machine_is_welcome_once_azure_lists_it(world: World) -> None:
-    node = await provisioned(world)
+    node = await provision_machine(world)
     first = await node.register()
     await world.tick()
 
@@ -67,7 +67,7 @@ async def test_a_machine_is_welcome_once_azure_lists_it(world: World) -> None:
 async def test_machines_that_come_too_early_have_their_attempt_looked_at_once_for_all(
     world: World,
 ) -> None:
-    node = await provisioned(world)
+    node = await provision_machine(world)
     c, now = tables.attempts.c, world.clock()
     query = select(c.due_at, c.hints)
     async with world.engine.begin() as conn:
@@ -86,7 +86,7 @@ async def test_machines_that_come_too_early_have_their_attempt_looked_at_once_fo
 async def test_a_machine_has_its_attempt_looked_at_once_it_names_a_port_and_not_before(
     world: World,
 ) -> None:
-    node = await provisioned(world)
+    node = await provision_machine(world)
     await node.register()
     await world.tick()
     c, now = tables.attempts.c, world.clock()
@@ -109,7 +109,7 @@ async def test_a_machine_has_its_attempt_looked_at_once_it_names_a_port_and_not_
 
 
 async def test_registering_twice_is_one_node_with_one_token(world: World) -> None:
-    node = (await booted(world))[0]
+    node = (await boot_job(world))[0]
     before = node.seat
     answers = await asyncio.gather(*(node.register() for _ in range(4)))
 
@@ -124,7 +124,7 @@ async def test_registering_twice_is_one_node_with_one_token(world: World) -> Non
 async def test_a_node_that_runs_an_old_generation_is_told_so_and_its_word_is_kept(
     world: World,
 ) -> None:
-    nodes = await booted(world)
+    nodes = await boot_job(world)
     first = await train(world, nodes, step=1)
     await say_all(nodes, NodePhase.FAILED, first, error="ValueError: no")
     await train(world, nodes, step=2)

@@ -39,7 +39,7 @@ from tests.nodes.scripted_node import boot
 from tests.world import World, client
 
 
-async def _orphan(world: World, **tags: str) -> str:
+async def _make_orphan(world: World, **tags: str) -> str:
     """Create a scale set that carries our owner tag and belongs to no live attempt."""
     job = await world.submit()
     nodes = await boot(world, job["id"])
@@ -55,7 +55,7 @@ async def _orphan(world: World, **tags: str) -> str:
 async def test_a_resource_group_that_somebody_deleted_does_not_end_the_sweep(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
-    await _orphan(world)
+    await _make_orphan(world)
     world.cloud.fail_next = [Misconfigured("ResourceGroupNotFound: rg", "ResourceGroupNotFound")]
 
     with caplog.at_level(logging.WARNING):
@@ -69,7 +69,7 @@ async def test_a_resource_group_that_somebody_deleted_does_not_end_the_sweep(
 async def test_an_orphan_that_will_not_die_is_told_once_by_all_replicas_whatever_restarts(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
-    job_id = await _orphan(world)
+    job_id = await _make_orphan(world)
     world.cloud.failing_deletes = 1000
     with caplog.at_level(logging.ERROR):
         for _ in range(40):
@@ -86,7 +86,7 @@ async def test_an_orphan_that_will_not_die_is_told_once_by_all_replicas_whatever
 async def test_an_orphan_that_goes_is_no_alarm(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
-    await _orphan(world)
+    await _make_orphan(world)
     with caplog.at_level(logging.ERROR):
         for _ in range(40):
             await world.orphans.run_once()
@@ -100,7 +100,7 @@ async def test_machines_that_came_when_their_attempt_was_over_are_billed_until_t
     world: World,
 ) -> None:
     job = await world.submit()
-    row = await _ended(world, job["id"])
+    row = await _end_attempt(world, job["id"])
     before = await world.job(job["id"])
     born = world.clock()
     await world.cloud.create(world.attempts.specs.spec(row))  # it was on its way all that time
@@ -131,7 +131,7 @@ async def test_an_orphan_is_deleted_by_the_second_sweep_that_cannot_bill_it_othe
 ) -> None:
     cloud = WatchedCloud(now=world.clock)
     for name in "ab":
-        await cloud.create(world.attempts.specs.spec(await _over(world, name)))
+        await cloud.create(world.attempts.specs.spec(await _add_ended_attempt(world, name)))
     async with world.engine.begin() as conn:
         full = update(tables.jobs).where(tables.jobs.c.id == "job-a")
         await conn.execute(full.values(version=2**63 - 1))  # what it is told raises it
@@ -154,7 +154,7 @@ async def test_a_late_set_that_azure_does_not_describe_is_left_once_to_be_billed
     world: World, refusals: int, billed: int
 ) -> None:
     cloud = WatchedCloud(now=world.clock, refusals=refusals)
-    await cloud.create(world.attempts.specs.spec(await _over(world, "a")))
+    await cloud.create(world.attempts.specs.spec(await _add_ended_attempt(world, "a")))
     world.clock.advance(minutes=5)
     sweep = replace(world.orphans, cloud=cloud)
 
@@ -173,8 +173,8 @@ async def test_each_orphan_is_billed_right_before_its_delete_and_what_is_gone_af
 ) -> None:
     cloud = WatchedCloud(now=world.clock)
     for name in "bc":
-        await cloud.create(world.attempts.specs.spec(await _over(world, name)))
-    await _over(world, "a")
+        await cloud.create(world.attempts.specs.spec(await _add_ended_attempt(world, name)))
+    await _add_ended_attempt(world, "a")
     money = {"hourly": 8, "on_demand_hourly": 32, "started_at": world.clock()}
     async with world.engine.begin() as conn:
         await add(conn, tables.ledger, job_id="job-a", attempt_id="a", vm_id="vm", **money)
@@ -188,7 +188,7 @@ async def test_each_orphan_is_billed_right_before_its_delete_and_what_is_gone_af
 async def test_who_looked_before_another_replica_saw_the_machines_gone_opens_no_bill(
     world: World,
 ) -> None:
-    row = await _over(world, "a")
+    row = await _add_ended_attempt(world, "a")
     empty = FakeCloud(now=world.clock)
     other = LateBilling(engine=world.engine, asked=lambda _: empty, now=world.clock)
 
@@ -235,7 +235,7 @@ class WatchedCloud(FakeCloud):
         return {s.name for s in self.list_existing(()) if s.phase is ScaleSetPhase.DELETING}
 
 
-async def _over(world: World, name: str) -> AttemptRow:
+async def _add_ended_attempt(world: World, name: str) -> AttemptRow:
     """Add the only attempt of a job "job-{name}", which never had machines."""
     over = {"state": "ended", "outcome": "cancelled", "ended_at": world.clock()}
     async with world.engine.begin() as conn:
@@ -246,7 +246,7 @@ async def _over(world: World, name: str) -> AttemptRow:
     return row
 
 
-async def _ended(world: World, job_id: str) -> AttemptRow:
+async def _end_attempt(world: World, job_id: str) -> AttemptRow:
     """Its only attempt, booted, cancelled and gone."""
     await boot(world, job_id)
     await world.call("POST", f"/v1/fine_tuning/jobs/{job_id}/cancel")
@@ -263,7 +263,7 @@ async def _newest(world: World) -> str:
 
 
 async def test_the_audit_names_what_leaks_and_what_it_costs(world: World) -> None:
-    job_id = await _orphan(world, **{ATTEMPT_TAG: "att-nobodys", JOB_TAG: "ftjob-nobodys"})
+    job_id = await _make_orphan(world, **{ATTEMPT_TAG: "att-nobodys", JOB_TAG: "ftjob-nobodys"})
     (attempt,) = await world.attempts_of(job_id)
 
     shown = (await world.call("GET", "/v1/organization/audit")).json()
@@ -295,7 +295,7 @@ class AwayPrices(FixedPrices):
 async def test_an_audit_without_a_price_list_names_what_leaks_at_a_price_that_nobody_knows(
     world: World, prices: FixedPrices
 ) -> None:
-    await _orphan(world, **{ATTEMPT_TAG: "att-nobodys"})
+    await _make_orphan(world, **{ATTEMPT_TAG: "att-nobodys"})
     headers = {"authorization": f"Bearer {world.key}"}
 
     async with client(make_app(replace(world.parts, prices=prices))) as http:
@@ -347,7 +347,7 @@ async def test_no_page_of_the_audit_loses_a_stray_whose_type_ends_as_anothers(wo
 async def test_an_audit_that_may_not_list_all_else_shows_the_scale_sets_and_says_so(
     world: World, monkeypatch: pytest.MonkeyPatch, fault: CloudError, then: str
 ) -> None:
-    await _orphan(world)
+    await _make_orphan(world)
 
     async def refuse() -> list[TaggedResource]:
         raise fault

@@ -36,7 +36,7 @@ def sweep(engine: AsyncEngine, clock: Clock) -> Pruning:
     return Pruning(engine=engine, keep=KEEP, now=clock)
 
 
-async def left(engine: AsyncEngine) -> dict[str, tuple[int, int]]:
+async def count_left(engine: AsyncEngine) -> dict[str, tuple[int, int]]:
     """Events and metrics by job."""
     found = {}
     async with engine.connect() as conn:
@@ -97,10 +97,10 @@ async def test_each_kind_is_kept_for_its_time_after_the_end_of_its_job(
     for days in (9, 2, 20):
         clock.advance(seconds=timedelta(days=days).total_seconds())
         await sweep.run_once()
-        seen.append((await left(engine))["over"])
+        seen.append((await count_left(engine))["over"])
 
     assert seen == [(1, STEPS), (1, 0), (0, 0)]
-    assert (await left(engine))["live"] == (1, STEPS)
+    assert (await count_left(engine))["live"] == (1, STEPS)
     assert await sweep.run_once() == 0  # what is done is not looked for again
 
 

@@ -22,7 +22,7 @@ LISTS = [
 ]
 
 
-def refused(answer: httpx.Response, code: str, param: str) -> str:
+def check_refusal(answer: httpx.Response, code: str, param: str) -> str:
     error: dict[str, Any] = answer.json()["error"]
     assert (answer.status_code, error["code"], error["param"]) == (400, code, param), error
     return str(error["message"])
@@ -37,7 +37,7 @@ async def test_an_unknown_member_is_refused_by_every_route_of_ours(world: World)
     for verb, path in ours:
         where = path.replace("{job_id}", job["id"]).replace("{file_id}", file)
         answer = await world.call(verb.upper(), where, params={"limti": "5"})
-        assert "limti: not known here" in refused(answer, "unknown_parameter", "limti"), path
+        assert "limti: not known here" in check_refusal(answer, "unknown_parameter", "limti"), path
 
     assert len(ours) > 15
 
@@ -47,7 +47,7 @@ async def test_a_bad_limit_is_refused_on_every_list_and_a_huge_one_is_cut(world:
     for path in LISTS:
         for limit in ("0", "-1", "x", "1.5", "", "1e3"):
             answer = await world.call("GET", path.replace("ID", job), params={"limit": limit})
-            assert "limit" in refused(answer, "invalid_value", "limit"), path
+            assert "limit" in check_refusal(answer, "invalid_value", "limit"), path
         huge = await world.call("GET", path.replace("ID", job), params={"limit": 10**30})
         assert huge.status_code == 200, path
 
@@ -57,7 +57,7 @@ async def test_an_unknown_cursor_is_refused_on_every_list(world: World) -> None:
     for path in LISTS:
         for cursor in ("nothing", ""):
             answer = await world.call("GET", path.replace("ID", job), params={"after": cursor})
-            assert "without `after`" in refused(answer, "unknown_cursor", "after"), path
+            assert "without `after`" in check_refusal(answer, "unknown_cursor", "after"), path
 
 
 async def test_a_list_by_metadata_is_paged_like_any_other(world: World) -> None:

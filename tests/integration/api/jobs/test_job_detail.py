@@ -22,13 +22,15 @@ JOBS = "/v1/fine_tuning/jobs"
 Json = dict[str, Any]
 
 
-async def see(world: World, job: Json, part: str) -> Any:  # noqa: ANN401 - JSON
+async def read_part(world: World, job: Json, part: str) -> Any:  # noqa: ANN401 - JSON
     answer = await world.call("GET", f"{JOBS}/{job['id']}{part}")
     assert answer.status_code == 200, answer.text
     return answer.json()
 
 
-async def evicted(world: World, nodes: list[ScriptedNode], number: int, step: int) -> None:
+async def evict_second_machine(
+    world: World, nodes: list[ScriptedNode], number: int, step: int
+) -> None:
     """Azure announces that it takes the second machine; everything is saved at ``step``."""
     await nodes[1].notice(number, step=step)
     await world.tick(1, seconds=1)
@@ -146,7 +148,7 @@ async def test_an_attempt_that_never_was_launched_lost_no_scale_set(world: World
     await world.call("POST", f"{JOBS}/{job['id']}/cancel")
     await world.tick(3)
 
-    messages = [e["message"] for e in (await see(world, job, "/events"))["data"]]
+    messages = [e["message"] for e in (await read_part(world, job, "/events"))["data"]]
 
     assert "Attempt 1: ended before any machine was asked for" in messages
     assert not any("scale set is gone" in m for m in messages)
@@ -235,7 +237,7 @@ async def test_a_job_says_since_when_it_loads_and_since_when_its_first_step_is_r
     for node in (*nodes, nodes[0]):  # what was said before is no news
         await node.say(NodePhase.RUNNING, number, spans=loaded)
     first_step = await world.job(job["id"])
-    codes = [e["code"] for e in (await see(world, job, "/events"))["data"]]
+    codes = [e["code"] for e in (await read_part(world, job, "/events"))["data"]]
 
     assert loading["status_reason"]["code"] == "loading"
     assert "load model and data, since" in loading["status_reason"]["message"]
@@ -260,11 +262,11 @@ async def test_an_attempt_shows_what_its_time_went_into(world: World) -> None:
         for name, begin in (("fetch_inputs", 15), ("load_model", 17), ("first_step", 18))
     )
     await nodes[0].say(NodePhase.RUNNING, number, step=3, spans=spans)
-    await evicted(world, nodes, number, step=4)
+    await evict_second_machine(world, nodes, number, step=4)
     await world.tick(20)
 
     attempt = (await world.attempts_of(job["id"]))[0]
-    one = await see(world, job, "/attempts/1")
+    one = await read_part(world, job, "/attempts/1")
 
     entries = {e["name"]: e for e in attempt["timeline"]}
     order = [e["name"] for e in attempt["timeline"]]

@@ -14,14 +14,14 @@ JOBS = "/v1/fine_tuning/jobs"
 DPO = {"type": "dpo", "dpo": {"hyperparameters": {"n_epochs": 2}, "label_smoothing": 0.1}}
 
 
-async def create(world: World, file: str, **more: object) -> dict[str, Any]:
+async def create_job(world: World, file: str, **more: object) -> dict[str, Any]:
     """Return the answer, also when the request is refused."""
     body = {"model": MODEL, "training_file": file, **more}
     answer: dict[str, Any] = (await world.call("POST", JOBS, json=body)).json()
     return answer
 
 
-async def told(world: World, job_id: str) -> RunSpec:
+async def read_run_spec(world: World, job_id: str) -> RunSpec:
     """Return the run spec that the job's nodes receive."""
     await boot(world, job_id)
     data, _ = await world.store.read(job_id, RUN_SPEC)
@@ -52,7 +52,7 @@ async def test_a_file_of_two_formats_is_refused_by_line(world: World) -> None:
 
 
 async def test_a_job_shows_its_method_with_every_number(world: World) -> None:
-    job = await create(world, await world.upload(PAIRS), method=DPO)
+    job = await create_job(world, await world.upload(PAIRS), method=DPO)
 
     assert job["method"] == {
         "type": "dpo",
@@ -69,7 +69,7 @@ async def test_a_job_shows_its_method_with_every_number(world: World) -> None:
 async def test_a_reward_model_is_shown_planned_and_handed_to_nodes(world: World) -> None:
     pairs = await world.upload(PAIRS)
     job = await world.submit(training_file=pairs, validation_file=pairs, method=REWARD)
-    spec = await told(world, job["id"])
+    spec = await read_run_spec(world, job["id"])
 
     assert job["method"] == {
         "type": "reward",
@@ -83,7 +83,7 @@ async def test_a_reward_model_is_shown_planned_and_handed_to_nodes(world: World)
 async def test_options_of_training_are_planned_and_handed_to_nodes(world: World) -> None:
     options = {"packing": True, "ema_decay": 0.99, "verify": False}
     plain, optional = await world.submit(), await world.submit(training=options)
-    specs = [await told(world, job["id"]) for job in (plain, optional)]
+    specs = [await read_run_spec(world, job["id"]) for job in (plain, optional)]
 
     recipes = [job["plan"]["recipe"] for job in (plain, optional)]
     needs = [job["plan"]["memory"]["optimizer"] for job in (plain, optional)]
@@ -98,7 +98,7 @@ async def test_options_of_training_are_planned_and_handed_to_nodes(world: World)
 async def test_nodes_get_the_method_with_the_run_spec(world: World) -> None:
     pairs = await world.upload(PAIRS)
     job = await world.submit(training_file=pairs, validation_file=pairs, method=DPO)
-    spec = await told(world, job["id"])
+    spec = await read_run_spec(world, job["id"])
 
     assert (spec.method, spec.dpo) == ("dpo", Dpo(beta=0.1, label_smoothing=0.1))
     assert spec.verify

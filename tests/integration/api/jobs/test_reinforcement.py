@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from tests.datasets import GRADER, PROMPT, prompts
-from tests.integration.api.jobs.test_preferences import JOBS, create, told
+from tests.integration.api.jobs.test_preferences import JOBS, create_job, read_run_spec
 from tests.nodes.scripted_node import boot, commit, committed, metrics, say_all, train
 from tests.world import World
 from trainer.contract import NodePhase, Reinforcement
@@ -15,12 +15,12 @@ from trainer.contract import NodePhase, Reinforcement
 GRPO: dict[str, Any] = {"type": "reinforcement", "reinforcement": {"grader": GRADER}}
 
 
-def learning(**options: object) -> dict[str, Any]:
+def reinforcement(**options: object) -> dict[str, Any]:
     return {"type": "reinforcement", "reinforcement": {"grader": GRADER} | options}
 
 
 async def test_a_job_shows_its_method_with_every_number(world: World) -> None:
-    job = await create(world, await world.upload(prompts()), method=learning(answers=4))
+    job = await create_job(world, await world.upload(prompts()), method=reinforcement(answers=4))
 
     shown = job["method"]["reinforcement"]
     assert job["method"]["type"] == "reinforcement"
@@ -36,9 +36,9 @@ async def test_a_job_shows_its_method_with_every_number(world: World) -> None:
 
 async def test_nodes_get_the_grader_and_every_number_with_the_run_spec(world: World) -> None:
     rows = await world.upload(prompts())
-    asked = learning(algorithm="ppo", beta=0.1, kl_target=4.0, max_answer_tokens=100)
+    asked = reinforcement(algorithm="ppo", beta=0.1, kl_target=4.0, max_answer_tokens=100)
     job = await world.submit(training_file=rows, validation_file=rows, method=asked)
-    spec = await told(world, job["id"])
+    spec = await read_run_spec(world, job["id"])
 
     found = spec.reinforcement
     assert found is not None

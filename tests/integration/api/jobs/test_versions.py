@@ -13,7 +13,7 @@ JOBS = "/v1/fine_tuning/jobs"
 Json = dict[str, Any]
 
 
-async def see(world: World, job: Json, **more: Any) -> Any:  # noqa: ANN401 - JSON
+async def read_job(world: World, job: Json, **more: Any) -> Any:  # noqa: ANN401 - JSON
     answer = await world.call("GET", f"{JOBS}/{job['id']}", **more)
     assert answer.status_code == 200, answer.text
     return answer.json()
@@ -79,7 +79,7 @@ async def test_a_caller_who_waits_is_answered_as_soon_as_there_is_news(
             "headers": {"prefer": "respond-async, wait=50"},
         },
     }
-    waiting = asyncio.create_task(see(world, job, **given[how]))
+    waiting = asyncio.create_task(read_job(world, job, **given[how]))
     await asyncio.wait({waiting}, timeout=0.5)
     was_waiting = not waiting.done()
     await world.call("POST", f"{JOBS}/{job['id']}/cancel")
@@ -110,14 +110,14 @@ async def test_nobody_waits_who_has_nothing_or_something_old(world: World) -> No
     job = await world.submit()
 
     for given in ({"wait": 50}, {"wait": 50, "version": job["version"] - 1}):
-        assert (await see(world, job, params=given))["version"] == job["version"]
+        assert (await read_job(world, job, params=given))["version"] == job["version"]
 
 
 async def test_an_answer_comes_before_the_client_gives_up(world: World) -> None:
     job = await world.submit()
 
     shown = await asyncio.wait_for(
-        see(
+        read_job(
             world,
             job,
             params={"wait": 60, "version": job["version"]},
