@@ -21,9 +21,9 @@ from service.operations.files.uploads import PART_BYTES
 from service.operations.projects import keys
 from service.pricing.fixed import FixedPrices
 from tests.datasets import GRADER, PAIRS, PROMPT, REWARD, labelled, prompts, rankings
-from tests.integration.api.files import in_parts
-from tests.integration.made import make_model
-from tests.integration.sweeps.checkpointed import (
+from tests.integration.api.files import upload_parts
+from tests.integration.finished_jobs import make_model
+from tests.integration.sweeps.checkpointed_jobs import (
     cancel_job,
     cancel_with_checkpoints,
     start_with_checkpoints,
@@ -210,12 +210,12 @@ def registration(node: ScriptedNode) -> States:
 
 
 async def _uploads(world: World, found: States) -> States:
-    upload, (one, two) = await in_parts.upload_halves(world)
-    third = (await in_parts.send_part(world, upload, b"x")).json()["id"]
-    stopped = await in_parts.begin_upload(world)
+    upload, (one, two) = await upload_parts.upload_halves(world)
+    third = (await upload_parts.send_part(world, upload, b"x")).json()["id"]
+    stopped = await upload_parts.begin_upload(world)
     await world.call("POST", f"/v1/uploads/{stopped}/cancel")
     parts = {"upload": upload, "one": one, "two": two, "third": third}
-    return parts | {"cancelled upload": stopped, "begun": in_parts.WHOLE}
+    return parts | {"cancelled upload": stopped, "begun": upload_parts.WHOLE}
 
 
 def files_in(folder: Path) -> States:

@@ -10,7 +10,7 @@ from service.operations.attempts import access_policies
 from service.reconciler.attempts.access_policies import AccessPolicies
 from service.storage.fake import MemoryStore
 from service.storage.store import POLICIES, StorageError
-from tests.integration.sweeps.checkpointed import cancel_job
+from tests.integration.sweeps.checkpointed_jobs import cancel_job
 from tests.nodes.scripted_node import boot
 from tests.world import World
 

@@ -12,7 +12,7 @@ from rekindle.cli.job_lookup import JOBS
 from tests import waiting
 from tests.datasets import PAIRS, prompts
 from tests.integration.cli.conftest import Shell
-from tests.integration.made import finish_job
+from tests.integration.finished_jobs import finish_job
 from tests.world import MODEL
 
 SEED = {"seed": 7, "infrastructure": {"nodes": 2}}

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.integration.stored import put_files
+from tests.integration.stored_jobs import put_files
 from tests.nodes.scripted_node import commit, committed, metrics, start_training
 from tests.world import World
 from trainer.contract import MEASURED, Committed, NodePhase

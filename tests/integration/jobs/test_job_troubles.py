@@ -15,7 +15,7 @@ from service.domain.storage.access_tiers import StorageAccount
 from service.pricing.source import PricesUnavailable
 from service.storage.fake import MemoryStore
 from service.storage.store import BlobNotFound
-from tests.integration.stored import put_files
+from tests.integration.stored_jobs import put_files
 from tests.nodes.scripted_node import (
     boot,
     commit,

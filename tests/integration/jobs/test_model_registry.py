@@ -10,7 +10,7 @@ from service.cloud.fake import FakeRegistry
 from service.cloud.provider import CloudError
 from service.db.trackers import model_registry
 from service.reconciler.jobs.model_registry import PATIENCE, ModelRegistrations
-from tests.integration.made import make_model
+from tests.integration.finished_jobs import make_model
 from tests.world import World, client
 
 

@@ -15,7 +15,7 @@ from service.trackers.fake import FakeTracker
 from service.trackers.mlflow import Mlflow
 from service.trackers.tracker import TrackerError
 from tests.integration.api.jobs.test_preferences import JOBS
-from tests.integration.made import finish_job
+from tests.integration.finished_jobs import finish_job
 from tests.mlflow_server import MlflowServer
 from tests.nodes.scripted_node import metrics as measured
 from tests.world import World, client

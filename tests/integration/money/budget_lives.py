@@ -28,7 +28,7 @@ from service.operations.nodes.registrations import RegistrationBatcher
 from service.pricing.storage_prices import TABLE
 from service.reconciler.sweeps.price_watch import PriceWatch
 from tests.integration.money.budget_skies import Sky
-from tests.integration.stored import put_files
+from tests.integration.stored_jobs import put_files
 from tests.nodes.scripted_node import commit, committed, metrics
 from tests.world import PRICE, World
 from trainer.contract import (

@@ -18,7 +18,7 @@ from service.pricing.source import PricesUnavailable
 from service.reconciler.jobs.budgets import ProjectBudgets
 from service.reconciler.sweeps.price_watch import PriceWatch
 from tests.integration.db.rows import add_attempt
-from tests.integration.stored import put_files
+from tests.integration.stored_jobs import put_files
 from tests.nodes.scripted_node import ScriptedNode, boot, commit, committed, say_all, train
 from tests.world import PRICE, SPOT, World
 from trainer.contract import DirectiveKind, NodePhase

@@ -12,7 +12,7 @@ from service.db.money import budgets as caps
 from service.domain.money.budget import Allowance
 from service.reconciler.cloud.heartbeat_visibility import HeartbeatVisibility
 from tests.integration.money.test_budgets import start_job, train_on, with_budget
-from tests.integration.stored import put_files
+from tests.integration.stored_jobs import put_files
 from tests.nodes.scripted_node import boot, commit, committed, train
 from tests.world import World, client, preparation
 from trainer.contract import NodePhase

@@ -27,7 +27,12 @@ from service.pricing.source import PricesUnavailable
 from service.pricing.storage_prices import TABLE
 from tests.clock import Clock
 from tests.integration.db.rows import add, add_job, transact
-from tests.integration.stored import finish_job, make_meters, make_moves, start_with_checkpoints
+from tests.integration.stored_jobs import (
+    finish_job,
+    make_meters,
+    make_moves,
+    start_with_checkpoints,
+)
 from tests.nodes.scripted_node import body
 from tests.world import PRICE, SPOT, World, client
 

@@ -9,7 +9,7 @@ from service.api.app import make_app
 from service.db.core.leases import LEASE
 from service.domain.storage.access_tiers import AccessTier, ArchivePriority, StoredBlob
 from service.storage.fake import MemoryStore
-from tests.integration.stored import finish_job, make_moves
+from tests.integration.stored_jobs import finish_job, make_moves
 from tests.integration.sweeps.test_tiers import JOBS, carry_out, codes, folder, request_move
 from tests.nodes.scripted_node import body
 from tests.world import World, client

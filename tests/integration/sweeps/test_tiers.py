@@ -10,7 +10,7 @@ from service.db.schema import tables
 from service.domain.storage.access_tiers import AccessTier, ArchivePriority, StoredBlob
 from service.storage.fake import MemoryStore
 from service.storage.store import StorageError
-from tests.integration.stored import (
+from tests.integration.stored_jobs import (
     STEPS,
     finish_job,
     list_tiers,

@@ -33,7 +33,7 @@ from service.storage.store import BlobArchived
 from tests.azurite import Azurite
 from tests.clock import Clock
 from tests.integration.db.rows import add_job
-from tests.integration.stored import put_files
+from tests.integration.stored_jobs import put_files
 
 PATH = "models/step-00000010-00000001"
 RESULT = {"path": PATH}

@@ -7,7 +7,7 @@ import httpx
 
 from service.db.files.files import CONTAINER
 from service.operations.models import models
-from tests.integration.made import make_model
+from tests.integration.finished_jobs import make_model
 from tests.vocabulary import TEMPLATE, tokenizer_files
 from tests.world import MODEL, ROW, World, stage
 

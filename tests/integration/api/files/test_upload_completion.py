@@ -14,7 +14,7 @@ from service.operations.files import uploads as operations
 from service.operations.files.upload_completion import SILENT
 from service.storage.fake import MemoryStore
 from service.storage.store import StagedPart, StorageError
-from tests.integration.api.files.in_parts import (
+from tests.integration.api.files.upload_parts import (
     Json,
     begin_upload,
     complete_upload,

@@ -15,7 +15,7 @@ from service.db.files.uploads import LIFE
 from service.operations.files.uploads import PART_BYTES, Staging
 from service.storage.azure import AzureBlobStore
 from tests.azurite import Azurite
-from tests.integration.api.files.in_parts import (
+from tests.integration.api.files.upload_parts import (
     HALVES,
     MULTIPART,
     PART_FORM,

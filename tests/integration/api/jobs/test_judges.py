@@ -5,7 +5,7 @@ from typing import Any
 from tests.datasets import GRADER, PAIRS, REWARD, prompts
 from tests.integration.api.jobs.test_preferences import read_run_spec
 from tests.integration.api.models.test_lineage import archive
-from tests.integration.made import READ, make_model
+from tests.integration.finished_jobs import READ, make_model
 from tests.nodes.scripted_node import boot
 from tests.world import MODEL, World
 

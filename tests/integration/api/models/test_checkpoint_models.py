@@ -14,9 +14,9 @@ from service.reconciler.sweeps.retention import CheckpointSweep
 from service.storage.store import StorageError
 from tests.integration.api.jobs.test_preferences import JOBS, read_run_spec
 from tests.integration.api.models.test_lineage import refused_job
-from tests.integration.made import READ, make_model
-from tests.integration.stored import make_moves
-from tests.integration.sweeps.checkpointed import (
+from tests.integration.finished_jobs import READ, make_model
+from tests.integration.stored_jobs import make_moves
+from tests.integration.sweeps.checkpointed_jobs import (
     FILES,
     cancel_job,
     cancel_with_checkpoints,

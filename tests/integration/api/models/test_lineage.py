@@ -14,8 +14,8 @@ from tests import waiting
 from tests.datasets import PAIRS, REWARD, labelled
 from tests.integration.api.jobs.test_preferences import JOBS
 from tests.integration.api.jobs.test_rankings import CLASSIFY
-from tests.integration.made import FILES, READ, make_model
-from tests.integration.stored import make_moves
+from tests.integration.finished_jobs import FILES, READ, make_model
+from tests.integration.stored_jobs import make_moves
 from tests.nodes.scripted_node import boot
 from tests.world import MODEL, TINY, World
 from trainer.contract import MANIFEST, RUN_SPEC, RunSpec

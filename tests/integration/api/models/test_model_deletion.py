@@ -7,7 +7,7 @@ from service.operations.models import model_deletion
 from service.reconciler.sweeps.retention import CheckpointSweep
 from service.storage.store import StorageError
 from tests.integration.api.jobs.test_preferences import JOBS
-from tests.integration.made import make_model
+from tests.integration.finished_jobs import make_model
 from tests.world import World
 
 

@@ -8,7 +8,7 @@ import httpx
 
 from service.operations.files.uploads import Staging
 from service.operations.projects import quotas
-from tests.integration.api.files.in_parts import begin_upload, send_part
+from tests.integration.api.files.upload_parts import begin_upload, send_part
 from tests.integration.api.http.test_rates import limit_world
 from tests.world import DATASET, World
 

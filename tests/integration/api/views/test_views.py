@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.integration.sealed import seal
+from tests.integration.manifests import seal
 from tests.nodes.scripted_node import ScriptedNode, boot, commit, committed, metrics, say_all, train
 from tests.world import World
 from trainer.contract import MANIFEST, NodePhase, log_path

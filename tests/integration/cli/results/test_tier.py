@@ -3,7 +3,7 @@
 import pytest
 
 from tests.integration.cli.conftest import Shell
-from tests.integration.stored import finish_job, list_tiers, make_moves
+from tests.integration.stored_jobs import finish_job, list_tiers, make_moves
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from service.pricing.fixed import FixedPrices
 from service.reconciler.sweeps.storage_cost import StorageMeters
 from service.reconciler.sweeps.tiers import TierMoves
 from service.storage.store import BlobStore
-from tests.integration.sealed import seal
+from tests.integration.manifests import seal
 from tests.nodes.scripted_node import (
     ScriptedNode,
     commit,

@@ -12,7 +12,7 @@ from service.pricing.fixed import FixedPrices
 from service.reconciler.jobs.admission import Admissions
 from tests.clock import Clock
 from tests.integration.queue.test_admission import CORES, JOBS, count_attempts, run_queue
-from tests.integration.queue.test_cores_given_back import evict_after_training
+from tests.integration.queue.test_core_release import evict_after_training
 from tests.world import PRICE, SPOT, World, open_world
 
 WEST = replace(SPOT, region="westus")

@@ -4,7 +4,7 @@ import json
 from dataclasses import replace
 from typing import Any
 
-from tests.integration.sealed import seal
+from tests.integration.manifests import seal
 from tests.nodes.scripted_node import boot, commit, committed, say_all, train
 from tests.vocabulary import tokenizer_files
 from tests.world import TINY, World

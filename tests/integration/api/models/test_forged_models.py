@@ -10,8 +10,8 @@ import pytest
 
 from service.domain.errors import ContentChanged
 from service.operations.storage.integrity import verify_chunks
-from tests.integration.made import FILES, make_model
-from tests.integration.sealed import seal
+from tests.integration.finished_jobs import FILES, make_model
+from tests.integration.manifests import seal
 from tests.nodes.forged import forged
 from tests.world import DATASET, World
 from trainer.contract import HEAD, MANIFEST, Head

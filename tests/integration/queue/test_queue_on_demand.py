@@ -13,8 +13,8 @@ from tests.integration.queue.test_admission import (
     set_region_quota,
     submit_job,
 )
-from tests.integration.queue.test_cores_elsewhere import pass_minutes
-from tests.integration.queue.test_cores_given_back import pass_time
+from tests.integration.queue.test_core_release import pass_time
+from tests.integration.queue.test_two_regions import pass_minutes
 from tests.world import World, open_world
 
 
