@@ -144,7 +144,7 @@ async def test_a_model_without_a_chat_template_is_named_as_the_cause(checker: Ro
         assert (caught.value.code, caught.value.param) == ("unsupported_model", "model")
 
 
-async def test_of_a_large_file_a_preview_reads_the_beginning_alone() -> None:
+async def test_a_preview_reads_only_the_beginning_of_a_large_file() -> None:
     """Check ProcessChecker only, because the other checker holds the file in memory."""
     given, closed = 0, False
 
@@ -241,5 +241,5 @@ async def test_a_file_that_cannot_be_read_to_its_end_is_not_the_rows_fault() -> 
         await check(ProcessChecker(), broken)
 
 
-def test_the_child_is_told_no_setting_of_the_service() -> None:
+def test_the_child_process_gets_no_setting_of_the_service() -> None:
     assert not [name for name in process.child_environment() if name.startswith("REKINDLE")]

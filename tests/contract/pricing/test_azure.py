@@ -104,7 +104,9 @@ async def test_a_price_that_is_no_number_is_unavailable(
         await prices.prices([SPOT])
 
 
-async def test_an_error_of_the_list_is_told(price_list: PriceList, prices: RetailPrices) -> None:
+async def test_an_error_of_the_price_list_is_passed_on(
+    price_list: PriceList, prices: RetailPrices
+) -> None:
     price_list.will_say()
     price_list.status = 503
     with pytest.raises(PricesUnavailable, match="503"):

@@ -76,7 +76,7 @@ async def test_a_policy_is_renewed_at_half_of_its_life(world: World) -> None:
     assert list(world.store.policies[job].values()) == [world.clock() + LIFE]
 
 
-async def test_of_more_attempts_than_a_container_has_policies_the_newest_have_one(
+async def test_the_newest_attempts_get_the_policies_of_a_container(
     world: World,
 ) -> None:
     job = (await world.submit())["id"]
@@ -89,7 +89,7 @@ async def test_of_more_attempts_than_a_container_has_policies_the_newest_have_on
     assert running not in world.store.policies[job]
 
 
-async def test_who_comes_late_with_an_old_list_writes_the_new_one_after_it(world: World) -> None:
+async def test_a_late_write_of_old_policies_is_followed_by_the_new_ones(world: World) -> None:
     job = (await world.submit())["id"]
     await boot(world, job)
 

@@ -121,7 +121,7 @@ def machines(ids: Sequence[str], vm_id: str, now: Clock) -> list[PendingRegistra
 MANY = 9
 
 
-async def test_generations_machines_prices_and_hints_never_wait_in_a_circle(
+async def test_generations_registrations_prices_and_hints_do_not_deadlock(
     crowd: AsyncEngine, clock: Clock
 ) -> None:
     async with crowd.begin() as conn:

@@ -95,7 +95,7 @@ async def head_of(world: World, job_id: str) -> Head:
     return Head.from_json(data)
 
 
-async def test_training_goes_on_from_the_checkpoint_before_and_the_user_is_told_once(
+async def test_training_resumes_from_the_checkpoint_before_with_one_event(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     job_id, nodes, saved = await train_and_stop(world, 40, 60, 90)
@@ -141,7 +141,7 @@ async def test_a_checkpoint_that_head_names_by_another_hash_than_at_first_is_not
     assert "manifest.json is another one than HEAD named first" in str(event["message"])
 
 
-async def test_when_none_is_left_training_starts_over_and_the_user_is_told(world: World) -> None:
+async def test_without_a_usable_checkpoint_training_starts_over_with_an_event(world: World) -> None:
     job_id, nodes, saved = await train_and_stop(world, 40)
     first = await next_generation(world, nodes)
     await world.store.write(job_id, f"{saved[0].path}/{MANIFEST}", b"{}")
@@ -169,7 +169,7 @@ async def test_what_broke_two_checkpoints_at_once_costs_one_start(world: World) 
     assert len(await world.events(job_id, "checkpoint.broken")) == 2
 
 
-async def test_a_machine_that_finds_what_nobody_else_sees_is_left_and_no_checkpoint_is_lost(
+async def test_a_machine_alone_in_its_complaint_is_replaced_and_no_checkpoint_is_dropped(
     world: World,
 ) -> None:
     job_id, nodes, saved = await train_and_stop(world, 40, 60)

@@ -74,7 +74,7 @@ async def test_a_worker_that_lost_its_lease_after_it_looked_makes_no_machines(wo
     assert world.cloud.costing() == set()
 
 
-async def test_a_used_up_quota_is_told_with_its_name_and_where_to_raise_it(world: World) -> None:
+async def test_an_exhausted_quota_is_named_with_where_to_raise_it(world: World) -> None:
     job = await world.submit()
     world.cloud.fail_creates = [InsufficientCapacity(NO_QUOTA, "OperationNotAllowed")]
     while world.cloud.fail_creates:
@@ -175,7 +175,7 @@ async def test_a_machine_that_azure_restores_after_an_eviction_goes_with_its_sca
     assert (await world.attempts_of(job))[0]["state"] == "ended"
 
 
-async def test_a_scale_set_that_somebody_deletes_before_it_has_machines_loses_none(
+async def test_a_scale_set_deleted_by_others_before_it_has_machines_counts_no_eviction(
     world: World,
 ) -> None:
     job = await world.submit()
@@ -241,7 +241,7 @@ async def test_a_head_that_is_restored_ends_the_call_for_help(world: World) -> N
     assert await _help_calls(world, job) == ["needs_help", "help_over"]
 
 
-async def test_a_head_that_is_lost_is_not_taken_for_found_while_nobody_looks(world: World) -> None:
+async def test_a_lost_head_stays_reported_while_no_attempt_reads_it(world: World) -> None:
     job, nodes, _ = await start_training(world)
     await world.store.delete(job, HEAD)
     await world.tick(2, seconds=61)

@@ -101,7 +101,7 @@ async def paid_for(world: World) -> str:
     return str(job)
 
 
-async def test_a_job_whose_deadline_is_moved_meanwhile_does_not_leave_spot_for_it(
+async def test_a_job_whose_deadline_moves_during_a_step_stays_on_spot(
     world: World, prices: Meddled
 ) -> None:
     job = (await request_job(world, deadline=until(world, hours=4)))["id"]
@@ -116,7 +116,7 @@ async def test_a_job_whose_deadline_is_moved_meanwhile_does_not_leave_spot_for_i
     assert "job.deadline_at_risk" not in await world.event_codes(job)
 
 
-async def test_a_job_that_is_told_meanwhile_to_stay_on_demand_is_not_sent_to_spot(
+async def test_a_job_set_to_stay_on_demand_during_a_step_is_not_moved_to_spot(
     world: World, prices: Meddled
 ) -> None:
     job = await paid_for(world)

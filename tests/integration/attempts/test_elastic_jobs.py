@@ -104,7 +104,7 @@ async def test_survivors_of_an_eviction_go_on_in_place_from_the_newest_checkpoin
     assert lived.evicted_s < 120
 
 
-async def test_of_machines_that_are_taken_together_those_with_notice_are_counted(
+async def test_evictions_with_notice_are_counted_apart(
     world: World,
 ) -> None:
     alone = {"nodes": 3, "elastic": {"min_nodes": 1}}

@@ -180,7 +180,7 @@ async def test_a_head_that_stays_unreadable_pauses_its_job_and_says_why(world: W
     assert [len(await world.attempts_of(one.id)) for one in made.all] == [2, 2]
 
 
-async def test_a_node_that_writes_other_nonsense_every_minute_is_told_of_once(
+async def test_a_head_that_stays_invalid_is_one_event(
     world: World,
 ) -> None:
     made = await start_victims(world, ["any"])
@@ -264,7 +264,7 @@ async def test_a_job_ends_with_its_model_whatever_was_left_as_its_measurements(
 
 
 @pytest.mark.parametrize("manifest", [b"[" * 100_000, b"{}", b'{"step": 1e999}'])
-async def test_a_checkpoint_whose_manifest_makes_no_sense_is_given_up(
+async def test_a_checkpoint_with_an_invalid_manifest_is_dropped(
     world: World, manifest: bytes
 ) -> None:
     made = await start_victims(world, ["any"])

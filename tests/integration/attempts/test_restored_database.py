@@ -121,7 +121,7 @@ async def test_a_job_goes_on_from_the_newest_commit_and_what_the_database_forgot
     assert len(await world.attempts_of(job_id)) == 2
 
 
-async def test_after_a_restore_evictions_are_survived_as_ever(world: World) -> None:
+async def test_after_a_restore_evictions_are_survived(world: World) -> None:
     world.store.now = world.clock
     job_id = (await world.submit())["id"]
     await back_up(world.engine)
@@ -231,7 +231,7 @@ async def test_a_number_that_nodes_have_spoken_of_is_never_given_again(world: Wo
     assert (await head_of(world, job_id)).generation == forgotten + 1
 
 
-async def test_after_a_kill_between_fence_and_row_the_same_number_is_taken_and_nobody_told(
+async def test_after_a_kill_between_fence_and_row_the_same_number_is_taken_without_an_event(
     world: World,
 ) -> None:
     world.store.now = world.clock
@@ -272,7 +272,7 @@ async def scene(world: World, ahead: int) -> Scene:
 
 
 @pytest.mark.parametrize("ahead", [1, 2])
-async def test_who_is_late_fences_nothing_away_however_far_head_is_ahead(
+async def test_a_late_worker_fences_nothing_however_far_head_is_ahead(
     world: World, ahead: int
 ) -> None:
     late = await scene(world, ahead)
@@ -288,7 +288,7 @@ async def test_who_is_late_fences_nothing_away_however_far_head_is_ahead(
 
 
 @pytest.mark.parametrize("ahead", [1, 2])
-async def test_who_has_not_seen_the_newest_row_looks_again(world: World, ahead: int) -> None:
+async def test_a_worker_without_the_newest_row_reads_again(world: World, ahead: int) -> None:
     quick = await scene(world, ahead)
     before = await world.store.read("job", HEAD)
     async with world.engine.begin() as conn:
@@ -302,7 +302,7 @@ async def test_who_has_not_seen_the_newest_row_looks_again(world: World, ahead: 
 
 
 @pytest.mark.parametrize("ahead", [1, 2, 7])
-async def test_who_holds_the_lease_and_knows_the_newest_row_goes_beyond_head(
+async def test_the_lease_holder_with_the_newest_row_goes_beyond_head(
     world: World, ahead: int
 ) -> None:
     only = await scene(world, ahead)

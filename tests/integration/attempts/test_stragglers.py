@@ -132,7 +132,7 @@ async def test_a_machine_that_azure_failed_to_make_is_asked_for_again_beside_the
     assert not await _is_short(world)
 
 
-async def test_machines_that_are_kept_in_vain_are_given_back_when_the_time_is_over(
+async def test_machines_of_an_incomplete_gang_are_released_after_the_time_limit(
     world: World,
 ) -> None:
     world.cloud.partial[SPOT] = 7
@@ -168,7 +168,7 @@ async def test_azures_own_fault_is_no_shortage_and_is_tried_again_after_a_growin
     assert not await _is_short(world)
 
 
-async def test_what_a_person_must_mend_fails_a_job_that_never_trained_and_says_what_to_do(
+async def test_a_misconfiguration_fails_a_job_that_never_trained_and_says_what_to_do(
     world: World,
 ) -> None:
     world.cloud.sold_out_late.add(SPOT)

@@ -34,7 +34,7 @@ async def boot_newcomer(
     return node
 
 
-async def test_gpu_nodes_are_told_what_their_size_has_and_others_nothing(world: World) -> None:
+async def test_gpu_nodes_receive_the_hardware_of_their_size(world: World) -> None:
     job = str((await world.submit())["id"])
     await world.tick(2)
     async with world.engine.connect() as conn:
@@ -87,7 +87,7 @@ async def test_an_unhealthy_machine_is_replaced_by_name_and_the_job_trains(world
     assert attempt["evicted"] == {"noticed": 0, "unnoticed": 0}
 
 
-async def test_a_gpu_that_breaks_while_it_trains_costs_a_machine_and_blames_nobody(
+async def test_a_gpu_that_breaks_in_training_costs_a_machine_and_counts_as_no_trainer_error(
     world: World,
 ) -> None:
     job, (good, bad), number = await start_training(world, step=3)

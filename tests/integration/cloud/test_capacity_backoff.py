@@ -71,7 +71,7 @@ async def test_refusals_of_one_moment_are_one_refusal(world: World) -> None:
     assert found.ends_at - found.since == FIRST_BACKOFF
 
 
-async def test_a_refusal_of_who_asked_to_find_out_is_one_more(world: World) -> None:
+async def test_a_refused_probe_is_one_more_refusal(world: World) -> None:
     before = await all_refused(world)
     world.clock.advance(seconds=2 * FIRST_BACKOFF.total_seconds())
     await world.tick(2)
@@ -81,7 +81,7 @@ async def test_a_refusal_of_who_asked_to_find_out_is_one_more(world: World) -> N
     assert (after.in_a_row, after.since) == (2, before.since)
 
 
-async def test_of_many_jobs_one_asks_when_a_shortage_is_over(world: World) -> None:
+async def test_one_of_many_jobs_probes_for_the_end_of_a_shortage(world: World) -> None:
     await all_refused(world)
     world.cloud.sold_out.clear()
     world.clock.advance(seconds=2 * FIRST_BACKOFF.total_seconds())
@@ -94,7 +94,7 @@ async def test_of_many_jobs_one_asks_when_a_shortage_is_over(world: World) -> No
     assert await count_live(world) == JOBS, "it was given machines"
 
 
-async def test_a_shortage_that_has_just_ended_is_not_brought_back_by_who_read_of_it(
+async def test_a_shortage_that_has_just_ended_is_not_restored_by_older_reads(
     world: World,
 ) -> None:
     await all_refused(world)
@@ -157,7 +157,7 @@ async def test_a_gang_that_is_always_refused_and_always_first_keeps_no_small_job
     ] * 3
 
 
-async def test_of_many_small_jobs_one_asks_while_a_gang_is_refused(world: World) -> None:
+async def test_one_of_many_small_jobs_asks_while_a_gang_is_refused(world: World) -> None:
     asked = room_for(world, 0)
     await submit_job(world, GANG)
     gang = await until_refused(world)

@@ -111,7 +111,7 @@ async def test_a_creation_without_a_token_is_made_by_any_replica_when_it_is_due(
     assert (after.deferred_call, after.deferred_until) == (None, None)
 
 
-async def test_who_is_hinted_before_its_time_keeps_its_place_and_takes_nothing(
+async def test_a_hint_keeps_the_place_of_a_deferred_call_and_takes_no_token(
     engine: AsyncEngine, clock: Clock, cloud: Watched, reconciler: AttemptReconciler
 ) -> None:
     await _attempt(engine, clock, AttemptState.PROVISIONING)
@@ -203,7 +203,7 @@ async def test_a_deferred_creation_that_is_listed_is_looked_at(
     assert (len(row.vm_ids), row.deferred_call) == (2, None)
 
 
-async def test_tokens_of_a_call_that_nobody_made_in_time_are_lost(
+async def test_tokens_of_a_call_that_was_not_made_in_time_are_lost(
     engine: AsyncEngine, clock: Clock, reconciler: AttemptReconciler
 ) -> None:
     limited = reconciler.limited_cloud

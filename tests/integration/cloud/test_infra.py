@@ -235,7 +235,7 @@ def test_nodes_do_not_meet_the_range_that_rdma_uses(azure: Deployed) -> None:
     assert not any(p.overlaps(ip_network("172.16.0.0/16")) for p in prefixes)
 
 
-def test_rules_cool_what_jobs_left_and_delete_it_only_when_told_to(azure: Deployed) -> None:
+def test_lifecycle_rules_cool_old_jobs_and_delete_them_only_if_set(azure: Deployed) -> None:
     account = azure.outputs["storageAccount"]
     url = f"{IN_GROUP}/providers/Microsoft.Storage/storageAccounts/{account}"
     policy = azure.owner.get(f"{url}/managementPolicies/default{VERSION}").json()["properties"]
@@ -279,7 +279,7 @@ def test_deploying_again_changes_nothing(azure: Deployed) -> None:
     assert deploy(azure.owner) == azure.outputs
 
 
-def test_who_deploys_needs_the_right_to_each_resource(azure: Deployed) -> None:
+def test_a_deployment_needs_the_right_to_each_resource(azure: Deployed) -> None:
     told = azure.emulator.admin("principals", {"client_id": "deployer", "secret": "any"}).json()
     grant(azure, told["object_id"], CONTRIBUTOR)
     deployer = sign_in(azure.emulator, "deployer", "any")

@@ -65,7 +65,7 @@ async def test_azure_is_asked_twice_a_day_and_every_change_stays_on_record(
     assert [point.hourly for point in prices[PLACE]] == [Decimal("8.44")]
 
 
-async def test_what_was_told_last_holds_while_azure_does_not_answer(
+async def test_the_last_known_market_data_hold_while_azure_does_not_answer(
     engine: AsyncEngine, clock: Clock, market: FakeMarket, watch: MarketWatch
 ) -> None:
     await watch.run_once()

@@ -129,7 +129,7 @@ async def test_fifty_calls_at_once_take_exactly_fifty_tokens(
     assert await tokens_left(engine) == {"CreateVMScaleSet": CREATIONS.size - CONCURRENT_CALLS}
 
 
-async def test_who_finds_no_token_is_deferred_one_after_the_other_by_the_rate(
+async def test_calls_without_a_token_are_deferred_by_the_rate(
     engine: AsyncEngine, clock: Clock
 ) -> None:
     cloud = limited(engine, clock, times=0.02)  # 7.5 creations, then one every 24 s

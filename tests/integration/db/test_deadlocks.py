@@ -189,7 +189,7 @@ class Crowd:
             await leases.release(conn, claim, self.clock(), self.clock())
 
 
-async def test_whatever_is_done_at_once_nobody_waits_in_a_circle(
+async def test_concurrent_operations_on_a_job_do_not_deadlock(
     crowd: AsyncEngine, clock: Clock
 ) -> None:
     async with crowd.begin() as conn:
@@ -215,7 +215,7 @@ async def test_whatever_is_done_at_once_nobody_waits_in_a_circle(
     assert everybody.done > ACTORS * ROUNDS / 2
 
 
-async def test_two_boots_that_register_a_machine_at_once_are_told_apart(
+async def test_two_boots_that_register_a_machine_at_once_get_different_epochs(
     crowd: AsyncEngine, clock: Clock
 ) -> None:
     machines = [f"vm-{n}" for n in range(20)]
@@ -240,7 +240,7 @@ async def test_two_boots_that_register_a_machine_at_once_are_told_apart(
 MANY = 9
 
 
-async def test_what_many_nodes_tell_and_what_many_attempts_do_never_wait_in_a_circle(
+async def test_heartbeats_and_moves_of_many_attempts_do_not_deadlock(
     crowd: AsyncEngine, clock: Clock
 ) -> None:
     said, moving = {}, []

@@ -169,7 +169,7 @@ async def test_a_worker_does_not_wait_for_rows_that_another_one_is_claiming(
 
 
 @pytest.mark.usefixtures("_one_attempt")
-async def test_a_lease_that_has_expired_is_anybodys(engine: AsyncEngine, clock: Clock) -> None:
+async def test_an_expired_lease_can_be_claimed(engine: AsyncEngine, clock: Clock) -> None:
     async with engine.begin() as conn:
         first, _ = await claim_attempt(conn, clock())
     clock.advance(seconds=AFTER_LEASE - 2)
@@ -312,7 +312,7 @@ async def _everything(engine: AsyncEngine) -> dict[str, object]:
 
 
 @pytest.mark.usefixtures("_one_attempt")
-async def test_a_late_halt_tells_nobody_anything(engine: AsyncEngine, clock: Clock) -> None:
+async def test_a_halt_without_a_lease_writes_nothing(engine: AsyncEngine, clock: Clock) -> None:
     async with engine.begin() as conn:
         node = await add_node(conn, clock(), "vm-1")
         row = generation(1, [node])

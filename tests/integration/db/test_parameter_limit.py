@@ -106,7 +106,7 @@ async def test_thousands_of_machines_are_billed_at_once_and_at_another_price(
     assert [row.hourly for row in rows if row.ended_at is None] == [dearer.hourly] * MACHINES
 
 
-async def test_a_crowd_with_too_many_values_is_done_one_by_one(engine: AsyncEngine) -> None:
+async def test_a_batch_with_too_many_values_is_done_one_by_one(engine: AsyncEngine) -> None:
     crowds: list[int] = []
 
     async def work(numbers: Sequence[int]) -> list[int | Exception]:

@@ -42,7 +42,7 @@ async def _one_attempt(engine: AsyncEngine, clock: Clock) -> None:
 pytestmark = pytest.mark.usefixtures("_one_attempt")
 
 
-async def test_what_was_decided_first_and_told_last_is_not_dated_before_what_was_told_meanwhile(
+async def test_events_are_dated_in_the_order_in_which_they_are_written(
     engine: AsyncEngine, clock: Clock
 ) -> None:
     decided = clock()
@@ -75,7 +75,9 @@ async def test_metrics_sent_twice_are_kept_once(engine: AsyncEngine) -> None:
         ]
 
 
-async def test_of_a_step_done_twice_the_newer_generation_is_believed(engine: AsyncEngine) -> None:
+async def test_metrics_of_a_repeated_step_come_from_the_newer_generation(
+    engine: AsyncEngine,
+) -> None:
     async with engine.begin() as conn:
         await step_metrics.add(conn, "job", 2, [measured(5, loss=1.0)])
         await step_metrics.add(

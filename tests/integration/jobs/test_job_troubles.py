@@ -29,7 +29,7 @@ from tests.world import SPOT, World
 from trainer.contract import HEAD, MEASURED, RUN_SPEC, NodePhase
 
 
-async def test_after_an_outage_of_the_service_nobody_is_taken_for_silent(world: World) -> None:
+async def test_after_an_outage_of_the_service_no_node_counts_as_silent(world: World) -> None:
     job, nodes, number = await start_training(world)
     world.clock.advance(minutes=8)  # nobody could be heard
     await world.tick(1, seconds=1)
@@ -63,7 +63,9 @@ class Freezing(MemoryStore):
             await conn.execute(update(tables.jobs).values(lease_token="another"))
 
 
-async def test_who_lost_a_job_while_it_was_prepared_writes_no_run_spec(world: World) -> None:
+async def test_a_worker_that_lost_its_job_during_preparation_writes_no_run_spec(
+    world: World,
+) -> None:
     frozen = Freezing(**vars(world.store), engine=world.engine)
     job = await world.submit()
     prepare = replace(world.jobs.preparation, store=frozen)

@@ -85,7 +85,7 @@ async def test_killed_between_registering_and_writing_it_down_it_is_registered_o
     assert len(found.models) == 1
 
 
-async def test_of_two_replicas_one_alone_tells_it(world: World) -> None:
+async def test_one_of_two_replicas_writes_the_event(world: World) -> None:
     job = await make_model(registering(world), register_model=True)
 
     async with world.engine.begin() as conn:

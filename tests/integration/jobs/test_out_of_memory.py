@@ -92,7 +92,7 @@ async def test_when_its_machines_go_before_the_next_generation_the_next_attempt_
     assert generation.rung == Rung(micro_batch=2, gradient_checkpointing=True)
 
 
-async def test_a_machine_that_was_told_to_stop_before_it_could_say_so_is_heard_all_the_same(
+async def test_out_of_memory_that_is_reported_after_a_stop_counts(
     world: World,
 ) -> None:
     job_id = await _submit(world, 4, checkpointing=True)

@@ -165,7 +165,7 @@ async def test_killed_between_sending_and_writing_it_down_no_step_is_sent_twice(
     assert (len(server.runs), steps) == (1, [1, 2, 3, 4])
 
 
-async def test_of_two_replicas_one_serves_a_run(world: World) -> None:
+async def test_one_of_two_replicas_serves_a_run(world: World) -> None:
     job, tracker = await a_job(world, MLFLOW), FakeTracker()
     await measure(world, job, range(1, 4))
     world.clock.advance(seconds=1)

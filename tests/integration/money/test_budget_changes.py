@@ -93,7 +93,7 @@ async def test_other_terms_are_no_way_round_the_budget_of_the_project(world: Wor
     assert shown["status_reason"]["code"] == "budget_exhausted"
 
 
-async def test_thresholds_are_not_told_again_because_of_other_terms(world: World) -> None:
+async def test_changed_terms_repeat_no_budget_threshold(world: World) -> None:
     job, nodes, number = await start_job(world, **with_budget("100"))
     await train_on(world, nodes, number, minutes=180)
     await patch_terms(world, job, priority="high")
@@ -102,7 +102,7 @@ async def test_thresholds_are_not_told_again_because_of_other_terms(world: World
     assert (await world.event_codes(job)).count("job.budget_threshold") == 1
 
 
-async def test_of_two_changes_at_once_none_is_lost(world: World) -> None:
+async def test_two_concurrent_changes_of_terms_are_both_kept(world: World) -> None:
     job = (await world.submit())["id"]
     both = ({"budget": {"amount": "90"}}, {"max_price": {"amount": "5"}})
     async with world.engine.begin() as conn:

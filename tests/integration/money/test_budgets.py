@@ -106,7 +106,7 @@ async def test_a_job_may_be_cancelled_rather_than_paused_when_money_runs_out(
     assert "Budget used up" in ended["status_reason"]["message"]
 
 
-async def test_thresholds_of_a_budget_are_told_once_each(world: World) -> None:
+async def test_each_threshold_of_a_budget_is_one_event(world: World) -> None:
     job, nodes, number = await start_job(world, **with_budget("100"))
     for minutes in (170, 10, 105, 20):
         await train_on(world, nodes, number, minutes=minutes)
@@ -147,7 +147,7 @@ async def test_no_machines_are_asked_for_that_the_budget_does_not_cover_to_their
     assert "must be left to start machines" in shown["status_reason"]["message"]
 
 
-async def test_a_job_whose_machines_nobody_can_see_waits_and_goes_on_once_azure_answers_again(
+async def test_a_job_whose_machines_azure_does_not_list_waits_until_azure_answers(
     world: World,
 ) -> None:
     short = replace(world.pace, provisioning=timedelta(minutes=15))  # else money is up earlier

@@ -137,9 +137,7 @@ async def test_a_job_that_spot_would_make_late_goes_on_on_demand(world: World) -
 
 
 @pytest.mark.parametrize("paused", [False, True])
-async def test_that_a_deadline_has_passed_is_told_once_whatever_the_job_waits_for(
-    world: World, *, paused: bool
-) -> None:
+async def test_a_passed_deadline_is_one_event(world: World, *, paused: bool) -> None:
     job = await request_job(world, deadline=until(world, hours=4), on_deadline_risk="notify")
     path = f"{JOBS}/{job['id']}"
     if paused:
@@ -174,7 +172,7 @@ async def test_with_notify_a_job_that_may_be_late_stays_on_spot_also_after_an_ev
     assert (await world.event_codes(job["id"])).count("job.deadline_at_risk") == 1
 
 
-async def test_whoever_submits_a_job_that_will_be_late_is_told_before_it_has_machines(
+async def test_a_job_that_will_be_late_has_its_event_before_it_has_machines(
     world: World,
 ) -> None:
     world.cloud.sold_out.add(SPOT)
@@ -252,7 +250,7 @@ async def test_what_one_job_is_refused_the_others_do_not_ask_for(world: World) -
     assert any(a and a[-1]["state"] == "provisioning" for a in asking)
 
 
-async def test_a_change_of_terms_is_told_and_what_is_null_is_lifted(world: World) -> None:
+async def test_a_change_of_terms_is_an_event_and_null_lifts_a_term(world: World) -> None:
     job = await request_job(world, budget={"amount": "100"}, deadline=until(world, hours=9))
     news = {"infrastructure": {"budget": None}, "metadata": {"team": "red"}}
     changed = await world.call("PATCH", f"{JOBS}/{job['id']}", json=news)

@@ -72,7 +72,7 @@ async def jobs_with_event(conn: AsyncConnection, code: str) -> set[str]:
     return set((await conn.execute(select(e.job_id).where(e.code == code))).scalars())
 
 
-async def test_of_a_crowd_of_moves_all_are_written_but_those_of_lost_leases(
+async def test_in_a_batch_only_the_moves_of_lost_leases_are_not_written(
     engine: AsyncEngine, clock: Clock
 ) -> None:
     async with engine.begin() as conn:
@@ -93,9 +93,7 @@ async def test_of_a_crowd_of_moves_all_are_written_but_those_of_lost_leases(
     assert {claim.row_id for claim, _ in hinted} >= {"job-1", "job-3"}
 
 
-async def test_who_lost_an_attempt_to_this_very_process_is_not_told_that_it_moved(
-    engine: AsyncEngine, clock: Clock
-) -> None:
+async def test_a_lease_lost_to_the_same_process_is_lost(engine: AsyncEngine, clock: Clock) -> None:
     async with engine.begin() as conn:
         (late, row), *_ = await claim_three(conn, clock)
     clock.advance(seconds=60)
@@ -113,7 +111,7 @@ async def test_who_lost_an_attempt_to_this_very_process_is_not_told_that_it_move
 
 
 @pytest.mark.parametrize("then", [Harm.FAILS, Harm.LOST, Harm.LATE])
-async def test_a_crowd_that_fails_is_told_one_by_one_and_once_whatever_befalls_the_second(
+async def test_a_failed_batch_is_repeated_row_by_row_and_writes_each_event_once(
     engine: AsyncEngine, clock: Clock, then: Harm
 ) -> None:
     async with engine.begin() as conn:
@@ -152,7 +150,7 @@ async def _evict(
     return await asyncio.gather(*moves, return_exceptions=True)
 
 
-async def test_of_a_crowd_of_halts_that_of_a_lost_lease_leaves_no_trace(
+async def test_in_a_batch_only_the_halt_of_a_lost_lease_is_not_written(
     engine: AsyncEngine, clock: Clock
 ) -> None:
     halts = []
@@ -178,7 +176,7 @@ async def test_of_a_crowd_of_halts_that_of_a_lost_lease_leaves_no_trace(
     assert kinds == ["stop", "carry_on", "stop"]
 
 
-async def test_of_a_crowd_of_generations_that_of_a_lost_lease_alone_does_not_begin(
+async def test_in_a_batch_only_the_generation_of_a_lost_lease_does_not_open(
     engine: AsyncEngine, clock: Clock
 ) -> None:
     none, saved = Head(generation=0), Head(generation=1, checkpoints=(checkpoint(40),))
@@ -226,7 +224,7 @@ async def test_of_a_crowd_of_generations_that_of_a_lost_lease_alone_does_not_beg
     assert (again.lost_steps, again.progress["step"]) == (7, 40)
 
 
-async def test_of_jobs_that_move_together_the_one_whose_lease_was_lost_does_not(
+async def test_in_a_batch_of_jobs_only_the_one_with_a_lost_lease_does_not_move(
     engine: AsyncEngine, clock: Clock
 ) -> None:
     async with engine.begin() as conn:
@@ -258,9 +256,7 @@ async def test_of_jobs_that_move_together_the_one_whose_lease_was_lost_does_not(
     ]
 
 
-async def test_a_lease_that_is_lost_is_given_back_by_nobody(
-    engine: AsyncEngine, clock: Clock
-) -> None:
+async def test_a_lost_lease_is_not_released(engine: AsyncEngine, clock: Clock) -> None:
     async with engine.begin() as conn:
         claims = await claim_three(conn, clock)
         later = clock() + timedelta(minutes=1)
@@ -313,7 +309,7 @@ async def test_news_of_many_nodes_are_heard_as_they_are_alone(
 
 
 @pytest.mark.parametrize("state", ["terminating", "ended"])
-async def test_who_tells_news_of_an_attempt_that_is_over_is_told_to_leave(
+async def test_a_heartbeat_of_an_ended_attempt_is_gone(
     engine: AsyncEngine, clock: Clock, state: str
 ) -> None:
     async with engine.begin() as conn:
@@ -328,7 +324,7 @@ async def test_who_tells_news_of_an_attempt_that_is_over_is_told_to_leave(
         )
 
 
-async def test_of_a_crowd_that_starts_no_more_ask_than_there_are_cores(
+async def test_no_more_jobs_of_a_batch_start_than_there_are_cores(
     engine: AsyncEngine, clock: Clock
 ) -> None:
     kept = {"1": CORES, "2": 0, "3": 0, "4": 0}  # cores that are kept for each job already

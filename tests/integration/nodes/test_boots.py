@@ -84,7 +84,7 @@ async def test_a_sign_in_that_is_refused_fails_the_job_after_one_attempt_and_say
         (REFUSED, "gave_up"),
     ],
 )
-async def test_what_may_pass_by_itself_is_told_and_tried_on(
+async def test_transient_boot_failures_are_events_and_retried(
     world: World, text: str, said: str
 ) -> None:
     job = str((await world.submit())["id"])
@@ -158,7 +158,7 @@ async def test_what_a_trainer_printed_is_not_written_over(world: World) -> None:
     assert "attempt.serial_log" not in await world.event_codes(job)
 
 
-async def test_each_phase_is_told_once_and_each_failure_of_a_machine_once(world: World) -> None:
+async def test_each_boot_phase_and_each_failure_of_a_machine_is_one_event(world: World) -> None:
     job = str((await world.submit())["id"])
     attempt = (await machines_up(world, job))["id"]
     for machine in ("rk-1_0", "rk-1_1") * 2:

@@ -104,7 +104,7 @@ async def test_while_the_service_has_no_open_door_no_node_is_taken_for_silent(
     assert (await state(world, job_id))[1] == "unresponsive"  # the door is open now
 
 
-async def test_nobody_knocks_while_any_node_is_heard(world: World) -> None:
+async def test_the_ingress_is_not_probed_while_heartbeats_arrive(world: World) -> None:
     silent, _, _ = await start_job(world)
     _, nodes, number = await start_job(world)
     at = Door(why=SHUT)
@@ -130,13 +130,13 @@ async def test_a_door_that_never_opens_hides_silent_nodes_for_half_an_hour_and_n
     assert (await state(world, job_id))[1] == "unresponsive"
 
 
-async def test_a_door_that_nobody_opens_says_why() -> None:
+async def test_an_unreachable_ingress_says_why() -> None:
     why = await door("https://127.0.0.1:9/")()
 
     assert why.startswith("https://127.0.0.1:9/: Connect")
 
 
-async def test_a_door_behind_which_nobody_can_work_is_shut() -> None:
+async def test_an_ingress_with_an_unready_service_counts_as_closed() -> None:
     class Tired(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             self.send_response(200 if self.path == "/livez" else 503)
@@ -188,7 +188,7 @@ async def test_a_start_goes_on_after_the_service_was_away(world: World) -> None:
     assert await state(world, job["id"]) == ("starting", None)
 
 
-async def test_a_process_that_stood_still_in_a_look_takes_nobody_for_silent(world: World) -> None:
+async def test_a_process_that_paused_during_a_poll_counts_no_node_as_silent(world: World) -> None:
     cloud = Sleeper(now=world.clock)
     world.cloud, world.attempts = cloud, replace(world.attempts, cloud=cloud)
     job_id, nodes, number = await start_job(world)
@@ -283,7 +283,9 @@ async def test_a_pause_does_not_wait_for_a_member_that_is_silent(world: World) -
     assert took <= world.pace.silence + timedelta(minutes=1)
 
 
-async def test_who_can_write_nothing_hears_nothing(world: World, engine: AsyncEngine) -> None:
+async def test_a_replica_that_cannot_write_counts_no_heartbeat_round(
+    world: World, engine: AsyncEngine
+) -> None:
     reads_only = engine.execution_options(postgresql_readonly=True)
     watch = world.attempts.watch
     watch.round(world.clock())

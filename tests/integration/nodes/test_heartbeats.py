@@ -43,9 +43,7 @@ def heartbeat(seq: int, step: int = 2, **more: object) -> Heartbeat:
     return Heartbeat(seq=seq, phase=NodePhase.RUNNING, step=step, **values)  # type: ignore[arg-type]
 
 
-async def test_a_crowd_is_heard_and_each_gets_its_own_answer(
-    engine: AsyncEngine, clock: Clock
-) -> None:
+async def test_heartbeats_of_a_batch_get_an_answer_each(engine: AsyncEngine, clock: Clock) -> None:
     async with engine.begin() as conn:
         crowd = await add_training_nodes(conn, clock, count=len(SOME))
         await nodes.direct_all(conn, {crowd[0].node_id: (DirectiveKind.STOP, 1)})
@@ -62,7 +60,7 @@ async def test_a_crowd_is_heard_and_each_gets_its_own_answer(
     assert {(n.heartbeat_seq, n.step, n.heard_at) for n in after} == {(2, 5, clock().timestamp())}
 
 
-async def test_of_a_crowd_with_one_that_cannot_be_kept_all_others_are_heard(
+async def test_one_invalid_heartbeat_does_not_fail_its_batch(
     engine: AsyncEngine, clock: Clock
 ) -> None:
     async with engine.begin() as conn:

@@ -100,7 +100,7 @@ async def test_an_nvidia_smi_that_hangs_is_killed_and_is_a_fault(tmp_path: Path)
     assert not psutil.pid_exists(int((tmp_path / "pid").read_text()))
 
 
-async def test_inactive_links_and_errors_that_the_driver_left_are_told_too(tmp_path: Path) -> None:
+async def test_inactive_links_and_driver_errors_are_faults(tmp_path: Path) -> None:
     line = "echo 'GPU 0: NVIDIA H100'; echo ' Link 3: <inactive>'"
     smi = write_nvidia_smi(tmp_path, report(GPU, GPU), f'[ "$1" != nvlink ] || {{ {line}; }}')
     (tmp_path / "xids").write_text("NVRM: Xid (PCI:0001:00:00): 79, GPU has fallen off the bus\n")
@@ -154,7 +154,7 @@ async def test_ports_that_come_up_late_are_waited_for(tmp_path: Path) -> None:
     assert await replace(check, sleep=come_up).find_faults() == ""
 
 
-async def test_of_many_faults_the_first_few_are_told(tmp_path: Path) -> None:
+async def test_only_the_first_of_many_faults_are_named(tmp_path: Path) -> None:
     smi = write_nvidia_smi(tmp_path, report(*[BROKEN] * 9))
     found = (await check_of(tmp_path, smi, replace(ALONE, gpus=9)).find_faults()).split("; ")
 
@@ -173,7 +173,7 @@ async def test_an_unhealthy_node_says_so_in_its_first_heartbeat(
     assert node.heartbeats[0].unhealthy == "1 GPUs answer, the VM size has 2"
 
 
-async def test_a_gpu_that_broke_while_its_trainer_ran_is_told_with_the_trainers_end(
+async def test_a_gpu_that_broke_in_training_is_reported_with_the_failure_of_the_trainer(
     scene: Scene, tmp_path: Path
 ) -> None:
     scene.health = check_of(tmp_path, write_nvidia_smi(tmp_path, report(GPU, GPU)))
@@ -200,7 +200,7 @@ async def test_a_rank_that_finds_its_machine_slow_has_it_replaced(scene: Scene) 
     assert node.said.unhealthy == "all-reduce reaches 9 GB/s"
 
 
-async def test_the_errors_of_a_gpu_that_breaks_are_told_before_its_machine_is_deleted(
+async def test_errors_of_a_broken_gpu_are_reported_before_its_machine_is_deleted(
     scene: Scene, tmp_path: Path
 ) -> None:
     scene.health = check_of(tmp_path, write_nvidia_smi(tmp_path, report(GPU, GPU)))

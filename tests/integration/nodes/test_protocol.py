@@ -121,7 +121,7 @@ async def test_registering_twice_is_one_node_with_one_token(world: World) -> Non
     )
 
 
-async def test_a_node_that_runs_an_old_generation_is_told_so_and_its_word_is_kept(
+async def test_a_heartbeat_of_an_old_generation_is_refused_and_kept(
     world: World,
 ) -> None:
     nodes = await boot_job(world)
@@ -139,7 +139,7 @@ async def test_a_node_that_runs_an_old_generation_is_told_so_and_its_word_is_kep
     assert (kept.step, kept.heartbeat_seq) == (9, nodes[0].seq)
 
 
-async def test_what_nobody_foresaw_is_answered_as_anywhere_else(world: World) -> None:
+async def test_an_unexpected_error_of_a_node_route_is_a_500(world: World) -> None:
     def broken() -> datetime:
         raise RuntimeError("no clock")
 

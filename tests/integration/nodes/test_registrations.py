@@ -57,7 +57,7 @@ async def _three(engine: AsyncEngine, clock: Clock) -> None:
 
 
 @pytest.mark.usefixtures("_three")
-async def test_new_machines_of_a_crowd_become_nodes_and_their_jobs_are_told(
+async def test_machines_that_register_together_become_nodes_with_an_event_each(
     engine: AsyncEngine, clock: Clock
 ) -> None:
     fresh = (machine("att-1", "vm-a"), machine("att-1", "vm-b"), machine("att-2", "vm-a"))
@@ -86,7 +86,7 @@ async def test_new_machines_of_a_crowd_become_nodes_and_their_jobs_are_told(
 
 
 @pytest.mark.usefixtures("_three")
-async def test_who_is_not_new_is_told_so_beside_those_who_are(
+async def test_known_and_new_machines_of_a_batch_get_their_own_answers(
     engine: AsyncEngine, clock: Clock
 ) -> None:
     await register_together(engine, clock, machine("att-1", "vm-a"))

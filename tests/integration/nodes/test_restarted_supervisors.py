@@ -22,7 +22,7 @@ def refusal(answer: httpx.Response) -> tuple[int, str]:
     return answer.status_code, answer.json()["error"]["code"]
 
 
-async def test_it_is_never_told_to_start_what_the_first_one_has_started(world: World) -> None:
+async def test_a_restarted_supervisor_gets_no_start_of_a_running_generation(world: World) -> None:
     nodes = await boot(world, (await world.submit())["id"])
     number = await train(world, nodes, step=1)
     second = await second_start(nodes[0])
@@ -49,7 +49,7 @@ async def test_what_the_first_one_saved_cannot_be_committed_once_the_second_one_
     await commit(world, job, committed(3, later))
 
 
-async def test_of_two_that_live_only_the_one_that_registered_last_hears_of_a_start(
+async def test_only_the_supervisor_that_registered_last_gets_a_start(
     world: World,
 ) -> None:
     nodes = await boot(world, (await world.submit())["id"])

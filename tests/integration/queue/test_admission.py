@@ -63,7 +63,7 @@ async def set_region_quota(world: World, queue: Admissions, machines: int, other
     await queue.read_cores()
 
 
-async def test_where_nothing_is_limited_a_job_is_let_in_by_the_step_that_asks(
+async def test_without_limits_a_job_is_admitted_by_the_step_that_asks(
     world: World,
 ) -> None:
     job = await submit_job(world)
@@ -74,7 +74,7 @@ async def test_where_nothing_is_limited_a_job_is_let_in_by_the_step_that_asks(
     assert not {"job.waits", "job.admitted"} & set(await world.event_codes(job))
 
 
-async def test_a_quota_holds_while_three_replicas_let_in_at_once(world: World) -> None:
+async def test_a_quota_holds_while_three_replicas_admit_at_once(world: World) -> None:
     usual = ProjectQuota(max_jobs=2)
     jobs = [str((await world.submit())["id"]) for _ in range(6)]
     await world.jobs.run_once()  # all are validated
@@ -93,7 +93,7 @@ async def test_a_quota_holds_while_three_replicas_let_in_at_once(world: World) -
     assert {p["reason"] for p in places} == {"Project tests has 2 of its 2 jobs under way."}
 
 
-async def test_who_waits_sees_where_why_since_when_and_until_when(world: World) -> None:
+async def test_a_queued_job_shows_its_place_reason_and_times(world: World) -> None:
     queue = limit_projects(world, ONE)
     await submit_job(world)
     low, high = await submit_job(world, priority="low"), await submit_job(world, priority="high")
@@ -177,7 +177,7 @@ async def test_an_eviction_never_sends_a_job_back_into_the_queue(world: World) -
     assert await count_attempts(world, urgent) == 0
 
 
-async def test_a_large_gang_is_let_in_though_small_jobs_keep_coming(world: World) -> None:
+async def test_a_large_gang_is_admitted_though_small_jobs_keep_coming(world: World) -> None:
     queue = admissions(world)
     await set_region_quota(world, queue, machines=4)
     runs = await submit_job(world)
@@ -248,7 +248,7 @@ async def test_cores_that_are_kept_for_a_job_do_not_come_free_for_it(world: Worl
     assert told["unknown_because"].startswith("Others in the subscription hold")
 
 
-async def test_who_waits_for_cores_is_told_when_those_that_hold_them_are_forecast_to_end(
+async def test_a_job_that_waits_for_cores_shows_when_they_are_forecast_to_be_free(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = await submit_job(world)

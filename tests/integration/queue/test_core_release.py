@@ -43,7 +43,7 @@ async def pass_time(world: World, queue: Admissions) -> None:
 
 
 @pytest.mark.parametrize(("machines", "others"), [(3, 0), (2, 0), (4, 2)])
-async def test_of_two_evicted_gangs_that_do_not_fit_any_more_the_first_goes_on_at_once(
+async def test_the_first_of_two_evicted_gangs_that_no_longer_fit_resumes_at_once(
     world: World, machines: int, others: int
 ) -> None:
     queue = admissions(world)
@@ -85,7 +85,7 @@ async def test_a_job_that_finds_no_price_keeps_no_cores_from_another_project(
     assert "max_price" in shown["status_reason"]["message"]
 
 
-async def test_who_lost_its_cores_is_let_in_before_those_who_came_later(world: World) -> None:
+async def test_a_job_that_lost_its_cores_is_admitted_before_later_ones(world: World) -> None:
     queue = admissions(world)
     await set_region_quota(world, queue, machines=2)
     lost = await submit_job(world)
@@ -100,7 +100,7 @@ async def test_who_lost_its_cores_is_let_in_before_those_who_came_later(world: W
     assert {"job.waits", "job.admitted"} <= set(await world.event_codes(lost))
 
 
-async def test_nobody_takes_the_cores_of_a_job_whose_machines_are_slow_to_go(world: World) -> None:
+async def test_cores_of_machines_that_are_slow_to_delete_stay_reserved(world: World) -> None:
     queue = admissions(world)
     await set_region_quota(world, queue, machines=2)
     job = await submit_job(world)

@@ -60,7 +60,7 @@ async def evict_gang(world: World, queue: Admissions, **infrastructure: object) 
     return str(job["id"])
 
 
-async def test_a_job_that_waits_for_cores_is_not_let_in_where_its_price_limit_forbids_it(
+async def test_a_queued_job_is_not_admitted_in_a_region_above_its_price_limit(
     two_regions: World, queue: Admissions
 ) -> None:
     world = two_regions

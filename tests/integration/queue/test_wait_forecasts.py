@@ -127,7 +127,7 @@ async def test_what_costs_more_than_may_be_paid_is_not_waited_for(world: World) 
     assert await wait_at(world, shown["id"], f"{PRICE.hourly * 2}") is None
 
 
-async def test_only_who_is_shown_a_wait_reads_of_it(world: World) -> None:
+async def test_waits_are_read_only_where_they_are_shown(world: World) -> None:
     job = (await submit_refused(world, minutes=9))["id"]
     path = f"/v1/fine_tuning/jobs/{job}"
 

@@ -95,7 +95,7 @@ async def test_a_loop_takes_a_read_only_database_for_one_that_is_away(
     assert _told(caplog) == [("WARNING", "loop.database_failed")]
 
 
-async def test_a_statement_that_is_wrong_is_told_as_the_bug_that_it_is(
+async def test_a_wrong_statement_is_an_internal_error(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     stop = asyncio.Event()

@@ -172,7 +172,7 @@ def test_a_folder_that_is_not_there_is_named(azurite: Azurite, tmp_path: Path, n
         ("AccountName=a;AccountKey=aa==;BlobEndpoint=http://127.0.0.1:9/a;", "does not answer"),
     ],
 )
-def test_a_storage_that_cannot_be_used_is_told_in_one_line(
+def test_an_unusable_storage_account_is_reported_in_one_line(
     folder: Path, storage: str, answer: str
 ) -> None:
     command = [sys.executable, "-m", "rekindle.stage", "--name", "a", str(folder)]

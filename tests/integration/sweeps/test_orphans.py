@@ -52,7 +52,7 @@ async def _make_orphan(world: World, **tags: str) -> str:
     return str(job["id"])
 
 
-async def test_a_resource_group_that_somebody_deleted_does_not_end_the_sweep(
+async def test_a_deleted_resource_group_does_not_end_the_sweep(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     await _make_orphan(world)
@@ -66,7 +66,7 @@ async def test_a_resource_group_that_somebody_deleted_does_not_end_the_sweep(
     assert "sweep.list_failed" in caplog.messages
 
 
-async def test_an_orphan_that_will_not_die_is_told_once_by_all_replicas_whatever_restarts(
+async def test_an_orphan_that_cannot_be_deleted_is_reported_once_by_all_replicas(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     job_id = await _make_orphan(world)
@@ -185,7 +185,7 @@ async def test_each_orphan_is_billed_right_before_its_delete_and_what_is_gone_af
     assert cloud.asked == ["get rk-b", "delete rk-b", "get rk-c", "delete rk-c", "get rk-a"]
 
 
-async def test_who_looked_before_another_replica_saw_the_machines_gone_opens_no_bill(
+async def test_an_older_look_opens_no_bill_after_the_machines_are_gone(
     world: World,
 ) -> None:
     row = await _add_ended_attempt(world, "a")
@@ -292,7 +292,7 @@ class AwayPrices(FixedPrices):
 
 
 @pytest.mark.parametrize("prices", [FixedPrices({}), AwayPrices({})])
-async def test_an_audit_without_a_price_list_names_what_leaks_at_a_price_that_nobody_knows(
+async def test_an_audit_without_prices_names_leaks_without_their_cost(
     world: World, prices: FixedPrices
 ) -> None:
     await _make_orphan(world, **{ATTEMPT_TAG: "att-nobodys"})

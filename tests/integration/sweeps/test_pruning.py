@@ -53,7 +53,7 @@ async def count_left(engine: AsyncEngine) -> dict[str, tuple[int, int]]:
     return found
 
 
-async def test_of_two_who_prune_one_job_none_says_that_it_is_done_before_it_is(
+async def test_two_concurrent_prunings_report_the_end_only_when_all_is_deleted(
     engine: AsyncEngine, clock: Clock
 ) -> None:
     async with engine.begin() as conn:
@@ -104,7 +104,7 @@ async def test_each_kind_is_kept_for_its_time_after_the_end_of_its_job(
     assert await sweep.run_once() == 0  # what is done is not looked for again
 
 
-async def test_what_azure_told_is_kept_for_a_year_after_it_told_it_last(
+async def test_prices_and_bills_are_kept_for_400_days(
     engine: AsyncEngine, clock: Clock, sweep: Pruning
 ) -> None:
     place, holds = SpotPool("eastus", "size"), clock() - timedelta(days=900)

@@ -164,7 +164,7 @@ async def test_what_a_machine_that_was_cut_off_wrote_after_the_end_goes_too(
     assert await collected_generation(world) == retention.ALL
 
 
-async def test_of_a_job_that_is_over_all_goes_that_head_does_not_name_and_nobody_commits_any_more(
+async def test_after_the_end_of_a_job_all_that_head_does_not_name_is_deleted_and_commits_are_fenced(
     world: World, sweep: CheckpointSweep
 ) -> None:
     await add_training_job(world)
@@ -183,7 +183,7 @@ async def test_of_a_job_that_is_over_all_goes_that_head_does_not_name_and_nobody
 
 
 @pytest.mark.parametrize("ahead", [1, 3])
-async def test_after_a_restore_the_garbage_of_a_job_that_is_over_goes_and_nobody_commits(
+async def test_after_a_restore_garbage_of_a_finished_job_goes_and_late_commits_are_refused(
     world: World, sweep: CheckpointSweep, ahead: int
 ) -> None:
     """HEAD has had generations of which the database does not know."""
@@ -240,7 +240,7 @@ async def test_jobs_come_in_pages_and_none_is_left_out(world: World) -> None:
     assert PAGE > 2
 
 
-async def test_what_a_job_asks_to_keep_is_what_its_nodes_are_told_to(world: World) -> None:
+async def test_nodes_receive_the_retention_that_the_job_asks_for(world: World) -> None:
     asked = {"keep_checkpoints": 5, "milestone_every_steps": 4}
     job_id = (await world.submit(training=asked))["id"]
     await world.tick(2)

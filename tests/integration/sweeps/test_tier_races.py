@@ -63,7 +63,7 @@ class CountingStore(MemoryStore):
         await super().set_tier(container, name, tier, priority)
 
 
-async def test_of_two_replicas_one_moves_a_folder(world: World) -> None:
+async def test_one_of_two_replicas_moves_a_folder(world: World) -> None:
     job = await finish_job(world)
     counting = CountingStore(**vars(world.store))
     world.store = counting
@@ -153,7 +153,7 @@ class ListedStore(MemoryStore):
         return found
 
 
-async def test_a_wish_that_another_request_had_carried_out_meanwhile_is_not_written_again(
+async def test_a_tier_that_another_request_has_already_set_is_not_requested_again(
     world: World,
 ) -> None:
     job = await finish_job(world)

@@ -49,7 +49,7 @@ async def codes(world: World, job: str) -> list[str]:
     return [code for code in await world.event_codes(job) if code.startswith("storage.")]
 
 
-async def test_what_a_move_costs_is_told_before_anything_moves(world: World) -> None:
+async def test_a_dry_run_shows_the_cost_of_a_move(world: World) -> None:
     job = await finish_job(world)
 
     told = body(await request_move(world, job, tier="archive", dry_run=True))
@@ -90,7 +90,7 @@ async def test_a_model_is_archived_and_its_manifest_and_small_files_stay_hot(wor
     assert await codes(world, job) == ["storage.tier_asked", "storage.tier_changed"]
 
 
-async def test_what_is_archived_is_not_downloaded_and_every_way_back_is_told(world: World) -> None:
+async def test_an_archived_model_is_refused_with_how_to_rehydrate(world: World) -> None:
     job = await finish_job(world)
     await request_move(world, job, tier="archive")
     await carry_out(world)
@@ -223,7 +223,7 @@ async def test_a_paused_job_resumes_from_an_older_checkpoint_only_if_that_can_be
     assert resumed.status_code == 200
 
 
-async def test_a_paused_job_whose_checkpoint_was_archived_is_told_how_to_resume(
+async def test_a_paused_job_with_an_archived_checkpoint_says_how_to_resume(
     world: World,
 ) -> None:
     job = await pause_job(world)
@@ -275,7 +275,7 @@ async def test_a_folder_that_is_gone_is_not_there_already(world: World) -> None:
     assert await codes(world, job) == []
 
 
-async def test_an_archived_manifest_is_told_with_every_way_back(world: World) -> None:
+async def test_an_archived_manifest_is_refused_with_how_to_rehydrate(world: World) -> None:
     job = await finish_job(world)
     for blob in await world.store.list_stored(job, "models/"):
         await world.store.set_tier(job, blob.name, AccessTier.ARCHIVE)  # a rule knows no manifests

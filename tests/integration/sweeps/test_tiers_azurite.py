@@ -186,7 +186,7 @@ async def test_the_meter_reads_the_tiers_from_blob(
     }
 
 
-async def test_a_wish_that_was_replaced_is_not_ended_by_who_had_claimed_it(
+async def test_a_replaced_move_is_not_ended_by_the_worker_that_claimed_it(
     engine: AsyncEngine, store: DyingStore, job: str, clock: Clock
 ) -> None:
     await request_move(engine, store, job, AccessTier.COOL, clock)

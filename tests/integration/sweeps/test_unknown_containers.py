@@ -48,7 +48,7 @@ async def count_unknown(world: World, store: BlobStore | None = None) -> object:
     return answer.json()["summary"]["unknown_containers"]
 
 
-async def test_containers_of_jobs_that_nobody_knows_are_told_once_with_the_first_names_and_kept(
+async def test_containers_of_unknown_jobs_are_reported_once_and_kept(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     names = await make_strangers(world.store, SHOWN + 2)
@@ -79,14 +79,14 @@ async def test_the_container_of_a_job_is_known_from_its_first_moment_to_long_aft
     assert noted_records(caplog) == []
 
 
-async def test_other_containers_of_the_account_are_nobodys_business(world: World) -> None:
+async def test_other_containers_of_the_account_are_ignored(world: World) -> None:
     for name in ("files", "base-somebodys", "backups"):
         await world.store.create_container(name)
 
     assert await watch_of(world).run_once() == []
 
 
-async def test_what_has_just_been_made_is_not_told_of(world: World) -> None:
+async def test_a_new_container_is_not_reported(world: World) -> None:
     store = MemoryStore(now=world.clock)
     names = await make_strangers(store)
     watch = watch_of(world, store)
@@ -98,7 +98,7 @@ async def test_what_has_just_been_made_is_not_told_of(world: World) -> None:
     assert (before, await watch.run_once()) == ([], names)
 
 
-async def test_after_a_restore_the_containers_of_newer_jobs_alone_are_told_of_and_counted(
+async def test_after_a_restore_containers_of_forgotten_jobs_are_reported_and_counted(
     world: World,
 ) -> None:
     ids = sorted(new_id("ftjob", BORN) for _ in range(3))

@@ -27,7 +27,7 @@ def watched(engine: AsyncEngine, clock: Clock) -> tuple[FakeCloud, UntrackedReso
     return cloud, UntrackedResourceSweep(engine=engine, cloud=cloud, now=clock)
 
 
-async def test_a_stray_that_stays_is_told_once_a_day(
+async def test_an_untracked_resource_is_reported_once_a_day(
     engine: AsyncEngine, clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
     cloud, watch = watched(engine, clock)

@@ -200,7 +200,7 @@ async def test_an_upload_that_is_cut_off_leaves_nothing(world: World, azurite: A
 
 
 @pytest.mark.parametrize("spoilt", ["key", "purpose"])
-async def test_who_is_refused_early_hears_why_while_still_sending(
+async def test_an_early_refusal_reaches_a_client_that_still_sends(
     world: World, spoilt: str
 ) -> None:
     purpose = PURPOSE.replace("fine-tune", "batch") if spoilt == "purpose" else PURPOSE

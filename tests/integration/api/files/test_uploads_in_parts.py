@@ -90,7 +90,7 @@ async def test_a_client_that_lost_its_answers_finds_what_came_and_goes_on(world:
     )
 
 
-async def test_parts_come_at_once_and_a_crowd_of_completions_makes_one_file(heard: World) -> None:
+async def test_concurrent_parts_and_completions_make_one_file(heard: World) -> None:
     world = heard
     rows = DATASET.split(b"\n")
     pieces = [row + b"\n" for row in rows[:-1]] + rows[-1:]

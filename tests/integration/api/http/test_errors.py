@@ -128,7 +128,7 @@ async def test_our_own_fault_is_answered_with_an_id_to_report(world: World) -> N
         ),
     ],
 )
-async def test_what_may_work_the_next_time_is_told_from_what_never_will(
+async def test_retryable_failures_are_separate_from_final_ones(
     world: World, statement: str, values: tuple[str, ...], expected: tuple[int, str | None]
 ) -> None:
     done = []

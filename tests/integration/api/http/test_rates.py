@@ -21,7 +21,7 @@ async def limit_world(world: World, **more: Any) -> AsyncIterator[World]:  # noq
         yield replace(world, http=http, parts=parts)
 
 
-async def test_a_key_that_sends_too_much_is_told_when_to_send_again(world: World) -> None:
+async def test_a_key_beyond_its_rate_limit_gets_429_with_retry_after(world: World) -> None:
     async with limit_world(world, rates=RateLimits(1)) as small:
         first = await small.call("GET", "/v1/files")
         second = await small.call("GET", "/v1/files")
@@ -50,7 +50,7 @@ async def test_another_key_of_the_project_has_requests_of_its_own(world: World) 
     assert answer.status_code == 200
 
 
-async def test_who_has_no_key_uses_up_nobodys_requests(world: World) -> None:
+async def test_requests_without_a_key_use_up_no_rate_limit(world: World) -> None:
     async with limit_world(world, rates=RateLimits(1)) as small:
         for _ in range(3):
             stranger = await replace(small, key="rk-of-nobody").call("GET", "/v1/files")

@@ -105,7 +105,7 @@ async def test_the_answer_is_openais(world: World) -> None:
     }
 
 
-async def test_an_error_is_told_by_its_kind_and_in_words(world: World) -> None:
+async def test_a_grader_error_has_its_kind_and_details(world: World) -> None:
     gone = CHECK | {"input": "{{ item.gone }}"}
     cases: list[tuple[Json, str, set[str]]] = [
         (CHECK | {"reference": "{{item.gone}}"}, SAMPLE, {"invalid_variable_error"}),
@@ -126,7 +126,7 @@ async def test_an_error_is_told_by_its_kind_and_in_words(world: World) -> None:
         assert errors["details"]
 
 
-async def test_slow_graders_are_ended_and_hold_up_nobody(world: World) -> None:
+async def test_slow_graders_are_stopped_and_delay_no_request(world: World) -> None:
     """Without a process each of them would hold Python's lock for many seconds."""
     tries = GraderProcess(cpu_seconds=1, seconds=250.0)
     texts = ["abcdefgh" * 60_000, "hgfedcba" * 60_000]

@@ -107,7 +107,7 @@ async def test_two_retries_without_a_first_are_one_job(world: World) -> None:
     assert len(await jobs(world)) == 1
 
 
-async def test_a_user_who_sends_the_same_again_on_purpose_gets_another_job(world: World) -> None:
+async def test_the_same_request_without_a_retry_header_is_another_job(world: World) -> None:
     what = await body(world)
 
     await send_job(world, what)

@@ -93,7 +93,7 @@ async def test_the_phases_of_a_job_that_is_evicted_once(world: World) -> None:
     assert done["progress"]["lost_steps"] == 0
 
 
-async def test_refused_capacity_is_told_with_place_count_and_next_try(world: World) -> None:
+async def test_refused_capacity_is_shown_with_place_count_and_next_try(world: World) -> None:
     world.cloud.sold_out.add(SPOT)
     job = await world.submit()
     await world.tick(10, seconds=20)

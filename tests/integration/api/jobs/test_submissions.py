@@ -92,7 +92,7 @@ async def test_a_model_that_was_just_made_unreadable_is_planned_with_all_the_sam
     assert first.json()["plan"] == again.json()["plan"]
 
 
-async def test_of_many_cancels_at_once_one_is_told(world: World) -> None:
+async def test_many_cancels_at_once_are_one_event(world: World) -> None:
     job = await world.submit()
     path = f"{JOBS}/{job['id']}"
     answers = await asyncio.gather(*(world.call("POST", f"{path}/cancel") for _ in range(6)))

@@ -49,7 +49,7 @@ async def test_an_attempt_that_is_written_is_news(world: World) -> None:
     assert after["version"] > before["version"]
 
 
-async def test_who_has_the_newest_version_is_answered_304(world: World) -> None:
+async def test_a_request_with_the_newest_version_is_answered_304(world: World) -> None:
     job = await world.submit()
     path = f"{JOBS}/{job['id']}"
     first = await world.call("GET", path)
@@ -66,9 +66,7 @@ async def test_who_has_the_newest_version_is_answered_304(world: World) -> None:
 
 
 @pytest.mark.parametrize("how", ["query", "etag", "prefer"])
-async def test_a_caller_who_waits_is_answered_as_soon_as_there_is_news(
-    world: World, how: str
-) -> None:
+async def test_a_long_poll_is_answered_as_soon_as_there_is_news(world: World, how: str) -> None:
     listening = asyncio.create_task(world.listener.run())
     job = await world.submit()
     given: dict[str, Json] = {
@@ -92,7 +90,7 @@ async def test_a_caller_who_waits_is_answered_as_soon_as_there_is_news(
     assert shown["phase"] == "cancelling"
 
 
-async def test_a_caller_who_waits_in_vain_is_answered_200_all_the_same(world: World) -> None:
+async def test_a_long_poll_without_news_is_answered_200(world: World) -> None:
     job = await world.submit()
     path = f"{JOBS}/{job['id']}"
 
@@ -106,7 +104,7 @@ async def test_a_caller_who_waits_in_vain_is_answered_200_all_the_same(world: Wo
     assert (answer.status_code, answer.json()["version"]) == (200, job["version"])
 
 
-async def test_nobody_waits_who_has_nothing_or_something_old(world: World) -> None:
+async def test_a_long_poll_without_the_newest_version_is_answered_at_once(world: World) -> None:
     job = await world.submit()
 
     for given in ({"wait": 50}, {"wait": 50, "version": job["version"] - 1}):

@@ -98,7 +98,7 @@ async def test_nodes_are_granted_a_checkpoint_and_what_it_is_converted_with(worl
     assert set(row.inputs) == {f.path for f in read} | {f"files/{second['training_file']}"}
 
 
-async def test_of_a_job_that_goes_on_only_milestones_can_be_used(world: World) -> None:
+async def test_only_milestones_of_a_running_job_can_be_used_as_models(world: World) -> None:
     job_id, _ = await start_with_checkpoints(world, 2, 4)
     milestone = f"{job_id}:ckpt-step-4"
 
@@ -109,7 +109,7 @@ async def test_of_a_job_that_goes_on_only_milestones_can_be_used(world: World) -
     assert begun["model"].endswith(milestone)
 
 
-async def test_who_may_not_see_a_checkpoint_learns_no_more_of_its_job_than_they_asked(
+async def test_a_refusal_of_another_projects_checkpoint_does_not_show_its_job(
     world: World,
 ) -> None:
     made = await cancel_with_checkpoints(world, 2)

@@ -94,7 +94,7 @@ async def test_a_classifier_goes_on_with_its_own_labels_only(world: World) -> No
     assert "complaint, question" in error["message"]
 
 
-async def test_files_that_are_gone_or_changed_are_told_from_a_model(world: World) -> None:
+async def test_models_with_missing_or_changed_files_are_refused(world: World) -> None:
     gone, changed = await make_model(world), await make_model(world, seed=8)
     for blob in await world.store.list_blobs(gone["id"], "models/"):
         await world.store.delete(gone["id"], blob.name)

@@ -144,7 +144,7 @@ async def test_a_key_makes_a_key_that_may_do_less(world: World) -> None:
     assert less.json()["scope"] == "read"
 
 
-async def test_a_key_shows_who_made_it_and_until_when_it_is_good(world: World) -> None:
+async def test_a_key_shows_its_creator_and_its_expiry(world: World) -> None:
     until = int((world.clock() + timedelta(days=1)).timestamp())
     body = {"name": "a", "expires_at": until}
 

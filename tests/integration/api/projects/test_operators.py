@@ -128,7 +128,7 @@ async def test_another_key_is_refused_in_every_project_but_its_own(
     assert (await world.job(job))["status_reason"]["code"] == "validating"
 
 
-async def test_where_no_project_is_the_operators_nobody_acts_in_another(
+async def test_without_an_operator_project_no_key_acts_in_another(
     world: World, theirs: World
 ) -> None:
     job = (await theirs.submit())["id"]

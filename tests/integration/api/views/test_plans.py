@@ -66,7 +66,7 @@ async def test_a_plan_learns_from_what_jobs_of_the_project_took(world: World) ->
     assert 1.6 < second["seconds_per_step"] / first["seconds_per_step"] < 2.0
 
 
-async def test_a_job_shows_how_often_it_saves_and_who_chose_that(world: World) -> None:
+async def test_a_job_shows_its_checkpoint_interval_and_where_it_comes_from(world: World) -> None:
     planned = await world.submit()
     asked = await world.submit(training={"checkpoint_seconds": 60})
 

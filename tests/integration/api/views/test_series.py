@@ -317,7 +317,7 @@ async def test_another_projects_models_are_not_shown(world: World, running: Runn
 
 
 @pytest.mark.parametrize("head", [b"{", b"[]", b'{"name": "x"}', b"\xff"])
-async def test_a_model_whose_head_makes_no_sense_is_refused_and_not_listed(
+async def test_a_model_with_an_invalid_head_is_refused_and_not_listed(
     world: World, head: bytes
 ) -> None:
     where = models.container("broken/model")
