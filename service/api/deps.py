@@ -20,10 +20,10 @@ from service.api.http.rate_limits import AtOnce, RateLimits
 from service.cloud.provider import CloudProvider
 from service.db.core.engine import reading
 from service.db.core.notify import Listener
-from service.db.core.schema_version import Schema
+from service.db.core.schema_version import KnownMigrations
 from service.db.projects.keys import Caller
 from service.domain.cloud.fleet import Offering
-from service.domain.datasets.dataset import Limits
+from service.domain.datasets.dataset import DatasetLimits
 from service.domain.errors import InvalidRequest
 from service.domain.money.budget import DEFAULT_ALLOWANCE, Allowance
 from service.domain.storage.access_tiers import StorageAccount
@@ -83,13 +83,13 @@ class Parts:
     account: StorageAccount = field(
         default_factory=StorageAccount
     )  # that the jobs' containers are in
-    limits: Limits = field(default_factory=Limits)  # of an uploaded file
+    limits: DatasetLimits = field(default_factory=DatasetLimits)  # of an uploaded file
     graders: GraderProcess = field(default_factory=GraderProcess)
     staging: Staging = field(default_factory=Staging)  # of parts of uploads
     rates: RateLimits = field(default_factory=RateLimits)
     at_once: AtOnce = field(default_factory=AtOnce)
     web: Path | None = None  # the built console; None: there is none
-    schema: Schema | None = None  # that /readyz looks for
+    schema: KnownMigrations | None = None  # that /readyz looks for
     pulse: LoopLiveness | None = None  # of the loops in this process, if there are any
     long_poll: timedelta = timedelta(seconds=LONG_POLL_SECONDS)
     live_every: timedelta = timedelta(seconds=1)  # between two events of the same job in a list

@@ -49,7 +49,7 @@ def completed(file: files.File) -> Upload:
     )
 
 
-def part(row: upload_parts.Part) -> UploadPart:
+def part(row: upload_parts.UploadPartRow) -> UploadPart:
     """Return one part."""
     return UploadPart(
         id=row.id,

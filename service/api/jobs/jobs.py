@@ -19,10 +19,10 @@ from service.api.planning import plan_views
 from service.api.schemas.jobs import Job
 from service.api.schemas.plans import JobPlan, OfferedPlan
 from service.db.jobs import job_facts
-from service.db.jobs.job_facts import Around
+from service.db.jobs.job_facts import JobOverview
 from service.db.projects.keys import Caller
 from service.domain.lifecycle.constraints import JobConstraints
-from service.domain.planning.plan_limits import Limits
+from service.domain.planning.plan_limits import PlanLimits
 from service.operations.jobs import jobs
 from service.operations.jobs.jobs import RequestIdentity
 from service.operations.storage import tiers
@@ -55,7 +55,7 @@ async def create(
     )
     if dry_run:
         ready = await submissions.plan_submission(parts, sending, asked)
-        plan = plan_views.judged_plan(ready.plan, Limits.of(ready.terms, parts.allowance, now))
+        plan = plan_views.judged_plan(ready.plan, PlanLimits.of(ready.terms, parts.allowance, now))
         return JobPlan(model=ready.model, plan=OfferedPlan(**plan))
     sent = await submissions.create_job(parts, sending, asked, now)
     if sent.is_new:
@@ -138,7 +138,7 @@ async def resume(parts: PartsDep, caller: Writer, job_id: str) -> Job:
 
 
 async def _request(
-    parts: Parts, caller: Caller, job_id: str, ask: Callable[..., Awaitable[Around]]
+    parts: Parts, caller: Caller, job_id: str, ask: Callable[..., Awaitable[JobOverview]]
 ) -> Job:
     now = parts.now()
     async with parts.engine.begin() as conn:
@@ -153,10 +153,10 @@ async def _find(parts: Parts, caller: Caller, job_id: str) -> Job:
     return await _with_forecasts(parts, around, now)
 
 
-async def _with_forecasts(parts: Parts, around: Around, now: datetime) -> Job:
+async def _with_forecasts(parts: Parts, around: JobOverview, now: datetime) -> Job:
     """Return the job with forecasts; reads prices, so no transaction may be open."""
     return _as_answer(parts, await parts.waits.add_forecasts(around, now), now)
 
 
-def _as_answer(parts: Parts, around: Around, now: datetime) -> Job:
+def _as_answer(parts: Parts, around: JobOverview, now: datetime) -> Job:
     return job_views.job_detail(around, now, parts.plan_defaults.accelerator)

@@ -136,16 +136,16 @@ async def written_at(store: BlobStore, job_id: str) -> datetime | None:
 
 async def record(conn: AsyncConnection, job_id: str, head: Head, now: datetime) -> bool:
     """Copy what is new in HEAD into the database; return whether anything was."""
-    there = await checkpoints.kept(conn, [job_id])
+    there = await checkpoints.retained_paths(conn, [job_id])
     if not _is_news(head, there.get(job_id, {})):
         return False
-    await locks.take(conn, tables.jobs, [job_id])  # before its checkpoints, as all do
+    await locks.lock_rows(conn, tables.jobs, [job_id])  # before its checkpoints, as all do
     return await _copy(conn, job_id, head, now)
 
 
 async def record_all(conn: AsyncConnection, heads: Mapping[str, Head], now: datetime) -> None:
     """Copy what is new in the HEADs of many jobs, which the caller has locked."""
-    there = await checkpoints.kept(conn, heads)
+    there = await checkpoints.retained_paths(conn, heads)
     for job_id, head in heads.items():
         if _is_news(head, there.get(job_id, {})):
             await _copy(conn, job_id, head, now)
@@ -157,7 +157,7 @@ def _is_news(head: Head, there: Mapping[str, str]) -> bool:
 
 async def _copy(conn: AsyncConnection, job_id: str, head: Head, now: datetime) -> bool:
     kept = list_named(head)
-    known = await checkpoints.known(conn, job_id, kept)
+    known = await checkpoints.known_paths(conn, job_id, kept)
     fresh = [c for c in head.checkpoints if c.path not in known]
     news = [c for c in fresh if await checkpoints.add(conn, job_id, c, kept[c.path], now)]
     if await checkpoints.match(conn, job_id, kept, now):

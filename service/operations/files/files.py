@@ -15,9 +15,9 @@ from service.db.files.files import CONTAINER, File
 from service.db.files.uploads import Upload
 from service.db.jobs import results
 from service.domain.datasets.dataset import (
+    DatasetLimits,
     DatasetSummary,
     DatasetValidator,
-    Limits,
     as_dicts,
     too_large,
 )
@@ -56,7 +56,7 @@ async def upload(
     store: BlobStore,
     project_id: str,
     incoming: Incoming,
-    limits: Limits,
+    limits: DatasetLimits,
     now: Callable[[], datetime],
 ) -> File:
     """Validate and store a dataset; raises InvalidFile with line numbers.
@@ -69,7 +69,7 @@ async def upload(
     async with engine.begin() as conn:
         size, largest = incoming.expected_bytes, limits.max_bytes
         await quotas.require_room_for_file(conn, project_id, size, largest)
-        await uploads.begin(conn, watch.upload)
+        await uploads.add(conn, watch.upload)
     try:
         validator = DatasetValidator(limits)
         verdict: list[DatasetSummary] = []
@@ -160,7 +160,7 @@ class _Watch:
             raise _given_up()
 
 
-def _check_early(incoming: Incoming, limits: Limits) -> None:
+def _check_early(incoming: Incoming, limits: DatasetLimits) -> None:
     """Refuse what is known to be wrong before the first byte of the file is taken."""
     if incoming.purpose is not None:
         _require_known_purpose(incoming.purpose)
@@ -188,7 +188,7 @@ async def validate_chunks(
     """Pass the chunks on; an invalid file raises before the blob is committed."""
     received = 0
     async for chunk in incoming.chunks():
-        if validator.held + len(chunk) > aside.LONG:  # a line of 15 MiB takes seconds
+        if validator.pending_bytes + len(chunk) > aside.LONG:  # a line of 15 MiB takes seconds
             await aside.run(validator.feed, chunk)
         else:
             validator.feed(chunk)

@@ -6,7 +6,7 @@ from datetime import datetime
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.db.attempts import nodes
-from service.db.attempts.heartbeats import Speaker
+from service.db.attempts.heartbeats import LockedNode
 from service.db.jobs import events
 from service.db.storage import checkpoint_fault_reports
 from service.domain.storage.checkpoint_faults import CheckpointFinding
@@ -25,7 +25,7 @@ def has_reports(heartbeat: Heartbeat) -> bool:
 
 
 async def keep_reports(
-    conn: AsyncConnection, speaker: Speaker, heartbeat: Heartbeat, now: datetime
+    conn: AsyncConnection, speaker: LockedNode, heartbeat: Heartbeat, now: datetime
 ) -> None:
     """Write the reports with their events. The caller has locked the node and its job."""
     if heartbeat.unhealthy and not speaker.record.unhealthy_at:
@@ -39,7 +39,9 @@ async def keep_reports(
         await _complain(conn, speaker, trouble, now)
 
 
-async def _tell_unhealthy(conn: AsyncConnection, speaker: Speaker, why: str, now: datetime) -> None:
+async def _tell_unhealthy(
+    conn: AsyncConnection, speaker: LockedNode, why: str, now: datetime
+) -> None:
     """Add an event that names the unhealthy instance, for the user and Azure's support."""
     node = speaker.record
     instance = await nodes.name_of(conn, node.node_id)
@@ -59,7 +61,7 @@ async def _tell_unhealthy(conn: AsyncConnection, speaker: Speaker, why: str, now
     )
 
 
-async def _believe_later(conn: AsyncConnection, speaker: Speaker, heartbeat: Heartbeat) -> None:
+async def _believe_later(conn: AsyncConnection, speaker: LockedNode, heartbeat: Heartbeat) -> None:
     """Record a node's complaint about the checkpoint that its generation was to load."""
     broken, node = heartbeat.broken, speaker.record
     if broken is None:
@@ -79,7 +81,7 @@ async def _believe_later(conn: AsyncConnection, speaker: Speaker, heartbeat: Hea
 
 
 async def _tell_of_loading(
-    conn: AsyncConnection, speaker: Speaker, heartbeat: Heartbeat, now: datetime
+    conn: AsyncConnection, speaker: LockedNode, heartbeat: Heartbeat, now: datetime
 ) -> None:
     """Add an event when a generation begins its first step: of all its nodes the first tells."""
     node = speaker.record
@@ -93,12 +95,12 @@ async def _tell_of_loading(
 
 
 async def _complain(
-    conn: AsyncConnection, speaker: Speaker, trouble: Trouble, now: datetime
+    conn: AsyncConnection, speaker: LockedNode, trouble: Trouble, now: datetime
 ) -> None:
     """Add one event when a trouble begins and one when it ends, however often nodes report it."""
     node = speaker.record
     code, level, text, data = _event_of(trouble, node.node_id)
-    if await events.known(conn, speaker.job_id, code, data):
+    if await events.has_event(conn, speaker.job_id, code, data):
         return
     if await events.are_enough(conn, speaker.job_id, code):
         return

@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from service.db.attempts import attempts, nodes
 from service.db.attempts.attempts import AttemptRow
-from service.db.attempts.nodes import New
+from service.db.attempts.nodes import NodeRegistration
 from service.db.core import leases
 from service.db.core.batching import Batcher
 from service.db.jobs import events, job_versions, jobs
@@ -106,10 +106,10 @@ def _is_listed(one: PendingRegistration, live: Mapping[str, AttemptRow]) -> bool
     return attempt is not None and one.said.vm_id in attempt.vm_ids
 
 
-def _fresh(one: PendingRegistration) -> New:
+def _fresh(one: PendingRegistration) -> NodeRegistration:
     record = apply_registration(None, one.said, 0)
     spans = [s.to_plain() for s in _in_our_time(one.said, one.at.timestamp())]
-    return New(record=record, name=one.said.name, spans=spans)
+    return NodeRegistration(record=record, name=one.said.name, spans=spans)
 
 
 async def _look_again(conn: AsyncConnection, seen: Iterable[AttemptRow], now: datetime) -> None:

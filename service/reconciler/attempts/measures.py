@@ -12,11 +12,11 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from service import tracing
-from service.db.attempts.attempt_moves import Moving
+from service.db.attempts.attempt_moves import ClaimedAttemptMove
 from service.db.attempts.attempts import AttemptRow
 from service.db.core.leases import Claim
 from service.domain.money import cost
-from service.domain.reporting.timeline import Entry
+from service.domain.reporting.timeline import TimelineSpan
 from service.domain.states import JOB_TERMINAL, AttemptState, JobState
 from service.instruments import (
     ATTEMPT_OUTCOMES,
@@ -50,7 +50,7 @@ def job_moved(claim: Claim, to: JobState, now: datetime) -> None:
         tracing.record_job(row.id, whole)
 
 
-def attempts_moved(moving: Iterable[Moving], now: datetime) -> None:
+def attempts_moved(moving: Iterable[ClaimedAttemptMove], now: datetime) -> None:
     """Observe moves of attempts."""
     for one in moving:
         row, offering = one.row, one.row.offering
@@ -101,7 +101,7 @@ def _trace(record: Record, now: datetime) -> None:
     tracing.record_attempt(row.job_id, row.id, whole, [_piece(e, now) for e in record.timeline])
 
 
-def _piece(entry: Entry, now: datetime) -> Piece:
+def _piece(entry: TimelineSpan, now: datetime) -> Piece:
     facts = {"rekindle.generation": entry.generation} if entry.generation else {}
     return Piece(
         name=_known(entry),
@@ -112,18 +112,18 @@ def _piece(entry: Entry, now: datetime) -> Piece:
     )
 
 
-def _known(entry: Entry) -> str:
+def _known(entry: TimelineSpan) -> str:
     """Its name; "other" where a node has made one up."""
     return entry.name if entry.is_known else "other"
 
 
-def _component(entry: Entry) -> Component:
+def _component(entry: TimelineSpan) -> Component:
     if entry.name in _OF_SERVICE:
         return Component.SERVICE
     is_trainers = entry.name in _OF_TRAINER or entry.name.startswith("load")
     return Component.TRAINER if is_trainers else Component.NODE
 
 
-def is_end(moving: Moving) -> bool:
+def is_end(moving: ClaimedAttemptMove) -> bool:
     """Whether machines may have been there, and are seen to be gone."""
     return moving.step.to is AttemptState.ENDED and moving.row.state is not AttemptState.PENDING

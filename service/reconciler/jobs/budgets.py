@@ -24,7 +24,7 @@ class ProjectBudgets:
     async def run_once(self) -> list[str]:
         """Look at each; return the jobs whose machines were told to go."""
         async with self.engine.connect() as conn:
-            limited = await rows.limited_projects(conn)
+            limited = await rows.projects_with_budget(conn)
         stopped = []
         for project_id in limited:
             stopped += await self._look(project_id)
@@ -38,14 +38,14 @@ class ProjectBudgets:
                 conn, project_id, self.allowance, self.now()
             )
             cap, since, _ = await rows.project(conn, project_id)
-            holding = await rows.holding(conn, project_id)
+            holding = await rows.jobs_with_machines(conn, project_id)
         if standing is None:
             return []
         stopped = []
         for job_id in holding if reached or standing.is_exhausted else []:
             async with self.engine.begin() as conn:
                 if standing.is_exhausted:  # locks attempts, so it comes first
-                    await jobs.wish(conn, job_id, self.now(), waits_for="")
+                    await jobs.request_action(conn, job_id, self.now(), waits_for="")
                 caps = await rows.lock(conn, job_id)
                 if (caps.project_cap, caps.project_since) != (cap, since):
                     break  # whoever changed it has seen only those that were stopped before
@@ -60,7 +60,7 @@ class ProjectBudgets:
     async def _weigh_again(self) -> None:
         """Jobs that stopped for a project's budget before it was set anew, should nobody have."""
         async with self.engine.connect() as conn:
-            found = await rows.stopped_by_another(conn)
+            found = await rows.jobs_stopped_by_former_budget(conn)
         for job_id in found:
             async with self.engine.begin() as conn:
                 await budgets.clear_exhaustion(conn, job_id, self.now())

@@ -82,7 +82,7 @@ class BulkLauncher:
             roomy = await self._roomy(conn, crowd, now)
             if not roomy:
                 return [False] * len(crowd)
-            held = await leases.hold_all(conn, [one.claim for one in roomy])
+            held = await leases.lock_all_claimed(conn, [one.claim for one in roomy])
             # Hinted since its claim: its terms may be others now, and are read anew elsewhere.
             begin = [one for one in roomy if held.get(one.row.id) == one.claim.hints]
             if begin:
@@ -101,7 +101,7 @@ class BulkLauncher:
         asks = {one.row.id: (one.offering, one.plan.chosen.nodes) for one in crowd}
         may = await admission.find_jobs_with_room(conn, asks, now)
         refused = await capacity_outages.of(conn, {one.offering for one in crowd})
-        limited = await budgets.limited(conn, {one.row.project_id for one in crowd})
+        limited = await budgets.with_budget(conn, {one.row.project_id for one in crowd})
         return [
             one
             for one in crowd
@@ -132,7 +132,7 @@ async def _write(
 
 def _attempt(one: PlainLaunch, quoted: dict[Offering, Price], now: datetime) -> dict[str, object]:
     last, option, chosen = one.job.last_attempt, one.plan.options[0], one.plan.chosen
-    return attempts.fresh(
+    return attempts.new_row(
         new_id("att", now),
         one.job.id,
         one.number,

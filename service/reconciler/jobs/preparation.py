@@ -70,7 +70,7 @@ class Preparation:
         spec = replace(run_spec(row, planned, model, held, judge), data_warnings=tuple(told))
         await self._pin(claim, job, spec)
         async with self.engine.begin() as conn:
-            await storage_cost.begin(conn, job.id, self.now())
+            await storage_cost.start_metering(conn, job.id, self.now())
             await jobs.move(
                 conn,
                 claim,

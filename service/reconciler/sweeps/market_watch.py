@@ -76,11 +76,11 @@ async def look(
         await _failed(engine, what, f"{type(fault).__name__}, see the log", now(), _AFTER_FAULT)
         raise
     async with engine.begin() as conn:
-        await rows.told(conn, what, began, began + every)
+        await rows.record_success(conn, what, began, began + every)
 
 
 async def _failed(
     engine: AsyncEngine, what: str, trouble: str, now: datetime, wait: timedelta
 ) -> None:
     async with engine.begin() as conn:
-        await rows.failed(conn, what, trouble, now, now + wait)
+        await rows.record_failure(conn, what, trouble, now, now + wait)

@@ -63,7 +63,7 @@ class TierMoves:
 
     async def _reconcile(self, claim: Claim, move: TierMove) -> None:
         try:
-            async with leases.kept(self.engine, claim, self.now):
+            async with leases.renewing(self.engine, claim, self.now):
                 await self._step(claim, move)
         except LeaseLost:
             log.info("tier.lease_lost", extra={"move": move.id})
@@ -86,7 +86,7 @@ class TierMoves:
 
     async def _order(self, claim: Claim, move: TierMove, name: str) -> None:
         async with self.engine.begin() as conn:
-            await tier_moves.begin(conn, claim, self.now())
+            await tier_moves.record_start(conn, claim, self.now())
         try:
             async with asyncio.timeout(self.patience):
                 with suppress(BlobNotFound):  # the next look tells what is left
@@ -104,7 +104,7 @@ class TierMoves:
         level = "info" if outcome is TierMoveOutcome.DONE else "warn"
         async with self.engine.begin() as conn:
             await tier_moves.end(conn, claim, outcome, now)
-            await storage_cost.look_soon(conn, move.job_id, now)
+            await storage_cost.make_due(conn, move.job_id, now)
             data = {"move": move.id, "tier": move.tier}
             await events.add(conn, move.job_id, now, code, message, level=level, data=data)
 
@@ -113,7 +113,7 @@ class TierMoves:
         now = self.now()
         about = {"move": move.id}
         async with self.engine.begin() as conn:
-            told = await events.known(conn, move.job_id, _DELAYED, about)
+            told = await events.has_event(conn, move.job_id, _DELAYED, about)
             await leases.release(conn, claim, now, now + _AFTER_FAULT)
             if not told:
                 message = f"{_what(move)} is not in {move.tier} yet, and is tried again: {fault}"

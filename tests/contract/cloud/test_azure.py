@@ -174,7 +174,7 @@ async def test_remaining_calls_are_passed_on(arm: Arm) -> None:
         told = ",".join(name % counts[n] for name, counts in left.items())
         arm.will_answer(200, {"value": []}, **{remaining.HEADER: told})
     async with adapter(arm) as cloud:
-        with remaining.gathered() as found:
+        with remaining.gather_remaining() as found:
             await cloud.list_owned()
         await cloud.list_owned()
 

@@ -103,7 +103,7 @@ async def test_a_job_may_be_cancelled_rather_than_paused_when_money_runs_out(
 
     assert told.kind is DirectiveKind.CHECKPOINT_AND_STOP
     assert ended["status"] == "cancelled"
-    assert "Budget used up" in ended["status_reason"]["message"]
+    assert "Budget exhausted" in ended["status_reason"]["message"]
 
 
 async def test_each_threshold_of_a_budget_is_one_event(world: World) -> None:
@@ -271,7 +271,9 @@ async def test_only_what_was_ordered_and_may_still_come_counts_as_unseen(
         await add_attempt(conn, long_ago, **facts, **asked)
         vms = [f"vm-{number}" for number in range(known)]
         price = Price(hourly=Decimal(8), on_demand_hourly=Decimal(32))
-        seen = ledger.Exist(job_id=job, attempt_id="att-x", vm_ids=vms, price=price, since=long_ago)
+        seen = ledger.ExistingMachines(
+            job_id=job, attempt_id="att-x", vm_ids=vms, price=price, since=long_ago
+        )
         await ledger.meter(conn, [seen], now)
         (hold,) = await caps.holds_of_job(conn, job)
 

@@ -13,12 +13,12 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from contract.choices import Priority
 from service.db.attempts import attempts, generations, nodes
-from service.db.attempts.attempt_moves import Moving
+from service.db.attempts.attempt_moves import ClaimedAttemptMove
 from service.db.attempts.attempts import AttemptRow
 from service.db.core import leases
 from service.db.core.leases import Claim
 from service.db.jobs import events, jobs
-from service.db.jobs.job_moves import Moving as JobMoving
+from service.db.jobs.job_moves import ClaimedJobMove as JobMoving
 from service.db.queue import queue, quotas
 from service.db.queue.queue import Gang
 from service.db.schema import tables
@@ -80,7 +80,10 @@ async def test_in_a_batch_only_the_moves_of_lost_leases_are_not_written(
     writes = Writes(engine=engine, now=clock)
 
     done = await asyncio.gather(
-        *(writes.move(Moving(claim=claim, row=row, step=EVICTED)) for claim, row in claims),
+        *(
+            writes.move(ClaimedAttemptMove(claim=claim, row=row, step=EVICTED))
+            for claim, row in claims
+        ),
         return_exceptions=True,
     )
 
@@ -103,7 +106,7 @@ async def test_a_lease_lost_to_the_same_process_is_lost(engine: AsyncEngine, clo
 
     claims = (late, again[row.id])
     done = await asyncio.gather(
-        *(writes.move(Moving(claim=claim, row=row, step=EVICTED)) for claim in claims),
+        *(writes.move(ClaimedAttemptMove(claim=claim, row=row, step=EVICTED)) for claim in claims),
         return_exceptions=True,
     )
 
@@ -146,7 +149,9 @@ async def test_a_failed_batch_is_repeated_row_by_row_and_writes_each_event_once(
 async def _evict(
     writes: Writes, claims: Iterable[tuple[Claim, AttemptRow]]
 ) -> list[BaseException | None]:
-    moves = (writes.move(Moving(claim=claim, row=row, step=EVICTED)) for claim, row in claims)
+    moves = (
+        writes.move(ClaimedAttemptMove(claim=claim, row=row, step=EVICTED)) for claim, row in claims
+    )
     return await asyncio.gather(*moves, return_exceptions=True)
 
 

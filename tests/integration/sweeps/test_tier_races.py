@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from service.api.app import make_app
 from service.db.core.leases import LEASE
-from service.domain.storage.access_tiers import AccessTier, ArchivePriority, StoredBlob
+from service.domain.storage.access_tiers import AccessTier, ArchivePriority, TieredBlob
 from service.storage.fake import MemoryStore
 from tests.integration.stored_jobs import finish_job, make_moves
 from tests.integration.sweeps.test_tiers import JOBS, carry_out, codes, folder, request_move
@@ -145,7 +145,7 @@ class ListedStore(MemoryStore):
         *,
         everything: bool = False,
         most: int | None = None,
-    ) -> list[StoredBlob]:
+    ) -> list[TieredBlob]:
         found = await super().list_stored(container, prefix, everything=everything, most=most)
         after, self.after = self.after, None
         if after:
