@@ -209,6 +209,7 @@ async def test_jobs_that_a_larger_budget_of_their_project_did_not_reach_are_weig
     await world.tick(3)
 
     assert [paused["phase"], still["phase"]] == ["paused", "paused"]
+    assert "Project's budget exhausted" in paused["status_reason"]["message"]
     assert (await world.event_codes(job)).count("job.budget_exhausted") == 1
     assert len(await world.attempts_of(job)) == 1
 
