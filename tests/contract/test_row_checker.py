@@ -18,12 +18,7 @@ from service.preflight.process import ProcessChecker
 from tests.vocabulary import TEMPLATE, tokenizer_files
 
 TASK = Task(
-    folder="",
-    method="supervised",
-    has_answers=False,
-    max_seq_len=200,
-    room=200,
-    date="2026-02-03",
+    folder="", method="supervised", has_answers=False, max_seq_len=200, room=200, date="2026-02-03"
 )
 # The last answer begins with a thought, and loses it once another message follows.
 REWRITING = TEMPLATE.replace(
@@ -120,9 +115,7 @@ async def test_a_preview_shows_which_text_is_trained_and_which_is_cut(checker: R
     assert [problem["code"] for problem in shown["problems"]] == ["answer_cut"]
 
 
-async def test_a_preview_of_rewritten_answers_shows_an_example_of_each(
-    checker: RowChecker,
-) -> None:
+async def test_a_preview_of_rewritten_answers_shows_an_example_of_each(checker: RowChecker) -> None:
     given = rows(chat("2+2?", "4", "3+3?", "6"))
     task = replace(TASK, most_rows=1)
     found = await checker.preview(tokenizer_files(REWRITING), given, task)

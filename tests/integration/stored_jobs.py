@@ -9,13 +9,7 @@ from service.reconciler.sweeps.storage_cost import StorageMeters
 from service.reconciler.sweeps.tiers import TierMoves
 from service.storage.store import BlobStore
 from tests.integration.manifests import seal
-from tests.nodes.scripted_node import (
-    ScriptedNode,
-    commit,
-    committed,
-    say_all,
-    start_training,
-)
+from tests.nodes.scripted_node import ScriptedNode, commit, committed, say_all, start_training
 from tests.world import World
 from trainer.contract import NodePhase
 

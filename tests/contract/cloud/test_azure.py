@@ -41,9 +41,7 @@ SETTINGS = AzureSettings(
 SPEC = ScaleSetSpec(
     name="rk-1",
     offering=Offering(
-        region="eastus",
-        vm_size="Standard_ND96amsr_A100_v4",
-        capacity_type=CapacityType.SPOT,
+        region="eastus", vm_size="Standard_ND96amsr_A100_v4", capacity_type=CapacityType.SPOT
     ),
     instance_count=2,
     cloud_init="#cloud-config\n",

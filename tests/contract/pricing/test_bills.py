@@ -78,9 +78,7 @@ async def test_a_scope_that_is_not_there_is_unavailable(biller: Emulator) -> Non
     await nowhere.close()
 
 
-async def test_untagged_costs_and_costs_of_other_deployments_are_separate(
-    biller: Emulator,
-) -> None:
+async def test_untagged_costs_and_costs_of_other_deployments_are_separate(biller: Emulator) -> None:
     with biller.signed_in() as http:
         for name, tags in (("bare", {}), ("theirs", {OWNER: "other"})):
             body = scale_set(1) | {"tags": tags}

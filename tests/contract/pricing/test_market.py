@@ -162,9 +162,7 @@ class OneAnswer(Arm):
         None,
     ],
 )
-async def test_a_point_of_the_price_history_that_is_no_price_leaves_the_others(
-    odd: object,
-) -> None:
+async def test_a_point_of_the_price_history_that_is_no_price_leaves_the_others(odd: object) -> None:
     good = {"effectiveDate": "2026-11-01T00:00:00Z", "priceUSD": 8.441552}
     market = AzureMarket(OneAnswer([odd, good, odd]), SUBSCRIPTION)
 

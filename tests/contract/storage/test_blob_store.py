@@ -140,10 +140,7 @@ class TestConditionalWrites:
         (winner,) = winners
 
         assert len(losers) == 7
-        assert await store.read(container, "HEAD") == (
-            f"writer {winner}".encode(),
-            results[winner],
-        )
+        assert await store.read(container, "HEAD") == (f"writer {winner}".encode(), results[winner])
 
 
 class TestLargeBlobs:

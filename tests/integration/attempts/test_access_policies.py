@@ -76,9 +76,7 @@ async def test_a_policy_is_renewed_at_half_of_its_life(world: World) -> None:
     assert list(world.store.policies[job].values()) == [world.clock() + LIFE]
 
 
-async def test_the_newest_attempts_get_the_policies_of_a_container(
-    world: World,
-) -> None:
+async def test_the_newest_attempts_get_the_policies_of_a_container(world: World) -> None:
     job = (await world.submit())["id"]
     await boot(world, job)
     (running,) = world.store.policies[job]

@@ -251,9 +251,7 @@ async def test_a_service_that_dies_before_it_takes_head_tells_and_loses_nothing_
     assert len(await world.events(job_id, "checkpoint.broken")) == 1
 
 
-async def test_a_broken_one_that_an_older_head_brings_back_is_taken_out_again(
-    world: World,
-) -> None:
+async def test_a_broken_one_that_an_older_head_brings_back_is_taken_out_again(world: World) -> None:
     job_id, nodes, saved = await train_and_stop(world, 40, 60)
     first = await next_generation(world, nodes)
     await world.store.delete(job_id, f"{saved[-1].path}/{SHARDS[1]}")

@@ -12,14 +12,7 @@ from service.db.jobs import events
 from service.domain.cloud.fleet import scale_set_name
 from service.domain.errors import LeaseLost
 from service.domain.states import AttemptState
-from tests.nodes.scripted_node import (
-    boot,
-    commit,
-    committed,
-    evicted,
-    say_all,
-    start_training,
-)
+from tests.nodes.scripted_node import boot, commit, committed, evicted, say_all, start_training
 from tests.world import SPOT, World
 from trainer.contract import HEAD, NodePhase
 

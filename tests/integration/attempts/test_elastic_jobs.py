@@ -94,19 +94,14 @@ async def test_survivors_of_an_eviction_go_on_in_place_from_the_newest_checkpoin
     assert job["attempts"]["evictions"] == 1
     assert job["status_reason"]["message"].startswith("Training on 2 of 3 machines")
     told = await _events(world, job_id)
-    assert (
-        "generation.opened",
-        "Going on with 2 of 3 nodes from step 2 (generation 2)",
-    ) in told
+    assert ("generation.opened", "Going on with 2 of 3 nodes from step 2 (generation 2)") in told
     assert ("node.evicted", "Azure evicted 1 of 3 machines without notice") in told
     assert sum(lived.holds.ends) == 1
     assert lived.evicted_s is not None
     assert lived.evicted_s < 120
 
 
-async def test_evictions_with_notice_are_counted_apart(
-    world: World,
-) -> None:
+async def test_evictions_with_notice_are_counted_apart(world: World) -> None:
     alone = {"nodes": 3, "elastic": {"min_nodes": 1}}
     job_id, (first, second, gone), number = await start_elastic_job(world, infrastructure=alone)
     await second.notice(number, step=3)

@@ -125,12 +125,7 @@ async def attack(world: World, heads: Sequence[str], **infrastructure: Any) -> V
     [("cancel", 8, 60, ("cancelled", "done")), ("pause", 13, 120, ("queued", "paused"))],
 )
 async def test_a_cancel_or_pause_ends_the_machines_whatever_head_holds(
-    world: World,
-    heads: list[str],
-    request_: str,
-    ticks: int,
-    seconds: int,
-    state: tuple[str, str],
+    world: World, heads: list[str], request_: str, ticks: int, seconds: int, state: tuple[str, str]
 ) -> None:
     victims = await attack(world, heads)
     await victims.tick(2, 15)
@@ -180,9 +175,7 @@ async def test_a_head_that_stays_unreadable_pauses_its_job_and_says_why(world: W
     assert [len(await world.attempts_of(one.id)) for one in made.all] == [2, 2]
 
 
-async def test_a_head_that_stays_invalid_is_one_event(
-    world: World,
-) -> None:
+async def test_a_head_that_stays_invalid_is_one_event(world: World) -> None:
     made = await start_victims(world, ["any"])
     for number in range(6):
         await world.store.write(made.all[0].id, HEAD, b"garbage" * number)
@@ -192,9 +185,7 @@ async def test_a_head_that_stays_invalid_is_one_event(
     assert codes.count("attempt.needs_help") == 1
 
 
-async def test_a_node_that_finishes_without_a_model_does_not_hold_its_machine(
-    world: World,
-) -> None:
+async def test_a_node_that_finishes_without_a_model_does_not_hold_its_machine(world: World) -> None:
     made = await start_victims(world, ["any"])
     await made.ask("pause")
     for _ in range(13):

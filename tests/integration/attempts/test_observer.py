@@ -32,9 +32,7 @@ async def test_a_machine_that_lingers_stopped_is_billed_though_the_cloud_falls_s
         assert len(await ledger.of_job(conn, job)) == 2
 
 
-async def test_survivors_that_still_save_are_stopped_and_not_given_up(
-    world: World,
-) -> None:
+async def test_survivors_that_still_save_are_stopped_and_not_given_up(world: World) -> None:
     job, nodes, number = await start_training(world, step=3)
     survivor, gone = nodes  # in the order of their instance ids
     await gone.notice(number, step=3)

@@ -94,9 +94,7 @@ async def test_one_of_many_jobs_probes_for_the_end_of_a_shortage(world: World) -
     assert await count_live(world) == JOBS, "it was given machines"
 
 
-async def test_a_shortage_that_has_just_ended_is_not_restored_by_older_reads(
-    world: World,
-) -> None:
+async def test_a_shortage_that_has_just_ended_is_not_restored_by_older_reads(world: World) -> None:
     await all_refused(world)
     world.cloud.sold_out.clear()
     world.clock.advance(seconds=2 * FIRST_BACKOFF.total_seconds())

@@ -85,9 +85,7 @@ async def test_the_engine_of_a_job_is_changed_within_its_plan_or_refused(
         assert shown == change
 
 
-async def test_a_job_of_either_engine_gets_both_back_when_its_engine_is_lifted(
-    both: World,
-) -> None:
+async def test_a_job_of_either_engine_gets_both_back_when_its_engine_is_lifted(both: World) -> None:
     job = (await both.submit(infrastructure={"nodes": 2}))["id"]
     path = f"/v1/fine_tuning/jobs/{job}"
     for engine in ("azureml", None):
@@ -110,9 +108,7 @@ async def test_an_evicted_job_without_capacity_goes_on_in_the_workspace(both: Wo
     assert (await both.job(job))["status"] == "running"
 
 
-async def test_an_evicted_node_ends_the_attempt_and_leaves_no_cluster(
-    both: World,
-) -> None:
+async def test_an_evicted_node_ends_the_attempt_and_leaves_no_cluster(both: World) -> None:
     job = (await both.submit(infrastructure={"nodes": 2, "engine": "azureml"}))["id"]
     await train(both, await boot(both, job), step=1)
     name = scale_set_name((await both.attempts_of(job))[-1]["id"])

@@ -374,11 +374,7 @@ async def test_a_list_says_why_each_checkpoint_is_kept_as_head_changes(
             found = await checkpoints.newest(conn, "job", after=None, limit=10) or []
             told.append({c.step: c.kept_as for c in found})
 
-    assert told == [
-        {1: "best"},
-        {2: "milestone", 1: "best"},
-        {3: "best", 2: "milestone"},
-    ]
+    assert told == [{1: "best"}, {2: "milestone", 1: "best"}, {3: "best", 2: "milestone"}]
 
 
 @pytest.mark.parametrize("state", AttemptState)

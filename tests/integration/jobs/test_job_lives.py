@@ -39,9 +39,7 @@ async def test_the_machines_of_a_finished_job_are_deleted_and_then_its_cost_is_f
     assert await world.cloud.list_owned() == []
 
 
-async def test_after_a_noticed_eviction_the_next_attempt_loads_what_was_saved(
-    world: World,
-) -> None:
+async def test_after_a_noticed_eviction_the_next_attempt_loads_what_was_saved(world: World) -> None:
     job, nodes, first = await start_training(world, step=3)
     await nodes[1].notice(first, step=3)
     await world.tick(1, seconds=1)
@@ -65,9 +63,7 @@ async def test_after_a_noticed_eviction_the_next_attempt_loads_what_was_saved(
     assert last.generation.checkpoint.step == 4
 
 
-async def test_the_next_attempt_starts_while_the_last_one_is_being_torn_down(
-    world: World,
-) -> None:
+async def test_the_next_attempt_starts_while_the_last_one_is_being_torn_down(world: World) -> None:
     job, nodes, number = await start_training(world, step=3)
     await nodes[0].notice(number, step=3)
     await world.tick(1, seconds=1)
@@ -97,9 +93,7 @@ async def test_when_a_machine_vanishes_the_survivors_are_stopped_at_once(world: 
     assert "without notice" in attempt["reason"]
 
 
-async def test_a_trainer_error_starts_a_new_generation_and_three_fail_the_job(
-    world: World,
-) -> None:
+async def test_a_trainer_error_starts_a_new_generation_and_three_fail_the_job(world: World) -> None:
     job = await world.submit()
     nodes = await boot(world, job["id"])
     for _ in range(3):

@@ -92,9 +92,7 @@ async def test_when_its_machines_go_before_the_next_generation_the_next_attempt_
     assert generation.rung == Rung(micro_batch=2, gradient_checkpointing=True)
 
 
-async def test_out_of_memory_that_is_reported_after_a_stop_counts(
-    world: World,
-) -> None:
+async def test_out_of_memory_that_is_reported_after_a_stop_counts(world: World) -> None:
     job_id = await _submit(world, 4, checkpointing=True)
     nodes = await boot(world, job_id)
     number = await train(world, nodes, step=1)

@@ -31,13 +31,7 @@ from tests.integration.money.budget_skies import Sky
 from tests.integration.stored_jobs import put_files
 from tests.nodes.scripted_node import commit, committed, metrics
 from tests.world import PRICE, World
-from trainer.contract import (
-    PROTOCOL,
-    DirectiveKind,
-    Heartbeat,
-    NodePhase,
-    Registration,
-)
+from trainer.contract import PROTOCOL, DirectiveKind, Heartbeat, NodePhase, Registration
 
 _STEPS = 10  # of every job; how long one takes is drawn
 _ANY = 2**31 - 1  # number of an order: whatever it is, without its generation

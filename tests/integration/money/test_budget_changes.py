@@ -172,9 +172,7 @@ async def test_a_larger_budget_that_is_answered_during_a_look_is_not_overwritten
     assert (await world.job(job))["status"] == "running"
 
 
-async def test_a_job_that_was_given_money_since_it_was_looked_at_is_not_ended(
-    world: World,
-) -> None:
+async def test_a_job_that_was_given_money_since_it_was_looked_at_is_not_ended(world: World) -> None:
     job, nodes, number = await start_job(world, **with_budget("40", then="cancel"))
     await train_on(world, nodes, number, minutes=92)
     await say_all(nodes, NodePhase.STOPPED, number, step=1)

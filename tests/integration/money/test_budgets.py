@@ -91,9 +91,7 @@ async def test_more_money_takes_a_paused_job_up_again(world: World) -> None:
     assert len(again) == 2
 
 
-async def test_a_job_may_be_cancelled_rather_than_paused_when_money_runs_out(
-    world: World,
-) -> None:
+async def test_a_job_may_be_cancelled_rather_than_paused_when_money_runs_out(world: World) -> None:
     job, nodes, number = await start_job(world, **with_budget("40", "cancel"))
     await train_on(world, nodes, number, minutes=92)
     told = await nodes[0].hear()

@@ -172,9 +172,7 @@ async def test_with_notify_a_job_that_may_be_late_stays_on_spot_also_after_an_ev
     assert (await world.event_codes(job["id"])).count("job.deadline_at_risk") == 1
 
 
-async def test_a_job_that_will_be_late_has_its_event_before_it_has_machines(
-    world: World,
-) -> None:
+async def test_a_job_that_will_be_late_has_its_event_before_it_has_machines(world: World) -> None:
     world.cloud.sold_out.add(SPOT)
     job = await request_job(world, deadline=until(world, minutes=5), on_deadline_risk="notify")
     await world.tick(6)

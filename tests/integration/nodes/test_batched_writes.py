@@ -38,14 +38,7 @@ from tests.clock import Clock
 from tests.integration.db.rows import add_attempt, add_job, add_node, checkpoint, generation
 from tests.scenario.seams import Harm, Hook, HookedEngine
 from tests.world import SPOT
-from trainer.contract import (
-    HEAD,
-    DirectiveKind,
-    EvictionNotice,
-    Head,
-    Heartbeat,
-    NodePhase,
-)
+from trainer.contract import HEAD, DirectiveKind, EvictionNotice, Head, Heartbeat, NodePhase
 
 SOME = ("1", "2", "3")
 EVICTED = MoveAttempt(to=AttemptState.TERMINATING, outcome=Outcome.EVICTED, reason="taken")

@@ -32,12 +32,7 @@ async def machines_up(world: World, job: str) -> dict[str, Any]:
 
 
 async def report_boot(
-    world: World,
-    attempt: str,
-    text: str | bytes = "",
-    *,
-    token: str = "",
-    **query: str,
+    world: World, attempt: str, text: str | bytes = "", *, token: str = "", **query: str
 ) -> httpx.Response:
     query = {"phase": "pull_image", "said": "gave_up", "machine": "rk-1_0"} | query
     token = token or tokens.bootstrap_token(SECRET, attempt)

@@ -14,14 +14,7 @@ from service.db.attempts import attempts
 from service.domain.cloud.fleet import ScaleSet, scale_set_name
 from service.reconciler.cloud.heartbeat_visibility import HeartbeatVisibility
 from service.reconciler.cloud.ingress_probe import IngressProbe, door
-from tests.nodes.scripted_node import (
-    ScriptedNode,
-    boot,
-    commit,
-    committed,
-    say_all,
-    start_training,
-)
+from tests.nodes.scripted_node import ScriptedNode, boot, commit, committed, say_all, start_training
 from tests.world import DATASET, World
 from trainer.contract import DirectiveKind, NodePhase
 

@@ -121,9 +121,7 @@ async def test_registering_twice_is_one_node_with_one_token(world: World) -> Non
     )
 
 
-async def test_a_heartbeat_of_an_old_generation_is_refused_and_kept(
-    world: World,
-) -> None:
+async def test_a_heartbeat_of_an_old_generation_is_refused_and_kept(world: World) -> None:
     nodes = await boot_job(world)
     first = await train(world, nodes, step=1)
     await say_all(nodes, NodePhase.FAILED, first, error="ValueError: no")

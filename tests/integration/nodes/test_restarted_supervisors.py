@@ -49,9 +49,7 @@ async def test_what_the_first_one_saved_cannot_be_committed_once_the_second_one_
     await commit(world, job, committed(3, later))
 
 
-async def test_only_the_supervisor_that_registered_last_gets_a_start(
-    world: World,
-) -> None:
+async def test_only_the_supervisor_that_registered_last_gets_a_start(world: World) -> None:
     nodes = await boot(world, (await world.submit())["id"])
     first, second = nodes[0], await second_start(nodes[0])
     await second.say(NodePhase.READY)

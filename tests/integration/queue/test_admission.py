@@ -63,9 +63,7 @@ async def set_region_quota(world: World, queue: Admissions, machines: int, other
     await queue.read_cores()
 
 
-async def test_without_limits_a_job_is_admitted_by_the_step_that_asks(
-    world: World,
-) -> None:
+async def test_without_limits_a_job_is_admitted_by_the_step_that_asks(world: World) -> None:
     job = await submit_job(world)
 
     shown = await world.job(job)

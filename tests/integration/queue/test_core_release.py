@@ -62,9 +62,7 @@ async def test_the_first_of_two_evicted_gangs_that_no_longer_fit_resumes_at_once
     assert waits["queue"]["since"] < world.clock().timestamp() - ADMISSION_HOLD.total_seconds()
 
 
-async def test_a_job_that_finds_no_price_keeps_no_cores_from_another_project(
-    world: World,
-) -> None:
+async def test_a_job_that_finds_no_price_keeps_no_cores_from_another_project(world: World) -> None:
     queue = admissions(world)
     await set_region_quota(world, queue, machines=2)
     world.clock.advance(seconds=1)

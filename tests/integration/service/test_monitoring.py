@@ -11,11 +11,7 @@ from tests.nodes.scripted_node import boot, commit, committed, say_all, start_tr
 from tests.world import PRICE, SPOT, World, client
 from trainer.contract import GpuErrors, GpuLoad, NodePhase
 
-BOUGHT = {
-    "region": SPOT.region,
-    "vm_size": SPOT.vm_size,
-    "capacity_type": str(SPOT.capacity_type),
-}
+BOUGHT = {"region": SPOT.region, "vm_size": SPOT.vm_size, "capacity_type": str(SPOT.capacity_type)}
 OF_POST = {"operation": "createFineTuningJob", "status": "2xx"}
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 

@@ -90,9 +90,7 @@ async def test_a_part_that_does_not_come_up_at_once_is_tried_again(stage: Stage)
     assert any("no luck this time" in story for story in stage.said)
 
 
-async def test_a_part_that_was_stopped_for_a_time_starts_after_it(
-    stage: Stage,
-) -> None:
+async def test_a_part_that_was_stopped_for_a_time_starts_after_it(stage: Stage) -> None:
     await stage.crew.start(stage.part())
     first, back = stage.pid(), time.time() + 1
     (stage.state / HELD / "echo").write_text(str(back))

@@ -119,7 +119,7 @@ async def test_machines_that_came_when_their_attempt_was_over_are_billed_until_t
     late = [r for r in rows if r.started_at >= born]
     assert [(r.started_at, r.ended_at) for r in late] == [(born, gone)] * 2
     assert [j["cost"]["final"] for j in (before, during, await world.job(job["id"]))] == [
-        *(True, False, True),
+        *(True, False, True)
     ]
     assert after is not None
     assert after.ended_at == gone  # a bill of that time counts it
@@ -185,9 +185,7 @@ async def test_each_orphan_is_billed_right_before_its_delete_and_what_is_gone_af
     assert cloud.asked == ["get rk-b", "delete rk-b", "get rk-c", "delete rk-c", "get rk-a"]
 
 
-async def test_an_older_look_opens_no_bill_after_the_machines_are_gone(
-    world: World,
-) -> None:
+async def test_an_older_look_opens_no_bill_after_the_machines_are_gone(world: World) -> None:
     row = await _add_ended_attempt(world, "a")
     empty = FakeCloud(now=world.clock)
     other = LateBilling(engine=world.engine, asked=lambda _: empty, now=world.clock)

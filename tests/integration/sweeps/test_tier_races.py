@@ -139,12 +139,7 @@ class ListedStore(MemoryStore):
     after: Callable[[], Awaitable[object]] | None = None
 
     async def list_stored(
-        self,
-        container: str,
-        prefix: str = "",
-        *,
-        everything: bool = False,
-        most: int | None = None,
+        self, container: str, prefix: str = "", *, everything: bool = False, most: int | None = None
     ) -> list[TieredBlob]:
         found = await super().list_stored(container, prefix, everything=everything, most=most)
         after, self.after = self.after, None

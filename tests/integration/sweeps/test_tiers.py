@@ -223,9 +223,7 @@ async def test_a_paused_job_resumes_from_an_older_checkpoint_only_if_that_can_be
     assert resumed.status_code == 200
 
 
-async def test_a_paused_job_with_an_archived_checkpoint_says_how_to_resume(
-    world: World,
-) -> None:
+async def test_a_paused_job_with_an_archived_checkpoint_says_how_to_resume(world: World) -> None:
     job = await pause_job(world)
     for blob in await world.store.list_stored(job, "checkpoints/"):
         await world.store.set_tier(job, blob.name, AccessTier.ARCHIVE)  # a person, or a rule

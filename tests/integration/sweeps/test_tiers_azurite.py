@@ -125,10 +125,7 @@ async def test_a_model_goes_to_the_archive_and_comes_back_whole(
     assert store.left == 10 - 2  # nothing was ordered twice
     assert {
         b.name.rpartition("/")[2]: b.tier for b in whole.blobs if b.tier is AccessTier.HOT
-    }.keys() == {
-        "config.json",
-        "manifest.json",
-    }
+    }.keys() == {"config.json", "manifest.json"}
     with pytest.raises(BlobArchived):
         await store.read(job, f"{PATH}/model-2.safetensors")
 

@@ -135,9 +135,7 @@ async def test_problems_name_the_row_its_fault_and_a_remedy(world: World) -> Non
     assert "before the first user message" in problem["message"]
 
 
-async def test_answers_are_split_where_a_check_of_the_whole_file_has_found_so(
-    world: World,
-) -> None:
+async def test_answers_are_split_where_a_check_of_the_whole_file_has_found_so(world: World) -> None:
     """The rows that are shown would not tell."""
     await stage(world.store, "rewriting", tokenizer=tokenizer_files(REWRITING))
     two = {"messages": [*ROW["messages"], *ROW["messages"]]}

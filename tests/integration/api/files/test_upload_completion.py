@@ -69,9 +69,7 @@ class Frozen(MemoryStore):
         return await self.world.store.commit(container, name, parts, if_match=if_match)
 
 
-async def test_a_late_completion_cannot_change_the_file_of_another(
-    heard: World,
-) -> None:
+async def test_a_late_completion_cannot_change_the_file_of_another(heard: World) -> None:
     world = heard
     upload, parts = await upload_halves(world)
     frozen = Frozen(

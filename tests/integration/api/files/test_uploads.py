@@ -214,9 +214,7 @@ async def test_an_early_refusal_reaches_a_client_that_still_sends(
 
     async with served(make_app(world.parts)) as url, httpx.AsyncClient() as http:
         answer = await http.post(
-            f"{url}/v1/files",
-            content=much(),
-            headers=HEADERS | {"authorization": f"Bearer {key}"},
+            f"{url}/v1/files", content=much(), headers=HEADERS | {"authorization": f"Bearer {key}"}
         )
 
     assert answer.status_code == (401 if spoilt == "key" else 400)

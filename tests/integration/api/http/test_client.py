@@ -74,9 +74,7 @@ async def test_files_of_every_kind_are_taken_and_given_back(
     assert (await client.files.content(kept[1].id)).content == DATASET
 
 
-async def test_a_deleted_file_is_gone_from_the_list_and_cannot_be_read(
-    client: AsyncOpenAI,
-) -> None:
+async def test_a_deleted_file_is_gone_from_the_list_and_cannot_be_read(client: AsyncOpenAI) -> None:
     kept = await client.files.create(file=DATASET, purpose="fine-tune")
 
     deleted = await client.files.delete(kept.id)

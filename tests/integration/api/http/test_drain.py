@@ -256,9 +256,7 @@ async def test_a_request_cancelled_for_another_reason_is_not_answered() -> None:
             await asking
 
 
-async def test_a_long_poll_that_comes_when_the_drain_has_begun_does_not_wait(
-    world: World,
-) -> None:
+async def test_a_long_poll_that_comes_when_the_drain_has_begun_does_not_wait(world: World) -> None:
     node, job_id = await waiting_node(world)
     version = (await world.job(job_id))["version"]
     assert node.seat is not None

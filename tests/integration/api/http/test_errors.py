@@ -53,11 +53,7 @@ def get(path: str) -> Act:
     ],
 )
 async def test_openais_client_knows_a_refusal_by_its_class(
-    client: AsyncOpenAI,
-    act: Act,
-    kind: type[openai.APIStatusError],
-    code: str,
-    param: str | None,
+    client: AsyncOpenAI, act: Act, kind: type[openai.APIStatusError], code: str, param: str | None
 ) -> None:
     with pytest.raises(kind) as refused:
         await act(client, "file-1")

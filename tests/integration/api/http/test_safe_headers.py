@@ -81,10 +81,7 @@ async def test_the_page_of_the_api_runs_its_own_scripts_alone(world: World) -> N
 async def test_a_file_is_saved_and_never_shown_whatever_its_name(world: World) -> None:
     name = 'Größe".html\r\nset-cookie: a=b'.replace("\r\n", " ")
     sent = await world.call(
-        "POST",
-        "/v1/files",
-        files={"file": (name, DATASET)},
-        data={"purpose": "fine-tune"},
+        "POST", "/v1/files", files={"file": (name, DATASET)}, data={"purpose": "fine-tune"}
     )
     answer = await world.call("GET", f"/v1/files/{sent.json()['id']}/content")
 

@@ -203,9 +203,7 @@ async def test_progress_goes_back_to_where_a_new_generation_begins(world: World)
     assert after["estimated_finish"] > before["estimated_finish"]
 
 
-async def test_steps_lost_without_notice_are_counted_once_for_job_and_attempt(
-    world: World,
-) -> None:
+async def test_steps_lost_without_notice_are_counted_once_for_job_and_attempt(world: World) -> None:
     job, nodes, number = await start_training(world, step=9)
     await commit(world, job, committed(4, number))
     await world.tick()

@@ -56,8 +56,7 @@ async def test_a_plan_counts_the_reward_model_on_every_gpu(world: World) -> None
     judge, rows = await make_judge(world), await world.upload(prompts())
 
     alone = await world.submit(
-        training_file=rows,
-        method={"type": "reinforcement", "reinforcement": {"grader": GRADER}},
+        training_file=rows, method={"type": "reinforcement", "reinforcement": {"grader": GRADER}}
     )
     asked = await world.submit(training_file=rows, method=asking_method(judge["id"]))
 

@@ -30,9 +30,7 @@ async def test_nodes_get_the_method_with_the_run_spec(world: World) -> None:
     assert (spec.dpo, spec.sequences_per_row, spec.verify) == (None, 2, True)
 
 
-async def test_it_needs_less_memory_and_time_than_dpo_which_keeps_a_reference(
-    world: World,
-) -> None:
+async def test_it_needs_less_memory_and_time_than_dpo_which_keeps_a_reference(world: World) -> None:
     pairs = await world.upload(PAIRS)
     orpo, dpo = [(await create_job(world, pairs, method=m))["plan"] for m in (ORPO, DPO)]
 

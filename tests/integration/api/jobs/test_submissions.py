@@ -49,9 +49,7 @@ async def test_a_new_job_is_shown_as_it_is_read(world: World) -> None:
     assert sent.json()["version"] == 2
 
 
-async def test_what_was_read_lately_is_not_read_again_for_another_question(
-    heard: World,
-) -> None:
+async def test_what_was_read_lately_is_not_read_again_for_another_question(heard: World) -> None:
     file = await heard.upload()
     await send_job(heard, file)
     with statements(heard) as said:

@@ -95,10 +95,7 @@ async def test_a_long_poll_without_news_is_answered_200(world: World) -> None:
     path = f"{JOBS}/{job['id']}"
 
     answer = await world.call(
-        "GET",
-        path,
-        params={"wait": "0.1"},
-        headers={"if-none-match": f'"{job["version"]}"'},
+        "GET", path, params={"wait": "0.1"}, headers={"if-none-match": f'"{job["version"]}"'}
     )
 
     assert (answer.status_code, answer.json()["version"]) == (200, job["version"])

@@ -109,9 +109,7 @@ async def test_only_milestones_of_a_running_job_can_be_used_as_models(world: Wor
     assert begun["model"].endswith(milestone)
 
 
-async def test_a_refusal_of_another_projects_checkpoint_does_not_show_its_job(
-    world: World,
-) -> None:
+async def test_a_refusal_of_another_projects_checkpoint_does_not_show_its_job(world: World) -> None:
     made = await cancel_with_checkpoints(world, 2)
     name = (await checkpoint_names(world, made["id"]))[0]
     theirs = replace(world, key=await world.other_key())

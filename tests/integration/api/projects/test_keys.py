@@ -68,12 +68,7 @@ async def test_a_revoked_key_is_refused_with_the_time_and_is_not_listed(world: W
     world.clock.advance(seconds=600)
     again = await world.call("DELETE", f"{KEYS}/{made['id']}")
 
-    assert answer.json() == {
-        "id": made["id"],
-        "object": "api_key",
-        "deleted": True,
-        "keys_left": 1,
-    }
+    assert answer.json() == {"id": made["id"], "object": "api_key", "deleted": True, "keys_left": 1}
     assert again.json() == answer.json()
     message = await refusal(world, **bearer(made["key"]))
     assert "'laptop'" in message

@@ -199,7 +199,7 @@ async def test_a_job_that_succeeded_has_its_metrics_as_a_file(
         *("fine-tune-results", len(plain.content), "step_metrics.csv"),
     )
     assert list(rows[0]) == [
-        *("step", "train_loss", "train_accuracy", "valid_loss", "valid_mean_token_accuracy"),
+        *("step", "train_loss", "train_accuracy", "valid_loss", "valid_mean_token_accuracy")
     ]
     assert [int(r["step"]) for r in rows] == [*range(1, 42)]
     assert (rows[1]["train_loss"], rows[1]["valid_loss"]) == ("98.0", "")
