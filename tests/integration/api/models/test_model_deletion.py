@@ -55,7 +55,7 @@ async def test_what_a_killed_process_has_left_is_swept(world: World) -> None:
     made = await make_model(world)
 
     class Fails(type(world.store)):  # type: ignore[misc]  # the world's store
-        async def delete_model(self, *_: str) -> None:
+        async def delete(self, *_: str) -> None:
             raise StorageError("gone away")
 
     broken = Fails()
