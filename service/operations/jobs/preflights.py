@@ -142,7 +142,7 @@ class Preflights:
         return checked if uneven is None else await self.check_rows(uneven, wait)
 
     async def preview(self, wanted: Reading, first_line: int, rows: int) -> dict[str, Any]:
-        """Show rows as `rendering.preview.preview` does; raises as `RowChecker.preview` does.
+        """Show rows as `rendering.preview.preview_rows` does; raises as `RowChecker.preview` does.
 
         Whether answers are split depends on the whole file: what an earlier check found counts.
         """

@@ -31,7 +31,7 @@ async def test_a_job_shows_its_method_with_every_number(world: World) -> None:
     }
     assert (shown["algorithm"], shown["answers"], shown["max_answer_tokens"]) == ("grpo", 4, 256)
     assert job["plan"]["recipe"]["learning_rate"] == 1e-6
-    assert any("computed, not measured" in warning for warning in job["plan"]["warnings"])
+    assert any("The step time is estimated" in warning for warning in job["plan"]["warnings"])
 
 
 async def test_nodes_get_the_grader_and_every_number_with_the_run_spec(world: World) -> None:
