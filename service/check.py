@@ -124,7 +124,7 @@ def database_fault(error: Exception) -> Part:
 async def _ready(engine: AsyncEngine, schema: KnownMigrations, wall: Callable[[], float]) -> Part:
     """Check what /readyz checks."""
     async with engine.connect() as conn:
-        if fault := await database_health.fault(conn, wall):
+        if fault := await database_health.find_fault(conn, wall):
             return Part("database", fault, "Until then no process of the service is ready.")
         if fault := await schema.fault(conn):
             return Part("database", fault, _MIGRATE)

@@ -112,7 +112,7 @@ def _task(file: File, method: Method, base: Basis, asked: int | None) -> Task:
     length = asked or min(DEFAULT_MAX_SEQ_LEN, longest)
     room = length
     if method == "reinforcement":
-        room = rl.room(rl.settled(_USUAL_ANSWERS, length), length)
+        room = rl.room(rl.with_defaults(_USUAL_ANSWERS, length), length)
     return Task(
         folder="",
         method=method,

@@ -59,7 +59,7 @@ async def create(
         return JobPlan(model=ready.model, plan=OfferedPlan(**plan))
     sent = await submissions.create_job(parts, sending, asked, now)
     if sent.is_new:
-        return _as_answer(parts, job_facts.of_new(sent.job), now)
+        return _as_answer(parts, job_facts.new_overview(sent.job), now)
     return await _find(parts, caller, sent.job.id)
 
 

@@ -48,7 +48,7 @@ async def list_readers(
     conn: AsyncConnection, project_id: str, source: ModelSource
 ) -> tuple[str, ...]:
     """Return the ids of the live jobs that read the source."""
-    alive = await jobs.alive(conn, project_id)
+    alive = await jobs.unfinished_jobs(conn, project_id)
     return tuple(sorted([job.id for job in alive if await _reads(conn, job, source)]))
 
 

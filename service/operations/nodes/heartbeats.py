@@ -162,7 +162,7 @@ async def _write(conn: AsyncConnection, taken: Sequence[AcceptedHeartbeat], now:
 def _notice(taken: AcceptedHeartbeat, now: datetime) -> Event:
     speaker, eviction = taken.speaker, taken.heartbeat.eviction
     assert eviction is not None, "it is one"
-    return events.fresh(
+    return events.new_event(
         speaker.job_id,
         speaker.record.attempt_id,
         now,

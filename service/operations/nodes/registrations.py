@@ -167,7 +167,7 @@ async def _welcome_back(
 def _event(attempt: AttemptRow, said: Registration, how: str, now: datetime) -> Event:
     message = f"Node {said.name} registered{how}"
     data = {"vm_size": said.vm_size, "network": list(said.network)} if said.network else None
-    return events.fresh(attempt.job_id, attempt.id, now, "node.registered", message, data=data)
+    return events.new_event(attempt.job_id, attempt.id, now, "node.registered", message, data=data)
 
 
 def _in_our_time(registration: Registration, now: float) -> list[Span]:

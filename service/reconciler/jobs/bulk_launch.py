@@ -100,7 +100,7 @@ class BulkLauncher:
         """Return the launches that no quota, shortage or budget blocks now."""
         asks = {one.row.id: (one.offering, one.plan.chosen.nodes) for one in crowd}
         may = await admission.find_jobs_with_room(conn, asks, now)
-        refused = await capacity_outages.of(conn, {one.offering for one in crowd})
+        refused = await capacity_outages.open_shortages(conn, {one.offering for one in crowd})
         limited = await budgets.with_budget(conn, {one.row.project_id for one in crowd})
         return [
             one

@@ -58,7 +58,7 @@ class CheckpointSweep:
             return 0
         if not swept.young:
             async with self.engine.begin() as conn:
-                await retention.collected(conn, found)
+                await retention.record_collected(conn, found)
         if swept.freed:
             log.info("checkpoints.collected", extra={"job": found.job_id, "bytes": swept.freed})
         return swept.freed

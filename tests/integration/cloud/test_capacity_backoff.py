@@ -26,7 +26,7 @@ GANG = 8
 async def known_shortage(world: World) -> Shortage | None:
     """Return what all jobs know of the one place."""
     async with world.engine.connect() as conn:
-        return (await capacity_outages.of(conn, [SPOT])).get(SPOT)
+        return (await capacity_outages.open_shortages(conn, [SPOT])).get(SPOT)
 
 
 async def count_live(world: World) -> int:
