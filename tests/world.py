@@ -5,13 +5,14 @@ import json
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from functools import partial
 from typing import Any
 
 import httpx
 from fastapi import FastAPI
+from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from contract.choices import Scope
@@ -67,6 +68,14 @@ ROW = {
 }
 DATASET = "\n".join(json.dumps(ROW) for _ in range(40)).encode()
 
+_NEXT_DUE = """
+select least(
+  (select min(greatest(due_at, lease_expires_at)) from jobs
+    where finished_at is null and due_at < 'infinity'),
+  (select min(greatest(due_at, lease_expires_at)) from attempts
+    where ended_at is null and due_at < 'infinity'))
+"""
+
 
 @dataclass
 class World:
@@ -111,11 +120,25 @@ class World:
         self.orphans = OrphanSweep(engine=self.engine, cloud=self.cloud, now=self.clock)
 
     async def tick(self, times: int = 1, seconds: float = 15.0) -> None:
-        """Advance the clock and run every reconciler, ``times`` times."""
-        for _ in range(times):
+        """Advance the clock and run every reconciler, ``times`` times.
+
+        Rounds in which no row is due are skipped: they would only ask the database for nothing.
+        """
+        wake_at = self.clock()
+        for left in reversed(range(times)):
             self.clock.advance(seconds=seconds)
-            await self.jobs.run_once()
-            await self.attempts.run_once()
+            if self.clock() < wake_at:
+                self.attempts.watch.round(self.clock())
+                continue
+            steps = await self.jobs.run_once() + await self.attempts.run_once()
+            if left > 1 and not steps:
+                wake_at = await self._next_due()
+
+    async def _next_due(self) -> datetime:
+        """Return when the first job or attempt is due."""
+        async with self.engine.connect() as conn:
+            found: datetime | None = (await conn.execute(text(_NEXT_DUE))).scalar_one()
+        return found or datetime.max.replace(tzinfo=UTC)
 
     async def call(self, method: str, path: str, **more: Any) -> httpx.Response:  # noqa: ANN401
         """Send a request with the user's key."""
@@ -167,6 +190,15 @@ class World:
         answer = await self.call("GET", f"/v1/fine_tuning/jobs/{job_id}/attempts")
         listed: list[dict[str, Any]] = answer.json()["data"]
         return listed
+
+    async def events(self, job_id: str, code: str = "") -> list[dict[str, Any]]:
+        """Return the job's last 100 events (or those with ``code``), oldest first."""
+        answer = await self.call("GET", f"/v1/fine_tuning/jobs/{job_id}/events?limit=100")
+        return [e for e in reversed(answer.json()["data"]) if code in ("", e["code"])]
+
+    async def event_codes(self, job_id: str) -> list[str]:
+        """Return the codes of the job's last 100 events, oldest first."""
+        return [event["code"] for event in await self.events(job_id)]
 
 
 @asynccontextmanager

@@ -18,12 +18,7 @@ from service.preflight.process import ProcessChecker
 from tests.vocabulary import TEMPLATE, tokenizer_files
 
 TASK = Task(
-    folder="",
-    method="supervised",
-    has_answers=False,
-    max_seq_len=200,
-    room=200,
-    date="2026-02-03",
+    folder="", method="supervised", has_answers=False, max_seq_len=200, room=200, date="2026-02-03"
 )
 # The last answer begins with a thought, and loses it once another message follows.
 REWRITING = TEMPLATE.replace(
@@ -120,9 +115,7 @@ async def test_a_preview_shows_which_text_is_trained_and_which_is_cut(checker: R
     assert [problem["code"] for problem in shown["problems"]] == ["answer_cut"]
 
 
-async def test_a_preview_of_rewritten_answers_shows_an_example_of_each(
-    checker: RowChecker,
-) -> None:
+async def test_a_preview_of_rewritten_answers_shows_an_example_of_each(checker: RowChecker) -> None:
     given = rows(chat("2+2?", "4", "3+3?", "6"))
     task = replace(TASK, most_rows=1)
     found = await checker.preview(tokenizer_files(REWRITING), given, task)
@@ -144,7 +137,7 @@ async def test_a_model_without_a_chat_template_is_named_as_the_cause(checker: Ro
         assert (caught.value.code, caught.value.param) == ("unsupported_model", "model")
 
 
-async def test_of_a_large_file_a_preview_reads_the_beginning_alone() -> None:
+async def test_a_preview_reads_only_the_beginning_of_a_large_file() -> None:
     """Check ProcessChecker only, because the other checker holds the file in memory."""
     given, closed = 0, False
 
@@ -241,5 +234,5 @@ async def test_a_file_that_cannot_be_read_to_its_end_is_not_the_rows_fault() -> 
         await check(ProcessChecker(), broken)
 
 
-def test_the_child_is_told_no_setting_of_the_service() -> None:
+def test_the_child_process_gets_no_setting_of_the_service() -> None:
     assert not [name for name in process.child_environment() if name.startswith("REKINDLE")]

@@ -18,7 +18,7 @@ from tests.world import World, open_world
 
 @pytest.fixture
 async def crowd(database_url: str) -> AsyncIterator[AsyncEngine]:
-    """A connection for each of a dozen; a deadlock is noticed at once and not after a second."""
+    """Yield an engine of 12 connections on which a deadlock is detected within 50 ms."""
     made = make_engine(f"{database_url}&options=-c%20deadlock_timeout%3D50ms", pool_size=12)
     yield made
     await made.dispose()
@@ -26,21 +26,21 @@ async def crowd(database_url: str) -> AsyncIterator[AsyncEngine]:
 
 @pytest.fixture
 async def world(engine: AsyncEngine, database_url: str, clock: Clock) -> AsyncIterator[World]:
-    """A service with an empty database."""
+    """Yield a service with an empty database."""
     async with open_world(engine, database_url, clock) as made:
         yield made
 
 
 @pytest.fixture
 async def scene(azurite: Azurite, tmp_path: Path) -> AsyncIterator[Scene]:
-    """A service and a job; no supervisor yet."""
+    """Yield a service with a job and no supervisor yet."""
     async with set_scene(azurite, tmp_path) as made:
         yield made
 
 
 @pytest.fixture
 async def heard(world: World) -> AsyncIterator[World]:
-    """A replica that hears what the others do, and so keeps what it reads."""
+    """Yield a replica that listens for changes of the others, and so caches its reads."""
     listening = asyncio.create_task(world.listener.run())
 
     async def hears() -> bool:

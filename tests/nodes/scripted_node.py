@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
@@ -171,6 +172,28 @@ async def train(world: World, nodes: list[ScriptedNode], step: int) -> int:
         await node.say(NodePhase.RUNNING, number, step=step, metrics=measured)
     await world.tick(2, seconds=2)
     return number
+
+
+async def start_training(
+    world: World,
+    step: int = 1,
+    **body: Any,  # noqa: ANN401 - JSON
+) -> tuple[str, list[ScriptedNode], int]:
+    """Submit a job and let it finish ``step``; return its id, its nodes and the generation."""
+    job_id = str((await world.submit(**body))["id"])
+    nodes = await boot(world, job_id)
+    return job_id, nodes, await train(world, nodes, step)
+
+
+async def say_all(
+    nodes: Iterable[ScriptedNode],
+    phase: NodePhase,
+    generation: int = 0,
+    **more: Any,  # noqa: ANN401 - members of a heartbeat
+) -> None:
+    """Send the same heartbeat from every node."""
+    for node in nodes:
+        await node.say(phase, generation, **more)
 
 
 def body(answer: httpx.Response) -> dict[str, Any]:

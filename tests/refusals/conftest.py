@@ -44,12 +44,12 @@ class Stage:
         if isinstance(change, str | bytes):
             headers = {"content-type": "application/json"} | headers
             return await http.request(method, path, headers=headers, content=change)
-        whole = table.changed(body, change)
+        whole = table.apply_change(body, change)
         return await http.request(method, path, headers=headers, json=whole)
 
     def filled(self, value: Any) -> Any:  # noqa: ANN401 - any JSON
         """Return it with the states in it."""
-        return table.filled(value, self.states)
+        return table.fill_states(value, self.states)
 
     async def kept(self) -> dict[str, int]:
         """How many rows there are of what users make, and blobs."""
@@ -65,13 +65,13 @@ class Stage:
 async def stage(
     migrated: str, emptier: Emptier, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Stage]:
-    """The world with all named states, served on the loopback as well."""
+    """Yield the world with all named states, served on the loopback as well."""
     folder = tmp_path_factory.mktemp("refusals")
     engine, clock = make_engine(migrated, pool_size=10), Clock()
     try:
         async with (
             open_world(engine, migrated, clock) as world,
-            states.opened(world) as found,
+            states.open_states(world) as found,
             served(make_app(world.parts)) as url,
         ):
             yield Stage(world, found | states.files_in(folder), url)

@@ -21,9 +21,13 @@ from service.operations.files.uploads import PART_BYTES
 from service.operations.projects import keys
 from service.pricing.fixed import FixedPrices
 from tests.datasets import GRADER, PAIRS, PROMPT, REWARD, labelled, prompts, rankings
-from tests.integration.api.files import in_parts
-from tests.integration.made import make
-from tests.integration.sweeps.checkpointed import cancel, cancelled, training
+from tests.integration.api.files import upload_parts
+from tests.integration.finished_jobs import make_model
+from tests.integration.sweeps.checkpointed_jobs import (
+    cancel_job,
+    cancel_with_checkpoints,
+    start_with_checkpoints,
+)
 from tests.nodes.scripted_node import ScriptedNode, boot, metrics
 from tests.world import DATASET, MODEL, ROW, SECRET, SPOT, TINY, World, client, stage
 from trainer.contract import PROTOCOL
@@ -32,7 +36,7 @@ States = dict[str, Any]
 
 
 def _spoilt(lines: list[str]) -> list[str]:
-    """The rows, of which the third and the seventh are none."""
+    """Return the rows with an invalid third and seventh one."""
     bad = '{"messages": [{"role": "judge", "content": "No."}]}'
     return [*lines[:2], "{", *lines[3:6], bad, *lines[7:]]
 
@@ -85,7 +89,7 @@ VALUES: States = FORM | {
 
 
 @asynccontextmanager
-async def opened(world: World) -> AsyncIterator[States]:
+async def open_states(world: World) -> AsyncIterator[States]:
     """Every named state."""
     found = VALUES | {"operator": world.key, "usual": world.http}
     for made in (_keys, _files, _models, _jobs, _uploads):
@@ -128,8 +132,8 @@ async def _files(world: World, found: States) -> States:
 
 async def _models(world: World, found: States) -> States:
     """Finished jobs, cancelled ones with checkpoints, and base models that are not whole."""
-    made, ended = await make(world), await cancelled(world, 2, 3)
-    judge = await make(world, training_file=found["pairs"], method=REWARD)
+    made, ended = await make_model(world), await cancel_with_checkpoints(world, 2, 3)
+    judge = await make_model(world, training_file=found["pairs"], method=REWARD)
     await stage(world.store, "giant", TINY | {"hidden_size": 65_536, "num_hidden_layers": 4000})
     listed = await world.call("GET", f"/v1/fine_tuning/jobs/{ended['id']}/checkpoints")
     checkpoint = listed.json()["data"][0]["fine_tuned_model_checkpoint"]
@@ -156,15 +160,15 @@ def _asks(model: str) -> dict[str, str]:
 
 
 async def _jobs(world: World, found: States) -> States:
-    """A job that has machines, one that only waits, and one that trains."""
+    """Return a job that has machines, one that only waits, and one that trains."""
     ended = await world.submit()
     last = (await boot(world, ended["id"]))[0]
-    over = await cancel(world, ended["id"])
+    over = await cancel_job(world, ended["id"])
     booted = await world.submit(validation_file=await world.upload())
     node = (await boot(world, booted["id"]))[0]
     assert node.seat is not None
     assert last.seat is not None
-    trains, _ = await training(world, 2, 4)
+    trains, _ = await start_with_checkpoints(world, 2, 4)
     going = await world.submit()
     asked = await world.asked()
     plan = (await world.call("POST", "/v1/fine_tuning/plans", json=asked)).json()["id"]
@@ -200,18 +204,18 @@ async def _jobs(world: World, found: States) -> States:
 
 
 def registration(node: ScriptedNode) -> States:
-    """What a machine says of itself, the first time."""
+    """Return a machine's first registration."""
     machine = {"vm_id": node.vm_id, "name": node.vm_id, "address": "127.0.0.9", "gpus": 0}
     return {"protocol": PROTOCOL, "attempt_id": node.attempt_id, "boot_id": "boot-9", **machine}
 
 
 async def _uploads(world: World, found: States) -> States:
-    upload, (one, two) = await in_parts.halves(world)
-    third = (await in_parts.send(world, upload, b"x")).json()["id"]
-    stopped = await in_parts.begin(world)
+    upload, (one, two) = await upload_parts.upload_halves(world)
+    third = (await upload_parts.send_part(world, upload, b"x")).json()["id"]
+    stopped = await upload_parts.begin_upload(world)
     await world.call("POST", f"/v1/uploads/{stopped}/cancel")
     parts = {"upload": upload, "one": one, "two": two, "third": third}
-    return parts | {"cancelled upload": stopped, "begun": in_parts.WHOLE}
+    return parts | {"cancelled upload": stopped, "begun": upload_parts.WHOLE}
 
 
 def files_in(folder: Path) -> States:

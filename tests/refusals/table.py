@@ -81,19 +81,21 @@ def _is(pattern: re.Pattern[str], cell: object) -> bool:
     return isinstance(cell, str) and pattern.match(cell) is not None
 
 
-def changed(body: Any, change: Any) -> Any:  # noqa: ANN401 - any JSON
+def apply_change(body: Any, change: Any) -> Any:  # noqa: ANN401 - any JSON
     """Return the body with the members of the change in it, at any depth."""
     if not isinstance(body, dict) or not isinstance(change, dict):
         return body if change is None else change
-    return body | {name: changed(body.get(name), each) for name, each in change.items()}
+    return body | {name: apply_change(body.get(name), each) for name, each in change.items()}
 
 
-def filled(value: Any, states: Mapping[str, Any]) -> Any:  # noqa: ANN401 - any JSON
+def fill_states(value: Any, states: Mapping[str, Any]) -> Any:  # noqa: ANN401 - any JSON
     """Return the value with every `<name>` in its texts replaced."""
     if isinstance(value, dict):
-        return {filled(name, states): filled(each, states) for name, each in value.items()}
+        return {
+            fill_states(name, states): fill_states(each, states) for name, each in value.items()
+        }
     if isinstance(value, list):
-        return [filled(each, states) for each in value]
+        return [fill_states(each, states) for each in value]
     if not isinstance(value, str):
         return value
     whole = _NAMED.fullmatch(value)
@@ -107,7 +109,7 @@ def _repeated(found: re.Match[str], states: Mapping[str, Any]) -> str:
     return name * int(times) if times else str(states[name])
 
 
-def names(found: Sequence[Row] | Sequence[Command]) -> list[str]:
+def row_names(found: Sequence[Row] | Sequence[Command]) -> list[str]:
     """Return the sentences; ValueError where one is there twice."""
     said = [row.says for row in found]
     if twice := {name for name in said if said.count(name) > 1}:

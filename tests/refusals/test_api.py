@@ -11,7 +11,7 @@ RETRY = {409: "false", 410: "false", 425: "true"}  # clients try a 409 again unl
 
 
 @pytest.mark.asyncio(loop_scope="package")
-@pytest.mark.parametrize("row", ROWS, ids=table.names(ROWS))
+@pytest.mark.parametrize("row", ROWS, ids=table.row_names(ROWS))
 async def test_what_cannot_be_done_is_refused_with_what_to_do(stage: Stage, row: table.Row) -> None:
     before = await stage.kept()
 

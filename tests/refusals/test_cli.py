@@ -11,7 +11,7 @@ COMMANDS = table.read_commands()
 
 
 @pytest.mark.asyncio(loop_scope="package")
-@pytest.mark.parametrize("row", COMMANDS, ids=table.names(COMMANDS))
+@pytest.mark.parametrize("row", COMMANDS, ids=table.row_names(COMMANDS))
 async def test_a_command_that_cannot_work_ends_with_what_to_do(
     stage: Stage, row: table.Command
 ) -> None:

@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from service.domain.states import JobState
-from tests.integration.sealed import seal
+from tests.integration.manifests import seal
 from tests.nodes.scripted_node import committed
 from tests.scenario import worlds
 from tests.scenario.job import ScenarioJob

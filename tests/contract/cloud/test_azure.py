@@ -41,9 +41,7 @@ SETTINGS = AzureSettings(
 SPEC = ScaleSetSpec(
     name="rk-1",
     offering=Offering(
-        region="eastus",
-        vm_size="Standard_ND96amsr_A100_v4",
-        capacity_type=CapacityType.SPOT,
+        region="eastus", vm_size="Standard_ND96amsr_A100_v4", capacity_type=CapacityType.SPOT
     ),
     instance_count=2,
     cloud_init="#cloud-config\n",
@@ -165,7 +163,7 @@ async def test_a_used_up_quota_is_no_conflict(arm: Arm, cloud: AzureCloud) -> No
         await cloud.create(SPEC)
 
 
-async def test_what_azure_says_is_left_is_told_to_who_wants_to_know(arm: Arm) -> None:
+async def test_remaining_calls_are_passed_on(arm: Arm) -> None:
     left = {
         "Microsoft.Compute/HighCostGetVMScaleSetSubscriptionMaximum;%d": (900, 899),
         "Microsoft.Compute/HighCostGetVMScaleSetResource;%d": (3, 2),
@@ -181,7 +179,7 @@ async def test_what_azure_says_is_left_is_told_to_who_wants_to_know(arm: Arm) ->
     assert found == {"HighCostGetVMScaleSet": 900}  # of the calls within, and of the region
 
 
-async def test_throttling_is_told_at_once_with_the_time_to_wait(
+async def test_throttling_is_raised_at_once_with_the_time_to_wait(
     arm: Arm, cloud: AzureCloud
 ) -> None:
     arm.will_answer(429, _error("OperationNotAllowed", "too many requests"), Retry_After="1200")

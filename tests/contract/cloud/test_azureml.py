@@ -111,7 +111,7 @@ async def test_a_deleted_one_is_seen_to_be_gone(space: Space) -> None:
         await space.cloud.delete(spec.name)
 
 
-async def test_somebody_elses_is_not_believed_to_be_gone(space: Space) -> None:
+async def test_a_scale_set_of_another_owner_is_not_reported_as_gone(space: Space) -> None:
     spec = a_spec()
     await space.made(spec)
 
@@ -139,7 +139,7 @@ async def test_it_keeps_no_serial_log_that_it_does_not_have(space: Space) -> Non
         await space.cloud.serial_log(a_spec().name, "0")
 
 
-async def test_an_image_that_no_registry_has_is_told_with_what_to_do(azure: Emulator) -> None:
+async def test_a_missing_image_is_reported_with_what_to_do(azure: Emulator) -> None:
     async for space in emulated_space(azure):
         spec = replace(a_spec(), image="example/unknown:1")
 

@@ -43,7 +43,7 @@ def client(azure: Emulator) -> Iterator[httpx.Client]:
         yield made
 
 
-def shown(client: httpx.Client, path: str) -> Any:  # noqa: ANN401 - JSON
+def show_cluster(client: httpx.Client, path: str) -> Any:  # noqa: ANN401 - JSON
     return client.get(path, params=OLD).raise_for_status().json()
 
 
@@ -53,7 +53,7 @@ def put(client: httpx.Client, path: str, body: dict[str, Any]) -> None:
 
 def ours(client: httpx.Client) -> list[str]:
     """Return the names of the clusters that Rekindle created."""
-    rows = shown(client, f"{WORKSPACE}/computes")["value"]
+    rows = show_cluster(client, f"{WORKSPACE}/computes")["value"]
     return [row["name"] for row in rows if row["name"].startswith("rk-")]
 
 
@@ -70,8 +70,8 @@ async def test_others_on_the_cluster_are_left_alone(
     await space.seen(spec.name, lambda s: s is None)
 
     assert len(seen.instances) == 2
-    assert shown(client, f"{JOBS}/theirs")["properties"]["status"] == "Running"
-    assert shown(client, path)["properties"]["provisioningState"] == "Succeeded"
+    assert show_cluster(client, f"{JOBS}/theirs")["properties"]["status"] == "Running"
+    assert show_cluster(client, path)["properties"]["provisioningState"] == "Succeeded"
     assert ours(client) == []
     await cloud.close()
 
@@ -153,7 +153,7 @@ async def test_idle_nodes_of_the_cluster_do_not_count_as_used(
     put(client, path, cluster(1, least=1, vmSize=SPOT.vm_size))
 
     async def idle() -> int:
-        counts = shown(client, path)["properties"]["properties"]["nodeStateCounts"]
+        counts = show_cluster(client, path)["properties"]["properties"]["nodeStateCounts"]
         return int(counts["idleNodeCount"])
 
     await until(idle, lambda count: count == 1)

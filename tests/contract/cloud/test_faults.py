@@ -202,8 +202,7 @@ class TestStragglers:
         await world.cloud.create(spec)
         await world.seen(spec.name)
         early = await world.until(
-            lambda: world.cloud.get(spec.name),
-            lambda seen: any(i.running for i in seen.instances),
+            lambda: world.cloud.get(spec.name), lambda seen: any(i.running for i in seen.instances)
         )
         await world.cloud.refill(spec.name, 3)  # it is under way: this adds none
         await world.clear()

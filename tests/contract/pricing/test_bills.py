@@ -63,7 +63,7 @@ async def test_machines_are_billed_by_day_attempt_and_kind_of_meter(bills: Bills
     assert found[-1].quantity > 0
 
 
-async def test_days_before_and_after_are_not_told(bills: Bills) -> None:
+async def test_bills_outside_of_the_period_are_left_out(bills: Bills) -> None:
     before = await bills.billed(today() - timedelta(days=9), today() - timedelta(days=2))
     await bills.close()
 
@@ -78,9 +78,7 @@ async def test_a_scope_that_is_not_there_is_unavailable(biller: Emulator) -> Non
     await nowhere.close()
 
 
-async def test_what_carries_no_tag_is_told_apart_from_what_is_another_deployments(
-    biller: Emulator,
-) -> None:
+async def test_untagged_costs_and_costs_of_other_deployments_are_separate(biller: Emulator) -> None:
     with biller.signed_in() as http:
         for name, tags in (("bare", {}), ("theirs", {OWNER: "other"})):
             body = scale_set(1) | {"tags": tags}

@@ -57,7 +57,7 @@ async def test_each_place_has_the_band_of_its_machines(market: Market) -> None:
     }
 
 
-async def test_of_what_nobody_sells_nothing_is_told(market: Market) -> None:
+async def test_unknown_sizes_have_no_eviction_band(market: Market) -> None:
     assert await market.bands([NOWHERE, UNKNOWN]) == {}
     assert await market.price_history([NOWHERE, UNKNOWN]) == {}
     assert await market.bands([]) == {}
@@ -124,7 +124,7 @@ async def test_an_endpoint_that_is_away_or_slow_is_unavailable(emulator: Emulato
     await hasty.close()
 
 
-async def test_a_refusal_is_told_with_how_long_to_wait(emulator: Emulator) -> None:
+async def test_a_refusal_says_how_long_to_wait(emulator: Emulator) -> None:
     market = AzureMarket(arm(emulator), SUBSCRIPTION)
     fault = {"kind": "throttle", "retry_after": 77, "path": "ResourceGraph"}
     emulator.admin("faults", fault).raise_for_status()
@@ -162,9 +162,7 @@ class OneAnswer(Arm):
         None,
     ],
 )
-async def test_a_point_of_the_price_history_that_is_no_price_leaves_the_others(
-    odd: object,
-) -> None:
+async def test_a_point_of_the_price_history_that_is_no_price_leaves_the_others(odd: object) -> None:
     good = {"effectiveDate": "2026-11-01T00:00:00Z", "priceUSD": 8.441552}
     market = AzureMarket(OneAnswer([odd, good, odd]), SUBSCRIPTION)
 

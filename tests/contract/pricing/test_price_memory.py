@@ -34,7 +34,7 @@ def doubt(hourly: str, at: datetime) -> PriceDoubt:
     return PriceDoubt(price=Decimal(hourly), settles_at=at)
 
 
-async def test_of_a_meter_the_last_doubt_is_known_to_the_last_digit(
+async def test_the_last_doubt_of_a_meter_is_stored_exactly(
     memory: PriceMemory, clock: Clock
 ) -> None:
     await memory.doubt(METER, doubt("8.4", clock()))
@@ -56,7 +56,7 @@ async def test_a_doubt_is_forgotten_alone(memory: PriceMemory, clock: Clock) -> 
     assert await memory.doubts([]) == {}
 
 
-async def test_of_a_place_without_a_past_nothing_was_paid(memory: PriceMemory) -> None:
+async def test_a_place_without_history_has_no_last_good_price(memory: PriceMemory) -> None:
     assert await memory.paid(SpotPool("northpole", "Standard_Abacus")) == {}
 
 

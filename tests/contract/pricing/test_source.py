@@ -37,7 +37,7 @@ async def source(request: pytest.FixtureRequest) -> AsyncIterator[PriceSource]:
     await made.close()
 
 
-async def test_spot_and_on_demand_are_told_apart_to_the_last_digit(source: PriceSource) -> None:
+async def test_spot_and_on_demand_prices_are_exact(source: PriceSource) -> None:
     assert await source.prices(list(LISTED)) == LISTED
 
 
@@ -71,7 +71,7 @@ async def test_storage_of_an_unknown_region_has_the_prices_of_the_dated_table(
     assert await source.storage(StorageAccount(region="northpole")) == TABLE
 
 
-async def test_of_a_planted_row_of_0_dollars_the_service_makes_no_price(emulator: Emulator) -> None:
+async def test_a_row_of_0_dollars_is_no_price(emulator: Emulator) -> None:
     later = {"effectiveStartDate": "2026-11-02T00:00:00Z"}
     odd = {"retailPrice": 0, "unitPrice": 0} | later
     quiet = replace(SPOT, region="eastus2")

@@ -127,7 +127,7 @@ class TestConditionalWrites:
             await store.write(container, "HEAD", b"2", if_absent=True)
         assert (await store.read(container, "HEAD"))[0] == b"1"
 
-    async def test_of_many_writers_over_one_version_exactly_one_wins(
+    async def test_exactly_one_of_many_writers_over_one_version_wins(
         self, store: BlobStore, container: str
     ) -> None:
         etag = await store.write(container, "HEAD", b"start")
@@ -140,10 +140,7 @@ class TestConditionalWrites:
         (winner,) = winners
 
         assert len(losers) == 7
-        assert await store.read(container, "HEAD") == (
-            f"writer {winner}".encode(),
-            results[winner],
-        )
+        assert await store.read(container, "HEAD") == (f"writer {winner}".encode(), results[winner])
 
 
 class TestLargeBlobs:

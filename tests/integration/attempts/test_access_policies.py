@@ -10,7 +10,7 @@ from service.operations.attempts import access_policies
 from service.reconciler.attempts.access_policies import AccessPolicies
 from service.storage.fake import MemoryStore
 from service.storage.store import POLICIES, StorageError
-from tests.integration.sweeps.checkpointed import cancel
+from tests.integration.sweeps.checkpointed_jobs import cancel_job
 from tests.nodes.scripted_node import boot
 from tests.world import World
 
@@ -76,9 +76,7 @@ async def test_a_policy_is_renewed_at_half_of_its_life(world: World) -> None:
     assert list(world.store.policies[job].values()) == [world.clock() + LIFE]
 
 
-async def test_of_more_attempts_than_a_container_has_policies_the_newest_have_one(
-    world: World,
-) -> None:
+async def test_the_newest_attempts_get_the_policies_of_a_container(world: World) -> None:
     job = (await world.submit())["id"]
     await boot(world, job)
     (running,) = world.store.policies[job]
@@ -89,7 +87,7 @@ async def test_of_more_attempts_than_a_container_has_policies_the_newest_have_on
     assert running not in world.store.policies[job]
 
 
-async def test_who_comes_late_with_an_old_list_writes_the_new_one_after_it(world: World) -> None:
+async def test_a_late_write_of_old_policies_is_followed_by_the_new_ones(world: World) -> None:
     job = (await world.submit())["id"]
     await boot(world, job)
 
@@ -139,7 +137,7 @@ async def test_a_container_that_is_gone_has_nothing_to_revoke(world: World) -> N
 
 async def end(world: World, job: str) -> None:
     """Cancel it, and see its machines be gone."""
-    await cancel(world, job)
+    await cancel_job(world, job)
     for _ in range(50):
         answer = await world.call("GET", f"/v1/fine_tuning/jobs/{job}/attempts")
         if {attempt["state"] for attempt in answer.json()["data"]} == {"ended"}:

@@ -8,7 +8,7 @@ import pytest
 from service.db.attempts import attempts as attempt_rows
 from service.db.storage import checkpoint_fault_reports as doubts
 from service.reconciler.attempts import findings
-from tests.nodes.scripted_node import ScriptedNode, boot, commit, committed, train
+from tests.nodes.scripted_node import ScriptedNode, boot, commit, committed, say_all, train
 from tests.world import World
 from trainer.contract import (
     HEAD,
@@ -25,8 +25,8 @@ from trainer.contract import (
 SHARDS = ("rank-00000.safetensors", "rank-00001.safetensors")
 
 
-async def save(world: World, job_id: str, step: int, generation: int) -> Committed:
-    """A checkpoint that lies whole in Blob, committed."""
+async def save_checkpoint(world: World, job_id: str, step: int, generation: int) -> Committed:
+    """Return a checkpoint that lies whole in Blob, committed."""
     entry = committed(step, generation)
     files = []
     for name in SHARDS:
@@ -52,19 +52,20 @@ async def save(world: World, job_id: str, step: int, generation: int) -> Committ
     return whole
 
 
-async def trained(world: World, *steps: int) -> tuple[str, list[ScriptedNode], list[Committed]]:
-    """A job with these checkpoints whose first generation has just stopped by itself."""
+async def train_and_stop(
+    world: World, *steps: int
+) -> tuple[str, list[ScriptedNode], list[Committed]]:
+    """Return a job with these checkpoints whose first generation has just stopped by itself."""
     job_id = (await world.submit())["id"]
     nodes = await boot(world, job_id)
     number = await train(world, nodes, step=max(steps, default=1))
-    saved = [await save(world, job_id, step, number) for step in steps]
-    for node in nodes:
-        await node.say(NodePhase.STOPPED, number, step=max(steps, default=1))
+    saved = [await save_checkpoint(world, job_id, step, number) for step in steps]
+    await say_all(nodes, NodePhase.STOPPED, number, step=max(steps, default=1))
     return job_id, nodes, saved
 
 
-async def opened(world: World, nodes: list[ScriptedNode]) -> Generation:
-    """The generation that the nodes are told to start next."""
+async def next_generation(world: World, nodes: list[ScriptedNode]) -> Generation:
+    """Return the generation that the nodes are told to start next."""
     await world.tick(2)
     told = [await node.hear() for node in nodes]
     generation = told[0].generation
@@ -72,7 +73,7 @@ async def opened(world: World, nodes: list[ScriptedNode]) -> Generation:
     return generation
 
 
-async def complain(node: ScriptedNode, generation: Generation, file: str = SHARDS[1]) -> None:
+async def report_broken(node: ScriptedNode, generation: Generation, file: str = SHARDS[1]) -> None:
     """Say that what the generation loads is broken."""
     assert generation.checkpoint is not None
     broken = BrokenCheckpoint(path=generation.checkpoint.path, file=file, reason="is wrong")
@@ -81,16 +82,10 @@ async def complain(node: ScriptedNode, generation: Generation, file: str = SHARD
 
 
 async def stop_all(nodes: list[ScriptedNode], generation: Generation) -> None:
-    for node in nodes:
-        await node.say(NodePhase.STOPPED, generation.number)
+    await say_all(nodes, NodePhase.STOPPED, generation.number)
 
 
-async def events(world: World, job_id: str, code: str) -> list[dict[str, object]]:
-    answer = await world.call("GET", f"/v1/fine_tuning/jobs/{job_id}/events?limit=100")
-    return [e for e in answer.json()["data"] if e["code"] == code]
-
-
-async def listed(world: World, job_id: str) -> dict[int, str]:
+async def list_checkpoints(world: World, job_id: str) -> dict[int, str]:
     answer = await world.call("GET", f"/v1/fine_tuning/jobs/{job_id}/checkpoints")
     return {c["step_number"]: c["kept_as"] for c in answer.json()["data"]}
 
@@ -100,21 +95,21 @@ async def head_of(world: World, job_id: str) -> Head:
     return Head.from_json(data)
 
 
-async def test_training_goes_on_from_the_checkpoint_before_and_the_user_is_told_once(
+async def test_training_resumes_from_the_checkpoint_before_with_one_event(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
-    job_id, nodes, saved = await trained(world, 40, 60, 90)
-    first = await opened(world, nodes)
+    job_id, nodes, saved = await train_and_stop(world, 40, 60, 90)
+    first = await next_generation(world, nodes)
     await world.store.delete(job_id, f"{saved[-1].path}/{SHARDS[1]}")
-    await complain(nodes[1], first)
+    await report_broken(nodes[1], first)
     await stop_all(nodes[:1], first)
-    second = await opened(world, nodes)
+    second = await next_generation(world, nodes)
 
     assert first.checkpoint == saved[-1]
     assert second.checkpoint == saved[-2]
     assert (await head_of(world, job_id)).checkpoints == tuple(saved[:-1])
-    assert await listed(world, job_id) == {60: "recent", 40: "recent"}
-    (event,) = await events(world, job_id, "checkpoint.broken")
+    assert await list_checkpoints(world, job_id) == {60: "recent", 40: "recent"}
+    (event,) = await world.events(job_id, "checkpoint.broken")
     assert event["level"] == "error"
     assert event["message"] == (
         "The checkpoint of step 90 cannot be loaded: rank-00001.safetensors is gone. "
@@ -128,8 +123,8 @@ async def test_training_goes_on_from_the_checkpoint_before_and_the_user_is_told_
 async def test_a_checkpoint_that_head_names_by_another_hash_than_at_first_is_not_loaded(
     world: World,
 ) -> None:
-    job_id, nodes, saved = await trained(world, 40, 60)
-    first = await opened(world, nodes)
+    job_id, nodes, saved = await train_and_stop(world, 40, 60)
+    first = await next_generation(world, nodes)
     data, etag = await world.store.read(job_id, HEAD)
     head = Head.from_json(data)
     forged = (saved[0], replace(saved[1], manifest_sha256="f" * 64))
@@ -137,50 +132,50 @@ async def test_a_checkpoint_that_head_names_by_another_hash_than_at_first_is_not
         job_id, HEAD, replace(head, checkpoints=forged).to_json().encode(), if_match=etag
     )
     await stop_all(nodes, first)
-    second = await opened(world, nodes)
+    second = await next_generation(world, nodes)
 
     assert first.checkpoint == saved[1]
     assert second.checkpoint == saved[0]
     assert (await head_of(world, job_id)).checkpoints == (saved[0],)
-    (event,) = await events(world, job_id, "checkpoint.broken")
+    (event,) = await world.events(job_id, "checkpoint.broken")
     assert "manifest.json is another one than HEAD named first" in str(event["message"])
 
 
-async def test_when_none_is_left_training_starts_over_and_the_user_is_told(world: World) -> None:
-    job_id, nodes, saved = await trained(world, 40)
-    first = await opened(world, nodes)
+async def test_without_a_usable_checkpoint_training_starts_over_with_an_event(world: World) -> None:
+    job_id, nodes, saved = await train_and_stop(world, 40)
+    first = await next_generation(world, nodes)
     await world.store.write(job_id, f"{saved[0].path}/{MANIFEST}", b"{}")
-    await complain(nodes[0], first, MANIFEST)
+    await report_broken(nodes[0], first, MANIFEST)
     await stop_all(nodes[1:], first)
-    second = await opened(world, nodes)
+    second = await next_generation(world, nodes)
 
     assert second.checkpoint is None
-    (event,) = await events(world, job_id, "checkpoint.broken")
+    (event,) = await world.events(job_id, "checkpoint.broken")
     assert "manifest.json is another one than was committed" in str(event["message"])
     assert "starts over from the base model; 40 steps are done again" in str(event["message"])
     assert (await world.job(job_id))["latest_checkpoint"] is None
 
 
 async def test_what_broke_two_checkpoints_at_once_costs_one_start(world: World) -> None:
-    job_id, nodes, saved = await trained(world, 40, 60, 90)
-    first = await opened(world, nodes)
+    job_id, nodes, saved = await train_and_stop(world, 40, 60, 90)
+    first = await next_generation(world, nodes)
     for entry in saved[1:]:
         await world.store.delete(job_id, f"{entry.path}/{SHARDS[0]}")
-    await complain(nodes[0], first)
+    await report_broken(nodes[0], first)
     await stop_all(nodes[1:], first)
-    second = await opened(world, nodes)
+    second = await next_generation(world, nodes)
 
     assert second.checkpoint == saved[0]
-    assert len(await events(world, job_id, "checkpoint.broken")) == 2
+    assert len(await world.events(job_id, "checkpoint.broken")) == 2
 
 
-async def test_a_machine_that_finds_what_nobody_else_sees_is_left_and_no_checkpoint_is_lost(
+async def test_a_machine_alone_in_its_complaint_is_replaced_and_no_checkpoint_is_dropped(
     world: World,
 ) -> None:
-    job_id, nodes, saved = await trained(world, 40, 60)
+    job_id, nodes, saved = await train_and_stop(world, 40, 60)
     for _ in range(2):
-        generation = await opened(world, nodes)
-        await complain(nodes[0], generation)
+        generation = await next_generation(world, nodes)
+        await report_broken(nodes[0], generation)
         await stop_all(nodes[1:], generation)
     await world.tick(2)
 
@@ -188,56 +183,55 @@ async def test_a_machine_that_finds_what_nobody_else_sees_is_left_and_no_checkpo
     assert attempts[0]["outcome"] == "unresponsive"
     assert "other machines are asked" in attempts[0]["reason"]
     again = await boot(world, job_id)
-    assert (await opened(world, again)).checkpoint == saved[-1]
+    assert (await next_generation(world, again)).checkpoint == saved[-1]
     assert (await head_of(world, job_id)).checkpoints == tuple(saved)
-    assert await events(world, job_id, "checkpoint.broken") == []
+    assert await world.events(job_id, "checkpoint.broken") == []
 
 
 async def test_what_a_second_machine_finds_as_well_is_broken(world: World) -> None:
-    job_id, nodes, saved = await trained(world, 40, 60)
-    generation = await opened(world, nodes)
+    job_id, nodes, saved = await train_and_stop(world, 40, 60)
+    generation = await next_generation(world, nodes)
     for node in nodes:
-        await complain(node, generation)
-    after = await opened(world, nodes)
+        await report_broken(node, generation)
+    after = await next_generation(world, nodes)
 
     assert after.checkpoint == saved[0]
-    assert await listed(world, job_id) == {40: "recent"}
+    assert await list_checkpoints(world, job_id) == {40: "recent"}
 
 
 async def test_other_machines_that_agree_with_the_first_are_believed(world: World) -> None:
-    job_id, nodes, saved = await trained(world, 40, 60)
+    job_id, nodes, saved = await train_and_stop(world, 40, 60)
     for _ in range(2):
-        generation = await opened(world, nodes)
-        await complain(nodes[0], generation)
+        generation = await next_generation(world, nodes)
+        await report_broken(nodes[0], generation)
         await stop_all(nodes[1:], generation)
     await world.tick(2)
     again = await boot(world, job_id)
-    generation = await opened(world, again)
-    await complain(again[0], generation)
+    generation = await next_generation(world, again)
+    await report_broken(again[0], generation)
     await stop_all(again[1:], generation)
 
-    assert (await opened(world, again)).checkpoint == saved[0]
+    assert (await next_generation(world, again)).checkpoint == saved[0]
 
 
 async def test_a_node_is_not_heard_on_checkpoints_that_it_was_not_to_load(world: World) -> None:
-    job_id, nodes, saved = await trained(world, 40, 60)
-    generation = await opened(world, nodes)
+    job_id, nodes, saved = await train_and_stop(world, 40, 60)
+    generation = await next_generation(world, nodes)
     await world.store.delete(job_id, f"{saved[0].path}/{SHARDS[0]}")
     broken = BrokenCheckpoint(path=saved[0].path, file=SHARDS[0], reason="is gone")
-    for node in nodes:
-        await node.say(NodePhase.STOPPED, generation.number, broken=broken)
+    await say_all(nodes, NodePhase.STOPPED, generation.number, broken=broken)
 
-    assert (await opened(world, nodes)).checkpoint == saved[-1]
+    assert (await next_generation(world, nodes)).checkpoint == saved[-1]
     assert (await head_of(world, job_id)).checkpoints == tuple(saved)
 
 
 async def test_a_service_that_dies_before_it_takes_head_tells_and_loses_nothing_twice(
     world: World,
 ) -> None:
-    job_id, nodes, saved = await trained(world, 40, 60)
-    first = await opened(world, nodes)
+    job_id, nodes, saved = await train_and_stop(world, 40, 60)
+    first = await next_generation(world, nodes)
     await world.store.delete(job_id, f"{saved[-1].path}/{SHARDS[1]}")
-    await complain(nodes[1], first)
+    await report_broken(nodes[1], first)
     await stop_all(nodes[:1], first)
     world.clock.advance(seconds=15)
     async with world.engine.begin() as conn:
@@ -247,29 +241,27 @@ async def test_a_service_that_dies_before_it_takes_head_tells_and_loses_nothing_
     given = (world.engine, world.store, claim, row, known, world.clock())
     marked = await findings.broken(*given)
     before = await head_of(world, job_id)  # here it was killed
-    shown = await listed(world, job_id)
-    second = await opened(world, nodes)
+    shown = await list_checkpoints(world, job_id)
+    second = await next_generation(world, nodes)
 
     assert marked == frozenset({saved[-1].path})
     assert before.newest == saved[-1]
     assert shown == {40: "recent"}
     assert second.checkpoint == saved[0]
-    assert len(await events(world, job_id, "checkpoint.broken")) == 1
+    assert len(await world.events(job_id, "checkpoint.broken")) == 1
 
 
-async def test_a_broken_one_that_an_older_head_brings_back_is_taken_out_again(
-    world: World,
-) -> None:
-    job_id, nodes, saved = await trained(world, 40, 60)
-    first = await opened(world, nodes)
+async def test_a_broken_one_that_an_older_head_brings_back_is_taken_out_again(world: World) -> None:
+    job_id, nodes, saved = await train_and_stop(world, 40, 60)
+    first = await next_generation(world, nodes)
     await world.store.delete(job_id, f"{saved[-1].path}/{SHARDS[1]}")
-    await complain(nodes[1], first)
+    await report_broken(nodes[1], first)
     await stop_all(nodes[:1], first)
-    second = await opened(world, nodes)
+    second = await next_generation(world, nodes)
     restored = Head(generation=second.number, checkpoints=tuple(saved))
     await world.store.write(job_id, HEAD, restored.to_json().encode())
     await stop_all(nodes, second)
 
-    assert (await opened(world, nodes)).checkpoint == saved[0]
-    assert await listed(world, job_id) == {40: "recent"}
-    assert len(await events(world, job_id, "checkpoint.broken")) == 1
+    assert (await next_generation(world, nodes)).checkpoint == saved[0]
+    assert await list_checkpoints(world, job_id) == {40: "recent"}
+    assert len(await world.events(job_id, "checkpoint.broken")) == 1

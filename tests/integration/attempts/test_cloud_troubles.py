@@ -12,7 +12,7 @@ from service.db.jobs import events
 from service.domain.cloud.fleet import scale_set_name
 from service.domain.errors import LeaseLost
 from service.domain.states import AttemptState
-from tests.nodes.scripted_node import boot, commit, committed, evicted, train
+from tests.nodes.scripted_node import boot, commit, committed, evicted, say_all, start_training
 from tests.world import SPOT, World
 from trainer.contract import HEAD, NodePhase
 
@@ -67,7 +67,7 @@ async def test_a_worker_that_lost_its_lease_after_it_looked_makes_no_machines(wo
     assert world.cloud.costing() == set()
 
 
-async def test_a_used_up_quota_is_told_with_its_name_and_where_to_raise_it(world: World) -> None:
+async def test_an_exhausted_quota_is_named_with_where_to_raise_it(world: World) -> None:
     job = await world.submit()
     world.cloud.fail_creates = [InsufficientCapacity(NO_QUOTA, "OperationNotAllowed")]
     while world.cloud.fail_creates:
@@ -100,7 +100,7 @@ async def test_an_allocation_that_fails_minutes_after_acceptance_leaves_nothing_
 
 
 async def test_a_delete_that_fails_is_repeated_until_the_machines_are_gone(world: World) -> None:
-    job, name = await _finished(world, failing_deletes=3)
+    job, name = await _finish_job(world, failing_deletes=3)
     await world.tick(8)  # two minutes: the first one has failed by now
     still = await world.job(job)
     billed = Decimal(still["cost"]["spent"])
@@ -116,7 +116,7 @@ async def test_a_delete_that_fails_is_repeated_until_the_machines_are_gone(world
 
 async def test_a_delete_that_hangs_for_hours_is_waited_for(world: World) -> None:
     world.cloud.delete_time = timedelta(hours=5)
-    job, name = await _finished(world)
+    job, name = await _finish_job(world)
     await world.tick(48, seconds=300)
     during = (await world.attempts_of(job))[0]
     await world.tick(20, seconds=300)
@@ -129,16 +129,14 @@ async def test_a_delete_that_hangs_for_hours_is_waited_for(world: World) -> None
 async def test_a_machine_that_lingers_stopped_counts_as_evicted_and_costs_until_it_is_deleted(
     world: World,
 ) -> None:
-    job = await world.submit()
-    nodes = await boot(world, job["id"])
-    number = await train(world, nodes, step=1)
+    job, nodes, number = await start_training(world)
     name = scale_set_name(nodes[0].attempt_id)
     world.cloud.evict(name, "1", lingers=True)
     await world.tick(1)
     await nodes[0].hear()
     await nodes[0].say(NodePhase.STOPPED, number, step=1)
     await world.tick(3)
-    after = await world.attempts_of(job["id"])
+    after = await world.attempts_of(job)
     await world.tick(20)
 
     assert [a["outcome"] for a in after] == ["evicted", None]
@@ -146,13 +144,11 @@ async def test_a_machine_that_lingers_stopped_counts_as_evicted_and_costs_until_
 
 
 async def test_when_all_machines_go_at_once_one_attempt_takes_over(world: World) -> None:
-    job = await world.submit()
-    nodes = await boot(world, job["id"])
-    await train(world, nodes, step=1)
+    job, nodes, _ = await start_training(world)
     for instance_id in ("0", "1"):
         world.cloud.evict(scale_set_name(nodes[0].attempt_id), instance_id)
     await world.tick(6)
-    tried = await world.attempts_of(job["id"])
+    tried = await world.attempts_of(job)
 
     assert [a["outcome"] for a in tried] == ["evicted", None]
 
@@ -160,9 +156,7 @@ async def test_when_all_machines_go_at_once_one_attempt_takes_over(world: World)
 async def test_a_machine_that_azure_restores_after_an_eviction_goes_with_its_scale_set(
     world: World,
 ) -> None:
-    job = await world.submit()
-    nodes = await boot(world, job["id"])
-    await train(world, nodes, step=1)
+    job, nodes, _ = await start_training(world)
     name = scale_set_name(nodes[0].attempt_id)
     for instance_id in ("0", "1"):
         world.cloud.evict(name, instance_id)
@@ -171,10 +165,10 @@ async def test_a_machine_that_azure_restores_after_an_eviction_goes_with_its_sca
     await world.tick(30)
 
     assert name not in world.cloud.costing()
-    assert (await world.attempts_of(job["id"]))[0]["state"] == "ended"
+    assert (await world.attempts_of(job))[0]["state"] == "ended"
 
 
-async def test_a_scale_set_that_somebody_deletes_before_it_has_machines_loses_none(
+async def test_a_scale_set_deleted_by_others_before_it_has_machines_counts_no_eviction(
     world: World,
 ) -> None:
     job = await world.submit()
@@ -210,65 +204,59 @@ async def test_help_is_called_for_once_and_shown_until_it_has_come(world: World)
 
     assert (during["code"], during["message"]) == ("needs_help", str(ROLE))
     assert after["code"] != "needs_help"
-    assert await _calls(world, job["id"]) == ["needs_help", "help_over"]
+    assert await _help_calls(world, job["id"]) == ["needs_help", "help_over"]
 
 
 async def test_the_next_attempt_that_meets_the_same_fault_says_so_again(world: World) -> None:
-    job = await world.submit()
-    await train(world, await boot(world, job["id"]), step=1)
+    job, *_ = await start_training(world)
     world.cloud.fail_creates = [ROLE] * 100
-    await evicted(world, job["id"])
+    await evicted(world, job)
     await world.tick(45, seconds=61)  # until the time of the attempt is over
-    paused = await world.job(job["id"])
-    await world.call("POST", f"/v1/fine_tuning/jobs/{job['id']}/resume")
+    paused = await world.job(job)
+    await world.call("POST", f"/v1/fine_tuning/jobs/{job}/resume")
     await world.tick(4, seconds=61)
 
     assert paused["status_reason"]["code"] in ("misconfigured", "needs_help")
-    assert (await world.job(job["id"]))["status_reason"]["code"] == "needs_help"
-    calls = await _calls(world, job["id"])
+    assert (await world.job(job))["status_reason"]["code"] == "needs_help"
+    calls = await _help_calls(world, job)
     assert calls[0] == calls[-1] == "needs_help"
     assert calls.count("needs_help") == 2
 
 
 async def test_a_head_that_is_restored_ends_the_call_for_help(world: World) -> None:
-    job = await world.submit()
-    nodes = await boot(world, job["id"])
-    await train(world, nodes, step=1)
-    head, _ = await world.store.read(job["id"], HEAD)
-    await world.store.delete(job["id"], HEAD)
+    job, _, _ = await start_training(world)
+    head, _ = await world.store.read(job, HEAD)
+    await world.store.delete(job, HEAD)
     await world.tick(2, seconds=61)
-    during = (await world.job(job["id"]))["status_reason"]["code"]
-    await world.store.write(job["id"], HEAD, head)
+    during = (await world.job(job))["status_reason"]["code"]
+    await world.store.write(job, HEAD, head)
     await world.tick(2, seconds=61)
 
     assert during == "needs_help"
-    assert (await world.job(job["id"]))["status_reason"]["code"] != "needs_help"
-    assert await _calls(world, job["id"]) == ["needs_help", "help_over"]
+    assert (await world.job(job))["status_reason"]["code"] != "needs_help"
+    assert await _help_calls(world, job) == ["needs_help", "help_over"]
 
 
-async def test_a_head_that_is_lost_is_not_taken_for_found_while_nobody_looks(world: World) -> None:
-    job = await world.submit()
-    nodes = await boot(world, job["id"])
-    await train(world, nodes, step=1)
-    await world.store.delete(job["id"], HEAD)
+async def test_a_lost_head_stays_reported_while_no_attempt_reads_it(world: World) -> None:
+    job, nodes, _ = await start_training(world)
+    await world.store.delete(job, HEAD)
     await world.tick(2, seconds=61)
     for instance in ("0", "1"):
         world.cloud.evict(scale_set_name(nodes[0].attempt_id), instance)
     await world.tick(8, seconds=61)
 
-    assert len(await world.attempts_of(job["id"])) > 1
-    assert "help_over" not in await _calls(world, job["id"])
+    assert len(await world.attempts_of(job)) > 1
+    assert "help_over" not in await _help_calls(world, job)
 
 
-async def _calls(world: World, job_id: str) -> list[str]:
-    """The calls for help and their ends, oldest first."""
-    path = f"/v1/fine_tuning/jobs/{job_id}/events?limit=100"
-    codes = [e["code"] for e in (await world.call("GET", path)).json()["data"]]
-    return [c.removeprefix("attempt.") for c in reversed(codes) if "help" in c]
+async def _help_calls(world: World, job_id: str) -> list[str]:
+    """Return the calls for help and their ends, oldest first."""
+    codes = await world.event_codes(job_id)
+    return [code.removeprefix("attempt.") for code in codes if "help" in code]
 
 
 async def test_an_azure_that_fails_while_machines_are_deleted_leaks_none(world: World) -> None:
-    job, name = await _finished(world)
+    job, name = await _finish_job(world)
     world.cloud.fail_next = [CloudError("500: internal error") for _ in range(6)]
     world.cloud.lose_answers = 1
     await world.tick(30)
@@ -278,15 +266,12 @@ async def test_an_azure_that_fails_while_machines_are_deleted_leaks_none(world: 
     assert (await world.job(job))["cost"]["final"]
 
 
-async def _finished(world: World, failing_deletes: int = 0) -> tuple[str, str]:
-    """A job that has just succeeded, and the name of its scale set, which is to be deleted."""
+async def _finish_job(world: World, failing_deletes: int = 0) -> tuple[str, str]:
+    """Return a job that has just succeeded, and the name of its scale set."""
     world.cloud.failing_deletes = failing_deletes
-    job = await world.submit()
-    nodes = await boot(world, job["id"])
-    number = await train(world, nodes, step=1)
-    await commit(world, job["id"], committed(60, number, "final"))
-    for node in nodes:
-        await node.say(NodePhase.FINISHED, number, step=60)
+    job, nodes, number = await start_training(world)
+    await commit(world, job, committed(60, number, "final"))
+    await say_all(nodes, NodePhase.FINISHED, number, step=60)
     await world.tick(2)
-    assert (await world.job(job["id"]))["status"] == "succeeded"
-    return str(job["id"]), scale_set_name(nodes[0].attempt_id)
+    assert (await world.job(job))["status"] == "succeeded"
+    return job, scale_set_name(nodes[0].attempt_id)

@@ -8,7 +8,7 @@ from service.cloud.provider import Misconfigured
 from service.db.attempts import machine_history
 from service.db.money import ledger
 from service.domain.cloud.fleet import scale_set_name
-from tests.nodes.scripted_node import ScriptedNode, boot, commit, committed, metrics, train
+from tests.nodes.scripted_node import ScriptedNode, boot, commit, committed, metrics, say_all, train
 from tests.world import DATASET, PRICE, SPOT, World
 from trainer.contract import DirectiveKind, NodePhase, Span
 
@@ -21,8 +21,8 @@ ELASTIC = {
 }
 
 
-async def elastic_job(world: World, **more: Any) -> tuple[str, list[ScriptedNode], int]:  # noqa: ANN401
-    """An elastic job on three machines that has done three steps of some hours."""
+async def start_elastic_job(world: World, **more: Any) -> tuple[str, list[ScriptedNode], int]:  # noqa: ANN401
+    """Return an elastic job on three machines that has done three steps of some hours."""
     file = await world.upload(b"\n".join([DATASET] * 100))
     job = await world.submit(**(ELASTIC | {"training_file": file} | more))
     nodes = await boot(world, job["id"])
@@ -30,7 +30,7 @@ async def elastic_job(world: World, **more: Any) -> tuple[str, list[ScriptedNode
     return job["id"], nodes, number
 
 
-async def _lose(world: World, nodes: list[ScriptedNode], number: int) -> list[ScriptedNode]:
+async def _lose_machine(world: World, nodes: list[ScriptedNode], number: int) -> list[ScriptedNode]:
     """Azure takes the last machine unannounced; the others stop, as they are told."""
     name = scale_set_name(nodes[0].attempt_id)
     before = {i.vm_id: i.instance_id for i in (await world.cloud.get(name)).instances}
@@ -43,20 +43,19 @@ async def _lose(world: World, nodes: list[ScriptedNode], number: int) -> list[Sc
     return survivors
 
 
-async def shrunk(world: World, nodes: list[ScriptedNode], number: int) -> int:
-    """The survivors train on; returns the number of their generation."""
-    survivors = await _lose(world, nodes, number)
+async def shrink(world: World, nodes: list[ScriptedNode], number: int) -> int:
+    """Evict a machine, let the survivors train, and return the number of their generation."""
+    survivors = await _lose_machine(world, nodes, number)
     return await train(world, survivors, step=4)
 
 
-async def _newcomer(world: World, nodes: list[ScriptedNode], generation: int) -> ScriptedNode:
-    """The machine that Azure gives in place of the lost one, once it has registered."""
+async def _boot_newcomer(world: World, nodes: list[ScriptedNode], generation: int) -> ScriptedNode:
+    """Return the machine that Azure gives in place of the lost one, once it has registered."""
     known = {n.vm_id for n in nodes}
     name = scale_set_name(nodes[0].attempt_id)
     fresh: set[str] = set()
     for _ in range(40):
-        for node in nodes[:2]:
-            await node.say(NodePhase.RUNNING, generation, step=4)
+        await say_all(nodes[:2], NodePhase.RUNNING, generation, step=4)
         await world.tick()
         if fresh := {i.vm_id for i in (await world.cloud.get(name)).instances} - known:
             break
@@ -69,16 +68,15 @@ async def _newcomer(world: World, nodes: list[ScriptedNode], generation: int) ->
 
 
 async def _events(world: World, job_id: str) -> list[tuple[str, str]]:
-    answer = await world.call("GET", f"/v1/fine_tuning/jobs/{job_id}/events?limit=100")
-    return [(e["code"], e["message"]) for e in reversed(answer.json()["data"])]
+    return [(e["code"], e["message"]) for e in await world.events(job_id)]
 
 
 async def test_survivors_of_an_eviction_go_on_in_place_from_the_newest_checkpoint(
     world: World,
 ) -> None:
-    job_id, nodes, number = await elastic_job(world)
+    job_id, nodes, number = await start_elastic_job(world)
     await commit(world, job_id, committed(2, number))
-    survivors = await _lose(world, nodes, number)
+    survivors = await _lose_machine(world, nodes, number)
     after = await train(world, survivors, step=4)
     async with world.engine.connect() as conn:
         lived = (await machine_history.holds_by_offering(conn, [SPOT], world.clock()))[SPOT]
@@ -96,23 +94,18 @@ async def test_survivors_of_an_eviction_go_on_in_place_from_the_newest_checkpoin
     assert job["attempts"]["evictions"] == 1
     assert job["status_reason"]["message"].startswith("Training on 2 of 3 machines")
     told = await _events(world, job_id)
-    assert (
-        "generation.opened",
-        "Going on with 2 of 3 nodes from step 2 (generation 2)",
-    ) in told
+    assert ("generation.opened", "Going on with 2 of 3 nodes from step 2 (generation 2)") in told
     assert ("node.evicted", "Azure evicted 1 of 3 machines without notice") in told
     assert sum(lived.holds.ends) == 1
     assert lived.evicted_s is not None
     assert lived.evicted_s < 120
 
 
-async def test_of_machines_that_are_taken_together_those_with_notice_are_counted(
-    world: World,
-) -> None:
+async def test_evictions_with_notice_are_counted_apart(world: World) -> None:
     alone = {"nodes": 3, "elastic": {"min_nodes": 1}}
-    job_id, (first, second, gone), number = await elastic_job(world, infrastructure=alone)
+    job_id, (first, second, gone), number = await start_elastic_job(world, infrastructure=alone)
     await second.notice(number, step=3)
-    survivors = await _lose(world, [first, second, gone], number)
+    survivors = await _lose_machine(world, [first, second, gone], number)
     await train(world, survivors[:1], step=4)
 
     told = await _events(world, job_id)
@@ -122,14 +115,13 @@ async def test_of_machines_that_are_taken_together_those_with_notice_are_counted
 async def test_a_replacement_that_never_joins_is_given_back_and_another_one_asked_for(
     world: World,
 ) -> None:
-    job_id, nodes, number = await elastic_job(world)
-    number = await shrunk(world, nodes, number)
+    job_id, nodes, number = await start_elastic_job(world)
+    number = await shrink(world, nodes, number)
     name = scale_set_name(nodes[0].attempt_id)
     newcomers: list[str] = []
     there: set[str] = set()
     for _ in range(95):  # three quarters of an hour
-        for node in nodes[:2]:
-            await node.say(NodePhase.RUNNING, number, step=4)
+        await say_all(nodes[:2], NodePhase.RUNNING, number, step=4)
         await world.tick(seconds=28)
         there = {i.vm_id for i in (await world.cloud.get(name)).instances}
         newcomers += sorted(there - {n.vm_id for n in nodes} - set(newcomers))
@@ -145,13 +137,12 @@ async def test_a_replacement_that_never_joins_is_given_back_and_another_one_aske
 async def test_after_a_notice_all_save_and_the_survivors_do_not_wait_for_the_machine_to_go(
     world: World,
 ) -> None:
-    job_id, nodes, number = await elastic_job(world)
+    job_id, nodes, number = await start_elastic_job(world)
     await nodes[2].notice(number, step=3)
     await world.tick(1, seconds=1)
     told = [(await node.hear()).kind for node in nodes]
     await commit(world, job_id, committed(4, number, "stop"))
-    for node in nodes:
-        await node.say(NodePhase.STOPPED, number, step=4)
+    await say_all(nodes, NodePhase.STOPPED, number, step=4)
     await train(world, nodes[:2], step=5)
 
     assert told == [DirectiveKind.CHECKPOINT_AND_STOP] * 3
@@ -161,16 +152,15 @@ async def test_after_a_notice_all_save_and_the_survivors_do_not_wait_for_the_mac
 
 
 async def test_trainers_that_fail_because_a_peer_was_taken_are_not_to_blame(world: World) -> None:
-    job_id, nodes, number = await elastic_job(world)
+    job_id, nodes, number = await start_elastic_job(world)
     for _ in range(4):
         name = scale_set_name(nodes[0].attempt_id)
-        for node in nodes[:2]:
-            await node.say(NodePhase.FAILED, number, step=3, error="the connection was reset")
+        await say_all(nodes[:2], NodePhase.FAILED, number, step=3, error="the connection was reset")
         last = (await world.cloud.get(name)).instances[-1].instance_id
         world.cloud.evict(name, last)
         await world.tick(1)
         number = await train(world, nodes[:2], step=4)
-        nodes = [*nodes[:2], await _newcomer(world, nodes, number)]
+        nodes = [*nodes[:2], await _boot_newcomer(world, nodes, number)]
         await _save_and_stop(world, nodes[:2], number)
         number = await train(world, nodes, step=4)
 
@@ -189,9 +179,9 @@ async def _save_and_stop(world: World, nodes: list[ScriptedNode], number: int) -
 async def test_a_machine_that_comes_in_place_of_the_lost_one_joins_at_a_checkpoint(
     world: World,
 ) -> None:
-    job_id, nodes, number = await elastic_job(world)
-    number = await shrunk(world, nodes, number)
-    newcomer = await _newcomer(world, nodes, number)
+    job_id, nodes, number = await start_elastic_job(world)
+    number = await shrink(world, nodes, number)
+    newcomer = await _boot_newcomer(world, nodes, number)
     await world.tick(1, seconds=1)
     for node in nodes[:2]:
         assert (await node.hear()).kind is DirectiveKind.CHECKPOINT_AND_STOP
@@ -215,12 +205,13 @@ async def test_a_machine_lost_long_after_another_was_replaced_uses_up_no_budget(
     world: World,
 ) -> None:
     limits = {"nodes": 3, "elastic": {"min_nodes": 2}, "budget": {"amount": "700"}}
-    job_id, nodes, number = await elastic_job(world, infrastructure=limits)  # 608 dollars a day
-    number = await shrunk(world, nodes, number)
-    await _newcomer(world, nodes, number)
+    job_id, nodes, number = await start_elastic_job(
+        world, infrastructure=limits
+    )  # 608 dollars a day
+    number = await shrink(world, nodes, number)
+    await _boot_newcomer(world, nodes, number)
     world.clock.advance(hours=24)
-    for node in nodes[:2]:
-        await node.say(NodePhase.RUNNING, number, step=4)
+    await say_all(nodes[:2], NodePhase.RUNNING, number, step=4)
     await world.tick(1, seconds=1)
     name = scale_set_name(nodes[1].attempt_id)
     (gone,) = [i for i in (await world.cloud.get(name)).instances if i.vm_id == nodes[1].vm_id]
@@ -237,9 +228,9 @@ async def test_a_machine_lost_long_after_another_was_replaced_uses_up_no_budget(
 async def test_a_job_that_is_about_to_end_is_not_stopped_for_a_machine_that_joins(
     world: World,
 ) -> None:
-    job_id, nodes, number = await elastic_job(world)
-    number = await shrunk(world, nodes, number)
-    newcomer = await _newcomer(world, nodes, number)
+    job_id, nodes, number = await start_elastic_job(world)
+    number = await shrink(world, nodes, number)
+    newcomer = await _boot_newcomer(world, nodes, number)
     began = world.clock().timestamp()
     loaded = Span(name="first_step", started_at=began, ended_at=began + 600)
     last = (await world.job(job_id))["progress"]["total_steps"] - 2
@@ -258,15 +249,14 @@ async def test_a_job_that_is_about_to_end_is_not_stopped_for_a_machine_that_join
 async def test_without_room_for_another_machine_the_survivors_train_on_and_it_is_asked_again(
     world: World,
 ) -> None:
-    job_id, nodes, number = await elastic_job(world)
+    job_id, nodes, number = await start_elastic_job(world)
     world.cloud.sold_out.add(SPOT)
-    number = await shrunk(world, nodes, number)
+    number = await shrink(world, nodes, number)
     for _ in range(20):
-        for node in nodes[:2]:
-            await node.say(NodePhase.RUNNING, number, step=5)
+        await say_all(nodes[:2], NodePhase.RUNNING, number, step=5)
         await world.tick(seconds=45)
     world.cloud.sold_out.clear()
-    newcomer = await _newcomer(world, nodes, number)
+    newcomer = await _boot_newcomer(world, nodes, number)
 
     told = [code for code, _ in await _events(world, job_id)]
     assert told.count("node.no_replacement") == 1
@@ -278,16 +268,14 @@ async def test_without_room_for_another_machine_the_survivors_train_on_and_it_is
 async def test_a_refusal_after_acceptance_and_a_missing_role_do_not_disturb_survivors(
     world: World,
 ) -> None:
-    job_id, nodes, number = await elastic_job(world)
+    job_id, nodes, number = await start_elastic_job(world)
     world.cloud.sold_out_late.add(SPOT)
-    number = await shrunk(world, nodes, number)
+    number = await shrink(world, nodes, number)
     for _ in range(10):
-        for node in nodes[:2]:
-            await node.say(NodePhase.RUNNING, number, step=5)
+        await say_all(nodes[:2], NodePhase.RUNNING, number, step=5)
         await world.tick(seconds=45)
     world.cloud.fail_next = [Misconfigured("no role")]
-    for node in nodes[:2]:
-        await node.say(NodePhase.RUNNING, number, step=6)
+    await say_all(nodes[:2], NodePhase.RUNNING, number, step=6)
     await world.tick(1)
 
     (attempt,) = await world.attempts_of(job_id)
@@ -300,7 +288,7 @@ async def test_a_refusal_after_acceptance_and_a_missing_role_do_not_disturb_surv
 async def test_below_min_nodes_the_attempt_ends_and_the_job_looks_for_new_machines(
     world: World,
 ) -> None:
-    job_id, nodes, number = await elastic_job(world)
+    job_id, nodes, number = await start_elastic_job(world)
     name = scale_set_name(nodes[0].attempt_id)
     for instance in (await world.cloud.get(name)).instances[1:]:
         world.cloud.evict(name, instance.instance_id)
@@ -320,13 +308,12 @@ async def test_below_min_nodes_the_attempt_ends_and_the_job_looks_for_new_machin
 async def test_each_machine_is_billed_from_its_own_order_and_the_forecast_follows_their_number(
     world: World,
 ) -> None:
-    job_id, nodes, number = await elastic_job(world)
-    number = await shrunk(world, nodes, number)
-    for node in nodes[:2]:
-        await node.say(NodePhase.RUNNING, number, step=5, metrics=(metrics(5),))
+    job_id, nodes, number = await start_elastic_job(world)
+    number = await shrink(world, nodes, number)
+    await say_all(nodes[:2], NodePhase.RUNNING, number, step=5, metrics=(metrics(5),))
     before = await world.job(job_id)
     started = world.clock()
-    await _newcomer(world, nodes, number)
+    await _boot_newcomer(world, nodes, number)
     async with world.engine.connect() as conn:
         rows = await ledger.of_job(conn, job_id)
 
@@ -342,19 +329,13 @@ async def test_each_machine_is_billed_from_its_own_order_and_the_forecast_follow
 
 
 async def test_a_job_shows_on_how_many_nodes_it_may_train(world: World) -> None:
-    job = await world.submit(**ELASTIC)
-    rigid = await world.submit()
-
-    assert job["elastic"] == {"min_nodes": 2, "node_counts": [2, 3]}
-    assert job["plan"]["elastic"] == job["elastic"]
-    assert rigid["elastic"] is None
-
-
-async def test_a_batch_says_which_numbers_of_nodes_can_share_it(world: World) -> None:
-    job = await world.submit(
+    job, rigid = await world.submit(**ELASTIC), await world.submit()
+    narrow = await world.submit(
         infrastructure={"nodes": 4, "elastic": {"min_nodes": 3}},
         hyperparameters={"batch_size": 8},
         training={"micro_batch": 1},
     )
 
-    assert job["elastic"] == {"min_nodes": 3, "node_counts": [3, 4]}
+    assert job["elastic"] == job["plan"]["elastic"] == {"min_nodes": 2, "node_counts": [2, 3]}
+    assert rigid["elastic"] is None
+    assert narrow["elastic"] == {"min_nodes": 3, "node_counts": [3, 4]}

@@ -19,7 +19,7 @@ HOUR = timedelta(hours=1)
 
 @pytest.fixture
 async def keyless(world: World) -> AsyncIterator[World]:
-    """A world whose account has no key, with grants of an hour."""
+    """Yield a world whose account has no key, with grants of an hour."""
     world.store.has_access_policies = False
     granter = Granter(engine=world.engine, store=world.store, life=HOUR)
     async with client(make_app(replace(world.parts, granter=granter))) as http:

@@ -38,7 +38,7 @@ async def _head(store: RacingStore) -> Head:
     return Head.from_json(data)
 
 
-async def test_of_workers_that_read_the_same_head_one_takes_the_number() -> None:
+async def test_one_of_the_workers_that_read_the_same_head_takes_the_number() -> None:
     store = await _store(Head(generation=4, checkpoints=(checkpoint(7, 4),)), readers=WORKERS)
 
     race = [heads.fence(store, "job", 4) for _ in range(WORKERS)]
@@ -121,7 +121,7 @@ async def test_only_a_head_that_is_ahead_is_asked_whether_its_generation_is_forg
     assert await _head(store) == fenced
 
 
-async def test_a_head_that_is_ahead_of_who_knows_all_is_refused_as_ever() -> None:
+async def test_a_head_ahead_of_a_complete_database_is_refused() -> None:
     store = await _store(Head(generation=5))
 
     async def forgotten(_: Head) -> bool:
@@ -132,7 +132,7 @@ async def test_a_head_that_is_ahead_of_who_knows_all_is_refused_as_ever() -> Non
     assert (await heads.fence(store, "job", 4, forgotten=forgotten)).generation == 5
 
 
-async def test_who_takes_the_same_number_again_misses_no_commit_of_it() -> None:
+async def test_a_number_that_is_taken_again_loses_no_commit() -> None:
     head = Head(generation=5)
     store = await _store(head)
     committed = head.with_checkpoint(checkpoint(8, 5))
@@ -147,7 +147,7 @@ async def test_who_takes_the_same_number_again_misses_no_commit_of_it() -> None:
 
 
 @pytest.mark.parametrize("damage", [b"", b"{}", b"not json"])
-async def test_a_head_that_makes_no_sense_is_never_taken_for_an_empty_one(damage: bytes) -> None:
+async def test_an_invalid_head_is_not_read_as_an_empty_one(damage: bytes) -> None:
     store = await _store(Head(generation=4))
     await store.write("job", HEAD, damage)
 

@@ -85,8 +85,8 @@ class Victims:
         return {(job["status"], job["phase"]) for job in shown}
 
 
-async def training(world: World, heads: Sequence[str], **infrastructure: Any) -> Victims:  # noqa: ANN401
-    """A job for each, which trains."""
+async def start_victims(world: World, heads: Sequence[str], **infrastructure: Any) -> Victims:  # noqa: ANN401
+    """Submit a job for each HEAD, and let it train."""
     file, victims = await world.upload(), [Victim(world, name) for name in heads]
     for one in victims:
         asked = {"nodes": 1, **infrastructure}
@@ -112,42 +112,34 @@ async def heads(request: pytest.FixtureRequest) -> list[str]:
     return found
 
 
-async def attacked(world: World, heads: Sequence[str], **infrastructure: Any) -> Victims:  # noqa: ANN401
-    """A job that trains for each of these, with that as its HEAD."""
-    made = await training(world, heads, **infrastructure)
+async def attack(world: World, heads: Sequence[str], **infrastructure: Any) -> Victims:  # noqa: ANN401
+    """Submit a job for each HEAD, let it train, and write that HEAD."""
+    made = await start_victims(world, heads, **infrastructure)
     for one in made.all:
         await world.store.write(one.id, HEAD, HEADS[one.head])
     return made
 
 
-async def test_a_cancel_ends_the_machines_whatever_head_holds(
-    world: World, heads: list[str]
+@pytest.mark.parametrize(
+    ("request_", "ticks", "seconds", "state"),
+    [("cancel", 8, 60, ("cancelled", "done")), ("pause", 13, 120, ("queued", "paused"))],
+)
+async def test_a_cancel_or_pause_ends_the_machines_whatever_head_holds(
+    world: World, heads: list[str], request_: str, ticks: int, seconds: int, state: tuple[str, str]
 ) -> None:
-    victims = await attacked(world, heads)
+    victims = await attack(world, heads)
     await victims.tick(2, 15)
-    await victims.ask("cancel")
-    await victims.tick(8, 60)
+    await victims.ask(request_)
+    await victims.tick(ticks, seconds)
 
     assert await victims.left() == []
-    assert await victims.states() == {("cancelled", "done")}
-
-
-async def test_a_pause_ends_the_machines_whatever_head_holds(
-    world: World, heads: list[str]
-) -> None:
-    victims = await attacked(world, heads)
-    await victims.tick(2, 15)
-    await victims.ask("pause")
-    await victims.tick(13, 120)
-
-    assert await victims.left() == []
-    assert await victims.states() == {("queued", "paused")}
+    assert await victims.states() == {state}
 
 
 async def test_a_budget_ends_the_machines_whatever_head_holds(
     world: World, heads: list[str]
 ) -> None:
-    victims = await attacked(world, heads, budget={"amount": "20"})
+    victims = await attack(world, heads, budget={"amount": "20"})
     world.clock.advance(minutes=100)
     await victims.tick(13, 120)
 
@@ -158,14 +150,14 @@ async def test_a_budget_ends_the_machines_whatever_head_holds(
 async def test_silence_ends_the_machines_whatever_head_holds(
     world: World, heads: list[str]
 ) -> None:
-    victims = await attacked(world, heads)
+    victims = await attack(world, heads)
     await victims.tick(6, 120, chatty=False)
 
     assert await victims.left() == []
 
 
 async def test_a_head_that_stays_unreadable_pauses_its_job_and_says_why(world: World) -> None:
-    made = await training(world, ["no JSON", "a model with NUL"])
+    made = await start_victims(world, ["no JSON", "a model with NUL"])
     for one in made.all:
         await world.store.write(one.id, HEAD, HEADS[one.head])
     await made.tick(15, 120)
@@ -183,23 +175,18 @@ async def test_a_head_that_stays_unreadable_pauses_its_job_and_says_why(world: W
     assert [len(await world.attempts_of(one.id)) for one in made.all] == [2, 2]
 
 
-async def test_a_node_that_writes_other_nonsense_every_minute_is_told_of_once(
-    world: World,
-) -> None:
-    made = await training(world, ["any"])
+async def test_a_head_that_stays_invalid_is_one_event(world: World) -> None:
+    made = await start_victims(world, ["any"])
     for number in range(6):
         await world.store.write(made.all[0].id, HEAD, b"garbage" * number)
         await made.tick(1, 60)
-    path = f"{JOBS}/{made.all[0].id}/events?limit=100"
-    codes = [event["code"] for event in (await world.call("GET", path)).json()["data"]]
+    codes = await world.event_codes(made.all[0].id)
 
     assert codes.count("attempt.needs_help") == 1
 
 
-async def test_a_node_that_finishes_without_a_model_does_not_hold_its_machine(
-    world: World,
-) -> None:
-    made = await training(world, ["any"])
+async def test_a_node_that_finishes_without_a_model_does_not_hold_its_machine(world: World) -> None:
+    made = await start_victims(world, ["any"])
     await made.ask("pause")
     for _ in range(13):
         await made.all[0].go_on(NodePhase.FINISHED)
@@ -225,7 +212,7 @@ class Leased(MemoryStore):
 
 
 async def test_a_head_that_cannot_be_taken_does_not_hold_the_machine(world: World) -> None:
-    made = await training(world, ["any"])
+    made = await start_victims(world, ["any"])
     store = Leased(**vars(world.store), held=True)
     world.attempts = replace(world.attempts, store=store)
     await made.all[0].go_on(NodePhase.STOPPED)
@@ -250,7 +237,7 @@ MEASUREMENTS = [
 async def test_a_job_ends_with_its_model_whatever_was_left_as_its_measurements(
     world: World,
 ) -> None:
-    made = await training(world, ["any"])
+    made = await start_victims(world, ["any"])
     (one,) = made.all
     model = committed(60, one.number, "final")
     good = [metrics(step).to_json().encode() for step in (2, 3)]
@@ -268,10 +255,10 @@ async def test_a_job_ends_with_its_model_whatever_was_left_as_its_measurements(
 
 
 @pytest.mark.parametrize("manifest", [b"[" * 100_000, b"{}", b'{"step": 1e999}'])
-async def test_a_checkpoint_whose_manifest_makes_no_sense_is_given_up(
+async def test_a_checkpoint_with_an_invalid_manifest_is_dropped(
     world: World, manifest: bytes
 ) -> None:
-    made = await training(world, ["any"])
+    made = await start_victims(world, ["any"])
     (one,) = made.all
     entry = replace(committed(1, one.number), manifest_sha256=hashlib.sha256(manifest).hexdigest())
     await world.store.write(one.id, f"{entry.path}/{MANIFEST}", manifest)
@@ -284,8 +271,7 @@ async def test_a_checkpoint_whose_manifest_makes_no_sense_is_given_up(
     broken = BrokenCheckpoint(path=entry.path, file=MANIFEST, reason="makes no sense")
     await one.go_on(NodePhase.STOPPED, broken=broken)
     await made.tick(2, 15, chatty=False)
-    found = await world.call("GET", f"{JOBS}/{one.id}/events?limit=100")
-    told = [e["message"] for e in found.json()["data"] if e["code"] == "checkpoint.broken"]
+    told = [e["message"] for e in await world.events(one.id, "checkpoint.broken")]
     taken, _ = await world.store.read(one.id, HEAD)
 
     assert len(told) == 1

@@ -7,7 +7,7 @@ import pytest
 from service.cloud.provider import CloudError
 from service.db.money import ledger
 from service.domain.cloud.fleet import Instance, scale_set_name
-from tests.nodes.scripted_node import boot, commit, committed, train
+from tests.nodes.scripted_node import boot, commit, committed, start_training
 from tests.world import World
 from trainer.contract import DirectiveKind, NodePhase
 
@@ -20,26 +20,20 @@ async def _open_cost_rows(world: World, job_id: str) -> int:
 async def test_a_machine_that_lingers_stopped_is_billed_though_the_cloud_falls_silent(
     world: World,
 ) -> None:
-    job = await world.submit()
-    nodes = await boot(world, job["id"])
-    await train(world, nodes, step=1)
+    job, nodes, _ = await start_training(world)
     world.cloud.evict(scale_set_name(nodes[0].attempt_id), "1", lingers=True)
     await world.tick()
-    before = await _open_cost_rows(world, job["id"])
+    before = await _open_cost_rows(world, job)
     world.cloud.fail_next = [CloudError("Azure does not answer")]
     await world.tick()
 
-    assert (before, await _open_cost_rows(world, job["id"])) == (2, 2)
+    assert (before, await _open_cost_rows(world, job)) == (2, 2)
     async with world.engine.connect() as conn:
-        assert len(await ledger.of_job(conn, job["id"])) == 2
+        assert len(await ledger.of_job(conn, job)) == 2
 
 
-async def test_survivors_that_save_are_told_to_stop_and_not_given_up_unheard(
-    world: World,
-) -> None:
-    job = await world.submit()
-    nodes = await boot(world, job["id"])
-    number = await train(world, nodes, step=3)
+async def test_survivors_that_still_save_are_stopped_and_not_given_up(world: World) -> None:
+    job, nodes, number = await start_training(world, step=3)
     survivor, gone = nodes  # in the order of their instance ids
     await gone.notice(number, step=3)
     await world.tick(1, seconds=1)
@@ -50,11 +44,11 @@ async def test_survivors_that_save_are_told_to_stop_and_not_given_up_unheard(
     world.cloud.evict(scale_set_name(gone.attempt_id), "1")
     await world.tick(1)
     then = (await survivor.hear()).kind
-    await commit(world, job["id"], committed(4, number, "stop"))
+    await commit(world, job, committed(4, number, "stop"))
     await survivor.say(NodePhase.STOPPED, number, step=4)
     await world.tick(1)
 
-    (attempt, *_) = await world.attempts_of(job["id"])
+    (attempt, *_) = await world.attempts_of(job)
     assert (told, then) == (DirectiveKind.CHECKPOINT_AND_STOP, DirectiveKind.STOP)
     assert attempt["outcome"] == "evicted"
     assert "did not stop" not in attempt["reason"]
@@ -106,30 +100,20 @@ async def test_an_instance_without_a_vm_id_is_not_billed_as_a_machine_of_its_own
     assert {r.vm_id for r in rows} == {n.vm_id for n in nodes}
 
 
-async def test_a_cloud_that_does_not_answer_does_not_put_off_the_alarm(
-    world: World, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("answers", [True, False])
+async def test_machines_that_cannot_be_deleted_are_reported_once(
+    world: World, caplog: pytest.LogCaptureFixture, answers: bool
 ) -> None:
-    job = await world.submit()
-    await boot(world, job["id"])
-    await world.call("POST", f"/v1/fine_tuning/jobs/{job['id']}/cancel")
-    await world.tick(2)
-    world.cloud.fail_next = [CloudError("no route") for _ in range(200)]
-    await world.tick(90)
-    listed = await world.call("GET", f"/v1/fine_tuning/jobs/{job['id']}/events?limit=100")
-
-    (alarm,) = [e for e in listed.json()["data"] if e["code"] == "attempt.will_not_die"]
-    assert "may still be there (Azure does not answer)" in alarm["message"]
-    assert sum(r.message == "attempt.will_not_die" for r in caplog.records) == 1
-
-
-async def test_machines_that_will_not_die_are_reported_once(world: World) -> None:
     job = await world.submit()
     await boot(world, job["id"])
     world.cloud.failing_deletes = 1000
     await world.call("POST", f"/v1/fine_tuning/jobs/{job['id']}/cancel")
+    await world.tick(2)
+    if not answers:
+        world.cloud.fail_next = [CloudError("no route") for _ in range(200)]
     await world.tick(90)
-    listed = await world.call("GET", f"/v1/fine_tuning/jobs/{job['id']}/events?limit=100")
 
-    (alarm,) = [e for e in listed.json()["data"] if e["code"] == "attempt.will_not_die"]
+    (alarm,) = await world.events(job["id"], "attempt.will_not_die")
     assert alarm["level"] == "error"
-    assert "costs money" in alarm["message"]
+    assert ("costs money" if answers else "(Azure does not answer)") in alarm["message"]
+    assert caplog.messages.count("attempt.will_not_die") == 1

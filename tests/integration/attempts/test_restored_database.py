@@ -1,7 +1,6 @@
 """A database that was put back to what it was: HEAD in Blob is ahead of it, and jobs go on."""
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from sqlalchemy import text
@@ -19,7 +18,15 @@ from service.domain.lifecycle.node import node_view
 from service.operations.attempts import heads
 from service.reconciler.attempts.open_generation import GenerationOpener
 from tests.integration.db.rows import add_attempt, add_job, add_node, claim_attempt, generation
-from tests.nodes.scripted_node import ScriptedNode, boot, commit, committed, train
+from tests.nodes.scripted_node import (
+    ScriptedNode,
+    boot,
+    commit,
+    committed,
+    say_all,
+    start_training,
+    train,
+)
 from tests.postgres import EMPTY
 from tests.world import World
 from trainer.contract import HEAD, DirectiveKind, Head, NodePhase, StaleGeneration
@@ -47,14 +54,16 @@ async def restore(world: World) -> None:
     world.__post_init__()
 
 
-async def evicted(world: World, job_id: str, nodes: list[ScriptedNode]) -> list[ScriptedNode]:
+async def evict_and_boot(
+    world: World, job_id: str, nodes: list[ScriptedNode]
+) -> list[ScriptedNode]:
     """Azure takes a machine; those of the next attempt boot."""
     world.cloud.evict(scale_set_name(nodes[0].attempt_id), "0")
-    return await booted_again(world, job_id)
+    return await boot_again(world, job_id)
 
 
-async def booted_again(world: World, job_id: str) -> list[ScriptedNode]:
-    """The attempt before comes to its end first."""
+async def boot_again(world: World, job_id: str) -> list[ScriptedNode]:
+    """Let the attempt before end, then boot the machines of the next one."""
     await world.tick(10)
     return await boot(world, job_id)
 
@@ -64,39 +73,31 @@ async def head_of(world: World, job_id: str) -> Head:
     return head
 
 
-async def told(world: World, job_id: str, code: str) -> list[dict[str, Any]]:
-    answer = await world.call("GET", f"/v1/fine_tuning/jobs/{job_id}/events?limit=100")
-    return [e for e in answer.json()["data"] if e["code"] == code]
-
-
 async def finish(world: World, job_id: str, nodes: list[ScriptedNode], number: int) -> None:
     await commit(world, job_id, committed(100, number, "final"))
-    for node in nodes:
-        await node.say(NodePhase.FINISHED, number, step=100)
+    await say_all(nodes, NodePhase.FINISHED, number, step=100)
     await world.tick(30)
 
 
-@pytest.mark.parametrize(("lives", "commits"), [(1, True), (1, False), (2, True), (3, True)])
+@pytest.mark.parametrize(("lives", "commits"), [(1, True), (1, False), (3, True)])
 async def test_a_job_goes_on_from_the_newest_commit_and_what_the_database_forgot_is_fenced_out(
     world: World, lives: int, commits: bool
 ) -> None:
     world.store.now = world.clock
-    job_id = (await world.submit())["id"]
-    machines = await boot(world, job_id)
-    known = await train(world, machines, step=5)
+    job_id, machines, known = await start_training(world, step=5)
     await commit(world, job_id, committed(5, known))
     await world.tick()
     await back_up(world.engine)
     number = known
     for life in range(1, lives + 1):
-        machines = await evicted(world, job_id, machines)
+        machines = await evict_and_boot(world, job_id, machines)
         number = await train(world, machines, step=10 * life + 1)
         if commits:
             await commit(world, job_id, committed(10 * life, number))
     world.clock.advance(minutes=5)
 
     await restore(world)
-    fresh = await booted_again(world, job_id)
+    fresh = await boot_again(world, job_id)
     before = await head_of(world, job_id)
     opened = await train(world, fresh, step=90)
     start = fresh[0].last
@@ -111,22 +112,22 @@ async def test_a_job_goes_on_from_the_newest_commit_and_what_the_database_forgot
     )
     with pytest.raises(StaleGeneration):
         await commit(world, job_id, committed(99, number))
-    (event,) = await told(world, job_id, "database.behind")
+    (event,) = await world.events(job_id, "database.behind")
     assert event["data"] == {"known": known, "head": number}
     assert f"it knew of generation {known}, and generation {number} had begun" in event["message"]
     await finish(world, job_id, fresh, opened)
     assert (await world.job(job_id))["status"] == "succeeded"
-    assert len(await told(world, job_id, "database.behind")) == 1
+    assert len(await world.events(job_id, "database.behind")) == 1
     assert len(await world.attempts_of(job_id)) == 2
 
 
-async def test_after_a_restore_evictions_are_survived_as_ever(world: World) -> None:
+async def test_after_a_restore_evictions_are_survived(world: World) -> None:
     world.store.now = world.clock
     job_id = (await world.submit())["id"]
     await back_up(world.engine)
     machines = await boot(world, job_id)
     await train(world, machines, step=5)
-    machines = await evicted(world, job_id, machines)
+    machines = await evict_and_boot(world, job_id, machines)
     await commit(world, job_id, committed(20, await train(world, machines, step=25)))
 
     await restore(world)
@@ -135,13 +136,13 @@ async def test_after_a_restore_evictions_are_survived_as_ever(world: World) -> N
     for step in (30, 40):
         numbers.append(await train(world, fresh, step=step + 5))
         await commit(world, job_id, committed(step, numbers[-1]))
-        fresh = await evicted(world, job_id, fresh)
+        fresh = await evict_and_boot(world, job_id, fresh)
     numbers.append(await train(world, fresh, step=50))
     await finish(world, job_id, fresh, numbers[-1])
 
     assert numbers == [3, 4, 5]
     assert (await world.job(job_id))["status"] == "succeeded"
-    assert [e["data"] for e in await told(world, job_id, "database.behind")] == [
+    assert [e["data"] for e in await world.events(job_id, "database.behind")] == [
         {"known": 0, "head": 2}
     ]
 
@@ -150,9 +151,7 @@ async def test_machines_that_heard_what_the_database_forgot_hear_what_comes_next
     world: World,
 ) -> None:
     world.store.now = world.clock
-    job_id = (await world.submit())["id"]
-    machines = await boot(world, job_id)
-    number = await train(world, machines, step=5)
+    job_id, machines, number = await start_training(world, step=5)
     await commit(world, job_id, committed(5, number))
     await back_up(world.engine)
     await machines[0].say(NodePhase.FAILED, number, step=6)
@@ -161,8 +160,7 @@ async def test_machines_that_heard_what_the_database_forgot_hear_what_comes_next
 
     await restore(world)
     again = await machines[1].hear()  # it asks all the time
-    for machine in machines:
-        await machine.say(NodePhase.STOPPED, number, step=6)
+    await say_all(machines, NodePhase.STOPPED, number, step=6)
     await world.tick(3)
     heard = [await machine.hear() for machine in machines]
 
@@ -195,17 +193,15 @@ async def test_machines_of_attempts_and_jobs_that_the_database_forgot_are_delete
     world: World,
 ) -> None:
     world.store.now = world.clock
-    job_id = (await world.submit())["id"]
-    first = await boot(world, job_id)
-    await train(world, first, step=5)
+    job_id, first, _ = await start_training(world, step=5)
     await back_up(world.engine)
-    second = await evicted(world, job_id, first)
+    second = await evict_and_boot(world, job_id, first)
     await train(world, second, step=15)
     other = (await world.submit())["id"]
     theirs = await boot(world, other)
 
     await restore(world)
-    fresh = await booted_again(world, job_id)
+    fresh = await boot_again(world, job_id)
     heard = await second[0].say(NodePhase.RUNNING, 2, step=16)
     swept = await world.orphans.run_once()
     world.clock.advance(minutes=5)
@@ -226,8 +222,7 @@ async def test_a_number_that_nodes_have_spoken_of_is_never_given_again(world: Wo
     forgotten = await train(world, machines, step=5)
 
     await restore(world)  # a failover, say: the machines are there still
-    for node in machines:
-        await node.say(NodePhase.FAILED, forgotten, step=5)
+    await say_all(machines, NodePhase.FAILED, forgotten, step=5)
     await world.tick(2)
 
     async with world.engine.connect() as conn:
@@ -236,7 +231,7 @@ async def test_a_number_that_nodes_have_spoken_of_is_never_given_again(world: Wo
     assert (await head_of(world, job_id)).generation == forgotten + 1
 
 
-async def test_after_a_kill_between_fence_and_row_the_same_number_is_taken_and_nobody_told(
+async def test_after_a_kill_between_fence_and_row_the_same_number_is_taken_without_an_event(
     world: World,
 ) -> None:
     world.store.now = world.clock
@@ -246,7 +241,7 @@ async def test_after_a_kill_between_fence_and_row_the_same_number_is_taken_and_n
     await heads.fence(world.store, job_id, 0)  # and killed
 
     assert await train(world, machines, step=5) == 1
-    assert await told(world, job_id, "database.behind") == []
+    assert await world.events(job_id, "database.behind") == []
 
 
 class Scene:
@@ -277,7 +272,7 @@ async def scene(world: World, ahead: int) -> Scene:
 
 
 @pytest.mark.parametrize("ahead", [1, 2])
-async def test_who_is_late_fences_nothing_away_however_far_head_is_ahead(
+async def test_a_late_worker_fences_nothing_however_far_head_is_ahead(
     world: World, ahead: int
 ) -> None:
     late = await scene(world, ahead)
@@ -293,7 +288,7 @@ async def test_who_is_late_fences_nothing_away_however_far_head_is_ahead(
 
 
 @pytest.mark.parametrize("ahead", [1, 2])
-async def test_who_has_not_seen_the_newest_row_looks_again(world: World, ahead: int) -> None:
+async def test_a_worker_without_the_newest_row_reads_again(world: World, ahead: int) -> None:
     quick = await scene(world, ahead)
     before = await world.store.read("job", HEAD)
     async with world.engine.begin() as conn:
@@ -307,7 +302,7 @@ async def test_who_has_not_seen_the_newest_row_looks_again(world: World, ahead: 
 
 
 @pytest.mark.parametrize("ahead", [1, 2, 7])
-async def test_who_holds_the_lease_and_knows_the_newest_row_goes_beyond_head(
+async def test_the_lease_holder_with_the_newest_row_goes_beyond_head(
     world: World, ahead: int
 ) -> None:
     only = await scene(world, ahead)

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from service.domain.planning.checkpoint_interval import Cadence, best_interval
-from tests.nodes.scripted_node import boot, commit, committed, evicted, metrics, train
+from tests.nodes.scripted_node import boot, commit, committed, evicted, metrics, say_all, train
 from tests.world import World
 from trainer.contract import NodePhase, SaveCost
 
@@ -65,8 +65,7 @@ async def test_steps_lost_to_an_error_are_no_unanswered_notice(world: World) -> 
     number = await train(world, nodes, step=1)
     said = {"step": 2, "metrics": (metrics(2),), "save_cost": COST}
     await nodes[0].say(NodePhase.RUNNING, number, **said)
-    for node in nodes:
-        await node.say(NodePhase.FAILED, number, step=2, error="killed")
+    await say_all(nodes, NodePhase.FAILED, number, step=2, error="killed")
     number = await train(world, nodes, step=1)
     for step in (1, 2):
         shown.append((await world.job(job["id"]))["checkpoint_interval"]["notices_answered"])

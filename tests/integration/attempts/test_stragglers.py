@@ -9,7 +9,7 @@ import pytest
 from service.cloud.provider import Misconfigured
 from service.db.spot import capacity_outages
 from service.domain.cloud.fleet import scale_set_name
-from tests.nodes.scripted_node import ScriptedNode, evicted, train
+from tests.nodes.scripted_node import ScriptedNode, evicted, say_all, train
 from tests.world import DATASET, SPOT, World
 from trainer.contract import NodePhase
 
@@ -56,11 +56,6 @@ async def _register(world: World, attempt_id: str) -> list[ScriptedNode]:
     return nodes
 
 
-async def _codes(world: World, job_id: str) -> list[str]:
-    answer = await world.call("GET", f"/v1/fine_tuning/jobs/{job_id}/events?limit=100")
-    return [e["code"] for e in reversed(answer.json()["data"])]
-
-
 async def _is_short(world: World) -> bool:
     async with world.engine.connect() as conn:
         return bool(await capacity_outages.open_shortages(conn, [SPOT]))
@@ -94,13 +89,11 @@ async def test_an_elastic_job_begins_with_seven_machines_and_takes_the_eighth_in
     nodes = await _register(world, attempt["id"])
     await world.tick(4)  # a minute: the eighth may still come
     waits = (await world.attempts_of(job_id))[-1]["generations"]
-    for node in nodes:
-        await node.say(NodePhase.READY)
+    await say_all(nodes, NodePhase.READY)
     await world.tick(5)
     number = await train(world, nodes, step=1)
     for _ in range(120):
-        for node in nodes:
-            await node.say(NodePhase.RUNNING, number, step=2)
+        await say_all(nodes, NodePhase.RUNNING, number, step=2)
         await world.tick()
         if len(await _vms(world, attempt["id"])) == 8:
             break
@@ -109,11 +102,9 @@ async def test_an_elastic_job_begins_with_seven_machines_and_takes_the_eighth_in
     late = ScriptedNode(world, attempt["id"], eighth)
     assert (await late.register()).status_code == 200
     await late.say(NodePhase.READY)
-    for node in nodes:
-        await node.say(NodePhase.RUNNING, number, step=3)
+    await say_all(nodes, NodePhase.RUNNING, number, step=3)
     await world.tick()
-    for node in nodes:
-        await node.say(NodePhase.STOPPED, number, step=3)
+    await say_all(nodes, NodePhase.STOPPED, number, step=3)
     await train(world, [*nodes, late], step=4)
 
     (lived,) = await world.attempts_of(job_id)
@@ -137,11 +128,11 @@ async def test_a_machine_that_azure_failed_to_make_is_asked_for_again_beside_the
     assert set(seven) < set(await _vms(world, late["id"]))
     (attempt,) = await world.attempts_of(job_id)
     assert attempt["state"] == "starting"
-    assert (await _codes(world, job_id)).count("node.replacement_asked") == 1
+    assert (await world.event_codes(job_id)).count("node.replacement_asked") == 1
     assert not await _is_short(world)
 
 
-async def test_machines_that_are_kept_in_vain_are_given_back_when_the_time_is_over(
+async def test_machines_of_an_incomplete_gang_are_released_after_the_time_limit(
     world: World,
 ) -> None:
     world.cloud.partial[SPOT] = 7
@@ -155,7 +146,7 @@ async def test_machines_that_are_kept_in_vain_are_given_back_when_the_time_is_ov
     assert "provisioning for 40 min" in given_up["reason"].lower()
     assert Decimal(given_up["cost"]) > 0
     assert scale_set_name(first["id"]) not in world.cloud.costing()
-    assert "node.no_replacement" in await _codes(world, job_id)
+    assert "node.no_replacement" in await world.event_codes(job_id)
     assert await _is_short(world)
 
 
@@ -177,7 +168,7 @@ async def test_azures_own_fault_is_no_shortage_and_is_tried_again_after_a_growin
     assert not await _is_short(world)
 
 
-async def test_what_a_person_must_mend_fails_a_job_that_never_trained_and_says_what_to_do(
+async def test_a_misconfiguration_fails_a_job_that_never_trained_and_says_what_to_do(
     world: World,
 ) -> None:
     world.cloud.sold_out_late.add(SPOT)

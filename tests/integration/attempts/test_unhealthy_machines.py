@@ -9,24 +9,23 @@ from service.db.attempts.attempts import AttemptRow
 from service.domain.cloud.fleet import scale_set_name
 from service.domain.lifecycle.unhealthy_nodes import MAX_UNHEALTHY
 from service.reconciler.attempts.scale_sets import SpecMaker
-from tests.nodes.scripted_node import ScriptedNode, boot, train
+from tests.nodes.scripted_node import ScriptedNode, boot, say_all, start_training, train
 from tests.world import World
 from trainer.contract import NodePhase
 
 WHY = "GPU 3 (00000001:00:00.0): a row of its memory could not be remapped"
 
 
-async def newcomer(
+async def boot_newcomer(
     world: World, nodes: list[ScriptedNode], phase: NodePhase = NodePhase.READY, number: int = 0
 ) -> ScriptedNode:
-    """The first machine to come in place of unhealthy ones; the others still wait."""
+    """Return the first machine to come in place of unhealthy ones; the others still wait."""
     name = scale_set_name(nodes[0].attempt_id)
     known = {i.vm_id for i in (await world.cloud.get(name)).instances}
     fresh: set[str] = set()
     for _ in range(40):
         await world.tick()
-        for node in nodes:
-            await node.say(phase, number)
+        await say_all(nodes, phase, number)
         if fresh := {i.vm_id for i in (await world.cloud.get(name)).instances} - known:
             break
     await world.tick()  # it is seen
@@ -35,7 +34,7 @@ async def newcomer(
     return node
 
 
-async def test_gpu_nodes_are_told_what_their_size_has_and_others_nothing(world: World) -> None:
+async def test_gpu_nodes_receive_the_hardware_of_their_size(world: World) -> None:
     job = str((await world.submit())["id"])
     await world.tick(2)
     async with world.engine.connect() as conn:
@@ -48,23 +47,22 @@ async def test_gpu_nodes_are_told_what_their_size_has_and_others_nothing(world: 
     four = '"gpus":8,"infiniband_gbps":400,"nvlink_gbytes":460'
     alone = '"gpus":8,"infiniband_gbps":0,"nvlink_gbytes":460'
 
-    assert four in told(specs, row)
-    assert alone in told(specs, replace(row, instance_count=1))
-    assert '"hardware":null' in told(world.attempts.specs, row)
-    assert '"vm_size":""' in told(specs, row)  # the metadata service says it there
-    assert '"vm_size":"Standard_ND96isr_H100_v5"' in told(specs, in_azureml)
+    assert four in node_configuration(specs, row)
+    assert alone in node_configuration(specs, replace(row, instance_count=1))
+    assert '"hardware":null' in node_configuration(world.attempts.specs, row)
+    assert '"vm_size":""' in node_configuration(specs, row)  # the metadata service says it there
+    assert '"vm_size":"Standard_ND96isr_H100_v5"' in node_configuration(specs, in_azureml)
 
 
-def told(specs: SpecMaker, row: AttemptRow) -> str:
-    """The node's configuration."""
+def node_configuration(specs: SpecMaker, row: AttemptRow) -> str:
+    """Return the node's configuration."""
     text = specs.spec(row).cloud_init.partition("\n")[2]
     return str(json.loads(text)["write_files"][0]["content"])
 
 
 async def events(world: World, job_id: str, code: str) -> list[str]:
-    """The sentences of the events with this code, oldest first."""
-    answer = await world.call("GET", f"/v1/fine_tuning/jobs/{job_id}/events?limit=100")
-    return [e["message"] for e in reversed(answer.json()["data"]) if e["code"] == code]
+    """Return the sentences of the events with this code, oldest first."""
+    return [e["message"] for e in await world.events(job_id, code)]
 
 
 async def test_an_unhealthy_machine_is_replaced_by_name_and_the_job_trains(world: World) -> None:
@@ -75,7 +73,7 @@ async def test_an_unhealthy_machine_is_replaced_by_name_and_the_job_trains(world
     await world.tick(2)
     name = scale_set_name(good.attempt_id)
     left = {i.vm_id for i in (await world.cloud.get(name)).instances}
-    another = await newcomer(world, [good])
+    another = await boot_newcomer(world, [good])
     await another.say(NodePhase.READY)
     await train(world, [good, another], step=3)
 
@@ -89,18 +87,16 @@ async def test_an_unhealthy_machine_is_replaced_by_name_and_the_job_trains(world
     assert attempt["evicted"] == {"noticed": 0, "unnoticed": 0}
 
 
-async def test_a_gpu_that_breaks_while_it_trains_costs_a_machine_and_blames_nobody(
+async def test_a_gpu_that_breaks_in_training_costs_a_machine_and_counts_as_no_trainer_error(
     world: World,
 ) -> None:
-    job = str((await world.submit())["id"])
-    good, bad = await boot(world, job)
-    number = await train(world, [good, bad], step=3)
+    job, (good, bad), number = await start_training(world, step=3)
     await bad.say(NodePhase.FAILED, number, step=3, error="CUDA error", unhealthy=WHY)
     await world.tick()
     await good.hear()
     await good.say(NodePhase.FAILED, number, step=3, error="a peer is gone")
     await world.tick(2)
-    another = await newcomer(world, [good], NodePhase.FAILED, number)
+    another = await boot_newcomer(world, [good], NodePhase.FAILED, number)
     await another.say(NodePhase.READY)
     await train(world, [good, another], step=4)
 
@@ -119,7 +115,7 @@ async def test_the_third_unhealthy_machine_ends_the_attempt_and_another_one_is_b
         await bad.say(NodePhase.READY, unhealthy=WHY)
         await world.tick(2)
         if count < MAX_UNHEALTHY:
-            bad = await newcomer(world, [good])
+            bad = await boot_newcomer(world, [good])
     first, *_ = await world.attempts_of(job)
     again = await boot(world, job)
     await train(world, again, step=1)
@@ -135,10 +131,9 @@ async def test_a_job_that_only_ever_gets_unhealthy_machines_ends(world: World) -
     job = str((await world.submit())["id"])
     for _ in range(3):
         nodes = await boot(world, job)
-        for node in nodes:
-            await node.say(NodePhase.READY, unhealthy=WHY)
+        await say_all(nodes, NodePhase.READY, unhealthy=WHY)
         await world.tick(2)
-        another = await newcomer(world, nodes)
+        another = await boot_newcomer(world, nodes)
         await another.say(NodePhase.READY, unhealthy=WHY)
         await world.tick(12, seconds=60)
     failed = await world.job(job)

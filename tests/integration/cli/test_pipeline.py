@@ -12,7 +12,7 @@ from rekindle.cli.job_lookup import JOBS
 from tests import waiting
 from tests.datasets import PAIRS, prompts
 from tests.integration.cli.conftest import Shell
-from tests.integration.made import finish
+from tests.integration.finished_jobs import finish_job
 from tests.world import MODEL
 
 SEED = {"seed": 7, "infrastructure": {"nodes": 2}}
@@ -57,7 +57,7 @@ async def submitted(shell: Shell, count: int) -> str:
 async def test_three_phases_hand_their_models_on(shell: Shell, pipeline: str) -> None:
     running = asyncio.create_task(shell.run("pipeline", pipeline))
     for count in (1, 2, 3):
-        await finish(shell.world, await submitted(shell, count))
+        await finish_job(shell.world, await submitted(shell, count))
         shell.world.clock.advance(seconds=1)
     ended = await running
     again = await shell.run("pipeline", pipeline, "--json")
@@ -119,7 +119,7 @@ async def test_ctrl_c_leaves_the_job_and_the_next_run_takes_it_up(
     process.send_signal(signal.SIGINT)
     _, rest = await asyncio.wait_for(process.communicate(), 30)
     running = asyncio.create_task(shell.run("pipeline", pipeline))
-    await finish(shell.world, name)
+    await finish_job(shell.world, name)
     second = await submitted(shell, 2)
     await shell.run("cancel", second)
     await shell.world.tick(2)

@@ -23,14 +23,14 @@ JOBS = 6
 GANG = 8
 
 
-async def known(world: World) -> Shortage | None:
-    """What all jobs know of the one place."""
+async def known_shortage(world: World) -> Shortage | None:
+    """Return what all jobs know of the one place."""
     async with world.engine.connect() as conn:
         return (await capacity_outages.open_shortages(conn, [SPOT])).get(SPOT)
 
 
-async def live(world: World) -> int:
-    """Attempts that are under way."""
+async def count_live(world: World) -> int:
+    """Return how many attempts have not ended."""
     async with world.engine.connect() as conn:
         query = select(attempts.c.id).where(attempts.c.state.not_in(("terminating", "ended")))
         return len((await conn.execute(query)).all())
@@ -41,20 +41,20 @@ async def all_refused(world: World) -> Shortage:
     world.cloud.sold_out.add(SPOT)
     for _ in range(JOBS):
         await world.submit()
-    return await heard_of(world)
+    return await until_refused(world)
 
 
-async def heard_of(world: World) -> Shortage:
+async def until_refused(world: World) -> Shortage:
     """Once the first has been refused."""
     for _ in range(5):
         await world.tick(1, seconds=5)
-        if found := await known(world):
+        if found := await known_shortage(world):
             return found
     raise AssertionError("nobody was refused")
 
 
 @asynccontextmanager
-async def as_they_ask(world: World, jobs: int) -> AsyncIterator[AsyncConnection]:
+async def block_askers(world: World, jobs: int) -> AsyncIterator[AsyncConnection]:
     """So many have read that they may ask, and none has written that it does."""
     async with world.engine.connect() as conn, conn.begin():
         await conn.execute(select(table).with_for_update())
@@ -71,42 +71,40 @@ async def test_refusals_of_one_moment_are_one_refusal(world: World) -> None:
     assert found.ends_at - found.since == FIRST_BACKOFF
 
 
-async def test_a_refusal_of_who_asked_to_find_out_is_one_more(world: World) -> None:
+async def test_a_refused_probe_is_one_more_refusal(world: World) -> None:
     before = await all_refused(world)
     world.clock.advance(seconds=2 * FIRST_BACKOFF.total_seconds())
     await world.tick(2)
 
-    after = await known(world)
+    after = await known_shortage(world)
     assert after is not None
     assert (after.in_a_row, after.since) == (2, before.since)
 
 
-async def test_of_many_jobs_one_asks_when_a_shortage_is_over(world: World) -> None:
+async def test_one_of_many_jobs_probes_for_the_end_of_a_shortage(world: World) -> None:
     await all_refused(world)
     world.cloud.sold_out.clear()
     world.clock.advance(seconds=2 * FIRST_BACKOFF.total_seconds())
 
-    async with as_they_ask(world, JOBS):
-        assert await live(world) == 0
+    async with block_askers(world, JOBS):
+        assert await count_live(world) == 0
 
-    assert await live(world) == 1
+    assert await count_live(world) == 1
     await world.tick(20)
-    assert await live(world) == JOBS, "it was given machines"
+    assert await count_live(world) == JOBS, "it was given machines"
 
 
-async def test_a_shortage_that_has_just_ended_is_not_brought_back_by_who_read_of_it(
-    world: World,
-) -> None:
+async def test_a_shortage_that_has_just_ended_is_not_restored_by_older_reads(world: World) -> None:
     await all_refused(world)
     world.cloud.sold_out.clear()
     world.clock.advance(seconds=2 * FIRST_BACKOFF.total_seconds())
 
-    async with as_they_ask(world, JOBS) as another:
+    async with block_askers(world, JOBS) as another:
         await another.execute(delete(table))  # as an attempt does that is given machines
 
-    assert await known(world) is None
+    assert await known_shortage(world) is None
     await world.tick(2)
-    assert await live(world) == JOBS
+    assert await count_live(world) == JOBS
 
 
 def room_for(world: World, machines: int) -> list[int]:
@@ -123,7 +121,7 @@ def room_for(world: World, machines: int) -> list[int]:
     return asked
 
 
-async def submitted(world: World, nodes: int) -> str:
+async def submit_job(world: World, nodes: int) -> str:
     return str((await world.submit(infrastructure={"nodes": nodes}))["id"])
 
 
@@ -131,7 +129,7 @@ async def gang_first(world: World, gang: str, pauses: int) -> None:
     """So many pauses pass, at the end of each of which the gang is the first to look."""
     is_gang, due_at = jobs_table.c.id == gang, jobs_table.c.due_at
     for _ in range(pauses):
-        if found := await known(world):
+        if found := await known_shortage(world):
             after = func.greatest(due_at, found.ends_at + FIRST_BACKOFF / 60)
             first = update(jobs_table).values(due_at=case((is_gang, found.ends_at), else_=after))
             async with world.engine.begin() as conn:
@@ -145,9 +143,9 @@ async def test_a_gang_that_is_always_refused_and_always_first_keeps_no_small_job
 ) -> None:
     room_for(world, 2)
     world.cloud.create_time = FIRST_BACKOFF / 3
-    gang = await submitted(world, GANG)
-    await heard_of(world)
-    small = [await submitted(world, 1) for _ in range(3)]
+    gang = await submit_job(world, GANG)
+    await until_refused(world)
+    small = [await submit_job(world, 1) for _ in range(3)]
 
     await gang_first(world, gang, 2)
 
@@ -157,19 +155,19 @@ async def test_a_gang_that_is_always_refused_and_always_first_keeps_no_small_job
     ] * 3
 
 
-async def test_of_many_small_jobs_one_asks_while_a_gang_is_refused(world: World) -> None:
+async def test_one_of_many_small_jobs_asks_while_a_gang_is_refused(world: World) -> None:
     asked = room_for(world, 0)
-    await submitted(world, GANG)
-    gang = await heard_of(world)
+    await submit_job(world, GANG)
+    gang = await until_refused(world)
     for _ in range(JOBS):
-        await submitted(world, 1)
+        await submit_job(world, 1)
 
     await world.jobs.run_once()  # a new job comes a second time to ask
     world.clock.advance(seconds=1)
 
-    async with as_they_ask(world, JOBS):
+    async with block_askers(world, JOBS):
         pass
     await world.tick(4, seconds=5)
 
     assert asked == [GANG, 1]
-    assert (gang.nodes, await known(world)) == (GANG, replace(gang, nodes=1))
+    assert (gang.nodes, await known_shortage(world)) == (GANG, replace(gang, nodes=1))

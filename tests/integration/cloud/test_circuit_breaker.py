@@ -30,14 +30,14 @@ from tests.integration.cloud.test_rate_limit import (
     value,
 )
 from tests.integration.db.rows import add_attempt, add_job
-from tests.nodes.scripted_node import boot, train
+from tests.nodes.scripted_node import start_training
 from tests.world import SPOT, World
 
 LONG = 200.0  # s, that a region is left alone
 MOST_LOOKS = 60
 
 
-async def refused() -> None:
+async def refuse_call() -> None:
     raise InsufficientCapacity("SkuNotAvailable")
 
 
@@ -103,7 +103,7 @@ async def test_a_clear_refusal_is_no_sign_of_an_ill_region(
     cloud = limited(engine, clock)
     for _ in range(2 * FAILURES):
         with pytest.raises(InsufficientCapacity):
-            await cloud.ask(ILL, CloudCall.CREATE, refused)
+            await cloud.ask(ILL, CloudCall.CREATE, refuse_call)
 
     assert await cloud.ask(ILL, CloudCall.CREATE, fine) == "fine"
 
@@ -155,8 +155,7 @@ async def test_while_a_circuit_is_open_no_tokens_are_kept_for_its_end(
 async def test_nodes_are_seen_to_as_often_as_ever_while_their_region_is_left_alone(
     world: World, engine: AsyncEngine, clock: Clock
 ) -> None:
-    job = await world.submit()
-    await train(world, await boot(world, job["id"]), step=1)
+    await start_training(world)
     cloud = RateLimitedCloud(engine=engine, cloud=world.cloud, now=clock)
     reconciler = replace(world.attempts, limited_cloud=cloud)
     await _fail_until_left_alone(cloud, clock)

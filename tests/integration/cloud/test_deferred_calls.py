@@ -24,7 +24,7 @@ from service.reconciler.attempts.attempts import AttemptReconciler
 from service.reconciler.cloud.lister import Lister
 from service.reconciler.cloud.rate_limit import Deferred, RateLimitedCloud
 from tests.clock import Clock
-from tests.integration.attempts.test_elastic_jobs import elastic_job, shrunk
+from tests.integration.attempts.test_elastic_jobs import shrink, start_elastic_job
 from tests.integration.db.rows import add_attempt, add_job
 from tests.nodes.scripted_node import ScriptedNode, boot, train
 from tests.world import SPOT, World
@@ -62,7 +62,7 @@ class Watched(FakeCloud):
 
 @pytest.fixture
 def cloud(world: World, clock: Clock) -> Watched:
-    """The world's."""
+    """Return the attempts reconciler of the world behind rate limits."""
     world.cloud = Watched(now=clock)
     world.attempts = replace(world.attempts, cloud=world.cloud)
     return world.cloud
@@ -70,7 +70,7 @@ def cloud(world: World, clock: Clock) -> Watched:
 
 @pytest.fixture
 def reconciler(world: World, cloud: Watched) -> AttemptReconciler:
-    """A replica that keeps to the rate limits."""
+    """Return a replica that keeps to the rate limits."""
     return _replica(world, cloud)
 
 
@@ -109,7 +109,7 @@ async def test_a_creation_without_a_token_is_made_by_any_replica_when_it_is_due(
     assert (after.deferred_call, after.deferred_until) == (None, None)
 
 
-async def test_who_is_hinted_before_its_time_keeps_its_place_and_takes_nothing(
+async def test_a_hint_keeps_the_place_of_a_deferred_call_and_takes_no_token(
     engine: AsyncEngine, clock: Clock, cloud: Watched, reconciler: AttemptReconciler
 ) -> None:
     await add_waiting(engine, clock, AttemptState.PROVISIONING)
@@ -201,7 +201,7 @@ async def test_a_deferred_creation_that_is_listed_is_looked_at(
     assert (len(row.vm_ids), row.deferred_call) == (2, None)
 
 
-async def test_tokens_of_a_call_that_nobody_made_in_time_are_lost(
+async def test_tokens_of_a_call_that_was_not_made_in_time_are_lost(
     engine: AsyncEngine, clock: Clock, reconciler: AttemptReconciler
 ) -> None:
     limited = reconciler.limited_cloud
@@ -271,10 +271,10 @@ async def test_a_call_that_azure_refuses_is_not_made_again_before_azure_allows_i
 async def test_a_deferred_refill_is_neither_made_nor_counted_as_asked_for(
     world: World, engine: AsyncEngine, clock: Clock, cloud: Watched, reconciler: AttemptReconciler
 ) -> None:
-    _, nodes, number = await elastic_job(world)
+    _, nodes, number = await start_elastic_job(world)
     world.attempts = reconciler
     await left(engine, clock, RequestKind.UPDATE, -3000)  # six minutes
-    number = await shrunk(world, nodes, number)
+    number = await shrink(world, nodes, number)
     await _train_on(world, nodes, number)
     looks = cloud.asked.count("get")
     for _ in range(2):
@@ -297,8 +297,8 @@ async def test_a_refill_that_azure_defers_is_asked_for_once(
     world: World, engine: AsyncEngine, cloud: Watched, reconciler: AttemptReconciler
 ) -> None:
     cloud.throttles_refills, world.attempts = True, reconciler
-    _, nodes, number = await elastic_job(world)
-    number = await shrunk(world, nodes, number)
+    _, nodes, number = await start_elastic_job(world)
+    number = await shrink(world, nodes, number)
     for _ in range(10):  # of 45 s: before Azure allows another one
         await _train_on(world, nodes, number)
     row = await row_of(engine)
@@ -307,7 +307,7 @@ async def test_a_refill_that_azure_defers_is_asked_for_once(
 
 
 async def _train_on(world: World, nodes: list[ScriptedNode], number: int) -> None:
-    """The survivors say so, 45 s later."""
+    """Let 45 s pass; the survivors send a heartbeat."""
     for node in nodes[:2]:
         await node.say(NodePhase.RUNNING, number, step=5)
     await world.tick(seconds=45)

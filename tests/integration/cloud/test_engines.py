@@ -11,7 +11,7 @@ from contract.choices import Engine
 from service.cloud.provider import Misconfigured
 from service.domain.cloud.fleet import scale_set_name
 from tests.clock import Clock
-from tests.nodes.scripted_node import boot, evicted, train
+from tests.nodes.scripted_node import boot, evicted, say_all, train
 from tests.world import PRICE, SPOT, World, open_world
 from trainer.contract import NodePhase
 
@@ -85,9 +85,7 @@ async def test_the_engine_of_a_job_is_changed_within_its_plan_or_refused(
         assert shown == change
 
 
-async def test_a_job_of_either_engine_gets_both_back_when_its_engine_is_lifted(
-    both: World,
-) -> None:
+async def test_a_job_of_either_engine_gets_both_back_when_its_engine_is_lifted(both: World) -> None:
     job = (await both.submit(infrastructure={"nodes": 2}))["id"]
     path = f"/v1/fine_tuning/jobs/{job}"
     for engine in ("azureml", None):
@@ -110,9 +108,7 @@ async def test_an_evicted_job_without_capacity_goes_on_in_the_workspace(both: Wo
     assert (await both.job(job))["status"] == "running"
 
 
-async def test_an_evicted_node_ends_the_attempt_and_leaves_no_cluster(
-    both: World,
-) -> None:
+async def test_an_evicted_node_ends_the_attempt_and_leaves_no_cluster(both: World) -> None:
     job = (await both.submit(infrastructure={"nodes": 2, "engine": "azureml"}))["id"]
     await train(both, await boot(both, job), step=1)
     name = scale_set_name((await both.attempts_of(job))[-1]["id"])
@@ -148,8 +144,7 @@ async def test_a_job_that_azure_ml_would_end_saves_and_goes_on_before(
     nodes = await boot(both, job)
     number = await train(both, nodes, step=1)
     clock.advance(seconds=(7 * 24 - 2) * 3600)
-    for node in nodes:
-        await node.say(NodePhase.RUNNING, number, step=2)
+    await say_all(nodes, NodePhase.RUNNING, number, step=2)
     await both.tick()
     told = [await node.hear() for node in nodes]
 

@@ -53,7 +53,7 @@ class Deployed:
 
 @pytest.fixture(scope="module")
 def azure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployed]:
-    """The template in a resource group of its own."""
+    """Yield the template in a resource group of its own."""
     folder = tmp_path_factory.mktemp("azure")
     quick = ("--create-seconds", "0", "--delete-seconds", "0", "--page-size", "5")
     emulator = Emulator(folder, "--access", "enforced", "--hollow", "--spot-quota", "9600", *quick)
@@ -66,7 +66,7 @@ def azure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployed]:
 
 @pytest.fixture
 async def cloud(azure: Deployed, monkeypatch: pytest.MonkeyPatch) -> Any:  # noqa: ANN401 - a generator
-    """The service's adapter, as the identity that the template made for the service."""
+    """Yield the service's adapter, as the identity that the template made for the service."""
     client_id = azure.outputs["AZURE_CLIENT_ID"]
     told = azure.emulator.admin("principals", {"client_id": client_id}).json()
     for name, value in told["environment"].items():
@@ -235,7 +235,7 @@ def test_nodes_do_not_meet_the_range_that_rdma_uses(azure: Deployed) -> None:
     assert not any(p.overlaps(ip_network("172.16.0.0/16")) for p in prefixes)
 
 
-def test_rules_cool_what_jobs_left_and_delete_it_only_when_told_to(azure: Deployed) -> None:
+def test_lifecycle_rules_cool_old_jobs_and_delete_them_only_if_set(azure: Deployed) -> None:
     account = azure.outputs["storageAccount"]
     url = f"{IN_GROUP}/providers/Microsoft.Storage/storageAccounts/{account}"
     policy = azure.owner.get(f"{url}/managementPolicies/default{VERSION}").json()["properties"]
@@ -279,7 +279,7 @@ def test_deploying_again_changes_nothing(azure: Deployed) -> None:
     assert deploy(azure.owner) == azure.outputs
 
 
-def test_who_deploys_needs_the_right_to_each_resource(azure: Deployed) -> None:
+def test_a_deployment_needs_the_right_to_each_resource(azure: Deployed) -> None:
     told = azure.emulator.admin("principals", {"client_id": "deployer", "secret": "any"}).json()
     grant(azure, told["object_id"], CONTRIBUTOR)
     deployer = sign_in(azure.emulator, "deployer", "any")
@@ -307,19 +307,19 @@ def deploy(owner: httpx.Client, **more: str | int) -> dict[str, str]:
 
 
 def body(**more: str | int) -> dict[str, Any]:
-    """What `az deployment group create` sends."""
+    """Return what `az deployment group create` sends."""
     passed = {name: {"value": value} for name, value in (PASSED | more).items()}
     return {"properties": {"mode": "Incremental", "template": TEMPLATE, "parameters": passed}}
 
 
 def sign_in_owner(emulator: Emulator) -> httpx.Client:
-    """The one who may do everything in a new emulator."""
+    """Return a client of the owner, who may do everything in a new emulator."""
     facts = json.loads((emulator.state / "access" / "owner.json").read_text())
     return sign_in(emulator, facts["client_id"], facts["client_secret"])
 
 
 def sign_in(emulator: Emulator, client_id: str, secret: str) -> httpx.Client:
-    """A client with somebody's token."""
+    """Return a client with somebody's token."""
     form = {
         "grant_type": "client_credentials",
         "client_id": client_id,

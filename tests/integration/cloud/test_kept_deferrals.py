@@ -16,7 +16,7 @@ from service.domain.cloud.rate_limit import CloudCall, RequestKind
 from service.domain.states import AttemptState
 from service.reconciler.attempts.attempts import AttemptReconciler
 from tests.clock import Clock
-from tests.integration.attempts.test_elastic_jobs import ELASTIC, elastic_job, shrunk
+from tests.integration.attempts.test_elastic_jobs import ELASTIC, shrink, start_elastic_job
 from tests.integration.cloud.test_deferred_calls import (
     NAME,
     Watched,
@@ -39,9 +39,9 @@ LATER = timedelta(minutes=20)
 async def test_a_deferred_refill_does_not_forget_the_machine_that_hangs(
     world: World, engine: AsyncEngine, clock: Clock, cloud: Watched, reconciler: AttemptReconciler
 ) -> None:
-    _, nodes, number = await elastic_job(world)
+    _, nodes, number = await start_elastic_job(world)
     world.attempts = reconciler
-    number = await shrunk(world, nodes, number)
+    number = await shrink(world, nodes, number)
     name = scale_set_name(nodes[0].attempt_id)
     hangs, present, waits = set[str](), set[str](), 0
     for _ in range(95):  # three quarters of an hour
@@ -67,10 +67,10 @@ async def test_machines_that_go_while_a_refill_is_deferred_are_missed_without_a_
     world: World, engine: AsyncEngine, clock: Clock, cloud: Watched, reconciler: AttemptReconciler
 ) -> None:
     least = {"nodes": 3, "elastic": {"min_nodes": 1}}
-    _, nodes, number = await elastic_job(world, **ELASTIC | {"infrastructure": least})
+    _, nodes, number = await start_elastic_job(world, **ELASTIC | {"infrastructure": least})
     world.attempts = reconciler
     await left(engine, clock, RequestKind.UPDATE, -10000)  # 20 minutes
-    number = await shrunk(world, nodes, number)
+    number = await shrink(world, nodes, number)
     await world.tick(seconds=10)
     waits, name = await row_of(engine), scale_set_name(nodes[0].attempt_id)
     ids = {i.vm_id: i.instance_id for i in (await cloud.get(name)).instances}

@@ -22,7 +22,7 @@ def spec(name: str) -> ScaleSetSpec:
     return ScaleSetSpec(name=name, offering=SPOT, instance_count=2, cloud_init="")
 
 
-async def test_of_all_replicas_one_lists_and_all_know(engine: AsyncEngine, clock: Clock) -> None:
+async def test_one_replica_lists_for_all(engine: AsyncEngine, clock: Clock) -> None:
     cloud = FakeCloud(now=clock)
     await cloud.create(spec("rk-1"))
     clock.advance(seconds=600)

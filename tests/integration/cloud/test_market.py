@@ -36,7 +36,7 @@ def watch(engine: AsyncEngine, clock: Clock, market: FakeMarket) -> MarketWatch:
     return MarketWatch(engine=engine, market=market, places=(PLACE,), now=clock)
 
 
-async def kept(engine: AsyncEngine) -> list[tuple[str, timedelta]]:
+async def count_kept(engine: AsyncEngine) -> list[tuple[str, timedelta]]:
     """Bands, oldest first, and for how long Azure was heard to say so."""
     c = spot_bands.c
     async with engine.connect() as conn:
@@ -60,12 +60,12 @@ async def test_azure_is_asked_twice_a_day_and_every_change_stays_on_record(
         now = await rows.bands(conn, [PLACE, SpotPool("northpole", "size")])
         prices = await rows.prices(conn, [PLACE], clock(), clock())
     assert asked == 3  # bands, prices, scores
-    assert await kept(engine) == [("5-10", timedelta(hours=13)), ("20+", timedelta(0))]
+    assert await count_kept(engine) == [("5-10", timedelta(hours=13)), ("20+", timedelta(0))]
     assert {place: told.band for place, told in now.items()} == {PLACE: EvictionBand.ABOVE}
     assert [point.hourly for point in prices[PLACE]] == [Decimal("8.44")]
 
 
-async def test_what_was_told_last_holds_while_azure_does_not_answer(
+async def test_the_last_known_market_data_hold_while_azure_does_not_answer(
     engine: AsyncEngine, clock: Clock, market: FakeMarket, watch: MarketWatch
 ) -> None:
     await watch.run_once()

@@ -129,7 +129,7 @@ async def test_fifty_calls_at_once_take_exactly_fifty_tokens(
     assert await tokens_left(engine) == {"CreateVMScaleSet": CREATIONS.size - CONCURRENT_CALLS}
 
 
-async def test_who_finds_no_token_is_deferred_one_after_the_other_by_the_rate(
+async def test_calls_without_a_token_are_deferred_by_the_rate(
     engine: AsyncEngine, clock: Clock
 ) -> None:
     cloud = limited(engine, clock, times=0.02)  # 7.5 creations, then one every 24 s
@@ -311,7 +311,7 @@ async def test_a_call_beyond_the_concurrency_limit_or_to_an_open_circuit_takes_n
 def limited(
     engine: AsyncEngine, now: Clock, *, times: float = 1.0, concurrency: int = CONCURRENT_CALLS
 ) -> RateLimitedCloud:
-    """A replica's cloud."""
+    """Return a replica's cloud."""
     cloud = FakeCloud(now=now)
     return RateLimitedCloud(
         engine=engine, cloud=cloud, now=now, times=times, concurrency=concurrency

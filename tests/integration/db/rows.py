@@ -43,7 +43,7 @@ async def add(conn: AsyncConnection, table: Table, **values: Any) -> None:  # no
 
 
 async def add_job(conn: AsyncConnection, now: datetime, **values: Any) -> None:  # noqa: ANN401
-    """A queued job "job" (and, with it, its project, key and file)."""
+    """Add a queued job "job" with its project, key and file."""
     job_id = values.get("id", "job")
     await add(conn, tables.projects, id=f"p-{job_id}", name=f"p-{job_id}", created_at=now)
     key = {"project_id": f"p-{job_id}", "name": "k", "sha256": job_id.encode(), "hint": "abcd"}
@@ -71,7 +71,7 @@ async def add_job(conn: AsyncConnection, now: datetime, **values: Any) -> None: 
 
 
 async def add_attempt(conn: AsyncConnection, now: datetime, **values: Any) -> None:  # noqa: ANN401
-    """A running attempt "att-1" of "job"."""
+    """Add a running attempt "att-1" of "job"."""
     row = {
         "id": "att-1",
         "job_id": "job",
@@ -94,7 +94,7 @@ async def add_attempt(conn: AsyncConnection, now: datetime, **values: Any) -> No
 async def add_node(
     conn: AsyncConnection, now: datetime, vm_id: str, attempt_id: str = "att-1"
 ) -> NodeRecord:
-    """A node that is ready and was heard now."""
+    """Add a node that is ready and has just sent a heartbeat."""
     record = NodeRecord(
         node_id=node_id(attempt_id, vm_id),
         attempt_id=attempt_id,
@@ -110,19 +110,19 @@ async def add_node(
 
 
 async def claim_attempt(conn: AsyncConnection, now: datetime) -> tuple[Claim, AttemptRow]:
-    """The one attempt that is due."""
+    """Claim the one attempt that is due."""
     ((claim, row),) = await attempt_rows.claim_due(conn, now, 10)
     return claim, row
 
 
 async def claim_job(conn: AsyncConnection, now: datetime) -> tuple[Claim, Job]:
-    """The one job that is due."""
+    """Claim the one job that is due."""
     ((claim, job),) = await job_rows.claim_due(conn, now, 10)
     return claim, job
 
 
 def generation(number: int, nodes: list[NodeRecord], attempt_id: str = "att-1") -> Generation:
-    """A generation of these nodes."""
+    """Return a generation of these nodes."""
     members = tuple(
         Member(node_id=n.node_id, vm_id=n.vm_id, address=n.address, node_rank=rank)
         for rank, n in enumerate(nodes)
@@ -141,7 +141,7 @@ def generation(number: int, nodes: list[NodeRecord], attempt_id: str = "att-1") 
 
 
 def checkpoint(step: int, generation: int = 1, kind: str = "periodic") -> Committed:
-    """What HEAD says of one checkpoint (or model)."""
+    """Return HEAD's entry of a checkpoint or model."""
     return Committed(
         path=f"checkpoints/step-{step:08d}-{generation}{kind}",
         step=step,

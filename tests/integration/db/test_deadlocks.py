@@ -137,13 +137,13 @@ class Crowd:
         await heartbeats.record_heartbeats(conn, {node.node_id: beat}, self.clock())
 
     async def _claim(self) -> None:
-        """What is due, in a transaction of its own; sometimes leases have expired by then."""
+        """Claim due rows in a transaction of its own, sometimes after leases have expired."""
         self.clock.advance(seconds=self.rng.choice((0, 1, LEASE.total_seconds())))
         async with self.engine.begin() as conn:
             self.claims += await attempts.claim_due(conn, self.clock(), 2)
 
     def _claimed(self) -> tuple[Claim, AttemptRow]:
-        """A claim that somebody holds, or has lost by now."""
+        """Return a claim that somebody holds, or has lost by now."""
         return self.rng.choice(self.claims[-3:])
 
     async def _look(self, conn: AsyncConnection) -> None:
@@ -191,7 +191,7 @@ class Crowd:
             await leases.release(conn, claim, self.clock(), self.clock())
 
 
-async def test_whatever_is_done_at_once_nobody_waits_in_a_circle(
+async def test_concurrent_operations_on_a_job_do_not_deadlock(
     crowd: AsyncEngine, clock: Clock
 ) -> None:
     async with crowd.begin() as conn:
@@ -217,7 +217,7 @@ async def test_whatever_is_done_at_once_nobody_waits_in_a_circle(
     assert everybody.done > ACTORS * ROUNDS / 2
 
 
-async def test_two_boots_that_register_a_machine_at_once_are_told_apart(
+async def test_two_boots_that_register_a_machine_at_once_get_different_epochs(
     crowd: AsyncEngine, clock: Clock
 ) -> None:
     machines = [f"vm-{n}" for n in range(20)]
@@ -242,7 +242,7 @@ async def test_two_boots_that_register_a_machine_at_once_are_told_apart(
 MANY = 9
 
 
-async def test_what_many_nodes_tell_and_what_many_attempts_do_never_wait_in_a_circle(
+async def test_heartbeats_and_moves_of_many_attempts_do_not_deadlock(
     crowd: AsyncEngine, clock: Clock
 ) -> None:
     said, moving = {}, []

@@ -47,7 +47,7 @@ PRICE = Price(hourly=Decimal(1), on_demand_hourly=Decimal(2))
 
 
 @pytest.mark.parametrize("table", [tables.attempts, tables.jobs], ids=str)
-async def test_who_writes_a_row_to_which_others_refer_does_not_wait_at_its_older_version(
+async def test_a_writer_of_a_referenced_row_does_not_wait_at_its_older_version(
     crowd: AsyncEngine, clock: Clock, table: Table
 ) -> None:
     """Two write rows that a third has changed meanwhile, while a fourth adds rows to them.
@@ -80,7 +80,7 @@ async def test_who_writes_a_row_to_which_others_refer_does_not_wait_at_its_older
         assert list(hints.scalars()) == [2, 2]
 
 
-async def test_what_was_measured_is_locked_before_attempts_and_jobs_by_whoever_tells_of_it(
+async def test_metrics_are_locked_before_attempts_and_jobs(
     engine: AsyncEngine, clock: Clock
 ) -> None:
     """Else who keeps a heartbeat's steps, and then its job's progress, waits for who waits."""
@@ -111,7 +111,7 @@ async def test_what_was_measured_is_locked_before_attempts_and_jobs_by_whoever_t
     assert free == [["att-1"], ["job"]]
 
 
-async def test_a_crowd_does_not_wait_for_a_row_that_is_anothers_by_now(
+async def test_a_batch_does_not_wait_for_a_row_of_another_worker(
     crowd: AsyncEngine, clock: Clock
 ) -> None:
     async with crowd.begin() as conn:
@@ -214,7 +214,7 @@ LOCKS: dict[
 
 
 @pytest.mark.parametrize("what", LOCKS)
-async def test_who_locks_a_row_keeps_its_writers_out_and_lets_those_in_that_refer_to_it(
+async def test_a_row_lock_blocks_writers_and_admits_rows_that_refer_to_it(
     engine: AsyncEngine, clock: Clock, what: str
 ) -> None:
     lock, table, lets_in = LOCKS[what]

@@ -18,7 +18,7 @@ DEADLINE = 20.0
 
 @pytest.fixture
 async def listener(database_url: str, engine: AsyncEngine) -> AsyncIterator[Listener]:
-    """A listener that listens."""
+    """Yield a listener that listens."""
     made = Listener(driver_url(database_url))
     task = asyncio.create_task(made.run())
     await _listening(engine)
@@ -28,7 +28,7 @@ async def listener(database_url: str, engine: AsyncEngine) -> AsyncIterator[List
         await task
 
 
-async def test_whoever_waits_for_a_topic_is_woken_when_it_is_committed(
+async def test_subscribers_are_notified_at_the_commit(
     engine: AsyncEngine, listener: Listener
 ) -> None:
     async with (
@@ -47,7 +47,7 @@ async def test_whoever_waits_for_a_topic_is_woken_when_it_is_committed(
         assert not other.is_set()
 
 
-async def test_what_is_rolled_back_wakes_nobody(engine: AsyncEngine, listener: Listener) -> None:
+async def test_a_rollback_sends_no_notification(engine: AsyncEngine, listener: Listener) -> None:
     async with listener.subscribed("rolled back") as mine, listener.subscribed("marker") as marker:
         async with engine.connect() as conn:
             await notify.notify(conn, "rolled back")
@@ -77,7 +77,7 @@ async def test_a_lost_connection_wakes_everybody_and_is_made_again(
     assert (heard_then, listener.hears) == (False, True)
 
 
-async def test_who_has_left_is_not_kept(listener: Listener) -> None:
+async def test_an_ended_subscription_is_removed(listener: Listener) -> None:
     async with listener.subscribed("one"):
         async with listener.subscribed("one"):
             pass

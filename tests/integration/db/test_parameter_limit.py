@@ -17,7 +17,7 @@ from service.db.schema import tables
 from service.domain.cloud.fleet import Price, scale_set_name
 from tests.clock import Clock
 from tests.integration.db.rows import add_attempt, add_job
-from tests.nodes.scripted_node import boot, commit, committed, train
+from tests.nodes.scripted_node import boot, commit, committed, say_all, train
 from tests.nodes.scripted_node import metrics as measured
 from tests.world import World
 from trainer.contract import MEASURED, NodePhase
@@ -28,7 +28,7 @@ MOST = 65_535
 
 
 async def committed_untold(world: World, kind: str) -> str:
-    """A job whose machines committed many steps and told nobody of them, and then went."""
+    """Evict a job's machines after they committed many steps without reporting them."""
     job = await world.submit()
     nodes = await boot(world, job["id"])
     async with world.engine.begin() as conn:  # what is beyond a job's last step is not kept
@@ -39,14 +39,13 @@ async def committed_untold(world: World, kind: str) -> str:
     await world.store.write(job["id"], f"{entry.path}/{MEASURED}", lines.encode())
     await commit(world, job["id"], entry)
     if kind == "final":
-        for node in nodes:
-            await node.say(NodePhase.FINISHED, number, step=UNTOLD + 1)
+        await say_all(nodes, NodePhase.FINISHED, number, step=UNTOLD + 1)
     for instance in ("0", "1"):
         world.cloud.evict(scale_set_name(nodes[0].attempt_id), instance)
     return str(job["id"])
 
 
-async def kept(engine: AsyncEngine, job_id: str) -> int:
+async def count_steps(engine: AsyncEngine, job_id: str) -> int:
     """How many of the job's steps are known."""
     async with engine.connect() as conn:
         query = select(func.count()).where(tables.metrics.c.job_id == job_id)
@@ -61,7 +60,7 @@ async def test_a_job_whose_last_machines_committed_thousands_of_untold_steps_end
     await world.tick(8)
 
     assert (await world.job(job_id))["status"] == "succeeded"
-    assert await kept(world.engine, job_id) == UNTOLD + 1
+    assert await count_steps(world.engine, job_id) == UNTOLD + 1
 
 
 async def test_a_generation_begins_after_thousands_of_untold_steps(world: World) -> None:
@@ -71,7 +70,7 @@ async def test_a_generation_begins_after_thousands_of_untold_steps(world: World)
     await train(world, await boot(world, job_id), step=UNTOLD + 2)
 
     assert (await world.job(job_id))["status"] == "running"
-    assert await kept(world.engine, job_id) == UNTOLD + 2
+    assert await count_steps(world.engine, job_id) == UNTOLD + 2
 
 
 async def test_a_loss_that_is_no_number_is_kept_as_such(engine: AsyncEngine, clock: Clock) -> None:
@@ -109,7 +108,7 @@ async def test_thousands_of_machines_are_billed_at_once_and_at_another_price(
     assert [row.hourly for row in rows if row.ended_at is None] == [dearer.hourly] * MACHINES
 
 
-async def test_a_crowd_with_too_many_values_is_done_one_by_one(engine: AsyncEngine) -> None:
+async def test_a_batch_with_too_many_values_is_done_one_by_one(engine: AsyncEngine) -> None:
     crowds: list[int] = []
 
     async def work(numbers: Sequence[int]) -> list[int | Exception]:

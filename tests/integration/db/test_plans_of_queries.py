@@ -136,7 +136,7 @@ async def spent_lately(conn: AsyncConnection, clock: Clock) -> None:
 
 
 async def costs_by_day(conn: AsyncConnection, clock: Clock) -> None:
-    """The same, of two days."""
+    """Read the project's costs of two days, by day."""
     since, until = (clock() + timedelta(days=days) for days in (8, 10))
     await project_costs.by_bucket(conn, "p-job", since, until, 86_400, until)
 

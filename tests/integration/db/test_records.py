@@ -42,7 +42,7 @@ async def _one_attempt(engine: AsyncEngine, clock: Clock) -> None:
 pytestmark = pytest.mark.usefixtures("_one_attempt")
 
 
-async def test_what_was_decided_first_and_told_last_is_not_dated_before_what_was_told_meanwhile(
+async def test_events_are_dated_in_the_order_in_which_they_are_written(
     engine: AsyncEngine, clock: Clock
 ) -> None:
     decided = clock()
@@ -50,13 +50,13 @@ async def test_what_was_decided_first_and_told_last_is_not_dated_before_what_was
     async with engine.begin() as conn:
         await events.add(conn, "job", clock(), "node.registered", "quick")
         await events.add(conn, "job", decided, "node.gone", "held up by a lock")
-        await events.add_all(conn, [await _told(conn, decided)])
+        await events.add_all(conn, [await _copy_event(conn, decided)])
         told = await conn.execute(select(tables.events.c.at).order_by(tables.events.c.seq))
 
     assert list(told.scalars()) == [clock()] * 3
 
 
-async def _told(conn: AsyncConnection, at: datetime) -> events.Event:
+async def _copy_event(conn: AsyncConnection, at: datetime) -> events.Event:
     found = (await conn.execute(select(tables.events).limit(1))).one()
     columns = {f.name: getattr(found, f.name) for f in fields(events.Event)}
     return events.Event(**columns | {"id": new_id("ftevent", at), "at": at})
@@ -75,7 +75,9 @@ async def test_metrics_sent_twice_are_kept_once(engine: AsyncEngine) -> None:
         ]
 
 
-async def test_of_a_step_done_twice_the_newer_generation_is_believed(engine: AsyncEngine) -> None:
+async def test_metrics_of_a_repeated_step_come_from_the_newer_generation(
+    engine: AsyncEngine,
+) -> None:
     async with engine.begin() as conn:
         await step_metrics.add(conn, "job", 2, [measured(5, loss=1.0)])
         await step_metrics.add(
@@ -96,7 +98,7 @@ async def test_a_batch_that_names_a_step_twice_is_taken_in(engine: AsyncEngine) 
         assert [m["loss"] for m in await step_metrics.series(conn, "job", WHOLE, limit=9)] == [1.0]
 
 
-async def _meter(conn: AsyncConnection, clock: Clock, *vm_ids: str) -> None:
+async def _meter_machines(conn: AsyncConnection, clock: Clock, *vm_ids: str) -> None:
     now = clock()
     await ledger.meter(conn, [_exist(vm_ids, since=now)], now)
 
@@ -112,11 +114,11 @@ async def test_a_machine_is_billed_from_when_it_is_seen_until_it_is_gone(
     engine: AsyncEngine, clock: Clock
 ) -> None:
     async with engine.begin() as conn:
-        await _meter(conn, clock, "vm-1", "vm-2")
+        await _meter_machines(conn, clock, "vm-1", "vm-2")
         clock.advance(minutes=30)
-        await _meter(conn, clock, "vm-2")
+        await _meter_machines(conn, clock, "vm-2")
         clock.advance(minutes=30)
-        await _meter(conn, clock)
+        await _meter_machines(conn, clock)
         clock.advance(minutes=30)
         rows = await ledger.of_job(conn, "job")
 
@@ -127,15 +129,15 @@ async def test_a_machine_is_billed_from_when_it_is_seen_until_it_is_gone(
 
 async def test_metering_again_changes_nothing(engine: AsyncEngine, clock: Clock) -> None:
     async with engine.begin() as conn:
-        await _meter(conn, clock, "vm-1")
+        await _meter_machines(conn, clock, "vm-1")
         before = await ledger.of_job(conn, "job")
         clock.advance(minutes=5)
-        await _meter(conn, clock, "vm-1")
+        await _meter_machines(conn, clock, "vm-1")
         still = await ledger.of_job(conn, "job")
-        await _meter(conn, clock)
+        await _meter_machines(conn, clock)
         closed = await ledger.of_job(conn, "job")
         clock.advance(minutes=5)
-        await _meter(conn, clock)
+        await _meter_machines(conn, clock)
 
         assert still == before
         assert await ledger.of_job(conn, "job") == closed
@@ -144,7 +146,7 @@ async def test_metering_again_changes_nothing(engine: AsyncEngine, clock: Clock)
 async def test_a_machine_that_comes_back_is_billed_anew(engine: AsyncEngine, clock: Clock) -> None:
     async with engine.begin() as conn:
         for seen in (["vm-1"], [], ["vm-1"]):
-            await _meter(conn, clock, *seen)
+            await _meter_machines(conn, clock, *seen)
             clock.advance(minutes=5)
 
         rows = await ledger.of_job(conn, "job")
@@ -173,7 +175,7 @@ async def test_a_new_price_changes_nothing_of_what_ran_before(
     dearer = Price(hourly=2 * HOURLY, on_demand_hourly=ON_DEMAND)
     async with engine.begin() as conn:
         for seen in (["vm-1"], [], ["vm-2"]):
-            await _meter(conn, clock, *seen)
+            await _meter_machines(conn, clock, *seen)
             clock.advance(minutes=5)
         await ledger.reprice(conn, "att-1", dearer, clock())
         clock.advance(minutes=5)
@@ -187,9 +189,9 @@ async def test_a_replica_whose_clock_is_behind_closes_a_row_all_the_same(
     engine: AsyncEngine, clock: Clock
 ) -> None:
     async with engine.begin() as conn:
-        await _meter(conn, clock, "vm-1")
+        await _meter_machines(conn, clock, "vm-1")
         clock.advance(seconds=-5)
-        await _meter(conn, clock)
+        await _meter_machines(conn, clock)
 
         (row,) = await ledger.of_job(conn, "job")
 
@@ -372,11 +374,7 @@ async def test_a_list_says_why_each_checkpoint_is_kept_as_head_changes(
             found = await checkpoints.newest(conn, "job", after=None, limit=10) or []
             told.append({c.step: c.kept_as for c in found})
 
-    assert told == [
-        {1: "best"},
-        {2: "milestone", 1: "best"},
-        {3: "best", 2: "milestone"},
-    ]
+    assert told == [{1: "best"}, {2: "milestone", 1: "best"}, {3: "best", 2: "milestone"}]
 
 
 @pytest.mark.parametrize("state", AttemptState)

@@ -108,7 +108,7 @@ values ('{SPOT.region}', :now, :now + interval '1 day', 960);
 
 
 async def fill(conn: AsyncConnection, now: datetime) -> None:
-    """A running job, and a year's rows of which few are of any use today."""
+    """Add a running job, and the rows of a year, most of which no query needs."""
     option: dict[str, float | None] = {
         "seconds_per_step": 1.0,
         "duration_p50": 10.0,
@@ -145,7 +145,7 @@ class statements:  # noqa: N801 - reads as a function
 
 
 async def read_whole(conn: AsyncConnection, statement: str, values: Any) -> list[str]:  # noqa: ANN401
-    """The large tables that the statement would read from end to end."""
+    """Return the large tables that the statement would read from end to end."""
     return [
         node["Relation Name"]
         for node in _nodes(await _plan(conn, "format json", statement, values))

@@ -7,7 +7,7 @@ import pytest
 from service.cloud.provider import InsufficientCapacity
 from service.db.jobs import jobs as rows
 from service.domain.states import JOB_TERMINAL, JobState
-from tests.nodes.scripted_node import boot, commit, committed, evicted, train
+from tests.nodes.scripted_node import boot, commit, committed, evicted, say_all, train
 from tests.world import World
 from trainer.contract import NodePhase
 
@@ -23,7 +23,7 @@ async def waiting_to_launch(world: World, job_id: str) -> None:
 
 
 async def provisioning(world: World, job_id: str) -> None:
-    """The scale set is asked for."""
+    """Request the scale set."""
     await world.tick(2)
 
 
@@ -39,12 +39,12 @@ async def starting(world: World, job_id: str) -> None:
 
 
 async def running(world: World, job_id: str) -> None:
-    """It trains."""
+    """Let the job train."""
     await train(world, await boot(world, job_id), step=1)
 
 
 async def recovering(world: World, job_id: str) -> None:
-    """A machine was taken, and the next attempt is not there yet."""
+    """Evict a machine before the next attempt exists."""
     await running(world, job_id)
     await evicted(world, job_id)
     await world.tick(1)
@@ -52,13 +52,12 @@ async def recovering(world: World, job_id: str) -> None:
 
 
 async def paused(world: World, job_id: str) -> None:
-    """The user has paused it."""
+    """Pause the job, as its user."""
     nodes = await boot(world, job_id)
     number = await train(world, nodes, step=1)
     await world.call("POST", f"/v1/fine_tuning/jobs/{job_id}/pause")
     await commit(world, job_id, committed(2, number, "stop"))
-    for node in nodes:
-        await node.say(NodePhase.STOPPED, number, step=2)
+    await say_all(nodes, NodePhase.STOPPED, number, step=2)
     await world.tick(30)
 
 
@@ -79,31 +78,19 @@ def test_every_state_of_a_live_job_is_in_the_table() -> None:
 
 
 @pytest.mark.parametrize("name", STATES)
-async def test_a_cancel_is_obeyed_while(world: World, name: str) -> None:
+async def test_a_cancel_ends_the_job_and_may_be_repeated_while(world: World, name: str) -> None:
     bring, state = STATES[name]
     job_id = (await world.submit())["id"]
     await bring(world, job_id)
     async with world.engine.connect() as conn:
-        found = await rows.find(conn, job_id)
-
-    answer = await world.call("POST", f"/v1/fine_tuning/jobs/{job_id}/cancel")
-    await world.tick(40)
-
-    assert found is not None
-    assert found.state is state
-    assert answer.status_code == 200, answer.text
-    assert (await world.job(job_id))["status"] == "cancelled"
-    assert await world.cloud.list_owned() == []
-    assert all(a["state"] == "ended" for a in await world.attempts_of(job_id))
-
-
-@pytest.mark.parametrize("name", STATES)
-async def test_a_second_cancel_changes_nothing_while(world: World, name: str) -> None:
-    job_id = (await world.submit())["id"]
-    await STATES[name][0](world, job_id)
+        before = await rows.find(conn, job_id)
 
     answers = [await world.call("POST", f"/v1/fine_tuning/jobs/{job_id}/cancel") for _ in range(2)]
     await world.tick(40)
 
-    assert [a.status_code for a in answers] == [200, 200]
+    assert before is not None
+    assert before.state is state
+    assert [answer.status_code for answer in answers] == [200, 200]
     assert (await world.job(job_id))["status"] == "cancelled"
+    assert await world.cloud.list_owned() == []
+    assert all(a["state"] == "ended" for a in await world.attempts_of(job_id))

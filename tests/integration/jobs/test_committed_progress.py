@@ -5,19 +5,17 @@ from typing import Any
 
 import pytest
 
-from tests.integration.stored import put
-from tests.nodes.scripted_node import boot, commit, committed, metrics, train
+from tests.integration.stored_jobs import put_files
+from tests.nodes.scripted_node import commit, committed, metrics, start_training
 from tests.world import World
 from trainer.contract import MEASURED, Committed, NodePhase
 
 STEPS = 60  # of the whole job
 
 
-async def cut_off(world: World, kind: str, *, left: bool, step: int = STEPS) -> str:
-    """A job that reported step 1 and then, unheard, committed ``step``; ``left``: with figures."""
-    job = str((await world.submit())["id"])
-    nodes = await boot(world, job)
-    number = await train(world, nodes, step=1)
+async def cut_job_off(world: World, kind: str, *, left: bool, step: int = STEPS) -> str:
+    """Submit a job that reports step 1 only and commits ``step``; ``left``: with its metrics."""
+    job, _, number = await start_training(world)
     await commit_unheard(world, job, committed(step, number, kind), left=left)
     return job
 
@@ -28,11 +26,11 @@ async def commit_unheard(world: World, job: str, entry: Committed, *, left: bool
         steps = [replace(metrics(s, loss=1 / s), valid_loss=0.5) for s in range(2, entry.step + 1)]
         lines = "\n".join(m.to_json() for m in steps)
         await world.store.write(job, f"{entry.path}/{MEASURED}", lines.encode())
-    await put(world.store, job, entry.path)
+    await put_files(world.store, job, entry.path)
     await commit(world, job, entry)
 
 
-async def listed(world: World, job: str) -> dict[str, Any]:
+async def listed_job(world: World, job: str) -> dict[str, Any]:
     found = (await world.call("GET", "/v1/fine_tuning/jobs")).json()["data"]
     return dict(next(one for one in found if one["id"] == job))
 
@@ -40,7 +38,7 @@ async def listed(world: World, job: str) -> dict[str, Any]:
 async def test_a_finished_job_shows_what_its_last_steps_measured_though_no_report_came(
     world: World,
 ) -> None:
-    job = await cut_off(world, "final", left=True)
+    job = await cut_job_off(world, "final", left=True)
     await world.tick(4)
 
     shown = await world.job(job)
@@ -50,7 +48,7 @@ async def test_a_finished_job_shows_what_its_last_steps_measured_though_no_repor
     assert (progress["step"], progress["percent"]) == (STEPS, 100.0)
     assert (progress["loss"], progress["valid_loss"]) == (1 / STEPS, 0.5)
     assert shown["trained_tokens"] == STEPS * 100
-    assert (await listed(world, job))["progress"] == {
+    assert (await listed_job(world, job))["progress"] == {
         "step": STEPS,
         "total_steps": STEPS,
         "percent": 100.0,
@@ -60,21 +58,21 @@ async def test_a_finished_job_shows_what_its_last_steps_measured_though_no_repor
 async def test_a_finished_job_shows_no_figure_of_an_earlier_step_where_the_last_are_lost(
     world: World,
 ) -> None:
-    job = await cut_off(world, "final", left=False)
+    job = await cut_job_off(world, "final", left=False)
     await world.tick(4)
 
     progress = (await world.job(job))["progress"]
 
     assert (progress["step"], progress["percent"]) == (STEPS, 100.0)
     assert (progress["loss"], progress["valid_loss"]) == (None, 0.5)
-    assert (await listed(world, job))["progress"]["percent"] == 100.0
+    assert (await listed_job(world, job))["progress"]["percent"] == 100.0
 
 
 @pytest.mark.parametrize(("ask", "ends"), [("cancel", "cancelled"), ("pause", "queued")])
 async def test_a_stopped_job_is_as_far_as_its_newest_checkpoint(
     world: World, ask: str, ends: str
 ) -> None:
-    job = await cut_off(world, "stop", left=False, step=4)
+    job = await cut_job_off(world, "stop", left=False, step=4)
     await world.call("POST", f"/v1/fine_tuning/jobs/{job}/{ask}")
     await world.tick(60)
 
@@ -84,13 +82,11 @@ async def test_a_stopped_job_is_as_far_as_its_newest_checkpoint(
     assert shown["latest_checkpoint"]["step_number"] == 4
     assert shown["progress"]["step"] == 4
     assert "step 4" in shown["status_reason"]["message"]
-    assert (await listed(world, job))["progress"]["step"] == 4
+    assert (await listed_job(world, job))["progress"]["step"] == 4
 
 
 async def test_a_job_whose_reports_arrive_shows_them(world: World) -> None:
-    job = str((await world.submit())["id"])
-    nodes = await boot(world, job)
-    number = await train(world, nodes, step=3)
+    job, nodes, number = await start_training(world, step=3)
     await commit_unheard(world, job, committed(2, number), left=False)
     await nodes[0].say(NodePhase.RUNNING, number, step=4, metrics=(metrics(4, loss=0.25),))
     await world.tick()

@@ -1,37 +1,15 @@
 """Whole lives of jobs: the API, the reconcilers and scripted nodes over one real PostgreSQL."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 import pytest
 
 from service.cloud.provider import CloudError, ScaleSetNotFound
 from service.db.attempts import attempts as attempt_rows
-from service.db.core import leases
 from service.domain.cloud.fleet import scale_set_name
-from service.operations.attempts import heads
-from service.storage.store import PreconditionFailed
-from tests.integration.stored import put
-from tests.nodes.scripted_node import boot, commit, committed, train
-from tests.world import SPOT, World
+from tests.nodes.scripted_node import boot, commit, committed, say_all, start_training, train
+from tests.world import World
 from trainer.contract import RUN_SPEC, DirectiveKind, NodePhase, RunSpec
-
-
-async def test_a_job_trains_and_succeeds(world: World) -> None:
-    job = await world.submit()
-    nodes = await boot(world, job["id"])
-    number = await train(world, nodes, step=1)
-    running = await world.job(job["id"])
-    await commit(world, job["id"], committed(10, number, "final"))
-    for node in nodes:
-        await node.say(NodePhase.FINISHED, number, step=10)
-    await world.tick(2)
-
-    done = await world.job(job["id"])
-
-    assert (running["status"], running["phase"]) == ("running", "training")
-    assert done["status"] == "succeeded"
-    assert done["fine_tuned_model"].startswith("ft:rekindle/tiny-llama:")
-    assert done["result"]["step"] == 10
 
 
 async def test_a_run_is_dated_by_the_day_on_which_its_job_was_created(world: World) -> None:
@@ -46,40 +24,32 @@ async def test_a_run_is_dated_by_the_day_on_which_its_job_was_created(world: Wor
 async def test_the_machines_of_a_finished_job_are_deleted_and_then_its_cost_is_final(
     world: World,
 ) -> None:
-    job = await world.submit()
-    nodes = await boot(world, job["id"])
-    number = await train(world, nodes, step=1)
-    await commit(world, job["id"], committed(10, number, "final"))
-    for node in nodes:
-        await node.say(NodePhase.FINISHED, number, step=10)
+    job, nodes, number = await start_training(world)
+    await commit(world, job, committed(10, number, "final"))
+    await say_all(nodes, NodePhase.FINISHED, number, step=10)
     await world.tick(2)
-    before = await world.job(job["id"])
+    before = await world.job(job)
     await world.tick(30)
 
-    after = await world.job(job["id"])
+    after = await world.job(job)
 
     assert not before["cost"]["final"]
     assert after["cost"]["final"]
-    assert (await world.attempts_of(job["id"]))[0]["state"] == "ended"
+    assert (await world.attempts_of(job))[0]["state"] == "ended"
     assert await world.cloud.list_owned() == []
 
 
-async def test_after_a_noticed_eviction_the_next_attempt_loads_what_was_saved(
-    world: World,
-) -> None:
-    job = await world.submit()
-    nodes = await boot(world, job["id"])
-    first = await train(world, nodes, step=3)
+async def test_after_a_noticed_eviction_the_next_attempt_loads_what_was_saved(world: World) -> None:
+    job, nodes, first = await start_training(world, step=3)
     await nodes[1].notice(first, step=3)
     await world.tick(1, seconds=1)
     told = [await node.hear() for node in nodes]
-    await commit(world, job["id"], committed(4, first, "stop"))
-    for node in nodes:
-        await node.say(NodePhase.STOPPED, first, step=4)
+    await commit(world, job, committed(4, first, "stop"))
+    await say_all(nodes, NodePhase.STOPPED, first, step=4)
     await world.tick(2, seconds=1)
-    recovering = await world.job(job["id"])
+    recovering = await world.job(job)
 
-    again = await boot(world, job["id"])
+    again = await boot(world, job)
     second = await train(world, again, step=5)
 
     assert [d.kind for d in told] == [DirectiveKind.CHECKPOINT_AND_STOP] * 2
@@ -93,28 +63,21 @@ async def test_after_a_noticed_eviction_the_next_attempt_loads_what_was_saved(
     assert last.generation.checkpoint.step == 4
 
 
-async def test_the_next_attempt_starts_while_the_last_one_is_being_torn_down(
-    world: World,
-) -> None:
-    job = await world.submit()
-    nodes = await boot(world, job["id"])
-    number = await train(world, nodes, step=3)
+async def test_the_next_attempt_starts_while_the_last_one_is_being_torn_down(world: World) -> None:
+    job, nodes, number = await start_training(world, step=3)
     await nodes[0].notice(number, step=3)
     await world.tick(1, seconds=1)
-    for node in nodes:
-        await node.say(NodePhase.STOPPED, number, step=3)
+    await say_all(nodes, NodePhase.STOPPED, number, step=3)
 
     await world.tick(4, seconds=1)
 
-    states = [a["state"] for a in await world.attempts_of(job["id"])]
+    states = [a["state"] for a in await world.attempts_of(job)]
     assert states[0] == "terminating"
     assert states[1] in ("pending", "provisioning")
 
 
 async def test_when_a_machine_vanishes_the_survivors_are_stopped_at_once(world: World) -> None:
-    job = await world.submit()
-    nodes = await boot(world, job["id"])
-    number = await train(world, nodes, step=3)
+    job, nodes, number = await start_training(world, step=3)
     world.cloud.evict(scale_set_name(nodes[1].attempt_id), "1")
     gone = await _missing(world, nodes[1].attempt_id)
     survivor = next(n for n in nodes if n.vm_id not in gone)
@@ -125,20 +88,17 @@ async def test_when_a_machine_vanishes_the_survivors_are_stopped_at_once(world: 
     await world.tick(1)
 
     assert directive.kind is DirectiveKind.STOP
-    (attempt,) = await world.attempts_of(job["id"])
+    (attempt,) = await world.attempts_of(job)
     assert attempt["outcome"] == "evicted"
     assert "without notice" in attempt["reason"]
 
 
-async def test_a_trainer_error_starts_a_new_generation_and_three_fail_the_job(
-    world: World,
-) -> None:
+async def test_a_trainer_error_starts_a_new_generation_and_three_fail_the_job(world: World) -> None:
     job = await world.submit()
     nodes = await boot(world, job["id"])
     for _ in range(3):
         number = await train(world, nodes, step=1)
-        for node in nodes:
-            await node.say(NodePhase.FAILED, number, error="ValueError: the data is bad")
+        await say_all(nodes, NodePhase.FAILED, number, error="ValueError: the data is bad")
     await world.tick(3)
 
     failed = await world.job(job["id"])
@@ -154,114 +114,29 @@ async def test_a_committed_checkpoint_breaks_a_row_of_trainer_errors(world: Worl
     for step in range(1, 5):
         number = await train(world, nodes, step=step)
         await commit(world, job["id"], committed(step, number))
-        for node in nodes:
-            await node.say(NodePhase.FAILED, number, step=step)
+        await say_all(nodes, NodePhase.FAILED, number, step=step)
     await world.tick(2)
 
     assert (await world.job(job["id"]))["status"] == "running"
 
 
-async def test_a_cancelled_job_stops_its_nodes_and_deletes_its_machines(world: World) -> None:
-    job = await world.submit()
-    nodes = await boot(world, job["id"])
-    number = await train(world, nodes, step=1)
-    await world.call("POST", f"/v1/fine_tuning/jobs/{job['id']}/cancel")
-    await world.tick(1, seconds=1)
-    told = [await node.hear() for node in nodes]
-    for node in nodes:
-        await node.say(NodePhase.STOPPED, number, step=1)
-    await world.tick(30)
-
-    assert [d.kind for d in told] == [DirectiveKind.STOP] * 2
-    assert (await world.job(job["id"]))["status"] == "cancelled"
-    assert await world.cloud.list_owned() == []
-
-
-async def test_a_cancel_ends_even_when_the_nodes_never_answer(world: World) -> None:
-    job = await world.submit()
-    nodes = await boot(world, job["id"])
-    await train(world, nodes, step=1)
-    await world.call("POST", f"/v1/fine_tuning/jobs/{job['id']}/cancel")
-
-    await world.tick(30)
-
-    assert (await world.job(job["id"]))["status"] == "cancelled"
-    assert await world.cloud.list_owned() == []
-
-
-async def test_a_paused_job_has_no_machines_and_goes_on_when_resumed(world: World) -> None:
-    job = await world.submit()
-    nodes = await boot(world, job["id"])
-    number = await train(world, nodes, step=1)
-    await world.call("POST", f"/v1/fine_tuning/jobs/{job['id']}/pause")
-    await world.tick(1, seconds=1)
-    told = await nodes[0].hear()
-    saved = committed(2, number, "stop")
-    await put(world.store, job["id"], saved.path)
-    await commit(world, job["id"], saved)
-    for node in nodes:
-        await node.say(NodePhase.STOPPED, number, step=2)
-    await world.tick(30)
-    paused = await world.job(job["id"])
-    left = await world.cloud.list_owned()
-    await world.call("POST", f"/v1/fine_tuning/jobs/{job['id']}/resume")
-
-    again = await boot(world, job["id"])
-    await train(world, again, step=3)
-
-    assert told.kind is DirectiveKind.CHECKPOINT_AND_STOP
-    assert paused["phase"] == "paused"
-    assert left == []
-    assert (await world.job(job["id"]))["status"] == "running"
-
-
-async def test_capacity_that_is_refused_is_asked_for_again_later(world: World) -> None:
-    world.cloud.sold_out.add(SPOT)
-    job = await world.submit()
-    await world.tick(4)
-    refused = await world.attempts_of(job["id"])
-    world.cloud.sold_out.clear()
-
-    nodes = await boot(world, job["id"])
-
-    assert refused[0]["outcome"] == "no_capacity"
-    assert len(nodes) == 2
-    assert (await world.job(job["id"]))["status"] == "queued"
-
-
-async def test_a_refusal_after_acceptance_ends_the_attempt_with_azures_code(world: World) -> None:
-    world.cloud.sold_out_late.add(SPOT)
-    job = await world.submit()
-    await world.tick(20)
-
-    first = (await world.attempts_of(job["id"]))[0]
-
-    assert first["outcome"] == "no_capacity"
-    assert "AllocationFailed" in first["reason"]
-
-
 async def test_a_silent_node_makes_its_attempt_unresponsive(world: World) -> None:
-    job = await world.submit()
-    nodes = await boot(world, job["id"])
-    number = await train(world, nodes, step=1)
+    job, nodes, number = await start_training(world)
     for _ in range(30):
         await nodes[0].say(NodePhase.RUNNING, number, step=1)  # the other one is silent
         await world.tick()
 
-    assert (await world.attempts_of(job["id"]))[0]["outcome"] == "unresponsive"
+    assert (await world.attempts_of(job))[0]["outcome"] == "unresponsive"
 
 
 async def test_a_cloud_that_does_not_answer_kills_no_healthy_training(world: World) -> None:
-    job = await world.submit()
-    nodes = await boot(world, job["id"])
-    number = await train(world, nodes, step=1)
+    job, nodes, number = await start_training(world)
     for _ in range(5):
         world.cloud.fail_next = [CloudError("Azure does not answer") for _ in range(5)]
-        for node in nodes:
-            await node.say(NodePhase.RUNNING, number, step=2)
+        await say_all(nodes, NodePhase.RUNNING, number, step=2)
         await world.tick()
 
-    assert [a["state"] for a in await world.attempts_of(job["id"])] == ["running"]
+    assert [a["state"] for a in await world.attempts_of(job)] == ["running"]
 
 
 async def test_the_sweep_deletes_what_no_live_attempt_owns(world: World) -> None:
@@ -283,33 +158,6 @@ async def test_the_sweep_deletes_what_no_live_attempt_owns(world: World) -> None
     assert (await world.cloud.get(scale_set_name(row.id))).instances
 
 
-async def test_two_reconcilers_never_take_the_same_attempt(world: World) -> None:
-    await world.submit()
-    await world.jobs.run_once()
-    await world.tick(2, seconds=0)
-    world.clock.advance(seconds=60)
-    async with world.engine.begin() as one, world.engine.begin() as other:
-        first = await attempt_rows.claim_due(one, world.clock(), 10)
-        second = await attempt_rows.claim_due(other, world.clock(), 10)
-
-    assert (len(first), len(second)) == (1, 0)
-
-
-async def test_a_hint_during_a_claim_is_not_lost(world: World) -> None:
-    job = await world.submit()
-    await boot(world, job["id"])
-    world.clock.advance(seconds=60)
-    async with world.engine.begin() as conn:
-        ((claim, _),) = await attempt_rows.claim_due(conn, world.clock(), 10)
-    await world.call("POST", f"/v1/fine_tuning/jobs/{job['id']}/cancel")
-    async with world.engine.begin() as conn:
-        await leases.release(conn, claim, world.clock(), world.clock() + timedelta(hours=1))
-    async with world.engine.begin() as conn:
-        due_at_once = await attempt_rows.claim_due(conn, world.clock(), 10)
-
-    assert len(due_at_once) == 1
-
-
 async def _missing(world: World, attempt_id: str) -> set[str]:
     found = await world.cloud.get(scale_set_name(attempt_id))
     async with world.engine.connect() as conn:
@@ -321,26 +169,10 @@ async def _missing(world: World, attempt_id: str) -> set[str]:
 async def test_a_model_that_was_committed_counts_even_if_its_node_never_says_so(
     world: World,
 ) -> None:
-    job = await world.submit()
-    nodes = await boot(world, job["id"])
-    number = await train(world, nodes, step=1)
-    await commit(world, job["id"], committed(10, number, "final"))
+    job, nodes, number = await start_training(world)
+    await commit(world, job, committed(10, number, "final"))
     world.cloud.evict(scale_set_name(nodes[0].attempt_id), "0")
     await world.tick(4)
 
-    assert (await world.job(job["id"]))["status"] == "succeeded"
-    assert len(await world.attempts_of(job["id"])) == 1
-
-
-async def test_a_late_worker_does_not_fence_head_away_from_the_live_generation(
-    world: World,
-) -> None:
-    job = await world.submit()
-    nodes = await boot(world, job["id"])
-    number = await train(world, nodes, step=1)
-
-    with pytest.raises(PreconditionFailed):
-        await heads.fence(world.store, job["id"], number - 2)  # what it had read is old
-    head, _ = await heads.read(world.store, job["id"])
-
-    assert head.generation == number
+    assert (await world.job(job))["status"] == "succeeded"
+    assert len(await world.attempts_of(job)) == 1

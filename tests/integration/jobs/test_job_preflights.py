@@ -37,7 +37,7 @@ SYSTEM = {"messages": [{"role": "system", "content": "Be brief."}, *GOOD[0]["mes
 
 
 async def prepared(world: World, rows: list[dict[str, Any]], **more: Any) -> dict[str, Any]:  # noqa: ANN401
-    """A job on these rows as it is shown after some seconds."""
+    """Return a job on these rows as it is shown after some seconds."""
     job = await world.submit(training_file=await world.upload(file_of(*rows)), **more)
     await world.tick(3)
     return await world.job(job["id"])

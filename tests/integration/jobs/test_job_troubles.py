@@ -15,37 +15,40 @@ from service.domain.storage.access_tiers import StorageAccount
 from service.pricing.source import PricesUnavailable
 from service.storage.fake import MemoryStore
 from service.storage.store import BlobNotFound
-from tests.integration.stored import put
-from tests.nodes.scripted_node import boot, commit, committed, metrics, train
+from tests.integration.stored_jobs import put_files
+from tests.nodes.scripted_node import (
+    boot,
+    commit,
+    committed,
+    metrics,
+    say_all,
+    start_training,
+    train,
+)
 from tests.world import SPOT, World
 from trainer.contract import HEAD, MEASURED, RUN_SPEC, NodePhase
 
 
-async def test_after_an_outage_of_the_service_nobody_is_taken_for_silent(world: World) -> None:
-    job = await world.submit()
-    nodes = await boot(world, job["id"])
-    number = await train(world, nodes, step=1)
+async def test_after_an_outage_of_the_service_no_node_counts_as_silent(world: World) -> None:
+    job, nodes, number = await start_training(world)
     world.clock.advance(minutes=8)  # nobody could be heard
     await world.tick(1, seconds=1)
-    for node in nodes:
-        await node.say(NodePhase.RUNNING, number, step=900)
+    await say_all(nodes, NodePhase.RUNNING, number, step=900)
     await world.tick(3)
 
-    assert [a["state"] for a in await world.attempts_of(job["id"])] == ["running"]
+    assert [a["state"] for a in await world.attempts_of(job)] == ["running"]
 
 
 async def test_nodes_that_cannot_be_heard_but_still_commit_are_left_alone(world: World) -> None:
-    job = await world.submit()
-    nodes = await boot(world, job["id"])
-    number = await train(world, nodes, step=1)
+    job, _, number = await start_training(world)
     for step in range(2, 6):  # 16 minutes in all, each silence shorter than five
-        await commit(world, job["id"], committed(step, number))
+        await commit(world, job, committed(step, number))
         await world.tick(16)
-    alive = [a["state"] for a in await world.attempts_of(job["id"])]
+    alive = [a["state"] for a in await world.attempts_of(job)]
     await world.tick(30)  # and now nothing comes any more
 
     assert alive == ["running"]
-    assert (await world.attempts_of(job["id"]))[0]["outcome"] == "unresponsive"
+    assert (await world.attempts_of(job))[0]["outcome"] == "unresponsive"
 
 
 @dataclass(kw_only=True)
@@ -60,7 +63,9 @@ class Freezing(MemoryStore):
             await conn.execute(update(tables.jobs).values(lease_token="another"))
 
 
-async def test_who_lost_a_job_while_it_was_prepared_writes_no_run_spec(world: World) -> None:
+async def test_a_worker_that_lost_its_job_during_preparation_writes_no_run_spec(
+    world: World,
+) -> None:
     frozen = Freezing(**vars(world.store), engine=world.engine)
     job = await world.submit()
     prepare = replace(world.jobs.preparation, store=frozen)
@@ -77,8 +82,7 @@ async def test_starts_that_all_come_to_nothing_pause_a_job_that_has_trained(
     nodes = await boot(world, job["id"])
     for _ in range(10):
         number = await train(world, nodes, step=1)
-        for node in nodes:
-            await node.say(NodePhase.STOPPED, number)
+        await say_all(nodes, NodePhase.STOPPED, number)
         await world.tick(5)
     paused = await world.job(job["id"])
     await world.call("POST", f"/v1/fine_tuning/jobs/{job['id']}/resume")
@@ -99,8 +103,7 @@ async def test_starts_that_all_come_to_nothing_fail_a_job_that_has_never_trained
     nodes = await boot(world, job["id"])
     for number in range(1, 11):
         await world.tick(5)
-        for node in nodes:
-            await node.say(NodePhase.STOPPED, number)
+        await say_all(nodes, NodePhase.STOPPED, number)
     await world.tick(5)
 
     failed = await world.job(job["id"])
@@ -123,28 +126,33 @@ async def test_attempts_that_never_train_fail_the_job_with_what_to_check(world: 
 
 
 async def never_trains_again(world: World) -> tuple[str, int]:
-    """A job with a checkpoint, of whose machines nobody hears any more; its first generation."""
-    job = await world.submit()
-    number = await train(world, await boot(world, job["id"]), step=3)
+    """Return a paused job whose new machines never registered, and its first generation."""
+    job, _, number = await start_training(world, step=3)
     saved = committed(2, number)
-    await put(world.store, job["id"], saved.path)
-    await commit(world, job["id"], saved)
+    await put_files(world.store, job, saved.path)
+    await commit(world, job, saved)
     for _ in range(50):
         await world.tick(20, seconds=25)
-        if (await world.job(job["id"]))["phase"] == "paused":
+        if (await world.job(job))["phase"] == "paused":
             break
-    return str(job["id"]), number
+    return job, number
 
 
 async def test_a_trained_job_is_paused_by_machines_that_never_train_and_goes_on_when_resumed(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """After the resume a refusal of Azure does not count as one more machine that never trains."""
     job_id, number = await never_trains_again(world)
     paused = await world.job(job_id)
     ended = len(await world.attempts_of(job_id))
     await world.tick(20, seconds=25)
     still = len(await world.attempts_of(job_id))
+
+    world.cloud.sold_out.add(SPOT)
     answer = await world.call("POST", f"/v1/fine_tuning/jobs/{job_id}/resume")
+    await world.tick(8)
+    waiting, tried = await world.job(job_id), await world.attempts_of(job_id)
+    world.cloud.sold_out.clear()
     again = await train(world, await boot(world, job_id), step=3)
 
     assert (paused["status"], paused["phase"]) == ("queued", "paused")
@@ -153,24 +161,10 @@ async def test_a_trained_job_is_paused_by_machines_that_never_train_and_goes_on_
     assert [r.levelname for r in caplog.records if r.message == "job.paused"] == ["ERROR"]
     assert ended == still == 4
     assert answer.status_code == 200
+    assert waiting["phase"] != "paused"
+    assert "no_capacity" in {attempt["outcome"] for attempt in tried}
     assert again > number
     assert (await world.job(job_id))["status"] == "running"
-
-
-async def test_a_resumed_job_that_azure_refuses_is_not_taken_for_one_that_never_trains(
-    world: World,
-) -> None:
-    job_id, _ = await never_trains_again(world)
-    world.cloud.sold_out.add(SPOT)
-    await world.call("POST", f"/v1/fine_tuning/jobs/{job_id}/resume")
-    await world.tick(8)
-    shown, refused = await world.job(job_id), await world.attempts_of(job_id)
-    world.cloud.sold_out.clear()
-    await world.tick(40)
-
-    assert shown["phase"] != "paused"
-    assert refused[-1]["outcome"] == "no_capacity" or refused[-2]["outcome"] == "no_capacity"
-    assert (await world.attempts_of(job_id))[-1]["state"] == "starting"
 
 
 async def test_a_job_whose_steps_take_an_hour_is_given_the_time_for_its_first(world: World) -> None:
@@ -182,8 +176,7 @@ async def test_a_job_whose_steps_take_an_hour_is_given_the_time_for_its_first(wo
     number = await train(world, nodes, step=0)
     for _ in range(30):
         world.clock.advance(minutes=4)
-        for node in nodes:
-            await node.say(NodePhase.RUNNING, number, step=0)
+        await say_all(nodes, NodePhase.RUNNING, number, step=0)
         await world.tick()
     (first,) = await world.attempts_of(job["id"])
 
@@ -194,17 +187,15 @@ async def test_a_job_whose_steps_take_an_hour_is_given_the_time_for_its_first(wo
 async def test_a_job_whose_head_is_lost_can_be_cancelled_and_says_what_is_wrong(
     world: World,
 ) -> None:
-    job = await world.submit()
-    nodes = await boot(world, job["id"])
-    await train(world, nodes, step=1)
-    await world.store.write(job["id"], HEAD, b"garbage")
+    job, _, _ = await start_training(world)
+    await world.store.write(job, HEAD, b"garbage")
     await world.tick(3)
-    listed = (await world.call("GET", f"/v1/fine_tuning/jobs/{job['id']}/events")).json()["data"]
-    await world.call("POST", f"/v1/fine_tuning/jobs/{job['id']}/cancel")
+    codes = await world.event_codes(job)
+    await world.call("POST", f"/v1/fine_tuning/jobs/{job}/cancel")
     await world.tick(40)
 
-    assert [e["code"] for e in listed].count("attempt.needs_help") == 1
-    assert (await world.job(job["id"]))["status"] == "cancelled"
+    assert codes.count("attempt.needs_help") == 1
+    assert (await world.job(job))["status"] == "cancelled"
     assert await world.cloud.list_owned() == []
 
 
@@ -220,15 +211,13 @@ async def test_a_cancel_does_not_wait_for_a_cloud_that_refuses_us(world: World) 
 
 
 async def test_a_recovery_does_not_wait_for_the_price_list(world: World) -> None:
-    job = await world.submit()
-    nodes = await boot(world, job["id"])
-    await train(world, nodes, step=1)
+    job, nodes, _ = await start_training(world)
     world.jobs = replace(world.jobs, prices=NoPrices())
     world.cloud.evict(scale_set_name(nodes[0].attempt_id), "0")
     world.cloud.evict(scale_set_name(nodes[0].attempt_id), "1")
     await world.tick(6)
 
-    assert len(await world.attempts_of(job["id"])) == 2
+    assert len(await world.attempts_of(job)) == 2
 
 
 class NoPrices:
@@ -247,17 +236,15 @@ class NoPrices:
 async def test_steps_that_a_machine_committed_and_had_no_time_to_tell_of_are_measured_all_the_same(
     world: World,
 ) -> None:
-    job = await world.submit()
-    nodes = await boot(world, job["id"])
-    number = await train(world, nodes, step=1)
+    job, nodes, number = await start_training(world)
     entry = committed(3, number)
     lines = "\n".join(metrics(step).to_json() for step in (2, 3))
-    await world.store.write(job["id"], f"{entry.path}/{MEASURED}", lines.encode())
-    await commit(world, job["id"], entry)
+    await world.store.write(job, f"{entry.path}/{MEASURED}", lines.encode())
+    await commit(world, job, entry)
     for instance in ("0", "1"):  # and with them all that they had not said
         world.cloud.evict(scale_set_name(nodes[0].attempt_id), instance)
     await world.tick(2)
-    await train(world, await boot(world, job["id"]), step=4)
+    await train(world, await boot(world, job), step=4)
 
-    series = await world.call("GET", f"/v1/fine_tuning/jobs/{job['id']}/metrics")
+    series = await world.call("GET", f"/v1/fine_tuning/jobs/{job}/metrics")
     assert [row["step"] for row in series.json()["data"]] == [1, 2, 3, 4]

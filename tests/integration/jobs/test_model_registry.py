@@ -10,8 +10,7 @@ from service.cloud.fake import FakeRegistry
 from service.cloud.provider import CloudError
 from service.db.trackers import model_registry
 from service.reconciler.jobs.model_registry import PATIENCE, ModelRegistrations
-from tests.integration.api.jobs.test_preferences import JOBS
-from tests.integration.made import make
+from tests.integration.finished_jobs import make_model
 from tests.world import World, client
 
 
@@ -20,7 +19,7 @@ class Killed(BaseException):
 
 
 def registering(world: World) -> World:
-    """The same world, with a workspace."""
+    """Return the same world, with a workspace."""
     parts = replace(world.parts, registers_models=True)
     world.http = client(make_app(parts))
     return world
@@ -32,14 +31,13 @@ def registrations(world: World, registry: FakeRegistry) -> ModelRegistrations:
     )
 
 
-async def told(world: World, job: dict[str, Any]) -> list[str]:
-    """The events about it."""
-    listed = (await world.call("GET", f"{JOBS}/{job['id']}/events?limit=100")).json()["data"]
-    return [e["code"] for e in listed if e["code"].startswith("model.")]
+async def model_events(world: World, job: dict[str, Any]) -> list[str]:
+    """Return the events about it."""
+    return [code for code in await world.event_codes(job["id"]) if code.startswith("model.")]
 
 
 async def test_a_final_model_is_registered_once_with_where_it_comes_from(world: World) -> None:
-    job = await make(registering(world), register_model=True)
+    job = await make_model(registering(world), register_model=True)
     found = FakeRegistry()
     rounds = [await registrations(world, found).run_once() for _ in "ab"]
     shown = await world.job(job["id"])
@@ -56,11 +54,11 @@ async def test_a_final_model_is_registered_once_with_where_it_comes_from(world: 
         "checkpoint-step": step,
     }
     assert shown["result"]["registered_model"] == {"name": job["id"], "version": step}
-    assert await told(world, job) == ["model.registered"]
+    assert await model_events(world, job) == ["model.registered"]
 
 
 async def test_a_job_that_does_not_ask_for_it_is_not_registered(world: World) -> None:
-    await make(registering(world))
+    await make_model(registering(world))
     found = FakeRegistry()
 
     assert await registrations(world, found).run_once() == []
@@ -70,7 +68,7 @@ async def test_a_job_that_does_not_ask_for_it_is_not_registered(world: World) ->
 async def test_killed_between_registering_and_writing_it_down_it_is_registered_once(
     world: World,
 ) -> None:
-    job = await make(registering(world), register_model=True)
+    job = await make_model(registering(world), register_model=True)
 
     class Dies(FakeRegistry):
         async def register(self, model: Any) -> None:  # noqa: ANN401 - as the base class
@@ -80,15 +78,15 @@ async def test_killed_between_registering_and_writing_it_down_it_is_registered_o
     found = Dies()
     with pytest.raises(Killed):
         await registrations(world, found).run_once()
-    before = await told(world, job)
+    before = await model_events(world, job)
     await registrations(world, FakeRegistry(models=found.models)).run_once()
 
-    assert (before, await told(world, job)) == ([], ["model.registered"])
+    assert (before, await model_events(world, job)) == ([], ["model.registered"])
     assert len(found.models) == 1
 
 
-async def test_of_two_replicas_one_alone_tells_it(world: World) -> None:
-    job = await make(registering(world), register_model=True)
+async def test_one_of_two_replicas_writes_the_event(world: World) -> None:
+    job = await make_model(registering(world), register_model=True)
 
     async with world.engine.begin() as conn:
         wrote = [await model_registry.settle(conn, job["id"], {"name": "n"}) for _ in "ab"]
@@ -97,21 +95,21 @@ async def test_of_two_replicas_one_alone_tells_it(world: World) -> None:
 
 
 async def test_a_workspace_that_fails_is_asked_again_and_given_up_after_a_day(world: World) -> None:
-    job = await make(registering(world), register_model=True)
+    job = await make_model(registering(world), register_model=True)
     found = FakeRegistry(fault=CloudError("gone away"))
     await registrations(world, found).run_once()
-    before = await told(world, job)
+    before = await model_events(world, job)
     world.clock.advance(seconds=PATIENCE.total_seconds())
     await registrations(world, found).run_once()
     found.fault = None
 
     assert await registrations(world, found).run_once() == []
-    assert (before, await told(world, job)) == ([], ["model.not_registered"])
+    assert (before, await model_events(world, job)) == ([], ["model.not_registered"])
     assert (await world.job(job["id"]))["result"]["registered_model"] is None
 
 
 async def test_a_workspace_that_comes_back_gets_the_model(world: World) -> None:
-    job = await make(registering(world), register_model=True)
+    job = await make_model(registering(world), register_model=True)
     found = FakeRegistry(fault=CloudError("gone away"))
     await registrations(world, found).run_once()
     found.fault = None
@@ -120,7 +118,7 @@ async def test_a_workspace_that_comes_back_gets_the_model(world: World) -> None:
 
 
 async def test_a_deleted_model_is_not_registered(world: World) -> None:
-    job = await make(registering(world), register_model=True)
+    job = await make_model(registering(world), register_model=True)
     await world.call("DELETE", f"/v1/models/{job['fine_tuned_model']}")
 
     assert await registrations(world, FakeRegistry()).run_once() == []

@@ -1,15 +1,14 @@
 """What a life under the real reconcilers leaves behind for the record of Spot capacity."""
 
 from service.domain.cloud.fleet import scale_set_name
-from tests.nodes.scripted_node import boot, train
+from tests.nodes.scripted_node import start_training
 from tests.world import SPOT, World
 
 MINUTES = "/v1/organization/traces?days=1&gap_seconds=60"
 
 
 async def test_a_hold_an_eviction_and_a_refusal_are_seen_as_they_were(world: World) -> None:
-    job = str((await world.submit())["id"])
-    await train(world, await boot(world, job), step=1)
+    job, *_ = await start_training(world)
     world.clock.advance(minutes=30)
     (attempt,) = await world.attempts_of(job)
     held = scale_set_name(attempt["id"])

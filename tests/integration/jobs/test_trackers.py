@@ -15,7 +15,7 @@ from service.trackers.fake import FakeTracker
 from service.trackers.mlflow import Mlflow
 from service.trackers.tracker import TrackerError
 from tests.integration.api.jobs.test_preferences import JOBS
-from tests.integration.made import finish
+from tests.integration.finished_jobs import finish_job
 from tests.mlflow_server import MlflowServer
 from tests.nodes.scripted_node import metrics as measured
 from tests.world import World, client
@@ -30,7 +30,7 @@ class Killed(BaseException):
 
 
 def with_trackers(world: World, *kinds: str) -> World:
-    """The same world, whose deployment has these trackers."""
+    """Return the same world, whose deployment has these trackers."""
     world.http = client(make_app(replace(world.parts, trackers=frozenset(kinds))))
     return world
 
@@ -50,16 +50,15 @@ async def measure(world: World, job: dict[str, Any], steps: Iterable[int], gen: 
         await step_metrics.add(conn, job["id"], gen, [measured(step) for step in steps])
 
 
-async def later(world: World, tracker: Any, seconds: float = 60.0) -> list[int]:  # noqa: ANN401
+async def serve_later(world: World, tracker: Any, seconds: float = 60.0) -> list[int]:  # noqa: ANN401
     """Let time pass and serve what is due; the steps that the tracker has then."""
     world.clock.advance(seconds=seconds)
     await runs(world, tracker).run_once()
     return [p.step for points in tracker.points.values() for p in points]
 
 
-async def told(world: World, job: dict[str, Any]) -> list[str]:
-    listed = (await world.call("GET", f"{JOBS}/{job['id']}/events?limit=100")).json()["data"]
-    return [e["code"] for e in listed if e["code"].startswith("tracker.")]
+async def tracker_events(world: World, job: dict[str, Any]) -> list[str]:
+    return [code for code in await world.event_codes(job["id"]) if code.startswith("tracker.")]
 
 
 async def test_a_job_shows_its_integrations_as_they_were_sent(world: World) -> None:
@@ -105,38 +104,38 @@ async def test_a_tracker_that_the_deployment_lacks_is_refused_with_what_to_set(
 async def test_steps_are_sent_while_the_job_trains_but_the_newest(world: World) -> None:
     job, tracker = await a_job(world, MLFLOW), FakeTracker()
     await measure(world, job, range(1, 4))
-    first = await later(world, tracker)
+    first = await serve_later(world, tracker)
     await measure(world, job, range(4, 6))
 
-    assert (first, await later(world, tracker)) == ([1, 2], [1, 2, 3, 4])
-    assert await told(world, job) == ["tracker.started"]
+    assert (first, await serve_later(world, tracker)) == ([1, 2], [1, 2, 3, 4])
+    assert await tracker_events(world, job) == ["tracker.started"]
 
 
 async def test_steps_that_are_done_again_after_an_eviction_are_sent_once(world: World) -> None:
     job, tracker = await a_job(world, MLFLOW), FakeTracker()
     await measure(world, job, range(1, 5))
-    await later(world, tracker)
+    await serve_later(world, tracker)
     await measure(world, job, range(2, 7), gen=2)
 
-    assert await later(world, tracker) == [1, 2, 3, 4, 5]
+    assert await serve_later(world, tracker) == [1, 2, 3, 4, 5]
 
 
 async def test_a_step_waits_for_those_before_it_that_are_still_in_blob(world: World) -> None:
     job, tracker = await a_job(world, MLFLOW), FakeTracker()
     await measure(world, job, [1, 2, 5, 6])
-    first = await later(world, tracker)
+    first = await serve_later(world, tracker)
     await measure(world, job, [3, 4])
 
-    assert (first, await later(world, tracker)) == ([1, 2], [1, 2, 3, 4, 5])
+    assert (first, await serve_later(world, tracker)) == ([1, 2], [1, 2, 3, 4, 5])
 
 
 async def test_once_the_job_has_ended_all_is_sent_and_the_run_ends(world: World) -> None:
     job, tracker = await a_job(world, MLFLOW), FakeTracker()
-    job = await finish(world, job["id"])
+    job = await finish_job(world, job["id"])
     await measure(world, job, [1, 3])
-    steps = await later(world, tracker, seconds=90)
+    steps = await serve_later(world, tracker, seconds=90)
     calls = tracker.calls
-    await later(world, tracker, seconds=3600)
+    await serve_later(world, tracker, seconds=3600)
 
     assert (steps, tracker.calls) == ([1, 3], calls)
     assert tracker.outcomes == {job["id"]: JobState.SUCCEEDED}
@@ -166,7 +165,7 @@ async def test_killed_between_sending_and_writing_it_down_no_step_is_sent_twice(
     assert (len(server.runs), steps) == (1, [1, 2, 3, 4])
 
 
-async def test_of_two_replicas_one_serves_a_run(world: World) -> None:
+async def test_one_of_two_replicas_serves_a_run(world: World) -> None:
     job, tracker = await a_job(world, MLFLOW), FakeTracker()
     await measure(world, job, range(1, 4))
     world.clock.advance(seconds=1)
@@ -184,22 +183,22 @@ async def test_of_two_replicas_one_serves_a_run(world: World) -> None:
 async def test_a_tracker_that_fails_is_given_up_after_a_day_with_one_event(world: World) -> None:
     job, tracker = await a_job(world, MLFLOW), FakeTracker(fault=TrackerError("gone away"))
     await measure(world, job, range(1, 4))
-    await later(world, tracker)
-    before = await told(world, job)
+    await serve_later(world, tracker)
+    before = await tracker_events(world, job)
     for _ in "ab":
-        await later(world, tracker, seconds=PATIENCE.total_seconds())
+        await serve_later(world, tracker, seconds=PATIENCE.total_seconds())
 
-    assert (before, await told(world, job)) == ([], ["tracker.given_up"])
+    assert (before, await tracker_events(world, job)) == ([], ["tracker.given_up"])
     assert (await world.job(job["id"]))["status"] != "failed"
 
 
 async def test_a_tracker_that_comes_back_gets_what_it_missed(world: World) -> None:
     job, tracker = await a_job(world, MLFLOW), FakeTracker(fault=TrackerError("gone away"))
     await measure(world, job, range(1, 4))
-    await later(world, tracker)
+    await serve_later(world, tracker)
     tracker.fault = None
 
-    assert await later(world, tracker) == [1, 2]
+    assert await serve_later(world, tracker) == [1, 2]
 
 
 async def test_no_answer_event_or_log_shows_a_secret(
@@ -220,6 +219,6 @@ async def test_no_answer_event_or_log_shows_a_secret(
     events = (await world.call("GET", f"{JOBS}/{job['id']}/events?limit=100")).text
     logged = str([vars(record) for record in caplog.records])
 
-    assert await told(world, job) == ["tracker.given_up", "tracker.started"]
+    assert await tracker_events(world, job) == ["tracker.started", "tracker.given_up"]
     assert "tracker.failed" in logged
     assert secret not in events + logged + str(await world.job(job["id"]))

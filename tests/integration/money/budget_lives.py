@@ -28,16 +28,10 @@ from service.operations.nodes.registrations import RegistrationBatcher
 from service.pricing.storage_prices import TABLE
 from service.reconciler.sweeps.price_watch import PriceWatch
 from tests.integration.money.budget_skies import Sky
-from tests.integration.stored import put
+from tests.integration.stored_jobs import put_files
 from tests.nodes.scripted_node import commit, committed, metrics
 from tests.world import PRICE, World
-from trainer.contract import (
-    PROTOCOL,
-    DirectiveKind,
-    Heartbeat,
-    NodePhase,
-    Registration,
-)
+from trainer.contract import PROTOCOL, DirectiveKind, Heartbeat, NodePhase, Registration
 
 _STEPS = 10  # of every job; how long one takes is drawn
 _ANY = 2**31 - 1  # number of an order: whatever it is, without its generation
@@ -51,7 +45,7 @@ class MovingPrices:
         self.now = price
 
     async def prices(self, offerings: list[Offering]) -> dict[Offering, Price]:
-        """The same for all."""
+        """Return the same price for all offerings."""
         return dict.fromkeys(offerings, self.now)
 
     async def storage(self, account: StorageAccount) -> StoragePrices:  # noqa: ARG002 - one account
@@ -193,7 +187,7 @@ class Hostile:
             self.lives[owners[name]].bill += amount
 
     async def _owners(self) -> dict[str, str]:
-        """The job of each scale set that there was ever."""
+        """Return the job of each scale set that there was ever."""
         async with self.world.engine.connect() as conn:
             rows = await conn.execute(select(tables.attempts.c.id, tables.attempts.c.job_id))
         return {scale_set_name(r.id): r.job_id for r in rows}
@@ -238,7 +232,7 @@ class Hostile:
         await self.hearing.record(node.node_id, heartbeat, now)
 
     async def _register(self, node: Node, attempt_id: str) -> bool:
-        """False while the service does not see the machine yet."""
+        """Register the machine; return False while the service does not see it yet."""
         message = Registration(
             protocol=PROTOCOL,
             attempt_id=attempt_id,
@@ -285,11 +279,11 @@ class Hostile:
         for node in members:
             node.phase = NodePhase.FINISHED
         entry = committed(_STEPS, members[0].generation, "final")
-        await put(self.world.store, life.id, entry.path)
+        await put_files(self.world.store, life.id, entry.path)
         await commit(self.world, life.id, entry)
 
     async def _raise(self) -> None:
-        """A user gives one of the jobs more."""
+        """Raise the budget of one of the jobs, as its user."""
         life = self.draw.choice(list(self.lives.values()))
         cap = life.cap * 2
         change = {"infrastructure": {"budget": {"amount": str(cap)}}}

@@ -56,7 +56,7 @@ class Sky(Protocol):
         ...
 
     def bill(self, each: Decimal) -> list[tuple[str, Decimal]]:
-        """What sets have cost in the time in which each machine cost so much."""
+        """Return what each set has cost while one machine cost ``each``."""
         ...
 
 
@@ -82,7 +82,7 @@ class FakeSky:
         self.cloud.evict(name, instance)
 
     async def pass_time(self) -> None:
-        """It looks at the clock by itself."""
+        """Do nothing: the fake reads the clock itself."""
 
     def machines(self) -> dict[str, set[str]]:
         return {name: self.cloud.machines(name) for name in sorted(self.cloud.costing())}
@@ -124,7 +124,7 @@ class EmulatedSky:
         await self._tell("evict", scale_set=name, instance_id=instance, notice=False)
 
     async def pass_time(self) -> None:
-        """What is new is not found for a while."""
+        """Hide new sets for the lag."""
         await self.inside.fabric.step()
         sets = self.inside.fabric.state.scale_sets.values()
         for name in sorted({s.name for s in sets} - self._known):
@@ -141,7 +141,7 @@ class EmulatedSky:
         return {name: found[name] for name in sorted(found)}
 
     def bill(self, each: Decimal) -> list[tuple[str, Decimal]]:
-        """What is never given is not billed."""
+        """Return the cost of machines that were allocated."""
         before, self._ordered, billed = self._ordered, {}, []
         for scale_set, instance in self.inside.fabric.instances():
             key = (scale_set.name, instance.vm_id)
@@ -159,7 +159,7 @@ class EmulatedSky:
 
 @asynccontextmanager
 async def emulated(folder: Path, clock: Clock) -> AsyncIterator[EmulatedSky]:
-    """An emulator whose machines run nothing, and the adapter on it."""
+    """Yield an emulator whose machines run nothing, and the adapter on it."""
     async with (
         emulator_inside(folder, clock, spot_quota=_CORES) as inside,
         over_tls(inside) as reached,

@@ -19,8 +19,8 @@ from service.domain.lifecycle.job import MoveJob, next_step
 from service.domain.states import JobState
 from service.operations.money import budgets
 from service.reconciler.jobs.budgets import ProjectBudgets
-from tests.integration.money.test_budgets import codes, later, limited, stops, trains
-from tests.nodes.scripted_node import boot
+from tests.integration.money.test_budgets import start_job, stop_nodes, train_on, with_budget
+from tests.nodes.scripted_node import boot, say_all
 from tests.waiting import until
 from tests.world import World
 from trainer.contract import NodePhase
@@ -32,13 +32,15 @@ where datname = current_database() and wait_event_type = 'Lock'
 """
 
 
-async def patch(world: World, job_id: str, **infrastructure: Any) -> httpx.Response:  # noqa: ANN401
+async def patch_terms(world: World, job_id: str, **infrastructure: Any) -> httpx.Response:  # noqa: ANN401
     """Other terms."""
     body = {"infrastructure": infrastructure}
     return await world.call("PATCH", f"{JOBS}/{job_id}", json=body)
 
 
-async def give(world: World, dollars: int | None, ahead: timedelta = timedelta(0)) -> list[str]:
+async def give_budget(
+    world: World, dollars: int | None, ahead: timedelta = timedelta(0)
+) -> list[str]:
     """Another budget of the project; the jobs that whoever gives it is to weigh again.
 
     ``ahead``: of ours is the clock of who gives it.
@@ -66,9 +68,9 @@ async def wait_for_locks(world: World, count: int) -> None:
 async def test_once_a_budget_is_lifted_nodes_go_on_as_if_there_had_never_been_one(
     world: World,
 ) -> None:
-    job, nodes, number = await trains(world, **limited("100"))
-    await later(world, nodes, number, minutes=5)
-    lifted = await patch(world, job, budget=None)
+    job, nodes, number = await start_job(world, **with_budget("100"))
+    await train_on(world, nodes, number, minutes=5)
+    lifted = await patch_terms(world, job, budget=None)
     await world.tick(2)
     world.clock.advance(minutes=31)
 
@@ -79,35 +81,35 @@ async def test_once_a_budget_is_lifted_nodes_go_on_as_if_there_had_never_been_on
 
 
 async def test_other_terms_are_no_way_round_the_budget_of_the_project(world: World) -> None:
-    await give(world, 40)
-    job, nodes, number = await trains(world, nodes=2)
-    await later(world, nodes, number, minutes=92)
+    await give_budget(world, 40)
+    job, nodes, number = await start_job(world, nodes=2)
+    await train_on(world, nodes, number, minutes=92)
     stopped = await sweep(world).run_once()
 
-    await patch(world, job, deadline=int((world.clock() + timedelta(hours=9)).timestamp()))
+    await patch_terms(world, job, deadline=int((world.clock() + timedelta(hours=9)).timestamp()))
 
     shown = await world.job(job)
     assert stopped == [job]
     assert shown["status_reason"]["code"] == "budget_exhausted"
 
 
-async def test_thresholds_are_not_told_again_because_of_other_terms(world: World) -> None:
-    job, nodes, number = await trains(world, **limited("100"))
-    await later(world, nodes, number, minutes=180)
-    await patch(world, job, priority="high")
-    await later(world, nodes, number, minutes=1)
+async def test_changed_terms_repeat_no_budget_threshold(world: World) -> None:
+    job, nodes, number = await start_job(world, **with_budget("100"))
+    await train_on(world, nodes, number, minutes=180)
+    await patch_terms(world, job, priority="high")
+    await train_on(world, nodes, number, minutes=1)
 
-    assert (await codes(world, job)).count("job.budget_threshold") == 1
+    assert (await world.event_codes(job)).count("job.budget_threshold") == 1
 
 
-async def test_of_two_changes_at_once_none_is_lost(world: World) -> None:
+async def test_two_concurrent_changes_of_terms_are_both_kept(world: World) -> None:
     job = (await world.submit())["id"]
     both = ({"budget": {"amount": "90"}}, {"max_price": {"amount": "5"}})
     async with world.engine.begin() as conn:
         await conn.execute(
             select(tables.jobs.c.id).where(tables.jobs.c.id == job).with_for_update()
         )
-        asked = [asyncio.create_task(patch(world, job, **news)) for news in both]
+        asked = [asyncio.create_task(patch_terms(world, job, **news)) for news in both]
         await wait_for_locks(world, 2)
     answers = await asyncio.gather(*asked)
 
@@ -123,37 +125,36 @@ async def test_a_job_that_is_late_already_can_be_given_more_money(world: World) 
     job = (await world.submit(infrastructure=limits))["id"]
     world.clock.advance(minutes=10)
 
-    more = await patch(world, job, budget={"amount": "90"})
-    later_but_past = await patch(world, job, deadline=soon + 1)
+    more = await patch_terms(world, job, budget={"amount": "90"})
+    later_but_past = await patch_terms(world, job, deadline=soon + 1)
 
     assert more.status_code == 200, more.text
     assert later_but_past.status_code == 400
 
 
 async def test_a_larger_budget_that_comes_during_a_sweep_is_not_overlooked(world: World) -> None:
-    await give(world, 40)
-    job, nodes, number = await trains(world, nodes=2)
-    await later(world, nodes, number, minutes=92)
+    await give_budget(world, 40)
+    job, nodes, number = await start_job(world, nodes=2)
+    await train_on(world, nodes, number, minutes=92)
     async with world.engine.begin() as conn:
         await conn.execute(
             select(tables.jobs.c.id).where(tables.jobs.c.id == job).with_for_update()
         )
         sweeping = asyncio.create_task(sweep(world).run_once())
         await wait_for_locks(world, 1)
-        seen = await give(world, 400)
+        seen = await give_budget(world, 400)
     stopped = await sweeping
 
     assert (seen, stopped) == ([], [])
-    assert "job.budget_exhausted" not in await codes(world, job)
+    assert "job.budget_exhausted" not in await world.event_codes(job)
 
 
 async def test_a_larger_budget_that_is_answered_during_a_look_is_not_overwritten(
     world: World,
 ) -> None:
-    job, nodes, number = await trains(world, **limited("40"))
+    job, nodes, number = await start_job(world, **with_budget("40"))
     world.clock.advance(minutes=92)
-    for node in nodes:
-        await node.say(NodePhase.RUNNING, number, step=1)
+    await say_all(nodes, NodePhase.RUNNING, number, step=1)
     async with world.engine.begin() as conn:
         row = await conn.execute(
             select(tables.jobs.c.terms).where(tables.jobs.c.id == job).with_for_update()
@@ -166,24 +167,21 @@ async def test_a_larger_budget_that_is_answered_during_a_look_is_not_overwritten
     await looking
     await world.tick(2, seconds=1)
 
-    told = await codes(world, job)
+    told = await world.event_codes(job)
     assert not {"job.budget_exhausted", "job.budget_threshold"} & set(told)
     assert (await world.job(job))["status"] == "running"
 
 
-async def test_a_job_that_was_given_money_since_it_was_looked_at_is_not_ended(
-    world: World,
-) -> None:
-    job, nodes, number = await trains(world, **limited("40", then="cancel"))
-    await later(world, nodes, number, minutes=92)
-    for node in nodes:
-        await node.say(NodePhase.STOPPED, number, step=1)
+async def test_a_job_that_was_given_money_since_it_was_looked_at_is_not_ended(world: World) -> None:
+    job, nodes, number = await start_job(world, **with_budget("40", then="cancel"))
+    await train_on(world, nodes, number, minutes=92)
+    await say_all(nodes, NodePhase.STOPPED, number, step=1)
     await world.attempts.run_once()
     async with world.engine.begin() as conn:
         ((claim, seen),) = await jobs.claim_due(conn, world.clock() + timedelta(minutes=1), 1)
     step = next_step(seen, world.clock())
     assert isinstance(step, MoveJob)
-    more = await patch(world, job, budget={"amount": "400"})
+    more = await patch_terms(world, job, budget={"amount": "400"})
     async with world.engine.begin() as conn:
         ended = await job_moves.move_all(
             conn, [ClaimedJobMove(claim=claim, job=seen, step=step)], world.clock()
@@ -196,7 +194,7 @@ async def test_a_job_that_was_given_money_since_it_was_looked_at_is_not_ended(
 async def test_jobs_that_a_larger_budget_of_their_project_did_not_reach_are_weighed_again(
     world: World, dollars: int | None
 ) -> None:
-    await give(world, 5)
+    await give_budget(world, 5)
     job = (await world.submit())["id"]
     await world.tick(4)
     paused = await world.job(job)
@@ -204,27 +202,28 @@ async def test_jobs_that_a_larger_budget_of_their_project_did_not_reach_are_weig
     await world.tick(2)
     still = await world.job(job)
 
-    await give(world, dollars)  # and whoever gave it is killed
+    await give_budget(world, dollars)  # and whoever gave it is killed
     await sweep(world).run_once()
     await world.tick(3)
 
     assert [paused["phase"], still["phase"]] == ["paused", "paused"]
-    assert (await codes(world, job)).count("job.budget_exhausted") == 1
+    assert "Project's budget exhausted" in paused["status_reason"]["message"]
+    assert (await world.event_codes(job)).count("job.budget_exhausted") == 1
     assert len(await world.attempts_of(job)) == 1
 
 
 async def test_the_same_budget_for_another_month_takes_up_jobs_that_it_did_not_reach(
     world: World,
 ) -> None:
-    await give(world, 40)
-    job, nodes, number = await trains(world, nodes=2)
-    await later(world, nodes, number, minutes=92)
+    await give_budget(world, 40)
+    job, nodes, number = await start_job(world, nodes=2)
+    await train_on(world, nodes, number, minutes=92)
     await sweep(world).run_once()
-    await stops(world, job, nodes, number)
+    await stop_nodes(world, job, nodes, number)
     paused = await world.job(job)
     world.clock.advance(hours=24)
 
-    await give(world, 40)  # and whoever gave it is killed
+    await give_budget(world, 40)  # and whoever gave it is killed
     await sweep(world).run_once()
     again = await boot(world, job)
 
@@ -236,16 +235,16 @@ async def test_the_same_budget_for_another_month_takes_up_jobs_that_it_did_not_r
 async def test_by_whatever_clock_a_budget_was_set_jobs_are_weighed_again_by_it_once(
     world: World, hours: int
 ) -> None:
-    await give(world, 5)
+    await give_budget(world, 5)
     job = (await world.submit())["id"]
     await world.tick(4)
-    once = (await codes(world, job)).count("job.budget_exhausted")
+    once = (await world.event_codes(job)).count("job.budget_exhausted")
 
-    await give(world, 5, ahead=timedelta(hours=hours))  # and whoever gave it is killed
+    await give_budget(world, 5, ahead=timedelta(hours=hours))  # and whoever gave it is killed
     for _ in range(4):
         await sweep(world).run_once()
         await world.tick(2, seconds=0)
 
     assert once == 1
-    assert (await codes(world, job)).count("job.budget_exhausted") == 2
+    assert (await world.event_codes(job)).count("job.budget_exhausted") == 2
     assert (await world.job(job))["phase"] == "paused"

@@ -18,7 +18,7 @@ from tests.world import PRICE, World
 
 @pytest.fixture
 async def engine(database_url: str) -> AsyncIterator[AsyncEngine]:
-    """A few connections that stay: 50 steps at once would open and close some with every look."""
+    """Yield an engine whose connections stay open between rounds of 50 steps."""
     made = create_async_engine(driver_url(database_url), pool_size=10, max_overflow=0)
     yield made
     await made.dispose()
@@ -26,7 +26,7 @@ async def engine(database_url: str) -> AsyncIterator[AsyncEngine]:
 
 @pytest.fixture(params=["fake", "emulator"])
 async def sky(request: pytest.FixtureRequest, world: World, tmp_path: Path) -> AsyncIterator[Sky]:
-    """A cloud of either kind, in which the service has its machines."""
+    """Yield a cloud of either kind, in which the service has its machines."""
     if request.param == "fake":
         yield FakeSky(world.cloud)
         return
@@ -35,7 +35,7 @@ async def sky(request: pytest.FixtureRequest, world: World, tmp_path: Path) -> A
         yield made
 
 
-async def lived(world: World, sky: Sky, seed: int, many: int, hours: float) -> Hostile:
+async def live_jobs(world: World, sky: Sky, seed: int, many: int, hours: float) -> Hostile:
     """So many jobs after so long a time."""
     prices = MovingPrices(PRICE)
     world.jobs = replace(world.jobs, prices=prices)
@@ -45,16 +45,16 @@ async def lived(world: World, sky: Sky, seed: int, many: int, hours: float) -> H
     return hostile
 
 
-def worst(hostile: Hostile) -> float:
-    """The largest share of its cap that any job has cost."""
+def worst_share(hostile: Hostile) -> float:
+    """Return the largest share of its cap that any job has cost."""
     return max(float(life.bill / life.cap) for life in hostile.lives.values())
 
 
 @pytest.mark.long
 async def test_no_job_costs_more_than_its_budget(world: World, sky: Sky) -> None:
-    hostile = await lived(world, sky, seed=3, many=1, hours=1)
+    hostile = await live_jobs(world, sky, seed=3, many=1, hours=1)
 
-    assert 0 < worst(hostile) <= 1
+    assert 0 < worst_share(hostile) <= 1
 
 
 @pytest.mark.long
@@ -63,13 +63,13 @@ async def test_no_job_costs_more_than_its_budget(world: World, sky: Sky) -> None
 async def test_of_200_jobs_none_costs_more_than_its_budget(
     world: World, sky: Sky, seed: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    hostile = await lived(world, sky, seed=seed, many=25, hours=10)
+    hostile = await live_jobs(world, sky, seed=seed, many=25, hours=10)
     states, told = await hostile.over(), await hostile.told()
     found = {
         "sky": type(sky).__name__,
         "seed": seed,
         "lives": len(hostile.lives),
-        "worst_share": round(worst(hostile), 4),
+        "worst_share": round(worst_share(hostile), 4),
         "passed": sum(life.bill > life.cap for life in hostile.lives.values()),
         "told": told,
         "states": states,
@@ -79,5 +79,5 @@ async def test_of_200_jobs_none_costs_more_than_its_budget(
     with capsys.disabled():
         sys.stdout.write(f"\n{json.dumps(found)}\n")
 
-    assert worst(hostile) <= 1
+    assert worst_share(hostile) <= 1
     assert told["exhausted"] > 0, "no budget was put to the test"

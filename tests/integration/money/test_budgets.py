@@ -18,58 +18,50 @@ from service.pricing.source import PricesUnavailable
 from service.reconciler.jobs.budgets import ProjectBudgets
 from service.reconciler.sweeps.price_watch import PriceWatch
 from tests.integration.db.rows import add_attempt
-from tests.integration.stored import put
-from tests.nodes.scripted_node import ScriptedNode, boot, commit, committed, train
+from tests.integration.stored_jobs import put_files
+from tests.nodes.scripted_node import ScriptedNode, boot, commit, committed, say_all, train
 from tests.world import PRICE, SPOT, World
 from trainer.contract import DirectiveKind, NodePhase
 
 JOBS = "/v1/fine_tuning/jobs"
 
 
-def limited(amount: str, then: str = "pause", nodes: int = 2) -> dict[str, Any]:
-    """A request's infrastructure with a budget."""
+def with_budget(amount: str, then: str = "pause", nodes: int = 2) -> dict[str, Any]:
+    """Return a request's infrastructure with a budget."""
     return {"nodes": nodes, "budget": {"amount": amount, "on_exhausted": then}}
 
 
-async def trains(world: World, **infrastructure: Any) -> tuple[str, list[ScriptedNode], int]:  # noqa: ANN401
-    """A job on its machines that has done a step."""
+async def start_job(world: World, **infrastructure: Any) -> tuple[str, list[ScriptedNode], int]:  # noqa: ANN401
+    """Submit a job, and let it train one step."""
     job = await world.submit(infrastructure=infrastructure)
     nodes = await boot(world, job["id"])
     return job["id"], nodes, await train(world, nodes, step=1)
 
 
-async def later(world: World, nodes: list[ScriptedNode], number: int, minutes: float) -> None:
+async def train_on(world: World, nodes: list[ScriptedNode], number: int, minutes: float) -> None:
     """So much time passes, and the nodes still train."""
     world.clock.advance(minutes=minutes)
-    for node in nodes:
-        await node.say(NodePhase.RUNNING, number, step=1)
+    await say_all(nodes, NodePhase.RUNNING, number, step=1)
     await world.tick(2, seconds=1)
 
 
-async def stops(world: World, job_id: str, nodes: list[ScriptedNode], number: int) -> None:
-    """The nodes save, stop and are deleted."""
+async def stop_nodes(world: World, job_id: str, nodes: list[ScriptedNode], number: int) -> None:
+    """Let the nodes save and stop, and delete them."""
     saved = committed(2, number, "stop")
-    await put(world.store, job_id, saved.path)
+    await put_files(world.store, job_id, saved.path)
     await commit(world, job_id, saved)
-    for node in nodes:
-        await node.say(NodePhase.STOPPED, number, step=2)
+    await say_all(nodes, NodePhase.STOPPED, number, step=2)
     await world.tick(20)
-
-
-async def codes(world: World, job_id: str) -> list[str]:
-    """Of its events, oldest first."""
-    listed = (await world.call("GET", f"{JOBS}/{job_id}/events?limit=100")).json()["data"]
-    return [event["code"] for event in reversed(listed)]
 
 
 async def test_a_job_whose_budget_is_used_up_saves_pauses_and_says_how_to_go_on(
     world: World,
 ) -> None:
-    job, nodes, number = await trains(world, **limited("40"))
-    await later(world, nodes, number, minutes=92)
+    job, nodes, number = await start_job(world, **with_budget("40"))
+    await train_on(world, nodes, number, minutes=92)
     told = [(await node.hear()).kind for node in nodes]
     stopping = await world.job(job)
-    await stops(world, job, nodes, number)
+    await stop_nodes(world, job, nodes, number)
 
     paused = await world.job(job)
     refused = await world.call("POST", f"{JOBS}/{job}/resume")
@@ -85,9 +77,9 @@ async def test_a_job_whose_budget_is_used_up_saves_pauses_and_says_how_to_go_on(
 
 
 async def test_more_money_takes_a_paused_job_up_again(world: World) -> None:
-    job, nodes, number = await trains(world, **limited("40"))
-    await later(world, nodes, number, minutes=92)
-    await stops(world, job, nodes, number)
+    job, nodes, number = await start_job(world, **with_budget("40"))
+    await train_on(world, nodes, number, minutes=92)
+    await stop_nodes(world, job, nodes, number)
 
     raised = await world.call(
         "PATCH", f"{JOBS}/{job}", json={"infrastructure": {"budget": {"amount": "400"}}}
@@ -99,13 +91,11 @@ async def test_more_money_takes_a_paused_job_up_again(world: World) -> None:
     assert len(again) == 2
 
 
-async def test_a_job_may_be_cancelled_rather_than_paused_when_money_runs_out(
-    world: World,
-) -> None:
-    job, nodes, number = await trains(world, **limited("40", "cancel"))
-    await later(world, nodes, number, minutes=92)
+async def test_a_job_may_be_cancelled_rather_than_paused_when_money_runs_out(world: World) -> None:
+    job, nodes, number = await start_job(world, **with_budget("40", "cancel"))
+    await train_on(world, nodes, number, minutes=92)
     told = await nodes[0].hear()
-    await stops(world, job, nodes, number)
+    await stop_nodes(world, job, nodes, number)
 
     ended = await world.job(job)
 
@@ -114,19 +104,19 @@ async def test_a_job_may_be_cancelled_rather_than_paused_when_money_runs_out(
     assert "Budget exhausted" in ended["status_reason"]["message"]
 
 
-async def test_thresholds_of_a_budget_are_told_once_each(world: World) -> None:
-    job, nodes, number = await trains(world, **limited("100"))
+async def test_each_threshold_of_a_budget_is_one_event(world: World) -> None:
+    job, nodes, number = await start_job(world, **with_budget("100"))
     for minutes in (170, 10, 105, 20):
-        await later(world, nodes, number, minutes=minutes)
+        await train_on(world, nodes, number, minutes=minutes)
 
-    told = [c for c in await codes(world, job) if c.startswith("job.budget")]
+    told = [c for c in await world.event_codes(job) if c.startswith("job.budget")]
 
     assert told == ["job.budget_threshold", "job.budget_threshold", "job.budget_exhausted"]
 
 
 async def test_nodes_that_hear_nothing_stop_while_the_budget_still_covers_it(world: World) -> None:
-    _, nodes, number = await trains(world, **limited("100"))
-    await later(world, nodes, number, minutes=30)
+    _, nodes, number = await start_job(world, **with_budget("100"))
+    await train_on(world, nodes, number, minutes=30)
     answer = await nodes[0].say(NodePhase.RUNNING, number, step=1)
     looked = world.clock()
     world.clock.advance(minutes=10)
@@ -141,12 +131,11 @@ async def test_nodes_that_hear_nothing_stop_while_the_budget_still_covers_it(wor
 async def test_no_machines_are_asked_for_that_the_budget_does_not_cover_to_their_end(
     world: World,
 ) -> None:
-    job, nodes, number = await trains(world, **limited("40"))
-    await later(world, nodes, number, minutes=84)
+    job, nodes, number = await start_job(world, **with_budget("40"))
+    await train_on(world, nodes, number, minutes=84)
     world.cloud.evict(scale_set_name(nodes[0].attempt_id), "0")
     await world.tick(1)
-    for node in nodes:
-        await node.say(NodePhase.STOPPED, number, step=1)
+    await say_all(nodes, NodePhase.STOPPED, number, step=1)
 
     await world.tick(25)
 
@@ -156,12 +145,12 @@ async def test_no_machines_are_asked_for_that_the_budget_does_not_cover_to_their
     assert "must be left to start machines" in shown["status_reason"]["message"]
 
 
-async def test_a_job_whose_machines_nobody_can_see_waits_and_goes_on_once_azure_answers_again(
+async def test_a_job_whose_machines_azure_does_not_list_waits_until_azure_answers(
     world: World,
 ) -> None:
     short = replace(world.pace, provisioning=timedelta(minutes=15))  # else money is up earlier
     world.attempts = replace(world.attempts, pace=short)
-    job = await world.submit(infrastructure=limited("60"))
+    job = await world.submit(infrastructure=with_budget("60"))
     world.cloud.fail_next = [CloudError("the secret has expired")] * 10_000
     await world.tick(80, seconds=180)
     waiting = await world.job(job["id"])
@@ -170,7 +159,7 @@ async def test_a_job_whose_machines_nobody_can_see_waits_and_goes_on_once_azure_
 
     assert waiting["status"] == "queued"
     assert "reserved until other machines" in waiting["status_reason"]["message"]
-    told = await codes(world, job["id"])
+    told = await world.event_codes(job["id"])
     assert not {"job.budget_exhausted", "job.budget_passed"} & set(told)
     assert [a["state"] for a in await world.attempts_of(job["id"])][-1] == "starting"
 
@@ -178,12 +167,12 @@ async def test_a_job_whose_machines_nobody_can_see_waits_and_goes_on_once_azure_
 async def test_the_jobs_of_a_project_share_its_budget(world: World) -> None:
     async with world.engine.begin() as conn:
         await budgets.set_project(conn, "tests", Decimal(30), world.clock(), None)
-    first, nodes, number = await trains(world, nodes=2)
+    first, nodes, number = await start_job(world, nodes=2)
     second = await world.submit()
     await world.tick(3)
     waiting = await world.job(second["id"])
 
-    await later(world, nodes, number, minutes=56)
+    await train_on(world, nodes, number, minutes=56)
     sweep = ProjectBudgets(engine=world.engine, allowance=world.attempts.allowance, now=world.clock)
     stopped = await sweep.run_once()
     await world.tick(1, seconds=1)
@@ -191,31 +180,12 @@ async def test_the_jobs_of_a_project_share_its_budget(world: World) -> None:
     assert "reserved until other machines" in waiting["status_reason"]["message"]
     assert stopped == [first]
     assert (await nodes[0].hear()).kind is DirectiveKind.CHECKPOINT_AND_STOP
-    assert "job.budget_threshold" in await codes(world, first)
-
-
-async def test_a_raised_project_budget_takes_its_jobs_up_again(world: World) -> None:
-    async with world.engine.begin() as conn:
-        await budgets.set_project(conn, "tests", Decimal(5), world.clock(), None)
-    job = await world.submit()
-    await world.tick(4)
-    paused = await world.job(job["id"])
-    async with world.engine.begin() as conn:
-        stopped = await budgets.set_project(conn, "tests", Decimal(500), world.clock(), None)
-    for job_id in stopped:
-        async with world.engine.begin() as conn:
-            await budgets.clear_exhaustion(conn, job_id, world.clock())
-
-    nodes = await boot(world, job["id"])
-
-    assert paused["phase"] == "paused"
-    assert "Project's budget exhausted" in paused["status_reason"]["message"]
-    assert len(nodes) == 2
+    assert "job.budget_threshold" in await world.event_codes(first)
 
 
 async def test_the_bill_says_what_is_left_and_what_a_million_tokens_cost(world: World) -> None:
-    job, nodes, number = await trains(world, **limited("100"))
-    await later(world, nodes, number, minutes=30)
+    job, nodes, number = await start_job(world, **with_budget("100"))
+    await train_on(world, nodes, number, minutes=30)
 
     bill = (await world.job(job))["cost"]
 
@@ -227,8 +197,8 @@ async def test_the_bill_says_what_is_left_and_what_a_million_tokens_cost(world: 
 
 
 async def test_a_project_sees_what_its_jobs_cost_by_hour_and_what_that_saved(world: World) -> None:
-    job, nodes, number = await trains(world, nodes=2)
-    await later(world, nodes, number, minutes=100)
+    job, nodes, number = await start_job(world, nodes=2)
+    await train_on(world, nodes, number, minutes=100)
     spent = Decimal((await world.job(job))["cost"]["spent"])
 
     page = await world.call("GET", "/v1/organization/costs?bucket_width=1h")
@@ -247,8 +217,8 @@ async def test_a_project_sees_what_its_jobs_cost_by_hour_and_what_that_saved(wor
 
 
 async def test_a_price_that_moves_is_billed_from_then_on(world: World) -> None:
-    job, nodes, number = await trains(world, nodes=2)
-    await later(world, nodes, number, minutes=60)
+    job, nodes, number = await start_job(world, nodes=2)
+    await train_on(world, nodes, number, minutes=60)
     before = Decimal((await world.job(job))["cost"]["spent"])
     dearer = Price(hourly=PRICE.hourly * 2, on_demand_hourly=PRICE.on_demand_hourly)
     watch = PriceWatch(engine=world.engine, prices=FixedPrices({SPOT: dearer}), now=world.clock)
@@ -271,7 +241,7 @@ class PartlyAway(FixedPrices):
 
 
 async def test_a_price_that_cannot_be_read_holds_up_no_other_one(world: World) -> None:
-    job, _, _ = await trains(world, nodes=2)
+    job, _, _ = await start_job(world, nodes=2)
     async with world.engine.begin() as conn:
         gone = {"id": "att-x", "job_id": job, "number": 2, "region": "aaa"}
         await add_attempt(conn, world.clock(), **gone, state="terminating", outcome="evicted")
@@ -334,12 +304,11 @@ async def test_machines_that_are_seen_once_their_price_has_moved_are_billed_at_t
 
 
 async def test_lives_of_machines_are_remembered_by_offering(world: World) -> None:
-    _, nodes, number = await trains(world, nodes=2)
-    await later(world, nodes, number, minutes=60)
+    _, nodes, number = await start_job(world, nodes=2)
+    await train_on(world, nodes, number, minutes=60)
     world.cloud.evict(scale_set_name(nodes[0].attempt_id), "0")
     await world.tick(1)
-    for node in nodes:
-        await node.say(NodePhase.STOPPED, number, step=1)
+    await say_all(nodes, NodePhase.STOPPED, number, step=1)
     await world.tick(2)
 
     async with world.engine.connect() as conn:

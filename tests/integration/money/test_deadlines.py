@@ -18,9 +18,9 @@ from service.domain.spot.capacity_traces import SpotPool
 from service.domain.spot.market import PlacementScore
 from service.domain.states import CapacityType
 from tests.clock import Clock
-from tests.integration.money.test_budgets import codes, stops
-from tests.integration.queue.test_admission import admissions, region, settle
-from tests.nodes.scripted_node import ScriptedNode, boot, evicted, metrics, train
+from tests.integration.money.test_budgets import stop_nodes
+from tests.integration.queue.test_admission import admissions, run_queue, set_region_quota
+from tests.nodes.scripted_node import ScriptedNode, boot, evicted, metrics, say_all, train
 from tests.world import PRICE, SPOT, World, open_world
 from trainer.contract import DirectiveKind, NodePhase
 
@@ -34,7 +34,7 @@ BOTH = {
 
 @pytest.fixture
 async def world(engine: AsyncEngine, database_url: str, clock: Clock) -> AsyncIterator[World]:
-    """A service that may buy on demand as well."""
+    """Yield a service that may buy on demand as well."""
     async with open_world(engine, database_url, clock, BOTH) as made:
         yield made
 
@@ -44,8 +44,8 @@ def until(world: World, **more: float) -> int:
     return int((world.clock() + timedelta(**more)).timestamp())
 
 
-async def asked(world: World, **infrastructure: Any) -> dict[str, Any]:  # noqa: ANN401
-    """The answer to a request with these members."""
+async def request_job(world: World, **infrastructure: Any) -> dict[str, Any]:  # noqa: ANN401
+    """Submit a job with these members, and return the answer."""
     body: dict[str, Any] = {"model": "rekindle/tiny-llama", "training_file": await world.upload()}
     body |= {"infrastructure": {"nodes": 2, **infrastructure}}
     body |= {"training": {"checkpoint_seconds": 3600}}  # an eviction loses half an hour
@@ -53,25 +53,24 @@ async def asked(world: World, **infrastructure: Any) -> dict[str, Any]:  # noqa:
     return {**answer.json(), "http": answer.status_code}
 
 
-async def slow(
+async def run_late(
     world: World,
     **more: Any,  # noqa: ANN401 - JSON
 ) -> tuple[dict[str, Any], list[ScriptedNode], int]:
-    """A job due in 4 hours that trains on Spot, and has done one step when 30 minutes are left."""
-    job = await asked(world, deadline=until(world, hours=4), **more)
+    """Return a job on Spot that has done one step when 30 minutes of its 4 hours are left."""
+    job = await request_job(world, deadline=until(world, hours=4), **more)
     nodes = await boot(world, job["id"])
     number = await train(world, nodes, step=1)
     world.clock.advance(hours=3, minutes=30)
-    for node in nodes:
-        await node.say(NodePhase.RUNNING, number, step=1)
+    await say_all(nodes, NodePhase.RUNNING, number, step=1)
     return job, nodes, number
 
 
 async def test_a_deadline_that_even_on_demand_misses_is_refused_with_one_that_would_do(
     world: World,
 ) -> None:
-    refused = await asked(world, deadline=until(world, minutes=5))
-    taken = await asked(world, deadline=until(world, minutes=5), on_deadline_risk="notify")
+    refused = await request_job(world, deadline=until(world, minutes=5))
+    taken = await request_job(world, deadline=until(world, minutes=5), on_deadline_risk="notify")
 
     assert refused["http"] == 400
     assert refused["error"]["code"] == "deadline_too_soon"
@@ -112,7 +111,7 @@ async def test_an_option_fits_the_budget_that_it_says_it_needs_and_no_smaller_on
 
 
 async def test_with_time_to_spare_a_job_takes_spot(world: World) -> None:
-    job = await asked(world, deadline=until(world, hours=48))
+    job = await request_job(world, deadline=until(world, hours=48))
     await boot(world, job["id"])
 
     shown = await world.job(job["id"])
@@ -125,32 +124,29 @@ async def test_with_time_to_spare_a_job_takes_spot(world: World) -> None:
 
 
 async def test_a_job_that_spot_would_make_late_goes_on_on_demand(world: World) -> None:
-    job, nodes, number = await slow(world)
+    job, nodes, number = await run_late(world)
     await world.tick(2, seconds=1)
     told = await nodes[0].hear()
-    await stops(world, job["id"], nodes, number)
+    await stop_nodes(world, job["id"], nodes, number)
 
     placed = await world.attempts_of(job["id"])
 
     assert told.kind is DirectiveKind.CHECKPOINT_AND_STOP
     assert [a["capacity"] for a in placed] == ["spot", "on_demand"]
-    assert "job.deadline_at_risk" in await codes(world, job["id"])
+    assert "job.deadline_at_risk" in await world.event_codes(job["id"])
 
 
 @pytest.mark.parametrize("paused", [False, True])
-async def test_that_a_deadline_has_passed_is_told_once_whatever_the_job_waits_for(
-    world: World, *, paused: bool
-) -> None:
-    job = await asked(world, deadline=until(world, hours=4), on_deadline_risk="notify")
+async def test_a_passed_deadline_is_one_event(world: World, *, paused: bool) -> None:
+    job = await request_job(world, deadline=until(world, hours=4), on_deadline_risk="notify")
     path = f"{JOBS}/{job['id']}"
     if paused:
         await world.call("POST", f"{path}/pause")
     await world.tick(2)
     world.clock.advance(hours=5)
     await world.tick(6, seconds=31)
-    once = (await codes(world, job["id"])).count("job.deadline_passed")
-    told = (await world.call("GET", f"{path}/events?limit=100")).json()["data"]
-    (message,) = (e["message"] for e in told if e["code"] == "job.deadline_passed")
+    once = (await world.event_codes(job["id"])).count("job.deadline_passed")
+    (message,) = (e["message"] for e in await world.events(job["id"], "job.deadline_passed"))
     await world.call("PATCH", path, json={"infrastructure": {"deadline": until(world, hours=4)}})
     world.clock.advance(hours=5)
     await world.tick(6, seconds=31)
@@ -158,40 +154,32 @@ async def test_that_a_deadline_has_passed_is_told_once_whatever_the_job_waits_fo
     assert once == 1
     assert "goes on" not in message, "a paused job does not"
     assert message.endswith("cancel it, or set another deadline.")
-    assert (await codes(world, job["id"])).count("job.deadline_passed") == 2
+    assert (await world.event_codes(job["id"])).count("job.deadline_passed") == 2
 
 
-async def test_whoever_only_wants_to_know_is_told_and_stays_on_spot(world: World) -> None:
-    job, _, _ = await slow(world, on_deadline_risk="notify")
-    await world.tick(3, seconds=31)
-
-    assert (await codes(world, job["id"])).count("job.deadline_at_risk") == 1
-    assert [a["state"] for a in await world.attempts_of(job["id"])] == ["running"]
-
-
-async def test_whoever_only_wants_to_know_is_asked_for_no_full_price_after_an_eviction_either(
+async def test_with_notify_a_job_that_may_be_late_stays_on_spot_also_after_an_eviction(
     world: World,
 ) -> None:
-    job, _, _ = await slow(world, on_deadline_risk="notify")
+    job, _, _ = await run_late(world, on_deadline_risk="notify")
+    await world.tick(3, seconds=31)
+    assert [a["state"] for a in await world.attempts_of(job["id"])] == ["running"]
     await evicted(world, job["id"])
     world.clock.advance(seconds=61)
     await world.tick(8)
 
     placed = await world.attempts_of(job["id"])
     assert [a["capacity"] for a in placed] == ["spot", "spot"]
-    assert (await codes(world, job["id"])).count("job.deadline_at_risk") == 1
+    assert (await world.event_codes(job["id"])).count("job.deadline_at_risk") == 1
 
 
-async def test_whoever_submits_a_job_that_will_be_late_is_told_before_it_has_machines(
-    world: World,
-) -> None:
+async def test_a_job_that_will_be_late_has_its_event_before_it_has_machines(world: World) -> None:
     world.cloud.sold_out.add(SPOT)
-    job = await asked(world, deadline=until(world, minutes=5), on_deadline_risk="notify")
+    job = await request_job(world, deadline=until(world, minutes=5), on_deadline_risk="notify")
     await world.tick(6)
 
     told = await world.job(job["id"])
     assert {a["capacity"] for a in await world.attempts_of(job["id"])} == {"spot"}
-    assert (await codes(world, job["id"])).count("job.deadline_at_risk") == 1
+    assert (await world.event_codes(job["id"])).count("job.deadline_at_risk") == 1
     assert "refused once" in told["status_reason"]["message"]
     assert told["status_reason"]["next_try_at"] is not None
 
@@ -200,7 +188,7 @@ async def test_a_job_to_be_cancelled_when_late_is_cancelled_while_it_has_no_mach
     world: World,
 ) -> None:
     world.cloud.sold_out.add(SPOT)
-    job = await asked(world, deadline=until(world, hours=2), on_deadline_risk="cancel")
+    job = await request_job(world, deadline=until(world, hours=2), on_deadline_risk="cancel")
     await world.tick(4)
     waiting = await world.job(job["id"])
     world.clock.advance(hours=1, minutes=51)  # nine are left, and starting alone takes ten
@@ -209,18 +197,18 @@ async def test_a_job_to_be_cancelled_when_late_is_cancelled_while_it_has_no_mach
     ended = await world.job(job["id"])
     assert waiting["phase"] == "waiting_capacity"
     assert ended["status"] == "cancelled"
-    assert "job.deadline_at_risk" in await codes(world, job["id"])
+    assert "job.deadline_at_risk" in await world.event_codes(job["id"])
     assert {a["capacity"] for a in await world.attempts_of(job["id"])} == {"spot"}
 
 
 async def test_a_job_to_be_cancelled_when_late_is_cancelled_in_the_queue_too(world: World) -> None:
     queue = admissions(world)
-    await region(world, queue, machines=2, others=2)
-    job = await asked(world, deadline=until(world, hours=2), on_deadline_risk="cancel")
-    await settle(world, queue, times=4)
+    await set_region_quota(world, queue, machines=2, others=2)
+    job = await request_job(world, deadline=until(world, hours=2), on_deadline_risk="cancel")
+    await run_queue(world, queue, times=4)
     waiting = await world.job(job["id"])
     world.clock.advance(hours=1, minutes=51)
-    await settle(world, queue, times=4)
+    await run_queue(world, queue, times=4)
 
     assert waiting["queue"]["code"] == "region_cores"
     assert (await world.job(job["id"]))["status"] == "cancelled"
@@ -229,8 +217,8 @@ async def test_a_job_to_be_cancelled_when_late_is_cancelled_in_the_queue_too(wor
 
 async def test_what_costs_more_than_the_user_wants_is_not_taken(world: World) -> None:
     cheap = {"per": "gpu_hour", "amount": "1.20"}
-    taken = await asked(world, max_price=cheap)
-    refused = await asked(world, max_price=cheap | {"amount": "1.00"})
+    taken = await request_job(world, max_price=cheap)
+    refused = await request_job(world, max_price=cheap | {"amount": "1.00"})
 
     assert [o["capacity_type"] for o in taken["plan"]["options"]] == ["spot"]
     assert "more than max_price 1.20" in taken["plan"]["rejected"][0]
@@ -238,16 +226,16 @@ async def test_what_costs_more_than_the_user_wants_is_not_taken(world: World) ->
 
 
 async def test_one_of_the_allowed_regions_is_enough(world: World) -> None:
-    here = await asked(world, regions=["westeurope", "eastus"])
+    here = await request_job(world, regions=["westeurope", "eastus"])
 
     assert here["http"] == 200
 
 
 async def test_what_one_job_is_refused_the_others_do_not_ask_for(world: World) -> None:
     world.cloud.sold_out.add(SPOT)
-    first = await asked(world, regions=["eastus"], max_price={"amount": "2"})
+    first = await request_job(world, regions=["eastus"], max_price={"amount": "2"})
     await world.tick(3)
-    second = await asked(world, regions=["eastus"], max_price={"amount": "2"})
+    second = await request_job(world, regions=["eastus"], max_price={"amount": "2"})
     await world.tick(2)
     waiting = await world.job(second["id"])
     world.cloud.sold_out.clear()
@@ -260,8 +248,8 @@ async def test_what_one_job_is_refused_the_others_do_not_ask_for(world: World) -
     assert any(a and a[-1]["state"] == "provisioning" for a in asking)
 
 
-async def test_a_change_of_terms_is_told_and_what_is_null_is_lifted(world: World) -> None:
-    job = await asked(world, budget={"amount": "100"}, deadline=until(world, hours=9))
+async def test_a_change_of_terms_is_an_event_and_null_lifts_a_term(world: World) -> None:
+    job = await request_job(world, budget={"amount": "100"}, deadline=until(world, hours=9))
     news = {"infrastructure": {"budget": None}, "metadata": {"team": "red"}}
     changed = await world.call("PATCH", f"{JOBS}/{job['id']}", json=news)
 
@@ -269,15 +257,14 @@ async def test_a_change_of_terms_is_told_and_what_is_null_is_lifted(world: World
     assert shown["infrastructure"]["budget"] is None
     assert shown["infrastructure"]["deadline"] == job["infrastructure"]["deadline"]
     assert shown["metadata"] == {"team": "red"}
-    assert "job.changed" in await codes(world, job["id"])
+    assert "job.changed" in await world.event_codes(job["id"])
 
 
 async def test_a_job_stays_on_spot_where_its_budget_does_not_cover_on_demand(world: World) -> None:
-    job, _, _ = await slow(world, budget={"amount": "100"})
+    job, _, _ = await run_late(world, budget={"amount": "100"})
     await world.tick(3, seconds=31)
 
-    listed = (await world.call("GET", f"{JOBS}/{job['id']}/events?limit=100")).json()["data"]
-    told = [e["message"] for e in listed if e["code"] == "job.deadline_at_risk"]
+    told = [e["message"] for e in await world.events(job["id"], "job.deadline_at_risk")]
     assert len(told) == 1
     assert "would make it, but: budget exhausted: " in told[0]
     assert "The job stays on Spot" in told[0]
@@ -287,7 +274,7 @@ async def test_a_job_stays_on_spot_where_its_budget_does_not_cover_on_demand(wor
 async def test_a_job_on_demand_goes_back_to_spot_once_azure_has_said_twice_that_there_is_some(
     world: World,
 ) -> None:
-    job = await asked(world, deadline=until(world, minutes=40))  # too little time to try Spot
+    job = await request_job(world, deadline=until(world, minutes=40))  # too little time to try Spot
     nodes = await boot(world, job["id"])
     number = await train(world, nodes, step=1)
     slow = replace(metrics(1), seconds=1800.0)
@@ -301,19 +288,18 @@ async def test_a_job_on_demand_goes_back_to_spot_once_azure_has_said_twice_that_
             likely = {SpotPool(SPOT.region, SPOT.vm_size): PlacementScore.HIGH}
             await market.save_scores(conn, likely, 2, world.clock())
         await world.tick(2, seconds=31)
-        capacity.append("job.back_to_spot" in await codes(world, job["id"]))
+        capacity.append("job.back_to_spot" in await world.event_codes(job["id"]))
         world.clock.advance(minutes=12)
-        for node in nodes:
-            await node.say(NodePhase.RUNNING, number, step=1)
+        await say_all(nodes, NodePhase.RUNNING, number, step=1)
     told = await nodes[0].hear()
-    await stops(world, job["id"], nodes, number)
+    await stop_nodes(world, job["id"], nodes, number)
 
     placed = await world.attempts_of(job["id"])
     assert capacity == [False, True]
     assert told.kind is DirectiveKind.CHECKPOINT_AND_STOP
     assert [a["capacity"] for a in placed] == ["on_demand", "spot"]
     assert placed[0]["reason"].startswith(RETURNS_TO_SPOT)
-    assert (await codes(world, job["id"])).count("job.back_to_spot") == 1
+    assert (await world.event_codes(job["id"])).count("job.back_to_spot") == 1
     await train(world, await boot(world, job["id"]), step=3)
     async with world.engine.connect() as conn:
         known = await machine_history.capacity_history(conn, BOTH, 2, world.clock())
@@ -321,12 +307,12 @@ async def test_a_job_on_demand_goes_back_to_spot_once_azure_has_said_twice_that_
 
 
 async def test_what_spot_answered_is_known_to_the_next_choice(world: World) -> None:
-    first = await asked(world, deadline=until(world, hours=48))
+    first = await request_job(world, deadline=until(world, hours=48))
     nodes = await boot(world, first["id"])
     await train(world, nodes, step=1)
     world.cloud.sold_out.add(SPOT)
     refused_at = world.clock()
-    await asked(world, deadline=until(world, hours=48))
+    await request_job(world, deadline=until(world, hours=48))
     await world.tick(3)
     world.clock.advance(hours=2)
 
@@ -340,18 +326,17 @@ async def test_what_spot_answered_is_known_to_the_next_choice(world: World) -> N
 
 async def test_spot_is_left_once_where_on_demand_turns_out_to_be_sold_out(world: World) -> None:
     world.cloud.sold_out.add(ON_DEMAND)
-    job, nodes, number = await slow(world)
+    job, nodes, number = await run_late(world)
     await world.tick(2, seconds=1)
-    await stops(world, job["id"], nodes, number)
+    await stop_nodes(world, job["id"], nodes, number)
     again = await boot(world, job["id"])
     number = await train(world, again, step=3)
     world.clock.advance(minutes=2)  # on demand may be asked for again
-    for node in again:
-        await node.say(NodePhase.RUNNING, number, step=3)
+    await say_all(again, NodePhase.RUNNING, number, step=3)
     await world.tick(3, seconds=31)
 
     placed = await world.attempts_of(job["id"])
     assert [a["capacity"] for a in placed] == ["spot", "on_demand", "spot"]
     assert [a["outcome"] for a in placed][1:] == ["no_capacity", None]
     assert placed[-1]["state"] == "running"
-    assert (await codes(world, job["id"])).count("job.deadline_at_risk") == 1
+    assert (await world.event_codes(job["id"])).count("job.deadline_at_risk") == 1

@@ -11,8 +11,8 @@ from service.api.app import make_app
 from service.db.money import budgets as caps
 from service.domain.money.budget import Allowance
 from service.reconciler.cloud.heartbeat_visibility import HeartbeatVisibility
-from tests.integration.money.test_budgets import codes, later, limited, trains
-from tests.integration.stored import put
+from tests.integration.money.test_budgets import start_job, train_on, with_budget
+from tests.integration.stored_jobs import put_files
 from tests.nodes.scripted_node import boot, commit, committed, train
 from tests.world import World, client, preparation
 from trainer.contract import NodePhase
@@ -25,7 +25,7 @@ LOCAL = Allowance(
 
 @pytest.fixture
 async def local(world: World) -> AsyncIterator[World]:
-    """The same world with machines that start in 15 seconds and are deleted within a minute."""
+    """Yield a world whose machines start in 15 seconds and are deleted within a minute."""
     quick = replace(world.parts.plan_defaults, recovery_seconds=15.0)
     world.parts = replace(world.parts, plan_defaults=quick, allowance=LOCAL)
     world.attempts = replace(world.attempts, allowance=LOCAL)
@@ -37,23 +37,23 @@ async def local(world: World) -> AsyncIterator[World]:
 
 
 async def test_a_job_of_twenty_cents_runs_on_a_budget_of_a_dollar(local: World) -> None:
-    job = (await local.submit(infrastructure=limited("1", nodes=1)))["id"]
+    job = (await local.submit(infrastructure=with_budget("1", nodes=1)))["id"]
     nodes = await boot(local, job)
     number = await train(local, nodes, step=1)
     await nodes[0].say(NodePhase.FINISHED, number, step=10)
     result = committed(10, number, "final")
-    await put(local.store, job, result.path)
+    await put_files(local.store, job, result.path)
     await commit(local, job, result)
     await local.tick(8)
 
     shown = await local.job(job)
     assert shown["status"] == "succeeded"
     assert Decimal("0.1") < Decimal(shown["cost"]["spent"]) < 1
-    assert "job.budget_exhausted" not in await codes(local, job)
+    assert "job.budget_exhausted" not in await local.event_codes(job)
 
 
 async def test_an_attempt_reserves_the_time_that_its_own_job_needs_to_save(world: World) -> None:
-    job, _, _ = await trains(world, nodes=2)
+    job, _, _ = await start_job(world, nodes=2)
     async with world.engine.connect() as conn:
         (hold,) = await caps.holds_of_job(conn, job)
         found = await caps.caps(conn, job)
@@ -62,14 +62,15 @@ async def test_an_attempt_reserves_the_time_that_its_own_job_needs_to_save(world
     assert 30 < (hold.save_seconds or 0) < 60
 
 
-@pytest.mark.parametrize("speaks", [True, False], ids=["deaf", "silent"])
-@pytest.mark.parametrize("restarts", [True, False], ids=["restarts", "goes-on"])
-@pytest.mark.parametrize("seconds", [45, 90])
+@pytest.mark.parametrize(
+    ("speaks", "restarts", "seconds"),
+    [(True, True, 45), (True, False, 90), (False, True, 90), (False, False, 45)],  # all pairs
+)
 async def test_no_rhythm_of_rounds_keeps_machines_that_do_not_stop_past_their_budget(
     world: World, speaks: bool, restarts: bool, seconds: int
 ) -> None:
-    job, nodes, number = await trains(world, **limited("40"))
-    await later(world, nodes, number, minutes=92)
+    job, nodes, number = await start_job(world, **with_budget("40"))
+    await train_on(world, nodes, number, minutes=92)
     for _ in range(1200 // seconds):
         world.clock.advance(seconds=seconds)
         if restarts:

@@ -27,7 +27,12 @@ from service.pricing.source import PricesUnavailable
 from service.pricing.storage_prices import TABLE
 from tests.clock import Clock
 from tests.integration.db.rows import add, add_job, transact
-from tests.integration.stored import finished, meters, moves, training
+from tests.integration.stored_jobs import (
+    finish_job,
+    make_meters,
+    make_moves,
+    start_with_checkpoints,
+)
 from tests.nodes.scripted_node import body
 from tests.world import PRICE, SPOT, World, client
 
@@ -48,15 +53,15 @@ PRICES = FixedPrices({}, DEAR)
 
 @pytest.fixture
 async def dear(world: World) -> AsyncIterator[World]:
-    """The same, and what is moved is dear."""
+    """Yield a world in which moves between tiers are expensive."""
     prices = FixedPrices({SPOT: PRICE}, DEAR)
     async with client(make_app(replace(world.parts, prices=prices))) as world.http:
         yield world
 
 
-async def model(world: World, tier: AccessTier) -> tuple[str, list[str]]:
-    """A job that is over, and the large files of its model, both in that tier."""
-    job = await finished(world)
+async def make_model(world: World, tier: AccessTier) -> tuple[str, list[str]]:
+    """Return a job that is over, and the large files of its model, both in that tier."""
+    job = await finish_job(world)
     (first,) = [b.name for b in await world.store.list_stored(job, "models/") if b.size > SMALL]
     files = [first, first.replace("model.", "second.")]
     await world.store.write(job, files[1], bytes(200 * 1024))
@@ -65,34 +70,34 @@ async def model(world: World, tier: AccessTier) -> tuple[str, list[str]]:
     return job, files
 
 
-async def ask(world: World, job: str, **wish: str) -> Decimal:
+async def move_model(world: World, job: str, **wish: str) -> Decimal:
     """Move the model; return what is charged for it."""
     answer = await world.call("POST", f"{JOBS}/{job}/model/tier", json=wish)
     return Decimal(body(answer)["cost"]["charged"])
 
 
-async def charges(world: World, job: str) -> Decimal:
+async def paid_charges(world: World, job: str) -> Decimal:
     """All that was paid for moves: nothing is metered here."""
-    return Decimal((await cost(world, job))["storage"])
+    return Decimal((await read_cost(world, job))["storage"])
 
 
-async def cost(world: World, job: str) -> dict[str, Any]:
+async def read_cost(world: World, job: str) -> dict[str, Any]:
     return body(await world.call("GET", f"{JOBS}/{job}/cost"))
 
 
-async def rows(world: World, job: str) -> list[Any]:
+async def read_ledger(world: World, job: str) -> list[Any]:
     async with world.engine.connect() as conn:
         return await storage_cost.of_job(conn, job)
 
 
 async def test_what_lies_there_costs_by_the_month_and_is_in_what_was_spent(world: World) -> None:
-    job = await finished(world)
+    job = await finish_job(world)
     await world.tick(12)
-    await meters(world, PRICES).run_once()
-    before = await cost(world, job)
+    await make_meters(world, PRICES).run_once()
+    before = await read_cost(world, job)
     assert before["final"]  # of machines: storage goes on
     world.clock.advance(hours=730)
-    after = await cost(world, job)
+    after = await read_cost(world, job)
     listed = body(await world.call("GET", JOBS))["data"][0]["cost"]["spent"]
 
     stored = sum(b.size for b in await world.store.list_stored(job))
@@ -110,35 +115,35 @@ async def test_what_lies_there_costs_by_the_month_and_is_in_what_was_spent(world
 
 
 async def test_the_job_shows_what_the_rows_add_up_to(world: World) -> None:
-    job, _, _ = await training(world)
+    job, _, _ = await start_with_checkpoints(world)
     for _ in range(3):
-        await meters(world, PRICES).run_once()
+        await make_meters(world, PRICES).run_once()
         world.clock.advance(hours=2)
         await world.store.write(job, f"logs/{world.clock().timestamp()}", bytes(300_000))
-    await meters(world, PRICES).run_once()
+    await make_meters(world, PRICES).run_once()
     world.clock.advance(hours=5)
 
-    total = cost_of_keeping(await rows(world, job), world.clock())
+    total = cost_of_keeping(await read_ledger(world, job), world.clock())
 
     assert total > 0
-    assert (await cost(world, job))["storage"] == str(total.quantize(Decimal("0.0001")))
+    assert (await read_cost(world, job))["storage"] == str(total.quantize(Decimal("0.0001")))
 
 
 async def test_two_replicas_and_a_repeated_look_count_nothing_twice(world: World) -> None:
-    job = await finished(world)
+    job = await finish_job(world)
 
-    looked = await asyncio.gather(*(meters(world, PRICES).run_once() for _ in range(4)))
+    looked = await asyncio.gather(*(make_meters(world, PRICES).run_once() for _ in range(4)))
     world.clock.advance(days=2)
-    again = await asyncio.gather(*(meters(world, PRICES).run_once() for _ in range(4)))
+    again = await asyncio.gather(*(make_meters(world, PRICES).run_once() for _ in range(4)))
 
     assert (sum(looked), sum(again)) == (1, 1)
-    (row,) = await rows(world, job)
+    (row,) = await read_ledger(world, job)
     assert (row.tier, row.ended_at) == (AccessTier.HOT, None)
 
 
 async def test_a_look_that_comes_too_late_writes_nothing(world: World) -> None:
-    job = await finished(world)
-    slow, quick = meters(world, PRICES), meters(world, PRICES)
+    job = await finish_job(world)
+    slow, quick = make_meters(world, PRICES), make_meters(world, PRICES)
 
     async with world.engine.begin() as conn:
         (late,) = await storage_cost.claim_due(conn, world.clock(), 1)
@@ -149,18 +154,18 @@ async def test_a_look_that_comes_too_late_writes_nothing(world: World) -> None:
             await storage_cost.record(conn, late, [], world.clock(), world.clock())
 
     assert await slow.run_once() == 0
-    assert len(await rows(world, job)) == 1
+    assert len(await read_ledger(world, job)) == 1
 
 
 async def test_after_a_move_each_tier_has_its_own_price(world: World) -> None:
-    job = await finished(world)
-    await meters(world, PRICES).run_once()
+    job = await finish_job(world)
+    await make_meters(world, PRICES).run_once()
     await world.call("POST", f"{JOBS}/{job}/model/tier", json={"tier": "archive"})
-    while await moves(world).run_once():
+    while await make_moves(world).run_once():
         pass
-    assert await meters(world, PRICES).run_once() == 1  # at once, and not tomorrow
+    assert await make_meters(world, PRICES).run_once() == 1  # at once, and not tomorrow
 
-    open_rows = {r.tier: r for r in await rows(world, job) if r.ended_at is None}
+    open_rows = {r.tier: r for r in await read_ledger(world, job) if r.ended_at is None}
 
     assert set(open_rows) == {AccessTier.HOT, AccessTier.ARCHIVE}
     assert open_rows[AccessTier.ARCHIVE].size == 200 * 1024
@@ -168,50 +173,50 @@ async def test_after_a_move_each_tier_has_its_own_price(world: World) -> None:
 
 
 async def test_what_a_move_cost_is_counted_once(world: World) -> None:
-    job = await finished(world)
+    job = await finish_job(world)
     world.store.slow_archive = True
     await world.call("POST", f"{JOBS}/{job}/model/tier", json={"tier": "archive"})
-    while await moves(world).run_once():
+    while await make_moves(world).run_once():
         pass
-    before = Decimal((await cost(world, job))["storage"])
+    before = Decimal((await read_cost(world, job))["storage"])
     back = {"tier": "hot", "priority": "high"}
     answers = [await world.call("POST", f"{JOBS}/{job}/model/tier", json=back) for _ in range(3)]
     charged = {body(answer)["cost"]["charged"] for answer in answers}
 
     (charge,) = charged
-    assert Decimal((await cost(world, job))["storage"]) == before + Decimal(charge)
+    assert Decimal((await read_cost(world, job))["storage"]) == before + Decimal(charge)
 
 
 ROUNDED = Decimal("0.0002")  # as what is shown
 
 
 async def test_a_wish_that_was_replaced_before_anything_moved_costs_nothing(dear: World) -> None:
-    job, _ = await model(dear, AccessTier.COLD)
-    first = await ask(dear, job, tier="hot")
+    job, _ = await make_model(dear, AccessTier.COLD)
+    first = await move_model(dear, job, tier="hot")
     dear.clock.advance(days=20)
-    second = await ask(dear, job, tier="cool")
+    second = await move_model(dear, job, tier="cool")
 
     assert first > 1
-    assert await charges(dear, job) == second
+    assert await paid_charges(dear, job) == second
 
 
 async def test_a_wish_that_was_replaced_half_way_costs_what_has_moved(dear: World) -> None:
-    job, files = await model(dear, AccessTier.COLD)
-    first = await ask(dear, job, tier="hot")
-    await moves(dear).run_once()
+    job, files = await make_model(dear, AccessTier.COLD)
+    first = await move_model(dear, job, tier="hot")
+    await make_moves(dear).run_once()
     await dear.store.set_tier(job, files[1], AccessTier.COLD)  # as if it had not come so far
-    second = await ask(dear, job, tier="archive")
+    second = await move_model(dear, job, tier="archive")
 
-    assert await charges(dear, job) == pytest.approx(first / 2 + second, abs=ROUNDED)
+    assert await paid_charges(dear, job) == pytest.approx(first / 2 + second, abs=ROUNDED)
 
 
 async def test_a_move_of_what_was_deleted_is_paid_only_if_it_had_begun(dear: World) -> None:
-    (early, _), (late, _) = [await model(dear, AccessTier.ARCHIVE) for _ in range(2)]
+    (early, _), (late, _) = [await make_model(dear, AccessTier.ARCHIVE) for _ in range(2)]
     dear.store.slow_archive = True
-    await ask(dear, early, tier="hot")
+    await move_model(dear, early, tier="hot")
     for blob in await dear.store.list_stored(early, "models/"):
         await dear.store.delete(early, blob.name)
-    charge = await ask(dear, late, tier="hot")
+    charge = await move_model(dear, late, tier="hot")
     await carry_out(dear)
     for blob in await dear.store.list_stored(late, "models/"):
         await dear.store.delete(late, blob.name)
@@ -219,18 +224,18 @@ async def test_a_move_of_what_was_deleted_is_paid_only_if_it_had_begun(dear: Wor
     await carry_out(dear)
 
     assert charge > 0
-    assert [await charges(dear, job) for job in (early, late)] == [0, charge]
+    assert [await paid_charges(dear, job) for job in (early, late)] == [0, charge]
 
 
 async def test_tier_and_cost_name_the_same_storage_cost_at_every_moment(dear: World) -> None:
-    job, files = await model(dear, AccessTier.HOT)
+    job, files = await make_model(dear, AccessTier.HOT)
 
     async def named() -> tuple[str, str]:
         lying = body(await dear.call("GET", f"{JOBS}/{job}/storage"))
-        return lying["a_month"], (await cost(dear, job))["storage_a_month"]
+        return lying["a_month"], (await read_cost(dear, job))["storage_a_month"]
 
     begun = await named()
-    await meters(dear, PRICES).run_once()
+    await make_meters(dear, PRICES).run_once()
     metered = await named()
     await dear.store.set_tier(job, files[0], AccessTier.COOL)  # the meter has not seen it yet
     moved = await named()
@@ -241,38 +246,38 @@ async def test_tier_and_cost_name_the_same_storage_cost_at_every_moment(dear: Wo
 
 
 async def test_hurrying_costs_more_for_what_is_not_back_yet_only(dear: World) -> None:
-    job, files = await model(dear, AccessTier.ARCHIVE)
+    job, files = await make_model(dear, AccessTier.ARCHIVE)
     lying = {b.name: b for b in await dear.store.list_stored(job, "models/")}
     standard, high = (quote_rehydration([lying[files[1]]], p, DEAR).cost for p in ArchivePriority)
     dear.store.slow_archive = True
-    before = await ask(dear, job, tier="hot")
+    before = await move_model(dear, job, tier="hot")
     await carry_out(dear)
     dear.store.slow_archive = False
     await dear.store.set_tier(job, files[0], AccessTier.HOT)  # the first is back
 
-    after = await ask(dear, job, tier="hot", priority="high")
-    again = await ask(dear, job, tier="hot", priority="high")
+    after = await move_model(dear, job, tier="hot", priority="high")
+    again = await move_model(dear, job, tier="hot", priority="high")
 
     assert high > 2 * standard
     assert after - before == pytest.approx(high - standard, abs=ROUNDED)
-    assert again == after == await charges(dear, job)
+    assert again == after == await paid_charges(dear, job)
 
 
 async def carry_out(world: World) -> None:
-    while await moves(world).run_once():
+    while await make_moves(world).run_once():
         pass
 
 
 async def test_what_is_gone_costs_nothing_any_more(world: World) -> None:
-    job = await finished(world)
-    await meters(world, PRICES).run_once()
+    job = await finish_job(world)
+    await make_meters(world, PRICES).run_once()
     await world.store.delete_container(job)
     world.clock.advance(days=1)
-    await meters(world, PRICES).run_once()
-    then = (await cost(world, job))["storage"]
+    await make_meters(world, PRICES).run_once()
+    then = (await read_cost(world, job))["storage"]
     world.clock.advance(days=9)
 
-    shown = await cost(world, job)
+    shown = await read_cost(world, job)
     assert (shown["storage"], shown["storage_a_month"]) == (then, "0.0000")
 
 
@@ -290,23 +295,23 @@ class ClosedList(FixedPrices):
 async def test_without_a_price_list_what_lies_there_goes_on_at_the_price_it_has(
     world: World,
 ) -> None:
-    job = await finished(world)
-    await meters(world, PRICES).run_once()
+    job = await finish_job(world)
+    await make_meters(world, PRICES).run_once()
     world.clock.advance(days=1, seconds=1)
 
-    assert await meters(world, ClosedList()).run_once() == 1
-    assert [r.month for r in await rows(world, job)] == [DEAR.tiers[AccessTier.HOT].month]
+    assert await make_meters(world, ClosedList()).run_once() == 1
+    assert [r.month for r in await read_ledger(world, job)] == [DEAR.tiers[AccessTier.HOT].month]
 
 
 async def test_a_job_that_goes_on_is_looked_at_hourly_and_one_that_is_over_daily(
     world: World,
 ) -> None:
-    await finished(world)
-    await training(world)
+    await finish_job(world)
+    await start_with_checkpoints(world)
     looked = []
     for hours in (0, 1, 1, 22):
         world.clock.advance(hours=hours, seconds=1)
-        looked.append(await meters(world).run_once())
+        looked.append(await make_meters(world).run_once())
 
     assert looked == [2, 1, 1, 2]
 

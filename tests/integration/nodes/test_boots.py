@@ -20,7 +20,7 @@ SLOW += "waiting for connection (Client.Timeout exceeded while awaiting headers)
 
 
 async def machines_up(world: World, job: str) -> dict[str, Any]:
-    """The newest attempt, as soon as Azure has given its machines; none of them registers."""
+    """Return the newest attempt once its machines exist; none of them registers."""
     attempt: dict[str, Any] = {"state": "none"}
     for _ in range(20):
         await world.tick()
@@ -31,13 +31,8 @@ async def machines_up(world: World, job: str) -> dict[str, Any]:
     return attempt
 
 
-async def report(
-    world: World,
-    attempt: str,
-    text: str | bytes = "",
-    *,
-    token: str = "",
-    **query: str,
+async def report_boot(
+    world: World, attempt: str, text: str | bytes = "", *, token: str = "", **query: str
 ) -> httpx.Response:
     query = {"phase": "pull_image", "said": "gave_up", "machine": "rk-1_0"} | query
     token = token or tokens.bootstrap_token(SECRET, attempt)
@@ -49,12 +44,7 @@ async def report(
     )
 
 
-async def codes(world: World, job: str) -> list[str]:
-    listed = await world.call("GET", f"/v1/fine_tuning/jobs/{job}/events", params={"limit": 100})
-    return [event["code"] for event in listed.json()["data"]]
-
-
-async def log(world: World, job: str, **query: str | int) -> str:
+async def read_log(world: World, job: str, **query: str | int) -> str:
     answer = await world.call("GET", f"/v1/fine_tuning/jobs/{job}/logs", params=query)
     assert answer.status_code == 200, answer.text
     return answer.text
@@ -65,7 +55,7 @@ async def test_a_sign_in_that_is_refused_fails_the_job_after_one_attempt_and_say
 ) -> None:
     job = str((await world.submit())["id"])
     attempt = await machines_up(world, job)
-    answer = await report(world, attempt["id"], f"{REFUSED}\n" * 10)
+    answer = await report_boot(world, attempt["id"], f"{REFUSED}\n" * 10)
     await world.tick(2)
     failed = await world.job(job)
 
@@ -76,7 +66,7 @@ async def test_a_sign_in_that_is_refused_fails_the_job_after_one_attempt_and_say
     assert "role AcrPull" in failed["error"]["message"]
     assert "unauthorized: authentication required" in failed["error"]["message"]
     assert len(await world.attempts_of(job)) == 1
-    assert {"attempt.needs_help", "node.boot_failed"} <= set(await codes(world, job))
+    assert {"attempt.needs_help", "node.boot_failed"} <= set(await world.event_codes(job))
 
 
 @pytest.mark.parametrize(
@@ -89,17 +79,17 @@ async def test_a_sign_in_that_is_refused_fails_the_job_after_one_attempt_and_say
         (REFUSED, "gave_up"),
     ],
 )
-async def test_what_may_pass_by_itself_is_told_and_tried_on(
+async def test_transient_boot_failures_are_events_and_retried(
     world: World, text: str, said: str
 ) -> None:
     job = str((await world.submit())["id"])
     attempt = await machines_up(world, job)
-    await report(world, attempt["id"], text, said=said)
+    await report_boot(world, attempt["id"], text, said=said)
     await world.tick(2)
 
     assert (await world.attempts_of(job))[-1]["state"] == "starting"
     assert (await world.job(job))["status"] == "queued"
-    assert "node.boot_failed" in await codes(world, job)
+    assert "node.boot_failed" in await world.event_codes(job)
 
 
 async def test_a_job_that_has_trained_is_paused_and_not_lost_when_its_machines_cannot_boot(
@@ -110,7 +100,7 @@ async def test_a_job_that_has_trained_is_paused_and_not_lost_when_its_machines_c
     await evicted(world, job)
     await world.tick(3)
     attempt = await machines_up(world, job)
-    await report(world, attempt["id"], "manifest unknown\n" * 10)
+    await report_boot(world, attempt["id"], "manifest unknown\n" * 10)
     await world.tick(3)
     paused = await world.job(job)
 
@@ -122,7 +112,7 @@ async def test_a_job_that_has_trained_is_paused_and_not_lost_when_its_machines_c
     await train(world, await boot_nodes(world, job), step=4)
     await world.tick()
     assert (await world.job(job))["status_reason"]["code"] != "needs_help"
-    assert "attempt.help_over" in await codes(world, job)
+    assert "attempt.help_over" in await world.event_codes(job)
 
 
 async def test_serial_logs_of_machines_that_never_joined_are_the_attempts_logs_when_it_is_gone(
@@ -135,23 +125,23 @@ async def test_serial_logs_of_machines_that_never_joined_are_the_attempts_logs_w
     await world.tick(70, seconds=30)
 
     assert name not in world.cloud.costing()
-    first = await log(world, job, attempt=attempt["id"])
+    first = await read_log(world, job, attempt=attempt["id"])
     assert first == f"Serial log of {name}_0, which did not join:\ncloud-init: booted\n"
-    assert (await log(world, job, attempt=attempt["id"], rank=1)).endswith("kernel: panic\n")
-    assert "attempt.serial_log" in await codes(world, job)
+    assert (await read_log(world, job, attempt=attempt["id"], rank=1)).endswith("kernel: panic\n")
+    assert "attempt.serial_log" in await world.event_codes(job)
 
 
 async def test_a_serial_log_that_cannot_be_had_delays_no_deletion(world: World) -> None:
     job = str((await world.submit())["id"])
     attempt = await machines_up(world, job)
     world.cloud.fail_serial_logs = True
-    await report(world, attempt["id"], f"{REFUSED}\n" * 10)
+    await report_boot(world, attempt["id"], f"{REFUSED}\n" * 10)
     await world.tick(2, seconds=1)
 
     assert (await world.attempts_of(job))[-1]["state"] == "terminating"
     await world.tick(20)
     assert world.cloud.costing() == set()
-    assert await log(world, job) == ""
+    assert await read_log(world, job) == ""
 
 
 async def test_what_a_trainer_printed_is_not_written_over(world: World) -> None:
@@ -160,17 +150,17 @@ async def test_what_a_trainer_printed_is_not_written_over(world: World) -> None:
     await evicted(world, job)
     await world.tick(3)
 
-    assert "attempt.serial_log" not in await codes(world, job)
+    assert "attempt.serial_log" not in await world.event_codes(job)
 
 
-async def test_each_phase_is_told_once_and_each_failure_of_a_machine_once(world: World) -> None:
+async def test_each_boot_phase_and_each_failure_of_a_machine_is_one_event(world: World) -> None:
     job = str((await world.submit())["id"])
     attempt = (await machines_up(world, job))["id"]
     for machine in ("rk-1_0", "rk-1_1") * 2:
         for phase in ("pull_image", "await_driver"):
-            await report(world, attempt, said="begun", phase=phase, machine=machine)
-        await report(world, attempt, SLOW, said="failed", machine=machine)
-    told = await codes(world, job)
+            await report_boot(world, attempt, said="begun", phase=phase, machine=machine)
+        await report_boot(world, attempt, SLOW, said="failed", machine=machine)
+    told = await world.event_codes(job)
 
     assert told.count("node.booting") == 2
     assert told.count("node.boot_failed") == 2
@@ -179,7 +169,7 @@ async def test_each_phase_is_told_once_and_each_failure_of_a_machine_once(world:
 async def test_bytes_of_any_kind_are_kept_as_text(world: World) -> None:
     job = str((await world.submit())["id"])
     attempt = (await machines_up(world, job))["id"]
-    answer = await report(world, attempt, b"\0\xff\xed\xa0\x80 docker\x1b[2J", said="failed")
+    answer = await report_boot(world, attempt, b"\0\xff\xed\xa0\x80 docker\x1b[2J", said="failed")
 
     assert answer.status_code == 204
-    assert "node.boot_failed" in await codes(world, job)
+    assert "node.boot_failed" in await world.event_codes(job)

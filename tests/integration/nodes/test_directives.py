@@ -11,7 +11,7 @@ import pytest
 
 from service.api.app import make_app
 from service.db.attempts import nodes as node_rows
-from tests.integration.nodes.test_protocol import JOBS, booted
+from tests.integration.nodes.test_protocol import JOBS, boot_job
 from tests.nodes.scripted_node import ScriptedNode
 from tests.waiting import until
 from tests.world import World, client
@@ -20,7 +20,7 @@ from trainer.contract import Directive, DirectiveKind
 
 @pytest.fixture
 async def polled(world: World) -> AsyncIterator[httpx.AsyncClient]:
-    """The service with a long poll of ten seconds and its listener at work."""
+    """Yield the service with a long poll of ten seconds and its listener at work."""
     app = make_app(replace(world.parts, long_poll=timedelta(seconds=10)))
     listening = asyncio.create_task(world.listener.run())
     async with client(app) as http:
@@ -30,7 +30,7 @@ async def polled(world: World) -> AsyncIterator[httpx.AsyncClient]:
         await listening
 
 
-async def poll(http: httpx.AsyncClient, node: ScriptedNode, **params: int) -> Directive:
+async def poll_directive(http: httpx.AsyncClient, node: ScriptedNode, **params: int) -> Directive:
     assert node.seat is not None
     answer = await http.get(
         f"/internal/nodes/{node.seat.node_id}/directive",
@@ -41,7 +41,7 @@ async def poll(http: httpx.AsyncClient, node: ScriptedNode, **params: int) -> Di
     return Directive.from_json(answer.content)
 
 
-async def subscribed(world: World, polls: int) -> None:
+async def until_subscribed(world: World, polls: int) -> None:
     async def count() -> int:
         waiting = world.listener._waiting.items()
         return sum(len(events) for topic, events in waiting if topic.startswith("node:"))
@@ -52,11 +52,11 @@ async def subscribed(world: World, polls: int) -> None:
 async def test_a_directive_wakes_a_long_poll_within_a_second(
     world: World, polled: httpx.AsyncClient
 ) -> None:
-    nodes = await booted(world)
+    nodes = await boot_job(world)
     assert nodes[0].seat is not None
     loop = asyncio.get_running_loop()
-    waiting = asyncio.create_task(poll(polled, nodes[0]))
-    await subscribed(world, 1)
+    waiting = asyncio.create_task(poll_directive(polled, nodes[0]))
+    await until_subscribed(world, 1)
     async with world.engine.begin() as conn:
         await node_rows.direct_all(conn, {nodes[0].seat.node_id: (DirectiveKind.STOP, 1)})
     given = loop.time()
@@ -70,9 +70,9 @@ async def test_a_directive_wakes_a_long_poll_within_a_second(
 async def test_a_hundred_long_polls_hold_no_connection(
     world: World, polled: httpx.AsyncClient
 ) -> None:
-    nodes = await booted(world)
-    waiting = [asyncio.create_task(poll(polled, nodes[0])) for _ in range(100)]
-    await subscribed(world, 100)
+    nodes = await boot_job(world)
+    waiting = [asyncio.create_task(poll_directive(polled, nodes[0])) for _ in range(100)]
+    await until_subscribed(world, 100)
 
     assert (await world.call("GET", JOBS)).status_code == 200
     await world.tick()
@@ -82,12 +82,12 @@ async def test_a_hundred_long_polls_hold_no_connection(
 async def test_without_news_a_long_poll_says_carry_on_and_renews_the_time_to_stop(
     world: World,
 ) -> None:
-    node = (await booted(world))[0]
+    node = (await boot_job(world))[0]
     app = make_app(replace(world.parts, long_poll=timedelta(0)))
     world.clock.advance(minutes=5)
 
     async with client(app) as http:
-        directive = await poll(http, node)
+        directive = await poll_directive(http, node)
 
     assert (directive.kind, directive.number) == (DirectiveKind.CARRY_ON, 0)
     assert directive.stop_by == (world.clock() + world.parts.outage).timestamp()
@@ -95,35 +95,35 @@ async def test_without_news_a_long_poll_says_carry_on_and_renews_the_time_to_sto
 
 
 async def test_a_node_says_how_long_it_waits_for_a_directive(world: World) -> None:
-    node = (await booted(world))[0]
+    node = (await boot_job(world))[0]
     app = make_app(replace(world.parts, long_poll=timedelta(minutes=5)))
 
     async with client(app) as http, asyncio.timeout(60):
-        directive = await poll(http, node, wait=0)
+        directive = await poll_directive(http, node, wait=0)
 
     assert directive.kind is DirectiveKind.CARRY_ON
 
 
 async def test_grants_are_renewed_when_half_their_life_is_over(world: World) -> None:
-    node = (await booted(world))[0]
+    node = (await boot_job(world))[0]
     app = make_app(replace(world.parts, long_poll=timedelta(0)))
     world.clock.advance(hours=13)
 
     async with client(app) as http:
-        directive = await poll(http, node)
+        directive = await poll_directive(http, node)
 
     assert directive.grants is not None
     assert directive.grants.expires_at > world.clock().timestamp() + 23 * 3600
 
 
 async def test_old_grants_make_no_poll_news_and_are_renewed_once_an_hour(world: World) -> None:
-    node = (await booted(world))[0]
+    node = (await boot_job(world))[0]
     app = make_app(replace(world.parts, long_poll=timedelta(0)))
     world.clock.advance(hours=13, minutes=5)
     async with client(app) as http:
-        between = await poll(http, node)
+        between = await poll_directive(http, node)
         world.clock.advance(minutes=55)
-        hourly = await poll(http, node)
+        hourly = await poll_directive(http, node)
 
     assert between.grants is None
     assert hourly.grants is not None

@@ -14,7 +14,7 @@ from service.db.attempts import attempts
 from service.domain.cloud.fleet import ScaleSet, scale_set_name
 from service.reconciler.cloud.heartbeat_visibility import HeartbeatVisibility
 from service.reconciler.cloud.ingress_probe import IngressProbe, door
-from tests.nodes.scripted_node import ScriptedNode, boot, commit, committed, train
+from tests.nodes.scripted_node import ScriptedNode, boot, commit, committed, say_all, start_training
 from tests.world import DATASET, World
 from trainer.contract import DirectiveKind, NodePhase
 
@@ -47,24 +47,19 @@ class Sleeper(FakeCloud):
         return found
 
 
-async def trains(world: World) -> tuple[str, list[ScriptedNode], int]:
-    job = await world.submit()
-    nodes = await boot(world, job["id"])
-    number = await train(world, nodes, step=1)
-    return job["id"], nodes, number
+async def start_job(world: World) -> tuple[str, list[ScriptedNode], int]:
+    job, nodes, number = await start_training(world)
+    return job, nodes, number
 
 
-async def trains_elastic(world: World) -> tuple[str, list[ScriptedNode], int]:
+async def start_elastic_job(world: World) -> tuple[str, list[ScriptedNode], int]:
     file = await world.upload(b"\n".join([DATASET] * 100))
-    job = await world.submit(**ELASTIC, training_file=file)
-    nodes = await boot(world, job["id"])
-    number = await train(world, nodes, step=3)
-    return job["id"], nodes, number
+    job, nodes, number = await start_training(world, step=3, **ELASTIC, training_file=file)
+    return job, nodes, number
 
 
-async def say(nodes: list[ScriptedNode], number: int, step: int) -> None:
-    for node in nodes:
-        await node.say(NodePhase.RUNNING, number, step=step)
+async def say_running(nodes: list[ScriptedNode], number: int, step: int) -> None:
+    await say_all(nodes, NodePhase.RUNNING, number, step=step)
 
 
 async def state(world: World, job_id: str) -> tuple[str, str | None]:
@@ -90,7 +85,7 @@ async def pass_time(world: World, ears: IngressProbe, rounds: int) -> None:
 async def test_while_the_service_has_no_open_door_no_node_is_taken_for_silent(
     world: World, shut: bool
 ) -> None:
-    job_id, _, _ = await trains(world)
+    job_id, _, _ = await start_job(world)
     at = Door(why=SHUT if shut else "")
     ears = reach(world, at)
     await pass_time(world, ears, 60)
@@ -102,13 +97,13 @@ async def test_while_the_service_has_no_open_door_no_node_is_taken_for_silent(
     assert (await state(world, job_id))[1] == "unresponsive"  # the door is open now
 
 
-async def test_nobody_knocks_while_any_node_is_heard(world: World) -> None:
-    silent, _, _ = await trains(world)
-    _, nodes, number = await trains(world)
+async def test_the_ingress_is_not_probed_while_heartbeats_arrive(world: World) -> None:
+    silent, _, _ = await start_job(world)
+    _, nodes, number = await start_job(world)
     at = Door(why=SHUT)
     ears = reach(world, at)
     for step in range(2, 50):
-        await say(nodes, number, step)
+        await say_running(nodes, number, step)
         await pass_time(world, ears, 1)
 
     assert at.probes == 0
@@ -118,7 +113,7 @@ async def test_nobody_knocks_while_any_node_is_heard(world: World) -> None:
 async def test_a_door_that_never_opens_hides_silent_nodes_for_half_an_hour_and_no_longer(
     world: World,
 ) -> None:
-    job_id, _, _ = await trains(world)
+    job_id, _, _ = await start_job(world)
     ears = reach(world, Door(why=SHUT))
     await pass_time(world, ears, 200)
     _, in_between = await state(world, job_id)
@@ -128,13 +123,13 @@ async def test_a_door_that_never_opens_hides_silent_nodes_for_half_an_hour_and_n
     assert (await state(world, job_id))[1] == "unresponsive"
 
 
-async def test_a_door_that_nobody_opens_says_why() -> None:
+async def test_an_unreachable_ingress_says_why() -> None:
     why = await door("https://127.0.0.1:9/")()
 
     assert why.startswith("https://127.0.0.1:9/: Connect")
 
 
-async def test_a_door_behind_which_nobody_can_work_is_shut() -> None:
+async def test_an_ingress_with_an_unready_service_counts_as_closed() -> None:
     class Tired(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             self.send_response(200 if self.path == "/livez" else 503)
@@ -158,16 +153,15 @@ async def test_a_door_behind_which_nobody_can_work_is_shut() -> None:
 async def test_survivors_that_stopped_while_the_service_was_away_are_kept(
     world: World, away: int
 ) -> None:
-    job_id, nodes, number = await trains_elastic(world)
+    job_id, nodes, number = await start_elastic_job(world)
     await commit(world, job_id, committed(2, number))
     world.cloud.evict(scale_set_name(nodes[0].attempt_id), "2")
-    await say(nodes, number, 3)
+    await say_running(nodes, number, 3)
     await world.tick()
     told = [(await node.hear()).kind for node in nodes[:2]]
     world.clock.advance(seconds=away)
     await world.attempts.run_once()
-    for node in nodes[:2]:
-        await node.say(NodePhase.STOPPED, number, step=3)
+    await say_all(nodes[:2], NodePhase.STOPPED, number, step=3)
     await world.tick(2)
 
     assert told == [DirectiveKind.STOP] * 2
@@ -187,12 +181,12 @@ async def test_a_start_goes_on_after_the_service_was_away(world: World) -> None:
     assert await state(world, job["id"]) == ("starting", None)
 
 
-async def test_a_process_that_stood_still_in_a_look_takes_nobody_for_silent(world: World) -> None:
+async def test_a_process_that_paused_during_a_poll_counts_no_node_as_silent(world: World) -> None:
     cloud = Sleeper(now=world.clock)
     world.cloud, world.attempts = cloud, replace(world.attempts, cloud=cloud)
-    job_id, nodes, number = await trains(world)
+    job_id, nodes, number = await start_job(world)
     world.clock.advance(seconds=20)
-    await say(nodes, number, 2)
+    await say_running(nodes, number, 2)
     cloud.sleeps = [timedelta(seconds=400)]
     await world.attempts.run_once()
     await world.attempts.run_once()
@@ -202,10 +196,10 @@ async def test_a_process_that_stood_still_in_a_look_takes_nobody_for_silent(worl
 
 
 async def test_one_404_ends_no_run_and_a_second_one_does(world: World) -> None:
-    job_id, nodes, number = await trains(world)
+    job_id, nodes, number = await start_job(world)
     seen = []
     for _ in range(2):
-        await say(nodes, number, 2)
+        await say_running(nodes, number, 2)
         world.clock.advance(seconds=10)
         world.cloud.fail_next = [ScaleSetNotFound("gone, or the front end lags")]
         await world.attempts.run_once()
@@ -215,9 +209,9 @@ async def test_one_404_ends_no_run_and_a_second_one_does(world: World) -> None:
 
 
 async def test_a_404_after_one_that_was_mended_is_not_the_second_in_a_row(world: World) -> None:
-    job_id, nodes, number = await trains(world)
+    job_id, nodes, number = await start_job(world)
     for missing in (True, False, True):
-        await say(nodes, number, 2)
+        await say_running(nodes, number, 2)
         world.clock.advance(seconds=10)
         world.cloud.fail_next = [ScaleSetNotFound("the front end lags")] if missing else []
         await world.attempts.run_once()
@@ -230,11 +224,11 @@ async def test_a_404_after_which_another_replica_saw_the_set_is_not_the_first_of
     world: World, doubted: bool
 ) -> None:
     """``doubted``: the list of a front end that lags lacks it as well, so it is looked at anew."""
-    job_id, nodes, number = await trains(world)
+    job_id, nodes, number = await start_job(world)
     ids = [nodes[0].attempt_id]
     mine, other = world.attempts, replace(world.attempts)
     for looks, missing in ((mine, True), (other, False), (mine, True)):
-        await say(nodes, number, 2)
+        await say_running(nodes, number, 2)
         world.clock.advance(seconds=10)
         world.cloud.fail_next = [ScaleSetNotFound("the front end lags")] if missing else []
         await looks.run_once()
@@ -246,11 +240,11 @@ async def test_a_404_after_which_another_replica_saw_the_set_is_not_the_first_of
 
 
 async def test_404s_that_lie_far_apart_are_not_two_in_a_row(world: World) -> None:
-    job_id, nodes, number = await trains(world)
+    job_id, nodes, number = await start_job(world)
     for step in range(2, 5):
         world.cloud.fail_next = [ScaleSetNotFound("the front end lags")]
         for _ in range(8):
-            await say(nodes, number, step)
+            await say_running(nodes, number, step)
             world.clock.advance(seconds=10)
             await world.attempts.run_once()
 
@@ -270,7 +264,7 @@ async def test_what_azure_did_not_tell_is_said_where_time_ran_out_for_it(world: 
 
 
 async def test_a_pause_does_not_wait_for_a_member_that_is_silent(world: World) -> None:
-    job_id, nodes, number = await trains(world)
+    job_id, nodes, number = await start_job(world)
     await world.call("POST", f"/v1/fine_tuning/jobs/{job_id}/pause")
     took = timedelta(0)
     while (await state(world, job_id))[0] == "running" and took < world.pace.save:
@@ -282,7 +276,9 @@ async def test_a_pause_does_not_wait_for_a_member_that_is_silent(world: World) -
     assert took <= world.pace.silence + timedelta(minutes=1)
 
 
-async def test_who_can_write_nothing_hears_nothing(world: World, engine: AsyncEngine) -> None:
+async def test_a_replica_that_cannot_write_counts_no_heartbeat_round(
+    world: World, engine: AsyncEngine
+) -> None:
     reads_only = engine.execution_options(postgresql_readonly=True)
     watch = world.attempts.watch
     watch.round(world.clock())
@@ -298,7 +294,7 @@ async def test_who_can_write_nothing_hears_nothing(world: World, engine: AsyncEn
 async def test_a_service_that_restarts_all_the_time_gives_silent_nodes_up_in_the_end(
     world: World,
 ) -> None:
-    job_id, _, _ = await trains(world)
+    job_id, _, _ = await start_job(world)
     states = []
     for _ in range(14):
         world.clock.advance(minutes=10)

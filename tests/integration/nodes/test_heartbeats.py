@@ -22,7 +22,9 @@ from trainer.contract import DirectiveKind, Heartbeat, NodePhase
 SOME = range(20)
 
 
-async def training(conn: AsyncConnection, clock: Clock, count: int = 1) -> list[NodeRecord]:
+async def add_training_nodes(
+    conn: AsyncConnection, clock: Clock, count: int = 1
+) -> list[NodeRecord]:
     """Nodes of one attempt that have done their first step in generation 1."""
     await add_job(conn, clock(), state="running")
     await add_attempt(conn, clock())
@@ -36,22 +38,20 @@ async def training(conn: AsyncConnection, clock: Clock, count: int = 1) -> list[
     return rows
 
 
-def beat(seq: int, step: int = 2, **more: object) -> Heartbeat:
+def heartbeat(seq: int, step: int = 2, **more: object) -> Heartbeat:
     values = {"epoch": 1, "generation": 1, "free_port": 29500} | more
     return Heartbeat(seq=seq, phase=NodePhase.RUNNING, step=step, **values)  # type: ignore[arg-type]
 
 
-async def test_a_crowd_is_heard_and_each_gets_its_own_answer(
-    engine: AsyncEngine, clock: Clock
-) -> None:
+async def test_heartbeats_of_a_batch_get_an_answer_each(engine: AsyncEngine, clock: Clock) -> None:
     async with engine.begin() as conn:
-        crowd = await training(conn, clock, count=len(SOME))
+        crowd = await add_training_nodes(conn, clock, count=len(SOME))
         await nodes.direct_all(conn, {crowd[0].node_id: (DirectiveKind.STOP, 1)})
     clock.advance(seconds=10)
     hearing = HeartbeatBatcher(engine)
 
     answers = await asyncio.gather(
-        *(hearing.record(n.node_id, beat(2, step=5), clock()) for n in crowd)
+        *(hearing.record(n.node_id, heartbeat(2, step=5), clock()) for n in crowd)
     )
 
     assert [a.directive_seq for a in answers] == [1, *[0] * (len(SOME) - 1)]
@@ -60,17 +60,17 @@ async def test_a_crowd_is_heard_and_each_gets_its_own_answer(
     assert {(n.heartbeat_seq, n.step, n.heard_at) for n in after} == {(2, 5, clock().timestamp())}
 
 
-async def test_of_a_crowd_with_one_that_cannot_be_kept_all_others_are_heard(
+async def test_one_invalid_heartbeat_does_not_fail_its_batch(
     engine: AsyncEngine, clock: Clock
 ) -> None:
     async with engine.begin() as conn:
-        wild, *healthy = await training(conn, clock, count=3)
+        wild, *healthy = await add_training_nodes(conn, clock, count=3)
     hearing = HeartbeatBatcher(engine)
     batch = tuple(replace(measured(step), seconds=1e308) for step in (2, 3))  # what a sum is not
 
     answers = await asyncio.gather(
-        hearing.record(wild.node_id, beat(2, step=3, metrics=batch), clock()),
-        *(hearing.record(n.node_id, beat(2), clock()) for n in healthy),
+        hearing.record(wild.node_id, heartbeat(2, step=3, metrics=batch), clock()),
+        *(hearing.record(n.node_id, heartbeat(2), clock()) for n in healthy),
         return_exceptions=True,
     )
 
@@ -82,9 +82,11 @@ async def test_what_is_no_number_is_kept_and_left_out_of_the_progress(
 ) -> None:
     batch = (measured(2), measured(3, loss=float("nan")), measured(4, loss=float("inf")))
     async with engine.begin() as conn:
-        (node,) = await training(conn, clock)
+        (node,) = await add_training_nodes(conn, clock)
 
-    await HeartbeatBatcher(engine).record(node.node_id, beat(2, step=4, metrics=batch), clock())
+    await HeartbeatBatcher(engine).record(
+        node.node_id, heartbeat(2, step=4, metrics=batch), clock()
+    )
 
     async with engine.connect() as conn:
         kept = await conn.execute(select(tables.metrics.c.step).order_by(tables.metrics.c.step))
@@ -97,7 +99,7 @@ async def test_what_is_no_number_is_kept_and_left_out_of_the_progress(
 
 async def test_an_order_tells_what_a_long_poll_must_know(engine: AsyncEngine, clock: Clock) -> None:
     async with engine.begin() as conn:
-        (node,) = await training(conn, clock)
+        (node,) = await add_training_nodes(conn, clock)
     clock.advance(seconds=timedelta(hours=1).total_seconds())
 
     known, unknown = await asyncio.gather(
@@ -115,10 +117,10 @@ async def test_long_polls_leave_prepared_what_heartbeats_need(
 ) -> None:
     engine = make_engine(database_url, pool_size=1)
     async with engine.begin() as conn:
-        (node,) = await training(conn, clock)
+        (node,) = await add_training_nodes(conn, clock)
     hearing = HeartbeatBatcher(engine)
     for seq in range(2, 12):
-        await hearing.record(node.node_id, beat(seq), clock())
+        await hearing.record(node.node_id, heartbeat(seq), clock())
         assert await hearing.find_directive(node.node_id, 0)
 
     async with engine.connect() as conn:

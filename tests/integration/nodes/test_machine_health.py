@@ -15,7 +15,7 @@ ALONE = replace(H100, nvlink_gbytes=0, infiniband_gbps=0)
 BROKEN = GPU.replace("failure>No", "failure>Yes")
 
 
-def says(folder: Path, text: str, then: str = "") -> Path:
+def write_nvidia_smi(folder: Path, text: str, then: str = "") -> Path:
     """Write an nvidia-smi that prints this, and a command to end with."""
     (folder / "report.xml").write_text(text)
     smi = folder / "nvidia-smi"
@@ -27,7 +27,7 @@ def says(folder: Path, text: str, then: str = "") -> Path:
 def check_of(
     folder: Path, smi: Path, expected: ExpectedHardware = ALONE, patience: float = 30.0
 ) -> HealthCheck:
-    """A check that finds everything in a folder, and does not wait for ports."""
+    """Return a check that finds everything in a folder, and does not wait for ports."""
 
     async def at_once(_: float) -> None:
         return
@@ -44,7 +44,9 @@ def check_of(
 
 
 async def test_a_healthy_machine_has_no_faults(tmp_path: Path) -> None:
-    assert await check_of(tmp_path, says(tmp_path, report(GPU, GPU))).find_faults() == ""
+    assert (
+        await check_of(tmp_path, write_nvidia_smi(tmp_path, report(GPU, GPU))).find_faults() == ""
+    )
 
 
 async def test_without_gpus_nothing_is_looked_at() -> None:
@@ -75,30 +77,32 @@ async def test_a_machine_without_nvidia_smi_is_unhealthy_in_plain_words(tmp_path
 async def test_an_nvidia_smi_that_fails_or_says_rubbish_is_a_fault(
     tmp_path: Path, text: str, then: str, fault: str
 ) -> None:
-    found = await check_of(tmp_path, says(tmp_path, text, then)).find_faults()
+    found = await check_of(tmp_path, write_nvidia_smi(tmp_path, text, then)).find_faults()
 
     assert found.startswith(fault)
 
 
 async def test_one_probe_that_fails_on_a_busy_machine_is_no_fault(tmp_path: Path) -> None:
     mark = tmp_path / "again"
-    smi = says(tmp_path, report(GPU, GPU), f"[ -e {mark} ] || {{ touch {mark}; exit 1; }}")
+    smi = write_nvidia_smi(
+        tmp_path, report(GPU, GPU), f"[ -e {mark} ] || {{ touch {mark}; exit 1; }}"
+    )
 
     assert await check_of(tmp_path, smi).find_faults() == ""
     assert mark.exists()
 
 
 async def test_an_nvidia_smi_that_hangs_is_killed_and_is_a_fault(tmp_path: Path) -> None:
-    smi = says(tmp_path, "", f"echo $$ >{tmp_path}/pid; exec sleep 600")
+    smi = write_nvidia_smi(tmp_path, "", f"echo $$ >{tmp_path}/pid; exec sleep 600")
     found = await check_of(tmp_path, smi, patience=0.3).find_faults()
 
     assert found == "nvidia-smi -q -x did not answer within 0 s"
     assert not psutil.pid_exists(int((tmp_path / "pid").read_text()))
 
 
-async def test_inactive_links_and_errors_that_the_driver_left_are_told_too(tmp_path: Path) -> None:
+async def test_inactive_links_and_driver_errors_are_faults(tmp_path: Path) -> None:
     line = "echo 'GPU 0: NVIDIA H100'; echo ' Link 3: <inactive>'"
-    smi = says(tmp_path, report(GPU, GPU), f'[ "$1" != nvlink ] || {{ {line}; }}')
+    smi = write_nvidia_smi(tmp_path, report(GPU, GPU), f'[ "$1" != nvlink ] || {{ {line}; }}')
     (tmp_path / "xids").write_text("NVRM: Xid (PCI:0001:00:00): 79, GPU has fallen off the bus\n")
     found = await check_of(tmp_path, smi, replace(ALONE, nvlink_gbytes=460)).find_faults()
 
@@ -109,7 +113,7 @@ async def test_inactive_links_and_errors_that_the_driver_left_are_told_too(tmp_p
 
 
 def lay_port(folder: Path, device: str, **said: str) -> None:
-    """A port as the kernel shows it."""
+    """Write the files in which the kernel shows an InfiniBand port."""
     port = folder / "infiniband" / device / "ports" / "1"
     port.mkdir(parents=True)
     usual = {"link_layer": "InfiniBand", "state": "4: ACTIVE", "rate": "400 Gb/sec (4X NDR)"}
@@ -132,7 +136,7 @@ async def test_infiniband_that_is_down_slow_or_missing_is_a_fault(
     lay_port(tmp_path, "mlx5_ib0")
     lay_port(tmp_path, "mlx5_ib1", **second)
     check = check_of(
-        tmp_path, says(tmp_path, report(GPU, GPU)), replace(ALONE, infiniband_gbps=400)
+        tmp_path, write_nvidia_smi(tmp_path, report(GPU, GPU)), replace(ALONE, infiniband_gbps=400)
     )
     found = await check.find_faults()
 
@@ -144,14 +148,14 @@ async def test_ports_that_come_up_late_are_waited_for(tmp_path: Path) -> None:
         for number in range(2):
             lay_port(tmp_path, f"mlx5_ib{number}")
 
-    smi = says(tmp_path, report(GPU, GPU))
+    smi = write_nvidia_smi(tmp_path, report(GPU, GPU))
     check = check_of(tmp_path, smi, replace(ALONE, infiniband_gbps=400))
 
     assert await replace(check, sleep=come_up).find_faults() == ""
 
 
-async def test_of_many_faults_the_first_few_are_told(tmp_path: Path) -> None:
-    smi = says(tmp_path, report(*[BROKEN] * 9))
+async def test_only_the_first_of_many_faults_are_named(tmp_path: Path) -> None:
+    smi = write_nvidia_smi(tmp_path, report(*[BROKEN] * 9))
     found = (await check_of(tmp_path, smi, replace(ALONE, gpus=9)).find_faults()).split("; ")
 
     assert len(found) == MOST_FAULTS + 1
@@ -161,7 +165,7 @@ async def test_of_many_faults_the_first_few_are_told(tmp_path: Path) -> None:
 async def test_an_unhealthy_node_says_so_in_its_first_heartbeat(
     scene: Scene, tmp_path: Path
 ) -> None:
-    scene.health = check_of(tmp_path, says(tmp_path, report(GPU)))
+    scene.health = check_of(tmp_path, write_nvidia_smi(tmp_path, report(GPU)))
     node = scene.service.add("one")
     scene.start(node)
     await scene.until(lambda: node.heartbeats)
@@ -169,15 +173,15 @@ async def test_an_unhealthy_node_says_so_in_its_first_heartbeat(
     assert node.heartbeats[0].unhealthy == "1 GPUs answer, the VM size has 2"
 
 
-async def test_a_gpu_that_broke_while_its_trainer_ran_is_told_with_the_trainers_end(
+async def test_a_gpu_that_broke_in_training_is_reported_with_the_failure_of_the_trainer(
     scene: Scene, tmp_path: Path
 ) -> None:
-    scene.health = check_of(tmp_path, says(tmp_path, report(GPU, GPU)))
+    scene.health = check_of(tmp_path, write_nvidia_smi(tmp_path, report(GPU, GPU)))
     scene.modes["one"] = "hopeless"  # a GPU that computes rubbish causes errors of any kind
     node = scene.service.add("one")
     scene.start(node)
     await scene.until(lambda: node.heartbeats)
-    says(tmp_path, report(GPU, BROKEN))
+    write_nvidia_smi(tmp_path, report(GPU, BROKEN))
     await scene.generation(node)
     await scene.until(lambda: node.has_said(NodePhase.FAILED, 1))
 
@@ -196,16 +200,18 @@ async def test_a_rank_that_finds_its_machine_slow_has_it_replaced(scene: Scene) 
     assert node.said.unhealthy == "all-reduce reaches 9 GB/s"
 
 
-async def test_the_errors_of_a_gpu_that_breaks_are_told_before_its_machine_is_deleted(
+async def test_errors_of_a_broken_gpu_are_reported_before_its_machine_is_deleted(
     scene: Scene, tmp_path: Path
 ) -> None:
-    scene.health = check_of(tmp_path, says(tmp_path, report(GPU, GPU)))
+    scene.health = check_of(tmp_path, write_nvidia_smi(tmp_path, report(GPU, GPU)))
     scene.modes["one"] = "hopeless"
     node = scene.service.add("one")
     scene.start(node)
     await scene.until(lambda: any(h.gpus for h in node.heartbeats))
     (tmp_path / "xids").write_text("NVRM: Xid (PCI:0001:00:00): 48, DBE\n")
-    says(tmp_path, report(GPU, GPU.replace("dram_uncorrectable>0", "dram_uncorrectable>4", 1)))
+    write_nvidia_smi(
+        tmp_path, report(GPU, GPU.replace("dram_uncorrectable>0", "dram_uncorrectable>4", 1))
+    )
     await scene.generation(node)
     await scene.until(lambda: any(h.gpu_errors for h in node.heartbeats))
 
@@ -216,8 +222,8 @@ async def test_the_errors_of_a_gpu_that_breaks_are_told_before_its_machine_is_de
 async def test_a_driver_that_does_not_answer_says_no_load_and_breaks_nothing(
     tmp_path: Path,
 ) -> None:
-    mute = check_of(tmp_path, says(tmp_path, "", then="exit 9"))
-    well = check_of(tmp_path, says(tmp_path, report(GPU, GPU)))
+    mute = check_of(tmp_path, write_nvidia_smi(tmp_path, "", then="exit 9"))
+    well = check_of(tmp_path, write_nvidia_smi(tmp_path, report(GPU, GPU)))
 
     assert len((await well.read_gpus()).loads) == 2
     assert await replace(mute, smi="/nowhere").read_gpus() == GpuReading()

@@ -10,7 +10,7 @@ from service.db.attempts.nodes import MOST_SPANS
 from service.db.jobs.events import MOST_OF_A_KIND
 from service.db.schema import tables
 from service.domain import tokens
-from tests.integration.nodes.test_protocol import booted
+from tests.integration.nodes.test_protocol import boot_job
 from tests.nodes.scripted_node import ScriptedNode, metrics, train
 from tests.world import SECRET, World
 from trainer.contract import PROTOCOL, NodePhase, Registration, Span, Trouble
@@ -20,7 +20,7 @@ OVER = Trouble(kind="uploads", message=BEGUN.message, since=1000.0, until=1090.0
 
 
 async def test_delayed_uploads_are_one_warning_and_one_all_clear(world: World) -> None:
-    nodes = await booted(world)
+    nodes = await boot_job(world)
     number = await train(world, nodes, step=1)
     for troubles in ((BEGUN,), (BEGUN,), (), (OVER,), (BEGUN, OVER)):  # answers get lost
         await nodes[0].say(NodePhase.RUNNING, number, step=1, troubles=troubles)
@@ -37,32 +37,34 @@ async def test_delayed_uploads_are_one_warning_and_one_all_clear(world: World) -
     assert "after 90 s" in told[1]["message"]
 
 
-async def test_what_a_machine_does_with_its_last_seconds_is_told_once(world: World) -> None:
-    nodes = await booted(world)
+@pytest.mark.parametrize(
+    ("kind", "message", "since", "event"),
+    [
+        (
+            "notice",
+            "Azure takes the machine in 27 s: saving",
+            1000.0,
+            ("info", "eviction.answered"),
+        ),
+        ("training", "compiled was not used: this is a CPU", 2000.0, ("warn", "training.warned")),
+    ],
+)
+async def test_what_a_machine_tells_twice_is_one_event(
+    world: World, kind: str, message: str, since: float, event: tuple[str, str]
+) -> None:
+    nodes = await boot_job(world)
     number = await train(world, nodes, step=1)
-    said = Trouble(kind="notice", message="Azure takes the machine in 27 s: saving", since=1000.0)
-    for _ in range(2):  # answers get lost
+    for at in (1000.0, since):  # an answer was lost, or the next generation finds the same
+        said = Trouble(kind=kind, message=message, since=at)
         await nodes[0].say(NodePhase.RUNNING, number, step=1, troubles=(said,))
 
     [told] = await _events(world, nodes[0])
-    assert (told["level"], told["code"]) == ("info", "eviction.answered")
-    assert told["message"] == said.message
-
-
-async def test_what_a_trainer_warns_of_is_told_once_for_the_job(world: World) -> None:
-    nodes = await booted(world)
-    number = await train(world, nodes, step=1)
-    text = "compiled was not used: on a CPU nothing is compiled."
-    for since in (1000.0, 2000.0):  # the next generation finds the same
-        said = Trouble(kind="training", message=text, since=since)
-        await nodes[0].say(NodePhase.RUNNING, number, step=1, troubles=(said,))
-
-    [told] = await _events(world, nodes[0])
-    assert (told["level"], told["code"], told["message"]) == ("warn", "training.warned", text)
+    assert (told["level"], told["code"]) == event
+    assert told["message"] == message
 
 
 async def test_spans_of_a_node_whose_clock_is_off_are_shown_in_our_time(world: World) -> None:
-    node = (await booted(world))[0]
+    node = (await boot_job(world))[0]
     off, now = 3 * 3600.0, world.clock().timestamp()
     span = Span(name="start_supervisor", started_at=now + off - 20, ended_at=now + off - 10)
     message = Registration(
@@ -91,7 +93,7 @@ async def test_spans_of_a_node_whose_clock_is_off_are_shown_in_our_time(world: W
 async def test_what_a_restarted_supervisor_tells_of_the_boot_again_is_kept_once(
     world: World,
 ) -> None:
-    node = (await booted(world))[0]
+    node = (await boot_job(world))[0]
     began = world.clock().timestamp() - 90
     boot = Span(name="vm_boot", started_at=began, ended_at=began + 30)
     for number, wait in enumerate((0, 600)):
@@ -122,7 +124,7 @@ async def test_what_a_restarted_supervisor_tells_of_the_boot_again_is_kept_once(
 
 @pytest.mark.long
 async def test_what_a_hostile_node_tells_is_kept_up_to_a_limit(world: World) -> None:
-    nodes = await booted(world)
+    nodes = await boot_job(world)
     number = await train(world, nodes, step=1)
     far = replace(metrics(1), step=2**31 - 1)  # beyond the job's last step
     tiny = replace(metrics(2), seconds=5e-324, tokens=2**40)

@@ -13,7 +13,7 @@ from service.db.attempts import nodes as node_rows
 from service.db.schema import tables
 from service.domain import tokens
 from service.domain.cloud.fleet import Instance, ScaleSet
-from tests.nodes.scripted_node import ScriptedNode, boot, train
+from tests.nodes.scripted_node import ScriptedNode, boot, say_all, train
 from tests.waiting import on, until
 from tests.world import SECRET, World, client
 from trainer.contract import Heartbeat, NodePhase
@@ -21,8 +21,8 @@ from trainer.contract import Heartbeat, NodePhase
 JOBS = "/v1/fine_tuning/jobs"
 
 
-async def provisioned(world: World) -> ScriptedNode:
-    """A machine that Azure has made; the attempt has not looked yet."""
+async def provision_machine(world: World) -> ScriptedNode:
+    """Return a machine that Azure has made; the attempt has not looked yet."""
     job = await world.submit()
 
     async def asked_for() -> list[ScaleSet]:
@@ -40,7 +40,7 @@ async def provisioned(world: World) -> ScriptedNode:
     return ScriptedNode(world, attempt["id"], machine.vm_id)
 
 
-async def booted(world: World) -> list[ScriptedNode]:
+async def boot_job(world: World) -> list[ScriptedNode]:
     return await boot(world, (await world.submit())["id"])
 
 
@@ -54,7 +54,7 @@ async def post(world: World, path: str, body: str | bytes, token: str) -> httpx.
 
 
 async def test_a_machine_is_welcome_once_azure_lists_it(world: World) -> None:
-    node = await provisioned(world)
+    node = await provision_machine(world)
     first = await node.register()
     await world.tick()
 
@@ -67,7 +67,7 @@ async def test_a_machine_is_welcome_once_azure_lists_it(world: World) -> None:
 async def test_machines_that_come_too_early_have_their_attempt_looked_at_once_for_all(
     world: World,
 ) -> None:
-    node = await provisioned(world)
+    node = await provision_machine(world)
     c, now = tables.attempts.c, world.clock()
     query = select(c.due_at, c.hints)
     async with world.engine.begin() as conn:
@@ -86,7 +86,7 @@ async def test_machines_that_come_too_early_have_their_attempt_looked_at_once_fo
 async def test_a_machine_has_its_attempt_looked_at_once_it_names_a_port_and_not_before(
     world: World,
 ) -> None:
-    node = await provisioned(world)
+    node = await provision_machine(world)
     await node.register()
     await world.tick()
     c, now = tables.attempts.c, world.clock()
@@ -109,7 +109,7 @@ async def test_a_machine_has_its_attempt_looked_at_once_it_names_a_port_and_not_
 
 
 async def test_registering_twice_is_one_node_with_one_token(world: World) -> None:
-    node = (await booted(world))[0]
+    node = (await boot_job(world))[0]
     before = node.seat
     answers = await asyncio.gather(*(node.register() for _ in range(4)))
 
@@ -121,25 +121,10 @@ async def test_registering_twice_is_one_node_with_one_token(world: World) -> Non
     )
 
 
-async def test_a_restarted_supervisor_makes_the_one_before_it_stale(world: World) -> None:
-    old = (await booted(world))[0]
-    new = ScriptedNode(world, old.attempt_id, old.vm_id, boot_id="boot-2")
-    await new.register()
-
-    refused = await old.say(NodePhase.READY)
-
-    assert error(refused) == (409, "stale_epoch")
-    assert refused.headers["x-should-retry"] == "false"
-    assert (await new.say(NodePhase.READY)).status_code == 200
-
-
-async def test_a_node_that_runs_an_old_generation_is_told_so_and_its_word_is_kept(
-    world: World,
-) -> None:
-    nodes = await booted(world)
+async def test_a_heartbeat_of_an_old_generation_is_refused_and_kept(world: World) -> None:
+    nodes = await boot_job(world)
     first = await train(world, nodes, step=1)
-    for node in nodes:
-        await node.say(NodePhase.FAILED, first, error="ValueError: no")
+    await say_all(nodes, NodePhase.FAILED, first, error="ValueError: no")
     await train(world, nodes, step=2)
 
     refused = await nodes[0].say(NodePhase.RUNNING, first, step=9)
@@ -152,7 +137,7 @@ async def test_a_node_that_runs_an_old_generation_is_told_so_and_its_word_is_kep
     assert (kept.step, kept.heartbeat_seq) == (9, nodes[0].seq)
 
 
-async def test_what_nobody_foresaw_is_answered_as_anywhere_else(world: World) -> None:
+async def test_an_unexpected_error_of_a_node_route_is_a_500(world: World) -> None:
     def broken() -> datetime:
         raise RuntimeError("no clock")
 

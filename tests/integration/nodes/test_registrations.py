@@ -37,8 +37,8 @@ def machine(attempt_id: str, vm_id: str, boot_id: str = "boot-1") -> Registratio
 Answers = list[Standing | BaseException | None]
 
 
-async def crowd(engine: AsyncEngine, clock: Clock, *machines: Registration) -> Answers:
-    """What they are told that register at the same moment."""
+async def register_together(engine: AsyncEngine, clock: Clock, *machines: Registration) -> Answers:
+    """Register the machines at the same moment, and return the answers."""
     asks = RegistrationBatcher(engine)
     registering = (asks.register(one, clock()) for one in machines)
     return await asyncio.gather(*registering, return_exceptions=True)
@@ -57,12 +57,14 @@ async def _three(engine: AsyncEngine, clock: Clock) -> None:
 
 
 @pytest.mark.usefixtures("_three")
-async def test_new_machines_of_a_crowd_become_nodes_and_their_jobs_are_told(
+async def test_machines_that_register_together_become_nodes_with_an_event_each(
     engine: AsyncEngine, clock: Clock
 ) -> None:
     fresh = (machine("att-1", "vm-a"), machine("att-1", "vm-b"), machine("att-2", "vm-a"))
 
-    told = [one for one in await crowd(engine, clock, *fresh) if isinstance(one, Standing)]
+    told = [
+        one for one in await register_together(engine, clock, *fresh) if isinstance(one, Standing)
+    ]
 
     assert [(s.node.vm_id, s.node.epoch, s.job.id) for s in told] == [
         ("vm-a", 1, "job-1"),
@@ -70,7 +72,9 @@ async def test_new_machines_of_a_crowd_become_nodes_and_their_jobs_are_told(
         ("vm-a", 1, "job-2"),
     ]
     async with engine.connect() as conn:
-        assert await said(engine) == ["Node vm-a registered"] * 2 + ["Node vm-b registered"]
+        assert await registration_messages(engine) == ["Node vm-a registered"] * 2 + [
+            "Node vm-b registered"
+        ]
         spans = [await nodes.spans(conn, s.node.node_id) for s in told]
         shown = await events.newest(conn, "job-2", after=None, limit=1)
     assert [[s.name for s in of] for of in spans] == [["boot"]] * 3
@@ -82,12 +86,12 @@ async def test_new_machines_of_a_crowd_become_nodes_and_their_jobs_are_told(
 
 
 @pytest.mark.usefixtures("_three")
-async def test_who_is_not_new_is_told_so_beside_those_who_are(
+async def test_known_and_new_machines_of_a_batch_get_their_own_answers(
     engine: AsyncEngine, clock: Clock
 ) -> None:
-    await crowd(engine, clock, machine("att-1", "vm-a"))
+    await register_together(engine, clock, machine("att-1", "vm-a"))
 
-    same, again, new, unseen, over, unknown = await crowd(
+    same, again, new, unseen, over, unknown = await register_together(
         engine,
         clock,
         machine("att-1", "vm-a"),
@@ -102,7 +106,7 @@ async def test_who_is_not_new_is_told_so_beside_those_who_are(
     assert standing == [1, 2, 1]
     assert unseen is None
     assert (type(over), type(unknown)) == (Gone, Gone)
-    assert await said(engine) == [
+    assert await registration_messages(engine) == [
         "Node vm-a registered",
         "Node vm-a registered",
         "Node vm-a registered again (its supervisor restarted)",
@@ -112,8 +116,8 @@ async def test_who_is_not_new_is_told_so_beside_those_who_are(
     assert due == {"att-1", "att-2"}, "a new boot, and a machine that was not seen"
 
 
-async def said(engine: AsyncEngine) -> list[str]:
-    """What all jobs were told of nodes."""
+async def registration_messages(engine: AsyncEngine) -> list[str]:
+    """Return the messages of all registrations of nodes."""
     e = tables.events.c
     async with engine.connect() as conn:
         told = await conn.execute(select(e.message).where(e.code == "node.registered"))

@@ -9,7 +9,7 @@ import pytest
 
 from service.api.app import make_app
 from service.domain import tokens
-from tests.nodes.scripted_node import ScriptedNode, boot, train
+from tests.nodes.scripted_node import ScriptedNode, boot, start_training
 from tests.world import SECRET, World, client
 from trainer.contract import NodePhase
 
@@ -24,7 +24,7 @@ STEPS = {
 
 @pytest.fixture
 async def replicas(world: World) -> AsyncIterator[dict[str, httpx.AsyncClient]]:
-    """A replica for each step of a rotation."""
+    """Yield a replica for each step of a rotation."""
     async with AsyncExitStack() as stack:
         yield {
             step: await stack.enter_async_context(
@@ -35,7 +35,7 @@ async def replicas(world: World) -> AsyncIterator[dict[str, httpx.AsyncClient]]:
 
 
 def at(node: ScriptedNode, http: httpx.AsyncClient) -> ScriptedNode:
-    """The same node, which speaks to another replica from now on."""
+    """Return the same node, which speaks to another replica from now on."""
     node.world = replace(node.world, http=http)
     return node
 
@@ -43,9 +43,7 @@ def at(node: ScriptedNode, http: httpx.AsyncClient) -> ScriptedNode:
 async def test_a_job_trains_on_while_the_secret_is_rotated_replica_by_replica(
     world: World, replicas: dict[str, httpx.AsyncClient]
 ) -> None:
-    job = (await world.submit())["id"]
-    first, second = await boot(world, job)
-    number = await train(world, [first, second], 1)
+    job, (first, second), number = await start_training(world)
     step = 1
 
     # While replicas are replaced, nodes meet those before and after.

@@ -37,7 +37,7 @@ def facts(state: Path, arm_url: str = "", ca: str = "") -> StackInfo:
 
 @pytest.fixture
 async def stack(tmp_path: Path) -> AsyncIterator[StackInfo]:
-    """A stack of one part, called service."""
+    """Yield a stack of one part, called service."""
     crew = PartRunner(StateFolder(tmp_path), lambda _: None)
     flag = tmp_path / "flag"
 
@@ -61,7 +61,7 @@ def azure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Emulator]:
 
 @pytest.fixture
 async def cloud(azure: Emulator, tmp_path: Path) -> AsyncIterator[StackInfo]:
-    """A stack of which only Azure is there, with two machines of one attempt."""
+    """Yield a stack of which only Azure is there, with two machines of one attempt."""
     name = f"rk-{uuid4().hex[:26]}"
     async with compute(azure) as client:
         await create(client, name, scale_set(2, STAND_IN))

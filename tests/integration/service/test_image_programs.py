@@ -86,7 +86,7 @@ class Image:
 
 @pytest.fixture
 def image(request: pytest.FixtureRequest, tmp_path: Path) -> Image:
-    """The image that the Dockerfiles of these names make, one on top of the other."""
+    """Return the image that the Dockerfiles of these names make, one on top of the other."""
     for name in request.param:
         for sources, target in _copies((ROOT / "docker" / f"{name}.Dockerfile").read_text()):
             for source in sources:
@@ -179,7 +179,7 @@ def test_the_trainers_image_has_every_package_of_ours_that_its_modules_name(imag
 
 
 def _copies(dockerfile: str) -> Iterator[tuple[list[str], str]]:
-    """What of ours an image copies, and to where below /opt."""
+    """Yield what of ours an image copies, and to where below /opt."""
     joined = dockerfile.replace("\\\n", " ")
     for words, target in re.findall(
         r"^COPY (?!--from)(.+) /opt/((?:rekindle|code)/\S*)$", joined, re.MULTILINE

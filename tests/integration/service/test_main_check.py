@@ -49,7 +49,7 @@ Look = Callable[..., Awaitable[Mapping[str, Part]]]
 
 @pytest.fixture
 def parts(monkeypatch: pytest.MonkeyPatch) -> Look:
-    """What the command looks at, by name, without the seconds that a process takes to start."""
+    """Return the checks of the command by name, without starting a process."""
 
     async def look(**settings: str) -> Mapping[str, Part]:
         for name, value in (SETTINGS | settings).items():
@@ -81,7 +81,7 @@ async def test_a_service_that_would_start_has_nothing_wrong(
     ]
 
 
-async def test_all_that_is_wrong_is_told_at_once_and_no_secret_of_it() -> None:
+async def test_all_faults_are_reported_at_once_without_secrets() -> None:
     bad = {"REKINDLE_SECRET_KEY": "short", "REKINDLE_STORAGE": "AccountKey=nonsense"}
     status, out = await check(**bad, REKINDLE_DATABASE_URL=DEAD)
 
@@ -96,9 +96,7 @@ async def test_all_that_is_wrong_is_told_at_once_and_no_secret_of_it() -> None:
     assert not any(secret in out for secret in ("short", "open-sesame", "nonsense"))
 
 
-async def test_a_database_that_was_never_migrated_is_told_so(
-    database_url: str, parts: Look
-) -> None:
+async def test_a_database_without_migrations_is_reported(database_url: str, parts: Look) -> None:
     empty = database_url.replace("/rekindle?", "/postgres?")
     assert empty != database_url
 
@@ -108,9 +106,7 @@ async def test_a_database_that_was_never_migrated_is_told_so(
     assert found["database"].remedy == "Run: python -m service.main migrate"
 
 
-async def test_a_database_whose_tables_its_user_may_not_read_is_told_so(
-    database_url: str, parts: Look
-) -> None:
+async def test_missing_rights_on_tables_are_reported(database_url: str, parts: Look) -> None:
     engine = make_engine(database_url)
     async with engine.begin() as conn:
         await conn.execute(text("create role stranger login"))
@@ -126,7 +122,7 @@ async def test_a_database_whose_tables_its_user_may_not_read_is_told_so(
     assert found["database"].remedy == "May its user read our tables?"
 
 
-async def test_a_database_that_takes_no_writes_is_told(database_url: str, parts: Look) -> None:
+async def test_a_read_only_database_is_reported(database_url: str, parts: Look) -> None:
     frozen = f"{database_url}&options=-c%20default_transaction_read_only%3Don"
 
     found = await parts(REKINDLE_DATABASE_URL=frozen, REKINDLE_STORAGE="nonsense")
@@ -135,9 +131,7 @@ async def test_a_database_that_takes_no_writes_is_told(database_url: str, parts:
 
 
 @pytest.mark.parametrize("url", ["nonsense", "mongodb://host/name", "postgresql://host:port/name"])
-async def test_what_is_no_address_of_a_database_is_told_with_how_to_write_one(
-    url: str, parts: Look
-) -> None:
+async def test_an_invalid_database_url_is_reported_with_its_format(url: str, parts: Look) -> None:
     found = await parts(REKINDLE_DATABASE_URL=url, REKINDLE_STORAGE="nonsense")
 
     assert "postgresql://USER:PASSWORD@HOST" in found["database"].remedy
@@ -150,7 +144,7 @@ async def test_what_is_no_address_of_a_database_is_told_with_how_to_write_one(
         (NEAR, NEAR, ""),
     ],
 )
-async def test_an_account_that_does_not_take_the_key_is_told(
+async def test_a_refused_account_key_is_reported(
     azurite: Azurite, parts: Look, there: str, instead: str, said: str
 ) -> None:
     account = azurite.connection_string.replace(there, instead)
@@ -168,7 +162,7 @@ async def test_an_account_that_does_not_take_the_key_is_told(
         ("https://blobs.example", "SAS name the account"),
     ],
 )
-async def test_a_url_that_is_no_account_is_told_with_how_to_write_one(
+async def test_an_invalid_account_url_is_reported_with_its_format(
     parts: Look, account: str, said: str
 ) -> None:
     found = await parts(REKINDLE_DATABASE_URL=DEAD, REKINDLE_STORAGE=account)
@@ -177,14 +171,14 @@ async def test_a_url_that_is_no_account_is_told_with_how_to_write_one(
     assert "https://ACCOUNT.blob.core.windows.net" in found["storage"].remedy
 
 
-async def test_an_account_is_not_asked_while_nobody_knows_who_signs_in(parts: Look) -> None:
+async def test_a_storage_account_is_not_checked_without_an_identity(parts: Look) -> None:
     url = "https://account.blob.core.windows.net"
     found = await parts(REKINDLE_DATABASE_URL=DEAD, REKINDLE_STORAGE=url, REKINDLE_OFFERINGS="")
 
     assert "not asked" in found["storage"].found
 
 
-async def test_trackers_are_asked_and_no_secret_of_theirs_is_told(parts: Look) -> None:
+async def test_trackers_are_checked_without_showing_their_secrets(parts: Look) -> None:
     server = MlflowServer()
     well = await checks.mlflow(Mlflow.at("http://ann:open-sesame@mlflow", "", server))
     server.status = 401
@@ -204,6 +198,6 @@ async def test_trackers_are_asked_and_no_secret_of_theirs_is_told(parts: Look) -
     assert not any("sesame" in str(part) for part in (refused, found["mlflow"]))
 
 
-def test_a_key_of_wandb_without_its_package_is_told() -> None:
+def test_a_wandb_key_without_the_package_is_reported() -> None:
     assert checks.wandb(is_installed=True).remedy == ""
     assert "pip install 'rekindle[trackers]'" in checks.wandb(is_installed=False).remedy

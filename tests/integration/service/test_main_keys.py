@@ -1,7 +1,9 @@
-"""`python -m service.main key`: the way in for who has no key, and the way back."""
+"""`python -m service.main key`: the first key of a project, and what else needs only a database."""
 
-import asyncio
+import json
+import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -13,31 +15,61 @@ from service.operations.projects import keys
 from tests.clock import Clock
 
 ROOT = Path(__file__).resolve().parents[3]
+# One process for all commands: to start one for each would take half a minute of imports.
+RUNNER = """
+import contextlib, io, json, os, sys
+from service import main
+
+for line in sys.stdin:
+    settings, words = json.loads(line)
+    os.environ.clear()
+    os.environ.update(settings)
+    sys.argv = ["service.main", *words]
+    out, errors = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(errors):
+        try:
+            status = main.main()
+        except SystemExit as end:
+            status = end.code
+    print(json.dumps([status, out.getvalue(), errors.getvalue()]), flush=True)
+"""
+Run = Callable[..., tuple[int, str, str]]
 
 
-async def key(url: str, *words: str) -> tuple[int, str, str]:
-    """Run `key` with the database alone; its exit status, output and errors."""
-    return await run({"REKINDLE_DATABASE_URL": url}, "key", *words)
+@pytest.fixture(scope="module")
+def run() -> Iterator[Run]:
+    """Yield a function that runs a command with these settings and no others.
+
+    It returns the exit status, the output and the errors.
+    """
+    command, pipe = [sys.executable, "-c", RUNNER], subprocess.PIPE
+    with subprocess.Popen(command, cwd=ROOT, stdin=pipe, stdout=pipe, text=True) as process:
+        stdin, stdout = process.stdin, process.stdout
+        assert stdin is not None
+        assert stdout is not None
+
+        def run_command(settings: dict[str, str], *words: str) -> tuple[int, str, str]:
+            stdin.write(json.dumps([settings, words]) + "\n")
+            stdin.flush()
+            status, out, errors = json.loads(stdout.readline())
+            return status, out, errors
+
+        yield run_command
+        stdin.close()
 
 
-async def run(settings: dict[str, str], *words: str) -> tuple[int, str, str]:
-    """Run a command with these settings and no others; its exit status, output and errors."""
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "service.main", *words),
-        cwd=ROOT,
-        env=settings,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    out, errors = await process.communicate()
-    assert process.returncode is not None
-    return process.returncode, out.decode(), errors.decode()
+@pytest.fixture
+def key(run: Run, database_url: str) -> Run:
+    """Return a function that runs `key` with the address of the database alone."""
+    return lambda *words: run({"REKINDLE_DATABASE_URL": database_url}, "key", *words)
 
 
-async def test_an_operator_makes_lists_and_revokes_keys(database_url: str, clock: Clock) -> None:
+async def test_an_operator_makes_lists_and_revokes_keys(
+    key: Run, database_url: str, clock: Clock
+) -> None:
     words = ("--name", "laptop", "--scope", "read", "--days", "30")
-    _, secret, _ = await key(database_url, "create", "--project", "p", *words)
-    status, listed, _ = await key(database_url, "list", "--project", "p")
+    _, secret, _ = key("create", "--project", "p", *words)
+    status, listed, _ = key("list", "--project", "p")
     key_id = listed.split()[0]
 
     assert status == 0
@@ -47,10 +79,10 @@ async def test_an_operator_makes_lists_and_revokes_keys(database_url: str, clock
     assert f"rk-...{secret.strip()[-4:]}  read  made " in listed
     assert " by key create  expires 20" in listed
 
-    status, revoked, _ = await key(database_url, "revoke", key_id, "--project", "p")
+    status, revoked, _ = key("revoke", key_id, "--project", "p")
 
     assert (status, "0 keys left" in revoked) == (0, True)
-    assert (await key(database_url, "list", "--project", "p"))[1] == ""
+    assert (key("list", "--project", "p"))[1] == ""
     engine = engines.make_engine(database_url)
     known = keys.cache(Listener(database_url))
     try:
@@ -70,15 +102,15 @@ async def test_an_operator_makes_lists_and_revokes_keys(database_url: str, clock
         ("quota --project p --max-keys 5", "1 of 5 API keys"),
     ],
 )
-async def test_a_command_on_the_database_needs_its_address_alone(
-    database_url: str, words: str, said: str
+def test_a_command_on_the_database_needs_its_address_alone(
+    run: Run, key: Run, database_url: str, words: str, said: str
 ) -> None:
     settings = {"REKINDLE_DATABASE_URL": database_url, "REKINDLE_PROJECT_MAX_JOBS": "2"}
-    await key(database_url, "create", "--project", "p")
+    key("create", "--project", "p")
     unread = {"REKINDLE_STORAGE": "", "REKINDLE_OFFERINGS": "nonsense", "REKINDLE_CLOUD": "none"}
 
-    alone = await run(settings, *words.split())
-    beside_bad = await run(settings | unread, *words.split())
+    alone = run(settings, *words.split())
+    beside_bad = run(settings | unread, *words.split())
 
     for status, out, errors in (alone, beside_bad):
         assert (status, said in out) == (0, True), (out, errors)
@@ -93,28 +125,30 @@ async def test_a_command_on_the_database_needs_its_address_alone(
         ({"REKINDLE_DATABASE_URL": "postgresql://u:open-sesame@127.0.0.1:1/n"}, "Is it running"),
     ],
 )
-async def test_a_command_says_in_two_lines_why_it_cannot_use_the_database(
-    words: str, settings: dict[str, str], wanted: str
+def test_a_command_says_in_two_lines_why_it_cannot_use_the_database(
+    run: Run, words: str, settings: dict[str, str], wanted: str
 ) -> None:
-    status, _, errors = await run(settings, *words.split())
+    status, _, errors = run(settings, *words.split())
 
     assert (status > 0, wanted in errors) == (True, True), errors
     assert len(errors.splitlines()) <= 2
     assert "open-sesame" not in errors
 
 
-async def test_a_command_on_a_database_without_tables_says_to_migrate(database_url: str) -> None:
-    empty = database_url.replace("/rekindle?", "/postgres?")
+def test_a_command_on_a_database_without_tables_says_to_migrate(
+    run: Run, database_url: str
+) -> None:
+    empty = {"REKINDLE_DATABASE_URL": database_url.replace("/rekindle?", "/postgres?")}
 
-    status, _, errors = await key(empty, "list")
+    status, _, errors = run(empty, "key", "list")
 
     assert (status, "service.main migrate" in errors) == (1, True), errors
 
 
-async def test_what_is_not_there_is_named(database_url: str) -> None:
-    status, _, errors = await key(database_url, "list", "--project", "none")
+def test_what_is_not_there_is_named(key: Run) -> None:
+    status, _, errors = key("list", "--project", "none")
     assert (status, "No project 'none'" in errors) == (1, True)
 
-    await key(database_url, "create", "--project", "p")
-    status, _, errors = await key(database_url, "revoke", "key-none", "--project", "p")
+    key("create", "--project", "p")
+    status, _, errors = key("revoke", "key-none", "--project", "p")
     assert (status, "No API key key-none" in errors) == (1, True)

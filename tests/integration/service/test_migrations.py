@@ -48,7 +48,7 @@ async def test_a_schema_of_another_release_is_refused_with_what_to_do(
         await transact(engine, lambda conn: conn.execute(_RENAME, {"to": schema().newest}))
 
 
-async def test_who_fails_to_migrate_lets_others_try(engine: AsyncEngine, database_url: str) -> None:
+async def test_a_failed_migration_releases_its_lock(engine: AsyncEngine, database_url: str) -> None:
     with pytest.raises(CommandError):
         await asyncio.to_thread(command.upgrade, migrations(database_url), "no such release")
 
@@ -58,9 +58,7 @@ async def test_who_fails_to_migrate_lets_others_try(engine: AsyncEngine, databas
         await conn.execute(text("select pg_advisory_unlock(7241)"))
 
 
-async def test_who_migrates_waits_for_who_does_already(
-    engine: AsyncEngine, database_url: str
-) -> None:
+async def test_a_migration_waits_for_one_that_runs(engine: AsyncEngine, database_url: str) -> None:
     async with engine.connect() as conn:
         await conn.execute(text("select pg_advisory_lock(7241)"))
         upgrade = asyncio.create_task(

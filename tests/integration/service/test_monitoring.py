@@ -7,15 +7,11 @@ from contract.choices import Scope
 from service.api.app import make_probes
 from service.instruments import DECLARED, Kind, Source
 from service.operations.projects import keys
-from tests.nodes.scripted_node import boot, commit, committed, train
+from tests.nodes.scripted_node import boot, commit, committed, say_all, start_training, train
 from tests.world import PRICE, SPOT, World, client
 from trainer.contract import GpuErrors, GpuLoad, NodePhase
 
-BOUGHT = {
-    "region": SPOT.region,
-    "vm_size": SPOT.vm_size,
-    "capacity_type": str(SPOT.capacity_type),
-}
+BOUGHT = {"region": SPOT.region, "vm_size": SPOT.vm_size, "capacity_type": str(SPOT.capacity_type)}
 OF_POST = {"operation": "createFineTuningJob", "status": "2xx"}
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
@@ -36,7 +32,7 @@ def value(samples: Samples, name: str, **labels: str) -> float:
 
 @pytest.fixture
 async def operator(world: World) -> str:
-    """A key that may read and no more, of the operators' project."""
+    """Yield a read-only key of the operators' project."""
     async with world.engine.begin() as conn:
         return await keys.create(
             conn, world.parts.operator_project, "prometheus", world.clock(), scope=Scope.READ
@@ -77,21 +73,17 @@ async def test_the_metrics_tell_of_machines_money_eviction_and_recovery(
     world: World, operator: str
 ) -> None:
     before = await scrape(world, operator)
-    job = await world.submit()
-    nodes = await boot(world, job["id"])
-    first = await train(world, nodes, step=7)
+    job, nodes, first = await start_training(world, step=7)
     training = await scrape(world, operator)
     await nodes[1].notice(first, step=7)
     await world.tick(1, seconds=1)
-    await commit(world, job["id"], committed(4, first, "stop"))
-    for node in nodes:
-        await node.say(NodePhase.STOPPED, first, step=7)
+    await commit(world, job, committed(4, first, "stop"))
+    await say_all(nodes, NodePhase.STOPPED, first, step=7)
     await world.tick(2, seconds=1)
-    again = await boot(world, job["id"])
+    again = await boot(world, job)
     second = await train(world, again, step=8)
-    await commit(world, job["id"], committed(10, second, "final"))
-    for node in again:
-        await node.say(NodePhase.FINISHED, second, step=10)
+    await commit(world, job, committed(10, second, "final"))
+    await say_all(again, NodePhase.FINISHED, second, step=10)
     await world.tick(30)
     after = await scrape(world, operator)
 
@@ -120,9 +112,7 @@ async def test_the_metrics_tell_of_machines_money_eviction_and_recovery(
 
 async def test_the_load_of_gpus_is_measured_by_region_and_size(world: World, operator: str) -> None:
     before = await scrape(world, operator)
-    job = await world.submit()
-    nodes = await boot(world, job["id"])
-    number = await train(world, nodes, step=1)
+    _, nodes, number = await start_training(world)
     loads = (GpuLoad(busy=0.9, memory=0.5), GpuLoad(busy=0.7, memory=0.5))
     answer = await nodes[0].say(NodePhase.RUNNING, number, step=2, gpus=loads)
     after = await scrape(world, operator)
@@ -138,9 +128,7 @@ async def test_gpu_errors_are_counted_once_with_news_and_without(
     world: World, operator: str
 ) -> None:
     before = await scrape(world, operator)
-    job = await world.submit()
-    nodes = await boot(world, job["id"])
-    number = await train(world, nodes, step=1)
+    _, nodes, number = await start_training(world)
     told = {"gpu_errors": GpuErrors(corrected=5, uncorrected=1, fatal_xids=2, other_xids=3)}
     await nodes[0].say(NodePhase.RUNNING, number, step=2, **told)
     await nodes[1].say(NodePhase.FAILED, number, step=2, error="ECC", unhealthy="ECC", **told)

@@ -29,7 +29,7 @@ def lines(log: pytest.LogCaptureFixture, name: str) -> list[logging.LogRecord]:
     return [record for record in log.records if record.getMessage() == name]
 
 
-async def test_who_is_to_mend_a_role_is_told_as_often_as_the_user(
+async def test_a_missing_role_is_an_operator_alert_as_often_as_an_event(
     world: World, log: pytest.LogCaptureFixture
 ) -> None:
     job = await world.submit()
@@ -43,7 +43,7 @@ async def test_who_is_to_mend_a_role_is_told_as_often_as_the_user(
     assert vars(line).items() >= facts.items()
 
 
-async def test_a_job_that_failed_is_told_as_its_users_own_matter(
+async def test_a_failed_job_is_no_alert_for_operators(
     world: World, log: pytest.LogCaptureFixture
 ) -> None:
     job = await world.submit()

@@ -41,7 +41,7 @@ class Stage:
         return StackPart(name="echo", argv=argv, ready=ready, ready_within=within)
 
     def pid(self) -> int:
-        """What the part's note says; 0 for the instant in which its program writes it."""
+        """Return what the part's note says; 0 for the instant in which its program writes it."""
         return int((self.state / "pids" / "echo").read_text() or 0)
 
 
@@ -90,7 +90,7 @@ async def test_a_part_that_does_not_come_up_at_once_is_tried_again(stage: Stage)
     assert any("no luck this time" in story for story in stage.said)
 
 
-async def test_a_part_that_somebody_wants_away_is_started_when_its_time_is_over(
+async def test_a_part_that_was_stopped_for_a_time_starts_after_it(
     stage: Stage,
 ) -> None:
     await stage.crew.start_part(stage.part())
@@ -192,7 +192,7 @@ def test_a_state_folder_that_cannot_be_is_named(tmp_path: Path) -> None:
             StateFolder(path).lock().__enter__()
 
 
-def test_vms_are_ended_even_when_somebody_has_removed_their_disks(tmp_path: Path) -> None:
+def test_vms_are_stopped_even_when_their_disks_were_removed(tmp_path: Path) -> None:
     def vm(state: Path) -> subprocess.Popen[bytes]:
         home = state / "azure" / "vms" / "one"
         marks = {VM_VARIABLE: "http://127.0.0.1:1/vm/x", "HOME": str(home)}

@@ -11,7 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from service.api.app import make_app, make_probes
 from service.db.core.engine import make_engine
 from service.reconciler.loop import Loop
-from tests.nodes.scripted_node import boot, train
+from tests.nodes.scripted_node import start_training
 from tests.world import World, client
 from trainer.contract import NodePhase
 
@@ -28,7 +28,7 @@ async def full(database_url: str) -> AsyncIterator[AsyncEngine]:
 
 @pytest.fixture
 async def stuck(world: World, full: AsyncEngine) -> AsyncIterator[World]:
-    """The same world through an api whose database is so."""
+    """Yield the world through an api whose database is read-only."""
     async with client(make_app(replace(world.parts, engine=full))) as http:
         yield replace(world, http=http)
 
@@ -53,9 +53,7 @@ async def test_what_a_read_only_database_cannot_keep_is_to_be_sent_again(
 async def test_a_node_hears_of_a_read_only_database_as_of_an_outage(
     world: World, stuck: World
 ) -> None:
-    job = await world.submit()
-    nodes = await boot(world, job["id"])
-    number = await train(world, nodes, step=1)
+    _, nodes, number = await start_training(world)
 
     nodes[0].world = stuck
     answer = await nodes[0].say(NodePhase.RUNNING, number, step=2)
@@ -97,7 +95,7 @@ async def test_a_loop_takes_a_read_only_database_for_one_that_is_away(
     assert _told(caplog) == [("WARNING", "loop.database_failed")]
 
 
-async def test_a_statement_that_is_wrong_is_told_as_the_bug_that_it_is(
+async def test_a_wrong_statement_is_an_internal_error(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     stop = asyncio.Event()

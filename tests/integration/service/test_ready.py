@@ -19,7 +19,7 @@ from tests.world import World, client
 BEFORE, NOW, LATER = "0003", "0004", "0005"
 
 
-async def ask(parts: Parts) -> httpx.Response:
+async def request_path(parts: Parts) -> httpx.Response:
     async with client(make_app(parts)) as http:
         return await http.get("/readyz")
 
@@ -39,7 +39,7 @@ async def test_a_process_is_ready_once_its_schema_is_there(
         there = (await conn.execute(text("select version_num from alembic_version"))).scalar_one()
     schema = KnownMigrations(newest=newest or there, known=frozenset(k or there for k in known))
 
-    answer = await ask(replace(world.parts, schema=schema))
+    answer = await request_path(replace(world.parts, schema=schema))
 
     assert answer.status_code == status
     assert ("migrate" in answer.text) == (status == 503)
@@ -51,7 +51,7 @@ async def test_a_process_whose_database_was_never_migrated_says_what_to_run(
     engine = make_engine(database_url.replace("/rekindle?", "/postgres?"))
     schema = KnownMigrations(newest=NOW, known=frozenset({NOW}))
 
-    answer = await ask(replace(world.parts, engine=engine, schema=schema))
+    answer = await request_path(replace(world.parts, engine=engine, schema=schema))
     await engine.dispose()
 
     assert answer.status_code == 503
@@ -73,11 +73,11 @@ async def test_a_process_whose_loop_hangs_is_not_ready(world: World) -> None:
     pulse = LoopLiveness(world.clock)
     pulse.record_turn("attempts")
     parts = replace(world.parts, pulse=pulse)
-    well = await ask(parts)
+    well = await request_path(parts)
     world.clock.advance(seconds=(LATE + timedelta(seconds=1)).total_seconds())
     pulse.record_turn("jobs")
 
-    hanging = await ask(parts)
+    hanging = await request_path(parts)
 
     assert well.status_code == 200
     assert hanging.status_code == 503

@@ -28,7 +28,7 @@ SECOND = timedelta(seconds=1)
 
 @asynccontextmanager
 async def running(url: str, steps: list[Step]) -> AsyncIterator[asyncio.Event]:
-    """A loop that takes these steps; yields its stop."""
+    """Run a loop that takes these steps, and yield its stop event."""
     stop, listener = asyncio.Event(), Listener(driver_url(url))
 
     async def claim(limit: int) -> list[Step]:
@@ -184,9 +184,7 @@ async def test_a_loop_that_waits_for_its_next_turn_is_not_late(world: World, kin
 
 
 @pytest.mark.parametrize("kind", ["every", "whenever"])
-async def test_a_sweep_that_takes_long_does_not_hold_up_who_drains(
-    database_url: str, kind: str
-) -> None:
+async def test_a_long_sweep_does_not_delay_a_drain(database_url: str, kind: str) -> None:
     begun, cut_off = asyncio.Event(), asyncio.Event()
 
     async def sweep() -> None:
@@ -299,7 +297,7 @@ def _length(done: Sequence[object]) -> Callable[[], Awaitable[int]]:
     return look
 
 
-async def test_who_waits_for_a_topic_looks_as_soon_as_it_is_told(
+async def test_a_subscriber_reads_as_soon_as_it_is_notified(
     engine: AsyncEngine, database_url: str
 ) -> None:
     stop, listener = asyncio.Event(), Listener(driver_url(database_url))

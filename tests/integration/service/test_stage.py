@@ -20,7 +20,7 @@ from trainer.tiny import build
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The tiny model."""
+    """Return the tiny model."""
     folder = tmp_path_factory.mktemp("whole") / "tiny"
     build(folder)
     return folder
@@ -28,13 +28,13 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def folder(whole: Path, tmp_path: Path) -> Path:
-    """A copy of it."""
+    """Return a copy of the tiny model."""
     return make.copy_of(whole, tmp_path / "model")
 
 
 @pytest.fixture
 def name() -> str:
-    """A model of the test's own in the shared Blob server."""
+    """Return a model of the test's own in the shared Blob server."""
     return f"tests/{uuid4().hex}"
 
 
@@ -172,7 +172,7 @@ def test_a_folder_that_is_not_there_is_named(azurite: Azurite, tmp_path: Path, n
         ("AccountName=a;AccountKey=aa==;BlobEndpoint=http://127.0.0.1:9/a;", "does not answer"),
     ],
 )
-def test_a_storage_that_cannot_be_used_is_told_in_one_line(
+def test_an_unusable_storage_account_is_reported_in_one_line(
     folder: Path, storage: str, answer: str
 ) -> None:
     command = [sys.executable, "-m", "rekindle.stage", "--name", "a", str(folder)]

@@ -10,7 +10,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from service import span_providers, tracing
 from service.api.app import make_app
-from tests.nodes.scripted_node import boot, commit, committed, train
+from tests.nodes.scripted_node import boot, commit, committed, say_all, start_training, train
 from tests.world import World, client
 from trainer.contract import NodePhase, Span
 
@@ -25,24 +25,20 @@ def exported() -> Iterator[InMemorySpanExporter]:
 
 
 async def live(world: World) -> str:
-    """The life of a job that is evicted once and succeeds."""
-    job = str((await world.submit())["id"])
-    nodes = await boot(world, job)
-    first = await train(world, nodes, step=3)
+    """Run a job that is evicted once and succeeds."""
+    job, nodes, first = await start_training(world, step=3)
     began = world.clock().timestamp()
     load = Span(name="load_model", started_at=began, ended_at=began + 2)
     await nodes[0].say(NodePhase.RUNNING, first, step=3, spans=(load,))
     await nodes[1].notice(first, step=3)
     await world.tick(1, seconds=1)
     await commit(world, job, committed(4, first, "stop"))
-    for node in nodes:
-        await node.say(NodePhase.STOPPED, first, step=4)
+    await say_all(nodes, NodePhase.STOPPED, first, step=4)
     await world.tick(2, seconds=1)
     again = await boot(world, job)
     second = await train(world, again, step=5)
     await commit(world, job, committed(10, second, "final"))
-    for node in again:
-        await node.say(NodePhase.FINISHED, second, step=10)
+    await say_all(again, NodePhase.FINISHED, second, step=10)
     await world.tick(30)
     return job
 

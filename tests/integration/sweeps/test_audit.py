@@ -93,7 +93,7 @@ def serve(database: Database) -> Iterator[str]:
 
 @pytest.fixture
 def closed() -> Iterator[str]:
-    """A port that stays ours and that nothing listens on."""
+    """Yield a port that stays ours and that nothing listens on."""
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         yield f"http://127.0.0.1:{one.getsockname()[1]}"

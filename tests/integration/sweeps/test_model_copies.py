@@ -136,7 +136,7 @@ class TestCopying:
         )
         assert await regions.list_copied_inputs(near, old) == frozenset()
 
-    async def test_a_region_that_is_away_and_a_model_that_makes_no_sense_hold_up_no_other(
+    async def test_an_unreachable_region_and_an_invalid_model_delay_no_other(
         self, main: MemoryStore, caplog: pytest.LogCaptureFixture
     ) -> None:
         broken, near = f"{models.PREFIX}000", MemoryStore()
@@ -180,7 +180,7 @@ class TestReading:
         return account
 
     async def inputs(self, world: World, account: BlobStore) -> dict[str, str]:
-        """The URLs of a node that registers now, by what they are of."""
+        """Return the input URLs of a node that registers now, by the kind of input."""
         granter = Granter(
             engine=world.engine,
             store=world.store,

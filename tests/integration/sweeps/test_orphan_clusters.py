@@ -19,7 +19,7 @@ from tests.world import PRICE, SPOT, World, client
 
 
 def _with_workspace(world: World) -> FakeCloud:
-    """A workspace beside the world's scale sets, as the API and the sweep see it."""
+    """Return a workspace beside the world's scale sets, as the API and the sweep see it."""
     workspace = FakeCloud(now=world.clock, owner=world.cloud.owner)
     both = Engines(scale_sets=world.cloud, azureml=workspace)
     world.orphans = replace(world.orphans, cloud=both, limited_cloud=None)
@@ -30,7 +30,7 @@ def _with_workspace(world: World) -> FakeCloud:
 
 
 async def _cluster_of_nobody(world: World, workspace: FakeCloud) -> None:
-    """A cluster that no attempt has, beside one that an attempt has."""
+    """Create a cluster that no attempt has, beside one that an attempt has."""
     job = await world.submit()
     await boot(world, job["id"])
     async with world.engine.begin() as conn:

@@ -39,8 +39,8 @@ from tests.nodes.scripted_node import boot
 from tests.world import World, client
 
 
-async def _orphan(world: World, **tags: str) -> str:
-    """A scale set that carries our owner's tag and belongs to no live attempt."""
+async def _make_orphan(world: World, **tags: str) -> str:
+    """Create a scale set that carries our owner tag and belongs to no live attempt."""
     job = await world.submit()
     nodes = await boot(world, job["id"])
     async with world.engine.connect() as conn:
@@ -52,10 +52,10 @@ async def _orphan(world: World, **tags: str) -> str:
     return str(job["id"])
 
 
-async def test_a_resource_group_that_somebody_deleted_does_not_end_the_sweep(
+async def test_a_deleted_resource_group_does_not_end_the_sweep(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
-    await _orphan(world)
+    await _make_orphan(world)
     world.cloud.fail_next = [Misconfigured("ResourceGroupNotFound: rg", "ResourceGroupNotFound")]
 
     with caplog.at_level(logging.WARNING):
@@ -66,10 +66,10 @@ async def test_a_resource_group_that_somebody_deleted_does_not_end_the_sweep(
     assert "sweep.list_failed" in caplog.messages
 
 
-async def test_an_orphan_that_will_not_die_is_told_once_by_all_replicas_whatever_restarts(
+async def test_an_orphan_that_cannot_be_deleted_is_reported_once_by_all_replicas(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
-    job_id = await _orphan(world)
+    job_id = await _make_orphan(world)
     world.cloud.failing_deletes = 1000
     with caplog.at_level(logging.ERROR):
         for _ in range(40):
@@ -77,8 +77,7 @@ async def test_an_orphan_that_will_not_die_is_told_once_by_all_replicas_whatever
                 await replace(world.orphans).run_once()
             world.clock.advance(minutes=1)
 
-    answer = await world.call("GET", f"/v1/fine_tuning/jobs/{job_id}/events?limit=100")
-    told = [e for e in answer.json()["data"] if e["code"] == "leak.will_not_die"]
+    told = await world.events(job_id, "leak.will_not_die")
     assert len(told) == 1
     assert "rk-nobodys of this job is still there" in told[0]["message"]
     assert caplog.messages.count("leak.will_not_die") == 2  # every quarter of an hour
@@ -87,7 +86,7 @@ async def test_an_orphan_that_will_not_die_is_told_once_by_all_replicas_whatever
 async def test_an_orphan_that_goes_is_no_alarm(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
-    await _orphan(world)
+    await _make_orphan(world)
     with caplog.at_level(logging.ERROR):
         for _ in range(40):
             await world.orphans.run_once()
@@ -101,7 +100,7 @@ async def test_machines_that_came_when_their_attempt_was_over_are_billed_until_t
     world: World,
 ) -> None:
     job = await world.submit()
-    row = await _ended(world, job["id"])
+    row = await _end_attempt(world, job["id"])
     before = await world.job(job["id"])
     born = world.clock()
     await world.cloud.create(world.attempts.specs.spec(row))  # it was on its way all that time
@@ -120,12 +119,11 @@ async def test_machines_that_came_when_their_attempt_was_over_are_billed_until_t
     late = [r for r in rows if r.started_at >= born]
     assert [(r.started_at, r.ended_at) for r in late] == [(born, gone)] * 2
     assert [j["cost"]["final"] for j in (before, during, await world.job(job["id"]))] == [
-        *(True, False, True),
+        *(True, False, True)
     ]
     assert after is not None
     assert after.ended_at == gone  # a bill of that time counts it
-    told = (await world.call("GET", f"/v1/fine_tuning/jobs/{job['id']}/events")).json()["data"]
-    assert [e["code"] for e in told].count("attempt.made_late") == 1
+    assert (await world.event_codes(job["id"])).count("attempt.made_late") == 1
 
 
 async def test_an_orphan_is_deleted_by_the_second_sweep_that_cannot_bill_it_others_by_the_first(
@@ -133,7 +131,7 @@ async def test_an_orphan_is_deleted_by_the_second_sweep_that_cannot_bill_it_othe
 ) -> None:
     cloud = WatchedCloud(now=world.clock)
     for name in "ab":
-        await cloud.create(world.attempts.specs.spec(await _over(world, name)))
+        await cloud.create(world.attempts.specs.spec(await _add_ended_attempt(world, name)))
     async with world.engine.begin() as conn:
         full = update(tables.jobs).where(tables.jobs.c.id == "job-a")
         await conn.execute(full.values(version=2**63 - 1))  # what it is told raises it
@@ -156,7 +154,7 @@ async def test_a_late_set_that_azure_does_not_describe_is_left_once_to_be_billed
     world: World, refusals: int, billed: int
 ) -> None:
     cloud = WatchedCloud(now=world.clock, refusals=refusals)
-    await cloud.create(world.attempts.specs.spec(await _over(world, "a")))
+    await cloud.create(world.attempts.specs.spec(await _add_ended_attempt(world, "a")))
     world.clock.advance(minutes=5)
     sweep = replace(world.orphans, cloud=cloud)
 
@@ -175,8 +173,8 @@ async def test_each_orphan_is_billed_right_before_its_delete_and_what_is_gone_af
 ) -> None:
     cloud = WatchedCloud(now=world.clock)
     for name in "bc":
-        await cloud.create(world.attempts.specs.spec(await _over(world, name)))
-    await _over(world, "a")
+        await cloud.create(world.attempts.specs.spec(await _add_ended_attempt(world, name)))
+    await _add_ended_attempt(world, "a")
     money = {"hourly": 8, "on_demand_hourly": 32, "started_at": world.clock()}
     async with world.engine.begin() as conn:
         await add(conn, tables.ledger, job_id="job-a", attempt_id="a", vm_id="vm", **money)
@@ -187,10 +185,8 @@ async def test_each_orphan_is_billed_right_before_its_delete_and_what_is_gone_af
     assert cloud.asked == ["get rk-b", "delete rk-b", "get rk-c", "delete rk-c", "get rk-a"]
 
 
-async def test_who_looked_before_another_replica_saw_the_machines_gone_opens_no_bill(
-    world: World,
-) -> None:
-    row = await _over(world, "a")
+async def test_an_older_look_opens_no_bill_after_the_machines_are_gone(world: World) -> None:
+    row = await _add_ended_attempt(world, "a")
     empty = FakeCloud(now=world.clock)
     other = LateBilling(engine=world.engine, asked=lambda _: empty, now=world.clock)
 
@@ -237,8 +233,8 @@ class WatchedCloud(FakeCloud):
         return {s.name for s in self.list_existing(()) if s.phase is ScaleSetPhase.DELETING}
 
 
-async def _over(world: World, name: str) -> AttemptRow:
-    """The only attempt of a job "job-{name}", which never had machines."""
+async def _add_ended_attempt(world: World, name: str) -> AttemptRow:
+    """Add the only attempt of a job "job-{name}", which never had machines."""
     over = {"state": "ended", "outcome": "cancelled", "ended_at": world.clock()}
     async with world.engine.begin() as conn:
         await add_job(conn, world.clock(), id=f"job-{name}")
@@ -248,7 +244,7 @@ async def _over(world: World, name: str) -> AttemptRow:
     return row
 
 
-async def _ended(world: World, job_id: str) -> AttemptRow:
+async def _end_attempt(world: World, job_id: str) -> AttemptRow:
     """Its only attempt, booted, cancelled and gone."""
     await boot(world, job_id)
     await world.call("POST", f"/v1/fine_tuning/jobs/{job_id}/cancel")
@@ -265,7 +261,7 @@ async def _newest(world: World) -> str:
 
 
 async def test_the_audit_names_what_leaks_and_what_it_costs(world: World) -> None:
-    job_id = await _orphan(world, **{ATTEMPT_TAG: "att-nobodys", JOB_TAG: "ftjob-nobodys"})
+    job_id = await _make_orphan(world, **{ATTEMPT_TAG: "att-nobodys", JOB_TAG: "ftjob-nobodys"})
     (attempt,) = await world.attempts_of(job_id)
 
     shown = (await world.call("GET", "/v1/organization/audit")).json()
@@ -294,10 +290,10 @@ class AwayPrices(FixedPrices):
 
 
 @pytest.mark.parametrize("prices", [FixedPrices({}), AwayPrices({})])
-async def test_an_audit_without_a_price_list_names_what_leaks_at_a_price_that_nobody_knows(
+async def test_an_audit_without_prices_names_leaks_without_their_cost(
     world: World, prices: FixedPrices
 ) -> None:
-    await _orphan(world, **{ATTEMPT_TAG: "att-nobodys"})
+    await _make_orphan(world, **{ATTEMPT_TAG: "att-nobodys"})
     headers = {"authorization": f"Bearer {world.key}"}
 
     async with client(make_app(replace(world.parts, prices=prices))) as http:
@@ -349,7 +345,7 @@ async def test_no_page_of_the_audit_loses_a_stray_whose_type_ends_as_anothers(wo
 async def test_an_audit_that_may_not_list_all_else_shows_the_scale_sets_and_says_so(
     world: World, monkeypatch: pytest.MonkeyPatch, fault: CloudError, then: str
 ) -> None:
-    await _orphan(world)
+    await _make_orphan(world)
 
     async def refuse() -> list[TaggedResource]:
         raise fault

@@ -36,7 +36,7 @@ def sweep(engine: AsyncEngine, clock: Clock) -> Pruning:
     return Pruning(engine=engine, keep=KEEP, now=clock)
 
 
-async def left(engine: AsyncEngine) -> dict[str, tuple[int, int]]:
+async def count_left(engine: AsyncEngine) -> dict[str, tuple[int, int]]:
     """Events and metrics by job."""
     found = {}
     async with engine.connect() as conn:
@@ -53,7 +53,7 @@ async def left(engine: AsyncEngine) -> dict[str, tuple[int, int]]:
     return found
 
 
-async def test_of_two_who_prune_one_job_none_says_that_it_is_done_before_it_is(
+async def test_two_concurrent_prunings_report_the_end_only_when_all_is_deleted(
     engine: AsyncEngine, clock: Clock
 ) -> None:
     async with engine.begin() as conn:
@@ -97,14 +97,14 @@ async def test_each_kind_is_kept_for_its_time_after_the_end_of_its_job(
     for days in (9, 2, 20):
         clock.advance(seconds=timedelta(days=days).total_seconds())
         await sweep.run_once()
-        seen.append((await left(engine))["over"])
+        seen.append((await count_left(engine))["over"])
 
     assert seen == [(1, STEPS), (1, 0), (0, 0)]
-    assert (await left(engine))["live"] == (1, STEPS)
+    assert (await count_left(engine))["live"] == (1, STEPS)
     assert await sweep.run_once() == 0  # what is done is not looked for again
 
 
-async def test_what_azure_told_is_kept_for_a_year_after_it_told_it_last(
+async def test_prices_and_bills_are_kept_for_400_days(
     engine: AsyncEngine, clock: Clock, sweep: Pruning
 ) -> None:
     place, holds = SpotPool("eastus", "size"), clock() - timedelta(days=900)
@@ -151,7 +151,7 @@ async def test_a_round_ends_in_time_however_much_is_due(
 
 
 async def add_jobs(conn: AsyncConnection, clock: Clock, many: int) -> None:
-    """Cancelled just now."""
+    """Add jobs that were cancelled just now."""
     await add_job(conn, clock(), id="over", state="cancelled", finished_at=clock())
     names = [c.name for c in tables.jobs.c if c.computed is None and c.name != "id"]
     numbers = select(func.generate_series(1, many - 1).label("n")).subquery()

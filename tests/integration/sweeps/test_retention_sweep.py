@@ -32,8 +32,8 @@ def sweep(world: World) -> CheckpointSweep:
     return CheckpointSweep(engine=world.engine, store=world.store, now=world.clock)
 
 
-async def job(world: World, job_id: str = "job") -> None:
-    """A job that trains, with an empty HEAD."""
+async def add_training_job(world: World, job_id: str = "job") -> None:
+    """Add a job that trains, with an empty HEAD."""
     async with world.engine.begin() as conn:
         await add_job(conn, world.clock(), id=job_id, state="running")
         await add_attempt(conn, world.clock(), id=f"att-{job_id}", job_id=job_id)
@@ -41,10 +41,10 @@ async def job(world: World, job_id: str = "job") -> None:
     await world.store.write(job_id, HEAD, Head(generation=0).to_json().encode())
 
 
-async def opened(
+async def open_generation(
     world: World, number: int, loaded: Committed | None = None, job_id: str = "job"
 ) -> None:
-    """The row of a generation, and HEAD taken for it."""
+    """Add the row of a generation, and fence HEAD for it."""
     head = await head_of(world, job_id)
     taken = head.fenced(number).to_json().encode()
     await world.store.write(job_id, HEAD, taken)
@@ -61,12 +61,12 @@ async def opened(
         )
 
 
-async def saved(world: World, path: str, job_id: str = "job") -> None:
+async def save_files(world: World, path: str, job_id: str = "job") -> None:
     for name in ("rank-00000.safetensors", "rank-00001.safetensors", MANIFEST):
         await world.store.write(job_id, f"{path}/{name}", b"12345")
 
 
-async def over(world: World) -> None:
+async def end_job(world: World) -> None:
     async with world.engine.begin() as conn:
         values = {"state": "cancelled", "finished_at": world.clock()}
         await conn.execute(tables.jobs.update().where(tables.jobs.c.id == "job").values(values))
@@ -82,7 +82,7 @@ async def folders(world: World, job_id: str = "job") -> set[str]:
     return {b.name.rpartition("/")[0] for b in blobs if "/" in b.name}
 
 
-async def collected(world: World) -> int:
+async def collected_generation(world: World) -> int:
     async with world.engine.connect() as conn:
         query = select(tables.jobs.c.collected_generation).where(tables.jobs.c.id == "job")
         return int((await conn.execute(query)).scalar_one())
@@ -92,20 +92,20 @@ async def test_what_an_older_generation_did_not_commit_is_deleted_after_a_day_an
     world: World, sweep: CheckpointSweep, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
-    await job(world)
-    await opened(world, 1)
-    await saved(world, "checkpoints/step-00000010-torn")
-    await saved(world, "models/step-00000010-torn")
+    await add_training_job(world)
+    await open_generation(world, 1)
+    await save_files(world, "checkpoints/step-00000010-torn")
+    await save_files(world, "models/step-00000010-torn")
     world.clock.advance(seconds=2 * CLOCKS.total_seconds())
-    await opened(world, 2)
-    await saved(world, "checkpoints/step-00000020-live")
+    await open_generation(world, 2)
+    await save_files(world, "checkpoints/step-00000020-live")
     before = await sweep.run_once()
     world.clock.advance(seconds=DAY + 1)
 
     assert before == 0
     assert await sweep.run_once() == 30
     assert await folders(world) == {"checkpoints/step-00000020-live"}
-    assert await collected(world) == 2
+    assert await collected_generation(world) == 2
     assert [vars(r)["bytes"] for r in caplog.records if r.msg == "checkpoints.collected"] == [30]
     assert await sweep.run_once() == 0
 
@@ -116,14 +116,14 @@ async def test_what_head_names_and_what_the_newest_generation_loads_stays(
     named, loaded = entry(10), entry(9)
     named = Committed(**vars(named) | {"path": "checkpoints/step-00000010-named"})
     loaded = Committed(**vars(loaded) | {"path": "checkpoints/step-00000009-loaded"})
-    await job(world)
+    await add_training_job(world)
     for one in (named, loaded):
-        await saved(world, one.path)
+        await save_files(world, one.path)
     head = Head(generation=1, checkpoints=(named,)).to_json().encode()
     await world.store.write("job", HEAD, head)
-    await opened(world, 1)
+    await open_generation(world, 1)
     world.clock.advance(seconds=2 * CLOCKS.total_seconds())
-    await opened(world, 2, loaded)
+    await open_generation(world, 2, loaded)
     world.clock.advance(seconds=DAY + 1)
 
     assert await sweep.run_once() == 0
@@ -134,11 +134,11 @@ async def test_a_model_stays_though_a_node_made_head_forget_it(
     world: World, sweep: CheckpointSweep
 ) -> None:
     model = "models/step-00000010-committed"
-    await job(world)
-    await opened(world, 1)
+    await add_training_job(world)
+    await open_generation(world, 1)
     for path in (model, "models/step-00000010-torn"):
-        await saved(world, path)
-    await over(world)
+        await save_files(world, path)
+    await end_job(world)
     async with world.engine.begin() as conn:
         await conn.execute(tables.jobs.update().values(result={"path": model}))
     world.clock.advance(seconds=DAY + 1)
@@ -150,27 +150,27 @@ async def test_a_model_stays_though_a_node_made_head_forget_it(
 async def test_what_a_machine_that_was_cut_off_wrote_after_the_end_goes_too(
     world: World, sweep: CheckpointSweep
 ) -> None:
-    await job(world)
-    await opened(world, 1)
-    await over(world)
+    await add_training_job(world)
+    await open_generation(world, 1)
+    await end_job(world)
     world.clock.advance(seconds=60)
-    await saved(world, "checkpoints/step-00000010-late")
+    await save_files(world, "checkpoints/step-00000010-late")
     world.clock.advance(seconds=DAY - 30)
     too_early = await sweep.run_once()
     world.clock.advance(seconds=60)
 
     assert (too_early, await sweep.run_once()) == (0, 15)
     assert await folders(world) == set()
-    assert await collected(world) == retention.ALL
+    assert await collected_generation(world) == retention.ALL
 
 
-async def test_of_a_job_that_is_over_all_goes_that_head_does_not_name_and_nobody_commits_any_more(
+async def test_after_the_end_of_a_job_all_that_head_does_not_name_is_deleted_and_commits_are_fenced(
     world: World, sweep: CheckpointSweep
 ) -> None:
-    await job(world)
-    await opened(world, 1)
-    await saved(world, "checkpoints/step-00000010-last")
-    await over(world)
+    await add_training_job(world)
+    await open_generation(world, 1)
+    await save_files(world, "checkpoints/step-00000010-last")
+    await end_job(world)
     first = await sweep.run_once()
     world.clock.advance(seconds=DAY + 1)
     second = await sweep.run_once()
@@ -178,24 +178,24 @@ async def test_of_a_job_that_is_over_all_goes_that_head_does_not_name_and_nobody
     assert (first, second) == (0, 15)
     assert await folders(world) == set()
     assert (await head_of(world)).generation == 2
-    assert await collected(world) == retention.ALL
+    assert await collected_generation(world) == retention.ALL
     assert await sweep.run_once() == 0
 
 
 @pytest.mark.parametrize("ahead", [1, 3])
-async def test_after_a_restore_the_garbage_of_a_job_that_is_over_goes_and_nobody_commits(
+async def test_after_a_restore_garbage_of_a_finished_job_goes_and_late_commits_are_refused(
     world: World, sweep: CheckpointSweep, ahead: int
 ) -> None:
     """HEAD has had generations of which the database does not know."""
-    await job(world)
-    await opened(world, 1)
+    await add_training_job(world)
+    await open_generation(world, 1)
     taken = (await head_of(world)).fenced(1 + ahead)
     kept = entry(10, generation=1 + ahead)
     lives = taken.with_checkpoint(kept)
     await world.store.write("job", HEAD, lives.to_json().encode())
-    await saved(world, kept.path)
-    await saved(world, "checkpoints/step-00000020-torn")
-    await over(world)
+    await save_files(world, kept.path)
+    await save_files(world, "checkpoints/step-00000020-torn")
+    await end_job(world)
     world.clock.advance(seconds=DAY + 1)
 
     await sweep.run_once()
@@ -209,26 +209,26 @@ async def test_a_job_whose_head_is_gone_is_left_alone_and_holds_up_no_other(
     world: World, sweep: CheckpointSweep, caplog: pytest.LogCaptureFixture
 ) -> None:
     for job_id in ("job", "other"):
-        await job(world, job_id)
-        await opened(world, 1, job_id=job_id)
-        await saved(world, "checkpoints/step-00000010-torn", job_id)
+        await add_training_job(world, job_id)
+        await open_generation(world, 1, job_id=job_id)
+        await save_files(world, "checkpoints/step-00000010-torn", job_id)
     world.clock.advance(seconds=2 * CLOCKS.total_seconds())
     for job_id in ("job", "other"):
-        await opened(world, 2, job_id=job_id)
+        await open_generation(world, 2, job_id=job_id)
     await world.store.delete("job", HEAD)
     world.clock.advance(seconds=DAY + 1)
 
     assert await sweep.run_once() == 15
     assert await folders(world) == {"checkpoints/step-00000010-torn"}
     assert "is gone" in " ".join(str(vars(r).get("cause")) for r in caplog.records)
-    assert await collected(world) == 0
+    assert await collected_generation(world) == 0
 
 
 async def test_jobs_come_in_pages_and_none_is_left_out(world: World) -> None:
     for number in range(3):
-        await job(world, f"job-{number}")
+        await add_training_job(world, f"job-{number}")
         for generation in (1, 2):
-            await opened(world, generation, job_id=f"job-{number}")
+            await open_generation(world, generation, job_id=f"job-{number}")
     before = world.clock.advance(seconds=DAY) + timedelta(seconds=1)
     pages, after = [], ""
     async with world.engine.connect() as conn:
@@ -240,7 +240,7 @@ async def test_jobs_come_in_pages_and_none_is_left_out(world: World) -> None:
     assert PAGE > 2
 
 
-async def test_what_a_job_asks_to_keep_is_what_its_nodes_are_told_to(world: World) -> None:
+async def test_nodes_receive_the_retention_that_the_job_asks_for(world: World) -> None:
     asked = {"keep_checkpoints": 5, "milestone_every_steps": 4}
     job_id = (await world.submit(training=asked))["id"]
     await world.tick(2)

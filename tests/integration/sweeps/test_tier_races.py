@@ -9,18 +9,18 @@ from service.api.app import make_app
 from service.db.core.leases import LEASE
 from service.domain.storage.access_tiers import AccessTier, ArchivePriority, TieredBlob
 from service.storage.fake import MemoryStore
-from tests.integration.stored import finished, moves
-from tests.integration.sweeps.test_tiers import JOBS, ask, carry_out, codes, folder
+from tests.integration.stored_jobs import finish_job, make_moves
+from tests.integration.sweeps.test_tiers import JOBS, carry_out, codes, folder, request_move
 from tests.nodes.scripted_node import body
 from tests.world import World, client
 
 
 async def test_asking_twice_moves_once(world: World) -> None:
-    job = await finished(world)
+    job = await finish_job(world)
 
-    answers = await asyncio.gather(*(ask(world, job, tier="cool") for _ in range(5)))
+    answers = await asyncio.gather(*(request_move(world, job, tier="cool") for _ in range(5)))
     await carry_out(world)
-    again = body(await ask(world, job, tier="cool"))
+    again = body(await request_move(world, job, tier="cool"))
 
     assert len({body(a)["id"] for a in answers}) == 1
     assert again["id"] is None
@@ -28,11 +28,11 @@ async def test_asking_twice_moves_once(world: World) -> None:
 
 
 async def test_another_wish_takes_the_place_of_the_first(world: World) -> None:
-    job = await finished(world)
+    job = await finish_job(world)
 
-    await ask(world, job, tier="cool")
-    steps = await moves(world).claim(10)
-    await ask(world, job, tier="cold")
+    await request_move(world, job, tier="cool")
+    steps = await make_moves(world).claim(10)
+    await request_move(world, job, tier="cold")
     for step in steps:
         await step()  # it had claimed the first wish, and writes nothing more of it
     world.clock.advance(seconds=10)
@@ -63,14 +63,14 @@ class CountingStore(MemoryStore):
         await super().set_tier(container, name, tier, priority)
 
 
-async def test_of_two_replicas_one_moves_a_folder(world: World) -> None:
-    job = await finished(world)
+async def test_one_of_two_replicas_moves_a_folder(world: World) -> None:
+    job = await finish_job(world)
     counting = CountingStore(**vars(world.store))
     world.store = counting
-    await ask(world, job, tier="cold")
+    await request_move(world, job, tier="cold")
 
     for _ in range(3):
-        await asyncio.gather(*(moves(world).run_once() for _ in range(4)))
+        await asyncio.gather(*(make_moves(world).run_once() for _ in range(4)))
 
     assert set(counting.orders.values()) == {1}
     assert await codes(world, job) == ["storage.tier_asked", "storage.tier_changed"]
@@ -97,17 +97,17 @@ class InterruptedStore(MemoryStore):
 
 
 async def test_what_was_asked_last_holds_though_nothing_had_moved_yet(world: World) -> None:
-    job = await finished(world)
+    job = await finish_job(world)
     path = (await folder(world, job))["path"]
     for name in ("second", "third"):
         await world.store.write(job, f"{path}/{name}.safetensors", bytes(200 * 1024))
     answers = []
 
     async def change_of_mind() -> None:
-        answers.append(body(await ask(world, job, tier="hot")))
+        answers.append(body(await request_move(world, job, tier="hot")))
 
     world.store = interrupted = InterruptedStore(**vars(world.store), meanwhile=change_of_mind)
-    await ask(world, job, tier="archive")
+    await request_move(world, job, tier="archive")
     await carry_out(world)
     orders = interrupted.orders
     early = await folder(world, job)
@@ -122,13 +122,13 @@ async def test_what_was_asked_last_holds_though_nothing_had_moved_yet(world: Wor
 
 
 async def test_an_order_that_hangs_is_over_before_another_wish_begins(world: World) -> None:
-    job = await finished(world)
-    await ask(world, job, tier="archive")
+    job = await finish_job(world)
+    await request_move(world, job, tier="archive")
     hanging = InterruptedStore(**vars(world.store), meanwhile=asyncio.Event().wait)
 
-    assert await replace(moves(world), store=hanging, patience=0.01).run_once() == 1
+    assert await replace(make_moves(world), store=hanging, patience=0.01).run_once() == 1
 
-    assert moves(world).patience < LEASE.total_seconds()
+    assert make_moves(world).patience < LEASE.total_seconds()
     assert (await codes(world, job))[-1] == "storage.tier_delayed"
 
 
@@ -139,12 +139,7 @@ class ListedStore(MemoryStore):
     after: Callable[[], Awaitable[object]] | None = None
 
     async def list_stored(
-        self,
-        container: str,
-        prefix: str = "",
-        *,
-        everything: bool = False,
-        most: int | None = None,
+        self, container: str, prefix: str = "", *, everything: bool = False, most: int | None = None
     ) -> list[TieredBlob]:
         found = await super().list_stored(container, prefix, everything=everything, most=most)
         after, self.after = self.after, None
@@ -153,13 +148,13 @@ class ListedStore(MemoryStore):
         return found
 
 
-async def test_a_wish_that_another_request_had_carried_out_meanwhile_is_not_written_again(
+async def test_a_tier_that_another_request_has_already_set_is_not_requested_again(
     world: World,
 ) -> None:
-    job = await finished(world)
+    job = await finish_job(world)
 
     async def quick() -> None:
-        await ask(world, job, tier="cool")
+        await request_move(world, job, tier="cool")
         await carry_out(world)
 
     slow = ListedStore(**vars(world.store), after=quick)

@@ -10,43 +10,49 @@ from service.db.schema import tables
 from service.domain.storage.access_tiers import AccessTier, ArchivePriority, TieredBlob
 from service.storage.fake import MemoryStore
 from service.storage.store import StorageError
-from tests.integration.stored import STEPS, finished, moves, put, tiers, training
-from tests.nodes.scripted_node import body, committed
+from tests.integration.stored_jobs import (
+    STEPS,
+    finish_job,
+    list_tiers,
+    make_moves,
+    put_files,
+    start_with_checkpoints,
+)
+from tests.nodes.scripted_node import body, committed, say_all
 from tests.world import World
 from trainer.contract import HEAD, Head, NodePhase
 
 JOBS = "/v1/fine_tuning/jobs"
 
 
-async def ask(world: World, job: str, what: str = "model", **wish: Any) -> httpx.Response:  # noqa: ANN401
+async def request_move(world: World, job: str, what: str = "model", **wish: Any) -> httpx.Response:  # noqa: ANN401
     return await world.call("POST", f"{JOBS}/{job}/{what}/tier", json=wish)
 
 
-async def lying(world: World, job: str) -> dict[str, Any]:
+async def read_storage(world: World, job: str) -> dict[str, Any]:
     return body(await world.call("GET", f"{JOBS}/{job}/storage"))
 
 
 async def folder(world: World, job: str, kind: str = "model") -> dict[str, Any]:
     found: dict[str, Any] = next(
-        f for f in (await lying(world, job))["folders"] if f["kind"] == kind
+        f for f in (await read_storage(world, job))["folders"] if f["kind"] == kind
     )
     return found
 
 
 async def carry_out(world: World) -> None:
-    while await moves(world).run_once():
+    while await make_moves(world).run_once():
         pass
 
 
 async def codes(world: World, job: str) -> list[str]:
-    listed = body(await world.call("GET", f"{JOBS}/{job}/events?limit=100"))["data"]
-    return [e["code"] for e in listed if e["code"].startswith("storage.")][::-1]
+    return [code for code in await world.event_codes(job) if code.startswith("storage.")]
 
 
-async def test_what_a_move_costs_is_told_before_anything_moves(world: World) -> None:
-    job = await finished(world)
+async def test_a_dry_run_shows_the_cost_of_a_move(world: World) -> None:
+    job = await finish_job(world)
 
-    told = body(await ask(world, job, tier="archive", dry_run=True))
+    told = body(await request_move(world, job, tier="archive", dry_run=True))
 
     assert told["cost"]["early_deletion"] == "0.0000"
     assert told["cost"]["once"] == "0.0000"  # a write: eleven millionths of a dollar
@@ -61,17 +67,17 @@ async def test_what_a_move_costs_is_told_before_anything_moves(world: World) -> 
     assert told["prices"]["source"] == "Microsoft's sample prices"
     assert told["prices"]["as_of"] == "2026-11-20"
     assert await codes(world, job) == []
-    assert await moves(world).run_once() == 0
+    assert await make_moves(world).run_once() == 0
 
 
 async def test_a_model_is_archived_and_its_manifest_and_small_files_stay_hot(world: World) -> None:
-    job = await finished(world)
+    job = await finish_job(world)
 
-    asked = body(await ask(world, job, tier="archive"))
+    asked = body(await request_move(world, job, tier="archive"))
     under_way = await folder(world, job)
     await carry_out(world)
 
-    found = await tiers(world.store, job, "models/")
+    found = await list_tiers(world.store, job, "models/")
     assert {name: blob.tier for name, blob in found.items()} == {
         "model.safetensors": AccessTier.ARCHIVE,
         "config.json": AccessTier.HOT,
@@ -84,9 +90,9 @@ async def test_a_model_is_archived_and_its_manifest_and_small_files_stay_hot(wor
     assert await codes(world, job) == ["storage.tier_asked", "storage.tier_changed"]
 
 
-async def test_what_is_archived_is_not_downloaded_and_every_way_back_is_told(world: World) -> None:
-    job = await finished(world)
-    await ask(world, job, tier="archive")
+async def test_an_archived_model_is_refused_with_how_to_rehydrate(world: World) -> None:
+    job = await finish_job(world)
+    await request_move(world, job, tier="archive")
     await carry_out(world)
 
     listed = await world.call("GET", f"{JOBS}/{job}/model")
@@ -106,13 +112,13 @@ async def test_what_is_archived_is_not_downloaded_and_every_way_back_is_told(wor
 
 
 async def test_what_comes_back_is_waited_for_and_then_announced(world: World) -> None:
-    job = await finished(world)
-    await ask(world, job, tier="archive")
+    job = await finish_job(world)
+    await request_move(world, job, tier="archive")
     await carry_out(world)
     world.store.slow_archive = True
 
-    first = body(await ask(world, job, tier="hot"))
-    second = body(await ask(world, job, tier="hot"))
+    first = body(await request_move(world, job, tier="hot"))
+    second = body(await request_move(world, job, tier="hot"))
     await carry_out(world)
     coming = await folder(world, job)
     refused = body(await world.call("GET", f"{JOBS}/{job}/model/model.safetensors"))["error"]
@@ -134,18 +140,18 @@ async def test_what_comes_back_is_waited_for_and_then_announced(world: World) ->
 
 
 async def test_a_rehydration_can_be_hurried_and_no_other_order_is_taken(world: World) -> None:
-    job = await finished(world)
-    await ask(world, job, tier="archive")
+    job = await finish_job(world)
+    await request_move(world, job, tier="archive")
     await carry_out(world)
     world.store.slow_archive = True
-    slow = body(await ask(world, job, tier="hot"))
+    slow = body(await request_move(world, job, tier="hot"))
     await carry_out(world)
 
-    other = await ask(world, job, tier="cool")
-    fast = body(await ask(world, job, tier="hot", priority="high"))
+    other = await request_move(world, job, tier="cool")
+    fast = body(await request_move(world, job, tier="hot", priority="high"))
     await carry_out(world)
 
-    found = await tiers(world.store, job, "models/")
+    found = await list_tiers(world.store, job, "models/")
     assert (other.status_code, body(other)["error"]["code"]) == (409, "archived")
     assert fast["id"] == slow["id"]
     assert slow["expected_at"] - fast["expected_at"] == 14 * 3600
@@ -153,23 +159,22 @@ async def test_a_rehydration_can_be_hurried_and_no_other_order_is_taken(world: W
 
 
 async def test_a_checkpoint_of_a_job_that_is_over_is_moved_by_itself(world: World) -> None:
-    job = await finished(world)
-    (newest, other, *_) = (await lying(world, job))["folders"]
+    job = await finish_job(world)
+    (newest, other, *_) = (await read_storage(world, job))["folders"]
 
-    await ask(world, job, f"checkpoints/{newest['checkpoint']}", tier="cold")
+    await request_move(world, job, f"checkpoints/{newest['checkpoint']}", tier="cold")
     await carry_out(world)
 
-    moved, still = (await lying(world, job))["folders"][:2]
+    moved, still = (await read_storage(world, job))["folders"][:2]
     assert (moved["tier"], still["tier"]) == ("cold", "hot")
     assert still["checkpoint"] == other["checkpoint"]
 
 
-async def paused(world: World) -> str:
-    job, nodes, number = await training(world)
+async def pause_job(world: World) -> str:
+    job, nodes, number = await start_with_checkpoints(world)
     await world.call("POST", f"{JOBS}/{job}/pause")
     await world.tick()
-    for node in nodes:
-        await node.say(NodePhase.STOPPED, number, step=max(STEPS))
+    await say_all(nodes, NodePhase.STOPPED, number, step=max(STEPS))
     await world.tick(10)
     assert (await world.job(job))["phase"] == "paused"
     return job
@@ -178,20 +183,20 @@ async def paused(world: World) -> str:
 async def test_a_milestone_of_a_job_that_trains_may_be_cooled_and_what_it_will_drop_may_not(
     world: World,
 ) -> None:
-    job, nodes, number = await training(world)
+    job, nodes, number = await start_with_checkpoints(world)
     entries = [committed(step, number) for step in (2, 4, 6, 8, 10)]
     entries[0] = replace(entries[0], milestone=True)
     for entry in entries:
-        await put(world.store, job, entry.path)
+        await put_files(world.store, job, entry.path)
     head = Head.from_json((await world.store.read(job, HEAD))[0])
     head = replace(head, checkpoints=tuple(entries))
     await world.store.write(job, HEAD, head.to_json().encode())
     await nodes[0].say(NodePhase.RUNNING, number, step=10, committed=(entries[-1],))
     await world.tick()
-    *_, recent, milestone = (await lying(world, job))["folders"]
+    *_, recent, milestone = (await read_storage(world, job))["folders"]
 
-    kept = await ask(world, job, f"checkpoints/{milestone['checkpoint']}", tier="cool")
-    dropped = await ask(world, job, f"checkpoints/{recent['checkpoint']}", tier="cool")
+    kept = await request_move(world, job, f"checkpoints/{milestone['checkpoint']}", tier="cool")
+    dropped = await request_move(world, job, f"checkpoints/{recent['checkpoint']}", tier="cool")
 
     assert (milestone["step_number"], recent["step_number"]) == (2, 4)
     assert (kept.status_code, dropped.status_code) == (200, 409)
@@ -201,8 +206,8 @@ async def test_a_milestone_of_a_job_that_trains_may_be_cooled_and_what_it_will_d
 async def test_a_paused_job_resumes_from_an_older_checkpoint_only_if_that_can_be_read(
     world: World,
 ) -> None:
-    job = await paused(world)
-    newest, older, oldest = [f["path"] for f in (await lying(world, job))["folders"]]
+    job = await pause_job(world)
+    newest, older, oldest = [f["path"] for f in (await read_storage(world, job))["folders"]]
     await delete(world, job, newest)
     for blob in await world.store.list_stored(job, older):
         await world.store.set_tier(job, blob.name, AccessTier.ARCHIVE)
@@ -210,7 +215,7 @@ async def test_a_paused_job_resumes_from_an_older_checkpoint_only_if_that_can_be
     await delete(world, job, older)
     await delete(world, job, oldest)
     gone = body(await world.call("POST", f"{JOBS}/{job}/resume"))["error"]
-    await put(world.store, job, oldest)
+    await put_files(world.store, job, oldest)
     resumed = await world.call("POST", f"{JOBS}/{job}/resume")
 
     assert archived["code"] == "archived"
@@ -218,16 +223,14 @@ async def test_a_paused_job_resumes_from_an_older_checkpoint_only_if_that_can_be
     assert resumed.status_code == 200
 
 
-async def test_a_paused_job_whose_checkpoint_was_archived_is_told_how_to_resume(
-    world: World,
-) -> None:
-    job = await paused(world)
+async def test_a_paused_job_with_an_archived_checkpoint_says_how_to_resume(world: World) -> None:
+    job = await pause_job(world)
     for blob in await world.store.list_stored(job, "checkpoints/"):
         await world.store.set_tier(job, blob.name, AccessTier.ARCHIVE)  # a person, or a rule
 
     refused = await world.call("POST", f"{JOBS}/{job}/resume")
-    newest = (await lying(world, job))["folders"][0]["checkpoint"]
-    started = await ask(world, job, f"checkpoints/{newest}", tier="hot")
+    newest = (await read_storage(world, job))["folders"][0]["checkpoint"]
+    started = await request_move(world, job, f"checkpoints/{newest}", tier="hot")
     await carry_out(world)
     resumed = await world.call("POST", f"{JOBS}/{job}/resume")
 
@@ -238,7 +241,7 @@ async def test_a_paused_job_whose_checkpoint_was_archived_is_told_how_to_resume(
 
 
 async def test_more_money_takes_up_no_job_whose_checkpoint_was_archived(world: World) -> None:
-    job = await paused(world)
+    job = await pause_job(world)
     out_of_money = {"pause_requested_at": None, "over_budget_at": world.clock()}
     async with world.engine.begin() as conn:
         await conn.execute(update(tables.jobs).where(tables.jobs.c.id == job).values(out_of_money))
@@ -254,24 +257,24 @@ async def test_more_money_takes_up_no_job_whose_checkpoint_was_archived(world: W
 
 
 async def test_a_folder_that_is_gone_is_not_there_already(world: World) -> None:
-    job = await finished(world)
+    job = await finish_job(world)
     checkpoint = (await folder(world, job, "checkpoint"))["checkpoint"]
     await delete(world, job, "models/")
     await delete(world, job, "checkpoints/")
 
     for dry_run in (True, False):
-        refused = await ask(world, job, tier="hot", dry_run=dry_run)
+        refused = await request_move(world, job, tier="hot", dry_run=dry_run)
         error = body(refused)["error"]
         assert (refused.status_code, error["code"]) == (404, "model_not_found")
         assert "was deleted from the storage account" in error["message"]
-    other = await ask(world, job, f"checkpoints/{checkpoint}", tier="cool")
+    other = await request_move(world, job, f"checkpoints/{checkpoint}", tier="cool")
     assert body(other)["error"]["code"] == "checkpoint_not_found"
     assert (await folder(world, job))["state"] == "gone"
     assert await codes(world, job) == []
 
 
-async def test_an_archived_manifest_is_told_with_every_way_back(world: World) -> None:
-    job = await finished(world)
+async def test_an_archived_manifest_is_refused_with_how_to_rehydrate(world: World) -> None:
+    job = await finish_job(world)
     for blob in await world.store.list_stored(job, "models/"):
         await world.store.set_tier(job, blob.name, AccessTier.ARCHIVE)  # a rule knows no manifests
 
@@ -290,8 +293,8 @@ async def delete(world: World, job: str, prefix: str) -> None:
 async def test_a_folder_that_is_deleted_meanwhile_ends_its_move_with_a_warning(
     world: World,
 ) -> None:
-    job = await finished(world)
-    await ask(world, job, tier="cool")
+    job = await finish_job(world)
+    await request_move(world, job, tier="cool")
     await delete(world, job, "models/")
     await carry_out(world)
 
@@ -318,15 +321,15 @@ class StubbornStore(MemoryStore):
 
 
 async def test_a_move_goes_on_where_it_was_and_says_once_that_it_is_late(world: World) -> None:
-    job = await finished(world)
+    job = await finish_job(world)
     path = (await folder(world, job))["path"]
     for name in ("second", "third"):
         await world.store.write(job, f"{path}/{name}.safetensors", bytes(200 * 1024))
     stubborn = StubbornStore(**vars(world.store))
     world.store = stubborn
-    await ask(world, job, tier="cool")
+    await request_move(world, job, tier="cool")
     for _ in range(3):
-        await moves(world).run_once()
+        await make_moves(world).run_once()
         world.clock.advance(seconds=31)
     half = [b for b in await stubborn.list_stored(job, path) if b.tier is AccessTier.COOL]
     stubborn.left = 9

@@ -33,7 +33,7 @@ from service.storage.store import BlobArchived
 from tests.azurite import Azurite
 from tests.clock import Clock
 from tests.integration.db.rows import add_job
-from tests.integration.stored import put
+from tests.integration.stored_jobs import put_files
 
 PATH = "models/step-00000010-00000001"
 RESULT = {"path": PATH}
@@ -70,24 +70,24 @@ async def store(azurite: Azurite) -> AsyncIterator[DyingStore]:
 
 @pytest.fixture
 async def job(engine: AsyncEngine, store: DyingStore, clock: Clock) -> str:
-    """A job that is over and has a model of three large files and two small ones."""
+    """Return a job that is over and has a model of three large files and two small ones."""
     name = f"ftjob-{uuid4().hex}"
     over = {"state": "succeeded", "finished_at": clock(), "result": RESULT}
     async with engine.begin() as conn:
         await add_job(conn, clock(), id=name, **over)
         await storage_cost.start_metering(conn, name, clock())
     await store.create_container(name)
-    await put(store, name, PATH)
+    await put_files(store, name, PATH)
     for number in (2, 3):
         await store.write(name, f"{PATH}/model-{number}.safetensors", bytes(200 * 1024))
     return name
 
 
-async def look(engine: AsyncEngine, store: DyingStore, job: str) -> FolderInspection:
+async def inspect_model(engine: AsyncEngine, store: DyingStore, job: str) -> FolderInspection:
     return await operation.inspect_folder(engine, outside(store), f"p-{job}", job, None)
 
 
-async def ask(
+async def request_move(
     engine: AsyncEngine, store: DyingStore, job: str, tier: AccessTier, clock: Clock
 ) -> None:
     wish = MoveRequest(
@@ -110,7 +110,7 @@ async def test_a_model_goes_to_the_archive_and_comes_back_whole(
     moves = TierMoves(engine=engine, store=store, now=clock)
     before = {b.name: await store.read(job, b.name) for b in await store.list_stored(job)}
 
-    await ask(engine, store, job, AccessTier.ARCHIVE, clock)
+    await request_move(engine, store, job, AccessTier.ARCHIVE, clock)
     with pytest.raises(Killed):
         await moves.run_once()
     half = await store.list_stored(job, PATH)
@@ -119,21 +119,18 @@ async def test_a_model_goes_to_the_archive_and_comes_back_whole(
     clock.advance(seconds=10)
     while await moves.run_once():
         pass
-    whole = await look(engine, store, job)
+    whole = await inspect_model(engine, store, job)
 
     assert sum(b.tier is AccessTier.ARCHIVE for b in half) == 1
     assert store.left == 10 - 2  # nothing was ordered twice
     assert {
         b.name.rpartition("/")[2]: b.tier for b in whole.blobs if b.tier is AccessTier.HOT
-    }.keys() == {
-        "config.json",
-        "manifest.json",
-    }
+    }.keys() == {"config.json", "manifest.json"}
     with pytest.raises(BlobArchived):
         await store.read(job, f"{PATH}/model-2.safetensors")
 
     store.left = 10
-    await ask(engine, store, job, AccessTier.HOT, clock)
+    await request_move(engine, store, job, AccessTier.HOT, clock)
     while await moves.run_once():
         pass
 
@@ -155,7 +152,7 @@ async def test_leaving_a_tier_early_is_priced_by_when_azure_says_it_came_there(
 ) -> None:
     for blob in await store.list_stored(job, PATH):
         await AzureBlobStore.set_tier(store, job, blob.name, AccessTier.COOL)
-    seen = await look(engine, store, job)
+    seen = await inspect_model(engine, store, job)
     since = max(b.since for b in seen.blobs if b.since)
 
     early = tier_moves.quote(
@@ -186,13 +183,13 @@ async def test_the_meter_reads_the_tiers_from_blob(
     }
 
 
-async def test_a_wish_that_was_replaced_is_not_ended_by_who_had_claimed_it(
+async def test_a_replaced_move_is_not_ended_by_the_worker_that_claimed_it(
     engine: AsyncEngine, store: DyingStore, job: str, clock: Clock
 ) -> None:
-    await ask(engine, store, job, AccessTier.COOL, clock)
+    await request_move(engine, store, job, AccessTier.COOL, clock)
     async with engine.begin() as conn:
         ((claim, move),) = await tiers.claim_due(conn, clock(), 10)
-    await ask(engine, store, job, AccessTier.COLD, clock)
+    await request_move(engine, store, job, AccessTier.COLD, clock)
 
     with pytest.raises(Exception, match="tier_moves"):
         async with engine.begin() as conn:

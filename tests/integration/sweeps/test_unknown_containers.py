@@ -27,7 +27,7 @@ def watch_of(world: World, store: BlobStore | None = None) -> ContainerWatch:
     return ContainerWatch(engine=world.engine, store=store or world.store, now=world.clock)
 
 
-async def strangers(store: BlobStore, number: int = 1) -> list[str]:
+async def make_strangers(store: BlobStore, number: int = 1) -> list[str]:
     """So many containers of jobs that nobody has submitted here, by name."""
     names = sorted(new_id("ftjob", BORN) for _ in range(number))
     for name in names:
@@ -35,11 +35,11 @@ async def strangers(store: BlobStore, number: int = 1) -> list[str]:
     return names
 
 
-def noted(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:
+def noted_records(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:
     return [r for r in caplog.records if r.message in NOTED]
 
 
-async def counted(world: World, store: BlobStore | None = None) -> object:
+async def count_unknown(world: World, store: BlobStore | None = None) -> object:
     """As the audit's summary has it."""
     parts = replace(world.parts, store=store or world.store)
     async with client(make_app(parts)) as http:
@@ -48,15 +48,15 @@ async def counted(world: World, store: BlobStore | None = None) -> object:
     return answer.json()["summary"]["unknown_containers"]
 
 
-async def test_containers_of_jobs_that_nobody_knows_are_told_once_with_the_first_names_and_kept(
+async def test_containers_of_unknown_jobs_are_reported_once_and_kept(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
-    names = await strangers(world.store, SHOWN + 2)
+    names = await make_strangers(world.store, SHOWN + 2)
     watch = watch_of(world)
 
     first, second = await watch.run_once(), await watch.run_once()
 
-    (told,) = noted(caplog)
+    (told,) = noted_records(caplog)
     assert (first, second) == (names, [])
     assert (told.levelname, told.message) == ("WARNING", "containers.unknown")
     assert (vars(told)["count"], vars(told)["first"]) == (SHOWN + 2, names[:SHOWN])
@@ -76,19 +76,19 @@ async def test_the_container_of_a_job_is_known_from_its_first_moment_to_long_aft
 
     assert (made, known) == ([job["id"]], [])
     assert await watch_of(world).run_once() == []
-    assert noted(caplog) == []
+    assert noted_records(caplog) == []
 
 
-async def test_other_containers_of_the_account_are_nobodys_business(world: World) -> None:
+async def test_other_containers_of_the_account_are_ignored(world: World) -> None:
     for name in ("files", "base-somebodys", "backups"):
         await world.store.create_container(name)
 
     assert await watch_of(world).run_once() == []
 
 
-async def test_what_has_just_been_made_is_not_told_of(world: World) -> None:
+async def test_a_new_container_is_not_reported(world: World) -> None:
     store = MemoryStore(now=world.clock)
-    names = await strangers(store)
+    names = await make_strangers(store)
     watch = watch_of(world, store)
 
     world.clock.advance(seconds=GRACE.total_seconds() - 1)
@@ -98,7 +98,7 @@ async def test_what_has_just_been_made_is_not_told_of(world: World) -> None:
     assert (before, await watch.run_once()) == ([], names)
 
 
-async def test_after_a_restore_the_containers_of_newer_jobs_alone_are_told_of_and_counted(
+async def test_after_a_restore_containers_of_forgotten_jobs_are_reported_and_counted(
     world: World,
 ) -> None:
     ids = sorted(new_id("ftjob", BORN) for _ in range(3))
@@ -107,13 +107,13 @@ async def test_after_a_restore_the_containers_of_newer_jobs_alone_are_told_of_an
         async with world.engine.begin() as conn:
             await add_job(conn, world.clock(), id=job_id)
     forgotten = tables.jobs.delete().where(tables.jobs.c.id == ids[1])
-    assert await counted(world) == 0
+    assert await count_unknown(world) == 0
 
     async with world.engine.begin() as conn:
         await conn.execute(forgotten)
 
     assert await watch_of(world).run_once() == [ids[1]]
-    assert await counted(world) == 1
+    assert await count_unknown(world) == 1
 
 
 class AwayStore(MemoryStore):
@@ -132,14 +132,14 @@ async def test_a_store_that_is_away_is_asked_again_and_the_audit_says_that_it_do
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     store, other = AwayStore(), AwayStore()
-    names = await strangers(store)
+    names = await make_strangers(store)
     watch = watch_of(world, store)
 
     first, second = await watch.run_once(), await watch.run_once()
 
     assert (first, second) == ([], names)
-    assert [r.message for r in noted(caplog)] == [*reversed(NOTED)]
-    assert [await counted(world, other) for _ in range(2)] == [None, 0]
+    assert [r.message for r in noted_records(caplog)] == [*reversed(NOTED)]
+    assert [await count_unknown(world, other) for _ in range(2)] == [None, 0]
 
 
 @pytest.fixture
@@ -152,7 +152,7 @@ async def blob(azurite: Azurite) -> AsyncIterator[AzureBlobStore]:
 async def test_blob_itself_lists_them_and_says_how_old_they_are(
     world: World, blob: AzureBlobStore
 ) -> None:
-    names = await strangers(blob, 2)
+    names = await make_strangers(blob, 2)
     async with world.engine.begin() as conn:
         await add_job(conn, world.clock(), id=names[0])
     (listed,) = await blob.list_containers(names[1])

@@ -19,7 +19,7 @@ DISK = "Microsoft.Compute/disks/old"
 
 
 def watched(engine: AsyncEngine, clock: Clock) -> tuple[FakeCloud, UntrackedResourceSweep]:
-    """A cloud with a disk of ours and one of a neighbour."""
+    """Return a cloud with a disk of ours and one of a neighbour."""
     cloud = FakeCloud(now=clock)
     tags = {OWNER_TAG: cloud.owner, JOB_TAG: "ftjob-1"}
     disk = TaggedResource(kind="Microsoft.Compute/disks", name="old", region="eastus", tags=tags)
@@ -27,7 +27,7 @@ def watched(engine: AsyncEngine, clock: Clock) -> tuple[FakeCloud, UntrackedReso
     return cloud, UntrackedResourceSweep(engine=engine, cloud=cloud, now=clock)
 
 
-async def test_a_stray_that_stays_is_told_once_a_day(
+async def test_an_untracked_resource_is_reported_once_a_day(
     engine: AsyncEngine, clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
     cloud, watch = watched(engine, clock)

@@ -336,7 +336,7 @@ async def narrow(database_url: str) -> AsyncIterator[AsyncEngine]:
 
 
 @pytest.mark.parametrize(("last", "status"), [(b"", 200), (b"no row\n", 400)])
-async def test_an_upload_outlives_a_pool_that_is_used_up_meanwhile(
+async def test_an_upload_survives_an_exhausted_connection_pool(
     world: World, narrow: AsyncEngine, last: bytes, status: int
 ) -> None:
     """Neither a word about its progress nor the clearing up is worth its answer."""

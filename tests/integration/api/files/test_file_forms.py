@@ -2,22 +2,22 @@
 
 from typing import Any
 
-import pytest
-
 from service.reconciler.sweeps.uploads import UploadSweep
-from tests.integration.api.files.test_uploads import ANCHOR, END, FILE, LIFE, PURPOSE, post
+from tests.integration.api.files.test_uploads import ANCHOR, END, FILE, LIFE, PURPOSE, post_form
 from tests.world import DATASET, World
 
 
 async def test_a_file_expires_unless_a_job_reads_it(world: World) -> None:
-    files = [(await post(world, PURPOSE, ANCHOR, LIFE % 7200, FILE, DATASET, END)).json()]
+    files = [(await post_form(world, PURPOSE, ANCHOR, LIFE % 7200, FILE, DATASET, END)).json()]
     files += [
         (
-            await post(world, FILE, DATASET, "\r\n", ANCHOR, LIFE % 7200, PURPOSE.rstrip(), END)
+            await post_form(
+                world, FILE, DATASET, "\r\n", ANCHOR, LIFE % 7200, PURPOSE.rstrip(), END
+            )
         ).json()
     ]
     job = (
-        await world.call("POST", "/v1/fine_tuning/jobs", json=await asked(world, files[0]))
+        await world.call("POST", "/v1/fine_tuning/jobs", json=await job_request(world, files[0]))
     ).json()
     sweep = UploadSweep(engine=world.engine, store=world.store, now=world.clock)
 
@@ -32,28 +32,24 @@ async def test_a_file_expires_unless_a_job_reads_it(world: World) -> None:
     assert await sweep.run_once() == [files[0]["id"]]
 
 
-async def asked(world: World, file: dict[str, Any]) -> dict[str, Any]:
+async def job_request(world: World, file: dict[str, Any]) -> dict[str, Any]:
     return await world.asked() | {"training_file": file["id"]}
 
 
-@pytest.mark.parametrize(
-    ("sent", "name"),
-    [
-        ('filename="größe.jsonl"', "größe.jsonl"),  # browsers, curl, httpx
-        ("filename*=UTF-8''gr%C3%B6%C3%9Fe.jsonl", "größe.jsonl"),  # requests
-        ("filename=\"gr__e.jsonl\"; filename*=utf-8'de'gr%C3%B6%C3%9Fe.jsonl", "größe.jsonl"),
-        ("filename=\"plain.jsonl\"; filename*=UTF-8''%FF", "plain.jsonl"),
-        ("filename=\"plain.jsonl\"; filename*=no-charset''a", "plain.jsonl"),
-        ("filename=\"a; filename*=UTF-8''b\"", "a; filename*=UTF-8''b"),
-        (r'filename="a\"b.jsonl"', 'a"b.jsonl'),  # older curl
-        ('filename="a%22b.jsonl"', 'a"b.jsonl'),  # browsers, Node
-    ],
-)
-async def test_a_file_has_the_name_that_its_client_meant(
-    world: World, sent: str, name: str
-) -> None:
-    named = FILE.replace('filename="t.jsonl"', sent)
+NAMES = {
+    'filename="größe.jsonl"': "größe.jsonl",  # browsers, curl, httpx
+    "filename*=UTF-8''gr%C3%B6%C3%9Fe.jsonl": "größe.jsonl",  # requests
+    "filename=\"gr__e.jsonl\"; filename*=utf-8'de'gr%C3%B6%C3%9Fe.jsonl": "größe.jsonl",
+    "filename=\"plain.jsonl\"; filename*=UTF-8''%FF": "plain.jsonl",
+    "filename=\"plain.jsonl\"; filename*=no-charset''a": "plain.jsonl",
+    "filename=\"a; filename*=UTF-8''b\"": "a; filename*=UTF-8''b",
+    r'filename="a\"b.jsonl"': 'a"b.jsonl',  # older curl
+    'filename="a%22b.jsonl"': 'a"b.jsonl',  # browsers, Node
+}
 
-    answer = await post(world, PURPOSE, named, DATASET, END)
 
-    assert (answer.status_code, answer.json().get("filename")) == (200, name), answer.text
+async def test_a_file_has_the_name_that_its_client_meant(world: World) -> None:
+    for sent, name in NAMES.items():
+        named = FILE.replace('filename="t.jsonl"', sent)
+        answer = await post_form(world, PURPOSE, named, DATASET, END)
+        assert (answer.status_code, answer.json().get("filename")) == (200, name), answer.text

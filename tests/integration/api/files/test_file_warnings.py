@@ -12,7 +12,7 @@ def jsonl(*rows: dict[str, Any]) -> bytes:
     return "\n".join(map(json.dumps, rows)).encode()
 
 
-def answered(text: str) -> dict[str, Any]:
+def answer_row(text: str) -> dict[str, Any]:
     return {"messages": [ROW["messages"][0], {"role": "assistant", "content": text}]}
 
 
@@ -28,7 +28,7 @@ async def warnings_of(world: World, **files: str) -> dict[str, dict[str, Any]]:
 
 
 async def test_each_kind_of_warning_is_one_event_with_its_lines(world: World) -> None:
-    rows = [answered(f"answer {i}") for i in range(12)]
+    rows = [answer_row(f"answer {i}") for i in range(12)]
     file = await world.upload(jsonl(*rows, *rows[:11], {"messages": [*ROW["messages"][1:]]}))
 
     told = await warnings_of(world, training_file=file)
@@ -44,8 +44,8 @@ async def test_each_kind_of_warning_is_one_event_with_its_lines(world: World) ->
 
 async def test_long_rows_are_held_against_the_jobs_own_context(world: World) -> None:
     """The tiny model takes 512 tokens; the file was fine for the usual 2048."""
-    rows = [answered(f"answer {i}") for i in range(12)]
-    file = await world.upload(jsonl(*rows, answered("word " * 800)))
+    rows = [answer_row(f"answer {i}") for i in range(12)]
+    file = await world.upload(jsonl(*rows, answer_row("word " * 800)))
     shown = (await world.call("GET", f"/v1/files/{file}")).json()
 
     told = await warnings_of(world, training_file=file)
@@ -60,13 +60,13 @@ async def test_long_rows_are_held_against_the_jobs_own_context(world: World) -> 
 
 
 async def test_a_clean_file_gives_no_events(world: World) -> None:
-    file = await world.upload(jsonl(*(answered(f"answer {i}") for i in range(12))))
+    file = await world.upload(jsonl(*(answer_row(f"answer {i}") for i in range(12))))
 
     assert await warnings_of(world, training_file=file) == {}
 
 
 async def test_validating_on_the_training_rows_is_pointed_out(world: World) -> None:
-    data = jsonl(*(answered(f"answer {i}") for i in range(12)))
+    data = jsonl(*(answer_row(f"answer {i}") for i in range(12)))
     first, second = await world.upload(data), await world.upload(data)
 
     told = await warnings_of(world, training_file=first, validation_file=second)

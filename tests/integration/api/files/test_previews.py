@@ -4,11 +4,10 @@ import json
 from typing import Any
 
 import httpx
-import pytest
 
 from service.db.files.files import CONTAINER
 from service.operations.models import models
-from tests.integration.made import make
+from tests.integration.finished_jobs import make_model
 from tests.vocabulary import TEMPLATE, tokenizer_files
 from tests.world import MODEL, ROW, World, stage
 
@@ -33,28 +32,28 @@ def jsonl(*rows: object) -> bytes:
     return "".join(json.dumps(row) + "\n" for row in rows).encode()
 
 
-async def ask(world: World, file: str, **query: Any) -> httpx.Response:  # noqa: ANN401
+async def request_preview(world: World, file: str, **query: Any) -> httpx.Response:  # noqa: ANN401
     headers = query.pop("headers", {})
     query = {"model": MODEL} | query
     return await world.call("GET", f"/v1/files/{file}/preview", params=query, headers=headers)
 
 
-async def shown(world: World, file: str, **query: Any) -> Json:  # noqa: ANN401
-    answer = await ask(world, file, **query)
+async def preview(world: World, file: str, **query: Any) -> Json:  # noqa: ANN401
+    answer = await request_preview(world, file, **query)
     assert answer.status_code == 200, answer.text
     found: Json = answer.json()
     return found
 
 
-async def refusal(world: World, file: str, **query: Any) -> Json:  # noqa: ANN401
-    answer = await ask(world, file, **query)
+async def refused_preview(world: World, file: str, **query: Any) -> Json:  # noqa: ANN401
+    answer = await request_preview(world, file, **query)
     assert answer.status_code == 400, answer.text
     error: Json = answer.json()["error"]
     return error
 
 
 async def test_rows_are_shown_with_what_is_trained(world: World) -> None:
-    found = await shown(world, await world.upload(), limit=2)
+    found = await preview(world, await world.upload(), limit=2)
 
     assert {n: found[n] for n in ("object", "model", "method", "max_seq_len")} == {
         "object": "file.preview",
@@ -85,32 +84,31 @@ async def test_rows_are_shown_with_what_is_trained(world: World) -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("row", "asked", "method", "parts"),
-    [
+async def test_the_method_is_the_usual_one_for_the_rows_unless_asked_for(world: World) -> None:
+    pair = ["preferred", "non_preferred"]
+    cases: list[tuple[Json, str | None, str, list[str]]] = [
         (ROW, None, "supervised", ["chat"]),
-        (PAIR, None, "dpo", ["preferred", "non_preferred"]),
-        (PAIR, "reward", "reward", ["preferred", "non_preferred"]),
+        (PAIR, None, "dpo", pair),
+        (PAIR, "orpo", "orpo", pair),
+        (PAIR, "reward", "reward", pair),
         (RANKING, None, "reward", ["ranked"] * 3),
         (PROMPT, None, "reinforcement", ["prompt"]),
         (LABELLED, None, "classification", ["labelled"]),
-    ],
-)
-async def test_the_method_is_the_usual_one_for_the_rows_unless_asked_for(
-    world: World, row: Json, asked: str | None, method: str, parts: list[str]
-) -> None:
-    more = [row | {"label": "praise"}] if "label" in row else []
-    file = await world.upload(jsonl(row, *more))
-    found = await shown(world, file, **({"method": asked} if asked else {}))
+    ]
+    for row, asked, method, parts in cases:
+        more = [row | {"label": "praise"}] if "label" in row else []
+        file = await world.upload(jsonl(row, *more))
 
-    assert found["method"] == method
-    assert [e["part"] for e in found["data"][0]["examples"]] == parts
+        found = await preview(world, file, **({"method": asked} if asked else {}))
+
+        assert found["method"] == method
+        assert [e["part"] for e in found["data"][0]["examples"]] == parts
 
 
 async def test_a_prompt_is_held_against_the_room_beside_its_answer(world: World) -> None:
     """By default an answer may take half of max_seq_len."""
     file = await world.upload(jsonl(PROMPT))
-    found = await shown(world, file, max_seq_len=40)
+    found = await preview(world, file, max_seq_len=40)
 
     (example,) = found["data"][0]["examples"]
     assert (example["tokens"], example["kept_tokens"]) == (23, 20)
@@ -127,7 +125,7 @@ async def test_problems_name_the_row_its_fault_and_a_remedy(world: World) -> Non
     system = {"messages": [{"role": "system", "content": "Be brief."}, *ROW["messages"]]}
     file = await world.upload(jsonl(ROW, system, ROW))
 
-    found = (await shown(world, file, model="strict"))["data"]
+    found = (await preview(world, file, model="strict"))["data"]
 
     assert [row["line"] for row in found] == [1, 2, 3]
     assert [len(row["examples"]) for row in found] == [1, 0, 1]
@@ -137,27 +135,25 @@ async def test_problems_name_the_row_its_fault_and_a_remedy(world: World) -> Non
     assert "before the first user message" in problem["message"]
 
 
-async def test_answers_are_split_where_a_check_of_the_whole_file_has_found_so(
-    world: World,
-) -> None:
+async def test_answers_are_split_where_a_check_of_the_whole_file_has_found_so(world: World) -> None:
     """The rows that are shown would not tell."""
     await stage(world.store, "rewriting", tokenizer=tokenizer_files(REWRITING))
     two = {"messages": [*ROW["messages"], *ROW["messages"]]}
     file = await world.upload(jsonl(*[ROW] * 20, two))
 
-    before = await shown(world, file, model="rewriting", limit=1)
+    before = await preview(world, file, model="rewriting", limit=1)
     plan = {"model": "rewriting", "training_file": file}
     answer = await world.call("POST", "/v1/fine_tuning/jobs?dry_run=true", json=plan)
-    after = await shown(world, file, model="rewriting", limit=1)
+    after = await preview(world, file, model="rewriting", limit=1)
 
     assert answer.status_code == 200, answer.text
     assert (before["splits_answers"], after["splits_answers"]) == (False, True)
 
 
 async def test_a_model_of_ones_own_reads_a_file(world: World) -> None:
-    file, job = await world.upload(), await make(world)
+    file, job = await world.upload(), await make_model(world)
 
-    found = await shown(world, file, model=job["fine_tuned_model"])
+    found = await preview(world, file, model=job["fine_tuned_model"])
 
     assert found["model"] == job["fine_tuned_model"]
     assert found["data"][0]["examples"][0]["trained_tokens"] == 6
@@ -166,10 +162,10 @@ async def test_a_model_of_ones_own_reads_a_file(world: World) -> None:
 async def test_what_is_gone_from_the_storage_account_is_named(world: World) -> None:
     file, other = await world.upload(), await world.upload()
     await world.store.delete(CONTAINER, file)
-    without_file = await ask(world, file)
+    without_file = await request_preview(world, file)
     await stage(world.store, "halved")
     await world.store.delete(models.container("halved"), "main-1/tokenizer.json")
-    without_model = await refusal(world, other, model="halved")
+    without_model = await refused_preview(world, other, model="halved")
 
     assert without_file.status_code == 404
     assert "The blob of file" in without_file.json()["error"]["message"]

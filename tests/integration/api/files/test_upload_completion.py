@@ -14,16 +14,16 @@ from service.operations.files import uploads as operations
 from service.operations.files.upload_completion import SILENT
 from service.storage.fake import MemoryStore
 from service.storage.store import StagedPart, StorageError
-from tests.integration.api.files.in_parts import (
+from tests.integration.api.files.upload_parts import (
     Json,
-    begin,
-    complete,
-    error,
-    halves,
-    left,
-    send,
-    shown,
+    begin_upload,
+    complete_upload,
+    count_leftovers,
+    error_of,
+    send_part,
+    show_upload,
     sweep_of,
+    upload_halves,
 )
 from tests.world import DATASET, World, client
 
@@ -32,21 +32,25 @@ from tests.world import DATASET, World, client
 async def test_killed_around_the_commit_a_repeated_completion_finishes_the_file(
     world: World, after: bool
 ) -> None:
-    upload, parts = await halves(world)
+    upload, parts = await upload_halves(world)
     file_id = operations.file_id_of(upload)
     async with world.engine.begin() as conn:
         await uploads.claim(conn, file_id, "dead", world.clock())
     if after:
         staged = [StagedPart(name=part, blocks=1) for part in parts]
         await world.store.commit(CONTAINER, file_id, staged)
-    assert error(await send(world, upload, b"x"))[2].endswith("takes no more parts.")
-    assert (await shown(world, upload))["progress"]["examples"] == 0
+    assert error_of(await send_part(world, upload, b"x"))[2].endswith("takes no more parts.")
+    assert (await show_upload(world, upload))["progress"]["examples"] == 0
 
     world.clock.advance(seconds=SILENT.total_seconds())
-    answer = await complete(world, upload, parts)
+    answer = await complete_upload(world, upload, parts)
 
     assert answer.status_code == 200, answer.text
-    assert await left(world) == (0, 0, 2)  # its blob, and of what the fake remembers it was made
+    assert await count_leftovers(world) == (
+        0,
+        0,
+        2,
+    )  # its blob, and of what the fake remembers it was made
 
 
 @dataclass
@@ -60,16 +64,14 @@ class Frozen(MemoryStore):
     async def commit(self, container: str, name: str, parts: Any, *, if_match: str = "") -> str:  # noqa: ANN401 - as the seam has it
         assert self.world is not None
         self.world.clock.advance(seconds=SILENT.total_seconds())
-        answer = await complete(self.world, self.upload_id, list(self.parts))
+        answer = await complete_upload(self.world, self.upload_id, list(self.parts))
         assert answer.status_code == 200, answer.text
         return await self.world.store.commit(container, name, parts, if_match=if_match)
 
 
-async def test_one_who_wakes_up_late_cannot_change_the_file_that_another_made(
-    heard: World,
-) -> None:
+async def test_a_late_completion_cannot_change_the_file_of_another(heard: World) -> None:
     world = heard
-    upload, parts = await halves(world)
+    upload, parts = await upload_halves(world)
     frozen = Frozen(
         world.store._containers,
         _staged=world.store._staged,
@@ -97,7 +99,7 @@ class Away(MemoryStore):
 async def test_an_upload_is_cancelled_although_the_store_is_away_and_its_bytes_go_later(
     world: World,
 ) -> None:
-    upload, _ = await halves(world)
+    upload, _ = await upload_halves(world)
     away = Away(world.store._containers, _staged=world.store._staged)
     headers = {"authorization": f"Bearer {world.key}"}
     async with client(make_app(replace(world.parts, store=away))) as http:
@@ -107,13 +109,13 @@ async def test_an_upload_is_cancelled_although_the_store_is_away_and_its_bytes_g
     for _ in range(3):  # its row outlasts an outage
         world.clock.advance(seconds=uploads.LIFE.total_seconds())
         await replace(sweep_of(world), store=away).run_once()
-    assert (await left(world))[2] == 1
+    assert (await count_leftovers(world))[2] == 1
     await sweep_of(world).run_once()
-    assert await left(world) == (0, 0, 0)
+    assert await count_leftovers(world) == (0, 0, 0)
 
 
 async def test_the_sweep_drops_what_a_part_staged_after_the_upload_was_over(world: World) -> None:
-    upload = await begin(world)
+    upload = await begin_upload(world)
     await world.call("POST", f"/v1/uploads/{upload}/cancel")
 
     async def piece() -> AsyncIterator[bytes]:
@@ -123,11 +125,11 @@ async def test_the_sweep_drops_what_a_part_staged_after_the_upload_was_over(worl
     assert staged == StagedPart(name="part-1", blocks=1)
     await sweep_of(world).run_once()
 
-    assert (await left(world))[2] == 0
+    assert (await count_leftovers(world))[2] == 0
 
 
 async def test_progress_is_seen_while_an_upload_is_completed(world: World) -> None:
-    upload, parts = await halves(world)
+    upload, parts = await upload_halves(world)
     seen: list[Json] = []
 
     @dataclass
@@ -139,7 +141,7 @@ async def test_progress_is_seen_while_an_upload_is_completed(world: World) -> No
                 for start in range(0, len(chunk), 1000):
                     yield chunk[start : start + 1000]
                     world.clock.advance(seconds=5)
-                    seen.append(await shown(world, upload))
+                    seen.append(await show_upload(world, upload))
 
     slow = Slow(world.store._containers, _staged=world.store._staged)
     headers = {"authorization": f"Bearer {world.key}"}

@@ -15,18 +15,18 @@ from service.db.files.uploads import LIFE
 from service.operations.files.uploads import PART_BYTES, Staging
 from service.storage.azure import AzureBlobStore
 from tests.azurite import Azurite
-from tests.integration.api.files.in_parts import (
+from tests.integration.api.files.upload_parts import (
     HALVES,
     MULTIPART,
     PART_FORM,
-    begin,
-    complete,
-    error,
-    halves,
-    left,
-    send,
-    shown,
+    begin_upload,
+    complete_upload,
+    count_leftovers,
+    error_of,
+    send_part,
+    show_upload,
     sweep_of,
+    upload_halves,
 )
 from tests.served import served
 from tests.world import DATASET, World, client
@@ -65,10 +65,10 @@ async def test_openais_client_uploads_a_file_in_parts(world: World, azurite: Azu
 
 async def test_a_client_that_lost_its_answers_finds_what_came_and_goes_on(world: World) -> None:
     """A part that came twice is harmless; the one that is not named is dropped."""
-    upload = await begin(world, expires_after={"anchor": "created_at", "seconds": 7200})
+    upload = await begin_upload(world, expires_after={"anchor": "created_at", "seconds": 7200})
     for half in (HALVES[1], HALVES[0], HALVES[0]):  # in parallel they may come so
-        await send(world, upload, half)
-    seen = await shown(world, upload)
+        await send_part(world, upload, half)
+    seen = await show_upload(world, upload)
     by_md5 = {part["md5"]: part["id"] for part in seen["parts"]}
     named = [by_md5[hashlib.md5(half, usedforsecurity=False).hexdigest()] for half in HALVES]
 
@@ -77,28 +77,28 @@ async def test_a_client_that_lost_its_answers_finds_what_came_and_goes_on(world:
         sorted((len(HALVES[1]), len(HALVES[0]), len(HALVES[0]))),
     )
     assert seen["filename"] == "träin.jsonl"
-    done = (await complete(world, upload, named)).json()
-    again = (await complete(world, upload, named)).json()
-    assert done == again == await shown(world, upload)
+    done = (await complete_upload(world, upload, named)).json()
+    again = (await complete_upload(world, upload, named)).json()
+    assert done == again == await show_upload(world, upload)
     assert done["file"]["expires_at"] == done["created_at"] + 7200
     content = await world.call("GET", f"/v1/files/{done['file']['id']}/content")
     assert content.content == DATASET
-    assert error(await send(world, upload, b"late"))[:2] == (404, "upload_not_found")
-    assert error(await world.call("POST", f"/v1/uploads/{upload}/cancel"))[:2] == (
+    assert error_of(await send_part(world, upload, b"late"))[:2] == (404, "upload_not_found")
+    assert error_of(await world.call("POST", f"/v1/uploads/{upload}/cancel"))[:2] == (
         409,
         "invalid_upload_state",
     )
 
 
-async def test_parts_come_at_once_and_a_crowd_of_completions_makes_one_file(heard: World) -> None:
+async def test_concurrent_parts_and_completions_make_one_file(heard: World) -> None:
     world = heard
     rows = DATASET.split(b"\n")
     pieces = [row + b"\n" for row in rows[:-1]] + rows[-1:]
-    upload = await begin(world)
-    sent = await asyncio.gather(*(send(world, upload, piece) for piece in pieces))
+    upload = await begin_upload(world)
+    sent = await asyncio.gather(*(send_part(world, upload, piece) for piece in pieces))
     ids = [answer.json()["id"] for answer in sent]
 
-    answers = await asyncio.gather(*(complete(world, upload, ids) for _ in range(5)))
+    answers = await asyncio.gather(*(complete_upload(world, upload, ids) for _ in range(5)))
 
     assert {answer.status_code for answer in answers} == {200}
     assert len({answer.json()["file"]["id"] for answer in answers}) == 1
@@ -109,31 +109,31 @@ async def test_parts_come_at_once_and_a_crowd_of_completions_makes_one_file(hear
 
 
 async def test_a_wrong_completion_changes_nothing_and_may_be_corrected(world: World) -> None:
-    upload, (one, two) = await halves(world)
-    third = (await send(world, upload, b"x")).json()["id"]
+    upload, (one, two) = await upload_halves(world)
+    third = (await send_part(world, upload, b"x")).json()["id"]
 
-    mismatch = error(await complete(world, upload, [one, two], md5="0" * 32))
+    mismatch = error_of(await complete_upload(world, upload, [one, two], md5="0" * 32))
     assert mismatch[:2] == (400, "checksum_mismatch")
-    status, _, message = error(await complete(world, upload, [third, two]))
+    status, _, message = error_of(await complete_upload(world, upload, [third, two]))
     assert (status, "left it out" in message) == (400, True)
-    assert (await shown(world, upload))["status"] == "pending"
+    assert (await show_upload(world, upload))["status"] == "pending"
     md5 = hashlib.md5(DATASET, usedforsecurity=False).hexdigest().upper()
-    assert (await complete(world, upload, [one, two], md5=md5)).status_code == 200
+    assert (await complete_upload(world, upload, [one, two], md5=md5)).status_code == 200
 
 
 async def test_wrong_rows_are_refused_once_and_for_all_and_leave_no_bytes(world: World) -> None:
     bad = DATASET + b'\n{"messages": []}'
-    upload = await begin(world, bytes=len(bad))
-    part = (await send(world, upload, bad)).json()["id"]
+    upload = await begin_upload(world, bytes=len(bad))
+    part = (await send_part(world, upload, bad)).json()["id"]
 
-    first, again = [await complete(world, upload, [part]) for _ in range(2)]
+    first, again = [await complete_upload(world, upload, [part]) for _ in range(2)]
 
-    assert error(first)[:2] == (400, "invalid_file_format")
+    assert error_of(first)[:2] == (400, "invalid_file_format")
     assert first.json() == again.json()
     assert first.json()["error"]["errors"][0]["line"] == 41
-    seen = await shown(world, upload)
+    seen = await show_upload(world, upload)
     assert (seen["status"], "line 41" in seen["status_details"]) == ("cancelled", True)
-    assert (await left(world))[2] == 0
+    assert (await count_leftovers(world))[2] == 0
     assert (await world.call("GET", "/v1/files")).json()["data"] == []
 
 
@@ -144,17 +144,17 @@ async def test_wrong_rows_are_refused_once_and_for_all_and_leave_no_bytes(world:
 async def test_a_part_of_a_wrong_size_is_refused(
     world: World, size: int, code: str, word: str
 ) -> None:
-    upload = await begin(world)
+    upload = await begin_upload(world)
 
-    refused = error(await send(world, upload, b"x" * size))
+    refused = error_of(await send_part(world, upload, b"x" * size))
 
     assert (refused[1], word in refused[2]) == (code, True)
-    assert (await shown(world, upload))["parts"] == []
-    assert (await left(world))[2] == 0
+    assert (await show_upload(world, upload))["parts"] == []
+    assert (await count_leftovers(world))[2] == 0
 
 
 async def test_a_client_that_falls_silent_gives_its_slot_to_others(world: World) -> None:
-    upload = await begin(world)
+    upload = await begin_upload(world)
     staging = Staging(slots=asyncio.Semaphore(1), silence=timedelta(milliseconds=50))
 
     async def silent() -> AsyncIterator[bytes]:
@@ -169,53 +169,53 @@ async def test_a_client_that_falls_silent_gives_its_slot_to_others(world: World)
             http.post(path, files={"data": b"x"}, headers=headers),
         )
 
-    assert error(answers[0])[:2] == (408, "request_timeout")
+    assert error_of(answers[0])[:2] == (408, "request_timeout")
     assert answers[1].status_code == 200
-    assert len((await shown(world, upload))["parts"]) == 1
+    assert len((await show_upload(world, upload))["parts"]) == 1
 
 
 # --- what ends before it is a file ---------------------------------------------------------------
 
 
 async def test_nothing_is_left_of_a_cancelled_upload(world: World) -> None:
-    upload, parts = await halves(world)
+    upload, parts = await upload_halves(world)
 
     for _ in range(2):
         answer = await world.call("POST", f"/v1/uploads/{upload}/cancel")
         assert (answer.status_code, answer.json()["status"]) == (200, "cancelled")
-    assert (await left(world))[2] == 0
-    for late in (await send(world, upload, b"x"), await complete(world, upload, parts)):
-        assert error(late)[:2] == (409, "invalid_upload_state")
+    assert (await count_leftovers(world))[2] == 0
+    for late in (await send_part(world, upload, b"x"), await complete_upload(world, upload, parts)):
+        assert error_of(late)[:2] == (409, "invalid_upload_state")
     world.clock.advance(seconds=LIFE.total_seconds())
     await sweep_of(world).run_once()
-    assert await left(world) == (0, 0, 0)
+    assert await count_leftovers(world) == (0, 0, 0)
     assert (await world.call("GET", f"/v1/uploads/{upload}")).status_code == 404
 
 
 async def test_an_upload_expires_an_hour_after_its_last_part_and_leaves_nothing(
     world: World,
 ) -> None:
-    upload = await begin(world)
+    upload = await begin_upload(world)
     world.clock.advance(seconds=LIFE.total_seconds() - 1)
-    await send(world, upload, HALVES[0])
+    await send_part(world, upload, HALVES[0])
     world.clock.advance(seconds=LIFE.total_seconds() - 1)
     await sweep_of(world).run_once()
-    assert (await shown(world, upload))["status"] == "pending"
+    assert (await show_upload(world, upload))["status"] == "pending"
 
     world.clock.advance(seconds=2)
-    assert "expired" in error(await send(world, upload, HALVES[1]))[2]
+    assert "expired" in error_of(await send_part(world, upload, HALVES[1]))[2]
     await sweep_of(world).run_once()
-    assert (await shown(world, upload))["status"] == "expired"
-    assert (await left(world))[2] == 0
+    assert (await show_upload(world, upload))["status"] == "expired"
+    assert (await count_leftovers(world))[2] == 0
     world.clock.advance(seconds=LIFE.total_seconds())
     await sweep_of(world).run_once()
-    assert await left(world) == (0, 0, 0)
+    assert await count_leftovers(world) == (0, 0, 0)
 
 
 async def test_a_part_that_was_on_its_way_when_the_upload_was_cancelled_leaves_nothing(
     world: World,
 ) -> None:
-    upload = await begin(world)
+    upload = await begin_upload(world)
 
     async def late() -> AsyncIterator[bytes]:
         yield PART_FORM
@@ -225,5 +225,5 @@ async def test_a_part_that_was_on_its_way_when_the_upload_was_cancelled_leaves_n
     path = f"/v1/uploads/{upload}/parts"
     answer = await world.call("POST", path, content=late(), headers=MULTIPART)
 
-    assert error(answer)[:2] == (409, "invalid_upload_state")
-    assert (await left(world))[2] == 0
+    assert error_of(answer)[:2] == (409, "invalid_upload_state")
+    assert (await count_leftovers(world))[2] == 0

@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator
 
 import pytest
-from openai import AsyncAzureOpenAI, AsyncOpenAI, AuthenticationError, NotFoundError
+from openai import AsyncAzureOpenAI, AsyncOpenAI, AuthenticationError
 
 from service.api.app import make_app
 from tests.served import served
@@ -50,14 +50,3 @@ async def test_a_wrong_key_in_azures_header_is_refused_as_any_other(world: World
     ):
         with pytest.raises(AuthenticationError, match="No API key of this service"):
             await client.models.list()
-
-
-async def test_a_chat_is_answered_with_what_to_use_instead(world: World) -> None:
-    async with (
-        served(make_app(world.parts)) as url,
-        AsyncAzureOpenAI(azure_endpoint=url, api_version="v1", api_key=world.key) as client,
-    ):
-        with pytest.raises(NotFoundError, match="does not serve them"):
-            await client.chat.completions.create(
-                model="m", messages=[{"role": "user", "content": "Hello"}]
-            )

@@ -77,7 +77,7 @@ class Face:
 
 @asynccontextmanager
 async def face(database_url: str, **settings: str) -> AsyncIterator[Face]:
-    """The api, ready for requests."""
+    """Yield the api, ready for requests."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "service.main", "api", "--port", "0"),
         cwd=ROOT,
@@ -127,7 +127,7 @@ class Asked:
 
 @pytest.fixture
 def clock() -> Clock:
-    """The process has a real one; by it, what the node was granted must not be old."""
+    """Set the clock to real time, by which the node's grants must be valid."""
     return Clock(datetime.fromtimestamp(time.time(), UTC))
 
 
@@ -138,7 +138,7 @@ async def waiting_node(world: World) -> tuple[ScriptedNode, str]:
     return node, job["id"]
 
 
-async def test_long_polls_are_answered_at_once_when_the_process_is_told_to_stop(
+async def test_long_polls_are_answered_at_once_when_the_process_drains(
     world: World, database_url: str
 ) -> None:
     node, job_id = await waiting_node(world)
@@ -180,7 +180,7 @@ async def held(world: World, job_id: str) -> AsyncIterator[None]:
         yield
 
 
-async def test_what_is_not_done_when_the_drain_is_over_is_told_to_come_again_and_raises_no_alert(
+async def test_requests_unfinished_after_the_drain_are_to_be_retried_and_raise_no_alert(
     world: World, database_url: str
 ) -> None:
     job_id = (await world.submit())["id"]
@@ -240,7 +240,7 @@ async def test_a_download_that_outlasts_the_drain_breaks_off_and_raises_no_alert
     assert [(r.getMessage(), r.__dict__["half_answered"]) for r in alerts] == [("api.cut_off", 1)]
 
 
-async def test_who_is_cancelled_for_another_reason_is_not_answered() -> None:
+async def test_a_request_cancelled_for_another_reason_is_not_answered() -> None:
     began, drain = asyncio.Event(), Drain(Listener("postgresql://nowhere"))
 
     async def hang(scope: Scope, receive: Receive, send: Send) -> None:
@@ -256,9 +256,7 @@ async def test_who_is_cancelled_for_another_reason_is_not_answered() -> None:
             await asking
 
 
-async def test_a_long_poll_that_comes_when_the_drain_has_begun_does_not_wait(
-    world: World,
-) -> None:
+async def test_a_long_poll_that_comes_when_the_drain_has_begun_does_not_wait(world: World) -> None:
     node, job_id = await waiting_node(world)
     version = (await world.job(job_id))["version"]
     assert node.seat is not None

@@ -23,7 +23,7 @@ JOBS = "/v1/fine_tuning/jobs"
 
 @pytest.fixture
 async def client(world: World) -> AsyncIterator[AsyncOpenAI]:
-    """A client that never retries, and so shows the first answer."""
+    """Yield a client without retries, which shows the first answer."""
     async with (
         served(make_app(world.parts)) as url,
         AsyncOpenAI(api_key=world.key, base_url=f"{url}/v1", max_retries=0) as made,
@@ -53,11 +53,7 @@ def get(path: str) -> Act:
     ],
 )
 async def test_openais_client_knows_a_refusal_by_its_class(
-    client: AsyncOpenAI,
-    act: Act,
-    kind: type[openai.APIStatusError],
-    code: str,
-    param: str | None,
+    client: AsyncOpenAI, act: Act, kind: type[openai.APIStatusError], code: str, param: str | None
 ) -> None:
     with pytest.raises(kind) as refused:
         await act(client, "file-1")
@@ -128,7 +124,7 @@ async def test_our_own_fault_is_answered_with_an_id_to_report(world: World) -> N
         ),
     ],
 )
-async def test_what_may_work_the_next_time_is_told_from_what_never_will(
+async def test_retryable_failures_are_separate_from_final_ones(
     world: World, statement: str, values: tuple[str, ...], expected: tuple[int, str | None]
 ) -> None:
     done = []

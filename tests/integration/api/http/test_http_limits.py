@@ -25,7 +25,7 @@ async def refuses(scope: Scope, receive: Receive, send: Send) -> None:
 
 @asynccontextmanager
 async def connected(limits: ConnectionLimits) -> AsyncIterator[Streams]:
-    """A connection to the service's own server."""
+    """Yield a connection to the service's own server."""
     drain, port = Drain(Listener("postgresql://nowhere")), ports.free()
     server = Server(refuses, drain, host="127.0.0.1", port=port, drain_seconds=1.0, limits=limits)
     async with running(server), asyncio.timeout(PATIENCE):

@@ -11,7 +11,7 @@ from starlette.types import Receive, Scope, Send
 import rekindle
 from rekindle.cli.errors import CliError
 from service.api.app import make_app
-from tests.nodes.scripted_node import boot, train
+from tests.nodes.scripted_node import boot, start_training
 from tests.served import served
 from tests.world import DATASET, MODEL, World
 from trainer.contract import log_path
@@ -19,7 +19,7 @@ from trainer.contract import log_path
 
 @pytest.fixture
 async def url(world: World) -> AsyncIterator[str]:
-    """A served world."""
+    """Yield a served world."""
     async with served(make_app(world.parts)) as found:
         yield found
 
@@ -134,9 +134,7 @@ async def test_a_create_that_is_repeated_makes_one_job(world: World, url: str) -
 
 
 async def test_the_synchronous_client_does_the_same(world: World, url: str) -> None:
-    job = (await world.submit())["id"]
-    nodes = await boot(world, job)
-    await train(world, nodes, 1)
+    job, _, _ = await start_training(world)
 
     def use() -> tuple[str, int, str]:
         with rekindle.Client(api_key=world.key, base_url=f"{url}/v1/") as client:

@@ -4,7 +4,6 @@ import inspect
 from typing import Any
 
 import httpx
-import pytest
 from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 
@@ -23,14 +22,10 @@ LISTS = [
 ]
 
 
-def refused(answer: httpx.Response, code: str, param: str) -> str:
+def check_refusal(answer: httpx.Response, code: str, param: str) -> str:
     error: dict[str, Any] = answer.json()["error"]
     assert (answer.status_code, error["code"], error["param"]) == (400, code, param), error
     return str(error["message"])
-
-
-async def paths_of(world: World, path: str) -> str:
-    return path.replace("ID", (await world.submit())["id"] if "ID" in path else "")
 
 
 async def test_an_unknown_member_is_refused_by_every_route_of_ours(world: World) -> None:
@@ -42,45 +37,27 @@ async def test_an_unknown_member_is_refused_by_every_route_of_ours(world: World)
     for verb, path in ours:
         where = path.replace("{job_id}", job["id"]).replace("{file_id}", file)
         answer = await world.call(verb.upper(), where, params={"limti": "5"})
-        assert "limti: not known here" in refused(answer, "unknown_parameter", "limti"), path
+        assert "limti: not known here" in check_refusal(answer, "unknown_parameter", "limti"), path
 
     assert len(ours) > 15
 
 
-@pytest.mark.parametrize("path", LISTS)
-@pytest.mark.parametrize("limit", ["0", "-1", "x", "1.5", "", "1e3"])
-async def test_a_bad_limit_is_refused_on_every_list(world: World, path: str, limit: str) -> None:
-    where = await paths_of(world, path)
-
-    answer = await world.call("GET", where, params={"limit": limit})
-
-    assert "limit" in refused(answer, "invalid_value", "limit")
-
-
-@pytest.mark.parametrize("path", LISTS)
-async def test_an_unknown_cursor_is_refused_on_every_list(world: World, path: str) -> None:
-    where = await paths_of(world, path)
-
-    for cursor in ("nothing", ""):
-        answer = await world.call("GET", where, params={"after": cursor})
-        assert "without `after`" in refused(answer, "unknown_cursor", "after")
+async def test_a_bad_limit_is_refused_on_every_list_and_a_huge_one_is_cut(world: World) -> None:
+    job = (await world.submit())["id"]
+    for path in LISTS:
+        for limit in ("0", "-1", "x", "1.5", "", "1e3"):
+            answer = await world.call("GET", path.replace("ID", job), params={"limit": limit})
+            assert "limit" in check_refusal(answer, "invalid_value", "limit"), path
+        huge = await world.call("GET", path.replace("ID", job), params={"limit": 10**30})
+        assert huge.status_code == 200, path
 
 
-@pytest.mark.parametrize("path", LISTS)
-async def test_a_huge_limit_is_cut(world: World, path: str) -> None:
-    where = await paths_of(world, path)
-
-    answer = await world.call("GET", where, params={"limit": 10**30})
-
-    assert answer.status_code == 200
-
-
-async def test_metadata_is_a_member_of_the_list_of_jobs(world: World) -> None:
-    await world.submit(metadata={"team": "a"})
-
-    for query in ("metadata[team]=a", "metadata=null"):
-        answer = await world.call("GET", f"{JOBS}?{query}")
-        assert answer.status_code == 200, query
+async def test_an_unknown_cursor_is_refused_on_every_list(world: World) -> None:
+    job = (await world.submit())["id"]
+    for path in LISTS:
+        for cursor in ("nothing", ""):
+            answer = await world.call("GET", path.replace("ID", job), params={"after": cursor})
+            assert "without `after`" in check_refusal(answer, "unknown_cursor", "after"), path
 
 
 async def test_a_list_by_metadata_is_paged_like_any_other(world: World) -> None:
@@ -98,7 +75,8 @@ async def test_a_list_by_metadata_is_paged_like_any_other(world: World) -> None:
     assert await ids(**{"metadata[team]": "a", "limit": 2}) == ([mine[2], mine[1]], True)
     assert await ids(**{"metadata[team]": "a", "after": mine[1]}) == ([mine[0]], False)
     assert await ids(**{"metadata[team]": "b"}) == ([], False)
-    assert await ids(metadata="null") == ([bare], False)
+    for empty in ("null", ""):  # OpenAI's Node client writes null as an empty value
+        assert await ids(metadata=empty) == ([bare], False)
 
 
 def test_no_request_takes_a_thread_for_what_it_depends_on() -> None:

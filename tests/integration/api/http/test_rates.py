@@ -14,15 +14,15 @@ from tests.world import World, client
 
 
 @asynccontextmanager
-async def limited(world: World, **more: Any) -> AsyncIterator[World]:  # noqa: ANN401 - parts
-    """The same world behind other limits."""
+async def limit_world(world: World, **more: Any) -> AsyncIterator[World]:  # noqa: ANN401 - parts
+    """Yield the same world behind other limits."""
     parts: Parts = replace(world.parts, **more)
     async with client(make_app(parts)) as http:
         yield replace(world, http=http, parts=parts)
 
 
-async def test_a_key_that_sends_too_much_is_told_when_to_send_again(world: World) -> None:
-    async with limited(world, rates=RateLimits(1)) as small:
+async def test_a_key_beyond_its_rate_limit_gets_429_with_retry_after(world: World) -> None:
+    async with limit_world(world, rates=RateLimits(1)) as small:
         first = await small.call("GET", "/v1/files")
         second = await small.call("GET", "/v1/files")
 
@@ -42,7 +42,7 @@ async def test_a_key_that_sends_too_much_is_told_when_to_send_again(world: World
 
 
 async def test_another_key_of_the_project_has_requests_of_its_own(world: World) -> None:
-    async with limited(world, rates=RateLimits(1)) as small:
+    async with limit_world(world, rates=RateLimits(1)) as small:
         other = await world.other_key("tests")
         assert (await small.call("GET", "/v1/files")).status_code == 200
         answer = await replace(small, key=other).call("GET", "/v1/files")
@@ -50,8 +50,8 @@ async def test_another_key_of_the_project_has_requests_of_its_own(world: World) 
     assert answer.status_code == 200
 
 
-async def test_who_has_no_key_uses_up_nobodys_requests(world: World) -> None:
-    async with limited(world, rates=RateLimits(1)) as small:
+async def test_requests_without_a_key_use_up_no_rate_limit(world: World) -> None:
+    async with limit_world(world, rates=RateLimits(1)) as small:
         for _ in range(3):
             stranger = await replace(small, key="rk-of-nobody").call("GET", "/v1/files")
             assert stranger.status_code == 401
@@ -62,7 +62,7 @@ async def test_who_has_no_key_uses_up_nobodys_requests(world: World) -> None:
 
 
 async def test_a_request_with_a_body_is_counted_once(world: World) -> None:
-    async with limited(world, rates=RateLimits(1)) as small:
+    async with limit_world(world, rates=RateLimits(1)) as small:
         answer = await small.call("POST", "/v1/api_keys", json={"name": "once"})
 
     assert answer.status_code == 200
@@ -88,7 +88,7 @@ async def test_a_project_has_so_many_uploads_polls_and_large_bodies_at_once(worl
     }
     async with world.engine.connect() as conn:
         project = await keys.find_project_id(conn, "tests")
-    async with limited(world, at_once=AtOnce(dict.fromkeys(Kind, 1))) as small:
+    async with limit_world(world, at_once=AtOnce(dict.fromkeys(Kind, 1))) as small:
         for kind, requests in asked.items():
             for method, url, more in requests:
                 with small.parts.at_once.hold_place(kind, project):
@@ -103,7 +103,7 @@ async def test_what_has_ended_gives_its_place_back(world: World) -> None:
     path = f"/v1/fine_tuning/jobs/{job['id']}"
     assert (await world.call("POST", f"{path}/cancel")).status_code == 200
     await world.tick(3)
-    async with limited(world, at_once=AtOnce(dict.fromkeys(Kind, 1))) as small:
+    async with limit_world(world, at_once=AtOnce(dict.fromkeys(Kind, 1))) as small:
         for _ in range(2):
             assert (await small.call("GET", f"{path}/stream")).text.rstrip().endswith("[DONE]")
             assert await small.upload()

@@ -26,7 +26,7 @@ def check(answer: httpx.Response) -> None:
     assert answer.headers.get_list("x-content-type-options") == ["nosniff"], where
 
 
-async def test_every_answer_is_kept_nowhere_and_is_taken_for_what_it_is(world: World) -> None:
+async def test_every_answer_has_security_headers(world: World) -> None:
     job = (await world.submit())["id"]
     for path, operations in document()["paths"].items():
         for method in operations:
@@ -53,9 +53,7 @@ async def test_an_answer_about_a_bug_of_ours_has_them_as_well(world: World) -> N
 
 
 @pytest.mark.parametrize(("scheme", "told"), [("https", True), ("http", False)])
-async def test_a_browser_is_told_to_stay_with_tls_only_when_it_came_by_tls(
-    world: World, scheme: str, told: bool
-) -> None:
+async def test_hsts_is_sent_over_tls_only(world: World, scheme: str, told: bool) -> None:
     async with served(make_app(world.parts)) as url, httpx.AsyncClient() as http:
         answer = await http.get(f"{url}/livez", headers={"x-forwarded-proto": scheme})
 
@@ -83,10 +81,7 @@ async def test_the_page_of_the_api_runs_its_own_scripts_alone(world: World) -> N
 async def test_a_file_is_saved_and_never_shown_whatever_its_name(world: World) -> None:
     name = 'Größe".html\r\nset-cookie: a=b'.replace("\r\n", " ")
     sent = await world.call(
-        "POST",
-        "/v1/files",
-        files={"file": (name, DATASET)},
-        data={"purpose": "fine-tune"},
+        "POST", "/v1/files", files={"file": (name, DATASET)}, data={"purpose": "fine-tune"}
     )
     answer = await world.call("GET", f"/v1/files/{sent.json()['id']}/content")
 

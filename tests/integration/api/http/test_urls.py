@@ -35,15 +35,6 @@ async def test_a_method_that_a_url_lacks_is_answered_with_all_that_it_has(world:
         assert methods in answer.json()["error"]["message"]
 
 
-async def test_an_empty_filter_of_metadata_gives_the_jobs_without_any(world: World) -> None:
-    """OpenAI's Node client writes ``metadata: null`` as an empty value."""
-    await world.submit(metadata={"team": "a"})
-    bare = (await world.submit())["id"]
-    for query in ("metadata=null", "metadata="):
-        listed = (await world.call("GET", f"{JOBS}?{query}")).json()["data"]
-        assert [job["id"] for job in listed] == [bare]
-
-
 async def test_a_file_of_a_job_that_is_asked_to_end_can_be_deleted(world: World) -> None:
     """DSPy's cancel deletes the file at once."""
     job = await world.submit()

@@ -16,7 +16,7 @@ SCRIPT = "console.log(1);" * 200
 
 @pytest.fixture
 async def http(world: World, tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]:
-    """A service with a built console."""
+    """Yield a service with a built console."""
     (tmp_path / "assets").mkdir()
     (tmp_path / "index.html").write_text("<!doctype html><title>Rekindle</title>")
     (tmp_path / "assets" / "index-1a2b.js").write_text(SCRIPT)
@@ -51,23 +51,17 @@ async def test_files_with_a_hash_in_their_name_are_kept_and_compressed(
     assert (await http.get("/icon.svg")).headers["content-type"] == "image/svg+xml"
 
 
-@pytest.mark.parametrize("path", ["/v1/nothing", "/nothing", "/chat/completions", "/assets/no.js"])
-async def test_what_is_not_there_is_refused_as_ever(http: httpx.AsyncClient, path: str) -> None:
-    answer = await http.get(path)
-
-    assert answer.status_code == 404
-    assert "message" in answer.json()["error"]
-
-
-@pytest.mark.parametrize("path", ["/../secret", "/assets/../index.html", "/assets/%2e%2e/x"])
-async def test_no_file_outside_of_the_folder_is_served(
-    http: httpx.AsyncClient, tmp_path: Path, path: str
+async def test_an_unknown_path_is_refused_and_no_file_outside_of_the_folder_is_served(
+    http: httpx.AsyncClient, tmp_path: Path
 ) -> None:
     (tmp_path.parent / "secret").write_text("treasure")
 
-    answer = await http.get(path)
-
-    assert "treasure" not in answer.text
+    for path in ("/v1/nothing", "/nothing", "/chat/completions", "/assets/no.js"):
+        answer = await http.get(path)
+        assert answer.status_code == 404, path
+        assert "message" in answer.json()["error"]
+    for path in ("/../secret", "/assets/../index.html", "/assets/%2e%2e/x"):
+        assert "treasure" not in (await http.get(path)).text, path
 
 
 async def test_without_a_build_the_page_says_how_to_build_it(world: World) -> None:

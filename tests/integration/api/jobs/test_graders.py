@@ -6,8 +6,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from service.preflight.graders import GraderProcess
 from tests.world import World
 from trainer.graders.answer import ModelAnswer
@@ -107,31 +105,28 @@ async def test_the_answer_is_openais(world: World) -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("grader", "sample", "wrong"),
-    [
+async def test_a_grader_error_has_its_kind_and_details(world: World) -> None:
+    gone = CHECK | {"input": "{{ item.gone }}"}
+    cases: list[tuple[Json, str, set[str]]] = [
         (CHECK | {"reference": "{{item.gone}}"}, SAMPLE, {"invalid_variable_error"}),
         (CHECK, "no JSON", {"sample_parse_error"}),
         (multi("1 / (a - 1)", a=CHECK), SAMPLE, {"formula_parse_error"}),
         (
-            multi("a + b", a=CHECK, b=CHECK | {"input": "{{ item.gone }}"}),
+            multi("a + b", a=CHECK, b=gone),
             "no JSON",
             {"sample_parse_error", "invalid_variable_error"},
         ),
-    ],
-)
-async def test_an_error_is_told_by_its_kind_and_in_words(
-    world: World, grader: Json, sample: str, wrong: set[str]
-) -> None:
-    told = await run(world, grader, sample)
+    ]
+    for grader, sample, wrong in cases:
+        answer = await run(world, grader, sample)
 
-    errors = told["metadata"]["errors"]
-    assert told["reward"] == 0.0
-    assert {name for name, value in errors.items() if value is True} == wrong
-    assert errors["details"]
+        errors = answer["metadata"]["errors"]
+        assert answer["reward"] == 0.0
+        assert {name for name, value in errors.items() if value is True} == wrong
+        assert errors["details"]
 
 
-async def test_slow_graders_are_ended_and_hold_up_nobody(world: World) -> None:
+async def test_slow_graders_are_stopped_and_delay_no_request(world: World) -> None:
     """Without a process each of them would hold Python's lock for many seconds."""
     tries = GraderProcess(cpu_seconds=1, seconds=250.0)
     texts = ["abcdefgh" * 60_000, "hgfedcba" * 60_000]

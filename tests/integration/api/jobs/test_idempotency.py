@@ -23,7 +23,7 @@ async def body(world: World) -> dict[str, Any]:
     return {"model": MODEL, "training_file": await world.upload(), "suffix": "once"}
 
 
-async def send(world: World, what: dict[str, Any], **headers: str) -> httpx.Response:
+async def send_job(world: World, what: dict[str, Any], **headers: str) -> httpx.Response:
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     return await world.call("POST", JOBS, json=what, headers=named)
 
@@ -34,10 +34,10 @@ async def jobs(world: World) -> list[str]:
 
 async def test_the_same_key_and_body_are_the_same_job(world: World) -> None:
     what = await body(world)
-    first = await send(world, what, idempotency_key="k")
+    first = await send_job(world, what, idempotency_key="k")
     world.clock.advance(days=3)
 
-    again = await send(world, what, idempotency_key="k")
+    again = await send_job(world, what, idempotency_key="k")
 
     assert (again.status_code, again.json()["id"]) == (200, first.json()["id"])
     assert len(await jobs(world)) == 1
@@ -45,21 +45,22 @@ async def test_the_same_key_and_body_are_the_same_job(world: World) -> None:
 
 async def test_a_replay_needs_nothing_of_what_the_first_needed(world: World) -> None:
     what = await body(world)
-    first = (await send(world, what, idempotency_key="k")).json()
+    first = (await send_job(world, what, idempotency_key="k")).json()
     await world.call("POST", f"{JOBS}/{first['id']}/cancel")
     await world.tick(2)
     await world.call("DELETE", f"/v1/files/{what['training_file']}")
 
-    again = await send(world, what, idempotency_key="k")
+    again = await send_job(world, what, idempotency_key="k")
 
     assert (again.status_code, again.json()["id"]) == (200, first["id"])
 
 
-async def test_the_same_key_with_another_body_is_a_conflict(world: World) -> None:
+@pytest.mark.parametrize("key", ["k", "None"])
+async def test_the_same_key_with_another_body_is_a_conflict(world: World, key: str) -> None:
     what = await body(world)
-    await send(world, what, idempotency_key="k")
+    await send_job(world, what, idempotency_key=key)
 
-    other = await send(world, what | {"suffix": "twice"}, idempotency_key="k")
+    other = await send_job(world, what | {"suffix": "twice"}, idempotency_key=key)
 
     assert (other.status_code, other.json()["error"]["code"]) == (409, "idempotency_key_reused")
     assert other.headers["x-should-retry"] == "false"
@@ -69,7 +70,7 @@ async def test_the_same_key_with_another_body_is_a_conflict(world: World) -> Non
 async def test_the_same_key_at_the_same_time_is_one_job(world: World) -> None:
     what = await body(world)
 
-    answers = await asyncio.gather(*(send(world, what, idempotency_key="k") for _ in range(8)))
+    answers = await asyncio.gather(*(send_job(world, what, idempotency_key="k") for _ in range(8)))
 
     assert {a.status_code for a in answers} == {200}
     assert {a.json()["id"] for a in answers} == set(await jobs(world))
@@ -77,10 +78,10 @@ async def test_the_same_key_at_the_same_time_is_one_job(world: World) -> None:
 
 
 async def test_a_key_belongs_to_its_project(world: World) -> None:
-    await send(world, await body(world), idempotency_key="k")
+    await send_job(world, await body(world), idempotency_key="k")
     mine, world.key = world.key, await world.other_key()
 
-    theirs = await send(world, await body(world), idempotency_key="k")
+    theirs = await send_job(world, await body(world), idempotency_key="k")
 
     assert theirs.status_code == 200
     world.key = mine
@@ -89,10 +90,10 @@ async def test_a_key_belongs_to_its_project(world: World) -> None:
 
 async def test_a_retry_of_the_client_finds_the_job_whose_answer_was_lost(world: World) -> None:
     what = await body(world)
-    first = await send(world, what, x_stainless_retry_count="0")
+    first = await send_job(world, what, x_stainless_retry_count="0")
 
     retries = await asyncio.gather(
-        *(send(world, what, x_stainless_retry_count=n) for n in ("1", "2"))
+        *(send_job(world, what, x_stainless_retry_count=n) for n in ("1", "2"))
     )
 
     assert {r.json()["id"] for r in retries} == {first.json()["id"]}
@@ -101,25 +102,25 @@ async def test_a_retry_of_the_client_finds_the_job_whose_answer_was_lost(world: 
 async def test_two_retries_without_a_first_are_one_job(world: World) -> None:
     what = await body(world)
 
-    await asyncio.gather(*(send(world, what, x_stainless_retry_count="1") for _ in range(4)))
+    await asyncio.gather(*(send_job(world, what, x_stainless_retry_count="1") for _ in range(4)))
 
     assert len(await jobs(world)) == 1
 
 
-async def test_a_user_who_sends_the_same_again_on_purpose_gets_another_job(world: World) -> None:
+async def test_the_same_request_without_a_retry_header_is_another_job(world: World) -> None:
     what = await body(world)
 
-    await send(world, what)
-    await send(world, what, x_stainless_retry_count="0")
+    await send_job(world, what)
+    await send_job(world, what, x_stainless_retry_count="0")
 
     assert len(await jobs(world)) == 2
 
 
 async def test_a_retry_of_another_request_is_another_job(world: World) -> None:
     what = await body(world)
-    first = await send(world, what)
+    first = await send_job(world, what)
 
-    other = await send(world, what | {"suffix": "other"}, x_stainless_retry_count="1")
+    other = await send_job(world, what | {"suffix": "other"}, x_stainless_retry_count="1")
 
     assert other.json()["id"] != first.json()["id"]
     assert len(await jobs(world)) == 2
@@ -130,10 +131,10 @@ async def test_a_retry_after_a_quarter_of_an_hour_is_no_retry(
     world: World, seconds: int, made: int
 ) -> None:
     what = await body(world)
-    await send(world, what)
+    await send_job(world, what)
     world.clock.advance(seconds=seconds)
 
-    await send(world, what, x_stainless_retry_count="1")
+    await send_job(world, what, x_stainless_retry_count="1")
 
     assert len(await jobs(world)) == made
 
@@ -149,7 +150,7 @@ async def test_a_file_that_a_job_is_just_taking_is_not_deleted(world: World) -> 
         deleting = asyncio.create_task(
             files.delete(world.engine, world.store, project, file, world.clock())
         )
-        created = await send(world, what)
+        created = await send_job(world, what)
         assert not deleting.done()
 
     assert created.status_code == 200
@@ -168,7 +169,7 @@ async def test_a_job_does_not_take_a_file_that_is_just_being_deleted(world: Worl
 
     async with world.engine.begin() as conn:  # as a deletion does until it commits
         await file_rows.lock(conn, project, file)
-        sending = asyncio.create_task(send(world, {"model": MODEL, "training_file": file}))
+        sending = asyncio.create_task(send_job(world, {"model": MODEL, "training_file": file}))
         await until(blocked, bool, interval=0.01)
         await file_rows.mark_deleted(conn, file, world.clock())
 

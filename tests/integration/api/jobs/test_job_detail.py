@@ -5,7 +5,16 @@ from typing import Any
 
 import pytest
 
-from tests.nodes.scripted_node import ScriptedNode, boot, commit, committed, metrics, train
+from tests.nodes.scripted_node import (
+    ScriptedNode,
+    boot,
+    commit,
+    committed,
+    metrics,
+    say_all,
+    start_training,
+    train,
+)
 from tests.world import SPOT, World
 from trainer.contract import NodePhase, Span
 
@@ -13,19 +22,20 @@ JOBS = "/v1/fine_tuning/jobs"
 Json = dict[str, Any]
 
 
-async def see(world: World, job: Json, part: str) -> Any:  # noqa: ANN401 - JSON
+async def read_part(world: World, job: Json, part: str) -> Any:  # noqa: ANN401 - JSON
     answer = await world.call("GET", f"{JOBS}/{job['id']}{part}")
     assert answer.status_code == 200, answer.text
     return answer.json()
 
 
-async def evicted(world: World, nodes: list[ScriptedNode], number: int, step: int) -> None:
+async def evict_second_machine(
+    world: World, nodes: list[ScriptedNode], number: int, step: int
+) -> None:
     """Azure announces that it takes the second machine; everything is saved at ``step``."""
     await nodes[1].notice(number, step=step)
     await world.tick(1, seconds=1)
     await commit(world, await _job_of(world), committed(step, number, "stop"))
-    for node in nodes:
-        await node.say(NodePhase.STOPPED, number, step=step, eviction=None)
+    await say_all(nodes, NodePhase.STOPPED, number, step=step, eviction=None)
     await world.tick(1, seconds=1)
 
 
@@ -54,8 +64,7 @@ async def test_the_phases_of_a_job_that_is_evicted_once(world: World) -> None:
     await world.tick(1, seconds=1)
     await look(job["id"])
     await commit(world, job["id"], committed(4, number, "stop"))
-    for node in nodes:
-        await node.say(NodePhase.STOPPED, number, step=4)
+    await say_all(nodes, NodePhase.STOPPED, number, step=4)
     await world.attempts.run_once()
     told = await look(job["id"])
     await world.jobs.run_once()
@@ -84,7 +93,7 @@ async def test_the_phases_of_a_job_that_is_evicted_once(world: World) -> None:
     assert done["progress"]["lost_steps"] == 0
 
 
-async def test_refused_capacity_is_told_with_place_count_and_next_try(world: World) -> None:
+async def test_refused_capacity_is_shown_with_place_count_and_next_try(world: World) -> None:
     world.cloud.sold_out.add(SPOT)
     job = await world.submit()
     await world.tick(10, seconds=20)
@@ -127,6 +136,7 @@ async def test_a_job_paused_before_it_trained_is_queued_again(world: World) -> N
     again = await world.job(job["id"])
 
     assert (paused["status"], paused["phase"]) == ("queued", "paused")
+    assert paused["estimated_finish"] is None
     assert resumed["phase"] == "queued"
     assert again["status"] == "queued"
 
@@ -138,7 +148,7 @@ async def test_an_attempt_that_never_was_launched_lost_no_scale_set(world: World
     await world.call("POST", f"{JOBS}/{job['id']}/cancel")
     await world.tick(3)
 
-    messages = [e["message"] for e in (await see(world, job, "/events"))["data"]]
+    messages = [e["message"] for e in (await read_part(world, job, "/events"))["data"]]
 
     assert "Attempt 1: ended before any machine was asked for" in messages
     assert not any("scale set is gone" in m for m in messages)
@@ -148,20 +158,17 @@ async def test_an_attempt_that_never_was_launched_lost_no_scale_set(world: World
 
 
 async def test_progress_tells_speed_loss_epoch_and_what_was_lost(world: World) -> None:
-    job = await world.submit()
-    nodes = await boot(world, job["id"])
-    number = await train(world, nodes, step=1)
+    job, nodes, number = await start_training(world)
     batch = [metrics(step, loss=3.0 - step / 10) for step in range(2, 12)]
     await nodes[0].say(NodePhase.RUNNING, number, step=11, metrics=tuple(batch))
-    await commit(world, job["id"], committed(5, number))
+    await commit(world, job, committed(5, number))
     await world.tick()
-    before = (await world.job(job["id"]))["progress"]
-    for node in nodes:
-        await node.say(NodePhase.FAILED, number, step=11, error="killed")
+    before = (await world.job(job))["progress"]
+    await say_all(nodes, NodePhase.FAILED, number, step=11, error="killed")
     second = await train(world, nodes, step=6)
 
-    after = (await world.job(job["id"]))["progress"]
-    (attempt,) = await world.attempts_of(job["id"])
+    after = (await world.job(job))["progress"]
+    (attempt,) = await world.attempts_of(job)
 
     assert second == number + 1
     assert before == {
@@ -181,17 +188,14 @@ async def test_progress_tells_speed_loss_epoch_and_what_was_lost(world: World) -
 
 
 async def test_progress_goes_back_to_where_a_new_generation_begins(world: World) -> None:
-    job = await world.submit()
-    nodes = await boot(world, job["id"])
-    number = await train(world, nodes, step=60)
-    await commit(world, job["id"], committed(50, number))
+    job, nodes, number = await start_training(world, step=60)
+    await commit(world, job, committed(50, number))
     await world.tick()
-    before = await world.job(job["id"])
-    for node in nodes:
-        await node.say(NodePhase.FAILED, number, step=60, error="killed")
+    before = await world.job(job)
+    await say_all(nodes, NodePhase.FAILED, number, step=60, error="killed")
     await world.tick()
 
-    after = await world.job(job["id"])
+    after = await world.job(job)
 
     assert (before["progress"]["step"], before["phase"]) == (60, "saving")
     assert (after["progress"]["step"], after["progress"]["lost_steps"]) == (50, 10)
@@ -199,47 +203,18 @@ async def test_progress_goes_back_to_where_a_new_generation_begins(world: World)
     assert after["estimated_finish"] > before["estimated_finish"]
 
 
-async def test_a_job_that_rests_has_no_finish(world: World) -> None:
-    job = await world.submit()
-    await world.tick(2)
-    await world.call("POST", f"{JOBS}/{job['id']}/pause")
-    await world.tick(20)
-
-    paused = await world.job(job["id"])
-
-    assert (paused["phase"], paused["estimated_finish"]) == ("paused", None)
-
-
-async def test_a_loss_that_is_no_number_is_null_in_progress(world: World) -> None:
-    job = await world.submit()
-    nodes = await boot(world, job["id"])
-    number = await train(world, nodes, step=1)
-
-    answer = await nodes[0].say(
-        NodePhase.RUNNING, number, step=2, metrics=(metrics(2, loss=float("nan")),)
-    )
-
-    assert answer.status_code == 200
-    assert (await world.job(job["id"]))["progress"]["loss"] is None
-
-
-async def test_steps_lost_without_notice_are_counted_once_for_job_and_attempt(
-    world: World,
-) -> None:
-    job = await world.submit()
-    nodes = await boot(world, job["id"])
-    number = await train(world, nodes, step=9)
-    await commit(world, job["id"], committed(4, number))
+async def test_steps_lost_without_notice_are_counted_once_for_job_and_attempt(world: World) -> None:
+    job, nodes, number = await start_training(world, step=9)
+    await commit(world, job, committed(4, number))
     await world.tick()
     world.cloud.evict("rk-" + nodes[0].attempt_id.removeprefix("att-"), "1")
     await world.tick()
-    for node in nodes:
-        await node.say(NodePhase.STOPPED, number, step=9)
+    await say_all(nodes, NodePhase.STOPPED, number, step=9)
     await world.tick(2)
-    again = await boot(world, job["id"])
+    again = await boot(world, job)
     await train(world, again, step=5)
 
-    shown, tried = await world.job(job["id"]), await world.attempts_of(job["id"])
+    shown, tried = await world.job(job), await world.attempts_of(job)
 
     assert shown["progress"]["lost_steps"] == 5 == sum(a["lost_steps"] for a in tried)
     assert tried[0]["evicted"] == {"noticed": 0, "unnoticed": 1}
@@ -260,7 +235,7 @@ async def test_a_job_says_since_when_it_loads_and_since_when_its_first_step_is_r
     for node in (*nodes, nodes[0]):  # what was said before is no news
         await node.say(NodePhase.RUNNING, number, spans=loaded)
     first_step = await world.job(job["id"])
-    codes = [e["code"] for e in (await see(world, job, "/events"))["data"]]
+    codes = [e["code"] for e in (await read_part(world, job, "/events"))["data"]]
 
     assert loading["status_reason"]["code"] == "loading"
     assert "load model and data, since" in loading["status_reason"]["message"]
@@ -285,11 +260,11 @@ async def test_an_attempt_shows_what_its_time_went_into(world: World) -> None:
         for name, begin in (("fetch_inputs", 15), ("load_model", 17), ("first_step", 18))
     )
     await nodes[0].say(NodePhase.RUNNING, number, step=3, spans=spans)
-    await evicted(world, nodes, number, step=4)
+    await evict_second_machine(world, nodes, number, step=4)
     await world.tick(20)
 
     attempt = (await world.attempts_of(job["id"]))[0]
-    one = await see(world, job, "/attempts/1")
+    one = await read_part(world, job, "/attempts/1")
 
     entries = {e["name"]: e for e in attempt["timeline"]}
     order = [e["name"] for e in attempt["timeline"]]

@@ -3,34 +3,34 @@
 from typing import Any
 
 from tests.datasets import GRADER, PAIRS, REWARD, prompts
-from tests.integration.api.jobs.test_preferences import told
+from tests.integration.api.jobs.test_preferences import read_run_spec
 from tests.integration.api.models.test_lineage import archive
-from tests.integration.made import READ, make
+from tests.integration.finished_jobs import READ, make_model
 from tests.nodes.scripted_node import boot
 from tests.world import MODEL, World
 
 
-def asking(model: str) -> dict[str, Any]:
+def asking_method(model: str) -> dict[str, Any]:
     return {
         "type": "reinforcement",
         "reinforcement": {"grader": {"type": "reward_model", "model": model}},
     }
 
 
-def mixed(model: str) -> dict[str, Any]:
+def mixed_method(model: str) -> dict[str, Any]:
     parts = {"right": GRADER, "liked": {"type": "reward_model", "model": model}}
     grader = {"type": "multi", "graders": parts, "calculate_output": "right + 0.1 * liked"}
     return {"type": "reinforcement", "reinforcement": {"grader": grader}}
 
 
-async def judging(world: World) -> dict[str, Any]:
-    return await make(world, training_file=await world.upload(PAIRS), method=REWARD)
+async def make_judge(world: World) -> dict[str, Any]:
+    return await make_model(world, training_file=await world.upload(PAIRS), method=REWARD)
 
 
 async def test_nodes_get_the_reward_model_beside_the_base_model(world: World) -> None:
-    judge, rows = await judging(world), await world.upload(prompts())
-    job = await world.submit(training_file=rows, method=asking(judge["fine_tuned_model"]))
-    spec = await told(world, job["id"])
+    judge, rows = await make_judge(world), await world.upload(prompts())
+    job = await world.submit(training_file=rows, method=asking_method(judge["fine_tuned_model"]))
+    spec = await read_run_spec(world, job["id"])
 
     assert spec.reward_model is not None
     assert spec.base_model.name == MODEL
@@ -41,8 +41,8 @@ async def test_nodes_get_the_reward_model_beside_the_base_model(world: World) ->
 
 
 async def test_nodes_may_read_the_reward_model_of_a_part_of_a_grader(world: World) -> None:
-    judge, rows = await judging(world), await world.upload(prompts())
-    job = await world.submit(training_file=rows, method=mixed(judge["id"]))
+    judge, rows = await make_judge(world), await world.upload(prompts())
+    job = await world.submit(training_file=rows, method=mixed_method(judge["id"]))
 
     (node, *_) = await boot(world, job["id"])
 
@@ -53,21 +53,20 @@ async def test_nodes_may_read_the_reward_model_of_a_part_of_a_grader(world: Worl
 
 
 async def test_a_plan_counts_the_reward_model_on_every_gpu(world: World) -> None:
-    judge, rows = await judging(world), await world.upload(prompts())
+    judge, rows = await make_judge(world), await world.upload(prompts())
 
     alone = await world.submit(
-        training_file=rows,
-        method={"type": "reinforcement", "reinforcement": {"grader": GRADER}},
+        training_file=rows, method={"type": "reinforcement", "reinforcement": {"grader": GRADER}}
     )
-    asked = await world.submit(training_file=rows, method=asking(judge["id"]))
+    asked = await world.submit(training_file=rows, method=asking_method(judge["id"]))
 
     plain, more = (job["plan"]["memory"]["parameters"] for job in (alone, asked))
     assert (plain, more) == (4 * 139_584, 8 * 139_584), "in fp32, of the same size as the policy"
 
 
 async def test_a_reward_model_stays_online_while_it_is_asked(world: World) -> None:
-    judge, rows = await judging(world), await world.upload(prompts())
-    reader = await world.submit(training_file=rows, method=mixed(judge["id"]))
+    judge, rows = await make_judge(world), await world.upload(prompts())
+    reader = await world.submit(training_file=rows, method=mixed_method(judge["id"]))
 
     held = await archive(world, judge["id"])
 

@@ -39,7 +39,7 @@ async def url(app: FastAPI) -> AsyncIterator[str]:
 
 
 @asynccontextmanager
-async def opened(
+async def open_stream(
     url: str, key: str, path: str = f"{JOBS}/stream", **headers: str
 ) -> AsyncIterator[Stream]:
     """Id and data of each event of a stream, without pings."""
@@ -62,7 +62,7 @@ async def _events(answer: httpx.Response) -> Stream:
             name = ""
 
 
-async def change(world: World, job: str, note: str) -> int:
+async def change_metadata(world: World, job: str, note: str) -> int:
     """Change the job's metadata; its version afterwards."""
     answer = await world.call("PATCH", f"{JOBS}/{job}", json={"metadata": {"note": note}})
     assert answer.status_code == 200, answer.text
@@ -79,9 +79,9 @@ async def until_version(stream: Stream, version: int) -> Json:
 
 async def test_every_page_of_a_project_is_sent_a_job_that_changed(heard: World, url: str) -> None:
     job = str((await heard.submit())["id"])
-    async with opened(url, heard.key) as one, opened(url, heard.key) as other:
+    async with open_stream(url, heard.key) as one, open_stream(url, heard.key) as other:
         first = [(await anext(one))[1], (await anext(other))[1]]
-        version = await change(heard, job, "new")
+        version = await change_metadata(heard, job, "new")
         shown = [await until_version(one, version), await until_version(other, version)]
 
     listed = (await heard.call("GET", JOBS)).json()["data"]
@@ -94,7 +94,7 @@ async def test_a_heartbeat_with_steps_reaches_the_page(heard: World, url: str) -
     job = str((await heard.submit())["id"])
     nodes = await boot(heard, job)
     number = await train(heard, nodes, step=1)
-    async with opened(url, heard.key) as stream:
+    async with open_stream(url, heard.key) as stream:
         await anext(stream)
         await nodes[0].say(NodePhase.RUNNING, number, step=9, metrics=(metrics(9),))
         async for _, sent in stream:
@@ -106,21 +106,24 @@ async def test_a_heartbeat_with_steps_reaches_the_page(heard: World, url: str) -
 
 async def test_nothing_of_another_project_is_sent(heard: World, url: str) -> None:
     mine = str((await heard.submit())["id"])
-    async with opened(url, await heard.other_key()) as theirs, opened(url, heard.key) as ours:
+    async with (
+        open_stream(url, await heard.other_key()) as theirs,
+        open_stream(url, heard.key) as ours,
+    ):
         await anext(theirs)
         await anext(ours)
-        await until_version(ours, await change(heard, mine, "secret"))
+        await until_version(ours, await change_metadata(heard, mine, "secret"))
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(anext(theirs), 0.2)
 
 
 async def test_a_stream_resumes_after_its_last_event(heard: World, url: str) -> None:
     job = str((await heard.submit())["id"])
-    async with opened(url, heard.key) as stream:
+    async with open_stream(url, heard.key) as stream:
         name, _ = await anext(stream)
-    version = await change(heard, job, "missed")
+    version = await change_metadata(heard, job, "missed")
 
-    async with opened(url, heard.key, **{"last-event-id": name}) as stream:
+    async with open_stream(url, heard.key, **{"last-event-id": name}) as stream:
         ready = (await anext(stream))[1]
         missed = await until_version(stream, version)
 
@@ -130,10 +133,10 @@ async def test_a_stream_resumes_after_its_last_event(heard: World, url: str) -> 
 
 async def test_changes_whose_notice_was_lost_are_found(heard: World, url: str) -> None:
     job = str((await heard.submit())["id"])
-    async with opened(url, heard.key) as stream:
+    async with open_stream(url, heard.key) as stream:
         await anext(stream)
         heard.listener.hears = False
-        version = await change(heard, job, "quiet")
+        version = await change_metadata(heard, job, "quiet")
         shown = await until_version(stream, version)
 
     assert shown["metadata"] == {"note": "quiet"}
@@ -147,11 +150,11 @@ async def test_streams_end_with_the_process_and_the_reader_with_its_last_page(
     async def reads() -> bool:
         return lists._reader is not None
 
-    async with opened(url, heard.key) as stream:
+    async with open_stream(url, heard.key) as stream:
         await anext(stream)
         assert await reads()
     await waiting.until(reads, lambda there: not there, interval=0.01)
-    async with opened(url, heard.key) as stream:
+    async with open_stream(url, heard.key) as stream:
         await anext(stream)
         app.state.parts.drain.begin_drain()
         assert [sent async for sent in stream] == []
@@ -166,11 +169,13 @@ async def test_streams_of_one_job_read_it_once_for_all(heard: World, url: str) -
 
     path = f"{JOBS}/{job}/stream"
     async with AsyncExitStack() as stack:
-        pages = [await stack.enter_async_context(opened(url, heard.key, path)) for _ in range(5)]
+        pages = [
+            await stack.enter_async_context(open_stream(url, heard.key, path)) for _ in range(5)
+        ]
         for page in pages:
             await anext(page)
         event.listen(heard.engine.sync_engine, "before_cursor_execute", note)
-        version = await change(heard, job, "new")
+        version = await change_metadata(heard, job, "new")
         shown = [await until_version(page, version) for page in pages]
         event.remove(heard.engine.sync_engine, "before_cursor_execute", note)
 

@@ -3,15 +3,15 @@
 import json
 
 from tests.datasets import PAIRS
-from tests.integration.api.jobs.test_preferences import DPO, create, told
-from tests.world import MODEL, World
+from tests.integration.api.jobs.test_preferences import DPO, create_job, read_run_spec
+from tests.world import World
 
 ORPO = {"type": "orpo", "orpo": {"hyperparameters": {"n_epochs": 2, "beta": 0.25}}}
 
 
 async def test_a_job_shows_its_method_with_every_number(world: World) -> None:
     pairs = await world.upload(PAIRS)
-    job, usual = [await create(world, pairs, method=m) for m in (ORPO, {"type": "orpo"})]
+    job, usual = [await create_job(world, pairs, method=m) for m in (ORPO, {"type": "orpo"})]
 
     assert job["method"] == {
         "type": "orpo",
@@ -24,40 +24,16 @@ async def test_a_job_shows_its_method_with_every_number(world: World) -> None:
 async def test_nodes_get_the_method_with_the_run_spec(world: World) -> None:
     pairs = await world.upload(PAIRS)
     job = await world.submit(training_file=pairs, validation_file=pairs, method=ORPO)
-    spec = await told(world, job["id"])
+    spec = await read_run_spec(world, job["id"])
 
     assert (spec.method, json.loads(spec.method_options)) == ("orpo", {"beta": 0.25})
     assert (spec.dpo, spec.sequences_per_row, spec.verify) == (None, 2, True)
 
 
-async def test_it_needs_less_memory_and_time_than_dpo_which_keeps_a_reference(
-    world: World,
-) -> None:
+async def test_it_needs_less_memory_and_time_than_dpo_which_keeps_a_reference(world: World) -> None:
     pairs = await world.upload(PAIRS)
-    orpo, dpo = [(await create(world, pairs, method=m))["plan"] for m in (ORPO, DPO)]
+    orpo, dpo = [(await create_job(world, pairs, method=m))["plan"] for m in (ORPO, DPO)]
 
     assert orpo["memory"]["parameters"] < dpo["memory"]["parameters"]
     assert orpo["memory"]["logits"] == dpo["memory"]["logits"]
     assert orpo["options"][0]["seconds_per_step"] < dpo["options"][0]["seconds_per_step"]
-
-
-async def test_options_of_another_method_and_other_rows_are_refused(world: World) -> None:
-    pairs, chats = await world.upload(PAIRS), await world.upload()
-
-    other = (await create(world, pairs, method=ORPO | {"dpo": {"loss": "ipo"}}))["error"]
-    rows = (await create(world, chats, method=ORPO))["error"]
-    smooth = {"type": "orpo", "orpo": {"label_smoothing": 0.1}}
-    unknown = (await create(world, pairs, method=smooth))["error"]
-
-    assert (other["param"], rows["code"]) == ("method.dpo", "wrong_file_format")
-    assert unknown["param"] == "method.orpo.label_smoothing"
-
-
-async def test_a_preview_reads_preferences_as_dpo_does(world: World) -> None:
-    file = await world.upload(PAIRS)
-
-    asked = f"/v1/files/{file}/preview?model={MODEL}"
-    shown = [(await world.call("GET", asked + more)).json() for more in ("", "&method=orpo")]
-
-    assert [answer["method"] for answer in shown] == ["dpo", "orpo"]
-    assert shown[0]["data"] == shown[1]["data"]

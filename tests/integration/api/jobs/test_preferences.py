@@ -5,10 +5,8 @@ import io
 from dataclasses import replace
 from typing import Any
 
-import pytest
-
-from tests.datasets import PAIRS, REWARD
-from tests.nodes.scripted_node import boot, commit, committed, metrics, train
+from tests.datasets import PAIRS, REWARD, prompts
+from tests.nodes.scripted_node import boot, commit, committed, metrics, say_all, train
 from tests.world import DATASET, MODEL, World
 from trainer.contract import RUN_SPEC, Dpo, NodePhase, RunSpec
 
@@ -16,51 +14,45 @@ JOBS = "/v1/fine_tuning/jobs"
 DPO = {"type": "dpo", "dpo": {"hyperparameters": {"n_epochs": 2}, "label_smoothing": 0.1}}
 
 
-async def create(world: World, file: str, **more: object) -> dict[str, Any]:
-    """The answer, good or bad."""
+async def create_job(world: World, file: str, **more: object) -> dict[str, Any]:
+    """Return the answer, also when the request is refused."""
     body = {"model": MODEL, "training_file": file, **more}
     answer: dict[str, Any] = (await world.call("POST", JOBS, json=body)).json()
     return answer
 
 
-async def told(world: World, job_id: str) -> RunSpec:
-    """What its nodes get."""
+async def read_run_spec(world: World, job_id: str) -> RunSpec:
+    """Return the run spec that the job's nodes receive."""
     await boot(world, job_id)
     data, _ = await world.store.read(job_id, RUN_SPEC)
     return RunSpec.from_json(data)
 
 
 async def test_a_file_says_what_its_rows_are(world: World) -> None:
-    chats = await world.upload()
-    world.clock.advance(seconds=1)
-    pairs = await world.upload(PAIRS)
+    files = []
+    for data in (DATASET, PAIRS, prompts()):
+        world.clock.advance(seconds=1)
+        files.append(await world.upload(data))
 
-    shown = [(await world.call("GET", f"/v1/files/{f}")).json() for f in (chats, pairs)]
+    shown = [(await world.call("GET", f"/v1/files/{file}")).json() for file in files]
     listed = (await world.call("GET", "/v1/files", params={"order": "asc"})).json()["data"]
+    formats = ["chat", "preference", "prompt"]
+    assert [f["format"] for f in shown] == [f["format"] for f in listed] == formats
+    assert {f["examples"] for f in shown} == {40}
 
-    assert [f["format"] for f in shown] == ["chat", "preference"]
-    assert [f["format"] for f in listed] == ["chat", "preference"]
-    assert shown[1]["examples"] == 40
 
+async def test_a_file_of_two_formats_is_refused_by_line(world: World) -> None:
+    for rows in ((DATASET, PAIRS), (PAIRS, DATASET)):
+        files = {"file": ("both.jsonl", b"\n".join(rows))}
+        answer = await world.call("POST", "/v1/files", files=files, data={"purpose": "fine-tune"})
 
-@pytest.mark.parametrize("rows", [(DATASET, PAIRS), (PAIRS, DATASET)])
-async def test_a_file_of_two_formats_is_refused_by_line(
-    world: World, rows: tuple[bytes, bytes]
-) -> None:
-    answer = await world.call(
-        "POST",
-        "/v1/files",
-        files={"file": ("both.jsonl", b"\n".join(rows))},
-        data={"purpose": "fine-tune"},
-    )
-
-    error = answer.json()["error"]
-    assert (answer.status_code, error["counts"]) == (400, {"mixed_formats": 40})
-    assert error["errors"][0]["line"] == 41
+        error = answer.json()["error"]
+        assert (answer.status_code, error["counts"]) == (400, {"mixed_formats": 40})
+        assert error["errors"][0]["line"] == 41
 
 
 async def test_a_job_shows_its_method_with_every_number(world: World) -> None:
-    job = await create(world, await world.upload(PAIRS), method=DPO)
+    job = await create_job(world, await world.upload(PAIRS), method=DPO)
 
     assert job["method"] == {
         "type": "dpo",
@@ -77,7 +69,7 @@ async def test_a_job_shows_its_method_with_every_number(world: World) -> None:
 async def test_a_reward_model_is_shown_planned_and_handed_to_nodes(world: World) -> None:
     pairs = await world.upload(PAIRS)
     job = await world.submit(training_file=pairs, validation_file=pairs, method=REWARD)
-    spec = await told(world, job["id"])
+    spec = await read_run_spec(world, job["id"])
 
     assert job["method"] == {
         "type": "reward",
@@ -88,42 +80,28 @@ async def test_a_reward_model_is_shown_planned_and_handed_to_nodes(world: World)
     assert (spec.method, spec.dpo, spec.packing) == ("reward", None, False)
 
 
-@pytest.mark.parametrize("packing", [False, True])
-async def test_packing_is_planned_and_handed_to_nodes_where_it_was_asked_for(
-    world: World, *, packing: bool
-) -> None:
-    job = await world.submit(training={"packing": packing})
-    await boot(world, job["id"])
+async def test_options_of_training_are_planned_and_handed_to_nodes(world: World) -> None:
+    options = {"packing": True, "ema_decay": 0.99, "verify": False}
+    plain, optional = await world.submit(), await world.submit(training=options)
+    specs = [await read_run_spec(world, job["id"]) for job in (plain, optional)]
 
-    data, _ = await world.store.read(job["id"], RUN_SPEC)
-
-    assert job["plan"]["recipe"].get("packing", False) is packing
-    assert RunSpec.from_json(data).packing is packing
-
-
-async def test_an_average_of_the_weights_is_planned_and_handed_to_nodes(world: World) -> None:
-    plain, averaged = await world.submit(), await world.submit(training={"ema_decay": 0.99})
-    spec = await told(world, averaged["id"])
-
-    needs = [job["plan"]["memory"]["optimizer"] for job in (plain, averaged)]
-    assert spec.ema_decay == averaged["plan"]["recipe"]["ema_decay"] == 0.99
-    assert "ema_decay" not in plain["plan"]["recipe"]
+    recipes = [job["plan"]["recipe"] for job in (plain, optional)]
+    needs = [job["plan"]["memory"]["optimizer"] for job in (plain, optional)]
+    assert (specs[1].packing, specs[1].ema_decay) == (True, 0.99)
+    assert (recipes[1]["packing"], recipes[1]["ema_decay"]) == (True, 0.99)
+    assert ("verify" in specs[0].to_plain(), "verify" in specs[1].to_plain()) == (True, False)
+    assert (specs[0].packing, recipes[0].get("packing", False)) == (False, False)
+    assert "ema_decay" not in recipes[0]
     assert needs[0] < needs[1]
 
 
 async def test_nodes_get_the_method_with_the_run_spec(world: World) -> None:
     pairs = await world.upload(PAIRS)
     job = await world.submit(training_file=pairs, validation_file=pairs, method=DPO)
-    spec = await told(world, job["id"])
+    spec = await read_run_spec(world, job["id"])
 
     assert (spec.method, spec.dpo) == ("dpo", Dpo(beta=0.1, label_smoothing=0.1))
     assert spec.verify
-
-
-async def test_nodes_verify_nothing_where_the_user_asks_for_none(world: World) -> None:
-    job = await world.submit(training={"verify": False})
-
-    assert "verify" not in (await told(world, job["id"])).to_plain()
 
 
 async def test_margins_are_measured_shown_and_kept_in_the_result(world: World) -> None:
@@ -134,8 +112,7 @@ async def test_margins_are_measured_shown_and_kept_in_the_result(world: World) -
     await nodes[0].say(NodePhase.RUNNING, number, step=2, metrics=(measured,))
     running = await world.job(job["id"])
     await commit(world, job["id"], committed(job["plan"]["total_steps"], number, "final"))
-    for node in nodes:
-        await node.say(NodePhase.FINISHED, number, step=job["plan"]["total_steps"])
+    await say_all(nodes, NodePhase.FINISHED, number, step=job["plan"]["total_steps"])
     await world.tick(2)
 
     (file,) = (await world.job(job["id"]))["result_files"]

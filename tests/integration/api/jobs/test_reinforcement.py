@@ -7,27 +7,20 @@ from dataclasses import replace
 from typing import Any
 
 from tests.datasets import GRADER, PROMPT, prompts
-from tests.integration.api.jobs.test_preferences import JOBS, create, told
-from tests.nodes.scripted_node import boot, commit, committed, metrics, train
+from tests.integration.api.jobs.test_preferences import JOBS, create_job, read_run_spec
+from tests.nodes.scripted_node import boot, commit, committed, metrics, say_all, train
 from tests.world import World
 from trainer.contract import NodePhase, Reinforcement
 
-VALIDATE = "/v1/fine_tuning/alpha/graders/validate"
 GRPO: dict[str, Any] = {"type": "reinforcement", "reinforcement": {"grader": GRADER}}
 
 
-def learning(**options: object) -> dict[str, Any]:
+def reinforcement(**options: object) -> dict[str, Any]:
     return {"type": "reinforcement", "reinforcement": {"grader": GRADER} | options}
 
 
-async def test_a_file_of_prompts_says_so(world: World) -> None:
-    shown = (await world.call("GET", f"/v1/files/{await world.upload(prompts())}")).json()
-
-    assert (shown["format"], shown["examples"]) == ("prompt", 40)
-
-
 async def test_a_job_shows_its_method_with_every_number(world: World) -> None:
-    job = await create(world, await world.upload(prompts()), method=learning(answers=4))
+    job = await create_job(world, await world.upload(prompts()), method=reinforcement(answers=4))
 
     shown = job["method"]["reinforcement"]
     assert job["method"]["type"] == "reinforcement"
@@ -38,14 +31,14 @@ async def test_a_job_shows_its_method_with_every_number(world: World) -> None:
     }
     assert (shown["algorithm"], shown["answers"], shown["max_answer_tokens"]) == ("grpo", 4, 256)
     assert job["plan"]["recipe"]["learning_rate"] == 1e-6
-    assert any("computed, not measured" in warning for warning in job["plan"]["warnings"])
+    assert any("The step time is estimated" in warning for warning in job["plan"]["warnings"])
 
 
 async def test_nodes_get_the_grader_and_every_number_with_the_run_spec(world: World) -> None:
     rows = await world.upload(prompts())
-    asked = learning(algorithm="ppo", beta=0.1, kl_target=4.0, max_answer_tokens=100)
+    asked = reinforcement(algorithm="ppo", beta=0.1, kl_target=4.0, max_answer_tokens=100)
     job = await world.submit(training_file=rows, validation_file=rows, method=asked)
-    spec = await told(world, job["id"])
+    spec = await read_run_spec(world, job["id"])
 
     found = spec.reinforcement
     assert found is not None
@@ -77,12 +70,6 @@ async def test_prompts_that_leave_no_room_for_the_answer_are_events_of_the_job(
     assert "with more than 256 its answer has too little room" in told_of["message"]
 
 
-async def test_a_grader_is_checked_without_a_job(world: World) -> None:
-    good = await world.call("POST", VALIDATE, json={"grader": GRADER})
-
-    assert (good.status_code, good.json()) == (200, {"grader": GRADER})
-
-
 async def test_grades_are_measured_shown_and_kept_in_the_result(world: World) -> None:
     job = await world.submit(training_file=await world.upload(prompts()), method=GRPO)
     nodes = await boot(world, job["id"])
@@ -93,8 +80,7 @@ async def test_grades_are_measured_shown_and_kept_in_the_result(world: World) ->
     await nodes[0].say(NodePhase.RUNNING, number, step=2, metrics=(measured,))
     running = (await world.job(job["id"]))["progress"]
     await commit(world, job["id"], committed(job["plan"]["total_steps"], number, "final"))
-    for node in nodes:
-        await node.say(NodePhase.FINISHED, number, step=job["plan"]["total_steps"])
+    await say_all(nodes, NodePhase.FINISHED, number, step=job["plan"]["total_steps"])
     await world.tick(2)
 
     (file,) = (await world.job(job["id"]))["result_files"]

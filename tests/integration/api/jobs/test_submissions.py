@@ -16,7 +16,7 @@ JOBS = "/v1/fine_tuning/jobs"
 
 @contextmanager
 def statements(world: World) -> Iterator[list[str]]:
-    """What PostgreSQL is asked meanwhile."""
+    """Yield the statements that are sent to PostgreSQL inside the block."""
     said: list[str] = []
 
     def note(_conn: object, _cursor: object, query: str, *_: object) -> None:
@@ -28,14 +28,14 @@ def statements(world: World) -> Iterator[list[str]]:
     event.remove(engine, "before_cursor_execute", note)
 
 
-async def send(world: World, file: str, **more: Any) -> httpx.Response:  # noqa: ANN401 - JSON
+async def send_job(world: World, file: str, **more: Any) -> httpx.Response:  # noqa: ANN401 - JSON
     body = {"model": MODEL, "training_file": file, "seed": 7} | more
     return await world.call("POST", JOBS, json=body)
 
 
 async def test_a_new_job_is_shown_as_it_is_read(world: World) -> None:
     file = await world.upload()
-    sent = await send(
+    sent = await send_job(
         world,
         file,
         validation_file=file,
@@ -49,13 +49,11 @@ async def test_a_new_job_is_shown_as_it_is_read(world: World) -> None:
     assert sent.json()["version"] == 2
 
 
-async def test_what_was_read_lately_is_not_read_again_for_another_question(
-    heard: World,
-) -> None:
+async def test_what_was_read_lately_is_not_read_again_for_another_question(heard: World) -> None:
     file = await heard.upload()
-    await send(heard, file)
+    await send_job(heard, file)
     with statements(heard) as said:
-        answer = await send(heard, file, hyperparameters={"n_epochs": 2})
+        answer = await send_job(heard, file, hyperparameters={"n_epochs": 2})
 
     assert answer.json()["hyperparameters"]["n_epochs"] == 2
     assert not any("mean_tokens" in query for query in said)
@@ -63,14 +61,14 @@ async def test_what_was_read_lately_is_not_read_again_for_another_question(
 
 async def test_a_file_that_another_replica_deleted_is_not_taken(heard: World) -> None:
     file, other = await heard.upload(), await heard.upload()
-    project = (await send(heard, other)).json()["organization_id"]
-    await send(heard, file, infrastructure={"nodes": 7, "budget": {"amount": 0.01}})  # refused
+    project = (await send_job(heard, other)).json()["organization_id"]
+    await send_job(heard, file, infrastructure={"nodes": 7, "budget": {"amount": 0.01}})  # refused
     async with heard.engine.begin() as conn:
         await file_rows.lock(conn, project, file)
         await file_rows.mark_deleted(conn, file, heard.clock())
 
-    answer = await send(heard, file)
-    mixed = await send(heard, other, validation_file=file)
+    answer = await send_job(heard, file)
+    mixed = await send_job(heard, other, validation_file=file)
 
     fault = {"code": "file_not_found", "param": "training_file", "type": "invalid_request_error"}
     upload = f"no file {file}. Upload it with POST /v1/files first."
@@ -83,16 +81,16 @@ async def test_a_model_that_was_just_made_unreadable_is_planned_with_all_the_sam
     heard: World,
 ) -> None:
     file = await heard.upload()
-    first = await send(heard, file)
+    first = await send_job(heard, file)
     for name in await heard.store.list_containers("base-"):
         await heard.store.delete(name.name, "HEAD")
-    again = await send(heard, file)
+    again = await send_job(heard, file)
 
     assert (first.status_code, again.status_code) == (200, 200)
     assert first.json()["plan"] == again.json()["plan"]
 
 
-async def test_of_many_cancels_at_once_one_is_told(world: World) -> None:
+async def test_many_cancels_at_once_are_one_event(world: World) -> None:
     job = await world.submit()
     path = f"{JOBS}/{job['id']}"
     answers = await asyncio.gather(*(world.call("POST", f"{path}/cancel") for _ in range(6)))

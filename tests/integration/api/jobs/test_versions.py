@@ -13,7 +13,7 @@ JOBS = "/v1/fine_tuning/jobs"
 Json = dict[str, Any]
 
 
-async def see(world: World, job: Json, **more: Any) -> Any:  # noqa: ANN401 - JSON
+async def read_job(world: World, job: Json, **more: Any) -> Any:  # noqa: ANN401 - JSON
     answer = await world.call("GET", f"{JOBS}/{job['id']}", **more)
     assert answer.status_code == 200, answer.text
     return answer.json()
@@ -49,7 +49,7 @@ async def test_an_attempt_that_is_written_is_news(world: World) -> None:
     assert after["version"] > before["version"]
 
 
-async def test_who_has_the_newest_version_is_answered_304(world: World) -> None:
+async def test_a_request_with_the_newest_version_is_answered_304(world: World) -> None:
     job = await world.submit()
     path = f"{JOBS}/{job['id']}"
     first = await world.call("GET", path)
@@ -66,9 +66,7 @@ async def test_who_has_the_newest_version_is_answered_304(world: World) -> None:
 
 
 @pytest.mark.parametrize("how", ["query", "etag", "prefer"])
-async def test_a_caller_who_waits_is_answered_as_soon_as_there_is_news(
-    world: World, how: str
-) -> None:
+async def test_a_long_poll_is_answered_as_soon_as_there_is_news(world: World, how: str) -> None:
     listening = asyncio.create_task(world.listener.run())
     job = await world.submit()
     given: dict[str, Json] = {
@@ -79,7 +77,7 @@ async def test_a_caller_who_waits_is_answered_as_soon_as_there_is_news(
             "headers": {"prefer": "respond-async, wait=50"},
         },
     }
-    waiting = asyncio.create_task(see(world, job, **given[how]))
+    waiting = asyncio.create_task(read_job(world, job, **given[how]))
     await asyncio.wait({waiting}, timeout=0.5)
     was_waiting = not waiting.done()
     await world.call("POST", f"{JOBS}/{job['id']}/cancel")
@@ -92,32 +90,29 @@ async def test_a_caller_who_waits_is_answered_as_soon_as_there_is_news(
     assert shown["phase"] == "cancelling"
 
 
-async def test_a_caller_who_waits_in_vain_is_answered_200_all_the_same(world: World) -> None:
+async def test_a_long_poll_without_news_is_answered_200(world: World) -> None:
     job = await world.submit()
     path = f"{JOBS}/{job['id']}"
 
     answer = await world.call(
-        "GET",
-        path,
-        params={"wait": "0.1"},
-        headers={"if-none-match": f'"{job["version"]}"'},
+        "GET", path, params={"wait": "0.1"}, headers={"if-none-match": f'"{job["version"]}"'}
     )
 
     assert (answer.status_code, answer.json()["version"]) == (200, job["version"])
 
 
-async def test_nobody_waits_who_has_nothing_or_something_old(world: World) -> None:
+async def test_a_long_poll_without_the_newest_version_is_answered_at_once(world: World) -> None:
     job = await world.submit()
 
     for given in ({"wait": 50}, {"wait": 50, "version": job["version"] - 1}):
-        assert (await see(world, job, params=given))["version"] == job["version"]
+        assert (await read_job(world, job, params=given))["version"] == job["version"]
 
 
 async def test_an_answer_comes_before_the_client_gives_up(world: World) -> None:
     job = await world.submit()
 
     shown = await asyncio.wait_for(
-        see(
+        read_job(
             world,
             job,
             params={"wait": 60, "version": job["version"]},

@@ -12,11 +12,17 @@ from service.db.schema.tables import checkpoints
 from service.operations.models import model_deletion
 from service.reconciler.sweeps.retention import CheckpointSweep
 from service.storage.store import StorageError
-from tests.integration.api.jobs.test_preferences import JOBS, told
-from tests.integration.api.models.test_lineage import refused
-from tests.integration.made import READ, make
-from tests.integration.stored import moves
-from tests.integration.sweeps.checkpointed import FILES, cancel, cancelled, seal, training
+from tests.integration.api.jobs.test_preferences import JOBS, read_run_spec
+from tests.integration.api.models.test_lineage import refused_job
+from tests.integration.finished_jobs import READ, make_model
+from tests.integration.stored_jobs import make_moves
+from tests.integration.sweeps.checkpointed_jobs import (
+    FILES,
+    cancel_job,
+    cancel_with_checkpoints,
+    seal_checkpoint,
+    start_with_checkpoints,
+)
 from tests.world import MODEL, World
 from trainer.contract import (
     CONVERTED_BASE,
@@ -31,33 +37,33 @@ from trainer.contract import (
 )
 
 
-async def names(world: World, job_id: str) -> list[str]:
-    """What the job's list of checkpoints calls them, newest first."""
+async def checkpoint_names(world: World, job_id: str) -> list[str]:
+    """Return what the job's list of checkpoints calls them, newest first."""
     listed = (await world.call("GET", f"{JOBS}/{job_id}/checkpoints")).json()["data"]
     return [each["fine_tuned_model_checkpoint"] for each in listed]
 
 
-async def listed(world: World) -> dict[str, dict[str, Any]]:
+async def list_models(world: World) -> dict[str, dict[str, Any]]:
     """GET /v1/models by name."""
     return {m["id"]: m for m in (await world.call("GET", "/v1/models")).json()["data"]}
 
 
 async def error_of(world: World, method: str, name: str) -> dict[str, Any]:
-    """What is wrong with it."""
+    """Return the status and the error of a refused request."""
     answer = await world.call(method, f"/v1/models/{name}")
     assert answer.is_error, answer.text
     return {"status": answer.status_code, **answer.json()["error"]}
 
 
 async def test_a_job_begins_with_a_checkpoint_of_one_that_was_cancelled(world: World) -> None:
-    first = await cancelled(world, 2, 3, suffix="chatty")
-    newest, older = await names(world, first["id"])
+    first = await cancel_with_checkpoints(world, 2, 3, suffix="chatty")
+    newest, older = await checkpoint_names(world, first["id"])
 
     shown = (await world.call("GET", f"/v1/models/{older}")).json()
-    models = await listed(world)
+    models = await list_models(world)
     second = await world.submit(model=older, suffix="more")
     short = await world.submit(model=f"{first['id']}:ckpt-step-3", seed=8)
-    base = (await told(world, second["id"])).base_model
+    base = (await read_run_spec(world, second["id"])).base_model
     before = (await world.store.read(first["id"], RUN_SPEC))[0].decode()
 
     assert older == f"ft:{MODEL}:{first['organization_id']}:chatty:{first['id']}:ckpt-step-2"
@@ -80,9 +86,9 @@ async def test_a_job_begins_with_a_checkpoint_of_one_that_was_cancelled(world: W
 
 
 async def test_nodes_are_granted_a_checkpoint_and_what_it_is_converted_with(world: World) -> None:
-    first = await cancelled(world, 2)
+    first = await cancel_with_checkpoints(world, 2)
     second = await world.submit(model=f"{first['id']}:ckpt-step-2")
-    base = (await told(world, second["id"])).base_model
+    base = (await read_run_spec(world, second["id"])).base_model
     assert base.checkpoint is not None
 
     async with world.engine.connect() as conn:
@@ -92,22 +98,20 @@ async def test_nodes_are_granted_a_checkpoint_and_what_it_is_converted_with(worl
     assert set(row.inputs) == {f.path for f in read} | {f"files/{second['training_file']}"}
 
 
-async def test_of_a_job_that_goes_on_only_milestones_can_be_used(world: World) -> None:
-    job_id, _ = await training(world, 2, 4)
+async def test_only_milestones_of_a_running_job_can_be_used_as_models(world: World) -> None:
+    job_id, _ = await start_with_checkpoints(world, 2, 4)
     milestone = f"{job_id}:ckpt-step-4"
 
-    models = await listed(world)
+    models = await list_models(world)
     begun = await world.submit(model=milestone, seed=8)
 
     assert [m["step"] for m in models.values() if m.get("job") == job_id] == [4]
     assert begun["model"].endswith(milestone)
 
 
-async def test_who_may_not_see_a_checkpoint_learns_no_more_of_its_job_than_they_asked(
-    world: World,
-) -> None:
-    made = await cancelled(world, 2)
-    name = (await names(world, made["id"]))[0]
+async def test_a_refusal_of_another_projects_checkpoint_does_not_show_its_job(world: World) -> None:
+    made = await cancel_with_checkpoints(world, 2)
+    name = (await checkpoint_names(world, made["id"]))[0]
     theirs = replace(world, key=await world.other_key())
 
     message = (await error_of(theirs, "GET", name))["message"]
@@ -116,13 +120,13 @@ async def test_who_may_not_see_a_checkpoint_learns_no_more_of_its_job_than_they_
 
 
 async def test_what_nodes_have_forged_is_refused(world: World) -> None:
-    made = await cancelled(world, 2, 3, 4)
+    made = await cancel_with_checkpoints(world, 2, 3, 4)
     data, _ = await world.store.read(made["id"], HEAD)
     head = Head.from_json(data)
     changed, outside, unnamed = head.checkpoints
     stranger = FileEntry(name="../../../files/x", size=1, etag="0x1", crc64nvme="0" * 16)
     await world.store.write(made["id"], f"{changed.path}/{MANIFEST}", b"{}")
-    digest = await seal(world, made["id"], outside.path, stranger)
+    digest = await seal_checkpoint(world, made["id"], outside.path, stranger)
     async with world.engine.begin() as conn:  # else it is not what was committed, either
         mine = update(checkpoints).where(checkpoints.c.path == outside.path)
         await conn.execute(mine.values(manifest_sha256=digest))
@@ -131,7 +135,7 @@ async def test_what_nodes_have_forged_is_refused(world: World) -> None:
     await world.store.write(made["id"], HEAD, forged)
 
     errors = [
-        (await refused(world, model=f"{made['id']}:ckpt-step-{entry.step}"))["message"]
+        (await refused_job(world, model=f"{made['id']}:ckpt-step-{entry.step}"))["message"]
         for entry in (changed, outside, unnamed)
     ]
 
@@ -143,24 +147,24 @@ async def test_what_nodes_have_forged_is_refused(world: World) -> None:
 async def test_a_checkpoint_that_head_names_by_another_hash_than_at_first_is_refused(
     world: World,
 ) -> None:
-    made = await cancelled(world, 2, 3)
+    made = await cancel_with_checkpoints(world, 2, 3)
     data, etag = await world.store.read(made["id"], HEAD)
     head = Head.from_json(data)
-    digest = await seal(world, made["id"], head.checkpoints[0].path)
+    digest = await seal_checkpoint(world, made["id"], head.checkpoints[0].path)
     entries = (replace(head.checkpoints[0], manifest_sha256=digest), head.checkpoints[1])
     forged = replace(head, checkpoints=entries).to_json().encode()
     await world.store.write(made["id"], HEAD, forged, if_match=etag)
     name = f"{made['id']}:ckpt-step-2"
 
-    error = await refused(world, model=name)
+    error = await refused_job(world, model=name)
 
     assert (error["code"], error["param"]) == ("unsupported_model", "model")
     assert "is not what the job has committed" in error["message"]
 
 
 async def test_a_deleted_checkpoint_is_gone_with_its_bytes(world: World) -> None:
-    made = await cancelled(world, 2, 3)
-    _, name = await names(world, made["id"])
+    made = await cancel_with_checkpoints(world, 2, 3)
+    _, name = await checkpoint_names(world, made["id"])
 
     gone = (await world.call("DELETE", f"/v1/models/{name}")).json()
     again = await error_of(world, "DELETE", name)
@@ -172,16 +176,16 @@ async def test_a_deleted_checkpoint_is_gone_with_its_bytes(world: World) -> None
     assert (again["status"], again["code"]) == (404, "model_not_found")
     assert [c.step for c in Head.from_json(head).checkpoints] == [3]
     assert {"step-00000002" in blob.name for blob in left} == {False}
-    assert name not in await listed(world)
-    assert name not in await names(world, made["id"])
-    assert "no checkpoint of step 2" in (await refused(world, model=name))["message"]
+    assert name not in await list_models(world)
+    assert name not in await checkpoint_names(world, made["id"])
+    assert "no checkpoint of step 2" in (await refused_job(world, model=name))["message"]
 
 
 async def test_a_deletion_that_was_killed_is_done_by_the_next_request_or_the_sweep(
     world: World,
 ) -> None:
-    made = await cancelled(world, 2, 3)
-    newer, older = await names(world, made["id"])
+    made = await cancel_with_checkpoints(world, 2, 3)
+    newer, older = await checkpoint_names(world, made["id"])
     project = made["organization_id"]
 
     class Fails(type(world.store)):  # type: ignore[misc]  # the world's store
@@ -196,7 +200,7 @@ async def test_a_deletion_that_was_killed_is_done_by_the_next_request_or_the_swe
         broken.__dict__.update(vars(world.store))
         with suppress(StorageError):
             await model_deletion.delete(world.engine, broken, project, name, world.clock())
-    assert not {newer, older} & set(await listed(world))
+    assert not {newer, older} & set(await list_models(world))
     again = await world.call("DELETE", f"/v1/models/{older}")
     world.clock.advance(days=3)
     await CheckpointSweep(engine=world.engine, store=world.store, now=world.clock).run_once()
@@ -206,20 +210,20 @@ async def test_a_deletion_that_was_killed_is_done_by_the_next_request_or_the_swe
 
 
 async def test_a_checkpoint_stays_online_while_a_job_reads_it(world: World) -> None:
-    made = await cancelled(world, 2)
-    name = (await names(world, made["id"]))[0]
+    made = await cancel_with_checkpoints(world, 2)
+    name = (await checkpoint_names(world, made["id"]))[0]
     found = (await world.call("GET", f"{JOBS}/{made['id']}/checkpoints")).json()["data"][0]
     path = f"{JOBS}/{made['id']}/checkpoints/{found['id']}/tier"
     reader = await world.submit(model=name)
 
     held = (await world.call("POST", path, json={"tier": "archive"})).json()
     kept = await error_of(world, "DELETE", name)
-    await cancel(world, reader["id"])
+    await cancel_job(world, reader["id"])
     freed = await world.call("POST", path, json={"tier": "archive"})
-    moving = await refused(world, model=name)
-    while await moves(world).run_once():
+    moving = await refused_job(world, model=name)
+    while await make_moves(world).run_once():
         pass
-    archived = await refused(world, model=name)
+    archived = await refused_job(world, model=name)
 
     assert f"{reader['id']} goes on and reads the checkpoint of step 2" in held["error"]["message"]
     assert (kept["status"], reader["id"] in kept["message"]) == (409, True)
@@ -229,32 +233,32 @@ async def test_a_checkpoint_stays_online_while_a_job_reads_it(world: World) -> N
 
 
 async def test_a_checkpoint_needs_the_model_that_its_job_began_with(world: World) -> None:
-    root = await make(world)
-    middle = await cancelled(world, 2, model=root["id"])
-    name = (await names(world, middle["id"]))[0]
+    root = await make_model(world)
+    middle = await cancel_with_checkpoints(world, 2, model=root["id"])
+    name = (await checkpoint_names(world, middle["id"]))[0]
     reader = await world.submit(model=name)
-    base = (await told(world, reader["id"])).base_model
+    base = (await read_run_spec(world, reader["id"])).base_model
 
     held = await error_of(world, "DELETE", root["fine_tuned_model"])
-    await cancel(world, reader["id"])
+    await cancel_job(world, reader["id"])
     gone = await world.call("DELETE", f"/v1/models/{root['fine_tuned_model']}")
 
     assert [f.name for f in base.files] == READ
     assert {f.path.split("/")[0] for f in base.files} == {root["id"]}
     assert (held["status"], reader["id"] in held["message"]) == (409, True)
     assert gone.status_code == 200, gone.text
-    assert name not in await listed(world)
+    assert name not in await list_models(world)
     assert (
         f"The model of job {root['id']} was deleted"
-        in (await refused(world, model=name))["message"]
+        in (await refused_job(world, model=name))["message"]
     )
 
 
 async def test_what_was_made_of_a_checkpoint_is_the_base_of_the_next_one(world: World) -> None:
-    first = await cancelled(world, 2)
-    second = await cancelled(world, 2, model=f"{first['id']}:ckpt-step-2")
+    first = await cancel_with_checkpoints(world, 2)
+    second = await cancel_with_checkpoints(world, 2, model=f"{first['id']}:ckpt-step-2")
     config = json.dumps({"model_type": "llama"}).encode()
-    original = (await told_base(world, first["id"]))["files"]
+    original = (await read_base_model(world, first["id"]))["files"]
     data = {f["path"].rpartition("/")[2]: await _blob(world, f["path"]) for f in original}
     folder = f"{second['id']}/{converted_base_path(1)}"
     made = [InputFile(path=f"{folder}/{n}", size=len(d), sha256="") for n, d in data.items()]
@@ -262,13 +266,13 @@ async def test_what_was_made_of_a_checkpoint_is_the_base_of_the_next_one(world: 
         await world.store.write(second["id"], file.path.split("/", 1)[1], data[file.name])
     name = f"{second['id']}:ckpt-step-2"
 
-    early = await refused(world, model=name)
+    early = await refused_job(world, model=name)
     await _publish(world, second["id"], made)
     third = await world.submit(model=name)
-    base = (await told(world, third["id"])).base_model
+    base = (await read_run_spec(world, third["id"])).base_model
     elsewhere = InputFile(path=f"{first['id']}/x/config.json", size=len(config), sha256="")
     await _publish(world, second["id"], [elsewhere])
-    forged = await refused(world, model=name, seed=9)
+    forged = await refused_job(world, model=name, seed=9)
 
     assert "from the storage account" in early["message"]
     assert list(base.files) == made
@@ -277,8 +281,8 @@ async def test_what_was_made_of_a_checkpoint_is_the_base_of_the_next_one(world: 
     assert "names files outside its folder" in forged["message"]
 
 
-async def told_base(world: World, job_id: str) -> dict[str, Any]:
-    """The base model in a job's run spec."""
+async def read_base_model(world: World, job_id: str) -> dict[str, Any]:
+    """Return the base model in a job's run spec."""
     data, _ = await world.store.read(job_id, RUN_SPEC)
     base: dict[str, Any] = json.loads(data)["base_model"]
     return base

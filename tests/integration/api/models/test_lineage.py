@@ -12,16 +12,16 @@ from service.db.jobs import jobs
 from service.operations.models import model_references
 from tests import waiting
 from tests.datasets import PAIRS, REWARD, labelled
-from tests.integration.api.jobs.test_preferences import JOBS, told
+from tests.integration.api.jobs.test_preferences import JOBS
 from tests.integration.api.jobs.test_rankings import CLASSIFY
-from tests.integration.made import FILES, READ, make
-from tests.integration.stored import moves
+from tests.integration.finished_jobs import FILES, READ, make_model
+from tests.integration.stored_jobs import make_moves
 from tests.nodes.scripted_node import boot
 from tests.world import MODEL, TINY, World
-from trainer.contract import MANIFEST
+from trainer.contract import MANIFEST, RUN_SPEC, RunSpec
 
 
-async def refused(world: World, **body: object) -> dict[str, Any]:
+async def refused_job(world: World, **body: object) -> dict[str, Any]:
     """Why no job comes of it."""
     asked = {"training_file": await world.upload(), **body}
     answer = await world.call("POST", JOBS, json=asked)
@@ -30,11 +30,14 @@ async def refused(world: World, **body: object) -> dict[str, Any]:
     return {"status": answer.status_code} | error
 
 
-async def test_a_job_begins_with_what_another_one_has_made(world: World) -> None:
-    first = await make(world, suffix="chatty")
+async def test_a_job_begins_with_what_another_one_has_made_and_its_nodes_may_read_it(
+    world: World,
+) -> None:
+    first = await make_model(world, suffix="chatty")
 
     second = await world.submit(model=first["fine_tuned_model"])
-    spec = await told(world, second["id"])
+    (node, *_) = await boot(world, second["id"])
+    spec = RunSpec.from_json((await world.store.read(second["id"], RUN_SPEC))[0])
 
     path, project = f"{first['id']}/{first['result']['path']}", first["organization_id"]
     assert first["fine_tuned_model"] == f"ft:{MODEL}:{project}:chatty:{first['id']}"
@@ -44,24 +47,15 @@ async def test_a_job_begins_with_what_another_one_has_made(world: World) -> None
         (f"{path}/{name}", len(FILES[name]), hashlib.sha256(FILES[name]).hexdigest())
         for name in READ
     ], "in one folder, and nothing that is no part of a model"
-
-
-async def test_nodes_are_granted_the_files_of_the_job_before(world: World) -> None:
-    first = await make(world)
-    second = await world.submit(model=first["id"])
-
-    (node, *_) = await boot(world, second["id"])
-
     assert node.seat is not None
-    inputs, path = node.seat.grants.inputs, f"{first['id']}/{first['result']['path']}"
-    assert sorted(inputs) == sorted(
+    assert sorted(node.seat.grants.inputs) == sorted(
         [f"files/{second['training_file']}", *(f"{path}/{name}" for name in READ)]
     )
 
 
 async def test_a_line_of_jobs_keeps_the_name_of_the_base_model(world: World) -> None:
-    first = await make(world)
-    second = await make(world, model=first["id"], suffix="more")
+    first = await make_model(world)
+    second = await make_model(world, model=first["id"], suffix="more")
     third = await world.submit(model=second["fine_tuned_model"])
 
     listed = (await world.call("GET", "/v1/models")).json()["data"]
@@ -78,7 +72,7 @@ async def test_a_line_of_jobs_keeps_the_name_of_the_base_model(world: World) -> 
 
 async def test_a_model_with_a_head_goes_on_by_its_own_method(world: World) -> None:
     pairs = await world.upload(PAIRS)
-    judge = await make(world, training_file=pairs, method=REWARD)
+    judge = await make_model(world, training_file=pairs, method=REWARD)
 
     again = await world.submit(model=judge["id"], training_file=pairs, method=REWARD)
 
@@ -89,25 +83,25 @@ async def test_a_classifier_goes_on_with_its_own_labels_only(world: World) -> No
     rows = await world.upload(labelled("complaint", "praise"))
     config = TINY | {"id2label": {"0": "complaint", "1": "praise"}}
     files = FILES | {"config.json": json.dumps(config).encode()}
-    made = await make(world, files, training_file=rows, method=CLASSIFY)
+    made = await make_model(world, files, training_file=rows, method=CLASSIFY)
     other = await world.upload(labelled("complaint", "question"))
 
     same = await world.submit(model=made["id"], training_file=rows, method=CLASSIFY)
-    error = await refused(world, model=made["id"], training_file=other, method=CLASSIFY)
+    error = await refused_job(world, model=made["id"], training_file=other, method=CLASSIFY)
 
     assert same["model"] == made["fine_tuned_model"]
     assert "complaint, praise apart" in error["message"]
     assert "complaint, question" in error["message"]
 
 
-async def test_files_that_are_gone_or_changed_are_told_from_a_model(world: World) -> None:
-    gone, changed = await make(world), await make(world, seed=8)
+async def test_models_with_missing_or_changed_files_are_refused(world: World) -> None:
+    gone, changed = await make_model(world), await make_model(world, seed=8)
     for blob in await world.store.list_blobs(gone["id"], "models/"):
         await world.store.delete(gone["id"], blob.name)
     await world.store.write(changed["id"], f"{changed['result']['path']}/{MANIFEST}", b"{}")
 
-    lost = await refused(world, model=gone["id"])
-    other = await refused(world, model=changed["id"])
+    lost = await refused_job(world, model=gone["id"])
+    other = await refused_job(world, model=changed["id"])
 
     assert (lost["status"], lost["code"]) == (404, "model_not_found")
     assert "was deleted from the storage account" in lost["message"]
@@ -115,7 +109,7 @@ async def test_files_that_are_gone_or_changed_are_told_from_a_model(world: World
 
 
 async def archive(world: World, job_id: str, **wish: object) -> dict[str, Any]:
-    """The answer, good or bad."""
+    """Return the answer, also when the request is refused."""
     path = f"{JOBS}/{job_id}/model/tier"
     answer: dict[str, Any] = (
         await world.call("POST", path, json={"tier": "archive", **wish})
@@ -124,13 +118,13 @@ async def archive(world: World, job_id: str, **wish: object) -> dict[str, Any]:
 
 
 async def test_an_archived_model_is_brought_back_first(world: World) -> None:
-    made = await make(world)
+    made = await make_model(world)
     await archive(world, made["id"])
-    moving = await refused(world, model=made["id"])
-    while await moves(world).run_once():
+    moving = await refused_job(world, model=made["id"])
+    while await make_moves(world).run_once():
         pass
 
-    archived = await refused(world, model=made["fine_tuned_model"])
+    archived = await refused_job(world, model=made["fine_tuned_model"])
 
     assert [(e["status"], e["code"]) for e in (moving, archived)] == [(409, "archived")] * 2
     assert f"rekindle tier {made['id']} hot" in moving["message"]
@@ -138,7 +132,7 @@ async def test_an_archived_model_is_brought_back_first(world: World) -> None:
 
 
 async def test_a_model_stays_online_while_a_job_that_reads_it_goes_on(world: World) -> None:
-    made = await make(world)
+    made = await make_model(world)
     reader = await world.submit(model=made["id"])
 
     told_first = await archive(world, made["id"], dry_run=True)
@@ -157,7 +151,7 @@ async def test_a_model_stays_online_while_a_job_that_reads_it_goes_on(world: Wor
 @pytest.mark.parametrize("first", ["job", "archive"])
 async def test_either_the_job_or_the_archive_is_first(world: World, first: str) -> None:
     """Both have seen that nothing is in their way before either has its turn."""
-    made = await make(world)
+    made = await make_model(world)
     body = {"model": made["id"], "training_file": await world.upload(), "seed": 7}
     asked = {
         "job": lambda: world.call("POST", JOBS, json=body),

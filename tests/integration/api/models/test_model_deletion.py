@@ -7,26 +7,26 @@ from service.operations.models import model_deletion
 from service.reconciler.sweeps.retention import CheckpointSweep
 from service.storage.store import StorageError
 from tests.integration.api.jobs.test_preferences import JOBS
-from tests.integration.made import make
+from tests.integration.finished_jobs import make_model
 from tests.world import World
 
 
-async def delete(world: World, name: str) -> tuple[int, dict[str, Any]]:
+async def delete_model(world: World, name: str) -> tuple[int, dict[str, Any]]:
     """Status and body of the answer."""
     answer = await world.call("DELETE", f"/v1/models/{name}")
     return answer.status_code, answer.json()
 
 
-async def left(world: World, job: dict[str, Any]) -> list[str]:
+async def list_left(world: World, job: dict[str, Any]) -> list[str]:
     """Names of the model's blobs that are still there."""
     return [b.name for b in await world.store.list_blobs(job["id"], f"{job['result']['path']}/")]
 
 
 async def test_a_deleted_model_is_gone_with_its_bytes(world: World) -> None:
-    made = await make(world)
+    made = await make_model(world)
     name = made["fine_tuned_model"]
-    status, body = await delete(world, name)
-    again = await delete(world, name)
+    status, body = await delete_model(world, name)
+    again = await delete_model(world, name)
     listed = (await world.call("GET", "/v1/models")).json()["data"]
     files = await world.call("GET", f"{JOBS}/{made['id']}/model")
     asked = {"model": name, "training_file": await world.upload()}
@@ -35,24 +35,24 @@ async def test_a_deleted_model_is_gone_with_its_bytes(world: World) -> None:
     assert (status, body["deleted"]) == (200, True)
     assert body["bytes_freed"] > 0
     assert again[1]["bytes_freed"] == 0
-    assert await left(world, made) == []
+    assert await list_left(world, made) == []
     assert name not in {model["id"] for model in listed}
     assert files.json()["error"]["code"] == "model_not_found"
     assert (refused["code"], refused["param"]) == ("unsupported_model", "model")
 
 
 async def test_a_model_that_another_job_reads_stays(world: World) -> None:
-    made = await make(world)
+    made = await make_model(world)
     reader = await world.submit(model=made["id"])
-    status, body = await delete(world, made["fine_tuned_model"])
+    status, body = await delete_model(world, made["fine_tuned_model"])
 
     assert (status, body["error"]["code"]) == (409, "conflict")
     assert reader["id"] in body["error"]["message"]
-    assert await left(world, made) != []
+    assert await list_left(world, made) != []
 
 
 async def test_what_a_killed_process_has_left_is_swept(world: World) -> None:
-    made = await make(world)
+    made = await make_model(world)
 
     class Fails(type(world.store)):  # type: ignore[misc]  # the world's store
         async def delete(self, *_: str) -> None:
@@ -63,9 +63,9 @@ async def test_what_a_killed_process_has_left_is_swept(world: World) -> None:
     project, name = made["organization_id"], made["fine_tuned_model"]
     with suppress(StorageError):
         await model_deletion.delete(world.engine, broken, project, name, world.clock())
-    assert await left(world, made) != []
+    assert await list_left(world, made) != []
     world.clock.advance(days=3)
     sweep = CheckpointSweep(engine=world.engine, store=world.store, now=world.clock)
     await sweep.run_once()
 
-    assert await left(world, made) == []
+    assert await list_left(world, made) == []

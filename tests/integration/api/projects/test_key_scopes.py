@@ -51,7 +51,7 @@ def routes() -> Iterator[tuple[str, str, str]]:
                 yield method.upper(), path, operation["operationId"]
 
 
-def needed(method: str, operation: str) -> Scope:
+def needed_scope(method: str, operation: str) -> Scope:
     if operation in OPERATORS:
         return Scope.OPERATOR
     return Scope.READ if method == "GET" or operation in ASKS else Scope.WRITE
@@ -64,7 +64,7 @@ def outcome(answer: httpx.Response) -> str:
     return "done"
 
 
-async def made(world: World, scope: Scope, project: str = "tests", **life: float) -> str:
+async def make_key(world: World, scope: Scope, project: str = "tests", **life: float) -> str:
     until = world.clock() + timedelta(**life) if life else None
     async with world.engine.begin() as conn:
         return await keys.create(
@@ -74,10 +74,10 @@ async def made(world: World, scope: Scope, project: str = "tests", **life: float
 
 @pytest.mark.timeout(120)
 async def test_every_route_is_open_to_keys_of_its_scope_and_to_no_other(world: World) -> None:
-    kinds = {str(scope): await made(world, scope) for scope in Scope}
-    kinds["elsewhere"] = await made(world, Scope.OPERATOR, "others")
-    kinds["expired"] = await made(world, Scope.OPERATOR, hours=1)
-    kinds["revoked"] = await made(world, Scope.OPERATOR)
+    kinds = {str(scope): await make_key(world, scope) for scope in Scope}
+    kinds["elsewhere"] = await make_key(world, Scope.OPERATOR, "others")
+    kinds["expired"] = await make_key(world, Scope.OPERATOR, hours=1)
+    kinds["revoked"] = await make_key(world, Scope.OPERATOR)
     (key_id,) = [
         key["id"]
         for key in (await world.call("GET", KEYS)).json()["data"]
@@ -91,7 +91,7 @@ async def test_every_route_is_open_to_keys_of_its_scope_and_to_no_other(world: W
     http = client(app)
     for method, path, operation in routes():
         url = re.sub(r"\{[^}]*\}", "none", path)
-        scope = needed(method, operation)
+        scope = needed_scope(method, operation)
         expected = {str(has): "done" for has in Scope if has.includes(scope)}
         expected |= {str(has): "insufficient_scope" for has in Scope if not has.includes(scope)}
         beyond = "permission_denied" if scope is Scope.OPERATOR else "done"
@@ -119,7 +119,7 @@ async def test_no_route_shows_a_thing_of_another_project_to_any_kind_of_key(worl
     real = {"job_id": job, "attempt_id": attempt["id"], "plan_id": plan, "upload_id": upload}
     real |= {"file_id": asked["training_file"], "key_id": key["id"], "name": "config.json"}
     real |= {"checkpoint_id": "ckpt-1", "model": f"{job}:ckpt-step-10"}
-    others = [await made(world, scope, "others") for scope in (Scope.WRITE, Scope.OPERATOR)]
+    others = [await make_key(world, scope, "others") for scope in (Scope.WRITE, Scope.OPERATOR)]
     met = {}
 
     for method, path, operation in routes():
@@ -137,14 +137,14 @@ async def test_no_route_shows_a_thing_of_another_project_to_any_kind_of_key(worl
 
 
 async def test_a_key_makes_a_key_that_may_do_less(world: World) -> None:
-    writes = replace(world, key=await made(world, Scope.WRITE))
+    writes = replace(world, key=await make_key(world, Scope.WRITE))
 
     less = await writes.call("POST", KEYS, json={"name": "a", "scope": "read"})
 
     assert less.json()["scope"] == "read"
 
 
-async def test_a_key_shows_who_made_it_and_until_when_it_is_good(world: World) -> None:
+async def test_a_key_shows_its_creator_and_its_expiry(world: World) -> None:
     until = int((world.clock() + timedelta(days=1)).timestamp())
     body = {"name": "a", "expires_at": until}
 
@@ -162,7 +162,7 @@ async def test_a_key_shows_who_made_it_and_until_when_it_is_good(world: World) -
 
 
 async def test_a_key_that_a_replica_has_just_seen_expires_to_the_second(heard: World) -> None:
-    theirs = replace(heard, key=await made(heard, Scope.READ, seconds=5))
+    theirs = replace(heard, key=await make_key(heard, Scope.READ, seconds=5))
     assert outcome(await theirs.call("GET", "/v1/files")) == "done"
 
     heard.clock.advance(seconds=5)
@@ -174,11 +174,11 @@ async def test_a_key_that_a_replica_has_just_seen_expires_to_the_second(heard: W
 
 
 async def test_only_an_operators_key_acts_in_another_project(world: World) -> None:
-    await made(world, Scope.WRITE, "others")
+    await make_key(world, Scope.WRITE, "others")
     there = {"openai-project": "others"}
 
     for scope in Scope:
-        theirs = replace(world, key=await made(world, scope))
+        theirs = replace(world, key=await make_key(world, scope))
         answer = await theirs.call("GET", JOBS, headers=there)
         expected = "done" if scope is Scope.OPERATOR else "insufficient_scope"
         assert outcome(answer) == expected, scope

@@ -2,32 +2,32 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from typing import Any
 
 import httpx
-import pytest
 
 from service.operations.files.uploads import Staging
 from service.operations.projects import quotas
-from tests.integration.api.files.in_parts import begin, send
-from tests.integration.api.http.test_rates import limited
+from tests.integration.api.files.upload_parts import begin_upload, send_part
+from tests.integration.api.http.test_rates import limit_world
 from tests.world import DATASET, World
 
 JOBS = "/v1/fine_tuning/jobs"
 
 
-async def allow(world: World, **most: int | None) -> None:
+async def set_limits(world: World, **most: int | None) -> None:
     """Give the project these limits."""
     async with world.engine.begin() as conn:
         await quotas.set_limits(conn, "tests", most)
 
 
-async def told(world: World) -> str:
-    """What the project has, as the operator sees it."""
+async def describe_limits(world: World) -> str:
+    """Return what the project has, as the operator sees it."""
     async with world.engine.connect() as conn:
         return await quotas.describe_limits(conn, "tests")
 
 
-def refused(answer: httpx.Response, *words: str) -> bool:
+def is_refused(answer: httpx.Response, *words: str) -> bool:
     """Whether the answer says that the quota is used up, and what to do."""
     error = answer.json()["error"]
     known = (answer.status_code, error["code"]) == (403, "quota_exceeded")
@@ -35,7 +35,7 @@ def refused(answer: httpx.Response, *words: str) -> bool:
 
 
 async def test_a_project_has_so_many_jobs_that_are_not_over(world: World) -> None:
-    await allow(world, live_jobs=2)
+    await set_limits(world, live_jobs=2)
     first = await world.submit()
     await world.submit()
     asked = await world.asked()
@@ -44,12 +44,12 @@ async def test_a_project_has_so_many_jobs_that_are_not_over(world: World) -> Non
     await world.tick(3)
     after = await world.call("POST", JOBS, json=asked)
 
-    assert refused(refusal, "2 live jobs", "cancel some")
+    assert is_refused(refusal, "2 live jobs", "cancel some")
     assert after.status_code == 200
 
 
 async def test_requests_at_the_same_time_do_not_share_the_last_place(world: World) -> None:
-    await allow(world, live_jobs=3, keys=4, files=4)
+    await set_limits(world, live_jobs=3, keys=4, files=4)
     asked = await world.asked()
     bodies = [asked | {"seed": seed} for seed in range(6)]
     jobs = [world.call("POST", JOBS, json=body) for body in bodies]
@@ -64,7 +64,7 @@ async def test_requests_at_the_same_time_do_not_share_the_last_place(world: Worl
 
 
 async def test_a_job_that_was_created_already_needs_no_new_place(world: World) -> None:
-    await allow(world, live_jobs=1)
+    await set_limits(world, live_jobs=1)
     headers = {"idempotency-key": "once"}
     asked = await world.asked()
     first = await world.call("POST", JOBS, json=asked, headers=headers)
@@ -75,30 +75,30 @@ async def test_a_job_that_was_created_already_needs_no_new_place(world: World) -
 
 
 async def test_a_project_has_so_many_files_and_uploads(world: World) -> None:
-    await allow(world, files=2)
+    await set_limits(world, files=2)
     file = await world.upload()
-    await begin(world)
+    await begin_upload(world)
     form = {"files": {"file": ("a", DATASET)}, "data": {"purpose": "fine-tune"}}
     refusal = await world.call("POST", "/v1/files", **form)
     await world.call("DELETE", f"/v1/files/{file}")
     await world.upload()
 
-    assert refused(refusal, "2 files and uploads", "DELETE /v1/files/ID")
+    assert is_refused(refusal, "2 files and uploads", "DELETE /v1/files/ID")
 
 
 async def test_a_project_has_so_many_bytes_of_files(world: World) -> None:
     await world.upload()
-    await allow(world, bytes=2 * len(DATASET) + 1000)
+    await set_limits(world, bytes=2 * len(DATASET) + 1000)
     upload = {"filename": "a", "purpose": "fine-tune", "mime_type": "application/jsonl"}
     fits = await world.call("POST", "/v1/uploads", json=upload | {"bytes": len(DATASET)})
     whole = await world.call("POST", "/v1/uploads", json=upload | {"bytes": len(DATASET)})
 
     assert fits.status_code == 200
-    assert refused(whole, "bytes of files and uploads")
+    assert is_refused(whole, "bytes of files and uploads")
 
 
 async def test_an_upload_of_unknown_size_counts_as_the_largest(world: World) -> None:
-    await allow(world, bytes=world.parts.limits.max_bytes - 1)
+    await set_limits(world, bytes=world.parts.limits.max_bytes - 1)
 
     form = httpx.Request("POST", "http://service", files={"file": ("a", DATASET)})
     kind = {"content-type": form.headers["content-type"]}
@@ -108,22 +108,22 @@ async def test_an_upload_of_unknown_size_counts_as_the_largest(world: World) -> 
 
     answer = await world.call("POST", "/v1/files", content=chunks(), headers=kind)
 
-    assert refused(answer, "send Content-Length")
+    assert is_refused(answer, "send Content-Length")
 
 
 async def test_a_project_has_so_many_keys(world: World) -> None:
-    await allow(world, keys=2)
+    await set_limits(world, keys=2)
     second = await world.call("POST", "/v1/api_keys", json={"name": "second"})
     refusal = await world.call("POST", "/v1/api_keys", json={"name": "third"})
     await world.call("DELETE", f"/v1/api_keys/{second.json()['id']}")
     after = await world.call("POST", "/v1/api_keys", json={"name": "third"})
 
-    assert refused(refusal, "2 API keys", "DELETE /v1/api_keys/ID")
+    assert is_refused(refusal, "2 API keys", "DELETE /v1/api_keys/ID")
     assert after.status_code == 200
 
 
 async def test_the_quota_of_one_project_is_no_other_projects(world: World) -> None:
-    await allow(world, keys=0, files=0)
+    await set_limits(world, keys=0, files=0)
     other = replace(world, key=await world.other_key())
 
     assert (await other.call("POST", "/v1/api_keys", json={"name": "x"})).status_code == 200
@@ -131,10 +131,10 @@ async def test_the_quota_of_one_project_is_no_other_projects(world: World) -> No
 
 
 async def test_parts_that_are_sent_again_and_again_fill_no_storage(world: World) -> None:
-    async with limited(world, staging=Staging(spare_bytes=10)) as small:
-        upload = await begin(small, bytes=100)
-        kept = [await send(small, upload, b"x" * 100) for _ in range(2)]
-        refusal = await send(small, upload, b"x" * 100)
+    async with limit_world(world, staging=Staging(spare_bytes=10)) as small:
+        upload = await begin_upload(small, bytes=100)
+        kept = [await send_part(small, upload, b"x" * 100) for _ in range(2)]
+        refusal = await send_part(small, upload, b"x" * 100)
 
     assert [answer.status_code for answer in kept] == [200, 200]
     assert refusal.status_code == 400
@@ -143,24 +143,25 @@ async def test_parts_that_are_sent_again_and_again_fill_no_storage(world: World)
 
 async def test_the_operator_sees_what_a_project_has_and_may_have(world: World) -> None:
     await world.submit()
-    await allow(world, live_jobs=7, keys=5)
-    before = await told(world)
-    await allow(world, live_jobs=None)
+    await set_limits(world, live_jobs=7, keys=5)
+    before = await describe_limits(world)
+    await set_limits(world, live_jobs=None)
 
     assert before.startswith("It has 1 of 7 live jobs, 1 of 100000 files, ")
     assert before.endswith("1 of 5 API keys.")
-    assert "1 of 10000 live jobs" in await told(world)
+    assert "1 of 10000 live jobs" in await describe_limits(world)
 
 
-@pytest.mark.parametrize("name", ["live_jobs", "files", "bytes", "keys"])
-async def test_nothing_may_be_added_where_the_limit_is_zero(world: World, name: str) -> None:
+async def test_nothing_may_be_added_where_the_limit_is_zero(world: World) -> None:
     asked = await world.asked()
-    await allow(world, **{name: 0})
-    answers = {
-        "live_jobs": await world.call("POST", JOBS, json=asked),
-        "keys": await world.call("POST", "/v1/api_keys", json={"name": "x"}),
-        "files": await world.call("POST", "/v1/files", files={"file": ("a", DATASET)}),
+    file = {"files": {"file": ("a", DATASET)}}
+    requests: dict[str, tuple[str, dict[str, Any]]] = {
+        "live_jobs": (JOBS, {"json": asked}),
+        "files": ("/v1/files", file),
+        "bytes": ("/v1/files", file),
+        "keys": ("/v1/api_keys", {"json": {"name": "x"}}),
     }
-    answers["bytes"] = answers["files"]
-
-    assert refused(answers[name])
+    for name, (path, body) in requests.items():
+        await set_limits(world, **{name: 0})
+        assert is_refused(await world.call("POST", path, **body)), name
+        await set_limits(world, **{name: None})

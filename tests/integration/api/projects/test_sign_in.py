@@ -49,7 +49,7 @@ async def test_used_expired_and_wrong_tokens_are_refused_alike(world: World) -> 
     assert answers[0].json()["error"]["code"] == "invalid_sign_in"
 
 
-async def test_of_two_at_once_one_gets_a_key(world: World) -> None:
+async def test_one_of_two_concurrent_sign_ins_gets_a_key(world: World) -> None:
     value = await token(world)
 
     answers = await asyncio.gather(*(send(world, value) for _ in range(5)))

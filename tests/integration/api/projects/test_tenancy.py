@@ -26,7 +26,7 @@ async def test_two_keys_of_one_project_see_the_same(world: World) -> None:
     assert (await world.call("GET", f"{JOBS}/{job['id']}", headers=second)).status_code == 200
 
 
-async def test_a_crowd_larger_than_the_connection_pool_is_served(world: World) -> None:
+async def test_more_requests_than_pooled_connections_are_served(world: World) -> None:
     job = await world.submit()
 
     async with asyncio.timeout(25):  # the pool would give up after 30 s

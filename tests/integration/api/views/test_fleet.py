@@ -9,7 +9,7 @@ import pytest
 from service.db.spot import capacity_outages, market
 from service.domain.spot.capacity_traces import SpotPool
 from service.domain.spot.market import EvictionBand, PricePoint
-from tests.nodes.scripted_node import boot, train
+from tests.nodes.scripted_node import boot, start_training
 from tests.world import SPOT, World
 
 FLEET, PRICES = "/v1/organization/fleet", "/v1/organization/prices"
@@ -26,9 +26,7 @@ async def fleet(world: World, key: str = "") -> Json:
 
 
 async def test_machines_are_shown_with_their_nodes_and_what_they_cost(world: World) -> None:
-    job = str((await world.submit(suffix="mine"))["id"])
-    nodes = await boot(world, job)
-    await train(world, nodes, step=3)
+    job, _, _ = await start_training(world, step=3, suffix="mine")
 
     shown = await fleet(world)
 

@@ -13,7 +13,7 @@ from service.api.app import make_app
 from service.domain.cloud.fleet import Offering, Price
 from service.domain.states import CapacityType
 from service.pricing.fixed import FixedPrices
-from tests.nodes.scripted_node import boot, metrics, train
+from tests.nodes.scripted_node import metrics, start_training
 from tests.world import World, client
 from trainer.contract import NodePhase
 
@@ -55,9 +55,7 @@ async def test_an_encoder_is_planned_to_classify(world: World) -> None:
 async def test_a_plan_learns_from_what_jobs_of_the_project_took(world: World) -> None:
     model = {"model": "rekindle/tiny-llama", "infrastructure": {"nodes": 2}}
     first = (await plan(world, **model))["plan"]
-    job = await world.submit()
-    nodes = await boot(world, job["id"])
-    number = await train(world, nodes, step=1)
+    _, nodes, number = await start_training(world)
     pace = 2 * first["seconds_per_step"]
     batch = tuple(replace(metrics(step), seconds=pace) for step in range(2, 21))
     await nodes[0].say(NodePhase.RUNNING, number, step=20, metrics=batch)
@@ -68,7 +66,7 @@ async def test_a_plan_learns_from_what_jobs_of_the_project_took(world: World) ->
     assert 1.6 < second["seconds_per_step"] / first["seconds_per_step"] < 2.0
 
 
-async def test_a_job_shows_how_often_it_saves_and_who_chose_that(world: World) -> None:
+async def test_a_job_shows_its_checkpoint_interval_and_where_it_comes_from(world: World) -> None:
     planned = await world.submit()
     asked = await world.submit(training={"checkpoint_seconds": 60})
 
@@ -86,7 +84,7 @@ async def test_a_job_shows_how_often_it_saves_and_who_chose_that(world: World) -
 
 @pytest.fixture
 async def cloud_of_gpus(world: World) -> AsyncIterator[World]:
-    """The same service where machines have GPUs: one small size on Spot, and one on demand."""
+    """Yield a service whose machines have GPUs: one small size on Spot, and one on demand."""
     small = Offering(region="eastus", vm_size=SMALL, capacity_type=CapacityType.SPOT)
     paid = replace(small, capacity_type=CapacityType.ON_DEMAND)
     full = Decimal("3.67")

@@ -16,7 +16,7 @@ from service.db.monitoring.event_pruning import PrunedTable
 from service.operations.models import models
 from service.storage.fake import MemoryStore
 from service.storage.store import SMALL, Container, StorageError
-from tests.nodes.scripted_node import ScriptedNode, boot, commit, committed, metrics, train
+from tests.nodes.scripted_node import ScriptedNode, boot, commit, committed, metrics, say_all, train
 from tests.world import MODEL, World, client, stage
 from trainer.contract import NodePhase, log_path
 
@@ -27,7 +27,7 @@ Running = tuple[Json, list[ScriptedNode], int]
 
 @pytest.fixture
 async def running(world: World) -> Running:
-    """A job that has measured 40 steps, every tenth with a validation loss."""
+    """Return a job that has measured 40 steps, every tenth with a validation loss."""
     job = await world.submit(suffix="mine")
     nodes = await boot(world, job["id"])
     number = await train(world, nodes, step=1)
@@ -39,8 +39,7 @@ async def running(world: World) -> Running:
 async def finish(world: World, running: Running) -> Json:
     job, nodes, number = running
     await commit(world, job["id"], committed(60, number, "final"))
-    for node in nodes:
-        await node.say(NodePhase.FINISHED, number, step=60)
+    await say_all(nodes, NodePhase.FINISHED, number, step=60)
     await world.tick(2)
     done = await world.job(job["id"])
     assert done["status"] == "succeeded", done
@@ -200,7 +199,7 @@ async def test_a_job_that_succeeded_has_its_metrics_as_a_file(
         *("fine-tune-results", len(plain.content), "step_metrics.csv"),
     )
     assert list(rows[0]) == [
-        *("step", "train_loss", "train_accuracy", "valid_loss", "valid_mean_token_accuracy"),
+        *("step", "train_loss", "train_accuracy", "valid_loss", "valid_mean_token_accuracy")
     ]
     assert [int(r["step"]) for r in rows] == [*range(1, 42)]
     assert (rows[1]["train_loss"], rows[1]["valid_loss"]) == ("98.0", "")
@@ -318,7 +317,7 @@ async def test_another_projects_models_are_not_shown(world: World, running: Runn
 
 
 @pytest.mark.parametrize("head", [b"{", b"[]", b'{"name": "x"}', b"\xff"])
-async def test_a_model_whose_head_makes_no_sense_is_refused_and_not_listed(
+async def test_a_model_with_an_invalid_head_is_refused_and_not_listed(
     world: World, head: bytes
 ) -> None:
     where = models.container("broken/model")

@@ -7,8 +7,8 @@ from tests.world import World
 PLANS, JOBS = "/v1/fine_tuning/plans", "/v1/fine_tuning/jobs"
 
 
-async def planned(world: World, **more: Any) -> tuple[dict[str, Any], dict[str, Any]]:  # noqa: ANN401
-    """A request, and the plan of it."""
+async def plan_job(world: World, **more: Any) -> tuple[dict[str, Any], dict[str, Any]]:  # noqa: ANN401
+    """Return a request, and the plan of it."""
     body = await world.asked() | more
     answer = await world.call("POST", PLANS, json=body)
     assert answer.status_code == 200, answer.text
@@ -17,7 +17,7 @@ async def planned(world: World, **more: Any) -> tuple[dict[str, Any], dict[str, 
 
 
 async def test_a_plan_is_kept_and_a_job_is_created_as_planned(world: World) -> None:
-    body, plan = await planned(world, infrastructure={"nodes": 2, "budget": {"amount": "90"}})
+    body, plan = await plan_job(world, infrastructure={"nodes": 2, "budget": {"amount": "90"}})
     read = await world.call("GET", f"{PLANS}/{plan['id']}")
     job = await world.call("POST", JOBS, json=body | {"plan": plan["id"], "metadata": {"a": "b"}})
 
@@ -30,7 +30,7 @@ async def test_a_plan_is_kept_and_a_job_is_created_as_planned(world: World) -> N
 
 
 async def test_the_next_places_are_shown_in_order_of_cost(world: World) -> None:
-    _, plan = await planned(world)
+    _, plan = await plan_job(world)
     costs = [float(option["cost_p50"]) for option in (plan["chosen"], *plan["next"])]
 
     assert costs == sorted(costs)
@@ -38,14 +38,14 @@ async def test_the_next_places_are_shown_in_order_of_cost(world: World) -> None:
 
 
 async def test_what_is_suggested_is_cheaper_or_faster(world: World) -> None:
-    _, plan = await planned(world)
+    _, plan = await plan_job(world)
     for found in plan["suggestions"]:
         member = {"cheaper": "cost_p50", "faster": "duration_p50"}[found["aim"]]
         assert float(found[member]) < float(plan["chosen"][member])
 
 
 async def test_a_plan_expires(world: World) -> None:
-    body, plan = await planned(world)
+    body, plan = await plan_job(world)
     world.clock.advance(hours=25)
     late = await world.call("POST", JOBS, json=body | {"plan": plan["id"]})
 

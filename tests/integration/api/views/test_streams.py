@@ -23,7 +23,7 @@ JOBS = "/v1/fine_tuning/jobs"
 
 @pytest.fixture
 async def over(world: World) -> str:
-    """A job that was cancelled after its machines came up."""
+    """Return a job that was cancelled after its machines came up."""
     job = str((await world.submit())["id"])
     await boot(world, job)
     (attempt,) = await world.attempts_of(job)
@@ -35,7 +35,7 @@ async def over(world: World) -> str:
 
 
 def parsed(answer: httpx.Response) -> list[dict[str, Any]]:
-    """The data of its events; the last one is no JSON and says that it is done."""
+    """Return the data of the stream's events; the last one is no JSON and says that it is done."""
     assert answer.headers["content-type"].startswith("text/event-stream")
     lines = [line for line in answer.text.splitlines() if line.startswith("data: ")]
     assert lines.pop() == "data: [DONE]"

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.integration.sealed import seal
-from tests.nodes.scripted_node import ScriptedNode, boot, commit, committed, metrics, train
+from tests.integration.manifests import seal
+from tests.nodes.scripted_node import ScriptedNode, boot, commit, committed, metrics, say_all, train
 from tests.world import World
 from trainer.contract import MANIFEST, NodePhase, log_path
 
@@ -16,7 +16,7 @@ JOBS = "/v1/fine_tuning/jobs"
 
 @pytest.fixture
 async def running(world: World) -> tuple[dict[str, Any], list[ScriptedNode], int]:
-    """A job in its first generation, three steps done."""
+    """Return a job in its first generation, three steps done."""
     job = await world.submit()
     nodes = await boot(world, job["id"])
     number = await train(world, nodes, step=1)
@@ -190,8 +190,7 @@ async def test_the_model_is_there_file_by_file_once_it_is_committed(
     digest = await seal(world.store, job["id"], entry.path, files)
     entry = replace(entry, manifest_sha256=digest)
     await commit(world, job["id"], entry)
-    for node in nodes:
-        await node.say(NodePhase.FINISHED, number, step=10)
+    await say_all(nodes, NodePhase.FINISHED, number, step=10)
     await world.tick(2)
 
     model = await see(world, job, "model")

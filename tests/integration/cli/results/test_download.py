@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.cli.conftest import Shell
-from tests.integration.sealed import seal
+from tests.integration.manifests import seal
 from tests.nodes.scripted_node import boot, commit, committed, train
 from trainer.contract import NodePhase
 

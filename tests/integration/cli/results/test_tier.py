@@ -3,17 +3,17 @@
 import pytest
 
 from tests.integration.cli.conftest import Shell
-from tests.integration.stored import finished, moves, tiers
+from tests.integration.stored_jobs import finish_job, list_tiers, make_moves
 
 
 @pytest.fixture
 async def job(shell: Shell) -> str:
     """A job that is over, with checkpoints and a model."""
-    return await finished(shell.world)
+    return await finish_job(shell.world)
 
 
 async def carry_out(shell: Shell) -> None:
-    while await moves(shell.world).run_once():
+    while await make_moves(shell.world).run_once():
         pass
 
 
@@ -34,7 +34,9 @@ async def test_a_dry_run_says_what_it_costs_and_moves_nothing(shell: Shell, job:
     assert ended.code == 0
     for word in ("early deletion", "per month", "to read all of it", "free to leave", "2026-11-20"):
         assert word in ended.out
-    assert {b.tier for b in (await tiers(shell.world.store, job, "models/")).values()} == {"hot"}
+    assert {b.tier for b in (await list_tiers(shell.world.store, job, "models/")).values()} == {
+        "hot"
+    }
 
 
 async def test_a_model_is_archived_and_the_download_says_how_to_get_it_back(

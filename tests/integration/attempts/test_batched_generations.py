@@ -38,7 +38,7 @@ from trainer.contract import PROTOCOL, Head, Registration
 Deed = Callable[[AsyncConnection], Awaitable[object]]
 
 
-async def training(
+async def add_trained_attempts(
     conn: AsyncConnection, clock: Clock, many: int
 ) -> list[tuple[Claim, AttemptRow, NodeRecord]]:
     """So many claimed attempts of as many jobs, each with a node that has told of step 47."""
@@ -58,7 +58,7 @@ async def training(
 
 
 def opening(claim: Claim, row: AttemptRow, node: NodeRecord, saved: int, **step: object) -> Opening:
-    """The second generation of this node, from what was saved (0: nothing)."""
+    """Return the second generation of this node, from what was saved (0: nothing)."""
     kept = (checkpoint(saved),) if saved else ()
     members = replace(OpenGeneration(nodes=(node_view(node, present=True),)), **step)  # type: ignore[arg-type] # its members
     head = Head(generation=2, checkpoints=kept)
@@ -69,7 +69,7 @@ async def test_each_begins_with_its_own_checkpoint_counts_and_events(
     engine: AsyncEngine, clock: Clock
 ) -> None:
     async with engine.begin() as conn:
-        fresh, failed, shrunk = await training(conn, clock, 3)
+        fresh, failed, shrunk = await add_trained_attempts(conn, clock, 3)
         gone = node_view(fresh[2], present=False)
         openings = [
             opening(*fresh, saved=0),
@@ -121,11 +121,11 @@ def machines(ids: Sequence[str], vm_id: str, now: Clock) -> list[PendingRegistra
 MANY = 9
 
 
-async def test_generations_machines_prices_and_hints_never_wait_in_a_circle(
+async def test_generations_registrations_prices_and_hints_do_not_deadlock(
     crowd: AsyncEngine, clock: Clock
 ) -> None:
     async with crowd.begin() as conn:
-        found = await training(conn, clock, MANY)
+        found = await add_trained_attempts(conn, clock, MANY)
     gone = node_view(found[0][2], present=False)
     openings = [
         opening(*one, saved=40, lost=(gone,) if n % 2 else ()) for n, one in enumerate(found)

@@ -4,7 +4,7 @@ import hashlib
 from dataclasses import replace
 from typing import Any
 
-from tests.nodes.scripted_node import boot, committed, train
+from tests.nodes.scripted_node import committed, start_training
 from tests.world import World
 from trainer.contract import (
     HEAD,
@@ -21,25 +21,27 @@ from trainer.contract import (
 FILES = {"rank-00000.safetensors": bytes(200 * 1024), "rank-00000.index.json": b"{}"}
 
 
-async def training(world: World, *steps: int, **body: Any) -> tuple[str, list[Committed]]:  # noqa: ANN401
-    """A job that trains, with checkpoints of these steps; multiples of 4 are milestones."""
+async def start_with_checkpoints(
+    world: World,
+    *steps: int,
+    **body: Any,  # noqa: ANN401
+) -> tuple[str, list[Committed]]:
+    """Return a job that trains, with checkpoints of these steps; multiples of 4 are milestones."""
     world.clock.advance(seconds=1)
-    job_id = str((await world.submit(**body))["id"])
-    nodes = await boot(world, job_id)
-    number = await train(world, nodes, step=1)
-    made = [await save(world, job_id, step, number) for step in steps]
+    job_id, nodes, number = await start_training(world, **body)
+    made = [await save_checkpoint(world, job_id, step, number) for step in steps]
     await nodes[0].say(NodePhase.RUNNING, number, step=steps[-1], committed=tuple(made))
     await world.tick()
     return job_id, made
 
 
-async def cancelled(world: World, *steps: int, **body: Any) -> dict[str, Any]:  # noqa: ANN401
-    """The same, as it is shown once it is over."""
-    job_id, _ = await training(world, *steps, **body)
-    return await cancel(world, job_id)
+async def cancel_with_checkpoints(world: World, *steps: int, **body: Any) -> dict[str, Any]:  # noqa: ANN401
+    """Return the cancelled job of `training` as the API shows it."""
+    job_id, _ = await start_with_checkpoints(world, *steps, **body)
+    return await cancel_job(world, job_id)
 
 
-async def cancel(world: World, job_id: str) -> dict[str, Any]:
+async def cancel_job(world: World, job_id: str) -> dict[str, Any]:
     """Cancel a job, and see it be over."""
     await world.call("POST", f"/v1/fine_tuning/jobs/{job_id}/cancel")
     for _ in range(20):
@@ -49,10 +51,12 @@ async def cancel(world: World, job_id: str) -> dict[str, Any]:
     raise AssertionError(f"{job_id} is not cancelled")
 
 
-async def save(world: World, job_id: str, step: int, generation: int) -> Committed:
+async def save_checkpoint(world: World, job_id: str, step: int, generation: int) -> Committed:
     """Commit a checkpoint of this step."""
     entry = committed(step, generation)
-    digest = await seal(world, job_id, entry.path, *(_entry(n, d) for n, d in FILES.items()))
+    digest = await seal_checkpoint(
+        world, job_id, entry.path, *(_entry(n, d) for n, d in FILES.items())
+    )
     for name, data in FILES.items():
         await world.store.write(job_id, f"{entry.path}/{name}", data)
     entry = replace(entry, manifest_sha256=digest)
@@ -62,7 +66,7 @@ async def save(world: World, job_id: str, step: int, generation: int) -> Committ
     return entry
 
 
-async def seal(world: World, job_id: str, path: str, *files: FileEntry) -> str:
+async def seal_checkpoint(world: World, job_id: str, path: str, *files: FileEntry) -> str:
     """Write the manifest of a checkpoint; its SHA-256."""
     spec, _ = await world.store.read(job_id, RUN_SPEC)
     manifest = Manifest(

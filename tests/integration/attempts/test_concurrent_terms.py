@@ -18,10 +18,9 @@ from service.domain.spot.market import PlacementScore
 from service.pricing.fixed import FixedPrices
 from tests.clock import Clock
 from tests.integration.db.rows import add_attempt, add_job
-from tests.integration.money.test_budget_changes import patch
-from tests.integration.money.test_budgets import codes
-from tests.integration.money.test_deadlines import BOTH, asked, until
-from tests.nodes.scripted_node import ScriptedNode, boot, metrics, train
+from tests.integration.money.test_budget_changes import patch_terms
+from tests.integration.money.test_deadlines import BOTH, request_job, until
+from tests.nodes.scripted_node import ScriptedNode, boot, metrics, say_all, train
 from tests.world import SPOT, World, open_world
 from trainer.contract import NodePhase
 
@@ -58,17 +57,18 @@ def prices() -> Meddled:
 async def world(
     engine: AsyncEngine, database_url: str, clock: Clock, prices: Meddled
 ) -> AsyncIterator[World]:
-    """A service that may buy on demand as well; its jobs' steps ask for the meddled prices."""
+    """Yield a service that may buy on demand as well, with the prices of `prices`."""
     async with open_world(engine, database_url, clock, BOTH) as made:
         made.jobs = replace(made.jobs, prices=prices)
         yield made
 
 
-async def say(world: World, nodes: list[ScriptedNode], number: int, **later: float) -> None:
+async def keep_training(
+    world: World, nodes: list[ScriptedNode], number: int, **later: float
+) -> None:
     """So much time passes, and the nodes still train."""
     world.clock.advance(**later)
-    for node in nodes:
-        await node.say(NodePhase.RUNNING, number, step=1)
+    await say_all(nodes, NodePhase.RUNNING, number, step=1)
 
 
 async def likely(world: World) -> None:
@@ -79,7 +79,7 @@ async def likely(world: World) -> None:
 
 
 async def wishes(world: World, job_id: str) -> tuple[object, ...]:
-    """What is wanted of the job because of its deadline."""
+    """Return what is wanted of the job because of its deadline."""
     c = tables.jobs.c
     query = select(c.at_risk_at, c.moves_since, c.returns_since).where(c.id == job_id)
     async with world.engine.connect() as conn:
@@ -87,54 +87,54 @@ async def wishes(world: World, job_id: str) -> tuple[object, ...]:
 
 
 async def paid_for(world: World) -> str:
-    """A job on demand with time enough to try Spot, which Azure has said twice there is."""
-    job = (await asked(world, deadline=until(world, minutes=40)))["id"]
+    """Return a job on demand with time enough to try Spot, which Azure has said twice there is."""
+    job = (await request_job(world, deadline=until(world, minutes=40)))["id"]
     nodes = await boot(world, job)
     number = await train(world, nodes, step=1)
     slow = replace(metrics(1), seconds=1800.0)
     await nodes[0].say(NodePhase.RUNNING, number, step=1, metrics=(slow,))
-    await patch(world, job, deadline=until(world, hours=90))
+    await patch_terms(world, job, deadline=until(world, hours=90))
     await likely(world)
     await world.tick(2, seconds=31)
-    await say(world, nodes, number, minutes=12)
+    await keep_training(world, nodes, number, minutes=12)
     await likely(world)
     return str(job)
 
 
-async def test_a_job_whose_deadline_is_moved_meanwhile_does_not_leave_spot_for_it(
+async def test_a_job_whose_deadline_moves_during_a_step_stays_on_spot(
     world: World, prices: Meddled
 ) -> None:
-    job = (await asked(world, deadline=until(world, hours=4)))["id"]
+    job = (await request_job(world, deadline=until(world, hours=4)))["id"]
     nodes = await boot(world, job)
     number = await train(world, nodes, step=1)
-    await say(world, nodes, number, hours=3, minutes=30)
-    prices.meanwhile = lambda: patch(world, job, deadline=until(world, hours=96))
+    await keep_training(world, nodes, number, hours=3, minutes=30)
+    prices.meanwhile = lambda: patch_terms(world, job, deadline=until(world, hours=96))
     await world.tick(2, seconds=1)
 
     assert not prices.waits
     assert await wishes(world, job) == (None, None, None)
-    assert "job.deadline_at_risk" not in await codes(world, job)
+    assert "job.deadline_at_risk" not in await world.event_codes(job)
 
 
-async def test_a_job_that_is_told_meanwhile_to_stay_on_demand_is_not_sent_to_spot(
+async def test_a_job_set_to_stay_on_demand_during_a_step_is_not_moved_to_spot(
     world: World, prices: Meddled
 ) -> None:
     job = await paid_for(world)
-    prices.meanwhile = lambda: patch(world, job, on_deadline_risk="notify")
+    prices.meanwhile = lambda: patch_terms(world, job, on_deadline_risk="notify")
     await world.tick(2, seconds=31)
 
     assert not prices.waits
     assert await wishes(world, job) == (None, None, None)
-    assert "job.back_to_spot" not in await codes(world, job)
+    assert "job.back_to_spot" not in await world.event_codes(job)
 
 
 async def test_on_demand_is_left_only_where_the_budget_pays_for_its_return(world: World) -> None:
     job = await paid_for(world)
     went = []
     for dollars in ("115", "1000"):  # both pay for Spot
-        await patch(world, job, budget={"amount": dollars})
+        await patch_terms(world, job, budget={"amount": dollars})
         await world.tick(2, seconds=1)
-        went.append("job.back_to_spot" in await codes(world, job))
+        went.append("job.back_to_spot" in await world.event_codes(job))
 
     assert went == [False, True]
 
@@ -160,7 +160,7 @@ async def test_a_request_decided_from_an_older_row_is_not_written(
 
 
 async def _costs_too_much(world: World, job: str) -> None:
-    await patch(world, job, budget={"amount": "0.01"})
+    await patch_terms(world, job, budget={"amount": "0.01"})
 
 
 async def _is_cancelled(world: World, job: str) -> None:
@@ -171,7 +171,7 @@ async def _is_cancelled(world: World, job: str) -> None:
 async def test_a_job_that_changes_after_its_claim_gets_no_attempt_by_what_was_so_before(
     world: World, prices: Meddled, changes: Callable[[World, str], Awaitable[None]]
 ) -> None:
-    job = (await asked(world, max_price={"amount": "2"}))["id"]
+    job = (await request_job(world, max_price={"amount": "2"}))["id"]
     async with world.engine.begin() as conn:  # one place, and no limit: it starts in a crowd
         await conn.execute(update(tables.jobs).values(terms={}))
     nodes = await boot(world, job)
@@ -190,8 +190,8 @@ async def test_a_job_that_changes_after_its_claim_gets_no_attempt_by_what_was_so
 async def test_a_start_that_was_weighed_by_itself_is_not_written_on_other_terms(
     world: World, prices: Meddled
 ) -> None:
-    job = (await asked(world, max_price={"amount": "2"}))["id"]
-    prices.meanwhile = lambda: patch(world, job, max_price={"amount": "0.5"})
+    job = (await request_job(world, max_price={"amount": "2"}))["id"]
+    prices.meanwhile = lambda: patch_terms(world, job, max_price={"amount": "0.5"})
     for _ in range(20):
         if prices.waits:
             await world.tick(seconds=1)

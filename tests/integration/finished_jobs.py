@@ -4,8 +4,8 @@ import json
 from dataclasses import replace
 from typing import Any
 
-from tests.integration.sealed import seal
-from tests.nodes.scripted_node import boot, commit, committed, train
+from tests.integration.manifests import seal
+from tests.nodes.scripted_node import boot, commit, committed, say_all, train
 from tests.vocabulary import tokenizer_files
 from tests.world import TINY, World
 from trainer.contract import NodePhase
@@ -20,13 +20,13 @@ FILES = {
 READ = [name for name in FILES if "/" not in name and not name.endswith(".py")]
 
 
-async def make(world: World, files: dict[str, bytes] = FILES, **body: Any) -> dict[str, Any]:  # noqa: ANN401
-    """A job of this request as it is shown once it has its model."""
+async def make_model(world: World, files: dict[str, bytes] = FILES, **body: Any) -> dict[str, Any]:  # noqa: ANN401
+    """Return a job of this request as it is shown once it has its model."""
     world.clock.advance(seconds=1)
-    return await finish(world, str((await world.submit(**body))["id"]), files)
+    return await finish_job(world, str((await world.submit(**body))["id"]), files)
 
 
-async def finish(world: World, job_id: str, files: dict[str, bytes] = FILES) -> dict[str, Any]:
+async def finish_job(world: World, job_id: str, files: dict[str, bytes] = FILES) -> dict[str, Any]:
     """Let it train, export and succeed."""
     nodes = await boot(world, job_id)
     number = await train(world, nodes, step=1)
@@ -34,8 +34,7 @@ async def finish(world: World, job_id: str, files: dict[str, bytes] = FILES) -> 
     entry = committed(last, number, "final")
     digest = await seal(world.store, job_id, entry.path, files)
     await commit(world, job_id, replace(entry, manifest_sha256=digest))
-    for node in nodes:
-        await node.say(NodePhase.FINISHED, number, step=last)
+    await say_all(nodes, NodePhase.FINISHED, number, step=last)
     await world.tick(3)
     job = await world.job(job_id)
     assert job["status"] == "succeeded", job

@@ -35,7 +35,7 @@ Write = Callable[[AsyncConnection, Clock], Awaitable[object]]
 
 
 async def end_of_storage(conn: AsyncConnection, clock: Clock) -> None:
-    """A look at what the job has stored finds nothing any more."""
+    """Record that nothing of the job is stored any more."""
     await storage_cost.start_metering(conn, JOB, clock())
     (claim,) = await storage_cost.claim_due(conn, clock(), 10)
     change = LevelChange(tier=AccessTier.HOT, at=clock(), level=None)

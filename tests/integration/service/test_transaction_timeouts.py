@@ -17,7 +17,7 @@ from tests.integration.db.rows import add_job
 SOON = "&options=-c%20idle_in_transaction_session_timeout%3D200ms"
 
 
-async def test_who_stands_still_in_a_transaction_holds_up_nobody_for_long(
+async def test_a_stalled_transaction_is_ended(
     engine: AsyncEngine, database_url: str, clock: Clock
 ) -> None:
     async with engine.begin() as conn:

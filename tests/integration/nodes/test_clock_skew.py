@@ -20,7 +20,14 @@ from tests.clock import Clock
 from tests.integration.cloud.test_lister import EVERY
 from tests.integration.cloud.test_rate_limit import failing, fine
 from tests.integration.db.rows import add_job
-from tests.integration.queue.test_admission import CORES, JOBS, ONE, limited, region, submitted
+from tests.integration.queue.test_admission import (
+    CORES,
+    JOBS,
+    ONE,
+    limit_projects,
+    set_region_quota,
+    submit_job,
+)
 from tests.world import SPOT, World
 
 
@@ -54,17 +61,17 @@ async def test_a_replica_whose_clock_was_ahead_shuts_no_region_for_long(
 async def test_a_replica_whose_clock_was_ahead_holds_up_neither_the_queue_nor_its_cores(
     world: World,
 ) -> None:
-    right = limited(world, ONE)
+    right = limit_projects(world, ONE)
     wrong = Clock(world.clock() + timedelta(hours=1))
     ahead = Admissions(
         engine=world.engine, cloud=world.cloud, now=wrong, regions=(SPOT.region,), usual=ONE
     )
-    first, second = await submitted(world), await submitted(world)
-    await region(world, ahead, machines=8)
+    first, second = await submit_job(world), await submit_job(world)
+    await set_region_quota(world, ahead, machines=8)
     await ahead.run_once()
     await world.call("POST", f"{JOBS}/{first}/cancel")
     await world.tick(4, seconds=1)
-    await region(world, right, machines=4)
+    await set_region_quota(world, right, machines=4)
     let_in = await right.run_once()
     async with world.engine.connect() as conn:
         cores = (await quotas.regions(conn, world.clock()))[SPOT.region]

@@ -135,7 +135,7 @@ async def test_rows_that_say_it_otherwise_are_prices_all_the_same(
     assert await reader.price() == price("0.02", "0.1")
 
 
-async def test_spot_is_told_by_the_end_of_either_name_in_any_case(
+async def test_spot_rows_are_recognised_by_the_suffix_of_either_name(
     price_list: PriceList, reader: Reader
 ) -> None:
     price_list.will_say(machine(0.1), machine(0.02, meterName="D2s v5 SPOT"))
@@ -143,7 +143,7 @@ async def test_spot_is_told_by_the_end_of_either_name_in_any_case(
     assert await reader.price() == price("0.02", "0.1")
 
 
-async def test_of_rows_that_began_together_the_dearer_counts_and_operators_are_told(
+async def test_of_two_current_rows_the_higher_price_counts_and_is_reported(
     price_list: PriceList, reader: Reader, caplog: pytest.LogCaptureFixture
 ) -> None:
     price_list.will_say(machine(0.1), spot(0.02), spot(0.03), spot(0.03))
@@ -152,7 +152,7 @@ async def test_of_rows_that_began_together_the_dearer_counts_and_operators_are_t
     assert "$0.02 and $0.03" in told(caplog)[-1]
 
 
-async def test_of_an_old_placeholder_that_has_been_replaced_operators_are_not_told(
+async def test_a_replaced_placeholder_price_is_not_reported(
     price_list: PriceList, reader: Reader, caplog: pytest.LogCaptureFixture
 ) -> None:
     price_list.will_say(machine(0.1), spot(0.02), spot(0, effectiveStartDate="2026-10-01"))

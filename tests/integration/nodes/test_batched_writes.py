@@ -38,14 +38,7 @@ from tests.clock import Clock
 from tests.integration.db.rows import add_attempt, add_job, add_node, checkpoint, generation
 from tests.scenario.seams import Harm, Hook, HookedEngine
 from tests.world import SPOT
-from trainer.contract import (
-    HEAD,
-    DirectiveKind,
-    EvictionNotice,
-    Head,
-    Heartbeat,
-    NodePhase,
-)
+from trainer.contract import HEAD, DirectiveKind, EvictionNotice, Head, Heartbeat, NodePhase
 
 SOME = ("1", "2", "3")
 EVICTED = MoveAttempt(to=AttemptState.TERMINATING, outcome=Outcome.EVICTED, reason="taken")
@@ -53,7 +46,7 @@ GIVE_UP = HaltGeneration(kind=DirectiveKind.STOP, node_ids=(), reason="a machine
 CORES = 96  # of one machine
 
 
-async def three(
+async def claim_three(
     conn: AsyncConnection, clock: Clock, taken_over: str = "att-2"
 ) -> list[tuple[Claim, AttemptRow]]:
     """Claimed attempts of three jobs that train; another worker has taken one over."""
@@ -66,17 +59,17 @@ async def three(
     return sorted(claims, key=lambda claim: claim[1].id)
 
 
-async def told_of(conn: AsyncConnection, code: str) -> set[str]:
-    """The jobs that have an event of this code."""
+async def jobs_with_event(conn: AsyncConnection, code: str) -> set[str]:
+    """Return the jobs that have an event of this code."""
     e = tables.events.c
     return set((await conn.execute(select(e.job_id).where(e.code == code))).scalars())
 
 
-async def test_of_a_crowd_of_moves_all_are_written_but_those_of_lost_leases(
+async def test_in_a_batch_only_the_moves_of_lost_leases_are_not_written(
     engine: AsyncEngine, clock: Clock
 ) -> None:
     async with engine.begin() as conn:
-        claims = await three(conn, clock)
+        claims = await claim_three(conn, clock)
     writes = Writes(engine=engine, now=clock)
 
     done = await asyncio.gather(
@@ -90,17 +83,15 @@ async def test_of_a_crowd_of_moves_all_are_written_but_those_of_lost_leases(
     assert [type(d) for d in done] == [type(None), LeaseLost, type(None)]
     async with engine.connect() as conn:
         rows = {n: await attempts.find(conn, f"att-{n}") for n in SOME}
-        assert await told_of(conn, "attempt.terminating") == {"job-1", "job-3"}
+        assert await jobs_with_event(conn, "attempt.terminating") == {"job-1", "job-3"}
         hinted = await jobs.claim_due(conn, clock(), 10)
     assert [r.state.value for r in rows.values() if r] == ["terminating", "running", "terminating"]
     assert {claim.row_id for claim, _ in hinted} >= {"job-1", "job-3"}
 
 
-async def test_who_lost_an_attempt_to_this_very_process_is_not_told_that_it_moved(
-    engine: AsyncEngine, clock: Clock
-) -> None:
+async def test_a_lease_lost_to_the_same_process_is_lost(engine: AsyncEngine, clock: Clock) -> None:
     async with engine.begin() as conn:
-        (late, row), *_ = await three(conn, clock)
+        (late, row), *_ = await claim_three(conn, clock)
     clock.advance(seconds=60)
     async with engine.begin() as conn:
         again = {claim.row_id: claim for claim, _ in await attempts.claim_due(conn, clock(), 10)}
@@ -116,11 +107,11 @@ async def test_who_lost_an_attempt_to_this_very_process_is_not_told_that_it_move
 
 
 @pytest.mark.parametrize("then", [Harm.FAILS, Harm.LOST, Harm.LATE])
-async def test_a_crowd_that_fails_is_told_one_by_one_and_once_whatever_befalls_the_second(
+async def test_a_failed_batch_is_repeated_row_by_row_and_writes_each_event_once(
     engine: AsyncEngine, clock: Clock, then: Harm
 ) -> None:
     async with engine.begin() as conn:
-        claims = await three(conn, clock, taken_over="")
+        claims = await claim_three(conn, clock, taken_over="")
     hook = Hook(at=1, harm=Harm.DEADLOCK, then=then)
     struck = Writes(engine=HookedEngine(engine, hook), now=clock)
     sound = Writes(engine=engine, now=clock)
@@ -157,12 +148,12 @@ async def _evict(
     return await asyncio.gather(*moves, return_exceptions=True)
 
 
-async def test_of_a_crowd_of_halts_that_of_a_lost_lease_leaves_no_trace(
+async def test_in_a_batch_only_the_halt_of_a_lost_lease_is_not_written(
     engine: AsyncEngine, clock: Clock
 ) -> None:
     halts = []
     async with engine.begin() as conn:
-        for claim, row in await three(conn, clock):
+        for claim, row in await claim_three(conn, clock):
             node = await add_node(conn, clock(), "vm-1", row.id)
             made = generation(1, [node], row.id)
             made = type(made)(**vars(made) | {"job_id": row.job_id})
@@ -178,17 +169,17 @@ async def test_of_a_crowd_of_halts_that_of_a_lost_lease_leaves_no_trace(
     assert [type(d) for d in done] == [type(None), LeaseLost, type(None)]
     async with engine.connect() as conn:
         found = await nodes.of_attempts(conn, [f"att-{n}" for n in SOME])
-        assert await told_of(conn, "generation.halted") == {"job-1", "job-3"}
+        assert await jobs_with_event(conn, "generation.halted") == {"job-1", "job-3"}
     kinds = [str(found[f"att-{n}"][0].directive_kind) for n in SOME]
     assert kinds == ["stop", "carry_on", "stop"]
 
 
-async def test_of_a_crowd_of_generations_that_of_a_lost_lease_alone_does_not_begin(
+async def test_in_a_batch_only_the_generation_of_a_lost_lease_does_not_open(
     engine: AsyncEngine, clock: Clock
 ) -> None:
     none, saved = Head(generation=0), Head(generation=1, checkpoints=(checkpoint(40),))
     async with engine.begin() as conn:
-        claims = await three(conn, clock)
+        claims = await claim_three(conn, clock)
         await conn.execute(update(tables.jobs).values(run_spec_sha256="as pinned"))
         made = {row.id: await add_node(conn, clock(), "vm-" + row.id, row.id) for _, row in claims}
         first = [replace(generation(1, [made["att-3"]], "att-3"), job_id="job-3")]
@@ -220,8 +211,8 @@ async def test_of_a_crowd_of_generations_that_of_a_lost_lease_alone_does_not_beg
     async with engine.connect() as conn:
         begun = {n: await generations.of_job(conn, f"job-{n}") for n in SOME}
         again = await jobs.find(conn, "job-3")
-        assert await told_of(conn, "generation.opened") == {"job-1", "job-3"}
-        assert await told_of(conn, "checkpoint.committed") == {"job-3"}
+        assert await jobs_with_event(conn, "generation.opened") == {"job-1", "job-3"}
+        assert await jobs_with_event(conn, "checkpoint.committed") == {"job-3"}
     assert {n: [o.generation.number for o in of] for n, of in begun.items()} == {
         "1": [1],
         "2": [],
@@ -231,32 +222,7 @@ async def test_of_a_crowd_of_generations_that_of_a_lost_lease_alone_does_not_beg
     assert (again.lost_steps, again.progress["step"]) == (7, 40)
 
 
-async def test_jobs_move_in_crowds_as_they_do_alone(engine: AsyncEngine, clock: Clock) -> None:
-    async with engine.begin() as conn:
-        for n in SOME:
-            await add_job(conn, clock(), id=f"job-{n}", state="running")
-        claims = sorted(await jobs.claim_due(conn, clock(), 10), key=lambda claim: claim[1].id)
-    steps = [MoveJob(to=to, reason="why") for to in (JobState.RECOVERING, JobState.CANCELLED)]
-    writes = Writes(engine=engine, now=clock)
-
-    await asyncio.gather(
-        *(
-            writes.move_job(JobMoving(claim=claim, job=job, step=step))
-            for (claim, job), step in zip(claims, steps, strict=False)
-        )
-    )
-
-    async with engine.connect() as conn:
-        rows = [await jobs.find(conn, f"job-{n}") for n in SOME]
-    shown = [(r.state.value, r.reason, r.finished_at, r.version) for r in rows if r]
-    assert shown == [
-        ("recovering", "why", None, 2),
-        ("cancelled", "why", clock(), 2),
-        ("running", "", None, 1),
-    ]
-
-
-async def test_of_a_crowd_of_jobs_that_move_the_one_that_was_lost_does_not(
+async def test_in_a_batch_of_jobs_only_the_one_with_a_lost_lease_does_not_move(
     engine: AsyncEngine, clock: Clock
 ) -> None:
     async with engine.begin() as conn:
@@ -265,36 +231,39 @@ async def test_of_a_crowd_of_jobs_that_move_the_one_that_was_lost_does_not(
         claims = sorted(await jobs.claim_due(conn, clock(), 10), key=lambda claim: claim[1].id)
         j = tables.jobs
         await conn.execute(update(j).where(j.c.id == "job-2").values(lease_token="another"))
-    writes, step = Writes(engine=engine, now=clock), MoveJob(to=JobState.RECOVERING, reason="why")
+    to = (JobState.RECOVERING, JobState.RECOVERING, JobState.CANCELLED)
+    steps = [MoveJob(to=state, reason="why") for state in to]
+    writes = Writes(engine=engine, now=clock)
 
     done = await asyncio.gather(
-        *(writes.move_job(JobMoving(claim=claim, job=job, step=step)) for claim, job in claims),
+        *(
+            writes.move_job(JobMoving(claim=claim, job=job, step=step))
+            for (claim, job), step in zip(claims, steps, strict=True)
+        ),
         return_exceptions=True,
     )
 
     assert [type(d) for d in done] == [type(None), LeaseLost, type(None)]
     async with engine.connect() as conn:
         rows = [await jobs.find(conn, f"job-{n}") for n in SOME]
-        assert await told_of(conn, "job.recovering") == {"job-1", "job-3"}
-    assert [(r.state.value, r.version) for r in rows if r] == [
-        ("recovering", 2),
-        ("running", 1),
-        ("recovering", 2),
+        assert await jobs_with_event(conn, "job.recovering") == {"job-1"}
+    assert [(r.state.value, r.reason, r.finished_at, r.version) for r in rows if r] == [
+        ("recovering", "why", None, 2),
+        ("running", "", None, 1),
+        ("cancelled", "why", clock(), 2),
     ]
 
 
-async def test_a_lease_that_is_lost_is_given_back_by_nobody(
-    engine: AsyncEngine, clock: Clock
-) -> None:
+async def test_a_lost_lease_is_not_released(engine: AsyncEngine, clock: Clock) -> None:
     async with engine.begin() as conn:
-        claims = await three(conn, clock)
+        claims = await claim_three(conn, clock)
         later = clock() + timedelta(minutes=1)
         held = await leases.release_all(conn, [(claim, later) for claim, _ in claims], clock())
     assert held == {"att-1", "att-3"}
 
 
-def said(phase: NodePhase, **more: Any) -> Heartbeat:  # noqa: ANN401 - members
-    """The second heartbeat of a node of generation 1."""
+def second_heartbeat(phase: NodePhase, **more: Any) -> Heartbeat:  # noqa: ANN401 - members
+    """Return the second heartbeat of a node of generation 1."""
     values = {"epoch": 1, "seq": 2, "generation": 1, "step": 3, "free_port": 29500} | more
     return Heartbeat(phase=phase, **values)
 
@@ -312,10 +281,12 @@ async def test_news_of_many_nodes_are_heard_as_they_are_alone(
     hearing = HeartbeatBatcher(engine)
 
     first, second, old, *nobody = await asyncio.gather(
-        hearing.record(made[0].node_id, said(NodePhase.RUNNING, eviction=notice), clock()),
-        hearing.record(made[1].node_id, said(NodePhase.STOPPED), clock()),
-        hearing.record(made[2].node_id, said(NodePhase.RUNNING, epoch=9), clock()),
-        hearing.record("node-of-nobody", said(NodePhase.STOPPED), clock()),
+        hearing.record(
+            made[0].node_id, second_heartbeat(NodePhase.RUNNING, eviction=notice), clock()
+        ),
+        hearing.record(made[1].node_id, second_heartbeat(NodePhase.STOPPED), clock()),
+        hearing.record(made[2].node_id, second_heartbeat(NodePhase.RUNNING, epoch=9), clock()),
+        hearing.record("node-of-nobody", second_heartbeat(NodePhase.STOPPED), clock()),
         return_exceptions=True,
     )
 
@@ -336,7 +307,7 @@ async def test_news_of_many_nodes_are_heard_as_they_are_alone(
 
 
 @pytest.mark.parametrize("state", ["terminating", "ended"])
-async def test_who_tells_news_of_an_attempt_that_is_over_is_told_to_leave(
+async def test_a_heartbeat_of_an_ended_attempt_is_gone(
     engine: AsyncEngine, clock: Clock, state: str
 ) -> None:
     async with engine.begin() as conn:
@@ -346,10 +317,12 @@ async def test_who_tells_news_of_an_attempt_that_is_over_is_told_to_leave(
         node = await add_node(conn, clock(), "vm-1")
 
     with pytest.raises(Gone):
-        await HeartbeatBatcher(engine).record(node.node_id, said(NodePhase.STOPPED), clock())
+        await HeartbeatBatcher(engine).record(
+            node.node_id, second_heartbeat(NodePhase.STOPPED), clock()
+        )
 
 
-async def test_of_a_crowd_that_starts_no_more_ask_than_there_are_cores(
+async def test_no_more_jobs_of_a_batch_start_than_there_are_cores(
     engine: AsyncEngine, clock: Clock
 ) -> None:
     kept = {"1": CORES, "2": 0, "3": 0, "4": 0}  # cores that are kept for each job already

@@ -22,7 +22,7 @@ async def test_a_price_may_move_by_five_times(
 
 
 @pytest.mark.parametrize("odd", [spot(0.11), spot(0.0039), spot(0), spot("free"), spot(50)])
-async def test_for_a_price_that_jumps_the_last_good_one_is_used_and_operators_are_told_once(
+async def test_a_price_that_jumps_is_replaced_by_the_last_good_one_and_reported_once(
     price_list: PriceList, reader: Reader, odd: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     price_list.will_say(machine(0.2), spot(0.02))

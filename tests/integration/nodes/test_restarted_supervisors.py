@@ -6,13 +6,13 @@ Of two processes of one node at most one ever starts a generation, and only it c
 import httpx
 import pytest
 
-from tests.nodes.scripted_node import ScriptedNode, boot, commit, committed, train
+from tests.nodes.scripted_node import ScriptedNode, boot, commit, committed, start_training, train
 from tests.world import World
 from trainer.contract import DirectiveKind, NodePhase, StaleGeneration
 
 
 async def second_start(first: ScriptedNode) -> ScriptedNode:
-    """The same machine registers again, and remembers nothing."""
+    """Register the same machine again, on an empty disk."""
     second = ScriptedNode(first.world, first.attempt_id, first.vm_id, boot_id="boot-2")
     assert (await second.register()).status_code == 200
     return second
@@ -22,7 +22,7 @@ def refusal(answer: httpx.Response) -> tuple[int, str]:
     return answer.status_code, answer.json()["error"]["code"]
 
 
-async def test_it_is_never_told_to_start_what_the_first_one_has_started(world: World) -> None:
+async def test_a_restarted_supervisor_gets_no_start_of_a_running_generation(world: World) -> None:
     nodes = await boot(world, (await world.submit())["id"])
     number = await train(world, nodes, step=1)
     second = await second_start(nodes[0])
@@ -35,10 +35,8 @@ async def test_it_is_never_told_to_start_what_the_first_one_has_started(world: W
 async def test_what_the_first_one_saved_cannot_be_committed_once_the_second_one_trains(
     world: World,
 ) -> None:
-    job = await world.submit()
-    nodes = await boot(world, job["id"])
-    number = await train(world, nodes, step=1)
-    await commit(world, job["id"], committed(1, number))
+    job, nodes, number = await start_training(world)
+    await commit(world, job, committed(1, number))
     second = await second_start(nodes[0])
     await second.say(NodePhase.STOPPED, number)
     await world.tick()
@@ -47,13 +45,11 @@ async def test_what_the_first_one_saved_cannot_be_committed_once_the_second_one_
 
     assert later == number + 1
     with pytest.raises(StaleGeneration):
-        await commit(world, job["id"], committed(3, number))
-    await commit(world, job["id"], committed(3, later))
+        await commit(world, job, committed(3, number))
+    await commit(world, job, committed(3, later))
 
 
-async def test_of_two_that_live_only_the_one_that_registered_last_hears_of_a_start(
-    world: World,
-) -> None:
+async def test_only_the_supervisor_that_registered_last_gets_a_start(world: World) -> None:
     nodes = await boot(world, (await world.submit())["id"])
     first, second = nodes[0], await second_start(nodes[0])
     await second.say(NodePhase.READY)
@@ -61,4 +57,7 @@ async def test_of_two_that_live_only_the_one_that_registered_last_hears_of_a_sta
 
     assert (await second.hear()).kind is DirectiveKind.START
     assert refusal(await first.ask()) == (409, "stale_epoch")
-    assert refusal(await first.say(NodePhase.READY)) == (409, "stale_epoch")
+    stale = await first.say(NodePhase.READY)
+    assert refusal(stale) == (409, "stale_epoch")
+    assert stale.headers["x-should-retry"] == "false"
+    assert (await second.say(NodePhase.READY)).status_code == 200

@@ -1,41 +1,42 @@
-"""What would go wrong again on any machine is not tried again."""
+"""Errors of the trainer that no retry can fix, and jobs that have trained on nothing."""
 
 import math
 from dataclasses import replace
 
-from tests.nodes.scripted_node import ScriptedNode, boot, commit, committed, metrics, train
+import pytest
+
+from tests.nodes.scripted_node import (
+    ScriptedNode,
+    boot,
+    commit,
+    committed,
+    metrics,
+    say_all,
+    start_training,
+)
 from tests.world import World
 from trainer.contract import NOT_THE_MODEL, NodePhase
 
-WHY = "train.jsonl, line 17: the chat template takes no tools. Mend the row"
+ERRORS = {
+    "train.jsonl, line 17: the chat template takes no tools. Mend the row": "trainer_error",
+    f"{NOT_THE_MODEL}: the exported files are not the model that was trained: 2 missing keys": (
+        "verification_failed"
+    ),
+}
 
 
-async def test_an_error_that_no_second_try_mends_ends_the_job_at_once_with_its_own_words(
-    world: World,
+@pytest.mark.parametrize(("error", "code"), ERRORS.items())
+async def test_an_error_that_no_retry_can_fix_fails_the_job_at_once_with_its_message(
+    world: World, error: str, code: str
 ) -> None:
-    job = await world.submit()
-    nodes = await boot(world, str(job["id"]))
-    number = await train(world, nodes, step=3)
-    await nodes[0].say(NodePhase.FAILED, number, step=3, error=WHY, hopeless=True)
+    job, nodes, number = await start_training(world, step=3)
+    await nodes[0].say(NodePhase.FAILED, number, step=3, error=error, hopeless=True)
     await nodes[1].say(NodePhase.FAILED, number, step=3, error="a peer is gone")
     await world.tick(3)
-    failed = await world.job(str(job["id"]))
+    failed = await world.job(job)
 
     assert failed["status"] == "failed"
-    assert failed["error"]["code"] == "trainer_error"
-    assert failed["error"]["message"] == WHY
-
-
-async def test_an_error_of_another_kind_is_tried_again(world: World) -> None:
-    job = await world.submit()
-    nodes = await boot(world, str(job["id"]))
-    number = await train(world, nodes, step=3)
-    for node in nodes:
-        await node.say(NodePhase.FAILED, number, step=3, error=WHY)
-    again = await train(world, nodes, step=1)
-
-    assert again > number
-    assert (await world.job(str(job["id"])))["status"] == "running"
+    assert failed["error"] == {"code": code, "message": error, "param": None}
 
 
 async def test_a_job_that_has_trained_on_nothing_never_succeeds(world: World) -> None:
@@ -46,8 +47,7 @@ async def test_a_job_that_has_trained_on_nothing_never_succeeds(world: World) ->
     told = replace(metrics(1), tokens=0)
     await nodes[0].say(NodePhase.RUNNING, number, step=1, metrics=(told,))
     await commit(world, job, committed(1, number, kind="final"))
-    for node in nodes:
-        await node.say(NodePhase.FINISHED, number, step=1)
+    await say_all(nodes, NodePhase.FINISHED, number, step=1)
     await world.tick(5)
     failed = await world.job(job)
 
@@ -85,21 +85,5 @@ async def start(world: World, nodes: list[ScriptedNode]) -> int:
     """Open the first generation, of which nothing is measured yet; its number."""
     await world.tick()
     directives = [await node.hear() for node in nodes]
-    for node in nodes:
-        await node.say(NodePhase.RUNNING, directives[0].number)
+    await say_all(nodes, NodePhase.RUNNING, directives[0].number)
     return directives[0].number
-
-
-async def test_a_model_that_is_not_the_trained_one_fails_with_a_code_of_its_own(
-    world: World,
-) -> None:
-    why = f"{NOT_THE_MODEL}: the exported files are not the model that was trained: 2 missing keys"
-    job = await world.submit()
-    nodes = await boot(world, str(job["id"]))
-    number = await train(world, nodes, step=3)
-    for node in nodes:
-        await node.say(NodePhase.FAILED, number, step=3, error=why, hopeless=True)
-    await world.tick(3)
-    failed = await world.job(str(job["id"]))
-
-    assert failed["error"] == {"code": "verification_failed", "message": why, "param": None}

@@ -1,7 +1,6 @@
 """A node, or whoever holds its SAS, writes to a finished model: nobody gets what it wrote."""
 
 import hashlib
-import json
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
@@ -11,10 +10,9 @@ import pytest
 
 from service.domain.errors import ContentChanged
 from service.operations.storage.integrity import verify_chunks
-from tests.integration.made import FILES, make
-from tests.integration.sealed import seal
+from tests.integration.finished_jobs import FILES, make_model
+from tests.integration.manifests import seal
 from tests.nodes.forged import forged
-from tests.nodes.scripted_node import boot
 from tests.world import DATASET, World
 from trainer.contract import HEAD, MANIFEST, Head
 
@@ -27,12 +25,12 @@ async def download(world: World, job: Json, name: str = WEIGHTS, **more: Any) ->
     return await world.call("GET", f"{JOBS}/{job['id']}/model/{name}", **more)
 
 
-async def overwrite(world: World, job: Json, name: str, data: bytes) -> None:
+async def overwrite_blob(world: World, job: Json, name: str, data: bytes) -> None:
     await world.store.write(job["id"], f"{job['result']['path']}/{name}", data)
 
 
-async def refused(answer: httpx.Response) -> str:
-    """The message of what was refused for good."""
+async def check_refusal(answer: httpx.Response) -> str:
+    """Return the message of a refusal that is not worth a retry."""
     assert answer.status_code == 409, answer.text
     assert answer.json()["error"]["code"] == "content_changed"
     assert answer.headers["x-should-retry"] == "false"
@@ -40,12 +38,12 @@ async def refused(answer: httpx.Response) -> str:
 
 
 async def test_a_forged_file_of_the_same_size_and_crc_is_not_served(world: World) -> None:
-    made = await make(world)
+    made = await make_model(world)
     before = await download(world, made)
-    await overwrite(world, made, WEIGHTS, forged(FILES[WEIGHTS]))
+    await overwrite_blob(world, made, WEIGHTS, forged(FILES[WEIGHTS]))
 
     for headers in ({}, {"range": "bytes=1000-"}):
-        said = await refused(await download(world, made, headers=headers))
+        said = await check_refusal(await download(world, made, headers=headers))
         assert f"{WEIGHTS} of container {made['id']} is not what the job has committed" in said
         assert "Restore the blob" in said
     assert before.content == FILES[WEIGHTS]
@@ -55,7 +53,7 @@ async def test_a_forged_file_of_the_same_size_and_crc_is_not_served(world: World
 async def test_a_forged_model_with_its_manifest_and_head_is_not_served_and_not_begun_with(
     world: World,
 ) -> None:
-    made = await make(world)
+    made = await make_model(world)
     path = made["result"]["path"]
     digest = await seal(world.store, made["id"], path, FILES | {WEIGHTS: b"another"})
     data, _ = await world.store.read(made["id"], HEAD)
@@ -69,8 +67,8 @@ async def test_a_forged_model_with_its_manifest_and_head_is_not_served_and_not_b
     asked = await world.asked() | {"model": made["id"]}
     began = await world.call("POST", JOBS, json=asked)
 
-    assert f"Blob {path}/{MANIFEST}" in await refused(listed)
-    assert f"Blob {path}/{MANIFEST}" in await refused(await download(world, made))
+    assert f"Blob {path}/{MANIFEST}" in await check_refusal(listed)
+    assert f"Blob {path}/{MANIFEST}" in await check_refusal(await download(world, made))
     assert began.json()["error"]["code"] == "unsupported_model"
     assert "is not what the job has committed" in began.json()["error"]["message"]
     assert (await world.job(made["id"]))["result"] == made["result"]
@@ -78,8 +76,8 @@ async def test_a_forged_model_with_its_manifest_and_head_is_not_served_and_not_b
 
 @pytest.mark.parametrize("name", ["config.json", "tokenizer_config.json"])
 async def test_no_job_begins_with_a_forged_file_of_a_model(world: World, name: str) -> None:
-    made = await make(world)
-    await overwrite(world, made, name, forged(FILES[name]))
+    made = await make_model(world)
+    await overwrite_blob(world, made, name, forged(FILES[name]))
     rows = await world.upload(DATASET + b"\n" + DATASET)  # of which no check is kept
     answer = await world.call("POST", JOBS, json={"model": made["id"], "training_file": rows})
     error = answer.json()["error"]
@@ -91,23 +89,9 @@ async def test_no_job_begins_with_a_forged_file_of_a_model(world: World, name: s
     assert f"{name} is not what was committed" in error["message"]
 
 
-async def test_nodes_of_the_next_job_know_the_hash_of_each_file_that_they_read(
-    world: World,
-) -> None:
-    made = await make(world)
-    job = await world.submit(model=made["id"])
-    await boot(world, job["id"])
-    data, _ = await world.store.read(job["id"], "run-spec.json")
-    files = json.loads(data)["base_model"]["files"]
-
-    read = {file["path"].rpartition("/")[2]: file["sha256"] for file in files}
-    assert read == {name: hashlib.sha256(FILES[name]).hexdigest() for name in read}
-    assert WEIGHTS in read
-
-
 async def test_a_file_that_was_restored_is_served_though_its_etag_is_new(world: World) -> None:
-    made = await make(world)
-    await overwrite(world, made, WEIGHTS, FILES[WEIGHTS])
+    made = await make_model(world)
+    await overwrite_blob(world, made, WEIGHTS, FILES[WEIGHTS])
 
     whole = await download(world, made)
     rest = await download(world, made, headers={"range": "bytes=1000-"})

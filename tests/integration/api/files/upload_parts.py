@@ -22,32 +22,34 @@ PART_FORM = b'--b\r\nContent-Disposition: form-data; name="data"; filename="p"\r
 Json = dict[str, Any]
 
 
-async def begin(world: World, **more: object) -> str:
+async def begin_upload(world: World, **more: object) -> str:
     answer = await world.call("POST", "/v1/uploads", json=WHOLE | more)
     assert answer.status_code == 200, answer.text
     return str(answer.json()["id"])
 
 
-async def send(world: World, upload: str, data: bytes) -> httpx.Response:
+async def send_part(world: World, upload: str, data: bytes) -> httpx.Response:
     return await world.call("POST", f"/v1/uploads/{upload}/parts", files={"data": ("p", data)})
 
 
-async def halves(world: World, **more: object) -> tuple[str, list[str]]:
-    """An upload with all of its parts."""
-    upload = await begin(world, **more)
-    return upload, [(await send(world, upload, half)).json()["id"] for half in HALVES]
+async def upload_halves(world: World, **more: object) -> tuple[str, list[str]]:
+    """Return an upload with all of its parts."""
+    upload = await begin_upload(world, **more)
+    return upload, [(await send_part(world, upload, half)).json()["id"] for half in HALVES]
 
 
-async def complete(world: World, upload: str, part_ids: list[str], **more: str) -> httpx.Response:
+async def complete_upload(
+    world: World, upload: str, part_ids: list[str], **more: str
+) -> httpx.Response:
     body = {"part_ids": part_ids, **more}
     return await world.call("POST", f"/v1/uploads/{upload}/complete", json=body)
 
 
-async def shown(world: World, upload: str) -> Json:
+async def show_upload(world: World, upload: str) -> Json:
     return dict((await world.call("GET", f"/v1/uploads/{upload}")).json())
 
 
-def error(answer: httpx.Response) -> tuple[int, str, str]:
+def error_of(answer: httpx.Response) -> tuple[int, str, str]:
     found = answer.json()["error"]
     return answer.status_code, found["code"], found["message"]
 
@@ -56,7 +58,7 @@ def sweep_of(world: World) -> UploadSweep:
     return UploadSweep(engine=world.engine, store=world.store, now=world.clock)
 
 
-async def left(world: World) -> tuple[int, int, int]:
+async def count_leftovers(world: World) -> tuple[int, int, int]:
     """How many rows of uploads and of parts, and blobs and staged blobs, are left."""
     counts = []
     async with world.engine.connect() as conn:

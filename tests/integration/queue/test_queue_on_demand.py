@@ -6,47 +6,51 @@ import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from tests.clock import Clock
-from tests.integration.money.test_budgets import codes
 from tests.integration.money.test_deadlines import BOTH, ON_DEMAND, until
-from tests.integration.queue.test_admission import admissions, asks, region, submitted
-from tests.integration.queue.test_cores_elsewhere import pass_minutes
-from tests.integration.queue.test_cores_given_back import pass_time
+from tests.integration.queue.test_admission import (
+    admissions,
+    count_attempts,
+    set_region_quota,
+    submit_job,
+)
+from tests.integration.queue.test_core_release import pass_time
+from tests.integration.queue.test_two_regions import pass_minutes
 from tests.world import World, open_world
 
 
 @pytest.fixture
 async def world(engine: AsyncEngine, database_url: str, clock: Clock) -> AsyncIterator[World]:
-    """A service that may buy on demand as well."""
+    """Yield a service that may buy on demand as well."""
     async with open_world(engine, database_url, clock, BOTH) as made:
         yield made
 
 
 async def test_a_job_without_a_deadline_waits_its_turn_for_spot(world: World) -> None:
     queue = admissions(world)
-    await region(world, queue, machines=2)
-    first, second = await submitted(world), await submitted(world)
+    await set_region_quota(world, queue, machines=2)
+    first, second = await submit_job(world), await submit_job(world)
     began = await world.job(second)
     await pass_time(world, queue)
 
     shown = await world.job(second)
-    assert (await asks(world, first), await asks(world, second)) == (1, 0)
+    assert (await count_attempts(world, first), await count_attempts(world, second)) == (1, 0)
     assert shown["queue"]["code"] == "region_cores"
     assert shown["queue"]["since"] == began["queue"]["since"]
-    assert (await codes(world, second)).count("job.waits") == 1
-    assert "job.admitted" not in await codes(world, second)
+    assert (await world.event_codes(second)).count("job.waits") == 1
+    assert "job.admitted" not in await world.event_codes(second)
 
 
 async def test_a_job_whose_deadline_pays_for_on_demand_is_never_kept_in_the_queue(
     world: World,
 ) -> None:
     queue = admissions(world)
-    await region(world, queue, machines=2)
-    await submitted(world)
-    urgent = await submitted(world, deadline=until(world, hours=3))
-    await region(world, queue, machines=2, others=2)
+    await set_region_quota(world, queue, machines=2)
+    await submit_job(world)
+    urgent = await submit_job(world, deadline=until(world, hours=3))
+    await set_region_quota(world, queue, machines=2, others=2)
     await pass_time(world, queue)
-    told = await codes(world, urgent)
-    assert await asks(world, urgent) == 0
+    told = await world.event_codes(urgent)
+    assert await count_attempts(world, urgent) == 0
 
     assert (await world.job(urgent))["queue"] is None
     assert not {"job.waits", "job.admitted"} & set(told)
@@ -56,11 +60,11 @@ async def test_on_demand_is_asked_for_again_when_its_shortage_ends_though_no_cor
     world: World,
 ) -> None:
     queue = admissions(world)
-    await region(world, queue, machines=2, others=2)
+    await set_region_quota(world, queue, machines=2, others=2)
     world.cloud.sold_out.add(ON_DEMAND)
-    urgent = await submitted(world, deadline=until(world, minutes=30))
+    urgent = await submit_job(world, deadline=until(world, minutes=30))
     await pass_minutes(world, queue, 20)
-    refused = await asks(world, urgent)
+    refused = await count_attempts(world, urgent)
     world.cloud.sold_out.clear()
     await pass_minutes(world, queue, 10)
 

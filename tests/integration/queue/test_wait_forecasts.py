@@ -19,7 +19,7 @@ from service.operations.queue.waits import WaitForecasts
 from service.pricing.fixed import FixedPrices
 from tests.clock import Clock
 from tests.integration.api.jobs.test_submissions import statements
-from tests.nodes.scripted_node import boot, train
+from tests.nodes.scripted_node import start_training
 from tests.world import PRICE, SPOT, World, open_world
 
 ON_DEMAND = type(SPOT)(
@@ -36,8 +36,8 @@ async def world(engine: AsyncEngine, database_url: str, clock: Clock) -> AsyncIt
         yield made
 
 
-async def refused(world: World, minutes: int, **infrastructure: Any) -> dict[str, Any]:  # noqa: ANN401
-    """A job for which Spot has had no room for so long."""
+async def submit_refused(world: World, minutes: int, **infrastructure: Any) -> dict[str, Any]:  # noqa: ANN401
+    """Return a job for which Spot has had no room for so long."""
     world.cloud.sold_out.add(SPOT)
     job = await world.submit(infrastructure={"nodes": 2} | infrastructure)
     await world.tick(6, seconds=20)
@@ -46,7 +46,7 @@ async def refused(world: World, minutes: int, **infrastructure: Any) -> dict[str
     return await world.job(job["id"])
 
 
-def left(world: World, shown: dict[str, Any]) -> dict[str, float]:
+def seconds_to_finish(world: World, shown: dict[str, Any]) -> dict[str, float]:
     return {
         name: at - world.clock().timestamp() for name, at in shown["forecast"]["finish"].items()
     }
@@ -58,11 +58,11 @@ async def test_a_job_that_waits_is_done_later_the_longer_it_waits_and_costs_no_m
     path = "/v1/fine_tuning/jobs?dry_run=true"
     await world.call("POST", path, json=await world.asked())  # it counts the rows
     early = await world.submit()
-    told = left(world, await world.job(early["id"]))
-    young = await refused(world, minutes=4)
-    soon = left(world, young)
-    old = await refused(world, minutes=90)
-    late = left(world, old)
+    told = seconds_to_finish(world, await world.job(early["id"]))
+    young = await submit_refused(world, minutes=4)
+    soon = seconds_to_finish(world, young)
+    old = await submit_refused(world, minutes=90)
+    late = seconds_to_finish(world, old)
 
     assert told["p50"] + 600 < soon["p50"] < late["p50"]
     assert late["p90"] - late["p10"] > soon["p90"] - soon["p10"]
@@ -75,7 +75,7 @@ async def test_a_job_that_will_buy_on_demand_in_time_waits_no_longer_than_it_may
 ) -> None:
     deadline = int((world.clock() + timedelta(hours=2)).timestamp())
 
-    shown = await refused(world, minutes=3, deadline=deadline)
+    shown = await submit_refused(world, minutes=3, deadline=deadline)
 
     assert shown["forecast"]["finish"]["p50"] <= deadline
     assert shown["forecast"]["meets_deadline"] >= 0.85
@@ -83,8 +83,8 @@ async def test_a_job_that_will_buy_on_demand_in_time_waits_no_longer_than_it_may
 
 async def test_what_was_refused_days_ago_is_no_wait_of_today(world: World) -> None:
     fresh = await world.submit()
-    told = left(world, await world.job(fresh["id"]))
-    monday = await refused(world, minutes=9)
+    told = seconds_to_finish(world, await world.job(fresh["id"]))
+    monday = await submit_refused(world, minutes=9)
     for job in (fresh, monday):
         await world.call("POST", f"/v1/fine_tuning/jobs/{job['id']}/cancel")
     await world.tick(9, seconds=60)
@@ -92,11 +92,11 @@ async def test_what_was_refused_days_ago_is_no_wait_of_today(world: World) -> No
     world.cloud.sold_out.clear()
 
     thursday = await world.submit()
-    before = left(world, await world.job(thursday["id"]))
+    before = seconds_to_finish(world, await world.job(thursday["id"]))
     while (shown := await world.job(thursday["id"]))["attempts"]["count"] == 0:
         world.clock.advance(seconds=5)
         await world.jobs.run_once()
-    asking = left(world, shown)
+    asking = seconds_to_finish(world, shown)
 
     assert before["p50"] == pytest.approx(told["p50"], abs=2)
     assert asking["p50"] == pytest.approx(told["p50"], abs=15)
@@ -121,14 +121,14 @@ async def wait_at(world: World, job: str, spot: str) -> RemainingTime | None:
 
 async def test_what_costs_more_than_may_be_paid_is_not_waited_for(world: World) -> None:
     cap = {"max_price": {"per": "gpu_hour", "amount": f"{PRICE.hourly / 8 + 1}"}}
-    shown = await refused(world, minutes=9, **cap)
+    shown = await submit_refused(world, minutes=9, **cap)
 
     assert await wait_at(world, shown["id"], f"{PRICE.hourly}") is not None
     assert await wait_at(world, shown["id"], f"{PRICE.hourly * 2}") is None
 
 
-async def test_only_who_is_shown_a_wait_reads_of_it(world: World) -> None:
-    job = (await refused(world, minutes=9))["id"]
+async def test_waits_are_read_only_where_they_are_shown(world: World) -> None:
+    job = (await submit_refused(world, minutes=9))["id"]
     path = f"/v1/fine_tuning/jobs/{job}"
 
     with statements(world) as of_costs:
@@ -145,16 +145,15 @@ async def test_only_who_is_shown_a_wait_reads_of_it(world: World) -> None:
 async def test_a_job_that_trains_expects_waits_after_evictions_to_come_and_on_demand_none(
     world: World,
 ) -> None:
-    job = await world.submit()
-    number = await train(world, await boot(world, job["id"]), step=1)
-    path = f"/v1/fine_tuning/jobs/{job['id']}"
+    job, _, number = await start_training(world)
+    path = f"/v1/fine_tuning/jobs/{job}"
 
     with statements(world) as first:
         await world.call("GET", path)
     world.clock.advance(seconds=20)
     with statements(world) as again:
         await world.call("GET", path, headers={"cache-control": "no-cache"})
-    around = await around_of(world, job["id"])
+    around = await around_of(world, job)
     long = replace(around, job=replace(around.job, total_steps=100_000))
     waits = WaitForecasts(engine=world.engine, prices=FixedPrices({SPOT: PRICE}))
     spot, paid = [

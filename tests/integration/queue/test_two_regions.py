@@ -11,8 +11,8 @@ from service.domain.cloud.fleet import Price, SpotCores
 from service.pricing.fixed import FixedPrices
 from service.reconciler.jobs.admission import Admissions
 from tests.clock import Clock
-from tests.integration.queue.test_admission import CORES, JOBS, asks, settle
-from tests.integration.queue.test_cores_given_back import wave
+from tests.integration.queue.test_admission import CORES, JOBS, count_attempts, run_queue
+from tests.integration.queue.test_core_release import evict_after_training
 from tests.world import PRICE, SPOT, World, open_world
 
 WEST = replace(SPOT, region="westus")
@@ -45,30 +45,29 @@ def others_use(world: World, **machines: int) -> None:
 async def pass_minutes(world: World, queue: Admissions, minutes: int) -> None:
     for _ in range(A_MINUTE * minutes):
         await queue.read_cores()
-        await settle(world, queue)
+        await run_queue(world, queue)
 
 
-async def evicted(world: World, queue: Admissions, **infrastructure: object) -> str:
-    """A gang of two that has trained in the east, where others have its cores by now."""
+async def evict_gang(world: World, queue: Admissions, **infrastructure: object) -> str:
+    """Evict a gang of two that trained in the east, where others use its cores afterwards."""
     others_use(world, eastus=0, westus=0)
     await queue.read_cores()
     world.clock.advance(seconds=1)
     job = await world.submit(infrastructure={"nodes": 2} | infrastructure)
     await world.tick(2)
-    await wave(world, job["id"])
+    await evict_after_training(world, job["id"])
     others_use(world, eastus=2)
     return str(job["id"])
 
 
-async def test_a_job_that_waits_for_cores_is_not_let_in_where_its_price_limit_forbids_it(
+async def test_a_queued_job_is_not_admitted_in_a_region_above_its_price_limit(
     two_regions: World, queue: Admissions
 ) -> None:
     world = two_regions
-    job = await evicted(world, queue, max_price={"amount": "1.07"})
+    job = await evict_gang(world, queue, max_price={"amount": "1.07"})
     world.jobs = replace(world.jobs, prices=FixedPrices({SPOT: PRICE, WEST: DEAR}))
     await pass_minutes(world, queue, 40)
-    told = (await world.call("GET", f"{JOBS}/{job}/events?limit=100")).json()["data"]
-    codes = [event["code"] for event in told]
+    codes = await world.event_codes(job)
 
     assert (codes.count("job.waits"), codes.count("job.admitted")) == (1, 0)
     assert (await world.job(job))["queue"]["reason"].startswith("It needs 192 Spot cores in eastus")
@@ -78,7 +77,7 @@ async def test_a_gang_gets_its_cores_back_though_small_jobs_keep_coming_and_azur
     two_regions: World, queue: Admissions
 ) -> None:
     world = two_regions
-    gang = await evicted(world, queue)
+    gang = await evict_gang(world, queue)
     world.cloud.sold_out.add(WEST)
     await pass_minutes(world, queue, 7)
     others_use(world, eastus=0)
@@ -88,7 +87,7 @@ async def test_a_gang_gets_its_cores_back_though_small_jobs_keep_coming_and_azur
             body = {"nodes": 1, "regions": [SPOT.region]}
             small.append(str((await world.submit(infrastructure=body))["id"]))
         await pass_minutes(world, queue, 10)
-        if await asks(world, gang) > 1 and (await world.job(gang))["queue"] is None:
+        if await count_attempts(world, gang) > 1 and (await world.job(gang))["queue"] is None:
             break
         await world.call("POST", f"{JOBS}/{small.pop(0)}/cancel")
     newest = (await world.attempts_of(gang))[-1]

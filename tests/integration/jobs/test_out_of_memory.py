@@ -1,8 +1,6 @@
 """A job whose GPUs are too small for its layout comes back by itself with less at once."""
 
-from typing import Any
-
-from tests.nodes.scripted_node import ScriptedNode, boot, commit, committed, train
+from tests.nodes.scripted_node import ScriptedNode, boot, commit, committed, say_all, train
 from tests.world import World
 from trainer.contract import DirectiveKind, NodePhase, Rung
 
@@ -13,7 +11,7 @@ async def _submit(world: World, micro_batch: int, *, checkpointing: bool) -> str
     return str(job["id"])
 
 
-async def _runs_short(world: World, nodes: list[ScriptedNode], step: int) -> Rung | None:
+async def _run_out_of_memory(world: World, nodes: list[ScriptedNode], step: int) -> Rung | None:
     """Let the next generation come to ``step`` and run short there; the rung that it was on."""
     number = await train(world, nodes, step=step - 1)
     short, peer = nodes
@@ -27,10 +25,8 @@ async def _runs_short(world: World, nodes: list[ScriptedNode], step: int) -> Run
     return told.rung
 
 
-async def _opened(world: World, job_id: str) -> list[str]:
-    answer = await world.call("GET", f"/v1/fine_tuning/jobs/{job_id}/events?limit=100")
-    events: list[dict[str, Any]] = answer.json()["data"]
-    return [e["message"] for e in reversed(events) if e["code"] == "generation.opened"]
+async def _opening_messages(world: World, job_id: str) -> list[str]:
+    return [e["message"] for e in await world.events(job_id, "generation.opened")]
 
 
 async def test_memory_that_runs_out_twice_costs_two_rungs_and_the_job_goes_on_there(
@@ -38,8 +34,8 @@ async def test_memory_that_runs_out_twice_costs_two_rungs_and_the_job_goes_on_th
 ) -> None:
     job_id = await _submit(world, 4, checkpointing=True)
     nodes = await boot(world, job_id)
-    planned = await _runs_short(world, nodes, step=17)
-    halved = await _runs_short(world, nodes, step=3)
+    planned = await _run_out_of_memory(world, nodes, step=17)
+    halved = await _run_out_of_memory(world, nodes, step=3)
     number = await train(world, nodes, step=5)
     running = await world.job(job_id)
 
@@ -50,7 +46,7 @@ async def test_memory_that_runs_out_twice_costs_two_rungs_and_the_job_goes_on_th
     assert running["rung"] == {"micro_batch": 1, "gradient_checkpointing": True}
     assert running["deepspeed"]["config"]["train_micro_batch_size_per_gpu"] == 1
     assert running["cost"]["forecast_total"]
-    _, second, third = await _opened(world, job_id)
+    _, second, third = await _opening_messages(world, job_id)
     assert second.endswith(", with micro-batch 2 instead of 4: memory ran out in step 17")
     assert third.endswith(", with micro-batch 1 instead of 2: memory ran out in step 3")
     (attempt,) = await world.attempts_of(job_id)
@@ -61,13 +57,12 @@ async def test_memory_that_runs_out_twice_costs_two_rungs_and_the_job_goes_on_th
 async def test_the_rung_stays_for_later_generations_and_for_other_machines(world: World) -> None:
     job_id = await _submit(world, 4, checkpointing=True)
     nodes = await boot(world, job_id)
-    await _runs_short(world, nodes, step=2)
+    await _run_out_of_memory(world, nodes, step=2)
     number = await train(world, nodes, step=4)
     await commit(world, job_id, committed(4, number))
     await nodes[0].notice(number, step=4)
     await world.tick(1, seconds=1)
-    for node in nodes:
-        await node.say(NodePhase.STOPPED, number, step=4)
+    await say_all(nodes, NodePhase.STOPPED, number, step=4)
     await world.tick(2, seconds=1)
     others = await boot(world, job_id)
     await train(world, others, step=5)
@@ -76,7 +71,7 @@ async def test_the_rung_stays_for_later_generations_and_for_other_machines(world
     assert generation is not None
     assert generation.attempt_id != nodes[0].attempt_id
     assert generation.rung == Rung(micro_batch=2, gradient_checkpointing=True)
-    assert "memory ran out" not in (await _opened(world, job_id))[-1]
+    assert "memory ran out" not in (await _opening_messages(world, job_id))[-1]
 
 
 async def test_when_its_machines_go_before_the_next_generation_the_next_attempt_takes_the_rung(
@@ -97,9 +92,7 @@ async def test_when_its_machines_go_before_the_next_generation_the_next_attempt_
     assert generation.rung == Rung(micro_batch=2, gradient_checkpointing=True)
 
 
-async def test_a_machine_that_was_told_to_stop_before_it_could_say_so_is_heard_all_the_same(
-    world: World,
-) -> None:
+async def test_out_of_memory_that_is_reported_after_a_stop_counts(world: World) -> None:
     job_id = await _submit(world, 4, checkpointing=True)
     nodes = await boot(world, job_id)
     number = await train(world, nodes, step=1)
@@ -120,7 +113,7 @@ async def test_a_job_that_does_not_fit_even_with_the_least_at_once_fails_and_say
 ) -> None:
     job_id = await _submit(world, 2, checkpointing=False)
     nodes = await boot(world, job_id)
-    rungs = [await _runs_short(world, nodes, step=1) for _ in range(3)]
+    rungs = [await _run_out_of_memory(world, nodes, step=1) for _ in range(3)]
     await world.tick(3)
     failed = await world.job(job_id)
 
