@@ -62,10 +62,10 @@ async def serve(
     async with opened(settings, now) as world:
         world.listener.introduce(options.command, release())  # its task has not begun yet
         work: list[Coroutine[Any, Any, object]] = []
-        pulse = LoopLiveness(now)
-        parts = replace(_parts(settings, world), pulse=pulse, schema=schema())
+        liveness = LoopLiveness(now)
+        parts = replace(_parts(settings, world), liveness=liveness, schema=schema())
         if options.command in ("reconciler", "all"):
-            work += reconcilers(settings, world, _preparation(parts), stop, pulse)
+            work += reconcilers(settings, world, _preparation(parts), stop, liveness)
         if options.port is not None:
             make = make_app if options.command in ("api", "all") else make_probes
             work.append(_http(settings, make(parts), options, stop))

@@ -90,7 +90,7 @@ class Parts:
     at_once: AtOnce = field(default_factory=AtOnce)
     web: Path | None = None  # the built console; None: there is none
     schema: Schema | None = None  # that /readyz looks for
-    pulse: LoopLiveness | None = None  # of the loops in this process, if there are any
+    liveness: LoopLiveness | None = None  # of the loops in this process, if there are any
     long_poll: timedelta = timedelta(seconds=LONG_POLL_SECONDS)
     live_every: timedelta = timedelta(seconds=1)  # between two events of the same job in a list
     stream_life: timedelta = timedelta(minutes=15)  # then the key is looked at again

@@ -13,7 +13,7 @@ from tests.scenario.seams import WRITES
 
 FOLDERS = ("api", "operations", "reconciler")
 CLOUD = frozenset({"create", "refill", "delete"})
-CLOUDS = frozenset({"cloud", "asked"})  # what it is called
+CLOUDS = frozenset({"cloud", "cloud_in"})  # what it is called
 COMMITS = {("engine", "begin")}
 EXCUSED = {  # no play comes there, and why
     "commit api/projects/sign_in.py exchange": (
@@ -24,7 +24,7 @@ EXCUSED = {  # no play comes there, and why
         "another job must take the cores between two statements of one step, again and again: a "
         "life has two others at most"
     ),
-    "commit reconciler/jobs/model_registry.py _settle": (
+    "commit reconciler/jobs/model_registry.py _record_result": (
         "no life has a workspace; killed before it, the model is registered again: "
         "tests/integration/jobs/test_model_registry.py"
     ),
@@ -32,7 +32,7 @@ EXCUSED = {  # no play comes there, and why
         "no life has a tracker; a claim ends by itself: tests/integration/jobs/test_trackers.py "
         "kills it and asks two replicas"
     ),
-    "commit reconciler/jobs/trackers.py _settle": (
+    "commit reconciler/jobs/trackers.py _update_run": (
         "the same; killed before it, the tracker is asked what it has"
     ),
     "commit reconciler/jobs/launch.py _go_back": (
@@ -70,7 +70,7 @@ EXCUSED = {  # no play comes there, and why
         "it writes how far a long check is, and a life's takes no time; without it another "
         "replica begins anew"
     ),
-    "commit reconciler/jobs/preparation.py _tell_progress": (
+    "commit reconciler/jobs/preparation.py _report_progress": (
         "the same, of the job: a life's checks are done when they are looked at first"
     ),
     "commit operations/money/price_memory.py forget": "as doubt, below",
@@ -111,7 +111,7 @@ EXCUSED = {  # no play comes there, and why
             "commit operations/files/upload_completion.py _claimed",
             "commit operations/files/upload_completion.py _refuse",
             "commit operations/files/upload_completion.py _release",
-            "discard reconciler/sweeps/uploads.py _discard",
+            "discard reconciler/sweeps/uploads.py _discard_blocks",
         ),
         (
             "a life's files come in one request: "
@@ -144,7 +144,7 @@ def all_places() -> set[str]:
     root = Path(service.__file__).parent
     found: set[str] = set()
     for folder in FOLDERS:
-        for file in sorted((root / folder).glob("*.py")):
+        for file in sorted((root / folder).rglob("*.py")):
             found.update(_of(ast.parse(file.read_text()), file.relative_to(root).as_posix()))
     return found - EXCUSED.keys()
 

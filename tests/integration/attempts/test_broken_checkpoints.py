@@ -186,7 +186,7 @@ async def test_a_machine_that_finds_what_nobody_else_sees_is_left_and_no_checkpo
 
     attempts = await world.attempts_of(job_id)
     assert attempts[0]["outcome"] == "unresponsive"
-    assert "other machines are asked" in attempts[0]["reason"]
+    assert "retrying on other machines" in attempts[0]["reason"]
     again = await boot(world, job_id)
     assert (await opened(world, again)).checkpoint == saved[-1]
     assert (await head_of(world, job_id)).checkpoints == tuple(saved)
@@ -245,7 +245,7 @@ async def test_a_service_that_dies_before_it_takes_head_tells_and_loses_nothing_
     async with world.engine.connect() as conn:
         known = (await doubts.before(conn, [job_id]))[job_id]
     given = (world.engine, world.store, claim, row, known, world.clock())
-    marked = await findings.broken(*given)
+    marked = await findings.find_broken_checkpoints(*given)
     before = await head_of(world, job_id)  # here it was killed
     shown = await listed(world, job_id)
     second = await opened(world, nodes)

@@ -154,7 +154,7 @@ async def sweep_orphans(conn: AsyncConnection, clock: Clock) -> None:
     await ledger.open_after_the_end(conn)
     row = await attempts.find(conn, "att-of-7")
     assert row is not None
-    seen = replace(late_billing._exist(row, None, clock()), vm_ids=["vm-late"])
+    seen = replace(late_billing._billable_machines(row, None, clock()), vm_ids=["vm-late"])
     assert await late_billing._write(conn, row, seen, clock())
 
 

@@ -192,7 +192,7 @@ async def test_who_looked_before_another_replica_saw_the_machines_gone_opens_no_
 ) -> None:
     row = await _over(world, "a")
     empty = FakeCloud(now=world.clock)
-    other = LateBilling(engine=world.engine, asked=lambda _: empty, now=world.clock)
+    other = LateBilling(engine=world.engine, cloud_in=lambda _: empty, now=world.clock)
 
     async def meanwhile() -> None:
         world.clock.advance(seconds=2)
@@ -201,7 +201,7 @@ async def test_who_looked_before_another_replica_saw_the_machines_gone_opens_no_
     cloud = WatchedCloud(now=world.clock, meanwhile=meanwhile)
     await cloud.create(world.attempts.specs.spec(row))
     world.clock.advance(minutes=5)
-    late = LateBilling(engine=world.engine, asked=lambda _: cloud, now=world.clock)
+    late = LateBilling(engine=world.engine, cloud_in=lambda _: cloud, now=world.clock)
 
     assert not await late.meter(row.id, billed=False)
     async with world.engine.connect() as conn:
