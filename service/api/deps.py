@@ -16,7 +16,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from contract.choices import Scope
 from service.api.http.drain import Drain
-from service.api.http.rate_limits import AtOnce, RateLimits
+from service.api.http.rate_limits import ConcurrencyLimits, RateLimits
 from service.cloud.provider import CloudProvider
 from service.db.core.engine import reading
 from service.db.core.notify import Listener
@@ -70,7 +70,7 @@ class Parts:
     granter: Granter
     plan_defaults: PlanDefaults
     secret: str  # that node tokens are derived from
-    outage: timedelta  # how long a node may go on without hearing from us
+    outage: timedelta  # how long a node may go on without heartbeats from us
     now: Callable[[], datetime]
     wall: Callable[[], float] = time.time  # this machine's clock, held against PostgreSQL's
     accepted_secret: str = ""  # node tokens derived from it are good as well
@@ -87,12 +87,12 @@ class Parts:
     graders: GraderProcess = field(default_factory=GraderProcess)
     staging: Staging = field(default_factory=Staging)  # of parts of uploads
     rates: RateLimits = field(default_factory=RateLimits)
-    at_once: AtOnce = field(default_factory=AtOnce)
+    concurrency: ConcurrencyLimits = field(default_factory=ConcurrencyLimits)
     web: Path | None = None  # the built console; None: there is none
     schema: Schema | None = None  # that /readyz looks for
     liveness: LoopLiveness | None = None  # of the loops in this process, if there are any
     long_poll: timedelta = timedelta(seconds=LONG_POLL_SECONDS)
-    live_every: timedelta = timedelta(seconds=1)  # between two events of the same job in a list
+    live_interval: timedelta = timedelta(seconds=1)  # between two events of the same job in a list
     stream_life: timedelta = timedelta(minutes=15)  # then the key is looked at again
 
     @cached_property
@@ -106,12 +106,12 @@ class Parts:
         return Drain(self.listener)
 
     @cached_property
-    def hearing(self) -> HeartbeatBatcher:
+    def heartbeats(self) -> HeartbeatBatcher:
         """Return the batcher of heartbeats."""
         return HeartbeatBatcher(self.engine)
 
     @cached_property
-    def registering(self) -> RegistrationBatcher:
+    def registrations(self) -> RegistrationBatcher:
         """Return the batcher of registrations."""
         return RegistrationBatcher(self.engine)
 
@@ -173,10 +173,10 @@ async def get_caller(
         _check_query(request)
     if not openai_project:
         return caller
-    return await _acting(request, parts_of(request), caller, openai_project)
+    return await _act_in_project(request, parts_of(request), caller, openai_project)
 
 
-async def known_query(request: Request) -> None:
+async def require_known_query(request: Request) -> None:
     """Refuse unknown query members of a route that needs no key."""
     if request.scope["query_string"]:
         _check_query(request)
@@ -201,7 +201,7 @@ async def authenticate(request: Request) -> Caller:
     return caller
 
 
-async def _acting(request: Request, parts: Parts, caller: Caller, named: str) -> Caller:
+async def _act_in_project(request: Request, parts: Parts, caller: Caller, named: str) -> Caller:
     """Return the caller in the named project; an operator's access to another project is logged."""
     acts = await operators.act_in_project(parts.engine, caller, named, parts.operator_project)
     if acts.project_id != caller.project_id:
@@ -215,7 +215,7 @@ CallerDep = Annotated[Caller, Depends(get_caller)]
 
 
 @dataclass(frozen=True)
-class Needs:
+class RequiredScope:
     """A dependency: the caller, whose key must have this scope; else 403. Every user route has one.
 
     An operator's key must also belong to the operators' project.
@@ -231,9 +231,9 @@ class Needs:
         return caller
 
 
-Reader = Annotated[Caller, Depends(Needs(Scope.READ))]
-Writer = Annotated[Caller, Depends(Needs(Scope.WRITE))]
-Operator = Annotated[Caller, Depends(Needs(Scope.OPERATOR))]
+Reader = Annotated[Caller, Depends(RequiredScope(Scope.READ))]
+Writer = Annotated[Caller, Depends(RequiredScope(Scope.WRITE))]
+Operator = Annotated[Caller, Depends(RequiredScope(Scope.OPERATOR))]
 
 
 async def get_connection(parts: PartsDep, caller: CallerDep) -> AsyncIterator[AsyncConnection]:
@@ -252,7 +252,7 @@ Db = Annotated[AsyncConnection, Depends(get_connection, scope="function")]
 
 def _check_query(request: Request) -> None:
     """Refuse undeclared query members: a misspelt filter must not match everything."""
-    declared = _query_of(request.scope["route"].dependant)
+    declared = _query_names(request.scope["route"].dependant)
     for name in request.query_params:
         whole = "metadata" if name.startswith("metadata[") else name
         if whole not in declared and name != "api-version":
@@ -264,9 +264,9 @@ def _check_query(request: Request) -> None:
             )
 
 
-def _query_of(dependant: Dependant) -> set[str]:
+def _query_names(dependant: Dependant) -> set[str]:
     names = {field.alias for field in dependant.query_params}
-    return names.union(*map(_query_of, dependant.dependencies))
+    return names.union(*map(_query_names, dependant.dependencies))
 
 
 async def get_now(request: Request) -> datetime:

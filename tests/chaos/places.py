@@ -62,7 +62,7 @@ EXCUSED = {  # no play comes there, and why
         "it hands its call on as delete does; no life with rate limits is elastic, and in elastic"
         " the same refill is struck at attempts.py"
     ),
-    "commit api/nodes.py _remember": (
+    "commit api/nodes.py _raise_directive_number": (
         "only a database that was restored has forgotten directives: "
         "tests/integration/attempts/test_restored_database.py; done twice it changes nothing more"
     ),

@@ -9,7 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from service.api.deps import Db, Now, PartsDep, Reader, Writer
 from service.api.files import file_views, results
 from service.api.http.pages import After, clamp, page, require_known_cursor
-from service.api.http.rate_limits import Kind
+from service.api.http.rate_limits import WorkKind
 from service.api.http.responses import BYTES, as_download
 from service.api.http.upload_form import FILE, PURPOSE, UploadForm
 from service.api.schemas.files import File, FileDeleted, FileList
@@ -55,7 +55,7 @@ async def upload(request: Request, parts: PartsDep, caller: Writer) -> File:
     """Validate a dataset line by line while it is uploaded, and store it."""
     engine, store, project = parts.engine, parts.store, caller.project_id
     form = UploadForm(request)
-    with parts.at_once.hold_place(Kind.UPLOAD, project):
+    with parts.concurrency.slot(WorkKind.UPLOAD, project):
         await form.find_file()
         file = await files.upload(engine, store, project, form, parts.limits, parts.now)
     return file_views.full_file(file)

@@ -4,7 +4,7 @@ from fastapi import APIRouter, Request
 
 from service.api.deps import Db, Now, Parts, PartsDep, Reader, Writer
 from service.api.files import upload_views
-from service.api.http.rate_limits import Kind
+from service.api.http.rate_limits import WorkKind
 from service.api.http.requests import JsonRoute
 from service.api.http.upload_form import UploadForm
 from service.api.schemas.uploads import (
@@ -60,7 +60,7 @@ async def add_part(request: Request, parts: PartsDep, caller: Writer, upload_id:
     form = UploadForm(request, file=DATA, fields=())
     if (form.expected_bytes or 0) > uploads.PART_BYTES + FORM_BYTES:
         raise PayloadTooLarge(uploads.TOO_LARGE, param=DATA)
-    with parts.at_once.hold_place(Kind.PART, caller.project_id):
+    with parts.concurrency.slot(WorkKind.PART, caller.project_id):
         await form.find_file()
         row = await uploads.add_part(
             parts.engine,
@@ -85,7 +85,7 @@ async def complete(
         part_ids=asked.part_ids,
         md5=asked.md5,
     )
-    with parts.at_once.hold_place(Kind.UPLOAD, caller.project_id):
+    with parts.concurrency.slot(WorkKind.UPLOAD, caller.project_id):
         return upload_views.completed(await _completed(parts, completion))
 
 
@@ -105,7 +105,7 @@ async def _completed(parts: Parts, asked: Completion) -> File:
     topic = rows.topic(uploads.file_id_of(asked.upload_id))
     with parts.drain.polling(topic) as changed:
         while (file := await completer.complete(asked)) is None:
-            if parts.drain.begun:
+            if parts.drain.has_begun:
                 raise ServiceUnavailable(
                     "The upload is being completed and this process is replaced. "
                     "Complete it again: another one answers."

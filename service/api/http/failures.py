@@ -27,7 +27,7 @@ def install(app: FastAPI) -> None:
     """Answer every exception that leaves a handler. Async, so that none runs in a thread."""
     for kind, handler in _HANDLERS.items():
         app.add_exception_handler(kind, handler)
-    app.add_exception_handler(Exception, _unforeseen)
+    app.add_exception_handler(Exception, _answer_unexpected_error)
 
 
 def interrupted_answer() -> JSONResponse:
@@ -39,7 +39,7 @@ def interrupted_answer() -> JSONResponse:
     return _answer(503, message, "server_error", "service_unavailable", headers=_SOON)
 
 
-async def _expected(request: Request, error: Exception) -> JSONResponse:
+async def _answer_service_error(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, ServiceError)
     headers = {} if error.retry is None else {"x-should-retry": str(error.retry).lower()}
     if isinstance(error, InvalidApiKey):
@@ -57,22 +57,24 @@ async def _expected(request: Request, error: Exception) -> JSONResponse:
     )
 
 
-async def _malformed(request: Request, error: Exception) -> JSONResponse:
+async def _answer_invalid_request(request: Request, error: Exception) -> JSONResponse:
     """Answer with the first fault of the request, by the name of its member."""
     assert isinstance(error, RequestValidationError)
-    return await _expected(request, validation.refusal(request, error))
+    return await _answer_service_error(request, validation.request_error(request, error))
 
 
-async def _refused(request: Request, error: Exception) -> JSONResponse:
+async def _answer_http_exception(request: Request, error: Exception) -> JSONResponse:
     """Answer FastAPI's own refusals: an unknown URL, a method, or a body that it could not read."""
     assert isinstance(error, HTTPException)
     if isinstance(error.__cause__, ServiceError):  # of JsonRequest; FastAPI hides it in a 400
-        return await _expected(request, error.__cause__)
+        return await _answer_service_error(request, error.__cause__)
     what = f"{request.method} {request.url.path:.200}"
     if error.status_code == 404:
-        return await _expected(request, UnknownUrl(f"{what}: no such URL. {hints.of(request)}"))
+        return await _answer_service_error(
+            request, UnknownUrl(f"{what}: no such URL. {hints.hint_for(request)}")
+        )
     if error.status_code == 405:
-        allowed = ", ".join(hints.methods(request))
+        allowed = ", ".join(hints.allowed_methods(request))
         headers = {"allow": allowed}
         message = f"{what}: this URL takes {allowed} only."
         return _answer(405, message, "invalid_request_error", "method_not_allowed", headers=headers)
@@ -80,20 +82,22 @@ async def _refused(request: Request, error: Exception) -> JSONResponse:
     return _answer(error.status_code, message, "invalid_request_error", "invalid_value")
 
 
-async def _unstorable(request: Request, error: Exception) -> JSONResponse:
-    log.warning("api.value_refused_by_database", extra=_which(request) | {"cause": str(error)})
+async def _answer_unstorable_value(request: Request, error: Exception) -> JSONResponse:
+    log.warning(
+        "api.value_refused_by_database", extra=_request_facts(request) | {"cause": str(error)}
+    )
     message = "A value contains a character that cannot be stored, for example NUL. Remove it."
     return _answer(400, message, "invalid_request_error", "invalid_value")
 
 
-async def _disconnected(request: Request, error: Exception) -> JSONResponse:
+async def _answer_disconnect(request: Request, error: Exception) -> JSONResponse:
     """Answer a client that has disconnected; this only keeps the log free of a false alarm."""
-    log.info("api.client_left", extra=_which(request))
+    log.info("api.client_left", extra=_request_facts(request))
     return _answer(400, "The request body is incomplete.", "invalid_request_error", "invalid_value")
 
 
-async def _unavailable(request: Request, error: Exception) -> JSONResponse:
-    log.error("api.dependency_failed", extra=_which(request) | {"cause": str(error)})
+async def _answer_unavailable(request: Request, error: Exception) -> JSONResponse:
+    log.error("api.dependency_failed", extra=_request_facts(request) | {"cause": str(error)})
     message = "A dependency of the service does not answer. Retry in a few seconds."
     if takes_no_writes(error):
         message = (
@@ -103,19 +107,19 @@ async def _unavailable(request: Request, error: Exception) -> JSONResponse:
     return _answer(503, message, "server_error", "service_unavailable", headers=_SOON)
 
 
-async def _of_database(request: Request, error: Exception) -> JSONResponse:
+async def _answer_database_error(request: Request, error: Exception) -> JSONResponse:
     """Answer errors of PostgreSQL: 503 where the same request may succeed later.
 
     A server that shuts down or is read-only may raise errors other than OperationalError. An error
     of the driver has no SQLSTATE and would come again.
     """
     again = isinstance(error, OperationalError) and bool(getattr(error.orig, "sqlstate", None))
-    answer = _unavailable if again or is_away(error) else _unforeseen
+    answer = _answer_unavailable if again or is_away(error) else _answer_unexpected_error
     return await answer(request, error)
 
 
-async def _unforeseen(request: Request, error: Exception) -> JSONResponse:
-    which = _which(request)
+async def _answer_unexpected_error(request: Request, error: Exception) -> JSONResponse:
+    which = _request_facts(request)
     log.error("api.failed", extra=which, exc_info=error)
     message = "Unexpected error. Retry; if it persists, report the x-request-id."
     # This answer passes by the middleware.
@@ -124,19 +128,19 @@ async def _unforeseen(request: Request, error: Exception) -> JSONResponse:
 
 
 _HANDLERS: dict[type[Exception], Callable[[Request, Exception], Awaitable[JSONResponse]]] = {
-    ServiceError: _expected,
-    RequestValidationError: _malformed,
-    HTTPException: _refused,
-    DataError: _unstorable,
-    ClientDisconnect: _disconnected,
-    PoolExhausted: _unavailable,
-    StorageError: _unavailable,
-    PricesUnavailable: _unavailable,
-    DBAPIError: _of_database,
+    ServiceError: _answer_service_error,
+    RequestValidationError: _answer_invalid_request,
+    HTTPException: _answer_http_exception,
+    DataError: _answer_unstorable_value,
+    ClientDisconnect: _answer_disconnect,
+    PoolExhausted: _answer_unavailable,
+    StorageError: _answer_unavailable,
+    PricesUnavailable: _answer_unavailable,
+    DBAPIError: _answer_database_error,
 }
 
 
-def _which(request: Request) -> dict[str, str]:
+def _request_facts(request: Request) -> dict[str, str]:
     """Return the request's path and id; a process without users gives requests no id."""
     name = getattr(request.state, "request_id", "")
     return {"path": request.url.path, "request_id": name}

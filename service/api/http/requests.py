@@ -11,7 +11,7 @@ from fastapi.routing import APIRoute
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.api.deps import authenticate, parts_of
-from service.api.http.rate_limits import Kind
+from service.api.http.rate_limits import WorkKind
 from service.domain import strict_json
 from service.domain.errors import (
     InvalidRequest,
@@ -36,7 +36,7 @@ class _HeadAnswered(Exception):
     """The headers of the answer to HEAD were sent."""
 
 
-class Paths:
+class PathMiddleware:
     """Middleware that gives each route one path.
 
     Drops a trailing slash, turns Azure OpenAI's prefix into ``/v1``, and answers HEAD as GET
@@ -130,7 +130,7 @@ class JsonRequest(Request):
         """Return the whole body, read once the sender is authenticated."""
         if not hasattr(self, "_body"):
             caller = await authenticate(self)
-            place = parts_of(self).at_once.hold_place(Kind.LONG_BODY, caller.project_id)
+            place = parts_of(self).concurrency.slot(WorkKind.LONG_BODY, caller.project_id)
             self._body = await read_body(self, self.longest_body, place)
         return self._body
 

@@ -65,16 +65,16 @@ class Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """End the running requests, then the server."""
         self._drain.begin_drain()
-        cutting = asyncio.create_task(self._cut())
+        interrupting = asyncio.create_task(self._interrupt_requests())
         await super().shutdown(sockets)
-        cutting.cancel()
+        interrupting.cancel()
 
-    async def _cut(self) -> None:
+    async def _interrupt_requests(self) -> None:
         """Interrupt the remaining requests after the drain's time; half an answer breaks off."""
         await asyncio.sleep(self._drain_seconds)
-        unanswered = await self._drain.cut()
+        unanswered = await self._drain.interrupt_requests()
         half_answered = list(self.server_state.connections)
         for connection in half_answered:
             connection.transport.abort()
-        told = {"unanswered": unanswered, "half_answered": len(half_answered)}
-        log.warning("api.cut_off", extra=told)
+        facts = {"unanswered": unanswered, "half_answered": len(half_answered)}
+        log.warning("api.cut_off", extra=facts)

@@ -50,8 +50,8 @@ async def stream_events(
     """Stream the job's events, oldest first, and new ones until the job is over."""
     read = partial(_following, parts, caller.project_id, job_id)
     await read(last_event_id)  # refuses what is not known
-    sent = streams.of_events(parts, caller.project_id, job_id, read, last_event_id)
-    return streams.answer(parts, caller, sent)
+    sent = streams.stream_events(parts, caller.project_id, job_id, read, last_event_id)
+    return streams.stream_response(parts, caller, sent)
 
 
 async def _following(

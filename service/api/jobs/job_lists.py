@@ -100,7 +100,7 @@ async def stream_jobs(
     """Stream each job of the project that changes, as lists show it, at most once a second."""
     lists: LiveLists = request.app.state.live_lists
     after = live_lists.moment(last_event_id)
-    return streams.answer(parts, caller, lists.stream(caller.project_id, after))
+    return streams.stream_response(parts, caller, lists.stream(caller.project_id, after))
 
 
 @router.get("/summary", operation_id="retrieveFineTuningSummary")

@@ -12,7 +12,7 @@ from contract.job import JobPatch, JobRequest
 from service.api.deps import Now, Parts, PartsDep, Reader, Writer
 from service.api.examples import JOB_REQUESTS
 from service.api.http import streams, waiting
-from service.api.http.rate_limits import Kind
+from service.api.http.rate_limits import WorkKind
 from service.api.http.requests import JsonRoute
 from service.api.jobs import job_requests, job_views, submissions
 from service.api.planning import plan_views
@@ -74,12 +74,12 @@ async def get(
     parts: PartsDep,
     caller: Reader,
     job_id: str,
-    known: Annotated[waiting.Known, Depends(waiting.read_known_versions)],
+    known: Annotated[waiting.KnownVersions, Depends(waiting.read_known_versions)],
 ) -> Job | Response:
     """Return one job with progress, cost and attempts; with `wait`, once it has changed."""
     if known.waits:
-        with parts.at_once.hold_place(Kind.POLL, caller.project_id):
-            await waiting.until_news(parts, job_id, caller.project_id, known)
+        with parts.concurrency.slot(WorkKind.POLL, caller.project_id):
+            await waiting.wait_for_change(parts, job_id, caller.project_id, known)
     job = await _find(parts, caller, job_id)
     tag = {"etag": waiting.etag(job.version)}
     if not known.waits and known.has(job.version):
@@ -98,8 +98,8 @@ async def stream(request: Request, parts: PartsDep, caller: Reader, job_id: str)
     """Stream the job now and after each change, until it is over."""
     shared: streams.SharedReads = request.app.state.shared_reads
     job, find = await _find(parts, caller, job_id), partial(_find, parts, caller, job_id)
-    return streams.answer(
-        parts, caller, streams.of_job(parts, shared, caller.project_id, job, find)
+    return streams.stream_response(
+        parts, caller, streams.stream_job(parts, shared, caller.project_id, job, find)
     )
 
 

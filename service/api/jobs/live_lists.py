@@ -16,7 +16,7 @@ from typing import Final
 
 from service.api.deps import Parts
 from service.api.http import streams
-from service.api.http.streams import Sent
+from service.api.http.streams import EventStream
 from service.api.jobs import job_views
 from service.db.core import notify
 from service.db.jobs import job_lists, job_versions
@@ -48,7 +48,7 @@ class LiveLists:
         self._projects: dict[str, _Project] = {}
         self._reader: asyncio.Task[None] | None = None
 
-    async def stream(self, project_id: str, after: datetime | None) -> Sent:
+    async def stream(self, project_id: str, after: datetime | None) -> EventStream:
         """Yield a `ready` event, the jobs changed since ``after``, and each change from then on."""
         async with self._subscribed(project_id) as queue:
             now = self._parts.now()
@@ -89,13 +89,13 @@ class LiveLists:
     async def _run(self) -> None:
         parts, kind = self._parts, job_versions.KIND
         with parts.drain.polling(notify.any_of(kind)) as changed, parts.listener.noting(kind) as t:
-            while not parts.drain.begun:
+            while not parts.drain.has_begun:
                 await notify.wait(changed, _LOOK_SECONDS)
                 ids, known = [job_versions.job_of(topic) for topic in t], parts.listener.hears
                 t.clear()
                 for project_id in list(self._projects):
                     await self._publish(project_id, ids if known and ids else None)
-                await asyncio.sleep(parts.live_every.total_seconds())
+                await asyncio.sleep(parts.live_interval.total_seconds())
 
     async def _publish(self, project_id: str, ids: Collection[str] | None) -> None:
         """Send the changes of these jobs; None: of all that changed lately."""

@@ -95,7 +95,7 @@ async def stream_logs(
         await jobs.get(conn, caller.project_id, job_id)
         tried = await attempts.of_job(conn, job_id)
     sent = _following(parts, job_id, _choose(tried, attempt), rank, begin)
-    return streams.answer(parts, caller, sent)
+    return streams.stream_response(parts, caller, sent)
 
 
 def _resumed(event_id: str) -> int:
@@ -107,12 +107,12 @@ def _resumed(event_id: str) -> int:
 
 async def _following(
     parts: Parts, job_id: str, attempt: AttemptRow, rank: int, offset: int
-) -> streams.Sent:
+) -> streams.EventStream:
     """Yield the log as it grows until the attempt ends; each event's id is the next offset."""
     path = log_path(attempt.id, rank)
     decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
     with parts.drain.polling(job_versions.topic(job_id)) as changed:
-        while not parts.drain.begun:
+        while not parts.drain.has_begun:
             async with parts.reading.connect() as conn:
                 tried = await attempts.of_job(conn, job_id)
             over = _choose(tried, attempt.id).state is AttemptState.ENDED

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Body, Depends, Request, Response
 from fastapi.routing import APIRoute
 from pydantic import BaseModel, ConfigDict, StringConstraints
 
-from service.api.deps import PartsDep, known_query
+from service.api.deps import PartsDep, require_known_query
 from service.api.http.requests import JsonRequest, read_body
 from service.api.projects.api_keys import members
 from service.api.schemas.keys import NewKey
@@ -47,7 +47,7 @@ class SignIn(BaseModel):
 router = APIRouter(tags=["API keys"], route_class=_OpenRoute)
 
 
-@router.post("/sign_in", operation_id="signIn", dependencies=[Depends(known_query)])
+@router.post("/sign_in", operation_id="signIn", dependencies=[Depends(require_known_query)])
 async def exchange(parts: PartsDep, asked: Annotated[SignIn, Body()]) -> NewKey:
     """Exchange a one-time token for an API key named `console`, which expires after 12 hours.
 

@@ -80,7 +80,7 @@ async def test_an_orphan_that_will_not_die_is_told_once_by_all_replicas_whatever
     answer = await world.call("GET", f"/v1/fine_tuning/jobs/{job_id}/events?limit=100")
     told = [e for e in answer.json()["data"] if e["code"] == "leak.will_not_die"]
     assert len(told) == 1
-    assert "rk-nobodys of this job is still there" in told[0]["message"]
+    assert "rk-nobodys of this job cannot be deleted" in told[0]["message"]
     assert caplog.messages.count("leak.will_not_die") == 2  # every quarter of an hour
 
 
