@@ -68,7 +68,7 @@ class IntegrationRequest(Strict):
         return self
 
 
-def shown(integrations: list[dict[str, Any]] | None) -> list[dict[str, Any]]:
+def to_openai(integrations: list[dict[str, Any]] | None) -> list[dict[str, Any]]:
     """Return stored integrations in OpenAI's form: the type and its options."""
     return [
         {name: one[name] for name in ("type", one["type"]) if one.get(name) is not None}

@@ -132,8 +132,8 @@ class TrainingRequest(Strict):
     @classmethod
     def refuse_other_variables(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         """Reject variables other than NCCL tuning; ranks get no other variable of a request."""
-        for name, equals, told in (pair.partition("=") for pair in value):
-            if name not in NCCL_NAMES or not equals or not _NCCL_VALUE.fullmatch(told):
+        for name, equals, setting in (pair.partition("=") for pair in value):
+            if name not in NCCL_NAMES or not equals or not _NCCL_VALUE.fullmatch(setting):
                 raise PydanticCustomError(
                     "unsupported",
                     "{pair} cannot be set: write NAME=VALUE, the value of letters, digits and "

@@ -19,7 +19,7 @@ from service.api.app import make_app, make_probes
 from service.api.deps import Parts, PlanDefaults
 from service.api.http.drain import Drain
 from service.api.http.rate_limits import RateLimits
-from service.api.http.server import Server
+from service.api.http.server import DrainingServer
 from service.api.jobs import submissions
 from service.cloud.provider import CloudProvider
 from service.db.cloud.scale_set_cache import ALL
@@ -76,7 +76,7 @@ async def _http(
     settings: Settings, app: FastAPI, options: argparse.Namespace, stop: asyncio.Event
 ) -> None:
     drain: Drain = app.state.parts.drain
-    server = Server(
+    server = DrainingServer(
         app,
         drain,
         host=options.host,

@@ -66,7 +66,7 @@ _USER_MODULES = [
 
 
 def make_app(parts: Parts) -> FastAPI:
-    """Return the app; the caller owns what is behind ``parts``."""
+    """Return the app; the caller opens and closes ``parts``."""
     shared = make_routes()
     app = FastAPI(
         routes=shared.routes,
@@ -100,7 +100,9 @@ def make_routes() -> FastAPI:
         responses={"default": {"model": ErrorResponse, "description": "What went wrong."}},
         telemetry=_NO_TELEMETRY,
     )
-    app.router.routes.extend(nodes.ROUTES)  # first, as nodes ask most: the order is that of search
+    app.router.routes.extend(
+        nodes.ROUTES
+    )  # first: routes are searched in order, and nodes ask most
     for module in _USER_MODULES:
         app.include_router(module.router, prefix="/v1")
     app.include_router(health.router)
@@ -193,7 +195,7 @@ class RequestMetrics(RequestMiddleware):
     """Measures every request, by operation and class of status."""
 
     async def _handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        began, status = perf_counter(), "none"  # of a client that did not wait for it
+        began, status = perf_counter(), "none"  # for a client that disconnects early
 
         async def watched(message: Message) -> None:
             nonlocal status

@@ -47,7 +47,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class PlanDefaults:
-    """What all plans of this deployment have in common."""
+    """Defaults of all plans of this deployment."""
 
     offerings: tuple[Offering, ...]
     hazard_per_hour: float
@@ -60,7 +60,7 @@ class PlanDefaults:
 
 @dataclass(frozen=True, kw_only=True)
 class Parts:
-    """Everything the HTTP API works with; made in main."""
+    """The services behind the HTTP API; made in main."""
 
     engine: AsyncEngine
     store: BlobStore
@@ -70,30 +70,28 @@ class Parts:
     granter: Granter
     plan_defaults: PlanDefaults
     secret: str  # that node tokens are derived from
-    outage: timedelta  # how long a node may go on without heartbeats from us
+    outage: timedelta  # how long a node may continue without the service
     now: Callable[[], datetime]
-    wall: Callable[[], float] = time.time  # this machine's clock, held against PostgreSQL's
-    accepted_secret: str = ""  # node tokens derived from it are good as well
-    cloud: CloudProvider | None = None  # for operators alone; None: this face cannot ask it
-    operator_project: str = "operators"  # its keys may see what belongs to all projects
-    allowance: Allowance = DEFAULT_ALLOWANCE  # that budgets keep for the end of machines
+    wall: Callable[[], float] = time.time  # this machine's clock, compared with PostgreSQL's
+    accepted_secret: str = ""  # node tokens derived from it are valid too
+    cloud: CloudProvider | None = None  # for operators; None: this process has no access to it
+    operator_project: str = "operators"  # its keys may read all projects
+    allowance: Allowance = DEFAULT_ALLOWANCE  # that budgets reserve for stopping machines
     registers_models: bool = False  # in a workspace of Azure ML
     trackers: frozenset[str] = frozenset({"tensorboard"})  # types of integrations
-    mlflow_experiment: str = ""  # gets jobs that name none; "": they are in no experiment
-    account: StorageAccount = field(
-        default_factory=StorageAccount
-    )  # that the jobs' containers are in
+    mlflow_experiment: str = ""  # default experiment; "": none
+    account: StorageAccount = field(default_factory=StorageAccount)  # of the jobs' containers
     limits: Limits = field(default_factory=Limits)  # of an uploaded file
     graders: GraderProcess = field(default_factory=GraderProcess)
     staging: Staging = field(default_factory=Staging)  # of parts of uploads
     rates: RateLimits = field(default_factory=RateLimits)
     concurrency: ConcurrencyLimits = field(default_factory=ConcurrencyLimits)
-    web: Path | None = None  # the built console; None: there is none
-    schema: Schema | None = None  # that /readyz looks for
+    web: Path | None = None  # the built console; None: not built
+    schema: Schema | None = None  # that /readyz requires
     liveness: LoopLiveness | None = None  # of the loops in this process, if there are any
     long_poll: timedelta = timedelta(seconds=LONG_POLL_SECONDS)
-    live_interval: timedelta = timedelta(seconds=1)  # between two events of the same job in a list
-    stream_life: timedelta = timedelta(minutes=15)  # then the key is looked at again
+    live_interval: timedelta = timedelta(seconds=1)  # between two events of one job in a list
+    stream_life: timedelta = timedelta(minutes=15)  # then the key is checked again
 
     @cached_property
     def reading(self) -> AsyncEngine:
@@ -205,9 +203,9 @@ async def _act_in_project(request: Request, parts: Parts, caller: Caller, named:
     """Return the caller in the named project; an operator's access to another project is logged."""
     acts = await operators.act_in_project(parts.engine, caller, named, parts.operator_project)
     if acts.project_id != caller.project_id:
-        told = {"key": caller.api_key_id, "project": acts.project_id, "method": request.method}
-        told |= {"path": request.url.path, "request_id": request.state.request_id}
-        log.info("operator.acts", extra=told)
+        facts = {"key": caller.api_key_id, "project": acts.project_id, "method": request.method}
+        facts |= {"path": request.url.path, "request_id": request.state.request_id}
+        log.info("operator.acts", extra=facts)
     return acts
 
 
@@ -216,7 +214,7 @@ CallerDep = Annotated[Caller, Depends(get_caller)]
 
 @dataclass(frozen=True)
 class RequiredScope:
-    """A dependency: the caller, whose key must have this scope; else 403. Every user route has one.
+    """Dependency: the caller, whose key must have this scope; else 403. Every user route has one.
 
     An operator's key must also belong to the operators' project.
     """
@@ -239,8 +237,8 @@ Operator = Annotated[Caller, Depends(RequiredScope(Scope.OPERATOR))]
 async def get_connection(parts: PartsDep, caller: CallerDep) -> AsyncIterator[AsyncConnection]:
     """Commit when the handler returns, roll back when it raises.
 
-    The caller is known before: a request that held this connection while it waited for another
-    one to look at the key could wait for ever in a crowd of its like.
+    The caller is authenticated before: requests that hold a connection while they wait for a
+    second one, to check the key, can deadlock.
     """
     async with parts.engine.begin() as conn:
         yield conn
@@ -258,7 +256,7 @@ def _check_query(request: Request) -> None:
         if whole not in declared and name != "api-version":
             listed = ", ".join(sorted(declared)) or "none"
             raise InvalidRequest(
-                f"{name}: not known here. Query members of {request.url.path}: {listed}.",
+                f"{name}: unknown query parameter. {request.url.path} takes: {listed}.",
                 code="unknown_parameter",
                 param=name,
             )

@@ -46,7 +46,7 @@ from trainer.contract import (
 M = TypeVar("M", bound=Message)
 _LONGEST_REGISTRATION = 64 * 1024  # decoded before its token can be checked
 _LONGEST_HEARTBEAT = 4 * 1024 * 1024  # far beyond what contract.py lets a supervisor send at once
-_LONGEST_REPORT = 16 * 1024  # of a boot: ten tries of 400 bytes, and more
+_LONGEST_REPORT = 16 * 1024  # of a boot: more than ten tries of 400 bytes
 _MACHINE = re.compile(r"[\w.-]{1,100}", re.ASCII)
 _MAX_NUMBER = 2**31  # of an int in PostgreSQL
 
@@ -129,7 +129,7 @@ async def directive(request: Request) -> Response:
     if order is not None and not _needs_grants(parts, order):
         return _answer(_brief_directive(parts, order))
     async with parts.reading.connect() as conn:
-        standing = await nodes.standing(conn, node_id)  # refuses whom it must
+        standing = await nodes.standing(conn, node_id)  # raises Gone and NodeNotFound
     _check_epoch(epoch, standing.node.epoch)
     return _answer(await _full_directive(parts, standing, after))
 
@@ -155,9 +155,9 @@ def _is_news(order: Order, after: int) -> bool:
 
 
 def _brief_directive(parts: Parts, order: Order) -> Directive:
-    """Answer with the directive of a node whose grants are fresh."""
+    """Return the directive of a node whose grants are fresh."""
     now, kind = parts.now(), order.kind
-    if kind is DirectiveKind.START and order.generation is None:  # it has a successor by now
+    if kind is DirectiveKind.START and order.generation is None:  # a newer generation exists
         kind = DirectiveKind.STOP
     return Directive(
         seq=order.directive_seq,
@@ -193,7 +193,7 @@ async def _full_directive(parts: Parts, standing: Standing, after: int) -> Direc
     if kind is DirectiveKind.START:
         async with parts.reading.connect() as conn:
             generation = await nodes.generation_of(conn, node.attempt_id, number)
-        if generation is None:  # it has a successor by now
+        if generation is None:  # a newer generation exists
             kind = DirectiveKind.STOP
     granted_at = datetime.fromtimestamp(standing.registered_at, UTC)
     renew = parts.granter.wears_out(granted_at, now)
@@ -213,9 +213,9 @@ def _parse_report(query: Mapping[str, str], text: str) -> BootReport:
     try:
         phase, said = BootPhase(query.get("phase", "")), BootStatus(query.get("said", ""))
     except ValueError as error:
-        raise InvalidRequest(f"A report of a boot: {error!s:.100}.") from None
+        raise InvalidRequest(f"Invalid boot report: {error!s:.100}.") from None
     if not _MACHINE.fullmatch(machine):
-        raise InvalidRequest("machine is no name of a machine.", param="machine")
+        raise InvalidRequest("machine: not a valid machine name.", param="machine")
     return BootReport(phase=phase, said=said, machine=machine, text=text)
 
 

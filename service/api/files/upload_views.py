@@ -13,12 +13,12 @@ def upload_view(found: UploadState, now: datetime) -> Upload:
     """Return one upload with its parts, or with its file."""
     if found.upload is None:
         assert found.file is not None
-        return completed(found.file)
-    view = brief(found.upload, now)
-    return view.model_copy(update={"parts": [part(one) for one in found.parts]})
+        return completed_upload(found.file)
+    view = brief_upload(found.upload, now)
+    return view.model_copy(update={"parts": [part_view(one) for one in found.parts]})
 
 
-def brief(upload: uploads.Upload, now: datetime) -> Upload:
+def brief_upload(upload: uploads.Upload, now: datetime) -> Upload:
     """Return an upload that has not become a file, without its parts."""
     expired = upload.has_expired(now)
     over: Literal["expired", "cancelled"] = "expired" if expired else "cancelled"
@@ -35,7 +35,7 @@ def brief(upload: uploads.Upload, now: datetime) -> Upload:
     )
 
 
-def completed(file: files.File) -> Upload:
+def completed_upload(file: files.File) -> Upload:
     """Return the upload that became this file."""
     return Upload(
         id=id_of(file.id),
@@ -49,7 +49,7 @@ def completed(file: files.File) -> Upload:
     )
 
 
-def part(row: upload_parts.Part) -> UploadPart:
+def part_view(row: upload_parts.Part) -> UploadPart:
     """Return one part."""
     return UploadPart(
         id=row.id,

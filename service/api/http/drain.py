@@ -13,8 +13,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from service.api.http import failures
 from service.db.core.notify import Listener
 
-_TOPIC = "drain"  # nobody notifies it: a process tells itself
-_LAST_SECONDS = 2.0  # to roll back and to say so
+_TOPIC = "drain"  # of this process alone: no notice is sent
+_LAST_SECONDS = 2.0  # to roll back and to answer
 
 
 class Drain:
@@ -38,7 +38,7 @@ class Drain:
             self._listener.unsubscribe(event, topic, _TOPIC)
 
     def begin_drain(self) -> None:
-        """End long polls now, as if their time were up."""
+        """End long polls now, as if their time had passed."""
         self.has_begun = True
         self._listener.wake(_TOPIC)
 
@@ -79,7 +79,7 @@ class DrainMiddleware:
         self._app, self._drain = app, drain
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Plain ASGI, so that bodies stream through untouched."""
+        """Handle the request; plain ASGI, so that bodies stream through untouched."""
         if scope["type"] == "http":
             await self._drain.answer(self._app, scope, receive, send)
         else:

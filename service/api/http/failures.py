@@ -64,7 +64,7 @@ async def _answer_invalid_request(request: Request, error: Exception) -> JSONRes
 
 
 async def _answer_http_exception(request: Request, error: Exception) -> JSONResponse:
-    """Answer FastAPI's own refusals: an unknown URL, a method, or a body that it could not read."""
+    """Answer FastAPI's own refusals: an unknown URL, a method, or an unreadable body."""
     assert isinstance(error, HTTPException)
     if isinstance(error.__cause__, ServiceError):  # of JsonRequest; FastAPI hides it in a 400
         return await _answer_service_error(request, error.__cause__)
@@ -102,7 +102,7 @@ async def _answer_unavailable(request: Request, error: Exception) -> JSONRespons
     if takes_no_writes(error):
         message = (
             "The service's database is read-only now, so nothing was changed. Retry in a minute;"
-            " if it persists, tell the operator of the service."
+            " if it persists, contact the operator of the service."
         )
     return _answer(503, message, "server_error", "service_unavailable", headers=_SOON)
 
@@ -122,7 +122,7 @@ async def _answer_unexpected_error(request: Request, error: Exception) -> JSONRe
     which = _request_facts(request)
     log.error("api.failed", extra=which, exc_info=error)
     message = "Unexpected error. Retry; if it persists, report the x-request-id."
-    # This answer passes by the middleware.
+    # This answer bypasses the middleware.
     headers = {"x-request-id": which["request_id"], **safe_headers(request.scope)}
     return _answer(500, message, "server_error", "internal_error", headers=headers)
 

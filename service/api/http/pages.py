@@ -36,7 +36,7 @@ def require_known_cursor(items: Sequence[T] | None, after: str | None) -> Sequen
     """Return the items, or raise 400: an unknown cursor must never show the first page again."""
     if items is None:
         raise InvalidRequest(
-            f"after={after!r} is none of these items. Start again without `after`.",
+            f"after={after!r}: no such item. Start again without `after`.",
             code="unknown_cursor",
             param="after",
         )

@@ -16,9 +16,9 @@ from throttled.store import MemoryStore
 from service.domain.errors import RateLimited
 from service.domain.queue.project_limits import REQUESTS_PER_MINUTE
 
-_MOST_KEYS = 65_536  # counted at once; beyond that the least recently used key is forgotten
+_MOST_KEYS = 65_536  # counted at once; beyond that the least recently used key is dropped
 _MINUTE = 60  # seconds
-_SOON = 5  # seconds after which a place may be free
+_SOON = 5  # seconds after which a slot may be free
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,12 +98,12 @@ class ConcurrencyLimits:
 
     @contextmanager
     def slot(self, kind: WorkKind, project_id: str) -> Iterator[None]:
-        """Hold a place in the context; raises RateLimited where the project has none left."""
+        """Hold a slot in the context; raises RateLimited where the project has none left."""
         name, most = (kind, project_id), self._most[kind]
         if self._held[name] >= most:
             raise RateLimited(
-                f"{most} {kind.value} are under way at once of this project, the most that may be. "
-                "Send this again when one of them is done.",
+                f"This project has reached its limit of {most} concurrent {kind.value}. Retry when "
+                "one of them has finished.",
                 retry_after=_SOON,
             )
         self._held[name] += 1

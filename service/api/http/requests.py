@@ -93,7 +93,7 @@ async def read_body(
 ) -> bytes:
     """Return the whole body, or raise PayloadTooLarge once it is longer than ``most`` bytes.
 
-    What is beyond the usual size is read within ``place``. FastAPI's own ``max_body_size`` answers
+    Bytes beyond the usual size are read within ``place``. FastAPI's own ``max_body_size`` answers
     in plain text, which OpenAI's clients cannot read.
     """
     body = bytearray()
@@ -116,8 +116,8 @@ async def read_body(
 
 def _too_large(most: int) -> PayloadTooLarge:
     return PayloadTooLarge(
-        f"The body is longer than {most} bytes, the most for this URL. Shorten it; rows to "
-        "train on belong in a file: POST /v1/files."
+        f"The body is longer than {most} bytes, the limit for this URL. Shorten it; upload "
+        "training rows as a file: POST /v1/files."
     )
 
 

@@ -1,9 +1,9 @@
-"""Server-sent events: a job, its events and its logs as they come.
+"""Server-sent events: live streams of a job, its events and its logs.
 
-Each stream ends with ``[DONE]`` once nothing more can come, and without it after 15 minutes or at
-shutdown: a client then connects again with ``Last-Event-ID`` and a valid key. OpenAI's client reads
-the streams too: data is an object without a member ``error``, and a ping is an event, because a
-comment after an id makes that client fail.
+Each stream ends with ``[DONE]`` when the job or attempt is over. After 15 minutes or at shutdown it
+ends without: a client then connects again with ``Last-Event-ID`` and a valid key. OpenAI's client
+reads the streams too: data is an object without a member ``error``, and a ping is an event, because
+a comment after an id makes that client fail.
 """
 
 import asyncio
@@ -43,18 +43,18 @@ LastEventId = Annotated[
 
 
 class _Stream(EventSourceResponse):
-    """Holds one of its project's places for as long as it is sent."""
+    """A response that holds one of its project's slots while it is sent."""
 
     place: AbstractContextManager[None]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Raise RateLimited before anything is sent, where no place is left."""
+        """Send the events; raise RateLimited before that, where no slot is left."""
         with self.place:
             await super().__call__(scope, receive, send)
 
 
 def stream_response(parts: Parts, caller: Caller, source: EventStream) -> EventSourceResponse:
-    """Send these events until the stream's time is over, with pings in between."""
+    """Return a response that sends the events and pings until its time limit."""
     stream = _Stream(
         _limit_time(source, parts.stream_life.total_seconds()),
         ping=PING_SECONDS,

@@ -14,7 +14,7 @@ from service.domain.errors import InvalidRequest, ServiceError, UnsupportedMedia
 
 _AUTO = "literal['auto']"  # how pydantic names the two sides of "auto or a number"
 _NUMBERS = ("constrained-int", "constrained-float")
-# What other services and programs call it: a hint of ours is better than the most similar name.
+# Names that other services and programs use: a hint is better than the most similar name.
 _FOREIGN_NAMES = {
     "prompt_loss_weight": "Only answers are trained. Give a message weight 0 to leave it out.",
     "l2_multiplier": "Leave it out: weight decay is fixed.",
@@ -92,7 +92,7 @@ def _body_model(request: Request) -> Any:  # noqa: ANN401 - a model, or what a u
 
 
 def _suggest_member(model: type[BaseModel] | None, path: Path) -> str:
-    """Name the known member that is most like the unknown one, or all that there are."""
+    """Name the known member most like the unknown one, or all members."""
     if path[-1] in _FOREIGN_NAMES:
         return _FOREIGN_NAMES[str(path[-1])]
     if model is None:

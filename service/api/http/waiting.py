@@ -14,7 +14,7 @@ from service.domain.errors import InvalidRequest
 
 LONGEST_SECONDS = 60.0
 _MARGIN_SECONDS = 5.0  # for the answer to arrive before the client's own time-out
-_RECHECK_SECONDS = 5.0  # notices may be lost; the version is also looked at this often
+_RECHECK_SECONDS = 5.0  # notices may be lost; the version is also read this often
 _WAIT = re.compile(r"(?:^|[,;\s])wait\s*=\s*\"?(\d+)", re.IGNORECASE)
 
 
@@ -22,8 +22,8 @@ _WAIT = re.compile(r"(?:^|[,;\s])wait\s*=\s*\"?(\d+)", re.IGNORECASE)
 class KnownVersions:
     """The versions that the caller has already, and how long it waits for a newer one."""
 
-    versions: frozenset[int]  # any of these is no news
-    waits: bool  # then it is always answered 200: OpenAI's client takes a 304 for an error
+    versions: frozenset[int]
+    waits: bool  # then the status is always 200: OpenAI's client takes a 304 for an error
     seconds: float
 
     def has(self, version: int) -> bool:

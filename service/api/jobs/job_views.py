@@ -33,7 +33,7 @@ def job_summary(around: Around, now: datetime) -> JobSummary:
     trains = around.job.state is JobState.RUNNING and machines.running > 0
     shown = {
         "progress": {name: whole[name] for name in ("step", "total_steps", "percent")},
-        "estimated_finish": _at(around.to_come, now)["p50"] if trains else None,
+        "estimated_finish": _finish_times(around.to_come, now)["p50"] if trains else None,
         "attempts": _attempts(around),
         "cost": {
             "spent": money(machines.spent + around.storage.spent),
@@ -149,7 +149,7 @@ def _basic(around: Around, now: datetime | None = None) -> dict[str, Any]:
         "trained_tokens": job.trained_tokens,
         "training_file": job.training_file,
         "validation_file": job.validation_file,
-        "integrations": integrations.shown(request.get("integrations")),
+        "integrations": integrations.to_openai(request.get("integrations")),
         "metadata": request.get("metadata"),
         "method": _method(hyper, recipe),
         "user_provided_suffix": request.get("suffix"),
@@ -279,14 +279,14 @@ def _outlook(around: Around, now: datetime) -> dict[str, Any]:
     told = turn is None or turn.after is not None
     odds = left.odds(forecast.left_until(deadline, now)) if deadline else None
     return {
-        "finish": _at(left, now) if told else None,
+        "finish": _finish_times(left, now) if told else None,
         "meets_deadline": odds if told else None,
-        "let_in": _at(turn.after, now) if turn and turn.after else None,
+        "let_in": _finish_times(turn.after, now) if turn and turn.after else None,
         "unknown_because": turn.why if turn and not told else None,
     }
 
 
-def _at(left: ToCome, now: datetime) -> dict[str, int]:
+def _finish_times(left: ToCome, now: datetime) -> dict[str, int]:
     return {name: int(now.timestamp() + getattr(left, name)) for name in ("p10", "p50", "p90")}
 
 

@@ -1,4 +1,4 @@
-"""The files that a request for a job names, and why a job cannot train on them."""
+"""Find the files that a request for a job names, and check that the job can train on them."""
 
 from collections.abc import Hashable
 
@@ -21,7 +21,7 @@ async def find_files(parts: Parts, caller: Caller, asked: JobRequest) -> tuple[F
     found = []
     for param in ("training_file", "validation_file"):
         file_id = getattr(asked, param)
-        file = await _file(parts, caller, file_id) if file_id else None
+        file = await _find_file(parts, caller, file_id) if file_id else None
         if file_id and file is None:
             raise InvalidRequest(
                 f"{param}: no file {file_id}. Upload it with POST /v1/files first.",
@@ -45,7 +45,7 @@ async def find_files(parts: Parts, caller: Caller, asked: JobRequest) -> tuple[F
     return training, validation
 
 
-async def _file(parts: Parts, caller: Caller, file_id: str) -> File | None:
+async def _find_file(parts: Parts, caller: Caller, file_id: str) -> File | None:
     async def read() -> File | None:
         async with parts.reading.connect() as conn:
             return await file_rows.find(conn, caller.project_id, file_id)
@@ -75,7 +75,7 @@ def _check_labels(training: File, validation: File | None) -> None:
     if len(training.labels) < 2:
         raise InvalidRequest(
             f"training_file: every row of {training.id} has the label {training.labels[0]!r}. "
-            "There must be at least two to tell apart.",
+            "Classification needs at least two labels.",
             code="too_few_labels",
             param="training_file",
         )

@@ -52,10 +52,10 @@ async def get_reconciliation(
         "told_at": None if look.told_at is None else _seconds(look.told_at),
         "told_since": None if found.told is None else found.told.since.isoformat(),
         "told_until": None if found.told is None else found.told.until.isoformat(),
-        "trouble": _trouble(look, sees_all=sees_all),
+        "trouble": _billing_trouble(look, sees_all=sees_all),
         "currency": CURRENCY,
         "whole": _line(found.whole),
-        "of_nobody": [_of_nobody(one) for one in nobodys],
+        "of_nobody": [_unassigned_cost(one) for one in nobodys],
         **_page(found, clamp(limit, _MOST), after),
     }
     return schemas.Reconciliation(**members)
@@ -72,21 +72,21 @@ def _page(found: BillReconciliation, limit: int, after: str | None) -> dict[str,
     return {"attempts": shown, "has_more": len(lines) > limit}
 
 
-def _trouble(look: Look, *, sees_all: bool) -> dict[str, Any] | None:
+def _billing_trouble(look: Look, *, sees_all: bool) -> dict[str, Any] | None:
     """Return why Azure's bill could not be read; Azure's words are for operators only."""
     if not look.trouble or look.trouble_at is None:
         return None
-    theirs = "Azure's bill could not be read. Operators of the service see the reason."
-    return {"at": _seconds(look.trouble_at), "message": look.trouble if sees_all else theirs}
+    public = "Azure's bill could not be read. Operators of the service see the reason."
+    return {"at": _seconds(look.trouble_at), "message": look.trouble if sees_all else public}
 
 
-def _of_nobody(one: BilledDay) -> dict[str, Any]:
+def _unassigned_cost(one: BilledDay) -> dict[str, Any]:
     """Return a cost that no project is charged with; for operators only."""
     untagged = one.attempt_id == UNTAGGED
     why = (
-        "It lies in the deployment's resource group and carries no tag of Rekindle's."
+        "A resource without Rekindle's tags in the deployment's resource group."
         if untagged
-        else "It carries the tag of no attempt that this service knows."
+        else "Its tag names an unknown attempt."
     )
     cause = "untagged" if untagged else "unknown_attempt"
     return {"cause": cause, "category": one.category, "billed": money(one.amount), "why": why}

@@ -37,5 +37,5 @@ async def ready(parts: PartsDep) -> JSONResponse:
             fault = await parts.schema.fault(conn)
     if late := parts.liveness.late_loops() if parts.liveness else []:
         which = ", ".join(late)
-        fault = f"These loops hang, or find no work for faults: {which}. See the log; restart it."
+        fault = f"These loops hang or fail: {which}. See the log, then restart the process."
     return JSONResponse({"status": fault or "ok"}, status_code=503 if fault else 200)

@@ -25,7 +25,7 @@ async def create(db: Db, caller: Writer, now: Now, asked: KeyRequest) -> NewKey:
     await quotas.require_room_for_key(db, caller.project_id)
     until = None if asked.expires_at is None else datetime.fromtimestamp(asked.expires_at, UTC)
     key, secret = await keys.add(db, caller, asked.name, now, scope=asked.scope, expires_at=until)
-    return NewKey(**members(key), key=secret)
+    return NewKey(**key_members(key), key=secret)
 
 
 @router.get("", operation_id="listApiKeys")
@@ -46,10 +46,10 @@ async def revoke(db: Db, caller: Writer, now: Now, key_id: str) -> KeyRevoked:
 
 
 def _key(key: rows.Key) -> Key:
-    return Key(**members(key))
+    return Key(**key_members(key))
 
 
-def members(key: rows.Key) -> dict[str, Any]:
+def key_members(key: rows.Key) -> dict[str, Any]:
     """Return the members of a key without its secret."""
     return {
         "id": key.id,

@@ -72,7 +72,7 @@ class RequestIdentity:
 class Submission:
     """A checked request to create a job, ready to be written."""
 
-    sending: RequestIdentity
+    identity: RequestIdentity
     request: dict[str, Any]  # as sent, parsed
     model: str  # in full
     training_file: File
@@ -96,30 +96,30 @@ class Submitted:
 
 
 async def find_earlier(
-    conn: AsyncConnection, sending: RequestIdentity, now: datetime
+    conn: AsyncConnection, identity: RequestIdentity, now: datetime
 ) -> JobRow | None:
     """Return the job that the same request created before; raises IdempotencyMismatch.
 
     OpenAI's clients repeat a POST without any key when the answer was lost. The same body from the
     same API key, sent as a retry within 15 minutes, is the same job.
     """
-    project_id, key = sending.caller.project_id, sending.idempotency_key
+    project_id, key = identity.caller.project_id, identity.idempotency_key
     if key is not None:
         earlier = await jobs.find_sent_before(conn, project_id, table.c.idempotency_key == key)
-        if earlier is not None and earlier.body_sha256 != sending.body_sha256:
+        if earlier is not None and earlier.body_sha256 != identity.body_sha256:
             raise IdempotencyMismatch(
                 f"Idempotency-Key {key!r} was used with another body. Use a fresh key."
             )
         return earlier
-    if not sending.is_retry:
+    if not identity.is_retry:
         return None
     since = now - _RETRY_WINDOW
     return await jobs.find_sent_before(
         conn,
         project_id,
         table.c.id >= lower_bound_id("ftjob", since),  # else every job of the project is looked at
-        table.c.api_key_id == sending.caller.api_key_id,
-        table.c.body_sha256 == sending.body_sha256,
+        table.c.api_key_id == identity.caller.api_key_id,
+        table.c.body_sha256 == identity.body_sha256,
         table.c.created_at > since,
     )
 
@@ -129,11 +129,13 @@ async def submit(conn: AsyncConnection, submission: Submission, now: datetime) -
 
     Raises FileJustDeleted.
     """
-    sending = submission.sending
-    await jobs.take_turn(conn, sending.lock_key, shared=sending.is_first)  # repeats wait for firsts
-    if (earlier := await find_earlier(conn, sending, now)) is not None:
+    identity = submission.identity
+    await jobs.take_turn(
+        conn, identity.lock_key, shared=identity.is_first
+    )  # repeats wait for firsts
+    if (earlier := await find_earlier(conn, identity, now)) is not None:
         return Submitted(job=earlier, is_new=False)
-    await model_references.reserve_sources(conn, sending.caller.project_id, submission.sources)
+    await model_references.reserve_sources(conn, identity.caller.project_id, submission.sources)
     row = _row(submission, now)
     await _hold_files(conn, row)
     await quotas.require_room_for_job(conn, row.project_id)
@@ -279,10 +281,10 @@ def _row(submission: Submission, now: datetime) -> JobRow:
     validation = submission.validation_file
     return JobRow(
         id=new_id("ftjob", now),
-        project_id=submission.sending.caller.project_id,
-        api_key_id=submission.sending.caller.api_key_id,
-        idempotency_key=submission.sending.idempotency_key,
-        body_sha256=submission.sending.body_sha256,
+        project_id=submission.identity.caller.project_id,
+        api_key_id=submission.identity.caller.api_key_id,
+        idempotency_key=submission.identity.idempotency_key,
+        body_sha256=submission.identity.body_sha256,
         request=submission.request,
         model=submission.model,
         training_file=submission.training_file.id,

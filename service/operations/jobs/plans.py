@@ -28,7 +28,7 @@ def plan_row(ready: Submission, now: datetime) -> PlanRow:
     found = suggestions.suggestions(ready.planned, ready.plan) if ready.planned else []
     return PlanRow(
         id=new_id("plan", now),
-        project_id=ready.sending.caller.project_id,
+        project_id=ready.identity.caller.project_id,
         created_at=now,
         expires_at=now + LIFE,
         model=ready.model,

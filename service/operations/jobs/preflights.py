@@ -66,7 +66,7 @@ class UnderWay:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reading:
+class RowCheck:
     """A data file as a training run reads it."""
 
     file: File
@@ -81,9 +81,9 @@ class Reading:
         return hashlib.sha256(told.encode()).hexdigest()
 
 
-def readings(
+def row_checks(
     training: File, validation: File | None, model: BaseModel, recipe: Recipe, today: date
-) -> list[Reading]:
+) -> list[RowCheck]:
     """Return how a job reads its training file, and its validation file if there is one."""
     task = Task(
         folder="",
@@ -94,7 +94,7 @@ def readings(
         date=today.isoformat(),
     )
     files = filter(None, (training, validation))
-    return [Reading(file=file, model=model, task=task) for file in files]
+    return [RowCheck(file=file, model=model, task=task) for file in files]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,10 +111,10 @@ class Preflights:
     def _reading(self) -> AsyncEngine:
         return for_reading(self.engine)
 
-    async def find_reports(self, wanted: list[Reading]) -> Checked | None:
+    async def find_reports(self, wanted: list[RowCheck]) -> Checked | None:
         """Return what earlier checks found, or None where a report is missing."""
         found = await self._find(wanted)
-        reports = [_report(found.get(reading.key)) for reading in wanted]
+        reports = [_report(found.get(check.key)) for check in wanted]
         if any(report is None for report in reports):
             return None
         checked = _together([report for report in reports if report is not None])
@@ -123,17 +123,17 @@ class Preflights:
             return checked
         return await self.find_reports(uneven)
 
-    async def check_rows(self, wanted: list[Reading], wait: float) -> Checked | UnderWay:
+    async def check_rows(self, wanted: list[RowCheck], wait: float) -> Checked | UnderWay:
         """Return the reports after at most ``wait`` seconds; start missing checks.
 
         Raises InvalidRequest where the model or the rows cannot be checked.
         """
         found = await self._find(wanted)
-        missing = [reading for reading in wanted if _report(found.get(reading.key)) is None]
+        missing = [check for check in wanted if _report(found.get(check.key)) is None]
         if missing:
             await self._begin(missing, wait)
             found = await self._find(wanted)
-        reports = [_report(found.get(reading.key)) for reading in wanted]
+        reports = [_report(found.get(check.key)) for check in wanted]
         done = [report for report in reports if report is not None]
         if len(done) < len(wanted):
             return UnderWay(rows_done=_rows_done(wanted, found), rows=_rows(wanted))
@@ -141,7 +141,7 @@ class Preflights:
         uneven = _uneven(wanted, checked)
         return checked if uneven is None else await self.check_rows(uneven, wait)
 
-    async def preview(self, wanted: Reading, first_line: int, rows: int) -> dict[str, Any]:
+    async def preview(self, wanted: RowCheck, first_line: int, rows: int) -> dict[str, Any]:
         """Show rows as `rendering.preview.preview` does; raises as `RowChecker.preview` does.
 
         Whether answers are split depends on the whole file: what an earlier check found counts.
@@ -164,11 +164,11 @@ class Preflights:
             files, lambda: self.store.stream(CONTAINER, wanted.file.id), task
         )
 
-    async def _begin(self, missing: list[Reading], wait: float) -> None:
-        for reading in missing:
-            key = reading.key
+    async def _begin(self, missing: list[RowCheck], wait: float) -> None:
+        for check in missing:
+            key = check.key
             if key not in self._running and await self._claim(key):
-                task = asyncio.create_task(self._check(reading))
+                task = asyncio.create_task(self._check(check))
                 self._running[key] = task
                 task.add_done_callback(partial(self._forget, key))
         ours = [self._running[r.key] for r in missing if r.key in self._running]
@@ -182,15 +182,15 @@ class Preflights:
         async with self.engine.begin() as conn:
             return await preflights.claim(conn, key, self.now())
 
-    async def _check(self, reading: Reading) -> None:
+    async def _check(self, check: RowCheck) -> None:
         """Check one file and store the report; after an internal error it can start again."""
-        key, progress = reading.key, _Progress()
+        key, progress = check.key, _Progress()
         telling = asyncio.create_task(self._report_progress(key, progress))
         try:
             report = await self.checker.check(
-                await self._model_files(reading.model),
-                lambda: self._rows(reading.file),
-                reading.task,
+                await self._model_files(check.model),
+                lambda: self._rows(check.file),
+                check.task,
                 progress.add,
             )
         except InvalidRequest as fault:
@@ -203,7 +203,7 @@ class Preflights:
                     await preflights.give_up(conn, key)
             if not isinstance(fault, CheckInterrupted | StorageError | SQLAlchemyError):
                 raise
-            facts = {"file": reading.file.id, "cause": str(fault)}
+            facts = {"file": check.file.id, "cause": str(fault)}
             log.warning("preflight.interrupted", extra=facts)
         else:
             async with self.engine.begin() as conn:
@@ -243,7 +243,7 @@ class Preflights:
         )
         return integrity.verify_chunks(self.store.stream(CONTAINER, file.id), file.sha256, fault)
 
-    async def _find(self, wanted: list[Reading]) -> dict[str, PreflightRow]:
+    async def _find(self, wanted: list[RowCheck]) -> dict[str, PreflightRow]:
         async with self._reading.connect() as conn:
             found = await preflights.find(conn, [one.key for one in wanted])
         for row in found.values():
@@ -265,7 +265,7 @@ def _together(reports: list[DataReport]) -> Checked:
     return Checked(training=reports[0], validation=reports[1] if reports[1:] else None)
 
 
-def _uneven(wanted: list[Reading], checked: Checked) -> list[Reading] | None:
+def _uneven(wanted: list[RowCheck], checked: Checked) -> list[RowCheck] | None:
     """Return both files to read again where only one needs its answers split; else None."""
     other = checked.validation
     if other is None or other.splits_answers == checked.training.splits_answers:
@@ -277,11 +277,11 @@ def _report(row: PreflightRow | None) -> DataReport | None:
     return DataReport.from_dict(row.report) if row is not None and row.report else None
 
 
-def _rows(wanted: list[Reading]) -> int:
-    return sum(reading.file.examples for reading in wanted)
+def _rows(wanted: list[RowCheck]) -> int:
+    return sum(check.file.examples for check in wanted)
 
 
-def _rows_done(wanted: list[Reading], found: Mapping[str, PreflightRow]) -> int:
+def _rows_done(wanted: list[RowCheck], found: Mapping[str, PreflightRow]) -> int:
     return sum(row.rows_done for row in found.values())
 
 

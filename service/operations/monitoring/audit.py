@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Audit:
+class AuditResult:
     """What was found, by name, and why strays may be missing from it."""
 
     found: list[AuditedResource]
@@ -48,7 +48,7 @@ async def run_audit(
     store: BlobStore,
     source: PriceSource,
     now: datetime,
-) -> Audit:
+) -> AuditResult:
     """Compare what exists in Azure with what should exist.
 
     Raises ServiceUnavailable when scale sets cannot be listed.
@@ -71,7 +71,7 @@ async def run_audit(
         owners = {i: o for i, o in owners.items() if o.engine is not Engine.AZUREML}
     found = audit.audit_resources(there, owners, now, prices=prices, strays=strays, **tags)
     blobs = await _unknown_containers(engine, store, now)
-    return Audit(found=found, unseen=unseen, unknown_containers=blobs)
+    return AuditResult(found=found, unseen=unseen, unknown_containers=blobs)
 
 
 async def _prices(source: PriceSource, offerings: list[Offering]) -> dict[Offering, Price]:

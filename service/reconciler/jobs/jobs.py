@@ -43,7 +43,7 @@ from service.reconciler.attempts import measures
 from service.reconciler.attempts.writes import Writes
 from service.reconciler.cloud.capacity_history import CapacityHistoryCache
 from service.reconciler.jobs.bulk_launch import BulkLauncher, PlainLaunch
-from service.reconciler.jobs.launch import Launcher
+from service.reconciler.jobs.launch import AttemptLauncher
 from service.reconciler.jobs.preparation import Preparation
 from service.storage.store import StorageError
 
@@ -193,8 +193,8 @@ class JobReconciler:
         return BulkLauncher(engine=self.engine, prices=self.prices, now=self.now)
 
     @property
-    def _launcher(self) -> Launcher:
-        return Launcher(
+    def _launcher(self) -> AttemptLauncher:
+        return AttemptLauncher(
             engine=self.engine,
             prices=self.prices,
             allowance=self.allowance,

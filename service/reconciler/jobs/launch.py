@@ -54,7 +54,7 @@ _TRIES = 3  # new choices while other jobs take the cores
 
 
 @dataclass(frozen=True, kw_only=True)
-class Launcher:
+class AttemptLauncher:
     """Writes a job's next attempt, or publishes why the job waits."""
 
     engine: AsyncEngine

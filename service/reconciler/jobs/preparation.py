@@ -25,7 +25,7 @@ from service.domain.planning.plan import Plan
 from service.domain.states import JobState
 from service.domain.training import preflight
 from service.operations.jobs import file_warnings
-from service.operations.jobs.preflights import Checked, Preflights, UnderWay, readings
+from service.operations.jobs.preflights import Checked, Preflights, UnderWay, row_checks
 from service.operations.jobs.run_specs import run_spec
 from service.operations.models import bases
 from service.reconciler.attempts import measures
@@ -100,7 +100,7 @@ class Preparation:
             by_id.get(row.validation_file or ""),
         )
         today = row.created_at.astimezone(UTC).date()
-        wanted = readings(training, validation, model, plan.recipe, today)
+        wanted = row_checks(training, validation, model, plan.recipe, today)
         return await self.preflights.check_rows(wanted, _WAIT_SECONDS)
 
     async def _report_progress(self, claim: Claim, check: UnderWay) -> None:

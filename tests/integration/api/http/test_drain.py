@@ -22,7 +22,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from bench import ports
 from service.api.http.drain import Drain, DrainMiddleware
-from service.api.http.server import Server
+from service.api.http.server import DrainingServer
 from service.db.core.notify import Listener
 from tests import waiting
 from tests.azurite import KEY
@@ -211,7 +211,7 @@ async def test_what_is_not_done_when_the_drain_is_over_is_told_to_come_again_and
 async def served(app: ASGIApp, drain: Drain, seconds: float) -> AsyncIterator[str]:
     """Such an app by the service's own server, in this process; told to stop at the end."""
     port = ports.free()
-    server = Server(app, drain, host="127.0.0.1", port=port, drain_seconds=seconds)
+    server = DrainingServer(app, drain, host="127.0.0.1", port=port, drain_seconds=seconds)
     async with running(server):
         yield f"http://127.0.0.1:{port}"
 
