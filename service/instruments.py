@@ -1,9 +1,9 @@
 """Every Prometheus metric of the service, declared once.
 
-Metrics of a process (``MetricSource.PROCESS``) are rates: each process counts what it did itself,
-and Prometheus sums the processes. Metrics of the database (``MetricSource.DATABASE``) are state: they
-are read from PostgreSQL at scrape time, so every replica returns the same value, and a restart loses
-nothing; dashboards take their maximum. ``docs/metrics.md`` is made from ``DECLARED``.
+Metrics of a process (``MetricSource.PROCESS``) are rates: each process counts its own work, and
+Prometheus sums the processes. Metrics of the database (``MetricSource.DATABASE``) are state, read
+from PostgreSQL at scrape time: every replica returns the same value, and a restart loses nothing;
+dashboards take their maximum. ``docs/metrics.md`` is made from ``DECLARED``.
 """
 
 from collections.abc import Iterable

@@ -28,7 +28,7 @@ from service.domain.errors import (
     NotSeenYet,
 )
 from service.domain.lifecycle.boot_report import BootPhase, BootReport, BootStatus
-from service.operations.core import aside
+from service.operations.core import worker_thread
 from service.operations.nodes import boots, nodes
 from service.operations.nodes.nodes import Standing
 from trainer.contract import (
@@ -82,7 +82,7 @@ async def boot(request: Request) -> Response:
     parts, attempt_id = parts_of(request), request.path_params["attempt_id"]
     _require_token(request, tokens.bootstrap_token, attempt_id)
     text = (await read_body(request, _LONGEST_REPORT)).decode(errors="replace")
-    report = _parse_report(request.query_params, nodes.printable(text))
+    report = _parse_report(request.query_params, nodes.storable_text(text))
     async with parts.engine.begin() as conn:
         await boots.record(conn, attempt_id, report, parts.now())
     return Response(status_code=204)
@@ -121,7 +121,7 @@ async def directive(request: Request) -> Response:
                 break
             left = deadline - asyncio.get_running_loop().time()
             if left <= 0 or not await notify.wait(changed, left) or parts.drain.has_begun:
-                if parts.granter.renews(order.registered_at, parts.now()):
+                if parts.granter.is_renewal_minute(order.registered_at, parts.now()):
                     break
                 return _carry_on(parts, after, order)
     if order is not None and order.over:
@@ -129,7 +129,7 @@ async def directive(request: Request) -> Response:
     if order is not None and not _needs_grants(parts, order):
         return _answer(_brief_directive(parts, order))
     async with parts.reading.connect() as conn:
-        standing = await nodes.standing(conn, node_id)  # raises Gone and NodeNotFound
+        standing = await nodes.find_standing(conn, node_id)  # raises Gone and NodeNotFound
     _check_epoch(epoch, standing.node.epoch)
     return _answer(await _full_directive(parts, standing, after))
 
@@ -137,7 +137,7 @@ async def directive(request: Request) -> Response:
 def _check_epoch(said: int, current: int) -> None:
     """Refuse an earlier boot of the node."""
     if said != current:
-        raise nodes.another_boot()
+        raise nodes.stale_boot_error()
 
 
 async def _raise_directive_number(parts: Parts, node_id: str, after: int) -> Order | None:
@@ -171,7 +171,7 @@ def _brief_directive(parts: Parts, order: Order) -> Directive:
 
 def _needs_grants(parts: Parts, order: Order) -> bool:
     """Return whether the node's grants should be renewed."""
-    return parts.granter.wears_out(order.registered_at, parts.now())
+    return parts.granter.should_renew(order.registered_at, parts.now())
 
 
 def _carry_on(parts: Parts, after: int, order: Order) -> Response:
@@ -192,11 +192,11 @@ async def _full_directive(parts: Parts, standing: Standing, after: int) -> Direc
         kind, number = DirectiveKind.CARRY_ON, 0
     if kind is DirectiveKind.START:
         async with parts.reading.connect() as conn:
-            generation = await nodes.generation_of(conn, node.attempt_id, number)
+            generation = await nodes.find_generation(conn, node.attempt_id, number)
         if generation is None:  # a newer generation exists
             kind = DirectiveKind.STOP
     granted_at = datetime.fromtimestamp(standing.registered_at, UTC)
-    renew = parts.granter.wears_out(granted_at, now)
+    renew = parts.granter.should_renew(granted_at, now)
     return Directive(
         seq=max(node.directive_seq, after),
         kind=kind,
@@ -235,8 +235,8 @@ def _parse_number(request: Request, name: str) -> int:
 async def _read_message(request: Request, message: type[M], most: int) -> M:
     body = await read_body(request, most)
     try:
-        if len(body) > aside.LONG:
-            return await aside.run(message.from_json, body)
+        if len(body) > worker_thread.LONG:
+            return await worker_thread.run_in_worker(message.from_json, body)
         return message.from_json(body)
     except ValueError as error:
         raise InvalidRequest(f"{message.__name__}: {error}") from None

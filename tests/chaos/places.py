@@ -79,7 +79,7 @@ EXCUSED = {  # no play comes there, and why
         "tests/contract/pricing/test_price_memory.py"
     ),
     "delete operations/models/model_deletion.py delete": "as its commit, below",
-    "write operations/storage/checkpoint_deletion.py _let_go": "as its commit, below",
+    "write operations/storage/checkpoint_deletion.py _remove_from_head": "as its commit, below",
     "delete operations/storage/checkpoint_deletion.py _delete_folder": "as its commit, below",
     "commit operations/storage/checkpoint_deletion.py delete": (
         "no life deletes a checkpoint by name; killed anywhere it is done again: "
@@ -108,7 +108,7 @@ EXCUSED = {  # no play comes there, and why
             "commit operations/files/upload_completion.py complete",
             "commit operations/files/upload_completion.py _check",
             "commit operations/files/upload_completion.py _record_progress",
-            "commit operations/files/upload_completion.py _claimed",
+            "commit operations/files/upload_completion.py _complete_claimed",
             "commit operations/files/upload_completion.py _refuse",
             "commit operations/files/upload_completion.py _release",
             "discard reconciler/sweeps/uploads.py _discard_blocks",

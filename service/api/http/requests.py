@@ -19,7 +19,7 @@ from service.domain.errors import (
     RequestTimedOut,
     UnsupportedMediaType,
 )
-from service.operations.core import aside
+from service.operations.core import worker_thread
 
 USUAL_BODY = 64 * 1024  # bytes of a JSON body; a route class may have another limit
 LONG_BODY = 1024 * 1024
@@ -141,7 +141,11 @@ class JsonRequest(Request):
                 f"The body is sent with content-encoding {encoding:.40}. Send plain JSON."
             )
         body = await self.body()
-        return await aside.run(parse_json, body) if len(body) > aside.LONG else parse_json(body)
+        return (
+            await worker_thread.run_in_worker(parse_json, body)
+            if len(body) > worker_thread.LONG
+            else parse_json(body)
+        )
 
 
 class LongRequest(JsonRequest):

@@ -42,7 +42,7 @@ from service.domain.training.preflight import Data
 from service.domain.training.recipe import resolve
 from service.operations.jobs import jobs, plans
 from service.operations.jobs.jobs import RequestIdentity, Submission, Submitted
-from service.operations.jobs.preflights import Checked, UnderWay, row_checks
+from service.operations.jobs.preflights import Checked, RunningCheck, row_checks
 from service.operations.models import bases, models
 from service.operations.models.bases import Basis
 
@@ -330,7 +330,7 @@ async def _check_rows(
     if not wait:
         return await parts.preflights.find_reports(wanted)
     found = await parts.preflights.check_rows(wanted, wait)
-    if isinstance(found, UnderWay):
+    if isinstance(found, RunningCheck):
         return None
     preflight.refuse_untrainable(training.filename, found.training, param="training_file")
     return found

@@ -19,7 +19,7 @@ from service.domain.storage.access_tiers import Presence
 from service.operations.jobs import jobs
 from service.operations.models import checkpoint_models, model_deletion, models
 from service.operations.models.checkpoint_models import CheckpointModel, UnusableCheckpoint
-from service.operations.models.models import Base
+from service.operations.models.models import ListedBaseModel
 from service.operations.storage import integrity, tiers
 from service.operations.storage.manifests import ManifestUnusable
 from service.storage.store import LISTED, BlobArchived, BlobNotFound
@@ -139,7 +139,7 @@ def _checkpoint_model(found: CheckpointModel) -> Model:
     )
 
 
-def _base(base: Base) -> Model:
+def _base(base: ListedBaseModel) -> Model:
     created = int(base.staged_at.timestamp())
     return Model(id=base.name, created=created, owned_by="base")
 

@@ -58,7 +58,7 @@ class Checked:
 
 
 @dataclass(frozen=True, kw_only=True)
-class UnderWay:
+class RunningCheck:
     """A check that is running."""
 
     rows_done: int
@@ -67,7 +67,7 @@ class UnderWay:
 
 @dataclass(frozen=True, kw_only=True)
 class RowCheck:
-    """A data file as a training run reads it."""
+    """The check of a data file for one model and task."""
 
     file: File
     model: BaseModel
@@ -77,14 +77,14 @@ class RowCheck:
     def key(self) -> str:
         """Return a hash of everything that the report depends on, except the date."""
         task = asdict(replace(self.task, date="", folder=""))
-        told = json.dumps([self.file.sha256, _vocabulary(self.model), task, _code()])
+        told = json.dumps([self.file.sha256, _vocabulary(self.model), task, _code_hash()])
         return hashlib.sha256(told.encode()).hexdigest()
 
 
 def row_checks(
     training: File, validation: File | None, model: BaseModel, recipe: Recipe, today: date
 ) -> list[RowCheck]:
-    """Return how a job reads its training file, and its validation file if there is one."""
+    """Return the checks of a job's training file and validation file, if there is one."""
     task = Task(
         folder="",
         method=recipe.method,
@@ -113,33 +113,33 @@ class Preflights:
 
     async def find_reports(self, wanted: list[RowCheck]) -> Checked | None:
         """Return what earlier checks found, or None where a report is missing."""
-        found = await self._find(wanted)
+        found = await self._find_rows(wanted)
         reports = [_report(found.get(check.key)) for check in wanted]
         if any(report is None for report in reports):
             return None
-        checked = _together([report for report in reports if report is not None])
-        uneven = _uneven(wanted, checked)
-        if uneven is None:
+        checked = _pair_reports([report for report in reports if report is not None])
+        split = _with_split_answers(wanted, checked)
+        if split is None:
             return checked
-        return await self.find_reports(uneven)
+        return await self.find_reports(split)
 
-    async def check_rows(self, wanted: list[RowCheck], wait: float) -> Checked | UnderWay:
+    async def check_rows(self, wanted: list[RowCheck], wait: float) -> Checked | RunningCheck:
         """Return the reports after at most ``wait`` seconds; start missing checks.
 
         Raises InvalidRequest where the model or the rows cannot be checked.
         """
-        found = await self._find(wanted)
+        found = await self._find_rows(wanted)
         missing = [check for check in wanted if _report(found.get(check.key)) is None]
         if missing:
-            await self._begin(missing, wait)
-            found = await self._find(wanted)
+            await self._start_checks(missing, wait)
+            found = await self._find_rows(wanted)
         reports = [_report(found.get(check.key)) for check in wanted]
         done = [report for report in reports if report is not None]
         if len(done) < len(wanted):
-            return UnderWay(rows_done=_rows_done(wanted, found), rows=_rows(wanted))
-        checked = _together(done)
-        uneven = _uneven(wanted, checked)
-        return checked if uneven is None else await self.check_rows(uneven, wait)
+            return RunningCheck(rows_done=_rows_done(wanted, found), rows=_rows(wanted))
+        checked = _pair_reports(done)
+        split = _with_split_answers(wanted, checked)
+        return checked if split is None else await self.check_rows(split, wait)
 
     async def preview(self, wanted: RowCheck, first_line: int, rows: int) -> dict[str, Any]:
         """Show rows as `rendering.preview.preview` does; raises as `RowChecker.preview` does.
@@ -164,7 +164,7 @@ class Preflights:
             files, lambda: self.store.stream(CONTAINER, wanted.file.id), task
         )
 
-    async def _begin(self, missing: list[RowCheck], wait: float) -> None:
+    async def _start_checks(self, missing: list[RowCheck], wait: float) -> None:
         for check in missing:
             key = check.key
             if key not in self._running and await self._claim(key):
@@ -185,7 +185,7 @@ class Preflights:
     async def _check(self, check: RowCheck) -> None:
         """Check one file and store the report; after an internal error it can start again."""
         key, progress = check.key, _Progress()
-        telling = asyncio.create_task(self._report_progress(key, progress))
+        reporting = asyncio.create_task(self._report_progress(key, progress))
         try:
             report = await self.checker.check(
                 await self._model_files(check.model),
@@ -209,12 +209,12 @@ class Preflights:
             async with self.engine.begin() as conn:
                 await preflights.finish(conn, key, report.as_dict(), report.rows, self.now())
         finally:
-            telling.cancel()
+            reporting.cancel()
 
     async def _report_progress(self, key: str, progress: "_Progress") -> None:
         while True:
             await asyncio.sleep(TOUCH_EVERY.total_seconds())
-            with suppress(SQLAlchemyError):  # the next one tells; in the end others begin anew
+            with suppress(SQLAlchemyError):  # the next report counts; without any, others restart
                 async with self.engine.begin() as conn:
                     await preflights.touch(conn, key, progress.rows, self.now())
 
@@ -225,10 +225,10 @@ class Preflights:
             try:
                 found[file.name] = await integrity.read_input(self.store, file, most=_LONGEST_FILE)
             except BlobTooLarge as fault:
-                raise unusable(f"{fault}, the most of a file that is not of weights.") from None
+                raise unusable(f"{fault}, the limit for a file without weights.") from None
             except ValueError as error:
                 raise InvalidRequest(
-                    f"Model {model.name} cannot be used: {error}. Take another one.",
+                    f"Model {model.name} cannot be used: {error}. Choose another one.",
                     code="unsupported_model",
                     param="model",
                 ) from None
@@ -237,13 +237,13 @@ class Preflights:
     def _rows(self, file: File) -> AsyncIterator[bytes]:
         """Stream the file as it was uploaded."""
         fault = InvalidRequest(
-            f"File {file.id} in the storage account is not what was uploaded: its sha256 is "
-            "another one. Upload it again.",
+            f"File {file.id} in the storage account has another sha256 than the uploaded one. "
+            "Upload it again.",
             code="content_changed",
         )
         return integrity.verify_chunks(self.store.stream(CONTAINER, file.id), file.sha256, fault)
 
-    async def _find(self, wanted: list[RowCheck]) -> dict[str, PreflightRow]:
+    async def _find_rows(self, wanted: list[RowCheck]) -> dict[str, PreflightRow]:
         async with self._reading.connect() as conn:
             found = await preflights.find(conn, [one.key for one in wanted])
         for row in found.values():
@@ -261,12 +261,12 @@ class _Progress:
         self.rows = rows
 
 
-def _together(reports: list[DataReport]) -> Checked:
+def _pair_reports(reports: list[DataReport]) -> Checked:
     return Checked(training=reports[0], validation=reports[1] if reports[1:] else None)
 
 
-def _uneven(wanted: list[RowCheck], checked: Checked) -> list[RowCheck] | None:
-    """Return both files to read again where only one needs its answers split; else None."""
+def _with_split_answers(wanted: list[RowCheck], checked: Checked) -> list[RowCheck] | None:
+    """Return both checks with split answers where only one file needs them; else None."""
     other = checked.validation
     if other is None or other.splits_answers == checked.training.splits_answers:
         return None
@@ -296,7 +296,7 @@ def _vocabulary(model: BaseModel) -> list[tuple[str, int, str]]:
 
 
 @cache
-def _code() -> str:
+def _code_hash() -> str:
     """Return a hash of the rendering code, so that another release checks again."""
     digest = hashlib.sha256()
     for path in sorted(Path(rendering.__path__[0]).glob("*.py")):

@@ -33,9 +33,9 @@ async def reserve_sources(
     for source in sorted(await _with_bases(conn, sources), key=str):
         job = await jobs.find(conn, source.job_id, project_id)
         assert job is not None, "jobs are never deleted"
-        path, _ = await _folder(conn, job, source)
+        path, _ = await _find_folder(conn, job, source)
         await jobs.take_turn(conn, lock_key(job.id, path))
-        _, option = await _folder(conn, job, source)
+        _, option = await _find_folder(conn, job, source)
         move = await tier_moves.open_for(conn, job.id, path)
         if move is not None and move.tier is AccessTier.ARCHIVE:
             raise Archived(
@@ -47,10 +47,10 @@ async def reserve_sources(
 async def list_readers(conn: AsyncConnection, project_id: str, source: Source) -> tuple[str, ...]:
     """Return the ids of the live jobs that read the source."""
     alive = await jobs.alive(conn, project_id)
-    return tuple(sorted([job.id for job in alive if await _reads(conn, job, source)]))
+    return tuple(sorted([job.id for job in alive if await _is_reader(conn, job, source)]))
 
 
-async def _reads(conn: AsyncConnection, job: JobRow, source: Source) -> bool:
+async def _is_reader(conn: AsyncConnection, job: JobRow, source: Source) -> bool:
     named = lineage.sources(job.model, Plan.from_dict(job.plan).recipe.reinforcement)
     return source in named or source in await _with_bases(conn, named)
 
@@ -65,7 +65,7 @@ async def _with_bases(conn: AsyncConnection, sources: Iterable[Source]) -> set[S
     return found
 
 
-async def _folder(conn: AsyncConnection, job: JobRow, source: Source) -> tuple[str, str]:
+async def _find_folder(conn: AsyncConnection, job: JobRow, source: Source) -> tuple[str, str]:
     """Return its folder and its name for `rekindle tier`; InvalidRequest if it was deleted."""
     if not source.is_checkpoint:
         assert job.result is not None, "it has succeeded"

@@ -30,9 +30,9 @@ from service.operations.queue import admission
 from service.pricing.source import PriceSource, PricesUnavailable
 
 _WAITING = {JobState.QUEUED, JobState.RECOVERING}
-_GOES_ON = {*_WAITING, JobState.RUNNING}
-_GIVEN = {AttemptState.STARTING, AttemptState.RUNNING}
-_FRESH = timedelta(minutes=5)  # what a month has told of droughts; of the one that lasts, nothing
+_LIVE = {*_WAITING, JobState.RUNNING}
+_HAS_MACHINES = {AttemptState.STARTING, AttemptState.RUNNING}
+_FRESH = timedelta(minutes=5)  # of past outages; the current one is read each time
 
 _Spots = tuple[frozenset[Offering], int]
 
@@ -48,12 +48,12 @@ class WaitForecasts:
     async def add_forecasts(self, around: Around, now: datetime) -> Around:
         """Return the job with forecasts of queue, capacity outage and later evictions."""
         job, facts = around.job, around.facts
-        if facts.state not in _GOES_ON or around.on_demand:
+        if facts.state not in _LIVE or around.on_demand:
             return around
         if facts.queue is not None:
             around = replace(around, turn=await self._forecast_queue(job.id, facts.queue, now))
-        elastic, asks = job.plan.get("elastic"), facts.queue is None and _waits_now(around)
-        if elastic and not asks and facts.queue is None:  # it goes on with fewer machines
+        elastic, requests = job.plan.get("elastic"), facts.queue is None and _waits_now(around)
+        if elastic and not requests and facts.queue is None:  # it goes on with fewer machines
             return around
         terms, nodes = JobConstraints.from_dict(job.terms), job.plan["options"][0]["nodes"]
         kept = await self._affordable(terms, job.plan)
@@ -62,12 +62,12 @@ class WaitForecasts:
             return around
         if len(kept) > len(spots):
             around = replace(around, slack=_slack(terms, around, now))
-        if asks:
+        if requests:
             around = await self._add_outage(around, spots, nodes, now)
             if around.wait is None and job.waits_for:
                 around = replace(around, turn=await self._forecast_cores(around, now))
         if not elastic:
-            past = await self._answers(spots, nodes, now)
+            past = await self._read_capacity_history(spots, nodes, now)
             around = replace(
                 around, aftermath=capacity_outages.expected_aftermath(past, len(spots))
             )
@@ -105,14 +105,16 @@ class WaitForecasts:
     async def _forecast_cores(self, around: Around, now: datetime) -> AdmissionForecast | None:
         """Return when cores become free for an admitted job whose regions have none."""
         job, wants = around.job, admission.gang_of(around.job).wants
-        asks = QueueEntry(project_id=job.project_id, since=now, wants=wants, lasts=around.to_come)
+        requests = QueueEntry(
+            project_id=job.project_id, since=now, wants=wants, lasts=around.to_come
+        )
         async with self.engine.connect() as conn:
             known = await quotas.regions(conn, now, besides=job.id)
             if any(_fits(want, known.get(want.region)) for want in wants):
                 return None
-            return await _forecast_admission(conn, [asks], known, now, besides=job.id)
+            return await _forecast_admission(conn, [requests], known, now, besides=job.id)
 
-    async def _answers(
+    async def _read_capacity_history(
         self, spots: Sequence[Offering], nodes: int, now: datetime
     ) -> CapacityHistory:
         """Return the recent answers to requests for these offerings, at most some minutes old."""
@@ -158,7 +160,7 @@ async def _forecast_admission(
     passed_over: bool = False,
 ) -> AdmissionForecast:
     """Forecast the admission of the last job in ``queue`` from the holders of its cores."""
-    wanted = {want.region for asks in queue for want in asks.wants}
+    wanted = {want.region for requests in queue for want in requests.wants}
     free = {region: cores.free for region, cores in known.items() if region in wanted}
     holds = await turn_rows.holding(conn, free, now, besides=besides)
     if holds is None:
@@ -172,7 +174,7 @@ def _fits(want: RegionRequest, cores: RegionCores | None) -> bool:
 
 def _waits_now(around: Around) -> bool:
     attempt = around.facts.attempt
-    return around.facts.state in _WAITING and not (attempt and attempt.state in _GIVEN)
+    return around.facts.state in _WAITING and not (attempt and attempt.state in _HAS_MACHINES)
 
 
 @lru_cache(maxsize=4096)  # a job is shown too often to make them anew

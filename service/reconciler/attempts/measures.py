@@ -1,4 +1,4 @@
-"""Record metrics and traces of moves, once they are committed.
+"""AttemptRecord metrics and traces of moves, once they are committed.
 
 The one replica that writes a move also observes it, so nothing is counted twice. Observations that
 Prometheus has not scraped are lost with their process; state is read from the database instead.
@@ -30,7 +30,7 @@ from service.instruments import (
     TRAINED,
 )
 from service.operations.attempts import attempt_records
-from service.operations.attempts.attempt_records import Record
+from service.operations.attempts.attempt_records import AttemptRecord
 from service.tracing import Component, Piece
 
 _OF_SERVICE = frozenset({"create", "allocate", "delete"})
@@ -74,7 +74,7 @@ async def observe_attempt_end(engine: AsyncEngine, row: AttemptRow, now: datetim
             _record_spans(record, now)
 
 
-def _observe_phases(record: Record, now: datetime) -> None:
+def _observe_phases(record: AttemptRecord, now: datetime) -> None:
     bought = record.row.offering.capacity_type
     sizes = {o.generation.number: len(o.generation.members) for o in record.generations}
     for entry in record.timeline:
@@ -86,7 +86,7 @@ def _observe_phases(record: Record, now: datetime) -> None:
     SPENT.add(bought, amount=float(cost.machine_cost(record.ledger, now)))
 
 
-def _record_spans(record: Record, now: datetime) -> None:
+def _record_spans(record: AttemptRecord, now: datetime) -> None:
     row, offering = record.row, record.row.offering
     facts: dict[str, str | int | float] = {
         "rekindle.attempt": row.id,

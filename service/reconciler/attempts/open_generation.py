@@ -70,7 +70,7 @@ class GenerationOpener:
             head = await heads.fence(*fencing)
         except PreconditionFailed:
             return False
-        except heads.Rewritten:
+        except heads.HeadRewritten:
             await findings.find_broken_checkpoints(*arguments)
             return False
         if head.model is not None:

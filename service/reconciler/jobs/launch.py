@@ -222,9 +222,9 @@ class AttemptLauncher:
         plan: Plan,
         places: Sequence[OfferingState],
         offering: Offering,
-    ) -> budgets.Refusal | None:
+    ) -> budgets.BudgetRefusal | None:
         place = next(p for p in places if p.offering == offering)
-        return await budgets.refusal(
+        return await budgets.find_refusal(
             conn, row.id, *_reservation(place, plan), self.allowance, self.now()
         )
 
@@ -294,7 +294,7 @@ class AttemptLauncher:
 
     async def _reserve_money(
         self, conn: AsyncConnection, job: Job, plan: Plan, places: tuple[OfferingState, ...]
-    ) -> OfferingState | budgets.Refusal:
+    ) -> OfferingState | budgets.BudgetRefusal:
         """Return the first offering that the budgets cover; else the most hopeful refusal."""
         refusals = []
         for place in places:

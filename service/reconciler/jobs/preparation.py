@@ -25,7 +25,7 @@ from service.domain.planning.plan import Plan
 from service.domain.states import JobState
 from service.domain.training import preflight
 from service.operations.jobs import file_warnings
-from service.operations.jobs.preflights import Checked, Preflights, UnderWay, row_checks
+from service.operations.jobs.preflights import Checked, Preflights, RunningCheck, row_checks
 from service.operations.jobs.run_specs import run_spec
 from service.operations.models import bases
 from service.reconciler.attempts import measures
@@ -58,7 +58,7 @@ class Preparation:
         model, judge = await self._find_models(row, plan)
         by_id = await self._find_files(row)
         checked = await self._check_rows(row, plan, model, by_id)
-        if isinstance(checked, UnderWay):
+        if isinstance(checked, RunningCheck):
             await self._report_progress(claim, checked)
             return
         _refuse_untrainable(row, by_id, checked)
@@ -94,7 +94,7 @@ class Preparation:
 
     async def _check_rows(
         self, row: JobRow, plan: Plan, model: BaseModel, by_id: dict[str, File]
-    ) -> Checked | UnderWay:
+    ) -> Checked | RunningCheck:
         training, validation = (
             by_id[row.training_file],
             by_id.get(row.validation_file or ""),
@@ -103,7 +103,7 @@ class Preparation:
         wanted = row_checks(training, validation, model, plan.recipe, today)
         return await self.preflights.check_rows(wanted, _WAIT_SECONDS)
 
-    async def _report_progress(self, claim: Claim, check: UnderWay) -> None:
+    async def _report_progress(self, claim: Claim, check: RunningCheck) -> None:
         text = f"checking the rows: {check.rows_done:,} of {check.rows:,} are done"
         now = self.now()
         async with self.engine.begin() as conn:

@@ -118,7 +118,7 @@ async def test_training_goes_on_from_the_checkpoint_before_and_the_user_is_told_
     assert event["level"] == "error"
     assert event["message"] == (
         "The checkpoint of step 90 cannot be loaded: rank-00001.safetensors is gone. "
-        "Training goes on from step 60; 30 steps are done again."
+        "Training resumes from step 60; 30 steps are repeated."
     )
     assert (await world.job(job_id))["progress"]["lost_steps"] == 30
     (line,) = [vars(r) for r in caplog.records if r.getMessage() == "checkpoint.broken"]
@@ -157,7 +157,7 @@ async def test_when_none_is_left_training_starts_over_and_the_user_is_told(world
     assert second.checkpoint is None
     (event,) = await events(world, job_id, "checkpoint.broken")
     assert "manifest.json is another one than was committed" in str(event["message"])
-    assert "starts over from the base model; 40 steps are done again" in str(event["message"])
+    assert "starts over from the base model; 40 steps are repeated" in str(event["message"])
     assert (await world.job(job_id))["latest_checkpoint"] is None
 
 

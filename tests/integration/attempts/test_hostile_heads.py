@@ -281,7 +281,7 @@ async def test_a_checkpoint_whose_manifest_makes_no_sense_is_given_up(
     await one.go_on(NodePhase.STOPPED)
     await made.tick(1, 15, chatty=False)
     one.number = (await one.node.hear()).number
-    broken = BrokenCheckpoint(path=entry.path, file=MANIFEST, reason="makes no sense")
+    broken = BrokenCheckpoint(path=entry.path, file=MANIFEST, reason="is invalid")
     await one.go_on(NodePhase.STOPPED, broken=broken)
     await made.tick(2, 15, chatty=False)
     found = await world.call("GET", f"{JOBS}/{one.id}/events?limit=100")
@@ -289,5 +289,5 @@ async def test_a_checkpoint_whose_manifest_makes_no_sense_is_given_up(
     taken, _ = await world.store.read(one.id, HEAD)
 
     assert len(told) == 1
-    assert "manifest.json makes no sense" in told[0]
+    assert "manifest.json is invalid" in told[0]
     assert Head.from_json(taken).checkpoints == ()

@@ -222,7 +222,7 @@ SWEEPS: dict[str, Query] = {
     "the sweep of checkpoints": sweep_checkpoints,
     "the sweep of orphans": sweep_orphans,
     "the meters of storage": meter_storage,
-    "the audit": lambda conn, _: audit._owners(conn, {"att-of-7", "att-of-8"}),
+    "the audit": lambda conn, _: audit._find_owners(conn, {"att-of-7", "att-of-8"}),
     "moves between tiers": lambda conn, clock: tier_moves.claim_due(conn, clock(), 20),
     "prices of what runs": prices_of_what_runs,
     "pruning events": lambda conn, clock: event_pruning.due(conn, Rows.EVENTS, clock(), 100),
