@@ -24,7 +24,7 @@ from service.db.core.schema_version import Schema
 from service.db.projects.keys import Caller
 from service.domain.cloud.fleet import Offering
 from service.domain.datasets.dataset import Limits
-from service.domain.errors import InvalidRequest
+from service.domain.errors import UnknownParameter
 from service.domain.money.budget import DEFAULT_ALLOWANCE, Allowance
 from service.domain.storage.access_tiers import StorageAccount
 from service.operations.core.cache import Cache
@@ -255,9 +255,8 @@ def _check_query(request: Request) -> None:
         whole = "metadata" if name.startswith("metadata[") else name
         if whole not in declared and name != "api-version":
             listed = ", ".join(sorted(declared)) or "none"
-            raise InvalidRequest(
+            raise UnknownParameter(
                 f"{name}: unknown query parameter. {request.url.path} takes: {listed}.",
-                code="unknown_parameter",
                 param=name,
             )
 

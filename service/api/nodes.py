@@ -25,6 +25,7 @@ from service.domain.errors import (
     Gone,
     InvalidApiKey,
     InvalidRequest,
+    MissingParameter,
     NotSeenYet,
 )
 from service.domain.lifecycle.boot_report import BootPhase, BootReport, BootStatus
@@ -222,7 +223,7 @@ def _parse_report(query: Mapping[str, str], text: str) -> BootReport:
 def _parse_number(request: Request, name: str) -> int:
     given = request.query_params.get(name)
     if given is None:
-        raise InvalidRequest(f"{name} is missing.", code="missing_required_parameter", param=name)
+        raise MissingParameter(f"{name} is missing.", param=name)
     try:
         number = int(given)
     except ValueError:

@@ -12,7 +12,7 @@ from service.api.deps import PartsDep, Reader
 from service.api.jobs import submissions
 from service.api.schemas.files import Preview
 from service.db.files.files import File
-from service.domain.errors import InvalidRequest, ServiceUnavailable
+from service.domain.errors import InvalidRequest, ServiceUnavailable, WrongFileFormat
 from service.domain.models import lineage
 from service.domain.reporting import result_file
 from service.domain.training import reinforcement as rl
@@ -93,10 +93,9 @@ def _preview_method(file: File, asked: Method | None) -> Method:
         )
     fitting = [name.partition(" ")[0] for name in learning_from(file.format)]
     if asked is not None and asked not in fitting:
-        raise InvalidRequest(
+        raise WrongFileFormat(
             f"method: {file.id} holds {file.format.plural}, and method {asked} does not learn from "
             f"them. Choose {' or '.join(fitting)}, or leave method out.",
-            code="wrong_file_format",
             param="method",
         )
     return asked or usual_method(file.format)

@@ -242,8 +242,7 @@ class LimitedProtocol(HttpToolsProtocol):
 
 
 def _answer(error: ServiceError, more: list[tuple[bytes, bytes]]) -> bytes:
-    envelope = {"message": error.message, "type": error.type, "param": None, "code": error.code}
-    body = json.dumps({"error": envelope}).encode()
+    body = json.dumps(error.as_envelope()).encode()
     headers = [
         *more,
         (b"content-type", b"application/json"),

@@ -12,7 +12,7 @@ from fastapi import Request
 from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
 
-from service.domain.errors import InvalidRequest
+from service.domain.errors import InvalidRequest, MissingParameter, UnknownParameter
 from service.domain.storage import file_expiry
 from service.domain.storage.file_expiry import ANCHOR_FIELD, SECONDS_FIELD
 
@@ -62,9 +62,8 @@ class UploadForm:
         """Read up to the file's first byte."""
         while not self._has_file:
             if not await self._read_on():
-                raise InvalidRequest(
+                raise MissingParameter(
                     f"{self._file}: missing. Send {self._needs}.",
-                    code="missing_required_parameter",
                     param=self._file,
                 )
 
@@ -139,9 +138,8 @@ class UploadForm:
         if self._name is not None:
             raise InvalidRequest("A part of the form has two names.", param=name or None)
         if name not in (self._file, *self._fields):
-            raise InvalidRequest(
+            raise UnknownParameter(
                 f"{name!a:.60}: not supported. Send {self._needs} only.",
-                code="unknown_parameter",
                 param=name[:60] or None,
             )
         if name in self._values:

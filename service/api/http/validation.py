@@ -10,7 +10,13 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel
 
 from contract.described import descriptions
-from service.domain.errors import InvalidRequest, ServiceError, UnsupportedMediaType
+from service.domain.errors import (
+    InvalidRequest,
+    MissingParameter,
+    ServiceError,
+    UnknownParameter,
+    UnsupportedMediaType,
+)
 
 _AUTO = "literal['auto']"  # how pydantic names the two sides of "auto or a number"
 _NUMBERS = ("constrained-int", "constrained-float")
@@ -44,10 +50,7 @@ def request_error(request: Request, error: RequestValidationError) -> ServiceErr
     if isinstance(error.body, bytes):
         return _media_type_error(request)
     if not path and faults[0]["type"] == "missing":
-        return InvalidRequest(
-            f"The body is empty, but a JSON object is expected. {_EXPECTED}.",
-            code="missing_required_parameter",
-        )
+        return MissingParameter(f"The body is empty, but a JSON object is expected. {_EXPECTED}.")
     return member_error(_body_model(request), [f | {"loc": f["loc"][1:]} for f in faults])
 
 
@@ -68,10 +71,10 @@ def member_error(kind: Any, faults: Faults) -> InvalidRequest:  # noqa: ANN401 -
     where = ".".join(map(str, path))
     if fault["type"] == "extra_forbidden":
         message = f"{where}: unknown member. {_suggest_member(model, path)}"
-        return InvalidRequest(message, code="unknown_parameter", param=where)
+        return UnknownParameter(message, param=where)
     if fault["type"] == "missing":
         message = f"{where}: missing. {_description(model, path[-1])}".rstrip()
-        return InvalidRequest(message, code="missing_required_parameter", param=where)
+        return MissingParameter(message, param=where)
     return InvalidRequest(f"{where}: {message}.", param=where)
 
 

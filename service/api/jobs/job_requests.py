@@ -12,7 +12,7 @@ from contract.reinforcement import ReinforcementRequest
 from contract.strict import HyperparametersRequest
 from contract.terms import TermsRequest
 from contract.training import LoraRequest, TrainingRequest
-from service.domain.errors import InvalidRequest
+from service.domain.errors import InvalidRequest, MissingParameter
 from service.domain.lifecycle.constraints import UNCONSTRAINED, JobConstraints
 from service.domain.training.recipe import (
     DEFAULT_BETA,
@@ -219,9 +219,8 @@ def _ranked(asked: RewardRequest | None) -> dict[str, Any]:
 def _reinforcement(asked: ReinforcementRequest | None) -> dict[str, Any]:
     """Return the options of reinforcement; the planner may choose the length of answers."""
     if asked is None:
-        raise InvalidRequest(
+        raise MissingParameter(
             "method.reinforcement.grader: missing. It grades the answers to learn from.",
-            code="missing_required_parameter",
             param="method.reinforcement.grader",
         )
     _refuse_unused(asked)

@@ -8,7 +8,7 @@ from service.api.jobs.job_requests import method_of, training_of
 from service.db.files import files as file_rows
 from service.db.files.files import File
 from service.db.projects.keys import Caller
-from service.domain.errors import InvalidRequest
+from service.domain.errors import InvalidRequest, MissingFile, WrongFileFormat
 from service.domain.reporting import result_file
 from service.domain.training.methods import formats, learning_from
 from service.domain.training.recipe import Training
@@ -23,9 +23,8 @@ async def find_files(parts: Parts, caller: Caller, asked: JobRequest) -> tuple[F
         file_id = getattr(asked, param)
         file = await _find_file(parts, caller, file_id) if file_id else None
         if file_id and file is None:
-            raise InvalidRequest(
+            raise MissingFile(
                 f"{param}: no file {file_id}. Upload it with POST /v1/files first.",
-                code="file_not_found",
                 param=param,
             )
         if file and file.purpose == result_file.PURPOSE:
@@ -63,10 +62,9 @@ def _check_format(file: File, param: str, training: Training) -> None:
     if file.format not in wanted:
         others = " or ".join(learning_from(file.format))
         plural = " or ".join(rows.plural for rows in wanted)
-        raise InvalidRequest(
+        raise WrongFileFormat(
             f"{param}: {file.id} holds {file.format.plural}, and method {training.method} learns "
             f"from {plural}. Give a file of {plural}, or choose method {others}.",
-            code="wrong_file_format",
             param=param,
         )
 

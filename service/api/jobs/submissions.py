@@ -25,7 +25,7 @@ from service.db.jobs import step_times
 from service.db.jobs.jobs import JobRow
 from service.db.projects.keys import Caller
 from service.db.spot import market
-from service.domain.errors import FileJustDeleted, InvalidRequest
+from service.domain.errors import FileJustDeleted, InvalidRequest, Unsupported
 from service.domain.lifecycle.constraints import JobConstraints
 from service.domain.models import base_models, lineage
 from service.domain.models.base_models import BaseModel as KnownModel
@@ -132,7 +132,7 @@ async def prepare_submission(
     """
     asked = with_default_precision(asked, parts.plan_defaults.accelerator)
     if asked.register_model and not parts.registers_models:
-        raise InvalidRequest(NO_REGISTRY, code="unsupported", param="register_model")
+        raise Unsupported(NO_REGISTRY, param="register_model")
     _require_trackers(parts, asked)
     inputs = await _find_inputs(parts, identity.caller, asked, unstaged)
     await parts.graders.check_sources(sources_of(asked))
@@ -162,7 +162,7 @@ def _require_trackers(parts: Parts, asked: JobRequest) -> None:
     for number, one in enumerate(asked.integrations or ()):
         if one.type not in parts.trackers:
             where = f"integrations.{number}.type"
-            raise InvalidRequest(NO_TRACKER[one.type], code="unsupported", param=where)
+            raise Unsupported(NO_TRACKER[one.type], param=where)
 
 
 def _deployment_defaults(parts: Parts, asked: JobRequest) -> dict[str, Any]:

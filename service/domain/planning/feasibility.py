@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from decimal import ROUND_UP, Decimal
 
-from service.domain.errors import InvalidRequest
+from service.domain.errors import BudgetTooSmall, InvalidRequest
 from service.domain.humanize import format_duration
 from service.domain.money.cost import CURRENCY
 from service.domain.planning.option import Option
@@ -57,12 +57,11 @@ def _too_small(options: Sequence[Option], limits: Limits) -> InvalidRequest:
     cheapest = min(options, key=lambda o: least_cost(o) + limits.reserve(o))
     least, kept = least_cost(cheapest), limits.reserve(cheapest)
     reserved = limits.allowance.of_job(cheapest.save_seconds)
-    return InvalidRequest(
+    return BudgetTooSmall(
         f"A budget of {limits.budget} {CURRENCY} is too small: at best this costs {_money(least)} "
         f"on {cheapest.nodes} x {cheapest.offering}, and {_money(kept)} are reserved for the end "
         f"of its machines: {reserved.in_words()}. With a budget of "
         f"{_money(cheapest.cost_p90 + kept)} it is done nine times in ten.",
-        code="budget_too_small",
         param="infrastructure.budget.amount",
     )
 
@@ -73,12 +72,11 @@ def _not_both(options: Sequence[Option], limits: Limits, now: datetime) -> Inval
     inside = min(timely, key=lambda o: least_cost(o) + limits.reserve(o))
     fastest = min(paid, key=limits.seconds_at_best)
     enough = _money(inside.cost_p90 + limits.reserve(inside))
-    return InvalidRequest(
+    return BudgetTooSmall(
         f"The deadline ({limits.away}) and the budget ({limits.budget} {CURRENCY}) cannot both be "
         f"kept: the cheapest way in time takes {_said(inside, limits)}, and what the budget covers "
         f"takes {_said(fastest, limits)}. Give a budget of {enough}, or a deadline of "
         f"{_from(fastest, limits, now)} or later.",
-        code="budget_too_small",
         param="infrastructure.budget.amount",
     )
 

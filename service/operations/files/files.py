@@ -21,7 +21,13 @@ from service.domain.datasets.dataset import (
     as_dicts,
     too_large,
 )
-from service.domain.errors import FileInUse, FileNotFound, InvalidRequest, ServiceUnavailable
+from service.domain.errors import (
+    FileInUse,
+    FileNotFound,
+    InvalidRequest,
+    MissingParameter,
+    ServiceUnavailable,
+)
 from service.domain.ids import new_id
 from service.operations.core import worker_thread
 from service.operations.projects import quotas
@@ -272,9 +278,8 @@ def _abandoned_error() -> ServiceUnavailable:
 
 def _require_known_purpose(purpose: str | None) -> str:
     if purpose is None:
-        raise InvalidRequest(
+        raise MissingParameter(
             "purpose: missing. Send 'fine-tune'.",
-            code="missing_required_parameter",
             param="purpose",
         )
     if purpose not in PURPOSES:

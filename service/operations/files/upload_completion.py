@@ -24,7 +24,13 @@ from service.db.files.files import CONTAINER, File
 from service.db.files.upload_parts import Part
 from service.db.files.uploads import Upload
 from service.domain.datasets.dataset import DatasetSummary, DatasetValidator, Limits
-from service.domain.errors import InvalidFile, InvalidRequest, PayloadTooLarge, UploadIsOver
+from service.domain.errors import (
+    ChecksumMismatch,
+    InvalidFile,
+    InvalidRequest,
+    PayloadTooLarge,
+    UploadIsOver,
+)
 from service.operations.files.files import PROGRESS_EVERY, file_of
 from service.operations.files.uploads import discard, file_id_of, not_found, require_open
 from service.storage.store import (
@@ -185,21 +191,19 @@ class _StreamCheck:
         """Raise InvalidRequest if the checksum of the whole differs from the client's."""
         found = self._of_all.hexdigest()
         if md5 is not None and md5.lower() != found:
-            raise InvalidRequest(
+            raise ChecksumMismatch(
                 f"md5: the parts in this order have the MD5 {found}, not {md5}. Check the order of "
                 "part_ids, or compare the md5 of each part (GET /v1/uploads/ID) and send those "
                 "that differ again.",
-                code="checksum_mismatch",
                 param="md5",
             )
 
     def _end_part(self) -> None:
         part = self._parts.pop()
         if self._of_part.hexdigest() != part.md5:
-            raise InvalidRequest(
+            raise ChecksumMismatch(
                 f"part_ids: {part.id} has other bytes in storage than were sent. "
                 "Send this part again and complete with the new one.",
-                code="checksum_mismatch",
                 param="part_ids",
             )
         self._left = self._parts[-1].bytes if self._parts else 0

@@ -29,7 +29,7 @@ from service.db.core.engine import reading as for_reading
 from service.db.files import preflights
 from service.db.files.files import CONTAINER, File
 from service.db.files.preflights import PreflightRow
-from service.domain.errors import InvalidRequest
+from service.domain.errors import InvalidRequest, UnsupportedModel
 from service.domain.training.recipe import Recipe
 from service.operations.storage import integrity
 from service.preflight.checker import CheckInterrupted, RowChecker
@@ -154,10 +154,9 @@ class Preflights:
         try:
             files = await self._model_files(wanted.model)
         except BlobNotFound:
-            raise InvalidRequest(
+            raise UnsupportedModel(
                 f"Files of model {wanted.model.name} are gone from the storage account. Stage or "
                 "train it again.",
-                code="unsupported_model",
                 param="model",
             ) from None
         return await self.checker.preview(
@@ -227,9 +226,8 @@ class Preflights:
             except BlobTooLarge as fault:
                 raise unusable(f"{fault}, the limit for a file without weights.") from None
             except ValueError as error:
-                raise InvalidRequest(
+                raise UnsupportedModel(
                     f"Model {model.name} cannot be used: {error}. Choose another one.",
-                    code="unsupported_model",
                     param="model",
                 ) from None
         return found

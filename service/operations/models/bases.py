@@ -14,7 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from contract.methods import Method
 from service.db.jobs import jobs
 from service.db.jobs.jobs import JobRow
-from service.domain.errors import ContentChanged, InvalidRequest
+from service.domain.errors import ContentChanged, InvalidRequest, UnsupportedModel
 from service.domain.models import lineage
 from service.domain.models.base_models import BaseModel as KnownModel
 from service.domain.models.lineage import OF_BASE
@@ -210,4 +210,4 @@ def _invalid_blob_error(job: JobRow, where: str, why: str, param: str) -> Invali
 
 
 def _unsupported_error(message: str, param: str) -> InvalidRequest:
-    return InvalidRequest(message, code="unsupported_model", param=param)
+    return UnsupportedModel(message, param=param)

@@ -11,7 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from service.db.jobs import jobs
 from service.db.jobs.jobs import JobRow
 from service.db.storage import checkpoints, tier_moves
-from service.domain.errors import Archived, InvalidRequest
+from service.domain.errors import Archived, UnsupportedModel
 from service.domain.models import lineage
 from service.domain.models.lineage import Source
 from service.domain.planning.plan import Plan
@@ -74,9 +74,8 @@ async def _find_folder(conn: AsyncConnection, job: JobRow, source: Source) -> tu
     for kept in await checkpoints.kept_of(conn, job.id):
         if kept.step == source.step:
             return kept.path, f" --checkpoint {kept.id}"
-    raise InvalidRequest(
+    raise UnsupportedModel(
         f"{_source_name(source)} was deleted. Take another one.",
-        code="unsupported_model",
         param=lineage.OF_BASE,
     )
 

@@ -18,7 +18,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.db.jobs import jobs
 from service.db.jobs.jobs import JobRow
-from service.domain.errors import InvalidRequest
+from service.domain.errors import UnsupportedModel
 from service.domain.models import lineage
 from service.domain.models.architecture import Architecture
 from service.domain.states import JobState
@@ -73,7 +73,7 @@ async def find_staged_model(store: BlobStore, name: str) -> StagedModel:
         fault = f"Model {name!r} is not staged here. {await _describe_choices(store)}"
     except ValueError as error:
         fault = f"Model {name!r} is staged incorrectly ({error}). {await _describe_choices(store)}"
-    raise InvalidRequest(fault, code="unsupported_model", param="model")
+    raise UnsupportedModel(fault, param="model")
 
 
 async def _describe_choices(store: BlobStore) -> str:

@@ -17,7 +17,7 @@ from service.db.files.files import File
 from service.db.jobs import events, jobs
 from service.db.jobs.jobs import JobRow
 from service.db.money import storage_cost
-from service.domain.errors import InvalidRequest
+from service.domain.errors import MissingFile
 from service.domain.humanize import format_duration
 from service.domain.lifecycle.job import Job, MoveJob
 from service.domain.models import lineage
@@ -138,7 +138,7 @@ class Preparation:
             for file_id in filter(None, (row.training_file, row.validation_file)):
                 file = await files.find(conn, row.project_id, file_id)
                 if file is None:
-                    raise InvalidRequest(f"File {file_id} was deleted.", code="file_not_found")
+                    raise MissingFile(f"File {file_id} was deleted.")
                 found[file_id] = file
         return found
 
