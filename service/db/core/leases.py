@@ -172,11 +172,9 @@ async def kept(
         yield
 
 
-async def write(
-    conn: AsyncConnection, claim: Claim, *same: ColumnElement[bool], **values: object
-) -> None:
-    """Change the claimed row that still meets ``same`` and keep the lease, or raise LeaseLost."""
-    mine = update(claim.table).where(*_mine(claim), *same)
+async def write(conn: AsyncConnection, claim: Claim, **values: object) -> None:
+    """Change the claimed row and keep the lease, or raise LeaseLost."""
+    mine = update(claim.table).where(*_mine(claim))
     done = await conn.execute(mine.values(**values).returning(claim.table.c.id))
     if done.one_or_none() is None:
         raise LeaseLost(f"{claim.table.name} {claim.row_id}")
@@ -187,14 +185,12 @@ async def release(
     claim: Claim,
     now: datetime,
     due_at: datetime,
-    *same: ColumnElement[bool],
     **values: object,
 ) -> None:
     """Write ``values``, release the lease and set the due time, or raise LeaseLost.
 
     ``values`` may hold the new state of a move; the caller has checked that the move exists.
-    ``same``: further conditions on the row that the decision rests on. Clears the row's deferred
-    call unless ``values`` hold one.
+    Clears the row's deferred call unless ``values`` hold one.
     """
     if "deferred_call" in claim.table.c:
         values = {"deferred_call": None, "deferred_until": None} | values
@@ -202,7 +198,6 @@ async def release(
     await write(
         conn,
         claim,
-        *same,
         lease_token=None,
         lease_expires_at=None,
         due_at=case((hinted, now), else_=due_at),
@@ -269,8 +264,12 @@ async def hold_all(conn: AsyncConnection, claims: Sequence[Claim]) -> dict[str, 
     }
 
 
-async def hold(conn: AsyncConnection, claim: Claim, *same: ColumnElement[bool]) -> None:
-    """Lock the claimed row that still meets ``same`` until the transaction ends; else LeaseLost."""
+async def hold(conn: AsyncConnection, claim: Claim, *, unchanged: bool = False) -> None:
+    """Lock the claimed row until the transaction ends, or raise LeaseLost.
+
+    ``unchanged``: also raise it if the row has had a request or news since it was claimed.
+    """
+    same = [claim.table.c.hints == claim.hints] if unchanged else []
     mine = select(claim.table.c.id).where(*_mine(claim), *same).with_for_update(key_share=True)
     if (await conn.execute(mine)).one_or_none() is None:
         raise LeaseLost(f"{claim.table.name} {claim.row_id}")

@@ -219,17 +219,16 @@ async def request_once(
 async def wish_as_seen(
     conn: AsyncConnection,
     claim: Claim,
-    row: JobRow,
     now: datetime,
     **columns: Any,  # noqa: ANN401
 ) -> None:
-    """Write a request that was decided from ``row``, as ``wish`` does.
+    """Write a request that was decided from the claimed row, as ``wish`` does.
 
-    Raises LeaseLost if the job's terms have changed or the lease is gone.
+    Raises LeaseLost if the job has had a request since it was claimed, or the lease is gone.
     """
-    same = (jobs.c.lease_token == claim.token, jobs.c.terms == row.terms)
-    if not await _wish(conn, row.id, same, now, columns):
-        raise LeaseLost(f"jobs {row.id}")
+    same = (jobs.c.lease_token == claim.token, jobs.c.hints == claim.hints)
+    if not await _wish(conn, claim.row_id, same, now, columns):
+        raise LeaseLost(f"jobs {claim.row_id}")
 
 
 async def _wish(

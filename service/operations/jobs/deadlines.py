@@ -41,10 +41,10 @@ async def return_to_spot(
 ) -> None:
     """Have the job save a checkpoint, leave on-demand machines and request Spot.
 
-    A new risk for the deadline is handled again. Raises LeaseLost where the job's terms have
-    changed since ``row`` was read.
+    A new risk for the deadline is handled again. Raises LeaseLost where the job has had a request
+    since it was claimed.
     """
-    await jobs.wish_as_seen(conn, claim, row, now, returns_since=now, at_risk_at=None)
+    await jobs.wish_as_seen(conn, claim, now, returns_since=now, at_risk_at=None)
     data = {"figures": to.figures, "to": str(to.candidate)}
     text = f"Spot is cheaper again. {to.why} {_MOVES}"
     await events.add(conn, row.id, now, "job.back_to_spot", text, data=data)
@@ -55,14 +55,14 @@ async def record_missed_deadline(
 ) -> bool:
     """Add an event that the deadline has passed, once for each deadline; return True if it is new.
 
-    Raises LeaseLost where the job's terms have changed since ``row`` was read.
+    Raises LeaseLost where the job has had a request since it was claimed.
     """
     deadline = JobConstraints.from_dict(row.terms).deadline
     assert deadline is not None, "the caller checked that it has passed"
     data = {"deadline": int(deadline.timestamp())}
     if await events.known(conn, row.id, "job.deadline_passed", data):
         return False
-    await jobs.wish_as_seen(conn, claim, row, now)
+    await jobs.wish_as_seen(conn, claim, now)
     text = (
         f"The deadline ({deadline:%Y-%m-%d %H:%M} UTC) has passed, and the job is not done. A "
         "deadline does not stop a job: cancel it, or set another deadline."
@@ -91,7 +91,7 @@ async def handle_risk(
     else:
         columns["moves_since"] = now
         text = _MOVES
-    await jobs.wish_as_seen(conn, claim, row, now, **columns)
+    await jobs.wish_as_seen(conn, claim, now, **columns)
     data = {"figures": risk.figures, "to": str(risk.candidate) if risk.candidate else None}
     what = f"The deadline is at risk. {risk.why} {text}"
     await events.add(conn, row.id, now, "job.deadline_at_risk", what, level="warn", data=data)

@@ -10,7 +10,6 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from functools import partial
 
-from sqlalchemy import ColumnElement
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from service.db.attempts import attempts, machine_history
@@ -19,7 +18,6 @@ from service.db.core import leases
 from service.db.core.leases import Claim
 from service.db.jobs import events, job_versions
 from service.db.jobs.jobs import JobRow
-from service.db.schema import tables
 from service.db.spot import capacity_outages, market
 from service.db.storage import checkpoints
 from service.db.storage.checkpoints import Checkpoint
@@ -104,9 +102,10 @@ class AttemptLauncher:
             if await self._write_attempt(conn, claim, job, row, place, number):
                 await self._record_choice(conn, job, choice, place)
         elif place.for_good:
+            await leases.hold(conn, claim, unchanged=True)
             text = "No machines are requested."
             await budgets.mark_exhausted(conn, job.id, place.because, now, what_now=text)
-            await leases.release(conn, claim, now, now, _has_same_terms(row))
+            await leases.release(conn, claim, now, now)
         else:
             await self._publish_wait(conn, claim, row, place.because, None, until=now + _IDLE)
 
@@ -115,7 +114,7 @@ class AttemptLauncher:
     ) -> bool:
         """Requeue the job if others have taken its cores; return whether it was requeued."""
         now = self.now()
-        await leases.hold(conn, claim, _has_same_terms(row))
+        await leases.hold(conn, claim, unchanged=True)
         if not await admission.requeue_job(conn, row, places, now):
             return False
         await job_versions.raise_one(conn, row.id, now, waits_for="")
@@ -320,7 +319,7 @@ class AttemptLauncher:
         Then the job is requeued soon, for a new choice. Raises LeaseLost, and writes nothing, if
         the job's terms have changed since they were read.
         """
-        await leases.hold(conn, claim, _has_same_terms(row))
+        await leases.hold(conn, claim, unchanged=True)
         last, now, plan = job.last_attempt, self.now(), Plan.from_dict(row.plan)
         short, nodes = place.shortage, plan.chosen.nodes
         if short is not None and not await capacity_outages.probe(conn, short, nodes, now):
@@ -372,11 +371,6 @@ class AttemptLauncher:
             published = {"waits_for": why, "asks_again_at": again_at}
             await job_versions.raise_one(conn, row.id, self.now(), **published)
         await leases.release(conn, claim, self.now(), until)
-
-
-def _has_same_terms(row: JobRow) -> ColumnElement[bool]:
-    """Return the condition that the job's constraints are unchanged since they were read."""
-    return tables.jobs.c.terms == row.terms
 
 
 def _reservation(place: OfferingState, plan: Plan) -> tuple[Decimal, timedelta]:

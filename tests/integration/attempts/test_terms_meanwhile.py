@@ -140,25 +140,23 @@ async def test_on_demand_is_left_only_where_the_budget_pays_for_its_return(world
 
 
 @pytest.mark.parametrize(
-    "changed", [{"lease_token": "another"}, {"terms": {"budget": "1"}}], ids=["holder", "terms"]
+    "changed", [{"lease_token": "another"}, {"hints": 7}], ids=["holder", "news"]
 )
-async def test_what_rests_on_what_is_not_so_any_more_is_not_written(
+async def test_a_request_decided_from_an_older_row_is_not_written(
     engine: AsyncEngine, clock: Clock, changed: dict[str, Any]
 ) -> None:
     async with engine.begin() as conn:
         await add_job(conn, clock(), state="running")
         await add_attempt(conn, clock())
         [(claim, _)] = await jobs.claim_due(conn, clock(), 1)
-        row = jobs.parsed(claim.row)
-        await jobs.wish_as_seen(conn, claim, row, clock(), at_risk_at=clock())
         await conn.execute(update(tables.jobs).values(changed))
 
     async with engine.connect() as conn:
         with pytest.raises(LeaseLost):
-            await jobs.wish_as_seen(conn, claim, row, clock(), at_risk_at=None)
+            await jobs.wish_as_seen(conn, claim, clock(), at_risk_at=clock())
         await conn.rollback()
-        kept = (await conn.execute(select(tables.jobs.c.at_risk_at))).scalar_one()
-    assert kept == clock()
+        at_risk_at = (await conn.execute(select(tables.jobs.c.at_risk_at))).scalar_one()
+    assert at_risk_at is None
 
 
 async def _costs_too_much(world: World, job: str) -> None:
