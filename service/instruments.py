@@ -156,7 +156,7 @@ AZURE_CALL = _histogram(
 )
 AZURE_DEFERRED = _counter(
     "rekindle_azure_deferred_total",
-    "Operations that the service postponed itself. reason: rate_limit, circuit or concurrency.",
+    "Operations that the service deferred. reason: rate_limit, circuit or concurrency.",
     *("operation", "region", "reason"),
 )
 AZURE_REMAINING = _gauge(
@@ -204,10 +204,10 @@ ATTEMPT_PHASE = _histogram(
     "phase",
     buckets=_SLOW,
 )
-LOST_STEPS = _counter("rekindle_lost_steps_total", "Training steps that had to be done again.")
+LOST_STEPS = _counter("rekindle_lost_steps_total", "Training steps that were repeated.")
 LOST_TIME = _counter(
     "rekindle_lost_machine_seconds_total",
-    "Machine time that was spent on steps which had to be done again.",
+    "Machine time that was spent on steps which were repeated.",
     "capacity_type",
     known=CapacityType,
 )
@@ -288,7 +288,7 @@ _state("rekindle_scale_sets", "Scale sets in the last list from Azure.", "phase"
 _state("rekindle_scale_sets_list_age_seconds", "Age of that list.")
 _state(
     "rekindle_azure_circuit_open",
-    "1 while the service leaves a region of Azure alone because it fails.",
+    "1 while the circuit of a region is open: the service sends no requests to it.",
     "region",
 )
 STATE = tuple(one for one in DECLARED.values() if one.source is MetricSource.DATABASE)

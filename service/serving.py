@@ -13,7 +13,7 @@ from fastapi import FastAPI
 
 from contract.figures import EXPERIMENT
 from service import collector
-from service.adapters import Adapters, Clock, Opened, adapters
+from service.adapters import Adapters, Clock, OpenAdapters, adapters
 from service.api import web
 from service.api.app import make_app, make_probes
 from service.api.deps import Parts, PlanDefaults
@@ -52,7 +52,7 @@ def event_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 
 async def serve(
-    settings: Settings, options: argparse.Namespace, now: Clock, opened: Opened = adapters
+    settings: Settings, options: argparse.Namespace, now: Clock, opened: OpenAdapters = adapters
 ) -> None:
     """Run until SIGTERM or SIGINT; then finish the current steps and stop."""
     stop = asyncio.Event()
@@ -69,7 +69,7 @@ async def serve(
         if options.port is not None:
             make = make_app if options.command in ("api", "all") else make_probes
             work.append(_http(settings, make(parts), options, stop))
-        await asyncio.gather(*work, collector.in_bites(stop))
+        await asyncio.gather(*work, collector.run_in_steps(stop))
 
 
 async def _http(

@@ -72,7 +72,7 @@ def reconcilers(
     limited_cloud = RateLimitedCloud(
         engine=world.engine, cloud=world.cloud, now=world.now, times=settings.azure_limits_times
     )
-    attempts, lister = _attempts(settings, world, limited_cloud)
+    attempts, lister = _attempt_reconciler(settings, world, limited_cloud)
     reach = IngressProbe(
         engine=world.engine,
         probe=door(settings.public_url),
@@ -105,13 +105,13 @@ def reconcilers(
         loop.run_every(SWEEP_SECONDS, "orphans", orphans.run_once),
         loop.run_every(STRAY_SECONDS, "strays", strays.run_once),
         loop.run_every(PRUNING_SECONDS, "pruning", prune.run_once),
-        *_stored(settings, world, loop),
-        *_money(settings, world, loop),
-        *_queue(settings, world, loop, limited_cloud),
+        *_storage_loops(settings, world, loop),
+        *_money_loops(settings, world, loop),
+        *_queue_loops(settings, world, loop, limited_cloud),
     ]
 
 
-def _attempts(
+def _attempt_reconciler(
     settings: Settings, world: Adapters, limited_cloud: RateLimitedCloud
 ) -> tuple[AttemptReconciler, Lister]:
     """Return the reconciler of attempts, and the shared list of scale sets."""
@@ -141,7 +141,7 @@ def _attempts(
     return made, lister
 
 
-def _queue(
+def _queue_loops(
     settings: Settings, world: Adapters, loop: Loop, limited_cloud: RateLimitedCloud
 ) -> Iterator[Coroutine[Any, Any, object]]:
     """Return the reconcilers of the queue."""
@@ -158,7 +158,7 @@ def _queue(
     yield loop.run_every(CORES_SECONDS, "cores", queue.read_cores)
 
 
-def _stored(
+def _storage_loops(
     settings: Settings, world: Adapters, loop: Loop
 ) -> Iterator[Coroutine[Any, Any, object]]:
     """Return the reconcilers of stored data."""
@@ -192,7 +192,7 @@ def _stored(
     yield loop.run_every(CHECKPOINT_SWEEP_SECONDS, "checkpoints", saves.run_once)
 
 
-def _money(
+def _money_loops(
     settings: Settings, world: Adapters, loop: Loop
 ) -> Iterator[Coroutine[Any, Any, object]]:
     """Return the reconcilers of project budgets, prices and bills."""

@@ -31,7 +31,7 @@ from service.instruments import (
 )
 from service.operations.attempts import attempt_records
 from service.operations.attempts.attempt_records import AttemptRecord
-from service.tracing import Component, Piece
+from service.tracing import Component, FinishedPeriod
 
 _OF_SERVICE = frozenset({"create", "allocate", "delete"})
 _OF_TRAINER = frozenset({"first_validation", "first_step", "train", "export", "verify", "save"})
@@ -46,7 +46,9 @@ def observe_job_move(claim: Claim, to: JobState, now: datetime) -> None:
     if to in JOB_TERMINAL:
         JOBS_FINISHED.add(to)
         facts = {"rekindle.job": row.id, "rekindle.state": str(to), "rekindle.model": row.model}
-        whole = Piece(name="job", started_at=row.created_at, ended_at=now, attributes=facts)
+        whole = FinishedPeriod(
+            name="job", started_at=row.created_at, ended_at=now, attributes=facts
+        )
         tracing.record_job(row.id, whole)
 
 
@@ -97,15 +99,17 @@ def _record_spans(record: AttemptRecord, now: datetime) -> None:
         "rekindle.vm_size": offering.vm_size,
         "rekindle.capacity_type": str(offering.capacity_type),
     }
-    whole = Piece(name="attempt", started_at=row.created_at, ended_at=now, attributes=facts)
+    whole = FinishedPeriod(
+        name="attempt", started_at=row.created_at, ended_at=now, attributes=facts
+    )
     tracing.record_attempt(
-        row.job_id, row.id, whole, [_span_piece(e, now) for e in record.timeline]
+        row.job_id, row.id, whole, [_finished_period(e, now) for e in record.timeline]
     )
 
 
-def _span_piece(entry: Entry, now: datetime) -> Piece:
+def _finished_period(entry: Entry, now: datetime) -> FinishedPeriod:
     facts = {"rekindle.generation": entry.generation} if entry.generation else {}
-    return Piece(
+    return FinishedPeriod(
         name=_phase_name(entry),
         started_at=entry.started_at,
         ended_at=entry.ended_at or now,

@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import make_url, text
 
 from service import check as checks
-from service.check import CheckResult
+from service.check import SetupCheck
 from service.db.core.engine import make_engine
 from service.db.core.schema_version import Schema
 from service.trackers.mlflow import Mlflow
@@ -44,14 +44,14 @@ async def check(*words: str, **settings: str) -> tuple[int, str]:
     return process.returncode, out.decode()
 
 
-Look = Callable[..., Awaitable[Mapping[str, CheckResult]]]
+Look = Callable[..., Awaitable[Mapping[str, SetupCheck]]]
 
 
 @pytest.fixture
 def parts(monkeypatch: pytest.MonkeyPatch) -> Look:
     """What the command looks at, by name, without the seconds that a process takes to start."""
 
-    async def look(**settings: str) -> Mapping[str, CheckResult]:
+    async def look(**settings: str) -> Mapping[str, SetupCheck]:
         for name, value in (SETTINGS | settings).items():
             monkeypatch.setenv(name, value)
         any_schema = Schema(newest="9999", known=frozenset())

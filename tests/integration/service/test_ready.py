@@ -65,8 +65,8 @@ async def test_a_reconciler_that_was_given_a_port_answers_whether_it_is_well_and
         answers = [await http.get(path) for path in ("/livez", "/readyz", "/v1/models", "/docs")]
 
     assert [answer.status_code for answer in answers] == [200, 200, 404, 404]
-    assert console.arguments("", ["reconciler"]).port is None
-    assert console.arguments("", ["reconciler", "--port", "8081"]).port == 8081
+    assert console.parse_arguments("", ["reconciler"]).port is None
+    assert console.parse_arguments("", ["reconciler", "--port", "8081"]).port == 8081
 
 
 async def test_a_process_whose_loop_hangs_is_not_ready(world: World) -> None:
