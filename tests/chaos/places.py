@@ -20,7 +20,7 @@ EXCUSED = {  # no play comes there, and why
         "no life signs in; a token that was used up without an answer opens nothing, and another "
         "link is made: tests/integration/api/projects/test_sign_in.py"
     ),
-    "commit reconciler/jobs/launch.py _come_back": (
+    "commit reconciler/jobs/launch.py _retry_soon": (
         "another job must take the cores between two statements of one step, again and again: a "
         "life has two others at most"
     ),
@@ -35,13 +35,13 @@ EXCUSED = {  # no play comes there, and why
     "commit reconciler/jobs/trackers.py _update_run": (
         "the same; killed before it, the tracker is asked what it has"
     ),
-    "commit reconciler/jobs/launch.py _go_back": (
+    "commit reconciler/jobs/launch.py _return_to_spot": (
         "on demand, until Spot's market has said yes for long: "
-        "tests/integration/money/test_deadlines.py; what it writes is a wish, as in keep_in_time"
+        "tests/integration/money/test_deadlines.py; what it writes is a wish, as in enforce_deadline"
     ),
-    "commit reconciler/jobs/jobs.py _pause": (
+    "commit reconciler/jobs/jobs.py _pause_job": (
         "three starts of half an hour each, and a life has as much in all; one guarded move, as "
-        "_fail's: tests/integration/jobs/test_job_troubles.py"
+        "_fail_job's: tests/integration/jobs/test_job_troubles.py"
     ),
     "commit api/deps.py get_connection": (
         "only API keys are written there, and a life has its own: "
