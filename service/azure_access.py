@@ -22,7 +22,7 @@ from service.pricing.bills import Bills, FakeBills
 from service.pricing.fake_market import FakeMarket
 from service.pricing.market import Market
 from service.settings import Settings
-from service.storage.azure import AzureBlobStore, SignIn
+from service.storage.azure import AzureBlobStore, ServiceIdentity
 from service.storage.store import BlobStore, is_account_url
 from service.trackers.mlflow import Mlflow
 from service.trackers.tensorboard import TensorBoard
@@ -112,7 +112,7 @@ def blobs(
     """
     if settings is None or not is_account_url(account):
         return AzureBlobStore(account, retries=retries)
-    sign_in = SignIn(credential=_credential(settings), now=now, ca_path=ca(settings))
+    sign_in = ServiceIdentity(credential=_credential(settings), now=now, ca_path=ca(settings))
     return AzureBlobStore(account, sign_in=sign_in, retries=retries)
 
 

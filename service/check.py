@@ -18,7 +18,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from service.db.core import database_health
 from service.db.core.engine import make_engine
-from service.db.core.schema_version import Schema
+from service.db.core.schema_version import KnownMigrations
 from service.settings import Settings
 from service.storage.store import BlobNotFound, BlobStore, StorageError, is_account_url
 from service.trackers.tracker import TrackerError
@@ -60,7 +60,9 @@ class _Places(BaseSettings):
     storage: SecretStr = SecretStr("")
 
 
-async def run_checks(schema: Schema, wall: Callable[[], float]) -> AsyncIterator[SetupCheck]:
+async def run_checks(
+    schema: KnownMigrations, wall: Callable[[], float]
+) -> AsyncIterator[SetupCheck]:
     """Check all parts. ``schema``: what this release needs; ``wall``: this machine's clock."""
     accounts: dict[str, SecretStr] = {}
     settings = None
@@ -95,7 +97,7 @@ def faults(error: ValidationError) -> list[tuple[str, str]]:
     ]
 
 
-async def _database(url: str, schema: Schema, wall: Callable[[], float]) -> SetupCheck:
+async def _database(url: str, schema: KnownMigrations, wall: Callable[[], float]) -> SetupCheck:
     try:
         engine = make_engine(url, pool_size=1)
     except NO_ADDRESS as error:
@@ -121,7 +123,9 @@ def database_fault(error: Exception) -> SetupCheck:
     return SetupCheck("database", _first_line(str(cause)), mend)
 
 
-async def _ready(engine: AsyncEngine, schema: Schema, wall: Callable[[], float]) -> SetupCheck:
+async def _ready(
+    engine: AsyncEngine, schema: KnownMigrations, wall: Callable[[], float]
+) -> SetupCheck:
     """Check what /readyz checks."""
     async with engine.connect() as conn:
         if fault := await database_health.fault(conn, wall):

@@ -7,7 +7,7 @@ from alembic.config import Config
 from alembic.script import ScriptDirectory
 from alembic.util import CommandError
 
-from service.db.core.schema_version import Schema
+from service.db.core.schema_version import KnownMigrations
 
 MIGRATIONS = Path(__file__).parent.parent / "migrations"
 
@@ -30,9 +30,11 @@ def migrate(url: str) -> None:
         ) from error
 
 
-def schema() -> Schema:
+def schema() -> KnownMigrations:
     """Return the revisions that this release knows."""
     script = ScriptDirectory(str(MIGRATIONS))
     newest = script.get_current_head()
     assert newest is not None, "there are migrations"
-    return Schema(newest=newest, known=frozenset(s.revision for s in script.walk_revisions()))
+    return KnownMigrations(
+        newest=newest, known=frozenset(s.revision for s in script.walk_revisions())
+    )

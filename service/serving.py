@@ -23,7 +23,7 @@ from service.api.http.server import DrainingServer
 from service.api.jobs import submissions
 from service.cloud.provider import CloudProvider
 from service.db.cloud.scale_set_cache import ALL
-from service.domain.datasets.dataset import Limits
+from service.domain.datasets.dataset import DatasetLimits
 from service.migration import schema
 from service.operations.core.liveness import LoopLiveness
 from service.operations.core.release import release
@@ -128,7 +128,7 @@ def _parts(settings: Settings, world: Adapters) -> Parts:
         account=settings.account,
         rates=RateLimits(settings.requests_per_minute),
         allowance=settings.allowance,
-        limits=Limits(
+        limits=DatasetLimits(
             max_bytes=settings.file_max_bytes,
             max_upload_bytes=settings.upload_max_bytes,
             max_line_bytes=settings.file_max_line_bytes,

@@ -16,7 +16,7 @@ from contract.described import Described
 from contract.figures import WORKSPACE
 from service.cloud.azure.policy import AzurePolicy
 from service.domain.cloud.fleet import Offering
-from service.domain.datasets.dataset import Limits
+from service.domain.datasets.dataset import DatasetLimits
 from service.domain.lifecycle.attempt import AttemptTiming
 from service.domain.money.budget import Allowance
 from service.domain.money.cost import Egress
@@ -137,13 +137,13 @@ class Settings(DatabaseSettings):
 
     requests_per_minute: int = Field(default=REQUESTS_PER_MINUTE, ge=1)
     """Requests a minute of one API key to one API process, before 429."""
-    file_max_bytes: int = Field(default=Limits.max_bytes, ge=1)
+    file_max_bytes: int = Field(default=DatasetLimits.max_bytes, ge=1)
     """Bytes of a file in one request (`POST /v1/files`)."""
-    upload_max_bytes: int = Field(default=Limits.max_upload_bytes, ge=1)
+    upload_max_bytes: int = Field(default=DatasetLimits.max_upload_bytes, ge=1)
     """Bytes of a file in parts (`POST /v1/uploads`)."""
-    file_max_line_bytes: int = Field(default=Limits.max_line_bytes, ge=1)
+    file_max_line_bytes: int = Field(default=DatasetLimits.max_line_bytes, ge=1)
     """Bytes of one row; a row is in memory while it is checked."""
-    file_max_examples: int = Field(default=Limits.max_examples, ge=1)
+    file_max_examples: int = Field(default=DatasetLimits.max_examples, ge=1)
     """Rows of one file."""
 
     poll_seconds: float = 10.0

@@ -9,7 +9,7 @@ from typing import Any
 from service.adapters import Adapters
 from service.cloud import engines
 from service.db.cloud.scale_set_cache import ALL
-from service.db.monitoring.event_pruning import Rows
+from service.db.monitoring.event_pruning import PrunedTable
 from service.db.queue.queue import TOPIC
 from service.domain.queue.admission import BEAT
 from service.operations.core.liveness import LoopLiveness
@@ -208,8 +208,8 @@ def _money_loops(
     yield loop.run_every(MARKET_SECONDS, "bills", bills.run_once)
 
 
-def _retention(settings: Settings) -> dict[Rows, timedelta]:
+def _retention(settings: Settings) -> dict[PrunedTable, timedelta]:
     return {
-        Rows.EVENTS: timedelta(days=settings.event_days),
-        Rows.METRICS: timedelta(days=settings.metric_days),
+        PrunedTable.EVENTS: timedelta(days=settings.event_days),
+        PrunedTable.METRICS: timedelta(days=settings.metric_days),
     }

@@ -20,8 +20,8 @@ from bench.planner.steps import (
     unmeasured,
     with_our_network,
 )
-from service.domain.performance.calibration import ENOUGH, Experience, calibrated
-from service.domain.performance.efficiency import Stack
+from service.domain.performance.calibration import ENOUGH, StepTimeSample, calibrated
+from service.domain.performance.efficiency import TrainingStack
 from service.domain.performance.throughput import StepTime
 
 FOLDS = 5
@@ -71,7 +71,7 @@ def of(points: Sequence[Point], seconds: Callable[[Point], float]) -> Errors:
     return Errors(logs=tuple(log_error(p, seconds(p)) for p in points))
 
 
-def by(points: Sequence[Point], stack: Stack) -> Errors:
+def by(points: Sequence[Point], stack: TrainingStack) -> Errors:
     """Return the errors of predictions with the coefficients of ``stack``."""
     return of(points, lambda point: predict(point, stack).seconds)
 
@@ -189,7 +189,7 @@ class Calibrated:
 def _after(known: Sequence[Point], rest: Sequence[Point]) -> list[tuple[Point, StepTime]]:
     stack = stack_of(known[0])
     seen = [
-        Experience(
+        StepTimeSample(
             predicted=predict(p, stack).seconds, measured=p.seconds or math.nan, steps=ENOUGH
         )
         for p in known

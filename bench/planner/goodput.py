@@ -11,9 +11,8 @@ import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from bench.planner.closed_form import EvictionModel, SaveTimes, goodput, optimal_interval
 from service.domain.planning.checkpoint_interval import Cadence, best_interval
-from service.domain.planning.goodput import Save, Weather, goodput
-from service.domain.planning.goodput import best_interval as exact
 
 COPY, UPLOAD, LOAD = 15e9, 2.1e9, 2.1e9  # bytes/s: per GPU, per node, per node
 GPUS = 8
@@ -39,15 +38,15 @@ class Case:
 
     state: str
     band: str
-    save: Save
-    weather: Weather
+    save: SaveTimes
+    hazard: EvictionModel
 
     @property
     def chosen(self) -> float:
         """Interval between saves in seconds, by the formula that planner and trainer share."""
         cadence = Cadence(
-            evictions_per_hour=3600 * self.weather.evictions_per_second,
-            answered=self.weather.answered,
+            evictions_per_hour=3600 * self.hazard.evictions_per_second,
+            answered=self.hazard.answered,
             seconds_per_block=0.0,
         )
         return best_interval(cadence, stall=self.save.stall, upload=self.save.upload, blocks=0)
@@ -55,9 +54,9 @@ class Case:
     @property
     def best(self) -> float:
         """Best possible goodput, by the closed form."""
-        most = 10 / self.weather.evictions_per_second
-        interval = exact(self.save, self.weather, least=LEAST, most=most)
-        return goodput(interval, self.save, self.weather)
+        most = 10 / self.hazard.evictions_per_second
+        interval = optimal_interval(self.save, self.hazard, least=LEAST, most=most)
+        return goodput(interval, self.save, self.hazard)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,7 +85,7 @@ def cases() -> Iterator[Case]:
         room = NOTICE - POLL_AND_COMMIT - stall - upload
         answered = HEARD * max(0.0, min(1.0, room / step))
         for band, share in BANDS.items():
-            weather = Weather(
+            hazard = EvictionModel(
                 evictions_per_second=nodes * -math.log(1 - share) / 3600,
                 answered=answered,
                 recovery=RESTART + size / nodes / LOAD,
@@ -95,8 +94,8 @@ def cases() -> Iterator[Case]:
             yield Case(
                 state=state,
                 band=band,
-                save=Save(stall=stall, upload=upload),
-                weather=weather,
+                save=SaveTimes(stall=stall, upload=upload),
+                hazard=hazard,
             )
 
 
@@ -109,7 +108,7 @@ def _live(case: Case, evictions: int, seed: str) -> Outcome:
     return Outcome(
         case=case,
         simulated=simulated(case, case.chosen, evictions, seed),
-        by_formula=goodput(case.chosen, case.save, case.weather),
+        by_formula=goodput(case.chosen, case.save, case.hazard),
         rivals={
             name: simulated(case, max(every, case.save.upload), evictions, seed)
             for name, every in HABITS.items()
@@ -125,14 +124,14 @@ def simulated(case: Case, interval: float, evictions: int, seed: str) -> float:
     chance = random.Random(seed)  # noqa: S311 - the same evictions every time
     kept = paid = 0.0
     for _ in range(evictions):
-        life = chance.expovariate(case.weather.evictions_per_second)
+        life = chance.expovariate(case.hazard.evictions_per_second)
         done, durable = _until_evicted(life, interval, case.save)
-        kept += done if chance.random() < case.weather.answered else durable
-        paid += life + case.weather.notice + case.weather.recovery
+        kept += done if chance.random() < case.hazard.answered else durable
+        paid += life + case.hazard.notice + case.hazard.recovery
     return kept / paid
 
 
-def _until_evicted(life: float, interval: float, save: Save) -> tuple[float, float]:
+def _until_evicted(life: float, interval: float, save: SaveTimes) -> tuple[float, float]:
     """Return the seconds of training until the eviction, and the part that was uploaded by then."""
     now = done = durable = 0.0
     while now + interval < life:

@@ -4,12 +4,12 @@ from collections.abc import Sequence
 
 from bench.planner.errors import Errors
 from bench.planner.points import Point
-from service.domain.performance.memory import Habits, MemoryEstimate, MicroStep, estimate
+from service.domain.performance.memory import MemoryEstimate, MemoryProfile, MicroStep, estimate
 
 GB = 1e9
 # QwenLM's scripts: ZeRO-3 keeps gradients in bf16. Their 4-bit base model (GPTQ) computes in fp16,
 # keeps no fp32 copy of the logits, and unpacks weights through integers.
-QWEN = Habits(gradient=2, quantized_logit=6.5, unpacked=10)
+QWEN = MemoryProfile(gradient=2, quantized_logit=6.5, unpacked=10)
 
 
 def predict(point: Point) -> MemoryEstimate:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from service.domain.models.architecture import Architecture
-from service.domain.performance.throughput import Work
+from service.domain.performance.throughput import StepWork
 from service.domain.performance.vm_catalogue import SKUS, Sku, lookup
 from trainer.contract import Lora, TrainingOptions
 
@@ -36,7 +36,7 @@ class Point:
     method: str
     sku: Sku
     gpus: int
-    work: Work
+    work: StepWork
     again: float  # recomputed share of a forward pass, 0 to 1
     zero: bool  # whether its collectives are DeepSpeed's
     split: bool  # tensor or pipeline parallel: only its compute is predicted
@@ -105,7 +105,7 @@ def _point(row: Row) -> Point:
     micro_batch, accumulation = _batch(row, gpus, split=split)
     seq_len = int(_number(row, "seq"))
     again = row["act_ckpt"] not in ("none", "selective")
-    work = Work(
+    work = StepWork(
         arch=arch,
         zero_stage=_zero_stage(row, lora, gpus),
         micro_batch=micro_batch,

@@ -13,12 +13,12 @@ from service.domain.performance.efficiency import (
     LLM_FOUNDRY,
     UNMEASURED,
     UNMEASURED_ZERO,
-    Speed,
-    Stack,
+    GpuEfficiency,
+    TrainingStack,
 )
 from service.domain.performance.throughput import StepTime, gpu_step
 
-STACKS: Mapping[str, Stack] = {"foundry": LLM_FOUNDRY, "hugging_face": HUGGING_FACE}
+STACKS: Mapping[str, TrainingStack] = {"foundry": LLM_FOUNDRY, "hugging_face": HUGGING_FACE}
 _SPEED = ("share", "width", "attention")
 # Coefficients to fit, by program; the others keep their stored values.
 TOLD = {
@@ -29,17 +29,17 @@ _FIXED = {"hugging_face": ("width", "attention")}  # not separable from adapters
 _LAUNCHES = ("launch", "launch_sharded", "launch_quantized")
 
 
-def unmeasured(point: Point) -> Stack:
+def unmeasured(point: Point) -> TrainingStack:
     """Return the coefficients for a program without measurements, by its collectives."""
     return UNMEASURED_ZERO if point.zero else UNMEASURED
 
 
-def stack_of(point: Point) -> Stack:
+def stack_of(point: Point) -> TrainingStack:
     """Return the product's coefficients for this point."""
     return STACKS.get(point.stack) or unmeasured(point)
 
 
-def predict(point: Point, stack: Stack) -> StepTime:
+def predict(point: Point, stack: TrainingStack) -> StepTime:
     """Predict the time of one optimizer step.
 
     Partial recomputation is interpolated between none and full.
@@ -50,7 +50,7 @@ def predict(point: Point, stack: Stack) -> StepTime:
     return _step(point, stack, checkpointing=point.work.options.gradient_checkpointing)
 
 
-def _step(point: Point, stack: Stack, *, checkpointing: bool) -> StepTime:
+def _step(point: Point, stack: TrainingStack, *, checkpointing: bool) -> StepTime:
     options = replace(point.work.options, gradient_checkpointing=checkpointing)
     work = replace(point.work, options=options)
     if point.split:
@@ -65,7 +65,7 @@ def over_few_nodes(points: Sequence[Point]) -> list[Point]:
     return [p for p in points if p.seconds and 1 < p.nodes <= FEW_NODES and not p.split]
 
 
-def with_our_network(point: Point, few: float | None = HUGGING_FACE.fabric_few) -> Stack:
+def with_our_network(point: Point, few: float | None = HUGGING_FACE.fabric_few) -> TrainingStack:
     """Return the point's coefficients with the network coefficients that jobs are planned with.
 
     Args:
@@ -106,7 +106,7 @@ def log_error(point: Point, predicted: float) -> float:
     return math.log(predicted / point.seconds)
 
 
-def fitted(kind: str, points: Sequence[Point]) -> Stack:
+def fitted(kind: str, points: Sequence[Point]) -> TrainingStack:
     """Fit the coefficients of a program to these points only."""
     start = _start(kind, points)
 
@@ -135,10 +135,12 @@ def _start(kind: str, points: Sequence[Point]) -> dict[str, float]:
     return speeds | {name: _GUESS[name] for name in TOLD[kind]}
 
 
-def _stack(kind: str, at: fitting.Coefficients) -> Stack:
+def _stack(kind: str, at: fitting.Coefficients) -> TrainingStack:
     base = STACKS[kind]
     speeds = {
-        family: Speed(**{n: at.get(f"{family}.{n}", old) for n, old in asdict(speed).items()})
+        family: GpuEfficiency(
+            **{n: at.get(f"{family}.{n}", old) for n, old in asdict(speed).items()}
+        )
         for family, speed in base.speeds.items()
     }
     told: dict[str, Any] = {name: at[name] for name in TOLD[kind]}

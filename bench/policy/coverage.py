@@ -10,10 +10,10 @@ import statistics
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from bench.policy.spot_runs import SpotJob, SpotRun, simulate_run, simulate_runs
 from service.domain.placement.capacity_history import CapacityHistory
 from service.domain.placement.capacity_outages import expected_aftermath
 from service.domain.planning import forecast as live
-from service.domain.simulation.monte_carlo import SpotJob, SpotRun, simulate_run, simulate_runs
 from service.domain.spot.age_hazard import Exposure
 
 JOB = SpotJob(work_s=24 * 3600, cold_start_s=720, lost_s=300)
@@ -36,7 +36,7 @@ def coverage(lives: int, seed: int) -> Coverage:
     for _ in range(lives):
         hold, drought = _law(draw, 1.5), _law(draw, 1.0)
         holds, droughts = _history(hold, drought)
-        odds = simulate_runs(JOB, draw, lives=_SAMPLES, holds=holds, droughts=droughts)
+        odds = simulate_runs(JOB, draw, lives=_SAMPLES, holds=holds, outages=droughts)
         life: SpotRun = simulate_run(JOB, hold, drought)
         dollars += odds.dollars.contains(life.dollars)
         seconds += odds.seconds.contains(life.seconds)
@@ -83,7 +83,7 @@ def _told_right(draw: random.Random) -> tuple[bool, bool]:
     job.live_until(draw.uniform(0.02, 0.9) * job.steps)
     seen, steps = job.seen(), round(job.steps - job.done)
     left, end = (
-        live.of(
+        live.forecast_remaining(
             job.course,
             steps=steps,
             seconds_per_step=job.pace,
@@ -106,7 +106,7 @@ class _Shown:
         self.draw, self.steps, self.step_s = draw, draw.randint(500, 5000), 30.0
         planned = math.exp(draw.uniform(math.log(0.02), math.log(0.5)))  # evictions per hour
         step_s = self.step_s * draw.uniform(0.7, 1.4)
-        self.course = live.Course(
+        self.course = live.ForecastInputs(
             seconds_per_step=step_s,
             recovery_seconds=600.0,
             checkpoint_seconds=300.0,
@@ -157,7 +157,7 @@ class _Shown:
                     self.waited += self.drought() * 3600
                 self._hold()
 
-    def seen(self) -> live.Seen:
+    def seen(self) -> live.ObservedProgress:
         """Return the observations so far: the last fifty step times, and the evictions."""
         sigma = math.sqrt(math.log(1 + self.unlike**2))
         measured = sorted(
@@ -165,7 +165,7 @@ class _Shown:
             for _ in range(50)
         )
         self.pace = statistics.median(measured)
-        return live.Seen(
+        return live.ObservedProgress(
             steps=len(measured),
             low=measured[5],
             high=measured[45],

@@ -20,10 +20,10 @@ from service.api.http.rate_limits import ConcurrencyLimits, RateLimits
 from service.cloud.provider import CloudProvider
 from service.db.core.engine import reading
 from service.db.core.notify import Listener
-from service.db.core.schema_version import Schema
+from service.db.core.schema_version import KnownMigrations
 from service.db.projects.keys import Caller
 from service.domain.cloud.fleet import Offering
-from service.domain.datasets.dataset import Limits
+from service.domain.datasets.dataset import DatasetLimits
 from service.domain.errors import UnknownParameter
 from service.domain.money.budget import DEFAULT_ALLOWANCE, Allowance
 from service.domain.storage.access_tiers import StorageAccount
@@ -81,13 +81,13 @@ class Parts:
     trackers: frozenset[str] = frozenset({"tensorboard"})  # types of integrations
     mlflow_experiment: str = ""  # default experiment; "": none
     account: StorageAccount = field(default_factory=StorageAccount)  # of the jobs' containers
-    limits: Limits = field(default_factory=Limits)  # of an uploaded file
+    limits: DatasetLimits = field(default_factory=DatasetLimits)  # of an uploaded file
     graders: GraderProcess = field(default_factory=GraderProcess)
     staging: Staging = field(default_factory=Staging)  # of parts of uploads
     rates: RateLimits = field(default_factory=RateLimits)
     concurrency: ConcurrencyLimits = field(default_factory=ConcurrencyLimits)
     web: Path | None = None  # the built console; None: not built
-    schema: Schema | None = None  # that /readyz requires
+    schema: KnownMigrations | None = None  # that /readyz requires
     liveness: LoopLiveness | None = None  # of the loops in this process, if there are any
     long_poll: timedelta = timedelta(seconds=LONG_POLL_SECONDS)
     live_interval: timedelta = timedelta(seconds=1)  # between two events of one job in a list

@@ -18,7 +18,7 @@ from starlette.routing import Route
 from service.api.deps import Parts, bearer, parts_of
 from service.api.http.requests import read_body
 from service.db.attempts import nodes as node_rows
-from service.db.attempts.heartbeats import Order
+from service.db.attempts.heartbeats import StandingDirective
 from service.db.core import notify
 from service.domain import tokens
 from service.domain.errors import (
@@ -141,21 +141,23 @@ def _check_epoch(said: int, current: int) -> None:
         raise nodes.stale_boot_error()
 
 
-async def _raise_directive_number(parts: Parts, node_id: str, after: int) -> Order | None:
+async def _raise_directive_number(
+    parts: Parts, node_id: str, after: int
+) -> StandingDirective | None:
     """Raise a restored database's directive number to the node's; return the directive.
 
     Without it the node would ignore as many new directives as the database lost.
     """
     async with parts.engine.begin() as conn:
-        await node_rows.heard_up_to(conn, node_id, after)
+        await node_rows.record_acknowledged(conn, node_id, after)
     return await parts.heartbeats.find_directive(node_id, after)
 
 
-def _is_news(order: Order, after: int) -> bool:
+def _is_news(order: StandingDirective, after: int) -> bool:
     return order.over or order.directive_seq > after
 
 
-def _brief_directive(parts: Parts, order: Order) -> Directive:
+def _brief_directive(parts: Parts, order: StandingDirective) -> Directive:
     """Return the directive of a node whose grants are fresh."""
     now, kind = parts.now(), order.kind
     if kind is DirectiveKind.START and order.generation is None:  # a newer generation exists
@@ -170,12 +172,12 @@ def _brief_directive(parts: Parts, order: Order) -> Directive:
     )
 
 
-def _needs_grants(parts: Parts, order: Order) -> bool:
+def _needs_grants(parts: Parts, order: StandingDirective) -> bool:
     """Return whether the node's grants should be renewed."""
     return parts.granter.should_renew(order.registered_at, parts.now())
 
 
-def _carry_on(parts: Parts, after: int, order: Order) -> Response:
+def _carry_on(parts: Parts, after: int, order: StandingDirective) -> Response:
     """Answer CARRY_ON; the node polls again at once."""
     now = parts.now()
     stop_by = _stop_by(parts, now, order.stop_by)

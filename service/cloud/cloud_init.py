@@ -97,8 +97,8 @@ began=$(now)
 {_AWAIT_DRIVER}took await_driver $began
 """
 
-# A fresh identity may be refused for two minutes (kubernetes/kubernetes issue 92326): it is tried
-# for three. Each try that fails is told with those before it, a line for each.
+# A fresh identity may be refused for two minutes (kubernetes/kubernetes issue 92326): pulls are
+# retried for three. Each failed try is reported with those before it, one line each.
 _PULL = """\
 {report} pull_image begun
   tries= n=0
@@ -214,7 +214,7 @@ def _run(image: str, *, cuda: bool) -> str:
             *("--read-only", "--tmpfs", "/tmp:exec"),  # noqa: S108 - torch.compile runs from there
             *("--pids-limit", str(PROCESSES)),
             *("--volume", f"{node_firewall.DOOR}:{node_firewall.DOOR}:ro"),
-            *("--stop-timeout", "40"),  # a supervisor that is told to end saves first
+            *("--stop-timeout", "40"),  # a supervisor saves before it ends
             *("--volume", "/etc/rekindle:/etc/rekindle:ro"),
             *("--volume", f"{WORK_PATH}:/var/lib/rekindle"),
             *("--env", f"REKINDLE_NODE_CONFIG={CONFIG_PATH}"),

@@ -49,7 +49,7 @@ class _Entry:
     stragglers: Collection[str] = ()  # instance ids; these come later than the others ...
     straggle: timedelta = timedelta(0)  # ... by this much
     refill_at: datetime | None = None  # accepted then, and under way
-    refill_count: int = 0  # so many are added
+    refill_count: int = 0  # machines that it adds
     refill_failed: bool = False  # the last one
     deleting_since: datetime | None = None
     delete_fails: bool = False  # the deletion under way
@@ -72,20 +72,18 @@ class FakeCloud:
     sold_out_late: set[Offering] = field(default_factory=set)  # accepted, then refused
     late_code: str = "AllocationFailed"  # of what is accepted and then refused
     late_message: str = "There is no capacity left."  # the same
-    partial: dict[Offering, int] = field(default_factory=dict)  # so many come, then it fails
+    partial: dict[Offering, int] = field(default_factory=dict)  # machines that come, then it fails
     failed_stay: bool = False  # those that did not come are listed, and do not run
-    stragglers: dict[Offering, int] = field(default_factory=dict)  # so many come later ...
+    stragglers: dict[Offering, int] = field(default_factory=dict)  # machines that come later ...
     straggle: timedelta = timedelta(minutes=10)  # ... by this much
-    failing_deletes: int = 0  # so many are accepted and fail
+    failing_deletes: int = 0  # deletions that are accepted and fail
     fail_next: list[CloudError] = field(default_factory=list)  # raised by the next calls
     fail_creates: list[CloudError] = field(default_factory=list)  # raised by the next creates
     spot_quotas: dict[str, SpotCores] = field(default_factory=dict)  # by region; others: no limit
-    strays: list[TaggedResource] = field(
-        default_factory=list
-    )  # beside scale sets, whoever's they are
+    strays: list[TaggedResource] = field(default_factory=list)  # other resources, of any owner
     serial_logs: dict[str, bytes] = field(default_factory=dict)  # by name; others: a line
     fail_serial_logs: bool = False
-    lose_answers: int = 0  # so many creates and deletes are done, yet seem to fail
+    lose_answers: int = 0  # creates and deletes that succeed and seem to fail
     calls: int = 0
     _entries: dict[str, _Entry] = field(default_factory=dict)
 

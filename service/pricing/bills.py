@@ -40,7 +40,7 @@ class FakeBills:
         if self.fail_next:
             raise self.fail_next.pop(0)
         if self.rows is None:
-            raise MarketUnavailable("REKINDLE_CLOUD is fake, so nobody bills.", _A_DAY)
+            raise MarketUnavailable("REKINDLE_CLOUD is fake: there is no bill.", _A_DAY)
         return [row for row in self.rows if since <= row.day <= until]
 
     async def close(self) -> None:

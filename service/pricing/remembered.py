@@ -27,7 +27,7 @@ class _Entry(Generic[V]):
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
-class Remembered(Generic[K, V]):
+class PriceListCache(Generic[K, V]):
     """Cache of the answers of ``ask`` by key, each valid for ``seconds``."""
 
     def __init__(

@@ -36,7 +36,7 @@ class Meter(NamedTuple):
     priority: bool = False
 
     def name(self, account: StorageAccount) -> str:
-        """For operators."""
+        """Return the meter's name in messages to operators."""
         hurried = "priority " if self.priority else ""
         where = f"{account.redundancy}@{account.region}"
         return f"storage {where} {self.tier} {hurried}{self.member}"
@@ -115,7 +115,7 @@ def merge(
 
 
 def _newest(rows: Iterable[Row]) -> date:
-    """Since when the prices hold."""
+    """Return the date from which the prices apply."""
     begun = [price_rows.begins_at(row).date() for row in rows]
     return max(begun, default=TABLE.as_of)
 

@@ -24,7 +24,7 @@ from azure.storage.blob import (
 )
 from azure.storage.blob.aio import BlobClient, BlobServiceClient, LinearRetry
 
-from service.domain.storage.access_tiers import AccessTier, ArchivePriority, StoredBlob
+from service.domain.storage.access_tiers import AccessTier, ArchivePriority, TieredBlob
 from service.storage.azure_errors import MISSING, translated
 from service.storage.azure_tiers import stored
 from service.storage.signing import DelegationKeys, Signature
@@ -50,7 +50,7 @@ _GOING = frozenset({"ContainerNotFound", "ContainerBeingDeleted"})
 
 
 @dataclass(frozen=True, kw_only=True)
-class SignIn:
+class ServiceIdentity:
     """Identity of the service for an account without a key."""
 
     credential: Any  # of azure-identity; the store closes it
@@ -61,7 +61,9 @@ class SignIn:
 class AzureBlobStore:
     """One storage account, by its URL and an identity, or by a connection string with a key."""
 
-    def __init__(self, account: str, *, sign_in: SignIn | None = None, retries: int = 3) -> None:
+    def __init__(
+        self, account: str, *, sign_in: ServiceIdentity | None = None, retries: int = 3
+    ) -> None:
         options: dict[str, Any] = {
             "max_single_get_size": BLOCK_BYTES,
             "retry_policy": LinearRetry(backoff=1, retry_total=retries, random_jitter_range=1),
@@ -209,8 +211,8 @@ class AzureBlobStore:
         *,
         everything: bool = False,
         most: int | None = None,
-    ) -> list[StoredBlob]:
-        blobs: list[StoredBlob] = []
+    ) -> list[TieredBlob]:
+        blobs: list[TieredBlob] = []
         async with translated(container, allow=_GOING):
             pages = self._service.get_container_client(container).list_blobs(
                 name_starts_with=prefix or None, include=_BILLED_TOO if everything else None
@@ -260,7 +262,7 @@ class AzureBlobStore:
     async def set_access_policies(
         self, container: str, policies: Mapping[str, datetime], *, permissions: str
     ) -> None:
-        """Set stored access policies with their expiry; Azurite ignores it elsewhere."""
+        """Set stored access policies with their expiry, which Azurite reads from here only."""
         letters = ContainerSasPermissions.from_string(permissions)
         given = {
             name: AccessPolicy(permission=letters, expiry=end) for name, end in policies.items()

@@ -4,20 +4,20 @@ from typing import Any
 
 from azure.storage.blob import BlobProperties
 
-from service.domain.storage.access_tiers import AccessTier, ArchivePriority, StoredBlob
+from service.domain.storage.access_tiers import AccessTier, ArchivePriority, TieredBlob
 
 _ON_ITS_WAY = "rehydrate-pending-to-"
 _TIERS: dict[str, AccessTier] = {tier.value: tier for tier in AccessTier}
 
 
-def stored(found: BlobProperties) -> StoredBlob:
+def stored(found: BlobProperties) -> TieredBlob:
     """Return a row of the list with its tier; a blob without one has the account's, hot.
 
     An unknown tier (Smart, or a future one) counts as hot: it is online, and hot is the dearest.
     """
     old = found.deleted or found.snapshot or (found.version_id and not found.is_current_version)
     name = str(found.blob_tier or "").lower()
-    return StoredBlob(
+    return TieredBlob(
         name=found.name,
         size=found.size,
         tier=_TIERS.get(name, AccessTier.HOT),

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from urllib.parse import quote
 
-from service.domain.storage.access_tiers import AccessTier, ArchivePriority, StoredBlob
+from service.domain.storage.access_tiers import AccessTier, ArchivePriority, TieredBlob
 from service.storage.store import (
     POLICIES,
     SMALL,
@@ -146,9 +146,9 @@ class MemoryStore:
         *,
         everything: bool = False,  # noqa: ARG002 - here nothing is kept that was deleted
         most: int | None = None,
-    ) -> list[StoredBlob]:
+    ) -> list[TieredBlob]:
         return [
-            StoredBlob(
+            TieredBlob(
                 name=name,
                 size=len(content.data),
                 tier=content.tier,

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol
 
-from service.domain.storage.access_tiers import AccessTier, ArchivePriority, StoredBlob
+from service.domain.storage.access_tiers import AccessTier, ArchivePriority, TieredBlob
 
 POLICIES = 5  # most per container, by Azure's documentation
 SMALL = 8 * 2**20  # bytes: default limit of a blob that is read whole
@@ -167,7 +167,7 @@ class BlobStore(Protocol):
         *,
         everything: bool = False,
         most: int | None = None,
-    ) -> list[StoredBlob]:
+    ) -> list[TieredBlob]:
         """Return all blobs under ``prefix`` with their tiers, by name; none without the container.
 
         ``most``: limit of the list. ``everything``: include what else is billed, which is versions,

@@ -37,7 +37,7 @@ EXCUSED = {  # no play comes there, and why
     ),
     "commit reconciler/jobs/launch.py _return_to_spot": (
         "on demand, until Spot's market has said yes for long: "
-        "tests/integration/money/test_deadlines.py; what it writes is a wish, as in enforce_deadline"
+        "tests/integration/money/test_deadlines.py; it writes a request as enforce_deadline"
     ),
     "commit reconciler/jobs/jobs.py _pause_job": (
         "three starts of half an hour each, and a life has as much in all; one guarded move, as "

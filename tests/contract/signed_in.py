@@ -3,16 +3,16 @@
 import time
 from datetime import UTC, datetime
 
-from service.storage.azure import SignIn
+from service.storage.azure import ServiceIdentity
 from tests.azurite import Azurite
 from tests.contract.emulated import credential
 from tests.emulated.process import Emulator
 
 
-def sign_in(azure: Emulator, blobs: Azurite) -> SignIn:
+def sign_in(azure: Emulator, blobs: Azurite) -> ServiceIdentity:
     """Return the sign-in of a client, as the service makes it from its settings."""
     client = credential(azure, "11111111-2222-3333-4444-555555555555")
-    return SignIn(credential=client, now=wall, ca_path=str(blobs.ca))
+    return ServiceIdentity(credential=client, now=wall, ca_path=str(blobs.ca))
 
 
 def wall() -> datetime:

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from service.domain.storage.access_tiers import StorageAccount, StoredBlob
+from service.domain.storage.access_tiers import StorageAccount, TieredBlob
 from service.operations.storage.tiers import Outside
 from service.pricing.fixed import FixedPrices
 from service.reconciler.sweeps.storage_cost import StorageMeters
@@ -66,7 +66,7 @@ def meters(world: World, prices: FixedPrices | None = None) -> StorageMeters:
     return StorageMeters(engine=world.engine, outside=outside, now=world.clock)
 
 
-async def tiers(store: BlobStore, container: str, prefix: str) -> dict[str, StoredBlob]:
+async def tiers(store: BlobStore, container: str, prefix: str) -> dict[str, TieredBlob]:
     """What lies there, by file name."""
     found = await store.list_stored(container, prefix)
     return {blob.name.rpartition("/")[2]: blob for blob in found}

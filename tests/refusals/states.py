@@ -16,7 +16,7 @@ from contract.choices import Scope
 from service.api.app import make_app
 from service.domain import tokens
 from service.domain.cloud.fleet import Price
-from service.domain.datasets.dataset import Limits
+from service.domain.datasets.dataset import DatasetLimits
 from service.operations.files.uploads import PART_BYTES
 from service.operations.projects import keys
 from service.pricing.fixed import FixedPrices
@@ -78,7 +78,7 @@ VALUES: States = FORM | {
     "no text": b"\xff",
     "gzip": b"\x1f\x8b",
     "2 MB of spaces": b" " * 2_000_000,
-    "too many bytes": Limits.max_upload_bytes + 1,
+    "too many bytes": DatasetLimits.max_upload_bytes + 1,
     "too large a part": PART_BYTES + 1,
     "row": ROW,
 }

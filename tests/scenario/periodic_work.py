@@ -9,7 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from service.cloud.provider import CloudProvider
 from service.db.cloud.scale_set_cache import ALL
-from service.db.monitoring.event_pruning import Rows
+from service.db.monitoring.event_pruning import PrunedTable
 from service.domain.money.billing_reconciliation import BilledDay
 from service.domain.money.budget import DEFAULT_ALLOWANCE
 from service.domain.spot.capacity_traces import spot_pool_of
@@ -62,7 +62,7 @@ def of(
     silent = [MarketUnavailable("Cost Management does not answer")]  # the first time
     bills = BillWatch(engine=engine, bills=FakeBills([day], fail_next=silent), now=now)
     # Metrics alone: by its events a life is judged.
-    pruning = Pruning(engine=engine, keep={Rows.METRICS: timedelta(days=1)}, now=now)
+    pruning = Pruning(engine=engine, keep={PrunedTable.METRICS: timedelta(days=1)}, now=now)
     access = AccessPolicies(engine=engine, store=store, life=timedelta(days=1), now=now)
     return {
         "cores": queue.read_cores,

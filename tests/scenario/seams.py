@@ -19,7 +19,7 @@ from sqlalchemy import text
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from service.cloud.azure.remaining import HEADER, TellRemaining
+from service.cloud.azure.remaining import HEADER, RemainingLimitsPolicy
 from service.cloud.fake import FakeCloud
 from service.cloud.provider import CloudError
 from service.db.core.batching import Batcher
@@ -309,7 +309,7 @@ class HookedCloud:
 def _tell_that_little_is_left() -> None:
     """Say that little of the rate limit is left, as where others in the subscription list too."""
     answer = SimpleNamespace(http_response=SimpleNamespace(headers={HEADER: _LITTLE}))
-    TellRemaining().on_response(None, answer)  # type: ignore[arg-type] # the SDK's own
+    RemainingLimitsPolicy().on_response(None, answer)  # type: ignore[arg-type] # the SDK's own
 
 
 WRITES = frozenset(

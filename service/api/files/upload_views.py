@@ -49,7 +49,7 @@ def completed_upload(file: files.File) -> Upload:
     )
 
 
-def part_view(row: upload_parts.Part) -> UploadPart:
+def part_view(row: upload_parts.UploadPartRow) -> UploadPart:
     """Return one part."""
     return UploadPart(
         id=row.id,

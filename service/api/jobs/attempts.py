@@ -8,11 +8,11 @@ from fastapi import APIRouter
 from service.api.deps import Db, Now, Reader
 from service.api.jobs.job_views import money, seconds
 from service.api.schemas.attempts import Attempt, AttemptList
-from service.db.attempts.generations import Opened
+from service.db.attempts.generations import OpenedGeneration
 from service.domain.errors import AttemptNotFound
 from service.domain.money import cost
 from service.domain.reporting import status_message
-from service.domain.reporting.timeline import Entry
+from service.domain.reporting.timeline import TimelineSpan
 from service.operations.attempts import attempt_records
 from service.operations.attempts.attempt_records import AttemptRecord, start_step
 from service.operations.jobs import jobs
@@ -80,7 +80,7 @@ def _steps(record: AttemptRecord) -> dict[str, Any]:
     }
 
 
-def _generation(opened: Opened) -> dict[str, Any]:
+def _generation(opened: OpenedGeneration) -> dict[str, Any]:
     """Return one set of nodes; the sets of an elastic job may differ in size."""
     return {
         "number": opened.generation.number,
@@ -93,7 +93,7 @@ def _generation(opened: Opened) -> dict[str, Any]:
     }
 
 
-def _entry(entry: Entry, now: datetime) -> dict[str, Any]:
+def _entry(entry: TimelineSpan, now: datetime) -> dict[str, Any]:
     """Return a phase with times to a millisecond: parts of a boot are shorter than a second."""
     ended = entry.ended_at
     return {

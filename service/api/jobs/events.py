@@ -90,7 +90,7 @@ def _event(event: events.Event) -> Event:
     )
 
 
-def _checkpoint(job: JobRow, checkpoint: checkpoints.Checkpoint) -> Checkpoint:
+def _checkpoint(job: JobRow, checkpoint: checkpoints.CheckpointRow) -> Checkpoint:
     measured = {
         "train_loss": checkpoint.loss,
         "train_mean_token_accuracy": checkpoint.accuracy,

@@ -8,18 +8,18 @@ from typing import Any, overload
 from contract import integrations
 from contract.methods import METHODS, Method
 from service.api.schemas.jobs import Job, JobSummary
-from service.db.jobs.job_facts import Around, Checkpoint
+from service.db.jobs.job_facts import JobOverview, NewestCheckpoint
 from service.db.jobs.jobs import JobRow
 from service.domain import humanize
 from service.domain.lifecycle.constraints import JobConstraints
 from service.domain.money import cost
 from service.domain.money.storage_cost import HOURS_PER_MONTH
 from service.domain.planning import forecast
-from service.domain.planning.forecast import ToCome
+from service.domain.planning.forecast import RemainingTime
 from service.domain.queue.admission import BEAT, QueueStanding
 from service.domain.reporting import status_message
 from service.domain.reporting.progress import OF_A_STEP
-from service.domain.reporting.status_message import Story
+from service.domain.reporting.status_message import StatusMessage
 from service.domain.spot.capacity_backoff import RECHECK_INTERVAL
 from service.domain.states import JOB_TERMINAL, OPENAI_STATUS, JobState
 from service.operations.jobs import run_specs
@@ -27,7 +27,7 @@ from service.operations.models.models import full_name
 from trainer.contract import Rung
 
 
-def job_summary(around: Around, now: datetime) -> JobSummary:
+def job_summary(around: JobOverview, now: datetime) -> JobSummary:
     """Return a job as lists show it."""
     whole, machines = _progress(around), around.machines
     trains = around.job.state is JobState.RUNNING and machines.running > 0
@@ -44,7 +44,7 @@ def job_summary(around: Around, now: datetime) -> JobSummary:
     return JobSummary(**_basic(around) | shown)
 
 
-def job_detail(around: Around, now: datetime, accelerator: str) -> Job:
+def job_detail(around: JobOverview, now: datetime, accelerator: str) -> Job:
     """Return one job with progress, plan, cost and a summary of its attempts.
 
     ``accelerator``: "cuda" or "cpu", what jobs train on.
@@ -72,7 +72,7 @@ def job_detail(around: Around, now: datetime, accelerator: str) -> Job:
     return Job(**members)
 
 
-def costs(around: Around, now: datetime) -> dict[str, Any]:
+def costs(around: JobOverview, now: datetime) -> dict[str, Any]:
     """Return the cost so far, the forecast and the cost on demand, as decimal strings."""
     job, machines, storage = around.job, around.machines, around.storage
     over = job.state in JOB_TERMINAL
@@ -126,13 +126,13 @@ def seconds(moment: datetime | None) -> int | None:
 _LINKS = ("events", "attempts", "checkpoints", "metrics", "logs", "cost", "storage", "model")
 
 
-def _basic(around: Around, now: datetime | None = None) -> dict[str, Any]:
+def _basic(around: JobOverview, now: datetime | None = None) -> dict[str, Any]:
     """Return OpenAI's object with phase and reason; with ``now``, when it is reconciled next."""
     job = around.job
     recipe, request = job.plan["recipe"], job.request
     names = ("batch_size", "learning_rate_multiplier", "n_epochs")
     hyper = {name: recipe[name] for name in names}
-    told = status_message.tell(around.facts)
+    told = status_message.status_message(around.facts)
     return {
         "id": job.id,
         "object": "fine_tuning.job",
@@ -162,7 +162,7 @@ def _basic(around: Around, now: datetime | None = None) -> dict[str, Any]:
     }
 
 
-def _reason(told: Story, beat: timedelta, now: datetime | None) -> dict[str, Any]:
+def _reason(told: StatusMessage, beat: timedelta, now: datetime | None) -> dict[str, Any]:
     """Return why the job is in its phase, since when, and when it tries for machines again."""
     next_try_at = told.next_try_at
     if now and told.since and not (next_try_at and next_try_at > now):
@@ -223,7 +223,7 @@ def _reinforcement(
     return {"grader": grader, "hyperparameters": hyper | more, **ours}
 
 
-def _progress(around: Around) -> dict[str, Any]:
+def _progress(around: JobOverview) -> dict[str, Any]:
     job = around.job
     step = job.progress.get("step", 0)
     measured = ("seconds_per_step", "tokens_per_second", *OF_A_STEP)
@@ -237,7 +237,7 @@ def _progress(around: Around) -> dict[str, Any]:
     }
 
 
-def _attempts(around: Around) -> dict[str, Any]:
+def _attempts(around: JobOverview) -> dict[str, Any]:
     return {
         "count": around.attempts,
         "current": around.current_attempt,
@@ -245,7 +245,7 @@ def _attempts(around: Around) -> dict[str, Any]:
     }
 
 
-def _interval(around: Around) -> dict[str, Any]:
+def _interval(around: JobOverview) -> dict[str, Any]:
     """Return the checkpoint interval of the newest generation, or of the plan."""
     chosen, progress = around.job.plan["options"][0], around.job.progress
     cadence = progress.get("save_by") or chosen["cadence"]
@@ -257,7 +257,7 @@ def _interval(around: Around) -> dict[str, Any]:
     }
 
 
-def _deepspeed(around: Around, accelerator: str) -> dict[str, Any]:
+def _deepspeed(around: JobOverview, accelerator: str) -> dict[str, Any]:
     attempt = around.facts.attempt
     rung = Rung.from_dict(around.rung) if around.rung else None
     nodes = attempt.members if attempt else 0
@@ -265,19 +265,19 @@ def _deepspeed(around: Around, accelerator: str) -> dict[str, Any]:
     return {"world_size": world_size, "config": config}
 
 
-def _checkpoint(newest: Checkpoint | None) -> dict[str, Any] | None:
+def _checkpoint(newest: NewestCheckpoint | None) -> dict[str, Any] | None:
     if newest is None:
         return None
     created = seconds(newest.committed_at)
     return {"id": newest.id, "step_number": newest.step, "created_at": created}
 
 
-def _outlook(around: Around, now: datetime) -> dict[str, Any]:
+def _outlook(around: JobOverview, now: datetime) -> dict[str, Any]:
     """Return when the job finishes and how likely it meets its deadline, or why unknown."""
     left, deadline = around.finish, JobConstraints.from_dict(around.job.terms).deadline
     turn = around.turn
     told = turn is None or turn.after is not None
-    odds = left.odds(forecast.left_until(deadline, now)) if deadline else None
+    odds = left.odds(forecast.seconds_until(deadline, now)) if deadline else None
     return {
         "finish": _finish_times(left, now) if told else None,
         "meets_deadline": odds if told else None,
@@ -286,7 +286,7 @@ def _outlook(around: Around, now: datetime) -> dict[str, Any]:
     }
 
 
-def _finish_times(left: ToCome, now: datetime) -> dict[str, int]:
+def _finish_times(left: RemainingTime, now: datetime) -> dict[str, int]:
     return {name: int(now.timestamp() + getattr(left, name)) for name in ("p10", "p50", "p90")}
 
 
@@ -306,7 +306,7 @@ def _terms(job: JobRow) -> dict[str, Any]:
     }
 
 
-def _forecast(around: Around) -> tuple[Decimal, Decimal, Decimal]:
+def _forecast(around: JobOverview) -> tuple[Decimal, Decimal, Decimal]:
     """Return the final cost at P10, P50 and P90; of a job that is over, all the same."""
     job, machines, storage = around.job, around.machines, around.storage
     spent = machines.spent + storage.spent
@@ -316,7 +316,7 @@ def _forecast(around: Around) -> tuple[Decimal, Decimal, Decimal]:
     hourly = Decimal(chosen["hourly"]) if machines.hourly is None else machines.hourly
     an_hour = hourly * (machines.running or chosen["nodes"]) + storage.a_month / HOURS_PER_MONTH
     low, middle, high = (
-        spent + cost.cost_of(seconds=seconds, nodes=1, hourly=an_hour)
+        spent + cost.cost_of(seconds=seconds, hourly=an_hour)
         for seconds in (left.p10, left.p50, left.p90)
     )
     return low, middle, high

@@ -19,10 +19,10 @@ from service.api.planning import plan_views
 from service.api.schemas.jobs import Job
 from service.api.schemas.plans import JobPlan, OfferedPlan
 from service.db.jobs import job_facts
-from service.db.jobs.job_facts import Around
+from service.db.jobs.job_facts import JobOverview
 from service.db.projects.keys import Caller
 from service.domain.lifecycle.constraints import JobConstraints
-from service.domain.planning.plan_limits import Limits
+from service.domain.planning.plan_limits import PlanLimits
 from service.operations.jobs import jobs
 from service.operations.jobs.jobs import RequestIdentity
 from service.operations.storage import tiers
@@ -56,7 +56,7 @@ async def create(
     if dry_run:
         submission = await submissions.plan_submission(parts, identity, asked)
         plan = plan_views.judged_plan(
-            submission.plan, Limits.of(submission.terms, parts.allowance, now)
+            submission.plan, PlanLimits.of(submission.terms, parts.allowance, now)
         )
         return JobPlan(model=submission.model, plan=OfferedPlan(**plan))
     created = await submissions.create_job(parts, identity, asked, now)
@@ -140,7 +140,7 @@ async def resume(parts: PartsDep, caller: Writer, job_id: str) -> Job:
 
 
 async def _request_change(
-    parts: Parts, caller: Caller, job_id: str, request: Callable[..., Awaitable[Around]]
+    parts: Parts, caller: Caller, job_id: str, request: Callable[..., Awaitable[JobOverview]]
 ) -> Job:
     now = parts.now()
     async with parts.engine.begin() as conn:
@@ -155,10 +155,10 @@ async def _find_job(parts: Parts, caller: Caller, job_id: str) -> Job:
     return await _with_forecasts(parts, around, now)
 
 
-async def _with_forecasts(parts: Parts, around: Around, now: datetime) -> Job:
+async def _with_forecasts(parts: Parts, around: JobOverview, now: datetime) -> Job:
     """Return the job with forecasts; reads prices, so no transaction may be open."""
     return _job_answer(parts, await parts.waits.add_forecasts(around, now), now)
 
 
-def _job_answer(parts: Parts, around: Around, now: datetime) -> Job:
+def _job_answer(parts: Parts, around: JobOverview, now: datetime) -> Job:
     return job_views.job_detail(around, now, parts.plan_defaults.accelerator)

@@ -28,17 +28,17 @@ from service.db.spot import market
 from service.domain.errors import FileJustDeleted, InvalidRequest, Unsupported
 from service.domain.lifecycle.constraints import JobConstraints
 from service.domain.models import base_models, lineage
-from service.domain.models.base_models import BaseModel as KnownModel
-from service.domain.performance.calibration import Past
+from service.domain.models.base_models import SupportedModel as KnownModel
+from service.domain.performance.calibration import MeasuredJob
 from service.domain.placement.offering_choice import gpus_per_machine
 from service.domain.planning import feasibility
 from service.domain.planning.plan import Plan, make_plan
-from service.domain.planning.plan_limits import Limits
+from service.domain.planning.plan_limits import PlanLimits
 from service.domain.planning.plan_request import Accelerator, Offer, PlanRequest
 from service.domain.spot.capacity_traces import spot_pool_of
 from service.domain.spot.market import eviction_prior
 from service.domain.training import preflight
-from service.domain.training.preflight import Data
+from service.domain.training.preflight import DataCounts
 from service.domain.training.recipe import resolve
 from service.operations.jobs import jobs, plans
 from service.operations.jobs.jobs import RequestIdentity, Submission, Submitted
@@ -80,7 +80,7 @@ async def replan_job(parts: Parts, row: JobRow, plan: Plan, checked: Checked) ->
 
     The number of nodes stays as it was shown, unless a deadline chooses it.
     """
-    if plan.data == Data.of(checked.training):
+    if plan.data == DataCounts.of(checked.training):
         return plan
     caller = Caller(project_id=row.project_id, api_key_id=row.api_key_id)
     asked = JobRequest.model_validate_json(json.dumps(row.request))
@@ -184,7 +184,7 @@ async def _stored_plan(parts: Parts, caller: Caller, asked: JobRequest) -> Plan 
         request = asked.model_dump(mode="json")
         row = await plans.require_matching_plan(conn, caller.project_id, request, parts.now())
     plan, now = Plan.from_dict(row.plan), parts.now()
-    limits = Limits.of(terms_of(asked), parts.allowance, now)
+    limits = PlanLimits.of(terms_of(asked), parts.allowance, now)
     feasibility.refuse_hopeless(plan, limits, now, lambda: None)  # time has passed since
     return plan
 
@@ -297,7 +297,7 @@ async def _plan_request(
         model=base.name,
         past=await _past_jobs(parts, caller),
         longest=() if data else tuple(tokens for _, tokens in training.longest),
-        limits=Limits.of(terms, parts.allowance, parts.now()),
+        limits=PlanLimits.of(terms, parts.allowance, parts.now()),
     )
 
 
@@ -336,10 +336,10 @@ async def _check_rows(
     return found
 
 
-async def _past_jobs(parts: Parts, caller: Caller) -> tuple[Past, ...]:
+async def _past_jobs(parts: Parts, caller: Caller) -> tuple[MeasuredJob, ...]:
     """Return the measured jobs of the project."""
 
-    async def read() -> tuple[Past, ...]:
+    async def read() -> tuple[MeasuredJob, ...]:
         async with parts.reading.connect() as conn:
             return await step_times.recent(conn, caller.project_id)
 

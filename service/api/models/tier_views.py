@@ -6,7 +6,7 @@ from typing import Any
 
 from service.api.jobs.job_views import money, seconds
 from service.api.schemas import storage as schemas
-from service.db.jobs.job_facts import Around
+from service.db.jobs.job_facts import JobOverview
 from service.db.storage.tier_moves import TierMove
 from service.domain.money import cost
 from service.domain.money.storage_cost import (
@@ -21,14 +21,17 @@ from service.domain.storage.access_tiers import (
     ArchivePriority,
     Presence,
     StorageAccount,
-    StoredBlob,
+    TieredBlob,
 )
 from service.operations.storage import tiers
 from service.operations.storage.tiers import FolderInspection, StoredFolder
 
 
 def storage(
-    around: Around, blobs: list[StoredBlob], looks: list[FolderInspection], where: StorageAccount
+    around: JobOverview,
+    blobs: list[TieredBlob],
+    looks: list[FolderInspection],
+    where: StorageAccount,
 ) -> schemas.Storage:
     """Return all that a job's container holds, by tier and by folder."""
     sizes = {
@@ -121,7 +124,7 @@ def _way(way: Rehydration) -> dict[str, Any]:
     return {"cost": money(way.cost), "seconds_at_most": int(way.takes.total_seconds())}
 
 
-def _priority(blobs: Iterable[StoredBlob]) -> str | None:
+def _priority(blobs: Iterable[TieredBlob]) -> str | None:
     """Return the slowest blob's priority: the folder is back when the last blob is."""
     found = {blob.priority for blob in blobs if blob.rehydrating}
     slowest = (

@@ -10,7 +10,7 @@ from service.api.http.pages import clamp
 from service.api.jobs import job_views
 from service.api.schemas.costs import Figure, JobCost, MetricList, MetricRow
 from service.db.jobs import step_metrics
-from service.db.jobs.step_metrics import Steps
+from service.db.jobs.step_metrics import StepRange
 from service.domain.errors import InvalidRequest, UnknownCursor
 from service.operations.jobs import jobs
 
@@ -29,11 +29,11 @@ ShownFigure = Annotated[
 ]
 
 
-async def _span(from_step: Step = 0, to_step: Step = _LAST_STEP) -> Steps:
-    return Steps(from_step=from_step, to_step=to_step)
+async def _span(from_step: Step = 0, to_step: Step = _LAST_STEP) -> StepRange:
+    return StepRange(from_step=from_step, to_step=to_step)
 
 
-Span = Annotated[Steps, Depends(_span)]
+Span = Annotated[StepRange, Depends(_span)]
 
 
 @router.get("/{job_id}/cost", operation_id="retrieveFineTuningCost")

@@ -10,7 +10,7 @@ from service.api.deps import Db, Now, Reader
 from service.api.jobs.job_views import money
 from service.api.schemas.organization import Amount, CostBucket, CostResult, Costs, LineItem
 from service.db.money import project_costs
-from service.db.money.project_costs import Bucket
+from service.db.money.project_costs import CostBucketRow
 from service.domain.errors import InvalidRequest
 from service.domain.money.cost import CURRENCY
 
@@ -71,7 +71,7 @@ def _midnight(at: datetime) -> datetime:
     return at.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
 
 
-def _bucket(bucket: Bucket, project_id: str) -> CostBucket:
+def _bucket(bucket: CostBucketRow, project_id: str) -> CostBucket:
     lines: dict[LineItem, Decimal] = {"machines": bucket.machines, "storage": bucket.storage}
     results = [
         CostResult(

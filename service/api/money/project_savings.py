@@ -10,7 +10,7 @@ from service.api.http.pages import After, clamp, page, require_known_cursor
 from service.api.jobs.job_views import money
 from service.api.schemas.organization import ProjectSavings, ProjectSavingsList, Savings
 from service.db.money import project_savings
-from service.db.money.project_savings import Saved
+from service.db.money.project_savings import SavingsRow
 from service.domain.errors import InvalidRequest
 from service.domain.money.billing_reconciliation import start_of_day
 from service.domain.money.cost import CURRENCY
@@ -61,7 +61,7 @@ def _common_end(until: int | None, after: str | None, now: datetime) -> datetime
     return datetime.fromtimestamp(_seconds(now) if until is None else until, UTC)
 
 
-def _savings(one: Saved) -> dict[str, Any]:
+def _savings(one: SavingsRow) -> dict[str, Any]:
     saved = one.on_demand - one.spent
     return {
         "jobs": one.jobs,

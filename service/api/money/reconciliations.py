@@ -10,7 +10,7 @@ from service.api.http.pages import After, clamp, require_known_cursor
 from service.api.jobs.job_views import money
 from service.api.schemas import organization as schemas
 from service.db.money import bills
-from service.db.money.bills import Look
+from service.db.money.bills import BillReadState
 from service.domain.money.billing_reconciliation import (
     UNTAGGED,
     BilledDay,
@@ -72,7 +72,7 @@ def _page(found: BillReconciliation, limit: int, after: str | None) -> dict[str,
     return {"attempts": shown, "has_more": len(lines) > limit}
 
 
-def _billing_trouble(look: Look, *, sees_all: bool) -> dict[str, Any] | None:
+def _billing_trouble(look: BillReadState, *, sees_all: bool) -> dict[str, Any] | None:
     """Return why Azure's bill could not be read; Azure's words are for operators only."""
     if not look.trouble or look.trouble_at is None:
         return None

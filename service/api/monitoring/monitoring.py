@@ -17,7 +17,7 @@ from prometheus_client.registry import Collector
 from contract.choices import Priority
 from service.api.deps import CallerDep, PartsDep
 from service.db.monitoring import state_metrics
-from service.db.monitoring.state_metrics import Sample
+from service.db.monitoring.state_metrics import MetricSample
 from service.db.projects.keys import Caller
 from service.domain.states import JOB_TERMINAL, JobState
 from service.instruments import PROCESS, STATE
@@ -25,8 +25,8 @@ from service.operations.projects import operators
 
 router = APIRouter(include_in_schema=False)
 _ZEROS = [
-    *(Sample("rekindle_jobs", [s], 0.0) for s in JobState if s not in JOB_TERMINAL),
-    *(Sample("rekindle_queue_jobs", [p], 0.0) for p in Priority),
+    *(MetricSample("rekindle_jobs", [s], 0.0) for s in JobState if s not in JOB_TERMINAL),
+    *(MetricSample("rekindle_queue_jobs", [p], 0.0) for p in Priority),
 ]
 
 
@@ -52,7 +52,7 @@ async def get_metrics(
 class _State(Collector):
     """Samples as Prometheus's metric families."""
 
-    def __init__(self, samples: Iterable[Sample]) -> None:
+    def __init__(self, samples: Iterable[MetricSample]) -> None:
         self._by_name: defaultdict[str, dict[Sequence[str], float]] = defaultdict(dict)
         for one in samples:
             self._by_name[one.name][tuple(one.labels)] = one.value

@@ -14,10 +14,10 @@ from service.domain.money.cost import cents
 from service.domain.performance.vm_catalogue import lookup
 from service.domain.planning import forecast, option
 from service.domain.planning.plan import Plan
-from service.domain.planning.plan_limits import Limits, seconds_p90
+from service.domain.planning.plan_limits import PlanLimits, seconds_p90
 
 
-def judged_plan(plan: Plan, limits: Limits) -> dict[str, Any]:
+def judged_plan(plan: Plan, limits: PlanLimits) -> dict[str, Any]:
     """Return the plan, with what each option means for budget and deadline."""
     shown = plan.as_dict()
     for name, options in (("options", plan.options), ("alternatives", plan.alternatives)):
@@ -29,7 +29,7 @@ def stored_plan(row: PlanRow, allowance: Allowance, now: datetime) -> StoredPlan
     """Return a stored plan: the chosen option, the next ones, and suggestions."""
     plan = Plan.from_dict(row.plan)
     terms = terms_of(JobRequest.model_validate_json(json.dumps(row.request)))
-    shown = judged_plan(plan, Limits.of(terms, allowance, now))
+    shown = judged_plan(plan, PlanLimits.of(terms, allowance, now))
     return StoredPlan(
         id=row.id,
         created_at=seconds(row.created_at),
@@ -42,9 +42,9 @@ def stored_plan(row: PlanRow, allowance: Allowance, now: datetime) -> StoredPlan
     )
 
 
-def _verdict(option: option.Option, limits: Limits) -> dict[str, Any]:
+def _verdict(option: option.Option, limits: PlanLimits) -> dict[str, Any]:
     """Return what the option means for budget and deadline; null for a limit that was not set."""
-    to_come = forecast.whole(option)
+    to_come = forecast.forecast_job(option)
     left, sku = limits.deadline_seconds, lookup(option.offering.vm_size)
     return {
         "gpu_memory_gib": sku.gpu_memory_gib if sku else None,

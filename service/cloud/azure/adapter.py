@@ -26,7 +26,7 @@ from azure.mgmt.core.exceptions import ARMErrorFormat
 
 from service.cloud.azure import serial_log
 from service.cloud.azure.errors import translate_error
-from service.cloud.azure.remaining import TellRemaining
+from service.cloud.azure.remaining import RemainingLimitsPolicy
 from service.cloud.azure.template import AzureSettings, scale_set_body
 from service.cloud.azure.views import failure, resource, scale_set, spot_cores
 from service.cloud.provider import (
@@ -77,7 +77,7 @@ class AzureCloud:
             credential_scopes=[f"{base_url}/.default"],
             connection_verify=ca_path or True,
             retry_total=0,
-            per_retry_policies=[TellRemaining()],
+            per_retry_policies=[RemainingLimitsPolicy()],
         )
         self._sets = self._client.virtual_machine_scale_sets
         self._machines = self._client.virtual_machine_scale_set_vms

@@ -57,10 +57,10 @@ class Denial:
 
 def denials(message: str, infos: Sequence[Mapping[str, Any]] = ()) -> list[Denial]:
     """Name the policies; ``infos`` are those of PolicyViolation, if the answer had any."""
-    return [Denial.of_info(info) for info in infos] or list(_told(message))
+    return [Denial.of_info(info) for info in infos] or list(_parse_message(message))
 
 
-def _told(message: str) -> Iterator[Denial]:
+def _parse_message(message: str) -> Iterator[Denial]:
     found = _IDENTIFIERS.search(message)
     try:
         rows = json.loads(found[1]) if found else []

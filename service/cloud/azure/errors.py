@@ -45,7 +45,7 @@ _QUOTA_NAMES = {  # as the portal shows them
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
+class ErrorRule:
     """Matches when all its stated conditions hold; ``code`` and ``message`` are patterns."""
 
     error: type[CloudError]
@@ -63,26 +63,26 @@ class Row:
         return re.search(self.message, message, re.IGNORECASE) is not None
 
 
-TABLE: tuple[Row, ...] = (
-    Row(error=Throttled, status=429),
-    Row(error=Throttled, code="TooManyRequests"),
-    Row(
+TABLE: tuple[ErrorRule, ...] = (
+    ErrorRule(error=Throttled, status=429),
+    ErrorRule(error=Throttled, code="TooManyRequests"),
+    ErrorRule(
         error=InsufficientCapacity,
         code="(Zonal)?AllocationFailed|Overconstrained(Zonal)?AllocationRequest|SkuNotAvailable",
     ),
-    Row(error=InsufficientCapacity, code="SpotPriceGreaterThanProvidedMaxPrice"),
-    Row(
+    ErrorRule(error=InsufficientCapacity, code="SpotPriceGreaterThanProvidedMaxPrice"),
+    ErrorRule(
         error=InsufficientCapacity,
         code="OperationNotAllowed|QuotaExceeded",
         message="quota",
         remedy="Raise it in the Azure portal under Quotas > Compute, or allow other regions.",
     ),
-    Row(  # of clusters in Azure ML, which have cores of their own
+    ErrorRule(  # of clusters in Azure ML, which have cores of their own
         error=InsufficientCapacity,
         code="Cluster(Min)?(Nodes)?(Exceed)?CoreQuota(Reached)?",
         remedy="Raise it in Azure Machine Learning studio under Quota, or allow other offerings.",
     ),
-    Row(
+    ErrorRule(
         error=Misconfigured,
         code="(Linked)?AuthorizationFailed",
         remedy=(
@@ -90,24 +90,25 @@ TABLE: tuple[Row, ...] = (
             " the resource group, and Managed Identity Operator on the nodes' identity."
         ),
     ),
-    Row(
+    ErrorRule(
         error=Misconfigured,
         code="RequestDisallowedByPolicy",
         remedy=denials.REMEDY,
     ),
-    Row(  # Azure's own rule for the subscription
+    ErrorRule(  # Azure's own rule for the subscription
         error=Misconfigured,
         code="RequestDisallowedByAzure",
         remedy="Take regions out of REKINDLE_OFFERINGS that the subscription may not use.",
     ),
-    Row(  # a gallery image that has no copy in the region: terraform-provider-azurerm issue 25012
+    # A gallery image that has no copy in the region: terraform-provider-azurerm issue 25012.
+    ErrorRule(
         error=Misconfigured,
         code="(Platform|Gallery)ImageNotFound|ImageBlobNotFound|SubscriptionNotAuthorizedForImage",
         remedy=_IMAGE,
     ),
     # A Marketplace image with a purchase plan (Azure/sap-automation issue 433). To accept its terms
     # is not enough: the request must name the plan.
-    Row(
+    ErrorRule(
         error=Misconfigured,
         code=(
             "VMMarketplaceInvalidInput|ResourcePurchaseValidationFailed"
@@ -115,31 +116,31 @@ TABLE: tuple[Row, ...] = (
         ),
         remedy="Set REKINDLE_AZURE_IMAGE to an image without a purchase plan: Rekindle sends none.",
     ),
-    Row(error=Misconfigured, code="NotFound", message=r"\bimage\b", remedy=_IMAGE),
+    ErrorRule(error=Misconfigured, code="NotFound", message=r"\bimage\b", remedy=_IMAGE),
     # A subnet or network that is not there (azure-docs issue 81734), an id that is none of a subnet
     # (azure-cli issue 2081), no address left (azure-docs issue 88211).
-    Row(
+    ErrorRule(
         error=Misconfigured,
         code="InvalidResourceReference|InvalidJsonReferenceFormat|SubnetIsFull",
         remedy="Correct REKINDLE_AZURE_SUBNET_ID: it must exist, with free addresses.",
     ),
     # The time ran out: the machine may still come up. Azure gives either code with these words
     # (Azure/azure-cli issue 29203). With the guest agent running it is the image that is wrong.
-    Row(
+    ErrorRule(
         error=Misconfigured,
         code="OSProvisioning.*",
         message="guest agent was detected running",
         remedy=_IMAGE,
     ),
-    Row(error=CloudError, code="OSProvisioning.*", message="allotted time"),
-    Row(error=Misconfigured, code="OSProvisioningClientError", remedy=_IMAGE),
+    ErrorRule(error=CloudError, code="OSProvisioning.*", message="allotted time"),
+    ErrorRule(error=Misconfigured, code="OSProvisioningClientError", remedy=_IMAGE),
     # Rekindle installs no extension: a policy of the subscription does.
-    Row(
+    ErrorRule(
         error=Misconfigured,
         code="VMExtension(HandlerNonTransientError|ProvisioningError)|Artifact(Version)?NotFound",
         remedy="Mend the VM extension that an Azure Policy adds, or exempt the resource group.",
     ),
-    Row(
+    ErrorRule(
         error=CloudError,
         code=(
             "InternalExecutionError|Internal(Server|Operation)?Error|Canceled|OperationCanceled"
@@ -149,17 +150,17 @@ TABLE: tuple[Row, ...] = (
             "|ResourceUpdateBlockedOnPlatformUpdate|DiskImageNotReady"
         ),
     ),
-    Row(
+    ErrorRule(
         error=Misconfigured,
         code="ResourceGroupNotFound|SubscriptionNotFound|InvalidSubscriptionId",
         remedy="Correct the subscription id and the resource group in the settings.",
     ),
-    Row(
+    ErrorRule(
         error=Misconfigured,
         code="AzureSpotIsNotSupportedForThisVMSize|AzureSpotFeatureNotEnabledForSubscription",
         remedy="Use another VM size, or capacity type on_demand.",
     ),
-    Row(
+    ErrorRule(
         error=Misconfigured,
         message="Microsoft.Compute/EncryptionAtHost' feature",
         remedy=(
@@ -167,36 +168,38 @@ TABLE: tuple[Row, ...] = (
             " az provider register --namespace Microsoft.Compute."
         ),
     ),
-    Row(  # 409 for an ephemeral OS disk that the size cannot hold: it never will
+    ErrorRule(  # 409 for an ephemeral OS disk that the size cannot hold: it never will
         error=Misconfigured,
         code="NotSupported",
         remedy="Set os_disk_placement or os_disk_gib in REKINDLE_AZURE_POLICY, or another VM size.",
     ),
-    Row(
+    ErrorRule(
         error=Misconfigured,
         code="MissingSubscriptionRegistration",
         remedy="Register the resource provider: az provider register --namespace NAME.",
     ),
-    Row(error=ScaleSetNotFound, code="(Parent)?ResourceNotFound", status=404),
-    Row(
+    ErrorRule(error=ScaleSetNotFound, code="(Parent)?ResourceNotFound", status=404),
+    ErrorRule(
         error=Misconfigured,
         status=401,
         remedy="Check the service's identity: tenant, client id and secret or federation.",
     ),
-    Row(error=Misconfigured, status=403, remedy="Check the service's roles and Azure policies."),
-    Row(
+    ErrorRule(
+        error=Misconfigured, status=403, remedy="Check the service's roles and Azure policies."
+    ),
+    ErrorRule(
         error=Misconfigured,
         code="InvalidParameter|BadRequest",
         remedy="Check the Azure settings of the service.",
     ),
-    Row(error=Misconfigured, status=400, remedy="Check the Azure settings of the service."),
+    ErrorRule(error=Misconfigured, status=400, remedy="Check the Azure settings of the service."),
 )
 
 
-def classify(code: str, status: int, message: str) -> Row:
+def classify(code: str, status: int, message: str) -> ErrorRule:
     """Return the first matching row; an unknown answer is a bare CloudError."""
     matching = (row for row in TABLE if row.matches(code, status, message))
-    return next(matching, Row(error=CloudError))
+    return next(matching, ErrorRule(error=CloudError))
 
 
 def classify_failure(code: str, message: str) -> tuple[ScaleSetFailure, str]:
@@ -257,7 +260,7 @@ def _denies(info: Any) -> bool:  # noqa: ANN401 - azure.mgmt.core's TypedErrorIn
     return info.type == "PolicyViolation" and isinstance(info.info, Mapping)
 
 
-def _explain(row: Row, text: str, infos: Sequence[Mapping[str, Any]] = ()) -> str:
+def _explain(row: ErrorRule, text: str, infos: Sequence[Mapping[str, Any]] = ()) -> str:
     """Return Azure's message, or a better one, with the remedy."""
     denied = denials.denials(text, infos)
     named = " and ".join(map(str, denied))

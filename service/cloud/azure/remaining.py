@@ -15,7 +15,7 @@ _wanted: ContextVar[dict[str, int] | None] = ContextVar("remaining", default=Non
 
 
 @contextmanager
-def gathered() -> Iterator[dict[str, int]]:
+def gather_remaining() -> Iterator[dict[str, int]]:
     """Gather the lowest remaining limit of each kind of request, from all answers within."""
     found: dict[str, int] = {}
     token = _wanted.set(found)
@@ -25,7 +25,7 @@ def gathered() -> Iterator[dict[str, int]]:
         _wanted.reset(token)
 
 
-def parsed(header: str) -> dict[str, int]:
+def parse_header(header: str) -> dict[str, int]:
     """Return the remaining limits of a subscription and region, without single resources.
 
     >>> parsed("Microsoft.Compute/GetVMScaleSetResource;35,"
@@ -35,7 +35,7 @@ def parsed(header: str) -> dict[str, int]:
     return {name: int(left) for name, left in _OF_REGION.findall(header)}
 
 
-class TellRemaining(SansIOHTTPPolicy[Any, Any]):
+class RemainingLimitsPolicy(SansIOHTTPPolicy[Any, Any]):
     """Reads the header of every answer, refusals included."""
 
     def on_response(
@@ -47,5 +47,5 @@ class TellRemaining(SansIOHTTPPolicy[Any, Any]):
         wanted = _wanted.get()
         if wanted is None:
             return
-        for name, left in parsed(response.http_response.headers.get(HEADER) or "").items():
+        for name, left in parse_header(response.http_response.headers.get(HEADER) or "").items():
             wanted[name] = min(left, wanted.get(name, left))

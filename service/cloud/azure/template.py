@@ -26,7 +26,7 @@ class AzureSettings:
     resource_group: str
     owner: str  # this deployment's name, the value of OWNER_TAG
     subnet_id: str  # "{region}" in it stands for the offering's region
-    ssh_public_key: str  # Azure wants a way in, even if nobody uses it
+    ssh_public_key: str  # Azure requires a login, although none is used
     admin_username: str = "rekindle"
     image: str = "microsoft-dsvm:ubuntu-hpc:2204:latest"  # or the id of a gallery image
     identity_id: str = ""  # user-assigned identity of the nodes, e.g. to pull the image

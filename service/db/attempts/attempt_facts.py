@@ -14,7 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.db.attempts import attempts, generations, nodes
 from service.db.attempts.attempts import AttemptRow
-from service.db.attempts.generations import Opened
+from service.db.attempts.generations import OpenedGeneration
 from service.db.jobs import events
 from service.db.jobs.events import Event
 from service.db.storage import checkpoints
@@ -74,12 +74,12 @@ order by g.number
 
 
 @dataclass(frozen=True, kw_only=True)
-class Facts:
+class AttemptInputs:
     """Facts about one attempt that its decision needs."""
 
     attempt: Attempt  # with its job's requests
     records: list[NodeRecord]  # every node that ever registered for it
-    opened: Opened | None  # the attempt's newest generation
+    opened: OpenedGeneration | None  # the attempt's newest generation
     same: list[Generation]  # its generations that loaded the newest checkpoint
     last: Generation | None  # the job's newest, of any attempt
     ladder: OomFallback
@@ -91,7 +91,7 @@ class Facts:
 
 async def of(
     conn: AsyncConnection, asked: Sequence[tuple[AttemptRow, str | None]]
-) -> dict[str, Facts]:
+) -> dict[str, AttemptInputs]:
     """Return the facts of each attempt, by id.
 
     ``asked``: attempts, each with the path of the newest checkpoint in its HEAD, if any.
@@ -101,7 +101,7 @@ async def of(
     about = {r["id"]: r for r in (await conn.execute(_JOBS, {"ids": job_ids})).mappings()}
     records = await nodes.of_attempts(conn, ids)
     opened, same = await _generations(conn, ids, [newest for _, newest in asked])
-    kept = await checkpoints.kept(conn, job_ids)
+    kept = await checkpoints.retained_paths(conn, job_ids)
     return {
         row.id: _facts(
             row, about[row.job_id], records[row.id], opened.get(row.id), same[row.id], kept
@@ -114,12 +114,12 @@ def _facts(
     row: AttemptRow,
     job: RowMapping,
     records: list[NodeRecord],
-    opened: Opened | None,
+    opened: OpenedGeneration | None,
     same: list[Generation],
     kept: Mapping[str, Mapping[str, str]],
-) -> Facts:
+) -> AttemptInputs:
     last = Generation.from_dict(job["newest"]) if job["newest"] else None
-    return Facts(
+    return AttemptInputs(
         attempt=attempts.snapshot(row, job),
         records=records,
         opened=opened,
@@ -156,11 +156,11 @@ def _help(job_id: str, job: RowMapping) -> Event | None:
 
 async def _generations(
     conn: AsyncConnection, ids: Sequence[str], newest: Sequence[str | None]
-) -> tuple[dict[str, Opened], dict[str, list[Generation]]]:
-    opened: dict[str, Opened] = {}
+) -> tuple[dict[str, OpenedGeneration], dict[str, list[Generation]]]:
+    opened: dict[str, OpenedGeneration] = {}
     same: dict[str, list[Generation]] = defaultdict(list)
     for row in await conn.execute(_GENERATIONS, {"ids": list(ids), "newest": list(newest)}):
-        opened[row.attempt_id] = generations.opened(row)  # rows are ordered: the newest stays
+        opened[row.attempt_id] = generations.parse_row(row)  # rows are ordered: the newest stays
         if row.same:
             same[row.attempt_id].append(opened[row.attempt_id].generation)
     return opened, same

@@ -69,7 +69,7 @@ where a.id = g.id
 
 
 @dataclass(frozen=True, kw_only=True)
-class Moving:
+class ClaimedAttemptMove:
     """One attempt's move, under its lease."""
 
     claim: Claim
@@ -90,16 +90,18 @@ async def move(
 
     Raises IllegalMove if the tables do not allow the move, LeaseLost if the lease is gone.
     """
-    if not await move_all(conn, [Moving(claim=claim, row=row, step=step)], now):
+    if not await move_all(conn, [ClaimedAttemptMove(claim=claim, row=row, step=step)], now):
         raise LeaseLost(f"attempts {row.id}")
 
 
-async def move_all(conn: AsyncConnection, moving: Sequence[Moving], now: datetime) -> set[str]:
+async def move_all(
+    conn: AsyncConnection, moving: Sequence[ClaimedAttemptMove], now: datetime
+) -> set[str]:
     """Write these moves with their events; return the attempts whose lease still held."""
     for one in moving:
         if one.step.to not in ATTEMPT_MOVES[one.row.state]:
             raise IllegalMove("attempt", one.row.state, one.step.to)
-    lost = await evicted(conn, [one.row for one in moving if one.counts])
+    lost = await count_evictions(conn, [one.row for one in moving if one.counts])
     done = await _write(conn, moving, lost, now)
     moved = [one for one in moving if one.row.id in done]
     if not moved:
@@ -111,7 +113,9 @@ async def move_all(conn: AsyncConnection, moving: Sequence[Moving], now: datetim
     return done
 
 
-async def evicted(conn: AsyncConnection, rows: Sequence[AttemptRow]) -> dict[str, tuple[int, int]]:
+async def count_evictions(
+    conn: AsyncConnection, rows: Sequence[AttemptRow]
+) -> dict[str, tuple[int, int]]:
     """Return how many machines each attempt lost to evictions: with notice, and without."""
     if not rows:
         return {}
@@ -123,14 +127,16 @@ async def evicted(conn: AsyncConnection, rows: Sequence[AttemptRow]) -> dict[str
     return found
 
 
-async def outlive(conn: AsyncConnection, went_on: Sequence[tuple[AttemptRow, datetime]]) -> None:
+async def record_survived_evictions(
+    conn: AsyncConnection, went_on: Sequence[tuple[AttemptRow, datetime]]
+) -> None:
     """Count an eviction of attempts that go on, with the time when it became known.
 
     The caller has locked the attempts.
     """
     if not went_on:
         return
-    lost = await evicted(conn, [row for row, _ in went_on])
+    lost = await count_evictions(conn, [row for row, _ in went_on])
     given = {
         "ids": [row.id for row, _ in went_on],
         "ats": [at for _, at in went_on],
@@ -142,7 +148,7 @@ async def outlive(conn: AsyncConnection, went_on: Sequence[tuple[AttemptRow, dat
 
 async def _write(
     conn: AsyncConnection,
-    moving: Sequence[Moving],
+    moving: Sequence[ClaimedAttemptMove],
     lost: dict[str, tuple[int, int]],
     now: datetime,
 ) -> set[str]:
@@ -162,7 +168,9 @@ async def _write(
     return set((await conn.execute(_MOVE, given | {"now": now})).scalars())
 
 
-async def _tell_of_capacity(conn: AsyncConnection, moved: Sequence[Moving], now: datetime) -> None:
+async def _tell_of_capacity(
+    conn: AsyncConnection, moved: Sequence[ClaimedAttemptMove], now: datetime
+) -> None:
     """Record for all jobs whether Azure gave machines of an offering, or had none."""
     for one in sorted(moved, key=lambda one: one.row.offering):  # all lock them in one order
         if one.step.to is AttemptState.STARTING:
@@ -173,7 +181,7 @@ async def _tell_of_capacity(conn: AsyncConnection, moved: Sequence[Moving], now:
             await capacity_outages.note(conn, row.offering, nodes, why, asked, now)
 
 
-def _event(one: Moving, now: datetime) -> Event:
+def _event(one: ClaimedAttemptMove, now: datetime) -> Event:
     row, step = one.row, one.step
     warns = step.to is AttemptState.TERMINATING and step.outcome not in _AS_WISHED
     return events.fresh(

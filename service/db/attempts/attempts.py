@@ -93,10 +93,10 @@ async def add(
     **shape: int,
 ) -> None:
     """Write a PENDING attempt; ``shape``: instance_count, processes_per_node, refusals, duds."""
-    await add_all(conn, [fresh(attempt_id, job_id, number, offering, price, now, **shape)])
+    await add_all(conn, [new_row(attempt_id, job_id, number, offering, price, now, **shape)])
 
 
-def fresh(
+def new_row(
     attempt_id: str,
     job_id: str,
     number: int,
@@ -150,7 +150,7 @@ async def held_offerings(conn: AsyncConnection) -> list[Offering]:
     return sorted(offerings.of(row) for row in await conn.execute(held))
 
 
-async def look_anew(conn: AsyncConnection, ids: Sequence[str], now: datetime) -> None:
+async def request_reread(conn: AsyncConnection, ids: Sequence[str], now: datetime) -> None:
     """Make attempts due, and have their scale sets read: a cached list may be too old."""
     if not ids:
         return
@@ -173,7 +173,7 @@ async def reprice(conn: AsyncConnection, offering: Offering, price: Price) -> li
     return ids
 
 
-async def ends_later(conn: AsyncConnection, attempt_id: str, at: datetime) -> bool:
+async def move_end(conn: AsyncConnection, attempt_id: str, at: datetime) -> bool:
     """Move the end of an ended attempt to ``at``, and lock its row.
 
     Return False if the attempt has not ended, or ended later than ``at``.
@@ -219,7 +219,7 @@ def snapshot(row: AttemptRow, job: Mapping[Any, Any]) -> Attempt:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Seen:
+class ScaleSetObservation:
     """News for the row of an attempt whose scale set was read."""
 
     claim: Claim
@@ -228,7 +228,9 @@ class Seen:
     whole: bool  # all replacement machines have arrived
 
 
-async def saw(conn: AsyncConnection, seen: Sequence[Seen]) -> dict[str, Price]:
+async def record_observations(
+    conn: AsyncConnection, seen: Sequence[ScaleSetObservation]
+) -> dict[str, Price]:
     """Write what was seen under the leases; return the price of each attempt whose lease held.
 
     A price may differ from the one at the claim. It is locked until the transaction ends.

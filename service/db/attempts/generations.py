@@ -15,7 +15,7 @@ from service.db.core.notify import CHANNEL
 from service.db.jobs.job_versions import topic
 from service.db.jobs.step_metrics import RECENT
 from service.db.schema.tables import generations, jobs
-from service.domain.planning.checkpoint_interval import Cadence, Interval, SaveHistory
+from service.domain.planning.checkpoint_interval import Cadence, CheckpointInterval, SaveHistory
 from trainer.contract import DirectiveKind, Generation, SaveCost
 
 _HALT = text("""
@@ -114,7 +114,7 @@ where a.id = any(:ids)
 
 
 @dataclass(frozen=True)
-class Lost:
+class LostWork:
     """Steps to repeat, and the machine time that they had taken."""
 
     steps: int
@@ -123,7 +123,7 @@ class Lost:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Opened:
+class OpenedGeneration:
     """A generation, and its order to halt, if there is one."""
 
     generation: Generation
@@ -151,7 +151,7 @@ async def newest_number(conn: AsyncConnection, job_id: str) -> int:
     return (await conn.execute(query)).scalar_one() or 0
 
 
-async def current(conn: AsyncConnection, attempt_id: str) -> Opened | None:
+async def current(conn: AsyncConnection, attempt_id: str) -> OpenedGeneration | None:
     """Return the attempt's newest generation; None before the first."""
     query = (
         select(generations)
@@ -160,19 +160,19 @@ async def current(conn: AsyncConnection, attempt_id: str) -> Opened | None:
         .limit(1)
     )
     row = (await conn.execute(query)).one_or_none()
-    return opened(row) if row else None
+    return parse_row(row) if row else None
 
 
-async def of_job(conn: AsyncConnection, job_id: str) -> list[Opened]:
+async def of_job(conn: AsyncConnection, job_id: str) -> list[OpenedGeneration]:
     """Return every generation of the job, oldest first."""
     query = select(generations).where(generations.c.job_id == job_id)
-    return [opened(row) for row in await conn.execute(query.order_by(generations.c.number))]
+    return [parse_row(row) for row in await conn.execute(query.order_by(generations.c.number))]
 
 
-async def of_attempt(conn: AsyncConnection, attempt_id: str) -> list[Opened]:
+async def of_attempt(conn: AsyncConnection, attempt_id: str) -> list[OpenedGeneration]:
     """Return every generation of the attempt, oldest first."""
     query = select(generations).where(generations.c.attempt_id == attempt_id)
-    return [opened(row) for row in await conn.execute(query.order_by(generations.c.number))]
+    return [parse_row(row) for row in await conn.execute(query.order_by(generations.c.number))]
 
 
 async def begin_all(
@@ -181,7 +181,7 @@ async def begin_all(
     after_error: Collection[str],
     now: datetime,
     saves: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
-) -> list[Lost]:
+) -> list[LostWork]:
     """Write new generations, one per job, and count lost steps; return what jobs lost.
 
     A number that is taken violates the primary key. Jobs in ``after_error`` get one more trainer
@@ -199,7 +199,7 @@ async def begin_all(
     }
     await locks.before_writing(conn, jobs, given["jobs"])
     rows = await conn.execute(_BEGIN, given | {"now": now})
-    return [Lost(r.steps, r.seconds or 0.0, r.capacity_type) for r in rows if r.steps]
+    return [LostWork(r.steps, r.seconds or 0.0, r.capacity_type) for r in rows if r.steps]
 
 
 async def save_histories(
@@ -215,7 +215,7 @@ def _save_history(row: Row[Any]) -> SaveHistory:
     cost, pace = progress.get("save_cost"), progress.get("seconds_per_step") or 0.0
     cadence = Cadence.from_dict(option["cadence"])
     return SaveHistory(
-        planned=Interval(seconds=option["checkpoint_seconds"], cadence=cadence),
+        planned=CheckpointInterval(seconds=option["checkpoint_seconds"], cadence=cadence),
         nodes=option["nodes"],
         cost=SaveCost.from_dict(cost) if cost else None,
         evictions=int(row.evictions),
@@ -242,9 +242,9 @@ async def mark_halted(
     return set(done.scalars())
 
 
-def opened(row: Row[Any]) -> Opened:
+def parse_row(row: Row[Any]) -> OpenedGeneration:
     """Return the generation that a row of the table holds."""
-    return Opened(
+    return OpenedGeneration(
         generation=Generation.from_dict(row.content),
         opened_at=row.opened_at,
         halted_at=row.halted_at,

@@ -84,7 +84,7 @@ where n.id = g.id
 
 
 @dataclass(frozen=True, kw_only=True)
-class Order:
+class StandingDirective:
     """The standing directive of a node, with all that the answer to its poll needs."""
 
     epoch: int
@@ -98,7 +98,7 @@ class Order:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Speaker:
+class LockedNode:
     """A node whose heartbeat is handled, with its attempt; its row is locked."""
 
     record: NodeRecord
@@ -112,7 +112,7 @@ class Speaker:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Progress:
+class GenerationProgress:
     """Progress of a job in its current generation."""
 
     job_id: str
@@ -121,7 +121,9 @@ class Progress:
     news: Mapping[str, Any]
 
 
-async def progressed(conn: AsyncConnection, jobs: Sequence[Progress], now: datetime) -> None:
+async def record_progress(
+    conn: AsyncConnection, jobs: Sequence[GenerationProgress], now: datetime
+) -> None:
     """Record progress of jobs, each given once; raise their versions and wake listeners."""
     if not jobs:
         return
@@ -135,12 +137,12 @@ async def progressed(conn: AsyncConnection, jobs: Sequence[Progress], now: datet
     await conn.execute(_PROGRESS, given | {"now": now})
 
 
-async def speakers(conn: AsyncConnection, ids: Sequence[str]) -> dict[str, Speaker]:
+async def lock_nodes(conn: AsyncConnection, ids: Sequence[str]) -> dict[str, LockedNode]:
     """Lock nodes in one order; return them by id, without unknown ones."""
     await conn.execute(_HOLD, {"ids": list(ids)})
     rows = await conn.execute(_HEARD, {"ids": list(ids)})
     return {
-        r.id: Speaker(
+        r.id: LockedNode(
             record=record(r),
             job_id=r.job_id,
             attempt_number=r.attempt_number,
@@ -175,14 +177,14 @@ async def save(
     await conn.execute(_SAVE, given | {"now": now})
 
 
-async def orders(
+async def standing_directives(
     conn: AsyncConnection, asked: Sequence[tuple[str, int]]
-) -> dict[tuple[str, int], Order]:
+) -> dict[tuple[str, int], StandingDirective]:
     """Return directives by node and the last directive number that it has, for known nodes."""
     given = {"ids": [node for node, _ in asked], "afters": [after for _, after in asked]}
     found = await conn.execute(_LOOK, given)
     return {
-        (r.id, r.after): Order(
+        (r.id, r.after): StandingDirective(
             epoch=r.epoch,
             directive_seq=r.directive_seq,
             kind=DirectiveKind(r.directive_kind),

@@ -81,7 +81,7 @@ def _lives(row: _Hold) -> list[tuple[float, tuple[float, bool]]]:
     return [(since, (max(to - since, 0.0), end)) for (since, to), end in parts]
 
 
-async def past(
+async def capacity_history(
     conn: AsyncConnection, offerings: Collection[Offering], nodes: int, now: datetime
 ) -> CapacityHistory:
     """Return all jobs' history of Spot requests, as far as it counts for ``nodes`` machines.
@@ -91,14 +91,14 @@ async def past(
     spots = {o for o in offerings if o.capacity_type is CapacityType.SPOT}
     if not spots:
         return NO_HISTORY
-    found = await answered(conn, spots, nodes, now)
+    found = await request_outcomes(conn, spots, nodes, now)
     returned = await _returned(conn, now)
     told = await market.bands(conn, map(spot_pool_of, spots))
     bands = {o: told[spot_pool_of(o)].band.per_hour for o in spots if spot_pool_of(o) in told}
     return replace(found, returned=returned, bands=bands)
 
 
-async def answered(
+async def request_outcomes(
     conn: AsyncConnection, spots: Collection[Offering], nodes: int, now: datetime
 ) -> CapacityHistory:
     """Return the history of requests for Spot offerings alone, in one query."""

@@ -51,7 +51,7 @@ order by id on conflict do nothing returning id
 
 
 @dataclass(frozen=True, kw_only=True)
-class New:
+class NodeRegistration:
     """A node that registers for the first time."""
 
     record: NodeRecord
@@ -60,7 +60,7 @@ class New:
 
 
 async def add_all(
-    conn: AsyncConnection, new: Sequence[New], now: datetime
+    conn: AsyncConnection, new: Sequence[NodeRegistration], now: datetime
 ) -> dict[str, NodeRecord]:
     """Write the nodes that have no row; return them. Of two boots at once the first wins."""
     if not new:
@@ -157,7 +157,7 @@ async def direct_all(
         await conn.execute(_DIRECT, given | {"channel": notify.CHANNEL})
 
 
-async def heard_up_to(conn: AsyncConnection, node: str, number: int) -> None:
+async def record_acknowledged(conn: AsyncConnection, node: str, number: int) -> None:
     """Renumber the standing directive to follow ``number``, which the node has received.
 
     A restored database lacks the newest numbers. A number far beyond ours is ignored: the service
@@ -168,7 +168,7 @@ async def heard_up_to(conn: AsyncConnection, node: str, number: int) -> None:
     await conn.execute(update(nodes).where(*ours).values(directive_seq=number + 1))
 
 
-async def all_unheard(conn: AsyncConnection, since: datetime) -> bool:
+async def are_all_silent(conn: AsyncConnection, since: datetime) -> bool:
     """Return whether nodes should exist, but none of any attempt was heard after ``since``."""
     live = attempts.c.state.in_(ATTEMPT_WITH_NODES)
     heard = select(nodes.c.id).join(attempts, attempts.c.id == nodes.c.attempt_id)
@@ -185,7 +185,7 @@ async def last_error(conn: AsyncConnection, attempt_id: str) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Told:
+class NodeReport:
     """A node's report of its work: the last step, and how it spent its time."""
 
     attempt_id: str
@@ -194,7 +194,7 @@ class Told:
     time: NodeTime
 
 
-async def told(conn: AsyncConnection, job_id: str) -> list[Told]:
+async def reports_of_job(conn: AsyncConnection, job_id: str) -> list[NodeReport]:
     """Return the reports of all nodes of all attempts of the job, ordered by name."""
     c = nodes.c
     query = (
@@ -204,7 +204,7 @@ async def told(conn: AsyncConnection, job_id: str) -> list[Told]:
         .order_by(c.name)
     )
     return [
-        Told(
+        NodeReport(
             attempt_id=row.attempt_id,
             name=row.name,
             step=row.step,

@@ -75,7 +75,7 @@ order by q.position nulls last, q.waits_since, q.job_id limit :most
 
 
 @dataclass(frozen=True, kw_only=True)
-class Fleet:
+class FleetRows:
     """Rows of one project's fleet or of all projects', as the queries return them."""
 
     capacity: Sequence[RowMapping]
@@ -85,7 +85,7 @@ class Fleet:
 
 async def of(
     conn: AsyncConnection, project: str | None, offerings: Sequence[tuple[str, ...]]
-) -> Fleet:
+) -> FleetRows:
     """Return the offerings' capacity, live attempts and the queue, without a call to a cloud.
 
     ``project`` None: of all projects.
@@ -94,7 +94,7 @@ async def of(
     columns = list(zip(*offerings, strict=True)) or [()] * len(names)
     given: dict[str, Any] = {"project": project, "most": MOST}
     asked = given | dict(zip(names, map(list, columns), strict=True))
-    return Fleet(
+    return FleetRows(
         capacity=(await conn.execute(_CAPACITY, asked)).mappings().all(),
         attempts=(await conn.execute(_ATTEMPTS, given)).mappings().all(),
         waiting=(await conn.execute(_WAITING, given)).mappings().all(),

@@ -64,17 +64,17 @@ async def latest(conn: AsyncConnection, after: datetime | None) -> ScaleSetList 
     return ScaleSetList(listed_at=row.listed_at, sets=sets)
 
 
-async def known(conn: AsyncConnection) -> list[tuple[str, KnownScaleSet]]:
+async def known_scale_sets(conn: AsyncConnection) -> list[tuple[str, KnownScaleSet]]:
     """Return ids and scale sets of attempts with nodes or a deferred creation, from their rows."""
     c = attempts.c
     columns = (c.id, c.state, c.instance_count, c.vm_ids, c.seen_at, c.refilled_at)
     asked = or_(c.state.in_(ATTEMPT_WITH_NODES), c.deferred_call == CloudCall.CREATE)
     query = select(*columns, c.deferred_call).where(asked, c.engine == Engine.SCALE_SET)
     rows = await conn.execute(query)
-    return [(row.id, known_of(row)) for row in rows]
+    return [(row.id, known_scale_set(row)) for row in rows]
 
 
-def known_of(row: Any) -> KnownScaleSet:  # noqa: ANN401 - a row, or an object like one
+def known_scale_set(row: Any) -> KnownScaleSet:  # noqa: ANN401 - a row, or an object like one
     """Return an attempt's scale set as its row knows it."""
     return KnownScaleSet(
         name=scale_set_name(row.id),

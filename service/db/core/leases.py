@@ -79,14 +79,16 @@ class Claim:
 
 
 @dataclass(frozen=True)
-class Due:
+class DueQuery:
     """Query for the due rows of a table, built once: it runs some ten times a second."""
 
     table: Table
     first: Select[Any]
 
 
-def due(table: Table, live: ColumnElement[bool], urgent: ColumnElement[bool] | None = None) -> Due:
+def due(
+    table: Table, live: ColumnElement[bool], urgent: ColumnElement[bool] | None = None
+) -> DueQuery:
     """Build the query of ``claim_due``: ``live`` rows that are due and not leased.
 
     Earliest deadline first; with ``urgent``, the other rows may wait YIELD longer.
@@ -101,10 +103,10 @@ def due(table: Table, live: ColumnElement[bool], urgent: ColumnElement[bool] | N
         .limit(bindparam("most", type_=Integer))
         .with_for_update(skip_locked=True, key_share=True)
     )
-    return Due(table, first)
+    return DueQuery(table, first)
 
 
-async def claim_due(conn: AsyncConnection, due: Due, now: datetime, limit: int) -> list[Claim]:
+async def claim_due(conn: AsyncConnection, due: DueQuery, now: datetime, limit: int) -> list[Claim]:
     """Lease up to ``limit`` due rows; no other worker gets them meanwhile."""
     ids = list((await conn.execute(due.first, {"at": now, "most": limit})).scalars())
     if not ids:
@@ -115,7 +117,7 @@ async def claim_due(conn: AsyncConnection, due: Due, now: datetime, limit: int) 
     return [Claim(due.table, r.id, token, r.hints, r) for r in await conn.execute(mine)]
 
 
-class Renewals:
+class LeaseRenewer:
     """Renews leases in the background for as long as their steps take, all of a table together."""
 
     def __init__(
@@ -126,7 +128,7 @@ class Renewals:
         self._renewing: asyncio.Task[None] | None = None
 
     @asynccontextmanager
-    async def kept(self, claim: Claim) -> AsyncIterator[None]:
+    async def renewing(self, claim: Claim) -> AsyncIterator[None]:
         """Renew the claim's lease until the block ends."""
         mine = self._held.setdefault(claim.table.name, [])
         mine.append(claim)
@@ -161,14 +163,14 @@ class Renewals:
 
 
 @asynccontextmanager
-async def kept(
+async def renewing(
     engine: AsyncEngine,
     claim: Claim,
     now: Callable[[], datetime],
     every: float = RENEW_SECONDS,
 ) -> AsyncIterator[None]:
     """Renew one lease in the background for as long as its step takes."""
-    async with Renewals(engine, now, every).kept(claim):
+    async with LeaseRenewer(engine, now, every).renewing(claim):
         yield
 
 
@@ -245,7 +247,7 @@ async def hint_all(
         await notify.notify(conn, notify.DUE)
 
 
-async def hold_all(conn: AsyncConnection, claims: Sequence[Claim]) -> dict[str, int]:
+async def lock_all_claimed(conn: AsyncConnection, claims: Sequence[Claim]) -> dict[str, int]:
     """Lock claimed rows of a table until the transaction ends; return those whose lease held.
 
     Each with its number of hints: more than the claim's mean news. Rows are locked in one order, so
@@ -264,7 +266,7 @@ async def hold_all(conn: AsyncConnection, claims: Sequence[Claim]) -> dict[str, 
     }
 
 
-async def hold(conn: AsyncConnection, claim: Claim, *, unchanged: bool = False) -> None:
+async def lock_claimed(conn: AsyncConnection, claim: Claim, *, unchanged: bool = False) -> None:
     """Lock the claimed row until the transaction ends, or raise LeaseLost.
 
     ``unchanged``: also raise it if the row has had a request or news since it was claimed.
@@ -299,7 +301,7 @@ async def hint_all_by(
         return
     by = {row_id: max(moment, now) for row_id, moment in at.items()}
     later = table.c.due_at > min(by.values())
-    if ids := await locks.take(conn, table, by, later):
+    if ids := await locks.lock_rows(conn, table, by, later):
         given = {"ids": ids, "ats": [by[id_] for id_ in ids]}
         await conn.execute(_HINT_BY[table.name], given)
     if now in by.values():

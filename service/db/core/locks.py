@@ -14,7 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from service.db.schema.columns import among
 
 
-async def take(
+async def lock_rows(
     conn: AsyncConnection, table: Table, ids: Collection[str], *such: ColumnElement[bool]
 ) -> list[str]:
     """Lock the rows of ``ids`` that exist and meet ``such``; return their ids, sorted."""
@@ -31,4 +31,4 @@ async def before_writing(
     write.
     """
     if len(ids) > 1:
-        await take(conn, table, ids, *such)
+        await lock_rows(conn, table, ids, *such)

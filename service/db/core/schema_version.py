@@ -10,7 +10,7 @@ _NO_TABLE = "42P01"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Schema:
+class KnownMigrations:
     """The migrations that this release knows."""
 
     newest: str

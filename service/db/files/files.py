@@ -82,7 +82,7 @@ async def add(conn: AsyncConnection, file: File) -> None:
     await conn.execute(insert(files).values(vars(file)))
 
 
-async def hold(conn: AsyncConnection, project_id: str, ids: Iterable[str]) -> set[str]:
+async def lock_for_use(conn: AsyncConnection, project_id: str, ids: Iterable[str]) -> set[str]:
     """Protect files from deletion until the transaction ends; return the ids that exist."""
     held = await conn.execute(_HOLD, {"project_id": project_id, "ids": list(ids)})
     return set(held.scalars())

@@ -12,7 +12,7 @@ from service.db.schema.file_tables import upload_parts
 
 
 @dataclass(frozen=True, kw_only=True)
-class Part:
+class UploadPartRow:
     """Row of a part."""
 
     id: str
@@ -23,19 +23,19 @@ class Part:
     created_at: datetime
 
 
-_COLUMNS = [upload_parts.c[name] for name in Part.__dataclass_fields__]
+_COLUMNS = [upload_parts.c[name] for name in UploadPartRow.__dataclass_fields__]
 
 
-async def add(conn: AsyncConnection, part: Part) -> None:
+async def add(conn: AsyncConnection, part: UploadPartRow) -> None:
     """Write the row of a part whose blocks are staged."""
     await conn.execute(insert(upload_parts).values(vars(part)))
 
 
-async def all_of(conn: AsyncConnection, upload_id: str) -> list[Part]:
+async def all_of(conn: AsyncConnection, upload_id: str) -> list[UploadPartRow]:
     """Return the parts of an upload, oldest first."""
     query = select(*_COLUMNS).where(upload_parts.c.upload_id == upload_id)
     rows = await conn.execute(query.order_by(upload_parts.c.id))
-    return [Part(**row) for row in rows.mappings()]
+    return [UploadPartRow(**row) for row in rows.mappings()]
 
 
 async def totals(conn: AsyncConnection, upload_id: str) -> tuple[int, int]:

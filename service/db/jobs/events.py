@@ -108,7 +108,7 @@ async def add_all(conn: AsyncConnection, told: Sequence[Event]) -> None:
         await conn.execute(_ADD, columns)
 
 
-async def known(conn: AsyncConnection, job_id: str, code: str, data: dict[str, Any]) -> bool:
+async def has_event(conn: AsyncConnection, job_id: str, code: str, data: dict[str, Any]) -> bool:
     """Return whether the job has an event of this code that contains ``data``."""
     c = events.c
     query = select(c.id).where(c.job_id == job_id, c.code == code, c.data.contains(data))

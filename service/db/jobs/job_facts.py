@@ -17,10 +17,16 @@ from contract.choices import Engine
 from service.db.cloud import offerings
 from service.db.jobs import jobs
 from service.db.jobs.jobs import JobRow
+from service.db.money.metered_cost import machine_cost, storage_cost
 from service.domain.cloud.fleet import Offering
-from service.domain.money.storage_cost import HOURS_PER_MONTH
 from service.domain.planning import checkpoint_interval, forecast
-from service.domain.planning.forecast import NO_WAIT, Aftermath, Course, Seen, ToCome
+from service.domain.planning.forecast import (
+    NO_WAIT,
+    EvictionWait,
+    ForecastInputs,
+    ObservedProgress,
+    RemainingTime,
+)
 from service.domain.queue.admission import QueueStanding, WaitReason
 from service.domain.queue.queue_forecast import AdmissionForecast
 from service.domain.reporting.progress import with_committed
@@ -37,10 +43,6 @@ from trainer.contract import DirectiveKind
 _HELP = "attempt.needs_help"
 _Row = Any  # its columns are attributes
 
-# Hours that a row of a ledger has been open until now.
-METERED = """greatest(extract(epoch from
-  least(coalesce(ended_at, cast(:now as timestamptz)), cast(:now as timestamptz)) - started_at
-), 0) / 3600"""
 # For finished jobs, skips the look-ups of what is shown only while a job runs.
 _QUERY = """
 select j.*,
@@ -96,15 +98,11 @@ left join lateral (
   order by seq desc limit 1
 ) e on true
 left join lateral (
-  select sum(hours * hourly) spent, sum(hours * on_demand_hourly) on_demand,
-    count(*) filter (where ended_at is null) billed
-  from (
-    select hourly, on_demand_hourly, ended_at, {metered} hours
-    from ledger where job_id = j.id
-  ) meters
+  select {spent} spent, {on_demand} on_demand, count(*) filter (where ended_at is null) billed
+  from ledger where job_id = j.id
 ) l on true
 left join lateral (
-  select sum(size * month * {metered}) / ({gib} * {hours}) kept,
+  select {kept} kept,
     sum(size * month) filter (where ended_at is null) / {gib} a_month
   from storage_ledger where job_id = j.id
 ) s on true
@@ -119,7 +117,7 @@ left join queue w on w.job_id = j.id and w.waits_since is not null and j.goes_on
 
 
 @dataclass(frozen=True, kw_only=True)
-class Machines:
+class MachineCosts:
     """Cost of the job's machines until now, and whether it is final."""
 
     spent: Decimal
@@ -130,7 +128,7 @@ class Machines:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Storage:
+class StorageCosts:
     """Cost of the job's bytes in Blob until now, moves between tiers included."""
 
     spent: Decimal
@@ -138,7 +136,7 @@ class Storage:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Checkpoint:
+class NewestCheckpoint:
     """The newest committed checkpoint."""
 
     id: str
@@ -147,49 +145,51 @@ class Checkpoint:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Around:
+class JobOverview:
     """A job, and everything that is shown with it."""
 
     job: JobRow
     facts: JobFacts
-    machines: Machines
-    storage: Storage
-    checkpoint: Checkpoint | None
+    machines: MachineCosts
+    storage: StorageCosts
+    checkpoint: NewestCheckpoint | None
     attempts: int
     current_attempt: str | None
     rung: dict[str, Any] | None  # of the newest generation; None: as planned
     on_demand: bool = False  # the newest attempt runs on demand, and is not over
-    wait: ToCome | None = None  # for Spot after a refusal; `operations.waits` adds it ...
-    aftermath: Aftermath | None = None  # ... and this: after evictions; None: it does not wait
+    wait: RemainingTime | None = None  # for Spot after a refusal; `operations.waits` adds it ...
+    aftermath: EvictionWait | None = None  # ... and this: after evictions; None: it does not wait
     turn: AdmissionForecast | None = None  # in the queue; None: admitted, or not forecast yet
     slack: float | None = None  # longest total wait in seconds; None: no limit
 
     @cached_property
-    def to_come(self) -> ToCome:
+    def to_come(self) -> RemainingTime:
         """Return the time to the last step, at the measured pace if there is one."""
-        return self._left(NO_WAIT)
+        return self._remaining(NO_WAIT)
 
     @property
-    def finish(self) -> ToCome:
+    def finish(self) -> RemainingTime:
         """Return the time to the last step with the waits for machines, which are not paid for."""
-        left = self._left(self.aftermath) if self.aftermath else self.to_come
+        left = self._remaining(self.aftermath) if self.aftermath else self.to_come
         for wait in (self.wait, self.turn.after if self.turn else None):
             left = left if wait is None else left.after(wait)
         return left if self.slack is None else left.no_later(self.slack, than=self.to_come)
 
-    def _left(self, after: Aftermath) -> ToCome:
+    def _remaining(self, after: EvictionWait) -> RemainingTime:
         job, every = self.job, checkpoint_interval.on_spot(self.job.progress)
-        return forecast.of(
-            Course.of_plan(job.plan).as_it_runs(every, on_demand=self.on_demand),
+        return forecast.forecast_remaining(
+            ForecastInputs.of_plan(job.plan).as_it_runs(every, on_demand=self.on_demand),
             steps=job.total_steps - job.progress.get("step", 0),
             seconds_per_step=job.progress.get("seconds_per_step"),
             running=self.machines.running > 0,
-            seen=Seen.of(job.progress, self.facts.evictions),
+            seen=ObservedProgress.of(job.progress, self.facts.evictions),
             after=after,
         )
 
 
-async def of(conn: AsyncConnection, job_id: str, project_id: str, now: datetime) -> Around | None:
+async def of(
+    conn: AsyncConnection, job_id: str, project_id: str, now: datetime
+) -> JobOverview | None:
     """Return the job with its facts; None if it is unknown or another project's."""
     given = {"now": now, "job": job_id, "project": project_id}
     query = query_of("id = :job and project_id = :project")
@@ -197,7 +197,7 @@ async def of(conn: AsyncConnection, job_id: str, project_id: str, now: datetime)
     return around_of(row) if row else None
 
 
-def of_new(job: JobRow) -> Around:
+def of_new(job: JobRow) -> JobOverview:
     """Return a job that was just written with its facts, without a query: it has none yet."""
     return around_of(_Alone(job))
 
@@ -224,29 +224,32 @@ def query_of(which: str, *, more: str = "", and_shown: str = "", order: str = ""
     columns = ", ".join(JobRow.__dataclass_fields__)
     parts = {"columns": columns + more, "terminal": terminal, "which": which}
     parts["and_shown"] = and_shown
-    parts |= {"gib": f"{GIB}.0", "hours": str(HOURS_PER_MONTH), "metered": METERED}
+    parts |= {"spent": machine_cost(), "on_demand": machine_cost("on_demand_hourly")}
+    parts |= {"kept": storage_cost(), "gib": f"{GIB}.0"}
     return text(_QUERY.format(**parts) + order)
 
 
-def around_of(r: _Row) -> Around:
+def around_of(r: _Row) -> JobOverview:
     """Return the job of a row of the query, with its facts."""
     job = _parsed(r)
     newest = (r.k_id, r.k_step, r.k_committed_at)
-    return Around(
+    return JobOverview(
         job=job,
         facts=_facts(r, job),
-        machines=Machines(
+        machines=MachineCosts(
             spent=r.spent or Decimal(0),
             on_demand=r.on_demand or Decimal(0),
             hourly=r.a_hourly,
             running=r.a_running if r.a_state == AttemptState.RUNNING else 0,
             gone=not (r.live or r.billed),
         ),
-        storage=Storage(
+        storage=StorageCosts(
             spent=(r.kept or Decimal(0)) + (r.charges or Decimal(0)),
             a_month=r.a_month or Decimal(0),
         ),
-        checkpoint=Checkpoint(**dict(zip(("id", "step", "committed_at"), newest, strict=True)))
+        checkpoint=NewestCheckpoint(
+            **dict(zip(("id", "step", "committed_at"), newest, strict=True))
+        )
         if r.k_id
         else None,
         attempts=r.attempts,

@@ -13,18 +13,12 @@ from typing import Final
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from service.db.jobs.job_facts import METERED, Around, around_of, query_of
-from service.domain.money.storage_cost import HOURS_PER_MONTH
+from service.db.jobs.job_facts import JobOverview, around_of, query_of
+from service.db.money.metered_cost import total_cost
 from service.domain.states import JobState
-from service.domain.storage.access_tiers import GIB
 
 _UNLESS_DONE: Final = f" and j.state <> '{JobState.SUCCEEDED}'"
-_SPENT: Final = f"""(
-  coalesce((select sum(hourly * {METERED}) from ledger where job_id = jobs.id), 0)
-  + coalesce((select sum(size * month * {METERED}) from storage_ledger where job_id = jobs.id), 0)
-    / ({GIB}.0 * {HOURS_PER_MONTH})
-  + coalesce((select sum(charge) from tier_moves where job_id = jobs.id), 0)
-)"""  # noqa: S608 - constants
+_SPENT: Final = f"({total_cost('job_id = jobs.id')})"
 _PROGRESS: Final = f"""(case when state = '{JobState.SUCCEEDED}' then 1
   else coalesce((progress ->> 'step')::float, 0) / total_steps end)"""
 _FOUND: Final = """(
@@ -111,7 +105,7 @@ async def page(
     where: JobFilter = ALL,
     sort: Sort = Sort.CREATED,
     ascending: bool = False,
-) -> list[Around]:
+) -> list[JobOverview]:
     """Return ``limit`` jobs that come after the job ``after`` in this order.
 
     Cost, progress and last update are as of ``now``: a job that changes its place between two pages

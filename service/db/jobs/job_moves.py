@@ -50,7 +50,7 @@ select id, pg_notify(:channel, 'job:' || id) from moved
 
 
 @dataclass(frozen=True, kw_only=True)
-class Moving:
+class ClaimedJobMove:
     """One job's move, under its lease."""
 
     claim: Claim
@@ -58,7 +58,9 @@ class Moving:
     step: MoveJob
 
 
-async def move_all(conn: AsyncConnection, moving: Sequence[Moving], now: datetime) -> set[str]:
+async def move_all(
+    conn: AsyncConnection, moving: Sequence[ClaimedJobMove], now: datetime
+) -> set[str]:
     """Write moves with their events; return the jobs that were moved.
 
     A move is not written if the lease was lost, nor a move to CANCELLED if the job got a hint since
@@ -80,14 +82,14 @@ async def move_all(conn: AsyncConnection, moving: Sequence[Moving], now: datetim
     rows = await conn.execute(_MOVE, given | {"now": now, "channel": notify.CHANNEL})
     done = set(rows.scalars())
     moved = [one for one in moving if one.job.id in done]
-    await queue.moved_all(conn, [(one.job.id, one.job.state, one.step.to) for one in moved])
+    await queue.drop_admissions(conn, [(one.job.id, one.job.state, one.step.to) for one in moved])
     await events.add_all(conn, [_event(one, now) for one in moved])
     if moved:
         await notify.notify(conn, notify.DUE)
     return done
 
 
-def _event(one: Moving, now: datetime) -> Event:
+def _event(one: ClaimedJobMove, now: datetime) -> Event:
     step = one.step
     return Event(
         id=new_id("ftevent", now),

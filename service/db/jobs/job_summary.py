@@ -33,7 +33,7 @@ select
 
 
 @dataclass(frozen=True, kw_only=True)
-class Summary:
+class ProjectSummary:
     """The project's jobs, its machines of this moment, and evictions since midnight."""
 
     jobs: Mapping[JobState, int]  # states without jobs are missing
@@ -43,10 +43,10 @@ class Summary:
     lost_steps: int
 
 
-async def of(conn: AsyncConnection, project_id: str, today: datetime) -> Summary:
+async def of(conn: AsyncConnection, project_id: str, today: datetime) -> ProjectSummary:
     """Return the summary; ``today`` is when the day began."""
     row = (await conn.execute(_QUERY, {"project": project_id, "today": today})).one()
-    return Summary(
+    return ProjectSummary(
         jobs={JobState(state): count for state, count in (row.jobs or {}).items()},
         per_hour=row.per_hour or Decimal(0),
         on_demand_per_hour=row.on_demand_per_hour or Decimal(0),

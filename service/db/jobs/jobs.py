@@ -170,17 +170,17 @@ async def move(
         tokens = (await conn.execute(select(_trained_tokens(job.id)))).scalar_one()
         if tokens is not None and tokens <= 0:
             raise NothingTrained
-        values["result_file"] = await results.keep(conn, claim.row, now)
+        values["result_file"] = await results.add_file(conn, claim.row, now)
     if step.to is JobState.RUNNING and claim.row.started_at is None:
         values["started_at"] = now
     await leases.release(conn, claim, now, now, **values)
-    await queue.moved(conn, job.id, job.state, step.to)
+    await queue.drop_admission(conn, job.id, job.state, step.to)
     level = "error" if step.to is JobState.FAILED else "info"
     message = f"Job {step.to}" + (f": {step.reason}" if step.reason else "")
     await events.add(conn, job.id, now, f"job.{step.to}", message, level=level)
 
 
-async def wish(
+async def request_action(
     conn: AsyncConnection,
     job_id: str,
     now: datetime,

@@ -21,7 +21,7 @@ from service.domain.reporting import result_file
 _LINES = 1000
 
 
-async def keep(conn: AsyncConnection, job: Row[Any], now: datetime) -> str:
+async def add_file(conn: AsyncConnection, job: Row[Any], now: datetime) -> str:
     """Write the row of the file, in the transaction of the job's success; return its id."""
     digest, size = hashlib.sha256(), 0
     async for part in content(conn, job.id):

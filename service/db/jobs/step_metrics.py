@@ -54,7 +54,7 @@ order by step
 
 
 @dataclass(frozen=True, kw_only=True)
-class Steps:
+class StepRange:
     """A range of steps, both ends included."""
 
     from_step: int
@@ -82,7 +82,7 @@ async def add_all(
 
 
 async def series(
-    conn: AsyncConnection, job_id: str, steps: Steps, *, limit: int
+    conn: AsyncConnection, job_id: str, steps: StepRange, *, limit: int
 ) -> list[dict[str, Any]]:
     """Return the first ``limit`` rows of the range, in order of steps."""
     m = metrics.c
@@ -92,7 +92,7 @@ async def series(
 
 
 async def thinned(
-    conn: AsyncConnection, job_id: str, steps: Steps, *, max_points: int, figure: str = "loss"
+    conn: AsyncConnection, job_id: str, steps: StepRange, *, max_points: int, figure: str = "loss"
 ) -> list[dict[str, Any]]:
     """Return at most ``max_points`` measured rows of the range, in order of steps.
 

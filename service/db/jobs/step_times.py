@@ -3,7 +3,7 @@
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from service.domain.performance.calibration import Past
+from service.domain.performance.calibration import MeasuredJob
 
 _LATEST = 20  # jobs; older ones ran on other software and machines
 _AMONG = 500  # newest jobs of the project to search
@@ -42,8 +42,8 @@ where (j.progress ->> 'step')::int >= :least
 )
 
 
-async def recent(conn: AsyncConnection, project_id: str) -> tuple[Past, ...]:
+async def recent(conn: AsyncConnection, project_id: str) -> tuple[MeasuredJob, ...]:
     """Return the measured and predicted step times of the project's newest jobs."""
     given = {"project": project_id, "among": _AMONG, "latest": _LATEST, "least": _LEAST}
     rows = await conn.execute(_QUERY, given)
-    return tuple(Past(**row) for row in rows.mappings())
+    return tuple(MeasuredJob(**row) for row in rows.mappings())

@@ -7,6 +7,7 @@ from datetime import date, datetime, timedelta
 from sqlalchemy import case, delete, exists, func, insert, select, text, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from service.db.money.metered_cost import NOW, machine_cost, metered_hours
 from service.db.schema.market_tables import bills, market_looks
 from service.db.schema.tables import attempts, jobs
 from service.domain.money.billing_reconciliation import (
@@ -19,29 +20,26 @@ from service.domain.money.billing_reconciliation import (
 
 LOOK = "bills"
 _b, _looks = bills.c, market_looks.c
-# Hours of a ledger row within a day.
-_HOURS = """sum(extract(epoch from least(coalesce(l.ended_at, :now), d.ends, :now)
-  - greatest(l.started_at, d.starts)) / 3600{times})"""
-_QUERY = """
+_OF_DAY = {"since": "d.starts", "until": f"d.ends, {NOW}"}
+_QUERY = f"""
 with d as (
   select starts, starts + make_interval(secs => 86400) ends
   from generate_series(cast(:since as timestamptz), cast(:until as timestamptz)
     - interval '1 microsecond', make_interval(secs => 86400)) starts
 )
-select (d.starts at time zone 'UTC')::date as day, l.attempt_id, {hours} as hours,
-  {amount} as amount
-from d join ledger l on l.started_at < least(d.ends, :now)
-  and coalesce(l.ended_at, :now) > d.starts
-where l.attempt_id in (
+select (d.starts at time zone 'UTC')::date as day, attempt_id,
+  sum({metered_hours(**_OF_DAY)}) as hours, {machine_cost(**_OF_DAY)} as amount
+from d join ledger on started_at < least(d.ends, {NOW}) and coalesce(ended_at, {NOW}) > d.starts
+where attempt_id in (
   select a.id from attempts a join jobs j on j.id = a.job_id
   where j.project_id = :project and (a.ended_at is null or a.ended_at > :since)
 )
 group by 1, 2
-"""
+"""  # noqa: S608 - constants
 
 
 @dataclass(frozen=True, kw_only=True)
-class Look:
+class BillReadState:
     """State of reading Azure's bill: last success, first day covered, last failure."""
 
     told_at: datetime | None = None
@@ -64,12 +62,12 @@ async def save(
     await conn.execute(update(market_looks).where(_looks.what == LOOK).values(first_day=first))
 
 
-async def last_look(conn: AsyncConnection) -> Look:
+async def last_look(conn: AsyncConnection) -> BillReadState:
     """Return the state of reading the bill; empty before the first read."""
-    names = list(Look.__dataclass_fields__)
+    names = list(BillReadState.__dataclass_fields__)
     query = select(*(_looks[name] for name in names)).where(_looks.what == LOOK)
     row = (await conn.execute(query)).mappings().one_or_none()
-    return Look(**row) if row else Look()
+    return BillReadState(**row) if row else BillReadState()
 
 
 async def of_project(
@@ -108,7 +106,5 @@ async def metered(
     """Return hours and amounts by our ledger for the project's attempts, both days included."""
     end = start_of_day(until) + timedelta(days=1)
     given = {"since": start_of_day(since), "until": end, "project": project_id, "now": now}
-    sums = {"hours": _HOURS.format(times=""), "amount": _HOURS.format(times=" * l.hourly")}
-    query = _QUERY.format(**sums).replace(":now", "cast(:now as timestamptz)")
-    rows = await conn.execute(text(query), given)
+    rows = await conn.execute(text(_QUERY), given)
     return [MeteredDay(**row) for row in rows.mappings()]

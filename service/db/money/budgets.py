@@ -13,34 +13,21 @@ from sqlalchemy import Label, RowMapping, case, func, literal_column, select, te
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.db.core import leases
+from service.db.money.metered_cost import total_cost
 from service.db.schema.columns import among
 from service.db.schema.tables import attempts, jobs, projects
 from service.domain.lifecycle.constraints import JobConstraints
 from service.domain.money.budget import PROJECT_BUDGET, BudgetHold
-from service.domain.money.storage_cost import HOURS_PER_MONTH
 from service.domain.states import ATTEMPT_OVER, JOB_TERMINAL, TIME_LIMITS, AttemptState
-from service.domain.storage.access_tiers import GIB
 
-# Hours of a row between the query's parameters `since` and `now`.
-_HOURS = """greatest(extract(epoch from
-  least(coalesce(ended_at, cast(:now as timestamptz)), cast(:now as timestamptz))
-  - greatest(started_at, cast(:since as timestamptz))), 0) / 3600"""
+_SINCE = "cast(:since as timestamptz)"
 _OF_JOB = "job_id = :id"
 _OF_PROJECT = "job_id in (select id from jobs where project_id = :id)"
 # Skips attempts that ended before: reading a year's ledger would hold the locks too long.
-_BY_PROJECT = """attempt_id in (
+_BY_PROJECT = f"""attempt_id in (
   select a.id from attempts a join jobs j on j.id = a.job_id where j.project_id = :id
-    and (a.ended_at is null or a.ended_at > cast(:since as timestamptz))
-)"""
-_SPENT = """
-select coalesce((select sum(hourly * {hours}) from ledger where {by}), 0)
-  + coalesce((select sum(size * month * {hours}) from storage_ledger
-    where {whose} and (ended_at is null or ended_at > cast(:since as timestamptz))
-  ), 0) / {month}
-  + coalesce((select sum(charge) from tier_moves
-    where {whose} and asked_at >= cast(:since as timestamptz)), 0)
-"""
-_MONTH = f"({GIB}.0 * {HOURS_PER_MONTH})"
+    and (a.ended_at is null or a.ended_at > {_SINCE})
+)"""  # noqa: S608 - constants
 _HOLDS = """
 select a.state, a.hourly, a.instance_count, a.created_at, a.refills, a.refilled_at, a.seen_at,
   (select max(cast(o ->> 'save_seconds' as float))
@@ -60,12 +47,11 @@ _SAVE_SECONDS: Label[float | None] = (
 _OF_RISK = ("deadline", "on_deadline_risk", "regions", "max_price")
 # Time after an order of machines by which they have all been seen.
 _COME = 2 * TIME_LIMITS[AttemptState.PROVISIONING][0]
-_EVER = datetime.fromisoformat("2000-01-01T00:00:00+00:00")
 _INSTANT = timedelta(microseconds=1)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Caps:
+class BudgetCaps:
     """Budgets of a job and its project, and the thresholds announced so far."""
 
     job_id: str
@@ -84,12 +70,12 @@ class Caps:
         return self.terms.budget is not None or self.project_cap is not None
 
 
-async def caps(conn: AsyncConnection, job_id: str) -> Caps:
+async def caps(conn: AsyncConnection, job_id: str) -> BudgetCaps:
     """Return the budgets that limit the job."""
     return _caps((await conn.execute(_caps_query(job_id))).mappings().one())
 
 
-async def lock(conn: AsyncConnection, job_id: str) -> Caps:
+async def lock(conn: AsyncConnection, job_id: str) -> BudgetCaps:
     """Lock the job and its project's budget until the transaction ends; return the budgets.
 
     Meanwhile no other transaction reserves money. A project without a budget is not locked, so its
@@ -104,7 +90,7 @@ async def lock(conn: AsyncConnection, job_id: str) -> Caps:
     return await caps(conn, job_id)
 
 
-async def limited(conn: AsyncConnection, project_ids: Collection[str]) -> set[str]:
+async def with_budget(conn: AsyncConnection, project_ids: Collection[str]) -> set[str]:
     """Return which of these projects have a budget."""
     query = select(projects.c.id)
     mine = query.where(among(projects.c.id, project_ids), projects.c.budget.is_not(None))
@@ -113,16 +99,17 @@ async def limited(conn: AsyncConnection, project_ids: Collection[str]) -> set[st
 
 async def spent_by_job(conn: AsyncConnection, job_id: str, now: datetime) -> Decimal:
     """Return the job's cost until ``now`` in US dollars: machines, storage and tier moves."""
-    given = {"id": job_id, "now": now, "since": _EVER}
-    return await _spent(conn, given, whose=_OF_JOB, by=_OF_JOB)
+    query = text(f"select {total_cost(_OF_JOB)}")
+    return Decimal((await conn.execute(query, {"id": job_id, "now": now})).scalar_one())
 
 
 async def spent_by_project(
     conn: AsyncConnection, project_id: str, since: datetime, now: datetime
 ) -> Decimal:
     """Return the cost of the project's jobs from ``since`` to ``now`` in US dollars."""
+    query = text(f"select {total_cost(_OF_PROJECT, machines=_BY_PROJECT, since=_SINCE)}")
     given = {"id": project_id, "now": now, "since": since}
-    return await _spent(conn, given, whose=_OF_PROJECT, by=_BY_PROJECT)
+    return Decimal((await conn.execute(query, given)).scalar_one())
 
 
 async def holds_of_job(conn: AsyncConnection, job_id: str) -> list[BudgetHold]:
@@ -137,7 +124,7 @@ async def holds_of_project(conn: AsyncConnection, project_id: str) -> list[Budge
     return [_hold(r) for r in rows.mappings()]
 
 
-async def exhaust(conn: AsyncConnection, job_id: str, because: str, now: datetime) -> None:
+async def mark_exhausted(conn: AsyncConnection, job_id: str, because: str, now: datetime) -> None:
     """Mark the job's budget as exhausted, and wake its reconciler.
 
     The mark is dated no earlier than the project's budget, which another replica's clock may have
@@ -150,24 +137,24 @@ async def exhaust(conn: AsyncConnection, job_id: str, because: str, now: datetim
     await leases.hint(conn, jobs, job_id, now)
 
 
-async def has_money(conn: AsyncConnection, job_id: str) -> None:
+async def clear_exhausted(conn: AsyncConnection, job_id: str) -> None:
     """Clear the mark of an exhausted budget: the job may request machines again."""
     values = {"over_budget_at": None, "over_budget_because": ""}
     await conn.execute(update(jobs).where(jobs.c.id == job_id).values(values))
 
 
-async def still_exhausted(conn: AsyncConnection, job_id: str, because: str) -> None:
+async def update_exhausted_reason(conn: AsyncConnection, job_id: str, because: str) -> None:
     """Update the reason why the job's budget stays exhausted."""
     mine = update(jobs).where(jobs.c.id == job_id)
     await conn.execute(mine.values(over_budget_because=because))
 
 
-async def told(conn: AsyncConnection, job_id: str, reached: int) -> None:
+async def record_threshold(conn: AsyncConnection, job_id: str, reached: int) -> None:
     """Record the highest threshold of the job's budget that was announced."""
     await conn.execute(update(jobs).where(jobs.c.id == job_id).values(budget_told=reached))
 
 
-async def told_of_project(conn: AsyncConnection, project_id: str, reached: int) -> None:
+async def record_project_threshold(conn: AsyncConnection, project_id: str, reached: int) -> None:
     """Record the highest threshold of the project's budget that was announced."""
     mine = update(projects).where(projects.c.id == project_id)
     await conn.execute(mine.values(budget_told=reached))
@@ -221,13 +208,13 @@ async def project(
     return row.budget, row.budget_since, row.budget_told
 
 
-async def limited_projects(conn: AsyncConnection) -> list[str]:
+async def projects_with_budget(conn: AsyncConnection) -> list[str]:
     """Return the ids of projects that have a budget."""
     query = select(projects.c.id).where(projects.c.budget.is_not(None)).order_by(projects.c.id)
     return list((await conn.execute(query)).scalars())
 
 
-async def holding(conn: AsyncConnection, project_id: str) -> list[str]:
+async def jobs_with_machines(conn: AsyncConnection, project_id: str) -> list[str]:
     """Return the project's jobs with a live attempt whose budget is not marked exhausted."""
     held = attempts.c.state.not_in(ATTEMPT_OVER)
     query = select(jobs.c.id).join(attempts, attempts.c.job_id == jobs.c.id)
@@ -235,7 +222,7 @@ async def holding(conn: AsyncConnection, project_id: str) -> list[str]:
     return list((await conn.execute(mine.order_by(jobs.c.id))).scalars())
 
 
-async def stopped_by_project(conn: AsyncConnection, project_id: str) -> list[str]:
+async def exhausted_jobs(conn: AsyncConnection, project_id: str) -> list[str]:
     """Return the project's unfinished jobs whose budget is marked exhausted."""
     live = jobs.c.state.not_in(JOB_TERMINAL)
     query = select(jobs.c.id).where(
@@ -244,7 +231,7 @@ async def stopped_by_project(conn: AsyncConnection, project_id: str) -> list[str
     return list((await conn.execute(query.order_by(jobs.c.id))).scalars())
 
 
-async def stopped_by_another(conn: AsyncConnection) -> list[str]:
+async def jobs_stopped_by_former_budget(conn: AsyncConnection) -> list[str]:
     """Return unfinished jobs stopped by their project's budget before its last change."""
     query = select(jobs.c.id).join(projects, projects.c.id == jobs.c.project_id)
     found = query.where(
@@ -255,15 +242,12 @@ async def stopped_by_another(conn: AsyncConnection) -> list[str]:
     return list((await conn.execute(found.order_by(jobs.c.id))).scalars())
 
 
-async def nodes_stop_by(conn: AsyncConnection, attempt_id: str, moment: datetime | None) -> None:
+async def set_nodes_stop_by(
+    conn: AsyncConnection, attempt_id: str, moment: datetime | None
+) -> None:
     """Set until when the attempt's nodes train without contact; None: for the whole outage."""
     mine = update(attempts).where(attempts.c.id == attempt_id)
     await conn.execute(mine.values(stop_by=moment))
-
-
-async def _spent(conn: AsyncConnection, given: dict[str, Any], *, whose: str, by: str) -> Decimal:
-    query = _SPENT.format(whose=whose, by=by, hours=_HOURS, month=_MONTH)
-    return Decimal((await conn.execute(text(query), given)).scalar_one())
 
 
 def _caps_query(job_id: str) -> Any:  # noqa: ANN401 - SQLAlchemy's type has five parameters
@@ -274,8 +258,8 @@ def _caps_query(job_id: str) -> Any:  # noqa: ANN401 - SQLAlchemy's type has fiv
     return select(*wanted, *limits, _SAVE_SECONDS).select_from(both).where(c.id == job_id)
 
 
-def _caps(r: RowMapping) -> Caps:
-    return Caps(
+def _caps(r: RowMapping) -> BudgetCaps:
+    return BudgetCaps(
         job_id=r["id"],
         project_id=r["project_id"],
         terms=JobConstraints.from_dict(r["terms"]),

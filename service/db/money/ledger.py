@@ -41,7 +41,7 @@ _GIVEN = ("job_id", "attempt_id", "vm_id", "started_at", "hourly", "on_demand_ho
 
 
 @dataclass(frozen=True, kw_only=True)
-class Exist:
+class ExistingMachines:
     """The machines of one attempt that exist at a moment, and what one of them costs."""
 
     job_id: str
@@ -51,7 +51,7 @@ class Exist:
     since: datetime  # start of a machine's first row: it costs before it is seen
 
 
-async def meter(conn: AsyncConnection, seen: Sequence[Exist], now: datetime) -> None:
+async def meter(conn: AsyncConnection, seen: Sequence[ExistingMachines], now: datetime) -> None:
     """Open a row for every machine newly seen, and close the rows of machines that are gone.
 
     A machine that is back after a gap costs from now on; its earlier row stays. Another replica's
@@ -61,7 +61,7 @@ async def meter(conn: AsyncConnection, seen: Sequence[Exist], now: datetime) -> 
     given: dict[str, object] = {"ids": [one.attempt_id for one in seen], "now": now}
     given |= {"of": [attempt_id for attempt_id, _ in pairs], "vms": [vm_id for _, vm_id in pairs]}
     await conn.execute(_CLOSE, given)
-    known = await _known(conn, sorted({attempt_id for attempt_id, _ in pairs}))
+    known = await _metered_machines(conn, sorted({attempt_id for attempt_id, _ in pairs}))
     rows = [
         (one.job_id, one.attempt_id, vm_id, since, one.price.hourly, one.price.on_demand_hourly)
         for one in seen
@@ -109,7 +109,9 @@ async def _open(conn: AsyncConnection, rows: Sequence[tuple[object, ...]]) -> No
         await conn.execute(_OPEN, dict(zip(_GIVEN, map(list, columns), strict=True)))
 
 
-async def _known(conn: AsyncConnection, attempt_ids: Sequence[str]) -> dict[tuple[str, str], bool]:
+async def _metered_machines(
+    conn: AsyncConnection, attempt_ids: Sequence[str]
+) -> dict[tuple[str, str], bool]:
     """Return machines of these attempts that have a row, and whether one is open."""
     c = ledger.c
     is_open = func.bool_or(c.ended_at.is_(None)).label("is_open")

@@ -7,14 +7,11 @@ from decimal import Decimal
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from service.domain.money.storage_cost import HOURS_PER_MONTH
-from service.domain.storage.access_tiers import GIB
+from service.db.money.metered_cost import NOW, machine_cost, storage_cost
 
-# Hours of a ledger row within a bucket.
-_HOURS = """greatest(extract(epoch from least(coalesce(l.ended_at, :now), b.ends, :now)
-  - greatest(l.started_at, b.starts)), 0) / 3600"""
-_OVERLAPS = "l.started_at < b.ends and coalesce(l.ended_at, :now) > b.starts"
-_QUERY = """
+_OF_BUCKET = {"since": "b.starts", "until": f"b.ends, {NOW}"}
+_OVERLAPS = f"started_at < b.ends and coalesce(ended_at, {NOW}) > b.starts"
+_QUERY = f"""
 with b as (
   select starts, starts + make_interval(secs => :width) ends
   from generate_series(cast(:since as timestamptz), cast(:until as timestamptz)
@@ -32,19 +29,19 @@ select b.starts, b.ends,
   coalesce(m.spent, 0) machines, coalesce(m.on_demand, 0) on_demand, coalesce(s.kept, 0) storage
 from b
 left join lateral (
-  select sum(hourly * {hours}) spent, sum(on_demand_hourly * {hours}) on_demand
-  from held l where {overlaps}
+  select {machine_cost(**_OF_BUCKET)} spent,
+    {machine_cost("on_demand_hourly", **_OF_BUCKET)} on_demand
+  from held where {_OVERLAPS}
 ) m on true
 left join lateral (
-  select sum(size * month * {hours}) / ({gib}.0 * {month}) kept
-  from stored l where {overlaps}
+  select {storage_cost(**_OF_BUCKET)} kept from stored where {_OVERLAPS}
 ) s on true
 order by b.starts
-"""
+"""  # noqa: S608 - constants
 
 
 @dataclass(frozen=True, kw_only=True)
-class Bucket:
+class CostBucketRow:
     """Costs within one stretch of time, in US dollars."""
 
     starts: datetime
@@ -61,11 +58,8 @@ async def by_bucket(
     until: datetime,
     width: int,
     now: datetime,
-) -> list[Bucket]:
+) -> list[CostBucketRow]:
     """Return buckets of ``width`` seconds, oldest first, without charges for tier moves."""
-    now_given = "cast(:now as timestamptz)"
-    hours, overlaps = (s.replace(":now", now_given) for s in (_HOURS, _OVERLAPS))
-    sums = {"hours": hours, "overlaps": overlaps, "gib": GIB, "month": HOURS_PER_MONTH}
     given = {"since": since, "until": until, "width": width, "project": project_id, "now": now}
-    rows = await conn.execute(text(_QUERY.format(**sums)), given)
-    return [Bucket(**row) for row in rows.mappings()]
+    rows = await conn.execute(text(_QUERY), given)
+    return [CostBucketRow(**row) for row in rows.mappings()]

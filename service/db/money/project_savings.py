@@ -9,10 +9,13 @@ from typing import Any
 from sqlalchemy import RowMapping, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from service.db.money.metered_cost import machine_cost
+
 # Reads attempts that had not ended when the period began, by the index of ends, instead of a year's
 # ledger. An attempt without a machine in the period, as after a refusal, does not count. Evictions
 # that an attempt outlived count, too.
-_SUMS = """
+_PERIOD = {"since": ":since", "until": ":now"}
+_SUMS = f"""
 with lasted as (
   select id, job_id, survived + (outcome is not distinct from 'evicted')::int evictions
   from attempts
@@ -21,13 +24,10 @@ with lasted as (
   select t.job_id, t.evictions, m.spent, m.on_demand
   from lasted t
   cross join lateral (
-    select sum(hourly * hours) spent, sum(on_demand_hourly * hours) on_demand
-    from (
-      select hourly, on_demand_hourly, greatest(extract(epoch from
-        least(coalesce(ended_at, :now), :now) - greatest(started_at, :since)), 0) / 3600 hours
-      from ledger
-      where attempt_id = t.id and started_at < :now and (ended_at is null or ended_at > :since)
-    ) rows
+    select {machine_cost(**_PERIOD)} spent,
+      {machine_cost("on_demand_hourly", **_PERIOD)} on_demand
+    from ledger
+    where attempt_id = t.id and started_at < :now and (ended_at is null or ended_at > :since)
     having count(*) > 0
   ) m
 ), sums as (
@@ -36,7 +36,7 @@ with lasted as (
   from paid p join jobs j on j.id = p.job_id
   group by j.project_id
 )
-"""
+"""  # noqa: S608 - constants
 _PAGE = """
 select s.*, projects.name from sums s join projects on projects.id = s.id
 where :after is null or (s.spent, s.id) < (select spent, id from sums where id = :after)
@@ -59,7 +59,7 @@ _MEMBERS = ("jobs", "evictions", "spent", "on_demand")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Saved:
+class SavingsRow:
     """Cost of the machines of one project or of all, in US dollars."""
 
     id: str  # of the project; "": all
@@ -71,17 +71,17 @@ class Saved:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Savings:
+class SavingsPage:
     """A page of projects, highest cost first, and the totals of all of them."""
 
-    page: Sequence[Saved]
-    whole: Saved
+    page: Sequence[SavingsRow]
+    whole: SavingsRow
     projects: int  # that had machines
 
 
 async def by_project(
     conn: AsyncConnection, since: datetime, now: datetime, *, after: str | None, limit: int
-) -> Savings | None:
+) -> SavingsPage | None:
     """Return savings from ``since`` to ``now``; None if ``after`` had no machines then.
 
     Pages are consistent with each other only if they share ``now``.
@@ -93,15 +93,15 @@ async def by_project(
     rows = (await conn.execute(text(query), given)).mappings().all()
     if not rows[0]["known"]:
         return None
-    return Savings(
+    return SavingsPage(
         page=[_saved(row) for row in rows if row["id"] is not None],
         whole=_saved(rows[0], "w_"),
         projects=rows[0]["projects"],
     )
 
 
-def _saved(row: RowMapping, prefix: str = "") -> Saved:
+def _saved(row: RowMapping, prefix: str = "") -> SavingsRow:
     told: dict[str, Any] = {name: row[f"{prefix}{name}"] for name in _MEMBERS}
     told |= {name: int(told[name]) for name in ("jobs", "evictions")}
     named = {"id": "", "name": ""} if prefix else {"id": row["id"], "name": row["name"]}
-    return Saved(**(told | named))
+    return SavingsRow(**(told | named))

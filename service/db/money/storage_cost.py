@@ -18,12 +18,12 @@ insert into storage_meters (id, began_at, due_at) values (:id, :now, :now) on co
 """)
 
 
-async def begin(conn: AsyncConnection, job_id: str, now: datetime) -> None:
+async def start_metering(conn: AsyncConnection, job_id: str, now: datetime) -> None:
     """Begin to meter the job's container; do nothing if it is metered already."""
     await conn.execute(_BEGIN, {"id": job_id, "now": now})
 
 
-async def look_soon(conn: AsyncConnection, job_id: str, now: datetime) -> None:
+async def make_due(conn: AsyncConnection, job_id: str, now: datetime) -> None:
     """Make the container due now: its cost has changed."""
     await leases.hint(conn, storage_meters, job_id, now)
 
@@ -33,7 +33,7 @@ async def claim_due(conn: AsyncConnection, now: datetime, limit: int) -> list[Cl
     return await leases.claim_due(conn, _DUE, now, limit)
 
 
-async def held(conn: AsyncConnection, job_id: str) -> dict[AccessTier, TierLevel]:
+async def open_levels(conn: AsyncConnection, job_id: str) -> dict[AccessTier, TierLevel]:
     """Return the amount and price per tier of the job's open rows."""
     c = storage_ledger.c
     query = select(c.tier, c.size, c.month).where(c.job_id == job_id, c.ended_at.is_(None))

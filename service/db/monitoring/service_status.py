@@ -54,7 +54,7 @@ Rows = Sequence[RowMapping]
 
 
 @dataclass(frozen=True, kw_only=True)
-class System:
+class ServiceStatusRows:
     """State of the service, as the queries return it."""
 
     replicas: list[Replica]
@@ -68,10 +68,10 @@ class System:
     postgres: str
 
 
-async def of(conn: AsyncConnection, now: datetime) -> System:
+async def of(conn: AsyncConnection, now: datetime) -> ServiceStatusRows:
     """Return the state of the service at ``now``."""
     versions = (await conn.execute(_VERSIONS)).one()
-    return System(
+    return ServiceStatusRows(
         replicas=await connected(conn),
         work=(await conn.execute(_WORK, {"now": now})).mappings().all(),
         turns=(await conn.execute(_TURNS)).mappings().all(),

@@ -65,7 +65,7 @@ from cloud_circuits
 """)  # noqa: S608 - constants
 
 
-class Sample(NamedTuple):
+class MetricSample(NamedTuple):
     """One value of a metric, with its labels."""
 
     name: str
@@ -73,7 +73,7 @@ class Sample(NamedTuple):
     value: float
 
 
-async def state(conn: AsyncConnection, now: datetime) -> list[Sample]:
+async def state(conn: AsyncConnection, now: datetime) -> list[MetricSample]:
     """Return every sample that is not zero, and those without labels."""
     rows = await conn.execute(_STATE, {"now": now})
-    return [Sample(row.name, row.labels, float(row.value)) for row in rows]
+    return [MetricSample(row.name, row.labels, float(row.value)) for row in rows]

@@ -76,7 +76,7 @@ select pg_notify(:channel, 'job:' || id) from told
 """)
 
 
-class Before(NamedTuple):
+class WrittenStanding(NamedTuple):
     """Queue standing of a job, as it was last written."""
 
     position: int | None
@@ -147,7 +147,7 @@ async def send_back(conn: AsyncConnection, gang: Gang, since: datetime, now: dat
     return True
 
 
-async def keep(conn: AsyncConnection, job_id: str, region: str, cores: int) -> None:
+async def move_reservation(conn: AsyncConnection, job_id: str, region: str, cores: int) -> None:
     """Move the reservation of an admitted job to the region where it requests machines now."""
     elsewhere = (_c.job_id == job_id, _c.admitted_at.is_not(None), _c.region != region)
     await conn.execute(update(queue).where(*elsewhere).values(region=region, cores=cores))
@@ -197,12 +197,16 @@ async def admit_at_once(
     await conn.execute(new.on_conflict_do_update(index_elements=[_c.job_id], set_=asks | values))
 
 
-async def moved(conn: AsyncConnection, job_id: str, before: JobState, to: JobState) -> None:
+async def drop_admission(
+    conn: AsyncConnection, job_id: str, before: JobState, to: JobState
+) -> None:
     """Drop the admission of a job that pauses or ends, so that another one may be admitted."""
-    await moved_all(conn, [(job_id, before, to)])
+    await drop_admissions(conn, [(job_id, before, to)])
 
 
-async def moved_all(conn: AsyncConnection, moves: Sequence[tuple[str, JobState, JobState]]) -> None:
+async def drop_admissions(
+    conn: AsyncConnection, moves: Sequence[tuple[str, JobState, JobState]]
+) -> None:
     """Drop admissions as ``moved`` does, for many jobs with their old and new states."""
     over = [job_id for job_id, _, to in moves if to in JOB_TERMINAL]
     rest = [job_id for job_id, *ends in moves if JobState.PAUSED in ends and job_id not in over]
@@ -216,7 +220,7 @@ async def moved_all(conn: AsyncConnection, moves: Sequence[tuple[str, JobState, 
         await notify.notify(conn, TOPIC)
 
 
-async def waiting(conn: AsyncConnection) -> dict[str, tuple[QueuedJob, Before]]:
+async def waiting(conn: AsyncConnection) -> dict[str, tuple[QueuedJob, WrittenStanding]]:
     """Return every queued job by id, and its standing as last written."""
     whom = (_c.job_id, _c.project_id, _c.priority, _c.waits_since, _c.gpus, _c.wants)
     told = (_c.position, _c.code, _c.why)
@@ -231,17 +235,17 @@ async def waiting(conn: AsyncConnection) -> dict[str, tuple[QueuedJob, Before]]:
             gpus=gpus,
             wants=_wants(tuple((region, cores) for region, cores in wants)),
         )
-        found[job_id] = (waits, Before(*before))
+        found[job_id] = (waits, WrittenStanding(*before))
     return found
 
 
-async def anybody_waits(conn: AsyncConnection) -> bool:
+async def has_waiting(conn: AsyncConnection) -> bool:
     """Return whether any job is queued."""
     query = select(literal(1)).where(_c.waits_since.is_not(None)).limit(1)
     return (await conn.execute(query)).scalar_one_or_none() is not None
 
 
-async def held(
+async def admitted_usage(
     conn: AsyncConnection, project_ids: Collection[str] | None = None
 ) -> dict[str, tuple[int, int]]:
     """Return the numbers of admitted jobs and of their GPUs by project; None: all projects."""
@@ -265,7 +269,7 @@ async def admit(conn: AsyncConnection, admitted: Sequence[AdmittedJob], now: dat
     await notify.notify(conn, notify.DUE)
 
 
-async def tell(conn: AsyncConnection, told: Sequence[WaitingJob], now: datetime) -> None:
+async def write_standings(conn: AsyncConnection, told: Sequence[WaitingJob], now: datetime) -> None:
     """Write the queue standings that users see, and raise the jobs' versions."""
     if not told:
         return

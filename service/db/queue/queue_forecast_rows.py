@@ -11,12 +11,12 @@ from service.db.cloud.offerings import pool
 from service.db.queue.queue import IDLE_SINCE
 from service.domain.performance.vm_catalogue import lookup
 from service.domain.planning import checkpoint_interval, forecast
-from service.domain.planning.forecast import Course, Seen, ToCome
+from service.domain.planning.forecast import ForecastInputs, ObservedProgress, RemainingTime
 from service.domain.queue.admission import ADMISSION_HOLD, RegionRequest
 from service.domain.queue.queue_forecast import CORE_REASONS, MAX_HOLDS, CoreHold, QueueEntry
 from service.domain.states import AttemptState
 
-_LEAVES = ToCome(p10=60.0, p50=300.0, p90=900.0)  # seconds that a deletion takes
+_LEAVES = RemainingTime(p10=60.0, p50=300.0, p90=900.0)  # seconds that a deletion takes
 _HELD = text(f"""
 select j.project_id, {pool("a")} as region, a.vm_size, a.state, a.instance_count,
   jsonb_array_length(a.vm_ids) as running, 0 as cores, j.total_steps, j.progress,
@@ -74,7 +74,7 @@ async def holding(
 
 def _asks(row: Row[Any]) -> QueueEntry:
     wants = tuple(RegionRequest(region=region, cores=cores) for region, cores in row.wants)
-    left = _left(row, running=False)
+    left = _remaining(row, running=False)
     return QueueEntry(project_id=row.project_id, since=row.waits_since, wants=wants, lasts=left)
 
 
@@ -85,18 +85,18 @@ def _holds(row: Row[Any]) -> CoreHold:
         project_id=row.project_id,
         region=row.region,
         cores=row.cores + machines * (sku.vcpus if sku else 0),
-        ends=_LEAVES if leaves else _left(row, running=row.state == AttemptState.RUNNING),
+        ends=_LEAVES if leaves else _remaining(row, running=row.state == AttemptState.RUNNING),
     )
 
 
-def _left(row: Row[Any], *, running: bool) -> ToCome:
+def _remaining(row: Row[Any], *, running: bool) -> RemainingTime:
     """Forecast the time to the job's end, without its own waits for machines."""
     progress: Mapping[str, Any] = row.progress
-    course = Course.of_plan({"options": [row.option]})
-    return forecast.of(
+    course = ForecastInputs.of_plan({"options": [row.option]})
+    return forecast.forecast_remaining(
         course.as_it_runs(checkpoint_interval.on_spot(progress), on_demand=False),
         steps=row.total_steps - progress.get("step", 0),
         seconds_per_step=progress.get("seconds_per_step"),
         running=running,
-        seen=Seen.of(progress, row.evictions),
+        seen=ObservedProgress.of(progress, row.evictions),
     )

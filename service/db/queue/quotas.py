@@ -115,14 +115,14 @@ async def regions(
     # One statement sees one snapshot: cores that pass from a reservation to a committed attempt are
     # counted once.
     before = await _place_of(conn, besides, now) if besides else None
-    ours = await _cores(conn, union_all(_of_attempts(), _kept(now, besides, before)))
+    ours = await _cores(conn, union_all(_of_attempts(), _reserved_cores(now, besides, before)))
     return {
         region: RegionCores(limit=limit, others=others, ours=ours[region])
         for region, limit, others in known
     }
 
 
-def _kept(now: datetime, besides: str, before: _Place | None) -> Select[Any]:
+def _reserved_cores(now: datetime, besides: str, before: _Place | None) -> Select[Any]:
     """Return a query for reserved cores by region: admitted jobs without a live attempt."""
     q = queue.c
     live = select(_a.id).where(_a.job_id == q.job_id, _a.state.not_in(ATTEMPT_OVER))

@@ -27,7 +27,7 @@ async def places(conn: AsyncConnection, since: datetime, until: datetime) -> lis
     return [SpotPool(*row) for row in await conn.execute(query.order_by(*_PLACE))]
 
 
-async def held(
+async def held_machines(
     conn: AsyncConnection, places: Collection[SpotPool], since: datetime, until: datetime
 ) -> dict[SpotPool, list[HeldMachine]]:
     """Return held machines of these pools, one per price interval; open ones end at ``until``."""
@@ -46,7 +46,7 @@ async def held(
     return found
 
 
-async def sights(
+async def observations(
     conn: AsyncConnection, places: Collection[SpotPool], since: datetime, until: datetime
 ) -> dict[SpotPool, list[CapacitySample]]:
     """Return what attempts showed of the pools' capacity, from a while before ``since`` on.

@@ -30,13 +30,13 @@ async def claim(conn: AsyncConnection, what: str, now: datetime, until: datetime
     return (await conn.execute(taken.returning(_looks.what))).one_or_none() is not None
 
 
-async def told(conn: AsyncConnection, what: str, now: datetime, due_at: datetime) -> None:
+async def record_success(conn: AsyncConnection, what: str, now: datetime, due_at: datetime) -> None:
     """Record a successful query, and when the next one is due."""
     news = {"told_at": now, "due_at": due_at, "trouble": "", "trouble_at": None}
     await conn.execute(update(market_looks).where(_looks.what == what).values(news))
 
 
-async def failed(
+async def record_failure(
     conn: AsyncConnection, what: str, trouble: str, now: datetime, due_at: datetime
 ) -> None:
     """Record a failed query; earlier answers stay valid."""

@@ -27,7 +27,7 @@ from jobs j where j.id = any(:ids)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Before:
+class CheckpointHistory:
     """Facts about a job's checkpoints that decide what a new generation loads."""
 
     run_spec_sha256: str
@@ -36,10 +36,10 @@ class Before:
     anchors: Mapping[str, str]  # path -> first seen hash of the manifest, of all others
 
 
-async def before(conn: AsyncConnection, job_ids: Sequence[str]) -> dict[str, Before]:
+async def before(conn: AsyncConnection, job_ids: Sequence[str]) -> dict[str, CheckpointHistory]:
     """Return the facts of prepared jobs, by job."""
     return {
-        row.id: Before(
+        row.id: CheckpointHistory(
             run_spec_sha256=row.run_spec_sha256,
             broken=frozenset(row.broken),
             doubted=row.doubted,

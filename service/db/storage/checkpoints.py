@@ -20,7 +20,7 @@ from trainer.contract import Committed
 
 
 @dataclass(frozen=True, kw_only=True)
-class Checkpoint:
+class CheckpointRow:
     """Row of a checkpoint, with the metrics of its step if they are known."""
 
     id: str
@@ -38,7 +38,7 @@ class Checkpoint:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Kept:
+class StoredCheckpoint:
     """A committed checkpoint that exists; of several of one step the newest."""
 
     id: str
@@ -50,26 +50,26 @@ class Kept:
     manifest_sha256: str  # as first read from HEAD
 
 
-async def kept_of(conn: AsyncConnection, job_id: str) -> list[Kept]:
+async def kept_of(conn: AsyncConnection, job_id: str) -> list[StoredCheckpoint]:
     """Return the job's existing checkpoints, newest first."""
-    return await _kept(conn, checkpoints.c.job_id == job_id)
+    return await _stored(conn, checkpoints.c.job_id == job_id)
 
 
-async def kept_in_project(conn: AsyncConnection, project_id: str) -> list[Kept]:
+async def kept_in_project(conn: AsyncConnection, project_id: str) -> list[StoredCheckpoint]:
     """Return the existing checkpoints of all jobs of the project, newest job first."""
     of_project = select(jobs.c.id).where(jobs.c.project_id == project_id)
-    return await _kept(conn, checkpoints.c.job_id.in_(of_project))
+    return await _stored(conn, checkpoints.c.job_id.in_(of_project))
 
 
-async def _kept(conn: AsyncConnection, which: ColumnElement[bool]) -> list[Kept]:
+async def _stored(conn: AsyncConnection, which: ColumnElement[bool]) -> list[StoredCheckpoint]:
     c = checkpoints.c
     query = (
-        select(*(c[f.name] for f in fields(Kept)))
+        select(*(c[f.name] for f in fields(StoredCheckpoint)))
         .where(which, c.dropped_at.is_(None), c.broken_because.is_(None))
         .ext(distinct_on(c.job_id, c.step))
         .order_by(c.job_id.desc(), c.step.desc(), c.generation.desc())
     )
-    return [Kept(**row) for row in (await conn.execute(query)).mappings()]
+    return [StoredCheckpoint(**row) for row in (await conn.execute(query)).mappings()]
 
 
 async def paths_of_step(conn: AsyncConnection, job_id: str, step: int) -> dict[str, bool]:
@@ -109,14 +109,14 @@ async def add(
     return done.one_or_none() is not None
 
 
-async def known(conn: AsyncConnection, job_id: str, paths: Collection[str]) -> frozenset[str]:
+async def known_paths(conn: AsyncConnection, job_id: str, paths: Collection[str]) -> frozenset[str]:
     """Return which of ``paths`` have a row."""
     c = checkpoints.c
     query = select(c.path).where(c.job_id == job_id, c.path.in_(paths))
     return frozenset((await conn.execute(query)).scalars())
 
 
-async def kept(conn: AsyncConnection, jobs: Collection[str]) -> dict[str, dict[str, str]]:
+async def retained_paths(conn: AsyncConnection, jobs: Collection[str]) -> dict[str, dict[str, str]]:
     """Return, by job, the path of each existing checkpoint and why it is kept."""
     c = checkpoints.c
     query = select(c.job_id, c.path, c.kept_as).where(among(c.job_id, jobs), c.dropped_at.is_(None))
@@ -153,7 +153,7 @@ async def condemn(conn: AsyncConnection, job_id: str, path: str, because: str) -
 
 async def newest(
     conn: AsyncConnection, job_id: str, *, after: str | None, limit: int
-) -> list[Checkpoint] | None:
+) -> list[CheckpointRow] | None:
     """Return existing checkpoints, newest first, older than ``after``.
 
     None if the job never had a checkpoint ``after``; a dropped one still works as a cursor.
@@ -182,4 +182,4 @@ async def newest(
     if cursor is not None:
         query = query.where(place < tuple_(cursor.step, cursor.generation))
     rows = await conn.execute(query.order_by(c.step.desc(), c.generation.desc()).limit(limit))
-    return [Checkpoint(**r) for r in rows.mappings()]
+    return [CheckpointRow(**r) for r in rows.mappings()]

@@ -33,7 +33,7 @@ order by j.id limit :limit
 
 
 @dataclass(frozen=True, kw_only=True)
-class Due:
+class RetentionTask:
     """A job, and which of its folders are garbage unless HEAD names them."""
 
     job_id: str
@@ -46,13 +46,15 @@ class Due:
     model: str | None = None  # the folder of the job's model, even if HEAD lacks it
 
 
-async def due(conn: AsyncConnection, *, before: datetime, after: str, limit: int) -> list[Due]:
+async def due(
+    conn: AsyncConnection, *, before: datetime, after: str, limit: int
+) -> list[RetentionTask]:
     """Return jobs with garbage to collect, by id, beyond ``after``; ``before``: opened or ended."""
     given = {"before": before, "after": after, "limit": limit}
-    return [Due(**row) for row in (await conn.execute(_DUE, given)).mappings()]
+    return [RetentionTask(**row) for row in (await conn.execute(_DUE, given)).mappings()]
 
 
-async def collected(conn: AsyncConnection, found: Due) -> None:
+async def collected(conn: AsyncConnection, found: RetentionTask) -> None:
     """Record that the garbage of ``found`` is collected."""
     number = ALL if found.is_over else found.generation
     mine = update(jobs).where(jobs.c.id == found.job_id)

@@ -34,7 +34,7 @@ class TierMove:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
+class CheckpointPlace:
     """Path of a committed checkpoint, the number of newer ones, and if it is a milestone."""
 
     id: str
@@ -45,7 +45,7 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Mark:
+class TierMoveVersion:
     """Version of a folder's moves: changes when one is requested, claimed or ended."""
 
     asked: int
@@ -59,7 +59,7 @@ _DUE = leases.due(tier_moves, _OPEN)
 _COLUMNS = [tier_moves.c[f.name] for f in fields(TierMove) if f.name != "step"]
 
 
-async def places(conn: AsyncConnection, job_id: str) -> list[Place]:
+async def places(conn: AsyncConnection, job_id: str) -> list[CheckpointPlace]:
     """Return the job's existing checkpoints, newest first."""
     c = checkpoints.c
     order = (c.step.desc(), c.generation.desc())
@@ -69,7 +69,7 @@ async def places(conn: AsyncConnection, job_id: str) -> list[Place]:
         c.job_id == job_id, c.dropped_at.is_(None), c.broken_because.is_(None)
     )
     rows = (await conn.execute(query.order_by(*order))).mappings()
-    return [Place(**row) for row in rows]
+    return [CheckpointPlace(**row) for row in rows]
 
 
 async def has_places(conn: AsyncConnection, job_id: str) -> bool:
@@ -79,7 +79,7 @@ async def has_places(conn: AsyncConnection, job_id: str) -> bool:
     return (await conn.execute(select(c.id).where(*there).limit(1))).first() is not None
 
 
-async def mark(conn: AsyncConnection, job_id: str, path: str) -> Mark:
+async def mark(conn: AsyncConnection, job_id: str, path: str) -> TierMoveVersion:
     """Return the version of the folder's moves: equal marks mean that none has changed."""
     c = tier_moves.c
     query = select(
@@ -88,17 +88,17 @@ async def mark(conn: AsyncConnection, job_id: str, path: str) -> Mark:
         func.max(c.due_at).filter(_OPEN),
         func.max(c.lease_token).filter(_OPEN),
     ).where(c.job_id == job_id, c.path == path)
-    return Mark(*(await conn.execute(query)).one())
+    return TierMoveVersion(*(await conn.execute(query)).one())
 
 
-async def hold(conn: AsyncConnection, move: TierMove, now: datetime) -> None:
+async def take_over(conn: AsyncConnection, move: TierMove, now: datetime) -> None:
     """Take the move from its worker, and make it due only after the length of a lease."""
     mine = update(tier_moves).where(tier_moves.c.id == move.id, _OPEN)
     free = {"lease_token": None, "lease_expires_at": None}
     await conn.execute(mine.values(free | {"due_at": now + leases.LEASE}))
 
 
-async def ask(conn: AsyncConnection, move: TierMove, due_at: datetime) -> None:
+async def add(conn: AsyncConnection, move: TierMove, due_at: datetime) -> None:
     """Write a new move, and wake a reconciler."""
     row: dict[str, Any] = {n: v for n, v in vars(move).items() if n != "step"}
     await conn.execute(insert(tier_moves).values(row | {"due_at": due_at}))
@@ -153,7 +153,7 @@ async def claim_due(
     return [(claim, found[claim.row_id]) for claim in claims]
 
 
-async def begin(conn: AsyncConnection, claim: Claim, now: datetime) -> None:
+async def record_start(conn: AsyncConnection, claim: Claim, now: datetime) -> None:
     """Record that Blob is called next, or raise LeaseLost if another request replaced the move."""
     await leases.write(conn, claim, begun_at=func.coalesce(tier_moves.c.begun_at, now))
 

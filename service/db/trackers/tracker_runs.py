@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import func, insert, select, tuple_, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from service.db.jobs.step_metrics import Steps, series
+from service.db.jobs.step_metrics import StepRange, series
 from service.db.schema.tables import metrics
 from service.db.schema.tracker_tables import tracker_runs
 
@@ -63,5 +63,7 @@ async def figures(
     spent = select(func.coalesce(func.sum(m.seconds), 0.0)).where(
         m.job_id == job_id, m.step <= after
     )
-    rows = await series(conn, job_id, Steps(from_step=after + 1, to_step=2**31 - 1), limit=limit)
+    rows = await series(
+        conn, job_id, StepRange(from_step=after + 1, to_step=2**31 - 1), limit=limit
+    )
     return float((await conn.execute(spent)).scalar_one()), rows

@@ -5,9 +5,9 @@ from typing import Any
 
 from contract.choices import Format
 from service.domain.datasets import message
-from service.domain.datasets.json_line import Problem
+from service.domain.datasets.json_line import DatasetProblem
 from service.domain.datasets.message import PLAIN, Message
-from service.domain.datasets.row import Row
+from service.domain.datasets.row import DatasetRow
 from service.domain.datasets.tools import check_style, check_tools, may_call
 
 _OTHER_FORMATS = {  # members of rows in formats that are not ours
@@ -24,15 +24,15 @@ _SEND_CHAT = "`messages` must be a list of at least one message"
 _USUAL = ["user", "assistant"]
 
 
-def check(row: dict[str, Any], line: bytes) -> Row | Problem:
+def check(row: dict[str, Any], line: bytes) -> DatasetRow | DatasetProblem:
     """Return what the row holds, or the first problem."""
     messages = row.get("messages")
     if not isinstance(messages, list) or not messages:
-        return Problem("missing_messages_list", _no_messages(row))
+        return DatasetProblem("missing_messages_list", _no_messages(row))
     if problem := check_tools(row):
         return problem
     characters = message.check_all(messages)
-    if isinstance(characters, Problem):
+    if isinstance(characters, DatasetProblem):
         return characters
     if problem := message.check_learnt(messages):
         return problem
@@ -42,7 +42,7 @@ def check(row: dict[str, Any], line: bytes) -> Row | Problem:
     if tools and (problem := check_style(tools, messages)):
         return problem
     notes = tuple(_notes(line, tools, messages, roles))
-    return Row(Format.CHAT, characters, characters, notes)
+    return DatasetRow(Format.CHAT, characters, characters, notes)
 
 
 def _no_messages(row: dict[str, Any]) -> str:
@@ -54,8 +54,8 @@ def _no_messages(row: dict[str, Any]) -> str:
 
 def _notes(
     line: bytes, tools: dict[str, Any] | None, messages: list[Message], roles: list[str]
-) -> Iterator[Problem]:
+) -> Iterator[DatasetProblem]:
     """Yield warnings about a row; most rows are one question with its answer and have none."""
     if roles != _USUAL:
         yield from message.odd_roles(roles)
-    yield from message.odd_messages(line, tools, message.named({"": messages}))
+    yield from message.odd_messages(line, tools, message.with_names({"": messages}))

@@ -12,10 +12,10 @@ from contract.choices import Format
 from service.domain.datasets import file_kinds
 from service.domain.datasets.dataset_line import check_line
 from service.domain.datasets.duplicates import MOST_ROWS, SeenRows
-from service.domain.datasets.json_line import Problem
+from service.domain.datasets.json_line import DatasetProblem
 from service.domain.datasets.labelled_line import MOST_LABELS
 from service.domain.datasets.long_rows import LongRows, RowLength, tokens_of
-from service.domain.datasets.row import Row
+from service.domain.datasets.row import DatasetRow
 from service.domain.errors import InvalidFile, PayloadTooLarge
 from service.domain.training.recipe import DEFAULT_MAX_SEQ_LEN
 
@@ -29,7 +29,7 @@ _TOKENS_PER_SEQUENCE = tokens_of(0)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Limits:
+class DatasetLimits:
     """The most that one file may hold; settings of the service (REKINDLE_FILE_MAX_...)."""
 
     max_bytes: int = 8 * 1024**3  # in one request
@@ -39,7 +39,7 @@ class Limits:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Finding:
+class DatasetFinding:
     """An error or warning at one line; the code is one of OpenAI's cookbook's or ours."""
 
     line: int
@@ -59,7 +59,7 @@ class DatasetSummary:
     bytes: int
     sha256: str
     characters: int  # of all messages' contents, a prompt counted in each of its sequences
-    warnings: tuple[Finding, ...]  # at most MOST_SHOWN, by line
+    warnings: tuple[DatasetFinding, ...]  # at most MOST_SHOWN, by line
     warning_counts: dict[str, int]  # all of them, by code
     longest: tuple[RowLength, ...]
     members: dict[str, int]  # of prompts: of its first row, the first line without each, or 0
@@ -85,7 +85,7 @@ class DatasetValidator:
     The chunks never change the verdict.
     """
 
-    def __init__(self, limits: Limits = Limits()) -> None:
+    def __init__(self, limits: DatasetLimits = DatasetLimits()) -> None:
         self._limits = limits
         self._sha256 = hashlib.sha256()
         self._bytes = 0
@@ -113,7 +113,7 @@ class DatasetValidator:
         return self._examples
 
     @property
-    def held(self) -> int:
+    def pending_bytes(self) -> int:
         """Return the number of bytes that were fed and not judged yet."""
         return len(self._partial) + len(self._head or b"")
 
@@ -191,7 +191,9 @@ class DatasetValidator:
         if self._overlong:
             self._rows += 1
             most = f"{self._limits.max_line_bytes} bytes (REKINDLE_FILE_MAX_LINE_BYTES)"
-            self._error(Problem("line_too_long", f"the line is longer than {most}; split the row"))
+            self._error(
+                DatasetProblem("line_too_long", f"the line is longer than {most}; split the row")
+            )
         elif line and not line.isspace():
             self._judge(line)
         else:
@@ -206,7 +208,7 @@ class DatasetValidator:
             self._warn("byte_order_mark", "the file starts with a byte order mark; it is skipped")
             line = line[len(_BOM) :]
         verdict = check_line(line, self._format)
-        if isinstance(verdict, Problem):
+        if isinstance(verdict, DatasetProblem):
             if self._rows == 1:
                 self._refuse_kind(file_kinds.of_first_line(line))
             self._error(verdict)
@@ -219,7 +221,7 @@ class DatasetValidator:
             )
         self._take(line, verdict)
 
-    def _take(self, line: bytes, row: Row) -> None:
+    def _take(self, line: bytes, row: DatasetRow) -> None:
         self._format = row.format
         self._examples += 1
         self._characters += row.characters
@@ -263,16 +265,16 @@ class DatasetValidator:
         last = self._line - 1
         if self._examples < FEW_EXAMPLES:
             message = f"{self._examples} examples are few; {FEW_EXAMPLES} are a beginning"
-            self._warnings.add(last, Problem("few_examples", message))
+            self._warnings.add(last, DatasetProblem("few_examples", message))
         if self._seen.is_full:
             message = f"only the first {MOST_ROWS} different rows were looked at for duplicates"
-            self._warnings.add(last, Problem("duplicates_not_complete", message))
+            self._warnings.add(last, DatasetProblem("duplicates_not_complete", message))
 
-    def _error(self, problem: Problem) -> None:
+    def _error(self, problem: DatasetProblem) -> None:
         self._errors.add(self._line, problem)
 
     def _warn(self, code: str, message: str) -> None:
-        self._warnings.add(self._line, Problem(code, message))
+        self._warnings.add(self._line, DatasetProblem(code, message))
 
     def _report(self) -> str:
         counts, shown = self._errors.counts, self._errors.shown[:_IN_MESSAGE]
@@ -285,7 +287,7 @@ class DatasetValidator:
     def _refuse_kind(self, kind: tuple[str, str] | None) -> None:
         if kind is not None:
             code, message = kind
-            self._errors.add(self._line, Problem(code, message))
+            self._errors.add(self._line, DatasetProblem(code, message))
             self._refuse(f"line {self._line}: {message}")
 
     def _refuse(self, message: str) -> NoReturn:
@@ -297,11 +299,11 @@ class _Findings:
     """The first findings, and the count of each code."""
 
     def __init__(self, *, of_a_kind: int) -> None:
-        self.shown: list[Finding] = []
+        self.shown: list[DatasetFinding] = []
         self.counts: Counter[str] = Counter()
         self._of_a_kind = of_a_kind
 
-    def add(self, line: int, problem: Problem) -> None:
+    def add(self, line: int, problem: DatasetProblem) -> None:
         """Keep the finding, unless enough are kept; each code shows at least one."""
         self.counts[problem.code] += 1
         missed = self.counts[problem.code] == 1 and self._of_a_kind < MOST_SHOWN
@@ -310,7 +312,7 @@ class _Findings:
             return
         if full:
             self._make_room()
-        self.shown.append(Finding(line=line, code=problem.code, message=problem.message))
+        self.shown.append(DatasetFinding(line=line, code=problem.code, message=problem.message))
 
     def _make_room(self) -> None:
         """Drop the last finding that is not the first of its code."""
@@ -319,7 +321,7 @@ class _Findings:
         del self.shown[max(others)]
 
 
-def too_large(limits: Limits) -> PayloadTooLarge:
+def too_large(limits: DatasetLimits) -> PayloadTooLarge:
     """Return the refusal of a file that is too large for one request."""
     most = limits.max_upload_bytes
     return PayloadTooLarge(
@@ -343,6 +345,6 @@ def long_row(tokens: int, context: int, rows: Format | None) -> str:
     )
 
 
-def as_dicts(findings: tuple[Finding, ...]) -> list[dict[str, Any]]:
+def as_dicts(findings: tuple[DatasetFinding, ...]) -> list[dict[str, Any]]:
     """Return findings as JSON-able documents."""
     return [asdict(found) for found in findings]

@@ -10,8 +10,8 @@ from service.domain.datasets import (
     prompt_line,
     ranking_line,
 )
-from service.domain.datasets.json_line import Problem, parse
-from service.domain.datasets.row import Row
+from service.domain.datasets.json_line import DatasetProblem, parse
+from service.domain.datasets.row import DatasetRow
 
 _CHECKS = {
     Format.CHAT: chat_line.check,
@@ -23,7 +23,7 @@ _CHECKS = {
 _ENDS = "; a chat ends with the assistant's message, a prompt with one to be answered"
 
 
-def check_line(line: bytes, usual: Format | None) -> Row | Problem:
+def check_line(line: bytes, usual: Format | None) -> DatasetRow | DatasetProblem:
     """Return what the row holds, or the first problem.
 
     ``usual`` is the format of the good rows before it. A row with nothing of any format is checked
@@ -31,7 +31,7 @@ def check_line(line: bytes, usual: Format | None) -> Row | Problem:
     assistant's; only without chats before it is that a prompt.
     """
     row = parse(line)
-    if isinstance(row, Problem):
+    if isinstance(row, DatasetProblem):
         return row
     found = _format(row, usual)
     if found is not Format.PREFERENCE and (problem := preference_line.check_chat(row)):
@@ -59,9 +59,9 @@ def _format(row: dict[str, Any], usual: Format | None) -> Format:
     return Format.CHAT
 
 
-def _mixed(found: Format, usual: Format) -> Problem:
+def _mixed(found: Format, usual: Format) -> DatasetProblem:
     how = _ENDS if {found, usual} == {Format.CHAT, Format.PROMPT} else ""
-    return Problem(
+    return DatasetProblem(
         "mixed_formats",
         f"it is a {found.singular}, but the rows before it are {usual.plural}; upload "
         f"{found.plural} as a file of their own{how}",

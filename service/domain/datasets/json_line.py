@@ -8,7 +8,7 @@ from service.domain import strict_json
 
 
 @dataclass(frozen=True)
-class Problem:
+class DatasetProblem:
     """An error or a warning about a line."""
 
     code: str
@@ -18,25 +18,25 @@ class Problem:
 _NAME = "this is a file's name and not its rows; with curl write -F file=@NAME"
 
 
-def parse(line: bytes) -> dict[str, Any] | Problem:
+def parse(line: bytes) -> dict[str, Any] | DatasetProblem:
     """Return the line's JSON object, or the problem with it."""
     try:
         row = strict_json.loads(line.decode())
     except UnicodeDecodeError as error:
-        return Problem(
+        return DatasetProblem(
             "invalid_encoding",
             f"byte {error.start + 1} (0x{line[error.start]:02x}) is not UTF-8; save as UTF-8",
         )
     except json.JSONDecodeError as error:
         if line.strip().endswith((b".jsonl", b".json")):
-            return Problem("invalid_json", _NAME)
-        return Problem("invalid_json", _explained(line, error))
+            return DatasetProblem("invalid_json", _NAME)
+        return DatasetProblem("invalid_json", _explained(line, error))
     except strict_json.UnstorableText as error:
-        return Problem("invalid_encoding", str(error))
+        return DatasetProblem("invalid_encoding", str(error))
     except ValueError as error:  # a number, a name or a depth that not every parser takes
-        return Problem("invalid_json", str(error))
+        return DatasetProblem("invalid_json", str(error))
     if not isinstance(row, dict):
-        return Problem("data_type", "each line must be a JSON object")
+        return DatasetProblem("data_type", "each line must be a JSON object")
     return row
 
 

@@ -4,8 +4,8 @@ from typing import Any, Final
 
 from contract.choices import Format
 from service.domain.datasets import message
-from service.domain.datasets.json_line import Problem
-from service.domain.datasets.row import Row
+from service.domain.datasets.json_line import DatasetProblem
+from service.domain.datasets.row import DatasetRow
 from service.domain.datasets.tools import check_style, check_tools, may_call
 
 MOST_LABELS: Final = 1000
@@ -30,37 +30,39 @@ def may_be_one(row: dict[str, Any]) -> bool:
     return row.keys() <= _MEMBERS
 
 
-def check(row: dict[str, Any], line: bytes) -> Row | Problem:
+def check(row: dict[str, Any], line: bytes) -> DatasetRow | DatasetProblem:
     """Return what the row holds, or the first problem."""
     label = row.get("label")
     if not isinstance(label, str) or not label.strip() or not label.isprintable():
-        return Problem("missing_label", "`label` must be the name of the row's class, a string")
+        return DatasetProblem(
+            "missing_label", "`label` must be the name of the row's class, a string"
+        )
     if len(label) > LONGEST_LABEL:
         what = f"`label` has {len(label)} characters, and {LONGEST_LABEL} are the most: shorten it"
-        return Problem("label_too_long", what)
+        return DatasetProblem("label_too_long", what)
     if "text" in row and "messages" in row:
-        return Problem("mixed_formats", "it has `text` and `messages`: leave one out")
+        return DatasetProblem("mixed_formats", "it has `text` and `messages`: leave one out")
     messages = _messages(row)
-    if isinstance(messages, Problem):
+    if isinstance(messages, DatasetProblem):
         return messages
     characters = message.check_all(messages, "message" if "messages" in row else "text, as message")
-    if isinstance(characters, Problem):
+    if isinstance(characters, DatasetProblem):
         return characters
     tools = row if may_call(line) else None
     if tools and (problem := check_style(tools, messages)):
         return problem
-    notes = tuple(message.odd_messages(line, tools, message.named({"": messages})))
-    return Row(Format.LABELLED, characters, characters, notes, label=label)
+    notes = tuple(message.odd_messages(line, tools, message.with_names({"": messages})))
+    return DatasetRow(Format.LABELLED, characters, characters, notes, label=label)
 
 
-def _messages(row: dict[str, Any]) -> list[Any] | Problem:
+def _messages(row: dict[str, Any]) -> list[Any] | DatasetProblem:
     if "text" in row:
         text = row["text"]
         if not isinstance(text, str) or not text.strip():
-            return Problem("missing_text", "`text` must be a string that is not empty")
+            return DatasetProblem("missing_text", "`text` must be a string that is not empty")
         return [{"role": "user", "content": text}]  # judged as one
     messages = row.get("messages")
     if not isinstance(messages, list) or not messages:
         what = "`text` is needed, or `messages`, a list of at least one message"
-        return Problem("missing_text", what)
+        return DatasetProblem("missing_text", what)
     return check_tools(row) or messages

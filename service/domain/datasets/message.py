@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
 from typing import Any, Final
 
-from service.domain.datasets.json_line import Problem
+from service.domain.datasets.json_line import DatasetProblem
 from service.domain.datasets.tools import check_calls, odd_calls
 
 ROLES: Final = ("system", "developer", "user", "assistant", "tool", "function")
@@ -42,7 +42,7 @@ _ODD_ESCAPE = re.compile(rb"\\u(?:00|ff|FF)")  # may be one of those that are lo
 _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 
 
-def check_all(messages: list[Any], called: str = "message") -> int | Problem:
+def check_all(messages: list[Any], called: str = "message") -> int | DatasetProblem:
     """Return the characters of the messages' contents, or the first problem."""
     characters = 0
     for number, message in enumerate(messages, 1):
@@ -52,44 +52,44 @@ def check_all(messages: list[Any], called: str = "message") -> int | Problem:
                 characters += len(content)  # nothing below can be wrong with it
                 continue
         if problem := _check_message(message):
-            return Problem(problem.code, f"{called} {number}: {problem.message}")
+            return DatasetProblem(problem.code, f"{called} {number}: {problem.message}")
         characters += sum(map(len, _texts(message)))
     return characters
 
 
-def check_learnt(messages: list[Message]) -> Problem | None:
+def check_learnt(messages: list[Message]) -> DatasetProblem | None:
     """Return the problem if nothing is learnt from these messages."""
     for message in reversed(messages):
         if message["role"] == "assistant" and message.get("weight", 1):
             return None
     if any(m["role"] == "assistant" for m in messages):
-        return Problem(
+        return DatasetProblem(
             "all_weights_zero",
             "every assistant message has weight 0, so nothing is learnt; give one weight 1",
         )
-    return Problem(
+    return DatasetProblem(
         "example_missing_assistant_message",
         "no message is the assistant's, so nothing is learnt; add the answer to be learnt",
     )
 
 
-def odd_roles(roles: list[str]) -> Iterator[Problem]:
+def odd_roles(roles: list[str]) -> Iterator[DatasetProblem]:
     """Yield warnings about the order of roles."""
     if "user" not in roles:
-        yield Problem("missing_user_message", "no message is the user's")
+        yield DatasetProblem("missing_user_message", "no message is the user's")
     if roles[-1] != "assistant":
-        yield Problem(
+        yield DatasetProblem(
             "last_message_not_assistant",
             f"the last message is of role {roles[-1]}: what follows the last answer is not learnt",
         )
     for before, role in pairwise(roles):
         if role == before and role in ("user", "assistant"):
             message = f"two {role} messages follow each other, which some chat templates refuse"
-            yield Problem("repeated_role", message)
+            yield DatasetProblem("repeated_role", message)
             break
 
 
-def named(parts: dict[str, list[Message]]) -> Iterator[tuple[str, Message]]:
+def with_names(parts: dict[str, list[Message]]) -> Iterator[tuple[str, Message]]:
     """Yield each message with its name: its number, after the name of its part of the row."""
     for part, messages in parts.items():
         begin = f"{part}, message" if part else "message"
@@ -98,7 +98,7 @@ def named(parts: dict[str, list[Message]]) -> Iterator[tuple[str, Message]]:
 
 def odd_messages(
     line: bytes, holder: dict[str, Any] | None, named: Iterator[tuple[str, Message]]
-) -> Iterator[Problem]:
+) -> Iterator[DatasetProblem]:
     """Yield warnings about messages, each with its name.
 
     ``holder`` has their tools; None where the line holds no call.
@@ -120,96 +120,100 @@ def _may_be_odd(line: bytes) -> bool:
     return not_ascii or escaped or b"\x7f" in line
 
 
-def _odd_characters(named: Iterable[tuple[str, Message]]) -> Iterator[Problem]:
+def _odd_characters(named: Iterable[tuple[str, Message]]) -> Iterator[DatasetProblem]:
     """Yield a warning about the first text with damaged characters."""
     for name, message in named:
         for text in _texts(message):
             if found := _CONTROL.search(text):
                 shown = f"U+{ord(found.group()):04X}"
                 what = f"{name} holds the control character {shown}; is it meant?"
-                yield Problem("control_character", what)
+                yield DatasetProblem("control_character", what)
                 return
             if "\ufffd" in text:
                 what = f"{name} holds U+FFFD, which stands for text lost in a conversion"
-                yield Problem("replacement_character", what)
+                yield DatasetProblem("replacement_character", what)
                 return
 
 
-def _check_message(message: object) -> Problem | None:
+def _check_message(message: object) -> DatasetProblem | None:
     if not isinstance(message, dict):
-        return Problem("data_type", "a message must be a JSON object")
+        return DatasetProblem("data_type", "a message must be a JSON object")
     for check in _MESSAGE_CHECKS:
         if problem := check(message):
             return problem
     return None
 
 
-def _check_keys(message: dict[str, Any]) -> Problem | None:
+def _check_keys(message: dict[str, Any]) -> DatasetProblem | None:
     calls = message.get("tool_calls") or message.get("function_call")
     if "role" not in message or ("content" not in message and not calls):
-        return Problem("message_missing_key", "`role` and `content` are needed")
+        return DatasetProblem("message_missing_key", "`role` and `content` are needed")
     if not message.keys() <= _MESSAGE_KEYS:
         unknown = min(message.keys() - _MESSAGE_KEYS)
-        return Problem("message_unrecognized_key", f"{_shown(unknown)} is not a known key")
+        return DatasetProblem("message_unrecognized_key", f"{_shorten(unknown)} is not a known key")
     return None
 
 
-def _check_role(message: dict[str, Any]) -> Problem | None:
+def _check_role(message: dict[str, Any]) -> DatasetProblem | None:
     role = message["role"]
     if role in ROLES:
         return None
     meant = _MEANT.get(role.lower()) if isinstance(role, str) else None
     remedy = f"write {meant!r}" if meant else f"use one of {', '.join(ROLES)}"
-    return Problem("unrecognized_role", f"role {_shown(role)} is not known: {remedy}")
+    return DatasetProblem("unrecognized_role", f"role {_shorten(role)} is not known: {remedy}")
 
 
-def _check_members(message: dict[str, Any]) -> Problem | None:
+def _check_members(message: dict[str, Any]) -> DatasetProblem | None:
     role = message["role"]
     for name, value in message.items():
         if value is None:
             continue
         if name in _TEXTS and not isinstance(value, str):
-            return Problem("data_type", f"`{name}` must be a string")
+            return DatasetProblem("data_type", f"`{name}` must be a string")
         if value and name in _OF_ROLE and role != _OF_ROLE[name]:
             what = f"`{name}` is for messages of role {_OF_ROLE[name]}, and this is of role {role}"
-            return Problem("misplaced_member", what)
+            return DatasetProblem("misplaced_member", what)
         if value and name in _NOT_RENDERED:
             what = f"chat templates do not render `{name}`; {_NOT_RENDERED[name]}"
-            return Problem("not_rendered", what)
+            return DatasetProblem("not_rendered", what)
     return None
 
 
-def _check_weight(message: dict[str, Any]) -> Problem | None:
+def _check_weight(message: dict[str, Any]) -> DatasetProblem | None:
     if "weight" not in message:
         return None
     weight = message["weight"]
     if message["role"] != "assistant":
-        return Problem("invalid_weight", "only the assistant's messages have a weight")
+        return DatasetProblem("invalid_weight", "only the assistant's messages have a weight")
     if type(weight) is not int or weight not in (0, 1):
-        return Problem("invalid_weight", f"weight {_shown(weight)} must be 0 or 1")
+        return DatasetProblem("invalid_weight", f"weight {_shorten(weight)} must be 0 or 1")
     return None
 
 
-def _check_content(message: dict[str, Any]) -> Problem | None:
+def _check_content(message: dict[str, Any]) -> DatasetProblem | None:
     content = message.get("content")
     if not content and (content is None or content in ("", [])):
         excused = message.get("tool_calls") or message.get("function_call")
         if excused or (content == "" and message["role"] in _MAY_BE_EMPTY):
             return None
-        return Problem("missing_content", "`content` is empty")
+        return DatasetProblem("missing_content", "`content` is empty")
     if isinstance(content, str):
         return None
     if not isinstance(content, list):
-        return Problem("missing_content", "`content` must be a string or a list of text parts")
+        return DatasetProblem(
+            "missing_content", "`content` must be a string or a list of text parts"
+        )
     for part in content:
         if not isinstance(part, dict) or part.get("type") != "text":
-            return Problem("unsupported_content_part", "only parts of type text can be trained on")
+            return DatasetProblem(
+                "unsupported_content_part", "only parts of type text can be trained on"
+            )
         if not isinstance(part.get("text"), str):
-            return Problem("missing_content", "a text part needs a string `text`")
+            return DatasetProblem("missing_content", "a text part needs a string `text`")
     return None
 
 
-_MESSAGE_CHECKS: tuple[Callable[[dict[str, Any]], Problem | None], ...] = (
+_MESSAGE_CHECKS: tuple[Callable[[dict[str, Any]], DatasetProblem | None], ...] = (
     _check_keys,
     _check_role,
     _check_members,
@@ -227,7 +231,7 @@ def _texts(message: Message) -> tuple[str, ...]:
     return (*(part["text"] for part in content or ()), thoughts)
 
 
-def _shown(value: object) -> str:
+def _shorten(value: object) -> str:
     """Return a value for an error message: short, plain ASCII, never a whole tree."""
     if isinstance(value, dict | list):
         return f"of type {type(value).__name__}"

@@ -5,9 +5,9 @@ from typing import Any, Final
 
 from contract.choices import Format
 from service.domain.datasets import message
-from service.domain.datasets.json_line import Problem
+from service.domain.datasets.json_line import DatasetProblem
 from service.domain.datasets.message import Message
-from service.domain.datasets.row import Row
+from service.domain.datasets.row import DatasetRow
 from service.domain.datasets.tools import check_style, check_tools, may_call
 
 PREFERRED: Final = ("preferred_output", "preferred_completion")  # the usual name and its alias
@@ -30,34 +30,34 @@ def has_outputs(row: dict[str, Any]) -> bool:
     return not row.keys().isdisjoint(_OUTPUTS)
 
 
-def check_chat(row: dict[str, Any]) -> Problem | None:
+def check_chat(row: dict[str, Any]) -> DatasetProblem | None:
     """Return the problem of a chat that has outputs, too: it is ambiguous."""
     if len(row) == 1 or "messages" not in row or not has_outputs(row):
         return None
     for name in (*PREFERRED, *OTHER):
         if row.get(name) is not None:
             what = f"it has `messages` and `{name}`: move the messages into `input`"
-            return Problem("mixed_formats", what)
+            return DatasetProblem("mixed_formats", what)
     return None
 
 
-def check(row: dict[str, Any], line: bytes) -> Row | Problem:
+def check(row: dict[str, Any], line: bytes) -> DatasetRow | DatasetProblem:
     """Return what the row holds, or the first problem."""
     prompt = prompt_of(row.get("input"))
-    if isinstance(prompt, Problem):
+    if isinstance(prompt, DatasetProblem):
         return prompt
     if problem := check_beside(row):
         return problem
     preferred, other = _output(row, PREFERRED), _output(row, OTHER)
-    if isinstance(preferred, Problem):
+    if isinstance(preferred, DatasetProblem):
         return preferred
-    if isinstance(other, Problem):
+    if isinstance(other, DatasetProblem):
         return other
     parts = {"input": prompt, PREFERRED[0]: preferred, OTHER[0]: other}
     sizes = []
     for name, messages in parts.items():
         size = message.check_all(messages, f"{name}, message")
-        if isinstance(size, Problem):
+        if isinstance(size, DatasetProblem):
             return size
         sizes.append(size)
     if problem := check_output(parts, PREFERRED[0]) or check_output(parts, OTHER[0]):
@@ -67,59 +67,63 @@ def check(row: dict[str, Any], line: bytes) -> Row | Problem:
         return problem
     asked, good, bad = sizes
     notes = tuple(_notes(line, tools, parts))
-    return Row(Format.PREFERENCE, 2 * asked + good + bad, asked + max(good, bad), notes)
+    return DatasetRow(Format.PREFERENCE, 2 * asked + good + bad, asked + max(good, bad), notes)
 
 
-def prompt_of(given: object) -> list[Any] | Problem:
+def prompt_of(given: object) -> list[Any] | DatasetProblem:
     """Return the messages of a row's input, or the problem with it."""
     if not isinstance(given, dict):
-        return Problem("missing_input", "`input` must be an object that holds `messages`")
+        return DatasetProblem("missing_input", "`input` must be an object that holds `messages`")
     messages = given.get("messages")
     if not isinstance(messages, list) or not messages:
-        return Problem(
+        return DatasetProblem(
             "missing_messages_list", "`input` must hold `messages`, a list of at least one message"
         )
     return check_tools(given) or messages
 
 
-def check_beside(row: dict[str, Any]) -> Problem | None:
+def check_beside(row: dict[str, Any]) -> DatasetProblem | None:
     """Return the problem if the row has members that are read from its input only."""
     for name in _OF_THE_INPUT:
         if row.get(name) is not None:
-            return Problem("outside_input", f"`{name}` is read from `input` only: move it there")
+            return DatasetProblem(
+                "outside_input", f"`{name}` is read from `input` only: move it there"
+            )
     return None
 
 
-def _output(row: dict[str, Any], names: tuple[str, str]) -> list[Any] | Problem:
+def _output(row: dict[str, Any], names: tuple[str, str]) -> list[Any] | DatasetProblem:
     usual, alias = names
     if usual in row and alias in row:
-        return Problem("output_given_twice", f"`{usual}` and `{alias}` are the same: leave one out")
+        return DatasetProblem(
+            "output_given_twice", f"`{usual}` and `{alias}` are the same: leave one out"
+        )
     output = row.get(usual, row.get(alias))
     if not isinstance(output, list) or not output:
-        return Problem("missing_output", f"`{usual}` must be a list of at least one message")
+        return DatasetProblem("missing_output", f"`{usual}` must be a list of at least one message")
     return output
 
 
-def check_output(parts: dict[str, list[Message]], name: str) -> Problem | None:
+def check_output(parts: dict[str, list[Message]], name: str) -> DatasetProblem | None:
     """Return the problem with the part of this name as an answer."""
     for number, said in enumerate(parts[name], 1):
         if said["role"] not in _OUTPUT_ROLES:
-            return Problem(
+            return DatasetProblem(
                 "invalid_output_role",
                 f"{name}, message {number}: outputs are the assistant's messages and its tools'; "
                 f"move what is of role {said['role']} to `input`",
             )
     problem = message.check_learnt(parts[name])
-    return problem and Problem(problem.code, f"{name}: {problem.message}")
+    return problem and DatasetProblem(problem.code, f"{name}: {problem.message}")
 
 
 def _notes(
     line: bytes, tools: dict[str, Any] | None, parts: dict[str, list[Message]]
-) -> Iterator[Problem]:
+) -> Iterator[DatasetProblem]:
     """Yield warnings, each once: the prompt is part of both sequences."""
     prompt, preferred, other = parts.values()
     sequences = ([m["role"] for m in (*prompt, *output)] for output in (preferred, other))
     yield from {odd.code: odd for roles in sequences for odd in message.odd_roles(roles)}.values()
     if preferred == other:
-        yield Problem("equal_outputs", "both outputs are the same: the pair teaches nothing")
-    yield from message.odd_messages(line, tools, message.named(parts))
+        yield DatasetProblem("equal_outputs", "both outputs are the same: the pair teaches nothing")
+    yield from message.odd_messages(line, tools, message.with_names(parts))

@@ -9,9 +9,9 @@ from typing import Any, Final
 
 from contract.choices import Format
 from service.domain.datasets import message
-from service.domain.datasets.json_line import Problem
+from service.domain.datasets.json_line import DatasetProblem
 from service.domain.datasets.message import ROLES, Message
-from service.domain.datasets.row import Row
+from service.domain.datasets.row import DatasetRow
 from service.domain.datasets.tools import check_style, check_tools, may_call
 
 MOST_MEMBERS: Final = 1000
@@ -30,24 +30,26 @@ def is_one(row: dict[str, Any]) -> bool:
     return role != "assistant" and role in ROLES
 
 
-def check(row: dict[str, Any], line: bytes) -> Row | Problem:
+def check(row: dict[str, Any], line: bytes) -> DatasetRow | DatasetProblem:
     """Return what the row holds, or the first problem."""
     messages = row.get("messages")
     if not isinstance(messages, list) or not messages:
-        return Problem("missing_messages_list", "`messages` must be a list of at least one message")
+        return DatasetProblem(
+            "missing_messages_list", "`messages` must be a list of at least one message"
+        )
     if len(row) > MOST_MEMBERS:
         what = f"it has {len(row)} members, and {MOST_MEMBERS} are the most: leave some out"
-        return Problem("too_many_members", what)
+        return DatasetProblem("too_many_members", what)
     if problem := check_tools(row):
         return problem
     characters = message.check_all(messages)
-    if isinstance(characters, Problem):
+    if isinstance(characters, DatasetProblem):
         return characters
     tools = row if may_call(line) else None
     if tools and (problem := check_style(tools, messages)):
         return problem
     notes = tuple(_notes(line, tools, messages))
-    return Row(Format.PROMPT, characters, characters, notes, _members(row))
+    return DatasetRow(Format.PROMPT, characters, characters, notes, _members(row))
 
 
 def _members(row: dict[str, Any]) -> frozenset[str]:
@@ -56,7 +58,9 @@ def _members(row: dict[str, Any]) -> frozenset[str]:
     return frozenset(name for name in held if name not in _MODELS_OWN and _NAME.match(name))
 
 
-def _notes(line: bytes, tools: dict[str, Any] | None, messages: list[Message]) -> Iterator[Problem]:
+def _notes(
+    line: bytes, tools: dict[str, Any] | None, messages: list[Message]
+) -> Iterator[DatasetProblem]:
     odd = message.odd_roles([m["role"] for m in messages])
     yield from (note for note in odd if note.code != _ANSWERED)
-    yield from message.odd_messages(line, tools, message.named({"": messages}))
+    yield from message.odd_messages(line, tools, message.with_names({"": messages}))

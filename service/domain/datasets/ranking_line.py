@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from contract.choices import Format
 from service.domain.datasets import message
-from service.domain.datasets.json_line import Problem
+from service.domain.datasets.json_line import DatasetProblem
 from service.domain.datasets.message import Message
 from service.domain.datasets.preference_line import (
     OTHER,
@@ -15,7 +15,7 @@ from service.domain.datasets.preference_line import (
     check_output,
     prompt_of,
 )
-from service.domain.datasets.row import Row
+from service.domain.datasets.row import DatasetRow
 from service.domain.datasets.tools import check_style, may_call
 
 RANKED: Final = "ranked_outputs"
@@ -29,10 +29,10 @@ def is_one(row: dict[str, Any]) -> bool:
     return "messages" not in row and row.get(RANKED) is not None
 
 
-def check(row: dict[str, Any], line: bytes) -> Row | Problem:
+def check(row: dict[str, Any], line: bytes) -> DatasetRow | DatasetProblem:
     """Return what the row holds, or the first problem."""
     prompt = prompt_of(row.get("input"))
-    if isinstance(prompt, Problem):
+    if isinstance(prompt, DatasetProblem):
         return prompt
     if problem := check_beside(row) or _check_outputs(row):
         return problem
@@ -42,7 +42,7 @@ def check(row: dict[str, Any], line: bytes) -> Row | Problem:
     sizes = []
     for name, messages in {"input": prompt, **answers}.items():
         size = message.check_all(messages, f"{name}, message")
-        if isinstance(size, Problem):
+        if isinstance(size, DatasetProblem):
             return size
         sizes.append(size)
     for name in answers:
@@ -54,18 +54,18 @@ def check(row: dict[str, Any], line: bytes) -> Row | Problem:
     asked, *said = sizes
     notes = tuple(_notes(line, tools, prompt, answers))
     characters, longest = len(said) * asked + sum(said), asked + max(said)
-    return Row(Format.RANKING, characters, longest, notes, answers=len(said))
+    return DatasetRow(Format.RANKING, characters, longest, notes, answers=len(said))
 
 
-def _check_outputs(row: dict[str, Any]) -> Problem | None:
+def _check_outputs(row: dict[str, Any]) -> DatasetProblem | None:
     for name in (*PREFERRED, *OTHER):
         if row.get(name) is not None:
             what = f"it has `{RANKED}` and `{name}`: leave one out"
-            return Problem("mixed_formats", what)
+            return DatasetProblem("mixed_formats", what)
     ranked = row.get(RANKED)
     fine = isinstance(ranked, list) and all(isinstance(a, list) and a for a in ranked)
     if not fine or not 2 <= len(row[RANKED]) <= MOST_ANSWERS:
-        return Problem("missing_output", f"{_SEND}at least one message")
+        return DatasetProblem("missing_output", f"{_SEND}at least one message")
     return None
 
 
@@ -74,13 +74,13 @@ def _notes(
     tools: dict[str, Any] | None,
     prompt: list[Message],
     answers: dict[str, list[Message]],
-) -> Iterator[Problem]:
+) -> Iterator[DatasetProblem]:
     """Yield warnings, each once: the prompt is part of every sequence."""
     sequences = ([m["role"] for m in (*prompt, *answer)] for answer in answers.values())
     yield from {odd.code: odd for roles in sequences for odd in message.odd_roles(roles)}.values()
     for (_, better), (name, worse) in pairwise(answers.items()):
         if better == worse:
-            yield Problem("equal_outputs", f"{name} is the same as the one before it")
+            yield DatasetProblem("equal_outputs", f"{name} is the same as the one before it")
             break
     parts = {"input": prompt, **answers}
-    yield from message.odd_messages(line, tools, message.named(parts))
+    yield from message.odd_messages(line, tools, message.with_names(parts))

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from service.domain import strict_json
-from service.domain.datasets.json_line import Problem
+from service.domain.datasets.json_line import DatasetProblem
 
 Json = dict[str, Any]
 
@@ -25,62 +25,62 @@ def may_call(line: bytes) -> bool:
     return _MAY_CALL.search(line) is not None
 
 
-def check_tools(holder: Json) -> Problem | None:
+def check_tools(holder: Json) -> DatasetProblem | None:
     """Return the problem with the tools of a chat, or of a preference's input."""
     for key in ("tools", "functions"):
         tools = holder.get(key)
         if tools is None:
             continue
         if not isinstance(tools, list):
-            return Problem("data_type", f"`{key}` must be a list")
+            return DatasetProblem("data_type", f"`{key}` must be a list")
         for number, tool in enumerate(tools, 1):
             if not _has_name(_function(tool) if key == "tools" else tool):
                 form = _FORM if key == "tools" else _OLD_FORM
-                return Problem("data_type", f"`{key}`, item {number}: write it as {form}")
+                return DatasetProblem("data_type", f"`{key}`, item {number}: write it as {form}")
     return None
 
 
-def check_calls(message: Json) -> Problem | None:
+def check_calls(message: Json) -> DatasetProblem | None:
     """Return the problem with a message's calls, or with the result that it holds."""
     calls = message.get("tool_calls")
     if calls is not None and not isinstance(calls, list):
-        return Problem("data_type", "`tool_calls` must be a list")
+        return DatasetProblem("data_type", "`tool_calls` must be a list")
     for number, call in enumerate(calls or (), 1):
         if what := _wrong_with_call(call):
-            return Problem("data_type", f"`tool_calls`, item {number}: {what}")
+            return DatasetProblem("data_type", f"`tool_calls`, item {number}: {what}")
     call = message.get("function_call")
     if call is not None and (what := _wrong_with(call, _OLD_CALL)):
-        return Problem("data_type", f"`function_call`: {what}")
+        return DatasetProblem("data_type", f"`function_call`: {what}")
     if message["role"] == "function" and not message.get("name"):
-        return Problem("message_missing_key", "a message of role function needs its `name`")
+        return DatasetProblem("message_missing_key", "a message of role function needs its `name`")
     return None
 
 
-def check_style(holder: Json, messages: list[Json]) -> Problem | None:
+def check_style(holder: Json, messages: list[Json]) -> DatasetProblem | None:
     """Return the problem if OpenAI's older form of calls stands beside the newer one."""
     old = "functions" if holder.get("functions") else _first(messages, "function")
     new = "tools" if holder.get("tools") else _first(messages, "tool")
     if not old or not new:
         return None
     what = f"it mixes {new} with {old}, the older form: write all as `tools` and `tool_calls`"
-    return Problem("mixed_formats", what)
+    return DatasetProblem("mixed_formats", what)
 
 
-def odd_calls(holder: Json, named: Iterable[tuple[str, Json]]) -> Iterator[Problem]:
+def odd_calls(holder: Json, named: Iterable[tuple[str, Json]]) -> Iterator[DatasetProblem]:
     """Yield warnings: the first undeclared tool call, and the first result without its call."""
     declared = {tool["function"]["name"] for tool in holder.get("tools") or ()}
     declared |= {function["name"] for function in holder.get("functions") or ()}
-    found: dict[str, Problem] = {}
+    found: dict[str, DatasetProblem] = {}
     open_calls: set[object] = set()  # ids of calls, and names of functions
     for name, message in named:
         for called, number in _calls(message):
             open_calls |= {number, called}
             if called not in declared:
                 what = f"{name} calls {called!a:.40}, which `tools` does not declare"
-                found.setdefault("undeclared_tool", Problem("undeclared_tool", what))
+                found.setdefault("undeclared_tool", DatasetProblem("undeclared_tool", what))
         if message["role"] in ("tool", "function") and not _answers(message, open_calls):
             what = f"{name} is the result of no call before it; check its `tool_call_id`"
-            found.setdefault("result_without_call", Problem("result_without_call", what))
+            found.setdefault("result_without_call", DatasetProblem("result_without_call", what))
     yield from found.values()
 
 

@@ -84,7 +84,7 @@ def _provisioning(
     if found is None or found.phase is ScaleSetPhase.INCOMPLETE:
         return RequeueAttempt() if seen.blind else CreateScaleSet()
     if found.phase is ScaleSetPhase.DELETING:
-        return _end(Outcome.EVICTED, "the scale set is being deleted by somebody else")
+        return _end(Outcome.EVICTED, "something other than Rekindle is deleting the scale set")
     if found.phase is ScaleSetPhase.CREATING:
         return RequeueAttempt()
     return _refill_or_end(attempt, found, running, now)

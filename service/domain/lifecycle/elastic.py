@@ -57,7 +57,7 @@ class ElasticNodes:
         return cls(min_nodes=members["min_nodes"], node_counts=counts, batch=batch)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the plan's member `elastic`; the batch is elsewhere in the plan."""
+        """Return the plan's member `elastic`; the plan stores the batch itself."""
         return {"min_nodes": self.min_nodes, "node_counts": list(self.node_counts)}
 
 

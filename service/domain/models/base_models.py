@@ -19,7 +19,7 @@ GEMMA, OPT = "Gemma Terms of Use", "OPT License (research only)"
 
 
 @dataclass(frozen=True, kw_only=True)
-class BaseModel:
+class SupportedModel:
     """A base model of the table."""
 
     name: str  # on the hub
@@ -33,7 +33,7 @@ class BaseModel:
         return found
 
 
-def lookup(name: str) -> BaseModel | None:
+def lookup(name: str) -> SupportedModel | None:
     """Return the model of this name, ignoring case as hubs do, or None."""
     return _BY_NAME.get(name.lower())
 
@@ -210,7 +210,7 @@ _TABLE: Final[tuple[tuple[str, str, str], ...]] = (
 )
 
 
-def _models() -> Iterator[BaseModel]:
+def _models() -> Iterator[SupportedModel]:
     for family, licence, lines in _TABLE:
         for line in lines.strip().splitlines():
             name, sizes = line.strip().split(":")
@@ -218,7 +218,7 @@ def _models() -> Iterator[BaseModel]:
             config = dict(zip(_SIZES, map(int, numbers), strict=True))
             tied = sizes.endswith("tied")
             for version in _versions(name):
-                yield BaseModel(
+                yield SupportedModel(
                     name=version,
                     config={"model_type": family, "tie_word_embeddings": tied, **config},
                     licence=licence,

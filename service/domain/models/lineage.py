@@ -22,7 +22,7 @@ _CHECKPOINT = re.compile(r"(.*):ckpt-step-(0|[1-9]\d{0,8})", re.DOTALL)
 
 
 @dataclass(frozen=True)
-class Source:
+class ModelSource:
     """A job's final model (``step`` None), or its checkpoint of that step."""
 
     job_id: str
@@ -34,10 +34,10 @@ class Source:
         return self.step is not None
 
 
-def source(model: str) -> Source:
+def source(model: str) -> ModelSource:
     """Parse the name of a model or checkpoint that a job has made."""
     named, step = _split(model)
-    return Source(named.rpartition(":")[2], step)
+    return ModelSource(named.rpartition(":")[2], step)
 
 
 def without_step(model: str) -> str:
@@ -89,13 +89,13 @@ def judge(settings: Reinforcement | None) -> str | None:
     return next(iter(reward_models(parse_grader(json.loads(settings.grader)))), None)
 
 
-def sources(model: str, settings: Reinforcement | None) -> frozenset[Source]:
+def sources(model: str, settings: Reinforcement | None) -> frozenset[ModelSource]:
     """Return the models and checkpoints of other jobs that a job reads."""
     named = (model, judge(settings))
     return frozenset(source(name) for name in named if name is not None and is_made(name))
 
 
-def base_of(maker: str) -> Source | None:
+def base_of(maker: str) -> ModelSource | None:
     """Return the model of another job that must be read besides a checkpoint of ``maker``'s job.
 
     None for a staged base model. None as well where the job began with a checkpoint: what was made

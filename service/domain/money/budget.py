@@ -12,12 +12,11 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 
 from service.domain.humanize import format_duration
-from service.domain.money.cost import CURRENCY, cents
+from service.domain.money.cost import CURRENCY, cents, cost_of
 
 THRESHOLDS = (50, 75, 90)  # per cent of the cap that are announced to the user
 PROJECT_BUDGET = "project's budget"  # an `exhausted_message` about one begins so
 CAP_PASSED = 101  # told as well: the allowance was not enough
-_SECONDS_PER_HOUR = 3600
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,13 +44,13 @@ class Allowance:
         parts = {
             "save": self.save,
             "delete them": self.delete,
-            "look whether they are gone": self.look,
+            "confirm it": self.look,
         }
         times = [
             f"{format_duration(took.total_seconds())} to {what}" for what, took in parts.items()
         ]
         away = format_duration(self.outage.total_seconds())
-        return f"{', '.join(times)}, and {away} in which the service may be away"
+        return f"{', '.join(times)}, and {away} for an outage of the service"
 
     def stopping(self, rate: Decimal) -> Decimal:
         """Return the cost of stopping machines that train, at ``rate`` dollars per hour."""
@@ -62,7 +61,7 @@ class Allowance:
         return self._of(rate, self.delete + self.outage + self.look)
 
     def _of(self, rate: Decimal, time: timedelta) -> Decimal:
-        return cost_of_time(rate, time) * (1 + self.dearer)
+        return cost_of(seconds=time.total_seconds(), hourly=rate) * (1 + self.dearer)
 
 
 DEFAULT_ALLOWANCE = Allowance()
@@ -97,7 +96,8 @@ class BudgetHold:
             missing, since = self.machines - self.billed, self.refilled_at
         else:
             missing, since = self.machines - self.known, self.ordered_at
-        return cost_of_time(self.hourly * max(missing, 0), max(now - since, timedelta(0)))
+        seconds = max((now - since).total_seconds(), 0)
+        return cost_of(seconds=seconds, hourly=self.hourly, nodes=max(missing, 0))
 
     def reserve(self, allowance: Allowance) -> Decimal:
         """Return the amount reserved for stopping the machines."""
@@ -157,17 +157,13 @@ def budget_standing(
     )
 
 
-def cost_of_time(rate: Decimal, time: timedelta) -> Decimal:
-    """Return the cost of ``time`` at ``rate`` dollars per hour."""
-    return rate * Decimal(time / timedelta(seconds=1)) / _SECONDS_PER_HOUR
-
-
 def required_to_start(rate: Decimal, allowance: Allowance, until_first_step: timedelta) -> Decimal:
     """Return the amount that must be left before machines at this rate are requested.
 
     They cost money while they boot; with less they would be stopped before the first step.
     """
-    return allowance.stopping(rate) + cost_of_time(rate, until_first_step)
+    boot = cost_of(seconds=until_first_step.total_seconds(), hourly=rate)
+    return allowance.stopping(rate) + boot
 
 
 def reached_threshold(standing: BudgetStanding, told: int) -> int:
@@ -199,8 +195,8 @@ def exhausted_message(standing: BudgetStanding, job_id: str, short_of: Decimal =
         rest = f"{used}, and {kept}"
     remedy = f"raise it with `rekindle set {job_id} --budget AMOUNT`"
     if standing.whose != "budget":
-        remedy = "whoever runs the service can raise it"
-    return f"{standing.whose} used up: {rest}; {remedy}"
+        remedy = "ask an operator to raise it"
+    return f"{standing.whose} exhausted: {rest}; {remedy}"
 
 
 def threshold_message(standing: BudgetStanding, reached: int) -> str:
@@ -208,7 +204,7 @@ def threshold_message(standing: BudgetStanding, reached: int) -> str:
     used = f"{cents(standing.spent)} of {cents(standing.cap)} {CURRENCY}"
     if reached == CAP_PASSED:
         return (
-            f"The {standing.whose} is passed: {used} are spent. Something outlasted what was put "
-            "aside: an outage of the service, or machines that Azure did not delete."
+            f"The {standing.whose} is exceeded: {used} are spent. An outage of the service or of "
+            "Azure's deletions lasted longer than the reserve."
         )
     return f"{reached} % of the {standing.whose} are spent: {used}"

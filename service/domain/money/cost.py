@@ -14,18 +14,28 @@ CURRENCY = "USD"
 CENT = Decimal("0.01")
 _MICROSECOND = timedelta(microseconds=1)
 _MICROSECONDS_PER_HOUR = timedelta(hours=1) // _MICROSECOND
-_SECONDS_PER_HOUR = 3600
 _GIB = 1 << 30
 
 
 @dataclass(frozen=True, kw_only=True)
-class LedgerRow:
-    """One VM at one price for one period; ``ended_at`` None: it still runs."""
+class MeteredPeriod:
+    """A period that costs money; ``ended_at`` None: it still lasts."""
+
+    started_at: datetime
+    ended_at: datetime | None
+
+    def microseconds(self, now: datetime) -> int:
+        """Return how long it has lasted until ``now``; 0 if it starts later."""
+        end = now if self.ended_at is None else min(self.ended_at, now)
+        return max((end - self.started_at) // _MICROSECOND, 0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LedgerRow(MeteredPeriod):
+    """One VM at one price for one period."""
 
     attempt_id: str
     vm_id: str
-    started_at: datetime
-    ended_at: datetime | None
     hourly: Decimal
     on_demand_hourly: Decimal
 
@@ -49,19 +59,25 @@ class Egress:
 NO_EGRESS = Egress()
 
 
+def metered_cost(periods: Iterable[tuple[MeteredPeriod, Decimal]], now: datetime) -> Decimal:
+    """Return the cost until ``now`` of periods, each with its price per hour."""
+    total = sum((period.microseconds(now) * price for period, price in periods), Decimal(0))
+    return total / _MICROSECONDS_PER_HOUR
+
+
 def machine_cost(rows: Iterable[LedgerRow], now: datetime) -> Decimal:
     """Return the cost of the machines until ``now``."""
-    return _per_hour(sum((_microseconds(r, now) * r.hourly for r in rows), Decimal(0)))
+    return metered_cost(((row, row.hourly) for row in rows), now)
 
 
 def machine_hours(rows: Iterable[LedgerRow], now: datetime) -> Decimal:
     """Return the hours of all VMs until ``now``."""
-    return _per_hour(Decimal(sum(_microseconds(r, now) for r in rows)))
+    return metered_cost(((row, Decimal(1)) for row in rows), now)
 
 
-def cost_of(*, seconds: float, nodes: int, hourly: Decimal) -> Decimal:
+def cost_of(*, seconds: float, hourly: Decimal, nodes: int = 1) -> Decimal:
     """Return the cost of ``nodes`` machines for ``seconds``."""
-    return Decimal(str(seconds)) * nodes * hourly / _SECONDS_PER_HOUR
+    return Decimal(str(seconds)) * nodes * hourly / 3600
 
 
 def cents(amount: Decimal) -> Decimal:
@@ -71,13 +87,3 @@ def cents(amount: Decimal) -> Decimal:
     '12.30'
     """
     return amount.quantize(CENT, rounding=ROUND_HALF_EVEN)
-
-
-def _microseconds(row: LedgerRow, now: datetime) -> int:
-    """Return how long the row has run until ``now``; 0 if it starts later."""
-    end = now if row.ended_at is None else min(row.ended_at, now)
-    return max((end - row.started_at) // _MICROSECOND, 0)
-
-
-def _per_hour(total: Decimal) -> Decimal:
-    return total / _MICROSECONDS_PER_HOUR

@@ -42,7 +42,7 @@ class PriceBounds:
     low: Decimal
     high: Decimal
 
-    def hold(self, price: Decimal) -> bool:
+    def contains(self, price: Decimal) -> bool:
         """Return whether a price is within the bounds."""
         return self.low <= price <= self.high
 
@@ -67,11 +67,11 @@ def check_price(
 
     ``doubt``: an earlier jump that has not settled.
     """
-    last = last if last is not None and bounds.hold(last) else None
+    last = last if last is not None and bounds.contains(last) else None
     price = listed.price
     if price is None:  # rows that are no price may be a fault of a day; no rows: it is not sold
         return PriceVerdict(price=last if listed.fault else None, reason=listed.fault)
-    if not bounds.hold(price):
+    if not bounds.contains(price):
         reason = f"${price} is not between ${bounds.low} and ${bounds.high}"
         return PriceVerdict(price=last, reason=reason)
     if last is None or not is_jump(price, last):

@@ -8,18 +8,20 @@ from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 
+from service.domain.money.cost import MeteredPeriod, metered_cost
 from service.domain.storage.access_tiers import (
     GIB,
     MIN_RETENTION,
     SMALL,
     AccessTier,
     ArchivePriority,
-    StoredBlob,
+    TieredBlob,
     blobs_to_move,
     time_to_rehydrate,
 )
 
 HOURS_PER_MONTH = 730
+GIB_HOURS = GIB * HOURS_PER_MONTH  # of the unit that prices are of
 READ_BYTES = 8 * 2**20  # of one ranged read
 _MONTH = timedelta(hours=HOURS_PER_MONTH)
 _MICROSECOND = timedelta(microseconds=1)
@@ -48,14 +50,12 @@ class StoragePrices:
 
 
 @dataclass(frozen=True, kw_only=True)
-class StorageRow:
-    """Billed bytes in one tier for one period; ``ended_at`` None: still stored."""
+class StorageRow(MeteredPeriod):
+    """Billed bytes in one tier for one period."""
 
     tier: AccessTier
     size: int
     month: Decimal  # of a GiB
-    started_at: datetime
-    ended_at: datetime | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,17 +105,16 @@ class TierMoveQuote:
 
 def cost_of_keeping(rows: Iterable[StorageRow], now: datetime) -> Decimal:
     """Return the cost of storing the rows until ``now``."""
-    total = sum((_microseconds(r, now) * r.size * r.month for r in rows), Decimal(0))
-    return total / (GIB * (_MONTH // _MICROSECOND))
+    return metered_cost(((row, row.size * row.month) for row in rows), now) / GIB_HOURS
 
 
-def billed_bytes(blob: StoredBlob) -> int:
+def billed_bytes(blob: TieredBlob) -> int:
     """Return the bytes that Azure bills for a blob."""
     return blob.size if blob.tier is AccessTier.HOT else max(blob.size, SMALL)
 
 
 def levels_by_tier(
-    blobs: Iterable[StoredBlob], prices: StoragePrices
+    blobs: Iterable[TieredBlob], prices: StoragePrices
 ) -> dict[AccessTier, TierLevel]:
     """Return the billed bytes in each tier."""
     sizes: dict[AccessTier, int] = {}
@@ -166,7 +165,7 @@ def level_changes(
 
 
 def quote_move(
-    blobs: Iterable[StoredBlob],
+    blobs: Iterable[TieredBlob],
     to: AccessTier,
     priority: ArchivePriority,
     prices: StoragePrices,
@@ -189,20 +188,20 @@ def quote_move(
     )
 
 
-def monthly_cost(blobs: Iterable[StoredBlob], prices: StoragePrices) -> Decimal:
+def monthly_cost(blobs: Iterable[TieredBlob], prices: StoragePrices) -> Decimal:
     """Return the cost of storing the blobs for a month."""
     found = levels_by_tier(blobs, prices).values()
     return sum((level.size * level.month / GIB for level in found), Decimal(0))
 
 
-def early_deletion_charge(blob: StoredBlob, prices: StoragePrices, now: datetime) -> Decimal:
+def early_deletion_charge(blob: TieredBlob, prices: StoragePrices, now: datetime) -> Decimal:
     """Return the charge for leaving the tier now: the rest of its minimum retention."""
     left = MIN_RETENTION[blob.tier] - (now - blob.since if blob.since else timedelta(0))
     months = Decimal(max(left, timedelta(0)) // _MICROSECOND) / (_MONTH // _MICROSECOND)
     return _billed_gib(blob) * prices.tiers[blob.tier].month * months
 
 
-def read_cost(blobs: Iterable[StoredBlob], prices: StoragePrices) -> Decimal:
+def read_cost(blobs: Iterable[TieredBlob], prices: StoragePrices) -> Decimal:
     """Return the cost of reading all blobs once in ranges, rehydrating archived ones first."""
     every = list(blobs)
     archived = [b for b in every if b.tier is AccessTier.ARCHIVE]
@@ -216,7 +215,7 @@ def read_cost(blobs: Iterable[StoredBlob], prices: StoragePrices) -> Decimal:
 
 
 def quote_rehydration(
-    blobs: Iterable[StoredBlob], priority: ArchivePriority, prices: StoragePrices
+    blobs: Iterable[TieredBlob], priority: ArchivePriority, prices: StoragePrices
 ) -> Rehydration:
     """Return the cost and time of rehydrating the archived blobs."""
     archived = [blob for blob in blobs if blob.tier is AccessTier.ARCHIVE]
@@ -230,7 +229,7 @@ def quote_rehydration(
 
 
 def _operation_cost(
-    blob: StoredBlob, to: AccessTier, priority: ArchivePriority, prices: StoragePrices
+    blob: TieredBlob, to: AccessTier, priority: ArchivePriority, prices: StoragePrices
 ) -> Decimal:
     """Return the cost of one Set Blob Tier: a write, or a read from the cooler tier."""
     order = list(AccessTier)
@@ -243,13 +242,13 @@ def _operation_cost(
     return reads / _OPERATIONS + _billed_gib(blob) * retrieval
 
 
-def _billed_gib(blob: StoredBlob) -> Decimal:
+def _billed_gib(blob: TieredBlob) -> Decimal:
     """Return the billed GiB of a blob."""
     return Decimal(billed_bytes(blob)) / GIB
 
 
-def _blob_in_tier(blob: StoredBlob, to: AccessTier) -> StoredBlob:
-    return StoredBlob(name=blob.name, size=blob.size, tier=to)
+def _blob_in_tier(blob: TieredBlob, to: AccessTier) -> TieredBlob:
+    return TieredBlob(name=blob.name, size=blob.size, tier=to)
 
 
 def _size_of(level: TierLevel | None) -> int:
@@ -258,9 +257,3 @@ def _size_of(level: TierLevel | None) -> int:
 
 def _total(found: Mapping[AccessTier, TierLevel]) -> int:
     return sum(level.size for level in found.values())
-
-
-def _microseconds(row: StorageRow, now: datetime) -> int:
-    """Return how long the row has run until ``now``; 0 if it starts later."""
-    end = now if row.ended_at is None else min(row.ended_at, now)
-    return max((end - row.started_at) // _MICROSECOND, 0)

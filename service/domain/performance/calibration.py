@@ -23,7 +23,7 @@ _FAR = math.log(5)  # further off, something else was measured than was predicte
 
 
 @dataclass(frozen=True, kw_only=True)
-class Experience:
+class StepTimeSample:
     """The measured step time of a job, beside the roofline's prediction."""
 
     predicted: float  # seconds of a step, by the roofline alone
@@ -44,7 +44,7 @@ class Experience:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Past:
+class MeasuredJob:
     """A measured job as the database has it."""
 
     model: str
@@ -56,10 +56,10 @@ class Past:
     steps: int
 
 
-def like(model: str, method: str, lora: Lora | None, vm_size: str) -> Past:
+def like(model: str, method: str, lora: Lora | None, vm_size: str) -> MeasuredJob:
     """Return the planned job in the form of a measured one, without measurements."""
     adapters = "" if lora is None else "qlora" if lora.quantized else "lora"
-    return Past(
+    return MeasuredJob(
         model=model,
         method=method,
         adapters=adapters,
@@ -70,7 +70,7 @@ def like(model: str, method: str, lora: Lora | None, vm_size: str) -> Past:
     )
 
 
-def experience(past: Sequence[Past], planned: Past) -> tuple[Experience, ...]:
+def experience(past: Sequence[MeasuredJob], planned: MeasuredJob) -> tuple[StepTimeSample, ...]:
     """Return the evidence of past jobs for the planned one.
 
     Only jobs on the same GPU family count. A ratio beyond a factor of five is a different kind of
@@ -78,7 +78,7 @@ def experience(past: Sequence[Past], planned: Past) -> tuple[Experience, ...]:
     """
     here = lookup(planned.vm_size)
     return tuple(
-        Experience(
+        StepTimeSample(
             predicted=job.predicted,
             measured=job.measured,
             steps=max(min(job.steps, ENOUGH), 1),
@@ -91,11 +91,11 @@ def experience(past: Sequence[Past], planned: Past) -> tuple[Experience, ...]:
     )
 
 
-def _kind(job: Past) -> tuple[str, str, str]:
+def _kind(job: MeasuredJob) -> tuple[str, str, str]:
     return (job.model, job.method, job.adapters)
 
 
-def calibrated(step: StepTime, seen: Sequence[Experience]) -> StepTime:
+def calibrated(step: StepTime, seen: Sequence[StepTimeSample]) -> StepTime:
     """Return the step time with its 80 % interval, given the evidence; unchanged without any.
 
     With much evidence the mean tends to theirs, and the interval to the variation between jobs. A

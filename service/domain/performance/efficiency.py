@@ -15,7 +15,7 @@ MANY_NODES: Final = 48  # the fewest that DeepSpeed's ZeRO-3 over many machines 
 
 
 @dataclass(frozen=True, kw_only=True)
-class Speed:
+class GpuEfficiency:
     """The efficiency of a program on one family of GPUs."""
 
     share: float  # of the peak, by products with the weights of an infinitely wide model
@@ -24,11 +24,11 @@ class Speed:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stack:
+class TrainingStack:
     """A training program as the roofline models it."""
 
     name: str
-    speeds: Mapping[str, Speed]  # by family of GPUs, as `Sku.family` has it
+    speeds: Mapping[str, GpuEfficiency]  # by family of GPUs, as `Sku.family` has it
     launch: float  # seconds of a layer's kernels in a micro-step: they never go faster
     launch_sharded: float  # the same with ZeRO-3, which stops at every layer to gather it
     launch_quantized: float  # the same over a base in 4 bits
@@ -58,11 +58,11 @@ class Stack:
 # Over 2 to 16 machines no figures of DeepSpeed are published: assumed to move as much as
 # llm-foundry does (43 of its runs, fitted with this overlap), as both leave it to NCCL. What this
 # program reaches of an H100 is not published: assumed to gain what llm-foundry gained.
-HUGGING_FACE: Final = Stack(
+HUGGING_FACE: Final = TrainingStack(
     name="Hugging Face models under DeepSpeed",
     speeds={
-        "A100": Speed(share=0.85, width=800, attention=0.6),
-        "H100": Speed(share=0.72, width=1200, attention=0.34),
+        "A100": GpuEfficiency(share=0.85, width=800, attention=0.6),
+        "H100": GpuEfficiency(share=0.72, width=1200, attention=0.34),
     },
     launch=0.0052,
     launch_sharded=0.0117,
@@ -78,11 +78,11 @@ HUGGING_FACE: Final = Stack(
 # MosaicML's llm-foundry, scripts/train/benchmarking: pre-training with PyTorch's FSDP, with
 # attention that does not leave out the pairs that are masked. A ring between machines uses all
 # their adapters, so that a share of one may be above 1.
-LLM_FOUNDRY: Final = Stack(
+LLM_FOUNDRY: Final = TrainingStack(
     name="llm-foundry's FSDP",
     speeds={
-        "A100": Speed(share=0.82, width=830, attention=0.29),
-        "H100": Speed(share=0.69, width=1240, attention=0.16),
+        "A100": GpuEfficiency(share=0.82, width=830, attention=0.29),
+        "H100": GpuEfficiency(share=0.69, width=1240, attention=0.16),
     },
     launch=0.0095,
     launch_sharded=0.0095,
@@ -101,8 +101,8 @@ UNMEASURED: Final = replace(
     LLM_FOUNDRY,
     name="a training program that was never measured",
     speeds={
-        "A100": Speed(share=0.66, width=800, attention=0.3),
-        "H100": Speed(share=0.56, width=1200, attention=0.17),
+        "A100": GpuEfficiency(share=0.66, width=800, attention=0.3),
+        "H100": GpuEfficiency(share=0.56, width=1200, attention=0.17),
     },
 )
 UNMEASURED_ZERO: Final = replace(

@@ -26,7 +26,7 @@ _WHOLE: dict[str, Any] = {"train_last_n_layers": None, "train_embeddings": True}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Needs:
+class LayoutRequest:
     """What is to be laid out."""
 
     arch: Architecture
@@ -53,7 +53,7 @@ class Layout:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Misfit:
+class MemoryShortfall:
     """The layout closest to fitting: bytes needed and available."""
 
     sku: Sku
@@ -65,7 +65,7 @@ class Misfit:
     @property
     def where(self) -> str:
         """Return what is too small, as a phrase."""
-        return "GPU" if self.of_gpu else "machine, beside its GPUs,"
+        return "GPU" if self.of_gpu else "host"
 
     @property
     def excess(self) -> int:
@@ -73,8 +73,8 @@ class Misfit:
         return self.needed - self.available
 
 
-def fit(needs: Needs, sku: Sku) -> Layout | Misfit:
-    """Return the best layout on machines of this size, or the closest misfit."""
+def fit(needs: LayoutRequest, sku: Sku) -> Layout | MemoryShortfall:
+    """Return the best layout on machines of this size, or the closest shortfall."""
     first, *more = _node_counts(needs)
     if layout := _on(needs, sku, first):  # as most do
         return layout
@@ -85,7 +85,7 @@ def fit(needs: Needs, sku: Sku) -> Layout | Misfit:
     return next(found)
 
 
-def has_room(needs: Needs, layout: Layout, sku: Sku, nodes: int) -> bool:
+def has_room(needs: LayoutRequest, layout: Layout, sku: Sku, nodes: int) -> bool:
     """Return whether the same run, shared out over this many nodes, fits too."""
     world = nodes * layout.processes_per_node
     stage, micro_batch = layout.zero_stage, layout.micro_batch
@@ -103,18 +103,20 @@ def _host_room(sku: Sku) -> int:
     return round(sku.ram_gib * GIB * _HOST_SHARE)
 
 
-def refusal(needs: Needs, misfit: Misfit) -> str:
+def refusal(needs: LayoutRequest, misfit: MemoryShortfall) -> str:
     """Return by how much the run is too large, and what would make it fit."""
     return (
-        f"This training run does not fit: with all that may be shared out over {misfit.nodes} x "
-        f"{misfit.sku.vm_size} a {misfit.where} needs {_gib(misfit.needed)} GiB "
-        f"({MARGIN if misfit.of_gpu else 1 - _HOST_SHARE:.0%} kept free) and "
-        f"has {_gib(misfit.available)}, so it is {_gib(misfit.excess)} GiB too large. "
+        f"The job does not fit on {misfit.nodes} x {misfit.sku.vm_size}: sharded over all of them, "
+        f"each {misfit.where} needs {_gib(misfit.needed)} GiB "
+        f"({MARGIN if misfit.of_gpu else 1 - _HOST_SHARE:.0%} kept free) of "
+        f"{_gib(misfit.available)}: {_gib(misfit.excess)} GiB too large. "
         f"{_advice(needs, misfit.sku)}"
     )
 
 
-def same_batch(needs: Needs, sku: Sku, first: Layout, *, more_nodes: bool) -> Iterator[Layout]:
+def same_batch(
+    needs: LayoutRequest, sku: Sku, first: Layout, *, more_nodes: bool
+) -> Iterator[Layout]:
     """Yield the layouts that train the global batch of ``first``, fewest nodes first.
 
     Of each number of nodes all micro-batches of the lowest ZeRO stage that fits, largest first.
@@ -127,12 +129,12 @@ def same_batch(needs: Needs, sku: Sku, first: Layout, *, more_nodes: bool) -> It
             yield from (layout for layout in found if layout.recipe.global_batch == batch)
 
 
-def _on(needs: Needs, sku: Sku, nodes: int) -> Layout | None:
+def _on(needs: LayoutRequest, sku: Sku, nodes: int) -> Layout | None:
     """Return the best layout on this many nodes, if any fits."""
     return next(_on_nodes(needs, sku, nodes), None)
 
 
-def _on_nodes(needs: Needs, sku: Sku, nodes: int) -> Iterator[Layout]:
+def _on_nodes(needs: LayoutRequest, sku: Sku, nodes: int) -> Iterator[Layout]:
     """Yield layouts of the lowest ZeRO stage that fits on ``nodes`` nodes, by micro-batch."""
     per_node = needs.processes_per_node or sku.gpus
     world = nodes * per_node
@@ -157,7 +159,7 @@ def _on_nodes(needs: Needs, sku: Sku, nodes: int) -> Iterator[Layout]:
             return
 
 
-def _closest(needs: Needs, sku: Sku) -> Misfit:
+def _closest(needs: LayoutRequest, sku: Sku) -> MemoryShortfall:
     nodes = max(_node_counts(needs))
     per_node = needs.processes_per_node or sku.gpus
     micro_batch = needs.training.micro_batch or 1
@@ -169,14 +171,16 @@ def _closest(needs: Needs, sku: Sku) -> Misfit:
         ),
         key=lambda memory: memory.needed,
     )
-    found = Misfit(sku=sku, nodes=nodes, needed=best.needed, available=sku.gpu_memory_gib * GIB)
+    found = MemoryShortfall(
+        sku=sku, nodes=nodes, needed=best.needed, available=sku.gpu_memory_gib * GIB
+    )
     host, room = best.host * per_node, _host_room(sku)
     if found.excess > 0 or host <= room:
         return found
-    return Misfit(sku=sku, nodes=nodes, needed=host, available=room, of_gpu=False)
+    return MemoryShortfall(sku=sku, nodes=nodes, needed=host, available=room, of_gpu=False)
 
 
-def _node_counts(needs: Needs) -> range:
+def _node_counts(needs: LayoutRequest) -> range:
     if needs.nodes is not None:
         return range(needs.nodes, needs.nodes + 1)
     return range(1, needs.max_nodes + 1)
@@ -199,7 +203,7 @@ def _micro_batches(training: Training, rows: int) -> Iterator[int]:
         largest //= 2
 
 
-def _recipe(needs: Needs, world: int) -> Recipe:
+def _recipe(needs: LayoutRequest, world: int) -> Recipe:
     return resolve(
         needs.hyperparameters,
         needs.training,
@@ -210,7 +214,7 @@ def _recipe(needs: Needs, world: int) -> Recipe:
 
 
 def _memory(
-    needs: Needs, recipe: Recipe, stage: int, world: int, micro_batch: int
+    needs: LayoutRequest, recipe: Recipe, stage: int, world: int, micro_batch: int
 ) -> MemoryEstimate:
     return estimate(
         needs.arch,
@@ -229,7 +233,7 @@ def _memory(
     )
 
 
-def _advice(needs: Needs, sku: Sku) -> str:
+def _advice(needs: LayoutRequest, sku: Sku) -> str:
     """Return each single change that makes it fit, else whether all together do."""
     remedies = list(_remedies(needs, sku))
     works = [text for text, changed in remedies if _would_fit(changed, sku)]
@@ -241,10 +245,10 @@ def _advice(needs: Needs, sku: Sku) -> str:
             "No single change is enough; it would fit with LoRA, gradient checkpointing, "
             f"max_seq_len {everything.training.max_seq_len} and more nodes together."
         )
-    return "Nothing would make it fit there: choose a smaller base model or larger GPUs."
+    return "No change makes it fit there: choose a smaller base model or larger GPUs."
 
 
-def _would_fit(needs: Needs, sku: Sku) -> bool:
+def _would_fit(needs: LayoutRequest, sku: Sku) -> bool:
     """Return whether it fits; False for changes incompatible with the rest of the request."""
     try:
         return isinstance(fit(needs, sku), Layout)
@@ -252,14 +256,14 @@ def _would_fit(needs: Needs, sku: Sku) -> bool:
         return False
 
 
-def _remedies(needs: Needs, sku: Sku) -> Iterator[tuple[str, Needs]]:
+def _remedies(needs: LayoutRequest, sku: Sku) -> Iterator[tuple[str, LayoutRequest]]:
     """Yield single changes, most harmless first."""
     training = needs.training
     if not training.gradient_checkpointing:
         yield "gradient checkpointing", _with(needs, replace(training, gradient_checkpointing=True))
     if training.zero_stage is not None or training.micro_batch is not None:
         freed = replace(training, zero_stage=None, micro_batch=None)
-        yield "zero_stage and micro_batch left to us", _with(needs, freed)
+        yield "zero_stage and micro_batch left out", _with(needs, freed)
     if needs.nodes is not None:
         more = fit(replace(needs, nodes=None), sku)
         if isinstance(more, Layout) and more.nodes > needs.nodes:
@@ -275,7 +279,7 @@ def _remedies(needs: Needs, sku: Sku) -> Iterator[tuple[str, Needs]]:
         )
 
 
-def _lighter(needs: Needs) -> Iterator[tuple[str, Needs]]:
+def _lighter(needs: LayoutRequest) -> Iterator[tuple[str, LayoutRequest]]:
     """Yield changes of the training states, closest to the request first."""
     training = needs.training
     if not training.loss_chunk and training.method == "supervised" and needs.arch.packs:
@@ -295,7 +299,7 @@ def _lighter(needs: Needs) -> Iterator[tuple[str, Needs]]:
         yield "QLoRA", _with(needs, quantized)
 
 
-def _shorter(needs: Needs, sku: Sku) -> int | None:
+def _shorter(needs: LayoutRequest, sku: Sku) -> int | None:
     """Return the longest rows that fit, halving."""
     length = _recipe(needs, 1).max_seq_len // 2
     while length >= _shortest(needs.training):
@@ -312,7 +316,7 @@ def _shortest(training: Training) -> int:
     return max(_SHORTEST, 2 * asked.max_answer_tokens) if asked else _SHORTEST
 
 
-def _frugal(needs: Needs) -> Training:
+def _frugal(needs: LayoutRequest) -> Training:
     length = min(_shortest(needs.training), _recipe(needs, 1).max_seq_len)
     return replace(
         needs.training,
@@ -325,7 +329,7 @@ def _frugal(needs: Needs) -> Training:
     )
 
 
-def _with(needs: Needs, training: Training) -> Needs:
+def _with(needs: LayoutRequest, training: Training) -> LayoutRequest:
     return replace(needs, training=training)
 
 

@@ -67,7 +67,7 @@ class MemoryEstimate:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Habits:
+class MemoryProfile:
     """Bytes that differ between training programs for the same model."""
 
     gradient: int = _FP32  # of a parameter, where the whole model is trained
@@ -76,7 +76,7 @@ class Habits:
     unpacked: int = 2  # of a weight in 4 bits while it is at work, the largest matrix at a time
 
 
-OURS: Final = Habits()
+OURS: Final = MemoryProfile()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,7 +91,7 @@ class MicroStep:
     judge: int = 0  # parameters of the reward model that grades
     averaged: bool = False  # a moving average of the weights is kept
     wholes: int = 0  # parameters trained whole beside adapters, in bf16 (peft's modules_to_save)
-    habits: Habits = OURS
+    habits: MemoryProfile = OURS
 
     @property
     def tokens(self) -> int:
@@ -100,7 +100,7 @@ class MicroStep:
         return round(one * with_replay(self.reinforcement)) if self.reinforcement else one
 
     @property
-    def written(self) -> int:
+    def generated_tokens(self) -> int:
         """Return the tokens of answers and prompts that are generated side by side."""
         asked = self.reinforcement
         longest = max(at_once(asked, self.samples), asked.at_once) if asked else 0  # or to validate
@@ -151,7 +151,7 @@ def estimate(
         update=0 if on_host else shards.of_update(trained * _FP32 + wholes * width),
         buffers=_buffers(arch, zero_stage, trained, width) + _unpacked(arch, options, habits),
         runtime=_RUNTIME,
-        cache=micro_step.written * cache_bytes(arch, width),
+        cache=micro_step.generated_tokens * cache_bytes(arch, width),
         host=host + away,
     )
 
@@ -186,7 +186,7 @@ def _base_bytes(arch: Architecture, options: TrainingOptions, width: int) -> int
     return round(arch.linear_parameters * _FOUR_BITS) + rest * width
 
 
-def _unpacked(arch: Architecture, options: TrainingOptions, habits: Habits) -> int:
+def _unpacked(arch: Architecture, options: TrainingOptions, habits: MemoryProfile) -> int:
     """Return the bytes of the largest quantized matrix when dequantized."""
     if not options.is_quantized:
         return 0

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from contract.methods import METHODS, Method
 from service.domain.models.architecture import Architecture
 from service.domain.models.trained_parameters import trained_parameters
-from service.domain.performance.efficiency import HUGGING_FACE, Speed, Stack
+from service.domain.performance.efficiency import HUGGING_FACE, GpuEfficiency, TrainingStack
 from service.domain.performance.rollout_time import Rollout, cpu_seconds, gpu_seconds
 from service.domain.performance.vm_catalogue import Sku
 from service.domain.training.methods import keeps_reference, models_trained
@@ -17,7 +17,7 @@ from service.domain.training.reinforcement import at_once, expected_tokens, pass
 from trainer.contract import TrainingOptions
 
 OURS = HUGGING_FACE
-_UNKNOWN_GPU = Speed(share=0.5, width=800, attention=0.15)
+_UNKNOWN_GPU = GpuEfficiency(share=0.5, width=800, attention=0.15)
 _HOST_ADAM_SECONDS = 1.4e-9  # per parameter on a machine's cores: Ren et al. (2021), table 4
 _HOST_LINK = 15e9  # bytes per second and GPU from host memory, all at once; assumed, as for copies
 _FORWARD = 1 / 3  # of a forward and a backward pass; checkpointing repeats it
@@ -46,7 +46,7 @@ class StepTime:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Work:
+class StepWork:
     """The work of one optimizer step for every process."""
 
     arch: Architecture
@@ -107,7 +107,7 @@ class Work:
 
 
 def gpu_step(
-    work: Work, sku: Sku, *, nodes: int, processes_per_node: int, stack: Stack = OURS
+    work: StepWork, sku: Sku, *, nodes: int, processes_per_node: int, stack: TrainingStack = OURS
 ) -> StepTime:
     """Return the time of a step on GPUs of this VM size."""
     speed = stack.speeds.get(sku.family, _UNKNOWN_GPU)
@@ -138,12 +138,14 @@ def gpu_step(
     )
 
 
-def _together(compute: float, network: float, stack: Stack) -> float:
+def _together(compute: float, network: float, stack: TrainingStack) -> float:
     """Return seconds of both, with a share of the shorter hidden behind the longer."""
     return max(compute, network) + (1 - stack.overlap) * min(compute, network)
 
 
-def _interval(compute: float, network: float, stack: Stack, nodes: int) -> tuple[float, float]:
+def _interval(
+    compute: float, network: float, stack: TrainingStack, nodes: int
+) -> tuple[float, float]:
     """Return P10 and P90 relative to the expected value; one machine's links are surer."""
     links = _COMPUTE if nodes == 1 else _NETWORK
     expected = _together(compute, network, stack)
@@ -154,7 +156,7 @@ def _interval(compute: float, network: float, stack: Stack, nodes: int) -> tuple
     return low, high
 
 
-def _doubt(sku: Sku, stack: Stack, *, bound: bool) -> str:
+def _doubt(sku: Sku, stack: TrainingStack, *, bound: bool) -> str:
     """Return why the step time is uncertain before measurements; empty if it is not."""
     if sku.family not in stack.speeds:
         return (
@@ -170,7 +172,7 @@ def _doubt(sku: Sku, stack: Stack, *, bound: bool) -> str:
     return ""
 
 
-def cpu_step(work: Work, *, flops: float) -> StepTime:
+def cpu_step(work: StepWork, *, flops: float) -> StepTime:
     """Return the time of a step on CPU processes with ``flops`` FLOP/s each."""
     seconds = CPU_STEP + work.accumulation * (_weight_flops(work) + _attention_flops(work)) / flops
     if rollout := work.rollout:
@@ -181,7 +183,7 @@ def cpu_step(work: Work, *, flops: float) -> StepTime:
     )
 
 
-def _micro_step(work: Work, sku: Sku, stack: Stack, speed: Speed) -> float:
+def _micro_step(work: StepWork, sku: Sku, stack: TrainingStack, speed: GpuEfficiency) -> float:
     """Return seconds of one micro-step's forward and backward pass, without network."""
     peak = _peak(work, sku)
     compute = _weight_flops(work) / _weight_rate(work, sku, speed)
@@ -195,13 +197,13 @@ def _micro_step(work: Work, sku: Sku, stack: Stack, speed: Speed) -> float:
     return float(((compute + unpacking) ** _SHARP + launches**_SHARP) ** (1 / _SHARP))
 
 
-def _launch(work: Work, stack: Stack) -> float:
+def _launch(work: StepWork, stack: TrainingStack) -> float:
     if work.options.is_quantized:
         return stack.launch_quantized
     return stack.launch_sharded if work.zero_stage == 3 else stack.launch
 
 
-def _passes_more(work: Work) -> int:
+def _passes_more(work: StepWork) -> int:
     """Return the forward passes beside the trained one.
 
     Recomputation, the reference, and scoring of answers before training.
@@ -211,7 +213,7 @@ def _passes_more(work: Work) -> int:
     return work.options.gradient_checkpointing + work.reference + before
 
 
-def _weight_flops(work: Work) -> float:
+def _weight_flops(work: StepWork) -> float:
     """Return FLOPs of one micro-step: 2 per weight and token forward, 4 backward."""
     weights = 4 + 2 * _passes_more(work)  # frozen ones need no gradient of their own
     own = 2 * _trained_matrices(work) if work.options.lora is None else 6 * work.trained
@@ -219,7 +221,7 @@ def _weight_flops(work: Work) -> float:
     return work.models * work.micro_tokens * per_token + _judging(work)
 
 
-def _fetching(work: Work) -> float:
+def _fetching(work: StepWork) -> float:
     """Return seconds of loading offloaded weights, as if all belonged to one process."""
     if work.options.offload != "parameters":
         return 0.0
@@ -227,19 +229,19 @@ def _fetching(work: Work) -> float:
     return work.accumulation * (2 + work.options.gradient_checkpointing) * weights / _HOST_LINK
 
 
-def _trained_matrices(work: Work) -> int:
+def _trained_matrices(work: StepWork) -> int:
     """Return trained parameters whose gradients are matrix products."""
     looked_up = work.options.train_embeddings and not work.arch.tied
     return work.trained - (work.arch.embedding_parameters if looked_up else 0)
 
 
-def _attention_flops(work: Work) -> float:
+def _attention_flops(work: StepWork) -> float:
     """Return FLOPs of attention between all pairs: 4 per pair and width, 8 backward."""
     per_token = 12.0 * work.arch.layers * work.arch.q_size * work.tokens_per_sequence
     return work.models * work.micro_tokens * per_token * (1 + _FORWARD * _passes_more(work))
 
 
-def _adapter_bytes(work: Work, stack: Stack) -> float:
+def _adapter_bytes(work: StepWork, stack: TrainingStack) -> float:
     """Return bytes that the inputs of adapted layers cost beside the adapters' products."""
     if work.options.lora is None:
         return 0.0
@@ -247,29 +249,29 @@ def _adapter_bytes(work: Work, stack: Stack) -> float:
     return work.models * work.micro_tokens * work.arch.layers * inputs * stack.adapters
 
 
-def _judging(work: Work) -> float:
+def _judging(work: StepWork) -> float:
     """Return FLOPs of the reward model, which reads every new answer with its prompt once."""
     asked = work.options.reinforcement
     return 2.0 * work.judge * work.micro_tokens / with_replay(asked) if asked else 0.0
 
 
-def _host_update(work: Work) -> float:
+def _host_update(work: StepWork) -> float:
     """Return seconds of AdamW for all parameters on one machine's cores."""
     return work.trained * _HOST_ADAM_SECONDS if work.options.offload else 0.0
 
 
-def _peak(work: Work, sku: Sku) -> float:
+def _peak(work: StepWork, sku: Sku) -> float:
     """Return the FLOP/s of one GPU; fp32 runs at half of bf16 (TF32)."""
     return sku.bf16_tflops * 1e12 * (2 / work.width)
 
 
-def _weight_rate(work: Work, sku: Sku, speed: Speed) -> float:
+def _weight_rate(work: StepWork, sku: Sku, speed: GpuEfficiency) -> float:
     """Return the FLOP/s that one GPU reaches with weights; narrow models reach less."""
     width = work.arch.hidden_size
     return speed.share * width / (width + speed.width) * _peak(work, sku)
 
 
-def _network_bytes(work: Work) -> int:
+def _network_bytes(work: StepWork) -> int:
     """Return the bytes that one process sends in an optimizer step, by ZeRO stage."""
     trained = work.models * work.trained * work.width
     if work.zero_stage == 3:  # weights gathered for every pass, gradients reduced
@@ -280,7 +282,7 @@ def _network_bytes(work: Work) -> int:
     return reductions * trained + trained
 
 
-def _link_bytes(sku: Sku, nodes: int, processes_per_node: int, stack: Stack) -> float:
+def _link_bytes(sku: Sku, nodes: int, processes_per_node: int, stack: TrainingStack) -> float:
     """Return bytes per second and process over the slowest link."""
     if nodes == 1:
         return sku.nvlink_gbytes * 1e9 * stack.local

@@ -8,7 +8,7 @@ from datetime import datetime
 
 from service.domain.placement.capacity_history import CapacityHistory
 from service.domain.placement.policy_state import UNSEEN_DROUGHT_S
-from service.domain.planning.forecast import Aftermath, ToCome
+from service.domain.planning.forecast import EvictionWait, RemainingTime
 from service.domain.spot.age_hazard import OUTAGE_PRIOR, Exposure, residual_life_quantile
 from service.domain.spot.capacity_backoff import (
     LONGEST_BACKOFF,
@@ -41,12 +41,12 @@ def failover_probability(hops: tuple[int, int], spots: int) -> float:
     return (_HOP_WEIGHT * (1 - _ALIKE ** (spots - 1)) + found) / (_HOP_WEIGHT + evictions)
 
 
-def expected_aftermath(past: CapacityHistory, spots: int) -> Aftermath:
+def expected_aftermath(past: CapacityHistory, spots: int) -> EvictionWait:
     """Return the expected wait after each eviction of a job with ``spots`` offerings."""
     of = outage_end_rates(past.droughts, spots)
     p50, p90 = (residual_life_quantile(of, 0.0, share) * _HOUR for share in (0.5, 0.9))
     share = 1 - failover_probability(past.regrants, spots)
-    return Aftermath(share=share, p50=p50, p90=p90, seen=_WEIGHT + sum(past.droughts.ends))
+    return EvictionWait(share=share, p50=p50, p90=p90, seen=_WEIGHT + sum(past.droughts.ends))
 
 
 def is_every_offering_in_backoff(shortages: Iterable[Shortage], nodes: int, now: datetime) -> bool:
@@ -60,7 +60,7 @@ def is_every_offering_in_backoff(shortages: Iterable[Shortage], nodes: int, now:
 
 def expected_wait(
     shortages: Sequence[Shortage], past: CapacityHistory, now: datetime
-) -> ToCome | None:
+) -> RemainingTime | None:
     """Return seconds until one of a job's Spot offerings accepts, while all refuse.
 
     None where the last refusal is too old for an outage that a job still waits in: then the first
@@ -74,4 +74,4 @@ def expected_wait(
     p10, p50, p90 = (
         residual_life_quantile(of, max(age, 0.0), share) * _HOUR for share in (0.1, 0.5, 0.9)
     )
-    return ToCome(p10=p10, p50=p50, p90=p90)
+    return RemainingTime(p10=p10, p50=p50, p90=p90)

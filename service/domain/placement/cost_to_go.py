@@ -173,11 +173,11 @@ class _Solver:
             older = now[b + 1][j] if ages else 0.0
             above, below = last[b][j] + more + ages * more * older, 1 + ages * more
             moves = terms.returns[b] * more
-            then = start if terms.sure == 1 else self._moved(j, b, start)
+            then = start if terms.sure == 1 else self._after_move(j, b, start)
             stay = above / below
             now[b][j] = min(stay, (above + moves * then) / (below + moves))
 
-    def _moved(self, j: int, b: int, start: float) -> float:
+    def _after_move(self, j: int, b: int, start: float) -> float:
         """Return the cost of having left on demand before Spot answers."""
         sure = self.terms.sure
         return sure * start + (1 - sure) * self._down(j, b)

@@ -23,7 +23,7 @@ from service.domain.placement.policy_state import (
     Decision,
     DecisionKind,
     MoveMode,
-    Situation,
+    PolicyState,
 )
 from service.domain.planning import forecast
 from service.domain.planning.option import Option
@@ -110,7 +110,7 @@ def choose(
     if not allowed:
         why = "; ".join(f"{offering} {fault}" for offering, fault in forbidden.items())
         return OfferingChoice(
-            why=f"No offering may be taken now: {why}.", look_at=now + RECHECK_INTERVAL
+            why=f"No offering is available now: {why}.", look_at=now + RECHECK_INTERVAL
         )
     bought = work.terms.buys([p.offering for p in allowed])
     allowed = [p for p in allowed if p.offering in bought]
@@ -157,7 +157,7 @@ def deadline_risk(
 
 
 def _missed_deadline(
-    found: Situation, allowed: Sequence[OfferingState], *, full_price: bool
+    found: PolicyState, allowed: Sequence[OfferingState], *, full_price: bool
 ) -> Decision | None:
     """Return a warning if Spot misses the deadline even without an eviction; else None."""
     starts = min(candidate.cold_start_s for candidate in found.candidates)
@@ -166,9 +166,9 @@ def _missed_deadline(
         return None
     why = "Even without another eviction, Spot is likely to miss it."
     if full_price and all(p.offering.capacity_type is CapacityType.SPOT for p in allowed):
-        why = f"{why} No offering of the job's plan is on demand."
+        why = f"{why} The job's plan has no on-demand offering."
     elif full_price and all(c.spot for c in found.candidates):
-        why = f"{why} What is on demand is sold out."
+        why = f"{why} On-demand capacity is sold out."
     return Decision(kind=DecisionKind.STAY, candidate=None, again_s=found.step_s, why=why)
 
 
@@ -207,13 +207,13 @@ def build_situation(
     nodes: int,
     held: CurrentHold | None = None,
     past: CapacityHistory = NO_HISTORY,
-) -> Situation:
+) -> PolicyState:
     """Build the policy's input; on demand in backoff is excluded as a fallback."""
     chosen = places[0].option
     deadline = work.terms.deadline
-    return Situation(
+    return PolicyState(
         work_s=work.seconds(chosen),
-        left_s=None if deadline is None else forecast.left_until(deadline, now),
+        left_s=None if deadline is None else forecast.seconds_until(deadline, now),
         candidates=tuple(
             _candidate(p, chosen, nodes, now, past)
             for p in places
@@ -311,16 +311,16 @@ def _choice_in_backoff(
 def _why_sold_out(known: Sequence[Shortage], first: Shortage) -> str:
     if not first.in_a_row:  # it was not asked for: the quota of cores is used up
         again = humanize.format_time(first.ends_at)
-        return f"{humanize.as_sentence(first.reason)} It is looked at again at {again}."
+        return f"{humanize.as_sentence(first.reason)} The next check is at {again}."
     many = "once" if first.in_a_row == 1 else f"{first.in_a_row} times in a row"
     others = len(known) - 1
     more = f", nor for the {others} other offerings of the plan" if others else ""
     size = f"{first.nodes} or more machines of " if first.nodes > 1 else ""
     return (
-        f"Azure has no room for {size}{first.offering}{more}: refused {many} since "
+        f"Azure has no capacity for {size}{first.offering}{more}: refused {many} since "
         f"{humanize.format_time(first.since, first.ends_at)}"
         f" ({humanize.as_sentence(first.reason).rstrip('.')}). "
-        f"It is asked for again at {humanize.format_time(first.ends_at)}."
+        f"The next request is at {humanize.format_time(first.ends_at)}."
     )
 
 

@@ -19,7 +19,7 @@ from service.domain.placement.policy_state import (
     Decision,
     DecisionKind,
     MoveMode,
-    Situation,
+    PolicyState,
 )
 from service.domain.spot.age_hazard import HOLD_PRIOR, OUTAGE_PRIOR, bucket_of, mean_residual_life
 from service.domain.spot.eviction_hazard import hold_rates
@@ -34,11 +34,11 @@ _SHORTEST_START = 1.0  # second: the grid of the solution is made of cold starts
 _LOST_STEPS = 12  # of a cold start: what an eviction undoes is rounded up to such steps
 _SIGNS_WEIGHT = 5.0  # moves on a sign that the prior counts for ...
 _SIGNS_RIGHT = 0.8  # ... and how many of them find Spot
-_GOES_ON = "On demand goes on: no sign of Spot is worth leaving it."
+_GOES_ON = "Stays on demand: no sign of Spot capacity is worth a move."
 _PARTS = 8  # probabilities are rounded to multiples of 1/8
 
 
-def choose(now: Situation) -> Decision:
+def choose(now: PolicyState) -> Decision:
     """Return the next action; the same situation always gives the same decision."""
     net = _deadline_fallback(now)
     if now.left_s is None or net is None:
@@ -52,7 +52,7 @@ def choose(now: Situation) -> Decision:
     return _choose_with_slack(now, net, _slack(now, now.left_s, net))
 
 
-def choose_for_deadline(now: Situation) -> Decision | None:
+def choose_for_deadline(now: PolicyState) -> Decision | None:
     """Return what the deadline demands at any cost; None if there is slack."""
     net = _deadline_fallback(now)
     if now.left_s is None or net is None:
@@ -60,13 +60,13 @@ def choose_for_deadline(now: Situation) -> Decision | None:
     return _deadline_decision(now, net, _slack(now, now.left_s, net))
 
 
-def rank_spot(now: Situation) -> list[Candidate]:
+def rank_spot(now: PolicyState) -> list[Candidate]:
     """Return Spot candidates by dollars per hour of useful work, cheapest first."""
     spots = [c for c in now.candidates if c.spot]
     return sorted(spots, key=lambda c: useful_price(now, c)) if len(spots) > 1 else spots
 
 
-def useful_price(now: Situation, spot: Candidate) -> float:
+def useful_price(now: PolicyState, spot: Candidate) -> float:
     """Return dollars per hour of work, with cold start, losses and egress over the hold."""
     horizon = min(now.work_s / spot.speed + spot.cold_start_s, _FAR)
     lasts = mean_residual_life(_rates(now, spot), spot.up_s / HOUR, horizon / HOUR) * HOUR
@@ -74,11 +74,11 @@ def useful_price(now: Situation, spot: Candidate) -> float:
     return (spot.hourly * lasts / HOUR + spot.move_dollars) / (spot.speed * useful / HOUR)
 
 
-def _rates(now: Situation, spot: Candidate) -> tuple[float, ...]:
+def _rates(now: PolicyState, spot: Candidate) -> tuple[float, ...]:
     return hold_rates(spot.holds, now.pooled, spot.evictions_per_hour, spot.evicted_s)
 
 
-def _deadline_fallback(now: Situation) -> Candidate | None:
+def _deadline_fallback(now: PolicyState) -> Candidate | None:
     """Return the cheapest on-demand candidate that still meets the deadline."""
     paid = [c for c in now.candidates if not c.spot and c.again]
     if not paid or now.left_s is None:
@@ -89,13 +89,13 @@ def _deadline_fallback(now: Situation) -> Candidate | None:
     return min(in_time, key=lambda c: c.price, default=soonest)
 
 
-def _slack(now: Situation, left_s: float, net: Candidate) -> float:
+def _slack(now: PolicyState, left_s: float, net: Candidate) -> float:
     """Return the hours left beyond the work at the speed of the on-demand fallback."""
     cold = now.held.cold_left_s if now.held else 0.0
     return (left_s - now.margin_s - now.work_s / net.speed - cold) / HOUR
 
 
-def _deadline_decision(now: Situation, net: Candidate, slack: float) -> Decision | None:
+def _deadline_decision(now: PolicyState, net: Candidate, slack: float) -> Decision | None:
     """Return the decision that the deadline demands at any cost; None if none."""
     held, start, step = now.holding, net.cold_start_s / HOUR, now.step_s / HOUR
     too_late = slack + now.margin_s / HOUR < start - _SURE  # even with what was kept in hand
@@ -114,7 +114,7 @@ def _deadline_decision(now: Situation, net: Candidate, slack: float) -> Decision
     return _run(now, net, f"After another eviction {net} would be too late for the deadline.")
 
 
-def _cheapest(now: Situation) -> Decision:
+def _cheapest(now: PolicyState) -> Decision:
     """Decide without a deadline, or without on demand to meet it: take available Spot."""
     if now.holding is not None:
         return _stay_or_move(now, now.holding)
@@ -122,12 +122,12 @@ def _cheapest(now: Situation) -> Decision:
     if spot is not None:
         return _run(now, spot, f"{spot} costs least for an hour of work.")
     if any(c.spot for c in now.candidates):
-        return _wait(now, "No Spot capacity was to be had; it is asked for again.")
+        return _wait(now, "No Spot capacity; it is requested again.")
     paid = min(now.candidates, key=lambda c: c.price)
-    return _run(now, paid, f"{paid} is the cheapest of what this job may use.")
+    return _run(now, paid, f"{paid} is the cheapest allowed offering.")
 
 
-def _best_requestable(now: Situation) -> Candidate | None:
+def _best_requestable(now: PolicyState) -> Candidate | None:
     """Return the best Spot candidate that may be requested now and is not held."""
     if now.held is not None and now.moves is MoveMode.STAYS:
         return None
@@ -149,7 +149,7 @@ def _is_likely(spot: Candidate) -> bool:
     return spot.down_s is None or spot.likely_s < spot.down_s
 
 
-def _return_probability(now: Situation) -> float:
+def _return_probability(now: PolicyState) -> float:
     """Return the probability that a move back to Spot is granted."""
     if now.moves is not MoveMode.LEAVES_FIRST:
         return float(now.moves is MoveMode.ASKS_FIRST)
@@ -158,15 +158,15 @@ def _return_probability(now: Situation) -> float:
     return max(round(right * _PARTS), 1) / _PARTS
 
 
-def _stay_or_move(now: Situation, held: Candidate) -> Decision:
+def _stay_or_move(now: PolicyState, held: Candidate) -> Decision:
     """Stay, or move where the rest of the job is cheaper by more than the move costs."""
     other = _best_requestable(now) if held.price > min(c.price for c in now.candidates) else None
     if other is not None and _saving(now, held, other) > 0:
         return _run(now, other, f"{other} is cheaper by more than the move to it costs.")
-    return _stay(now, f"{held} goes on; nothing that may be used is worth a move.")
+    return _stay(now, f"Stays on {held}: no allowed offering is worth a move.")
 
 
-def _saving(now: Situation, held: Candidate, other: Candidate) -> float:
+def _saving(now: PolicyState, held: Candidate, other: Candidate) -> float:
     """Return the dollars that a move saves beyond the required minimum."""
     horizon = min(now.work_s / other.speed, _FAR) / HOUR
     hours = mean_residual_life(_rates(now, other), other.up_s / HOUR, horizon)
@@ -175,11 +175,13 @@ def _saving(now: Situation, held: Candidate, other: Candidate) -> float:
     return stays * (1 - _MOVE) - goes - cold - other.move_dollars
 
 
-def _choose_with_slack(now: Situation, net: Candidate, slack: float) -> Decision:
+def _choose_with_slack(now: PolicyState, net: Candidate, slack: float) -> Decision:
     """Decide while nothing or on demand is held, and the deadline leaves slack."""
     best = next(iter(rank_spot(now)), None)
     if best is None:
-        return _stay(now, "") if now.held else _run(now, net, f"{net} is all this job may use.")
+        return (
+            _stay(now, "") if now.held else _run(now, net, f"{net} is the only allowed offering.")
+        )
     terms = _cost_model(now, net, best)
     enters = slack - _hours_until_answer(now) >= terms.to_enter - _SURE
     asked = _best_requestable(now) if enters else None
@@ -192,12 +194,12 @@ def _choose_with_slack(now: Situation, net: Candidate, slack: float) -> Decision
     if asked is not None:
         return _run(now, asked, f"{asked} costs least for an hour of work.")
     if not enters:
-        return _run(now, net, f"{_spare_time(slack)} to spare are too few to try Spot again.")
+        return _run(now, net, f"{_spare_time(slack)} of slack is too little to try Spot again.")
     return _wait_or_pay(now, terms, net, slack)
 
 
 def _return_or_stay(
-    now: Situation, asked: Candidate, terms: CostModel, net: Candidate, slack: float
+    now: PolicyState, asked: Candidate, terms: CostModel, net: Candidate, slack: float
 ) -> Decision:
     """Decide whether to leave on demand for a requestable Spot candidate."""
     work, drought = now.work_s / net.speed / HOUR, bucket_of(_outage_age_seconds(now) / HOUR)
@@ -207,11 +209,11 @@ def _return_or_stay(
     figures = {"go_dollars": goes * net.hourly, "stay_dollars": stays * net.hourly}
     if goes >= stays:
         return _stay(now, _GOES_ON)
-    why = f"There are {_spare_time(slack)} to spare: {asked} is tried again."
+    why = f"{_spare_time(slack)} of slack remain: {asked} is tried again."
     return replace(_run(now, asked, why, **figures), net=net)
 
 
-def _wait_or_pay(now: Situation, terms: CostModel, net: Candidate, slack: float) -> Decision:
+def _wait_or_pay(now: PolicyState, terms: CostModel, net: Candidate, slack: float) -> Decision:
     """Decide between waiting for Spot and on demand, while Spot refuses."""
     work, drought = now.work_s / net.speed / HOUR, bucket_of(_outage_age_seconds(now) / HOUR)
     outlay, start = solve(terms, _table_size(work), _table_size(slack)), net.cold_start_s / HOUR
@@ -220,25 +222,25 @@ def _wait_or_pay(now: Situation, terms: CostModel, net: Candidate, slack: float)
     figures = {"wait_dollars": wait * net.hourly, "on_demand_dollars": begin * net.hourly}
     if begin < wait:
         spare = _spare_time(slack)
-        why = f"Waiting for Spot is expected to cost more than {net} now: {spare} to spare."
+        why = f"Waiting for Spot is expected to cost more than {net} now, with {spare} of slack."
         return _run(now, net, why, **figures)
-    why = f"There are {_spare_time(slack)} to spare: waiting for Spot is cheaper."
+    why = f"{_spare_time(slack)} of slack remain: waiting for Spot is cheaper."
     return _wait(now, why, **figures)
 
 
-def _hours_until_answer(now: Situation) -> float:
+def _hours_until_answer(now: PolicyState) -> float:
     """Return the hours of slack that may pass before Spot answers."""
     if now.held is None:
         return now.step_s / HOUR
     return (now.leave_s + now.step_s) / HOUR if now.moves is MoveMode.LEAVES_FIRST else 0.0
 
 
-def _outage_age_seconds(now: Situation) -> float:
+def _outage_age_seconds(now: PolicyState) -> float:
     """Return the likely age of the outage in seconds."""
     return now.drought_s if now.drought_seen else now.drought_s + UNSEEN_DROUGHT_S
 
 
-def _cost_model(now: Situation, net: Candidate, best: Candidate) -> CostModel:
+def _cost_model(now: PolicyState, net: Candidate, best: Candidate) -> CostModel:
     """Return the parameters of the solution, rounded so that similar jobs share it."""
     spots = sum(c.spot for c in now.candidates)
     cold = max(net.cold_start_s, _SHORTEST_START)
@@ -279,7 +281,7 @@ def _round_to_power(value: float, step: float = _STEP) -> float:
     return step ** round(math.log(value, step))
 
 
-def _run(now: Situation, candidate: Candidate, why: str, **figures: float) -> Decision:
+def _run(now: PolicyState, candidate: Candidate, why: str, **figures: float) -> Decision:
     if now.held is not None and now.held.key == candidate.key:
         return _stay(now, why)
     return Decision(
@@ -287,11 +289,11 @@ def _run(now: Situation, candidate: Candidate, why: str, **figures: float) -> De
     )
 
 
-def _stay(now: Situation, why: str) -> Decision:
+def _stay(now: PolicyState, why: str) -> Decision:
     return Decision(kind=DecisionKind.STAY, candidate=now.holding, again_s=now.step_s, why=why)
 
 
-def _wait(now: Situation, why: str, **figures: float) -> Decision:
+def _wait(now: PolicyState, why: str, **figures: float) -> Decision:
     again = min(now.step_s, now.retry_s)
     return Decision(kind=DecisionKind.WAIT, candidate=None, again_s=again, why=why, figures=figures)
 

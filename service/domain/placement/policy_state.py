@@ -77,7 +77,7 @@ class CurrentHold:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Situation:
+class PolicyState:
     """A job with work left, and the observed state of the market."""
 
     work_s: float  # training at speed 1 that no committed checkpoint holds; None is not possible

@@ -40,7 +40,7 @@ class Cadence(Message):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Interval:
+class CheckpointInterval:
     """The checkpoint interval of a generation, with the figures behind it."""
 
     seconds: float
@@ -55,7 +55,7 @@ class Interval:
 class SaveHistory:
     """The saves and evictions of a job, known when a generation opens."""
 
-    planned: Interval  # at the place of the attempt, with ...
+    planned: CheckpointInterval  # at the place of the attempt, with ...
     nodes: int  # ... this number of machines
     cost: SaveCost | None  # of a save; None: none was measured
     evictions: int = 0
@@ -63,7 +63,7 @@ class SaveHistory:
     unanswered: int = 0  # of them, those after which steps were done again
     trained_hours: float = 0.0
 
-    def interval(self, machines: int, dollars_per_hour: float) -> Interval:
+    def interval(self, machines: int, dollars_per_hour: float) -> CheckpointInterval:
         """Return the interval of a generation on ``machines`` machines.
 
         ``dollars_per_hour``: price of all of them together.
@@ -87,7 +87,7 @@ class SaveHistory:
         )
         cost = self.cost
         best = best_interval(now, stall=cost.stall, upload=cost.upload, blocks=cost.blocks)
-        return Interval(seconds=best, cadence=now)
+        return CheckpointInterval(seconds=best, cadence=now)
 
 
 def best_interval(cadence: Cadence, *, stall: float, upload: float, blocks: int) -> float:

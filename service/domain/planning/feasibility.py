@@ -9,13 +9,13 @@ from service.domain.humanize import format_duration
 from service.domain.money.cost import CURRENCY
 from service.domain.planning.option import Option
 from service.domain.planning.plan import Plan
-from service.domain.planning.plan_limits import Limits, least_cost
+from service.domain.planning.plan_limits import PlanLimits, least_cost
 
 Freed = Callable[[], Plan | None]  # the same job with nodes left to the planner, if it can be
 _ROUND_TO = 600  # seconds, up: of the deadline that is proposed
 
 
-def refuse_hopeless(plan: Plan, limits: Limits, now: datetime, freed: Freed) -> None:
+def refuse_hopeless(plan: Plan, limits: PlanLimits, now: datetime, freed: Freed) -> None:
     """Raise InvalidRequest if no luck and no on-demand machine could meet the limits."""
     options = _bought(plan.options, limits)
     shown = (*options, *_bought(plan.alternatives, limits))
@@ -30,70 +30,69 @@ def refuse_hopeless(plan: Plan, limits: Limits, now: datetime, freed: Freed) -> 
         raise _not_both(shown, limits, now)
 
 
-def _bought(options: Sequence[Option], limits: Limits) -> list[Option]:
+def _bought(options: Sequence[Option], limits: PlanLimits) -> list[Option]:
     """Return the options whose machines may be requested."""
     bought = limits.buys([option.offering for option in options])
     return [option for option in options if option.offering in bought]
 
 
 def _too_soon(
-    options: Sequence[Option], limits: Limits, now: datetime, freed: Freed
+    options: Sequence[Option], limits: PlanLimits, now: datetime, freed: Freed
 ) -> InvalidRequest:
     fastest = min(options, key=limits.seconds_at_best)
     cheapest = min(options, key=lambda o: o.cost_p50)
     nodes = _enough(limits, freed)
     more = f", or infrastructure.nodes {nodes}" if nodes else ""
     return InvalidRequest(
-        f"The deadline is {limits.away}, and even without any eviction the fastest way takes "
-        f"{_said(fastest, limits)}; the cheapest takes {_said(cheapest, limits)}. Give a deadline "
-        f"of {_from(fastest, limits, now)} or later{more}; or set "
-        "on_deadline_risk to notify, to run it all the same.",
+        f"The deadline is {limits.away}. Even without evictions the fastest option takes "
+        f"{_describe(fastest, limits)}; the cheapest takes {_describe(cheapest, limits)}. Set the "
+        f"deadline to {_from(fastest, limits, now)} or later{more}, or on_deadline_risk to notify.",
         code="deadline_too_soon",
         param="infrastructure.deadline",
     )
 
 
-def _too_small(options: Sequence[Option], limits: Limits) -> InvalidRequest:
+def _too_small(options: Sequence[Option], limits: PlanLimits) -> InvalidRequest:
     cheapest = min(options, key=lambda o: least_cost(o) + limits.reserve(o))
     least, kept = least_cost(cheapest), limits.reserve(cheapest)
     reserved = limits.allowance.of_job(cheapest.save_seconds)
     return BudgetTooSmall(
-        f"A budget of {limits.budget} {CURRENCY} is too small: at best this costs {_money(least)} "
-        f"on {cheapest.nodes} x {cheapest.offering}, and {_money(kept)} are reserved for the end "
-        f"of its machines: {reserved.in_words()}. With a budget of "
-        f"{_money(cheapest.cost_p90 + kept)} it is done nine times in ten.",
+        f"The budget of {limits.budget} {CURRENCY} is too small: the job costs at least "
+        f"{_money(least)} on {cheapest.nodes} x {cheapest.offering}, and {_money(kept)} are "
+        f"reserved to stop its machines ({reserved.in_words()}). Set a budget of "
+        f"{_money(cheapest.cost_p90 + kept)}, which nine of ten such jobs keep.",
         param="infrastructure.budget.amount",
     )
 
 
-def _not_both(options: Sequence[Option], limits: Limits, now: datetime) -> InvalidRequest:
+def _not_both(options: Sequence[Option], limits: PlanLimits, now: datetime) -> InvalidRequest:
     timely = [option for option in options if limits.may_meet_deadline(option)]
     paid = [option for option in options if limits.may_fit_budget(option)]
     inside = min(timely, key=lambda o: least_cost(o) + limits.reserve(o))
     fastest = min(paid, key=limits.seconds_at_best)
     enough = _money(inside.cost_p90 + limits.reserve(inside))
     return BudgetTooSmall(
-        f"The deadline ({limits.away}) and the budget ({limits.budget} {CURRENCY}) cannot both be "
-        f"kept: the cheapest way in time takes {_said(inside, limits)}, and what the budget covers "
-        f"takes {_said(fastest, limits)}. Give a budget of {enough}, or a deadline of "
-        f"{_from(fastest, limits, now)} or later.",
+        f"No option keeps both the deadline ({limits.away}) and the budget ({limits.budget} "
+        f"{CURRENCY}): the cheapest in time takes {_describe(inside, limits)}; the fastest within "
+        f"the budget takes {_describe(fastest, limits)}. Set a budget of {enough}, or a deadline "
+        f"of {_from(fastest, limits, now)} or later.",
         param="infrastructure.budget.amount",
     )
 
 
-def _enough(limits: Limits, freed: Freed) -> int | None:
+def _enough(limits: PlanLimits, freed: Freed) -> int | None:
     """Return the nodes that would meet the deadline, where the user fixed fewer."""
     if (limits.deadline_seconds or 0) <= 0 or (plan := freed()) is None:
         return None
     return plan.chosen.nodes if limits.may_meet_deadline(plan.chosen) else None
 
 
-def _said(option: Option, limits: Limits) -> str:
+def _describe(option: Option, limits: PlanLimits) -> str:
     time = format_duration(limits.seconds_at_best(option))
     return f"about {time} and {option.cost_p50} {CURRENCY} on {option.nodes} x {option.offering}"
 
 
-def _from(option: Option, limits: Limits, now: datetime) -> str:
+def _from(option: Option, limits: PlanLimits, now: datetime) -> str:
     """Return the earliest deadline that this option meets, for the API and for people."""
     moment = now + timedelta(seconds=limits.seconds_at_best(option))
     seconds = -(-moment.timestamp() // _ROUND_TO) * _ROUND_TO

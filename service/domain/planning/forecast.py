@@ -28,7 +28,7 @@ _NORMAL = NormalDist()
 
 
 @dataclass(frozen=True, kw_only=True)
-class Seen:
+class ObservedProgress:
     """What the job itself has shown so far."""
 
     steps: int = 0  # the newest, of which the time was measured ...
@@ -61,11 +61,11 @@ class Seen:
         return median * math.exp(apart**2 / 2), Z * math.sqrt(_DRIFT**2 + unsure)
 
 
-NOTHING_SEEN = Seen()
+NOTHING_SEEN = ObservedProgress()
 
 
 @dataclass(frozen=True, kw_only=True)
-class Aftermath:
+class EvictionWait:
     """The expected wait for Spot after an eviction."""
 
     share: float  # of evictions after which every offering refuses ...
@@ -74,11 +74,11 @@ class Aftermath:
     seen: float  # outages that this rests on, the prior's included
 
 
-NO_WAIT = Aftermath(share=0.0, p50=1.0, p90=1.0, seen=1.0)
+NO_WAIT = EvictionWait(share=0.0, p50=1.0, p90=1.0, seen=1.0)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Course:
+class ForecastInputs:
     """The figures of an option that a forecast needs; small, as a job is shown often."""
 
     seconds_per_step: float  # as planned
@@ -124,14 +124,14 @@ class Course:
             checkpoint_seconds=every or self.checkpoint_seconds,
         )
 
-    def rate(self, seen: Seen) -> float:
+    def rate(self, seen: ObservedProgress) -> float:
         """Return evictions per second: the plan's rate updated with the job's own."""
         if self.evictions_per_second <= 0:
             return 0.0
         hours = BELIEF / self.evictions_per_second + seen.trained_s
         return (BELIEF + seen.evictions) / hours
 
-    def expected(self, work: float, seen: Seen) -> float:
+    def expected(self, work: float, seen: ObservedProgress) -> float:
         """Return the expected evictions in ``work`` seconds, including those in recoveries."""
         rate = self.rate(seen)
         return rate * work / max(1 - rate * self.one_takes[0], 0.05)
@@ -147,7 +147,7 @@ class Course:
         return recovery + undone, recovery**2 + 2 * recovery * undone + square
 
     def steps_take(
-        self, measured: float | None, steps: int, seen: Seen
+        self, measured: float | None, steps: int, seen: ObservedProgress
     ) -> tuple[float, float, float]:
         """Return seconds of a step as the mean of ``steps``, at P10, P50 and P90."""
         if measured is None:
@@ -157,7 +157,7 @@ class Course:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ToCome:
+class RemainingTime:
     """Seconds until the last step is done and its result is verified."""
 
     p10: float
@@ -180,40 +180,42 @@ class ToCome:
             return 1.0 if seconds >= self.p50 else 0.0
         return round(_normal(math.log(seconds / self.p50) / sigma), 3)
 
-    def after(self, wait: Self) -> "ToCome":
+    def after(self, wait: Self) -> "RemainingTime":
         """Return the forecast with an independent ``wait`` before it."""
         middle = wait.p50 + self.p50
-        return ToCome(
+        return RemainingTime(
             p10=middle - math.hypot(wait.p50 - wait.p10, self.p50 - self.p10),
             p50=middle,
             p90=middle + math.hypot(wait.p90 - wait.p50, self.p90 - self.p50),
         )
 
-    def no_later(self, seconds: float, than: Self) -> "ToCome":
+    def no_later(self, seconds: float, than: Self) -> "RemainingTime":
         """Return the forecast with each quantile at most ``seconds`` after the other's."""
         most = max(seconds, 0.0)
-        return ToCome(
+        return RemainingTime(
             p10=min(self.p10, than.p10 + most),
             p50=min(self.p50, than.p50 + most),
             p90=min(self.p90, than.p90 + most),
         )
 
 
-def whole(option: Option) -> ToCome:
+def forecast_job(option: Option) -> RemainingTime:
     """Forecast a job that has not begun."""
-    course = Course.of(option)
-    return of(course, steps=option.total_steps, seconds_per_step=None, running=False)
+    course = ForecastInputs.of(option)
+    return forecast_remaining(
+        course, steps=option.total_steps, seconds_per_step=None, running=False
+    )
 
 
-def of(
-    course: Course,
+def forecast_remaining(
+    course: ForecastInputs,
     *,
     steps: int,
     seconds_per_step: float | None,
     running: bool,
-    seen: Seen = NOTHING_SEEN,
-    after: Aftermath = NO_WAIT,
-) -> ToCome:
+    seen: ObservedProgress = NOTHING_SEEN,
+    after: EvictionWait = NO_WAIT,
+) -> RemainingTime:
     """Forecast the ``steps`` left; ``running``: machines are there and train.
 
     ``after``: the waits after evictions, in which machines cost nothing.
@@ -222,7 +224,7 @@ def of(
     start = 0.0 if running or not steps else course.recovery_seconds
     times = course.steps_take(seconds_per_step, steps, seen)
     low, middle, high = (start + steps * seconds + course.verify_seconds for seconds in times)
-    calm = ToCome(p10=low, p50=middle, p90=high)
+    calm = RemainingTime(p10=low, p50=middle, p90=high)
     return calm.after(_evictions_take(course, middle, seen, after)) if middle > 0 else calm
 
 
@@ -232,12 +234,14 @@ def without_evictions(option: Option) -> float:
     return option.recovery_seconds + work
 
 
-def left_until(deadline: datetime, now: datetime) -> float:
+def seconds_until(deadline: datetime, now: datetime) -> float:
     """Return the seconds to the deadline; negative once it has passed."""
     return (deadline - now).total_seconds()
 
 
-def _evictions_take(course: Course, work: float, seen: Seen, after: Aftermath) -> ToCome:
+def _evictions_take(
+    course: ForecastInputs, work: float, seen: ObservedProgress, after: EvictionWait
+) -> RemainingTime:
     """Return seconds of all evictions in ``work`` seconds: recovery, lost work and waits.
 
     Their number is negative binomial (a Gamma rate), so none may come; else their cost is about
@@ -246,7 +250,7 @@ def _evictions_take(course: Course, work: float, seen: Seen, after: Aftermath) -
     """
     counts, expected = BELIEF + seen.evictions, course.expected(work, seen)
     if expected <= 0 or course.one_takes[0] <= 0:
-        return ToCome(p10=0.0, p50=0.0, p90=0.0)
+        return RemainingTime(p10=0.0, p50=0.0, p90=0.0)
     each, apart, drought = _one_takes(course, after)
     some = -math.expm1(-counts * math.log1p(expected / counts))
     many, spread = _counted(expected, 1 + 1 / counts, some)
@@ -262,10 +266,10 @@ def _evictions_take(course: Course, work: float, seen: Seen, after: Aftermath) -
         far = math.log(gamma_at(counts, math.copysign(Z, z)) / gamma_at(counts, 0.0)) / Z
         return math.exp(middle + z * math.sqrt(noise + drought + (weight * far) ** 2))
 
-    return ToCome(p10=at(0.1), p50=at(0.5), p90=at(0.9))
+    return RemainingTime(p10=at(0.1), p50=at(0.5), p90=at(0.9))
 
 
-def _one_takes(course: Course, after: Aftermath) -> tuple[float, float, float]:
+def _one_takes(course: ForecastInputs, after: EvictionWait) -> tuple[float, float, float]:
     """Return mean seconds of one eviction; its variance and the mean's, over the mean's square."""
     (lost, square), sigma = course.one_takes, math.log(after.p90 / after.p50) / Z
     waits = after.share * after.p50 * math.exp(sigma**2 / 2)

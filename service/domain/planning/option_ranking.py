@@ -10,7 +10,7 @@ from service.domain.models.trained_parameters import trained_parameters
 from service.domain.performance.calibration import calibrated, experience, like
 from service.domain.performance.layout import Layout
 from service.domain.performance.padding import computed_tokens, cut, estimate_lengths, mixed
-from service.domain.performance.throughput import StepTime, Work, cpu_step, gpu_step
+from service.domain.performance.throughput import StepTime, StepWork, cpu_step, gpu_step
 from service.domain.performance.vm_catalogue import Sku
 from service.domain.planning.option import Hazard, Option, weigh
 from service.domain.planning.plan_request import PlanRequest
@@ -82,7 +82,7 @@ def _trained(request: PlanRequest) -> int:
 
 def step_time(request: PlanRequest, sku: Sku, layout: Layout) -> StepTime:
     """Predict one optimizer step of the layout on machines of this size."""
-    work = Work(
+    work = StepWork(
         arch=request.arch,
         zero_stage=layout.zero_stage,
         micro_batch=layout.micro_batch,

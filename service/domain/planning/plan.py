@@ -22,7 +22,7 @@ from service.domain.lifecycle.elastic import (
 from service.domain.money.cost import CURRENCY
 from service.domain.performance.layout import (
     Layout,
-    Misfit,
+    MemoryShortfall,
     fit,
     goes_into,
     has_room,
@@ -40,11 +40,11 @@ from service.domain.planning.option_ranking import (
     step_time,
     weighed,
 )
-from service.domain.planning.plan_limits import Limits
+from service.domain.planning.plan_limits import PlanLimits
 from service.domain.planning.plan_request import Offer, PlanRequest
 from service.domain.planning.selection import Selection, select, why
 from service.domain.states import CapacityType
-from service.domain.training.preflight import Data
+from service.domain.training.preflight import DataCounts
 from service.domain.training.recipe import Recipe
 
 _MEAN = {Format.PREFERENCE: "prompt with its output", Format.RANKING: "prompt with its output"}
@@ -53,9 +53,8 @@ _FP16 = (
     "training.precision bf16 or fp32, unless this computer's CPU can (such as with AVX512-FP16)."
 )
 _UNMEASURED = (
-    "The time of a step is computed, not measured, and vaguer than of other methods: answers are "
-    "taken to be half as long as max_answer_tokens, and to be written as fast as Hugging Face's "
-    "generate on one GPU."
+    "The step time is estimated, with a larger error than for other methods. It assumes answers "
+    "half as long as max_answer_tokens, generated as fast as Hugging Face's generate on one GPU."
 )
 _REMEMBERED = 128  # plans
 
@@ -75,7 +74,7 @@ class Plan:
     why: str
     warnings: tuple[str, ...]
     elastic: ElasticNodes | None = None  # None: the world size is kept
-    data: Data | None = None  # None: rows were not checked yet, and lengths are estimates
+    data: DataCounts | None = None  # None: rows were not checked yet, and lengths are estimates
 
     @property
     def chosen(self) -> Option:
@@ -107,7 +106,7 @@ class Plan:
             why=data["why"],
             warnings=tuple(data["warnings"]),
             elastic=ElasticNodes.of_plan(data),
-            data=Data(**data["data"]) if data.get("data") else None,
+            data=DataCounts(**data["data"]) if data.get("data") else None,
         )
 
 
@@ -145,7 +144,7 @@ def make_plan(request: PlanRequest) -> Plan:
             *filter(None, (step_time(request, skus[best.offering.vm_size], layout).doubt,)),
         ),
         elastic=elastic,
-        data=Data.of(request.data) if request.data else None,
+        data=DataCounts.of(request.data) if request.data else None,
     )
 
 
@@ -193,8 +192,8 @@ def _elastic(request: PlanRequest, layout: Layout, skus: Sequence[Sku]) -> Elast
         )
     if least < nodes and len(roomy) == 1:
         raise _refused(
-            f"This training run does not fit into the memory of fewer than {nodes} nodes. Ask for "
-            "more nodes, or leave elastic out."
+            f"The job needs at least {nodes} nodes to fit into memory. Set more nodes, or leave "
+            "elastic out."
         )
     return ElasticNodes(min_nodes=least, node_counts=roomy, batch=batch)
 
@@ -225,9 +224,9 @@ def _runs(layout: Layout, sku: Sku, request: PlanRequest) -> bool:
     return roomy and processes == layout.processes_per_node
 
 
-def _nothing(request: PlanRequest, fits: Mapping[str, Layout | Misfit]) -> InvalidRequest:
+def _nothing(request: PlanRequest, fits: Mapping[str, Layout | MemoryShortfall]) -> InvalidRequest:
     """Return the refusal where no offering can be used."""
-    misfits = [found for found in fits.values() if isinstance(found, Misfit)]
+    misfits = [found for found in fits.values() if isinstance(found, MemoryShortfall)]
     if misfits:
         closest = min(misfits, key=lambda misfit: misfit.excess)
         message = refusal(request.needs, closest)
@@ -235,14 +234,14 @@ def _nothing(request: PlanRequest, fits: Mapping[str, Layout | Misfit]) -> Inval
     reasons = "; ".join(_rejected(request, fits, ())) or "no offering is configured"
     known = ", ".join(sku.vm_size for sku in SKUS)
     message = (
-        f"Nowhere to run: {reasons}. Allow other regions or VM sizes (known ones: {known}), "
-        "or on-demand capacity, or a higher max_price."
+        f"No offering can run this job: {reasons}. Allow other regions or VM sizes (known ones: "
+        f"{known}), or on-demand capacity, or a higher max_price."
     )
     return InvalidRequest(message, code="no_offering", param="infrastructure")
 
 
 def _rejected(
-    request: PlanRequest, fits: Mapping[str, Layout | Misfit], kept: Collection[Offering]
+    request: PlanRequest, fits: Mapping[str, Layout | MemoryShortfall], kept: Collection[Offering]
 ) -> tuple[str, ...]:
     """Return one line for every offer that was not ranked."""
     return tuple(
@@ -252,19 +251,19 @@ def _rejected(
     )
 
 
-def _fault(offer: Offer, found: Layout | Misfit | None) -> str:
+def _fault(offer: Offer, found: Layout | MemoryShortfall | None) -> str:
     if lookup(offer.offering.vm_size) is None:
         return "is a VM size that is not in the catalogue"
     if offer.forbidden:
         return offer.forbidden
     if offer.price is None:
         return "has no price in the price list"
-    if isinstance(found, Misfit):
+    if isinstance(found, MemoryShortfall):
         return f"is {found.excess / GIB:.1f} GiB per {found.where} too small"
     return "is evicted faster than the job could recover"
 
 
-def _why(selected: Selection, limits: Limits, choices: int, skus: Mapping[str, Sku]) -> str:
+def _why(selected: Selection, limits: PlanLimits, choices: int, skus: Mapping[str, Sku]) -> str:
     """Return the reason of the choice in one sentence; with limits in two."""
     best = selected.best.option
     machines = "1 node" if best.nodes == 1 else f"{best.nodes} nodes"

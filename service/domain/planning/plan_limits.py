@@ -20,7 +20,7 @@ _AT_BEST = Decimal(1) - Decimal(str(forecast.PLANNED_SPREAD))  # of what is comp
 
 
 @dataclass(frozen=True, kw_only=True)
-class Limits:
+class PlanLimits:
     """The limits of a job at one moment; by default nothing is limited."""
 
     budget: Decimal | None = None  # US dollars
@@ -36,7 +36,7 @@ class Limits:
         deadline = terms.deadline
         return cls(
             budget=terms.budget,
-            deadline_seconds=None if deadline is None else forecast.left_until(deadline, now),
+            deadline_seconds=None if deadline is None else forecast.seconds_until(deadline, now),
             on_demand=terms.switches or (terms.budget is None and deadline is None),
             is_deadline_binding=terms.on_deadline_risk is not OnRisk.NOTIFY,
             is_cancelled_if_late=terms.on_deadline_risk is OnRisk.CANCEL,
@@ -100,12 +100,12 @@ class Limits:
         return seconds + forecast.PLANNED_SPREAD * option.total_steps * option.seconds_per_step
 
 
-NO_LIMITS = Limits()
+NO_LIMITS = PlanLimits()
 
 
 def seconds_p90(option: Option) -> float:
     """Return the P90 duration of the whole job: the longer of the two forecasts."""
-    return max(option.duration_p90, forecast.whole(option).p90)
+    return max(option.duration_p90, forecast.forecast_job(option).p90)
 
 
 def least_cost(option: Option) -> Decimal:

@@ -6,9 +6,9 @@ from typing import Literal
 from rendering.report import DataReport
 from service.domain.cloud.fleet import Offering, Price
 from service.domain.models.architecture import Architecture
-from service.domain.performance.calibration import Past
-from service.domain.performance.layout import Needs
-from service.domain.planning.plan_limits import NO_LIMITS, Limits
+from service.domain.performance.calibration import MeasuredJob
+from service.domain.performance.layout import LayoutRequest
+from service.domain.planning.plan_limits import NO_LIMITS, PlanLimits
 from service.domain.training.recipe import Hyperparameters, Training
 
 Accelerator = Literal["cuda", "cpu"]
@@ -47,15 +47,15 @@ class PlanRequest:
     max_nodes: int = MAX_NODES
     judge: Architecture | None = None  # of the reward model that grades, if one does
     model: str = ""  # its name; past jobs of the same one say most
-    past: tuple[Past, ...] = ()  # jobs that were measured
+    past: tuple[MeasuredJob, ...] = ()  # jobs that were measured
     data: DataReport | None = None  # what the check of the training file's rows counted
     longest: tuple[int, ...] = ()  # guessed tokens of the longest rows' longest sequences, falling
-    limits: Limits = NO_LIMITS  # time and money
+    limits: PlanLimits = NO_LIMITS  # time and money
 
     @property
-    def needs(self) -> Needs:
+    def needs(self) -> LayoutRequest:
         """Return the part that decides the layout."""
-        return Needs(
+        return LayoutRequest(
             arch=self.arch,
             hyperparameters=self.hyperparameters,
             training=self.training,

@@ -7,7 +7,7 @@ from service.domain.humanize import format_duration
 from service.domain.money.cost import CURRENCY, cents
 from service.domain.planning.option import Option
 from service.domain.planning.option_ranking import WeighedLayout, by_cost
-from service.domain.planning.plan_limits import Limits, seconds_p90
+from service.domain.planning.plan_limits import PlanLimits, seconds_p90
 
 _SURE = "nine times in ten"
 
@@ -22,7 +22,7 @@ class Selection:
     is_sure: bool  # it keeps all limits nine times in ten
 
 
-def select(found: Sequence[WeighedLayout], limits: Limits) -> Selection:
+def select(found: Sequence[WeighedLayout], limits: PlanLimits) -> Selection:
     """Select from ``found``, cheapest first and not empty.
 
     The cheapest that keeps the limits at P90; else the surest that may keep them without an
@@ -39,11 +39,11 @@ def select(found: Sequence[WeighedLayout], limits: Limits) -> Selection:
     return Selection(best=best, cheapest=cheapest, fastest=fastest, is_sure=bool(sure))
 
 
-def _keeps(limits: Limits, found: WeighedLayout) -> bool:
+def _keeps(limits: PlanLimits, found: WeighedLayout) -> bool:
     return limits.meets_deadline(found.option) and limits.fits_budget(found.option)
 
 
-def _surest(bought: Sequence[WeighedLayout], limits: Limits) -> WeighedLayout:
+def _surest(bought: Sequence[WeighedLayout], limits: PlanLimits) -> WeighedLayout:
     """Return the option that most likely keeps the limits."""
     may_meet = [w for w in bought if limits.may_meet_deadline(w.option)]
     both = [w for w in may_meet if limits.may_fit_budget(w.option)]
@@ -56,12 +56,12 @@ def _surest(bought: Sequence[WeighedLayout], limits: Limits) -> WeighedLayout:
     return min(pool, key=lambda w: seconds_p90(w.option))
 
 
-def why(selected: Selection, limits: Limits) -> str:
+def why(selected: Selection, limits: PlanLimits) -> str:
     """Return how deadline and budget affected the choice; "" without limits."""
     if not limits.are_set:
         return ""
     best, cheapest = selected.best.option, selected.cheapest.option
-    kept = " and ".join(_kept(limits))
+    kept = " and ".join(_limits_in_words(limits))
     if not selected.is_sure:
         return (
             f"No layout keeps {kept} {_SURE}. This one is the surest: at P90 it takes "
@@ -80,7 +80,7 @@ def why(selected: Selection, limits: Limits) -> str:
     )
 
 
-def _reserved(option: Option, limits: Limits) -> str:
+def _reserved(option: Option, limits: PlanLimits) -> str:
     """Return the reserve of the budget, for the end of a sentence."""
     if limits.budget is None:
         return ""
@@ -88,7 +88,7 @@ def _reserved(option: Option, limits: Limits) -> str:
     return f"; the budget keeps {kept} {CURRENCY} more to save the job and delete its machines"
 
 
-def _kept(limits: Limits) -> Sequence[str]:
+def _limits_in_words(limits: PlanLimits) -> Sequence[str]:
     kept = []
     if limits.deadline_seconds is not None:
         kept.append(f"the deadline ({limits.away})")

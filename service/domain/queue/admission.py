@@ -240,8 +240,8 @@ class _Round:
         if quota.max_gpus is None:
             return None
         if job.gpus > quota.max_gpus:
-            why = f"it needs {job.gpus} GPUs, and {name} may hold {quota.max_gpus} in all"
-            return WaitReason.NEVER, f"{why}; whoever runs the service can raise that"
+            why = f"it needs {job.gpus} GPUs, and the quota of {name} is {quota.max_gpus}"
+            return WaitReason.NEVER, f"{why}; ask an operator to raise it"
         if first := self._closed.get(project.id):
             return WaitReason.GPUS, f"a job of {name} that needs {first.gpus} GPUs waits longer"
         if project.gpus + job.gpus <= quota.max_gpus:
@@ -263,7 +263,7 @@ class _Round:
         """Return why no region has room; reserve the nearest one for an old job."""
         known = [(want, self._regions[want.region]) for want in job.wants]
         if not known:
-            return WaitReason.NEVER, "none of its regions may be taken; leave it others"
+            return WaitReason.NEVER, "none of its regions is allowed; allow other regions"
         want, cores = min(known, key=lambda k: k[0].cores - k[1].free)
         if self._is_old(job):
             self._keep(job)
@@ -271,14 +271,14 @@ class _Round:
             first = self._kept[want.region]
             return (
                 WaitReason.GANG,
-                f"a job that waits longer is to have {want.region} ({first.gpus} GPUs)",
+                f"{want.region} is reserved for a job that has waited longer ({first.gpus} GPUs)",
             )
         needs = f"it needs {want.cores} Spot cores in {want.region}"
         if all(w.cores > c.limit for w, c in known):
-            more = "ask Azure for a larger quota, or submit it with fewer nodes"
+            more = "request a larger quota from Azure, or submit it with fewer nodes"
             return (
                 WaitReason.NEVER,
-                f"{needs}, and the subscription has {cores.limit} in all; {more}",
+                f"{needs}, and the subscription's quota is {cores.limit}; {more}",
             )
         return WaitReason.CORES, f"{needs}, and {max(cores.free, 0)} of {cores.limit} are free"
 

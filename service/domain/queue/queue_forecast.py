@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from operator import attrgetter
 
-from service.domain.planning.forecast import ToCome
+from service.domain.planning.forecast import RemainingTime
 from service.domain.queue.admission import (
     RESERVATION_DELAY,
     QueueStanding,
@@ -36,7 +36,7 @@ class CoreHold:
     project_id: str
     region: str
     cores: int
-    ends: ToCome
+    ends: RemainingTime
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,20 +46,22 @@ class QueueEntry:
     project_id: str
     since: datetime
     wants: tuple[RegionRequest, ...]
-    lasts: ToCome
+    lasts: RemainingTime
 
 
 @dataclass(frozen=True, kw_only=True)
 class AdmissionForecast:
     """When a job is admitted, or why that is unknown."""
 
-    after: ToCome | None
+    after: RemainingTime | None
     why: str = ""  # "" where there is a forecast
 
 
-TOO_MANY = AdmissionForecast(after=None, why="More jobs hold its cores than ends are looked up of.")
+TOO_MANY = AdmissionForecast(
+    after=None, why="Too many jobs hold its cores to forecast when they end."
+)
 _LARGER = AdmissionForecast(
-    after=None, why="A job that waits longer goes first; when is not known."
+    after=None, why="A job that has waited longer goes first; its start time is unknown."
 )
 
 
@@ -86,11 +88,11 @@ def forecast_admission(
     found = [_seconds_to_admission(queue, free, holds, now, part) for part in ("p10", "p50", "p90")]
     p10, p50, p90 = found
     if p10 is None or p50 is None or p90 is None:
-        why = "Others in the subscription hold what it needs; when they let go is not known."
+        why = "Others in the subscription hold its cores; when they release them is unknown."
         return AdmissionForecast(after=None, why=why)
     if passed_over and p50 <= 0:
         return _LARGER
-    after = ToCome(p10=min(p10, p50), p50=p50, p90=max(p50, p90))
+    after = RemainingTime(p10=min(p10, p50), p50=p50, p90=max(p50, p90))
     whose = {asks.project_id for asks in queue} | {held.project_id for held in holds}
     return AdmissionForecast(after=_round_to_quarters(after, now) if len(whose) > 1 else after)
 
@@ -101,11 +103,13 @@ def explain_no_forecast(standing: QueueStanding) -> AdmissionForecast | None:
         return None
     if standing.code in CORE_REASONS:
         return AdmissionForecast(
-            after=None, why=f"Ends are looked up for the first {MAX_POSITION} in the queue."
+            after=None, why=f"Only the first {MAX_POSITION} jobs in the queue have a forecast."
         )
     if standing.code is WaitReason.NEVER:
-        return AdmissionForecast(after=None, why="As things are it will never be let in.")
-    return AdmissionForecast(after=None, why="It is let in once its project holds less.")
+        return AdmissionForecast(after=None, why="It cannot be admitted under the present quotas.")
+    return AdmissionForecast(
+        after=None, why="It is admitted once its project uses less of its quota."
+    )
 
 
 def _seconds_to_admission(
@@ -179,11 +183,11 @@ def _nearest_region(
     return {min(open_)[1]} if open_ else set()
 
 
-def _round_to_quarters(after: ToCome, now: datetime) -> ToCome:
+def _round_to_quarters(after: RemainingTime, now: datetime) -> RemainingTime:
     """Round each moment up to the next full quarter of an hour."""
     at = now.timestamp()
     p10, p50, p90 = (
         -(-(at + seconds) // _QUARTER) * _QUARTER - at
         for seconds in (after.p10, after.p50, after.p90)
     )
-    return ToCome(p10=p10, p50=p50, p90=p90)
+    return RemainingTime(p10=p10, p50=p50, p90=p90)

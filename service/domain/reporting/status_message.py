@@ -95,7 +95,7 @@ class JobFacts:
 
 
 @dataclass(frozen=True)
-class Story:
+class StatusMessage:
     """The status shown to the user; ``since`` and ``next_try_at`` while it waits for machines."""
 
     phase: str
@@ -105,15 +105,17 @@ class Story:
     next_try_at: datetime | None = None  # None: retried at every poll
 
 
-def tell(job: JobFacts) -> Story:
+def status_message(job: JobFacts) -> StatusMessage:
     """Return the status message of a job at this moment."""
     told = _ending(job) or _wish(job) or _life(job)
     if job.help_wanted and job.state not in JOB_TERMINAL and told.code not in _OURS.values():
-        return Story(told.phase, "needs_help", job.help_wanted, told.since, told.next_try_at)
+        return StatusMessage(
+            told.phase, "needs_help", job.help_wanted, told.since, told.next_try_at
+        )
     return told
 
 
-def _ending(job: JobFacts) -> Story | None:
+def _ending(job: JobFacts) -> StatusMessage | None:
     """Return the message of a job that is over or paused."""
     leaving = _leaving(job)
     match job.state:
@@ -122,9 +124,9 @@ def _ending(job: JobFacts) -> Story | None:
             text = (
                 f"All {job.total_steps} steps are done and the model is ready{survived}.{leaving}"
             )
-            return Story("done", "succeeded", text)
+            return StatusMessage("done", "succeeded", text)
         case JobState.FAILED:
-            return Story("done", "failed", humanize.as_sentence(job.reason) + leaving)
+            return StatusMessage("done", "failed", humanize.as_sentence(job.reason) + leaving)
         case JobState.CANCELLED:
             return _cancelled(job, leaving)
         case JobState.PAUSED if not job.cancel_requested:
@@ -132,12 +134,12 @@ def _ending(job: JobFacts) -> Story | None:
     return None
 
 
-def _cancelled(job: JobFacts, leaving: str) -> Story:
+def _cancelled(job: JobFacts, leaving: str) -> StatusMessage:
     if job.over_budget and not job.cancel_requested:
         why = humanize.as_sentence(job.over_budget)
-        text = f"Cancelled {_reached(job)}, as it was to be when money ran out. {why}{leaving}"
-        return Story("done", "budget_exhausted", text)
-    return Story("done", "cancelled", f"Cancelled by the user {_reached(job)}.{leaving}")
+        text = f"Cancelled {_reached(job)}. {why}{leaving}"
+        return StatusMessage("done", "budget_exhausted", text)
+    return StatusMessage("done", "cancelled", f"Cancelled by the user {_reached(job)}.{leaving}")
 
 
 def _reached(job: JobFacts) -> str:
@@ -147,23 +149,23 @@ def _reached(job: JobFacts) -> str:
     return trained if job.has_trained else "before training began"
 
 
-def _paused(job: JobFacts, leaving: str) -> Story:
+def _paused(job: JobFacts, leaving: str) -> StatusMessage:
     if job.over_budget and not job.pause_requested:
         why = humanize.as_sentence(job.over_budget)
         text = f"{why} With more money, it will {job.place}.{leaving}"
-        return Story("paused", "budget_exhausted", text)
+        return StatusMessage("paused", "budget_exhausted", text)
     if not job.pause_requested:
         return _resumes(job)
     if code := next((c for why, c in _OURS.items() if job.reason.startswith(why)), ""):
         why = job.help_wanted or humanize.as_sentence(job.reason)
         text = f"{why} Once resumed, it will {job.place}.{leaving}"
-        return Story("paused", code, text)
+        return StatusMessage("paused", code, text)
     if job.attempt and job.attempt.outcome is Outcome.MISCONFIGURED:
         why = humanize.as_sentence(job.attempt.reason)
         text = f"{why} Once resumed, it will {job.place}.{leaving}"
-        return Story("paused", "misconfigured", text)
+        return StatusMessage("paused", "misconfigured", text)
     text = f"Paused by the user; once resumed, it will {job.place}.{leaving}"
-    return Story("paused", "paused", text)
+    return StatusMessage("paused", "paused", text)
 
 
 def _leaving(job: JobFacts) -> str:
@@ -174,7 +176,7 @@ def _leaving(job: JobFacts) -> str:
     return f" {job.its_machines.capitalize()} {are} being deleted."
 
 
-def _wish(job: JobFacts) -> Story | None:
+def _wish(job: JobFacts) -> StatusMessage | None:
     """Return the message of a pending request of the user."""
     attempt = job.attempt
     live = attempt is not None and attempt.state not in ATTEMPT_OVER
@@ -183,56 +185,56 @@ def _wish(job: JobFacts) -> Story | None:
         if attempt is not None and live:
             are = humanize.pluralize(attempt.instance_count, "is", "are")
             text = f"{job.its_machines} {are} stopped and deleted"
-        return Story("cancelling", "cancelling", f"Cancel was asked for: {text}.")
+        return StatusMessage("cancelling", "cancelling", f"Cancel was asked for: {text}.")
     if job.over_budget and not job.pause_requested:
         why = humanize.as_sentence(job.over_budget)
         ends = f" A checkpoint is saved, and {job.its_machines} go." if live else ""
-        return Story("pausing", "budget_exhausted", f"{why}{ends}")
+        return StatusMessage("pausing", "budget_exhausted", f"{why}{ends}")
     if job.pause_requested:
         text = "nothing is lost, as it does not train yet"
         if attempt is not None and live and attempt.generation:
             text = f"it saves a checkpoint and then lets {job.its_machines} go"
         elif job.has_trained:
             text = f"it does not train now; once resumed, it will {job.place}"
-        return Story("pausing", "pausing", f"Pause was asked for: {text}.")
+        return StatusMessage("pausing", "pausing", f"Pause was asked for: {text}.")
     return None
 
 
-def _life(job: JobFacts) -> Story:
+def _life(job: JobFacts) -> StatusMessage:
     """Return the message of a job between its submission and its end."""
     if job.state is JobState.VALIDATING:
         text = humanize.as_sentence(job.reason)
-        return Story("validating", "validating", text)
+        return StatusMessage("validating", "validating", text)
     if job.queue is not None:
         return _queued(job.queue)
     attempt = job.attempt
     if job.waits_for and (attempt is None or attempt.outcome is not None):
         why, again_at = job.waits_for, job.asks_again_at
-        return Story("waiting_capacity", "no_capacity", why, job.since, again_at)
+        return StatusMessage("waiting_capacity", "no_capacity", why, job.since, again_at)
     if attempt is None:
         text = f"Validated; {job.next_offering} is about to be asked for."
-        return Story("queued", "queued", text)
+        return StatusMessage("queued", "queued", text)
     if attempt.outcome is not None:
         return _between(job, attempt, attempt.outcome)
     match attempt.state:
         case AttemptState.PENDING | AttemptState.PROVISIONING:
-            return _asked(job, attempt)
+            return _requested_status(job, attempt)
         case AttemptState.STARTING if not attempt.generation:
             return _booting(job, attempt)
         case _:
             return _generation(job, attempt)
 
 
-def _queued(queue: QueueStanding) -> Story:
+def _queued(queue: QueueStanding) -> StatusMessage:
     if queue.position is None:
         text = "In the queue; it is about to be looked at."
-        return Story("queued", str(queue.code), text, since=queue.since)
+        return StatusMessage("queued", str(queue.code), text, since=queue.since)
     phase = "waiting_capacity" if queue.is_for_cores else "queued"
     text = f"{humanize.ordinal(queue.position)} in the queue: {queue.why}."
-    return Story(phase, str(queue.code), text, since=queue.since)
+    return StatusMessage(phase, str(queue.code), text, since=queue.since)
 
 
-def _asked(job: JobFacts, attempt: AttemptFacts) -> Story:
+def _requested_status(job: JobFacts, attempt: AttemptFacts) -> StatusMessage:
     what = f"{count_machines(attempt.instance_count)} of {attempt.offering}"
     nth = humanize.ordinal(attempt.refusals + 1)
     again = f" (asked for the {nth} time)" if attempt.refusals else ""
@@ -240,27 +242,27 @@ def _asked(job: JobFacts, attempt: AttemptFacts) -> Story:
         phase = "recovering" if job.has_trained else "queued"
         are = humanize.pluralize(attempt.instance_count, "is", "are")
         text = f"{what} {are} about to be asked for{again}, to {job.place}."
-        return Story(phase, "asking_for_machines", text)
+        return StatusMessage(phase, "asking_for_machines", text)
     at = humanize.format_time(attempt.since)
     text = f"Azure was asked for {what}{again}, to {job.place}, at {at}."
-    return Story("provisioning", "provisioning", text)
+    return StatusMessage("provisioning", "provisioning", text)
 
 
-def _booting(job: JobFacts, attempt: AttemptFacts) -> Story:
+def _booting(job: JobFacts, attempt: AttemptFacts) -> StatusMessage:
     count = attempt.instance_count
     if attempt.joined < count:
         joined = humanize.pluralize(
             count, "it has not joined yet", f"{attempt.joined} of {count} have booted and joined"
         )
         text = f"Azure has given {count_machines(count)} in {attempt.region}; {joined}."
-        return Story("booting", "booting", text)
+        return StatusMessage("booting", "booting", text)
     joined = humanize.pluralize(
         count, "The machine has joined; it is", f"All {count_machines(count)} have joined; they are"
     )
-    return Story("booting", "joined", f"{joined} about to {job.place}.")
+    return StatusMessage("booting", "joined", f"{joined} about to {job.place}.")
 
 
-def _generation(job: JobFacts, attempt: AttemptFacts) -> Story:
+def _generation(job: JobFacts, attempt: AttemptFacts) -> StatusMessage:
     """Return the message of machines with a generation: loading, training, saving, stopping."""
     who = f"{_at_work(attempt)} of {attempt.offering}"
     if attempt.halt_kind is DirectiveKind.CHECKPOINT_AND_STOP:
@@ -270,22 +272,22 @@ def _generation(job: JobFacts, attempt: AttemptFacts) -> Story:
             else humanize.as_sentence(attempt.halt_reason).rstrip(".")
         )
         code = "eviction_notice" if attempt.evicting else "stopping"
-        return Story("saving", code, f"{why}; training saves a checkpoint and stops.")
+        return StatusMessage("saving", code, f"{why}; training saves a checkpoint and stops.")
     if attempt.halt_kind is DirectiveKind.STOP:
         why = humanize.as_sentence(attempt.halt_reason).rstrip(".")
         stops = humanize.pluralize(
             attempt.instance_count, "training is being stopped", "the others are being stopped"
         )
-        return Story("recovering", "stopping", f"{why}; {stops}, to {job.place}.")
+        return StatusMessage("recovering", "stopping", f"{why}; {stops}, to {job.place}.")
     if attempt.state is AttemptState.STARTING or job.step <= attempt.from_step < job.total_steps:
         return _first_step(attempt, who)
     if job.step >= job.total_steps:
         text = f"All {job.total_steps} steps are done; the final model is being saved."
-        return Story("saving", "saving_model", text)
-    return Story("training", "training", f"Training on {who}.")
+        return StatusMessage("saving", "saving_model", text)
+    return StatusMessage("training", "training", f"Training on {who}.")
 
 
-def _first_step(attempt: AttemptFacts, who: str) -> Story:
+def _first_step(attempt: AttemptFacts, who: str) -> StatusMessage:
     """Return the message until the first step of a generation is done."""
     load = f" and the checkpoint of step {attempt.from_step}" if attempt.from_step else ""
     count = attempt.members or attempt.instance_count
@@ -296,10 +298,10 @@ def _first_step(attempt: AttemptFacts, who: str) -> Story:
     )
     if attempt.loaded_at is None:
         does = humanize.pluralize(count, "loads", "load")
-        return Story("loading", "loading", f"{who} {does} model and data{load}{since}.")
+        return StatusMessage("loading", "loading", f"{who} {does} model and data{load}{since}.")
     have = humanize.pluralize(count, "has", "have")
     text = f"{who} {have} loaded model and data{load}; the first step is running{since}."
-    return Story("loading", "first_step", text)
+    return StatusMessage("loading", "first_step", text)
 
 
 def _at_work(attempt: AttemptFacts) -> str:
@@ -308,48 +310,48 @@ def _at_work(attempt: AttemptFacts) -> str:
     return f"{attempt.members} of " * few + count_machines(attempt.instance_count)
 
 
-def _between(job: JobFacts, attempt: AttemptFacts, outcome: Outcome) -> Story:
+def _between(job: JobFacts, attempt: AttemptFacts, outcome: Outcome) -> StatusMessage:
     """Return the message between two attempts."""
     match outcome:
         case Outcome.NO_CAPACITY | Outcome.PROVISIONING_FAILED:
             return _refused(job, attempt)
         case Outcome.EVICTED:
-            return Story("recovering", "spot_evicted", _evicted(job, attempt))
+            return StatusMessage("recovering", "spot_evicted", _evicted(job, attempt))
         case Outcome.UNRESPONSIVE:
             return _unresponsive(job, attempt)
         case Outcome.SUCCEEDED:
-            return Story("saving", "model_committed", "The final model is committed.")
+            return StatusMessage("saving", "model_committed", "The final model is committed.")
         case Outcome.MISCONFIGURED:
-            return Story("stopping", "misconfigured", humanize.as_sentence(attempt.reason))
+            return StatusMessage("stopping", "misconfigured", humanize.as_sentence(attempt.reason))
         case Outcome.TRAINER_ERROR if job.state is JobState.RUNNING or attempt.reason != FRUITLESS:
-            return Story("stopping", "trainer_error", humanize.as_sentence(attempt.reason))
+            return StatusMessage("stopping", "trainer_error", humanize.as_sentence(attempt.reason))
         case Outcome.PAUSED if attempt.reason in _MIGRATES:
             code = _MIGRATES[attempt.reason]
-            return Story("migrating", code, _asked_next(attempt.reason, job))
+            return StatusMessage("migrating", code, _asked_next(attempt.reason, job))
         case Outcome.PAUSED | Outcome.CANCELLED | Outcome.OVER_BUDGET | Outcome.TRAINER_ERROR:
             return _resumes(job)
 
 
-def _resumes(job: JobFacts) -> Story:
+def _resumes(job: JobFacts) -> StatusMessage:
     """Return the message of a resumed job; without money `_ending` or `_wish` applies."""
     paid = job.attempt is not None and job.attempt.outcome is Outcome.OVER_BUDGET
     text = _asked_next("There is money again" if paid else "Resumed by the user", job)
-    return Story("recovering" if job.has_trained else "queued", "resuming", text)
+    return StatusMessage("recovering" if job.has_trained else "queued", "resuming", text)
 
 
 def _asked_next(why: str, job: JobFacts) -> str:
     return f"{why}; machines to {job.place} are about to be asked for."
 
 
-def _refused(job: JobFacts, attempt: AttemptFacts) -> Story:
+def _refused(job: JobFacts, attempt: AttemptFacts) -> StatusMessage:
     many = "once" if attempt.refusals < 2 else f"{attempt.refusals} times in a row"
     what = f"{count_machines(attempt.instance_count)} of {attempt.offering}"
-    said = f"Azure has no room for {what} now (refused {many}"
+    said = f"Azure has no capacity for {what} now (refused {many}"
     if attempt.outcome is Outcome.PROVISIONING_FAILED:
         said = f"Azure failed to make {what} ({many}"
     text = f"{said}; {attempt.reason or 'no reason given'}). {_next(job, attempt)}"
     code = str(attempt.outcome)
-    return Story("waiting_capacity", code, text, job.since, _next_at(attempt))
+    return StatusMessage("waiting_capacity", code, text, job.since, _next_at(attempt))
 
 
 def _evicted(job: JobFacts, attempt: AttemptFacts) -> str:
@@ -370,13 +372,13 @@ def _evicted(job: JobFacts, attempt: AttemptFacts) -> str:
     return f"{gone}; looking for machines to {job.place}."
 
 
-def _unresponsive(job: JobFacts, attempt: AttemptFacts) -> Story:
+def _unresponsive(job: JobFacts, attempt: AttemptFacts) -> StatusMessage:
     told = humanize.as_sentence(attempt.reason).rstrip(".")
     are = humanize.pluralize(attempt.instance_count, "is", "are")
     gone = f"{told} in {attempt.region}, so {job.its_machines} {are} given up."
     text = f"{gone} {_next(job, attempt)}"
     since = attempt.since if job.state is JobState.RUNNING else job.since
-    return Story("recovering", "unresponsive", text, since, _next_at(attempt))
+    return StatusMessage("recovering", "unresponsive", text, since, _next_at(attempt))
 
 
 def _next(job: JobFacts, attempt: AttemptFacts) -> str:

@@ -53,7 +53,7 @@ class NodeTime:
 
 
 @dataclass(frozen=True, kw_only=True)
-class World:
+class GenerationTimes:
     """The times of one generation."""
 
     opened_at: datetime
@@ -64,7 +64,7 @@ class World:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Entry:
+class TimelineSpan:
     """One span of the attempt's time; ``ended_at`` None: it goes on."""
 
     name: str
@@ -86,8 +86,10 @@ class Entry:
 
 
 def timeline(
-    moves: Mapping[AttemptState, datetime], worlds: Sequence[World], nodes: Sequence[NodeTime]
-) -> list[Entry]:
+    moves: Mapping[AttemptState, datetime],
+    worlds: Sequence[GenerationTimes],
+    nodes: Sequence[NodeTime],
+) -> list[TimelineSpan]:
     """Return every known span, by its start; spans of different nodes are merged."""
     measured = _measured(nodes, worlds)
     entries = [*_moves(moves, measured, nodes), *_worlds(moves, worlds, measured), *measured]
@@ -95,34 +97,38 @@ def timeline(
 
 
 def _moves(
-    moves: Mapping[AttemptState, datetime], measured: Sequence[Entry], nodes: Sequence[NodeTime]
-) -> Iterable[Entry]:
+    moves: Mapping[AttemptState, datetime],
+    measured: Sequence[TimelineSpan],
+    nodes: Sequence[NodeTime],
+) -> Iterable[TimelineSpan]:
     """Yield the spans of what the service did with the scale set."""
     state = AttemptState
     over = moves.get(state.TERMINATING) or moves.get(state.ENDED)
     if pending := moves.get(state.PENDING):
         asked = moves.get(state.PROVISIONING)
-        yield Entry(name="create", started_at=pending, ended_at=asked or over)
+        yield TimelineSpan(name="create", started_at=pending, ended_at=asked or over)
     if asked := moves.get(state.PROVISIONING):
         given = moves.get(state.STARTING)
-        yield Entry(name="allocate", started_at=asked, ended_at=given or over)
+        yield TimelineSpan(name="allocate", started_at=asked, ended_at=given or over)
     if (given := moves.get(state.STARTING)) and not _has(measured, "boot"):
         joined = min((n.registered_at for n in nodes), default=None)
-        yield Entry(name="boot", started_at=given, ended_at=joined or over)
+        yield TimelineSpan(name="boot", started_at=given, ended_at=joined or over)
     if gone := moves.get(state.TERMINATING):
-        yield Entry(name="delete", started_at=gone, ended_at=moves.get(state.ENDED))
+        yield TimelineSpan(name="delete", started_at=gone, ended_at=moves.get(state.ENDED))
 
 
 def _worlds(
-    moves: Mapping[AttemptState, datetime], worlds: Sequence[World], measured: Sequence[Entry]
-) -> Iterable[Entry]:
+    moves: Mapping[AttemptState, datetime],
+    worlds: Sequence[GenerationTimes],
+    measured: Sequence[TimelineSpan],
+) -> Iterable[TimelineSpan]:
     """Yield the spans of each generation, from when the machines had joined."""
     over = moves.get(AttemptState.TERMINATING)
     joined = [e.ended_at for e in measured if e.name == "join" and e.ended_at]
     if joined and not _has(measured, "wait_for_nodes"):
         opened = worlds[0].opened_at if worlds else over
         first = min(joined) if opened is None else min(*joined, opened)
-        yield Entry(name="wait_for_nodes", started_at=first, ended_at=opened)
+        yield TimelineSpan(name="wait_for_nodes", started_at=first, ended_at=opened)
     sizes = {world.nodes for world in worlds}
     for number, world in enumerate(worlds):
         following = worlds[number + 1].opened_at if number + 1 < len(worlds) else over
@@ -135,7 +141,7 @@ def _worlds(
             and (following is None or e.started_at < following)
         ]
         if steps and (halted is None or min(steps) < halted):  # told to stop while it loaded
-            yield Entry(
+            yield TimelineSpan(
                 name="train",
                 started_at=min(steps),
                 ended_at=halted or following,
@@ -145,19 +151,21 @@ def _worlds(
         if halted is not None:
             saves = world.halt_kind is DirectiveKind.CHECKPOINT_AND_STOP
             name = "save" if saves else "stop"
-            yield Entry(name=name, started_at=halted, ended_at=following, generation=world.number)
+            yield TimelineSpan(
+                name=name, started_at=halted, ended_at=following, generation=world.number
+            )
 
 
-def _has(measured: Sequence[Entry], name: str) -> bool:
+def _has(measured: Sequence[TimelineSpan], name: str) -> bool:
     return any(e.name == name for e in measured)
 
 
-def _measured(nodes: Sequence[NodeTime], worlds: Sequence[World]) -> list[Entry]:
+def _measured(nodes: Sequence[NodeTime], worlds: Sequence[GenerationTimes]) -> list[TimelineSpan]:
     """Return the nodes' own spans, merged: the first of a name on each node, the second, ...
 
     A machine that came later, in place of a lost one, has spans apart from the first ones.
     """
-    drawn: dict[tuple[str, int, int], Entry] = {}
+    drawn: dict[tuple[str, int, int], TimelineSpan] = {}
     for node in nodes:
         late = sum(w.opened_at < node.registered_at for w in worlds)
         seen: Counter[str] = Counter()
@@ -169,7 +177,7 @@ def _measured(nodes: Sequence[NodeTime], worlds: Sequence[World]) -> list[Entry]
             if known := drawn.get(key):
                 started = min(started, known.started_at)
                 ended = max(ended, known.ended_at or ended)
-            drawn[key] = Entry(name=name, started_at=started, ended_at=ended)
+            drawn[key] = TimelineSpan(name=name, started_at=started, ended_at=ended)
     return list(drawn.values())
 
 

@@ -18,7 +18,7 @@ from service.domain.placement.policy_state import (
     CurrentHold,
     DecisionKind,
     MoveMode,
-    Situation,
+    PolicyState,
 )
 from service.domain.spot.age_hazard import NO_EXPOSURE, Exposure
 
@@ -83,7 +83,7 @@ def simulate(
     case: SimulationCase, capacity: CapacityByTick, begin: int, seen: MarketExperience
 ) -> SimulatedRun:
     """Simulate from tick ``begin`` to the end of the work or trace; adds to ``seen``."""
-    return _Run(case, capacity, begin, seen).go()
+    return _Run(case, capacity, begin, seen).simulate()
 
 
 class _Run:
@@ -109,7 +109,7 @@ class _Run:
         self.place = case.zones[0].offering.region if case.zones else ""  # of the checkpoint
         self.life = SimulatedRun()
 
-    def go(self) -> SimulatedRun:
+    def simulate(self) -> SimulatedRun:
         while self.done < self.case.work and self.at < self.end:
             self._evict()
             self._decide()
@@ -169,15 +169,15 @@ class _Run:
                 break
         self.hopping = False
 
-    def situation(self) -> Situation:
+    def situation(self) -> PolicyState:
         """Return what production would know at this tick."""
         case, tick_s = self.case, self.case.tick_s
         spent = self.at - self.begin
-        return Situation(
+        return PolicyState(
             work_s=(case.work - self.done) * tick_s,
             left_s=None if case.deadline is None else (case.deadline - spent) * tick_s,
             candidates=tuple(self._candidates()),
-            held=self._held(),
+            held=self._current_hold(),
             lost_s=case.lost * tick_s,
             step_s=tick_s,
             retry_s=tick_s,
@@ -231,7 +231,7 @@ class _Run:
             [(hours, ended)], begun=0.0 if self.spot_seen else UNSEEN_DROUGHT_S / HOUR
         )
 
-    def _held(self) -> CurrentHold | None:
+    def _current_hold(self) -> CurrentHold | None:
         if self.held is None:
             return None
         bought = self.case.on_demand if self.held < 0 else self.case.zones[self.held]

@@ -90,7 +90,7 @@ def mean_residual_life(rates: tuple[float, ...], age: float, horizon: float) -> 
 
 
 def residual_life_quantile(rates: tuple[float, ...], age: float, share: float) -> float:
-    """Return the hours from now in which ``share`` of all lives of this age end.
+    """Return the hours from now until ``share`` of the holds of this age have ended.
 
     >>> round(residual_life_quantile((0.5, 0.5, 0.1, 0.1), 1.0, 1 - math.exp(-1.0)), 6)
     6.0

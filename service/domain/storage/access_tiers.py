@@ -71,7 +71,7 @@ class StorageAccount:
 
 
 @dataclass(frozen=True, kw_only=True)
-class StoredBlob:
+class TieredBlob:
     """One blob, version or snapshot, as Azure bills it."""
 
     name: str
@@ -135,7 +135,7 @@ def tier_refusal(standing: FolderFacts, tier: AccessTier) -> str:
     return "" if standing.newer is None else _why_hot(standing, standing.newer)
 
 
-def folder_presence(blobs: Iterable[StoredBlob]) -> Presence:
+def folder_presence(blobs: Iterable[TieredBlob]) -> Presence:
     """Return whether all of the folder can be read."""
     found = Presence.GONE
     for blob in blobs:
@@ -148,13 +148,13 @@ def folder_presence(blobs: Iterable[StoredBlob]) -> Presence:
     return found
 
 
-def coolest_tier(blobs: Iterable[StoredBlob]) -> AccessTier:
+def coolest_tier(blobs: Iterable[TieredBlob]) -> AccessTier:
     """Return the coolest tier of the blobs; hot if nothing was moved."""
     order = list(AccessTier)
     return max((blob.tier for blob in blobs), key=order.index, default=AccessTier.HOT)
 
 
-def blobs_to_move(blobs: Iterable[StoredBlob], tier: AccessTier) -> list[StoredBlob]:
+def blobs_to_move(blobs: Iterable[TieredBlob], tier: AccessTier) -> list[TieredBlob]:
     """Return the blobs that are not in the tier yet; small ones move only to hot."""
     return [
         blob
@@ -165,13 +165,13 @@ def blobs_to_move(blobs: Iterable[StoredBlob], tier: AccessTier) -> list[StoredB
     ]
 
 
-def should_stay_hot(blob: StoredBlob) -> bool:
+def should_stay_hot(blob: TieredBlob) -> bool:
     """Return whether the blob is never moved to a cooler tier."""
     return blob.size < SMALL or blob.name.rpartition("/")[2] == MANIFEST
 
 
 def next_tier_step(
-    blobs: Sequence[StoredBlob], tier: AccessTier, priority: ArchivePriority
+    blobs: Sequence[TieredBlob], tier: AccessTier, priority: ArchivePriority
 ) -> SetTier | AwaitRehydration | TierMoveEnd:
     """Return the next step of a move, from what is stored now."""
     if not blobs:
@@ -206,6 +206,6 @@ def _why_hot(standing: FolderFacts, newer: int) -> str:
     return ""
 
 
-def _is_sooner(blob: StoredBlob, priority: ArchivePriority) -> bool:
+def _is_sooner(blob: TieredBlob, priority: ArchivePriority) -> bool:
     """Return whether the priority raises that of a pending rehydration; lowering is impossible."""
     return priority is ArchivePriority.HIGH and blob.priority is ArchivePriority.STANDARD

@@ -14,7 +14,7 @@ _USELESS = ("row_not_trained", "answers_equal", "long_row")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Data:
+class DataCounts:
     """Counts from the check of the training file."""
 
     rows: int

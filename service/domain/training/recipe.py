@@ -14,7 +14,7 @@ from contract.methods import METHODS, Method
 from service.domain.errors import InvalidRequest
 from service.domain.models.architecture import Architecture
 from service.domain.training import reinforcement as rl
-from service.domain.training.request_rules import Facts, refuse_broken
+from service.domain.training.request_rules import RuleInputs, refuse_broken
 from trainer.contract import LATER, MILESTONES_KEPT, TrainingOptions
 
 Auto = Literal["auto"]
@@ -167,7 +167,7 @@ def check(training: Training, *, examples: int, arch: Architecture) -> None:
     if examples < 1:
         raise InvalidRequest("The training file holds no examples.", param="training_file")
     length, learnt = _max_seq_len(training, arch), training.reinforcement
-    facts = Facts(
+    facts = RuleInputs(
         t=training,
         a=arch,
         longest=length,
@@ -189,7 +189,7 @@ def zero_stages(training: Training) -> range:
 def _stages_rule(training: Training) -> str:
     stages = zero_stages(training)
     if not stages:
-        return "left to us; but nothing goes with all that is asked for together"
+        return "left out, but no stage works with these options together"
     rule = f"{stages[0]} to {stages[-1]} with precision {training.precision}"
     if training.offload:
         rule += f" and offload {training.offload}"

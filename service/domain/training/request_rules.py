@@ -16,7 +16,7 @@ MIN_CHUNK = 16  # positions; less is slow and saves nothing
 _NO_REINFORCEMENT = Reinforcement(algorithm="", grader="", answers=2, max_answer_tokens=1)
 
 
-class Facts(NamedTuple):
+class RuleInputs(NamedTuple):
     """What the rules are about."""
 
     t: "Training"
@@ -52,7 +52,7 @@ class Rule(NamedTuple):
 
     param: str
     value: str
-    is_broken: Callable[[Facts], object]
+    is_broken: Callable[[RuleInputs], object]
     must: str
 
 
@@ -223,7 +223,7 @@ RULES = (
 )
 
 
-def refuse_broken(facts: Facts) -> None:
+def refuse_broken(facts: RuleInputs) -> None:
     """Raise InvalidRequest for the first rule that is broken."""
     for rule in RULES:
         if rule.is_broken(facts):

@@ -9,12 +9,12 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.db.attempts import attempts, generations, nodes
 from service.db.attempts.attempts import AttemptRow
-from service.db.attempts.generations import Opened
-from service.db.attempts.nodes import Told
+from service.db.attempts.generations import OpenedGeneration
+from service.db.attempts.nodes import NodeReport
 from service.db.jobs import events
 from service.db.money import ledger
 from service.domain.money.cost import LedgerRow
-from service.domain.reporting.timeline import Entry, World, timeline
+from service.domain.reporting.timeline import GenerationTimes, TimelineSpan, timeline
 from service.domain.states import AttemptState
 
 Moves = dict[AttemptState, datetime]
@@ -34,17 +34,17 @@ class AttemptRecord:
     """An attempt with all that belongs to it."""
 
     row: AttemptRow
-    generations: list[Opened]
-    nodes: list[Told]
+    generations: list[OpenedGeneration]
+    nodes: list[NodeReport]
     moves: Moves
     ledger: list[LedgerRow]
     again: list[RepeatedSteps]
 
     @property
-    def timeline(self) -> list[Entry]:
+    def timeline(self) -> list[TimelineSpan]:
         """Return the phases of the attempt."""
         worlds = [
-            World(
+            GenerationTimes(
                 opened_at=o.opened_at,
                 halted_at=o.halted_at,
                 halt_kind=o.halt_kind,
@@ -59,7 +59,7 @@ class AttemptRecord:
 async def list_records(conn: AsyncConnection, job_id: str) -> list[AttemptRecord]:
     """Return every attempt of the job with its records, oldest first."""
     opened = await generations.of_job(conn, job_id)
-    nodes_of_job = await nodes.told(conn, job_id)
+    nodes_of_job = await nodes.reports_of_job(conn, job_id)
     moves = await events.moves(conn, job_id)
     meters = await ledger.of_job(conn, job_id)
     again = _repeated_steps(opened)
@@ -76,13 +76,13 @@ async def list_records(conn: AsyncConnection, job_id: str) -> list[AttemptRecord
     ]
 
 
-def start_step(opened: Opened) -> int:
+def start_step(opened: OpenedGeneration) -> int:
     """Return the step from which the generation resumes; 0 at the beginning."""
     checkpoint = opened.generation.checkpoint
     return checkpoint.step if checkpoint else 0
 
 
-def _repeated_steps(opened: Sequence[Opened]) -> list[RepeatedSteps]:
+def _repeated_steps(opened: Sequence[OpenedGeneration]) -> list[RepeatedSteps]:
     return [
         RepeatedSteps(
             attempt_id=before.generation.attempt_id,

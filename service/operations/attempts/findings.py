@@ -66,7 +66,7 @@ async def mark_broken(
     """
     marked = []
     await leases.write(conn, claim, lease_token=claim.token)
-    await locks.take(conn, tables.jobs, [row.job_id])  # before its checkpoints: as all do
+    await locks.lock_rows(conn, tables.jobs, [row.job_id])  # before its checkpoints: as all do
     for entry, fault in broken:
         because = f"{fault.file} {fault.reason}"
         if await checkpoints.condemn(conn, row.job_id, entry.path, because):

@@ -9,7 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.db.attempts import attempt_moves, generations, nodes
 from service.db.attempts.attempts import AttemptRow
-from service.db.attempts.generations import Lost
+from service.db.attempts.generations import LostWork
 from service.db.core import leases, locks
 from service.db.core.leases import Claim
 from service.db.jobs import events, job_versions
@@ -20,7 +20,7 @@ from service.domain.cloud.rate_limit import Deferral
 from service.domain.errors import LeaseLost
 from service.domain.lifecycle.attempt import JOINS, OpenGeneration
 from service.domain.lifecycle.generation import HaltGeneration
-from service.domain.planning.checkpoint_interval import Interval, SaveHistory
+from service.domain.planning.checkpoint_interval import CheckpointInterval, SaveHistory
 from service.operations.attempts import heads
 from trainer.contract import DirectiveKind, Generation, Head, Member
 
@@ -52,7 +52,7 @@ class Opening:
         return self.after is not None and self.head.generation > self.after + 1
 
     @cached_property
-    def interval(self) -> Interval | None:
+    def interval(self) -> CheckpointInterval | None:
         """Return the generation's checkpoint interval; None: the run spec has it."""
         machines = len(self.step.nodes)
         dollars = float(self.row.price.hourly) * machines
@@ -80,7 +80,9 @@ class Opening:
         )
 
 
-async def open_all(conn: AsyncConnection, openings: Sequence[Opening], now: datetime) -> list[Lost]:
+async def open_all(
+    conn: AsyncConnection, openings: Sequence[Opening], now: datetime
+) -> list[LostWork]:
     """Write the rows that HEAD was fenced for, and direct their members to start.
 
     Returns the lost steps. Raises LeaseLost if any of the leases is lost: nothing may be committed
@@ -95,7 +97,7 @@ async def open_all(conn: AsyncConnection, openings: Sequence[Opening], now: date
     }
     await nodes.direct_all(conn, orders)
     await _release(conn, openings, now)  # locks: nodes, attempts, jobs
-    await locks.take(conn, tables.jobs, [one.row.job_id for one in openings])
+    await locks.lock_rows(conn, tables.jobs, [one.row.job_id for one in openings])
     await heads.record_all(conn, {one.row.job_id: one.head for one in openings}, now)
     errors = {one.row.job_id for one in openings if one.step.after_error}
     lost = await generations.begin_all(conn, begun, errors, now, saves)
@@ -105,11 +107,11 @@ async def open_all(conn: AsyncConnection, openings: Sequence[Opening], now: date
 
 async def _release(conn: AsyncConnection, openings: Sequence[Opening], now: datetime) -> None:
     """Release the leases with an early requeue; count the evictions."""
-    held = await leases.hold_all(conn, [one.claim for one in openings])
+    held = await leases.lock_all_claimed(conn, [one.claim for one in openings])
     if gone := {one.row.id for one in openings} - held.keys():
         raise LeaseLost(f"attempts {sorted(gone)}")
     went_on = [(one.row, one.halted_at or now) for one in openings if one.step.lost]
-    await attempt_moves.outlive(conn, went_on)
+    await attempt_moves.record_survived_evictions(conn, went_on)
     await leases.release_all(conn, [(one.claim, now + _SOON) for one in openings], now)
 
 

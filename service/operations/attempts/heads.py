@@ -137,16 +137,16 @@ async def written_at(store: BlobStore, job_id: str) -> datetime | None:
 
 async def record(conn: AsyncConnection, job_id: str, head: Head, now: datetime) -> bool:
     """Copy what is new in HEAD into the database; return whether anything was."""
-    known_paths = await checkpoints.kept(conn, [job_id])
+    known_paths = await checkpoints.retained_paths(conn, [job_id])
     if not _has_changed(head, known_paths.get(job_id, {})):
         return False
-    await locks.take(conn, tables.jobs, [job_id])  # before its checkpoints, as all do
+    await locks.lock_rows(conn, tables.jobs, [job_id])  # before its checkpoints, as all do
     return await _copy_head(conn, job_id, head, now)
 
 
 async def record_all(conn: AsyncConnection, heads: Mapping[str, Head], now: datetime) -> None:
     """Copy what is new in the HEADs of many jobs, which the caller has locked."""
-    known_paths = await checkpoints.kept(conn, heads)
+    known_paths = await checkpoints.retained_paths(conn, heads)
     for job_id, head in heads.items():
         if _has_changed(head, known_paths.get(job_id, {})):
             await _copy_head(conn, job_id, head, now)
@@ -158,7 +158,7 @@ def _has_changed(head: Head, known_paths: Mapping[str, str]) -> bool:
 
 async def _copy_head(conn: AsyncConnection, job_id: str, head: Head, now: datetime) -> bool:
     kept = list_named(head)
-    known = await checkpoints.known(conn, job_id, kept)
+    known = await checkpoints.known_paths(conn, job_id, kept)
     fresh = [c for c in head.checkpoints if c.path not in known]
     news = [c for c in fresh if await checkpoints.add(conn, job_id, c, kept[c.path], now)]
     if await checkpoints.match(conn, job_id, kept, now):

@@ -66,7 +66,7 @@ async def _record_useless(
     conn: AsyncConnection, row: AttemptRow, useless: Collection[str], now: datetime
 ) -> None:
     facts = {"vm_ids": sorted(useless)}
-    if not useless or await events.known(conn, row.job_id, "node.useless", facts):
+    if not useless or await events.has_event(conn, row.job_id, "node.useless", facts):
         return  # its deletion takes a while
     limit, _ = TIME_LIMITS[AttemptState.STARTING]
     await events.add(

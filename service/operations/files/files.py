@@ -15,9 +15,9 @@ from service.db.files.files import CONTAINER, File
 from service.db.files.uploads import Upload
 from service.db.jobs import results
 from service.domain.datasets.dataset import (
+    DatasetLimits,
     DatasetSummary,
     DatasetValidator,
-    Limits,
     as_dicts,
     too_large,
 )
@@ -62,7 +62,7 @@ async def upload(
     store: BlobStore,
     project_id: str,
     incoming: IncomingFile,
-    limits: Limits,
+    limits: DatasetLimits,
     now: Callable[[], datetime],
 ) -> File:
     """Validate and store a dataset; raises InvalidFile with line numbers.
@@ -75,7 +75,7 @@ async def upload(
     async with engine.begin() as conn:
         size, largest = incoming.expected_bytes, limits.max_bytes
         await quotas.require_room_for_file(conn, project_id, size, largest)
-        await uploads.begin(conn, recorder.upload)
+        await uploads.add(conn, recorder.upload)
     try:
         validator = DatasetValidator(limits)
         verdict: list[DatasetSummary] = []
@@ -168,7 +168,7 @@ class _ProgressRecorder:
             raise _abandoned_error()
 
 
-def _check_early(incoming: IncomingFile, limits: Limits) -> None:
+def _check_early(incoming: IncomingFile, limits: DatasetLimits) -> None:
     """Refuse known faults before the first byte of the file is read."""
     if incoming.purpose is not None:
         _require_known_purpose(incoming.purpose)
@@ -199,7 +199,9 @@ async def validate_chunks(
     """Pass the chunks on; an invalid file raises before the blob is committed."""
     received = 0
     async for chunk in incoming.chunks():
-        if validator.held + len(chunk) > worker_thread.LONG:  # a line of 15 MiB takes seconds
+        if (
+            validator.pending_bytes + len(chunk) > worker_thread.LONG
+        ):  # a line of 15 MiB takes seconds
             await worker_thread.run_in_worker(validator.feed, chunk)
         else:
             validator.feed(chunk)

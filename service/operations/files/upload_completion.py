@@ -21,9 +21,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from service.db.files import files, upload_parts, uploads
 from service.db.files.files import CONTAINER, File
-from service.db.files.upload_parts import Part
+from service.db.files.upload_parts import UploadPartRow
 from service.db.files.uploads import Upload
-from service.domain.datasets.dataset import DatasetSummary, DatasetValidator, Limits
+from service.domain.datasets.dataset import DatasetLimits, DatasetSummary, DatasetValidator
 from service.domain.errors import (
     ChecksumMismatch,
     InvalidFile,
@@ -60,7 +60,7 @@ class Completer:
 
     engine: AsyncEngine
     store: BlobStore
-    limits: Limits
+    limits: DatasetLimits
     now: Callable[[], datetime]
 
     async def complete(self, asked: Completion) -> File | None:
@@ -82,7 +82,12 @@ class Completer:
         return await self._complete_claimed(upload, parts, asked, etag, token)
 
     async def _complete_claimed(
-        self, upload: Upload, parts: Sequence[Part], asked: Completion, etag: str, token: str
+        self,
+        upload: Upload,
+        parts: Sequence[UploadPartRow],
+        asked: Completion,
+        etag: str,
+        token: str,
     ) -> File | None:
         try:
             summary = await self._check(upload, parts, asked, etag, token)
@@ -103,7 +108,12 @@ class Completer:
         return file if held else None
 
     async def _check(
-        self, upload: Upload, parts: Sequence[Part], asked: Completion, etag: str, token: str
+        self,
+        upload: Upload,
+        parts: Sequence[UploadPartRow],
+        asked: Completion,
+        etag: str,
+        token: str,
     ) -> DatasetSummary:
         staged = [StagedPart(name=part.id, blocks=part.blocks) for part in parts]
         try:
@@ -167,7 +177,7 @@ class Completer:
 class _StreamCheck:
     """Checks a blob as it streams: the checksum of each part and of the whole, and the rows."""
 
-    def __init__(self, validator: DatasetValidator, parts: Sequence[Part]) -> None:
+    def __init__(self, validator: DatasetValidator, parts: Sequence[UploadPartRow]) -> None:
         self.validator = validator
         self.bytes = 0
         self._parts = list(reversed(parts))
@@ -226,7 +236,9 @@ async def _find_completed(conn: AsyncConnection, asked: Completion) -> File:
     return file
 
 
-async def _choose_parts(conn: AsyncConnection, upload: Upload, asked: Completion) -> list[Part]:
+async def _choose_parts(
+    conn: AsyncConnection, upload: Upload, asked: Completion
+) -> list[UploadPartRow]:
     """Return the named parts in order and forget the others, which the commit drops."""
     there = {part.id: part for part in await upload_parts.all_of(conn, upload.id)}
     for part_id in asked.part_ids:

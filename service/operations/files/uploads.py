@@ -16,9 +16,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from service.db.files import files, upload_parts, uploads
 from service.db.files.files import CONTAINER, File
-from service.db.files.upload_parts import Part
+from service.db.files.upload_parts import UploadPartRow
 from service.db.files.uploads import Upload
-from service.domain.datasets.dataset import Limits
+from service.domain.datasets.dataset import DatasetLimits
 from service.domain.errors import (
     InvalidRequest,
     PayloadTooLarge,
@@ -64,7 +64,7 @@ class UploadState:
     """An upload with its parts while they arrive, or with its file once it is completed."""
 
     upload: Upload | None  # None: it is completed
-    parts: list[Part] = field(default_factory=list)
+    parts: list[UploadPartRow] = field(default_factory=list)
     file: File | None = None
 
 
@@ -85,7 +85,7 @@ async def create(
     store: BlobStore,
     project_id: str,
     wanted: UploadIntent,
-    limits: Limits,
+    limits: DatasetLimits,
     now: datetime,
 ) -> Upload:
     """Begin an upload in parts; raises PayloadTooLarge for a file beyond the limit."""
@@ -112,7 +112,7 @@ async def create(
     async with engine.begin() as conn:
         largest = limits.max_upload_bytes
         await quotas.require_room_for_file(conn, project_id, wanted.bytes, largest)
-        await uploads.begin(conn, upload)
+        await uploads.add(conn, upload)
     return upload
 
 
@@ -157,7 +157,7 @@ async def add_part(
     data: AsyncIterator[bytes],
     staging: Staging,
     now: Callable[[], datetime],
-) -> Part:
+) -> UploadPartRow:
     """Stage a part. Sent again it is another part: the request to complete names one of them."""
     file_id = file_id_of(upload_id)
     async with engine.connect() as conn:
@@ -165,7 +165,7 @@ async def add_part(
     part_id, counter = new_id("part", now()), _PartCounter(staging.silence)
     async with staging.slots:
         staged = await store.stage(CONTAINER, file_id, part_id, counter.counted(data))
-    part = Part(
+    part = UploadPartRow(
         id=part_id,
         upload_id=file_id,
         bytes=counter.bytes,
@@ -225,7 +225,9 @@ def not_found(upload_id: str) -> UploadNotFound:
     )
 
 
-async def _record_part(conn: AsyncConnection, upload: Upload, part: Part, staging: Staging) -> None:
+async def _record_part(
+    conn: AsyncConnection, upload: Upload, part: UploadPartRow, staging: Staging
+) -> None:
     count, total = await upload_parts.totals(conn, part.upload_id)
     if count >= MAX_PARTS:
         raise InvalidRequest(

@@ -60,7 +60,7 @@ async def record_missed_deadline(
     deadline = JobConstraints.from_dict(row.terms).deadline
     assert deadline is not None, "the caller checked that it has passed"
     data = {"deadline": int(deadline.timestamp())}
-    if await events.known(conn, row.id, "job.deadline_passed", data):
+    if await events.has_event(conn, row.id, "job.deadline_passed", data):
         return False
     await jobs.wish_as_seen(conn, claim, now)
     text = (

@@ -11,7 +11,7 @@ from contract.choices import Engine
 from service.db.files import files
 from service.db.files.files import File
 from service.db.jobs import events, job_facts, jobs
-from service.db.jobs.job_facts import Around
+from service.db.jobs.job_facts import JobOverview
 from service.db.jobs.jobs import JobRow
 from service.db.money import budgets
 from service.db.projects.keys import Caller
@@ -82,7 +82,7 @@ class Submission:
     planned: PlanRequest | None = None  # what the plan answers; None: it was stored before
 
     @property
-    def sources(self) -> frozenset[lineage.Source]:
+    def sources(self) -> frozenset[lineage.ModelSource]:
         """Return the models and checkpoints of other jobs that the job reads."""
         return lineage.sources(self.model, self.plan.recipe.reinforcement)
 
@@ -167,7 +167,7 @@ async def get_locked(conn: AsyncConnection, project_id: str, job_id: str) -> Job
 
 async def get_with_facts(
     conn: AsyncConnection, project_id: str, job_id: str, now: datetime
-) -> Around:
+) -> JobOverview:
     """Return the job with its facts except its wait, or raise JobNotFound."""
     found = await job_facts.of(conn, job_id, project_id, now)
     if found is None:
@@ -203,7 +203,7 @@ async def change(
 
 async def request_cancel(
     conn: AsyncConnection, caller: Caller, job_id: str, now: datetime
-) -> Around:
+) -> JobOverview:
     """Request the job's end; a job that is cancelled, or about to be, stays as it is."""
     is_new = await _write_request(conn, caller, job_id, now, "cancel", "cancel_requested_at")
     found = await get_with_facts(conn, caller.project_id, job_id, now)
@@ -215,7 +215,7 @@ async def request_cancel(
 
 async def request_pause(
     conn: AsyncConnection, caller: Caller, job_id: str, now: datetime
-) -> Around:
+) -> JobOverview:
     """Request a checkpoint and then no machines; a paused job stays as it is."""
     is_new = await _write_request(conn, caller, job_id, now, "pause", "pause_requested_at")
     found = await get_with_facts(conn, caller.project_id, job_id, now)
@@ -226,7 +226,7 @@ async def request_pause(
 
 async def request_resume(
     conn: AsyncConnection, caller: Caller, job_id: str, now: datetime
-) -> Around:
+) -> JobOverview:
     """Withdraw a pause, if there is one."""
     column = "pause_requested_at"
     is_new = await _write_request(conn, caller, job_id, now, "resume", column, back=True)
@@ -271,7 +271,7 @@ def _key_data(caller: Caller) -> dict[str, str]:
 async def _lock_files(conn: AsyncConnection, row: JobRow) -> None:
     """Lock the job's files, so that none is deleted while the job is written."""
     named = {p: getattr(row, p) for p in ("training_file", "validation_file") if getattr(row, p)}
-    held = await files.hold(conn, row.project_id, named.values())
+    held = await files.lock_for_use(conn, row.project_id, named.values())
     for param, file in named.items():
         if file not in held:
             raise FileJustDeleted(file, param)
@@ -328,10 +328,10 @@ async def _recheck_budget(
     """Clear the mark of an exhausted budget, unless a budget of the job is still exhausted."""
     standing = await money.find_exhausted(conn, job_id, allowance, now)
     if standing is None:
-        await budgets.has_money(conn, job_id)
+        await budgets.clear_exhausted(conn, job_id)
     else:
         because = budget.exhausted_message(standing, job_id)
-        await budgets.still_exhausted(conn, job_id, because)
+        await budgets.update_exhausted_reason(conn, job_id, because)
 
 
 def _check_terms(job: JobRow, before: JobConstraints, terms: JobConstraints, now: datetime) -> None:

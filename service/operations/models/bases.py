@@ -16,7 +16,7 @@ from service.db.jobs import jobs
 from service.db.jobs.jobs import JobRow
 from service.domain.errors import ContentChanged, InvalidRequest, UnsupportedModel
 from service.domain.models import lineage
-from service.domain.models.base_models import BaseModel as KnownModel
+from service.domain.models.base_models import SupportedModel as KnownModel
 from service.domain.models.lineage import OF_BASE
 from service.domain.planning.plan import Plan
 from service.domain.states import JOB_TERMINAL, JobState

@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from service.db.jobs import jobs
 from service.db.jobs.jobs import JobRow
 from service.db.storage import checkpoints
-from service.db.storage.checkpoints import Kept
+from service.db.storage.checkpoints import StoredCheckpoint
 from service.domain.models import lineage
 from service.domain.states import JOB_TERMINAL
 from service.operations.models.models import full_name
@@ -29,7 +29,7 @@ class CheckpointModel:
     """A committed checkpoint, and the job that has made it."""
 
     job: JobRow
-    kept: Kept
+    kept: StoredCheckpoint
 
     @property
     def name(self) -> str:

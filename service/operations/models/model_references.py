@@ -13,7 +13,7 @@ from service.db.jobs.jobs import JobRow
 from service.db.storage import checkpoints, tier_moves
 from service.domain.errors import Archived, UnsupportedModel
 from service.domain.models import lineage
-from service.domain.models.lineage import Source
+from service.domain.models.lineage import ModelSource
 from service.domain.planning.plan import Plan
 from service.domain.storage.access_tiers import AccessTier
 
@@ -24,7 +24,7 @@ def lock_key(job_id: str, path: str) -> str:
 
 
 async def reserve_sources(
-    conn: AsyncConnection, project_id: str, sources: Iterable[Source]
+    conn: AsyncConnection, project_id: str, sources: Iterable[ModelSource]
 ) -> None:
     """Keep the sources readable for a job that this transaction writes.
 
@@ -44,18 +44,20 @@ async def reserve_sources(
             )
 
 
-async def list_readers(conn: AsyncConnection, project_id: str, source: Source) -> tuple[str, ...]:
+async def list_readers(
+    conn: AsyncConnection, project_id: str, source: ModelSource
+) -> tuple[str, ...]:
     """Return the ids of the live jobs that read the source."""
     alive = await jobs.alive(conn, project_id)
     return tuple(sorted([job.id for job in alive if await _is_reader(conn, job, source)]))
 
 
-async def _is_reader(conn: AsyncConnection, job: JobRow, source: Source) -> bool:
+async def _is_reader(conn: AsyncConnection, job: JobRow, source: ModelSource) -> bool:
     named = lineage.sources(job.model, Plan.from_dict(job.plan).recipe.reinforcement)
     return source in named or source in await _with_bases(conn, named)
 
 
-async def _with_bases(conn: AsyncConnection, sources: Iterable[Source]) -> set[Source]:
+async def _with_bases(conn: AsyncConnection, sources: Iterable[ModelSource]) -> set[ModelSource]:
     """Return the sources and the models that the jobs of their checkpoints started from."""
     found = set(sources)
     for source in [each for each in found if each.is_checkpoint]:
@@ -65,7 +67,7 @@ async def _with_bases(conn: AsyncConnection, sources: Iterable[Source]) -> set[S
     return found
 
 
-async def _find_folder(conn: AsyncConnection, job: JobRow, source: Source) -> tuple[str, str]:
+async def _find_folder(conn: AsyncConnection, job: JobRow, source: ModelSource) -> tuple[str, str]:
     """Return its folder and its name for `rekindle tier`; InvalidRequest if it was deleted."""
     if not source.is_checkpoint:
         assert job.result is not None, "it has succeeded"
@@ -80,6 +82,6 @@ async def _find_folder(conn: AsyncConnection, job: JobRow, source: Source) -> tu
     )
 
 
-def _source_name(source: Source) -> str:
+def _source_name(source: ModelSource) -> str:
     what = "final model" if source.step is None else f"checkpoint of step {source.step}"
     return f"The {what} of {source.job_id}"

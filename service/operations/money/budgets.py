@@ -10,7 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from service.db.attempts.attempts import AttemptRow
 from service.db.jobs import events, jobs
 from service.db.money import budgets
-from service.db.money.budgets import Caps
+from service.db.money.budgets import BudgetCaps
 from service.domain import humanize
 from service.domain.errors import InvalidRequest
 from service.domain.money import budget
@@ -75,7 +75,7 @@ async def enforce_job_budget(
     caps = await budgets.caps(conn, row.job_id)
     if caps.terms.budget is None:
         if row.stop_by is not None:  # from before it was lifted
-            await budgets.nodes_stop_by(conn, row.id, None)
+            await budgets.set_nodes_stop_by(conn, row.id, None)
         return
     standing = await _job_standing(conn, caps, now, allowance)
     if budget.reached_threshold(standing, caps.told) or standing.is_exhausted:
@@ -84,12 +84,12 @@ async def enforce_job_budget(
             return
         standing = await _job_standing(conn, caps, now, allowance)
     if reached := budget.reached_threshold(standing, caps.told):
-        await budgets.told(conn, row.job_id, reached)
+        await budgets.record_threshold(conn, row.job_id, reached)
         await record_threshold(conn, row.job_id, standing, reached, now)
     if row.state in ATTEMPT_OVER:
         return
     spare = budget.allowed_silence(standing, allowance)
-    await budgets.nodes_stop_by(conn, row.id, now + spare)
+    await budgets.set_nodes_stop_by(conn, row.id, now + spare)
     if standing.is_exhausted and caps.over_budget_at is None:
         await mark_exhausted(conn, row.job_id, budget.exhausted_message(standing, row.job_id), now)
 
@@ -103,7 +103,7 @@ async def check_project_budget(
         return None, 0
     standing = await _project_standing(conn, project_id, cap, since, now, allowance)
     if reached := budget.reached_threshold(standing, told):
-        await budgets.told_of_project(conn, project_id, reached)
+        await budgets.record_project_threshold(conn, project_id, reached)
     return standing, reached
 
 
@@ -125,9 +125,10 @@ async def mark_exhausted(
 ) -> None:
     """Mark the job's budget as exhausted, with an event: its machines save a checkpoint and stop.
 
-    Does not wake its attempts: a caller that is not reconciling one of them calls jobs.wish first.
+    Does not wake its attempts: a caller that reconciles none of them calls
+    `jobs.request_action` first.
     """
-    await budgets.exhaust(conn, job_id, because, now)
+    await budgets.mark_exhausted(conn, job_id, because, now)
     text = f"{humanize.as_sentence(because)} {what_now}"
     await events.add(conn, job_id, now, "job.budget_exhausted", text, level="warn")
 
@@ -158,12 +159,12 @@ async def set_project(
     if cap is not None and cap <= 0:
         raise InvalidRequest(f"A budget must be above 0 {CURRENCY}; this one is {cap}.")
     await budgets.set_project(conn, project_id, cap, since or now, now)
-    return await budgets.stopped_by_project(conn, project_id)
+    return await budgets.exhausted_jobs(conn, project_id)
 
 
 async def clear_exhaustion(conn: AsyncConnection, job_id: str, now: datetime) -> None:
     """Clear the mark of an exhausted budget, so that the job is checked again."""
-    await jobs.wish(conn, job_id, now, over_budget_at=None, over_budget_because="")
+    await jobs.request_action(conn, job_id, now, over_budget_at=None, over_budget_because="")
 
 
 async def describe_budget(conn: AsyncConnection, name: str, now: datetime) -> str:
@@ -178,7 +179,7 @@ async def describe_budget(conn: AsyncConnection, name: str, now: datetime) -> st
 
 
 async def _standings(
-    conn: AsyncConnection, caps: Caps, now: datetime, allowance: Allowance
+    conn: AsyncConnection, caps: BudgetCaps, now: datetime, allowance: Allowance
 ) -> list[BudgetStanding]:
     found = []
     if caps.terms.budget is not None:
@@ -190,7 +191,7 @@ async def _standings(
 
 
 async def _job_standing(
-    conn: AsyncConnection, caps: Caps, now: datetime, allowance: Allowance
+    conn: AsyncConnection, caps: BudgetCaps, now: datetime, allowance: Allowance
 ) -> BudgetStanding:
     assert caps.terms.budget is not None, "called only for a job with a budget"
     spent = await budgets.spent_by_job(conn, caps.job_id, now)

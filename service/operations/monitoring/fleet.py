@@ -8,7 +8,7 @@ from decimal import Decimal
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.db.cloud import fleet
-from service.db.cloud.fleet import Fleet
+from service.db.cloud.fleet import FleetRows
 from service.db.cloud.offerings import of as offering_of
 from service.db.cloud.offerings import values
 from service.db.money import price_doubts
@@ -25,7 +25,7 @@ from service.operations.projects import operators
 class Overview:
     """The rows, and what is known of the offerings' prices and cores."""
 
-    rows: Fleet
+    rows: FleetRows
     prices: Mapping[SpotPool, Mapping[CapacityType, Decimal]]
     cores: Mapping[str, RegionCores]  # by pool
     all_projects: bool

@@ -40,6 +40,6 @@ async def read_capacity(
     if not places:
         return ObservedCapacity(window=window, held={}, sights={})
     until = window.begins + window.ticks * window.gap
-    held = await capacity_observations.held(conn, places, window.begins, until)
-    sights = await capacity_observations.sights(conn, places, window.begins, until)
+    held = await capacity_observations.held_machines(conn, places, window.begins, until)
+    sights = await capacity_observations.observations(conn, places, window.begins, until)
     return ObservedCapacity(window=window, held=held, sights=sights)

@@ -43,7 +43,7 @@ async def _record_phase(
 ) -> None:
     """Add an event for the first machine of the attempt that reaches the phase."""
     facts = {"attempt": attempt.id, "phase": str(report.phase)}
-    if not await events.known(conn, attempt.job_id, "node.booting", facts):
+    if not await events.has_event(conn, attempt.job_id, "node.booting", facts):
         message = f"{report.machine} is booting: {report.phase}"
         given = (conn, attempt.job_id, now, "node.booting", message)
         await events.add(*given, attempt_id=attempt.id, data=facts)
@@ -56,7 +56,9 @@ async def _record_failure(
     cause_facts = {"phase": str(report.phase), "machine": report.machine, "cause": cause}
     facts = {"attempt": attempt.id, "said": str(report.said), **cause_facts}
     code, job_id = "node.boot_failed", attempt.job_id
-    if await events.known(conn, job_id, code, facts) or await events.are_enough(conn, job_id, code):
+    if await events.has_event(conn, job_id, code, facts) or await events.are_enough(
+        conn, job_id, code
+    ):
         return
     message = boot_report.failure_sentence(report)
     given = (conn, job_id, now, code, message)

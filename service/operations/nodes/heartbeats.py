@@ -13,7 +13,7 @@ from operator import attrgetter
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from service.db.attempts import heartbeats
-from service.db.attempts.heartbeats import Order, Progress, Speaker
+from service.db.attempts.heartbeats import GenerationProgress, LockedNode, StandingDirective
 from service.db.core import leases, locks
 from service.db.core.batching import Batcher
 from service.db.core.engine import reading
@@ -54,7 +54,7 @@ class NodeAnswer:
 class AcceptedHeartbeat:
     """A heartbeat that changes its node's row."""
 
-    speaker: Speaker
+    speaker: LockedNode
     heartbeat: Heartbeat
     after: NodeRecord  # the row then
     answer: NodeAnswer | GenerationIsStale
@@ -93,7 +93,7 @@ class HeartbeatBatcher:
         """
         return await self._beats.do(ReceivedHeartbeat(node=node, heartbeat=heartbeat, at=now))
 
-    async def find_directive(self, node: str, after: int) -> Order | None:
+    async def find_directive(self, node: str, after: int) -> StandingDirective | None:
         """Return the node's standing directive; None if there is no such node.
 
         ``after``: number of the directive that the node has. The answer includes the generation if
@@ -110,7 +110,7 @@ async def record_heartbeats(
     Only an `AcceptedHeartbeat` changes rows. Locks nodes, then step metrics, then attempts, then
     jobs, and rows of each table in one order.
     """
-    found = await heartbeats.speakers(conn, list(sent))
+    found = await heartbeats.lock_nodes(conn, list(sent))
     answers = {
         node: decide_change(node, found.get(node), beat, now) for node, beat in sorted(sent.items())
     }
@@ -121,7 +121,7 @@ async def record_heartbeats(
 
 
 def decide_change(
-    node: str, speaker: Speaker | None, heartbeat: Heartbeat, now: datetime
+    node: str, speaker: LockedNode | None, heartbeat: Heartbeat, now: datetime
 ) -> AcceptedHeartbeat | NodeAnswer | Exception:
     """Decide what one heartbeat changes, and the answer for its node. Pure."""
     if speaker is None:
@@ -160,7 +160,7 @@ async def _write_changes(
     await events.add_all(conn, [_eviction_event(t, now) for t in notices])
     for one in reports:
         await node_reports.record_reports(conn, one.speaker, one.heartbeat, now)
-    await heartbeats.progressed(conn, list(progress.values()), now)
+    await heartbeats.record_progress(conn, list(progress.values()), now)
 
 
 def _eviction_event(accepted: AcceptedHeartbeat, now: datetime) -> Event:
@@ -177,9 +177,9 @@ def _eviction_event(accepted: AcceptedHeartbeat, now: datetime) -> Event:
     )
 
 
-def _progress(accepted: AcceptedHeartbeat) -> Progress:
+def _progress(accepted: AcceptedHeartbeat) -> GenerationProgress:
     heartbeat = accepted.heartbeat
-    return Progress(
+    return GenerationProgress(
         job_id=accepted.speaker.job_id,
         generation=heartbeat.generation,
         step=max(m.step for m in heartbeat.metrics),
@@ -216,8 +216,8 @@ def _observe_gpus(heartbeat: Heartbeat, region: str, vm_size: str) -> None:
 
 async def _find_directives(
     engine: AsyncEngine, asked: Sequence[tuple[str, int]]
-) -> list[Order | None]:
+) -> list[StandingDirective | None]:
     # Not with a ROLLBACK after it: psycopg then forgets what the connection has prepared.
     async with reading(engine).connect() as conn:
-        found = await heartbeats.orders(conn, list(dict.fromkeys(asked)))
+        found = await heartbeats.standing_directives(conn, list(dict.fromkeys(asked)))
     return [found.get(one) for one in asked]

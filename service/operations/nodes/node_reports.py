@@ -6,7 +6,7 @@ from datetime import datetime
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.db.attempts import nodes
-from service.db.attempts.heartbeats import Speaker
+from service.db.attempts.heartbeats import LockedNode
 from service.db.jobs import events
 from service.db.storage import checkpoint_fault_reports
 from service.domain.storage.checkpoint_faults import CheckpointFinding
@@ -25,7 +25,7 @@ def has_reports(heartbeat: Heartbeat) -> bool:
 
 
 async def record_reports(
-    conn: AsyncConnection, speaker: Speaker, heartbeat: Heartbeat, now: datetime
+    conn: AsyncConnection, speaker: LockedNode, heartbeat: Heartbeat, now: datetime
 ) -> None:
     """Write the reports with their events. The caller has locked the node and its job."""
     if heartbeat.unhealthy and not speaker.record.unhealthy_at:
@@ -40,7 +40,7 @@ async def record_reports(
 
 
 async def _record_unhealthy(
-    conn: AsyncConnection, speaker: Speaker, why: str, now: datetime
+    conn: AsyncConnection, speaker: LockedNode, why: str, now: datetime
 ) -> None:
     """Add an event that names the unhealthy instance, for the user and Azure's support."""
     node = speaker.record
@@ -61,7 +61,7 @@ async def _record_unhealthy(
     )
 
 
-async def _record_finding(conn: AsyncConnection, speaker: Speaker, heartbeat: Heartbeat) -> None:
+async def _record_finding(conn: AsyncConnection, speaker: LockedNode, heartbeat: Heartbeat) -> None:
     """Record that a node could not load its generation's checkpoint."""
     broken, node = heartbeat.broken, speaker.record
     if broken is None:
@@ -81,7 +81,7 @@ async def _record_finding(conn: AsyncConnection, speaker: Speaker, heartbeat: He
 
 
 async def _record_loading(
-    conn: AsyncConnection, speaker: Speaker, heartbeat: Heartbeat, now: datetime
+    conn: AsyncConnection, speaker: LockedNode, heartbeat: Heartbeat, now: datetime
 ) -> None:
     """Add an event when a generation begins its first step, as its first node reports it."""
     node = speaker.record
@@ -95,12 +95,12 @@ async def _record_loading(
 
 
 async def _record_trouble(
-    conn: AsyncConnection, speaker: Speaker, trouble: Trouble, now: datetime
+    conn: AsyncConnection, speaker: LockedNode, trouble: Trouble, now: datetime
 ) -> None:
     """Add one event when a trouble begins and one when it ends, however often nodes report it."""
     node = speaker.record
     code, level, text, data = _trouble_event(trouble, node.node_id)
-    if await events.known(conn, speaker.job_id, code, data):
+    if await events.has_event(conn, speaker.job_id, code, data):
         return
     if await events.are_enough(conn, speaker.job_id, code):
         return

@@ -6,7 +6,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.db.attempts import attempts, generations, nodes
 from service.db.attempts.attempts import AttemptRow
-from service.db.attempts.generations import Opened
+from service.db.attempts.generations import OpenedGeneration
 from service.db.jobs import jobs
 from service.db.jobs.jobs import JobRow
 from service.domain.errors import Gone, NodeNotFound, StaleEpoch
@@ -73,7 +73,7 @@ async def find_job(conn: AsyncConnection, attempt: AttemptRow) -> JobRow:
     return job
 
 
-async def _current(conn: AsyncConnection, attempt_id: str) -> Opened | None:
+async def _current(conn: AsyncConnection, attempt_id: str) -> OpenedGeneration | None:
     return await generations.current(conn, attempt_id)
 
 

@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from service.db.attempts import attempts, nodes
 from service.db.attempts.attempts import AttemptRow
-from service.db.attempts.nodes import New
+from service.db.attempts.nodes import NodeRegistration
 from service.db.core import leases
 from service.db.core.batching import Batcher
 from service.db.jobs import events, job_versions, jobs
@@ -112,10 +112,10 @@ def _is_listed(one: PendingRegistration, live: Mapping[str, AttemptRow]) -> bool
     return attempt is not None and one.registration.vm_id in attempt.vm_ids
 
 
-def _new_node(one: PendingRegistration) -> New:
+def _new_node(one: PendingRegistration) -> NodeRegistration:
     record = apply_registration(None, one.registration, 0)
     spans = [s.to_plain() for s in _in_service_time(one.registration, one.at.timestamp())]
-    return New(record=record, name=one.registration.name, spans=spans)
+    return NodeRegistration(record=record, name=one.registration.name, spans=spans)
 
 
 async def _hint_listing(conn: AsyncConnection, seen: Iterable[AttemptRow], now: datetime) -> None:

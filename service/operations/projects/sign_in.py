@@ -9,7 +9,7 @@ from contract.choices import Scope
 from service.db.projects import keys as key_rows
 from service.db.projects import sign_in
 from service.db.projects.keys import Key
-from service.db.projects.sign_in import Granted
+from service.db.projects.sign_in import SignInGrant
 from service.domain import tokens
 from service.domain.errors import InvalidSignIn
 from service.operations.projects import keys
@@ -23,7 +23,7 @@ async def create_token(
     conn: AsyncConnection, project: str, scope: Scope, now: datetime, life: timedelta = TOKEN_LIFE
 ) -> str:
     """Return a new token for a key of this project, which is made if need be."""
-    granted = Granted(await key_rows.project(conn, project, now), scope)
+    granted = SignInGrant(await key_rows.project(conn, project, now), scope)
     token = tokens.new_sign_in_token()
     await sign_in.add(conn, tokens.key_digest(token), granted, now, now + life)
     return token

@@ -11,7 +11,7 @@ from service.db.core import locks
 from service.db.jobs import jobs
 from service.db.jobs.jobs import JobRow
 from service.db.queue import queue, quotas
-from service.db.queue.queue import Before, Gang
+from service.db.queue.queue import Gang, WrittenStanding
 from service.db.schema import tables
 from service.db.spot import capacity_outages
 from service.domain import humanize
@@ -79,9 +79,9 @@ async def admit_waiting_jobs(conn: AsyncConnection, usual: ProjectQuota, now: da
     )  # may be thousands
     news = [told for told in decision.told if _should_publish(known[told.job_id][1], told)]
     named = [a.job_id for a in decision.admitted] + [told.job_id for told in news]
-    await locks.take(conn, tables.jobs, named)
+    await locks.lock_rows(conn, tables.jobs, named)
     await queue.admit(conn, decision.admitted, now)
-    await queue.tell(conn, news, now)
+    await queue.write_standings(conn, news, now)
     new = {told.job_id: told.why for told in news if known[told.job_id][1].position is None}
     await queue.note_waits(conn, new, now)
     for job_id in (admitted.job_id for admitted in decision.admitted):
@@ -160,7 +160,7 @@ async def requeue_job(
 async def reserve_cores(conn: AsyncConnection, row: JobRow, offering: Offering) -> None:
     """Reserve the offering's cores for the job, which the caller holds."""
     nodes = Plan.from_dict(row.plan).chosen.nodes
-    await queue.keep(conn, row.id, offering.pool, _spot_cores(offering, nodes))
+    await queue.move_reservation(conn, row.id, offering.pool, _spot_cores(offering, nodes))
 
 
 async def set_quota(
@@ -242,7 +242,7 @@ async def _admit_now(
 
     Takes the queue's lock only where a quota applies: unlimited jobs are admitted side by side.
     """
-    if await queue.anybody_waits(conn):
+    if await queue.has_waiting(conn):
         return None
     (project,) = await quotas.of(conn, {}, [gang.project_id], usual)
     quota = project.quota
@@ -250,7 +250,7 @@ async def _admit_now(
     if not limited and not await quotas.any_region(conn, now):
         return AdmittedJob(job_id=gang.job_id)
     await queue.take_turn(conn)
-    if await queue.anybody_waits(conn):
+    if await queue.has_waiting(conn):
         return None
     projects = await _project_usages(conn, [gang.project_id], usual)
     alone = decide_admissions([gang.waiting(now)], projects, await quotas.regions(conn, now), now)
@@ -260,11 +260,11 @@ async def _admit_now(
 async def _project_usages(
     conn: AsyncConnection, project_ids: Sequence[str] | set[str], usual: ProjectQuota
 ) -> list[ProjectUsage]:
-    held = await queue.held(conn, project_ids)
+    held = await queue.admitted_usage(conn, project_ids)
     return await quotas.of(conn, held, project_ids, usual)
 
 
-def _should_publish(before: Before, told: WaitingJob) -> bool:
+def _should_publish(before: WrittenStanding, told: WaitingJob) -> bool:
     """Return whether the new position is worth a write: most of ten thousand jobs move little."""
     if before.position is None or before.code != told.code:
         return True

@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from contract.choices import Engine
 from service.db.attempts import machine_history
-from service.db.jobs.job_facts import Around
+from service.db.jobs.job_facts import JobOverview
 from service.db.queue import queue_forecast_rows as turn_rows
 from service.db.queue import quotas
 from service.db.spot import capacity_outages as shortages
@@ -45,7 +45,7 @@ class WaitForecasts:
     prices: PriceSource
     known: dict[_Spots, tuple[datetime, CapacityHistory]] = field(default_factory=dict)
 
-    async def add_forecasts(self, around: Around, now: datetime) -> Around:
+    async def add_forecasts(self, around: JobOverview, now: datetime) -> JobOverview:
         """Return the job with forecasts of queue, capacity outage and later evictions."""
         job, facts = around.job, around.facts
         if facts.state not in _LIVE or around.on_demand:
@@ -74,8 +74,8 @@ class WaitForecasts:
         return around
 
     async def _add_outage(
-        self, around: Around, spots: Sequence[Offering], nodes: int, now: datetime
-    ) -> Around:
+        self, around: JobOverview, spots: Sequence[Offering], nodes: int, now: datetime
+    ) -> JobOverview:
         """Add the forecast of a capacity outage while every Spot offering of the job is refused."""
         async with self.engine.connect() as conn:
             refused = await shortages.of(conn, spots)
@@ -83,7 +83,7 @@ class WaitForecasts:
                 refused.values(), nodes, now
             ):
                 return around
-            past = await machine_history.answered(conn, spots, nodes, now)
+            past = await machine_history.request_outcomes(conn, spots, nodes, now)
         self._cache(spots, nodes, now, past)
         return replace(
             around, wait=capacity_outages.expected_wait(list(refused.values()), past, now)
@@ -102,7 +102,7 @@ class WaitForecasts:
             known, passed = await quotas.regions(conn, now), standing.code is WaitReason.GANG
             return await _forecast_admission(conn, queue, known, now, passed_over=passed)
 
-    async def _forecast_cores(self, around: Around, now: datetime) -> AdmissionForecast | None:
+    async def _forecast_cores(self, around: JobOverview, now: datetime) -> AdmissionForecast | None:
         """Return when cores become free for an admitted job whose regions have none."""
         job, wants = around.job, admission.gang_of(around.job).wants
         requests = QueueEntry(
@@ -121,7 +121,7 @@ class WaitForecasts:
         at, past = self.known.get((frozenset(spots), nodes), (None, None))
         if at is None or past is None or now - at > _FRESH:
             async with self.engine.connect() as conn:
-                past = await machine_history.answered(conn, spots, nodes, now)
+                past = await machine_history.request_outcomes(conn, spots, nodes, now)
             self._cache(spots, nodes, now, past)
         return past
 
@@ -172,7 +172,7 @@ def _fits(want: RegionRequest, cores: RegionCores | None) -> bool:
     return not want.cores or cores is None or want.cores <= cores.free
 
 
-def _waits_now(around: Around) -> bool:
+def _waits_now(around: JobOverview) -> bool:
     attempt = around.facts.attempt
     return around.facts.state in _WAITING and not (attempt and attempt.state in _HAS_MACHINES)
 
@@ -193,8 +193,8 @@ def _price(option: Mapping[str, Any]) -> Price:
     return Price(hourly=hourly, on_demand_hourly=listed)
 
 
-def _slack(terms: JobConstraints, around: Around, now: datetime) -> float | None:
+def _slack(terms: JobConstraints, around: JobOverview, now: datetime) -> float | None:
     """Return how many seconds a job may wait before it buys on demand; None: no limit."""
     if terms.deadline is None or not terms.switches:
         return None
-    return forecast.left_until(terms.deadline, now) - around.to_come.p90
+    return forecast.seconds_until(terms.deadline, now) - around.to_come.p90

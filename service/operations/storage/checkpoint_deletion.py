@@ -10,7 +10,7 @@ from service.db.jobs.jobs import JobRow
 from service.db.storage import checkpoints
 from service.domain.errors import Conflict, ModelNotFound
 from service.domain.models import lineage
-from service.domain.models.lineage import Source
+from service.domain.models.lineage import ModelSource
 from service.domain.states import JOB_TERMINAL
 from service.operations.attempts import heads
 from service.operations.models import checkpoint_models, model_references
@@ -56,7 +56,7 @@ def _require_over(job: JobRow, name: str) -> None:
 
 
 async def _require_unread(
-    conn: AsyncConnection, project_id: str, source: Source, paths: list[str], name: str
+    conn: AsyncConnection, project_id: str, source: ModelSource, paths: list[str], name: str
 ) -> None:
     for path in paths:
         await jobs.take_turn(conn, model_references.lock_key(source.job_id, path))

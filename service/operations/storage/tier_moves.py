@@ -17,7 +17,7 @@ from service.db.storage import tier_moves
 from service.db.storage.tier_moves import TierMove
 from service.domain.errors import Archived, Conflict
 from service.domain.ids import new_id
-from service.domain.models.lineage import Source
+from service.domain.models.lineage import ModelSource
 from service.domain.money import storage_cost
 from service.domain.money.storage_cost import TierMoveQuote
 from service.domain.storage import access_tiers as rules
@@ -26,7 +26,7 @@ from service.domain.storage.access_tiers import (
     ArchivePriority,
     FolderFacts,
     Presence,
-    StoredBlob,
+    TieredBlob,
 )
 from service.operations.models import model_references
 from service.operations.storage.tiers import (
@@ -116,7 +116,7 @@ async def request_move(
                 )
 
 
-async def _is_needed_now(conn: AsyncConnection, request: MoveRequest, source: Source) -> bool:
+async def _is_needed_now(conn: AsyncConnection, request: MoveRequest, source: ModelSource) -> bool:
     """Return whether a job now reads the folder that had no readers at the inspection."""
     return bool(await model_references.list_readers(conn, request.project_id, source))
 
@@ -130,7 +130,7 @@ async def _is_unchanged(
     """
     mark = await tier_moves.mark(conn, seen.folder.job_id, seen.folder.path)
     if before is not None and mark.lease_token is not None:
-        await tier_moves.hold(conn, before, now)
+        await tier_moves.take_over(conn, before, now)
         return False
     return mark == seen.mark
 
@@ -183,7 +183,7 @@ async def _write_request(
         outcome=None,
         step=folder.step,
     )
-    await tier_moves.ask(conn, asked, due_at)
+    await tier_moves.add(conn, asked, due_at)
     data = {"move": asked.id, "tier": asked.tier, "charge": str(move_quote.charge.normalize())}
     await events.add(conn, folder.job_id, now, "storage.tier_asked", _sentence(asked), data=data)
     return asked
@@ -211,7 +211,7 @@ def _is_moving_elsewhere(seen: FolderInspection, tier: AccessTier) -> bool:
 
 
 def _ready_at(
-    blobs: list[StoredBlob], tier: AccessTier, priority: ArchivePriority, now: datetime
+    blobs: list[TieredBlob], tier: AccessTier, priority: ArchivePriority, now: datetime
 ) -> datetime | None:
     archived = sum(b.size for b in blobs if b.tier is AccessTier.ARCHIVE)
     if not archived or tier is AccessTier.ARCHIVE:

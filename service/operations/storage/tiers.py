@@ -11,10 +11,10 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from service.db.jobs.jobs import JobRow
 from service.db.storage import tier_moves
-from service.db.storage.tier_moves import Mark, TierMove
+from service.db.storage.tier_moves import TierMove, TierMoveVersion
 from service.domain.errors import Archived, CheckpointNotFound, ModelNotFound
 from service.domain.models import lineage
-from service.domain.models.lineage import Source
+from service.domain.models.lineage import ModelSource
 from service.domain.money import storage_cost
 from service.domain.money.storage_cost import StoragePrices
 from service.domain.states import JOB_TERMINAL
@@ -23,7 +23,7 @@ from service.domain.storage.access_tiers import (
     ArchivePriority,
     Presence,
     StorageAccount,
-    StoredBlob,
+    TieredBlob,
 )
 from service.operations.jobs.jobs import get as get_job
 from service.operations.models import model_references
@@ -64,9 +64,9 @@ class StoredFolder:
     job_is_over: bool
 
     @property
-    def source(self) -> Source:
+    def source(self) -> ModelSource:
         """Return the model or checkpoint in the folder."""
-        return Source(self.job_id, self.step)
+        return ModelSource(self.job_id, self.step)
 
     @property
     def name(self) -> str:
@@ -91,10 +91,10 @@ class FolderInspection:
     """A folder with its blobs and its move that is under way."""
 
     folder: StoredFolder
-    blobs: list[StoredBlob]
+    blobs: list[TieredBlob]
     prices: StoragePrices
     under_way: TierMove | None
-    mark: Mark | None = None  # of the folder's moves, before the blobs were listed
+    mark: TierMoveVersion | None = None  # of the folder's moves, before the blobs were listed
     needed_by: tuple[str, ...] = ()  # jobs that are not over and read it
 
     @property

@@ -21,7 +21,7 @@ from service.pricing import machine_prices, storage_prices
 from service.pricing.price_guard import PriceGuard
 from service.pricing.price_memory import PriceMemory, ProcessMemory
 from service.pricing.price_rows import Row
-from service.pricing.remembered import Remembered
+from service.pricing.remembered import PriceListCache
 from service.pricing.source import PricesUnavailable
 
 API_VERSION = "2023-01-01-preview"
@@ -57,8 +57,8 @@ class RetailPrices:
     ) -> None:
         self._now = now or _wall_clock
         self._guard = PriceGuard(memory or ProcessMemory(), self._now)
-        self._machines = Remembered(self._quoted, MACHINE_SECONDS, clock)
-        self._storage = Remembered(self._listed, STORAGE_SECONDS, clock)
+        self._machines = PriceListCache(self._quoted, MACHINE_SECONDS, clock)
+        self._storage = PriceListCache(self._listed, STORAGE_SECONDS, clock)
         self._url = f"{base_url}/api/retail/prices"
         self._client = httpx.AsyncClient(
             verify=ssl.create_default_context(cafile=ca_path or None), timeout=REQUEST_SECONDS

@@ -22,11 +22,11 @@ from service.cloud.provider import (
     Throttled,
 )
 from service.db.attempts import attempts
-from service.db.attempts.attempt_moves import Moving
+from service.db.attempts.attempt_moves import ClaimedAttemptMove
 from service.db.attempts.attempts import AttemptRow
 from service.db.cloud import scale_set_cache
 from service.db.core import database_health, leases
-from service.db.core.leases import Claim, Renewals
+from service.db.core.leases import Claim, LeaseRenewer
 from service.db.jobs import events
 from service.domain.cloud.fleet import ScaleSet, scale_set_name
 from service.domain.cloud.rate_limit import CloudCall, Deferral
@@ -117,7 +117,7 @@ class AttemptReconciler:
 
     async def _reconcile(self, claim: Claim, row: AttemptRow) -> None:
         try:
-            async with self._leases.kept(claim):
+            async with self._leases.renewing(claim):
                 await self._step(claim, row)
         except LeaseLost:
             log.info("attempt.lease_lost", extra={"attempt": row.id})
@@ -130,8 +130,8 @@ class AttemptReconciler:
                 await self._release(claim, self.pace.poll)
 
     @cached_property
-    def _leases(self) -> Renewals:
-        return Renewals(self.engine, self.now)
+    def _leases(self) -> LeaseRenewer:
+        return LeaseRenewer(self.engine, self.now)
 
     @cached_property
     def _observer(self) -> Observer:
@@ -198,7 +198,7 @@ class AttemptReconciler:
     def _listed(self, row: AttemptRow) -> ScaleSet | None:
         listed = self.lister if row.offering.engine is Engine.SCALE_SET else None
         listing = listed.fresh() if listed else None
-        known = scale_set_cache.known_of(row)
+        known = scale_set_cache.known_scale_set(row)
         return scale_set_from_list(known, listing, self.now()) if listing else None
 
     async def _follow(
@@ -346,7 +346,7 @@ class AttemptReconciler:
         return now - first > TOO_LONG_UNREADABLE
 
     async def _move(self, claim: Claim, row: AttemptRow, step: MoveAttempt) -> None:
-        moving = Moving(claim=claim, row=row, step=step)
+        moving = ClaimedAttemptMove(claim=claim, row=row, step=step)
         await self._writes.move(moving)
         if measures.is_final_move(moving):
             await measures.observe_attempt_end(self.engine, row, self.now())
@@ -385,7 +385,7 @@ class AttemptReconciler:
         facts = {"scale_set": scale_set_name(row.id), "region": row.offering.region}
         how = "is still there" if not blind else "may still be there (Azure does not answer)"
         async with self.engine.begin() as conn:
-            if await events.known(conn, row.job_id, "attempt.will_not_die", facts):
+            if await events.has_event(conn, row.job_id, "attempt.will_not_die", facts):
                 return
             await events.add(
                 conn,

@@ -8,7 +8,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from service.db.attempts.attempts import AttemptRow
 from service.db.core.leases import Claim
 from service.db.storage import checkpoint_fault_reports
-from service.db.storage.checkpoint_fault_reports import Before
+from service.db.storage.checkpoint_fault_reports import CheckpointHistory
 from service.domain.lifecycle.attempt import MoveAttempt
 from service.domain.states import AttemptState, Outcome
 from service.domain.storage.checkpoint_faults import (
@@ -30,7 +30,7 @@ async def find_broken_checkpoints(
     store: BlobStore,
     claim: Claim,
     row: AttemptRow,
-    known: Before,
+    known: CheckpointHistory,
     now: datetime,
 ) -> frozenset[str] | MoveAttempt:
     """Return the paths of broken checkpoints, or a move to other machines for a second report.

@@ -12,11 +12,11 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from service import tracing
-from service.db.attempts.attempt_moves import Moving
+from service.db.attempts.attempt_moves import ClaimedAttemptMove
 from service.db.attempts.attempts import AttemptRow
 from service.db.core.leases import Claim
 from service.domain.money import cost
-from service.domain.reporting.timeline import Entry
+from service.domain.reporting.timeline import TimelineSpan
 from service.domain.states import JOB_TERMINAL, AttemptState, JobState
 from service.instruments import (
     ATTEMPT_OUTCOMES,
@@ -52,7 +52,7 @@ def observe_job_move(claim: Claim, to: JobState, now: datetime) -> None:
         tracing.record_job(row.id, whole)
 
 
-def observe_attempt_moves(moving: Iterable[Moving], now: datetime) -> None:
+def observe_attempt_moves(moving: Iterable[ClaimedAttemptMove], now: datetime) -> None:
     """Observe moves of attempts."""
     for one in moving:
         row, offering = one.row, one.row.offering
@@ -107,7 +107,7 @@ def _record_spans(record: AttemptRecord, now: datetime) -> None:
     )
 
 
-def _finished_period(entry: Entry, now: datetime) -> FinishedPeriod:
+def _finished_period(entry: TimelineSpan, now: datetime) -> FinishedPeriod:
     facts = {"rekindle.generation": entry.generation} if entry.generation else {}
     return FinishedPeriod(
         name=_phase_name(entry),
@@ -118,18 +118,18 @@ def _finished_period(entry: Entry, now: datetime) -> FinishedPeriod:
     )
 
 
-def _phase_name(entry: Entry) -> str:
+def _phase_name(entry: TimelineSpan) -> str:
     """Return the phase's name; "other" for one that only a node knows."""
     return entry.name if entry.is_known else "other"
 
 
-def _component(entry: Entry) -> Component:
+def _component(entry: TimelineSpan) -> Component:
     if entry.name in _OF_SERVICE:
         return Component.SERVICE
     is_trainers = entry.name in _OF_TRAINER or entry.name.startswith("load")
     return Component.TRAINER if is_trainers else Component.NODE
 
 
-def is_final_move(moving: Moving) -> bool:
+def is_final_move(moving: ClaimedAttemptMove) -> bool:
     """Return whether an attempt that may have had machines has ended."""
     return moving.step.to is AttemptState.ENDED and moving.row.state is not AttemptState.PENDING

@@ -7,11 +7,11 @@ from datetime import datetime
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from service.db.attempts import attempt_facts, attempts
-from service.db.attempts.attempt_facts import Facts
+from service.db.attempts.attempt_facts import AttemptInputs
 from service.db.attempts.attempts import AttemptRow
 from service.db.core.leases import Claim
 from service.db.money import ledger
-from service.db.money.ledger import Exist
+from service.db.money.ledger import ExistingMachines
 from service.domain.cloud.fleet import Price, ScaleSet
 from service.domain.errors import LeaseLost
 
@@ -39,7 +39,7 @@ class Observation:
         full = len(running(self.scale_set)) >= self.row.instance_count
         return self.told and self.row.refills > 0 and full
 
-    def exist(self, price: Price) -> Exist:
+    def exist(self, price: Price) -> ExistingMachines:
         """Return the machines to bill: every one that exists, even if it lingers stopped.
 
         ``price`` is the current one. The claimed row's may have changed while Azure was asked, and
@@ -56,7 +56,7 @@ class Observation:
             since = min(since, row.refilled_at)
         elif found and found.created_at:
             since = min(since, max(row.created_at, found.created_at))
-        return Exist(
+        return ExistingMachines(
             job_id=row.job_id,
             attempt_id=row.id,
             vm_ids=[i.vm_id for i in found.instances if i.vm_id] if found else [],
@@ -72,7 +72,7 @@ def running(scale_set: ScaleSet | None) -> list[str]:
 
 async def record_observations(
     engine: AsyncEngine, sights: Sequence[Observation]
-) -> list[Facts | Exception]:
+) -> list[AttemptInputs | Exception]:
     """Write new observations and read facts; return LeaseLost where another worker has the row."""
     news = [one for one in sights if one.asked or one.told]
     if not news:
@@ -85,14 +85,14 @@ async def record_observations(
     return [found.get(one.row.id) or LeaseLost(f"attempts {one.row.id}") for one in sights]
 
 
-async def _facts(conn: AsyncConnection, sights: Sequence[Observation]) -> dict[str, Facts]:
+async def _facts(conn: AsyncConnection, sights: Sequence[Observation]) -> dict[str, AttemptInputs]:
     return await attempt_facts.of(conn, [(one.row, one.newest) for one in sights])
 
 
 async def _write_down(conn: AsyncConnection, news: Sequence[Observation]) -> set[str]:
     """Write the observations; return attempts whose lease is lost (not written)."""
     seen = [
-        attempts.Seen(
+        attempts.ScaleSetObservation(
             claim=one.claim,
             seen_at=one.at if one.asked else None,
             vm_ids=one.vm_ids,
@@ -100,7 +100,7 @@ async def _write_down(conn: AsyncConnection, news: Sequence[Observation]) -> set
         )
         for one in news
     ]
-    ours = await attempts.saw(conn, seen)
+    ours = await attempts.record_observations(conn, seen)
     billed = [one for one in news if one.asked and one.row.id in ours]
     if billed:
         exist = [one.exist(ours[one.row.id]) for one in billed]

@@ -15,7 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from service.cloud.provider import CloudError, CloudProvider, ScaleSetNotFound
 from service.db.attempts import attempt_facts
-from service.db.attempts.attempt_facts import Facts
+from service.db.attempts.attempt_facts import AttemptInputs
 from service.db.attempts.attempts import AttemptRow
 from service.db.core import leases
 from service.db.core.batching import Batcher
@@ -69,7 +69,7 @@ class Observer:
     _unnamed: dict[str, tuple[datetime, datetime]] = field(default_factory=dict)
 
     @cached_property
-    def _observations(self) -> Batcher[Observation, Facts]:
+    def _observations(self) -> Batcher[Observation, AttemptInputs]:
         return Batcher(
             partial(observations.record_observations, self.engine), key=lambda one: one.row.id
         )
@@ -163,8 +163,8 @@ class Observer:
         return now - first >= _AGAIN
 
     async def _recorded(
-        self, observation: Observation, facts: Facts, head: Head | None
-    ) -> tuple[Facts, GrowthOutlook, HeadUnreadable | None]:
+        self, observation: Observation, facts: AttemptInputs, head: Head | None
+    ) -> tuple[AttemptInputs, GrowthOutlook, HeadUnreadable | None]:
         """Write the rare news; without HEAD if its content cannot be stored: then return why."""
         try:
             return *await self._take_care(observation, facts, head), None
@@ -189,12 +189,12 @@ class Observer:
         return first
 
     async def _take_care(
-        self, observation: Observation, facts: Facts, head: Head | None
-    ) -> tuple[Facts, GrowthOutlook]:
+        self, observation: Observation, facts: AttemptInputs, head: Head | None
+    ) -> tuple[AttemptInputs, GrowthOutlook]:
         """Handle the rare cases in a transaction: new HEAD, a budget, missing machines."""
         row, now = observation.row, observation.at
         async with self.engine.begin() as conn:
-            await leases.hold(conn, observation.claim)
+            await leases.lock_claimed(conn, observation.claim)
             if head is not None:
                 await heads.record(conn, row.job_id, head, now)
             await budgets.enforce_job_budget(conn, row, self.allowance, now)
@@ -215,7 +215,7 @@ def as_before(row: AttemptRow) -> ScaleSet:
 
 
 def _needs_more(
-    facts: Facts, row: AttemptRow, scale_set: ScaleSet | None, head: Head | None
+    facts: AttemptInputs, row: AttemptRow, scale_set: ScaleSet | None, head: Head | None
 ) -> bool:
     if facts.has_budget or row.stop_by is not None:
         return True
@@ -242,7 +242,9 @@ async def _head(store: BlobStore, row: AttemptRow) -> tuple[Head | None, Storage
     return head, None
 
 
-def _unreadable_since(row: AttemptRow, facts: Facts, fault: StorageError | None) -> datetime | None:
+def _unreadable_since(
+    row: AttemptRow, facts: AttemptInputs, fault: StorageError | None
+) -> datetime | None:
     """Return since when an operator is asked to mend HEAD; None: not asked (yet)."""
     if not isinstance(fault, HeadUnreadable) or facts.help is None:
         return None
@@ -250,7 +252,7 @@ def _unreadable_since(row: AttemptRow, facts: Facts, fault: StorageError | None)
 
 
 def _seen(
-    observation: Observation, facts: Facts, head: Head | None, awake_since: datetime
+    observation: Observation, facts: AttemptInputs, head: Head | None, awake_since: datetime
 ) -> AttemptView:
     """Return the view of an attempt; a commit counts as a heartbeat of all members."""
     views = _views(observation, facts.records, awake_since)

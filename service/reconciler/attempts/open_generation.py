@@ -19,13 +19,13 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from service.db.attempts import generations as rows
 from service.db.attempts import heartbeats
 from service.db.attempts.attempts import AttemptRow
-from service.db.attempts.heartbeats import Progress
+from service.db.attempts.heartbeats import GenerationProgress
 from service.db.core import leases
 from service.db.core.batching import Batcher
 from service.db.core.leases import Claim
 from service.db.jobs import jobs, step_metrics
 from service.db.storage import checkpoint_fault_reports as doubts
-from service.db.storage.checkpoint_fault_reports import Before
+from service.db.storage.checkpoint_fault_reports import CheckpointHistory
 from service.domain.lifecycle.attempt import AttemptView, MoveAttempt, OpenGeneration
 from service.domain.planning.checkpoint_interval import SaveHistory
 from service.domain.reporting.progress import progress_of
@@ -136,16 +136,16 @@ class GenerationOpener:
         if measurements := await heads.read_measurements(self.store, row.job_id, entry):
             async with self.engine.begin() as conn:
                 await step_metrics.add(conn, row.job_id, entry.generation, measurements)
-                done = Progress(
+                done = GenerationProgress(
                     job_id=row.job_id,
                     generation=entry.generation,
                     step=max(m.step for m in measurements),
                     news=progress_of(measurements),
                 )
-                await heartbeats.progressed(conn, [done], self.now())
+                await heartbeats.record_progress(conn, [done], self.now())
 
     @cached_property
-    def _reads(self) -> Batcher[tuple[str, str], tuple[Before, SaveHistory | None]]:
+    def _reads(self) -> Batcher[tuple[str, str], tuple[CheckpointHistory, SaveHistory | None]]:
         return Batcher(self._read_all, key=itemgetter(0))
 
     @cached_property
@@ -154,7 +154,7 @@ class GenerationOpener:
 
     async def _read_all(
         self, attempts: Sequence[tuple[str, str]]
-    ) -> list[tuple[Before, SaveHistory | None] | Exception]:
+    ) -> list[tuple[CheckpointHistory, SaveHistory | None] | Exception]:
         """Read checkpoint faults and save histories, given (job id, attempt id) pairs."""
         async with self.engine.connect() as conn:
             known = await doubts.before(conn, [job_id for job_id, _ in attempts])

@@ -8,7 +8,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.db.attempts import generations, nodes
 from service.db.attempts.attempts import AttemptRow
-from service.db.attempts.generations import Opened
+from service.db.attempts.generations import OpenedGeneration
 from service.db.jobs import jobs
 from service.db.jobs.jobs import JobRow
 from service.domain.cloud.fleet import ScaleSet, ScaleSetPhase
@@ -20,7 +20,9 @@ from trainer.contract import DirectiveKind
 _COMING = (ScaleSetPhase.CREATING, ScaleSetPhase.READY)
 
 
-def is_needed(attempt: Attempt, scale_set: ScaleSet | None, opened: Opened | None) -> bool:
+def is_needed(
+    attempt: Attempt, scale_set: ScaleSet | None, opened: OpenedGeneration | None
+) -> bool:
     """Return whether an elastic job has too few machines: only then is the outlook used."""
     if attempt.elastic is None or opened is None:
         return False
@@ -35,7 +37,7 @@ async def growth_outlook(
     attempt: Attempt,
     row: AttemptRow,
     scale_set: ScaleSet | None,
-    opened: Opened | None,
+    opened: OpenedGeneration | None,
     now: datetime,
 ) -> GrowthOutlook:
     """Return the outlook for growing; the default outlook if it is not used."""
@@ -71,7 +73,7 @@ def _disruption(job: JobRow, row: AttemptRow) -> float:
     return option.duration_p50 / evictions if evictions > 0 else math.inf
 
 
-async def _restart(conn: AsyncConnection, row: AttemptRow, worlds: list[Opened]) -> float:
+async def _restart(conn: AsyncConnection, row: AttemptRow, worlds: list[OpenedGeneration]) -> float:
     """Return the seconds of the last restart in place: save, stop, and first step."""
     began = worlds[-1].opened_at
     steps = [

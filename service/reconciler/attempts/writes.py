@@ -11,12 +11,12 @@ from functools import cached_property
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from service.db.attempts import attempt_moves
-from service.db.attempts.attempt_moves import Moving
+from service.db.attempts.attempt_moves import ClaimedAttemptMove
 from service.db.core import leases
 from service.db.core.batching import Batcher
 from service.db.core.leases import Claim
 from service.db.jobs import job_moves
-from service.db.jobs.job_moves import Moving as JobMoving
+from service.db.jobs.job_moves import ClaimedJobMove as JobMoving
 from service.domain.cloud.rate_limit import Deferral
 from service.domain.errors import LeaseLost
 from service.instruments import LEASES_LOST
@@ -40,7 +40,7 @@ class Writes:
         """Release the lease; the row is due again after ``delay`` or with the next hint."""
         await self._releases.do((claim, self.now() + delay, deferral))
 
-    async def move(self, moving: Moving) -> None:
+    async def move(self, moving: ClaimedAttemptMove) -> None:
         """Write an attempt's move with its event, and wake its job."""
         await self._moves.do(moving)
 
@@ -57,7 +57,7 @@ class Writes:
         return Batcher(self._release_all, key=lambda releases: releases[0].row_id)
 
     @cached_property
-    def _moves(self) -> Batcher[Moving, None]:
+    def _moves(self) -> Batcher[ClaimedAttemptMove, None]:
         return Batcher(self._move_all, key=lambda one: one.claim.row_id)
 
     @cached_property
@@ -75,7 +75,7 @@ class Writes:
             held = await leases.release_all(conn, due, self.now(), deferrals)
         return [_lease_lost(claim, held) for claim, _ in due]
 
-    async def _move_all(self, moving: Sequence[Moving]) -> list[Exception | None]:
+    async def _move_all(self, moving: Sequence[ClaimedAttemptMove]) -> list[Exception | None]:
         async with self.engine.begin() as conn:
             held = await attempt_moves.move_all(conn, moving, self.now())
         measures.observe_attempt_moves([one for one in moving if one.row.id in held], self.now())

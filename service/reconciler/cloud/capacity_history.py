@@ -41,7 +41,7 @@ class CapacityHistoryCache:
             except asyncio.CancelledError:
                 if not told.cancelled():  # it is we who end, not the one who read
                     raise
-        reading = asyncio.create_task(machine_history.past(conn, offerings, nodes, now))
+        reading = asyncio.create_task(machine_history.capacity_history(conn, offerings, nodes, now))
         self.known[choice] = (now, reading)
         try:
             return await reading

@@ -39,7 +39,7 @@ class IngressProbe:
     async def run_once(self) -> None:
         """Look, and knock where nobody was heard."""
         async with self.engine.connect() as conn:
-            unheard = await nodes.all_unheard(conn, self.now() - LATELY)
+            unheard = await nodes.are_all_silent(conn, self.now() - LATELY)
         why = await self.probe() if unheard else ""
         if not why:
             self._deaf_since = None

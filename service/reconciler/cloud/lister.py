@@ -58,9 +58,9 @@ class Lister:
         async with self.engine.connect() as conn:
             listing, rows = (
                 await scale_set_cache.latest(conn, None),
-                await scale_set_cache.known(conn),
+                await scale_set_cache.known_scale_sets(conn),
             )
         assert listing is not None, "it was just published"
         changed = [i for i, known in rows if has_changed(known, listing.sets.get(known.name))]
         async with self.engine.begin() as conn:
-            await attempts.look_anew(conn, changed, self.now())
+            await attempts.request_reread(conn, changed, self.now())

@@ -154,7 +154,7 @@ class RateLimitedCloud:
                     await self._take(region, call, claim, deferral, probes=probes)
                 if first is not None:
                     await first()
-                with remaining.gathered() as left:
+                with remaining.gather_remaining() as left:
                     try:
                         answer = await measured.time(make)
                     except CloudError as fault:

@@ -24,7 +24,7 @@ class ProjectBudgets:
     async def run_once(self) -> list[str]:
         """Enforce each project's budget; return the jobs whose machines are to stop."""
         async with self.engine.connect() as conn:
-            limited = await rows.limited_projects(conn)
+            limited = await rows.projects_with_budget(conn)
         stopped = []
         for project_id in limited:
             stopped += await self._enforce_budget(project_id)
@@ -41,14 +41,14 @@ class ProjectBudgets:
                 conn, project_id, self.allowance, self.now()
             )
             cap, since, _ = await rows.project(conn, project_id)
-            holding = await rows.holding(conn, project_id)
+            holding = await rows.jobs_with_machines(conn, project_id)
         if standing is None:
             return []
         stopped = []
         for job_id in holding if reached or standing.is_exhausted else []:
             async with self.engine.begin() as conn:
                 if standing.is_exhausted:  # locks attempts, so it comes first
-                    await jobs.wish(conn, job_id, self.now(), waits_for="")
+                    await jobs.request_action(conn, job_id, self.now(), waits_for="")
                 caps = await rows.lock(conn, job_id)
                 if (caps.project_cap, caps.project_since) != (cap, since):
                     break  # the budget has changed: that change handled the jobs stopped so far
@@ -63,7 +63,7 @@ class ProjectBudgets:
     async def _recheck_stopped_jobs(self) -> None:
         """Check jobs again whose project has a new budget since they stopped."""
         async with self.engine.connect() as conn:
-            found = await rows.stopped_by_another(conn)
+            found = await rows.jobs_stopped_by_former_budget(conn)
         for job_id in found:
             async with self.engine.begin() as conn:
                 await budgets.clear_exhaustion(conn, job_id, self.now())

@@ -82,7 +82,7 @@ class BulkLauncher:
             unblocked = await self._find_unblocked(conn, batch, now)
             if not unblocked:
                 return [False] * len(batch)
-            held = await leases.hold_all(conn, [one.claim for one in unblocked])
+            held = await leases.lock_all_claimed(conn, [one.claim for one in unblocked])
             # A job hinted since its claim may have new terms: `launch.py` reads them again.
             begin = [one for one in unblocked if held.get(one.row.id) == one.claim.hints]
             if begin:
@@ -101,7 +101,7 @@ class BulkLauncher:
         requests = {one.row.id: (one.offering, one.plan.chosen.nodes) for one in batch}
         with_room = await admission.find_jobs_with_room(conn, requests, now)
         refused = await capacity_outages.of(conn, {one.offering for one in batch})
-        limited = await budgets.limited(conn, {one.row.project_id for one in batch})
+        limited = await budgets.with_budget(conn, {one.row.project_id for one in batch})
         return [
             one
             for one in batch
@@ -132,7 +132,7 @@ async def _write(
 
 def _attempt(one: PlainLaunch, prices: dict[Offering, Price], now: datetime) -> dict[str, object]:
     last, option, chosen = one.job.last_attempt, one.plan.options[0], one.plan.chosen
-    return attempts.fresh(
+    return attempts.new_row(
         new_id("att", now),
         one.job.id,
         one.number,

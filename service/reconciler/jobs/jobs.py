@@ -13,9 +13,9 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from service.db.attempts import nodes
 from service.db.core import leases
-from service.db.core.leases import Claim, Renewals
+from service.db.core.leases import Claim, LeaseRenewer
 from service.db.jobs import jobs
-from service.db.jobs.job_moves import Moving
+from service.db.jobs.job_moves import ClaimedJobMove
 from service.db.jobs.jobs import JobRow
 from service.db.queue import queue
 from service.domain.errors import InvalidRequest, LeaseLost, NothingTrained
@@ -84,7 +84,7 @@ class JobReconciler:
 
     async def _reconcile(self, claim: Claim, job: Job) -> None:
         try:
-            async with self._leases.kept(claim):
+            async with self._leases.renewing(claim):
                 await self._step(claim, job)
         except LeaseLost:
             log.info("job.lease_lost", extra={"job": job.id})
@@ -131,7 +131,7 @@ class JobReconciler:
                     await jobs.move(conn, claim, job, move, self.now())
                 measures.observe_job_move(claim, move.to, self.now())
             case MoveJob() as move:
-                await self._writes.move_job(Moving(claim=claim, job=job, step=move))
+                await self._writes.move_job(ClaimedJobMove(claim=claim, job=job, step=move))
 
     async def _record_missed_deadline(self, claim: Claim) -> bool:
         """Record once that the deadline has passed; return whether it was recorded now."""
@@ -172,8 +172,8 @@ class JobReconciler:
         return await admission.request_admission(self.engine, row, self.usual, prices, self.now())
 
     @cached_property
-    def _leases(self) -> Renewals:
-        return Renewals(self.engine, self.now)
+    def _leases(self) -> LeaseRenewer:
+        return LeaseRenewer(self.engine, self.now)
 
     @cached_property
     def _writes(self) -> Writes:

@@ -20,7 +20,7 @@ from service.db.jobs import events, job_versions
 from service.db.jobs.jobs import JobRow
 from service.db.spot import capacity_outages, market
 from service.db.storage import checkpoints
-from service.db.storage.checkpoints import Checkpoint
+from service.db.storage.checkpoints import CheckpointRow
 from service.domain.cloud.fleet import Offering, Price
 from service.domain.ids import new_id
 from service.domain.lifecycle.constraints import JobConstraints
@@ -102,7 +102,7 @@ class AttemptLauncher:
             if await self._write_attempt(conn, claim, job, row, place, number):
                 await self._record_choice(conn, job, choice, place)
         elif place.for_good:
-            await leases.hold(conn, claim, unchanged=True)
+            await leases.lock_claimed(conn, claim, unchanged=True)
             text = "No machines are requested."
             await budgets.mark_exhausted(conn, job.id, place.because, now, what_now=text)
             await leases.release(conn, claim, now, now)
@@ -114,7 +114,7 @@ class AttemptLauncher:
     ) -> bool:
         """Requeue the job if others have taken its cores; return whether it was requeued."""
         now = self.now()
-        await leases.hold(conn, claim, unchanged=True)
+        await leases.lock_claimed(conn, claim, unchanged=True)
         if not await admission.requeue_job(conn, row, places, now):
             return False
         await job_versions.raise_one(conn, row.id, now, waits_for="")
@@ -263,7 +263,7 @@ class AttemptLauncher:
         plan: Plan,
         prices: Mapping[Offering, Price],
         work: WorkLeft,
-        saved: Checkpoint | None = None,
+        saved: CheckpointRow | None = None,
     ) -> tuple[list[OfferingState], CapacityHistory]:
         """Return the plan's offerings now; with more than one, also their capacity history."""
         offerings = [option.offering for option in plan.options]
@@ -319,7 +319,7 @@ class AttemptLauncher:
         Then the job is requeued soon, for a new choice. Raises LeaseLost, and writes nothing, if
         the job's terms have changed since they were read.
         """
-        await leases.hold(conn, claim, unchanged=True)
+        await leases.lock_claimed(conn, claim, unchanged=True)
         last, now, plan = job.last_attempt, self.now(), Plan.from_dict(row.plan)
         short, nodes = place.shortage, plan.chosen.nodes
         if short is not None and not await capacity_outages.probe(conn, short, nodes, now):
@@ -386,7 +386,7 @@ def _current_hold(live: AttemptRow, plan: Plan, now: datetime) -> CurrentHold:
     return CurrentHold(key=(live.offering, plan.chosen.nodes), age_s=age, cold_left_s=cold)
 
 
-async def _newest_checkpoint(conn: AsyncConnection, job_id: str) -> Checkpoint | None:
+async def _newest_checkpoint(conn: AsyncConnection, job_id: str) -> CheckpointRow | None:
     """Return the newest checkpoint, from which the next attempt would resume."""
     found = await checkpoints.newest(conn, job_id, after=None, limit=1)
     return found[0] if found else None

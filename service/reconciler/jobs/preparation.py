@@ -73,7 +73,7 @@ class Preparation:
         spec = replace(run_spec(row, planned, model, by_id, judge), data_warnings=tuple(warnings))
         await self._write_inputs(claim, job, spec)
         async with self.engine.begin() as conn:
-            await storage_cost.begin(conn, job.id, self.now())
+            await storage_cost.start_metering(conn, job.id, self.now())
             await jobs.move(
                 conn,
                 claim,

@@ -18,7 +18,7 @@ from service.db.attempts.attempts import AttemptRow
 from service.db.core.leases import LEASE
 from service.db.jobs import events, job_versions
 from service.db.money import ledger
-from service.db.money.ledger import Exist
+from service.db.money.ledger import ExistingMachines
 from service.domain.cloud.fleet import ScaleSet, scale_set_name
 from service.domain.states import AttemptState
 
@@ -70,10 +70,10 @@ def creator_id(orphan: ScaleSet) -> str:
     return attempt_id if scale_set_name(attempt_id) == orphan.name else ""
 
 
-def _billable_machines(row: AttemptRow, found: ScaleSet | None, at: datetime) -> Exist:
+def _billable_machines(row: AttemptRow, found: ScaleSet | None, at: datetime) -> ExistingMachines:
     """Return the machines to bill, from their creation on, as `observations.py` does."""
     made_at = found.created_at if found and found.created_at else at
-    return Exist(
+    return ExistingMachines(
         job_id=row.job_id,
         attempt_id=row.id,
         vm_ids=[i.vm_id for i in found.instances if i.vm_id] if found else [],
@@ -82,16 +82,18 @@ def _billable_machines(row: AttemptRow, found: ScaleSet | None, at: datetime) ->
     )
 
 
-async def _write(conn: AsyncConnection, row: AttemptRow, seen: Exist, at: datetime) -> bool:
+async def _write(
+    conn: AsyncConnection, row: AttemptRow, seen: ExistingMachines, at: datetime
+) -> bool:
     """Move the attempt's end to ``at``, so that sums over a period include its cost.
 
     Returns False, and writes nothing, if the attempt was observed after ``at``.
     """
-    if not await attempts.ends_later(conn, row.id, at):
+    if not await attempts.move_end(conn, row.id, at):
         return False
     await ledger.meter(conn, [seen], at)
     facts = {"scale_set": scale_set_name(row.id)}
-    if not seen.vm_ids or await events.known(conn, row.job_id, "attempt.made_late", facts):
+    if not seen.vm_ids or await events.has_event(conn, row.job_id, "attempt.made_late", facts):
         await job_versions.raise_one(conn, row.job_id, at)  # the cost has changed
         return True
     await events.add(

@@ -80,11 +80,11 @@ async def fetch_if_due(
         )
         raise
     async with engine.begin() as conn:
-        await rows.told(conn, what, began, began + every)
+        await rows.record_success(conn, what, began, began + every)
 
 
 async def _record_failure(
     engine: AsyncEngine, what: str, trouble: str, now: datetime, wait: timedelta
 ) -> None:
     async with engine.begin() as conn:
-        await rows.failed(conn, what, trouble, now, now + wait)
+        await rows.record_failure(conn, what, trouble, now, now + wait)

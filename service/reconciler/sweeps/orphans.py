@@ -135,7 +135,7 @@ class OrphanSweep:
                 return
             log.error(ALARM, extra={**facts, "attempt": attempt_id, "cause": refusal})
             row = await attempts.find(conn, attempt_id)
-            if row is None or await events.known(conn, row.job_id, ALARM, facts):
+            if row is None or await events.has_event(conn, row.job_id, ALARM, facts):
                 return
             await events.add(
                 conn,

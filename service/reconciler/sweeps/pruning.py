@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from service.db.files import preflights
 from service.db.jobs import plans
 from service.db.monitoring import event_pruning
-from service.db.monitoring.event_pruning import Rows
+from service.db.monitoring.event_pruning import PrunedTable
 
 log = logging.getLogger(__name__)
 PAGE = 100  # jobs between two checks of the time limit
@@ -28,7 +28,7 @@ class Pruning:
     """Deletes old rows; has no state. After a kill it starts again; two may run at once."""
 
     engine: AsyncEngine
-    keep: Mapping[Rows, timedelta]  # after the end of their job
+    keep: Mapping[PrunedTable, timedelta]  # after the end of their job
     now: Callable[[], datetime]
 
     async def run_once(self) -> int:
@@ -39,7 +39,7 @@ class Pruning:
         until, done = self.now() + TIME_LIMIT, 0
         async with self.engine.begin() as conn:
             now = self.now()
-            await event_pruning.told(conn, now - PRICES_KEPT)
+            await event_pruning.delete_market_rows(conn, now - PRICES_KEPT)
             await preflights.prune(conn, now - CHECKS_KEPT)
             await plans.prune(conn, now - PLANS_KEPT)
         while self.now() < until:
@@ -49,7 +49,7 @@ class Pruning:
                 break
         return done
 
-    async def _prune_page(self, rows: Rows, kept: timedelta) -> int:
+    async def _prune_page(self, rows: PrunedTable, kept: timedelta) -> int:
         async with self.engine.connect() as conn:
             page = await event_pruning.due(conn, rows, self.now() - kept, PAGE)
         for job_id in page:
@@ -58,7 +58,7 @@ class Pruning:
             log.info("rows.pruned", extra={"rows": str(rows), "jobs": len(page)})
         return len(page)
 
-    async def _prune_job(self, rows: Rows, job_id: str) -> None:
+    async def _prune_job(self, rows: PrunedTable, job_id: str) -> None:
         done = False
         while not done:
             async with self.engine.begin() as conn:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from service.db.storage import retention
-from service.db.storage.retention import Due
+from service.db.storage.retention import RetentionTask
 from service.operations.attempts import heads
 from service.storage.store import LISTED, Blob, BlobStore, StorageError
 from trainer.contract import MANIFEST, Head
@@ -45,7 +45,7 @@ class CheckpointSweep:
         self._after = page[-1].job_id if len(page) == PAGE_SIZE else ""
         return sum([await self._collect_job(found) for found in page])
 
-    async def _collect_job(self, found: Due) -> int:
+    async def _collect_job(self, found: RetentionTask) -> int:
         try:
             collected = await collect_garbage(self.store, found, self.now())
         except StorageError as fault:
@@ -71,13 +71,15 @@ class CollectedGarbage(NamedTuple):
     young: bool  # some of an ended job is left: nodes that are cut off write until their end
 
 
-async def _is_behind(found: Due, head: Head) -> bool:
+async def _is_behind(found: RetentionTask, head: Head) -> bool:
     """Return whether HEAD has generations that a restored database does not know."""
     named = any(entry.generation > found.newest for entry in head.checkpoints)
     return named or head.generation > found.newest + 1
 
 
-async def collect_garbage(store: BlobStore, found: Due, now: datetime) -> CollectedGarbage:
+async def collect_garbage(
+    store: BlobStore, found: RetentionTask, now: datetime
+) -> CollectedGarbage:
     """Delete one job's garbage, each folder's manifest first.
 
     HEAD of a job that is over is fenced again, so that no node commits any more.
@@ -104,14 +106,14 @@ async def _list_folders(store: BlobStore, job_id: str) -> dict[str, list[Blob]]:
     return folders
 
 
-def _is_old(blobs: Sequence[Blob], found: Due, now: datetime) -> bool:
+def _is_old(blobs: Sequence[Blob], found: RetentionTask, now: datetime) -> bool:
     """Return whether a folder is of an older generation and was not written lately."""
     written = [b.modified_at for b in blobs if b.modified_at is not None]
     of_an_older = found.is_over or min(written) < found.opened_at - CLOCK_SKEW
     return of_an_older and max(written) < now - GRACE
 
 
-async def _is_garbage(store: BlobStore, found: Due, path: str) -> bool:
+async def _is_garbage(store: BlobStore, found: RetentionTask, path: str) -> bool:
     """Return whether the folder is unused, by HEAD as read right before its deletion."""
     head, _ = await heads.read(store, found.job_id)
     return path == found.deleted or path not in head.paths | {found.loaded, found.model}

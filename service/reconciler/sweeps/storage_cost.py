@@ -53,7 +53,7 @@ class StorageMeters:
                 return done
             prices = await self.outside.read_prices() if not done else prices
             with suppress(LeaseLost):  # another replica meters it
-                async with leases.kept(self.engine, claims[0], self.now):
+                async with leases.renewing(self.engine, claims[0], self.now):
                     await self._meter_container(claims[0], prices)
         return BATCH_SIZE
 
@@ -71,7 +71,7 @@ class StorageMeters:
         async with self.engine.begin() as conn:
             job = await jobs.find(conn, job_id)
             over = job is None or job.state in JOB_TERMINAL
-            before = await storage_cost.held(conn, job_id)
+            before = await storage_cost.open_levels(conn, job_id)
             last_look = min(now, claim.row.looked_at or claim.row.began_at)
             found = levels_by_tier(blobs, prices or storage_prices.TABLE)
             found = found if prices else with_known_prices(found, before)

@@ -62,7 +62,7 @@ class TierMoves:
 
     async def _reconcile(self, claim: Claim, move: TierMove) -> None:
         try:
-            async with leases.kept(self.engine, claim, self.now):
+            async with leases.renewing(self.engine, claim, self.now):
                 await self._step(claim, move)
         except LeaseLost:
             log.info("tier.lease_lost", extra={"move": move.id})
@@ -85,7 +85,7 @@ class TierMoves:
 
     async def _set_blob_tier(self, claim: Claim, move: TierMove, name: str) -> None:
         async with self.engine.begin() as conn:
-            await tier_moves.begin(conn, claim, self.now())
+            await tier_moves.record_start(conn, claim, self.now())
         try:
             async with asyncio.timeout(self.timeout):
                 with suppress(BlobNotFound):  # the next step lists what is left
@@ -103,7 +103,7 @@ class TierMoves:
         level = "info" if outcome is TierMoveOutcome.DONE else "warn"
         async with self.engine.begin() as conn:
             await tier_moves.end(conn, claim, outcome, now)
-            await storage_cost.look_soon(conn, move.job_id, now)
+            await storage_cost.make_due(conn, move.job_id, now)
             data = {"move": move.id, "tier": move.tier}
             await events.add(conn, move.job_id, now, code, message, level=level, data=data)
 
@@ -112,7 +112,7 @@ class TierMoves:
         now = self.now()
         facts = {"move": move.id}
         async with self.engine.begin() as conn:
-            is_recorded = await events.known(conn, move.job_id, _DELAYED, facts)
+            is_recorded = await events.has_event(conn, move.job_id, _DELAYED, facts)
             await leases.release(conn, claim, now, now + _AFTER_FAULT)
             if not is_recorded:
                 message = (

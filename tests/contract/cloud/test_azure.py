@@ -174,7 +174,7 @@ async def test_what_azure_says_is_left_is_told_to_who_wants_to_know(arm: Arm) ->
         told = ",".join(name % counts[n] for name, counts in left.items())
         arm.will_answer(200, {"value": []}, **{remaining.HEADER: told})
     async with adapter(arm) as cloud:
-        with remaining.gathered() as found:
+        with remaining.gather_remaining() as found:
             await cloud.list_owned()
         await cloud.list_owned()
 

@@ -186,8 +186,11 @@ async def test_a_scale_set_that_somebody_deletes_before_it_has_machines_loses_no
 
     assert (attempt["state"], attempt["outcome"]) == ("terminating", "evicted")
     assert attempt["evicted"] == {"noticed": 0, "unnoticed": 0}
-    assert "deleted by somebody else" in attempt["reason"]
-    assert "deleted by somebody else" in (await world.job(job["id"]))["status_reason"]["message"]
+    assert "other than Rekindle is deleting" in attempt["reason"]
+    assert (
+        "other than Rekindle is deleting"
+        in (await world.job(job["id"]))["status_reason"]["message"]
+    )
 
 
 ROLE = Misconfigured("The service's identity lacks a role: grant Virtual Machine Contributor.")

@@ -5,7 +5,7 @@ from dataclasses import replace
 from rekindle.cli.diagnostics import check_settings
 from rekindle.cli.diagnostics.check import CheckResult, CheckStatus
 from service.api.app import make_app
-from service.db.core.schema_version import Schema
+from service.db.core.schema_version import KnownMigrations
 from tests.integration.cli.conftest import Shell
 from tests.served import served
 
@@ -18,7 +18,7 @@ def told(**settings: str) -> dict[str, CheckResult]:
 async def test_a_service_that_is_not_ready_is_shown_with_its_own_reason(shell: Shell) -> None:
     async with shell.world.engine.connect() as conn:
         there = (await conn.exec_driver_sql("select version_num from alembic_version")).scalar_one()
-    schema = Schema(newest="9999", known=frozenset({str(there), "9999"}))
+    schema = KnownMigrations(newest="9999", known=frozenset({str(there), "9999"}))
 
     async with served(make_app(replace(shell.world.parts, schema=schema))) as url:
         ended = await shell.run("doctor", "--json", REKINDLE_URL=f"{url}/v1")

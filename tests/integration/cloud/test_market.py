@@ -156,7 +156,7 @@ async def test_a_choice_of_where_to_run_next_knows_the_newest_band(
     await watch.run_once()
 
     async with engine.connect() as conn:
-        known = await machine_history.past(conn, [SPOT, on_demand], 2, clock())
+        known = await machine_history.capacity_history(conn, [SPOT, on_demand], 2, clock())
 
     assert known.bands == {SPOT: EvictionBand.TO_10.per_hour}
 

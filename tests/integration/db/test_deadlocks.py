@@ -17,13 +17,13 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from service.db.attempts import attempt_moves, attempts, generations
 from service.db.attempts import nodes as node_rows
-from service.db.attempts.attempt_moves import Moving
+from service.db.attempts.attempt_moves import ClaimedAttemptMove
 from service.db.attempts.attempts import AttemptRow
 from service.db.core import leases
 from service.db.core.leases import LEASE, Claim
 from service.db.jobs import events, jobs
 from service.db.money import ledger
-from service.db.money.ledger import Exist
+from service.db.money.ledger import ExistingMachines
 from service.db.schema import tables
 from service.domain.errors import LeaseLost
 from service.domain.lifecycle.attempt import MoveAttempt, OpenGeneration
@@ -150,7 +150,9 @@ class Crowd:
         claim, row = self._claimed()
         await leases.write(conn, claim, vm_ids=list(VMS))
         seen, now = self.rng.sample(VMS, k=3), self.clock()
-        exist = Exist(job_id="job", attempt_id=row.id, vm_ids=seen, price=row.price, since=now)
+        exist = ExistingMachines(
+            job_id="job", attempt_id=row.id, vm_ids=seen, price=row.price, since=now
+        )
         await ledger.meter(conn, [exist], now)
         step = self.rng.randrange(50)
         head = Head(generation=1, checkpoints=(checkpoint(step), checkpoint(step + 1)))
@@ -251,7 +253,7 @@ async def test_what_many_nodes_tell_and_what_many_attempts_do_never_wait_in_a_ci
             node = await add_node(conn, clock(), "vm", f"att-{n}")
             said[node.node_id] = NOTICE
         for claim, row in await attempts.claim_due(conn, clock(), MANY):
-            moving.append(Moving(claim=claim, row=row, step=_EVICTED))
+            moving.append(ClaimedAttemptMove(claim=claim, row=row, step=_EVICTED))
     there, back = dict(sorted(said.items())), dict(sorted(said.items(), reverse=True))
     moving.sort(key=lambda one: one.row.id)
     deeds: list[Callable[[AsyncConnection], Awaitable[object]]] = [

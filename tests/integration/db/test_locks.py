@@ -171,7 +171,7 @@ async def test_a_job_is_locked_before_its_checkpoints(
 
 
 async def _hold_all(conn: AsyncConnection, claim: Claim, _: datetime) -> None:
-    await leases.hold_all(conn, [claim])
+    await leases.lock_all_claimed(conn, [claim])
 
 
 async def _lock_budgets(conn: AsyncConnection, _: Claim, now: datetime) -> None:
@@ -185,8 +185,12 @@ LOCKS: dict[
     str, tuple[Callable[[AsyncConnection, Claim, datetime], Awaitable[object]], Table, bool]
 ] = {
     "hold claims": (_hold_all, tables.attempts, True),
-    "hold a claim": (lambda conn, claim, _: leases.hold(conn, claim), tables.attempts, True),
-    "take jobs": (lambda conn, *_: locks.take(conn, tables.jobs, ["job"]), tables.jobs, True),
+    "hold a claim": (
+        lambda conn, claim, _: leases.lock_claimed(conn, claim),
+        tables.attempts,
+        True,
+    ),
+    "take jobs": (lambda conn, *_: locks.lock_rows(conn, tables.jobs, ["job"]), tables.jobs, True),
     "find a job to write it": (
         lambda conn, *_: jobs.find(conn, "job", to_write=True),
         tables.jobs,

@@ -36,7 +36,7 @@ Write = Callable[[AsyncConnection, Clock], Awaitable[object]]
 
 async def end_of_storage(conn: AsyncConnection, clock: Clock) -> None:
     """A look at what the job has stored finds nothing any more."""
-    await storage_cost.begin(conn, JOB, clock())
+    await storage_cost.start_metering(conn, JOB, clock())
     (claim,) = await storage_cost.claim_due(conn, clock(), 10)
     change = LevelChange(tier=AccessTier.HOT, at=clock(), level=None)
     await storage_cost.record(conn, claim, [change], clock(), clock())
@@ -53,13 +53,13 @@ WRITES: dict[str, tuple[Table, Write]] = {
     ),
     "an attempt is looked at": (
         tables.attempts,
-        lambda c, now: attempts.look_anew(c, [ATTEMPT], now()),
+        lambda c, now: attempts.request_reread(c, [ATTEMPT], now()),
     ),
     "an attempt is hinted": (
         tables.attempts,
         lambda c, now: leases.hint(c, tables.attempts, ATTEMPT, now()),
     ),
-    "a node was heard": (tables.nodes, lambda c, _: nodes.heard_up_to(c, NODE, 9)),
+    "a node was heard": (tables.nodes, lambda c, _: nodes.record_acknowledged(c, NODE, 9)),
     "storage ends": (storage_ledger, end_of_storage),
 }
 

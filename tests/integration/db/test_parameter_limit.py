@@ -10,9 +10,9 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from service.db.core.batching import Batcher
 from service.db.jobs import step_metrics
-from service.db.jobs.step_metrics import Steps
+from service.db.jobs.step_metrics import StepRange
 from service.db.money import ledger
-from service.db.money.ledger import Exist
+from service.db.money.ledger import ExistingMachines
 from service.db.schema import tables
 from service.domain.cloud.fleet import Price, scale_set_name
 from tests.clock import Clock
@@ -78,7 +78,7 @@ async def test_a_loss_that_is_no_number_is_kept_as_such(engine: AsyncEngine, clo
     async with engine.begin() as conn:
         await add_job(conn, clock())
         await step_metrics.add(conn, "job", 1, [measured(1, math.nan), measured(2, math.inf)])
-        rows = await step_metrics.series(conn, "job", Steps(from_step=0, to_step=9), limit=9)
+        rows = await step_metrics.series(conn, "job", StepRange(from_step=0, to_step=9), limit=9)
 
     assert math.isnan(rows[0]["loss"])
     assert rows[1]["loss"] == math.inf
@@ -89,7 +89,9 @@ async def test_thousands_of_machines_are_billed_at_once_and_at_another_price(
 ) -> None:
     price = Price(hourly=Decimal("8.44"), on_demand_hourly=Decimal("32.77"))
     vms = [f"vm-{n}" for n in range(MACHINES)]
-    there = Exist(job_id="job", attempt_id="att-1", vm_ids=vms, price=price, since=clock())
+    there = ExistingMachines(
+        job_id="job", attempt_id="att-1", vm_ids=vms, price=price, since=clock()
+    )
     async with engine.begin() as conn:
         await add_job(conn, clock())
         await add_attempt(conn, clock())

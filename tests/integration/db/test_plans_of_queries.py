@@ -16,11 +16,11 @@ from service.db.attempts import (
     heartbeats,
     nodes,
 )
-from service.db.attempts.heartbeats import Progress
+from service.db.attempts.heartbeats import GenerationProgress
 from service.db.core import leases
 from service.db.files import files
 from service.db.jobs import events, job_lists, jobs, step_metrics, step_times
-from service.db.jobs.step_metrics import Steps
+from service.db.jobs.step_metrics import StepRange
 from service.db.money import (
     bills,
     budgets,
@@ -31,7 +31,7 @@ from service.db.money import (
     storage_cost,
 )
 from service.db.monitoring import event_pruning, state_metrics
-from service.db.monitoring.event_pruning import Rows
+from service.db.monitoring.event_pruning import PrunedTable
 from service.db.projects.keys import Caller
 from service.db.queue import queue, queue_forecast_rows, quotas
 from service.db.schema import tables
@@ -59,13 +59,13 @@ Query = Callable[[AsyncConnection, Clock], Awaitable[object]]
 
 
 async def beat(conn: AsyncConnection, clock: Clock) -> None:
-    found = await heartbeats.speakers(conn, ["node-7-1", "node-8-1"])
+    found = await heartbeats.lock_nodes(conn, ["node-7-1", "node-8-1"])
     await heartbeats.save(conn, [(s.record, "") for s in found.values()], clock())
 
 
 async def progressed(conn: AsyncConnection, clock: Clock) -> None:
-    await heartbeats.progressed(
-        conn, [Progress(job_id="ftjob-007", generation=1, step=5, news={})], clock()
+    await heartbeats.record_progress(
+        conn, [GenerationProgress(job_id="ftjob-007", generation=1, step=5, news={})], clock()
     )
 
 
@@ -84,7 +84,7 @@ async def begin(conn: AsyncConnection, clock: Clock) -> None:
 
 async def meter(conn: AsyncConnection, clock: Clock) -> None:
     price = Price(hourly=Decimal(1), on_demand_hourly=Decimal(1))
-    of_7 = ledger.Exist(
+    of_7 = ledger.ExistingMachines(
         job_id="ftjob-007", attempt_id="att-of-7", vm_ids=["vm-1"], price=price, since=clock()
     )
     await ledger.meter(conn, [of_7], clock())
@@ -93,7 +93,7 @@ async def meter(conn: AsyncConnection, clock: Clock) -> None:
 async def evicted(conn: AsyncConnection, clock: Clock) -> None:
     row = await attempts.find(conn, "att-of-7")
     assert row is not None
-    await attempt_moves.evicted(conn, [row])
+    await attempt_moves.count_evictions(conn, [row])
 
 
 async def look(conn: AsyncConnection, clock: Clock) -> None:
@@ -107,8 +107,8 @@ async def seen_of_spot(conn: AsyncConnection, clock: Clock) -> None:
     places = [spot_pool_of(SPOT)]
     since, until = (clock() + timedelta(days=days) for days in (8, 9))
     await capacity_observations.places(conn, since, until)
-    await capacity_observations.held(conn, places, since, until)
-    await capacity_observations.sights(conn, places, since, until)
+    await capacity_observations.held_machines(conn, places, since, until)
+    await capacity_observations.observations(conn, places, since, until)
 
 
 async def money_of_a_project(conn: AsyncConnection, clock: Clock) -> None:
@@ -166,7 +166,7 @@ async def sweep_checkpoints(conn: AsyncConnection, clock: Clock) -> None:
 
 async def meter_storage(conn: AsyncConnection, clock: Clock) -> None:
     (claim,) = await storage_cost.claim_due(conn, clock(), 1)
-    before = await storage_cost.held(conn, claim.row_id)
+    before = await storage_cost.open_levels(conn, claim.row_id)
     found = {AccessTier.COOL: TierLevel(size=1, month=Decimal(1))}
     news = level_changes(before, found, clock(), clock())
     assert news
@@ -184,7 +184,7 @@ async def folder(conn: AsyncConnection, clock: Clock) -> None:
     await tier_moves.mark(conn, "ftjob-007", "checkpoints/1")
     await tier_moves.open_for(conn, "ftjob-007", "checkpoints/1")
     await tier_moves.open_of(conn, "ftjob-007")
-    await checkpoints.known(conn, "ftjob-007", ["checkpoints/1"])
+    await checkpoints.known_paths(conn, "ftjob-007", ["checkpoints/1"])
     await checkpoints.match(conn, "ftjob-007", {"checkpoints/1": "recent"}, clock())
     await checkpoints.newest(conn, "ftjob-007", after="ckpt-7-5", limit=20)
 
@@ -225,22 +225,24 @@ SWEEPS: dict[str, Query] = {
     "the audit": lambda conn, _: audit._find_owners(conn, {"att-of-7", "att-of-8"}),
     "moves between tiers": lambda conn, clock: tier_moves.claim_due(conn, clock(), 20),
     "prices of what runs": prices_of_what_runs,
-    "pruning events": lambda conn, clock: event_pruning.due(conn, Rows.EVENTS, clock(), 100),
-    "pruning metrics": lambda conn, clock: event_pruning.due(conn, Rows.METRICS, clock(), 100),
+    "pruning events": lambda conn, clock: event_pruning.due(conn, PrunedTable.EVENTS, clock(), 100),
+    "pruning metrics": lambda conn, clock: event_pruning.due(
+        conn, PrunedTable.METRICS, clock(), 100
+    ),
     "a scrape of the metrics": lambda conn, clock: state_metrics.state(conn, clock()),
-    "pruning what Azure told": lambda conn, clock: event_pruning.told(
+    "pruning what Azure told": lambda conn, clock: event_pruning.delete_market_rows(
         conn, clock() - timedelta(400)
     ),
 }
 HOT: dict[str, Query] = {
     "heartbeats": beat,
     "what heartbeats measured": progressed,
-    "a long poll": lambda conn, _: heartbeats.orders(conn, [("node-7-1", 0)]),
+    "a long poll": lambda conn, _: heartbeats.standing_directives(conn, [("node-7-1", 0)]),
     "a generation begins": begin,
     "what is known before it does": lambda conn, _: checkpoint_fault_reports.before(
         conn, ["ftjob-007"]
     ),
-    "checkpoints that exist": lambda conn, _: checkpoints.kept(conn, ["ftjob-007"]),
+    "checkpoints that exist": lambda conn, _: checkpoints.retained_paths(conn, ["ftjob-007"]),
     "claiming attempts": claim_attempts,
     "claiming jobs": claim_jobs,
     "a hint": lambda conn, clock: leases.hint(conn, tables.attempts, "att-of-7", clock()),
@@ -260,7 +262,7 @@ HOT: dict[str, Query] = {
     "a page of events": lambda conn, _: events.newest(conn, "ftjob-007", after="e-7-5", limit=20),
     "a look at attempts": look,
     "a page of metrics": lambda conn, _: step_metrics.series(
-        conn, "ftjob-007", Steps(from_step=0, to_step=99), limit=20
+        conn, "ftjob-007", StepRange(from_step=0, to_step=99), limit=20
     ),
     "what a project costs": money_of_a_project,
     "what all projects save": money_of_all_projects,

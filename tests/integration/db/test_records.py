@@ -13,9 +13,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from service.db.attempts import attempts, generations
 from service.db.jobs import events, jobs, step_metrics
-from service.db.jobs.step_metrics import Steps
+from service.db.jobs.step_metrics import StepRange
 from service.db.money import ledger
-from service.db.money.ledger import Exist
+from service.db.money.ledger import ExistingMachines
 from service.db.schema import tables
 from service.db.storage import checkpoints
 from service.domain.cloud.fleet import Price
@@ -29,7 +29,7 @@ from tests.nodes.scripted_node import metrics as measured
 from trainer.contract import DirectiveKind, Head, Retention
 
 HOURLY, ON_DEMAND = Decimal(8), Decimal(32)
-WHOLE = Steps(from_step=0, to_step=99)
+WHOLE = StepRange(from_step=0, to_step=99)
 
 
 @pytest.fixture
@@ -101,9 +101,11 @@ async def _meter(conn: AsyncConnection, clock: Clock, *vm_ids: str) -> None:
     await ledger.meter(conn, [_exist(vm_ids, since=now)], now)
 
 
-def _exist(vm_ids: Sequence[str], since: datetime) -> Exist:
+def _exist(vm_ids: Sequence[str], since: datetime) -> ExistingMachines:
     price = Price(hourly=HOURLY, on_demand_hourly=ON_DEMAND)
-    return Exist(job_id="job", attempt_id="att-1", vm_ids=vm_ids, price=price, since=since)
+    return ExistingMachines(
+        job_id="job", attempt_id="att-1", vm_ids=vm_ids, price=price, since=since
+    )
 
 
 async def test_a_machine_is_billed_from_when_it_is_seen_until_it_is_gone(
@@ -211,7 +213,7 @@ async def test_what_head_says_is_recorded_once(engine: AsyncEngine, clock: Clock
 async def test_a_checkpoint_that_head_drops_is_not_listed_but_is_still_a_cursor(
     engine: AsyncEngine, clock: Clock
 ) -> None:
-    head, told = Head(generation=1), list[list[checkpoints.Checkpoint]]()
+    head, told = Head(generation=1), list[list[checkpoints.CheckpointRow]]()
     async with engine.begin() as conn:
         for step in range(1, 6):
             head = head.with_checkpoint(checkpoint(step))

@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import select, text
 
 from service.db.jobs import job_moves, jobs
-from service.db.jobs.job_moves import Moving
+from service.db.jobs.job_moves import ClaimedJobMove
 from service.db.money import budgets as caps
 from service.db.schema import tables
 from service.domain.lifecycle.constraints import JobConstraints
@@ -186,7 +186,7 @@ async def test_a_job_that_was_given_money_since_it_was_looked_at_is_not_ended(
     more = await patch(world, job, budget={"amount": "400"})
     async with world.engine.begin() as conn:
         ended = await job_moves.move_all(
-            conn, [Moving(claim=claim, job=seen, step=step)], world.clock()
+            conn, [ClaimedJobMove(claim=claim, job=seen, step=step)], world.clock()
         )
 
     assert (step.to, more.status_code, ended) == (JobState.CANCELLED, 200, set())

@@ -111,7 +111,7 @@ async def test_a_job_may_be_cancelled_rather_than_paused_when_money_runs_out(
 
     assert told.kind is DirectiveKind.CHECKPOINT_AND_STOP
     assert ended["status"] == "cancelled"
-    assert "Budget used up" in ended["status_reason"]["message"]
+    assert "Budget exhausted" in ended["status_reason"]["message"]
 
 
 async def test_thresholds_of_a_budget_are_told_once_each(world: World) -> None:
@@ -209,7 +209,7 @@ async def test_a_raised_project_budget_takes_its_jobs_up_again(world: World) -> 
     nodes = await boot(world, job["id"])
 
     assert paused["phase"] == "paused"
-    assert "Project's budget used up" in paused["status_reason"]["message"]
+    assert "Project's budget exhausted" in paused["status_reason"]["message"]
     assert len(nodes) == 2
 
 
@@ -299,7 +299,9 @@ async def test_only_what_was_ordered_and_may_still_come_counts_as_unseen(
         await add_attempt(conn, long_ago, **facts, **asked)
         vms = [f"vm-{number}" for number in range(known)]
         price = Price(hourly=Decimal(8), on_demand_hourly=Decimal(32))
-        seen = ledger.Exist(job_id=job, attempt_id="att-x", vm_ids=vms, price=price, since=long_ago)
+        seen = ledger.ExistingMachines(
+            job_id=job, attempt_id="att-x", vm_ids=vms, price=price, since=long_ago
+        )
         await ledger.meter(conn, [seen], now)
         (hold,) = await caps.holds_of_job(conn, job)
 

@@ -279,7 +279,7 @@ async def test_a_job_stays_on_spot_where_its_budget_does_not_cover_on_demand(wor
     listed = (await world.call("GET", f"{JOBS}/{job['id']}/events?limit=100")).json()["data"]
     told = [e["message"] for e in listed if e["code"] == "job.deadline_at_risk"]
     assert len(told) == 1
-    assert "would meet it, but: budget used up: " in told[0]
+    assert "would meet it, but: budget exhausted: " in told[0]
     assert "The job stays on Spot" in told[0]
     assert [a["state"] for a in await world.attempts_of(job["id"])] == ["running"]
 
@@ -316,7 +316,7 @@ async def test_a_job_on_demand_goes_back_to_spot_once_azure_has_said_twice_that_
     assert (await codes(world, job["id"])).count("job.back_to_spot") == 1
     await train(world, await boot(world, job["id"]), step=3)
     async with world.engine.connect() as conn:
-        known = await machine_history.past(conn, BOTH, 2, world.clock())
+        known = await machine_history.capacity_history(conn, BOTH, 2, world.clock())
     assert known.returned == (1, 1)
 
 
@@ -331,7 +331,7 @@ async def test_what_spot_answered_is_known_to_the_next_choice(world: World) -> N
     world.clock.advance(hours=2)
 
     async with world.engine.connect() as conn:
-        known = await machine_history.past(conn, BOTH, 2, world.clock())
+        known = await machine_history.capacity_history(conn, BOTH, 2, world.clock())
 
     assert sum(known.droughts.hours) == pytest.approx(2.0, abs=0.05)
     assert known.drought_seen

@@ -80,8 +80,8 @@ async def test_a_replica_whose_clock_was_ahead_stops_no_job_for_a_budget_that_wa
     because, wrong = f"{PROJECT_BUDGET} of 5 USD is used up", clock() + timedelta(hours=1)
     async with engine.begin() as conn:
         await add_job(conn, clock(), over_budget_at=wrong, over_budget_because=because)
-        before = await budgets.stopped_by_another(conn)
+        before = await budgets.jobs_stopped_by_former_budget(conn)
         await budgets.set_project(conn, "p-job", Decimal(9), clock(), clock())
-        after = await budgets.stopped_by_another(conn)
+        after = await budgets.jobs_stopped_by_former_budget(conn)
 
     assert (before, after) == ([], ["job"])

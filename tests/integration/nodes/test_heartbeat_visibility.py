@@ -240,7 +240,7 @@ async def test_a_404_after_which_another_replica_saw_the_set_is_not_the_first_of
         await looks.run_once()
         if doubted and not missing:
             async with world.engine.begin() as conn:
-                await attempts.look_anew(conn, ids, world.clock())
+                await attempts.request_reread(conn, ids, world.clock())
 
     assert await state(world, job_id) == ("running", None)
 

@@ -13,12 +13,12 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from contract.choices import Priority
 from service.db.attempts import attempts, generations, nodes
-from service.db.attempts.attempt_moves import Moving
+from service.db.attempts.attempt_moves import ClaimedAttemptMove
 from service.db.attempts.attempts import AttemptRow
 from service.db.core import leases
 from service.db.core.leases import Claim
 from service.db.jobs import events, jobs
-from service.db.jobs.job_moves import Moving as JobMoving
+from service.db.jobs.job_moves import ClaimedJobMove as JobMoving
 from service.db.queue import queue, quotas
 from service.db.queue.queue import Gang
 from service.db.schema import tables
@@ -80,7 +80,10 @@ async def test_of_a_crowd_of_moves_all_are_written_but_those_of_lost_leases(
     writes = Writes(engine=engine, now=clock)
 
     done = await asyncio.gather(
-        *(writes.move(Moving(claim=claim, row=row, step=EVICTED)) for claim, row in claims),
+        *(
+            writes.move(ClaimedAttemptMove(claim=claim, row=row, step=EVICTED))
+            for claim, row in claims
+        ),
         return_exceptions=True,
     )
 
@@ -105,7 +108,7 @@ async def test_who_lost_an_attempt_to_this_very_process_is_not_told_that_it_move
 
     claims = (late, again[row.id])
     done = await asyncio.gather(
-        *(writes.move(Moving(claim=claim, row=row, step=EVICTED)) for claim in claims),
+        *(writes.move(ClaimedAttemptMove(claim=claim, row=row, step=EVICTED)) for claim in claims),
         return_exceptions=True,
     )
 
@@ -148,7 +151,9 @@ async def test_a_crowd_that_fails_is_told_one_by_one_and_once_whatever_befalls_t
 async def _evict(
     writes: Writes, claims: Iterable[tuple[Claim, AttemptRow]]
 ) -> list[BaseException | None]:
-    moves = (writes.move(Moving(claim=claim, row=row, step=EVICTED)) for claim, row in claims)
+    moves = (
+        writes.move(ClaimedAttemptMove(claim=claim, row=row, step=EVICTED)) for claim, row in claims
+    )
     return await asyncio.gather(*moves, return_exceptions=True)
 
 

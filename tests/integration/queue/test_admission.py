@@ -226,7 +226,7 @@ async def test_no_more_machines_are_asked_for_than_azure_has_cores_left(world: W
     assert await asks(world, second) == 1
     assert shown["phase"] == "waiting_capacity", shown["status_reason"]
     assert shown["status_reason"]["message"].startswith(
-        "0 of 96 Spot cores are free in eastus, and 96 are needed. It is looked at again at "
+        "0 of 96 Spot cores are free in eastus, and 96 are needed. The next check is at "
     )
     ends = (await world.job(first))["forecast"]["finish"]
     assert shown["forecast"]["let_in"]["p50"] == pytest.approx(ends["p50"], abs=15)

@@ -11,9 +11,9 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from service.db.jobs import job_facts
-from service.db.jobs.job_facts import Around
+from service.db.jobs.job_facts import JobOverview
 from service.domain.cloud.fleet import Price
-from service.domain.planning.forecast import ToCome
+from service.domain.planning.forecast import RemainingTime
 from service.domain.states import CapacityType
 from service.operations.queue.waits import WaitForecasts
 from service.pricing.fixed import FixedPrices
@@ -102,7 +102,7 @@ async def test_what_was_refused_days_ago_is_no_wait_of_today(world: World) -> No
     assert asking["p50"] == pytest.approx(told["p50"], abs=15)
 
 
-async def around_of(world: World, job: str) -> Around:
+async def around_of(world: World, job: str) -> JobOverview:
     async with world.engine.connect() as conn:
         whose = text("select project_id from jobs where id = :job")
         mine = (await conn.execute(whose, {"job": job})).scalar_one()
@@ -111,7 +111,7 @@ async def around_of(world: World, job: str) -> Around:
     return around
 
 
-async def wait_at(world: World, job: str, spot: str) -> ToCome | None:
+async def wait_at(world: World, job: str, spot: str) -> RemainingTime | None:
     """With Spot at another price than the plan's."""
     price = Price(hourly=Decimal(spot), on_demand_hourly=PRICE.on_demand_hourly)
     around = await around_of(world, job)

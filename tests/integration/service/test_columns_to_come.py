@@ -15,7 +15,7 @@ OFTEN = 10  # by then the driver has prepared the statement
 
 
 async def speak(conn: AsyncConnection) -> object:
-    return await heartbeats.speakers(conn, [node_id("att-1", "vm-1")])
+    return await heartbeats.lock_nodes(conn, [node_id("att-1", "vm-1")])
 
 
 async def look(conn: AsyncConnection) -> object:

@@ -13,7 +13,7 @@ from sqlalchemy import make_url, text
 from service import check as checks
 from service.check import SetupCheck
 from service.db.core.engine import make_engine
-from service.db.core.schema_version import Schema
+from service.db.core.schema_version import KnownMigrations
 from service.trackers.mlflow import Mlflow
 from tests.azurite import KEY, NEAR, Azurite
 from tests.mlflow_server import MlflowServer
@@ -54,7 +54,7 @@ def parts(monkeypatch: pytest.MonkeyPatch) -> Look:
     async def look(**settings: str) -> Mapping[str, SetupCheck]:
         for name, value in (SETTINGS | settings).items():
             monkeypatch.setenv(name, value)
-        any_schema = Schema(newest="9999", known=frozenset())
+        any_schema = KnownMigrations(newest="9999", known=frozenset())
         return {part.name: part async for part in checks.run_checks(any_schema, time.time)}
 
     return look

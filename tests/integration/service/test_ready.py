@@ -12,7 +12,7 @@ from service import console
 from service.api.app import make_app, make_probes
 from service.api.deps import Parts
 from service.db.core.engine import make_engine
-from service.db.core.schema_version import Schema
+from service.db.core.schema_version import KnownMigrations
 from service.operations.core.liveness import LATE, LoopLiveness
 from tests.world import World, client
 
@@ -37,7 +37,7 @@ async def test_a_process_is_ready_once_its_schema_is_there(
 ) -> None:
     async with world.engine.connect() as conn:
         there = (await conn.execute(text("select version_num from alembic_version"))).scalar_one()
-    schema = Schema(newest=newest or there, known=frozenset(k or there for k in known))
+    schema = KnownMigrations(newest=newest or there, known=frozenset(k or there for k in known))
 
     answer = await ask(replace(world.parts, schema=schema))
 
@@ -49,7 +49,7 @@ async def test_a_process_whose_database_was_never_migrated_says_what_to_run(
     world: World, database_url: str
 ) -> None:
     engine = make_engine(database_url.replace("/rekindle?", "/postgres?"))
-    schema = Schema(newest=NOW, known=frozenset({NOW}))
+    schema = KnownMigrations(newest=NOW, known=frozenset({NOW}))
 
     answer = await ask(replace(world.parts, engine=engine, schema=schema))
     await engine.dispose()

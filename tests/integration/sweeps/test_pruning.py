@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from service.db.jobs import events, step_metrics
 from service.db.money import bills
 from service.db.monitoring import event_pruning
-from service.db.monitoring.event_pruning import Rows
+from service.db.monitoring.event_pruning import PrunedTable
 from service.db.schema import tables
 from service.db.schema.market_tables import bills as bills_table
 from service.db.schema.market_tables import spot_prices
@@ -27,7 +27,7 @@ from tests.clock import Clock
 from tests.integration.db.rows import add_job
 from tests.nodes.scripted_node import metrics as measured
 
-KEEP = {Rows.EVENTS: timedelta(days=30), Rows.METRICS: timedelta(days=10)}
+KEEP = {PrunedTable.EVENTS: timedelta(days=30), PrunedTable.METRICS: timedelta(days=10)}
 STEPS = 7
 
 
@@ -63,7 +63,7 @@ async def test_of_two_who_prune_one_job_none_says_that_it_is_done_before_it_is(
 
     async def prune() -> bool:
         async with engine.begin() as conn:
-            return await event_pruning.some(conn, Rows.EVENTS, "over")
+            return await event_pruning.some(conn, PrunedTable.EVENTS, "over")
 
     async with engine.connect() as dies, dies.begin() as deleting:
         await dies.execute(delete(tables.events))
@@ -182,8 +182,8 @@ async def test_a_job_with_many_rows_is_pruned_some_at_a_time(
                 [c.name for c in row.c], select(*columns).select_from(row.join(steps, true()))
             )
         )
-        first = await event_pruning.some(conn, Rows.METRICS, "over")
-        second = await event_pruning.some(conn, Rows.METRICS, "over")
+        first = await event_pruning.some(conn, PrunedTable.METRICS, "over")
+        second = await event_pruning.some(conn, PrunedTable.METRICS, "over")
         rest = (await conn.execute(select(func.count()).select_from(tables.metrics))).scalar_one()
 
     assert (first, second, rest) == (False, True, 0)

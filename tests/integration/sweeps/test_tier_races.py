@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from service.api.app import make_app
 from service.db.core.leases import LEASE
-from service.domain.storage.access_tiers import AccessTier, ArchivePriority, StoredBlob
+from service.domain.storage.access_tiers import AccessTier, ArchivePriority, TieredBlob
 from service.storage.fake import MemoryStore
 from tests.integration.stored import finished, moves
 from tests.integration.sweeps.test_tiers import JOBS, ask, carry_out, codes, folder
@@ -145,7 +145,7 @@ class ListedStore(MemoryStore):
         *,
         everything: bool = False,
         most: int | None = None,
-    ) -> list[StoredBlob]:
+    ) -> list[TieredBlob]:
         found = await super().list_stored(container, prefix, everything=everything, most=most)
         after, self.after = self.after, None
         if after:

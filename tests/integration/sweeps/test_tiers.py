@@ -7,7 +7,7 @@ import httpx
 from sqlalchemy import update
 
 from service.db.schema import tables
-from service.domain.storage.access_tiers import AccessTier, ArchivePriority, StoredBlob
+from service.domain.storage.access_tiers import AccessTier, ArchivePriority, TieredBlob
 from service.storage.fake import MemoryStore
 from service.storage.store import StorageError
 from tests.integration.stored import STEPS, finished, moves, put, tiers, training
@@ -342,5 +342,5 @@ async def test_a_move_goes_on_where_it_was_and_says_once_that_it_is_late(world: 
     ]
 
 
-def _cool(blobs: list[StoredBlob]) -> list[StoredBlob]:
+def _cool(blobs: list[TieredBlob]) -> list[TieredBlob]:
     return [blob for blob in blobs if blob.tier is AccessTier.COOL]

@@ -75,7 +75,7 @@ async def job(engine: AsyncEngine, store: DyingStore, clock: Clock) -> str:
     over = {"state": "succeeded", "finished_at": clock(), "result": RESULT}
     async with engine.begin() as conn:
         await add_job(conn, clock(), id=name, **over)
-        await storage_cost.begin(conn, name, clock())
+        await storage_cost.start_metering(conn, name, clock())
     await store.create_container(name)
     await put(store, name, PATH)
     for number in (2, 3):

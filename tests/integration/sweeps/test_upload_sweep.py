@@ -44,7 +44,7 @@ async def upload_row(world: World, upload_id: str) -> None:
     async with world.engine.begin() as conn:
         project_id = await _project(world)
         now = world.clock()
-        await uploads.begin(
+        await uploads.add(
             conn,
             Upload(
                 id=upload_id,

@@ -109,7 +109,7 @@ async def _half_an_upload(job: ScenarioJob) -> None:
     async with job.scenario.world.engine.begin() as conn:
         project = await keys.find_project(conn, "tests")
         assert project is not None
-        await uploads.begin(
+        await uploads.add(
             conn,
             Upload(
                 id=GHOST,

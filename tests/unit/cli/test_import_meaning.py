@@ -13,7 +13,7 @@ from rekindle.cli.imports.conversion import RowFormat, convert
 from rekindle.cli.imports.members import LeftOut
 from rekindle.cli.main import app
 from service.domain.datasets.dataset_line import check_line
-from service.domain.datasets.row import Row
+from service.domain.datasets.row import DatasetRow
 
 USER = {"from": "human", "value": "2 + 2?"}
 GOOD, BAD = {"from": "gpt", "value": "4"}, {"from": "gpt", "value": "5"}
@@ -44,7 +44,7 @@ def left_out(row: dict[str, Any], kind: RowFormat) -> str:
 def ours(row: dict[str, Any], kind: RowFormat) -> dict[str, Any]:
     """The converted row, which the service takes."""
     found = convert(row, kind).row
-    assert isinstance(check_line(json.dumps(found).encode(), None), Row)
+    assert isinstance(check_line(json.dumps(found).encode(), None), DatasetRow)
     return found
 
 
@@ -320,4 +320,4 @@ def test_whatever_is_imported_the_service_takes(
         return
 
     verdict = check_line(json.dumps(found).encode(), None)
-    assert isinstance(verdict, Row), verdict
+    assert isinstance(verdict, DatasetRow), verdict

@@ -15,7 +15,7 @@ from emulator.core.errors import disallowed_by_policy
 from service.cloud.azure.denials import REMEDY
 from service.cloud.azure.errors import (
     TABLE,
-    Row,
+    ErrorRule,
     classify,
     classify_failure,
     quota,
@@ -138,7 +138,7 @@ def test_a_known_code_means_what_the_caller_does_next(answer: tuple[str, int, st
 
 @pytest.mark.parametrize("answer", UNKNOWN, ids=lambda answer: f"{answer[1]}-{answer[0]}")
 def test_an_unknown_code_is_a_bare_cloud_error(answer: tuple[str, int, str]) -> None:
-    assert classify(*answer) == Row(error=CloudError)
+    assert classify(*answer) == ErrorRule(error=CloudError)
 
 
 @pytest.mark.parametrize("answer", BOTH_WAYS, ids=lambda answer: f"{answer[0]}-{answer[2][:20]}")

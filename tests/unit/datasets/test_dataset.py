@@ -6,9 +6,9 @@ import tracemalloc
 
 import pytest
 
-from service.domain.datasets.dataset import MOST_SHOWN, DatasetValidator, Limits, _Findings
+from service.domain.datasets.dataset import MOST_SHOWN, DatasetLimits, DatasetValidator, _Findings
 from service.domain.datasets.duplicates import SeenRows
-from service.domain.datasets.json_line import Problem
+from service.domain.datasets.json_line import DatasetProblem
 from service.domain.errors import InvalidFile, PayloadTooLarge
 from tests.unit.trainer.data.chat_rows import (
     ASSISTANT,
@@ -191,7 +191,7 @@ def test_the_first_errors_are_shown_and_all_are_counted() -> None:
 
 
 def test_an_endless_line_is_named_and_never_held() -> None:
-    validator = DatasetValidator(Limits(max_line_bytes=1 << 20))
+    validator = DatasetValidator(DatasetLimits(max_line_bytes=1 << 20))
     piece = b"x" * (1 << 16)
     tracemalloc.start()
     for _ in range(1000):  # 62 MiB on line 1
@@ -264,7 +264,7 @@ def test_one_kind_of_warning_does_not_hide_another() -> None:
 def test_of_every_kind_of_warning_one_is_shown_however_many_there_are() -> None:
     findings = _Findings(of_a_kind=20)
     for line, code in enumerate([*"abcde" * 40, "late", "later"], 1):
-        findings.add(line, Problem(code, code))
+        findings.add(line, DatasetProblem(code, code))
     shown = findings.shown
 
     assert len(shown) == MOST_SHOWN

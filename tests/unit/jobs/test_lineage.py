@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.domain.models import lineage
-from service.domain.models.lineage import Source
+from service.domain.models.lineage import ModelSource
 from tests.datasets import GRADER
 from trainer.contract import Reinforcement
 
@@ -40,9 +40,9 @@ def test_a_checkpoint_is_named_by_its_job_and_step(suffix: str, step: int) -> No
     for name in (model, JOB):
         checkpoint = lineage.checkpoint_name(name, step)
 
-        assert lineage.source(checkpoint) == Source(JOB, step)
+        assert lineage.source(checkpoint) == ModelSource(JOB, step)
         assert lineage.without_step(checkpoint) == name
-        assert lineage.source(name) == Source(JOB)
+        assert lineage.source(name) == ModelSource(JOB)
     made = lineage.model_name(lineage.checkpoint_name(model, step), PROJECT, None, "ftjob-03")
     assert made == f"ft:a/b:{PROJECT}::ftjob-03", "the line keeps its base"
 
@@ -57,7 +57,7 @@ def test_a_checkpoint_needs_the_model_that_its_job_began_with() -> None:
     model = lineage.model_name("a/b", PROJECT, None, JOB)
 
     assert lineage.base_of("a/b") is None
-    assert lineage.base_of(model) == Source(JOB)
+    assert lineage.base_of(model) == ModelSource(JOB)
     assert lineage.base_of(lineage.checkpoint_name(model, 3)) is None
 
 
@@ -75,7 +75,7 @@ def test_a_job_reads_what_it_begins_with_and_what_its_grader_asks(named: str) ->
         "calculate_output": "right + liked",
     }
 
-    assert lineage.sources(named, None) == {Source(JOB)}
-    assert lineage.sources(named, settings(GRADER)) == {Source(JOB)}
-    assert lineage.sources(named, settings(ASKING)) == {Source(JOB), Source("ftjob-09")}
-    assert lineage.sources("a/b", settings(multi)) == {Source("ftjob-09")}
+    assert lineage.sources(named, None) == {ModelSource(JOB)}
+    assert lineage.sources(named, settings(GRADER)) == {ModelSource(JOB)}
+    assert lineage.sources(named, settings(ASKING)) == {ModelSource(JOB), ModelSource("ftjob-09")}
+    assert lineage.sources("a/b", settings(multi)) == {ModelSource("ftjob-09")}

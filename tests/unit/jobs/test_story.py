@@ -7,7 +7,12 @@ from itertools import product
 import pytest
 
 from service.domain.lifecycle.constraints import MOVES_TO_ON_DEMAND, RETURNS_TO_SPOT
-from service.domain.reporting.status_message import AttemptFacts, JobFacts, tell, why_ended
+from service.domain.reporting.status_message import (
+    AttemptFacts,
+    JobFacts,
+    status_message,
+    why_ended,
+)
 from service.domain.states import (
     ATTEMPT_OVER,
     JOB_TERMINAL,
@@ -194,14 +199,14 @@ TABLE: list[tuple[JobFacts, str, str, str]] = [
         job(QUEUED, over(Outcome.NO_CAPACITY, refusals=1, reason="AllocationFailed: sold out")),
         "waiting_capacity",
         "no_capacity",
-        f"Azure has no room for 2 machines of {WHERE} now (refused once; AllocationFailed: sold "
-        f"out). {NEXT} is asked for next, to start.",
+        f"Azure has no capacity for 2 machines of {WHERE} now (refused once; AllocationFailed: "
+        f"sold out). {NEXT} is asked for next, to start.",
     ),
     (
         trained(RECOVERING, over(Outcome.NO_CAPACITY, refusals=7, reason="SkuNotAvailable")),
         "waiting_capacity",
         "no_capacity",
-        f"Azure has no room for 2 machines of {WHERE} now (refused 7 times in a row; "
+        f"Azure has no capacity for 2 machines of {WHERE} now (refused 7 times in a row; "
         f"SkuNotAvailable). {NEXT} is asked for next, to go on from step 40.",
     ),
     (
@@ -361,7 +366,7 @@ TABLE: list[tuple[JobFacts, str, str, str]] = [
 def test_a_job_is_told_in_one_sentence(
     facts: JobFacts, phase: str, code: str, message: str
 ) -> None:
-    told = tell(facts)
+    told = status_message(facts)
 
     assert (told.phase, told.code, told.message) == (phase, code, message)
 
@@ -381,7 +386,7 @@ def test_whatever_meets_is_told_in_whole_sentences() -> None:
 
     for job_state, newest, cancel, pause, has_trained in everything:
         facts = job(job_state, newest, cancel_requested=cancel, pause_requested=pause)
-        told = tell(replace(facts, has_trained=has_trained))
+        told = status_message(replace(facts, has_trained=has_trained))
 
         assert told.phase
         assert told.message.endswith(".")

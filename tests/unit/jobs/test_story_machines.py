@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from service.domain.reporting.status_message import AttemptFacts, JobFacts, tell
+from service.domain.reporting.status_message import AttemptFacts, JobFacts, status_message
 from service.domain.states import Outcome
 from tests.unit.jobs.story_facts import (
     ACTIVE,
@@ -71,7 +71,7 @@ ONE_MACHINE: list[tuple[JobFacts, str]] = [
 
 @pytest.mark.parametrize(("facts", "message"), ONE_MACHINE, ids=lambda v: str(v)[:60])
 def test_one_machine_is_told_of_in_the_singular(facts: JobFacts, message: str) -> None:
-    assert tell(facts).message == message
+    assert status_message(facts).message == message
 
 
 @pytest.mark.parametrize(
@@ -82,4 +82,4 @@ def test_an_elastic_job_is_said_to_train_on_fewer_machines_only_while_it_does(
 ) -> None:
     facts = trained(RUNNING, attempt(ACTIVE, instance_count=3, members=members, **GOING))
 
-    assert f"{who} of {WHERE}" in tell(facts).message
+    assert f"{who} of {WHERE}" in status_message(facts).message

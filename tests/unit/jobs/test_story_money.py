@@ -6,7 +6,7 @@ import pytest
 
 from service.domain.lifecycle.constraints import MOVES_TO_ON_DEMAND
 from service.domain.queue.admission import WaitReason
-from service.domain.reporting.status_message import JobFacts, tell
+from service.domain.reporting.status_message import JobFacts, status_message
 from service.domain.states import Outcome
 from tests.unit.jobs.story_facts import (
     CANCELLED,
@@ -21,17 +21,19 @@ from tests.unit.jobs.story_facts import (
 
 TABLE: list[tuple[JobFacts, str, str, str]] = [
     (
-        replace(trained(PAUSED, over(Outcome.OVER_BUDGET)), over_budget="budget used up: raise it"),
+        replace(
+            trained(PAUSED, over(Outcome.OVER_BUDGET)), over_budget="budget exhausted: raise it"
+        ),
         "paused",
         "budget_exhausted",
-        "Budget used up: raise it. With more money, it will go on from step 40. "
+        "Budget exhausted: raise it. With more money, it will go on from step 40. "
         "Its machines are being deleted.",
     ),
     (
-        replace(trained(CANCELLED, None), over_budget="budget used up: raise it"),
+        replace(trained(CANCELLED, None), over_budget="budget exhausted: raise it"),
         "done",
         "budget_exhausted",
-        "Cancelled after step 50, as it was to be when money ran out. Budget used up: raise it.",
+        "Cancelled after step 50. Budget exhausted: raise it.",
     ),
     (
         replace(job(QUEUED, over(Outcome.NO_CAPACITY)), waits_for="Azure has no room until noon."),
@@ -70,6 +72,6 @@ TABLE: list[tuple[JobFacts, str, str, str]] = [
 def test_a_job_that_lacks_something_is_told_in_one_sentence(
     facts: JobFacts, phase: str, code: str, message: str
 ) -> None:
-    told = tell(facts)
+    told = status_message(facts)
 
     assert (told.phase, told.code, told.message) == (phase, code, message)

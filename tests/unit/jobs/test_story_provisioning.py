@@ -2,7 +2,7 @@
 
 import pytest
 
-from service.domain.reporting.status_message import JobFacts, tell
+from service.domain.reporting.status_message import JobFacts, status_message
 from service.domain.states import Outcome
 from tests.unit.jobs.story_facts import NEXT, PAUSED, QUEUED, RECOVERING, WHERE, job, over, trained
 
@@ -32,6 +32,6 @@ FAILED = over(Outcome.PROVISIONING_FAILED, refusals=2, reason="InternalExecution
 def test_it_says_whether_a_person_must_act(
     facts: JobFacts, phase: str, code: str, message: str
 ) -> None:
-    told = tell(facts)
+    told = status_message(facts)
 
     assert (told.phase, told.code, told.message) == (phase, code, message)

@@ -6,7 +6,7 @@ import pytest
 
 from service.domain.lifecycle.job import attempt_backoff
 from service.domain.queue.admission import WaitReason
-from service.domain.reporting.status_message import JobFacts, tell
+from service.domain.reporting.status_message import JobFacts, status_message
 from service.domain.states import Outcome
 from tests.unit.jobs.story_facts import (
     ACTIVE,
@@ -44,7 +44,7 @@ WAITS = [
 def test_who_waits_for_machines_is_told_since_when_and_until_when(
     facts: JobFacts, since: datetime | None, next_try_at: datetime | None
 ) -> None:
-    told = tell(facts)
+    told = status_message(facts)
 
     assert (told.since, told.next_try_at) == (since, next_try_at)
 
@@ -52,6 +52,6 @@ def test_who_waits_for_machines_is_told_since_when_and_until_when(
 def test_who_needs_help_waits_no_less() -> None:
     stuck = job(QUEUED, waits_for="Azure has no room.", asks_again_at=ASKED, help_wanted="Help.")
 
-    told = tell(stuck)
+    told = status_message(stuck)
 
     assert (told.code, told.since, told.next_try_at) == ("needs_help", NOW, ASKED)

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from service.domain.reporting.timeline import NodeTime, World, timeline
+from service.domain.reporting.timeline import GenerationTimes, NodeTime, timeline
 from service.domain.states import AttemptState
 from trainer.contract import DirectiveKind, Span
 
@@ -14,7 +14,7 @@ MOVES = dict(
         AttemptState, (START + timedelta(seconds=s) for s in (0, 1, 60, 200, 500, 560)), strict=True
     )
 )
-WORLD = World(
+WORLD = GenerationTimes(
     opened_at=START + timedelta(seconds=120),
     halted_at=START + timedelta(seconds=480),
     halt_kind=DirectiveKind.CHECKPOINT_AND_STOP,
@@ -31,7 +31,7 @@ def node(*spans: tuple[str, float, float], registered: float = 110) -> NodeTime:
 
 
 def told(
-    moves: dict[AttemptState, datetime], worlds: list[World], nodes: list[NodeTime]
+    moves: dict[AttemptState, datetime], worlds: list[GenerationTimes], nodes: list[NodeTime]
 ) -> list[tuple[str, float, float | None]]:
     return [
         (
@@ -101,12 +101,14 @@ def test_what_the_machines_measure_themselves_is_not_guessed() -> None:
 
 
 def test_a_generation_after_another_trains_on_its_own_time() -> None:
-    first = World(
+    first = GenerationTimes(
         opened_at=WORLD.opened_at,
         halted_at=START + timedelta(seconds=250),
         halt_kind=DirectiveKind.STOP,
     )
-    second = World(opened_at=START + timedelta(seconds=260), halted_at=None, halt_kind=None)
+    second = GenerationTimes(
+        opened_at=START + timedelta(seconds=260), halted_at=None, halt_kind=None
+    )
     nodes = [node(("first_step", 190, 195), ("first_step", 300, 301))]
 
     found = told({s: MOVES[s] for s in (PENDING, PROVISIONING, STARTING)}, [first, second], nodes)

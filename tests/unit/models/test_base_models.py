@@ -8,7 +8,7 @@ from service.domain.errors import InvalidRequest
 from service.domain.models.architecture import Architecture
 from service.domain.models.base_models import BASE_MODELS, lookup
 from service.domain.performance import vm_catalogue
-from service.domain.performance.layout import Misfit, Needs, fit, refusal
+from service.domain.performance.layout import LayoutRequest, MemoryShortfall, fit, refusal
 from service.domain.performance.memory import MicroStep, estimate
 from service.domain.training.recipe import Hyperparameters, Training, resolve
 from tests.unit.planning.test_reinforcement_plan import PPO
@@ -143,7 +143,7 @@ def test_nobody_is_advised_what_would_be_refused() -> None:
     """Rows of GPT-2 that fit no GPU: neither adapters nor chunks would be taken."""
     sku = vm_catalogue.lookup("Standard_ND96asr_v4")
     assert sku is not None
-    needs = Needs(
+    needs = LayoutRequest(
         arch=replace(shape("openai-community/gpt2-xl"), layers=2000, parameters=65 * 10**9),
         hyperparameters=Hyperparameters(),
         training=Training(),
@@ -154,6 +154,6 @@ def test_nobody_is_advised_what_would_be_refused() -> None:
     )
     misfit = fit(needs, sku)
 
-    assert isinstance(misfit, Misfit)
+    assert isinstance(misfit, MemoryShortfall)
     assert "LoRA (rank" not in refusal(needs, misfit)
     assert "loss_chunk" not in refusal(needs, misfit)

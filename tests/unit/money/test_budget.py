@@ -14,11 +14,11 @@ from service.domain.money.budget import (
     BudgetHold,
     allowed_silence,
     budget_standing,
-    cost_of_time,
     exhausted_message,
     reached_threshold,
     required_to_start,
 )
+from service.domain.money.cost import cost_of
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -51,14 +51,14 @@ def test_each_attempt_keeps_the_time_that_its_own_job_needs_to_save() -> None:
 
     kept = [hold.reserve(EVEN) for hold in (small, unknown, longest)]
 
-    assert kept == [cost_of_time(Decimal(20), timedelta(minutes=51)), Decimal(20), Decimal(20)]
+    assert kept == [cost_of(seconds=60 * 51, hourly=Decimal(20)), Decimal(20), Decimal(20)]
     assert replace(small, leaving=True).reserve(EVEN) == replace(RUNS, leaving=True).reserve(EVEN)
 
 
 def test_what_is_reserved_is_said_with_its_times() -> None:
     assert EVEN.of_job(45.0).in_words() == (
-        "45 s to save, 10 min to delete them, 10 min to look whether they are gone, and 30 min "
-        "in which the service may be away"
+        "45 s to save, 10 min to delete them, 10 min to confirm it, and 30 min for an outage of "
+        "the service"
     )
 
 
@@ -68,7 +68,7 @@ def test_nodes_train_on_unheard_for_longer_than_is_reserved_while_there_is_money
     tight = budget_standing(Decimal("40.2"), Decimal(30), [RUNS], NOW, brief)
 
     assert allowed_silence(roomy, brief) == timedelta(minutes=30)
-    assert tight.left == Decimal("10.2") - cost_of_time(Decimal(20), timedelta(minutes=31))
+    assert tight.left == Decimal("10.2") - cost_of(seconds=60 * 31, hourly=Decimal(20))
     assert timedelta(0) < allowed_silence(tight, brief) < timedelta(minutes=1)
 
 
@@ -76,7 +76,7 @@ def test_while_one_attempt_is_torn_down_and_the_next_one_starts_both_are_kept_fo
     leaves = replace(RUNS, leaving=True)
     found = budget_standing(Decimal(100), Decimal(30), [leaves, RUNS], NOW, EVEN)
 
-    assert found.reserved == 20 + cost_of_time(Decimal(20), timedelta(minutes=50))
+    assert found.reserved == 20 + cost_of(seconds=60 * 50, hourly=Decimal(20))
 
 
 def test_machines_that_were_ordered_and_never_seen_count_from_the_order() -> None:
@@ -165,7 +165,7 @@ def test_machines_told_to_go_when_money_ends_never_cost_more_than_the_cap(
         + allowance.look * look
     )
     dearer = 1 + allowance.dearer * Decimal(str(rise))
-    bill = spent + cost_of_time(Decimal(sum(rates)), takes) * dearer
+    bill = spent + cost_of(seconds=takes.total_seconds(), hourly=Decimal(sum(rates))) * dearer
 
     assert bill <= cap + Decimal("2e-9")
 

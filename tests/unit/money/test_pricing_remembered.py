@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from service.pricing.remembered import OLDEST_SECONDS, REST_SECONDS, Remembered
+from service.pricing.remembered import OLDEST_SECONDS, REST_SECONDS, PriceListCache
 from service.pricing.source import PricesUnavailable
 
 KEPT = 300.0
@@ -15,7 +15,7 @@ class Listed:
 
     def __init__(self) -> None:
         self.at, self.asked, self.fails = 0.0, 0, False
-        self.remembered = Remembered(self._ask, KEPT, lambda: self.at)
+        self.remembered = PriceListCache(self._ask, KEPT, lambda: self.at)
 
     async def _ask(self, key: str) -> str:
         self.asked += 1

@@ -22,16 +22,16 @@ from service.domain.money.storage_cost import (
     read_cost,
     with_known_prices,
 )
-from service.domain.storage.access_tiers import GIB, SMALL, AccessTier, ArchivePriority, StoredBlob
+from service.domain.storage.access_tiers import GIB, SMALL, AccessTier, ArchivePriority, TieredBlob
 from service.pricing.storage_prices import TABLE
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 MONTH = timedelta(hours=730)
-BLOB = StoredBlob(name="models/a/model.safetensors", size=100 * GIB, since=START)
-MANIFEST = StoredBlob(name="models/a/manifest.json", size=2000, since=START)
+BLOB = TieredBlob(name="models/a/model.safetensors", size=100 * GIB, since=START)
+MANIFEST = TieredBlob(name="models/a/manifest.json", size=2000, since=START)
 
 
-def archived(size: int = 100 * GIB) -> StoredBlob:
+def archived(size: int = 100 * GIB) -> TieredBlob:
     return replace(BLOB, size=size, tier=AccessTier.ARCHIVE)
 
 

@@ -16,7 +16,7 @@ from service.domain.storage.access_tiers import (
     FolderFacts,
     Presence,
     SetTier,
-    StoredBlob,
+    TieredBlob,
     TierMoveEnd,
     TierMoveOutcome,
     coolest_tier,
@@ -26,9 +26,9 @@ from service.domain.storage.access_tiers import (
     time_to_rehydrate,
 )
 
-SHARD = StoredBlob(name="checkpoints/a/rank-0.safetensors", size=GIB)
-MANIFEST = StoredBlob(name="checkpoints/a/manifest.json", size=SMALL + 1)
-SMALL_FILE = StoredBlob(name="checkpoints/a/index.json", size=SMALL - 1)
+SHARD = TieredBlob(name="checkpoints/a/rank-0.safetensors", size=GIB)
+MANIFEST = TieredBlob(name="checkpoints/a/manifest.json", size=SMALL + 1)
+SMALL_FILE = TieredBlob(name="checkpoints/a/index.json", size=SMALL - 1)
 OVER = FolderFacts(
     what="the checkpoint of step 7", job_is_over=True, newer=0, milestone=False, redundancy="LRS"
 )
@@ -168,7 +168,7 @@ def test_the_archive_gives_back_within_the_time_that_azure_names(
 TIERS, PRIORITIES = st.sampled_from(list(AccessTier)), st.sampled_from(list(ArchivePriority))
 BLOBS = st.lists(
     st.builds(
-        StoredBlob,
+        TieredBlob,
         name=st.sampled_from(["f/a", "f/b", "f/c", "f/manifest.json"]),
         size=st.integers(0, 4 * SMALL),
         tier=TIERS,
@@ -182,7 +182,7 @@ BLOBS = st.lists(
 
 @given(BLOBS, TIERS, PRIORITIES, st.data())
 def test_a_move_ends_however_often_it_is_broken_off(
-    blobs: list[StoredBlob], tier: AccessTier, priority: ArchivePriority, data: st.DataObject
+    blobs: list[TieredBlob], tier: AccessTier, priority: ArchivePriority, data: st.DataObject
 ) -> None:
     """Azure that takes some of the orders, loses others, and gives the archive back in its time."""
     was = {blob.name: blob.tier for blob in blobs}
@@ -209,7 +209,7 @@ def test_a_move_ends_however_often_it_is_broken_off(
         assert blob.tier is (was[blob.name] if stays or not blob.movable else tier)
 
 
-def _ordered(blob: StoredBlob, tier: AccessTier, priority: ArchivePriority) -> StoredBlob:
+def _ordered(blob: TieredBlob, tier: AccessTier, priority: ArchivePriority) -> TieredBlob:
     if blob.tier is AccessTier.ARCHIVE:
         return replace(blob, rehydrating=tier, priority=priority)
     return replace(blob, tier=tier)

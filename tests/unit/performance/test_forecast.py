@@ -5,9 +5,16 @@ from dataclasses import replace
 
 import pytest
 
-from service.domain.planning.forecast import NO_WAIT, Aftermath, Course, Seen, ToCome, of
+from service.domain.planning.forecast import (
+    NO_WAIT,
+    EvictionWait,
+    ForecastInputs,
+    ObservedProgress,
+    RemainingTime,
+    forecast_remaining,
+)
 
-CALM = Course(
+CALM = ForecastInputs(
     seconds_per_step=10.0,
     recovery_seconds=600.0,
     checkpoint_seconds=300.0,
@@ -17,38 +24,38 @@ CALM = Course(
     seconds_per_step_p90=12.5,
     verify_seconds=0.0,
 )
-DRY = Aftermath(share=0.4, p50=1800.0, p90=9000.0, seen=5.0)
+DRY = EvictionWait(share=0.4, p50=1800.0, p90=9000.0, seen=5.0)
 
 
 def test_without_evictions_only_the_time_of_a_step_is_unsure() -> None:
-    left = of(CALM, steps=100, seconds_per_step=20.0, running=True)
+    left = forecast_remaining(CALM, steps=100, seconds_per_step=20.0, running=True)
 
     assert (left.p10, left.p50, left.p90) == pytest.approx((1800, 2000, 2200))
 
 
 def test_before_the_first_step_the_plan_counts_and_machines_must_come() -> None:
-    left = of(CALM, steps=100, seconds_per_step=None, running=False)
+    left = forecast_remaining(CALM, steps=100, seconds_per_step=None, running=False)
 
     assert (left.p10, left.p50, left.p90) == pytest.approx((1350, 1600, 1850))
 
 
 def test_evictions_make_it_longer_and_less_sure() -> None:
     often = replace(CALM, evictions_per_second=1 / 3600)
-    calm = of(CALM, steps=1000, seconds_per_step=10.0, running=True)
-    left = of(often, steps=1000, seconds_per_step=10.0, running=True)
+    calm = forecast_remaining(CALM, steps=1000, seconds_per_step=10.0, running=True)
+    left = forecast_remaining(often, steps=1000, seconds_per_step=10.0, running=True)
 
     assert left.p50 > calm.p50
     assert left.p90 - left.p10 > calm.p90 - calm.p10
 
 
 def test_steps_that_are_all_alike_make_it_surer_and_wild_ones_longer() -> None:
-    alike = Seen(steps=50, low=19.0, high=21.0)
-    wild = Seen(steps=50, low=10.0, high=40.0)
-    few = Seen(steps=5, low=10.0, high=40.0)
+    alike = ObservedProgress(steps=50, low=19.0, high=21.0)
+    wild = ObservedProgress(steps=50, low=10.0, high=40.0)
+    few = ObservedProgress(steps=5, low=10.0, high=40.0)
 
     told, sure, unsure, early = (
-        of(CALM, steps=100, seconds_per_step=20.0, running=True, seen=seen)
-        for seen in (Seen(), alike, wild, few)
+        forecast_remaining(CALM, steps=100, seconds_per_step=20.0, running=True, seen=seen)
+        for seen in (ObservedProgress(), alike, wild, few)
     )
 
     assert sure.p90 - sure.p10 < told.p90 - told.p10 < unsure.p90 - unsure.p10
@@ -62,8 +69,12 @@ def test_a_job_that_was_evicted_more_often_than_planned_expects_it_to_go_on() ->
     day = 24 * 3600.0
 
     planned, unlucky, lucky = (
-        of(often, steps=8640, seconds_per_step=10.0, running=True, seen=seen)
-        for seen in (Seen(), Seen(evictions=8, trained_s=day), Seen(trained_s=day))
+        forecast_remaining(often, steps=8640, seconds_per_step=10.0, running=True, seen=seen)
+        for seen in (
+            ObservedProgress(),
+            ObservedProgress(evictions=8, trained_s=day),
+            ObservedProgress(trained_s=day),
+        )
     )
 
     assert lucky.p50 < planned.p50 < unlucky.p50
@@ -72,31 +83,33 @@ def test_a_job_that_was_evicted_more_often_than_planned_expects_it_to_go_on() ->
 @pytest.mark.parametrize(
     ("per_hour", "seen", "after", "told"),
     [
-        (0.3, Seen(), NO_WAIT, (31509.7, 35159.7, 39441.9)),
-        (0.3, Seen(evictions=8, trained_s=86400.0), DRY, (32933.8, 37734.0, 52237.6)),
-        (0.02, Seen(steps=60, low=8.0, high=14.0), DRY, (32269.5, 34395.9, 36639.8)),
+        (0.3, ObservedProgress(), NO_WAIT, (31509.7, 35159.7, 39441.9)),
+        (0.3, ObservedProgress(evictions=8, trained_s=86400.0), DRY, (32933.8, 37734.0, 52237.6)),
+        (0.02, ObservedProgress(steps=60, low=8.0, high=14.0), DRY, (32269.5, 34395.9, 36639.8)),
     ],
 )
 def test_a_forecast_has_the_figures_of_the_table(
-    per_hour: float, seen: Seen, after: Aftermath, told: tuple[float, float, float]
+    per_hour: float, seen: ObservedProgress, after: EvictionWait, told: tuple[float, float, float]
 ) -> None:
     """Not measured: they show a change of any formula; lives are compared below."""
     course = replace(CALM, evictions_per_second=per_hour / 3600, answered=0.4)
 
-    left = of(course, steps=3000, seconds_per_step=11.0, running=False, seen=seen, after=after)
+    left = forecast_remaining(
+        course, steps=3000, seconds_per_step=11.0, running=False, seen=seen, after=after
+    )
 
     assert (left.p10, left.p50, left.p90) == pytest.approx(told, abs=0.1)
 
 
 def test_the_odds_of_a_deadline_grow_with_the_time_that_is_left() -> None:
-    left = ToCome(p10=80.0, p50=100.0, p90=140.0)
+    left = RemainingTime(p10=80.0, p50=100.0, p90=140.0)
 
     assert [left.odds(s) for s in (0, 80, 100, 140)] == [0.0, 0.1, 0.5, 0.9]
     assert left.odds(1000) == 1.0
 
 
 def test_nothing_left_is_nothing_to_wait_for() -> None:
-    assert of(CALM, steps=0, seconds_per_step=10.0, running=False).p90 == 0.0
+    assert forecast_remaining(CALM, steps=0, seconds_per_step=10.0, running=False).p90 == 0.0
 
 
 @pytest.mark.parametrize("per_hour", [0.02, 0.1, 0.3])
@@ -107,7 +120,7 @@ def test_eight_of_ten_lives_end_between_p10_and_p90(per_hour: float) -> None:
     lives = [(draw.randint(500, 8000), draw.gauss(20, 20 * 0.1 / 1.2816)) for _ in range(1000)]
     inside = 0
     for steps, pace in lives:
-        left = of(course, steps=steps, seconds_per_step=20.0, running=True)
+        left = forecast_remaining(course, steps=steps, seconds_per_step=20.0, running=True)
         inside += (
             left.p10
             <= _lived(steps * pace, per_hour * draw.gammavariate(2, 0.5), course, draw)
@@ -131,7 +144,7 @@ def test_an_answered_eviction_costs_a_recovery_and_no_training(answered: float) 
     assert course.one_takes == pytest.approx((mean, square), rel=0.01)
 
 
-def _lived(work: float, per_hour: float, course: Course, draw: random.Random) -> float:
+def _lived(work: float, per_hour: float, course: ForecastInputs, draw: random.Random) -> float:
     """Seconds until the work is done, evictions as they come."""
     took = 0.0
     while (life := draw.expovariate(per_hour / 3600)) < work:
@@ -144,5 +157,5 @@ def _lived(work: float, per_hour: float, course: Course, draw: random.Random) ->
 def test_the_verification_comes_after_the_last_step() -> None:
     verified = replace(CALM, verify_seconds=60.0)
 
-    assert of(verified, steps=0, seconds_per_step=10.0, running=True).p50 == 60.0
-    assert of(verified, steps=10, seconds_per_step=10.0, running=True).p50 == 160.0
+    assert forecast_remaining(verified, steps=0, seconds_per_step=10.0, running=True).p50 == 60.0
+    assert forecast_remaining(verified, steps=10, seconds_per_step=10.0, running=True).p50 == 160.0

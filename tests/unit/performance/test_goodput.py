@@ -6,31 +6,31 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bench.planner.closed_form import EvictionModel, SaveTimes, goodput, optimal_interval
 from bench.planner.goodput import Case, cases, simulated
-from service.domain.planning.goodput import Save, Weather, best_interval, goodput
 
-SAVE = Save(stall=1.0, upload=60.0)
-WEATHER = Weather(evictions_per_second=8 * 0.078 / 3600, answered=0.0, recovery=358.0)
+SAVE = SaveTimes(stall=1.0, upload=60.0)
+EVICTIONS = EvictionModel(evictions_per_second=8 * 0.078 / 3600, answered=0.0, recovery=358.0)
 
 
-def best(save: Save, weather: Weather) -> float:
-    interval = best_interval(save, weather, least=1.0, most=36_000.0)
-    return goodput(interval, save, weather)
+def best(save: SaveTimes, hazard: EvictionModel) -> float:
+    interval = optimal_interval(save, hazard, least=1.0, most=36_000.0)
+    return goodput(interval, save, hazard)
 
 
 @pytest.mark.parametrize(("answered", "interval"), [(0.0, 120.0), (0.5, 300.0), (0.95, 2000.0)])
 def test_the_closed_form_is_what_simulated_lives_come_to(answered: float, interval: float) -> None:
-    weather = replace(WEATHER, answered=answered, notice=30.0)
-    case = Case(state="70B", band="5-10%", save=SAVE, weather=weather)
+    hazard = replace(EVICTIONS, answered=answered, notice=30.0)
+    case = Case(state="70B", band="5-10%", save=SAVE, hazard=hazard)
 
     lived = simulated(case, interval, evictions=4000, seed="a")
 
-    assert lived == pytest.approx(goodput(interval, SAVE, weather), rel=0.02)
+    assert lived == pytest.approx(goodput(interval, SAVE, hazard), rel=0.02)
 
 
 def test_the_interval_that_jobs_choose_is_near_the_best_in_every_state_and_band() -> None:
     """Research asks for 97 % of the optimum; the first-order formula gives more."""
-    ratios = {(c.state, c.band): goodput(c.chosen, c.save, c.weather) / c.best for c in cases()}
+    ratios = {(c.state, c.band): goodput(c.chosen, c.save, c.hazard) / c.best for c in cases()}
 
     assert len(ratios) == 30
     assert min(ratios.values()) > 0.995
@@ -46,15 +46,15 @@ def test_seventy_billion_parameters_over_eight_machines_come_to_what_research_fo
 def test_no_interval_beats_the_best(interval: float) -> None:
     reachable = max(interval, SAVE.upload - SAVE.stall)
 
-    assert goodput(reachable, SAVE, WEATHER) <= best(SAVE, WEATHER) + 1e-9
+    assert goodput(reachable, SAVE, EVICTIONS) <= best(SAVE, EVICTIONS) + 1e-9
 
 
 def test_faster_recoveries_and_answered_notices_are_worth_more_than_saving_often() -> None:
-    quick, heard = replace(WEATHER, recovery=60.0), replace(WEATHER, answered=0.9)
+    quick, heard = replace(EVICTIONS, recovery=60.0), replace(EVICTIONS, answered=0.9)
 
-    assert best(SAVE, quick) > best(SAVE, WEATHER) + 0.04
-    assert best(SAVE, heard) > best(SAVE, WEATHER) + 0.02
+    assert best(SAVE, quick) > best(SAVE, EVICTIONS) + 0.04
+    assert best(SAVE, heard) > best(SAVE, EVICTIONS) + 0.02
 
 
 def test_where_nothing_is_evicted_only_stalls_are_lost() -> None:
-    assert goodput(99.0, SAVE, replace(WEATHER, evictions_per_second=0.0)) == 0.99
+    assert goodput(99.0, SAVE, replace(EVICTIONS, evictions_per_second=0.0)) == 0.99

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bench.policy import spot_runs
 from service.domain.placement import cost_to_go
-from service.domain.simulation import monte_carlo
 from service.domain.spot import age_hazard, eviction_hazard, lifetimes
 from service.domain.spot.age_hazard import HOLD_PRIOR, NO_EXPOSURE, OUTAGE_PRIOR, Exposure
 
@@ -111,29 +111,29 @@ def test_without_evictions_spot_costs_its_price() -> None:
 
 
 def test_lives_without_evictions_all_cost_the_same() -> None:
-    job = monte_carlo.SpotJob(work_s=3600, cold_start_s=600, hourly=2.0)
+    job = spot_runs.SpotJob(work_s=3600, cold_start_s=600, hourly=2.0)
     quiet = Exposure((1e6, 1e6, 1e6, 1e6), (0, 0, 0, 0))
 
-    told = monte_carlo.simulate_runs(job, random.Random(1), lives=20, holds=quiet)
+    told = spot_runs.simulate_runs(job, random.Random(1), lives=20, holds=quiet)
 
     assert told.dollars.p10 == told.dollars.p90 == pytest.approx(2 * 4200 / 3600)
     assert told.evictions.p90 == 0
 
 
 def test_a_job_that_never_comes_further_never_ends() -> None:
-    told = monte_carlo.simulate_run(
-        monte_carlo.SpotJob(work_s=2.0, cold_start_s=600), lambda: 0.1, lambda: 1.0
+    told = spot_runs.simulate_run(
+        spot_runs.SpotJob(work_s=2.0, cold_start_s=600), lambda: 0.1, lambda: 1.0
     )
 
     assert (told.seconds, told.dollars, told.evictions) == (math.inf, math.inf, 10_000)
 
 
 def test_what_was_seen_narrows_an_interval() -> None:
-    job = monte_carlo.SpotJob(work_s=24 * 3600, cold_start_s=600)
+    job = spot_runs.SpotJob(work_s=24 * 3600, cold_start_s=600)
     seen = Exposure((50.0, 50.0, 50.0, 500.0), (50, 25, 8, 25))
 
     def width(holds: Exposure) -> float:
-        told = monte_carlo.simulate_runs(job, random.Random(1), lives=200, holds=holds)
+        told = spot_runs.simulate_runs(job, random.Random(1), lives=200, holds=holds)
         return told.dollars.p90 - told.dollars.p10
 
     assert width(seen) < width(NO_EXPOSURE)

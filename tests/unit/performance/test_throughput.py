@@ -7,7 +7,7 @@ import pytest
 
 from service.domain.models.architecture import Architecture
 from service.domain.performance.efficiency import HUGGING_FACE, LLM_FOUNDRY
-from service.domain.performance.throughput import Work, cpu_step, gpu_step
+from service.domain.performance.throughput import StepWork, cpu_step, gpu_step
 from service.domain.performance.vm_catalogue import SKUS, Sku, lookup
 from trainer.contract import Lora, TrainingOptions
 
@@ -30,7 +30,7 @@ QWEN_7B = Architecture.from_config(
         "vocab_size": 151936,
     }
 )
-WORK = Work(
+WORK = StepWork(
     arch=QWEN_7B,
     zero_stage=2,
     micro_batch=4,
@@ -40,7 +40,7 @@ WORK = Work(
 )
 
 
-def with_options(work: Work, **options: Any) -> Work:  # noqa: ANN401 - of TrainingOptions
+def with_options(work: StepWork, **options: Any) -> StepWork:  # noqa: ANN401 - of TrainingOptions
     return replace(work, options=replace(work.options, **options))
 
 

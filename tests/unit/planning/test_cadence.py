@@ -12,7 +12,7 @@ from service.domain.performance.layout import Layout
 from service.domain.planning import checkpoint_interval as planned
 from service.domain.planning.checkpoint_interval import (
     Cadence,
-    Interval,
+    CheckpointInterval,
     SaveHistory,
     best_interval,
 )
@@ -139,7 +139,7 @@ def test_what_a_save_has_cost_is_told_once_it_is_committed() -> None:
 
 
 COST = SaveCost(stall=0.5, upload=4.0, blocks=100)
-PLAN = Interval(seconds=840.0, cadence=Cadence(**vars(HOURLY) | {"answered": 0.95}))
+PLAN = CheckpointInterval(seconds=840.0, cadence=Cadence(**vars(HOURLY) | {"answered": 0.95}))
 KNOWN = SaveHistory(planned=PLAN, nodes=2, cost=COST)
 
 
@@ -165,7 +165,7 @@ def test_evictions_that_lost_steps_lower_the_share_of_answered_ones() -> None:
 
     assert lost.cadence.answered == pytest.approx(9.5 / 15)
     assert kept.cadence.answered == pytest.approx(14.5 / 15)
-    untold = replace(KNOWN, planned=Interval(seconds=90.0, cadence=HOURLY), evictions=5)
+    untold = replace(KNOWN, planned=CheckpointInterval(seconds=90.0, cadence=HOURLY), evictions=5)
     assert untold.interval(2, 10.0).cadence.answered == 0.0  # no machine there hears of it
 
 
@@ -178,7 +178,7 @@ def test_with_fewer_machines_an_elastic_job_saves_less_often() -> None:
 
 
 def test_on_demand_is_saved_once_an_hour() -> None:
-    never = Interval(seconds=3600.0, cadence=NEVER)
+    never = CheckpointInterval(seconds=3600.0, cadence=NEVER)
 
     assert replace(KNOWN, planned=never).interval(2, 10.0).seconds == 3600.0
     assert planned.on_spot({"save_every": 3600.0}) is None

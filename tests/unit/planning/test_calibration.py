@@ -6,8 +6,8 @@ import pytest
 
 from service.domain.performance.calibration import (
     ENOUGH,
-    Experience,
-    Past,
+    MeasuredJob,
+    StepTimeSample,
     calibrated,
     experience,
 )
@@ -15,7 +15,7 @@ from service.domain.performance.throughput import StepTime
 
 ROOFLINE = StepTime(seconds=10.0, low=7.0, high=15.0, compute=9.0, network=1.0, doubt="Who knows.")
 ND, H100 = "Standard_ND96amsr_A100_v4", "Standard_ND96isr_H100_v5"
-LIKE = Past(
+LIKE = MeasuredJob(
     model="llama",
     method="supervised",
     adapters="lora",
@@ -27,8 +27,8 @@ LIKE = Past(
 SLOWER = replace(LIKE, predicted=5.0, measured=6.0, steps=200)
 
 
-def seen(ratio: float, *, steps: int = ENOUGH, alike: bool = True) -> Experience:
-    return Experience(predicted=1.0, measured=ratio, steps=steps, alike=alike)
+def seen(ratio: float, *, steps: int = ENOUGH, alike: bool = True) -> StepTimeSample:
+    return StepTimeSample(predicted=1.0, measured=ratio, steps=steps, alike=alike)
 
 
 def width(step: StepTime) -> float:
@@ -71,7 +71,9 @@ def test_past_jobs_on_other_gpus_say_nothing() -> None:
     unknown = replace(SLOWER, vm_size="Standard_D4s_v5")
 
     assert experience([elsewhere, unknown], LIKE) == ()
-    assert experience([SLOWER], LIKE) == (Experience(predicted=5.0, measured=6.0, steps=ENOUGH),)
+    assert experience([SLOWER], LIKE) == (
+        StepTimeSample(predicted=5.0, measured=6.0, steps=ENOUGH),
+    )
 
 
 @pytest.mark.parametrize(

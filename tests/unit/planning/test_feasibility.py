@@ -13,7 +13,7 @@ from service.domain.money.budget import DEFAULT_ALLOWANCE, Allowance
 from service.domain.planning.feasibility import refuse_hopeless
 from service.domain.planning.option import Option
 from service.domain.planning.plan import Plan
-from service.domain.planning.plan_limits import Limits
+from service.domain.planning.plan_limits import PlanLimits
 from service.domain.states import CapacityType
 from tests.unit.performance.test_simulation import option
 from tests.unit.planning.test_recipe import recipe
@@ -45,7 +45,7 @@ def refusal(terms: JobConstraints, allowance: Allowance, *options: Option) -> tu
         warnings=(),
     )
     try:
-        refuse_hopeless(plan, Limits.of(terms, allowance, NOW), NOW, lambda: None)
+        refuse_hopeless(plan, PlanLimits.of(terms, allowance, NOW), NOW, lambda: None)
     except InvalidRequest as error:
         return error.code, str(error)
     return "", ""
@@ -88,10 +88,10 @@ def test_a_budget_that_is_too_small_is_refused_with_what_is_reserved_and_why() -
     _, message = refusal(JobConstraints(budget=Decimal("0.50")), LOCAL, SMALL)
 
     assert message == (
-        "A budget of 0.50 USD is too small: at best this costs 0.16 on 1 x size in eastus (spot), "
-        "and 0.45 are reserved for the end of its machines: 44 s to save, 60 s to delete them, "
-        "8 s to look whether they are gone, and 60 s in which the service may be away. "
-        "With a budget of 0.70 it is done nine times in ten."
+        "The budget of 0.50 USD is too small: the job costs at least 0.16 on 1 x size in eastus "
+        "(spot), and 0.45 are reserved to stop its machines (44 s to save, 60 s to delete them, "
+        "8 s to confirm it, and 60 s for an outage of the service). "
+        "Set a budget of 0.70, which nine of ten such jobs keep."
     )
 
 

@@ -4,16 +4,16 @@ from dataclasses import replace
 
 import pytest
 
-from service.domain.performance.calibration import Past
+from service.domain.performance.calibration import MeasuredJob
 from service.domain.planning.plan import make_plan
 from service.domain.training.recipe import Training
 from tests.unit.planning.test_plan import LLAMA_70B, REQUEST, offer
 from trainer.contract import Lora
 
 
-def past(ratio: float, **change: str) -> Past:
+def past(ratio: float, **change: str) -> MeasuredJob:
     """A job like REQUEST's, that took ``ratio`` of what the roofline had said."""
-    job = Past(
+    job = MeasuredJob(
         model="llama",
         method="supervised",
         adapters="",

@@ -13,7 +13,7 @@ from service.domain.lifecycle.constraints import JobConstraints
 from service.domain.money.budget import DEFAULT_ALLOWANCE
 from service.domain.planning.feasibility import refuse_hopeless
 from service.domain.planning.plan import Plan, make_plan
-from service.domain.planning.plan_limits import Limits, seconds_p90
+from service.domain.planning.plan_limits import PlanLimits, seconds_p90
 from service.domain.planning.plan_request import Offer, PlanRequest
 from service.domain.states import CapacityType
 from service.domain.training.recipe import Hyperparameters, Training
@@ -57,7 +57,7 @@ def planned(
         budget=None if budget is None else Decimal(budget),
         on_deadline_risk=risk,
     )
-    limited = replace(request, limits=Limits.of(terms, DEFAULT_ALLOWANCE, NOW))
+    limited = replace(request, limits=PlanLimits.of(terms, DEFAULT_ALLOWANCE, NOW))
     plan = make_plan(limited)
     free = replace(limited, nodes=None)
     refuse_hopeless(plan, limited.limits, NOW, lambda: make_plan(free) if request.nodes else None)
@@ -127,7 +127,7 @@ def test_nodes_that_the_user_fixed_are_kept() -> None:
 
 def test_a_budget_and_a_deadline_are_kept_together() -> None:
     plan = planned(hours=2, budget="12")
-    best, limits = plan.chosen, Limits(budget=Decimal(12))
+    best, limits = plan.chosen, PlanLimits(budget=Decimal(12))
 
     assert seconds_p90(best) <= 2 * 3600
     assert best.cost_p90 + limits.reserve(best) <= 12
@@ -160,7 +160,7 @@ def test_a_deadline_that_nothing_keeps_names_the_fastest_and_the_cheapest() -> N
 
     assert (error.code, error.param) == ("deadline_too_soon", "infrastructure.deadline")
     assert "10 min away" in error.message
-    assert "the fastest way takes about" in error.message
+    assert "the fastest option takes about" in error.message
     assert "the cheapest takes about" in error.message
     assert error.message.count(" USD on ") == 2
 
@@ -170,7 +170,7 @@ def test_fixed_nodes_that_miss_the_deadline_are_told_how_many_would_keep_it() ->
 
     assert error.code == "deadline_too_soon"
     (nodes,) = (
-        int(part.split()[0].rstrip(";"))
+        int(part.split()[0].rstrip(",;"))
         for part in error.message.split("infrastructure.nodes ")[1:]
     )
     assert planned(replace(JOB, nodes=nodes, offers=(SMALL[0],)), hours=1).chosen.nodes == nodes
@@ -180,8 +180,8 @@ def test_a_deadline_and_a_budget_that_exclude_each_other_say_what_each_would_tak
     error = refused(replace(JOB, offers=(*SMALL,)), hours=0.5, budget="3")
 
     assert error.code == "budget_too_small"
-    assert "cannot both be kept" in error.message
-    enough = error.message.split("Give a budget of ")[1].split(",")[0]
+    assert "No option keeps both" in error.message
+    enough = error.message.split("Set a budget of ")[1].split(",")[0]
     assert planned(replace(JOB, offers=(*SMALL,)), hours=0.5, budget=enough).chosen.nodes
 
 

@@ -26,10 +26,10 @@ LAST = Training(train_last_n_layers=2, train_embeddings=False, loss_chunk=512)
 def test_what_the_host_cannot_hold_is_no_plan_either() -> None:
     offloaded = replace(REQUEST, nodes=1, offers=(offer(NC24, "0.4"),), training=OFFLOADED)
 
-    with pytest.raises(InvalidRequest, match="a machine, beside its GPUs, needs 164") as refused:
+    with pytest.raises(InvalidRequest, match="each host needs 164") as refused:
         make_plan(offloaded)
 
-    assert "(40% kept free) and has 132" in refused.value.message
+    assert "(40% kept free) of 132" in refused.value.message
 
 
 def test_who_lacks_little_is_advised_to_offload_the_optimizer() -> None:

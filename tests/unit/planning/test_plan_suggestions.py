@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from rendering.report import DataReport
 from service.domain.planning.plan import make_plan
-from service.domain.planning.plan_limits import Limits
+from service.domain.planning.plan_limits import PlanLimits
 from service.domain.planning.plan_request import PlanRequest
 from service.domain.planning.suggestions import Suggestion, suggestions
 from service.domain.training.recipe import Training
@@ -66,7 +66,7 @@ def test_at_most_three_of_each_aim_are_shown_best_first() -> None:
 
 def test_nothing_beyond_the_budget_is_suggested() -> None:
     whole = replace(REQUEST, arch=LLAMA_70B)
-    tight = replace(whole, limits=Limits(budget=make_plan(whole).chosen.cost_p90 * 2))
+    tight = replace(whole, limits=PlanLimits(budget=make_plan(whole).chosen.cost_p90 * 2))
 
     assert any("checkpointing" in change for change in suggested(whole)), "which costs 4 times"
     assert not any("checkpointing" in change for change in suggested(tight))

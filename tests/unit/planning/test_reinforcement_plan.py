@@ -239,7 +239,7 @@ def test_a_critic_takes_as_long_again() -> None:
 def test_a_plan_says_that_its_time_was_not_measured() -> None:
     plan = make_plan(replace(REQUEST, training=training(max_seq_len=2048)))
 
-    assert any("computed, not measured" in warning for warning in plan.warnings)
+    assert any("step time is estimated" in warning for warning in plan.warnings)
     assert Plan.from_dict(json.loads(json.dumps(plan.as_dict()))) == plan
 
 

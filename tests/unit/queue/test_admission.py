@@ -132,8 +132,7 @@ def test_a_job_takes_the_first_of_its_regions_with_room() -> None:
             job("a", gpus=128),
             project(max_gpus=64),
             WaitReason.NEVER,
-            "it needs 128 GPUs, and project alpha may hold 64 in all; "
-            "whoever runs the service can raise that",
+            "it needs 128 GPUs, and the quota of project alpha is 64; ask an operator to raise it",
         ),
         (
             job("a", gpus=16),
@@ -145,8 +144,8 @@ def test_a_job_takes_the_first_of_its_regions_with_room() -> None:
             job("a", gpus=48),
             project(),
             WaitReason.NEVER,
-            "it needs 576 Spot cores in eastus, and the subscription has 480 in all; "
-            "ask Azure for a larger quota, or submit it with fewer nodes",
+            "it needs 576 Spot cores in eastus, and the subscription's quota is 480; "
+            "request a larger quota from Azure, or submit it with fewer nodes",
         ),
     ],
 )

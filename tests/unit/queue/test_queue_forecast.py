@@ -3,7 +3,7 @@
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from service.domain.planning.forecast import ToCome
+from service.domain.planning.forecast import RemainingTime
 from service.domain.queue.admission import (
     RESERVATION_DELAY,
     QueueStanding,
@@ -19,21 +19,27 @@ from service.domain.queue.queue_forecast import (
     is_forecastable,
 )
 
-SOON = ToCome(p10=500.0, p50=600.0, p90=700.0)
-HOUR = ToCome(p10=3000.0, p50=3600.0, p90=4200.0)
-DAY = ToCome(p10=80_000.0, p50=86_400.0, p90=90_000.0)
+SOON = RemainingTime(p10=500.0, p50=600.0, p90=700.0)
+HOUR = RemainingTime(p10=3000.0, p50=3600.0, p90=4200.0)
+DAY = RemainingTime(p10=80_000.0, p50=86_400.0, p90=90_000.0)
 NOW = datetime(2026, 11, 20, 0, 7, tzinfo=UTC)
 WAITS = QueueStanding(since=NOW, position=1, code=WaitReason.CORES, why="it needs cores")
 
 
 def asks(
-    cores: int, *regions: str, lasts: ToCome = HOUR, since: datetime = NOW, project: str = "ours"
+    cores: int,
+    *regions: str,
+    lasts: RemainingTime = HOUR,
+    since: datetime = NOW,
+    project: str = "ours",
 ) -> QueueEntry:
     wants = tuple(RegionRequest(region=region, cores=cores) for region in regions or ("eastus",))
     return QueueEntry(project_id=project, since=since, wants=wants, lasts=lasts)
 
 
-def holds(cores: int, ends: ToCome, region: str = "eastus", project: str = "ours") -> CoreHold:
+def holds(
+    cores: int, ends: RemainingTime, region: str = "eastus", project: str = "ours"
+) -> CoreHold:
     return CoreHold(project_id=project, region=region, cores=cores, ends=ends)
 
 
@@ -62,7 +68,7 @@ def test_who_is_ahead_takes_its_part_first_and_holds_it_for_as_long_as_it_lasts(
     held = [holds(96, HOUR)]
     found = told([asks(96, lasts=DAY), asks(96)], {"eastus": 0}, held)
 
-    assert found.after == ToCome(
+    assert found.after == RemainingTime(
         p10=HOUR.p10 + DAY.p10, p50=HOUR.p50 + DAY.p50, p90=HOUR.p90 + DAY.p90
     )
 
@@ -93,12 +99,12 @@ def test_only_the_region_that_lacks_least_of_what_it_can_ever_have_is_kept() -> 
     free = {"eastus": 96, "westus": 96}
     big = asks(384, "eastus", "westus", since=NOW - RESERVATION_DELAY)  # eastus never has so many
 
-    assert told([big, asks(96)], free, held).after == ToCome(p10=0.0, p50=0.0, p90=0.0)
+    assert told([big, asks(96)], free, held).after == RemainingTime(p10=0.0, p50=0.0, p90=0.0)
     after = told([big, asks(96, "westus")], free, held).after
     assert after is not None
     assert after.p50 == DAY.p50 + HOUR.p50
     never = asks(999, since=NOW - RESERVATION_DELAY)
-    assert told([never, asks(96)], free, held).after == ToCome(p10=0.0, p50=0.0, p90=0.0)
+    assert told([never, asks(96)], free, held).after == RemainingTime(p10=0.0, p50=0.0, p90=0.0)
 
 
 def test_who_fits_and_was_passed_over_is_not_told_now() -> None:
@@ -115,7 +121,7 @@ def test_other_projects_ends_are_told_in_quarters_of_an_hour() -> None:
     found = told([asks(96)], {"eastus": 0}, [holds(96, HOUR, project="theirs")]).after
     ahead = told([asks(96, project="theirs"), asks(96)], {"eastus": 0}, [holds(96, HOUR)]).after
 
-    assert found == ToCome(p10=3180.0, p50=4080.0, p90=4980.0)  # 1:00, 1:15 and 1:30
+    assert found == RemainingTime(p10=3180.0, p50=4080.0, p90=4980.0)  # 1:00, 1:15 and 1:30
     assert ahead is not None
     assert (NOW.timestamp() + ahead.p50) % 900 == 0
 

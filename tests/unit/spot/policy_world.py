@@ -1,7 +1,7 @@
 """Candidates, situations and weather for the tests of the policy."""
 
 from service.domain.cloud.fleet import Offering
-from service.domain.placement.policy_state import Candidate, CurrentHold, Situation
+from service.domain.placement.policy_state import Candidate, CurrentHold, PolicyState
 from service.domain.simulation.simulator import (
     AvailabilitySignals,
     CapacityByTick,
@@ -29,14 +29,14 @@ def paid(**more: object) -> Candidate:
     return Candidate(**{"offering": where, "hourly": 1.0, "cold_start_s": 600.0} | more)  # type: ignore[arg-type] # by name
 
 
-def situation(**more: object) -> Situation:
+def situation(**more: object) -> PolicyState:
     """Ten hours of work, fifteen to go, nothing held."""
     usual: dict[str, object] = {
         "work_s": 10 * HOUR,
         "left_s": 15 * HOUR,
         "candidates": (spot(), paid()),
     }
-    return Situation(**usual | more)  # type: ignore[arg-type] # by name
+    return PolicyState(**usual | more)  # type: ignore[arg-type] # by name
 
 
 def held(candidate: Candidate, age_s: float = HOUR) -> CurrentHold:

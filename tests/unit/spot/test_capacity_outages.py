@@ -16,7 +16,12 @@ from service.domain.placement.capacity_outages import (
     outage_end_rates,
 )
 from service.domain.planning import forecast
-from service.domain.planning.forecast import NOTHING_SEEN, Course, Seen, ToCome
+from service.domain.planning.forecast import (
+    NOTHING_SEEN,
+    ForecastInputs,
+    ObservedProgress,
+    RemainingTime,
+)
 from service.domain.spot.age_hazard import (
     BUCKETS,
     OUTAGE_PRIOR,
@@ -28,7 +33,7 @@ from service.domain.spot.capacity_backoff import Shortage
 from tests.world import SPOT
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
-WORK = ToCome(p10=9000.0, p50=10_000.0, p90=12_000.0)
+WORK = RemainingTime(p10=9000.0, p50=10_000.0, p90=12_000.0)
 
 
 def refused(hours: float, ends: float = 0.0) -> Shortage:
@@ -37,7 +42,7 @@ def refused(hours: float, ends: float = 0.0) -> Shortage:
     return Shortage(offering=SPOT, since=since, ends_at=until, in_a_row=3, nodes=2, reason="")
 
 
-def waits(hours: float, past: CapacityHistory = NO_HISTORY) -> ToCome:
+def waits(hours: float, past: CapacityHistory = NO_HISTORY) -> RemainingTime:
     found = expected_wait([refused(hours)], replace(past, refused_at=NOW), NOW)
     assert found is not None
     return found
@@ -92,7 +97,7 @@ def test_where_more_machines_were_refused_a_smaller_job_has_no_wait() -> None:
 
 
 def test_of_a_drought_in_which_nobody_asked_for_long_nothing_is_known() -> None:
-    def told(minutes: float) -> ToCome | None:
+    def told(minutes: float) -> RemainingTime | None:
         at = NOW - timedelta(minutes=minutes)
         answer = RequestOutcome(offering=SPOT, job_id="", nodes=1, at=at, granted=False)
         return expected_wait(
@@ -136,13 +141,13 @@ def test_eight_of_ten_jobs_that_wait_are_done_within_the_interval() -> None:
         lived += 1
         took = (whole - age) * 3600 + 10_000 * math.exp(draw.gauss(0, 0.12))
         seen = CapacityHistory(droughts=Exposure.of([(age, False)]))
-        told = ToCome(p10=8575.0, p50=10_000.0, p90=11_660.0).after(waits(age, seen))
+        told = RemainingTime(p10=8575.0, p50=10_000.0, p90=11_660.0).after(waits(age, seen))
         within += told.p10 <= took <= told.p90
 
     assert within / 2000 == pytest.approx(0.78, abs=0.03)
 
 
-COURSE = Course(
+COURSE = ForecastInputs(
     seconds_per_step=20.0,
     recovery_seconds=600.0,
     checkpoint_seconds=300.0,
@@ -153,17 +158,17 @@ COURSE = Course(
     verify_seconds=0.0,
 )
 STEPS = 4000
-CALM = ToCome(p10=72_000.0, p50=80_000.0, p90=88_000.0)
+CALM = RemainingTime(p10=72_000.0, p50=80_000.0, p90=88_000.0)
 
 
 def ends(
     past: CapacityHistory = NO_HISTORY,
     spots: int = 1,
-    seen: Seen = NOTHING_SEEN,
-    course: Course = COURSE,
-) -> ToCome:
+    seen: ObservedProgress = NOTHING_SEEN,
+    course: ForecastInputs = COURSE,
+) -> RemainingTime:
     after = expected_aftermath(past, spots)
-    return forecast.of(
+    return forecast.forecast_remaining(
         course, steps=STEPS, seconds_per_step=20.0, running=True, seen=seen, after=after
     )
 
@@ -175,14 +180,14 @@ def test_evictions_to_come_are_followed_by_waits_where_spot_is_seldom_there_agai
     assert CALM.p50 < ends(at_once).p50 < ends().p50 < ends(never).p50 + 60
     assert ends(never).p90 - ends(never).p50 > 2 * (ends(at_once).p90 - ends(at_once).p50)
     assert ends(spots=other).p50 < ends().p50
-    assert ends(seen=Seen(evictions=20, trained_s=3600.0)).p50 > ends().p50
+    assert ends(seen=ObservedProgress(evictions=20, trained_s=3600.0)).p50 > ends().p50
     assert ends(never, course=COURSE.as_it_runs(None, on_demand=True)) == CALM
 
 
 def test_a_job_that_may_buy_on_demand_waits_no_longer_than_its_deadline_allows() -> None:
     told = ends().no_later(1000.0, than=CALM)
 
-    assert told == ToCome(p10=min(ends().p10, 73_000.0), p50=81_000.0, p90=89_000.0)
+    assert told == RemainingTime(p10=min(ends().p10, 73_000.0), p50=81_000.0, p90=89_000.0)
     assert ends().no_later(-5.0, than=CALM) == CALM
 
 
@@ -203,7 +208,9 @@ def test_eight_of_ten_jobs_end_within_the_interval_with_all_their_waits(
         work = steps * draw.gauss(20.0, 1.56)
         rate = per_hour * draw.gammavariate(2, 0.5)
         waits = expected_aftermath(CapacityHistory(droughts=seen), spots=1)
-        told = forecast.of(course, steps=steps, seconds_per_step=20.0, running=True, after=waits)
+        told = forecast.forecast_remaining(
+            course, steps=steps, seconds_per_step=20.0, running=True, after=waits
+        )
         within += told.p10 <= _lived(work, rate, of, draw) <= told.p90
 
     assert 0.75 <= within / 1000 <= 0.85

@@ -103,7 +103,7 @@ def test_what_is_sold_out_to_a_gang_is_asked_for_by_a_smaller_job() -> None:
 
 
 def test_who_waits_is_told_of_how_many_machines_there_are_none() -> None:
-    begin = "Azure has no room for"
+    begin = "Azure has no capacity for"
     told = f"{CHOSEN.offering}: refused 25 times in a row since "
 
     assert chosen(sold_out(8), nodes=16).why.startswith(f"{begin} 8 or more machines of {told}")

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from service.domain.placement.cost_to_go import solve
 from service.domain.placement.policy import choose, rank_spot
-from service.domain.placement.policy_state import Candidate, DecisionKind, MoveMode, Situation
+from service.domain.placement.policy_state import Candidate, DecisionKind, MoveMode, PolicyState
 from service.domain.simulation.simulator import (
     AvailabilitySignals,
     MarketExperience,
@@ -81,7 +81,7 @@ def test_a_missed_deadline_is_said() -> None:
     ids=["none", "too late", "spot", "margin", "slow spot", "refused", "on demand", "leaves first"],
 )
 def test_the_choice_turns_at_a_second(
-    now: Situation, beyond_s: int, before: Candidate, then: Candidate | None
+    now: PolicyState, beyond_s: int, before: Candidate, then: Candidate | None
 ) -> None:
     """So many seconds beyond the ten hours of work."""
     turns = 10 * HOUR + beyond_s
@@ -114,7 +114,7 @@ def test_the_choice_turns_at_a_second(
     ],
 )
 def test_a_choice_is_told_with_the_dollars_that_were_weighed(
-    now: Situation, figures: dict[str, float]
+    now: PolicyState, figures: dict[str, float]
 ) -> None:
     assert choose(now).figures == pytest.approx(figures, abs=5e-4)
 

@@ -43,7 +43,7 @@ async def turns() -> None:
 
 async def test_of_two_that_ask_at_once_one_reads(monkeypatch: pytest.MonkeyPatch) -> None:
     reads = Reads()
-    monkeypatch.setattr(machine_history, "past", reads.past)
+    monkeypatch.setattr(machine_history, "capacity_history", reads.past)
     both = asking(CapacityHistoryCache(), 2)
     await turns()
     reads.go.set()
@@ -56,7 +56,7 @@ async def test_where_the_one_who_reads_is_ended_the_next_one_reads(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     reads = Reads()
-    monkeypatch.setattr(machine_history, "past", reads.past)
+    monkeypatch.setattr(machine_history, "capacity_history", reads.past)
     first, second = asking(CapacityHistoryCache(), 2)
     await turns()
     first.cancel()
@@ -69,7 +69,7 @@ async def test_where_the_one_who_reads_is_ended_the_next_one_reads(
 
 async def test_a_read_that_fails_is_not_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     reads, histories = Reads(OSError("away")), CapacityHistoryCache()
-    monkeypatch.setattr(machine_history, "past", reads.past)
+    monkeypatch.setattr(machine_history, "capacity_history", reads.past)
     reads.go.set()
 
     told = await asyncio.gather(*asking(histories, 2), return_exceptions=True)

@@ -14,7 +14,7 @@ from starlette.types import Receive, Scope, Send
 
 from service.api.app import make_app
 from service.db.files.files import CONTAINER
-from service.domain.datasets.dataset import Limits
+from service.domain.datasets.dataset import DatasetLimits
 from service.storage.azure import AzureBlobStore
 from service.storage.fake import MemoryStore
 from service.storage.store import Blob
@@ -147,7 +147,7 @@ async def test_a_file_beyond_the_limit_is_refused_before_it_has_come_whole(world
             sent += len(piece)
             yield piece
 
-    limits = Limits(max_bytes=32 * MIB)
+    limits = DatasetLimits(max_bytes=32 * MIB)
     app = make_app(replace(world.parts, store=Sink(), limits=limits))
     headers = HEADERS | {"authorization": f"Bearer {world.key}"}
     async with client(app) as http:

@@ -95,17 +95,17 @@ async def test_refused_capacity_is_told_with_place_count_and_next_try(world: Wor
     assert (shown["status"], shown["phase"], told["code"]) == (
         *("queued", "waiting_capacity", "no_capacity"),
     )
-    assert f"no room for 2 or more machines of {SPOT}: " in told["message"]
+    assert f"no capacity for 2 or more machines of {SPOT}: " in told["message"]
     assert "refused 2 times in a row since 12:0" in told["message"]
     next_try = f"{datetime.fromtimestamp(told['next_try_at'], UTC):%H:%M:%S} UTC"
-    assert f"is asked for again at {next_try}" in told["message"]
+    assert f"The next request is at {next_try}" in told["message"]
 
     await world.tick(24, seconds=20)
     later = (await world.job(job["id"]))["status_reason"]
     (listed,) = (await world.call("GET", JOBS)).json()["data"]
 
     later_try = f"{datetime.fromtimestamp(later['next_try_at'], UTC):%H:%M:%S} UTC"
-    assert f"is asked for again at {later_try}" in later["message"]
+    assert f"The next request is at {later_try}" in later["message"]
     assert shown["created_at"] <= later["since"] == told["since"] < told["next_try_at"]
     assert listed["status_reason"] == later
 

@@ -12,7 +12,7 @@ from service.api.app import make_app
 from service.api.schemas.costs import Figure
 from service.db.jobs import step_metrics as series
 from service.db.monitoring import event_pruning
-from service.db.monitoring.event_pruning import Rows
+from service.db.monitoring.event_pruning import PrunedTable
 from service.operations.models import models
 from service.storage.fake import MemoryStore
 from service.storage.store import SMALL, Container, StorageError
@@ -213,7 +213,7 @@ async def test_a_result_file_whose_metrics_are_deleted_is_gone_and_says_why(
     done = await finish(world, running)
     (file_id,) = done["result_files"]
     async with world.engine.begin() as conn:
-        assert await event_pruning.some(conn, Rows.METRICS, done["id"])
+        assert await event_pruning.some(conn, PrunedTable.METRICS, done["id"])
 
     answer = await world.call("GET", f"/v1/files/{file_id}/content")
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
-from service.db.storage.retention import Due
+from service.db.storage.retention import RetentionTask
 from service.reconciler.sweeps.retention import CLOCK_SKEW, GRACE, collect_garbage
 from service.storage.azure import AzureBlobStore
 from tests.azurite import Azurite
@@ -130,7 +130,7 @@ async def test_what_a_save_has_left_is_deleted_and_what_head_names_is_not(
         job.write_head(job.head().fenced(2))
         written = client.get_blob_client(f"{kept.path}/manifest.json").get_blob_properties()
         next_opened = written.last_modified + 2 * CLOCK_SKEW
-        due = Due(
+        due = RetentionTask(
             job_id=client.container_name,
             is_over=False,
             newest=2,

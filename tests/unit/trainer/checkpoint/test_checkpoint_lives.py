@@ -12,7 +12,7 @@ from random import Random
 
 import pytest
 
-from service.db.storage.retention import Due
+from service.db.storage.retention import RetentionTask
 from service.reconciler.sweeps.retention import CLOCK_SKEW, GRACE, collect_garbage
 from service.storage.fake import MemoryStore
 from service.storage.store import SMALL, PreconditionFailed
@@ -156,14 +156,14 @@ class Life:
             self.step += self.rng.randint(1, 5)
             self.under_way = (self.number, self.step, await self.save())
 
-    def due(self) -> Due | None:
+    def due(self) -> RetentionTask | None:
         """What the database says."""
         before = self.clock() - GRACE
         old = [n for n, (at, _) in self.opened.items() if at < before]  # type: ignore[operator]
         if not old and not self.is_over:
             return None
         number = max(old, default=0)
-        return Due(
+        return RetentionTask(
             job_id=JOB,
             is_over=self.is_over,
             newest=self.number,

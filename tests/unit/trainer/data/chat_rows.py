@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from service.domain.datasets.dataset import DatasetSummary, DatasetValidator, Limits
+from service.domain.datasets.dataset import DatasetLimits, DatasetSummary, DatasetValidator
 from service.domain.errors import InvalidFile
 
 USER = {"role": "user", "content": "2 + 2?"}
@@ -28,7 +28,7 @@ def jsonl(*rows: object) -> bytes:
 
 
 def verdict(data: bytes, size: int = 1 << 16, **limits: int) -> DatasetSummary:
-    validator = DatasetValidator(Limits(**limits))
+    validator = DatasetValidator(DatasetLimits(**limits))
     for start in range(0, len(data), size):
         validator.feed(data[start : start + size])
     return validator.finish()
