@@ -85,7 +85,7 @@ async def list_jobs(
         sort=sort,
         ascending=order == "asc",
     )
-    return page(JobList, found, limit, lambda around: job_views.job_summary(around, now))
+    return page(JobList, found, limit, lambda overview: job_views.job_summary(overview, now))
 
 
 @router.get(

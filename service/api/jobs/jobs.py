@@ -116,8 +116,8 @@ async def change(parts: PartsDep, caller: Writer, now: Now, job_id: str, asked: 
         terms = job_requests.apply_terms(before, asked.infrastructure)
         metadata, allowance = job_requests.new_metadata(asked), parts.allowance
         await jobs.change(conn, caller, job, terms, now, metadata=metadata, allowance=allowance)
-        around = await jobs.get_with_facts(conn, caller.project_id, job_id, now)
-    return await _with_forecasts(parts, around, now)
+        overview = await jobs.get_with_facts(conn, caller.project_id, job_id, now)
+    return await _with_forecasts(parts, overview, now)
 
 
 @router.post("/{job_id}/cancel", operation_id="cancelFineTuningJob")
@@ -144,21 +144,21 @@ async def _request_change(
 ) -> Job:
     now = parts.now()
     async with parts.engine.begin() as conn:
-        around = await request(conn, caller, job_id, now)
-    return await _with_forecasts(parts, around, now)
+        overview = await request(conn, caller, job_id, now)
+    return await _with_forecasts(parts, overview, now)
 
 
 async def _find_job(parts: Parts, caller: Caller, job_id: str) -> Job:
     now = parts.now()
     async with parts.reading.connect() as conn:
-        around = await jobs.get_with_facts(conn, caller.project_id, job_id, now)
-    return await _with_forecasts(parts, around, now)
+        overview = await jobs.get_with_facts(conn, caller.project_id, job_id, now)
+    return await _with_forecasts(parts, overview, now)
 
 
-async def _with_forecasts(parts: Parts, around: JobOverview, now: datetime) -> Job:
+async def _with_forecasts(parts: Parts, overview: JobOverview, now: datetime) -> Job:
     """Return the job with forecasts; reads prices, so no transaction may be open."""
-    return _job_answer(parts, await parts.waits.add_forecasts(around, now), now)
+    return _job_answer(parts, await parts.waits.add_forecasts(overview, now), now)
 
 
-def _job_answer(parts: Parts, around: JobOverview, now: datetime) -> Job:
-    return job_views.job_detail(around, now, parts.plan_defaults.accelerator)
+def _job_answer(parts: Parts, overview: JobOverview, now: datetime) -> Job:
+    return job_views.job_detail(overview, now, parts.plan_defaults.accelerator)

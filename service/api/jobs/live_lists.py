@@ -129,11 +129,11 @@ class LiveLists:
         )
         async with self._parts.reading.connect() as conn:
             found = await read(conn, project_id, now, where=where)
-        for around in found:
-            job = around.job
+        for overview in found:
+            job = overview.job
             if sent.get(job.id, 0) < job.version:
                 sent[job.id] = job.version
-                shown = job_views.job_summary(around, now).model_dump(mode="json")
+                shown = job_views.job_summary(overview, now).model_dump(mode="json")
                 frames.append(streams.event("job", _event_id(job.updated_at), shown).encode())
             if project is not None:
                 project.changed_at = max(project.changed_at, job.updated_at)

@@ -28,7 +28,7 @@ from service.db.spot import market
 from service.domain.errors import FileJustDeleted, InvalidRequest, Unsupported
 from service.domain.lifecycle.constraints import JobConstraints
 from service.domain.models import base_models, lineage
-from service.domain.models.base_models import SupportedModel as KnownModel
+from service.domain.models.base_models import SupportedModel
 from service.domain.performance.calibration import MeasuredJob
 from service.domain.placement.offering_choice import gpus_per_machine
 from service.domain.planning import feasibility
@@ -122,7 +122,7 @@ async def prepare_submission(
     identity: RequestIdentity,
     asked: JobRequest,
     *,
-    unstaged: KnownModel | None = None,
+    unstaged: SupportedModel | None = None,
     wait: float = 0.0,
 ) -> Submission:
     """Return the checked request with its plan; raises InvalidRequest or Archived.
@@ -200,7 +200,7 @@ class _Inputs:
 
 
 async def _find_inputs(
-    parts: Parts, caller: Caller, asked: JobRequest, unstaged: KnownModel | None
+    parts: Parts, caller: Caller, asked: JobRequest, unstaged: SupportedModel | None
 ) -> _Inputs:
     training, validation = await submission_files.find_files(parts, caller, asked)
     base, judge = await _find_models(parts, caller, asked, training, unstaged)
@@ -211,7 +211,7 @@ def _seed(asked: JobRequest) -> int:
     return secrets.randbelow(2**31) if asked.seed is None else asked.seed
 
 
-def _staging_warning(model: KnownModel) -> str:
+def _staging_warning(model: SupportedModel) -> str:
     return (
         f"{model.name} is not staged yet: the plan takes its shape from the catalogue. Stage it "
         f"before you create a job: python -m rekindle.stage --name {model.name} DIR. Check that "
@@ -220,7 +220,7 @@ def _staging_warning(model: KnownModel) -> str:
 
 
 async def _find_models(
-    parts: Parts, caller: Caller, asked: JobRequest, training: File, unstaged: KnownModel | None
+    parts: Parts, caller: Caller, asked: JobRequest, training: File, unstaged: SupportedModel | None
 ) -> tuple[Basis, Basis | None]:
     """Return the base model and the grader's model; raises InvalidRequest or Archived."""
     base = (

@@ -28,7 +28,7 @@ from service.operations.storage.tiers import FolderInspection, StoredFolder
 
 
 def storage(
-    around: JobOverview,
+    overview: JobOverview,
     blobs: list[TieredBlob],
     looks: list[FolderInspection],
     where: StorageAccount,
@@ -39,9 +39,9 @@ def storage(
     }
     shown: dict[str, Any] = {
         "object": "fine_tuning.job.storage",
-        "job": around.job.id,
+        "job": overview.job.id,
         "currency": cost.CURRENCY,
-        "spent": money(around.storage.spent),
+        "spent": money(overview.storage.spent),
         "blobs": len(blobs),
         "bytes": sum(b.size for b in blobs),
         "billed_bytes": sizes,
@@ -50,7 +50,7 @@ def storage(
     }
     if looks:
         prices = looks[0].prices
-        shown |= {"a_month": money(around.storage.a_month), "prices": _prices(prices)}
+        shown |= {"a_month": money(overview.storage.a_month), "prices": _prices(prices)}
     return schemas.Storage(**shown)
 
 

@@ -39,8 +39,8 @@ Span = Annotated[StepRange, Depends(_span)]
 @router.get("/{job_id}/cost", operation_id="retrieveFineTuningCost")
 async def get_cost(db: Db, caller: Reader, now: Now, job_id: str) -> JobCost:
     """Return the job's cost until now; ``final`` once every machine is gone."""
-    around = await jobs.get_with_facts(db, caller.project_id, job_id, now)
-    return JobCost(job=job_id, **job_views.costs(around, now))
+    overview = await jobs.get_with_facts(db, caller.project_id, job_id, now)
+    return JobCost(job=job_id, **job_views.costs(overview, now))
 
 
 @router.get("/{job_id}/metrics", operation_id="listFineTuningMetrics")

@@ -16,7 +16,7 @@ from service.db.jobs import jobs
 from service.db.jobs.jobs import JobRow
 from service.domain.errors import ContentChanged, InvalidRequest, UnsupportedModel
 from service.domain.models import lineage
-from service.domain.models.base_models import SupportedModel as KnownModel
+from service.domain.models.base_models import SupportedModel
 from service.domain.models.lineage import OF_BASE
 from service.domain.planning.plan import Plan
 from service.domain.states import JOB_TERMINAL, JobState
@@ -85,7 +85,7 @@ async def find_basis(
     return Basis(staged=staged, method=Plan.from_dict(job.plan).recipe.method)
 
 
-def unstaged_basis(known: KnownModel) -> Basis:
+def unstaged_basis(known: SupportedModel) -> Basis:
     """Return a base model that only the catalogue knows: enough to plan with."""
     model = BaseModel(name=known.name, revision="", files=())
     return Basis(staged=StagedModel(model=model, config=known.config), method=None)

@@ -45,36 +45,36 @@ class WaitForecasts:
     prices: PriceSource
     known: dict[_Spots, tuple[datetime, CapacityHistory]] = field(default_factory=dict)
 
-    async def add_forecasts(self, around: JobOverview, now: datetime) -> JobOverview:
+    async def add_forecasts(self, overview: JobOverview, now: datetime) -> JobOverview:
         """Return the job with forecasts of queue, capacity outage and later evictions."""
-        job, facts = around.job, around.facts
-        if facts.state not in _LIVE or around.on_demand:
-            return around
+        job, facts = overview.job, overview.facts
+        if facts.state not in _LIVE or overview.on_demand:
+            return overview
         if facts.queue is not None:
-            around = replace(around, turn=await self._forecast_queue(job.id, facts.queue, now))
-        elastic, requests = job.plan.get("elastic"), facts.queue is None and _waits_now(around)
+            overview = replace(overview, turn=await self._forecast_queue(job.id, facts.queue, now))
+        elastic, requests = job.plan.get("elastic"), facts.queue is None and _waits_now(overview)
         if elastic and not requests and facts.queue is None:  # it goes on with fewer machines
-            return around
+            return overview
         terms, nodes = JobConstraints.from_dict(job.terms), job.plan["options"][0]["nodes"]
         kept = await self._affordable(terms, job.plan)
         spots = [o for o in kept if o.capacity_type is CapacityType.SPOT]
         if not spots:
-            return around
+            return overview
         if len(kept) > len(spots):
-            around = replace(around, slack=_slack(terms, around, now))
+            overview = replace(overview, slack=_slack(terms, overview, now))
         if requests:
-            around = await self._add_outage(around, spots, nodes, now)
-            if around.wait is None and job.waits_for:
-                around = replace(around, turn=await self._forecast_cores(around, now))
+            overview = await self._add_outage(overview, spots, nodes, now)
+            if overview.wait is None and job.waits_for:
+                overview = replace(overview, turn=await self._forecast_cores(overview, now))
         if not elastic:
             past = await self._read_capacity_history(spots, nodes, now)
-            around = replace(
-                around, aftermath=capacity_outages.expected_aftermath(past, len(spots))
+            overview = replace(
+                overview, aftermath=capacity_outages.expected_aftermath(past, len(spots))
             )
-        return around
+        return overview
 
     async def _add_outage(
-        self, around: JobOverview, spots: Sequence[Offering], nodes: int, now: datetime
+        self, overview: JobOverview, spots: Sequence[Offering], nodes: int, now: datetime
     ) -> JobOverview:
         """Add the forecast of a capacity outage while every Spot offering of the job is refused."""
         async with self.engine.connect() as conn:
@@ -82,11 +82,11 @@ class WaitForecasts:
             if len(refused) < len(spots) or not capacity_outages.is_every_offering_in_backoff(
                 refused.values(), nodes, now
             ):
-                return around
+                return overview
             past = await machine_history.request_outcomes(conn, spots, nodes, now)
         self._cache(spots, nodes, now, past)
         return replace(
-            around, wait=capacity_outages.expected_wait(list(refused.values()), past, now)
+            overview, wait=capacity_outages.expected_wait(list(refused.values()), past, now)
         )
 
     async def _forecast_queue(
@@ -102,11 +102,13 @@ class WaitForecasts:
             known, passed = await quotas.regions(conn, now), standing.code is WaitReason.GANG
             return await _forecast_admission(conn, queue, known, now, passed_over=passed)
 
-    async def _forecast_cores(self, around: JobOverview, now: datetime) -> AdmissionForecast | None:
+    async def _forecast_cores(
+        self, overview: JobOverview, now: datetime
+    ) -> AdmissionForecast | None:
         """Return when cores become free for an admitted job whose regions have none."""
-        job, wants = around.job, admission.gang_of(around.job).wants
+        job, wants = overview.job, admission.gang_of(overview.job).wants
         requests = QueueEntry(
-            project_id=job.project_id, since=now, wants=wants, lasts=around.to_come
+            project_id=job.project_id, since=now, wants=wants, lasts=overview.to_come
         )
         async with self.engine.connect() as conn:
             known = await quotas.regions(conn, now, besides=job.id)
@@ -172,9 +174,9 @@ def _fits(want: RegionRequest, cores: RegionCores | None) -> bool:
     return not want.cores or cores is None or want.cores <= cores.free
 
 
-def _waits_now(around: JobOverview) -> bool:
-    attempt = around.facts.attempt
-    return around.facts.state in _WAITING and not (attempt and attempt.state in _HAS_MACHINES)
+def _waits_now(overview: JobOverview) -> bool:
+    attempt = overview.facts.attempt
+    return overview.facts.state in _WAITING and not (attempt and attempt.state in _HAS_MACHINES)
 
 
 @lru_cache(maxsize=4096)  # a job is shown too often to make them anew
@@ -193,8 +195,8 @@ def _price(option: Mapping[str, Any]) -> Price:
     return Price(hourly=hourly, on_demand_hourly=listed)
 
 
-def _slack(terms: JobConstraints, around: JobOverview, now: datetime) -> float | None:
+def _slack(terms: JobConstraints, overview: JobOverview, now: datetime) -> float | None:
     """Return how many seconds a job may wait before it buys on demand; None: no limit."""
     if terms.deadline is None or not terms.switches:
         return None
-    return forecast.seconds_until(terms.deadline, now) - around.to_come.p90
+    return forecast.seconds_until(terms.deadline, now) - overview.to_come.p90
