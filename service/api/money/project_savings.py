@@ -7,7 +7,7 @@ from fastapi import APIRouter, Query
 
 from service.api.deps import Db, Now, Operator, PartsDep
 from service.api.http.pages import After, clamp, page, require_known_cursor
-from service.api.jobs.job_views import money
+from service.api.jobs.job_views import money, seconds
 from service.api.schemas.organization import ProjectSavings, ProjectSavingsList, Savings
 from service.db.money import project_savings
 from service.db.money.project_savings import SavingsRow
@@ -44,8 +44,8 @@ async def list_savings(
         rows,
         limit,
         lambda one: ProjectSavings(id=one.id, name=one.name, **_savings(one)),
-        since=int(since.timestamp()),
-        until=_seconds(now),
+        since=seconds(since),
+        until=seconds(now),
         currency=CURRENCY,
         projects=found.projects,
         whole=Savings(**_savings(found.whole)),
@@ -56,9 +56,9 @@ def _common_end(until: int | None, after: str | None, now: datetime) -> datetime
     """Return the common end of all pages, in whole seconds: new costs would change the order."""
     if until is None and after is not None:
         raise InvalidRequest("Send `until` of the first page together with `after`.", param="until")
-    if until is not None and until > _seconds(now):
+    if until is not None and until > seconds(now):
         raise InvalidRequest(f"until={until} is in the future.", param="until")
-    return datetime.fromtimestamp(_seconds(now) if until is None else until, UTC)
+    return datetime.fromtimestamp(seconds(now) if until is None else until, UTC)
 
 
 def _savings(one: SavingsRow) -> dict[str, Any]:
@@ -71,7 +71,3 @@ def _savings(one: SavingsRow) -> dict[str, Any]:
         "saved": money(saved),
         "saved_percent": round(float(100 * saved / one.on_demand), 1) if one.on_demand else 0.0,
     }
-
-
-def _seconds(at: datetime) -> int:
-    return int(at.timestamp())

@@ -1,13 +1,13 @@
 """/v1/organization/costs/reconciliation: the ledger compared with Azure's bill."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, timedelta
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
 
 from service.api.deps import Db, Now, PartsDep, Reader
 from service.api.http.pages import After, clamp, require_known_cursor
-from service.api.jobs.job_views import money
+from service.api.jobs.job_views import money, seconds
 from service.api.schemas import organization as schemas
 from service.db.money import bills
 from service.db.money.bills import BillReadState
@@ -49,7 +49,7 @@ async def get_reconciliation(
     members = {
         "since": since.isoformat(),
         "until": until.isoformat(),
-        "told_at": None if look.told_at is None else _seconds(look.told_at),
+        "told_at": seconds(look.told_at),
         "told_since": None if found.told is None else found.told.since.isoformat(),
         "told_until": None if found.told is None else found.told.until.isoformat(),
         "trouble": _billing_trouble(look, sees_all=sees_all),
@@ -77,7 +77,7 @@ def _billing_trouble(look: BillReadState, *, sees_all: bool) -> dict[str, Any] |
     if not look.trouble or look.trouble_at is None:
         return None
     public = "Azure's bill could not be read. Operators of the service see the reason."
-    return {"at": _seconds(look.trouble_at), "message": look.trouble if sees_all else public}
+    return {"at": seconds(look.trouble_at), "message": look.trouble if sees_all else public}
 
 
 def _unassigned_cost(one: BilledDay) -> dict[str, Any]:
@@ -90,10 +90,6 @@ def _unassigned_cost(one: BilledDay) -> dict[str, Any]:
     )
     cause = "untagged" if untagged else "unknown_attempt"
     return {"cause": cause, "category": one.category, "billed": money(one.amount), "why": why}
-
-
-def _seconds(at: datetime) -> int:
-    return int(at.timestamp())
 
 
 def _line(line: ReconciliationLine) -> dict[str, Any]:

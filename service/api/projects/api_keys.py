@@ -8,6 +8,7 @@ from fastapi import APIRouter
 from service.api.deps import Db, Now, Reader, Writer
 from service.api.http.pages import After, clamp, page, require_known_cursor
 from service.api.http.requests import JsonRoute
+from service.api.jobs.job_views import seconds
 from service.api.schemas.keys import Key, KeyList, KeyRequest, KeyRevoked, NewKey
 from service.db.projects import keys as rows
 from service.operations.projects import keys, quotas
@@ -56,12 +57,8 @@ def key_members(key: rows.Key) -> dict[str, Any]:
         "name": key.name,
         "hint": f"rk-...{key.hint}",
         "scope": key.scope,
-        "created_at": int(key.created_at.timestamp()),
+        "created_at": seconds(key.created_at),
         "created_by": key.created_by,
-        "expires_at": _seconds(key.expires_at),
-        "last_used_at": _seconds(key.last_used_at),
+        "expires_at": seconds(key.expires_at),
+        "last_used_at": seconds(key.last_used_at),
     }
-
-
-def _seconds(at: datetime | None) -> int | None:
-    return None if at is None else int(at.timestamp())

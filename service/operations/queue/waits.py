@@ -1,6 +1,5 @@
 """Forecasts of how long a job waits for machines: now, and after later evictions."""
 
-import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -27,7 +26,7 @@ from service.domain.queue.admission import QueueStanding, RegionCores, RegionReq
 from service.domain.queue.queue_forecast import AdmissionForecast, QueueEntry
 from service.domain.states import AttemptState, CapacityType, JobState
 from service.operations.queue import admission
-from service.pricing.source import PriceSource, PricesUnavailable
+from service.pricing.source import PriceSource, known_prices
 
 _WAITING = {JobState.QUEUED, JobState.RECOVERING}
 _LIVE = {*_WAITING, JobState.RUNNING}
@@ -143,8 +142,7 @@ class WaitForecasts:
         prices: dict[Offering, Price] = {}
         if terms.max_price is not None:
             prices = dict(zip(places, map(_price, plan["options"]), strict=True))
-            with contextlib.suppress(PricesUnavailable):  # then the plan's hold
-                prices |= await self.prices.prices(places)
+            prices |= await known_prices(self.prices, places)
         return [
             o
             for o in dict.fromkeys(places)

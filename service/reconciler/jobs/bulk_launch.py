@@ -27,7 +27,7 @@ from service.domain.lifecycle.constraints import JobConstraints
 from service.domain.lifecycle.job import Job
 from service.domain.planning.plan import Plan
 from service.operations.queue import admission
-from service.pricing.source import PriceSource, PricesUnavailable
+from service.pricing.source import PriceSource, known_prices
 
 _IDLE = timedelta(seconds=30)
 _LEFT_FROM_BEFORE = ("waits_for", "moves_since", "returns_since")  # a launch clears them
@@ -76,7 +76,7 @@ class BulkLauncher:
         return Batcher(self._start_all, key=lambda plain: plain.row.id)
 
     async def _start_all(self, batch: Sequence[PlainLaunch]) -> list[bool | Exception]:
-        prices = await self._read_prices(sorted({one.offering for one in batch}))
+        prices = await known_prices(self.prices, sorted({one.offering for one in batch}))
         now = self.now()
         async with self.engine.begin() as conn:
             unblocked = await self._find_unblocked(conn, batch, now)
@@ -109,12 +109,6 @@ class BulkLauncher:
             and one.offering not in refused
             and one.row.project_id not in limited
         ]
-
-    async def _read_prices(self, offerings: list[Offering]) -> dict[Offering, Price]:
-        try:
-            return await self.prices.prices(offerings)
-        except PricesUnavailable:  # a recovery does not wait for a price list
-            return {}
 
 
 async def _write(

@@ -43,7 +43,7 @@ from service.domain.states import ATTEMPT_OVER, AttemptState, CapacityType
 from service.operations.jobs import deadlines
 from service.operations.money import budgets
 from service.operations.queue import admission
-from service.pricing.source import PriceSource, PricesUnavailable
+from service.pricing.source import PriceSource, known_prices
 from service.reconciler.cloud.capacity_history import CapacityHistoryCache
 
 _IDLE = timedelta(seconds=30)
@@ -252,10 +252,7 @@ class AttemptLauncher:
 
     async def read_prices(self, plan: Plan) -> Mapping[Offering, Price]:
         """Return the current prices of the plan's offerings; empty if no list can be read."""
-        try:
-            return await self.prices.prices([option.offering for option in plan.options])
-        except PricesUnavailable:  # a recovery does not wait for a price list
-            return {}
+        return await known_prices(self.prices, [option.offering for option in plan.options])
 
     async def _read_states(
         self,
