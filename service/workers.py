@@ -17,7 +17,7 @@ from service.operations.storage.tiers import Outside
 from service.reconciler.attempts.access_policies import AccessPolicies
 from service.reconciler.attempts.attempts import AttemptReconciler
 from service.reconciler.attempts.scale_sets import SpecMaker
-from service.reconciler.cloud.ingress_probe import IngressProbe, door
+from service.reconciler.cloud.ingress_probe import IngressProbe, probe_of
 from service.reconciler.cloud.lister import Lister
 from service.reconciler.cloud.rate_limit import RateLimitedCloud
 from service.reconciler.jobs.admission import Admissions
@@ -75,7 +75,7 @@ def reconcilers(
     attempts, lister = _attempt_reconciler(settings, world, limited_cloud)
     reach = IngressProbe(
         engine=world.engine,
-        probe=door(settings.public_url),
+        probe=probe_of(settings.public_url),
         watch=attempts.watch,
         now=world.now,
         at_most=timedelta(seconds=settings.outage_seconds),
