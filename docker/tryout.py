@@ -77,12 +77,12 @@ def _database() -> Iterator[str]:
     """Start a PostgreSQL that containers reach over the loopback address."""
     with tempfile.TemporaryDirectory() as folder:
         data, port = Path(folder) / "postgres", _free_port()
-        postgres.initialize(data)
-        postgres.start(data, "listen_addresses=127.0.0.1", f"port={port}")
+        postgres.create_cluster(data)
+        postgres.start_server(data, "listen_addresses=127.0.0.1", f"port={port}")
         try:
             yield f"postgresql+psycopg://{postgres.SUPERUSER}@127.0.0.1:{port}/postgres"
         finally:
-            postgres.stop(data)
+            postgres.stop_server(data)
 
 
 def _settings(database_url: str, port: int) -> list[str]:

@@ -78,10 +78,10 @@ def _settings() -> Iterator[list[str]]:
         data, sockets = Path(folder) / "postgres", Path(folder) / "sockets"
         hosts = Path(folder) / "hosts"
         hosts.write_text(HOSTS)
-        postgres.initialize(data)
+        postgres.create_cluster(data)
         sockets.mkdir()
         sockets.chmod(0o777)
-        postgres.start(data, f"unix_socket_directories={sockets}")
+        postgres.start_server(data, f"unix_socket_directories={sockets}")
         url = f"postgresql+psycopg://{postgres.SUPERUSER}@/postgres?host=/postgres"
         try:
             yield [
@@ -89,4 +89,4 @@ def _settings() -> Iterator[list[str]]:
                 *("--volume", f"{sockets}:/postgres", "--volume", f"{hosts}:/etc/hosts:ro"),
             ]
         finally:
-            postgres.stop(data)
+            postgres.stop_server(data)

@@ -9,7 +9,7 @@ from openai import BaseModel
 from openai.types.fine_tuning import FineTuningJob
 
 
-class Cost(BaseModel):
+class CostOverview(BaseModel):
     """Cost of a job; amounts are decimal strings in US dollars."""
 
     spent: str
@@ -25,7 +25,7 @@ class Cost(BaseModel):
     final: bool
 
 
-class Progress(BaseModel):
+class JobProgress(BaseModel):
     """How far the training has come."""
 
     step: int
@@ -36,24 +36,24 @@ class Progress(BaseModel):
     seconds_per_step: float | None = None
 
 
-class StatusReason(BaseModel):
+class JobStatusReason(BaseModel):
     """Why the job is in its phase."""
 
     code: str
     message: str
 
 
-class Job(FineTuningJob):
+class RekindleJob(FineTuningJob):
     """OpenAI's job with phase, progress and cost."""
 
     phase: str
     version: int
-    progress: Progress
-    status_reason: StatusReason
-    cost: Cost
+    progress: JobProgress
+    status_reason: JobStatusReason
+    cost: CostOverview
 
 
-class Option(BaseModel):
+class PlacementOption(BaseModel):
     """One placement where the job can run; times in seconds, amounts as decimal strings."""
 
     region: str
@@ -67,7 +67,7 @@ class Option(BaseModel):
     expected_evictions: float
 
 
-class Suggestion(BaseModel):
+class PlanSuggestion(BaseModel):
     """Another way to run the same training."""
 
     aim: Literal["cheaper", "faster"]
@@ -76,19 +76,19 @@ class Suggestion(BaseModel):
     duration_p50: float
 
 
-class Plan(BaseModel):
+class PlacementPlan(BaseModel):
     """A plan; pass its id to `jobs.create(plan=...)` until `expires_at`."""
 
     id: str
     created_at: int
     expires_at: int
     model: str
-    chosen: Option
-    next: list[Option]
-    suggestions: list[Suggestion]
+    chosen: PlacementOption
+    next: list[PlacementOption]
+    suggestions: list[PlanSuggestion]
 
 
-class Attempt(BaseModel):
+class JobAttempt(BaseModel):
     """One attempt of the job on a set of machines."""
 
     id: str
@@ -105,7 +105,7 @@ class Attempt(BaseModel):
     cost: str
 
 
-class AttemptList(BaseModel):
+class JobAttemptList(BaseModel):
     """All attempts of a job, oldest first."""
 
-    data: list[Attempt]
+    data: list[JobAttempt]

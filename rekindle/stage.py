@@ -22,9 +22,9 @@ from azure.core.exceptions import (
 from azure.identity import DefaultAzureCredential
 from azure.storage.blob import BlobClient, BlobServiceClient, ContainerClient
 
-from rekindle.model_check import CHECKS, CannotStage, check_model
+from rekindle.model_check import CHECKS_VERSION, StagingError, check_model
 
-WANTED = {".jinja", ".json", ".model", ".safetensors", ".txt"}
+MODEL_SUFFIXES = {".jinja", ".json", ".model", ".safetensors", ".txt"}
 HEAD = "HEAD"
 
 
@@ -46,7 +46,7 @@ def container_name(model: str) -> str:
     return "base-" + hashlib.sha256(model.encode()).hexdigest()[:24]
 
 
-def stage(
+def stage_model(
     storage: str,
     name: str,
     folder: Path,
@@ -55,30 +55,30 @@ def stage(
 ) -> str:
     """Upload missing files, name the revision in HEAD, and return it. Repeating is harmless.
 
-    Raises CannotStage for a folder that ``check`` refuses; its warnings go to standard error. An
+    Raises StagingError for a folder that ``check`` refuses; its warnings go to standard error. An
     unchanged revision that is already staged is not checked again.
     """
-    with _account(storage) as account:
+    with _open_account(storage) as account:
         container = account.get_container_client(container_name(name))
-        staged = _content(container.get_blob_client(HEAD))
-        looks_staged = staged is not None and _sizes(staged) == _sizes_in(folder)
+        staged = _read_blob(container.get_blob_client(HEAD))
+        looks_staged = staged is not None and _staged_sizes(staged) == _local_sizes(folder)
         if not looks_staged:  # checks before hashing gigabytes
-            _warn(check(folder))
+            _print_warnings(check(folder))
         files = model_files(folder)
-        revision = revision or digest_of(files)
+        revision = revision or revision_name(files)
         config = json.loads((folder / "config.json").read_text())
-        text = _head(name, revision, files, config)
+        text = _head_document(name, revision, files, config)
         if looks_staged and staged != text:
-            _warn(check(folder))
-        _ensure(container)
+            _print_warnings(check(folder))
+        _create_container(container)
         for file in files:  # also for a staged revision: restores deleted blobs
-            _upload(container.get_blob_client(f"{revision}/{file.name}"), folder, file)
+            _upload_file(container.get_blob_client(f"{revision}/{file.name}"), folder, file)
         if staged != text:
             container.upload_blob(HEAD, text, overwrite=True)
     return revision
 
 
-def _account(storage: str) -> BlobServiceClient:
+def _open_account(storage: str) -> BlobServiceClient:
     """Return the account of a URL, signed in by `az login` or the environment, or with its key."""
     if storage.startswith("https://"):
         return BlobServiceClient(storage, DefaultAzureCredential(), retry_connect=0)
@@ -87,66 +87,66 @@ def _account(storage: str) -> BlobServiceClient:
 
 def model_files(folder: Path) -> list[StagedFile]:
     """Return the model's files in the folder with their hashes."""
-    return [_described(path) for path in _wanted(folder)]
+    return [_staged_file(path) for path in _model_paths(folder)]
 
 
-def _wanted(folder: Path) -> list[Path]:
+def _model_paths(folder: Path) -> list[Path]:
     if not folder.is_dir():
-        raise CannotStage(f"{folder} is not a folder; pass the folder of a transformers model")
-    return sorted(p for p in folder.iterdir() if p.is_file() and p.suffix in WANTED)
+        raise StagingError(f"{folder} is not a folder; pass the folder of a transformers model")
+    return sorted(p for p in folder.iterdir() if p.is_file() and p.suffix in MODEL_SUFFIXES)
 
 
-def _head(name: str, revision: str, files: Sequence[StagedFile], config: object) -> bytes:
-    listed = [asdict(file) for file in files]
-    head = {"name": name, "revision": revision, "files": listed, "config": config}
-    return json.dumps(head | {"checked": CHECKS}, sort_keys=True).encode()
+def _head_document(name: str, revision: str, files: Sequence[StagedFile], config: object) -> bytes:
+    entries = [asdict(file) for file in files]
+    head = {"name": name, "revision": revision, "files": entries, "config": config}
+    return json.dumps(head | {"checked": CHECKS_VERSION}, sort_keys=True).encode()
 
 
-def _sizes(head: bytes) -> dict[str, int]:
+def _staged_sizes(head: bytes) -> dict[str, int]:
     """Return file sizes of a HEAD that passed these checks; empty for any other."""
     try:
-        told = json.loads(head)
-        checked = told.get("checked") == CHECKS
-        return {file["name"]: file["size"] for file in told["files"]} if checked else {}
+        document = json.loads(head)
+        is_current = document.get("checked") == CHECKS_VERSION
+        return {file["name"]: file["size"] for file in document["files"]} if is_current else {}
     except (AttributeError, KeyError, TypeError, ValueError):
         return {}
 
 
-def _sizes_in(folder: Path) -> dict[str, int]:
-    return {path.name: path.stat().st_size for path in _wanted(folder)}
+def _local_sizes(folder: Path) -> dict[str, int]:
+    return {path.name: path.stat().st_size for path in _model_paths(folder)}
 
 
-def _warn(warnings: Sequence[str]) -> None:
+def _print_warnings(warnings: Sequence[str]) -> None:
     for warning in warnings:
         print(f"warning: {warning}", file=sys.stderr)
 
 
-def digest_of(files: Sequence[StagedFile]) -> str:
+def revision_name(files: Sequence[StagedFile]) -> str:
     """Return a revision name that is a hash of all files."""
     lines = "".join(f"{f.name} {f.sha256}\n" for f in files)
     return "main-" + hashlib.sha256(lines.encode()).hexdigest()[:12]
 
 
-def _described(path: Path) -> StagedFile:
+def _staged_file(path: Path) -> StagedFile:
     with path.open("rb") as stream:
         sha256 = hashlib.file_digest(stream, "sha256").hexdigest()
     return StagedFile(name=path.name, size=path.stat().st_size, sha256=sha256)
 
 
-def _ensure(container: ContainerClient) -> None:
+def _create_container(container: ContainerClient) -> None:
     try:
         container.create_container()
     except ResourceExistsError:
         return
 
 
-def _upload(blob: BlobClient, folder: Path, file: StagedFile) -> None:
+def _upload_file(blob: BlobClient, folder: Path, file: StagedFile) -> None:
     """Upload one file unless it exists; a revision never changes its content."""
-    there = _sha256_of(blob)
-    if there == file.sha256:
+    existing = _blob_sha256(blob)
+    if existing == file.sha256:
         return
-    if there is not None:
-        raise CannotStage(
+    if existing is not None:
+        raise StagingError(
             f"{blob.blob_name} is already staged with different content; choose another --revision"
         )
     with (folder / file.name).open("rb") as stream:
@@ -155,14 +155,14 @@ def _upload(blob: BlobClient, folder: Path, file: StagedFile) -> None:
         )
 
 
-def _content(blob: BlobClient) -> bytes | None:
+def _read_blob(blob: BlobClient) -> bytes | None:
     try:
         return blob.download_blob().readall()
     except ResourceNotFoundError:
         return None
 
 
-def _sha256_of(blob: BlobClient) -> str | None:
+def _blob_sha256(blob: BlobClient) -> str | None:
     """Return the hash in the blob's metadata; None if the blob does not exist."""
     try:
         properties: Any = blob.get_blob_properties()
@@ -196,7 +196,7 @@ def main() -> int:
             "no storage account: pass --storage or set $REKINDLE_STORAGE (make up prints it)"
         )
     try:
-        revision = stage(options.storage, options.name, options.folder, options.revision)
+        revision = stage_model(options.storage, options.name, options.folder, options.revision)
     except ValueError as error:
         parser.error(f"--storage or $REKINDLE_STORAGE is not a URL or connection string: {error}")
     except ServiceRequestError as error:
@@ -205,7 +205,7 @@ def main() -> int:
             file=sys.stderr,
         )
         return 1
-    except CannotStage as error:
+    except StagingError as error:
         print(f"cannot stage {options.folder}: {error}", file=sys.stderr)
         return 1
     print(f"{options.name}@{revision}")

@@ -30,12 +30,12 @@ class Console(rich.console.Console):
             yield segment if control else Segment(printable_lines(text), style)
 
 
-def write(text: str) -> None:
+def write_text(text: str) -> None:
     """Write text to stdout in UTF-8 with control characters escaped."""
-    write_raw(printable_lines(text).encode())
+    write_bytes(printable_lines(text).encode())
 
 
-def write_raw(data: bytes) -> None:
+def write_bytes(data: bytes) -> None:
     """Write bytes to stdout in order with printed text. For files: a terminal obeys them."""
     sys.stdout.flush()
     sys.stdout.buffer.write(data)

@@ -16,19 +16,18 @@ from dataclasses import dataclass
 from datetime import date
 from itertools import accumulate, pairwise
 
-from rendering.conversation import is_trained, messages_of, tools_of
-from rendering.template import ChatTemplate, Message, RenderError, Span, Tools
+from rendering.templates.chat_template import ChatTemplate, Message, RenderError, Span, Tools
+from rendering.templates.conversation import is_trained, template_messages, template_tools
+from rendering.templates.tool_calls import Json
 from rendering.tokenizer import Tokenizer
-from rendering.tool_calls import Json
 
-_NOWHERE = (0, 0)
-_NO_TEXT = "\u0002"  # stands for an answer: no template begins one with it
-_ALIKE = 3  # equal characters at the end of two texts that are no coincidence
+_EMPTY_SPAN = (0, 0)
+_PLACEHOLDER = "\u0002"  # stands for an answer: no template begins one with it
+_MIN_MATCH = 3  # equal characters at the end of two texts that are no coincidence
 _REWRITTEN = (
-    "the model's chat template rewrites earlier turns, so the assistant's answer cannot be told "
-    "apart"
+    "the model's chat template rewrites earlier turns, so the assistant's answer cannot be located"
 )
-_HEADER = 64  # maximum characters between a prompt and its answer
+_MAX_HEADER = 64  # maximum characters between a prompt and its answer
 
 
 class HistoryRewritten(RenderError):
@@ -56,26 +55,30 @@ class Chat:
     is_trained: list[bool]
 
     @classmethod
-    def of(cls, tokenizer: Tokenizer, row: Json, today: date) -> "Chat":
+    def from_row(cls, tokenizer: Tokenizer, row: Json, today: date) -> "Chat":
         """Return the chat of a row; raise RenderError for an unreadable tool call."""
-        tools = tools_of(row)
-        messages = messages_of(row, tokenizer.call_form(tools))
+        tools = template_tools(row)
+        messages = template_messages(row, tokenizer.call_form(tools))
         trained = [is_trained(message) for message in row["messages"]]
         return cls(tokenizer.template(tools), messages, tools, today, trained)
 
-    def text(self, count: int | None = None, *, prompt: bool = False) -> str:
+    def render_text(self, count: int | None = None, *, prompt: bool = False) -> str:
         """Render the first ``count`` messages, or all."""
         messages = self.messages[:count]
         return self.template.render(messages, self.tools, self.today, prompt=prompt)[0]
 
-    def rendered(self) -> RenderedChat:
+    def render(self) -> RenderedChat:
         """Render all messages and find the answers; raise RenderError."""
-        return self._rendered_marked() if self.template.marks_answers else self._compared()
+        return (
+            self._render_with_marks()
+            if self.template.marks_answers
+            else self._render_by_comparison()
+        )
 
     def require_kept_marks(self, whole: str) -> None:
         """Raise HistoryRewritten if a trained, marked answer changes once other messages follow."""
         for number, trained in enumerate(self.is_trained[:-1]):
-            if trained and not whole.startswith(self._until_mark(number)):
+            if trained and not whole.startswith(self._text_until_mark(number)):
                 raise HistoryRewritten(_REWRITTEN)
 
     @property
@@ -83,121 +86,133 @@ class Chat:
         """Indexes of the assistant's messages."""
         return [n for n, message in enumerate(self.messages) if message["role"] == "assistant"]
 
-    def _marked(self, count: int | None = None) -> tuple[str, list[Span]]:
+    def _render_marked(self, count: int | None = None) -> tuple[str, list[Span]]:
         return self.template.render(self.messages[:count], self.tools, self.today)
 
-    def _until_mark(self, number: int) -> str:
+    def _text_until_mark(self, number: int) -> str:
         """Return the text up to the end of a marked answer; "" if the template refuses it."""
         try:
-            text, spans = self._marked(number + 1)
+            text, spans = self._render_marked(number + 1)
         except RenderError:
             return ""
-        return text[: _merged(spans)[-1][1]] if spans else text
+        return text[: _merge_spans(spans)[-1][1]] if spans else text
 
-    def _rendered_marked(self) -> RenderedChat:
-        text, spans = self._marked()
-        marks = self._by_answer(spans)
-        learnt = [
+    def _render_with_marks(self) -> RenderedChat:
+        text, spans = self._render_marked()
+        marks = self._group_by_answer(spans)
+        trained_marks = [
             pair for pair in zip(self._answers, marks, strict=True) if self.is_trained[pair[0]]
         ]
-        trained = tuple(span for _, parts in learnt for span in parts)
-        only_in_prompts = self._left_out(text, learnt[-1][0], learnt[-1][1][0][0]) if learnt else ""
+        trained = tuple(span for _, parts in trained_marks for span in parts)
+        only_in_prompts = (
+            self._prompt_only_text(text, trained_marks[-1][0], trained_marks[-1][1][0][0])
+            if trained_marks
+            else ""
+        )
         answers = tuple((parts[0][0], parts[-1][1]) for parts in marks)
         return RenderedChat(text, answers, trained, only_in_prompts)
 
-    def _by_answer(self, spans: list[Span]) -> list[list[Span]]:
+    def _group_by_answer(self, spans: list[Span]) -> list[list[Span]]:
         """Return the marked spans of each answer; a template may mark several per answer."""
-        wanted = len(self._answers)
-        if len(spans) != wanted:
-            spans = _merged(spans)
-        if len(spans) == wanted:
+        expected = len(self._answers)
+        if len(spans) != expected:
+            spans = _merge_spans(spans)
+        if len(spans) == expected:
             return [[span] for span in spans]
-        ends = accumulate((self._marks_of(number) for number in self._answers), initial=0)
+        ends = accumulate((self._count_marks(number) for number in self._answers), initial=0)
         groups = [spans[start:end] for start, end in pairwise(ends)]
         if sum(map(len, groups)) == len(spans) and all(groups):
             return groups
         raise RenderError(
-            f"the chat has {wanted} messages of the assistant, and the template marks "
+            f"the chat has {expected} messages of the assistant, and the template marks "
             f"{len(spans)} with {{% generation %}}"
         )
 
-    def _marks_of(self, number: int) -> int:
-        before = _merged(self._marked(number)[1]) if number else []
-        return len(_merged(self._marked(number + 1)[1])) - len(before)
+    def _count_marks(self, number: int) -> int:
+        before = _merge_spans(self._render_marked(number)[1]) if number else []
+        return len(_merge_spans(self._render_marked(number + 1)[1])) - len(before)
 
-    def _left_out(self, text: str, number: int, start: int) -> str:
+    def _prompt_only_text(self, text: str, number: int, start: int) -> str:
         """Return the end of a marked answer's prompt that the text lacks."""
-        prompt = self._prompt(number)
-        if prompt is None or (alike := _common(text, prompt)) == len(prompt):
+        prompt = self._render_prompt(number)
+        if prompt is None or (common := _common_prefix_length(text, prompt)) == len(prompt):
             return ""
-        alike = min(alike, _common(self._with_no_text(number), prompt))
-        return prompt[alike:] if alike >= start else ""
+        common = min(common, _common_prefix_length(self._render_placeholder(number), prompt))
+        return prompt[common:] if common >= start else ""
 
-    def _compared(self) -> RenderedChat:
-        wanted = [number for number, trained in enumerate(self.is_trained) if trained]
-        whole, found = self.text(), {}
+    def _render_by_comparison(self) -> RenderedChat:
+        trained_indexes = [number for number, trained in enumerate(self.is_trained) if trained]
+        whole, spans = self.render_text(), {}
         only_in_prompts = ""
-        for number in wanted:
+        for number in trained_indexes:
             try:
-                found[number], extra = self._answer(whole, number)
+                spans[number], extra = self._find_answer(whole, number)
             except HistoryRewritten:
-                if wanted != [len(self.messages) - 1]:
+                if trained_indexes != [len(self.messages) - 1]:
                     raise
-                whole, found[number] = self._composed(whole, number)
+                whole, spans[number] = self._compose_last_answer(whole, number)
                 extra = ""
             only_in_prompts = only_in_prompts or extra
         # An answer that is not trained may have been rewritten.
-        answers = tuple(found.get(number, _NOWHERE) for number in self._answers)
-        return RenderedChat(whole, answers, tuple(found.values()), only_in_prompts)
+        answers = tuple(spans.get(number, _EMPTY_SPAN) for number in self._answers)
+        return RenderedChat(whole, answers, tuple(spans.values()), only_in_prompts)
 
-    def _answer(self, whole: str, number: int) -> tuple[Span, str]:
+    def _find_answer(self, whole: str, number: int) -> tuple[Span, str]:
         """Return the span of an answer, and the end of its prompt that the text lacks."""
-        until = whole if number + 1 == len(self.messages) else self.text(number + 1)
+        until = whole if number + 1 == len(self.messages) else self.render_text(number + 1)
         if whole.startswith(until):
-            before = self._prompt(number)
+            before = self._render_prompt(number)
             if before is None:
-                return (_common(until, self._with_no_text(number)), len(until)), ""
+                return (
+                    _common_prefix_length(until, self._render_placeholder(number)),
+                    len(until),
+                ), ""
             if until.startswith(before):
                 return (len(before), len(until)), ""
-            start = min(_common(before, self._with_no_text(number)), _common(before, until))
-            if start > len(self.text(number)):
+            start = min(
+                _common_prefix_length(before, self._render_placeholder(number)),
+                _common_prefix_length(before, until),
+            )
+            if start > len(self.render_text(number)):
                 return (start, len(until)), before[start:]
         raise HistoryRewritten(_REWRITTEN)
 
-    def _prompt(self, number: int) -> str | None:
+    def _render_prompt(self, number: int) -> str | None:
         """Render the prompt of an answer; None if the template cannot."""
         if not number:
             return None
         try:
-            return self.text(number, prompt=True)
+            return self.render_text(number, prompt=True)
         except RenderError:
             return None
 
-    def _with_no_text(self, number: int) -> str:
+    def _render_placeholder(self, number: int) -> str:
         """Render the chat with a placeholder as its last answer."""
-        probe = [*self.messages[:number], {"role": "assistant", "content": _NO_TEXT}]
+        probe = [*self.messages[:number], {"role": "assistant", "content": _PLACEHOLDER}]
         return self.template.render(probe, self.tools, self.today)[0]
 
-    def _composed(self, whole: str, number: int) -> tuple[str, Span]:
+    def _compose_last_answer(self, whole: str, number: int) -> tuple[str, Span]:
         """Return the last answer's prompt as at inference followed by the answer, and its span.
 
         The answer begins after the last text that equals the prompt's end.
         """
-        before = self.text(number, prompt=True)
-        latest = _common(whole, self._with_no_text(number))  # the answer begins here, or before
-        ending = before[-_ALIKE:]
-        asked = (self.messages[number - 1]["content"] or "").strip() if number else ""
-        earliest = max(latest - _HEADER, whole.rfind(asked, 0, latest) + len(asked))
-        end = whole.rfind(ending, max(earliest - _ALIKE, 0), latest) + len(ending)
+        before = self.render_text(number, prompt=True)
+        latest = _common_prefix_length(
+            whole, self._render_placeholder(number)
+        )  # the answer begins here, or before
+        ending = before[-_MIN_MATCH:]
+        question = (self.messages[number - 1]["content"] or "").strip() if number else ""
+        earliest = max(latest - _MAX_HEADER, whole.rfind(question, 0, latest) + len(question))
+        end = whole.rfind(ending, max(earliest - _MIN_MATCH, 0), latest) + len(ending)
         if end >= max(earliest, len(ending)) and ending.strip():
             return before + whole[end:], (len(before), len(before) + len(whole) - end)
         raise HistoryRewritten(
             "the model's chat template renders the question differently once it is answered, so "
-            "the assistant's answer cannot be told apart"
+            "the assistant's answer cannot be located"
         )
 
 
-def _merged(spans: list[Span]) -> list[Span]:
+def _merge_spans(spans: list[Span]) -> list[Span]:
     """Merge adjacent spans."""
     merged: list[Span] = []
     for start, end in spans:
@@ -208,6 +223,6 @@ def _merged(spans: list[Span]) -> list[Span]:
     return merged
 
 
-def _common(one: str, other: str) -> int:
+def _common_prefix_length(one: str, other: str) -> int:
     """Return the length of the common prefix."""
     return len(os.path.commonprefix([one, other]))  # noqa: RUF071 - any characters

@@ -8,31 +8,31 @@ answer, so that training matches inference (`split_answers`).
 from datetime import date
 
 from rendering.answers import Chat, HistoryRewritten, RenderedChat
-from rendering.conversation import is_trained
-from rendering.template import Message
+from rendering.templates.chat_template import Message
+from rendering.templates.conversation import is_trained
+from rendering.templates.tool_calls import Json
 from rendering.tokenizer import Tokenizer
-from rendering.tool_calls import Json
 
 
 def render_chat(tokenizer: Tokenizer, row: Json, today: date) -> RenderedChat:
     """Render a row's messages; raise RenderError for what the template refuses."""
-    return Chat.of(tokenizer, row, today).rendered()
+    return Chat.from_row(tokenizer, row, today).render()
 
 
 def render_prompt(tokenizer: Tokenizer, row: Json, today: date) -> str:
     """Render a row's messages up to the start of the model's next answer."""
-    return Chat.of(tokenizer, row, today).text(prompt=True)
+    return Chat.from_row(tokenizer, row, today).render_text(prompt=True)
 
 
 def render_text(tokenizer: Tokenizer, row: Json, today: date) -> str:
     """Render all messages of a row."""
-    return Chat.of(tokenizer, row, today).text()
+    return Chat.from_row(tokenizer, row, today).render_text()
 
 
 def render_kept_chat(tokenizer: Tokenizer, row: Json, today: date) -> RenderedChat:
     """Render as `render_chat`; raise HistoryRewritten for marked answers that change too."""
-    chat = Chat.of(tokenizer, row, today)
-    rendered = chat.rendered()
+    chat = Chat.from_row(tokenizer, row, today)
+    rendered = chat.render()
     if chat.template.marks_answers:
         chat.require_kept_marks(rendered.text)
     return rendered
@@ -47,7 +47,7 @@ def rewrites_history(tokenizer: Tokenizer, row: Json, today: date) -> bool:
     return False
 
 
-def trained_places(row: Json) -> list[int]:
+def trained_indexes(row: Json) -> list[int]:
     """Return the indexes of the trained messages."""
     return [number for number, message in enumerate(row["messages"]) if is_trained(message)]
 
@@ -55,14 +55,14 @@ def trained_places(row: Json) -> list[int]:
 def split_answers(row: Json) -> list[Json]:
     """Return one chat per trained answer, which ends with it and trains only it."""
     messages: list[Message] = row["messages"]
-    places = trained_places(row)
-    return [row | {"messages": [*map(_untrained, messages[:n]), messages[n]]} for n in places]
+    places = trained_indexes(row)
+    return [row | {"messages": [*map(_without_weight, messages[:n]), messages[n]]} for n in places]
 
 
 def count_answers(row: Json) -> int:
     """Return how many chats `split_answers` makes of a row."""
-    return len(trained_places(row))
+    return len(trained_indexes(row))
 
 
-def _untrained(message: Message) -> Message:
+def _without_weight(message: Message) -> Message:
     return message | {"weight": 0} if message["role"] == "assistant" else message

@@ -17,26 +17,29 @@ from typing import BinaryIO
 
 from tokenizers import Encoding
 
-from rendering import oddities, rows
+from rendering import lost_content, rows
 from rendering.limits import limit_process, limited_row
-from rendering.refusals import explain
-from rendering.report import DataReport, Finding
+from rendering.refusals import explain_refusal
+from rendering.report import DataFinding, DataReport
 from rendering.rows import RowError
-from rendering.sequences import RowReader, Sequence, SequenceProblem, SplitNeeded
+from rendering.sequences import RowReader, RowSequence, SequenceProblem, SplitNeeded
 from rendering.tally import FileTally
 from rendering.task import Task
-from rendering.template import RenderError
-from rendering.tokenizer import Tokenizer, UnusableTokenizer, load
-from rendering.tokens import trained_tokens
+from rendering.templates.chat_template import RenderError
+from rendering.tokenizer import Tokenizer, UnusableTokenizer, read_tokenizer
+from rendering.tokens import trained_mask
 
 SPLIT_NEEDED = 3  # exit code
-AT_ONCE = 64  # rows that are tokenized together
+BATCH_ROWS = 64  # rows that are tokenized together
 PROGRESS_SECONDS = 1.0
-USELESS = ("row_not_trained", "answers_equal")  # findings of rows without effect on training
-_HALF = re.compile("[\ud800-\udfff]")
+UNTRAINED_CODES = (
+    "row_not_trained",
+    "answers_equal",
+)  # findings of rows without effect on training
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 Line = tuple[int, bytes]  # number in the file, text
-Read = tuple[int, list[Sequence]]
+ReadRow = tuple[int, list[RowSequence]]
 
 
 class Preflight:
@@ -52,15 +55,17 @@ class Preflight:
         """Number of checked rows."""
         return self._tally.rows
 
-    def add(self, lines: list[Line]) -> None:
+    def check_lines(self, lines: list[Line]) -> None:
         """Check some rows; raise SplitNeeded."""
-        found = [(number, sequences) for number, sequences in self._read(lines) if sequences]
-        encodings = iter(self._encodings(found))
-        for number, sequences in found:
-            self._add_row(number, sequences, list(islice(encodings, len(sequences))))
+        readable = [
+            (number, sequences) for number, sequences in self._read_sequences(lines) if sequences
+        ]
+        encodings = iter(self._encode_all(readable))
+        for number, sequences in readable:
+            self._check_row(number, sequences, list(islice(encodings, len(sequences))))
         self._tally.rows += len(lines)
 
-    def findings(self) -> tuple[Finding, ...]:
+    def findings(self) -> tuple[DataFinding, ...]:
         """Return the errors and warnings so far."""
         return self._tally.findings()
 
@@ -73,19 +78,19 @@ class Preflight:
             seconds=seconds,
         )
 
-    def _read(self, lines: list[Line]) -> Iterator[Read]:
+    def _read_sequences(self, lines: list[Line]) -> Iterator[ReadRow]:
         for number, line in lines:
             with limited_row():
-                sequences = self._sequences(number, line)
+                sequences = self._row_sequences(number, line)
             yield number, sequences
 
-    def _sequences(self, number: int, line: bytes) -> list[Sequence]:
+    def _row_sequences(self, number: int, line: bytes) -> list[RowSequence]:
         row: object = None
         try:
-            row = rows.parse(line)
+            row = rows.parse_line(line)
             return self._reader.sequences(row)
         except RenderError as error:
-            message, code = self._explained(row, error), "template_refuses"
+            message, code = self._explain_refusal(row, error), "template_refuses"
         except RowError as error:
             message, code = str(error), "unreadable_row"
         except (SplitNeeded, UnusableTokenizer):
@@ -95,14 +100,14 @@ class Preflight:
         self._tally.add_problem(number, SequenceProblem(code, message, is_error=True))
         return []
 
-    def _explained(self, row: object, error: RenderError) -> str:
+    def _explain_refusal(self, row: object, error: RenderError) -> str:
         if isinstance(row, dict) and isinstance(row.get("messages"), list):
-            return explain(self._tokenizer, row, error, self._task.today)
+            return explain_refusal(self._tokenizer, row, error, self._task.today)
         return f"the model's chat template refuses the row ({error}): change the row"
 
-    def _encodings(self, found: list[Read]) -> Iterator[Encoding | None]:
+    def _encode_all(self, rows_read: list[ReadRow]) -> Iterator[Encoding | None]:
         """Tokenize all texts in one batch; if that fails, one by one to find the bad text."""
-        sequences = [sequence for _, some in found for sequence in some]
+        sequences = [sequence for _, some in rows_read for sequence in some]
         backend = self._tokenizer.backend
         try:
             texts = [sequence.text for sequence in sequences]
@@ -110,70 +115,72 @@ class Preflight:
         except Exception:  # noqa: BLE001 - the library raises bare Exceptions
             together = None
         for sequence in sequences:
-            yield next(together) if together else _encoded(self._tokenizer, sequence.text)
+            yield next(together) if together else _try_encode(self._tokenizer, sequence.text)
 
-    def _add_row(
-        self, number: int, found: list[Sequence], encodings: list[Encoding | None]
+    def _check_row(
+        self, number: int, sequences: list[RowSequence], encodings: list[Encoding | None]
     ) -> None:
         if None in encodings:
-            texts = "".join(sequence.text for sequence in found)
+            texts = "".join(sequence.text for sequence in sequences)
             self._tally.add_problem(
-                number, SequenceProblem("unreadable_row", damage(texts), is_error=True)
+                number, SequenceProblem("unreadable_row", explain_damage(texts), is_error=True)
             )
             return
-        pairs = [(s, e) for s, e in zip(found, encodings, strict=True) if e is not None]
-        problems = list(self._added(pairs))
+        pairs = [(s, e) for s, e in zip(sequences, encodings, strict=True) if e is not None]
+        problems = list(self._check_sequences(pairs))
         for problem in {problem.code: problem for problem in problems}.values():
             self._tally.add_problem(number, problem)
-        self._tally.add_examples(1 if self._task.has_answers else len(found))
+        self._tally.add_examples(1 if self._task.has_answers else len(sequences))
 
-    def _added(self, pairs: list[tuple[Sequence, Encoding]]) -> Iterator[SequenceProblem]:
+    def _check_sequences(
+        self, pairs: list[tuple[RowSequence, Encoding]]
+    ) -> Iterator[SequenceProblem]:
         longest = self._task.room
         kept: list[tuple[list[int], int]] = []
         for sequence, encoding in pairs:
             ids, rendered = encoding.ids, sequence.rendered
             tokens = len(ids) + (self._around if sequence.is_plain else 0)
             if rendered:
-                trained = trained_tokens(encoding, rendered)
+                trained = trained_mask(encoding, rendered)
                 targets, within = sum(trained[1:]), sum(trained[1:longest])
             else:
                 targets = within = min(tokens, longest)
             kept.append((ids[:longest], within))
             self._tally.add_sequence(tokens, min(tokens, longest), within)
-            yield from self._cut(tokens, targets, within)
-            yield from oddities.lost_in_template(sequence)
-            yield from oddities.lost_in_tokens(sequence.text, ids, self._tokenizer)
+            yield from self._length_problems(tokens, targets, within)
+            yield from lost_content.find_lost_in_template(sequence)
+            yield from lost_content.find_lost_in_tokens(sequence.text, ids, self._tokenizer)
         if self._task.has_answers and all(one == kept[0] for one in kept[1:]):
             message = "the answers do not differ, so nothing is learnt from them; leave the row out"
             yield SequenceProblem("answers_equal", f"{message}, or raise training.max_seq_len")
 
-    def _cut(self, tokens: int, targets: int, within: int) -> Iterator[SequenceProblem]:
+    def _length_problems(self, tokens: int, targets: int, within: int) -> Iterator[SequenceProblem]:
         longest = self._task.room
         if self._task.method == "reinforcement":
             if tokens > longest:
-                yield SequenceProblem("long_row", _no_room(tokens, longest))
+                yield SequenceProblem("long_row", _no_room_message(tokens, longest))
             return
-        about = f"the row has {tokens} tokens, and training.max_seq_len keeps {longest}"
+        lengths = f"the row has {tokens} tokens, and training.max_seq_len keeps {longest}"
         remedy = "raise training.max_seq_len, or shorten the row"
         if not within:
-            why = about if targets else "no token of the row is trained"
+            why = lengths if targets else "no token of the row is trained"
             yield SequenceProblem(
                 "row_not_trained", f"{why}: nothing of its answer is learnt; {remedy}"
             )
         elif within < targets:
             yield SequenceProblem(
-                "answer_cut", f"{about}: the end of its answer is not learnt; {remedy}"
+                "answer_cut", f"{lengths}: the end of its answer is not learnt; {remedy}"
             )
         elif tokens > longest:
-            yield SequenceProblem("long_row", f"{about}; {remedy}")
+            yield SequenceProblem("long_row", f"{lengths}; {remedy}")
 
     def _require_learning(self) -> None:
         """Make warnings errors if every row has one that leaves it untrained."""
         tally = self._tally
-        codes = USELESS if self._task.method != "reinforcement" else ("long_row",)
+        codes = UNTRAINED_CODES if self._task.method != "reinforcement" else ("long_row",)
         for code in codes:
-            if tally.count_of(code) == tally.rows > 0:
-                tally.condemn(code)
+            if tally.count_findings(code) == tally.rows > 0:
+                tally.make_errors(code)
 
 
 def main() -> int:
@@ -182,35 +189,35 @@ def main() -> int:
     limit_process()
     began = time.process_time()
     try:
-        preflight = Preflight(load(Path(task.folder), task.method), task)
-        _check(preflight, sys.stdin.buffer)
+        preflight = Preflight(read_tokenizer(Path(task.folder), task.method), task)
+        _check_file(preflight, sys.stdin.buffer)
     except UnusableTokenizer as error:
-        _print({"unusable": str(error)})
+        _print_json({"unusable": str(error)})
         return 1
     except SplitNeeded:
         return SPLIT_NEEDED
-    _print({"report": preflight.report(time.process_time() - began).as_dict()})
+    _print_json({"report": preflight.report(time.process_time() - began).as_dict()})
     return 0
 
 
-def _check(preflight: Preflight, file: BinaryIO) -> None:
-    told_at = time.monotonic()
-    lines = numbered(file)
-    while some := list(islice(lines, AT_ONCE)):
-        preflight.add(some)
-        if time.monotonic() - told_at >= PROGRESS_SECONDS:
-            told_at = time.monotonic()
-            _print({"rows": preflight.rows})
+def _check_file(preflight: Preflight, file: BinaryIO) -> None:
+    printed_at = time.monotonic()
+    lines = numbered_lines(file)
+    while batch := list(islice(lines, BATCH_ROWS)):
+        preflight.check_lines(batch)
+        if time.monotonic() - printed_at >= PROGRESS_SECONDS:
+            printed_at = time.monotonic()
+            _print_json({"rows": preflight.rows})
 
 
-def numbered(file: Iterable[bytes]) -> Iterator[Line]:
+def numbered_lines(file: Iterable[bytes]) -> Iterator[Line]:
     """Yield each non-blank line with its number."""
     return ((number, line) for number, line in enumerate(file, 1) if line.strip())
 
 
-def damage(text: str) -> str:
+def explain_damage(text: str) -> str:
     """Return why a tokenizer cannot read a text."""
-    if found := _HALF.search(text):
+    if found := _SURROGATE.search(text):
         return (
             f"the text holds half of a surrogate pair (U+{ord(found.group()):04X}), which is no "
             "character: write the whole character, or leave it out"
@@ -218,14 +225,14 @@ def damage(text: str) -> str:
     return "the model's tokenizer cannot read the row's text: leave the row out"
 
 
-def _no_room(tokens: int, longest: int) -> str:
+def _no_room_message(tokens: int, longest: int) -> str:
     return (
         f"the prompt has {tokens} tokens, and with more than {longest} its answer has too little "
         "room; shorten it, raise training.max_seq_len, or lower max_answer_tokens"
     )
 
 
-def _encoded(tokenizer: Tokenizer, text: str) -> Encoding | None:
+def _try_encode(tokenizer: Tokenizer, text: str) -> Encoding | None:
     try:
         return tokenizer.encode(text)
     except Exception:  # noqa: BLE001 - the library raises bare Exceptions
@@ -237,7 +244,7 @@ def _template_sha256(tokenizer: Tokenizer) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _print(message: dict[str, object]) -> None:
+def _print_json(message: dict[str, object]) -> None:
     print(json.dumps(message), flush=True)  # noqa: T201 - the service reads it
 
 

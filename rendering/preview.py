@@ -15,27 +15,27 @@ from typing import Any
 
 from rendering import segments
 from rendering.limits import limit_process, limited_row
-from rendering.preflight import Line, Preflight, numbered
-from rendering.report import Finding
-from rendering.rows import RANKED, parse
+from rendering.preflight import Line, Preflight, numbered_lines
+from rendering.report import DataFinding
+from rendering.rows import RANKED, parse_line
 from rendering.segments import CONTEXT, CUT, TRAINED
-from rendering.sequences import RowReader, Sequence, SplitNeeded
+from rendering.sequences import RowReader, RowSequence, SplitNeeded
 from rendering.task import Task
-from rendering.template import RenderError
-from rendering.tokenizer import Tokenizer, UnusableTokenizer, load
-from rendering.tokens import trained_tokens
+from rendering.templates.chat_template import RenderError
+from rendering.tokenizer import Tokenizer, UnusableTokenizer, read_tokenizer
+from rendering.tokens import trained_mask
 
 ANSWER_BYTES = 1024**2  # maximum JSON of all rows
 ROW_CHARACTERS = 20_000  # maximum characters shown of all examples of a row
 MOST_EXAMPLES = 20  # per row
 SECONDS = 20.0  # after which no further row is started
-_MESSAGE = 1000  # characters of a problem's message
+_MAX_MESSAGE = 1000  # characters of a problem's message
 _NO_EXAMPLES = ("unreadable_row", "template_refuses")  # findings of rows that cannot be rendered
 
 Json = dict[str, Any]
 
 
-def preview(
+def preview_rows(
     tokenizer: Tokenizer,
     task: Task,
     lines: Iterator[Line],
@@ -46,41 +46,41 @@ def preview(
     ``next_line`` is the first row that is not shown, None at the end of the file. ``last_line`` is
     the last row that was read.
     """
-    given, last = _wanted(lines, task)
+    selected, last = _select_lines(lines, task)
     until = clock() + SECONDS
     try:
-        rows = _rows(tokenizer, task, given, lambda: clock() > until)
+        rows = _preview_within_limits(tokenizer, task, selected, lambda: clock() > until)
     except SplitNeeded:
         task = replace(task, splits_answers=True)
-        rows = _rows(tokenizer, task, given, lambda: clock() > until)
+        rows = _preview_within_limits(tokenizer, task, selected, lambda: clock() > until)
     return {
         "rows": rows,
         "splits_answers": task.splits_answers,
-        "next_line": given[len(rows)][0] if len(rows) < len(given) else None,
+        "next_line": selected[len(rows)][0] if len(rows) < len(selected) else None,
         "last_line": last,
     }
 
 
-def _wanted(lines: Iterator[Line], task: Task) -> tuple[list[Line], int]:
+def _select_lines(lines: Iterator[Line], task: Task) -> tuple[list[Line], int]:
     """Return the rows to show and the one after them, and the last line number read."""
-    last, found = 0, []
+    last, selected = 0, []
     for number, line in lines:
         last = number
         if number >= task.first_line:
-            found.append((number, line))
-        if len(found) > task.most_rows:
+            selected.append((number, line))
+        if len(selected) > task.most_rows:
             break
-    return found, last
+    return selected, last
 
 
-def _rows(
-    tokenizer: Tokenizer, task: Task, given: list[Line], is_late: Callable[[], bool]
+def _preview_within_limits(
+    tokenizer: Tokenizer, task: Task, selected: list[Line], is_late: Callable[[], bool]
 ) -> list[Json]:
     """Return as many rows as time and size allow, at least one."""
     rows: list[Json] = []
     size = 0
-    for line in islice(given, task.most_rows):
-        row = _row(tokenizer, task, line)
+    for line in islice(selected, task.most_rows):
+        row = _preview_row(tokenizer, task, line)
         size += len(json.dumps(row, ensure_ascii=False).encode())
         if rows and (size > ANSWER_BYTES or is_late()):
             break
@@ -88,49 +88,59 @@ def _rows(
     return rows
 
 
-def _row(tokenizer: Tokenizer, task: Task, line: Line) -> Json:
-    checked = Preflight(tokenizer, task)
-    checked.add([line])
-    found = checked.findings()
-    shown: Json = {"line": line[0], "examples": [], "problems": [_problem(f) for f in found]}
-    if any(finding.code in _NO_EXAMPLES for finding in found):
-        return shown
-    row = parse(line[1])
+def _preview_row(tokenizer: Tokenizer, task: Task, line: Line) -> Json:
+    preflight = Preflight(tokenizer, task)
+    preflight.check_lines([line])
+    findings = preflight.findings()
+    document: Json = {
+        "line": line[0],
+        "examples": [],
+        "problems": [_problem_document(f) for f in findings],
+    }
+    if any(finding.code in _NO_EXAMPLES for finding in findings):
+        return document
+    row = parse_line(line[1])
     try:
         with limited_row():
             sequences = RowReader(tokenizer, task).sequences(row)
     except RenderError:  # just in time before, and not now
-        return shown
-    few = sequences[:MOST_EXAMPLES]
-    most = ROW_CHARACTERS // len(few)
-    shown["examples"] = [
-        {"part": _part(task, row, number)} | _example(tokenizer, task, sequence, most)
-        for number, sequence in enumerate(few)
+        return document
+    shown_sequences = sequences[:MOST_EXAMPLES]
+    most = ROW_CHARACTERS // len(shown_sequences)
+    document["examples"] = [
+        {"part": _part_name(task, row, number)} | _preview_example(tokenizer, task, sequence, most)
+        for number, sequence in enumerate(shown_sequences)
     ]
-    return shown | ({"examples_omitted": left} if (left := len(sequences) - len(few)) else {})
+    return document | (
+        {"examples_omitted": left} if (left := len(sequences) - len(shown_sequences)) else {}
+    )
 
 
-def _example(tokenizer: Tokenizer, task: Task, sequence: Sequence, most: int) -> Json:
+def _preview_example(tokenizer: Tokenizer, task: Task, sequence: RowSequence, most: int) -> Json:
     encoding, rendered = tokenizer.encode(sequence.text), sequence.rendered
-    trained = trained_tokens(encoding, rendered) if rendered else [False] * len(encoding)
+    trained = trained_mask(encoding, rendered) if rendered else [False] * len(encoding)
     trained[:1] = [False] * len(trained[:1])  # nothing precedes the first token to predict it
     around = tokenizer.backend.num_special_tokens_to_add(False) if sequence.is_plain else 0
     room = max(task.room - around, 0)
     kinds = (TRAINED if target else CONTEXT for target in trained[:room])
     cut = (CUT for _ in encoding.ids[room:])
     tokens = zip((*kinds, *cut), encoding.offsets, strict=True)
-    found = segments.runs(len(sequence.text), tokens)
+    found = segments.find_runs(len(sequence.text), tokens)
     total = len(encoding) + around
     return {
-        **({"label": _clean(sequence.row["label"])} if task.method == "classification" else {}),
+        **(
+            {"label": _escape_surrogates(sequence.row["label"])}
+            if task.method == "classification"
+            else {}
+        ),
         "tokens": total,
         "kept_tokens": min(total, task.room),
         "trained_tokens": sum(trained[:room]),
-        "segments": list(segments.shortened(sequence.text, found, most)),
+        "segments": list(segments.shorten_segments(sequence.text, found, most)),
     }
 
 
-def _part(task: Task, row: Json, number: int) -> str:
+def _part_name(task: Task, row: Json, number: int) -> str:
     """Return which part of a row an example is."""
     if task.has_answers:
         return "ranked" if RANKED in row else ("preferred", "non_preferred")[number]
@@ -139,15 +149,15 @@ def _part(task: Task, row: Json, number: int) -> str:
     return {"reinforcement": "prompt", "classification": "labelled"}[task.method]
 
 
-def _problem(finding: Finding) -> Json:
+def _problem_document(finding: DataFinding) -> Json:
     return {
         "code": finding.code,
-        "message": _clean(finding.message)[:_MESSAGE],
+        "message": _escape_surrogates(finding.message)[:_MAX_MESSAGE],
         "is_error": finding.is_error,
     }
 
 
-def _clean(text: str) -> str:
+def _escape_surrogates(text: str) -> str:
     """Replace halves of surrogate pairs, which UTF-8 cannot carry."""
     return text.encode("utf-8", "backslashreplace").decode()
 
@@ -157,14 +167,16 @@ def main() -> int:
     task = Task.from_json(sys.argv[1])
     limit_process()
     try:
-        told: Json = {
-            "preview": preview(
-                load(Path(task.folder), task.method), task, numbered(sys.stdin.buffer)
+        result: Json = {
+            "preview": preview_rows(
+                read_tokenizer(Path(task.folder), task.method),
+                task,
+                numbered_lines(sys.stdin.buffer),
             )
         }
     except UnusableTokenizer as error:
-        told = {"unusable": str(error)}
-    print(json.dumps(told), flush=True)  # noqa: T201 - the service reads it
+        result = {"unusable": str(error)}
+    print(json.dumps(result), flush=True)  # noqa: T201 - the service reads it
     return 0
 
 

@@ -9,7 +9,7 @@ QUANTILES = 64
 
 
 @dataclass(frozen=True, kw_only=True)
-class Finding:
+class DataFinding:
     """One kind of error or warning, and the lines that have it."""
 
     code: str
@@ -39,17 +39,17 @@ class DataReport:
     lengths: tuple[int, ...]  # of sequences after the cut, at QUANTILES evenly spaced ranks
     longest: int  # tokens of a sequence before the cut
     splits_answers: bool  # each trained answer is an example of its own
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[DataFinding, ...] = ()
     template_sha256: str = ""
     cpu_seconds: float = field(default=0.0, compare=False)
 
     @property
-    def errors(self) -> tuple[Finding, ...]:
+    def errors(self) -> tuple[DataFinding, ...]:
         """Findings with which the file cannot train."""
         return tuple(finding for finding in self.findings if finding.is_error)
 
     @property
-    def warnings(self) -> tuple[Finding, ...]:
+    def warnings(self) -> tuple[DataFinding, ...]:
         """Findings that do not prevent training."""
         return tuple(finding for finding in self.findings if not finding.is_error)
 
@@ -62,6 +62,7 @@ class DataReport:
         """Parse `as_dict`'s output; ignore members of later releases."""
         known = {name: data[name] for name in cls.__dataclass_fields__ if name in data}
         findings = tuple(
-            Finding(**finding | {"lines": tuple(finding["lines"])}) for finding in data["findings"]
+            DataFinding(**finding | {"lines": tuple(finding["lines"])})
+            for finding in data["findings"]
         )
         return cls(**known | {"lengths": tuple(data["lengths"]), "findings": findings})

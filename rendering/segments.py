@@ -7,7 +7,7 @@ last one: it is cut off unless all of it is kept.
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from rendering.template import Span
+from rendering.templates.chat_template import Span
 
 CONTEXT, TRAINED, CUT = "context", "trained", "cut"
 _OVERHEAD = 50  # JSON characters of a segment besides its text
@@ -16,34 +16,36 @@ _SHORTEST = 20  # least characters of a shortened segment
 Run = tuple[str, int, int]  # kind, start, end: characters of one kind
 
 
-def runs(length: int, tokens: Iterable[tuple[str, Span]]) -> list[Run]:
+def find_runs(length: int, tokens: Iterable[tuple[str, Span]]) -> list[Run]:
     """Return runs of characters by the kinds and spans of their tokens.
 
     Characters without a token (spaces, with some tokenizers) take the kind of their neighbours if
     both are equal.
     """
-    found: list[Run] = []
+    runs: list[Run] = []
     for kind, (start, end) in tokens:
         if end <= start:
             continue
-        _trim(found, start)
-        at = found[-1][2] if found else 0
+        _trim_runs(runs, start)
+        at = runs[-1][2] if runs else 0
         if start > at:
-            _add(found, _between(found, kind), at, start)
-        _add(found, kind, start, end)
-    at = found[-1][2] if found else 0
+            _add_run(runs, _gap_kind(runs, kind), at, start)
+        _add_run(runs, kind, start, end)
+    at = runs[-1][2] if runs else 0
     if at < length:
-        _add(found, CUT if found and found[-1][0] == CUT else CONTEXT, at, length)
-    return found
+        _add_run(runs, CUT if runs and runs[-1][0] == CUT else CONTEXT, at, length)
+    return runs
 
 
-def shortened(text: str, found: Sequence[Run], most: int) -> Iterator[dict[str, Any]]:
+def shorten_segments(text: str, runs: Sequence[Run], most: int) -> Iterator[dict[str, Any]]:
     """Yield segments with ``most`` characters in total; long ones lose their middle.
 
     ``omitted`` is the number of characters left out after a segment's text.
     """
-    shown = found[: max(most // (_OVERHEAD + _SHORTEST), 1)]
-    limits = _limits([end - start for _, start, end in shown], most - _OVERHEAD * len(shown))
+    shown = runs[: max(most // (_OVERHEAD + _SHORTEST), 1)]
+    limits = _share_characters(
+        [end - start for _, start, end in shown], most - _OVERHEAD * len(shown)
+    )
     for (kind, start, end), limit in zip(shown, limits, strict=True):
         left_out = end - start - limit
         if left_out <= 0:
@@ -52,33 +54,33 @@ def shortened(text: str, found: Sequence[Run], most: int) -> Iterator[dict[str, 
         tail = end - limit // 2
         yield {"kind": kind, "text": text[start : tail - left_out], "omitted": left_out}
         yield {"kind": kind, "text": text[tail:end]}
-    if len(shown) < len(found):
+    if len(shown) < len(runs):
         yield {"kind": CONTEXT, "text": "", "omitted": len(text) - shown[-1][2]}
 
 
-def _trim(found: list[Run], start: int) -> None:
+def _trim_runs(runs: list[Run], start: int) -> None:
     """Remove what begins at ``start`` or later."""
-    while found and found[-1][1] >= start:
-        found.pop()
-    if found and found[-1][2] > start:
-        kind, begin, _ = found.pop()
-        found.append((kind, begin, start))
+    while runs and runs[-1][1] >= start:
+        runs.pop()
+    if runs and runs[-1][2] > start:
+        kind, begin, _ = runs.pop()
+        runs.append((kind, begin, start))
 
 
-def _add(found: list[Run], kind: str, start: int, end: int) -> None:
+def _add_run(runs: list[Run], kind: str, start: int, end: int) -> None:
     """Add characters, to the last run if it has the same kind."""
-    if found and found[-1][0] == kind:
-        _, start, _ = found.pop()
-    found.append((kind, start, end))
+    if runs and runs[-1][0] == kind:
+        _, start, _ = runs.pop()
+    runs.append((kind, start, end))
 
 
-def _between(found: list[Run], following: str) -> str:
+def _gap_kind(runs: list[Run], following: str) -> str:
     """Return the kind of characters without a token."""
-    before = found[-1][0] if found else CONTEXT
+    before = runs[-1][0] if runs else CONTEXT
     return before if before in (following, CUT) else CONTEXT
 
 
-def _limits(lengths: Sequence[int], most: int) -> list[int]:
+def _share_characters(lengths: Sequence[int], most: int) -> list[int]:
     """Return shown characters per segment: short ones whole, long ones share the rest equally."""
     limits = list(lengths)
     for rank, number in enumerate(sorted(range(len(lengths)), key=lengths.__getitem__)):

@@ -8,12 +8,12 @@ from rendering.chat import (
     render_kept_chat,
     render_prompt,
     render_text,
-    trained_places,
+    trained_indexes,
 )
 from rendering.task import Task
-from rendering.template import RenderError
+from rendering.templates.chat_template import RenderError
+from rendering.templates.tool_calls import Json
 from rendering.tokenizer import Tokenizer
-from rendering.tool_calls import Json
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class SequenceProblem:
 
 
 @dataclass(frozen=True)
-class Sequence:
+class RowSequence:
     """A text to tokenize."""
 
     text: str
@@ -45,34 +45,34 @@ class RowReader:
     def __init__(self, tokenizer: Tokenizer, task: Task) -> None:
         self._tokenizer, self._task = tokenizer, task
         self._read = (
-            rows.split_chat
+            rows.read_split_chats
             if task.splits_answers
-            else rows.reader(task.method, has_answers=task.has_answers)
+            else rows.row_reader(task.method, has_answers=task.has_answers)
         )
 
-    def sequences(self, row: object) -> list[Sequence]:
+    def sequences(self, row: object) -> list[RowSequence]:
         """Return the row's sequences; raise RenderError or RowError."""
         found = [self._sequence(chat) for chat in self._read(row)]
         if not found:
             raise RenderError("no answer of the row is trained: give one of them weight 1")
         return found
 
-    def _sequence(self, chat: Json) -> Sequence:
+    def _sequence(self, chat: Json) -> RowSequence:
         tokenizer, today = self._tokenizer, self._task.today
         if self._task.method == "reinforcement":
-            return Sequence(render_prompt(tokenizer, chat, today), None, chat)
+            return RowSequence(render_prompt(tokenizer, chat, today), None, chat)
         if self._task.method == "classification":
             if "text" in chat:
-                return Sequence(chat["text"], None, chat, is_plain=True)
-            return Sequence(render_text(tokenizer, chat, today), None, chat)
-        rendered = self._rendered(chat)
-        return Sequence(rendered.text, rendered, chat)
+                return RowSequence(chat["text"], None, chat, is_plain=True)
+            return RowSequence(render_text(tokenizer, chat, today), None, chat)
+        rendered = self._render_chat(chat)
+        return RowSequence(rendered.text, rendered, chat)
 
-    def _rendered(self, chat: Json) -> RenderedChat:
+    def _render_chat(self, chat: Json) -> RenderedChat:
         try:
             return render_kept_chat(self._tokenizer, chat, self._task.today)
         except HistoryRewritten as error:
-            if trained_places(chat) == [len(chat["messages"]) - 1]:
+            if trained_indexes(chat) == [len(chat["messages"]) - 1]:
                 raise
             if self._task.has_answers:
                 raise HistoryRewritten(

@@ -2,7 +2,7 @@
 
 from array import array
 
-from rendering.report import LINES_NAMED, QUANTILES, DataReport, Finding
+from rendering.report import LINES_NAMED, QUANTILES, DataFinding, DataReport
 from rendering.sequences import SequenceProblem
 
 
@@ -35,24 +35,21 @@ class FileTally:
             lines.append(line)
         self._findings[key] = (count + 1, lines, message)
 
-    def count_of(self, code: str) -> int:
+    def count_findings(self, code: str) -> int:
         """Return how many rows have a finding of this code."""
-        return sum(count for (found, _), (count, _, _) in self._findings.items() if found == code)
+        return sum(
+            count for (found_code, _), (count, _, _) in self._findings.items() if found_code == code
+        )
 
-    def condemn(self, code: str) -> None:
+    def make_errors(self, code: str) -> None:
         """Make all findings of this code errors."""
-        if found := self._findings.pop((code, False), None):
-            self._findings[(code, True)] = found
+        if finding := self._findings.pop((code, False), None):
+            self._findings[(code, True)] = finding
 
-    @property
-    def trained(self) -> int:
-        """Trained tokens so far."""
-        return self._trained
-
-    def findings(self) -> tuple[Finding, ...]:
+    def findings(self) -> tuple[DataFinding, ...]:
         """Return the findings so far, errors first."""
         findings = [
-            Finding(code=code, is_error=bad, count=count, lines=tuple(lines), message=message)
+            DataFinding(code=code, is_error=bad, count=count, lines=tuple(lines), message=message)
             for (code, bad), (count, lines, message) in self._findings.items()
         ]
         return tuple(sorted(findings, key=lambda f: not f.is_error))

@@ -14,9 +14,9 @@ from typing import Any
 from tokenizers import AddedToken, Encoding
 from tokenizers import Tokenizer as Backend
 
-from rendering.conversation import find_call_form
-from rendering.template import ChatTemplate, RenderError, Tools
-from rendering.tool_calls import CallForm
+from rendering.templates.chat_template import ChatTemplate, RenderError, Tools
+from rendering.templates.conversation import find_call_form
+from rendering.templates.tool_calls import CallForm
 
 TOKENIZER = "tokenizer.json"
 CONFIG = "tokenizer_config.json"
@@ -103,11 +103,11 @@ class Tokenizer:
     def _call_forms(self) -> dict[str, CallForm]:
         return {name: find_call_form(template) for name, template in self._compiled.items()}
 
-    def require_sound_templates(self) -> None:
+    def require_valid_templates(self) -> None:
         """Raise UnusableTokenizer for a template that is not valid Jinja."""
         for name, template in self._compiled.items():
             try:
-                template.require_sound()
+                template.require_valid()
             except RenderError as error:
                 raise UnusableTokenizer(
                     f"The base model's chat template ({name}) cannot be compiled: {error}. Correct "
@@ -159,7 +159,7 @@ class Tokenizer:
         return found
 
 
-def load(folder: Path, method: str = "supervised") -> Tokenizer:
+def read_tokenizer(folder: Path, method: str = "supervised") -> Tokenizer:
     """Load a model's tokenizer and chat templates; raise UnusableTokenizer.
 
     For a model with a head, the padding token differs from the token that ends answers: the head
@@ -177,14 +177,14 @@ def load(folder: Path, method: str = "supervised") -> Tokenizer:
             f"{TOKENIZER} of the base model cannot be read: {error}. Save it again with the "
             "current release of transformers, and stage the model again."
         ) from error
-    config = _object(folder / CONFIG)
+    config = _read_object(folder / CONFIG)
     settings = _merged_settings(folder, config)
     specials = _special_tokens(folder, settings)
-    wanted = [*specials.values(), *_extra_tokens(settings)]
-    _add_tokens(backend, _listed_tokens(folder, backend, config, wanted), wanted)
+    required = [*specials.values(), *_extra_tokens(settings)]
+    _add_tokens(backend, _listed_tokens(folder, backend, config, required), required)
     names = {name: str(token.content) for name, token in specials.items()}
-    tokenizer = Tokenizer(backend, names, _templates(folder, config))
-    tokenizer.require_sound_templates()
+    tokenizer = Tokenizer(backend, names, _read_templates(folder, config))
+    tokenizer.require_valid_templates()
     if method in HEAD_METHODS and tokenizer.pad_token == names.get("eos_token"):
         tokenizer = replace(tokenizer, padding=_spare_token(tokenizer))
     return tokenizer
@@ -215,35 +215,35 @@ def _merged_settings(folder: Path, config: Mapping[str, Any]) -> Mapping[str, An
     The older file wins if the configuration lists no added tokens, as in transformers; otherwise
     it fills in what the configuration lacks.
     """
-    told = {name: value for name, value in _object(folder / SPECIAL_TOKENS).items() if value}
+    older = {name: value for name, value in _read_object(folder / SPECIAL_TOKENS).items() if value}
     own = {name: value for name, value in config.items() if value is not None}
-    return told | own if LISTED in config else own | told
+    return older | own if LISTED in config else own | older
 
 
 def _special_tokens(folder: Path, settings: Mapping[str, Any]) -> dict[str, AddedToken]:
     """Return special tokens by name; a model may add names, such as "image_token"."""
-    family = _object(folder / "config.json").get("model_type")
+    family = _read_object(folder / "config.json").get("model_type")
     extra = settings.get("extra_special_tokens")
     named = {**settings, **(extra if isinstance(extra, dict) else {})}
     usual = {f"{name}_token": None for name in NAMES}
     found = usual | _DEFAULTS.get(str(family), {})
     found |= {name: token for name, token in named.items() if name.endswith("_token")}
-    tokens = {name: _special(token) for name, token in found.items()}
+    tokens = {name: _special_token(token) for name, token in found.items()}
     return {name: token for name, token in tokens.items() if token is not None}
 
 
 def _extra_tokens(settings: Mapping[str, Any]) -> list[AddedToken]:
     """Return special tokens without a name."""
-    told = (settings.get(f"{kind}_special_tokens") for kind in ("extra", "additional"))
-    lists = (tokens for tokens in told if isinstance(tokens, list))
-    return [token for token in map(_special, next(lists, [])) if token is not None]
+    values = (settings.get(f"{kind}_special_tokens") for kind in ("extra", "additional"))
+    lists = (tokens for tokens in values if isinstance(tokens, list))
+    return [token for token in map(_special_token, next(lists, [])) if token is not None]
 
 
-def _special(token: object) -> AddedToken | None:
+def _special_token(token: object) -> AddedToken | None:
     if isinstance(token, str):
         return AddedToken(token, special=True)
     if isinstance(token, dict) and isinstance(token.get("content"), str):
-        return AddedToken(**_flags(token) | {"special": True})
+        return AddedToken(**_token_flags(token) | {"special": True})
     return None
 
 
@@ -253,20 +253,22 @@ def _listed_tokens(
     """Return tokens that files list with ids, in the order of ids."""
     try:
         if LISTED in config:
-            listed = {int(n): AddedToken(**_flags(t)) for n, t in (config[LISTED] or {}).items()}
+            tokens = {
+                int(n): AddedToken(**_token_flags(t)) for n, t in (config[LISTED] or {}).items()
+            }
         else:
-            listed = _older_list(folder, [token.content for token in specials])
-            listed |= backend.get_added_tokens_decoder()
+            tokens = _read_older_tokens(folder, [token.content for token in specials])
+            tokens |= backend.get_added_tokens_decoder()
     except (AttributeError, TypeError, ValueError) as error:
         raise UnusableTokenizer(
             f"The tokens that {CONFIG} or {ADDED_TOKENS} of the base model adds cannot be read "
             f"({error}). Restore the file, and stage the model again."
         ) from error
-    return [token for _, token in sorted(listed.items())]
+    return [token for _, token in sorted(tokens.items())]
 
 
-def _older_list(folder: Path, specials: Sequence[str]) -> dict[int, AddedToken]:
-    added = _object(folder / ADDED_TOKENS)
+def _read_older_tokens(folder: Path, specials: Sequence[str]) -> dict[int, AddedToken]:
+    added = _read_object(folder / ADDED_TOKENS)
     return {
         int(n): AddedToken(text, normalized=text not in specials, special=text in specials)
         for text, n in added.items()
@@ -279,33 +281,33 @@ def _add_tokens(
     """Add tokens that the vocabulary lacks; listed tokens may replace existing ones."""
     known = backend.get_added_tokens_decoder().values()
     flags = {repr(token) for token in known}
-    wanted = [token for token in listed if repr(token) not in flags]
-    contents = {token.content for token in (*known, *wanted)}
+    missing = [token for token in listed if repr(token) not in flags]
+    contents = {token.content for token in (*known, *missing)}
     for token in specials:
         if token.content not in contents:
             contents.add(token.content)
-            wanted.append(token)
-    backend.add_tokens(wanted)
+            missing.append(token)
+    backend.add_tokens(missing)
 
 
-def _flags(token: Mapping[str, Any]) -> dict[str, Any]:
+def _token_flags(token: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(token, dict) or not isinstance(token.get("content"), str):
         raise TypeError(f"{token!r:.60} is no token")
     names = ("content", "single_word", "lstrip", "rstrip", "normalized", "special")
     return {name: token[name] for name in names if name in token}
 
 
-def _templates(folder: Path, config: Mapping[str, Any]) -> dict[str, str]:
+def _read_templates(folder: Path, config: Mapping[str, Any]) -> dict[str, str]:
     """Return chat templates by name; template files win over the configuration."""
     others = {path.stem: path for path in (folder / TEMPLATES).glob("*.jinja")}
     files = others | ({DEFAULT: folder / TEMPLATE} if (folder / TEMPLATE).is_file() else {})
     if files:
         return _require_default({n: f.read_text(encoding="utf-8") for n, f in files.items()})
-    told = config.get("chat_template")
-    if isinstance(told, str):
-        return {DEFAULT: told}
-    if isinstance(told, list):
-        return _require_default({item["name"]: item["template"] for item in told})
+    template = config.get("chat_template")
+    if isinstance(template, str):
+        return {DEFAULT: template}
+    if isinstance(template, list):
+        return _require_default({item["name"]: item["template"] for item in template})
     return {}
 
 
@@ -319,7 +321,7 @@ def _require_default(named: dict[str, str]) -> dict[str, str]:
     return named
 
 
-def _object(path: Path) -> dict[str, Any]:
+def _read_object(path: Path) -> dict[str, Any]:
     """Read a JSON object; empty if the file does not exist."""
     if not path.is_file():
         return {}

@@ -8,9 +8,9 @@ from tokenizers import Encoding
 
 from rendering.answers import RenderedChat
 from rendering.chat import render_chat, render_prompt, render_text
-from rendering.template import RenderError, Span
+from rendering.templates.chat_template import RenderError, Span
+from rendering.templates.tool_calls import Json
 from rendering.tokenizer import Tokenizer
-from rendering.tool_calls import Json
 
 
 @dataclass(frozen=True)
@@ -21,26 +21,26 @@ class Tokens:
     trained: list[bool]
 
 
-def tokenize(tokenizer: Tokenizer, row: Json, max_seq_len: int, today: date) -> Tokens:
+def tokenize_chat(tokenizer: Tokenizer, row: Json, max_seq_len: int, today: date) -> Tokens:
     """Render and tokenize a chat, with a mask of trained tokens."""
     rendered = render_chat(tokenizer, row, today)
     encoding = tokenizer.encode(rendered.text)
-    trained = trained_tokens(encoding, rendered)
+    trained = trained_mask(encoding, rendered)
     return Tokens(encoding.ids[:max_seq_len], trained[:max_seq_len])
 
 
-def trained_tokens(encoding: Encoding, rendered: RenderedChat) -> list[bool]:
+def trained_mask(encoding: Encoding, rendered: RenderedChat) -> list[bool]:
     """Return for each token whether it lies entirely within a trained span."""
     return [_lies_within(span, rendered.trained) for span in encoding.offsets]
 
 
-def prompt_ids(tokenizer: Tokenizer, row: Json, today: date) -> list[int]:
+def tokenize_prompt(tokenizer: Tokenizer, row: Json, today: date) -> list[int]:
     """Tokenize a chat up to the start of the model's answer."""
     ids: list[int] = tokenizer.encode(render_prompt(tokenizer, row, today)).ids
     return ids
 
 
-def chat_ids(tokenizer: Tokenizer, row: Json, today: date) -> list[int]:
+def tokenize_whole_chat(tokenizer: Tokenizer, row: Json, today: date) -> list[int]:
     """Tokenize a whole chat without a mask."""
     ids: list[int] = tokenizer.encode(render_text(tokenizer, row, today)).ids
     return ids
@@ -61,7 +61,7 @@ def tokenize_labelled(
     if "text" in row:
         ids = tokenizer.encode_plain(row["text"], max_seq_len)
     else:
-        ids = chat_ids(tokenizer, row, today)[:max_seq_len]
+        ids = tokenize_whole_chat(tokenizer, row, today)[:max_seq_len]
     if not ids:
         raise RenderError("the row has no tokens")
     return Tokens([*ids, classes[row["label"]]], [True] * (len(ids) + 1))

@@ -59,7 +59,7 @@ def migrated() -> Iterator[str]:
     """Yield the URL of a database with the newest schema, created once per test process."""
     with test_postgres.server() as data:
         postgres.create_database(data)
-        url = postgres.url(data)
+        url = postgres.database_url(data)
         command.upgrade(test_postgres.migrations(url), "head")
         yield url
 

@@ -35,12 +35,12 @@ def server() -> Iterator[Path]:
     home = Path(tempfile.mkdtemp(prefix="rekindle-tests-"))
     data = home / "postgres"
     try:
-        postgres.initialize(data)
-        postgres.start(data, *SETTINGS)
+        postgres.create_cluster(data)
+        postgres.start_server(data, *SETTINGS)
         try:
             yield data
         finally:
-            postgres.stop(data)
+            postgres.stop_server(data)
     finally:
         shutil.rmtree(home)
 

@@ -31,8 +31,8 @@ from transformers import (
 from transformers.pytorch_utils import Conv1D
 from transformers.utils.logging import disable_progress_bar
 
-from rendering.rows import chat
-from rendering.tokens import tokenize
+from rendering.rows import read_chat
+from rendering.tokens import tokenize_chat
 from trainer.data.batch import Batch, padded
 from trainer.data.rows import JsonlRows
 from trainer.export.companion_files import CARD
@@ -216,9 +216,9 @@ def _probe_logits(model: Any) -> torch.Tensor:  # noqa: ANN401
 def _batches(model: Path, report: TrainingReport, file: Path, rows: int) -> list[Batch]:
     """Return the file's first rows, one a batch."""
     tokenizer = load_tokenizer(model)
-    today, found = date.fromisoformat(report.date), JsonlRows(file, chat)
+    today, found = date.fromisoformat(report.date), JsonlRows(file, read_chat)
     chats = islice((found[row][0] for row in range(len(found))), rows)
-    return [padded([tokenize(tokenizer, row, report.max_seq_len, today)], 0) for row in chats]
+    return [padded([tokenize_chat(tokenizer, row, report.max_seq_len, today)], 0) for row in chats]
 
 
 def _mean_loss(model: Any, batches: list[Batch]) -> float | None:  # noqa: ANN401

@@ -21,8 +21,8 @@ from typing import Any
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from rendering.rows import prompt
-from rendering.tokens import prompt_ids
+from rendering.rows import read_prompt
+from rendering.tokens import tokenize_prompt
 from trainer.contract import Reinforcement
 from trainer.data.rows import JsonlRows
 from trainer.graders.answer import CHAT, ModelAnswer
@@ -101,7 +101,7 @@ def _positive(text: str) -> int:
 
 
 def _rows(file: Path, most: int) -> list[dict[str, Any]]:
-    found = JsonlRows(file, prompt)
+    found = JsonlRows(file, read_prompt)
     return [found[row][0] for row in islice(range(len(found)), most)]
 
 
@@ -110,7 +110,7 @@ def _answer_prompts(
 ) -> list[RatedAnswer]:
     """Return the model's answers in the rows' order; the model is freed afterwards."""
     config, tokenizer = _config(folder, WRITES), load_tokenizer(folder)
-    ids = [prompt_ids(tokenizer, row, DAY) for row in rows]
+    ids = [tokenize_prompt(tokenizer, row, DAY) for row in rows]
     _require_room(folder, ids, asked.max_tokens, config.max_position_embeddings)
     loading.require_whole(AutoModelForCausalLM, folder, new_head=False)
     model = loading.load_whole(AutoModelForCausalLM, folder, dtype="auto")

@@ -32,8 +32,8 @@ async def of(data: Path, ask: Callable[[], Awaitable[object]]) -> float:
 
 
 async def _log(data: Path, which: str) -> None:
-    postgres.psql(data, f"alter system set log_statement = '{which}'")
-    postgres.psql(data, "select pg_reload_conf()")
+    postgres.run_sql(data, f"alter system set log_statement = '{which}'")
+    postgres.run_sql(data, "select pg_reload_conf()")
     await asyncio.sleep(_SECONDS)
 
 

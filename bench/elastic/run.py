@@ -23,7 +23,7 @@ from bench.recovery.run import CannotMeasure
 from rekindle.local import faults
 from rekindle.local.layout import TINY_MODEL, StackLayout
 from rekindle.local.running_stack import StackInfo
-from rekindle.local.stack import stack
+from rekindle.local.stack import run_stack
 from rekindle.local.state_folder import StackPorts, StateFolder
 
 NODES, LEAST = 4, 2
@@ -58,7 +58,7 @@ async def run(plan: Plan, folder: Path, port: int | None, say: Callable[[str], N
     ports = StackPorts.starting_at(port or free(4))
     layout = StackLayout(StateFolder(folder), ports, create_seconds=plan.boot_seconds)
     say(f"starting a stack in {folder}")
-    async with stack(layout, lambda _: None), _tools(folder, say) as tools:
+    async with run_stack(layout, lambda _: None), _tools(folder, say) as tools:
         file = await _upload(tools, folder)
         return [await _live(tools, plan, file, elastic=elastic) for elastic in (True, False)]
 
@@ -152,9 +152,9 @@ async def _full_world(tools: Tools, job: str, *, after: int) -> tuple[int, str, 
 
 
 async def _strike(tools: Tools, attempt: str, generation: int, *, noticed: bool) -> Strike:
-    victim = max(await faults.machines(tools.stack, attempt), key=lambda vm: vm.vm_id)
+    victim = max(await faults.list_machines(tools.stack, attempt), key=lambda vm: vm.vm_id)
     began = time.time()
-    await faults.evict(tools.stack, victim, notice=noticed)
+    await faults.evict_vm(tools.stack, victim, notice=noticed)
     at = began if noticed else time.time()
     return Strike(noticed=noticed, at=at, attempt=attempt, generation=generation)
 

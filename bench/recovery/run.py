@@ -22,8 +22,8 @@ from bench.recovery.stage import Stage
 from bench.recovery.watch import Watch
 from rekindle.local.layout import StackLayout
 from rekindle.local.parts import PartRunner
-from rekindle.local.running_stack import VM_MARK
-from rekindle.local.stack import stack
+from rekindle.local.running_stack import VM_VARIABLE
+from rekindle.local.stack import run_stack
 
 SPECS = (SOLO, PAIR)
 GRACE_SECONDS = 30.0  # seconds for deletions after the last job
@@ -44,7 +44,7 @@ async def run(
     Both are filled up to the point of an interruption too.
     """
     say(f"starting a stack in {layout.state.path}")
-    async with stack(layout, lambda _: None) as crew, _tools(layout, book, say) as tools:
+    async with run_stack(layout, lambda _: None) as crew, _tools(layout, book, say) as tools:
         database = tools.jobs.database
         try:
             await _while_it_stands(crew, _measure(tools, layout))
@@ -58,7 +58,7 @@ async def _tools(
     layout: StackLayout, book: Book, say: Callable[[str], None]
 ) -> AsyncIterator[Tools]:
     key = (layout.state / "api-key").read_text().strip()
-    url = layout.settings()["REKINDLE_DATABASE_URL"].replace("+psycopg", "")
+    url = layout.service_settings()["REKINDLE_DATABASE_URL"].replace("+psycopg", "")
     async with AsyncExitStack() as ends:
         api = await ends.enter_async_context(
             httpx.AsyncClient(
@@ -86,7 +86,7 @@ async def _tools(
 
 async def _while_it_stands(crew: PartRunner, work: Any) -> None:  # noqa: ANN401 - a coroutine
     """Run the work, and fail when the stack's runner fails."""
-    tasks = [asyncio.ensure_future(work), asyncio.create_task(crew.watch())]
+    tasks = [asyncio.ensure_future(work), asyncio.create_task(crew.wait_for_failure())]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         for task in done:
@@ -200,7 +200,7 @@ def _vm_processes(layout: StackLayout) -> list[str]:
         try:
             environment, line = process.environ(), " ".join(process.cmdline())
             here = disks in line or disks in environment.get("HOME", "")
-            if VM_MARK in environment and here:
+            if VM_VARIABLE in environment and here:
                 found.append(f"{process.pid} {line[:120]}")
         except (psutil.Error, OSError):
             continue  # it has ended, or belongs to another user

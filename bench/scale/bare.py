@@ -32,7 +32,7 @@ def commits(data: Path, nodes: int, seconds: float) -> float:
         Path(script.name).chmod(0o644)
         where = ["-h", str(postgres.socket_dir(data)), "-U", postgres.SUPERUSER]
         load = ["-n", "-M", "prepared", "-c", str(CLIENTS), "-T", str(max(int(seconds), 1))]
-        said = postgres.run("pgbench", *where, *load, "-f", script.name, DATABASE, cwd=data)
+        said = postgres.run_program("pgbench", *where, *load, "-f", script.name, DATABASE, cwd=data)
     found = re.search(r"tps = ([\d.]+)", said)
     assert found, said
     return float(found[1])
@@ -40,4 +40,6 @@ def commits(data: Path, nodes: int, seconds: float) -> float:
 
 def _sql(data: Path, command: str) -> None:
     flags = ["-XAtq", "-v", "ON_ERROR_STOP=1", "-U", postgres.SUPERUSER, "-d", DATABASE]
-    postgres.run("psql", "-h", str(postgres.socket_dir(data)), *flags, "-c", command, cwd=data)
+    postgres.run_program(
+        "psql", "-h", str(postgres.socket_dir(data)), *flags, "-c", command, cwd=data
+    )

@@ -60,7 +60,7 @@ class Stack:
     @property
     def database(self) -> str:
         """URL of the database for psycopg."""
-        return postgres.url(self.data).replace("+psycopg", "")
+        return postgres.database_url(self.data).replace("+psycopg", "")
 
     def cpu(self) -> dict[str, float]:
         """Return the CPU seconds of each part so far."""
@@ -149,13 +149,13 @@ def _folder() -> Iterator[Path]:
 @contextmanager
 def _database(folder: Path) -> Iterator[Path]:
     data = folder / "postgres"
-    postgres.initialize(data)
-    postgres.start(data, *SERVER)
+    postgres.create_cluster(data)
+    postgres.start_server(data, *SERVER)
     try:
         postgres.create_database(data)
         yield data
     finally:
-        postgres.stop(data)
+        postgres.stop_server(data)
 
 
 def _environment(folder: Path, data: Path) -> dict[str, str]:
@@ -163,7 +163,7 @@ def _environment(folder: Path, data: Path) -> dict[str, str]:
     return {
         **os.environ,
         "BENCH_LOGS": str(folder / "logs"),
-        "REKINDLE_DATABASE_URL": postgres.url(data),
+        "REKINDLE_DATABASE_URL": postgres.database_url(data),
         "REKINDLE_STORAGE": "in the world process",
         "REKINDLE_PUBLIC_URL": "http://bench",
         "REKINDLE_SECRET_KEY": SECRET,

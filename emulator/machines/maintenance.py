@@ -94,7 +94,7 @@ def host_failed(fabric: Fabric, instance: InstanceRow, now: float) -> None:
 
 def agree(state: EmulatorState, instance: InstanceRow, event_id: str) -> bool:
     """Start an announced event now, as the VM agreed; return whether it has this event."""
-    for event in events(instance):
+    for event in events(state.now(instance)):
         if event.id.lower() == event_id.lower():
             _put(state, instance, replace(event, agreed=True))
             return True

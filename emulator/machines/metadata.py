@@ -111,8 +111,8 @@ async def start_requests(request: Request) -> Response:
     """Start events now, as the VM agrees to them."""
     fabric = fabric_of(request)
     _check(request, EVENT_VERSIONS)
-    _, vm = _who(request)
     wanted = (await read_json(request)).get("StartRequests")
+    _, vm = _who(request)  # as it is once the body has come
     if not isinstance(wanted, list) or not all(isinstance(r, dict) for r in wanted) or not wanted:
         raise MetadataRefusal(400, "StartRequests must be a list of objects with an EventId.")
     ids = [str(r.get("EventId", "")) for r in wanted]

@@ -9,7 +9,7 @@ from typing import Any, Self
 
 import httpx
 from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_attempt
-from tenacity.wait import wait_base
+from tenacity.wait import wait_base, wait_exponential
 
 from rekindle.cli.connection import ServiceConnection
 from rekindle.cli.errors import CliError, ExitCode, ServiceUnreachable
@@ -35,11 +35,11 @@ class ApiClient:
             base_url=connection.url,
             headers=headers,
             timeout=_TIMEOUT,
-            trust_env=not _is_loopback(connection.url),
+            trust_env=not is_loopback(connection.url),
         )
-        self.act_in(connection.project)
+        self.select_project(connection.project)
 
-    def act_in(self, project: str | None) -> None:
+    def select_project(self, project: str | None) -> None:
         """Act in this project, by id or name, from now on; None selects the key's own project."""
         self.http.headers.pop(_PROJECT, None)
         if project is not None:
@@ -51,11 +51,13 @@ class ApiClient:
     def __exit__(self, *error: object) -> None:
         self.http.close()
 
-    def get(self, path: str, *, patience: float = 0.0, tries: int = TRIES, **query: object) -> Json:
-        """Send GET; ``patience`` is how many seconds the service may wait before it answers."""
-        timeout = httpx.Timeout(30.0 + patience, connect=5.0)
-        answer = self.send("GET", path, params=_given(query), timeout=timeout, tries=tries)
-        return _parsed(answer)
+    def get(
+        self, path: str, *, response_seconds: float = 0.0, tries: int = TRIES, **query: object
+    ) -> Json:
+        """Send GET; ``response_seconds`` are added to the timeout, for a long poll."""
+        timeout = httpx.Timeout(30.0 + response_seconds, connect=5.0)
+        answer = self.send("GET", path, params=_query_params(query), timeout=timeout, tries=tries)
+        return _parse_json(answer)
 
     def post(
         self,
@@ -63,57 +65,57 @@ class ApiClient:
         body: Json | None = None,
         headers: Mapping[str, str] | None = None,
         *,
-        patience: float = 0.0,
+        response_seconds: float = 0.0,
         tries: int = TRIES,
     ) -> Json:
-        """Send POST. Pass ``tries=1`` for what must not run twice; ``patience`` as in `get`."""
-        timeout = httpx.Timeout(30.0 + patience, connect=5.0)
+        """Send POST; pass ``tries=1`` for what must not run twice."""
+        timeout = httpx.Timeout(30.0 + response_seconds, connect=5.0)
         more: dict[str, Any] = {"json": body, "headers": headers, "timeout": timeout}
-        return _parsed(self.send("POST", path, tries=tries, **more))
+        return _parse_json(self.send("POST", path, tries=tries, **more))
 
     def patch(self, path: str, body: Json) -> Json:
         """Send PATCH; a repeat is harmless, as the body states absolute values."""
-        return _parsed(self.send("PATCH", path, json=body))
+        return _parse_json(self.send("PATCH", path, json=body))
 
     def delete(self, path: str) -> Json:
         """Send DELETE; a retry after a lost answer reports success."""
-        return _parsed(self.send("DELETE", path))
+        return _parse_json(self.send("DELETE", path))
 
     def send(self, method: str, path: str, *, tries: int = TRIES, **more: Any) -> httpx.Response:  # noqa: ANN401 - httpx's own
         """Send a request, retrying while the service is unreachable or busy; raise CliError."""
-        return self.repeated(lambda: self._once(method, path, **more), tries)
+        return self.send_with_retries(lambda: self._send_once(method, path, **more), tries)
 
-    def repeated(
+    def send_with_retries(
         self,
         call: Callable[[], httpx.Response],
         tries: int = TRIES,
-        before: Callable[[RetryCallState], None] | None = None,
+        on_retry: Callable[[RetryCallState], None] | None = None,
     ) -> httpx.Response:
         """Call ``call`` until it succeeds, at most ``tries`` times, and return its response."""
         retrying = Retrying(
             stop=stop_after_attempt(tries),
             retry=retry_if_exception(lambda error: isinstance(error, ServiceUnreachable)),
-            wait=_Wait(),
+            wait=_WAIT,
             sleep=self._sleep,
-            before_sleep=before,
+            before_sleep=on_retry,
             reraise=True,
         )
         answer: httpx.Response = retrying(call)
         return answer
 
     @contextmanager
-    def streamed(self, path: str, headers: Mapping[str, str]) -> Iterator[httpx.Response]:
+    def stream_response(self, path: str, headers: Mapping[str, str]) -> Iterator[httpx.Response]:
         """Stream a response body; not retried."""
         with (
-            self.translated(),
+            self.translate_errors(),
             self.http.stream("GET", path, headers=dict(headers)) as answer,
         ):
             if answer.is_error:
                 answer.read()
-            yield checked(answer)
+            yield require_success(answer)
 
     @contextmanager
-    def translated(self) -> Iterator[None]:
+    def translate_errors(self) -> Iterator[None]:
         """Raise network failures as CliError."""
         try:
             yield
@@ -128,30 +130,35 @@ class ApiClient:
                 exit_code=ExitCode.USAGE,
             ) from error
         except httpx.TransportError as error:
-            raise self._away(error) from error
+            raise self._unreachable_error(error) from error
 
-    def _once(self, method: str, path: str, **more: Any) -> httpx.Response:  # noqa: ANN401
-        with self.translated():
-            return checked(self.http.request(method, path, **more))
+    def _send_once(self, method: str, path: str, **more: Any) -> httpx.Response:  # noqa: ANN401
+        with self.translate_errors():
+            return require_success(self.http.request(method, path, **more))
 
-    def _away(self, error: httpx.TransportError) -> ServiceUnreachable:
+    def _unreachable_error(self, error: httpx.TransportError) -> ServiceUnreachable:
         where = f"{self.connection.url} ({self.connection.source})"
-        said = str(error).strip() or type(error).__name__
+        cause = str(error).strip() or type(error).__name__
         advice = "Check that the service is running and the address is correct: rekindle doctor"
         if self.connection.stack is not None:
             advice = "Check that the local stack is running; start it with: rekindle up"
-        return ServiceUnreachable(f"{where} does not answer: {said}", advice, code="unreachable")
+        return ServiceUnreachable(f"{where} does not answer: {cause}", advice, code="unreachable")
 
 
 @dataclass(frozen=True)
-class _Wait(wait_base):
-    """Wait for the service's Retry-After, else 0.25 s doubled each time; at most 10 s."""
+class RetryAfterWait(wait_base):
+    """Wait for the server's Retry-After, at most ``longest`` seconds; without one, ``backoff``."""
+
+    backoff: wait_base
+    longest: float
 
     def __call__(self, retry_state: RetryCallState) -> float:
         error = retry_state.outcome.exception() if retry_state.outcome else None
-        asked = getattr(error, "retry_after", None)
-        wait = asked if asked is not None else 0.25 * 2 ** (retry_state.attempt_number - 1)
-        return min(float(wait), _LONGEST_PAUSE)
+        seconds: float | None = getattr(error, "retry_after", None)
+        return self.backoff(retry_state) if seconds is None else min(seconds, self.longest)
+
+
+_WAIT = RetryAfterWait(wait_exponential(multiplier=0.25, max=_LONGEST_PAUSE), _LONGEST_PAUSE)
 
 
 class ServiceBusy(ServiceUnreachable):
@@ -162,15 +169,15 @@ class ServiceBusy(ServiceUnreachable):
         self.retry_after = retry_after
 
 
-def checked(answer: httpx.Response) -> httpx.Response:
+def require_success(answer: httpx.Response) -> httpx.Response:
     """Return a successful response; raise the CliError of any other."""
     if answer.is_success or answer.status_code == httpx.codes.NOT_MODIFIED:
         return answer
-    error = _error(answer)
+    error = _error_object(answer)
     message = str(error.get("message") or f"The service answered {answer.status_code}.")
     code = str(error.get("code") or f"http_{answer.status_code}")
     if answer.status_code in _BUSY:
-        raise ServiceBusy(message, code, _seconds(answer.headers.get("retry-after")))
+        raise ServiceBusy(message, code, retry_after(answer))
     param = str(error.get("param") or "")
     raise CliError(message, _advice(answer), exit_code=_exit_code(answer), code=code, param=param)
 
@@ -198,7 +205,7 @@ def _advice(answer: httpx.Response) -> str:
     return known.get(answer.status_code, "")
 
 
-def _error(answer: httpx.Response) -> Mapping[str, object]:
+def _error_object(answer: httpx.Response) -> Mapping[str, object]:
     """Return the error of OpenAI's envelope; empty if a proxy answered instead of the service."""
     try:
         error = answer.json()["error"]
@@ -207,7 +214,7 @@ def _error(answer: httpx.Response) -> Mapping[str, object]:
     return error if isinstance(error, dict) else {"message": error}
 
 
-def _parsed(answer: httpx.Response) -> Json:
+def _parse_json(answer: httpx.Response) -> Json:
     try:
         parsed = answer.json()
     except json.JSONDecodeError:
@@ -220,13 +227,16 @@ def _parsed(answer: httpx.Response) -> Json:
     return parsed
 
 
-def _given(query: Mapping[str, object]) -> dict[str, str]:
+def _query_params(query: Mapping[str, object]) -> dict[str, str]:
     return {name: str(value) for name, value in query.items() if value is not None}
 
 
-def _seconds(text: str | None) -> float | None:
+def retry_after(answer: httpx.Response) -> float | None:
+    """Return the Retry-After header in seconds; None without one or for a date."""
+    text = answer.headers.get("retry-after")
     return float(text) if text and text.replace(".", "", 1).isdigit() else None
 
 
-def _is_loopback(url: str) -> bool:
+def is_loopback(url: str) -> bool:
+    """Return whether the address is this machine's, which no proxy reaches."""
     return httpx.URL(url).host in ("127.0.0.1", "localhost", "::1")

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 import typer
 
 from contract.printable import printable_json
-from rekindle.cli.connection import ConnectionOptions, ServiceConnection, connect
+from rekindle.cli.connection import ConnectionOptions, ServiceConnection, resolve_connection
 from rekindle.cli.errors import CliError, ExitCode
 
 if TYPE_CHECKING:
@@ -76,19 +76,19 @@ AsJson = Annotated[
 class Cli:
     """Connection options, API client and output of one command."""
 
-    def __init__(self, asked: ConnectionOptions, *, as_json: bool) -> None:
-        self.asked = asked
+    def __init__(self, options: ConnectionOptions, *, as_json: bool) -> None:
+        self.options = options
         self.as_json = as_json
 
     @cached_property
     def connection(self) -> ServiceConnection:
         """Service and key that the options, the environment or a local stack name."""
-        return connect(self.asked, os.environ, Path.cwd())
+        return resolve_connection(self.options, os.environ, Path.cwd())
 
     @property
-    def same_project(self) -> str:
+    def project_option(self) -> str:
         """Option that makes the next command act in the same project; empty without one."""
-        return f" --project {shlex.quote(self.asked.project)}" if self.asked.project else ""
+        return f" --project {shlex.quote(self.options.project)}" if self.options.project else ""
 
     @cached_property
     def client(self) -> "ApiClient":
@@ -119,31 +119,33 @@ class Cli:
 
         return Console(stderr=True)
 
-    def show(self, document: object, view: "Callable[[], Iterable[RenderableType]]") -> None:
+    def print_result(
+        self, document: object, view: "Callable[[], Iterable[RenderableType]]"
+    ) -> None:
         """Print the document with --json, or the pieces of ``view()`` otherwise."""
         if self.as_json:
-            self.line(document, indent=2)
+            self.print_json(document, indent=2)
             return
         for piece in view():
             self.out.print(piece)
 
-    def line(self, document: object, indent: int | None = None) -> None:
+    def print_json(self, document: object, indent: int | None = None) -> None:
         """Print a document as JSON on stdout."""
         print(printable_json(json.dumps(document, indent=indent, ensure_ascii=False)), flush=True)
 
-    def note(self, text: str, style: str = "") -> None:
+    def print_note(self, text: str, style: str = "") -> None:
         """Print a note on stderr; nothing with --json."""
         if not self.as_json:
             self.err.print(text, style=style or None, soft_wrap=True)
 
-    def complain(self, trouble: CliError) -> None:
+    def print_error(self, error: CliError) -> None:
         """Print an error and its advice, or its JSON form with --json."""
         if self.as_json:
-            self.line(trouble.as_dict(), indent=2)
+            self.print_json(error.as_dict(), indent=2)
             return
-        self.err.print(f"error: {trouble.message}", style="bold red", soft_wrap=True)
-        if trouble.advice:
-            self.err.print(trouble.advice, soft_wrap=True)
+        self.err.print(f"error: {error.message}", style="bold red", soft_wrap=True)
+        if error.advice:
+            self.err.print(error.advice, soft_wrap=True)
 
 
 def command(function: Callable[..., int | None]) -> Callable[..., None]:
@@ -157,15 +159,17 @@ def command(function: Callable[..., int | None]) -> Callable[..., None]:
         state: Path | None = None,
         project: str | None = None,
         as_json: bool = False,
-        **given: Any,  # noqa: ANN401 - whatever the command declares
+        **arguments: Any,  # noqa: ANN401 - whatever the command declares
     ) -> None:
         cli = Cli(ConnectionOptions(url, key, state, project), as_json=as_json)
         for name, group in groups.items():
-            given[name] = group(**{f.name: given.pop(f.name) for f in fields(group)})
-        raise typer.Exit(carried_out(cli, lambda: function(cli, *args, **given)))
+            arguments[name] = group(**{f.name: arguments.pop(f.name) for f in fields(group)})
+        raise typer.Exit(run_command(cli, lambda: function(cli, *args, **arguments)))
 
-    own = list(inspect.signature(function, eval_str=True).parameters.values())[1:]
-    groups: dict[str, Any] = {p.name: p.annotation for p in own if is_dataclass(p.annotation)}
+    parameters = list(inspect.signature(function, eval_str=True).parameters.values())[1:]
+    groups: dict[str, Any] = {
+        p.name: p.annotation for p in parameters if is_dataclass(p.annotation)
+    }
     shared = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
         for name, kind, default in (
@@ -176,13 +180,13 @@ def command(function: Callable[..., int | None]) -> Callable[..., None]:
             ("as_json", AsJson, False),
         )
     ]
-    keywords = [option for p in own for option in _options(p)]
+    keywords = [option for p in parameters for option in _option_parameters(p)]
     run.__signature__ = inspect.Signature([*keywords, *shared])  # type: ignore[attr-defined] # what inspect reads, typer with it
     run.__annotations__ = {p.name: p.annotation for p in [*keywords, *shared]}
     return run
 
 
-def _options(parameter: inspect.Parameter) -> Iterator[inspect.Parameter]:
+def _option_parameters(parameter: inspect.Parameter) -> Iterator[inspect.Parameter]:
     """Yield the parameter, or one parameter for each field of an options dataclass."""
     group, keyword = parameter.annotation, inspect.Parameter.KEYWORD_ONLY
     if not is_dataclass(group):
@@ -195,34 +199,34 @@ def _options(parameter: inspect.Parameter) -> Iterator[inspect.Parameter]:
         )
 
 
-def carried_out(cli: Cli, work: Callable[[], int | None]) -> int:
+def run_command(cli: Cli, work: Callable[[], int | None]) -> int:
     """Run ``work``, close the connection, and return the exit code."""
     try:
-        return _said(cli, work)
+        return _exit_code_of(cli, work)
     finally:
         cli.close()
 
 
-def _said(cli: Cli, work: Callable[[], int | None]) -> int:
+def _exit_code_of(cli: Cli, work: Callable[[], int | None]) -> int:
     """Run ``work`` and return its exit code; print the message of an exception."""
     try:
         code = work() or ExitCode.OK
         sys.stdout.flush()
-    except CliError as trouble:
-        cli.complain(trouble)
-        return trouble.exit_code
+    except CliError as error:
+        cli.print_error(error)
+        return error.exit_code
     except BrokenPipeError:
-        _hush()
+        _discard_output()
         return ExitCode.NO_READER
     except KeyboardInterrupt:
-        cli.note("interrupted")
+        cli.print_note("interrupted")
         return ExitCode.INTERRUPTED
     except OSError as error:
-        cli.complain(CliError(f"{error.filename or 'this machine'}: {error.strerror or error}"))
+        cli.print_error(CliError(f"{error.filename or 'this machine'}: {error.strerror or error}"))
         return ExitCode.FAILED
     return code
 
 
-def _hush() -> None:
+def _discard_output() -> None:
     """Redirect stdout to nothing, so that Python's flush at exit cannot fail again."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from rekindle.cli.errors import CliError, ExitCode
 
-FACTS = "stack.json"
-_OUR_KEYS = "rk-"
-_HOW = (
+STACK_FILE = "stack.json"
+_KEY_PREFIX = "rk-"
+_ADVICE = (
     "Start a local stack (rekindle up), or specify a service: --url and --key, or "
     "REKINDLE_URL and REKINDLE_API_KEY, or OPENAI_BASE_URL and OPENAI_API_KEY."
 )
@@ -40,14 +40,14 @@ class ServiceConnection:
     project: str | None = None  # None: the project of the key
 
 
-def connect(
-    asked: ConnectionOptions, environment: Mapping[str, str], folder: Path
+def resolve_connection(
+    options: ConnectionOptions, environment: Mapping[str, str], folder: Path
 ) -> ServiceConnection:
     """Return the service and key to use; raise CliError with a remedy if there are none."""
-    stack = find_stack(asked.state, folder)
-    local = _read(stack) if stack else {}
-    url, source = _address(asked, environment, local)
-    key = asked.key or _key(source, environment, url, local)
+    stack = find_stack(options.state, folder)
+    stack_file = _read_stack_file(stack) if stack else {}
+    url, source = _resolve_address(options, environment, stack_file)
+    key = options.key or _resolve_key(source, environment, url, stack_file)
     if not key:
         raise CliError(
             f"No API key for {url} ({source}).",
@@ -55,12 +55,12 @@ def connect(
             exit_code=ExitCode.NOT_AUTHORISED,
             code="no_api_key",
         )
-    own = stack if _based(local.get("api_url", "")) == url else None
-    project = _sendable(asked.project)
-    return ServiceConnection(url=url, key=key, source=source, stack=own, project=project)
+    own_stack = stack if _with_version(stack_file.get("api_url", "")) == url else None
+    project = _valid_project(options.project)
+    return ServiceConnection(url=url, key=key, source=source, stack=own_stack, project=project)
 
 
-def _sendable(project: str | None) -> str | None:
+def _valid_project(project: str | None) -> str | None:
     """Return the project; raise CliError if a header cannot carry it or it is empty."""
     if project is None or (project.strip() and project.isascii() and project.isprintable()):
         return project
@@ -72,72 +72,74 @@ def _sendable(project: str | None) -> str | None:
     )
 
 
-def find_stack(asked: Path | None, folder: Path) -> Path | None:
+def find_stack(explicit: Path | None, folder: Path) -> Path | None:
     """Return the state folder of a running stack in ``folder`` or a parent; None if none runs."""
-    if asked is not None:
-        if not (asked / FACTS).is_file():
+    if explicit is not None:
+        if not (explicit / STACK_FILE).is_file():
             raise CliError(
-                f"No local stack is running on {asked}: {FACTS} is missing.",
-                f"Start one: rekindle up --state {asked}",
+                f"No local stack is running on {explicit}: {STACK_FILE} is missing.",
+                f"Start one: rekindle up --state {explicit}",
                 exit_code=ExitCode.UNREACHABLE,
                 code="no_stack",
             )
-        return asked
-    return next((state for state in _near(folder) if (state / FACTS).is_file()), None)
+        return explicit
+    return next((state for state in _state_folders(folder) if (state / STACK_FILE).is_file()), None)
 
 
-def _near(folder: Path) -> Iterator[Path]:
+def _state_folders(folder: Path) -> Iterator[Path]:
     for parent in (folder, *folder.parents):
         yield parent / ".rekindle"
 
 
-def _address(
-    asked: ConnectionOptions, environment: Mapping[str, str], local: Mapping[str, str]
+def _resolve_address(
+    options: ConnectionOptions, environment: Mapping[str, str], stack_file: Mapping[str, str]
 ) -> tuple[str, str]:
-    if asked.url:
-        return _based(asked.url), "--url"
-    if asked.state is not None:
-        return _based(local["api_url"]), "--state"
+    if options.url:
+        return _with_version(options.url), "--url"
+    if options.state is not None:
+        return _with_version(stack_file["api_url"]), "--state"
     for name in ("REKINDLE_URL", "OPENAI_BASE_URL"):
         if environment.get(name):
-            return _based(environment[name]), name
-    if local:
-        return _based(local["api_url"]), "the local stack"
+            return _with_version(environment[name]), name
+    if stack_file:
+        return _with_version(stack_file["api_url"]), "the local stack"
     raise CliError(
         "No service is specified and no local stack is running here.",
-        _HOW,
+        _ADVICE,
         exit_code=ExitCode.UNREACHABLE,
         code="no_service",
     )
 
 
-def _key(
-    source: str, environment: Mapping[str, str], url: str, local: Mapping[str, str]
+def _resolve_key(
+    source: str, environment: Mapping[str, str], url: str, stack_file: Mapping[str, str]
 ) -> str | None:
     if source in ("--state", "the local stack"):
-        return local.get("api_key")
+        return stack_file.get("api_key")
     openai = environment.get("OPENAI_API_KEY", "")
-    named_by_openai = _based(environment.get("OPENAI_BASE_URL", "")) == url
+    named_by_openai = _with_version(environment.get("OPENAI_BASE_URL", "")) == url
     if source == "OPENAI_BASE_URL" and openai:
         return openai
     if environment.get("REKINDLE_API_KEY"):
         return environment["REKINDLE_API_KEY"]
-    if openai and (named_by_openai or openai.startswith(_OUR_KEYS)):
+    if openai and (named_by_openai or openai.startswith(_KEY_PREFIX)):
         return openai
-    return local.get("api_key") if _based(local.get("api_url", "")) == url else None
+    return (
+        stack_file.get("api_key") if _with_version(stack_file.get("api_url", "")) == url else None
+    )
 
 
-def _based(url: str) -> str:
+def _with_version(url: str) -> str:
     """Return the address with /v1 at its end."""
     bare = url.strip().rstrip("/")
     return bare if not bare or bare.endswith("/v1") else f"{bare}/v1"
 
 
-def _read(state: Path) -> Mapping[str, str]:
+def _read_stack_file(state: Path) -> Mapping[str, str]:
     try:
-        facts: dict[str, str] = json.loads((state / FACTS).read_text())
+        facts: dict[str, str] = json.loads((state / STACK_FILE).read_text())
     except (OSError, ValueError) as error:
         raise CliError(
-            f"Cannot read {state / FACTS}: {error}", "Restart the local stack."
+            f"Cannot read {state / STACK_FILE}: {error}", "Restart the local stack."
         ) from error
     return facts

@@ -7,8 +7,8 @@ from typing import Any
 
 from contract.printable import printable
 
-NOTHING = "-"
-_SIGNS = {"USD": "$", "EUR": "€", "GBP": "£"}
+DASH = "-"
+_CURRENCY_SIGNS = {"USD": "$", "EUR": "€", "GBP": "£"}
 _PHASES = {
     "validating": "Checking files",
     "validating_files": "Checking files",
@@ -38,12 +38,12 @@ STYLES = {
     "recovering": "yellow",
     "running": "cyan",
 }
-OVER = ("succeeded", "failed", "cancelled")
+FINAL_STATUSES = ("succeeded", "failed", "cancelled")
 
 
-def is_over(job: Mapping[str, Any]) -> bool:
+def has_ended(job: Mapping[str, Any]) -> bool:
     """Return whether the job has succeeded, failed or been cancelled."""
-    return job.get("status") in OVER
+    return job.get("status") in FINAL_STATUSES
 
 
 def status(job: Mapping[str, Any]) -> str:
@@ -54,19 +54,23 @@ def status(job: Mapping[str, Any]) -> str:
 def phase(job: Mapping[str, Any]) -> str:
     """Return the job's phase in words, such as `Loading the model`."""
     word = str(job.get("status") or "")
-    word = word if word in OVER else str(job.get("phase") or word)
-    return _PHASES.get(word, word.replace("_", " ").capitalize() or NOTHING)
+    word = word if word in FINAL_STATUSES else str(job.get("phase") or word)
+    return _PHASES.get(word, word.replace("_", " ").capitalize() or DASH)
 
 
 def reason(job: Mapping[str, Any]) -> str:
     """Return the message of the job's status_reason; empty if it only repeats the status."""
-    said = part(job, "status_reason").get("message")
-    return str(said) if said and str(said) not in (job.get("status"), job.get("phase")) else ""
+    message = object_member(job, "status_reason").get("message")
+    return (
+        str(message)
+        if message and str(message) not in (job.get("status"), job.get("phase"))
+        else ""
+    )
 
 
-def part(thing: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+def object_member(document: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     """Return a member that is an object; an empty object if an older service lacks it."""
-    value = thing.get(name)
+    value = document.get(name)
     return value if isinstance(value, dict) else {}
 
 
@@ -75,36 +79,36 @@ def money(amount: object, currency: object = "USD") -> str:
     try:
         value = Decimal(str(amount))
     except InvalidOperation:
-        return NOTHING
+        return DASH
     digits = f"{abs(value):,.4f}" if abs(value) < 1 and value else f"{abs(value):,.2f}"
     sign = "-" if value < 0 else ""
-    known = _SIGNS.get(str(currency))
+    known = _CURRENCY_SIGNS.get(str(currency))
     return f"{sign}{known}{digits}" if known else f"{sign}{digits} {currency}"
 
 
 def duration(seconds: object) -> str:
     """Format seconds as `42 s`, `3 min 20 s`, `2 h 05 min` or `3 d 4 h`."""
     if not isinstance(seconds, int | float):
-        return NOTHING
-    left = max(round(seconds), 0)
-    if left < 60:
-        return f"{left} s"
-    if left < 3600:
-        return f"{left // 60} min {left % 60:02} s"
-    if left < 86_400:
-        return f"{left // 3600} h {left % 3600 // 60:02} min"
-    return f"{left // 86_400} d {left % 86_400 // 3600} h"
+        return DASH
+    total = max(round(seconds), 0)
+    if total < 60:
+        return f"{total} s"
+    if total < 3600:
+        return f"{total // 60} min {total % 60:02} s"
+    if total < 86_400:
+        return f"{total // 3600} h {total % 3600 // 60:02} min"
+    return f"{total // 86_400} d {total % 86_400 // 3600} h"
 
 
-def ago(moment: object, now: float) -> str:
+def time_since(moment: object, now: float) -> str:
     """Format the time since a Unix timestamp, such as `3 min 20 s ago`."""
-    return f"{duration(now - moment)} ago" if isinstance(moment, int | float) else NOTHING
+    return f"{duration(now - moment)} ago" if isinstance(moment, int | float) else DASH
 
 
-def clock(moment: object, zone: tzinfo | None = None, *, day: bool = False) -> str:
+def local_time(moment: object, zone: tzinfo | None = None, *, day: bool = False) -> str:
     """Format a Unix timestamp as local time of day; with ``day``, as date and time."""
     if not isinstance(moment, int | float):
-        return NOTHING
+        return DASH
     local = datetime.fromtimestamp(moment, UTC).astimezone(zone)
     return local.strftime("%Y-%m-%d %H:%M:%S" if day else "%H:%M:%S")
 
@@ -112,7 +116,7 @@ def clock(moment: object, zone: tzinfo | None = None, *, day: bool = False) -> s
 def size(count: object) -> str:
     """Format bytes, such as `1.2 GB`."""
     if not isinstance(count, int | float):
-        return NOTHING
+        return DASH
     value = float(count)
     for unit in ("B", "kB", "MB", "GB"):
         if value < 1000:
@@ -123,7 +127,7 @@ def size(count: object) -> str:
 
 def number(value: object, digits: int = 0) -> str:
     """Format a number, such as `1,280` or `2.314`; a dash for None."""
-    return f"{value:,.{digits}f}" if isinstance(value, int | float) else NOTHING
+    return f"{value:,.{digits}f}" if isinstance(value, int | float) else DASH
 
 
 def count(n: int, noun: str) -> str:
@@ -131,6 +135,6 @@ def count(n: int, noun: str) -> str:
     return f"{n:,} {noun}" if n == 1 else f"{n:,} {noun}s"
 
 
-def safe(text: object) -> str:
+def printable_line(text: object) -> str:
     """Put untrusted text on one line and escape control and hidden characters."""
     return printable(" ".join(str(text).splitlines()))

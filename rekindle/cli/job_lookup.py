@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rekindle.cli.connection import ConnectionOptions, connect
+from rekindle.cli.connection import ConnectionOptions, resolve_connection
 from rekindle.cli.errors import CliError, ExitCode
 
 if TYPE_CHECKING:
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 JOBS = "/fine_tuning/jobs"
 LAST = "last"
 _PAGE = 100
-_LENGTH_OF_ID = 32  # shorter ones are looked up as prefixes
-_SECONDS_OF_TAB = 1.5
+_ID_LENGTH = 32  # shorter ones are looked up as prefixes
+_COMPLETION_SECONDS = 1.5
 
 
 def complete_job(incomplete: str) -> list[tuple[str, str]]:
@@ -25,18 +25,18 @@ def complete_job(incomplete: str) -> list[tuple[str, str]]:
     import httpx
 
     try:
-        found = connect(ConnectionOptions(), os.environ, Path.cwd())
-        answer = httpx.get(
-            f"{found.url}{JOBS}",
+        connection = resolve_connection(ConnectionOptions(), os.environ, Path.cwd())
+        response = httpx.get(
+            f"{connection.url}{JOBS}",
             params={"limit": 50},
-            headers={"authorization": f"Bearer {found.key}"},
-            timeout=_SECONDS_OF_TAB,
+            headers={"authorization": f"Bearer {connection.key}"},
+            timeout=_COMPLETION_SECONDS,
         )
-        jobs = answer.raise_for_status().json()["data"]
+        jobs = response.raise_for_status().json()["data"]
     except (CliError, httpx.HTTPError, ValueError, KeyError):
         return []
-    offered = [(LAST, "newest job"), *((j["id"], f"{j['status']} {j['model']}") for j in jobs)]
-    return [(name, what) for name, what in offered if name.startswith(incomplete)]
+    candidates = [(LAST, "newest job"), *((j["id"], f"{j['status']} {j['model']}") for j in jobs)]
+    return [(name, what) for name, what in candidates if name.startswith(incomplete)]
 
 
 _JOB_HELP = "Job id, a unique prefix of it, or `last` for the newest job."
@@ -48,9 +48,9 @@ JobOrAll = Annotated[
 ]
 
 
-def job_id(client: "ApiClient", named: str) -> str:
+def resolve_job_id(client: "ApiClient", name: str) -> str:
     """Return the full job id; raise CliError if no job or several jobs match."""
-    if named == LAST:
+    if name == LAST:
         newest = client.get(JOBS, limit=1)["data"]
         if not newest:
             raise CliError(
@@ -60,47 +60,47 @@ def job_id(client: "ApiClient", named: str) -> str:
                 code="no_jobs",
             )
         return str(newest[0]["id"])
-    if len(named) >= _LENGTH_OF_ID:
-        return named
-    matching = [job["id"] for job in pages(client, JOBS) if _is_meant(job["id"], named)]
-    if named in matching or len(matching) == 1:
-        return named if named in matching else str(matching[0])
-    raise _unclear(named, matching)
+    if len(name) >= _ID_LENGTH:
+        return name
+    matching = [job["id"] for job in list_items(client, JOBS) if _matches_prefix(job["id"], name)]
+    if name in matching or len(matching) == 1:
+        return name if name in matching else str(matching[0])
+    raise _lookup_error(name, matching)
 
 
-def pages(
+def list_items(
     client: "ApiClient",
     path: str,
-    most: int = 1000,
+    max_items: int = 1000,
     after: str | None = None,
     query: Mapping[str, Any] | None = None,
 ) -> list[dict[str, Any]]:
-    """Return at most ``most`` items of a paginated list; ``query`` filters them."""
-    found: list[dict[str, Any]] = []
+    """Return at most ``max_items`` items of a paginated list; ``query`` filters them."""
+    items: list[dict[str, Any]] = []
     while True:
-        limit = min(_PAGE, most - len(found))
-        answer = client.get(path, limit=limit, after=after, **(query or {}))
-        found += answer["data"]
-        if not answer.get("has_more") or not answer["data"] or len(found) >= most:
-            return found
-        after = answer["data"][-1]["id"]
+        limit = min(_PAGE, max_items - len(items))
+        page = client.get(path, limit=limit, after=after, **(query or {}))
+        items += page["data"]
+        if not page.get("has_more") or not page["data"] or len(items) >= max_items:
+            return items
+        after = page["data"][-1]["id"]
 
 
-def _is_meant(job: str, named: str) -> bool:
-    return job.startswith(named) or job.partition("-")[2].startswith(named)
+def _matches_prefix(job: str, prefix: str) -> bool:
+    return job.startswith(prefix) or job.partition("-")[2].startswith(prefix)
 
 
-def _unclear(named: str, matching: list[str]) -> CliError:
+def _lookup_error(prefix: str, matching: list[str]) -> CliError:
     if not matching:
         return CliError(
-            f"No job id begins with {named!r}.",
+            f"No job id begins with {prefix!r}.",
             "List all jobs: rekindle list --limit 1000",
             exit_code=ExitCode.NOT_FOUND,
             code="job_not_found",
         )
-    shown = ", ".join(matching[:5]) + (", ..." if len(matching) > 5 else "")
+    listed = ", ".join(matching[:5]) + (", ..." if len(matching) > 5 else "")
     return CliError(
-        f"{named!r} matches {len(matching)} jobs: {shown}.",
+        f"{prefix!r} matches {len(matching)} jobs: {listed}.",
         "Pass a longer prefix of the id.",
         exit_code=ExitCode.USAGE,
         code="ambiguous_job",

@@ -16,7 +16,7 @@ from rekindle.cli.distil import distil_command
 from rekindle.cli.errors import ExitCode
 from rekindle.cli.files import file_commands, preview
 from rekindle.cli.imports import import_command
-from rekindle.cli.jobs import job_commands, logs, metrics, pause, report, simulate, terms, watch
+from rekindle.cli.jobs import job_commands, limits, logs, metrics, pause, report, simulate, watch
 from rekindle.cli.local import breaking, stack_commands
 from rekindle.cli.models import download, tier
 from rekindle.cli.pipelines import pipeline_command
@@ -59,26 +59,26 @@ _traces = typer.Typer(
 )
 
 _COMMANDS: dict[str, Callable[..., int | None]] = {
-    "presets": presets.presets,
-    "pipeline": pipeline_command.pipeline,
+    "presets": presets.list_presets,
+    "pipeline": pipeline_command.run_pipeline,
     "list": job_commands.list_jobs,
-    "show": job_commands.show,
-    "watch": watch.watch,
-    "logs": logs.logs,
-    "metrics": metrics.metrics,
-    "report": report.report,
-    "events": job_commands.events,
-    "cost": job_commands.cost,
-    "cancel": job_commands.cancel,
-    "pause": pause.pause,
-    "resume": pause.resume,
-    "set": terms.set_terms,
-    "simulate": simulate.simulate,
-    "download": download.download,
-    "tier": tier.tier,
+    "show": job_commands.show_job,
+    "watch": watch.watch_job,
+    "logs": logs.show_logs,
+    "metrics": metrics.export_metrics,
+    "report": report.write_report,
+    "events": job_commands.show_events,
+    "cost": job_commands.show_cost,
+    "cancel": job_commands.cancel_job,
+    "pause": pause.pause_jobs,
+    "resume": pause.resume_jobs,
+    "set": limits.set_limits,
+    "simulate": simulate.simulate_job,
+    "download": download.download_model,
+    "tier": tier.change_tier,
 }
-app.command("plan", cls=SubmitCommand, rich_help_panel=_JOBS)(command(plan.plan))
-app.command("submit", cls=SubmitCommand, rich_help_panel=_JOBS)(command(submit_command.submit))
+app.command("plan", cls=SubmitCommand, rich_help_panel=_JOBS)(command(plan.plan_job))
+app.command("submit", cls=SubmitCommand, rich_help_panel=_JOBS)(command(submit_command.submit_job))
 for _name, _function in _COMMANDS.items():
     app.command(_name, rich_help_panel=_JOBS)(command(_function))
 _files.command("list")(command(file_commands.list_files))
@@ -94,14 +94,14 @@ app.add_typer(_files, name="files", rich_help_panel=_MORE)
 app.add_typer(_keys, name="keys", rich_help_panel=_MORE)
 app.add_typer(_traces, name="traces", rich_help_panel=_MORE)
 app.command("import", rich_help_panel=_MORE)(command(import_command.import_file))
-app.command("distil", rich_help_panel=_MORE)(command(distil_command.distil))
-app.command("costs", rich_help_panel=_MORE)(command(costs.costs))
-app.command("audit", rich_help_panel=_MORE)(command(audit.audit))
-app.command("projects", rich_help_panel=_MORE)(command(project_commands.projects))
-app.command("doctor", rich_help_panel=_MORE)(command(doctor.doctor))
-app.command("up", rich_help_panel=_LOCAL)(stack_commands.up)
-app.command("evict", rich_help_panel=_LOCAL)(command(stack_commands.evict))
-app.command("break", rich_help_panel=_LOCAL)(command(breaking.break_something))
+app.command("distil", rich_help_panel=_MORE)(command(distil_command.distil_rows))
+app.command("costs", rich_help_panel=_MORE)(command(costs.show_costs))
+app.command("audit", rich_help_panel=_MORE)(command(audit.audit_resources))
+app.command("projects", rich_help_panel=_MORE)(command(project_commands.list_projects))
+app.command("doctor", rich_help_panel=_MORE)(command(doctor.check_installation))
+app.command("up", rich_help_panel=_LOCAL)(stack_commands.start_stack)
+app.command("evict", rich_help_panel=_LOCAL)(command(stack_commands.evict_machines))
+app.command("break", rich_help_panel=_LOCAL)(command(breaking.inject_fault))
 
 
 def main() -> None:

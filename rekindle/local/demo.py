@@ -30,13 +30,13 @@ from rekindle.local.layout import (
     model_folder,
 )
 from rekindle.local.running_stack import StackInfo, TargetNotFound
-from rekindle.local.stack import sign_in_token, stack
+from rekindle.local.stack import create_sign_in_token, run_stack
 from rekindle.local.state_folder import StackPorts, StackStartError, StateFolder
 
 QUESTION = "What time do you open?"  # held out: no training row has these words
 FINISH_SECONDS = 600.0
 STEP_SECONDS = 300.0
-OURS: dict[str, dict[str, Any]] = {
+JOB_OPTIONS: dict[str, dict[str, Any]] = {
     "infrastructure": {"nodes": 2},
     "training": {"max_seq_len": 128, "checkpoint_seconds": 3, "eval_steps": 6, "zero_stage": 2},
 }
@@ -77,29 +77,29 @@ class Demo:
     async def run(self) -> dict[str, Any]:
         """Run the demo and return the result for the last line."""
         files = {
-            "training_file": await self._upload("chats.jsonl"),
-            "validation_file": await self._upload("unseen.jsonl", "--held-out"),
+            "training_file": await self._upload_samples("chats.jsonl"),
+            "validation_file": await self._upload_samples("unseen.jsonl", "--held-out"),
         }
-        disturbed = await self._submit(files, "the job that will be evicted")
-        base = asyncio.create_task(_ask(model_folder(self.model)))
-        total = disturbed["progress"]["total_steps"]
-        await self._evict(disturbed["id"], total // 4, notice=self.notices)
-        await self._evict(disturbed["id"], total // 2, notice=False)
-        disturbed = await self._finish(disturbed["id"])
-        twin = await self._submit(files, "its twin, which runs without interruption")
-        twin = await self._finish(twin["id"])
-        return await self._report(disturbed, twin, await base)
+        evicted_job = await self._submit_job(files, "the job that will be evicted")
+        base = asyncio.create_task(_answer_question(model_folder(self.model)))
+        total = evicted_job["progress"]["total_steps"]
+        await self._evict_machine(evicted_job["id"], total // 4, notice=self.notices)
+        await self._evict_machine(evicted_job["id"], total // 2, notice=False)
+        evicted_job = await self._wait_until_finished(evicted_job["id"])
+        twin = await self._submit_job(files, "its twin, which runs without interruption")
+        twin = await self._wait_until_finished(twin["id"])
+        return await self._build_report(evicted_job, twin, await base)
 
-    async def _upload(self, name: str, *options: str) -> str:
+    async def _upload_samples(self, name: str, *options: str) -> str:
         path = self.folder / name
-        await _python("trainer.samples", str(path), *options)
+        await _run_module("trainer.samples", str(path), *options)
         with path.open("rb") as stream:
             file = await self.client.files.create(file=stream, purpose="fine-tune")
         rows = len(path.read_text().splitlines())
-        self.view.say(f"uploaded {name}: {rows} chats, {file.id}")
+        self.view.print_line(f"uploaded {name}: {rows} chats, {file.id}")
         return file.id
 
-    async def _submit(self, files: dict[str, str], what: str) -> dict[str, Any]:
+    async def _submit_job(self, files: dict[str, str], what: str) -> dict[str, Any]:
         recipe = RECIPES[self.model]
         hyperparameters = {"n_epochs": recipe.epochs, "batch_size": recipe.batch_size}
         job = await self.client.fine_tuning.jobs.create(
@@ -113,101 +113,105 @@ class Demo:
                     "type": "supervised",
                     "supervised": {"hyperparameters": hyperparameters},
                 },
-                "infrastructure": OURS["infrastructure"],
-                "training": OURS["training"] | recipe.training,
+                "infrastructure": JOB_OPTIONS["infrastructure"],
+                "training": JOB_OPTIONS["training"] | recipe.training,
             },
         )
-        shown: dict[str, Any] = job.model_dump()
-        self.view.plan(what, shown)
-        return shown
+        document: dict[str, Any] = job.model_dump()
+        self.view.print_plan(what, document)
+        return document
 
-    async def _evict(self, job_id: str, step: int, *, notice: bool) -> None:
+    async def _evict_machine(self, job_id: str, step: int, *, notice: bool) -> None:
         """Evict one of the job's machines at ``step`` and wait until training continues."""
-        job = await self._watch(job_id, lambda j: j["progress"]["step"] >= step, STEP_SECONDS)
-        victim = (await faults.machines(self.stack, job["attempts"]["current"]))[-1]
+        job = await self._wait_for(job_id, lambda j: j["progress"]["step"] >= step, STEP_SECONDS)
+        victim = (await faults.list_machines(self.stack, job["attempts"]["current"]))[-1]
         how = "with 30 s notice" if notice else "without notice"
-        self.view.say(f"Azure evicts {victim.name} {how}", style="bold red")
+        self.view.print_line(f"Azure evicts {victim.name} {how}", style="bold red")
         before = job["attempts"]["evictions"]
-        await faults.evict(self.stack, victim, notice=notice)
+        await faults.evict_vm(self.stack, victim, notice=notice)
         self.evicted_at.append((job["progress"]["step"], how))
-        await self._watch(
+        await self._wait_for(
             job_id,
             lambda j: j["attempts"]["evictions"] > before and j["phase"] == "training",
             STEP_SECONDS,
         )
 
-    async def _finish(self, job_id: str) -> dict[str, Any]:
-        job = await self._watch(job_id, lambda j: j["finished_at"] is not None, FINISH_SECONDS)
+    async def _wait_until_finished(self, job_id: str) -> dict[str, Any]:
+        job = await self._wait_for(job_id, lambda j: j["finished_at"] is not None, FINISH_SECONDS)
         if job["status"] != "succeeded":
             raise DemoFailed(f"job {job_id} {job['status']}: {job['error']}")
         return job
 
-    async def _watch(self, job_id: str, done: Any, seconds: float) -> dict[str, Any]:  # noqa: ANN401
+    async def _wait_for(self, job_id: str, is_done: Any, seconds: float) -> dict[str, Any]:  # noqa: ANN401
         """Poll the job and show updates until ``done(job)``."""
-        latest = time.monotonic() + seconds
+        deadline = time.monotonic() + seconds
         while True:
             job = await self.client.get(f"/fine_tuning/jobs/{job_id}", cast_to=object)
             assert isinstance(job, dict)
             events = await self.client.fine_tuning.jobs.list_events(job_id, limit=50)
-            self.view.show(job, [e.model_dump() for e in reversed(events.data)])
-            if done(job):
+            self.view.update_job(job, [e.model_dump() for e in reversed(events.data)])
+            if is_done(job):
                 return job
             if job["finished_at"] is not None:
                 raise DemoFailed(f"job {job_id} {job['status']} too early: {job['error']}")
-            if time.monotonic() > latest:
+            if time.monotonic() > deadline:
                 raise DemoFailed(f"job {job_id} was not there after {seconds:.0f} s: {job}")
             await asyncio.sleep(0.25)
 
-    async def _report(
-        self, disturbed: dict[str, Any], twin: dict[str, Any], base_answer: str
+    async def _build_report(
+        self, evicted_job: dict[str, Any], twin: dict[str, Any], base_answer: str
     ) -> dict[str, Any]:
-        series = [await self._metrics(job["id"]) for job in (disturbed, twin)]
+        series = [await self._read_metrics(job["id"]) for job in (evicted_job, twin)]
         curves = [_curve(rows, "loss") for rows in series]
-        model = await self._download(disturbed["id"])
+        model = await self._download_model(evicted_job["id"])
         before = json.loads((model / "report.json").read_text())["validation"]["before"]
         validation = [(0, before), *_curve(series[0], "valid_loss")]
-        image = loss_plot.draw(curves[0], curves[1], validation, self.evicted_at, self.picture)
-        self.view.say(f"loss plot: {image}")
-        self.view.answers(QUESTION, base_answer, await _ask(model))
-        attempts = await self._attempts(disturbed["id"])
-        self.view.attempts(disturbed, attempts, twin)
+        image = loss_plot.draw_losses(
+            curves[0], curves[1], validation, self.evicted_at, self.picture
+        )
+        self.view.print_line(f"loss plot: {image}")
+        self.view.print_answers(QUESTION, base_answer, await _answer_question(model))
+        attempts = await self._read_attempts(evicted_job["id"])
+        self.view.print_attempts(evicted_job, attempts, twin)
         same_parameters = (
-            disturbed["result"]["parameters_sha256"] == twin["result"]["parameters_sha256"]
+            evicted_job["result"]["parameters_sha256"] == twin["result"]["parameters_sha256"]
         )
         return {
             "demo": "ok" if same_parameters and curves[0] == curves[1] else "failed",
-            "job": disturbed["id"],
+            "job": evicted_job["id"],
             "evictions": len(self.evicted_at),
             "lost_steps": sum(a["lost_steps"] for a in attempts),
             "loss_matches_uninterrupted": curves[0] == curves[1],
             "parameters_match_uninterrupted": same_parameters,
-            "parameters_sha256": disturbed["result"]["parameters_sha256"],
+            "parameters_sha256": evicted_job["result"]["parameters_sha256"],
             "attempts": len(attempts),
-            "spent": disturbed["cost"]["spent"],
-            "saved": disturbed["cost"]["saved"],
+            "spent": evicted_job["cost"]["spent"],
+            "saved": evicted_job["cost"]["saved"],
             "final_loss": curves[0][-1][1],
             "base_valid_loss": validation[0][1],
             "tuned_valid_loss": validation[-1][1],
             "picture": str(image),
         }
 
-    async def _metrics(self, job_id: str) -> list[dict[str, Any]]:
+    async def _read_metrics(self, job_id: str) -> list[dict[str, Any]]:
         series = await self.client.get(f"/fine_tuning/jobs/{job_id}/metrics", cast_to=object)
         assert isinstance(series, dict)
         rows: list[dict[str, Any]] = series["data"]
         return rows
 
-    async def _attempts(self, job_id: str) -> list[dict[str, Any]]:
+    async def _read_attempts(self, job_id: str) -> list[dict[str, Any]]:
         listed = await self.client.get(f"/fine_tuning/jobs/{job_id}/attempts", cast_to=object)
         assert isinstance(listed, dict)
-        found: list[dict[str, Any]] = listed["data"]
-        return found
+        attempts: list[dict[str, Any]] = listed["data"]
+        return attempts
 
-    async def _download(self, job_id: str) -> Path:
-        self.view.say("downloading the tuned model and asking the question")
+    async def _download_model(self, job_id: str) -> Path:
+        self.view.print_line("downloading the tuned model and asking the question")
         target = self.folder / "model"
         state = self.folder.parent
-        await _python("rekindle.cli.main", "download", job_id, str(target), "--state", str(state))
+        await _run_module(
+            "rekindle.cli.main", "download", job_id, str(target), "--state", str(state)
+        )
         return target
 
 
@@ -215,11 +219,11 @@ def _curve(rows: Sequence[dict[str, Any]], name: str) -> list[tuple[int, float]]
     return [(row["step"], row[name]) for row in rows if row.get(name) is not None]
 
 
-async def _ask(model: Path) -> str:
-    return await _python("trainer.answer", str(model), QUESTION, "--tokens", "32")
+async def _answer_question(model: Path) -> str:
+    return await _run_module("trainer.answer", str(model), QUESTION, "--tokens", "32")
 
 
-async def _python(*argv: str) -> str:
+async def _run_module(*argv: str) -> str:
     """Run one of our programs and return its output."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
@@ -234,27 +238,27 @@ async def _python(*argv: str) -> str:
     return output.decode().strip()
 
 
-async def _main(state: Path, options: argparse.Namespace) -> dict[str, Any]:
+async def _run_demo(state: Path, options: argparse.Namespace) -> dict[str, Any]:
     ports, models, engine = StackPorts.starting_at(options.port), (options.model,), options.engine
     layout = StackLayout(StateFolder(state), ports, models=models, engines=(engine,))
     view = demo_view.DemoView(demo_view.open_console(record=options.session is not None))
-    view.say("starting Postgres, Azurite, the Azure emulator and the service")
-    async with stack(layout, view.say) as crew:
-        token = await sign_in_token(layout, crew)
-        view.say("watch in a browser (this link signs you in once):")
-        view.say(f"{layout.api_url}/#sign-in={token}")
+    view.print_line("starting Postgres, Azurite, the Azure emulator and the service")
+    async with run_stack(layout, view.print_line) as runner:
+        token = await create_sign_in_token(layout, runner)
+        view.print_line("watch in a browser (this link signs you in once):")
+        view.print_line(f"{layout.api_url}/#sign-in={token}")
         key = (layout.state / "api-key").read_text().strip()
         folder = state / "demo"
         folder.mkdir(exist_ok=True)
         async with AsyncOpenAI(base_url=f"{layout.api_url}/v1", api_key=key) as client:
             image = options.picture or folder / "loss.png"
-            stack_facts, notices = StackInfo.read(state), engine is Engine.SCALE_SET
-            demo = Demo(client, stack_facts, view, folder, image, options.model, notices)
-            with view.live():
-                said = await demo.run()
+            stack_info, notices = StackInfo.read(state), engine is Engine.SCALE_SET
+            demo = Demo(client, stack_info, view, folder, image, options.model, notices)
+            with view.show_progress_line():
+                result = await demo.run()
             if options.session is not None:
-                view.save(options.session)
-            return said
+                view.save_svg(options.session)
+            return result
 
 
 def main() -> int:
@@ -276,15 +280,15 @@ def main() -> int:
     state = options.state or Path(tempfile.mkdtemp(prefix="rekindle-demo-"))
     began = time.monotonic()
     try:
-        said = asyncio.run(_main(state.resolve(), options))
+        result = asyncio.run(_run_demo(state.resolve(), options))
     except KeyboardInterrupt:
         print("demo: interrupted; all its processes have stopped", file=sys.stderr)
         return 130
     except (DemoFailed, StackStartError, TargetNotFound, OpenAIError, httpx.HTTPError) as error:
-        said = {"demo": "failed", "error": str(error), "state": str(state)}
-    said["seconds"] = round(time.monotonic() - began, 1)
-    print(json.dumps(said), flush=True)
-    return 0 if said["demo"] == "ok" else 1
+        result = {"demo": "failed", "error": str(error), "state": str(state)}
+    result["seconds"] = round(time.monotonic() - began, 1)
+    print(json.dumps(result), flush=True)
+    return 0 if result["demo"] == "ok" else 1
 
 
 if __name__ == "__main__":

@@ -19,26 +19,26 @@ _STYLES = {"info": "", "warn": "yellow", "error": "bold red"}
 
 
 class DemoView:
-    """Prints the demo with a live line on a terminal, or plain lines elsewhere."""
+    """Prints the demo with a live line on a terminal, or plain lines without one."""
 
     def __init__(
         self, console: Console | None = None, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._console = console or open_console()
         self._clock = clock
-        self._said_at = clock()
+        self._printed_at = clock()
         self._status: Status | None = None
-        self._seen: set[str] = set()
+        self._printed_events: set[str] = set()
 
     @contextmanager
-    def live(self) -> Iterator[None]:
+    def show_progress_line(self) -> Iterator[None]:
         """Keep a progress line at the bottom while the context is open."""
         with self._console.status("waiting") as status:
             self._status = status
             yield
             self._status = None
 
-    def answers(self, question: str, base: str, tuned: str) -> None:
+    def print_answers(self, question: str, base: str, tuned: str) -> None:
         """Show the answers of the base model and the tuned model to one question."""
         self._console.rule(question)
         table = Table(box=None, show_header=False)
@@ -46,32 +46,32 @@ class DemoView:
         table.add_row("tuned model", Text(tuned, style="green"))
         self._console.print(table)
 
-    def say(self, text: str, *, style: str = "") -> None:
+    def print_line(self, text: str, *, style: str = "") -> None:
         """Print one line."""
-        self._said_at = self._clock()
+        self._printed_at = self._clock()
         self._console.print(text, style=style or None)
 
-    def save(self, picture: Path) -> None:
+    def save_svg(self, picture: Path) -> None:
         """Save the recorded session as SVG."""
         self._console.save_svg(str(picture), title="make demo")
 
-    def plan(self, what: str, job: dict[str, Any]) -> None:
+    def print_plan(self, what: str, job: dict[str, Any]) -> None:
         """Print the service's plan of the job."""
         plan = job["plan"]
         chosen = plan["options"][0]
         self._console.rule(f"{job['id']}: {what}")
-        self.say(
+        self.print_line(
             f"plan: {job['progress']['total_steps']} steps, "
             f"forecast {job['cost']['planned_total']} {job['cost']['currency']}, "
             f"on demand {chosen['on_demand_cost']}"
         )
 
-    def show(self, job: dict[str, Any], events: Sequence[dict[str, Any]]) -> None:
+    def update_job(self, job: dict[str, Any], events: Sequence[dict[str, Any]]) -> None:
         """Print new events and update the live line."""
         for event in events:
-            if event["id"] not in self._seen:
-                self._seen.add(event["id"])
-                self.say(f"  {event['message']}", style=_STYLES[event["level"]])
+            if event["id"] not in self._printed_events:
+                self._printed_events.add(event["id"])
+                self.print_line(f"  {event['message']}", style=_STYLES[event["level"]])
         progress, cost = job["progress"], job["cost"]
         line = (
             f"{job['phase']}  step {progress['step']}/{progress['total_steps']}  "
@@ -80,10 +80,10 @@ class DemoView:
         )
         if self._status is not None:
             self._status.update(line)
-        if not self._console.is_terminal and self._clock() - self._said_at >= PROGRESS_SECONDS:
-            self.say(f"  {line}")
+        if not self._console.is_terminal and self._clock() - self._printed_at >= PROGRESS_SECONDS:
+            self.print_line(f"  {line}")
 
-    def attempts(
+    def print_attempts(
         self, job: dict[str, Any], attempts: Sequence[dict[str, Any]], twin: dict[str, Any]
     ) -> None:
         """Print a table of attempts with their machines, outcomes and costs."""
@@ -99,11 +99,11 @@ class DemoView:
             row = (str(a["number"]), f"{where}\n{ended}", steps, str(a["lost_steps"]))
             table.add_row(*row, a["machine_hours"], a["cost"])
         self._console.print(table)
-        cost, calm = job["cost"], twin["cost"]
-        self.say(
+        cost, twin_cost = job["cost"], twin["cost"]
+        self.print_line(
             f"spent {cost['spent']}, on demand {cost['on_demand_equivalent']}: "
             f"saved {cost['saved']} USD ({cost['saved_percent']} %). "
-            f"The uninterrupted twin spent {calm['spent']}."
+            f"The uninterrupted twin spent {twin_cost['spent']}."
         )
 
 

@@ -16,7 +16,7 @@ import httpx
 
 from contract.choices import Engine
 from rekindle.local import postgres
-from rekindle.local.parts import MOST_RESTARTS, StackPart
+from rekindle.local.parts import MAX_RESTARTS, StackPart
 from rekindle.local.setup import ROOT, tools_path
 from rekindle.local.state_folder import StackPorts, StackStartError, StateFolder
 
@@ -53,7 +53,7 @@ class StackLayout:
 
     state: StateFolder
     ports: StackPorts
-    restarts: int = MOST_RESTARTS  # maximum restarts of one part within a minute
+    restarts: int = MAX_RESTARTS  # maximum restarts of one part within a minute
     weather: Path | None = None  # file with Spot capacity over time: docs/emulator.md
     create_seconds: float | None = None  # seconds to create machines; None: the emulator's default
     models: tuple[str, ...] = (TINY_MODEL,)  # base models to stage
@@ -87,12 +87,12 @@ class StackLayout:
     @property
     def client_secret(self) -> str:
         """Client secret of the emulator's service principal."""
-        return self._derived("client secret").hex()
+        return self._derive_secret("client secret").hex()
 
     @property
     def storage(self) -> str:
         """Connection string of the main account in Azurite."""
-        return self._connection(BLOB_ACCOUNT)
+        return self._connection_string(BLOB_ACCOUNT)
 
     def postgres(self) -> StackPart:
         """Return the database part; durable, as jobs survive a restart of the stack."""
@@ -103,10 +103,10 @@ class StackLayout:
 
         return StackPart(
             name="postgres",
-            argv=postgres.argv(data, "max_connections=200", "shared_buffers=64MB"),
+            argv=postgres.server_command(data, "max_connections=200", "shared_buffers=64MB"),
             ready=ready,
             stop_signal=signal.SIGINT,
-            user=postgres.runs_as(),
+            user=postgres.server_user(),
         )
 
     def azurite(self) -> StackPart:
@@ -115,14 +115,14 @@ class StackLayout:
         node = shutil.which("node", path=tools_path())
         if node is None or not main.exists():
             raise StackStartError("Azurite is not installed: run make setup")
-        where = ["--blobHost", "127.0.0.1", "--blobPort", str(self.ports.blob)]
+        address = ["--blobHost", "127.0.0.1", "--blobPort", str(self.ports.blob)]
         key = self._account_key
         flags = ["--silent", "--skipApiVersionCheck", "--disableTelemetry"]
         return StackPart(
             name="azurite",
-            argv=[node, str(main), "--location", str(self.state / "azurite"), *where, *flags],
+            argv=[node, str(main), "--location", str(self.state / "azurite"), *address, *flags],
             env={"AZURITE_ACCOUNTS": f"{BLOB_ACCOUNT}:{key};{REGION_ACCOUNT}:{key}"},
-            ready=_answers(f"http://127.0.0.1:{self.ports.blob}/"),
+            ready=_http_check(f"http://127.0.0.1:{self.ports.blob}/"),
         )
 
     def emulator(self) -> StackPart:
@@ -134,13 +134,13 @@ class StackLayout:
             str(self.state / "images.json"),
         ]
         ports = ["--arm-port", str(self.ports.arm), "--metadata-port", str(self.ports.metadata)]
-        sky = ["--weather", str(self.weather)] if self.weather else []
+        options = ["--weather", str(self.weather)] if self.weather else []
         if self.create_seconds is not None:
-            sky += ["--create-seconds", str(self.create_seconds)]
+            options += ["--create-seconds", str(self.create_seconds)]
         return StackPart(
             name="emulator",
-            argv=[sys.executable, "-m", "emulator", *folders, *ports, *sky, "--proxies"],
-            ready=_answers(f"{self.arm_url}/metadata/endpoints?api-version=2022-09-01", self.ca),
+            argv=[sys.executable, "-m", "emulator", *folders, *ports, *options, "--proxies"],
+            ready=_http_check(f"{self.arm_url}/metadata/endpoints?api-version=2022-09-01", self.ca),
         )
 
     def service(self) -> StackPart:
@@ -148,19 +148,21 @@ class StackLayout:
         return StackPart(
             name="service",
             argv=[sys.executable, "-m", "service.main", "all", "--port", str(self.ports.api)],
-            env=self.settings(),
-            ready=_answers(f"{self.api_url}/readyz"),
+            env=self.service_settings(),
+            ready=_http_check(f"{self.api_url}/readyz"),
         )
 
-    def settings(self) -> Mapping[str, str]:
+    def service_settings(self) -> Mapping[str, str]:
         """Return the service's settings."""
         speed = {"REKINDLE_CPU_FLOPS": CPU_SPEED.read_text()} if CPU_SPEED.exists() else {}
         return speed | {
-            "REKINDLE_DATABASE_URL": postgres.url(self.state / "postgres"),
+            "REKINDLE_DATABASE_URL": postgres.database_url(self.state / "postgres"),
             "REKINDLE_STORAGE": self.storage,
-            "REKINDLE_REGION_STORAGE": json.dumps({REGION: self._connection(REGION_ACCOUNT)}),
+            "REKINDLE_REGION_STORAGE": json.dumps(
+                {REGION: self._connection_string(REGION_ACCOUNT)}
+            ),
             "REKINDLE_PUBLIC_URL": self.api_url,
-            "REKINDLE_SECRET_KEY": self._derived("service").hex(),
+            "REKINDLE_SECRET_KEY": self._derive_secret("service").hex(),
             "REKINDLE_DEPLOYMENT": "local",
             "REKINDLE_OPERATOR_PROJECT": "local",
             "REKINDLE_CLOUD": "azure",
@@ -199,19 +201,19 @@ class StackLayout:
         command = [sys.executable, "-m", "trainer.supervisor"]
         return {TRAINER_IMAGE: {"command": command, "env": env}}
 
-    def _connection(self, account: str) -> str:
-        where = f"http://127.0.0.1:{self.ports.blob}/{account}"
+    def _connection_string(self, account: str) -> str:
+        address = f"http://127.0.0.1:{self.ports.blob}/{account}"
         return (
             f"DefaultEndpointsProtocol=http;AccountName={account};"
-            f"AccountKey={self._account_key};BlobEndpoint={where};"
+            f"AccountKey={self._account_key};BlobEndpoint={address};"
         )
 
     @property
     def _account_key(self) -> str:
-        return base64.b64encode(self._derived("storage account")).decode()
+        return base64.b64encode(self._derive_secret("storage account")).decode()
 
-    def _derived(self, purpose: str) -> bytes:
-        secret = self.state.secret("secret")
+    def _derive_secret(self, purpose: str) -> bytes:
+        secret = self.state.read_or_create_secret("secret")
         return hashlib.sha256(f"{secret}/{purpose}".encode()).digest()
 
 
@@ -225,11 +227,11 @@ def _offering(engine: Engine) -> str:
     return f"{VM_SIZE}@{REGION}{suffix}"
 
 
-def _answers(url: str, ca: Path | None = None) -> Callable[[], Awaitable[bool]]:
+def _http_check(url: str, ca: Path | None = None) -> Callable[[], Awaitable[bool]]:
     """Return a check that the address answers without a server error."""
 
     async def ready() -> bool:
-        context = _trust(ca)
+        context = _tls_context(ca)
         if context is None:
             return False
         async with httpx.AsyncClient(verify=context, timeout=2, trust_env=False) as client:
@@ -241,7 +243,7 @@ def _answers(url: str, ca: Path | None = None) -> Callable[[], Awaitable[bool]]:
     return ready
 
 
-def _trust(ca: Path | None) -> ssl.SSLContext | None:
+def _tls_context(ca: Path | None) -> ssl.SSLContext | None:
     """Return the TLS context for a certificate authority; None until its file exists."""
     if ca is not None and not ca.exists():
         return None

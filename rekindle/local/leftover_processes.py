@@ -6,59 +6,53 @@ from pathlib import Path
 
 import psutil
 
-from rekindle.local.parts import GRACE_SECONDS, MARK
-from rekindle.local.running_stack import VM_MARK
+from rekindle.local.parts import GRACE_SECONDS, STACK_VARIABLE
+from rekindle.local.running_stack import VM_VARIABLE, environment_variable
 from rekindle.local.state_folder import StateFolder
 
 
-def end_parts(state: StateFolder) -> list[str]:
+def stop_parts(state: StateFolder) -> list[str]:
     """Stop the parts that a killed stack left running; return their names."""
-    found: dict[str, psutil.Process] = {}
-    for note in sorted((state / "pids").glob("*")):
-        process = _marked(note.read_text().strip(), state)
+    processes: dict[str, psutil.Process] = {}
+    for pid_file in sorted((state / "pids").glob("*")):
+        process = _stack_process(pid_file.read_text().strip(), state)
         if process is not None:
-            found[note.name] = process
-        note.unlink()
+            processes[pid_file.name] = process
+        pid_file.unlink()
     # SIGINT stops PostgreSQL without waiting for clients; the others treat it as Ctrl-C.
-    _end(found.values(), signal.SIGINT)
-    return sorted(found)
+    _stop_processes(processes.values(), signal.SIGINT)
+    return sorted(processes)
 
 
-def end_vms(state: StateFolder) -> int:
+def kill_vms(state: StateFolder) -> int:
     """Kill all processes of emulated VMs, once no emulator runs; return their number."""
     killed = 0
-    while found := [p for p in psutil.process_iter() if _of_vm(p, state / "azure" / "vms")]:
-        for process in found:
+    while processes := [
+        p for p in psutil.process_iter() if _belongs_to_vm(p, state / "azure" / "vms")
+    ]:
+        for process in processes:
             process.kill()
-        psutil.wait_procs(found, timeout=GRACE_SECONDS)
-        killed += len(found)
+        psutil.wait_procs(processes, timeout=GRACE_SECONDS)
+        killed += len(processes)
     return killed
 
 
-def _marked(pid: str, state: StateFolder) -> psutil.Process | None:
+def _stack_process(pid: str, state: StateFolder) -> psutil.Process | None:
     """Return the process of that id if it still belongs to this stack."""
     if not pid.isdigit() or not psutil.pid_exists(int(pid)):
         return None
     process = psutil.Process(int(pid))
-    return process if _variable(process, MARK) == str(state.path) else None
+    return process if environment_variable(process, STACK_VARIABLE) == str(state.path) else None
 
 
-def _of_vm(process: psutil.Process, disks: Path) -> bool:
+def _belongs_to_vm(process: psutil.Process, disks: Path) -> bool:
     """Return whether the process belongs to a VM whose disk (its HOME) is in that folder."""
-    if _variable(process, VM_MARK) is None:
+    if environment_variable(process, VM_VARIABLE) is None:
         return False
-    return Path(_variable(process, "HOME") or "/").is_relative_to(disks)
+    return Path(environment_variable(process, "HOME") or "/").is_relative_to(disks)
 
 
-def _variable(process: psutil.Process, name: str) -> str | None:
-    """Return an environment variable of the process; None if it ended or is not ours."""
-    try:
-        return process.environ().get(name)
-    except (psutil.NoSuchProcess, psutil.AccessDenied, OSError):
-        return None
-
-
-def _end(processes: Iterable[psutil.Process], how: signal.Signals) -> None:
+def _stop_processes(processes: Iterable[psutil.Process], how: signal.Signals) -> None:
     processes = list(processes)
     for process in processes:
         process.send_signal(how)

@@ -11,8 +11,8 @@ from matplotlib import pyplot as plt
 Curve = Sequence[tuple[int, float]]
 
 
-def draw(
-    disturbed: Curve,
+def draw_losses(
+    evicted: Curve,
     twin: Curve,
     validation: Curve,
     evictions: Sequence[tuple[int, str]],
@@ -21,7 +21,7 @@ def draw(
     """Write a PNG or SVG with the losses over training steps and a line for each eviction."""
     figure, axes = plt.subplots(figsize=(9, 4.5), layout="constrained")
     axes.plot(*zip(*twin, strict=True), color="0.75", linewidth=5, label="uninterrupted twin")
-    axes.plot(*zip(*disturbed, strict=True), color="tab:blue", linewidth=1.5, label="evicted job")
+    axes.plot(*zip(*evicted, strict=True), color="tab:blue", linewidth=1.5, label="evicted job")
     axes.plot(*zip(*validation, strict=True), color="tab:green", marker="o", label="validation")
     for number, (step, how) in enumerate(evictions):
         axes.axvline(

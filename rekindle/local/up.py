@@ -9,10 +9,16 @@ from pathlib import Path
 
 from contract.choices import Engine
 from contract.printable import printable_lines
-from rekindle.local.banner import banner
-from rekindle.local.layout import BASE_MODELS, ENGINE_HELP, StackLayout
-from rekindle.local.parts import MOST_RESTARTS
-from rekindle.local.stack import sign_in_token, stack
+from rekindle.local.layout import (
+    BASE_MODELS,
+    CLIENT,
+    ENGINE_HELP,
+    RESOURCE_GROUP,
+    TENANT,
+    StackLayout,
+)
+from rekindle.local.parts import MAX_RESTARTS
+from rekindle.local.stack import create_sign_in_token, run_stack
 from rekindle.local.state_folder import StackPorts, StackStartError, StateFolder
 
 
@@ -46,7 +52,7 @@ def main() -> int:
     parser.add_argument(
         "--restarts",
         type=int,
-        default=MOST_RESTARTS,
+        default=MAX_RESTARTS,
         help="maximum restarts of one part within a minute before the stack stops",
     )
     options = parser.parse_args()
@@ -61,45 +67,78 @@ def main() -> int:
         engines=tuple(options.engine or [Engine.SCALE_SET]),
     )
     try:
-        asyncio.run(_run(layout, keep_vms=options.keep))
+        asyncio.run(_run_until_signal(layout, keep_vms=options.keep))
     except StackStartError as error:
-        _say(str(error))
+        _print_message(str(error))
         return 1
     return 0
 
 
-async def _run(layout: StackLayout, *, keep_vms: bool) -> None:
+async def _run_until_signal(layout: StackLayout, *, keep_vms: bool) -> None:
     """Run the stack until a signal, or until a part cannot be kept alive."""
-    running = asyncio.create_task(_serve(layout, keep_vms=keep_vms))
+    running = asyncio.create_task(_serve_stack(layout, keep_vms=keep_vms))
     loop = asyncio.get_running_loop()
-    for wanted in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        loop.add_signal_handler(wanted, _interrupt, running)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        loop.add_signal_handler(number, _stop_on_signal, running)
     try:
         await running
     except asyncio.CancelledError:
-        _say("the local stack has stopped")
+        _print_message("the local stack has stopped")
 
 
-async def _serve(layout: StackLayout, *, keep_vms: bool) -> None:
-    _say("starting the local stack")
-    async with stack(layout, _say, keep_vms=keep_vms) as crew:
+async def _serve_stack(layout: StackLayout, *, keep_vms: bool) -> None:
+    _print_message("starting the local stack")
+    async with run_stack(layout, _print_message, keep_vms=keep_vms) as runner:
         key = (layout.state / "api-key").read_text().strip()
-        _print(banner(layout, key, await sign_in_token(layout, crew)))
-        await crew.watch()
+        _print_text(ready_banner(layout, key, await create_sign_in_token(layout, runner)))
+        await runner.wait_for_failure()
 
 
-def _interrupt(running: "asyncio.Task[None]") -> None:
+def ready_banner(layout: StackLayout, api_key: str, sign_in: str) -> str:
+    """Return addresses, sign-in link, API key, and exports for clients, staging and `az`."""
+    return f"""
+Rekindle is up. State in {_short_path(layout.state.path)}, \
+logs in {_short_path(layout.state / "logs")}, Ctrl-C stops the stack.
+
+  Console         {layout.api_url}/#sign-in={sign_in}  (valid once, for 10 minutes)
+  API             {layout.api_url}/v1
+  Azure (ARM)     {layout.arm_url}
+  Blob (Azurite)  {layout.blob_url}
+  Metadata (VMs)  {layout.metadata_url}
+
+For the openai client and curl:
+  export OPENAI_BASE_URL={layout.api_url}/v1 OPENAI_API_KEY={api_key}
+
+To stage another base model (python -m rekindle.stage):
+  export REKINDLE_STORAGE='{layout.storage}'
+
+For az:
+  export AZURE_CONFIG_DIR={layout.state / "az"} REQUESTS_CA_BUNDLE={layout.ca}
+  export AZURE_CORE_INSTANCE_DISCOVERY=false AZURE_CORE_COLLECT_TELEMETRY=false
+  az cloud register -n rekindle --endpoint-resource-manager {layout.arm_url}
+  az cloud set -n rekindle
+  az login --service-principal -u {CLIENT} -p {layout.client_secret} --tenant {TENANT}
+  az vmss list -g {RESOURCE_GROUP} -o table
+"""
+
+
+def _short_path(path: Path) -> str:
+    here = Path.cwd()
+    return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)
+
+
+def _stop_on_signal(running: "asyncio.Task[None]") -> None:
     """Stop the stack at the first signal; ignore later ones, as the shutdown is in progress."""
     if not running.cancelling():
-        _say("stopping the local stack")
+        _print_message("stopping the local stack")
         running.cancel()
 
 
-def _say(text: str) -> None:
-    _print(f"rekindle: {text}")
+def _print_message(text: str) -> None:
+    _print_text(f"rekindle: {text}")
 
 
-def _print(text: str) -> None:
+def _print_text(text: str) -> None:
     """Print, unless the reader is gone: the stack must still stop in order."""
     with contextlib.suppress(BrokenPipeError):
         print(printable_lines(text), flush=True)

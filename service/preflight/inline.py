@@ -11,7 +11,7 @@ from rendering import preflight, preview
 from rendering.report import DataReport
 from rendering.sequences import SplitNeeded
 from rendering.task import Task
-from rendering.tokenizer import UnusableTokenizer, load
+from rendering.tokenizer import UnusableTokenizer, read_tokenizer
 from service.preflight.checker import Files, Rows
 from service.preflight.process import unusable, write_files
 
@@ -36,8 +36,8 @@ def _preview(files: Files, data: bytes, task: Task) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="rekindle-preview-") as folder:
         write_files(Path(folder), files)
         try:
-            lines = preflight.numbered(data.split(b"\n"))
-            return preview.preview(load(Path(folder), task.method), task, lines)
+            lines = preflight.numbered_lines(data.split(b"\n"))
+            return preview.preview_rows(read_tokenizer(Path(folder), task.method), task, lines)
         except UnusableTokenizer as error:
             raise unusable(str(error)) from error
 
@@ -46,8 +46,8 @@ def _check(files: Files, data: bytes, task: Task, progress: Callable[[int], None
     with tempfile.TemporaryDirectory(prefix="rekindle-preflight-") as folder:
         write_files(Path(folder), files)
         try:
-            checked = preflight.Preflight(load(Path(folder), task.method), task)
-            checked.add(list(preflight.numbered(data.split(b"\n"))))
+            checked = preflight.Preflight(read_tokenizer(Path(folder), task.method), task)
+            checked.check_lines(list(preflight.numbered_lines(data.split(b"\n"))))
         except UnusableTokenizer as error:
             raise unusable(str(error)) from error
         except SplitNeeded:

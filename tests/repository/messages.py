@@ -87,7 +87,7 @@ def doctors_checks() -> set[str]:
 
 _FINDERS = ("Problem", "_warn")
 _LEVELS = ("warning", "error", "exception")
-_VERDICTS = ("missing", "doubt")
+_VERDICTS = ("failed_check", "doubtful_check")
 
 
 def _kinds(kind: type[ServiceError]) -> Iterator[type[ServiceError]]:

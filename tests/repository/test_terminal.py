@@ -28,4 +28,4 @@ def test_only_the_terminal_module_writes_what_strangers_may_have_sent() -> None:
             if is_console or (is_print and name not in OWN_WORDS):
                 found.add(f"{name}: {ast.unparse(node)}")
 
-    assert found == set(), "use rekindle.terminal.Console or rekindle.terminal.write"
+    assert found == set(), "use rekindle.terminal.Console or rekindle.terminal.write_text"

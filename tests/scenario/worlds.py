@@ -29,8 +29,8 @@ def database() -> Iterator[str]:
     with test_postgres.server() as data:
         postgres.create_database(data)
         lasting = f"alter database {postgres.DATABASE} set synchronous_commit = on"
-        postgres.psql(data, lasting)
-        url = postgres.url(data)
+        postgres.run_sql(data, lasting)
+        url = postgres.database_url(data)
         command.upgrade(test_postgres.migrations(url), "head")
         yield url
 
@@ -39,8 +39,8 @@ async def restart(engine: AsyncEngine) -> None:
     """Shoot the server, with every connection and transaction, and start it again."""
     async with engine.connect() as conn:
         data = Path((await conn.execute(text("show data_directory"))).scalar_one())
-    await asyncio.to_thread(postgres.stop, data)
-    await asyncio.to_thread(postgres.start, data, *test_postgres.SETTINGS)
+    await asyncio.to_thread(postgres.stop_server, data)
+    await asyncio.to_thread(postgres.start_server, data, *test_postgres.SETTINGS)
 
 
 @asynccontextmanager

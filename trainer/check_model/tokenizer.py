@@ -11,7 +11,7 @@ from typing import Any
 
 from transformers import AutoTokenizer
 
-from rendering.tokenizer import NAMES, Tokenizer, UnusableTokenizer, load
+from rendering.tokenizer import NAMES, Tokenizer, UnusableTokenizer, read_tokenizer
 from trainer.check_model.findings import ModelFindings
 from trainer.model.safetensors_headers import first_names
 
@@ -41,7 +41,7 @@ AGREE = (
 def check_tokenizer(folder: Path, *, is_encoder: bool) -> ModelFindings:
     """Compare ids and special tokens; encoders read every text with special tokens around it."""
     try:
-        ours = load(folder)
+        ours = read_tokenizer(folder)
     except UnusableTokenizer as error:
         return ModelFindings([str(error)])
     try:

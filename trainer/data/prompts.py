@@ -5,9 +5,9 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from rendering.rows import prompt
+from rendering.rows import read_prompt
 from rendering.tokenizer import Tokenizer
-from rendering.tokens import prompt_ids
+from rendering.tokens import tokenize_prompt
 from trainer.contract import RunSpec
 from trainer.data.rows import JsonlRows
 from trainer.graders.answer import divide_row
@@ -26,7 +26,7 @@ class Prompts:
     """The prompts of one data file, each tokenized on demand."""
 
     def __init__(self, path: Path, tokenizer: Tokenizer, spec: RunSpec) -> None:
-        self._rows, self._tokenizer = JsonlRows(path, prompt), tokenizer
+        self._rows, self._tokenizer = JsonlRows(path, read_prompt), tokenizer
         self._today = date.fromisoformat(spec.date)
 
     def __len__(self) -> int:
@@ -36,7 +36,7 @@ class Prompts:
         """Return the prompt; raise NonRetryableError that names a broken line."""
         (found,) = self._rows[row]
         with self._rows.name_row_in_errors(row):
-            ids = prompt_ids(self._tokenizer, found, self._today)
+            ids = tokenize_prompt(self._tokenizer, found, self._today)
         return ChatPrompt(ids, *divide_row(found))
 
     def file_and_line(self, row: int) -> str:

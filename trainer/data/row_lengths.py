@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from rendering.tool_calls import Json
+from rendering.templates.tool_calls import Json
 from trainer.contract import RunSpec
 from trainer.data.curriculum import CurriculumOrder
 from trainer.data.length_mix import LengthMixOrder

@@ -9,9 +9,9 @@ import numpy as np
 from rendering import rows
 from rendering.chat import count_answers
 from rendering.rows import Reader, RowError
-from rendering.template import RenderError
+from rendering.templates.chat_template import RenderError
+from rendering.templates.tool_calls import Json
 from rendering.tokenizer import UnusableTokenizer
-from rendering.tool_calls import Json
 from trainer.process.non_retryable import NonRetryableError
 
 _PART = 1 << 20  # bytes read at once
@@ -54,7 +54,7 @@ class JsonlRows:
             lines.seek(int(self._starts[row]))
             line = lines.readline()
         with self.name_row_in_errors(row):
-            chats = self._read(rows.parse(line))
+            chats = self._read(rows.parse_line(line))
             return chats if self._places is None else (chats[self._places[row]],)
 
     @contextmanager
@@ -85,13 +85,13 @@ class JsonlRows:
 
 def open_rows(path: Path, method: str, *, has_answers: bool, split: bool) -> JsonlRows:
     """Open the rows of a data file as a training method reads them."""
-    read = rows.split_chat if split else rows.reader(method, has_answers=has_answers)
+    read = rows.read_split_chats if split else rows.row_reader(method, has_answers=has_answers)
     return JsonlRows(path, read, split=split)
 
 
 def _count_answers(line: bytes, place: str) -> int:
     try:
-        return count_answers(rows.parse(line))
+        return count_answers(rows.parse_line(line))
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise NonRetryableError(f"{place}: {_error_text(error)}") from error
 

@@ -13,9 +13,9 @@ from typing import Any, Protocol
 
 from safetensors import SafetensorError, safe_open
 
+from rendering.templates.tool_calls import Json
 from rendering.tokenizer import Tokenizer
-from rendering.tokens import Tokens, tokenize, tokenize_labelled
-from rendering.tool_calls import Json
+from rendering.tokens import Tokens, tokenize_chat, tokenize_labelled
 from trainer.contract import RunSpec
 from trainer.data.rows import JsonlRows, open_rows
 from trainer.data.token_cache import FORMAT
@@ -72,7 +72,7 @@ class TokenizedOnDemand:
         cut = (self._max_seq_len, self._today)
         if self._classes:
             return tokenize_labelled(self._tokenizer, chat, self._classes, *cut)
-        return tokenize(self._tokenizer, chat, *cut)
+        return tokenize_chat(self._tokenizer, chat, *cut)
 
 
 def open_run_rows(path: Path, spec: RunSpec) -> JsonlRows:

@@ -14,7 +14,7 @@ from typing import Any
 
 from safetensors import safe_open
 
-from rendering.rows import chat
+from rendering.rows import read_chat
 from trainer.contract import InputFile, Lora, Message, RunSpec
 from trainer.contract.wire import LATER
 from trainer.data.rows import JsonlRows
@@ -161,7 +161,7 @@ def _numel(parameters: Iterable[Any]) -> int:
 
 
 def _data(rundir: RunDir, file: InputFile) -> ReportedFile:
-    rows = len(JsonlRows(rundir.input(file.path), chat))
+    rows = len(JsonlRows(rundir.input(file.path), read_chat))
     return ReportedFile(name=file.name, size=file.size, sha256=file.sha256, rows=rows)
 
 

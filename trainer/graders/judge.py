@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from transformers import AutoModelForSequenceClassification
 
-from rendering.tokens import Tokens, chat_ids
+from rendering.tokens import Tokens, tokenize_whole_chat
 from trainer.data.batch import Batch, padded
 from trainer.graders.answer import Grade, ModelAnswer
 from trainer.model import loading
@@ -55,7 +55,10 @@ class RewardModelJudge:
         return [_grade(score) for score in scores[:, 0].float().tolist()]
 
     def _batch(self, answers: Sequence[ModelAnswer]) -> Batch:
-        chats = [chat_ids(self._tokenizer, self._chat(answer), self._today) for answer in answers]
+        chats = [
+            tokenize_whole_chat(self._tokenizer, self._chat(answer), self._today)
+            for answer in answers
+        ]
         rows = [Tokens(ids[: self._longest], [False] * len(ids[: self._longest])) for ids in chats]
         return padded(rows, self._tokenizer.pad_token_id)
 

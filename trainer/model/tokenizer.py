@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from rendering.tokenizer import Tokenizer, UnusableTokenizer, load
+from rendering.tokenizer import Tokenizer, UnusableTokenizer, read_tokenizer
 from trainer.contract import BaseModel
 from trainer.process.non_retryable import NonRetryableError
 from trainer.rundir import RunDir
@@ -30,7 +30,7 @@ def load_tokenizer(folder: Path, method: str = "supervised") -> Tokenizer:
 
 
 def _load_with_template(folder: Path, method: str) -> Tokenizer:
-    tokenizer = load(folder, method)
+    tokenizer = read_tokenizer(folder, method)
     if method != "classification":
         tokenizer.template(None)
     return tokenizer

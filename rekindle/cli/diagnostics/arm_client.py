@@ -8,7 +8,7 @@ from typing import Any
 
 import httpx
 
-SECONDS = 15.0  # timeout of one request
+TIMEOUT_SECONDS = 15.0  # timeout of one request
 
 
 @dataclass(frozen=True)
@@ -44,18 +44,22 @@ class ArmClient:
     @property
     def _offerings(self) -> list[tuple[tuple[str, str, bool], str]]:
         """Each offering with "azureml", "azureml=NAME", or "" for a scale set."""
-        found = []
+        offerings = []
         for text in filter(None, map(str.strip, self.setting("OFFERINGS").split(","))):
             size, _, place = text.partition("@")
             region, *words = place.split(":")
             cluster = next((w for w in words if w.partition("=")[0] == "azureml"), "")
-            found.append(((size, region, "on_demand" not in words), cluster))
-        return found
+            offerings.append(((size, region, "on_demand" not in words), cluster))
+        return offerings
 
     @property
     def regions(self) -> list[str]:
         """Distinct regions of the scale set offerings."""
         return list(dict.fromkeys(region for _, region, _ in self.offerings))
+
+    def in_regions(self, template: str) -> list[str]:
+        """Return the distinct resource ids of a template in which {region} is replaced."""
+        return list(dict.fromkeys(template.replace("{region}", r) for r in self.regions))
 
     def policy(self, member: str) -> Any:  # noqa: ANN401 - a member of any type
         """Return a member of REKINDLE_AZURE_POLICY, or None."""
@@ -70,11 +74,11 @@ class ArmClient:
         query["api-version"] = version
         return self.http.get(path, params=query).raise_for_status().json()
 
-    def get_id(self, resource_id: str, version: str) -> Any:  # noqa: ANN401 - JSON
+    def get_resource(self, resource_id: str, version: str) -> Any:  # noqa: ANN401 - JSON
         """Return what ARM answers for a resource id; raise httpx.HTTPError."""
         return self.get(str(self.http.base_url.copy_with(path=resource_id)), version)
 
-    def assign(self, role: str, scope: str) -> str:
+    def role_assignment_command(self, role: str, scope: str) -> str:
         """Return the command that grants a role to the signed-in identity."""
         return (
             f"Run: az role assignment create --assignee-object-id {self.object_id}"
@@ -82,22 +86,22 @@ class ArmClient:
         )
 
 
-def object_id(token: str) -> str:
+def parse_object_id(token: str) -> str:
     """Return the object id in a token, which ARM itself verifies."""
     try:
         payload = token.split(".")[1]
-        told = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
-        return str(told["oid"])
+        claims = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
+        return str(claims["oid"])
     except (IndexError, KeyError, ValueError):
         return "OBJECT_ID"
 
 
-def token(environment: Mapping[str, str]) -> str:
+def request_token(environment: Mapping[str, str]) -> str:
     """Sign in as the service does and return an ARM token."""
     from azure.identity import ClientSecretCredential, DefaultAzureCredential
 
-    url, ca = endpoint(environment), environment.get("REKINDLE_AZURE_CA")
-    private: dict[str, Any] = (
+    url, ca = arm_endpoint(environment), environment.get("REKINDLE_AZURE_CA")
+    options: dict[str, Any] = (
         {"authority": url, "disable_instance_discovery": True, "connection_verify": ca}
         if ca
         else {}
@@ -108,7 +112,7 @@ def token(environment: Mapping[str, str]) -> str:
             environment.get("REKINDLE_AZURE_TENANT_ID", ""),
             environment.get("REKINDLE_AZURE_CLIENT_ID", ""),
             secret,
-            **private,
+            **options,
         )
         if secret
         else DefaultAzureCredential()
@@ -116,12 +120,12 @@ def token(environment: Mapping[str, str]) -> str:
     return str(credential.get_token(f"{url}/.default").token)
 
 
-def endpoint(environment: Mapping[str, str]) -> str:
+def arm_endpoint(environment: Mapping[str, str]) -> str:
     """Return the address of ARM."""
     return environment.get("REKINDLE_AZURE_ENDPOINT") or "https://management.azure.com"
 
 
-def said(error: Exception) -> str:
+def error_message(error: Exception) -> str:
     """Return Azure's error message, or the error's first line if there is none."""
     if isinstance(error, httpx.HTTPStatusError):
         try:

@@ -5,13 +5,12 @@ from collections.abc import Iterable, Mapping
 from typing import Annotated, Any
 
 import typer
-from rich.box import SIMPLE_HEAD
-from rich.table import Table
 from rich.text import Text
 
 from rekindle.cli import formats
 from rekindle.cli.command import Cli
 from rekindle.cli.errors import ExitCode
+from rekindle.cli.tables import new_table
 
 Json = dict[str, Any]
 AUDIT = "/organization/audit"
@@ -27,55 +26,53 @@ _WHAT = {
 }
 
 
-def audit(
+def audit_resources(
     cli: Cli,
     everything: Annotated[
         bool, typer.Option("--all", help="Also show resources of live attempts.")
     ] = False,
 ) -> int:
     """Compare Azure with the database (operators only). Exit code 1 if a resource may leak."""
-    found, summary = _all(cli)
-    document = {"object": "list", "data": found, "has_more": False, "summary": summary}
-    shown = [f for f in found if everything or f["standing"] != "used"]
-    cli.show(document, lambda: view(shown, summary, time.time()))
+    findings, summary = _read_findings(cli)
+    document = {"object": "list", "data": findings, "has_more": False, "summary": summary}
+    shown = [f for f in findings if everything or f["standing"] != "used"]
+    cli.print_result(document, lambda: audit_lines(shown, summary, time.time()))
     return ExitCode.FAILED if summary["leaks"] or summary["unseen"] else ExitCode.OK
 
 
-def view(found: list[Json], summary: Mapping[str, Any], now: float) -> Iterable[Any]:
+def audit_lines(findings: list[Json], summary: Mapping[str, Any], now: float) -> Iterable[Any]:
     """Yield a table of findings, a line per group, and what to do."""
-    if found:
-        table = Table(box=SIMPLE_HEAD, pad_edge=False)
-        for name in _COLUMNS:
-            table.add_column(name, overflow="fold")
-        for one in found:
-            table.add_row(*(Text(formats.safe(cell)) for cell in _cells(one, now)))
+    if findings:
+        table = new_table(*_COLUMNS)
+        for finding in findings:
+            table.add_row(*(Text(formats.printable_line(cell)) for cell in _cells(finding, now)))
         yield table
     for standing, group in summary["groups"].items():
-        if group[_counted_as(standing)]:
-            yield f"{standing}: {_counted(standing, group)} - {_WHAT.get(standing, '')}"
+        if group[_count_member(standing)]:
+            yield f"{standing}: {_group_counts(standing, group)} - {_WHAT.get(standing, '')}"
     if summary["unseen"]:
-        yield formats.safe(summary["unseen"])
+        yield formats.printable_line(summary["unseen"])
     blobs = summary.get("unknown_containers", 0)  # older services do not report it
     if blobs != 0:
-        yield _containers(blobs)
+        yield _container_line(blobs)
     if not summary["leaks"]:
         yield "No scale set leaks." if summary["unseen"] or blobs != 0 else "Nothing leaks."
         return
     unpriced = summary["unpriced_leaks"]
     more = f" (the price of {unpriced} is not known)" if unpriced else ""
-    yield f"{_leaks(summary)} leak{more}. See docs/runbook.md"
+    yield f"{_leak_counts(summary)} leak{more}. See docs/runbook.md"
 
 
-def _containers(number: int | None) -> str:
+def _container_line(number: int | None) -> str:
     """Return the number of unknown containers; None if Blob was not listed. They are not leaks."""
     whose = "of unknown jobs"
     if number is None:
         return f"Blob did not answer; containers {whose} were not counted."
-    held = formats.count(number, "container")
-    return f"Blob has {held} {whose}. See docs/runbook.md (containers.unknown)"
+    count = formats.count(number, "container")
+    return f"Blob has {count} {whose}. See docs/runbook.md (containers.unknown)"
 
 
-def _leaks(summary: Mapping[str, Any]) -> str:
+def _leak_counts(summary: Mapping[str, Any]) -> str:
     """Return the number of leaks by kind; every stray resource is a leak."""
     strays = summary["groups"]["stray"]["resources"]
     sets = summary["leaks"] - strays
@@ -83,11 +80,11 @@ def _leaks(summary: Mapping[str, Any]) -> str:
     return " and ".join(formats.count(number, noun) for number, noun in kinds if number)
 
 
-def _counted_as(standing: str) -> str:
+def _count_member(standing: str) -> str:
     return "resources" if standing == "stray" else "scale_sets"
 
 
-def _counted(standing: str, group: Mapping[str, Any]) -> str:
+def _group_counts(standing: str, group: Mapping[str, Any]) -> str:
     if standing == "stray":
         return formats.count(group["resources"], "resource")
     sets = formats.count(group["scale_sets"], "scale set")
@@ -95,34 +92,36 @@ def _counted(standing: str, group: Mapping[str, Any]) -> str:
     return f"{sets} with {machines}, {formats.money(group['per_hour'])} per hour"
 
 
-def _all(cli: Cli) -> tuple[list[Json], Json]:
+def _read_findings(cli: Cli) -> tuple[list[Json], Json]:
     """Return all findings, and the last page's summary, which covers everything."""
-    found: list[Json] = []
+    findings: list[Json] = []
     while True:
-        after = found[-1]["id"] if found else None
+        after = findings[-1]["id"] if findings else None
         page = cli.client.get(AUDIT, limit=_PAGE, after=after)
-        found += page["data"]
+        findings += page["data"]
         if not page["has_more"]:
-            return found, page["summary"]
+            return findings, page["summary"]
 
 
-def _cells(one: Mapping[str, Any], now: float) -> Iterable[str]:
-    age = formats.duration(now - one["since"]) if one["since"] else "?"
+def _cells(finding: Mapping[str, Any], now: float) -> Iterable[str]:
+    age = formats.duration(now - finding["since"]) if finding["since"] else "?"
     return (
-        one["id"],
-        one["standing"],
-        f"{one['vm_size'] or one['type']} in {one['region']}",
-        str(one["machines"]),
-        one["job"] or "-",
-        "-" if one["standing"] == "stray" else one["attempt_state"] or "not known",
+        finding["id"],
+        finding["standing"],
+        f"{finding['vm_size'] or finding['type']} in {finding['region']}",
+        str(finding["machines"]),
+        finding["job"] or "-",
+        "-" if finding["standing"] == "stray" else finding["attempt_state"] or "not known",
         age,
-        _cost(one),
+        _hourly_cost(finding),
     )
 
 
-def _cost(one: Mapping[str, Any]) -> str:
+def _hourly_cost(finding: Mapping[str, Any]) -> str:
     """Return the hourly cost; `?` if unknown, `$16.88 if spot` if the purchase type is unknown."""
-    if not one["per_hour"]:
+    if not finding["per_hour"]:
         return "?"
-    how = one.get("per_hour_if")  # older services do not report it
-    return formats.money(one["per_hour"]) + (f" if {formats.safe(how)}" if how else "")
+    purchase = finding.get("per_hour_if")  # older services do not report it
+    return formats.money(finding["per_hour"]) + (
+        f" if {formats.printable_line(purchase)}" if purchase else ""
+    )

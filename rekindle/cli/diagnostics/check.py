@@ -27,21 +27,21 @@ class CheckResult:
         return asdict(self) | {"verdict": str(self.verdict)}
 
 
-def ok(name: str, found: str) -> CheckResult:
+def passed_check(name: str, found: str) -> CheckResult:
     """Return a passed check."""
     return CheckResult(name, CheckStatus.OK, found)
 
 
-def missing(name: str, found: str, remedy: str) -> CheckResult:
+def failed_check(name: str, found: str, remedy: str) -> CheckResult:
     """Return a failed check with its remedy."""
     return CheckResult(name, CheckStatus.MISSING, found, remedy)
 
 
-def doubt(name: str, found: str, remedy: str) -> CheckResult:
+def doubtful_check(name: str, found: str, remedy: str) -> CheckResult:
     """Return a check with a possible problem and its remedy."""
     return CheckResult(name, CheckStatus.DOUBT, found, remedy)
 
 
-def skipped(name: str, why: str) -> CheckResult:
+def skipped_check(name: str, why: str) -> CheckResult:
     """Return a check that was not made, with the reason."""
     return CheckResult(name, CheckStatus.SKIPPED, why)

@@ -11,8 +11,14 @@ from typing import Any
 
 import httpx
 
-from rekindle.cli.diagnostics.arm_client import ArmClient, said
-from rekindle.cli.diagnostics.check import CheckResult, doubt, missing, ok, skipped
+from rekindle.cli.diagnostics.arm_client import ArmClient, error_message
+from rekindle.cli.diagnostics.check import (
+    CheckResult,
+    doubtful_check,
+    failed_check,
+    passed_check,
+    skipped_check,
+)
 
 _SETS = "Microsoft.Compute/virtualMachineScaleSets"
 JOIN = "Microsoft.Network/virtualNetworks/subnets/join/action"
@@ -43,61 +49,74 @@ MARKET = (  # of the subscription: usage, sizes, eviction rates and Spot prices
 _PERMISSIONS = "providers/Microsoft.Authorization/permissions"
 
 
-def group(azure: ArmClient) -> Iterator[CheckResult]:
+def check_group_roles(azure: ArmClient) -> Iterator[CheckResult]:
     """Check the resource group and the roles on it."""
     path = f"/resourceGroups/{azure.group}"
     try:
         azure.get(path, "2021-04-01")
     except httpx.HTTPError as error:
         remedy = f"Run: az group create -n {azure.group or 'NAME'} -l REGION"
-        yield missing("resource group", said(error), remedy)
+        yield failed_check("resource group", error_message(error), remedy)
         return
-    yield ok("resource group", azure.group)
+    yield passed_check("resource group", azure.group)
     scope = f"/subscriptions/{azure.subscription}{path}"
-    yield granted(azure, "Virtual Machine Contributor", MACHINES, scope)
-    subnet = azure.setting("AZURE_SUBNET_ID")
-    for place in dict.fromkeys(subnet.replace("{region}", r) for r in azure.regions or [""]):
-        yield granted(azure, "Network Contributor", (JOIN,), place or scope)
-    audit = granted(azure, "Reader", AUDIT, scope)
+    yield check_permissions(azure, "Virtual Machine Contributor", MACHINES, scope)
+    for place in azure.in_regions(azure.setting("AZURE_SUBNET_ID")) or [""]:
+        yield check_permissions(azure, "Network Contributor", (JOIN,), place or scope)
+    audit = check_permissions(azure, "Reader", AUDIT, scope)
     if audit.remedy:
-        audit = doubt(audit.name, f"{audit.found}; `rekindle audit` shows less", audit.remedy)
+        audit = doubtful_check(
+            audit.name, f"{audit.found}; `rekindle audit` shows less", audit.remedy
+        )
     yield audit
 
 
-def subscription(azure: ArmClient) -> Iterator[CheckResult]:
+def check_subscription_role(azure: ArmClient) -> Iterator[CheckResult]:
     """Check the permissions that only a role on the subscription can grant."""
     scope = f"/subscriptions/{azure.subscription}"
-    found = granted(azure, "Reader", MARKET, scope)
-    yield CheckResult("role Reader of the subscription", found.verdict, found.found, found.remedy)
+    result = check_permissions(azure, "Reader", MARKET, scope)
+    yield CheckResult(
+        "role Reader of the subscription", result.verdict, result.found, result.remedy
+    )
 
 
-def identity(azure: ArmClient) -> Iterator[CheckResult]:
+def check_identity_role(azure: ArmClient) -> Iterator[CheckResult]:
     """Check that the service may assign the nodes' identity to machines."""
     scope = azure.setting("AZURE_IDENTITY_ID")
     if not scope:
         why = "REKINDLE_AZURE_IDENTITY_ID is not set; nodes have no identity"
-        yield skipped("role Managed Identity Operator", why)
+        yield skipped_check("role Managed Identity Operator", why)
         return
-    yield granted(azure, "Managed Identity Operator", (ASSIGN,), scope)
+    yield check_permissions(azure, "Managed Identity Operator", (ASSIGN,), scope)
 
 
-def granted(azure: ArmClient, role: str, actions: tuple[str, ...], scope: str) -> CheckResult:
+def check_permissions(
+    azure: ArmClient, role: str, actions: tuple[str, ...], scope: str
+) -> CheckResult:
     """Check that the identity may do all actions at the scope; ``role`` would grant them."""
     name = f"role {role}"
     try:
-        held = azure.get_id(f"{scope.rstrip('/')}/{_PERMISSIONS}", "2022-04-01")["value"]
+        permissions = azure.get_resource(f"{scope.rstrip('/')}/{_PERMISSIONS}", "2022-04-01")[
+            "value"
+        ]
     except httpx.HTTPError as error:
-        return doubt(name, f"cannot be read: {said(error)}", f"See: az resource show --ids {scope}")
-    absent = [action for action in actions if not _may(held, action)]
-    if not absent:
-        return ok(name, "granted")
-    return missing(name, f"may not {', '.join(absent)}", azure.assign(role, scope))
+        return doubtful_check(
+            name, f"cannot be read: {error_message(error)}", f"See: az resource show --ids {scope}"
+        )
+    denied = [action for action in actions if not _is_allowed(permissions, action)]
+    if not denied:
+        return passed_check(name, "granted")
+    return failed_check(
+        name, f"may not {', '.join(denied)}", azure.role_assignment_command(role, scope)
+    )
 
 
-def _may(held: list[dict[str, Any]], action: str) -> bool:
+def _is_allowed(permissions: list[dict[str, Any]], action: str) -> bool:
     """Return whether a role grants the action and does not exclude it, as ARM decides."""
 
-    def within(patterns: list[str]) -> bool:
+    def matches(patterns: list[str]) -> bool:
         return any(fnmatchcase(action.lower(), pattern.lower()) for pattern in patterns)
 
-    return any(within(g.get("actions", [])) and not within(g.get("notActions", [])) for g in held)
+    return any(
+        matches(g.get("actions", [])) and not matches(g.get("notActions", [])) for g in permissions
+    )

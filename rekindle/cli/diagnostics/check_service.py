@@ -8,88 +8,94 @@ from pathlib import Path
 
 import httpx
 
-from rekindle.cli.api_client import ApiClient, checked
-from rekindle.cli.connection import ConnectionOptions, connect
-from rekindle.cli.diagnostics.check import CheckResult, doubt, missing, ok, skipped
+from rekindle.cli.api_client import ApiClient, require_success
+from rekindle.cli.connection import ConnectionOptions, resolve_connection
+from rekindle.cli.diagnostics.check import (
+    CheckResult,
+    doubtful_check,
+    failed_check,
+    passed_check,
+    skipped_check,
+)
 from rekindle.cli.errors import CliError, ExitCode, ServiceUnreachable
 from rekindle.cli.job_lookup import JOBS
 
 _SKEW_SECONDS = 30.0  # ages are visibly wrong beyond it; a busy service answers late
 
 
-def checks(asked: ConnectionOptions) -> Iterator[CheckResult]:
+def service_checks(options: ConnectionOptions) -> Iterator[CheckResult]:
     """Yield all checks of the service; later ones need the earlier ones."""
     try:
-        found = connect(asked, os.environ, Path.cwd())
-    except CliError as trouble:
-        if trouble.code == "no_service":
-            yield skipped("service", "no service is specified and no local stack is running here")
+        connection = resolve_connection(options, os.environ, Path.cwd())
+    except CliError as error:
+        if error.code == "no_service":
+            yield skipped_check(
+                "service", "no service is specified and no local stack is running here"
+            )
         else:
-            yield missing("service", trouble.message, trouble.advice)
+            yield failed_check("service", error.message, error.advice)
         return
-    with ApiClient(found) as client:
+    with ApiClient(connection) as client:
         try:
-            with client.translated():
-                answer = client.http.get(_root(found.url) + "/readyz")
-            if not (reason := _not_ready(answer)):
-                checked(answer)
-        except ServiceUnreachable as trouble:
-            start = "Start it (rekindle up), or" if found.stack else "Start it, or"
-            yield missing("service", trouble.message, f"{start} correct the address.")
+            with client.translate_errors():
+                response = client.http.get(connection.url.removesuffix("/v1") + "/readyz")
+            if not (reason := _unreadiness_reason(response)):
+                require_success(response)
+        except ServiceUnreachable as error:
+            start = "Start it (rekindle up), or" if connection.stack else "Start it, or"
+            yield failed_check("service", error.message, f"{start} correct the address.")
             return
-        except CliError as trouble:
-            yield missing(
+        except CliError as error:
+            yield failed_check(
                 "service",
-                trouble.message,
-                trouble.advice or "Check the address; it must end in /v1.",
+                error.message,
+                error.advice or "Check the address; it must end in /v1.",
             )
             return
         if reason:
             remedy = "See docs/runbook.md and the service's log."
-            yield missing("service", f"{found.url} answers but is not ready: {reason}", remedy)
+            yield failed_check(
+                "service", f"{connection.url} answers but is not ready: {reason}", remedy
+            )
         else:
-            yield ok("service", f"{found.url} answers ({found.source})")
-        yield _skew(answer, datetime.now(UTC))
+            yield passed_check("service", f"{connection.url} answers ({connection.source})")
+        yield _check_clock(response, datetime.now(UTC))
         if not reason:
-            yield _key(client)
+            yield _check_key(client)
 
 
-def _not_ready(answer: httpx.Response) -> str:
+def _unreadiness_reason(response: httpx.Response) -> str:
     """Return why the service says that it is not ready; "" if it is, or a gateway answered.
 
     A gateway may answer 503 as well, but without this body.
     """
-    if answer.status_code != httpx.codes.SERVICE_UNAVAILABLE:
+    if response.status_code != httpx.codes.SERVICE_UNAVAILABLE:
         return ""
     try:
-        body = answer.json()
+        body = response.json()
         return str(body.get("status") or body["error"]["message"])
     except (ValueError, KeyError, TypeError, AttributeError):
         return ""
 
 
-def _skew(answer: httpx.Response, now: datetime) -> CheckResult:
+def _check_clock(response: httpx.Response, now: datetime) -> CheckResult:
     try:
-        theirs = parsedate_to_datetime(answer.headers["date"])
+        theirs = parsedate_to_datetime(response.headers["date"])
     except (KeyError, ValueError):
-        return skipped("clock", "the service sent no `Date` header")
-    apart = abs((now - theirs).total_seconds())
-    if apart <= _SKEW_SECONDS:
-        return ok("clock", "the same as the service's")
-    return doubt(
-        "clock", f"{apart:.0f} s apart from the service's", "Synchronise both clocks by NTP."
+        return skipped_check("clock", "the service sent no `Date` header")
+    seconds = abs((now - theirs).total_seconds())
+    if seconds <= _SKEW_SECONDS:
+        return passed_check("clock", "the same as the service's")
+    return doubtful_check(
+        "clock", f"{seconds:.0f} s apart from the service's", "Synchronise both clocks by NTP."
     )
 
 
-def _key(client: ApiClient) -> CheckResult:
+def _check_key(client: ApiClient) -> CheckResult:
     try:
         client.get(JOBS, limit=1, tries=1)
-    except CliError as trouble:
-        remedy = trouble.advice or "See the service's log."
-        named = "API key" if trouble.exit_code is ExitCode.NOT_AUTHORISED else "jobs"
-        return missing(named, trouble.message, remedy)
-    return ok("API key", f"...{client.connection.key[-4:]} is valid")
-
-
-def _root(url: str) -> str:
-    return url.removesuffix("/v1")
+    except CliError as error:
+        remedy = error.advice or "See the service's log."
+        name = "API key" if error.exit_code is ExitCode.NOT_AUTHORISED else "jobs"
+        return failed_check(name, error.message, remedy)
+    return passed_check("API key", f"...{client.connection.key[-4:]} is valid")

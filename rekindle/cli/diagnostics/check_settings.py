@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
 from typing import Any
 
-from rekindle.cli.diagnostics.check import CheckResult, doubt, missing, ok
+from rekindle.cli.diagnostics.check import CheckResult, doubtful_check, failed_check, passed_check
 
-_OURS = ("REKINDLE_AZURE_SUBSCRIPTION_ID", "REKINDLE_DATABASE_URL", "REKINDLE_DEPLOYMENT")
+_REQUIRED_NAMES = ("REKINDLE_AZURE_SUBSCRIPTION_ID", "REKINDLE_DATABASE_URL", "REKINDLE_DEPLOYMENT")
 _MEANING = {
     "REKINDLE_AZURE_RESOURCE_GROUP": "resource group of the scale sets",
     "REKINDLE_AZURE_SUBNET_ID": "id of the nodes' subnet; {region} stands for the region",
@@ -29,16 +29,16 @@ _SECONDS = 120.0  # longer than the service's own timeouts
 _COMMAND = "python -m service.main check"
 
 
-def checks(environment: Mapping[str, str]) -> Iterator[CheckResult]:
+def settings_checks(environment: Mapping[str, str]) -> Iterator[CheckResult]:
     """Yield the checks of the service; none if the environment has no settings."""
-    if not any(environment.get(name) for name in _OURS):
+    if not any(environment.get(name) for name in _REQUIRED_NAMES):
         return
     if find_spec("service") is None:
-        yield _unknown("the service is not installed here")
+        yield _unchecked("the service is not installed here")
         return
     argv = [sys.executable, *_COMMAND.split()[1:], "--json"]
     try:
-        said = subprocess.run(
+        result = subprocess.run(
             argv,
             env=dict(environment),
             capture_output=True,
@@ -47,24 +47,26 @@ def checks(environment: Mapping[str, str]) -> Iterator[CheckResult]:
             check=False,
         )
     except subprocess.TimeoutExpired:
-        yield _unknown(f"{_COMMAND} did not finish within {_SECONDS:.0f} s")
+        yield _unchecked(f"{_COMMAND} did not finish within {_SECONDS:.0f} s")
         return
     try:
-        parts = json.loads(said.stdout)
+        parts = json.loads(result.stdout)
     except ValueError:
-        last = (said.stderr.strip().splitlines() or ["no output"])[-1]
-        yield _unknown(f"{_COMMAND} failed: {last[:200]}")
+        last = (result.stderr.strip().splitlines() or ["no output"])[-1]
+        yield _unchecked(f"{_COMMAND} failed: {last[:200]}")
         return
-    yield from map(_told, parts)
+    yield from map(_parse_result, parts)
 
 
-def _told(part: Mapping[str, Any]) -> CheckResult:
+def _parse_result(part: Mapping[str, Any]) -> CheckResult:
     name, found = str(part["name"]), str(part["found"])
     if not part["remedy"]:
-        return ok(name, found)
+        return passed_check(name, found)
     meaning = _MEANING.get(name)
-    return missing(name, found, f"Set it: {meaning}." if meaning else str(part["remedy"]))
+    return failed_check(name, found, f"Set it: {meaning}." if meaning else str(part["remedy"]))
 
 
-def _unknown(why: str) -> CheckResult:
-    return doubt("settings", why, f"Run where the service runs, with its environment: {_COMMAND}")
+def _unchecked(why: str) -> CheckResult:
+    return doubtful_check(
+        "settings", why, f"Run where the service runs, with its environment: {_COMMAND}"
+    )

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rekindle.cli.command import Cli
-from rekindle.cli.connection import FACTS
+from rekindle.cli.connection import STACK_FILE
 from rekindle.cli.errors import ExitCode
 
 if TYPE_CHECKING:
@@ -20,46 +20,46 @@ _STYLES = {"ok": "green", "missing": "bold red", "doubt": "yellow", "skipped": "
 _TOPICS = {"machine": "This machine", "service": "The service", "azure": "Azure"}
 
 
-def doctor(
+def check_installation(
     cli: Cli,
     port: Annotated[
         int, typer.Option("--port", help="First of the local stack's four ports.")
     ] = 8080,
 ) -> int:
     """Check the installation and show how to fix problems; exit code 1 if something is missing."""
-    found = {topic: list(each) for topic, each in _found(cli, port)}
-    absent = [c for each in found.values() for c in each if c.verdict == "missing"]
+    results = {topic: list(each) for topic, each in _run_checks(cli, port)}
+    failed = [c for each in results.values() for c in each if c.verdict == "missing"]
     document = {
         "object": "doctor",
-        "ok": not absent,
-        "checks": [c.as_dict() | {"topic": t} for t, each in found.items() for c in each],
+        "ok": not failed,
+        "checks": [c.as_dict() | {"topic": t} for t, each in results.items() for c in each],
     }
-    cli.show(document, lambda: _view(found, len(absent)))
-    return ExitCode.FAILED if absent else ExitCode.OK
+    cli.print_result(document, lambda: _report_lines(results, len(failed)))
+    return ExitCode.FAILED if failed else ExitCode.OK
 
 
-def _found(cli: Cli, port: int) -> "Iterator[tuple[str, Iterable[CheckResult]]]":
+def _run_checks(cli: Cli, port: int) -> "Iterator[tuple[str, Iterable[CheckResult]]]":
     from rekindle.cli.diagnostics import check_azure, check_machine, check_service
-    from rekindle.cli.diagnostics.check import skipped
+    from rekindle.cli.diagnostics.check import skipped_check
 
-    state = cli.asked.state or Path(".rekindle")
-    if _is_elsewhere(cli):
+    state = cli.options.state or Path(".rekindle")
+    if _is_remote_service(cli):
         why = "a remote service is configured, so no local stack is needed"
-        yield "machine", [skipped("local stack", why)]
+        yield "machine", [skipped_check("local stack", why)]
     else:
-        runs = (state / FACTS).is_file()
-        yield "machine", check_machine.checks(state.resolve(), port, stack_runs=runs)
-    yield "service", check_service.checks(cli.asked)
-    yield "azure", check_azure.checks(os.environ)
+        runs = (state / STACK_FILE).is_file()
+        yield "machine", check_machine.machine_checks(state.resolve(), port, stack_runs=runs)
+    yield "service", check_service.service_checks(cli.options)
+    yield "azure", check_azure.azure_checks(os.environ)
 
 
-def _is_elsewhere(cli: Cli) -> bool:
-    url = cli.asked.url or os.environ.get("REKINDLE_URL") or os.environ.get("OPENAI_BASE_URL")
+def _is_remote_service(cli: Cli) -> bool:
+    url = cli.options.url or os.environ.get("REKINDLE_URL") or os.environ.get("OPENAI_BASE_URL")
     return bool(url) and not any(host in str(url) for host in ("127.0.0.1", "localhost"))
 
 
-def _view(found: "dict[str, list[CheckResult]]", absent: int) -> Iterator[Any]:
-    for topic, each in found.items():
+def _report_lines(results: "dict[str, list[CheckResult]]", failed: int) -> Iterator[Any]:
+    for topic, each in results.items():
         yield Text(_TOPICS[topic], style="bold")
         table = Table.grid(padding=(0, 2))
         for check in each:
@@ -67,4 +67,4 @@ def _view(found: "dict[str, list[CheckResult]]", absent: int) -> Iterator[Any]:
             row = Text(str(check.verdict), style=_STYLES[check.verdict])
             table.add_row("", row, check.name, Text(check.found + remedy))
         yield table
-    yield "Nothing is missing." if not absent else f"{absent} missing; see the remedies above."
+    yield "Nothing is missing." if not failed else f"{failed} missing; see the remedies above."

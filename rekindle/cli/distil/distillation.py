@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from rekindle.cli.distil import judge
-from rekindle.cli.distil.prompts import ANSWER, TeacherPrompt, UnusablePrompt, prompts
-from rekindle.cli.distil.rows import RowKind, made, useful
+from rekindle.cli.distil.prompts import ANSWER, TeacherPrompt, UnusablePrompt, read_prompts
+from rekindle.cli.distil.rows import RowKind, build_rows, usable_answers
 from rekindle.cli.distil.tally import DistilTally
 from rekindle.cli.distil.teacher import Teacher
 from rekindle.cli.distil.teacher_messages import TeacherReply, TeacherRequest
-from rekindle.cli.distil.teacher_pool import Seen, TeacherPool
+from rekindle.cli.distil.teacher_pool import OnRequest, TeacherPool
 from rekindle.cli.errors import CliError, ExitCode
+from rekindle.cli.output_file import partial_file
 
 Json = dict[str, Any]
 
@@ -43,118 +44,122 @@ class Distillation:
     """One run of `rekindle distil`."""
 
     def __init__(
-        self, wanted: DistilSettings, pool: TeacherPool, connect: Callable[[], Teacher]
+        self, settings: DistilSettings, pool: TeacherPool, connect: Callable[[], Teacher]
     ) -> None:
-        self.wanted, self.pool, self._connect = wanted, pool, connect
+        self.settings, self.pool, self._connect = settings, pool, connect
         self.tally, self.rows = DistilTally(), 0
 
-    def gather(self, seen: Seen) -> None:
+    def collect_answers(self, on_request: OnRequest) -> None:
         """Ask the teacher for all candidates of every prompt."""
-        self.pool.ask(self._asks(), self._connect(), seen)
+        self.pool.run_requests(self._answer_requests(), self._connect(), on_request)
 
-    def rate(self, seen: Seen) -> None:
+    def judge_answers(self, on_request: OnRequest) -> None:
         """Ask the judge to grade every candidate, if there is a judge."""
-        if self.wanted.judge is not None:
-            self.pool.ask(self._questions(), self._connect(), seen)
+        if self.settings.judge is not None:
+            self.pool.run_requests(self._judge_requests(), self._connect(), on_request)
 
-    def write(self) -> None:
+    def write_rows(self) -> None:
         """Write the whole file or nothing; raise CliError if there is no row."""
-        part = self.wanted.out.with_name(f".{self.wanted.out.name}.part")
-        try:
+        with partial_file(self.settings.out) as part:
             with part.open("w", encoding="utf-8") as lines:
-                for row in self._rows():
+                for row in self._build_rows():
                     lines.write(json.dumps(row, ensure_ascii=False) + "\n")
                     self.rows += 1
             if not self.rows:
-                raise self._nothing()
-            part.replace(self.wanted.out)
-        finally:
-            part.unlink(missing_ok=True)
+                raise self._no_rows_error()
 
     def _prompts(self, tally: DistilTally | None = None) -> Iterator[TeacherPrompt]:
-        return prompts(self.wanted.file, tally or DistilTally())
+        return read_prompts(self.settings.file, tally or DistilTally())
 
-    def _ask(self, prompt: TeacherPrompt, number: int) -> TeacherRequest:
-        wanted = self.wanted
+    def _answer_request(self, prompt: TeacherPrompt, number: int) -> TeacherRequest:
+        settings = self.settings
         return TeacherRequest(
-            url=wanted.url,
-            model=wanted.teacher,
+            url=settings.url,
+            model=settings.teacher,
             messages=prompt.messages,
-            sampling=wanted.sampling,
+            sampling=settings.sampling,
             number=number,
         )
 
-    def _asks(self) -> Iterator[TeacherRequest]:
+    def _answer_requests(self) -> Iterator[TeacherRequest]:
         for prompt in self._prompts():
-            for number in range(self.wanted.candidates):
-                yield self._ask(prompt, number)
+            for number in range(self.settings.candidates):
+                yield self._answer_request(prompt, number)
 
-    def _question(self, prompt: TeacherPrompt, text: str) -> TeacherRequest:
+    def _judge_request(self, prompt: TeacherPrompt, text: str) -> TeacherRequest:
         return TeacherRequest(
-            url=self.wanted.url,
-            model=self.wanted.judge or "",
-            messages=judge.question(prompt.messages, text),
-            sampling=self.wanted.judge_sampling or {},
+            url=self.settings.url,
+            model=self.settings.judge or "",
+            messages=judge.judge_messages(prompt.messages, text),
+            sampling=self.settings.judge_sampling or {},
         )
 
-    def _questions(self) -> Iterator[TeacherRequest]:
+    def _judge_requests(self) -> Iterator[TeacherRequest]:
         for prompt in self._prompts():
-            for text in self._texts(prompt, DistilTally()):
-                yield self._question(prompt, text)
+            for text in self._usable_answers(prompt, DistilTally()):
+                yield self._judge_request(prompt, text)
 
-    def _texts(self, prompt: TeacherPrompt, tally: DistilTally) -> list[str]:
+    def _usable_answers(self, prompt: TeacherPrompt, tally: DistilTally) -> list[str]:
         """Return the prompt's usable candidates."""
-        asks = [self._ask(prompt, number) for number in range(self.wanted.candidates)]
-        return useful([self._said(ask) for ask in asks], tally)
+        requests = [
+            self._answer_request(prompt, number) for number in range(self.settings.candidates)
+        ]
+        return usable_answers([self._reply_or_refusal(request) for request in requests], tally)
 
-    def _said(self, ask: TeacherRequest) -> TeacherReply | str:
-        reply = self.pool.replies.get(ask.key)
-        return self.pool.refused.get(ask.key, "it was not requested") if reply is None else reply
+    def _reply_or_refusal(self, request: TeacherRequest) -> TeacherReply | str:
+        reply = self.pool.replies.get(request.key)
+        return (
+            self.pool.refused.get(request.key, "it was not requested") if reply is None else reply
+        )
 
-    def _rows(self) -> Iterator[Json]:
-        grader = self.wanted.grader
+    def _build_rows(self) -> Iterator[Json]:
+        grader = self.settings.grader
         exact = grader == judge.EXACT
-        given = self._given(grader) if grader else iter(())
+        grades = self._grader_grades(grader) if grader else iter(())
         for prompt in self._prompts(self.tally):
-            texts = self._texts(prompt, self.tally)
+            texts = self._usable_answers(prompt, self.tally)
             if grader:
-                graded = list(zip(texts, islice(given, len(texts)), strict=True))
+                graded = list(zip(texts, islice(grades, len(texts)), strict=True))
             else:
-                graded = [(text, self._number(prompt, text)) for text in texts]
+                graded = [(text, self._judge_grade(prompt, text)) for text in texts]
             try:
-                yield from made(self.wanted.kind, prompt, self._rated(graded), exact=exact)
+                yield from build_rows(
+                    self.settings.kind, prompt, self._drop_ungraded(graded), exact=exact
+                )
             except UnusablePrompt as why:
-                self.tally.leave_out(prompt.line, str(why))
+                self.tally.skipped.add(prompt.line, str(why))
 
-    def _rated(self, graded: list[tuple[str, float | None]]) -> list[tuple[str, float | None]]:
+    def _drop_ungraded(
+        self, graded: list[tuple[str, float | None]]
+    ) -> list[tuple[str, float | None]]:
         """Drop candidates without a grade, if there is a judge or grader."""
-        if self.wanted.grader is None and self.wanted.judge is None:
+        if self.settings.grader is None and self.settings.judge is None:
             return graded
         for _, grade in graded:
             if grade is None:
-                by = "the grader failed" if self.wanted.grader else "the judge returned no number"
+                by = "the grader failed" if self.settings.grader else "the judge returned no number"
                 self.tally.drop(by)
         return [(text, grade) for text, grade in graded if grade is not None]
 
-    def _number(self, prompt: TeacherPrompt, text: str) -> float | None:
-        if self.wanted.judge is None:
+    def _judge_grade(self, prompt: TeacherPrompt, text: str) -> float | None:
+        if self.settings.judge is None:
             return None
-        said = self._said(self._question(prompt, text))
-        return judge.number(said.text) if isinstance(said, TeacherReply) else None
+        reply = self._reply_or_refusal(self._judge_request(prompt, text))
+        return judge.parse_grade(reply.text) if isinstance(reply, TeacherReply) else None
 
-    def _given(self, grader: Json) -> Iterator[float | None]:
+    def _grader_grades(self, grader: Json) -> Iterator[float | None]:
         """Return the grades of all candidates, in order."""
         pairs = (
             (prompt.item, text)
             for prompt in self._prompts()
-            for text in self._texts(prompt, DistilTally())
+            for text in self._usable_answers(prompt, DistilTally())
         )
-        return iter(judge.grades(grader, pairs))
+        return iter(judge.run_grader(grader, pairs))
 
-    def _nothing(self) -> CliError:
-        why = [*self.tally.told()]
+    def _no_rows_error(self) -> CliError:
+        why = [*self.tally.summary_lines()]
         return CliError(
-            f"No row could be made from {self.wanted.file}. {'. '.join(why)}.",
+            f"No row could be made from {self.settings.file}. {'. '.join(why)}.",
             "Raise --candidates or --temperature to get answers that differ.",
             code="nothing_distilled",
         )
@@ -168,16 +173,16 @@ class PromptCounts:
     answered: int  # prompts with a reference answer
 
 
-def look(file: Path) -> PromptCounts:
+def count_prompts(path: Path) -> PromptCounts:
     """Count the prompts before anything is paid for; raise CliError if there are none."""
     tally, total, answered = DistilTally(), 0, 0
-    for prompt in prompts(file, tally):
+    for prompt in read_prompts(path, tally):
         total += 1
         answered += prompt.item.get(ANSWER) is not None
     if not total:
-        why = "; ".join(tally.reasons()) or "it has no rows"
+        why = "; ".join(tally.skipped.reasons()) or "it has no rows"
         raise CliError(
-            f"{file} has no prompt: {why}.",
+            f"{path} has no prompt: {why}.",
             "A row needs `messages` that end before the answer, or a `prompt`.",
             exit_code=ExitCode.USAGE,
             code="no_prompts",

@@ -38,47 +38,47 @@ _MEAN = "\nmean\t"  # what a print-out ends with
 _GRADED = re.compile(r"(\d+)\t(\S+)\t(.*)")
 
 
-def question(messages: list[Json], answer: str) -> list[Json]:
+def judge_messages(messages: list[Json], answer: str) -> list[Json]:
     """Return the messages that ask a judge to grade this answer."""
-    told = "\n\n".join(f"{m['role']}: {_text(m['content'])}" for m in messages)
-    return [{"role": "user", "content": _TASK.format(conversation=told, answer=answer)}]
+    conversation = "\n\n".join(f"{m['role']}: {_plain_text(m['content'])}" for m in messages)
+    return [{"role": "user", "content": _TASK.format(conversation=conversation, answer=answer)}]
 
 
-def number(said: str) -> float | None:
+def parse_grade(reply: str) -> float | None:
     """Return the judge's grade; None if the reply is not exactly a number from 1 to 10."""
-    found = _NUMBER.fullmatch(said)
-    return float(found[1]) if found else None
+    match = _NUMBER.fullmatch(reply)
+    return float(match[1]) if match else None
 
 
-def grades(grader: Json, answers: Iterable[tuple[Json, str]]) -> list[float | None]:
+def run_grader(grader: Json, answers: Iterable[tuple[Json, str]]) -> list[float | None]:
     """Return the grade of each answer, None on error; raise CliError for an invalid grader."""
     with tempfile.TemporaryDirectory() as name:
-        asked, rows = Path(name) / "grader.json", Path(name) / "rows.jsonl"
-        asked.write_text(json.dumps(grader), encoding="utf-8")
+        grader_file, rows = Path(name) / "grader.json", Path(name) / "rows.jsonl"
+        grader_file.write_text(json.dumps(grader), encoding="utf-8")
         with rows.open("w", encoding="utf-8") as lines:
-            wanted = 0
-            for wanted, (item, text) in enumerate(answers, 1):  # noqa: B007 - how many there were
+            count = 0
+            for count, (item, text) in enumerate(answers, 1):  # noqa: B007 - how many there were
                 lines.write(json.dumps(item | {"output_text": text}) + "\n")
-        command = [sys.executable, "-m", "trainer.graders", str(asked), str(rows)]
-        ended = subprocess.run(command, capture_output=True, text=True, check=False)
-    found = _read(ended.stdout)
-    if len(found) != wanted or _MEAN not in f"\n{ended.stdout}":
-        raise _broken(ended.stderr)
-    return found
+        command = [sys.executable, "-m", "trainer.graders", str(grader_file), str(rows)]
+        result = subprocess.run(command, capture_output=True, text=True, check=False)
+    grades = _parse_grades(result.stdout)
+    if len(grades) != count or _MEAN not in f"\n{result.stdout}":
+        raise _grading_error(result.stderr)
+    return grades
 
 
-def _read(printed: str) -> list[float | None]:
+def _parse_grades(printed: str) -> list[float | None]:
     """Read grades from the printed table; error texts may contain line breaks."""
-    found: list[float | None] = []
+    grades: list[float | None] = []
     for line in printed.splitlines():
-        graded = _GRADED.fullmatch(line)
-        if graded and int(graded[1]) == len(found) + 1:
-            found.append(None if graded[3] else float(graded[2]))
-    return found
+        match = _GRADED.fullmatch(line)
+        if match and int(match[1]) == len(grades) + 1:
+            grades.append(None if match[3] else float(match[2]))
+    return grades
 
 
-def _broken(said: str) -> CliError:
-    last = (said.strip().splitlines() or ["no output"])[-1]
+def _grading_error(stderr: str) -> CliError:
+    last = (stderr.strip().splitlines() or ["no output"])[-1]
     missing = "No module named" in last
     return CliError(
         f"The candidates could not be graded: {last}",
@@ -89,7 +89,7 @@ def _broken(said: str) -> CliError:
     )
 
 
-def _text(content: str | list[Json]) -> str:
+def _plain_text(content: str | list[Json]) -> str:
     if isinstance(content, str):
         return content
     return "".join(str(part.get("text", "")) for part in content)

@@ -33,7 +33,7 @@ Url = Annotated[
 Model = Annotated[
     str, typer.Option("--teacher", metavar="MODEL", help="Model name at the teacher's server.")
 ]
-Sort = Annotated[
+Kind = Annotated[
     RowKind,
     typer.Option("--kind", help="Kind of rows to write: chats, pairs of answers, or rankings."),
 ]
@@ -116,9 +116,9 @@ class RequestOptions:
 
     def sampling(self, temperature: float) -> Json:
         """Return request members other than model and messages; raise CliError."""
-        usual: Json = {"temperature": temperature, "max_tokens": self.max_tokens or None}
-        told = dict(_member(text) for text in self.param or [])
-        return {name: value for name, value in (usual | told).items() if value is not None}
+        defaults: Json = {"temperature": temperature, "max_tokens": self.max_tokens or None}
+        params = dict(_parse_param(text) for text in self.param or [])
+        return {name: value for name, value in (defaults | params).items() if value is not None}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,20 +147,20 @@ class GradingOptions:
     ] = None
 
 
-def _member(text: str) -> tuple[str, Any]:
+def _parse_param(text: str) -> tuple[str, Any]:
     name, equals, value = text.partition("=")
     if not name or not equals:
-        raise wrong(
+        raise usage_error(
             f"--param {text!r} is not NAME=JSON.", "Write it as NAME=JSON, for example top_p=0.9."
         )
     if name in ("model", "messages", "n", "stream"):
-        raise wrong(f"--param {name} is reserved.", "Omit it.")
+        raise usage_error(f"--param {name} is reserved.", "Omit it.")
     try:
         return name, json.loads(value)
     except ValueError:
         return name, value  # text needs no quotes
 
 
-def wrong(message: str, advice: str) -> CliError:
+def usage_error(message: str, advice: str) -> CliError:
     """Return a usage error."""
     return CliError(message, advice, exit_code=ExitCode.USAGE, code="wrong_distil")

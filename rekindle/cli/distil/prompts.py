@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from rekindle.cli.distil.tally import DistilTally
-from rekindle.cli.errors import CliError, ExitCode
-from rekindle.cli.files.json_rows import rows
+from rekindle.cli.errors import CliError
+from rekindle.cli.files.json_rows import read_rows
 
 Json = dict[str, Any]
 ANSWER = "answer"  # member of a row: the reference answer
 
 _ROLES = ("system", "developer", "user", "assistant", "tool", "function")
-_OURS = ("messages", "prompt", "system")
+_PROMPT_MEMBERS = ("messages", "prompt", "system")
 
 
 @dataclass(frozen=True)
@@ -39,66 +39,66 @@ class UnusablePrompt(Exception):
     """Why a row is no prompt; equal reasons have equal texts, so that they can be counted."""
 
 
-def prompts(path: Path, tally: DistilTally) -> Iterator[TeacherPrompt]:
+def read_prompts(path: Path, tally: DistilTally) -> Iterator[TeacherPrompt]:
     """Yield each distinct prompt; count other rows. Raises CliError for a broken file."""
     seen: set[int] = set()  # hashes, as files may be large
-    for line, item in _items(path):
+    for line, item in _read_items(path):
         try:
-            found = ([_user(item)], {}) if isinstance(item, str) else of_row(item)
-            prompt = TeacherPrompt(line, *found)
+            parsed = ([_user_message(item)], {}) if isinstance(item, str) else parse_row(item)
+            prompt = TeacherPrompt(line, *parsed)
         except UnusablePrompt as why:
-            tally.leave_out(line, str(why))
+            tally.skipped.add(line, str(why))
             continue
         if (identity := hash(prompt.identity)) in seen:
-            tally.leave_out(line, "it is a duplicate")
+            tally.skipped.add(line, "it is a duplicate")
             continue
         seen.add(identity)
         yield prompt
 
 
-def require(path: Path) -> None:
-    """Raise CliError if the path is not a file."""
-    if not path.is_file():
-        raise CliError(f"{path} is not a file.", "Pass an existing file.", exit_code=ExitCode.USAGE)
-
-
-def _items(path: Path) -> Iterator[tuple[int, Json | str]]:
+def _read_items(path: Path) -> Iterator[tuple[int, Json | str]]:
     """Yield rows, or lines of plain text."""
     if _is_json(path):
-        yield from rows(path)
+        yield from read_rows(path)
         return
     try:
         with path.open(encoding="utf-8-sig") as lines:
             for number, text in enumerate(lines, 1):
-                if said := text.strip():
-                    yield number, said
+                if line := text.strip():
+                    yield number, line
     except UnicodeDecodeError as error:
         raise CliError(f"{path} is not UTF-8: {error.reason}.", "Save it as UTF-8.") from error
 
 
-def of_row(row: Mapping[str, Any]) -> tuple[list[Json], Json]:
+def parse_row(row: Mapping[str, Any]) -> tuple[list[Json], Json]:
     """Return the row's messages and its other members; raise UnusablePrompt."""
     if row.get("tools"):
         raise UnusablePrompt("it has `tools`, which are not supported")
-    given = row.get("messages", row.get("prompt"))
-    if isinstance(given, str) and "messages" not in row:
-        given = [_user(given)] if given.strip() else []
-    if not isinstance(given, list):
+    messages = row.get("messages", row.get("prompt"))
+    if isinstance(messages, str) and "messages" not in row:
+        messages = [_user_message(messages)] if messages.strip() else []
+    if not isinstance(messages, list):
         raise UnusablePrompt("it has neither a list `messages` nor a `prompt`")
-    if not given:
+    if not messages:
         raise UnusablePrompt("it is empty")
-    for message in given:
-        _check(message)
-    if given[-1]["role"] == "assistant":
+    for message in messages:
+        _check_message(message)
+    if messages[-1]["role"] == "assistant":
         raise UnusablePrompt("its last message is the assistant's")
-    if not is_text(given):
+    if not is_encodable(messages):
         raise UnusablePrompt("it has half of a surrogate pair")
-    told = row.get("system")
-    system = [{"role": "system", "content": told}] if isinstance(told, str) and told.strip() else []
-    return system + given, {name: value for name, value in row.items() if name not in _OURS}
+    system_text = row.get("system")
+    system = (
+        [{"role": "system", "content": system_text}]
+        if isinstance(system_text, str) and system_text.strip()
+        else []
+    )
+    return system + messages, {
+        name: value for name, value in row.items() if name not in _PROMPT_MEMBERS
+    }
 
 
-def is_text(document: object) -> bool:
+def is_encodable(document: object) -> bool:
     """Return whether UTF-8 can carry all text; JSON can hold half of a surrogate pair."""
     try:
         json.dumps(document, ensure_ascii=False).encode()
@@ -107,14 +107,14 @@ def is_text(document: object) -> bool:
     return True
 
 
-def _check(message: object) -> None:
+def _check_message(message: object) -> None:
     if not isinstance(message, dict) or message.get("role") not in _ROLES:
         raise UnusablePrompt("a message has no known role")
     if not isinstance(message.get("content"), str | list) or not message["content"]:
         raise UnusablePrompt("a message has no `content`")
 
 
-def _user(text: str) -> Json:
+def _user_message(text: str) -> Json:
     return {"role": "user", "content": text}
 
 

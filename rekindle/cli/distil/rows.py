@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import Any
 
-from rekindle.cli.distil.prompts import TeacherPrompt, UnusablePrompt, is_text
+from rekindle.cli.distil.prompts import TeacherPrompt, UnusablePrompt, is_encodable
 from rekindle.cli.distil.tally import DistilTally
 from rekindle.cli.distil.teacher_messages import TeacherReply
 
@@ -21,30 +21,30 @@ class RowKind(StrEnum):
     RANKING = "ranking"
 
 
-def useful(replies: Sequence[TeacherReply | str], tally: DistilTally) -> list[str]:
+def usable_answers(replies: Sequence[TeacherReply | str], tally: DistilTally) -> list[str]:
     """Return the distinct complete answers in order; a str in a reply's place is a refusal."""
-    found: list[str] = []
+    answers: list[str] = []
     for reply in replies:
-        if why := _useless(reply, found):
-            tally.drop(why)
+        if reason := _rejection_reason(reply, answers):
+            tally.drop(reason)
         elif isinstance(reply, TeacherReply):
-            found.append(reply.text)
-    return found
+            answers.append(reply.text)
+    return answers
 
 
-def _useless(reply: TeacherReply | str, before: list[str]) -> str:
+def _rejection_reason(reply: TeacherReply | str, before: list[str]) -> str:
     if isinstance(reply, str):
         return f"the teacher refused: {reply}"
     if reply.ended not in _WHOLE:
         return "cut off at --max-tokens" if reply.ended == "length" else f"ended by {reply.ended}"
     if not reply.text.strip():
         return "empty"
-    if not is_text(reply.text):
+    if not is_encodable(reply.text):
         return "it holds half of a surrogate pair"
     return "duplicate of an earlier one" if reply.text in before else ""
 
 
-def made(
+def build_rows(
     kind: RowKind, prompt: TeacherPrompt, candidates: Sequence[Graded], *, exact: bool
 ) -> list[Json]:
     """Return the prompt's rows; raise UnusablePrompt if its candidates give none.
@@ -54,16 +54,22 @@ def made(
     if not candidates:
         raise UnusablePrompt("no candidate is usable")
     if kind is RowKind.SFT:
-        return [{"messages": prompt.messages + _said(text)} for text in _best(candidates)]
-    best = _ranked(candidates, exact=exact)
+        return [
+            {"messages": prompt.messages + _answer_message(text)}
+            for text in _best_answers(candidates)
+        ]
+    best = _rank_answers(candidates, exact=exact)
     row: Json = {"input": {"messages": prompt.messages}}
     if kind is RowKind.RANKING:
-        return [row | {"ranked_outputs": [_said(text) for text in best]}]
-    pair = {"preferred_output": _said(best[0]), "non_preferred_output": _said(best[-1])}
+        return [row | {"ranked_outputs": [_answer_message(text) for text in best]}]
+    pair = {
+        "preferred_output": _answer_message(best[0]),
+        "non_preferred_output": _answer_message(best[-1]),
+    }
     return [row | pair]
 
 
-def _best(candidates: Sequence[Graded]) -> list[str]:
+def _best_answers(candidates: Sequence[Graded]) -> list[str]:
     """Return the candidates with the highest grade above 0, or all if none is graded."""
     if all(grade is None for _, grade in candidates):
         return [text for text, _ in candidates]
@@ -73,7 +79,7 @@ def _best(candidates: Sequence[Graded]) -> list[str]:
     return [text for text, grade in candidates if grade == highest]
 
 
-def _ranked(candidates: Sequence[Graded], *, exact: bool) -> list[str]:
+def _rank_answers(candidates: Sequence[Graded], *, exact: bool) -> list[str]:
     """Return one candidate per grade, best first; equal grades are no preference."""
     first: dict[float, str] = {}
     for text, grade in candidates:
@@ -88,5 +94,5 @@ def _ranked(candidates: Sequence[Graded], *, exact: bool) -> list[str]:
     return [first[grade] for grade in sorted(first, reverse=True)]
 
 
-def _said(text: str) -> list[Json]:
+def _answer_message(text: str) -> list[Json]:
     return [{"role": "assistant", "content": text}]

@@ -6,21 +6,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rekindle.cli import formats
-
-_LINES_NAMED = 5
-_LINES_KEPT = 100
+from rekindle.cli.files.skipped_rows import SkippedRows
 
 
 @dataclass
 class DistilTally:
     """Skipped prompts by reason with their lines, and dropped candidates by reason."""
 
-    left_out: dict[str, list[int]] = field(default_factory=dict)  # why: lines
+    skipped: SkippedRows = field(default_factory=SkippedRows)
     dropped: Counter[str] = field(default_factory=Counter)  # why: candidates
-
-    def leave_out(self, line: int, why: str) -> None:
-        """Count the prompt on this line as skipped."""
-        self.left_out.setdefault(why, []).append(line)
 
     def drop(self, why: str) -> None:
         """Count a candidate as dropped."""
@@ -28,24 +22,17 @@ class DistilTally:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the counts as JSON output."""
-        out = {w: {"rows": len(at), "lines": at[:_LINES_KEPT]} for w, at in self.left_out.items()}
-        return {"prompts_left_out": out, "candidates_dropped": dict(self.dropped)}
+        skipped = self.skipped.as_dict()
+        return {"prompts_left_out": skipped, "candidates_dropped": dict(self.dropped)}
 
-    def told(self) -> Iterator[str]:
+    def summary_lines(self) -> Iterator[str]:
         """Yield the counts as text."""
-        if self.left_out:
-            total = sum(map(len, self.left_out.values()))
-            yield f"{formats.count(total, 'prompt')} left out: {'; '.join(self.reasons())}"
+        if total := self.skipped.total:
+            reasons = "; ".join(self.skipped.reasons())
+            yield f"{formats.count(total, 'prompt')} left out: {reasons}"
         if self.dropped:
-            why = "; ".join(f"{formats.safe(w)} ({n:,})" for w, n in self.dropped.items())
+            why = "; ".join(f"{formats.printable_line(w)} ({n:,})" for w, n in self.dropped.items())
             yield f"{formats.count(self.dropped.total(), 'candidate')} dropped: {why}"
-
-    def reasons(self) -> Iterator[str]:
-        """Yield why prompts were skipped, with the first lines."""
-        for why, lines in self.left_out.items():
-            named = ", ".join(map(str, lines[:_LINES_NAMED]))
-            more = " and more" if len(lines) > _LINES_NAMED else ""
-            yield f"{formats.safe(why)} (lines {named}{more})"
 
 
 @dataclass

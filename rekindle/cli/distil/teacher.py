@@ -9,22 +9,23 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Self
 
 import httpx
-from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, stop_after_attempt
-from tenacity.wait import wait_base, wait_random_exponential
+from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt
+from tenacity.wait import wait_random_exponential
 
+from rekindle.cli.api_client import RetryAfterWait, is_loopback, retry_after
 from rekindle.cli.distil.teacher_messages import TeacherReply, TeacherRequest
 from rekindle.cli.errors import CliError, ExitCode, ServiceUnreachable
 
 Json = dict[str, Any]
 TRIES = 6
-LARGEST = 16 << 20  # bytes of a reply; the service accepts no longer line
+MAX_REPLY_BYTES = 16 << 20  # bytes of a reply; the service accepts no longer line
 KEY = "REKINDLE_TEACHER_KEY"
 
-_LONGEST_PAUSE = 120.0
-_FOR_NOW = {408, 409, 425, 429, 500, 502, 503, 504, 529}
+_WAIT = RetryAfterWait(wait_random_exponential(multiplier=1, max=60), longest=120.0)
+_RETRIABLE = {408, 409, 425, 429, 500, 502, 503, 504, 529}
 _FAILED = 500
-_OF_THE_PROMPT = {400, 413, 422}  # these may concern this prompt only
-_NO_MONEY = "insufficient_quota"
+_PROMPT_ERRORS = {400, 413, 422}  # these may concern this prompt only
+_QUOTA_EXHAUSTED = "insufficient_quota"
 
 
 class PromptRefused(Exception):
@@ -32,18 +33,18 @@ class PromptRefused(Exception):
 
 
 class TeacherBusy(ServiceUnreachable):
-    """A temporary failure; ``after`` is the server's Retry-After in seconds.
+    """A temporary failure; ``retry_after`` is the server's Retry-After in seconds.
 
-    ``is_about_it``: the server answers, and may fail at this prompt only.
+    ``is_prompt_specific``: the server answers, and may fail at this prompt only.
     """
 
     def __init__(
-        self, message: str, after: float | None = None, *, is_about_it: bool = False
+        self, message: str, retry_after: float | None = None, *, is_prompt_specific: bool = False
     ) -> None:
         super().__init__(
             message, "Check the address and that the server is running.", code="teacher_away"
         )
-        self.after, self.is_about_it = after, is_about_it
+        self.retry_after, self.is_prompt_specific = retry_after, is_prompt_specific
 
 
 class Teacher:
@@ -59,13 +60,12 @@ class Teacher:
         self._url, headers = url, {"user-agent": "rekindle"}
         if key:
             headers["authorization"] = f"Bearer {key}"
-        local = httpx.URL(url).host in ("127.0.0.1", "localhost", "::1")
         limits = httpx.Timeout(timeout, connect=10.0, pool=None)
         self._http = httpx.AsyncClient(
             headers=headers,
             timeout=limits,
             limits=httpx.Limits(max_connections=None),  # the pool limits parallel requests
-            trust_env=not local,
+            trust_env=not is_loopback(url),
         )
         self._more: Json = {"sleep": sleep} if sleep else {}
 
@@ -75,55 +75,44 @@ class Teacher:
     async def __aexit__(self, *error: object) -> None:
         await self._http.aclose()
 
-    async def reply(self, ask: TeacherRequest) -> TeacherReply:
+    async def request_reply(self, request: TeacherRequest) -> TeacherReply:
         """Return the answer; raise PromptRefused, or CliError that ends the run."""
         retrying = AsyncRetrying(
             stop=stop_after_attempt(TRIES),
             retry=retry_if_exception_type(TeacherBusy),
-            wait=_Wait(),
+            wait=_WAIT,
             reraise=True,
             **self._more,
         )
-        found: TeacherReply = await retrying(self._once, ask)
-        return found
+        reply: TeacherReply = await retrying(self._send_once, request)
+        return reply
 
-    async def _once(self, ask: TeacherRequest) -> TeacherReply:
-        body = {"model": ask.model, "messages": ask.messages} | ask.sampling
+    async def _send_once(self, request: TeacherRequest) -> TeacherReply:
+        body = {"model": request.model, "messages": request.messages} | request.sampling
         try:
             async with self._http.stream(
                 "POST", f"{self._url}/chat/completions", json=body
             ) as answer:
-                data = await _read(answer)
+                data = await _read_body(answer)
         except httpx.TransportError as error:
-            said = str(error).strip() or type(error).__name__
-            raise TeacherBusy(f"{self._url} does not answer: {said}") from error
+            cause = str(error).strip() or type(error).__name__
+            raise TeacherBusy(f"{self._url} does not answer: {cause}") from error
         if answer.is_success:
-            return _parsed(data, self._url)
-        raise _failure(answer, data, self._url, ask.model)
+            return _parse_reply(data, self._url)
+        raise _response_error(answer, data, self._url, request.model)
 
 
-class _Wait(wait_base):
-    """Wait for the server's Retry-After, else with exponential backoff and jitter."""
-
-    _usual = wait_random_exponential(multiplier=1, max=60)
-
-    def __call__(self, retry_state: RetryCallState) -> float:
-        error = retry_state.outcome.exception() if retry_state.outcome else None
-        asked = error.after if isinstance(error, TeacherBusy) else None
-        return self._usual(retry_state) if asked is None else min(asked, _LONGEST_PAUSE)
-
-
-async def _read(answer: httpx.Response) -> bytes:
+async def _read_body(answer: httpx.Response) -> bytes:
     """Return the body; raise PromptRefused if it is too large."""
     data = bytearray()
     async for piece in answer.aiter_bytes():
         data += piece
-        if len(data) > LARGEST:
-            raise PromptRefused(f"the reply is over {LARGEST >> 20} MiB")
+        if len(data) > MAX_REPLY_BYTES:
+            raise PromptRefused(f"the reply is over {MAX_REPLY_BYTES >> 20} MiB")
     return bytes(data)
 
 
-def _parsed(data: bytes, url: str) -> TeacherReply:
+def _parse_reply(data: bytes, url: str) -> TeacherReply:
     """Return the reply; one without text counts, as it was paid for."""
     try:
         document = json.loads(data)
@@ -139,31 +128,32 @@ def _parsed(data: bytes, url: str) -> TeacherReply:
     except (ValueError, LookupError, TypeError, AttributeError):
         shown = data[:80].decode(errors="replace")
         why = f"{url} did not return a chat completion: {shown!r}"
-        raise TeacherBusy(why, is_about_it=True) from None
+        raise TeacherBusy(why, is_prompt_specific=True) from None
 
 
-def _failure(answer: httpx.Response, data: bytes, url: str, model: str) -> Exception:
-    said, code = _error(data)
-    why = f"{url} answered {answer.status_code}" + (f": {said}" if said else "")
+def _response_error(answer: httpx.Response, data: bytes, url: str, model: str) -> Exception:
+    message, code = _error_details(data)
+    why = f"{url} answered {answer.status_code}" + (f": {message}" if message else "")
     if answer.status_code in (401, 403):
         advice = f"Set {KEY} to the teacher's API key."
         return CliError(why, advice, exit_code=ExitCode.NOT_AUTHORISED, code="teacher_key")
     if answer.status_code == 404:
         advice = f"Check that the address ends in /v1 and that the model {model} exists."
         return CliError(why, advice, exit_code=ExitCode.NOT_FOUND, code="no_teacher")
-    if code == _NO_MONEY:
+    if code == _QUOTA_EXHAUSTED:
         return CliError(why, "The account has no credit left.", code="teacher_unpaid")
-    if answer.status_code in _FOR_NOW:
-        after = _seconds(answer.headers.get("retry-after"))
-        return TeacherBusy(why, after, is_about_it=answer.status_code == _FAILED)
-    if answer.status_code in _OF_THE_PROMPT:
-        return PromptRefused(said or f"the teacher answered {answer.status_code}")
+    if answer.status_code in _RETRIABLE:
+        return TeacherBusy(
+            why, retry_after(answer), is_prompt_specific=answer.status_code == _FAILED
+        )
+    if answer.status_code in _PROMPT_ERRORS:
+        return PromptRefused(message or f"the teacher answered {answer.status_code}")
     return CliError(
         why, "Check that the address is a server of chat completions.", code="teacher_failed"
     )
 
 
-def _error(data: bytes) -> tuple[str, str]:
+def _error_details(data: bytes) -> tuple[str, str]:
     """Return the server's error message and code; both may be empty."""
     try:
         error = json.loads(data)["error"]
@@ -172,7 +162,3 @@ def _error(data: bytes) -> tuple[str, str]:
     if not isinstance(error, dict):
         return str(error)[:300], ""
     return str(error.get("message") or "")[:300], str(error.get("code") or "")
-
-
-def _seconds(text: str | None) -> float | None:
-    return float(text) if text and text.replace(".", "", 1).isdigit() else None

@@ -21,8 +21,8 @@ class TeacherRequest:
     @property
     def key(self) -> str:
         """Cache key of the reply: a hash of the request."""
-        told = [self.url, self.model, self.messages, self.sampling, self.number]
-        return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
+        document = [self.url, self.model, self.messages, self.sampling, self.number]
+        return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,8 +10,10 @@ from rekindle.cli.distil.teacher import PromptRefused, Teacher, TeacherBusy
 from rekindle.cli.distil.teacher_messages import TeacherReply, TeacherRequest
 from rekindle.cli.errors import CliError
 
-Seen = Callable[[], object]  # called after each request
-IN_A_ROW = 20  # consecutive refusals that end the run: the prompts are not the cause
+OnRequest = Callable[[], object]  # called after each request
+MAX_CONSECUTIVE_REFUSALS = (
+    20  # consecutive refusals that end the run: the prompts are not the cause
+)
 
 
 @dataclass
@@ -19,59 +21,68 @@ class TeacherPool:
     """Runs requests and counts their outcomes over all calls."""
 
     replies: ReplyCache
-    at_once: int
+    concurrency: int
     paid: TokenUsage = field(default_factory=TokenUsage)
-    kept: TokenUsage = field(default_factory=TokenUsage)  # replies of earlier runs
+    cached: TokenUsage = field(default_factory=TokenUsage)  # replies of earlier runs
     refused: dict[str, str] = field(default_factory=dict)  # request key: reason
-    _in_a_row: int = 0
+    _consecutive_refusals: int = 0
 
-    def ask(self, asks: Iterator[TeacherRequest], teacher: Teacher, seen: Seen) -> None:
+    def run_requests(
+        self, requests: Iterator[TeacherRequest], teacher: Teacher, on_request: OnRequest
+    ) -> None:
         """Run all requests until each has a reply or a refusal; raise CliError to end the run."""
-        asyncio.run(self._all(asks, teacher, seen))
+        asyncio.run(self._run_all(requests, teacher, on_request))
 
-    async def _all(self, asks: Iterator[TeacherRequest], teacher: Teacher, seen: Seen) -> None:
+    async def _run_all(
+        self, requests: Iterator[TeacherRequest], teacher: Teacher, on_request: OnRequest
+    ) -> None:
         try:
             async with teacher, asyncio.TaskGroup() as tasks:
-                for _ in range(self.at_once):
-                    tasks.create_task(self._some(asks, teacher, seen))
+                for _ in range(self.concurrency):
+                    tasks.create_task(self._run_worker(requests, teacher, on_request))
         except ExceptionGroup as failures:
             raise failures.exceptions[0] from None
 
-    async def _some(self, asks: Iterator[TeacherRequest], teacher: Teacher, seen: Seen) -> None:
+    async def _run_worker(
+        self, requests: Iterator[TeacherRequest], teacher: Teacher, on_request: OnRequest
+    ) -> None:
         """Run requests from the shared iterator, one at a time."""
-        for ask in asks:
-            if (reply := self.replies.get(ask.key)) is not None:
-                _count(self.kept, reply)
+        for request in requests:
+            if (reply := self.replies.get(request.key)) is not None:
+                _count_reply(self.cached, reply)
                 await asyncio.sleep(0)  # lets Ctrl-C through
             else:
-                await self._one(ask, teacher)
-            seen()
+                await self._run_one(request, teacher)
+            on_request()
 
-    async def _one(self, ask: TeacherRequest, teacher: Teacher) -> None:
+    async def _run_one(self, request: TeacherRequest, teacher: Teacher) -> None:
         try:
-            reply = await teacher.reply(ask)
+            reply = await teacher.request_reply(request)
         except PromptRefused as why:
-            self._refuse(ask, str(why))
+            self._record_refusal(request, str(why))
             return
         except TeacherBusy as why:
-            if not why.is_about_it:
+            if not why.is_prompt_specific:
                 raise
-            self._refuse(ask, why.message)  # otherwise the run could never get past this prompt
+            self._record_refusal(
+                request, why.message
+            )  # otherwise the run could never get past this prompt
             return
-        self.replies.put(ask.key, reply)
-        _count(self.paid, reply)
-        self._in_a_row = 0
+        self.replies.put(request.key, reply)
+        _count_reply(self.paid, reply)
+        self._consecutive_refusals = 0
 
-    def _refuse(self, ask: TeacherRequest, why: str) -> None:
-        self.refused[ask.key] = why
-        self._in_a_row += 1
-        if self._in_a_row >= IN_A_ROW:
+    def _record_refusal(self, request: TeacherRequest, why: str) -> None:
+        self.refused[request.key] = why
+        self._consecutive_refusals += 1
+        if self._consecutive_refusals >= MAX_CONSECUTIVE_REFUSALS:
             raise CliError(
-                f"{ask.url} refused {IN_A_ROW} requests in a row; the last reason: {why}",
+                f"{request.url} refused {MAX_CONSECUTIVE_REFUSALS} requests in a row; "
+                f"the last reason: {why}",
                 "Check that the model accepts these options; --param temperature=null omits one.",
                 code="teacher_refuses",
             )
 
 
-def _count(spent: TokenUsage, reply: TeacherReply) -> None:
-    spent.add(reply.prompt_tokens, reply.completion_tokens)
+def _count_reply(usage: TokenUsage, reply: TeacherReply) -> None:
+    usage.add(reply.prompt_tokens, reply.completion_tokens)

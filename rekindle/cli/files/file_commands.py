@@ -6,15 +6,14 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.box import SIMPLE_HEAD
-from rich.table import Table
 from rich.text import Text
 
 from rekindle.cli import formats
 from rekindle.cli.command import Cli
-from rekindle.cli.files.upload import FILES, upload
-from rekindle.cli.job_lookup import pages
+from rekindle.cli.files.upload import FILES, upload_training_file
+from rekindle.cli.job_lookup import list_items
 from rekindle.cli.jobs import views
+from rekindle.cli.tables import new_table
 
 Json = dict[str, Any]
 FileArgument = Annotated[str, typer.Argument(metavar="FILE_ID", help="File id from `files list`.")]
@@ -27,16 +26,16 @@ def list_files(
     ] = 20,
 ) -> None:
     """List your files, newest first."""
-    found = pages(cli.client, FILES, limit + 1)
-    shown, more = found[:limit], len(found) > limit
+    listed = list_items(cli.client, FILES, limit + 1)
+    shown, more = listed[:limit], len(listed) > limit
     document = {"object": "list", "data": shown, "has_more": more}
-    cli.show(document, lambda: _table(shown, time.time()))
+    cli.print_result(document, lambda: _table(shown, time.time()))
 
 
 def show_file(cli: Cli, file: FileArgument) -> None:
     """Show a file and its warnings."""
-    shown = cli.client.get(f"{FILES}/{file}")
-    cli.show(shown, lambda: _file(shown))
+    details = cli.client.get(f"{FILES}/{file}")
+    cli.print_result(details, lambda: _file_lines(details))
 
 
 def upload_file(
@@ -44,32 +43,31 @@ def upload_file(
     path: Annotated[Path, typer.Argument(metavar="FILE", help="JSONL file, one example per line.")],
 ) -> None:
     """Upload a file without training on it."""
-    kept = upload(cli, path)
-    cli.show(kept, lambda: [kept["id"], f"Next: rekindle submit {kept['id']} --model MODEL"])
+    uploaded = upload_training_file(cli, path)
+    cli.print_result(
+        uploaded, lambda: [uploaded["id"], f"Next: rekindle submit {uploaded['id']} --model MODEL"]
+    )
 
 
 def delete_file(cli: Cli, file: FileArgument) -> None:
     """Delete a file that no unfinished job needs."""
-    gone = cli.client.delete(f"{FILES}/{file}")
-    cli.show(gone, lambda: [f"deleted {file}"])
+    deleted = cli.client.delete(f"{FILES}/{file}")
+    cli.print_result(deleted, lambda: [f"deleted {file}"])
 
 
 def _table(files: list[Json], now: float) -> Iterable[Any]:
     if not files:
         yield "No files. Upload one: rekindle files upload FILE"
         return
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    table.add_column("file", no_wrap=True)
-    table.add_column("name", overflow="fold")
-    table.add_column("format", no_wrap=True)
-    for name in ("size", "examples", "warnings", "age"):
-        table.add_column(name, justify="right", no_wrap=True)
+    numbers = ("size", "examples", "warnings", "age")
+    whole = ("file", "format", *numbers)
+    table = new_table("file", "name", "format", *numbers, right=numbers, whole=whole)
     for file in files:
-        counts = formats.part(file, "counts")
+        counts = formats.object_member(file, "counts")
         table.add_row(
             file["id"],
-            Text(formats.safe(file.get("filename", formats.NOTHING))),
-            Text(formats.safe(file.get("format") or formats.NOTHING)),
+            Text(formats.printable_line(file.get("filename", formats.DASH))),
+            Text(formats.printable_line(file.get("format") or formats.DASH)),
             formats.size(file.get("bytes")),
             formats.number(counts.get("examples", file.get("examples"))),
             formats.number(counts.get("warnings")),
@@ -78,20 +76,20 @@ def _table(files: list[Json], now: float) -> Iterable[Any]:
     yield table
 
 
-def _file(file: Json) -> Iterable[Any]:
-    counts = formats.part(file, "counts")
-    yield views.facts(
+def _file_lines(file: Json) -> Iterable[Any]:
+    counts = formats.object_member(file, "counts")
+    yield views.facts_table(
         [
             ("file", file["id"]),
-            ("name", formats.safe(file.get("filename", formats.NOTHING))),
-            ("status", str(file.get("status", formats.NOTHING))),
-            ("format", formats.safe(file.get("format") or formats.NOTHING)),
+            ("name", formats.printable_line(file.get("filename", formats.DASH))),
+            ("status", str(file.get("status", formats.DASH))),
+            ("format", formats.printable_line(file.get("format") or formats.DASH)),
             ("size", formats.size(file.get("bytes"))),
             ("examples", formats.number(counts.get("examples", file.get("examples")))),
             ("tokens", f"about {formats.number(counts.get('tokens'))}"),
-            ("uploaded", formats.clock(file.get("created_at"), day=True)),
+            ("uploaded", formats.local_time(file.get("created_at"), day=True)),
         ]
     )
     for warning in file.get("warnings") or []:
         where = f"line {warning['line']}: " if warning.get("line") else ""
-        yield Text(f"{where}{formats.safe(warning.get('message', ''))}", style="yellow")
+        yield Text(f"{where}{formats.printable_line(warning.get('message', ''))}", style="yellow")

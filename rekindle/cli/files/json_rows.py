@@ -5,19 +5,25 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TextIO
 
-from rekindle.cli.errors import CliError
+from rekindle.cli.errors import CliError, ExitCode
 
-_AT_ONCE = 1 << 20  # characters
+_CHUNK = 1 << 20  # characters
 
 
-def rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+def require_file(path: Path) -> None:
+    """Raise CliError if the path is not a file."""
+    if not path.is_file():
+        raise CliError(f"{path} is not a file.", "Pass an existing file.", exit_code=ExitCode.USAGE)
+
+
+def read_rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield each object with its first line; raise CliError that names a wrong line."""
     with path.open(encoding="utf-8-sig") as stream:
         try:
-            found = _of_array(stream, path) if _is_array(stream) else _of_lines(stream, path)
-            for line, row in found:
+            numbered = _read_array(stream, path) if _is_array(stream) else _read_lines(stream, path)
+            for line, row in numbered:
                 if not isinstance(row, dict):
-                    raise _wrong(path, line, "it is not a JSON object")
+                    raise _bad_line(path, line, "it is not a JSON object")
                 yield line, row
         except UnicodeDecodeError as error:
             raise CliError(f"{path} is not UTF-8: {error.reason}.", "Save it as UTF-8.") from error
@@ -32,18 +38,18 @@ def _is_array(stream: TextIO) -> bool:
     return first == "["
 
 
-def _of_lines(stream: TextIO, path: Path) -> Iterator[tuple[int, Any]]:
+def _read_lines(stream: TextIO, path: Path) -> Iterator[tuple[int, Any]]:
     for number, line in enumerate(stream, 1):
         if line.strip():
             try:
                 yield number, _DECODER.decode(line.strip())
             except (ValueError, RecursionError) as error:
-                raise _wrong(path, number, f"it is not JSON ({error})") from error
+                raise _bad_line(path, number, f"it is not JSON ({error})") from error
 
 
-def _of_array(stream: TextIO, path: Path) -> Iterator[tuple[int, Any]]:
+def _read_array(stream: TextIO, path: Path) -> Iterator[tuple[int, Any]]:
     """Yield array elements; keeps one object and a piece of the file in memory."""
-    before, _, buffer = stream.read(_AT_ONCE).partition("[")
+    before, _, buffer = stream.read(_CHUNK).partition("[")
     line = 1 + before.count("\n")
     while True:
         rest = buffer.lstrip(" \t\r\n,")
@@ -53,12 +59,12 @@ def _of_array(stream: TextIO, path: Path) -> Iterator[tuple[int, Any]]:
             return
         try:
             row, end = _DECODER.raw_decode(buffer)
-        except (_GivenTwice, RecursionError) as error:
-            raise _wrong(path, line, f"it is not JSON ({error})") from error
+        except (_DuplicateMember, RecursionError) as error:
+            raise _bad_line(path, line, f"it is not JSON ({error})") from error
         except ValueError as error:
-            more = stream.read(max(_AT_ONCE, len(buffer)))
+            more = stream.read(max(_CHUNK, len(buffer)))
             if not more:
-                raise _wrong(path, line, f"it is not JSON ({error})") from error
+                raise _bad_line(path, line, f"it is not JSON ({error})") from error
             buffer += more
             continue
         yield line, row
@@ -66,25 +72,25 @@ def _of_array(stream: TextIO, path: Path) -> Iterator[tuple[int, Any]]:
         buffer = buffer[end:]
 
 
-def _wrong(path: Path, line: int, what: str) -> CliError:
+def _bad_line(path: Path, line: int, fault: str) -> CliError:
     return CliError(
-        f"{path}, line {line}: {what}.",
+        f"{path}, line {line}: {fault}.",
         "Correct the line and run the command again.",
         code="bad_json",
     )
 
 
-class _GivenTwice(ValueError):
+class _DuplicateMember(ValueError):
     """An object has a member twice, with different values."""
 
 
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+def _unique_members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    members: dict[str, Any] = {}
     for name, value in pairs:
-        before = found.setdefault(name, value)
+        before = members.setdefault(name, value)
         if before is not value and before != value:  # NaN differs from itself
-            raise _GivenTwice(f"{name!a:.40} is given twice in one object")
-    return found
+            raise _DuplicateMember(f"{name!a:.40} is given twice in one object")
+    return members
 
 
-_DECODER = json.JSONDecoder(object_pairs_hook=_object)
+_DECODER = json.JSONDecoder(object_pairs_hook=_unique_members)

@@ -9,11 +9,11 @@ from rich.text import Text
 
 from rekindle.cli import formats
 from rekindle.cli.command import Cli
-from rekindle.cli.files.upload import FILES, uploaded
-from rekindle.cli.submit.options import complete_method, method_name
+from rekindle.cli.files.upload import FILES, resolve_file_id
+from rekindle.cli.submit.options import complete_method, parse_method
 
 Json = dict[str, Any]
-_PATIENCE = 60.0  # seconds that the service may need
+_RESPONSE_SECONDS = 60.0  # seconds that the service may need
 _STYLES = {"trained": "bold green", "context": "", "cut": "dim red strike"}
 _MARKS = {"trained": ("[[", "]]"), "context": ("", ""), "cut": ("~~", "~~")}  # without colours
 _KEYS = {
@@ -40,7 +40,7 @@ def preview_file(
         typer.Option(
             "--method",
             metavar="METHOD",
-            parser=method_name,
+            parser=parse_method,
             autocompletion=complete_method,
             help="Training method; default: by the format of the rows.",
         ),
@@ -60,88 +60,92 @@ def preview_file(
 
     Without colours, trained text is in [[ ]] and cut-off text in ~~ ~~.
     """
-    file = uploaded(cli, file, same_once=True)
-    asked: Json = {"model": model, "method": method, "max_seq_len": max_seq_len}
-    query = asked | {"line": line, "limit": rows}
-    shown = cli.client.get(f"{FILES}/{file}/preview", patience=_PATIENCE, **query)
+    file = resolve_file_id(cli, file, reuse=True)
+    options: Json = {"model": model, "method": method, "max_seq_len": max_seq_len}
+    query = options | {"line": line, "limit": rows}
+    preview = cli.client.get(f"{FILES}/{file}/preview", response_seconds=_RESPONSE_SECONDS, **query)
     is_coloured = cli.out.color_system is not None and not cli.out.no_color
-    again = _again(file, asked) + cli.same_project
-    cli.show(shown, lambda: view(shown, again, is_coloured=is_coloured))
+    next_command = _next_command(file, options) + cli.project_option
+    cli.print_result(preview, lambda: preview_lines(preview, next_command, is_coloured=is_coloured))
 
 
-def view(shown: Json, again: str, *, is_coloured: bool) -> Iterator[Text]:
+def preview_lines(preview: Json, next_command: str, *, is_coloured: bool) -> Iterator[Text]:
     """Yield every example with its counts, every problem, and the command for more rows."""
     yield Text(_KEYS[is_coloured], style="dim")
-    if shown["splits_answers"]:
+    if preview["splits_answers"]:
         yield Text(_SPLIT, style="yellow")
-    for row in shown["data"]:
+    for row in preview["data"]:
         yield Text()
-        yield from _row(row, is_coloured=is_coloured)
-    if shown["has_more"]:
-        yield Text(f"\nMore rows: {again} --line {shown['next_line']}", style="dim")
+        yield from _row_lines(row, is_coloured=is_coloured)
+    if preview["has_more"]:
+        yield Text(f"\nMore rows: {next_command} --line {preview['next_line']}", style="dim")
 
 
-def _again(file: str, asked: Json) -> str:
-    options = [
+def _next_command(file: str, given: Json) -> str:
+    words = [
         f"--{name.replace('_', '-')} {shlex.quote(str(value))}"
-        for name, value in asked.items()
+        for name, value in given.items()
         if value is not None
     ]
-    return f"rekindle files preview {file} {' '.join(options)}"
+    return f"rekindle files preview {file} {' '.join(words)}"
 
 
-def _row(row: Json, *, is_coloured: bool) -> Iterator[Text]:
+def _row_lines(row: Json, *, is_coloured: bool) -> Iterator[Text]:
     several = len(row["examples"]) + row.get("examples_omitted", 0)
     for number, example in enumerate(row["examples"], 1):
         place = f", example {number} of {several}" if several > 1 else ""
         part = example["part"].replace("_", "-")
-        told = f"line {row['line']}{place} ({part}): {_counts(example)}"
-        yield Text(told, style="bold cyan")
-        yield _text(example["segments"], is_coloured=is_coloured)
-    if left := row.get("examples_omitted"):
-        yield Text(f"... {formats.count(left, 'example')} more of line {row['line']}", style="dim")
+        heading = f"line {row['line']}{place} ({part}): {_count_text(example)}"
+        yield Text(heading, style="bold cyan")
+        yield _marked_text(example["segments"], is_coloured=is_coloured)
+    if omitted := row.get("examples_omitted"):
+        yield Text(
+            f"... {formats.count(omitted, 'example')} more of line {row['line']}", style="dim"
+        )
     for problem in row["problems"]:
         kind, style = ("error", "red") if problem["is_error"] else ("warning", "yellow")
-        told = f"line {row['line']}: {kind}: {formats.safe(problem['message'])}"
-        yield Text(f"{told} ({problem['code']})", style=style)
+        heading = f"line {row['line']}: {kind}: {formats.printable_line(problem['message'])}"
+        yield Text(f"{heading} ({problem['code']})", style=style)
 
 
-def _counts(example: Json) -> str:
-    told = formats.count(example["tokens"], "token")
+def _count_text(example: Json) -> str:
+    text = formats.count(example["tokens"], "token")
     if example["part"] not in _UNTRAINED:
-        told += f", {formats.number(example['trained_tokens'])} trained"
+        text += f", {formats.number(example['trained_tokens'])} trained"
     if (cut := example["tokens"] - example["kept_tokens"]) > 0:
-        told += f", {formats.number(cut)} cut off"
-    return told + (f", label {formats.safe(example['label'])!r}" if "label" in example else "")
+        text += f", {formats.number(cut)} cut off"
+    return text + (
+        f", label {formats.printable_line(example['label'])!r}" if "label" in example else ""
+    )
 
 
-def _text(segments: list[Json], *, is_coloured: bool) -> Text:
-    found = Text()
+def _marked_text(segments: list[Json], *, is_coloured: bool) -> Text:
+    marked = Text()
     for segment in segments:
         kind, text = segment["kind"], segment["text"]
         if is_coloured:
-            found.append(_visible(text), style=_STYLES.get(kind, ""))
+            marked.append(_show_control_characters(text), style=_STYLES.get(kind, ""))
         elif text:
             before, after = _MARKS.get(kind, ("", ""))
-            found.append(f"{before}{_visible(_escaped(text))}{after}")
-        if left := segment.get("omitted"):
-            found.append(f" ... {formats.count(left, 'character')} ... ", style="dim italic")
-    return found
+            marked.append(f"{before}{_show_control_characters(_escape_marks(text))}{after}")
+        if omitted := segment.get("omitted"):
+            marked.append(f" ... {formats.count(omitted, 'character')} ... ", style="dim italic")
+    return marked
 
 
-def _escaped(text: str) -> str:
+def _escape_marks(text: str) -> str:
     """Escape the row's own brackets and tildes, which would look like marks."""
     for mark in ("[[", "]]", "~~"):
         text = text.replace(mark, f"\\{mark}")
     return text
 
 
-def _visible(text: str) -> str:
+def _show_control_characters(text: str) -> str:
     """Mark line breaks, and show control characters as symbols."""
-    return "".join(map(_shown, text))
+    return "".join(map(_visible_character, text))
 
 
-def _shown(character: str) -> str:
+def _visible_character(character: str) -> str:
     if character == "\n":
         return "\u21b5\n"
     if character.isprintable():

@@ -8,29 +8,29 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from rekindle.cli import formats
 from rekindle.cli.command import Cli
 from rekindle.cli.errors import CliError, ExitCode
-from rekindle.cli.job_lookup import pages
+from rekindle.cli.job_lookup import list_items
 
 if TYPE_CHECKING:
     import httpx
 
 Json = dict[str, Any]
 FILES = "/files"
-IN_PARTS_BEYOND = 64 * 1024**2  # bytes; the largest part that the service takes
+MAX_SINGLE_UPLOAD = 64 * 1024**2  # bytes; the largest part that the service takes
 _SHOWN_WARNINGS = 3
-_SECONDS_TO_JUDGE = 600.0  # for the service to check the rows after the last byte
+_CHECK_SECONDS = 600.0  # for the service to check the rows after the last byte
 
 
 class CountingReader:
     """A file that reports how many bytes were read."""
 
-    def __init__(self, stream: BinaryIO, read: Callable[[int], object]) -> None:
+    def __init__(self, stream: BinaryIO, on_read: Callable[[int], object]) -> None:
         self._stream = stream
-        self._read = read
+        self._on_read = on_read
 
     def read(self, size: int = -1) -> bytes:
         """Return the next bytes."""
         data = self._stream.read(size)
-        self._read(len(data))
+        self._on_read(len(data))
         return data
 
     def fileno(self) -> int:
@@ -42,31 +42,36 @@ class CountingReader:
         return self._stream.seek(offset, whence)
 
 
-def upload(cli: Cli, path: Path, *, same_once: bool = False) -> Json:
-    """Upload a file and return it; ``same_once`` reuses an upload with the same content."""
-    require(path)
+def upload_training_file(cli: Cli, path: Path, *, reuse: bool = False) -> Json:
+    """Upload a file and return it; ``reuse`` reuses an upload with the same content."""
+    require_training_file(path)
     name = path.name
-    if same_once:
-        name = _named_by_content(path)
-        if (there := _find(cli, name)) is not None:
-            cli.note(f"{path.name} is already uploaded as {there['id']}")
-            return there
-    with _Bar(cli, path) as bar:
+    if reuse:
+        name = _content_name(path)
+        if (existing := _find_upload(cli, name)) is not None:
+            cli.print_note(f"{path.name} is already uploaded as {existing['id']}")
+            return existing
+    with _UploadBar(cli, path) as bar:
         file = _send_file(cli, path, name, bar)
-    cli.note(f"uploaded {path.name} ({_described(file)}) as {file['id']}")
-    tell_warnings(cli, file, path.name)
+    cli.print_note(f"uploaded {path.name} ({_description(file)}) as {file['id']}")
+    print_warnings(cli, file, path.name)
     return file
 
 
-def uploaded(cli: Cli, named: str, *, same_once: bool = False) -> str:
+def resolve_file_id(cli: Cli, name: str, *, reuse: bool = False) -> str:
     """Return a file id unchanged; upload a path and return its id."""
-    if named.startswith("file-") and not Path(named).exists():
-        return named
-    file_id: str = upload(cli, Path(named), same_once=same_once)["id"]
+    if is_file_id(name):
+        return name
+    file_id: str = upload_training_file(cli, Path(name), reuse=reuse)["id"]
     return file_id
 
 
-def require(path: Path) -> None:
+def is_file_id(name: str) -> bool:
+    """Return whether the name is the id of an uploaded file, not a local path."""
+    return name.startswith("file-") and not Path(name).exists()
+
+
+def require_training_file(path: Path) -> None:
     """Raise CliError if the path cannot be a training file, before anything is sent."""
     if not path.is_file():
         what = "is a folder" if path.is_dir() else "does not exist"
@@ -85,20 +90,22 @@ def require(path: Path) -> None:
         )
 
 
-def tell_warnings(cli: Cli, file: Mapping[str, Any], name: str) -> None:
+def print_warnings(cli: Cli, file: Mapping[str, Any], name: str) -> None:
     """Print the first warnings of the service about the file's lines."""
     warnings = file.get("warnings") or []
     for warning in warnings[:_SHOWN_WARNINGS]:
         where = f"{name}:{warning['line']}" if warning.get("line") else name
-        cli.note(f"  {where}: {formats.safe(warning.get('message', ''))}", style="yellow")
-    total = formats.part(file, "counts").get("warnings")
+        cli.print_note(
+            f"  {where}: {formats.printable_line(warning.get('message', ''))}", style="yellow"
+        )
+    total = formats.object_member(file, "counts").get("warnings")
     more = (total if isinstance(total, int) else len(warnings)) - _SHOWN_WARNINGS
     if more > 0:
-        cli.note(f"  and {more:,} more: rekindle files show {file['id']}", style="yellow")
+        cli.print_note(f"  and {more:,} more: rekindle files show {file['id']}", style="yellow")
 
 
-class _Bar:
-    """Progress on a terminal; silent elsewhere."""
+class _UploadBar:
+    """Progress bar of an upload, on a terminal only."""
 
     def __init__(self, cli: Cli, path: Path) -> None:
         from rich.progress import (
@@ -121,71 +128,75 @@ class _Bar:
         )
         self._task = self._progress.add_task("uploading", total=path.stat().st_size)
 
-    def __enter__(self) -> "_Bar":
+    def __enter__(self) -> "_UploadBar":
         self._progress.start()
         return self
 
     def __exit__(self, *error: object) -> None:
         self._progress.stop()
 
-    def at(self, done: int) -> None:
+    def show_sent(self, sent: int) -> None:
         """Show the number of bytes sent."""
-        self._progress.update(self._task, completed=done)
+        self._progress.update(self._task, completed=sent)
 
-    def checking(self, done: int) -> None:
+    def show_checked(self, checked: int) -> None:
         """Show the number of bytes checked; all of them are sent."""
-        self._progress.update(self._task, description="checking rows", completed=done)
+        self._progress.update(self._task, description="checking rows", completed=checked)
 
-    def again(self, attempt: Any) -> None:  # noqa: ANN401 - tenacity's state
+    def show_retry(self, attempt: Any) -> None:  # noqa: ANN401 - tenacity's state
         """Show why the upload is sent again."""
-        self._cli.note(f"{attempt.outcome.exception()} Retrying the upload.")
+        self._cli.print_note(f"{attempt.outcome.exception()} Retrying the upload.")
 
 
-def _send_file(cli: Cli, path: Path, name: str, bar: _Bar) -> Json:
+def _send_file(cli: Cli, path: Path, name: str, bar: _UploadBar) -> Json:
     """Upload the file, in parts if it is large, and return the file object."""
-    if path.stat().st_size > IN_PARTS_BEYOND:
+    if path.stat().st_size > MAX_SINGLE_UPLOAD:
         from rekindle.cli.files.upload_parts import send_in_parts
 
         return send_in_parts(cli.client, path, name, bar)
-    answer = cli.client.repeated(lambda: _send(cli, path, name, bar.at), before=bar.again)
+    answer = cli.client.send_with_retries(
+        lambda: _post_file(cli, path, name, bar.show_sent), on_retry=bar.show_retry
+    )
     file: Json = answer.json()
     return file
 
 
-def _send(cli: Cli, path: Path, name: str, at: Callable[[int], object]) -> "httpx.Response":
+def _post_file(
+    cli: Cli, path: Path, name: str, on_sent: Callable[[int], object]
+) -> "httpx.Response":
     import httpx
 
-    from rekindle.cli.api_client import checked
+    from rekindle.cli.api_client import require_success
 
-    done = 0
+    sent = 0
 
-    def count(read: int) -> None:
-        nonlocal done
-        done += read
-        at(done)
+    def count(count_read: int) -> None:
+        nonlocal sent
+        sent += count_read
+        on_sent(sent)
 
-    with path.open("rb") as stream, cli.client.translated():
+    with path.open("rb") as stream, cli.client.translate_errors():
         answer = cli.client.http.post(
             FILES,
             data={"purpose": "fine-tune"},
             files={"file": (name, CountingReader(stream, count), "application/jsonl")},  # type: ignore[dict-item] # httpx needs read and fileno only
-            timeout=httpx.Timeout(60.0, read=_SECONDS_TO_JUDGE),
+            timeout=httpx.Timeout(60.0, read=_CHECK_SECONDS),
         )
-    return checked(answer)
+    return require_success(answer)
 
 
-def _named_by_content(path: Path) -> str:
+def _content_name(path: Path) -> str:
     with path.open("rb") as stream:
         digest = hashlib.file_digest(stream, "sha256").hexdigest()
     return f"{path.stem}-{digest[:16]}{path.suffix}"
 
 
-def _find(cli: Cli, name: str) -> Json | None:
-    listed = pages(cli.client, FILES)
+def _find_upload(cli: Cli, name: str) -> Json | None:
+    listed = list_items(cli.client, FILES)
     return next((file for file in listed if file.get("filename") == name), None)
 
 
-def _described(file: Mapping[str, Any]) -> str:
-    examples = formats.part(file, "counts").get("examples", file.get("examples"))
+def _description(file: Mapping[str, Any]) -> str:
+    examples = formats.object_member(file, "counts").get("examples", file.get("examples"))
     shown = f", {formats.count(examples, 'example')}" if isinstance(examples, int) else ""
     return f"{formats.size(file.get('bytes'))}{shown}"

@@ -17,65 +17,68 @@ from typing import Any, Protocol
 import httpx
 import typer
 
-from rekindle.cli.api_client import ApiClient, checked
+from rekindle.cli.api_client import ApiClient, require_success
 from rekindle.cli.errors import CliError, ExitCode
 
 Json = dict[str, Any]
 UPLOADS = "/uploads"
 PART_BYTES = 16 * 1024**2
-PARTS_AT_ONCE = 4
-_REFUSED = ("invalid_file_format", "payload_too_large")  # the upload cannot be resumed after these
+PARALLEL_PARTS = 4
+_FINAL_ERRORS = (
+    "invalid_file_format",
+    "payload_too_large",
+)  # the upload cannot be resumed after these
 TRIES = 10  # per request: 45 s, in which a restarting service is back
-_LOOK_SECONDS = 2.0  # seconds between two polls of the checked rows
-_SECONDS_TO_JUDGE = 600.0  # for the service to check the rows; then the request is repeated
+_POLL_SECONDS = 2.0  # seconds between two polls of the checked rows
+_CHECK_SECONDS = 600.0  # for the service to check the rows; then the request is repeated
 
 
-class UploadProgress(Protocol):
+class UploadView(Protocol):
     """Shows how far an upload is."""
 
-    def at(self, done: int) -> None:
+    def show_sent(self, sent: int) -> None:
         """Show the number of bytes sent."""
 
-    def checking(self, done: int) -> None:
+    def show_checked(self, checked: int) -> None:
         """Show the number of bytes checked; all of them are sent."""
 
-    def again(self, attempt: Any) -> None:  # noqa: ANN401 - tenacity's state
+    def show_retry(self, attempt: Any) -> None:  # noqa: ANN401 - tenacity's state
         """Show that a request is repeated."""
 
 
 def send_in_parts(
-    client: ApiClient, path: Path, name: str, progress: UploadProgress, part_bytes: int = PART_BYTES
+    client: ApiClient, path: Path, name: str, progress: UploadView, part_bytes: int = PART_BYTES
 ) -> Json:
     """Upload the file and return the file object; raises CliError, and a repeat resumes."""
-    note = _Note.of(client, path, name)
-    upload = _find_earlier(client, note) or _begin(client, path, name, note)
+    record = _UploadRecord.for_file(client, path, name)
+    upload = _find_earlier(client, record) or _create_upload(client, path, name, record)
     if upload["status"] != "completed":
-        known = {part["md5"]: part["id"] for part in upload.get("parts") or []}
-        sending = _Sending(client, upload["id"], known, progress)
-        body = sending.send(path, part_bytes)
+        received = {part["md5"]: part["id"] for part in upload.get("parts") or []}
+        sender = _PartSender(client, upload["id"], received, progress)
+        body = sender.send_parts(path, part_bytes)
         try:
-            upload = _complete(sending, body)
-        except CliError as trouble:
-            if trouble.code in _REFUSED:
-                note.path.unlink(missing_ok=True)
+            upload = _complete_upload(sender, body)
+        except CliError as error:
+            if error.code in _FINAL_ERRORS:
+                record.path.unlink(missing_ok=True)
             raise
-    note.path.unlink(missing_ok=True)
+    record.path.unlink(missing_ok=True)
     file: Json = upload["file"]
     return file
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Note:
+class _UploadRecord:
     """The file that keeps the upload's id of one file version."""
 
     path: Path
 
     @classmethod
-    def of(cls, client: ApiClient, path: Path, name: str) -> "_Note":
+    def for_file(cls, client: ApiClient, path: Path, name: str) -> "_UploadRecord":
         """Return the note of this file, as it is now, in this project."""
-        found, project = path.stat(), client.connection.project
+        status, project = path.stat(), client.connection.project
         key: list[str | int | None] = [client.connection.url, project, str(path.resolve()), name]
-        key += [found.st_size, found.st_mtime_ns]
+        key += [status.st_size, status.st_mtime_ns]
         digest = hashlib.sha256(json.dumps(key).encode()).hexdigest()
         return cls(path=Path(typer.get_app_dir("rekindle")) / "uploads" / digest[:32])
 
@@ -89,31 +92,31 @@ class _Note:
         self.path.write_text(upload_id)
 
 
-class _Sending:
+class _PartSender:
     """Sends the parts of one upload."""
 
     def __init__(
-        self, client: ApiClient, upload_id: str, known: dict[str, str], progress: UploadProgress
+        self, client: ApiClient, upload_id: str, received: dict[str, str], progress: UploadView
     ) -> None:
         self.client = client
         self.url = f"{UPLOADS}/{upload_id}"
         self.progress = progress
-        self._known = known  # ids of parts that were received earlier, by MD5
-        self._slots = BoundedSemaphore(PARTS_AT_ONCE)  # of parts in memory
-        self._lock, self._done = Lock(), 0
+        self._received = received  # ids of parts that were received earlier, by MD5
+        self._slots = BoundedSemaphore(PARALLEL_PARTS)  # of parts in memory
+        self._lock, self._sent = Lock(), 0
         self._failed = False
 
-    def send(self, path: Path, part_bytes: int) -> Json:
+    def send_parts(self, path: Path, part_bytes: int) -> Json:
         """Send what is missing and return the request that completes the upload."""
         whole = hashlib.md5(usedforsecurity=False)
         parts: list[Future[str]] = []
-        with ThreadPoolExecutor(PARTS_AT_ONCE) as pool:
-            for data in self._pieces(path, part_bytes):
+        with ThreadPoolExecutor(PARALLEL_PARTS) as pool:
+            for data in self._read_parts(path, part_bytes):
                 whole.update(data)
-                parts.append(pool.submit(self._send, data))
+                parts.append(pool.submit(self._send_part, data))
             return {"part_ids": [part.result() for part in parts], "md5": whole.hexdigest()}
 
-    def _pieces(self, path: Path, part_bytes: int) -> Iterator[bytes]:
+    def _read_parts(self, path: Path, part_bytes: int) -> Iterator[bytes]:
         with path.open("rb") as stream:
             while self._slots.acquire() and not self._failed:
                 data = stream.read(part_bytes)
@@ -121,22 +124,24 @@ class _Sending:
                     return
                 yield data
 
-    def _send(self, data: bytes) -> str:
+    def _send_part(self, data: bytes) -> str:
         try:
             md5 = hashlib.md5(data, usedforsecurity=False).hexdigest()
-            part_id = self._known.pop(md5, None) or self._send_new(data, md5)
+            part_id = self._received.pop(md5, None) or self._upload_part(data, md5)
         except BaseException:
             self._failed = True
             raise
         finally:
             self._slots.release()
         with self._lock:
-            self._done += len(data)
-            self.progress.at(self._done)
+            self._sent += len(data)
+            self.progress.show_sent(self._sent)
         return part_id
 
-    def _send_new(self, data: bytes, md5: str) -> str:
-        answer = self.client.repeated(lambda: self._post(data), TRIES, before=self.progress.again)
+    def _upload_part(self, data: bytes, md5: str) -> str:
+        answer = self.client.send_with_retries(
+            lambda: self._post_part(data), TRIES, on_retry=self.progress.show_retry
+        )
         part: Json = answer.json()
         if part["md5"] != md5:
             raise CliError(
@@ -146,47 +151,49 @@ class _Sending:
             )
         return str(part["id"])
 
-    def _post(self, data: bytes) -> httpx.Response:
+    def _post_part(self, data: bytes) -> httpx.Response:
         files = {"data": ("part", data, "application/octet-stream")}
-        with self.client.translated():
-            timeout = httpx.Timeout(60.0, read=_SECONDS_TO_JUDGE)
-            return checked(self.client.http.post(f"{self.url}/parts", files=files, timeout=timeout))
+        with self.client.translate_errors():
+            timeout = httpx.Timeout(60.0, read=_CHECK_SECONDS)
+            return require_success(
+                self.client.http.post(f"{self.url}/parts", files=files, timeout=timeout)
+            )
 
 
-def _begin(client: ApiClient, path: Path, name: str, note: _Note) -> Json:
+def _create_upload(client: ApiClient, path: Path, name: str, record: _UploadRecord) -> Json:
     body = {"filename": name, "purpose": "fine-tune", "bytes": path.stat().st_size}
     upload = client.post(UPLOADS, body | {"mime_type": "application/jsonl"})
-    note.write(upload["id"])
+    record.write(upload["id"])
     return upload
 
 
-def _find_earlier(client: ApiClient, note: _Note) -> Json | None:
+def _find_earlier(client: ApiClient, record: _UploadRecord) -> Json | None:
     """Return the upload of an earlier command, or None if it cannot be resumed."""
-    upload_id = note.read()
+    upload_id = record.read()
     if upload_id is None:
         return None
     try:
         upload = client.get(f"{UPLOADS}/{upload_id}")
-    except CliError as trouble:
-        if trouble.exit_code is not ExitCode.NOT_FOUND:
+    except CliError as error:
+        if error.exit_code is not ExitCode.NOT_FOUND:
             raise
         return None
     return upload if upload["status"] in ("pending", "completed") else None
 
 
-def _complete(sending: _Sending, body: Json) -> Json:
+def _complete_upload(sender: _PartSender, body: Json) -> Json:
     """Complete the upload and show how many rows the service has checked."""
-    client = sending.client
+    client = sender.client
     with ThreadPoolExecutor(1) as pool:
         completing = pool.submit(
             client.post,
-            f"{sending.url}/complete",
+            f"{sender.url}/complete",
             body,
-            patience=_SECONDS_TO_JUDGE,
+            response_seconds=_CHECK_SECONDS,
             tries=TRIES,
         )
-        while not wait([completing], _LOOK_SECONDS).done:
+        while not wait([completing], _POLL_SECONDS).done:
             with suppress(CliError):  # it is only for show
-                progress = client.get(sending.url, tries=1).get("progress") or {}
-                sending.progress.checking(int(progress.get("bytes", 0)))
+                progress = client.get(sender.url, tries=1).get("progress") or {}
+                sender.progress.show_checked(int(progress.get("bytes", 0)))
         return completing.result()

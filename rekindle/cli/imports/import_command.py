@@ -13,11 +13,12 @@ import typer
 from rekindle.cli import formats
 from rekindle.cli.command import Cli
 from rekindle.cli.errors import CliError, ExitCode
-from rekindle.cli.files.json_rows import rows
-from rekindle.cli.imports.conversion import RowFormat, convert, format_of
-from rekindle.cli.imports.members import LeftOut
+from rekindle.cli.files.json_rows import read_rows, require_file
+from rekindle.cli.files.skipped_rows import SkippedRows
+from rekindle.cli.imports.conversion import RowFormat, convert_row, detect_format
+from rekindle.cli.imports.members import RowSkipped
+from rekindle.cli.output_file import partial_file
 
-_LINES_NAMED = 5
 _METHODS = {RowFormat.PREFERENCE: " --method dpo", RowFormat.RANKED: " --method reward"}
 _METHODS[RowFormat.RANKED] += " --set method.reward.loss=ranked_margin"
 _OURS = ("messages", "input")
@@ -50,101 +51,86 @@ class ImportCount:
     """Counts of written rows, skipped rows and dropped members."""
 
     kind: RowFormat | None = None
-    written: int = 0
-    left_out: dict[str, list[int]] = field(default_factory=dict)  # why: lines
+    rows_written: int = 0
+    skipped: SkippedRows = field(default_factory=SkippedRows)
     dropped: Counter[str] = field(default_factory=Counter)  # members of rows that were written
 
 
 def import_file(cli: Cli, *, file: File, out: Out, kind: Kind = InputFormat.AUTO) -> None:
     """Convert another program's FILE to OUT for `rekindle submit`. Needs no service."""
-    _require(file, out)
+    _require_paths(file, out)
     count = ImportCount(None if kind is InputFormat.AUTO else RowFormat(kind.value))
-    part = out.with_name(f".{out.name}.part")
-    try:
+    with partial_file(out) as part:
         with part.open("w", encoding="utf-8") as lines:
-            for row in _converted(file, count):
+            for row in _convert_rows(file, count):
                 lines.write(json.dumps(row, ensure_ascii=False) + "\n")
-        if not count.written:
-            raise _nothing(file, count)
-        part.replace(out)
-    finally:
-        part.unlink(missing_ok=True)
-    cli.show(_document(out, count), lambda: _told(out, count))
+        if not count.rows_written:
+            raise _no_rows_error(file, count)
+    cli.print_result(_document(out, count), lambda: _summary_lines(out, count))
 
 
-def _converted(file: Path, count: ImportCount) -> Iterator[dict[str, Any]]:
-    for line, row in rows(file):
-        count.kind = count.kind or _known(file, line, row)
+def _convert_rows(file: Path, count: ImportCount) -> Iterator[dict[str, Any]]:
+    for line, row in read_rows(file):
+        count.kind = count.kind or _require_format(file, line, row)
         try:
-            converted, dropped = convert(row, count.kind)
-        except LeftOut as why:
-            count.left_out.setdefault(str(why), []).append(line)
+            converted, dropped = convert_row(row, count.kind)
+        except RowSkipped as reason:
+            count.skipped.add(line, str(reason))
             continue
-        count.written += 1
+        count.rows_written += 1
         count.dropped.update(dropped)
         yield converted
 
 
-def _known(file: Path, line: int, row: dict[str, Any]) -> RowFormat:
-    found = format_of(row)
-    if found is not None:
-        return found
-    ours = next((name for name in _OURS if name in row), None)
-    has = ", ".join(map(formats.safe, list(row)[:6])) or "nothing"
+def _require_format(file: Path, line: int, row: dict[str, Any]) -> RowFormat:
+    row_format = detect_format(row)
+    if row_format is not None:
+        return row_format
+    own_member = next((name for name in _OURS if name in row), None)
+    has = ", ".join(map(formats.printable_line, list(row)[:6])) or "nothing"
     raise CliError(
         f"{file}, line {line}: unknown format; the row has {has}.",
-        f"It has `{ours}`; submit it without conversion."
-        if ours
+        f"It has `{own_member}`; submit it without conversion."
+        if own_member
         else f"Pass --format, one of {', '.join(RowFormat)}; see `rekindle import --help`.",
         exit_code=ExitCode.USAGE,
         code="unknown_format",
     )
 
 
-def _require(file: Path, out: Path) -> None:
-    if not file.is_file():
-        raise CliError(f"{file} is not a file.", "Pass an existing file.", exit_code=ExitCode.USAGE)
+def _require_paths(file: Path, out: Path) -> None:
+    require_file(file)
     if out.exists():
         raise CliError(
             f"{out} already exists.", "Pass another file name.", exit_code=ExitCode.USAGE
         )
 
 
-def _nothing(file: Path, count: ImportCount) -> CliError:
-    why = "; ".join(_reasons(count)) or "it has no rows"
+def _no_rows_error(file: Path, count: ImportCount) -> CliError:
+    why = "; ".join(count.skipped.reasons()) or "it has no rows"
     return CliError(
         f"No row of {file} could be converted: {why}.",
-        "Check --format." if count.left_out else "Pass another file.",
+        "Check --format." if count.skipped.total else "Pass another file.",
         code="nothing_imported",
     )
 
 
 def _document(out: Path, count: ImportCount) -> dict[str, Any]:
-    left_out = {why: {"rows": len(at), "lines": at[:100]} for why, at in count.left_out.items()}
-    rest = sum(len(at) for at in count.left_out.values())
-    told = {"file": str(out), "format": count.kind, "rows": count.written}
+    summary = {"file": str(out), "format": count.kind, "rows": count.rows_written}
     return {
-        **told,
-        "rows_left_out": rest,
-        "left_out": left_out,
+        **summary,
+        "rows_left_out": count.skipped.total,
+        "left_out": count.skipped.as_dict(),
         "members_not_carried_over": dict(count.dropped),
     }
 
 
-def _told(out: Path, count: ImportCount) -> Iterator[str]:
-    yield f"wrote {formats.count(count.written, 'row')} of format {count.kind} to {out}"
-    rest = sum(len(at) for at in count.left_out.values())
-    if rest:
-        yield f"{formats.count(rest, 'row')} left out: {'; '.join(_reasons(count))}"
+def _summary_lines(out: Path, count: ImportCount) -> Iterator[str]:
+    yield f"wrote {formats.count(count.rows_written, 'row')} of format {count.kind} to {out}"
+    if total := count.skipped.total:
+        yield f"{formats.count(total, 'row')} left out: {'; '.join(count.skipped.reasons())}"
     for name, rows_with_it in count.dropped.most_common():
-        rows_told = formats.count(rows_with_it, "row")
-        yield f"not carried over: `{formats.safe(name)}` of {rows_told}"
+        rows_text = formats.count(rows_with_it, "row")
+        yield f"not carried over: `{formats.printable_line(name)}` of {rows_text}"
     method = _METHODS.get(count.kind, "") if count.kind else ""
     yield f"Next: rekindle submit {out} --model MODEL{method}"
-
-
-def _reasons(count: ImportCount) -> Iterator[str]:
-    for why, lines in count.left_out.items():
-        named = ", ".join(map(str, lines[:_LINES_NAMED]))
-        more = " and more" if len(lines) > _LINES_NAMED else ""
-        yield f"{formats.safe(why)} (lines {named}{more})"

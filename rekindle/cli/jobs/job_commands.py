@@ -10,7 +10,7 @@ import typer
 from rekindle.cli import formats
 from rekindle.cli.command import Cli
 from rekindle.cli.errors import CliError, ExitCode
-from rekindle.cli.job_lookup import JOBS, JobArgument, job_id, pages
+from rekindle.cli.job_lookup import JOBS, JobArgument, list_items, resolve_job_id
 from rekindle.cli.jobs import views
 from rekindle.cli.jobs.job_feed import JobFeed
 from rekindle.cli.projects import project_commands
@@ -25,11 +25,11 @@ _STATUSES = {
     "failed",
     "cancelled",
 }
-_LOOKED_THROUGH = 1000  # maximum number of jobs that a filter reads
+_MAX_FILTERED = 1000  # maximum number of jobs that a filter reads
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Page:
+class _JobPage:
     jobs: list[Json]
     status: str | None  # status of all jobs of the page; None: any
     after: str | None  # the oldest job that was read; None: there are no older ones
@@ -68,31 +68,31 @@ def list_jobs(
             code="unknown_status",
         )
     if all_projects:
-        _list_all(cli, limit, after, status)
+        _list_all_projects(cli, limit, after, status)
         return
-    page = _page(cli, limit, job_id(cli.client, after) if after else None, status)
-    cli.show(page.document, lambda: _listed(page, cli.same_project))
+    page = _read_page(cli, limit, resolve_job_id(cli.client, after) if after else None, status)
+    cli.print_result(page.document, lambda: _page_lines(page, cli.project_option))
 
 
-def show(cli: Cli, job: JobArgument) -> None:
+def show_job(cli: Cli, job: JobArgument) -> None:
     """Show a job: status and reason, steps, cost and attempts."""
-    name = job_id(cli.client, job)
-    shown = cli.client.get(f"{JOBS}/{name}")
-    tried = cli.client.get(f"{JOBS}/{name}/attempts")["data"]
+    name = resolve_job_id(cli.client, job)
+    details = cli.client.get(f"{JOBS}/{name}")
+    attempts = cli.client.get(f"{JOBS}/{name}/attempts")["data"]
     # The job already has a member `attempts` with counts.
-    document = shown | {"attempt_list": tried}
-    cli.show(document, lambda: views.job(shown, tried, time.time()))
+    document = details | {"attempt_list": attempts}
+    cli.print_result(document, lambda: views.job_details(details, attempts, time.time()))
 
 
-def cost(cli: Cli, job: JobArgument) -> None:
+def show_cost(cli: Cli, job: JobArgument) -> None:
     """Show what a job has cost, its forecast, and its savings compared to on-demand."""
-    name = job_id(cli.client, job)
-    bill = cli.client.get(f"{JOBS}/{name}/cost")
-    tried = cli.client.get(f"{JOBS}/{name}/attempts")["data"]
-    cli.show(bill | {"attempts": tried}, lambda: views.cost(bill, tried))
+    name = resolve_job_id(cli.client, job)
+    cost = cli.client.get(f"{JOBS}/{name}/cost")
+    attempts = cli.client.get(f"{JOBS}/{name}/attempts")["data"]
+    cli.print_result(cost | {"attempts": attempts}, lambda: views.cost_details(cost, attempts))
 
 
-def events(
+def show_events(
     cli: Cli,
     job: JobArgument,
     limit: Annotated[
@@ -106,84 +106,89 @@ def events(
     ] = False,
 ) -> None:
     """Show a job's events, oldest first."""
-    name = job_id(cli.client, job)
+    name = resolve_job_id(cli.client, job)
     path = f"{JOBS}/{name}/events"
-    found = pages(cli.client, path, limit)[::-1]
+    listed = list_items(cli.client, path, limit)[::-1]
     if not follow:
-        document = {"object": "list", "data": found, "has_more": len(found) == limit}
-        cli.show(document, lambda: (views.event_line(e, day=True) for e in found))
+        document = {"object": "list", "data": listed, "has_more": len(listed) == limit}
+        cli.print_result(document, lambda: (views.event_line(e, day=True) for e in listed))
         return
-    _print_events(cli, found)
-    feed = JobFeed(cli.client, name, last_event=found[-1]["id"] if found else None)
-    for news in feed.news(on_away=lambda trouble: cli.note(f"{trouble.message} Retrying.")):
-        _print_events(cli, news.events)
+    _print_events(cli, listed)
+    feed = JobFeed(cli.client, name, last_event=listed[-1]["id"] if listed else None)
+    for update in feed.updates(on_outage=lambda e: cli.print_note(f"{e.message} Retrying.")):
+        _print_events(cli, update.events)
 
 
-def cancel(cli: Cli, job: JobArgument) -> None:
+def cancel_job(cli: Cli, job: JobArgument) -> None:
     """Cancel a job: delete its machines and keep its checkpoints."""
-    wish(cli, job, "cancel", "is being cancelled")
+    request_action(cli, job, "cancel", "is being cancelled")
 
 
-def wish(cli: Cli, job: str, verb: str, said: str) -> None:
+def request_action(cli: Cli, job: str, verb: str, outcome: str) -> None:
     """Request an action of a job and print the result."""
-    name = job_id(cli.client, job)
-    shown = cli.client.post(f"{JOBS}/{name}/{verb}")
-    cli.show(shown, lambda: _granted(shown, said, cli.same_project))
+    name = resolve_job_id(cli.client, job)
+    response = cli.client.post(f"{JOBS}/{name}/{verb}")
+    cli.print_result(response, lambda: _action_lines(response, outcome, cli.project_option))
 
 
-def _page(cli: Cli, limit: int, after: str | None, status: str | None) -> _Page:
+def _read_page(cli: Cli, limit: int, after: str | None, status: str | None) -> _JobPage:
     """Read a page; filter by status here, among the newest 1,000 jobs, as the API cannot."""
-    most = limit + 1 if status is None else _LOOKED_THROUGH
-    found = pages(cli.client, JOBS, most, after)
-    fitting = [job for job in found if status in (None, formats.status(job))]
-    if len(fitting) > limit:
-        return _Page(jobs=fitting[:limit], status=status, after=fitting[limit - 1]["id"])
-    return _Page(jobs=fitting, status=status, after=found[-1]["id"] if len(found) == most else None)
+    max_jobs = limit + 1 if status is None else _MAX_FILTERED
+    listed = list_items(cli.client, JOBS, max_jobs, after)
+    matching = [job for job in listed if status in (None, formats.status(job))]
+    if len(matching) > limit:
+        return _JobPage(jobs=matching[:limit], status=status, after=matching[limit - 1]["id"])
+    return _JobPage(
+        jobs=matching, status=status, after=listed[-1]["id"] if len(listed) == max_jobs else None
+    )
 
 
-def _list_all(cli: Cli, limit: int, after: str | None, status: str | None) -> None:
-    project_commands.refuse_with(cli, "--after" if after else None)
-    found = [(one, _page(cli, limit, None, status)) for one in project_commands.in_each(cli)]
-    data = [job | {"project": one["name"]} for one, page in found for job in page.jobs]
-    more = any(page.after for _, page in found)
+def _list_all_projects(cli: Cli, limit: int, after: str | None, status: str | None) -> None:
+    project_commands.refuse_project_option(cli, "--after" if after else None)
+    pages = [
+        (project, _read_page(cli, limit, None, status))
+        for project in project_commands.each_project(cli)
+    ]
+    data = [job | {"project": project["name"]} for project, page in pages for job in page.jobs]
+    more = any(page.after for _, page in pages)
     document = {"object": "list", "data": data, "has_more": more}
-    cli.show(document, lambda: _by_project(found))
+    cli.print_result(document, lambda: _project_sections(pages))
 
 
-def _by_project(found: list[tuple[Json, _Page]]) -> Iterable[Any]:
-    told = [(one, page) for one, page in found if page.jobs or page.after]
-    if not told:
+def _project_sections(pages: list[tuple[Json, _JobPage]]) -> Iterable[Any]:
+    sections = [(project, page) for project, page in pages if page.jobs or page.after]
+    if not sections:
         yield "No matching jobs in any project."
-    for one, page in told:
-        yield f"Project {formats.safe(one['name'])}"
-        yield from _listed(page, f" --project {one['id']}")
+    for project, page in sections:
+        yield f"Project {formats.printable_line(project['name'])}"
+        yield from _page_lines(page, f" --project {project['id']}")
 
 
-def _listed(page: _Page, same_project: str) -> Iterable[Any]:
+def _page_lines(page: _JobPage, project_option: str) -> Iterable[Any]:
     only = f" --status {page.status}" if page.status else ""
     if page.jobs:
         yield views.jobs_table(page.jobs, time.time())
     elif page.status:
-        through = f" of the newest {_LOOKED_THROUGH:,}" if page.after else ""
-        yield f"No job{through} is {page.status}."
+        scope = f" of the newest {_MAX_FILTERED:,}" if page.after else ""
+        yield f"No job{scope} is {page.status}."
     else:
         yield "No jobs. Create one: rekindle submit FILE --model MODEL"
     if page.after:
         are = "may be" if page.status else "are"
-        yield f"There {are} more: rekindle list{only} --after {page.after}{same_project}"
+        yield f"There {are} more: rekindle list{only} --after {page.after}{project_option}"
 
 
-def _print_events(cli: Cli, found: Iterable[Json]) -> None:
-    for event in found:
+def _print_events(cli: Cli, events: Iterable[Json]) -> None:
+    for event in events:
         if cli.as_json:
-            cli.line(event)
+            cli.print_json(event)
         else:
             cli.out.print(views.event_line(event, day=True))
 
 
-def _granted(shown: Json, said: str, same_project: str) -> Iterable[Any]:
-    if formats.is_over(shown):
-        yield f"{shown['id']} has already ended: {formats.phase(shown).lower()}."
+def _action_lines(job: Json, outcome: str, project_option: str) -> Iterable[Any]:
+    if formats.has_ended(job):
+        yield f"{job['id']} has already ended: {formats.phase(job).lower()}."
         return
-    yield f"{shown['id']} {said}."
-    yield f"Next: rekindle watch {shown['id']}{same_project}"
+    yield f"{job['id']} {outcome}."
+    yield f"Next: rekindle watch {job['id']}{project_option}"

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 POLL_SECONDS = 25.0
 _PAGE = 100
-_BETWEEN_LOOKS = 1.0  # seconds, if the service answers at once without news
-_BETWEEN_TRIES = 2.0
-TRIES = 5  # of the first poll; later polls retry for _PATIENCE
-_PATIENCE = 1800.0  # seconds that nodes keep training without the service, by default
+PAUSE_SECONDS = 1.0  # between two polls, if the service answers at once without a change
+_RETRY_SECONDS = 2.0
+TRIES = 5  # of the first poll; later polls retry for OUTAGE_SECONDS
+OUTAGE_SECONDS = 1800.0  # seconds that nodes keep training without the service, by default
 
 
 @dataclass(frozen=True)
@@ -47,57 +47,57 @@ class JobFeed:
         self._version: int | None = None
         self._first = True
 
-    def news(self, on_away: Callable[[ServiceUnreachable], None]) -> Iterator[JobUpdate]:
+    def updates(self, on_outage: Callable[[ServiceUnreachable], None]) -> Iterator[JobUpdate]:
         """Yield an update now and at every change until the job ends.
 
-        ``on_away`` is called for each failed poll. Raises ServiceUnreachable if the first poll
+        ``on_outage`` is called for each failed poll. Raises ServiceUnreachable if the first poll
         fails, or after half an hour without the service.
         """
-        yield (news := self._look())
-        heard = time.monotonic()
-        while not formats.is_over(news.job):
-            asked = time.monotonic()
+        yield (update := self._read_update())
+        answered_at = time.monotonic()
+        while not formats.has_ended(update.job):
+            polled_at = time.monotonic()
             try:
-                news = self._look()
-            except ServiceUnreachable as trouble:
-                if time.monotonic() - heard > _PATIENCE:
+                update = self._read_update()
+            except ServiceUnreachable as error:
+                if time.monotonic() - answered_at > OUTAGE_SECONDS:
                     raise
-                on_away(trouble)
-                time.sleep(_BETWEEN_TRIES)
+                on_outage(error)
+                time.sleep(_RETRY_SECONDS)
                 continue
-            heard = time.monotonic()
-            yield news
-            time.sleep(max(_BETWEEN_LOOKS - (heard - asked), 0))
+            answered_at = time.monotonic()
+            yield update
+            time.sleep(max(PAUSE_SECONDS - (answered_at - polled_at), 0))
 
-    def _look(self) -> JobUpdate:
+    def _read_update(self) -> JobUpdate:
         """Read the job before its events, so that no event is missed."""
         tries = TRIES if self._first else 1
         wait = self._poll_seconds if self._version is not None else 0
         query = {"wait": round(wait), "version": self._version} if wait else {}
-        job = self._client.get(self._path, patience=wait, tries=tries, **query)
-        events = self._events(tries)
+        job = self._client.get(self._path, response_seconds=wait, tries=tries, **query)
+        events = self._read_new_events(tries)
         version = job.get("version")
         self._version = version if isinstance(version, int) else None
         self._first = False
         return JobUpdate(job, events)
 
-    def _events(self, tries: int) -> list[Json]:
+    def _read_new_events(self, tries: int) -> list[Json]:
         """Return the events after the last one seen, oldest first."""
-        fresh: list[Json] = []
+        unseen: list[Json] = []
         after: str | None = None
         while True:
             page = self._client.get(
-                f"{self._path}/events", limit=_PAGE if fresh else 20, after=after, tries=tries
+                f"{self._path}/events", limit=_PAGE if unseen else 20, after=after, tries=tries
             )
             for event in page["data"]:
                 if event["id"] == self._last_event:
-                    return self._seen(fresh)
-                fresh.append(event)
+                    return self._mark_seen(unseen)
+                unseen.append(event)
             if not page.get("has_more"):
-                return self._seen(fresh)
+                return self._mark_seen(unseen)
             after = page["data"][-1]["id"]
 
-    def _seen(self, fresh: list[Json]) -> list[Json]:
-        if fresh:
-            self._last_event = fresh[0]["id"]
-        return fresh[::-1]
+    def _mark_seen(self, unseen: list[Json]) -> list[Json]:
+        if unseen:
+            self._last_event = unseen[0]["id"]
+        return unseen[::-1]

@@ -10,20 +10,19 @@ from rekindle import terminal
 from rekindle.cli import formats
 from rekindle.cli.command import Cli
 from rekindle.cli.errors import CliError, ExitCode, ServiceUnreachable
-from rekindle.cli.job_lookup import JOBS, JobArgument, job_id
+from rekindle.cli.job_lookup import JOBS, JobArgument, resolve_job_id
+from rekindle.cli.jobs.job_feed import OUTAGE_SECONDS, PAUSE_SECONDS
 
 if TYPE_CHECKING:
     from rekindle.cli.api_client import ApiClient
 
 Json = dict[str, Any]
-_NEXT = "x-next-offset"
-_MOST_LINES = 10_000  # the most that the service returns for `tail`
-_BETWEEN_LOOKS = 1.0
-_AWAY_SECONDS = 3.0
-_PATIENCE = 1800.0
+_NEXT_OFFSET = "x-next-offset"
+_MAX_LINES = 10_000  # the most that the service returns for `tail`
+_RETRY_SECONDS = 3.0
 
 
-def logs(
+def show_logs(
     cli: Cli,
     job: JobArgument,
     attempt: Annotated[
@@ -45,24 +44,24 @@ def logs(
     ] = False,
 ) -> None:
     """Show the output of one rank of a job."""
-    name = job_id(cli.client, job)
-    log = RankLog(cli.client, name, rank)
+    name = resolve_job_id(cli.client, job)
+    log = RankLogReader(cli.client, name, rank)
     if follow:
-        _follow(log, attempt, _Shown(cli, tail, raw=raw))
+        _follow_log(log, attempt, _LogPrinter(cli, tail, raw=raw))
         return
-    text = _last_lines(log.read(attempt, tail), tail)
+    output = _tail_lines(log.read(attempt, tail), tail)
     if cli.as_json:
         document = {"object": "fine_tuning.job.logs", "job": name, "attempt": attempt}
-        cli.line(document | {"rank": rank, "text": text.decode(errors="replace")}, indent=2)
+        cli.print_json(document | {"rank": rank, "text": output.decode(errors="replace")}, indent=2)
         return
-    _Text(raw=raw).write(text, final=True)
-    if not text:
-        cli.note(
+    _TextWriter(raw=raw).write(output, final=True)
+    if not output:
+        cli.print_note(
             f"{name} has no output from rank {rank} yet. See its state: rekindle events {name}"
         )
 
 
-class RankLog:
+class RankLogReader:
     """Output of one rank in every attempt; keeps an offset per attempt."""
 
     def __init__(self, client: "ApiClient", name: str, rank: int) -> None:
@@ -74,108 +73,113 @@ class RankLog:
     def read(self, attempt: str | None, tail: int | None = None) -> bytes:
         """Return new output of an attempt, or of the newest; the first read may be a tail."""
         offset = self._offsets.get(attempt or "", 0)
-        last = tail if tail and not offset and tail <= _MOST_LINES else None
-        query = {"rank": self._rank, "attempt": attempt, "offset": offset or None, "tail": last}
-        given = {name: str(value) for name, value in query.items() if value is not None}
-        answer = self._client.send("GET", f"{self._path}/logs", params=given)
-        following = answer.headers.get(_NEXT)
-        if following is None:  # an older service always sends everything
-            fresh = answer.content[offset:]
-            self._offsets[attempt or ""] = offset + len(fresh)
-            return fresh
-        self._offsets[attempt or ""] = int(following)
-        return answer.content
+        requested_tail = tail if tail and not offset and tail <= _MAX_LINES else None
+        query = {
+            "rank": self._rank,
+            "attempt": attempt,
+            "offset": offset or None,
+            "tail": requested_tail,
+        }
+        params = {name: str(value) for name, value in query.items() if value is not None}
+        response = self._client.send("GET", f"{self._path}/logs", params=params)
+        next_offset = response.headers.get(_NEXT_OFFSET)
+        if next_offset is None:  # an older service always sends everything
+            unread = response.content[offset:]
+            self._offsets[attempt or ""] = offset + len(unread)
+            return unread
+        self._offsets[attempt or ""] = int(next_offset)
+        return response.content
 
-    def standing(self) -> tuple[bool, list[Json]]:
+    def read_state(self) -> tuple[bool, list[Json]]:
         """Return whether the job has ended, and its attempts, oldest first."""
-        over = formats.is_over(self._client.get(self._path))
+        over = formats.has_ended(self._client.get(self._path))
         return over, self._client.get(f"{self._path}/attempts")["data"]
 
 
-def _follow(log: RankLog, attempt: str | None, shown: "_Shown") -> None:
+def _follow_log(log: RankLogReader, attempt: str | None, printer: "_LogPrinter") -> None:
     """Print the given attempt, or the newest one and all later attempts."""
-    heard = time.monotonic()
+    answered_at = time.monotonic()
     while True:
         try:
-            if _round(log, attempt, shown):
-                shown.end()
+            if _print_new_output(log, attempt, printer):
+                printer.print_rest()
                 return
-            heard = time.monotonic()
-            time.sleep(_BETWEEN_LOOKS)
-        except ServiceUnreachable as trouble:
-            if time.monotonic() - heard > _PATIENCE:
+            answered_at = time.monotonic()
+            time.sleep(PAUSE_SECONDS)
+        except ServiceUnreachable as error:
+            if time.monotonic() - answered_at > OUTAGE_SECONDS:
                 raise
-            shown.cli.note(f"{trouble.message} Retrying.")
-            time.sleep(_AWAY_SECONDS)
+            printer.cli.print_note(f"{error.message} Retrying.")
+            time.sleep(_RETRY_SECONDS)
 
 
-def _round(log: RankLog, asked: str | None, shown: "_Shown") -> bool:
+def _print_new_output(log: RankLogReader, requested: str | None, printer: "_LogPrinter") -> bool:
     """Print new output; return True if no more can come.
 
     Reads the states before the text, so that output before the end is not missed.
     """
-    over, tried = log.standing()
-    if asked is not None:
-        wanted = [a for a in tried if asked in (a["id"], str(a["number"]))]
-        over = over or any(a["state"] == "ended" for a in wanted)
-        if tried and not wanted:
+    over, attempts = log.read_state()
+    if requested is not None:
+        selected = [a for a in attempts if requested in (a["id"], str(a["number"]))]
+        over = over or any(a["state"] == "ended" for a in selected)
+        if attempts and not selected:
             raise CliError(
-                f"Attempt {asked!r} does not exist; the newest is {tried[-1]['number']}.",
+                f"Attempt {requested!r} does not exist; the newest is {attempts[-1]['number']}.",
                 exit_code=ExitCode.NOT_FOUND,
                 code="attempt_not_found",
             )
     else:
-        wanted = [a for a in tried[-1:] if not shown.number] or [
-            a for a in tried if a["number"] >= shown.number
+        selected = [a for a in attempts[-1:] if not printer.number] or [
+            a for a in attempts if a["number"] >= printer.number
         ]
-    for attempt in wanted:
-        shown.add(attempt["number"], log.read(attempt["id"], shown.tail))
+    for attempt in selected:
+        printer.print_output(attempt["number"], log.read(attempt["id"], printer.tail))
     return over
 
 
-class _Shown:
+class _LogPrinter:
     """Output that is printed so far."""
 
     def __init__(self, cli: Cli, tail: int | None, *, raw: bool) -> None:
         self.cli = cli
-        self._text = _Text(raw=raw)
+        self._text = _TextWriter(raw=raw)
         self.tail = tail  # applies to the first text only
-        self._rest = b""
+        self._partial_line = b""
         self.number = 0  # of the newest attempt that was looked at
 
-    def add(self, number: int, text: bytes) -> None:
+    def print_output(self, number: int, text: bytes) -> None:
         """Print text of an attempt, after a heading if the attempt changed."""
         if number != self.number and self.number:
-            self.end()
-            self.cli.note(f"== attempt {number} ==", style="bold")
+            self.print_rest()
+            self.cli.print_note(f"== attempt {number} ==", style="bold")
         if self.tail is not None:
-            text, self.tail = _last_lines(text, self.tail), None
+            text, self.tail = _tail_lines(text, self.tail), None
         self.number = number
         if not self.cli.as_json:
             self._text.write(text)
             return
-        *lines, self._rest = (self._rest + text).split(b"\n")
+        *lines, self._partial_line = (self._partial_line + text).split(b"\n")
         for line in lines:
-            self._line(line)
+            self._print_json_line(line)
 
-    def end(self) -> None:
+    def print_rest(self) -> None:
         """Print the last line, even if it is incomplete."""
         self._text.write(b"", final=True)
-        if self._rest:
-            self._line(self._rest)
-        self._rest = b""
+        if self._partial_line:
+            self._print_json_line(self._partial_line)
+        self._partial_line = b""
 
-    def _line(self, line: bytes) -> None:
-        self.cli.line({"attempt": self.number, "line": line.decode(errors="replace")})
+    def _print_json_line(self, line: bytes) -> None:
+        self.cli.print_json({"attempt": self.number, "line": line.decode(errors="replace")})
 
 
-def _last_lines(text: bytes, count: int | None) -> bytes:
+def _tail_lines(text: bytes, count: int | None) -> bytes:
     if count is None:
         return text
     return b"".join(text.splitlines(keepends=True)[-count:]) if count else b""
 
 
-class _Text:
+class _TextWriter:
     """Writes text in pieces, with line breaks for carriage returns, which progress bars print."""
 
     def __init__(self, *, raw: bool) -> None:
@@ -185,7 +189,7 @@ class _Text:
     def write(self, piece: bytes, *, final: bool = False) -> None:
         """Write a piece; unless ``final``, a character may continue in the next piece."""
         if self._raw:
-            terminal.write_raw(piece)
+            terminal.write_bytes(piece)
             return
         text = self._decoder.decode(piece, final)
-        terminal.write(text.replace("\r\n", "\n").replace("\r", "\n"))
+        terminal.write_text(text.replace("\r\n", "\n").replace("\r", "\n"))

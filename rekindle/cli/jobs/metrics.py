@@ -14,19 +14,18 @@ import typer
 from contract import events_file
 from contract.figures import tagged
 from rekindle.cli.command import Cli
-from rekindle.cli.errors import CliError
-from rekindle.cli.job_lookup import JOBS, JobArgument, job_id
+from rekindle.cli.job_lookup import JOBS, JobArgument, resolve_job_id
 from rekindle.cli.jobs import trackers
+from rekindle.cli.output_file import partial_file
 
 if TYPE_CHECKING:
     from rekindle.cli.api_client import ApiClient
 
 Json = dict[str, Any]
 _PAGE = 10_000  # steps
-_PART = ".part"
 
 
-def metrics(
+def export_metrics(
     cli: Cli,
     job: JobArgument,
     csv_file: Annotated[
@@ -50,51 +49,59 @@ def metrics(
     ] = None,
 ) -> None:
     """Show the metrics of every training step as CSV, or export them to trackers."""
-    name = job_id(cli.client, job)
-    rows = list(_rows(cli.client, name))
+    name = resolve_job_id(cli.client, job)
+    rows = list(_read_steps(cli.client, name))
     began = float(cli.client.get(f"{JOBS}/{name}")["created_at"])
-    written: list[Path | str] = []
+    destinations: list[Path | str] = []
     if csv_file is not None:
-        written.append(_write(csv_file, _as_csv(rows)))
+        destinations.append(_write_file(csv_file, _encode_csv(rows)))
     if tensorboard is not None:
-        written.append(_write(_event_file(tensorboard, name), _as_events(rows, began)))
+        destinations.append(
+            _write_file(_event_file_path(tensorboard, name), _encode_events(rows, began))
+        )
     if mlflow is not None:
-        written.append(trackers.to_mlflow(mlflow, name, list(_dated(rows, began))))
+        destinations.append(
+            trackers.copy_to_mlflow(mlflow, name, list(_timed_metrics(rows, began)))
+        )
     if wandb is not None:
-        written.append(trackers.to_wandb(wandb, name, list(_dated(rows, began))))
+        destinations.append(trackers.copy_to_wandb(wandb, name, list(_timed_metrics(rows, began))))
     if cli.as_json:
         document = {"object": "list", "job": name, "data": rows}
-        cli.line(document | {"files": [str(path) for path in written]}, indent=2)
-    elif written:
-        for path in written:
-            cli.note(f"wrote {len(rows)} steps to {path}")
+        cli.print_json(document | {"files": [str(path) for path in destinations]}, indent=2)
+    elif destinations:
+        for path in destinations:
+            cli.print_note(f"wrote {len(rows)} steps to {path}")
     else:
-        _print_csv(rows, sys.stdout)
+        _write_csv(rows, sys.stdout)
 
 
-def _rows(client: "ApiClient", name: str) -> Iterator[Json]:
+def _read_steps(client: "ApiClient", name: str) -> Iterator[Json]:
     """Yield all steps, page by page."""
     after = None
     while True:
-        answer = client.get(f"{JOBS}/{name}/metrics", limit=_PAGE, after=after)
-        yield from answer["data"]
-        if not answer["has_more"]:
+        page = client.get(f"{JOBS}/{name}/metrics", limit=_PAGE, after=after)
+        yield from page["data"]
+        if not page["has_more"]:
             return
-        after = answer["data"][-1]["step"]
+        after = page["data"][-1]["step"]
 
 
-def _event_file(folder: Path, name: str) -> Path:
+def _event_file_path(folder: Path, name: str) -> Path:
     """Return one file name per job, so that a later export replaces an earlier one."""
     return folder / name / "events.out.tfevents.0.rekindle"
 
 
-def _as_events(rows: Iterable[Json], began: float) -> bytes:
+def _encode_events(rows: Iterable[Json], began: float) -> bytes:
     """Return all steps as one event file."""
-    parts = [events_file.event(at, step, found) for step, at, found in _dated(rows, began)]
+    parts = [
+        events_file.event(at, step, values) for step, at, values in _timed_metrics(rows, began)
+    ]
     return b"".join([events_file.beginning(began), *parts])
 
 
-def _dated(rows: Iterable[Json], began: float) -> Iterator[tuple[int, float, dict[str, float]]]:
+def _timed_metrics(
+    rows: Iterable[Json], began: float
+) -> Iterator[tuple[int, float, dict[str, float]]]:
     """Yield step, time and metrics; times are the job's creation plus the seconds trained."""
     now = began
     for row in rows:
@@ -102,28 +109,24 @@ def _dated(rows: Iterable[Json], began: float) -> Iterator[tuple[int, float, dic
         yield row["step"], now, tagged(row)
 
 
-def _as_csv(rows: list[Json]) -> bytes:
+def _encode_csv(rows: list[Json]) -> bytes:
     from io import StringIO
 
     text = StringIO(newline="")
-    _print_csv(rows, text)
+    _write_csv(rows, text)
     return text.getvalue().encode()
 
 
-def _print_csv(rows: list[Json], file: TextIO) -> None:
+def _write_csv(rows: list[Json], file: TextIO) -> None:
     """Write a column for each metric; values that were not measured are empty."""
     writer = csv.DictWriter(file, list(rows[0]) if rows else ["step"], lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
 
 
-def _write(path: Path, data: bytes) -> Path:
-    """Write the whole file or nothing."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        part = path.with_name(path.name + _PART)
+def _write_file(path: Path, data: bytes) -> Path:
+    """Write the file, and its folder if needed."""
+    with partial_file(path) as part:
+        part.parent.mkdir(parents=True, exist_ok=True)
         part.write_bytes(data)
-        part.replace(path)
-    except OSError as error:
-        raise CliError(f"Cannot write {path}: {error.strerror}.") from error
     return path

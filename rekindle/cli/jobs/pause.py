@@ -16,13 +16,13 @@ import typer
 from rekindle.cli import formats
 from rekindle.cli.command import Cli
 from rekindle.cli.errors import CliError, ExitCode, ServiceUnreachable
-from rekindle.cli.job_lookup import JOBS, JobOrAll, pages
-from rekindle.cli.jobs.job_commands import wish
+from rekindle.cli.job_lookup import JOBS, JobOrAll, list_items
+from rekindle.cli.jobs.job_commands import request_action
 from rekindle.cli.projects import project_commands
 
 Json = dict[str, Any]
 _ID = re.compile(r"ftjob-[0-9a-z]+")
-_OVER_MEANWHILE = "invalid_job_state"  # the answer to pausing a job that has ended
+_ALREADY_ENDED = "invalid_job_state"  # the answer to pausing a job that has ended
 
 
 @dataclass(frozen=True)
@@ -44,17 +44,17 @@ class JobSelection:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Verb:
+class _Action:
     name: str
-    of_one: str  # what happens to the job, for the output
-    fits: Callable[[Json], bool]  # whether the action is still to be requested
+    outcome: str  # what happens to the job, for the output
+    applies: Callable[[Json], bool]  # whether the action is still to be requested
     after: str  # note after the last job
 
 
-def _may_pause(job: Json) -> bool:
+def _can_pause(job: Json) -> bool:
     """Return whether a job can be paused; also one that waits for budget, as it could resume."""
-    code = formats.part(job, "status_reason").get("code")
-    return not formats.is_over(job) and code not in (
+    code = formats.object_member(job, "status_reason").get("code")
+    return not formats.has_ended(job) and code not in (
         "cancelling",
         "pausing",
         "paused",
@@ -62,37 +62,37 @@ def _may_pause(job: Json) -> bool:
     )
 
 
-def _may_resume(job: Json) -> bool:
+def _can_resume(job: Json) -> bool:
     """Return whether a user or operator paused the job, not an exhausted budget."""
-    code = formats.part(job, "status_reason").get("code")
+    code = formats.object_member(job, "status_reason").get("code")
     return job.get("phase") in ("pausing", "paused") and code != "budget_exhausted"
 
 
-_PAUSE = _Verb(
+_PAUSE = _Action(
     name="pause",
-    of_one="saves a checkpoint and pauses; continue it with: rekindle resume",
-    fits=_may_pause,
+    outcome="saves a checkpoint and pauses; continue it with: rekindle resume",
+    applies=_can_pause,
     after="Machines are deleted once checkpoints are saved. New jobs are not paused.",
 )
-_RESUME = _Verb(
+_RESUME = _Action(
     name="resume",
-    of_one="resumes as soon as machines are available",
-    fits=_may_resume,
+    outcome="resumes as soon as machines are available",
+    applies=_can_resume,
     after="Each job resumes as soon as machines are available.",
 )
 
 
-def pause(cli: Cli, many: JobSelection, job: JobOrAll = None) -> int | None:
+def pause_jobs(cli: Cli, selection: JobSelection, job: JobOrAll = None) -> int | None:
     """Save a checkpoint and release the machines until `rekindle resume`.
 
     With --all, the exit code is 1 if a job could not be paused. Jobs submitted later still run.
     """
-    return _asked(cli, _PAUSE, many, job)
+    return _request(cli, _PAUSE, selection, job)
 
 
-def resume(
+def resume_jobs(
     cli: Cli,
-    many: JobSelection,
+    selection: JobSelection,
     job: JobOrAll = None,
     only: Annotated[
         Path | None,
@@ -106,29 +106,30 @@ def resume(
 
     With --all, resume every paused job; the exit code is 1 if a job could not be resumed.
     """
-    return _asked(cli, _RESUME, many, job, only)
+    return _request(cli, _RESUME, selection, job, only)
 
 
-def _asked(
-    cli: Cli, verb: _Verb, many: JobSelection, job: str | None, only: Path | None = None
+def _request(
+    cli: Cli, action: _Action, selection: JobSelection, job: str | None, only: Path | None = None
 ) -> int | None:
-    if many.all_projects:
-        project_commands.refuse_with(cli, "JOB" if job else None)
-    if many.everything is not (job is None) or (only is not None and job is not None):
+    if selection.all_projects:
+        project_commands.refuse_project_option(cli, "JOB" if job else None)
+    if selection.everything is not (job is None) or (only is not None and job is not None):
         raise CliError(
-            f"Specify one job or --all: rekindle {verb.name} JOB, or rekindle {verb.name} --all.",
+            f"Specify one job or --all: rekindle {action.name} JOB, "
+            f"or rekindle {action.name} --all.",
             exit_code=ExitCode.USAGE,
         )
     if job is None:
-        return _all(cli, verb, many, None if only is None else _named_in(only))
-    wish(cli, job, verb.name, verb.of_one)
+        return _request_all(cli, action, selection, None if only is None else _read_job_ids(only))
+    request_action(cli, job, action.name, action.outcome)
     return None
 
 
-def _named_in(file: Path) -> frozenset[str]:
+def _read_job_ids(file: Path) -> frozenset[str]:
     """Return the job ids in saved output, text or JSON, of one or several runs."""
-    if found := frozenset(_ID.findall(file.read_text(errors="replace"))):
-        return found
+    if ids := frozenset(_ID.findall(file.read_text(errors="replace"))):
+        return ids
     raise CliError(
         f"{file} contains no job id.",
         "Pass a file with the output of `rekindle pause --all`.",
@@ -137,80 +138,88 @@ def _named_in(file: Path) -> frozenset[str]:
     )
 
 
-def _all(cli: Cli, verb: _Verb, many: JobSelection, only: frozenset[str] | None) -> int:
-    chosen = _fitting_of_all(cli, verb) if many.all_projects else _fitting(cli, verb)
-    chosen = [job for job in chosen if only is None or job["id"] in only]
-    if chosen and not many.yes:
+def _request_all(
+    cli: Cli, action: _Action, selection: JobSelection, only: frozenset[str] | None
+) -> int:
+    selected = (
+        _matching_jobs_of_all_projects(cli, action)
+        if selection.all_projects
+        else _matching_jobs(cli, action)
+    )
+    selected = [job for job in selected if only is None or job["id"] in only]
+    if selected and not selection.yes:
         if not sys.stdin.isatty():
             raise CliError(
                 "Not an interactive terminal; pass --yes to confirm.", exit_code=ExitCode.USAGE
             )
-        _confirm(verb, chosen)
-    done: list[Json] = []
+        _confirm(action, selected)
+    results: list[Json] = []
     try:
-        for job in chosen:
-            if many.all_projects:
-                cli.client.act_in(job["organization_id"])
-            done.append(_one(cli, verb, job))
+        for job in selected:
+            if selection.all_projects:
+                cli.client.select_project(job["organization_id"])
+            results.append(_request_one(cli, action, job))
             if not cli.as_json:
-                cli.out.print(_line(verb, done[-1]))
+                cli.out.print(_result_line(action, results[-1]))
     except ServiceUnreachable:
-        cli.note(f"{_summary(verb, done)} Service unreachable; rerun for the other jobs.")
+        cli.print_note(
+            f"{_summary(action, results)} Service unreachable; rerun for the other jobs."
+        )
         raise
-    failed = [one for one in done if one["result"] == "failed"]
-    document = {"object": "list", "data": done, "has_more": False}
-    cli.show(document, lambda: [_summary(verb, done)])
-    if done:
-        cli.note(verb.after)
+    failed = [result for result in results if result["result"] == "failed"]
+    document = {"object": "list", "data": results, "has_more": False}
+    cli.print_result(document, lambda: [_summary(action, results)])
+    if results:
+        cli.print_note(action.after)
     return ExitCode.FAILED if failed else ExitCode.OK
 
 
-def _fitting(cli: Cli, verb: _Verb) -> list[Json]:
-    return [job for job in pages(cli.client, JOBS, sys.maxsize) if verb.fits(job)]
+def _matching_jobs(cli: Cli, action: _Action) -> list[Json]:
+    return [job for job in list_items(cli.client, JOBS, sys.maxsize) if action.applies(job)]
 
 
-def _fitting_of_all(cli: Cli, verb: _Verb) -> list[Json]:
+def _matching_jobs_of_all_projects(cli: Cli, action: _Action) -> list[Json]:
     """Return the matching jobs of every project, each with its project's name."""
     return [
-        job | {"project": one["name"]}
-        for one in project_commands.in_each(cli)
-        for job in _fitting(cli, verb)
+        job | {"project": project["name"]}
+        for project in project_commands.each_project(cli)
+        for job in _matching_jobs(cli, action)
     ]
 
 
-def _confirm(verb: _Verb, chosen: list[Json]) -> None:
-    count, of = len(chosen), len({job["organization_id"] for job in chosen})
-    where = f" of {formats.count(of, 'project')}" if "project" in chosen[0] else ""
-    question = f"{verb.name.capitalize()} {formats.count(count, 'job')}{where}?"
+def _confirm(action: _Action, selected: list[Json]) -> None:
+    count, projects = len(selected), len({job["organization_id"] for job in selected})
+    where = f" of {formats.count(projects, 'project')}" if "project" in selected[0] else ""
+    question = f"{action.name.capitalize()} {formats.count(count, 'job')}{where}?"
     if not typer.confirm(question, default=False, err=True):
-        raise CliError(f"No confirmation; no job was asked to {verb.name}.", code="not_confirmed")
+        raise CliError(f"No confirmation; no job was asked to {action.name}.", code="not_confirmed")
 
 
-def _one(cli: Cli, verb: _Verb, job: Json) -> Json:
+def _request_one(cli: Cli, action: _Action, job: Json) -> Json:
     """Request the action for one job and return its result; raise ServiceUnreachable."""
-    told = {"id": job["id"], "project": job.get("project"), "result": "told", "why": None}
+    result = {"id": job["id"], "project": job.get("project"), "result": "told", "why": None}
     try:
-        cli.client.post(f"{JOBS}/{job['id']}/{verb.name}")
+        cli.client.post(f"{JOBS}/{job['id']}/{action.name}")
     except ServiceUnreachable:
         raise
-    except CliError as trouble:
-        is_over = verb is _PAUSE and trouble.code == _OVER_MEANWHILE
-        told |= {"result": "over" if is_over else "failed", "why": trouble.message}
-    return told
+    except CliError as error:
+        has_ended = action is _PAUSE and error.code == _ALREADY_ENDED
+        result |= {"result": "over" if has_ended else "failed", "why": error.message}
+    return result
 
 
-def _line(verb: _Verb, one: Json) -> str:
-    where = f" of {formats.safe(one['project'])}" if one["project"] else ""
-    told = f"asked to {verb.name}"
-    what = {"told": told, "over": "has already ended", "failed": f"could not be {told}"}[
-        one["result"]
+def _result_line(action: _Action, result: Json) -> str:
+    where = f" of {formats.printable_line(result['project'])}" if result["project"] else ""
+    request = f"asked to {action.name}"
+    outcome = {"told": request, "over": "has already ended", "failed": f"could not be {request}"}[
+        result["result"]
     ]
-    why = f": {one['why']}" if one["why"] else ""
-    return f"{one['id']}{where}: {what}{why}"
+    why = f": {result['why']}" if result["why"] else ""
+    return f"{result['id']}{where}: {outcome}{why}"
 
 
-def _summary(verb: _Verb, done: Iterable[Json]) -> str:
-    counts = Counter(one["result"] for one in done)
+def _summary(action: _Action, results: Iterable[Json]) -> str:
+    counts = Counter(result["result"] for result in results)
     over = f"; {counts['over']:,} had already ended" if counts["over"] else ""
     failed = f"; {counts['failed']:,} failed" if counts["failed"] else ""
-    return f"{formats.count(counts['told'], 'job')} asked to {verb.name}{over}{failed}."
+    return f"{formats.count(counts['told'], 'job')} asked to {action.name}{over}{failed}."

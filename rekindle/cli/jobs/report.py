@@ -13,18 +13,18 @@ import typer
 
 from rekindle.cli.command import Cli
 from rekindle.cli.errors import CliError, ExitCode
-from rekindle.cli.job_lookup import JOBS, JobArgument, job_id
+from rekindle.cli.job_lookup import JOBS, JobArgument, resolve_job_id
+from rekindle.cli.output_file import partial_file
 
 if TYPE_CHECKING:
     from rekindle.cli.api_client import ApiClient
 
 MAX_POINTS = 2_000  # per curve
 _EVENTS = 100
-_DATA = '<script type="application/json" id="report-data">null</script>'
-_PART = ".part"
+_DATA_ELEMENT = '<script type="application/json" id="report-data">null</script>'
 
 
-def report(
+def write_report(
     cli: Cli,
     job: JobArgument,
     file: Annotated[
@@ -33,12 +33,13 @@ def report(
     ] = None,
 ) -> None:
     """Write an HTML report: curves, timeline, cost, configuration and model card."""
-    name = job_id(cli.client, job)
-    page = fill_template(_template(cli.client), collect_data(cli.client, name, time.time()))
+    name = resolve_job_id(cli.client, job)
+    page = fill_template(_read_template(cli.client), collect_data(cli.client, name, time.time()))
     path = file or Path(f"{name}.html")
-    _write(path, page)
+    with partial_file(path) as part:
+        part.write_text(page, encoding="utf-8")
     document = {"object": "report", "job": name, "file": str(path), "bytes": len(page.encode())}
-    cli.show(document, lambda: [f"Wrote {path}; it opens without a network."])
+    cli.print_result(document, lambda: [f"Wrote {path}; it opens without a network."])
 
 
 def collect_data(client: "ApiClient", name: str, now: float) -> dict[str, Any]:
@@ -50,49 +51,39 @@ def collect_data(client: "ApiClient", name: str, now: float) -> dict[str, Any]:
         "attempts": client.get(f"{JOBS}/{name}/attempts"),
         "events": client.get(f"{JOBS}/{name}/events", limit=_EVENTS),
         "metrics": client.get(f"{JOBS}/{name}/metrics", max_points=MAX_POINTS),
-        "card": _card(client, name) if job["result"] is not None else None,
+        "card": _read_model_card(client, name) if job["result"] is not None else None,
     }
 
 
 def fill_template(template: str, data: dict[str, Any]) -> str:
     """Insert the data into the template; escape `<`, so that no text ends the script element."""
-    if _DATA not in template:
+    if _DATA_ELEMENT not in template:
         raise CliError(
             "The service's report template is from another release.",
             "Update the `rekindle` command.",
         )
     text = json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
-    return template.replace(_DATA, _DATA.replace("null", text, 1), 1)
+    return template.replace(_DATA_ELEMENT, _DATA_ELEMENT.replace("null", text, 1), 1)
 
 
-def _template(client: "ApiClient") -> str:
+def _read_template(client: "ApiClient") -> str:
     address = client.connection.url.removesuffix("/v1") + "/report.html"
     try:
-        answer = client.send("GET", address)
-    except CliError as trouble:
-        if trouble.exit_code is not ExitCode.NOT_FOUND:
+        response = client.send("GET", address)
+    except CliError as error:
+        if error.exit_code is not ExitCode.NOT_FOUND:
             raise
         raise CliError(
             "The service was started without the console.", "Build the console: make setup."
-        ) from trouble
-    return answer.text
+        ) from error
+    return response.text
 
 
-def _card(client: "ApiClient", name: str) -> str | None:
+def _read_model_card(client: "ApiClient", name: str) -> str | None:
     """Return the model's README.md; None if the model was deleted or archived."""
     try:
         return client.send("GET", f"{JOBS}/{name}/model/README.md").text
-    except CliError as trouble:
-        if trouble.exit_code is ExitCode.NOT_FOUND:
+    except CliError as error:
+        if error.exit_code is ExitCode.NOT_FOUND:
             return None
         raise
-
-
-def _write(path: Path, page: str) -> None:
-    """Write beside the file, then rename it, so that no partial report is seen."""
-    part = path.with_name(path.name + _PART)
-    try:
-        part.write_text(page, encoding="utf-8")
-        part.replace(path)
-    except OSError as error:
-        raise CliError(f"Cannot write {path}: {error.strerror}.") from error

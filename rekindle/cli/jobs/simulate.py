@@ -7,7 +7,8 @@ import typer
 
 from rekindle.cli.command import Cli
 from rekindle.cli.formats import duration, money
-from rekindle.cli.job_lookup import JOBS, JobArgument, job_id
+from rekindle.cli.job_lookup import JOBS, JobArgument, resolve_job_id
+from rekindle.cli.tables import new_table
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -16,7 +17,7 @@ Json = dict[str, Any]
 _NAMES = {"rekindle": "with the deadline", "spot_only": "Spot alone", "on_demand": "on demand"}
 
 
-def simulate(
+def simulate_job(
     cli: Cli,
     job: JobArgument,
     deadline: Annotated[
@@ -35,42 +36,38 @@ def simulate(
     seed: Annotated[int, typer.Option(min=0, help="Random seed of the simulated Spot market.")] = 1,
 ) -> None:
     """Simulate the job many times in a Spot market model. Buys and changes nothing."""
-    name = job_id(cli.client, job)
-    asked: Json = {"lives": lives, "seed": seed}
+    name = resolve_job_id(cli.client, job)
+    request: Json = {"lives": lives, "seed": seed}
     if deadline is not None:
-        asked["deadline_hours"] = deadline
-    found = cli.client.post(f"{JOBS}/{name}/simulation", asked)
-    cli.show(found, lambda: [table(found)])
+        request["deadline_hours"] = deadline
+    simulation = cli.client.post(f"{JOBS}/{name}/simulation", request)
+    cli.print_result(simulation, lambda: [strategies_table(simulation)])
 
 
-def table(found: Mapping[str, Any]) -> "Table":
+def strategies_table(simulation: Mapping[str, Any]) -> "Table":
     """Return a table with one row per purchasing strategy."""
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
-    limit = found.get("deadline_hours")
+    limit = simulation.get("deadline_hours")
     within = "" if limit is None else f", a deadline after {duration(limit * 3600)}"
-    shown = Table(box=SIMPLE_HEAD, title=f"{found['lives']} simulated runs{within}")
-    shown.add_column("strategy")
-    for column in ("cost p50", "p90", "time p50", "p90", "evictions", "on demand", "in time"):
-        shown.add_column(column, justify="right")
-    for way in found["ways"]:
-        shown.add_row(*_cells(way))
-    return shown
+    numbers = ("cost p50", "p90", "time p50", "p90", "evictions", "on demand", "in time")
+    title = f"{simulation['lives']} simulated runs{within}"
+    table = new_table("strategy", *numbers, right=numbers, title=title)
+    for strategy in simulation["ways"]:
+        table.add_row(*_cells(strategy))
+    return table
 
 
-def _cells(way: Mapping[str, Any]) -> list[str]:
-    cost, hours = way["dollars"], way["hours"]
-    late = way["in_time_pct"]
+def _cells(strategy: Mapping[str, Any]) -> list[str]:
+    cost, hours = strategy["dollars"], strategy["hours"]
+    in_time = strategy["in_time_pct"]
     return [
-        _NAMES.get(way["name"], way["name"]),
+        _NAMES.get(strategy["name"], strategy["name"]),
         money(cost["p50"]),
         money(cost["p90"]),
         _hours(hours["p50"]),
         _hours(hours["p90"]),
-        f"{way['evictions']['p50']:g}",
-        f"{way['on_demand_pct']:.0f} %",
-        "-" if late is None else f"{late:.0f} %",
+        f"{strategy['evictions']['p50']:g}",
+        f"{strategy['on_demand_pct']:.0f} %",
+        "-" if in_time is None else f"{in_time:.0f} %",
     ]
 
 

@@ -18,38 +18,40 @@ BATCH = 1000  # MLflow's limit for one request
 Rows = Sequence[tuple[int, float, dict[str, float]]]  # step, Unix seconds, metrics
 
 
-def to_mlflow(uri: str, job: str, rows: Rows) -> str:
+def copy_to_mlflow(uri: str, job: str, rows: Rows) -> str:
     """Copy all rows to the job's run in the experiment `rekindle`; return where that is."""
-    _imported("mlflow", "--mlflow")
+    _import_package("mlflow", "--mlflow")
     client = import_module("mlflow.tracking").MlflowClient(tracking_uri=uri)
     metric = import_module("mlflow.entities").Metric
-    found = client.get_experiment_by_name("rekindle")
-    experiment = found.experiment_id if found else client.create_experiment("rekindle")
-    known = client.search_runs([experiment], f"tags.`{TAG}` = {_quoted(job)}", max_results=1)
-    run = known[0] if known else client.create_run(experiment, tags={TAG: job}, run_name=job)
+    existing = client.get_experiment_by_name("rekindle")
+    experiment = existing.experiment_id if existing else client.create_experiment("rekindle")
+    runs = client.search_runs(
+        [experiment], f"tags.`{TAG}` = {_quote_filter_value(job)}", max_results=1
+    )
+    run = runs[0] if runs else client.create_run(experiment, tags={TAG: job}, run_name=job)
     copied = int(run.data.tags.get(LAST, 0))
-    told = [
+    metrics = [
         metric(name, value, int(1000 * at), step)
         for step, at, measured in rows
         if step > copied
         for name, value in measured.items()
     ]
-    for first in range(0, len(told), BATCH):
-        client.log_batch(run.info.run_id, metrics=told[first : first + BATCH])
+    for first in range(0, len(metrics), BATCH):
+        client.log_batch(run.info.run_id, metrics=metrics[first : first + BATCH])
     client.set_tag(run.info.run_id, LAST, max([copied, *(step for step, _, _ in rows)]))
     with redirect_stdout(sys.stderr):  # it prints links, and our stdout may be JSON
         client.set_terminated(run.info.run_id)
     return f"run {run.info.run_id} of {uri}"
 
 
-def _quoted(value: str) -> str:
+def _quote_filter_value(value: str) -> str:
     """Quote a value for an MLflow filter, which has two kinds of quotes and no escape."""
     return f'"{value}"' if "'" in value else f"'{value}'"
 
 
-def to_wandb(project: str, job: str, rows: Rows) -> str:
+def copy_to_wandb(project: str, job: str, rows: Rows) -> str:
     """Copy all rows to the job's run in this project; return where that is."""
-    wandb = _imported("wandb", "--wandb")
+    wandb = _import_package("wandb", "--wandb")
     run = wandb.init(project=project, id=job, name=job, resume="allow")
     for step, _, measured in rows:
         run.log(measured, step=step)
@@ -57,7 +59,7 @@ def to_wandb(project: str, job: str, rows: Rows) -> str:
     return f"run {job} of project {project}"
 
 
-def _imported(package: str, option: str) -> Any:  # noqa: ANN401 - a module
+def _import_package(package: str, option: str) -> Any:  # noqa: ANN401 - a module
     try:
         return import_module(package)
     except ImportError:

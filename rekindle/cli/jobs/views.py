@@ -3,94 +3,89 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from rich.box import SIMPLE_HEAD
 from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from rekindle.cli import formats
-from rekindle.cli.formats import NOTHING, money, part
+from rekindle.cli.formats import DASH, money, object_member
+from rekindle.cli.tables import new_table
 
 Json = Mapping[str, Any]
-_WORTH_A_LINE = 0.1  # seconds; shorter phases of an attempt are not shown
+_MIN_PHASE_SECONDS = 0.1  # seconds; shorter phases of an attempt are not shown
 
 
 def jobs_table(jobs: Sequence[Json], now: float) -> Table:
     """Return a table with one job per row, newest first."""
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for name in ("job", "status", "model"):
-        table.add_column(name, no_wrap=name == "job", overflow="fold")
-    for name in ("steps", "spent", "age"):
-        table.add_column(name, justify="right", no_wrap=True)
+    numbers = ("steps", "spent", "age")
+    columns = ("job", "status", "model", *numbers)
+    table = new_table(*columns, right=numbers, whole=("job", *numbers))
     for job in jobs:
-        status = str(job.get("status", NOTHING))
-        position = part(job, "queue").get("position")
-        name = str(job.get("model", NOTHING))
+        status = str(job.get("status", DASH))
+        position = object_member(job, "queue").get("position")
+        name = str(job.get("model", DASH))
         suffix = job.get("user_provided_suffix")
         table.add_row(
             str(job["id"]),
             Text(f"{status} ({position})" if position else status, formats.STYLES.get(status, "")),
-            Text(formats.safe(f"{name} ({suffix})" if suffix else name)),
-            steps(job),
-            spent(job),
+            Text(formats.printable_line(f"{name} ({suffix})" if suffix else name)),
+            step_counts(job),
+            amount_spent(job),
             formats.duration(now - job["created_at"]),
         )
     return table
 
 
-def steps(job: Json) -> str:
+def step_counts(job: Json) -> str:
     """Return the steps done and in total, such as `40/140`."""
-    progress = part(job, "progress")
+    progress = object_member(job, "progress")
     if not progress.get("total_steps"):
-        return NOTHING
+        return DASH
     return f"{progress.get('step', 0):,}/{progress['total_steps']:,}"
 
 
-def spent(job: Json) -> str:
+def amount_spent(job: Json) -> str:
     """Return the cost so far."""
-    cost = part(job, "cost")
+    cost = object_member(job, "cost")
     return money(cost.get("spent"), cost.get("currency", "USD"))
 
 
-def job(shown: Json, attempts: Sequence[Json], now: float) -> Iterator[RenderableType]:
+def job_details(job: Json, attempts: Sequence[Json], now: float) -> Iterator[RenderableType]:
     """Yield all that `rekindle show` prints about a job."""
-    yield heading(shown)
-    yield facts(list(_facts(shown, now)))
+    yield job_heading(job)
+    yield facts_table(list(_job_facts(job, now)))
     if attempts:
-        yield attempts_table(attempts, part(shown, "cost").get("currency", "USD"))
+        yield attempts_table(attempts, object_member(job, "cost").get("currency", "USD"))
         if attempts[-1].get("timeline"):
-            yield timeline(attempts[-1])
-    yield next_steps(shown)
+            yield timeline_table(attempts[-1])
+    yield next_steps(job)
 
 
-def heading(shown: Json) -> Text:
+def job_heading(job: Json) -> Text:
     """Return the job's id and phase."""
-    status = str(shown.get("status", ""))
+    status = str(job.get("status", ""))
     style = formats.STYLES.get(status, "bold")
-    return Text.assemble((str(shown["id"]), "bold"), "  ", (formats.phase(shown), style))
+    return Text.assemble((str(job["id"]), "bold"), "  ", (formats.phase(job), style))
 
 
-def facts(pairs: Sequence[tuple[str, str]]) -> Table:
+def facts_table(facts: Sequence[tuple[str, str]]) -> Table:
     """Return a two-column table of names and values."""
     table = Table.grid(padding=(0, 2))
     table.add_column(style="dim", no_wrap=True)
     table.add_column(overflow="fold")
-    for name, value in pairs:
+    for name, value in facts:
         table.add_row(name, Text(value))
     return table
 
 
 def attempts_table(attempts: Sequence[Json], currency: object) -> Table:
     """Return a table of attempts: machines, steps, steps lost, cost, and how each ended."""
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, title="Attempts", title_justify="left")
-    table.add_column("#")
-    table.add_column("where", overflow="fold")
-    for name in ("steps", "lost", "cost"):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("outcome", overflow="fold", ratio=1)
+    numbers = ("steps", "lost", "cost")
+    columns = ("#", "where", *numbers, "outcome")
+    table = new_table(*columns, right=numbers, whole=numbers, title="Attempts")
     for a in attempts:
         machine = f"{a.get('nodes')} x {a.get('sku')} in {a.get('region')} ({a.get('capacity')})"
-        ended = str(a.get("outcome") or a.get("state") or NOTHING)
+        ended = str(a.get("outcome") or a.get("state") or DASH)
         reason = a.get("reason")
         cost = money(a.get("cost"), currency)
         row = (str(a.get("number", "")), machine, attempt_steps(a), str(a.get("lost_steps", 0)))
@@ -98,7 +93,7 @@ def attempts_table(attempts: Sequence[Json], currency: object) -> Table:
     return table
 
 
-def timeline(attempt: Json) -> Table:
+def timeline_table(attempt: Json) -> Table:
     """Return the time that each phase of an attempt took; phases overlap, so they do not add up."""
     table = Table.grid(padding=(0, 2))
     table.title, table.title_justify = f"Time of attempt {attempt.get('number')}", "left"
@@ -106,98 +101,106 @@ def timeline(attempt: Json) -> Table:
     for phase in attempt["timeline"]:
         open_ended = phase.get("ended_at") is None
         seconds = phase.get("seconds") or 0.0
-        if seconds < _WORTH_A_LINE and not open_ended:
+        if seconds < _MIN_PHASE_SECONDS and not open_ended:
             continue
         took = "now" if open_ended else f"{formats.number(seconds, 1)} s"
-        table.add_row(took, Text(formats.safe(phase.get("title") or phase.get("name", ""))))
+        table.add_row(
+            took, Text(formats.printable_line(phase.get("title") or phase.get("name", "")))
+        )
     return table
 
 
 def attempt_steps(attempt: Json) -> str:
     """Return the range of steps, such as `40 to 96`; a dash if no step was done."""
     first, last = attempt.get("from_step"), attempt.get("last_step")
-    return NOTHING if first is None or last is None else f"{first:,} to {last:,}"
+    return DASH if first is None or last is None else f"{first:,} to {last:,}"
 
 
-def cost(bill: Json, attempts: Sequence[Json]) -> Iterator[RenderableType]:
+def cost_details(cost: Json, attempts: Sequence[Json]) -> Iterator[RenderableType]:
     """Yield the cost of a job and the table of its attempts."""
-    unit = bill.get("currency", "USD")
-    final = "final: all machines are deleted" if bill.get("final") else "so far"
+    unit = cost.get("currency", "USD")
+    final = "final: all machines are deleted" if cost.get("final") else "so far"
     pairs = [
-        ("spent", f"{money(bill.get('spent'), unit)} ({final})"),
-        ("storage (included)", _stored(bill)),
-        ("forecast", _range(bill)),
-        *_budget(bill),
-        ("planned", money(bill.get("planned_total"), unit)),
+        ("spent", f"{money(cost.get('spent'), unit)} ({final})"),
+        ("storage (included)", _storage_cost(cost)),
+        ("forecast", _forecast_range(cost)),
+        *_budget_facts(cost),
+        ("planned", money(cost.get("planned_total"), unit)),
         (
             "on demand",
-            f"{money(bill.get('on_demand_equivalent'), unit)} for the same machine hours",
+            f"{money(cost.get('on_demand_equivalent'), unit)} for the same machine hours",
         ),
-        ("saved", saved(bill)),
-        ("per million tokens", money(bill.get("per_million_tokens"), unit)),
-        ("as of", formats.clock(bill.get("as_of"), day=True)),
+        ("saved", amount_saved(cost)),
+        ("per million tokens", money(cost.get("per_million_tokens"), unit)),
+        ("as of", formats.local_time(cost.get("as_of"), day=True)),
     ]
-    yield facts(pairs)
+    yield facts_table(pairs)
     if attempts:
         yield attempts_table(attempts, unit)
 
 
-def limits(shown: Json) -> Iterator[tuple[str, str]]:
+def limit_facts(job: Json) -> Iterator[tuple[str, str]]:
     """Yield budget, deadline and other limits that the job has."""
-    asked, outlook = part(shown, "infrastructure"), part(shown, "forecast")
-    yield from _budget(part(shown, "cost"), part(asked, "budget").get("on_exhausted"))
-    if asked.get("deadline"):
-        odds = outlook.get("meets_deadline")
-        likely = f", {100 * odds:.0f} % likely to be met" if isinstance(odds, int | float) else ""
-        yield "deadline", f"{formats.clock(asked['deadline'], day=True)}{likely}"
-    if most := part(asked, "max_price").get("amount"):
+    infrastructure, forecast = object_member(job, "infrastructure"), object_member(job, "forecast")
+    yield from _budget_facts(
+        object_member(job, "cost"), object_member(infrastructure, "budget").get("on_exhausted")
+    )
+    if infrastructure.get("deadline"):
+        probability = forecast.get("meets_deadline")
+        likely = (
+            f", {100 * probability:.0f} % likely to be met"
+            if isinstance(probability, int | float)
+            else ""
+        )
+        yield "deadline", f"{formats.local_time(infrastructure['deadline'], day=True)}{likely}"
+    if most := object_member(infrastructure, "max_price").get("amount"):
         yield "max price", f"{money(most)} per GPU-hour"
-    if asked.get("regions"):
-        yield "regions", formats.safe(", ".join(asked["regions"]))
-    if asked.get("engine"):
-        yield "engine", formats.safe(asked["engine"])
-    if asked.get("priority") not in (None, "normal"):
-        yield "priority", formats.safe(asked["priority"])
+    if infrastructure.get("regions"):
+        yield "regions", formats.printable_line(", ".join(infrastructure["regions"]))
+    if infrastructure.get("engine"):
+        yield "engine", formats.printable_line(infrastructure["engine"])
+    if infrastructure.get("priority") not in (None, "normal"):
+        yield "priority", formats.printable_line(infrastructure["priority"])
 
 
-def _budget(bill: Json, then: object = None) -> Iterator[tuple[str, str]]:
-    if bill.get("budget"):
-        unit = bill.get("currency", "USD")
-        left = f"{money(bill.get('budget_remaining'), unit)} of {money(bill['budget'], unit)} left"
-        yield "budget", f"{left}, then {formats.safe(then)}" if then else left
+def _budget_facts(cost: Json, then: object = None) -> Iterator[tuple[str, str]]:
+    if cost.get("budget"):
+        unit = cost.get("currency", "USD")
+        left = f"{money(cost.get('budget_remaining'), unit)} of {money(cost['budget'], unit)} left"
+        yield "budget", f"{left}, then {formats.printable_line(then)}" if then else left
 
 
-def _range(bill: Json) -> str:
+def _forecast_range(cost: Json) -> str:
     """Return the forecast and its 80 % range: `$49.10 in total, $44.00 to $61.50 (80 %)`."""
-    unit = bill.get("currency", "USD")
-    low, high = bill.get("forecast_low"), bill.get("forecast_high")
+    unit = cost.get("currency", "USD")
+    low, high = cost.get("forecast_low"), cost.get("forecast_high")
     between = f", {money(low, unit)} to {money(high, unit)} (80 %)"
     wide = low is not None and low != high
-    return f"{money(bill.get('forecast_total'), unit)} in total{between if wide else ''}"
+    return f"{money(cost.get('forecast_total'), unit)} in total{between if wide else ''}"
 
 
-def _stored(bill: Json) -> str:
-    unit = bill.get("currency", "USD")
-    monthly = money(bill.get("storage_a_month"), unit)
-    return f"{money(bill.get('storage'), unit)}, currently {monthly} a month"
+def _storage_cost(cost: Json) -> str:
+    unit = cost.get("currency", "USD")
+    monthly = money(cost.get("storage_a_month"), unit)
+    return f"{money(cost.get('storage'), unit)}, currently {monthly} a month"
 
 
-def has_spent(shown: Json) -> bool:
+def has_spent(job: Json) -> bool:
     """Return whether the job has cost anything yet."""
-    return str(part(shown, "cost").get("spent") or "0").strip("0.") != ""
+    return str(object_member(job, "cost").get("spent") or "0").strip("0.") != ""
 
 
-def saved(bill: Json) -> str:
+def amount_saved(cost: Json) -> str:
     """Return the amount and share saved, such as `$1.20 (74 %)`."""
-    share = bill.get("saved_percent")
+    share = cost.get("saved_percent")
     percent = f" ({share:.0f} %)" if isinstance(share, int | float) else ""
-    return f"{money(bill.get('saved'), bill.get('currency', 'USD'))}{percent}"
+    return f"{money(cost.get('saved'), cost.get('currency', 'USD'))}{percent}"
 
 
-def next_steps(shown: Json) -> str:
+def next_steps(job: Json) -> str:
     """Return the commands to run next, by the job's status."""
-    name = shown["id"]
-    status = formats.status(shown)
+    name = job["id"]
+    status = formats.status(job)
     if status == "succeeded":
         return f"Next: rekindle download {name}"
     if status == "failed":
@@ -217,60 +220,60 @@ def event_line(event: Json, *, day: bool = False) -> Text:
 def event_cells(event: Json, *, day: bool = False) -> tuple[Text, Text]:
     """Return an event's time, and its message coloured by level."""
     styles = {"warn": "yellow", "error": "bold red"}
-    when = Text(formats.clock(event.get("created_at"), day=day), style="dim", no_wrap=True)
-    message = formats.safe(event.get("message", ""))
+    when = Text(formats.local_time(event.get("created_at"), day=day), style="dim", no_wrap=True)
+    message = formats.printable_line(event.get("message", ""))
     return when, Text(message, style=styles.get(str(event.get("level")), ""))
 
 
-def _facts(shown: Json, now: float) -> Iterator[tuple[str, str]]:
-    bill, unit = part(shown, "cost"), part(shown, "cost").get("currency", "USD")
-    if why := formats.reason(shown):
-        yield "why", formats.safe(why)
-    if since := part(shown, "status_reason").get("since"):
-        again = formats.clock(part(shown, "status_reason").get("next_try_at"))
-        yield "waiting since", f"{formats.clock(since)}, next try by {again}"
-    yield from let_in(shown, now)
-    fault = part(shown, "error").get("message")
-    if fault and fault.casefold() != formats.reason(shown).casefold():
-        yield "error", formats.safe(fault)
-    yield "model", formats.safe(shown.get("model", NOTHING))
-    yield "training file", formats.safe(shown.get("training_file", NOTHING))
-    yield "method", formats.safe(part(shown, "method").get("type", NOTHING))
-    yield "data", counted(part(shown, "plan"))
-    yield "steps", _progress(shown)
-    yield "speed", speed(shown) or NOTHING
-    yield from rung(shown)
-    if checkpoint := part(shown, "latest_checkpoint"):
-        when = formats.ago(checkpoint.get("created_at"), now)
+def _job_facts(job: Json, now: float) -> Iterator[tuple[str, str]]:
+    cost, unit = object_member(job, "cost"), object_member(job, "cost").get("currency", "USD")
+    if why := formats.reason(job):
+        yield "why", formats.printable_line(why)
+    if since := object_member(job, "status_reason").get("since"):
+        again = formats.local_time(object_member(job, "status_reason").get("next_try_at"))
+        yield "waiting since", f"{formats.local_time(since)}, next try by {again}"
+    yield from admission_facts(job, now)
+    fault = object_member(job, "error").get("message")
+    if fault and fault.casefold() != formats.reason(job).casefold():
+        yield "error", formats.printable_line(fault)
+    yield "model", formats.printable_line(job.get("model", DASH))
+    yield "training file", formats.printable_line(job.get("training_file", DASH))
+    yield "method", formats.printable_line(object_member(job, "method").get("type", DASH))
+    yield "data", data_counts(object_member(job, "plan"))
+    yield "steps", _progress_summary(job)
+    yield "speed", speed_summary(job) or DASH
+    yield from micro_batch_facts(job)
+    if checkpoint := object_member(job, "latest_checkpoint"):
+        when = formats.time_since(checkpoint.get("created_at"), now)
         yield "checkpoint", f"step {checkpoint.get('step_number')}, {when}"
-    yield "spent", f"{money(bill.get('spent'), unit)} of {_forecast(bill)}"
-    yield "saved", f"{saved(bill)} compared to on-demand"
-    yield from limits(shown)
-    yield "evictions", str(part(shown, "attempts").get("evictions", NOTHING))
-    yield "created", formats.clock(shown.get("created_at"), day=True)
-    if shown.get("finished_at"):
-        took = shown["finished_at"] - shown["created_at"]
+    yield "spent", f"{money(cost.get('spent'), unit)} of {_forecast(cost)}"
+    yield "saved", f"{amount_saved(cost)} compared to on-demand"
+    yield from limit_facts(job)
+    yield "evictions", str(object_member(job, "attempts").get("evictions", DASH))
+    yield "created", formats.local_time(job.get("created_at"), day=True)
+    if job.get("finished_at"):
+        took = job["finished_at"] - job["created_at"]
         yield (
             "finished",
-            f"{formats.clock(shown['finished_at'], day=True)}, {formats.duration(took)}",
+            f"{formats.local_time(job['finished_at'], day=True)}, {formats.duration(took)}",
         )
-    elif isinstance(shown.get("estimated_finish"), int):
-        yield "finishes in", f"about {formats.duration(shown['estimated_finish'] - now)}"
-    elif unknown := part(shown, "forecast").get("unknown_because"):
-        yield "finishes in", formats.safe(unknown)
-    if shown.get("fine_tuned_model"):
-        yield "result", formats.safe(shown["fine_tuned_model"])
+    elif isinstance(job.get("estimated_finish"), int):
+        yield "finishes in", f"about {formats.duration(job['estimated_finish'] - now)}"
+    elif unknown := object_member(job, "forecast").get("unknown_because"):
+        yield "finishes in", formats.printable_line(unknown)
+    if job.get("fine_tuned_model"):
+        yield "result", formats.printable_line(job["fine_tuned_model"])
 
 
-def bought(place: Mapping[str, Any]) -> str:
+def capacity_label(place: Mapping[str, Any]) -> str:
     """Return the capacity type, with `Azure ML` if it runs the machines."""
     how = f"{place.get('capacity_type')}"
     return f"{how}, Azure ML" if place.get("engine") == "azureml" else how
 
 
-def counted(plan: Mapping[str, Any]) -> str:
+def data_counts(plan: Mapping[str, Any]) -> str:
     """Return how many examples and tokens the training file has."""
-    data = part(plan, "data")
+    data = object_member(plan, "data")
     if not data:
         return "not counted yet; sequence lengths are estimates"
     return (
@@ -280,26 +283,26 @@ def counted(plan: Mapping[str, Any]) -> str:
     )
 
 
-def let_in(shown: Json, now: float) -> Iterator[tuple[str, str]]:
+def admission_facts(job: Json, now: float) -> Iterator[tuple[str, str]]:
     """Yield when a queued job will probably be admitted."""
-    if at := part(part(shown, "forecast"), "let_in").get("p50"):
-        yield "admitted", f"in about {formats.duration(at - now)}, {formats.clock(at)}"
+    if at := object_member(object_member(job, "forecast"), "let_in").get("p50"):
+        yield "admitted", f"in about {formats.duration(at - now)}, {formats.local_time(at)}"
 
 
-def _forecast(bill: Json) -> str:
-    forecast = money(bill.get("forecast_total"), bill.get("currency", "USD"))
+def _forecast(cost: Json) -> str:
+    forecast = money(cost.get("forecast_total"), cost.get("currency", "USD"))
     return f"{forecast} forecast"
 
 
-def _progress(shown: Json) -> str:
-    percent = part(shown, "progress").get("percent")
+def _progress_summary(job: Json) -> str:
+    percent = object_member(job, "progress").get("percent")
     done = f" ({percent:.0f} %)" if isinstance(percent, int | float) else ""
-    return f"{steps(shown)}{done}"
+    return f"{step_counts(job)}{done}"
 
 
-def rung(shown: Json) -> Iterator[tuple[str, str]]:
+def micro_batch_facts(job: Json) -> Iterator[tuple[str, str]]:
     """Yield the reduced micro-batch after the job ran out of GPU memory."""
-    now, planned = part(shown, "rung"), part(shown, "plan")
+    now, planned = object_member(job, "rung"), object_member(job, "plan")
     if not now:
         return
     size, before = now.get("micro_batch"), planned.get("micro_batch")
@@ -308,18 +311,18 @@ def rung(shown: Json) -> Iterator[tuple[str, str]]:
     yield "micro-batch", f"{size}{instead}{recomputed}, after GPU memory ran out"
 
 
-def speed(shown: Json) -> str:
+def speed_summary(job: Json) -> str:
     """Return loss and speed, as far as they are known."""
-    progress = part(shown, "progress")
-    graded = progress.get("reward") is not None
-    unseen = progress.get("valid_loss")  # minus the mean reward, with reinforcement
+    progress = object_member(job, "progress")
+    is_graded = progress.get("reward") is not None
+    validation = progress.get("valid_loss")  # minus the mean reward, with reinforcement
     known = [
         (progress.get("loss"), "loss {}", 4),
-        (None if graded else unseen, "validation loss {}", 4),
+        (None if is_graded else validation, "validation loss {}", 4),
         (progress.get("margin"), "margin {}", 4),
         (progress.get("reward"), "reward {}", 4),
         (
-            -unseen if graded and isinstance(unseen, int | float) else None,
+            -validation if is_graded and isinstance(validation, int | float) else None,
             "validation reward {}",
             4,
         ),

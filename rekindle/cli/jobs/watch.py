@@ -1,4 +1,4 @@
-"""`rekindle watch`: follow a job live on a terminal, or line by line elsewhere."""
+"""`rekindle watch`: follow a job live on a terminal, or line by line without one."""
 
 import time
 from collections.abc import Iterator
@@ -9,23 +9,23 @@ import typer
 
 from rekindle.cli.command import Cli
 from rekindle.cli.errors import ExitCode, ServiceUnreachable
-from rekindle.cli.job_lookup import JobArgument, job_id
+from rekindle.cli.job_lookup import JobArgument, resolve_job_id
 from rekindle.cli.jobs.job_feed import JobFeed, JobUpdate
 
 
 class JobView(Protocol):
     """Shows updates of a job."""
 
-    def show(self, news: JobUpdate) -> None:
+    def show_update(self, update: JobUpdate) -> None:
         """Show the job and its new events."""
         ...
 
-    def away(self, trouble: ServiceUnreachable) -> None:
+    def show_outage(self, error: ServiceUnreachable) -> None:
         """Show that the service does not answer."""
         ...
 
 
-def watch(
+def watch_job(
     cli: Cli,
     job: JobArgument,
     lines: Annotated[
@@ -33,20 +33,20 @@ def watch(
     ] = False,
 ) -> int:
     """Watch a job until it ends. Ctrl-C stops watching; the job continues."""
-    return follow(cli, job_id(cli.client, job), lines=lines)
+    return follow_job(cli, resolve_job_id(cli.client, job), lines=lines)
 
 
-def follow(cli: Cli, name: str, *, lines: bool = False) -> int:
+def follow_job(cli: Cli, name: str, *, lines: bool = False) -> int:
     """Show updates until the job ends; return exit code 0 only if it succeeded."""
     feed = JobFeed(cli.client, name)
     status = None
     try:
-        with _view(cli, lines=lines) as view:
-            for news in feed.news(on_away=view.away):
-                view.show(news)
-                status = news.job.get("status")
+        with _open_view(cli, lines=lines) as view:
+            for update in feed.updates(on_outage=view.show_outage):
+                view.show_update(update)
+                status = update.job.get("status")
     except KeyboardInterrupt:
-        cli.note(
+        cli.print_note(
             f"\nStopped watching; {name} continues.\n"
             f"Watch again: rekindle watch {name}\nCancel the job: rekindle cancel {name}"
         )
@@ -55,15 +55,15 @@ def follow(cli: Cli, name: str, *, lines: bool = False) -> int:
 
 
 @contextmanager
-def _view(cli: Cli, *, lines: bool) -> Iterator[JobView]:
+def _open_view(cli: Cli, *, lines: bool) -> Iterator[JobView]:
     from rekindle.cli.jobs.watch_lines import JsonView, LineView
 
     if cli.as_json:
-        yield JsonView(cli.line)
+        yield JsonView(cli.print_json)
     elif lines or not cli.out.is_terminal:
         yield LineView(cli.out, time.time)
     else:
-        from rekindle.cli.jobs.watch_screen import screen
+        from rekindle.cli.jobs.watch_screen import open_screen
 
-        with screen(cli.out, time.time) as shown:
+        with open_screen(cli.out, time.time) as shown:
             yield shown

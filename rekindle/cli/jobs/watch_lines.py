@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from rekindle.cli import formats
-from rekindle.cli.formats import money, part
+from rekindle.cli.formats import money, object_member
 from rekindle.cli.jobs import views
 
 if TYPE_CHECKING:
@@ -22,72 +22,72 @@ class LineView:
     def __init__(self, console: "Console", now: Callable[[], float]) -> None:
         self._console = console
         self._now = now
-        self._told: tuple[str, object] = ("", None)
-        self._told_at = 0.0
-        self._is_away = False
+        self._printed: tuple[str, object] = ("", None)
+        self._printed_at = 0.0
+        self._is_unreachable = False
 
-    def show(self, news: "JobUpdate") -> None:
+    def show_update(self, update: "JobUpdate") -> None:
         """Print events, then the job if its phase changed, or its step at most every 5 s."""
-        if self._is_away:
-            self._is_away = False
-            self._say("The service answers again.")
-        for event in news.events:
+        if self._is_unreachable:
+            self._is_unreachable = False
+            self._print_line("The service answers again.")
+        for event in update.events:
             self._console.print(views.event_line(event))
-        job, now = news.job, self._now()
-        phase, step = formats.phase(job), part(job, "progress").get("step")
+        job, now = update.job, self._now()
+        phase, step = formats.phase(job), object_member(job, "progress").get("step")
         step = (
-            part(job, "queue").get("position") or step
+            object_member(job, "queue").get("position") or step
         )  # while queued, the queue position is the progress
-        stepped = (phase, step) != self._told and now - self._told_at >= PROGRESS_SECONDS
-        if phase != self._told[0] or stepped:
-            self._told, self._told_at = (phase, step), now
-            self._say(standing(job), part(job, "cost").get("as_of"))
-        if formats.is_over(job):
+        stepped = (phase, step) != self._printed and now - self._printed_at >= PROGRESS_SECONDS
+        if phase != self._printed[0] or stepped:
+            self._printed, self._printed_at = (phase, step), now
+            self._print_line(job_summary(job), object_member(job, "cost").get("as_of"))
+        if formats.has_ended(job):
             self._console.print(views.next_steps(job))
 
-    def away(self, trouble: "ServiceUnreachable") -> None:
+    def show_outage(self, error: "ServiceUnreachable") -> None:
         """Print once that the service does not answer, not at every retry."""
-        if not self._is_away:
-            self._is_away = True
-            self._say(f"{trouble.message} The job continues meanwhile; retrying.")
+        if not self._is_unreachable:
+            self._is_unreachable = True
+            self._print_line(f"{error.message} The job continues meanwhile; retrying.")
 
-    def _say(self, text: str, at: object = None) -> None:
+    def _print_line(self, text: str, at: object = None) -> None:
         """Print a line with the service's own time if it gave one, as events have."""
         moment = at if isinstance(at, int | float) else self._now()
-        self._console.print(f"{formats.clock(moment)}  {text}")
+        self._console.print(f"{formats.local_time(moment)}  {text}")
 
 
 class JsonView:
     """Prints jobs and events as the API returns them; their member `object` says which."""
 
     def __init__(self, line: Callable[[object], None]) -> None:
-        self._line = line
+        self._print_json = line
 
-    def show(self, news: "JobUpdate") -> None:
+    def show_update(self, update: "JobUpdate") -> None:
         """Print events before the job, as they led to its new state."""
-        for event in news.events:
-            self._line(event)
-        self._line(news.job)
+        for event in update.events:
+            self._print_json(event)
+        self._print_json(update.job)
 
-    def away(self, trouble: "ServiceUnreachable") -> None:
+    def show_outage(self, error: "ServiceUnreachable") -> None:
         """Print the error as a line; the stream continues after it."""
-        self._line(trouble.as_dict())
+        self._print_json(error.as_dict())
 
 
-def standing(job: Json) -> str:
+def job_summary(job: Json) -> str:
     """Return the job's phase, step, speed and cost on one line."""
-    cost = part(job, "cost")
+    cost = object_member(job, "cost")
     unit = cost.get("currency", "USD")
-    evictions = part(job, "attempts").get("evictions")
+    evictions = object_member(job, "attempts").get("evictions")
     pieces = [
         formats.phase(job),
-        f"step {views.steps(job)}",
-        views.speed(job),
+        f"step {views.step_counts(job)}",
+        views.speed_summary(job),
         f"{money(cost.get('spent'), unit)} of {money(cost.get('forecast_total'), unit)}",
-        f"saved {views.saved(cost)}" if views.has_spent(job) else "",
+        f"saved {views.amount_saved(cost)}" if views.has_spent(job) else "",
         formats.count(evictions, "eviction") if isinstance(evictions, int) else "",
     ]
-    why = part(job, "error").get("message") or ""
-    if part(job, "queue"):
+    why = object_member(job, "error").get("message") or ""
+    if object_member(job, "queue"):
         why = formats.reason(job)
-    return " · ".join(p for p in pieces if p) + (f": {formats.safe(why)}" if why else "")
+    return " · ".join(p for p in pieces if p) + (f": {formats.printable_line(why)}" if why else "")

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rekindle.cli import formats
-from rekindle.cli.formats import NOTHING, money, part
+from rekindle.cli.formats import DASH, money, object_member
 from rekindle.cli.jobs import views
 from rekindle.terminal import Console
 
@@ -30,49 +30,49 @@ class LiveView:
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
-        self._news: JobUpdate | None = None
+        self._update: JobUpdate | None = None
         self._events: deque[Json] = deque(maxlen=_EVENTS)
-        self._away = ""
+        self._outage = ""
 
-    def show(self, news: "JobUpdate") -> None:
+    def show_update(self, update: "JobUpdate") -> None:
         """Keep the update for the next drawing."""
-        self._news, self._away = news, ""
-        self._events.extend(news.events)
+        self._update, self._outage = update, ""
+        self._events.extend(update.events)
 
-    def away(self, trouble: "ServiceUnreachable") -> None:
+    def show_outage(self, error: "ServiceUnreachable") -> None:
         """Show below the view that the service does not answer."""
-        self._away = f"{trouble.message} The job continues meanwhile; retrying."
+        self._outage = f"{error.message} The job continues meanwhile; retrying."
 
     def __rich__(self) -> RenderableType:
         """Return what rich draws."""
-        if self._news is None:
+        if self._update is None:
             return Text("connecting to the service ...", style="dim")
-        return picture(self._news.job, list(self._events), self._now(), self._away)
+        return job_view(self._update.job, list(self._events), self._now(), self._outage)
 
 
 @contextmanager
-def screen(console: Console, now: Callable[[], float]) -> Iterator[LiveView]:
+def open_screen(console: Console, now: Callable[[], float]) -> Iterator[LiveView]:
     """Show the live view while the context is open; its last state stays on the terminal."""
     shown = LiveView(now)
     with Live(shown, console=console, refresh_per_second=2, vertical_overflow="crop"):
         yield shown
 
 
-def picture(job: Json, events: list[Json], now: float, away: str = "") -> RenderableType:
+def job_view(job: Json, events: list[Json], now: float, outage: str = "") -> RenderableType:
     """Return the view of one job: phase, progress, cost and newest events."""
-    over = formats.is_over(job)
-    pieces: list[RenderableType] = [views.heading(job)]
-    if why := part(job, "error").get("message") or formats.reason(job):
-        pieces.append(Text(formats.safe(why), style="red" if job.get("error") else ""))
-    pieces += [_bar(job), views.facts(list(_facts(job, now))), Text("")]
-    pieces.append(_history(events))
-    if away:
-        pieces.append(Text(away, style="bold yellow"))
+    over = formats.has_ended(job)
+    pieces: list[RenderableType] = [views.job_heading(job)]
+    if why := object_member(job, "error").get("message") or formats.reason(job):
+        pieces.append(Text(formats.printable_line(why), style="red" if job.get("error") else ""))
+    pieces += [_progress_row(job), views.facts_table(list(_live_facts(job, now))), Text("")]
+    pieces.append(_event_table(events))
+    if outage:
+        pieces.append(Text(outage, style="bold yellow"))
     pieces.append(Text(views.next_steps(job) if over else _HINT, style="dim"))
     return Group(*pieces)
 
 
-def _history(events: list[Json]) -> Table:
+def _event_table(events: list[Json]) -> Table:
     """Return the events as a table, so that long messages wrap below themselves."""
     table = Table.grid(padding=(0, 2))
     for event in events:
@@ -80,51 +80,51 @@ def _history(events: list[Json]) -> Table:
     return table
 
 
-def _bar(job: Json) -> RenderableType:
-    progress = part(job, "progress")
+def _progress_row(job: Json) -> RenderableType:
+    progress = object_member(job, "progress")
     step, total = progress.get("step") or 0, progress.get("total_steps") or 0
     percent = progress.get("percent")
     row = Table.grid(padding=(0, 1), expand=False)
     row.add_row(
         ProgressBar(total=total or 1, completed=step, width=30),
-        Text(f"{step:,}/{total:,} steps" if total else NOTHING),
+        Text(f"{step:,}/{total:,} steps" if total else DASH),
         Text(f"{percent:.0f} %" if isinstance(percent, int | float) else ""),
     )
     return row
 
 
-def _facts(job: Json, now: float) -> Iterator[tuple[str, str]]:
-    cost, attempts = part(job, "cost"), part(job, "attempts")
+def _live_facts(job: Json, now: float) -> Iterator[tuple[str, str]]:
+    cost, attempts = object_member(job, "cost"), object_member(job, "attempts")
     unit = cost.get("currency", "USD")
-    yield "model", formats.safe(job.get("model", NOTHING))
-    if speed := views.speed(job):
+    yield "model", formats.printable_line(job.get("model", DASH))
+    if speed := views.speed_summary(job):
         yield "speed", speed
-    yield from views.rung(job)
+    yield from views.micro_batch_facts(job)
     yield (
         "cost",
         f"{money(cost.get('spent'), unit)} so far · "
         f"{money(cost.get('forecast_total'), unit)} forecast · "
         f"{money(cost.get('planned_total'), unit)} planned",
     )
-    yield "saved", f"{views.saved(cost)} compared to on-demand"
-    yield from views.limits(job)
-    lost = part(job, "progress").get("lost_steps")
+    yield "saved", f"{views.amount_saved(cost)} compared to on-demand"
+    yield from views.limit_facts(job)
+    lost = object_member(job, "progress").get("lost_steps")
     again = f" · {formats.count(lost, 'step')} repeated" if isinstance(lost, int) else ""
-    number = attempts.get("count", NOTHING)
-    yield "evictions", f"{attempts.get('evictions', NOTHING)} · attempt {number}{again}"
-    if checkpoint := part(job, "latest_checkpoint"):
-        when = formats.ago(checkpoint.get("created_at"), now)
+    number = attempts.get("count", DASH)
+    yield "evictions", f"{attempts.get('evictions', DASH)} · attempt {number}{again}"
+    if checkpoint := object_member(job, "latest_checkpoint"):
+        when = formats.time_since(checkpoint.get("created_at"), now)
         yield "checkpoint", f"step {checkpoint.get('step_number')}, {when}"
-    yield from views.let_in(job, now)
-    yield "time", _time(job, now)
-    if unknown := part(job, "forecast").get("unknown_because"):
-        yield "finishes in", formats.safe(unknown)
+    yield from views.admission_facts(job, now)
+    yield "time", _time_summary(job, now)
+    if unknown := object_member(job, "forecast").get("unknown_because"):
+        yield "finishes in", formats.printable_line(unknown)
 
 
-def _time(job: Json, now: float) -> str:
+def _time_summary(job: Json, now: float) -> str:
     created = job.get("created_at")
     if not isinstance(created, int):
-        return NOTHING
+        return DASH
     if job.get("finished_at"):
         return formats.duration(job["finished_at"] - created)
     left = job.get("estimated_finish")

@@ -11,94 +11,94 @@ from rekindle.local.faults import LocalMachine, StackInfo
 class Breakage:
     """One fault and its effect; exactly one of the four functions is set."""
 
-    then: str  # effect, for the list
+    effect: str  # for the list
     part: Callable[[StackInfo], Awaitable[object]] | None = None
     machine: Callable[[StackInfo, LocalMachine], Awaitable[object]] | None = None
     machine_lasting: Callable[[StackInfo, LocalMachine, float], Awaitable[object]] | None = None
     lasting: Callable[[StackInfo, float], Awaitable[object]] | None = None
 
     @property
-    def of_a_machine(self) -> bool:
+    def needs_machine(self) -> bool:
         """Whether the fault needs a machine."""
         return self.machine is not None or self.machine_lasting is not None
 
 
 BREAKAGES = {
     "service": Breakage(
-        then="Kills the service; it restarts, and machines keep training.",
-        part=faults.kill_service,
+        effect="Kills the service; it restarts, and machines keep training.",
+        part=lambda stack: faults.kill_part(stack, "service"),
     ),
     "emulator": Breakage(
-        then="Kills the Azure emulator; it restarts, and machines keep running.",
-        part=faults.kill_emulator,
+        effect="Kills the Azure emulator; it restarts, and machines keep running.",
+        part=lambda stack: faults.kill_part(stack, "emulator"),
     ),
     "postgres": Breakage(
-        then="Restarts the database; the API answers 503 meanwhile.",
-        part=lambda stack: faults.restart(stack, "postgres"),
+        effect="Restarts the database; the API answers 503 meanwhile.",
+        part=lambda stack: faults.restart_part(stack, "postgres"),
     ),
     "azurite": Breakage(
-        then="Stops Blob for --seconds; checkpoints wait in the machines' memory.",
-        lasting=lambda stack, seconds: faults.take_away(stack, "azurite", seconds),
+        effect="Stops Blob for --seconds; checkpoints wait in the machines' memory.",
+        lasting=lambda stack, seconds: faults.stop_part(stack, "azurite", seconds),
     ),
     "network": Breakage(
-        then="Stops the service for --seconds; machines keep training and report later.",
-        lasting=lambda stack, seconds: faults.take_away(stack, "service", seconds),
+        effect="Stops the service for --seconds; machines keep training and report later.",
+        lasting=lambda stack, seconds: faults.stop_part(stack, "service", seconds),
     ),
     "trainer": Breakage(
-        then="Kills one training process; the job resumes from its newest checkpoint.",
+        effect="Kills one training process; the job resumes from its newest checkpoint.",
         machine=faults.kill_trainer,
     ),
     "supervisor": Breakage(
-        then="Kills a machine's supervisor; it restarts, and the attempt resumes from the newest "
+        effect="Kills a machine's supervisor; it restarts, and the attempt resumes from the newest "
         "checkpoint.",
         machine=faults.kill_supervisor,
     ),
     "vm": Breakage(
-        then="Removes a machine without notice; the job resumes on new machines.",
-        machine=faults.kill_vm,
+        effect="Removes a machine without notice; the job resumes on new machines.",
+        machine=lambda stack, vm: faults.evict_vm(stack, vm, notice=False),
     ),
     "crash": Breakage(
-        then="Crashes a machine's operating system while Azure shows it as running; the job "
+        effect="Crashes a machine's operating system while Azure shows it as running; the job "
         "resumes on new machines after the dead-node timeout.",
         machine=faults.crash_vm,
     ),
     "node": Breakage(
-        then="Cuts a machine off from service and Blob for --seconds; it keeps training and "
+        effect="Cuts a machine off from service and Blob for --seconds; it keeps training and "
         "uploads afterwards.",
         machine_lasting=faults.cut_node,
     ),
     "freeze": Breakage(
-        then="Freezes a machine's supervisor for --seconds; its trainer continues.",
+        effect="Freezes a machine's supervisor for --seconds; its trainer continues.",
         machine_lasting=faults.freeze_supervisor,
     ),
     "disk": Breakage(
-        then="Limits a machine's disk to 1 MB/s for --seconds; checkpoints take longer.",
+        effect="Limits a machine's disk to 1 MB/s for --seconds; checkpoints take longer.",
         machine_lasting=faults.slow_disk,
     ),
     "throttle": Breakage(
-        then="Makes Azure answer 429 for --seconds; the service honours Retry-After.",
+        effect="Makes Azure answer 429 for --seconds; the service honours Retry-After.",
         lasting=lambda stack, seconds: faults.arm_fault(
             stack, "throttle", seconds=seconds, retry_after=5
         ),
     ),
     "errors": Breakage(
-        then="Makes Azure answer 500 for --seconds; the service retries.",
+        effect="Makes Azure answer 500 for --seconds; the service retries.",
         lasting=lambda stack, seconds: faults.arm_fault(
             stack, "error", seconds=seconds, status=500
         ),
     ),
     "capacity": Breakage(
-        then="Removes Azure's capacity for --seconds; jobs wait or move to another region.",
+        effect="Removes Azure's capacity for --seconds; jobs wait or move to another region.",
         lasting=lambda stack, seconds: faults.arm_fault(
             stack, "sku_not_available", seconds=seconds
         ),
     ),
     "quota": Breakage(
-        then="Exhausts the region's quota for --seconds; jobs wait or move to another region.",
+        effect="Exhausts the region's quota for --seconds; jobs wait or move to another region.",
         lasting=lambda stack, seconds: faults.arm_fault(stack, "quota", seconds=seconds),
     ),
     "allocation": Breakage(
-        then="Makes allocations fail after Azure accepts the request, for --seconds.",
+        effect="Makes allocations fail after Azure accepts the request, for --seconds.",
         lasting=lambda stack, seconds: faults.arm_fault(
             stack, "allocation_failed", seconds=seconds
         ),
@@ -106,15 +106,15 @@ BREAKAGES = {
 }
 
 
-async def carry_out(
-    found: Breakage, stack: StackInfo, victim: LocalMachine | None, seconds: float
+async def inject_breakage(
+    breakage: Breakage, stack: StackInfo, victim: LocalMachine | None, seconds: float
 ) -> None:
     """Inject the fault; return when it has taken effect or is over."""
-    if found.part is not None:
-        await found.part(stack)
-    if found.machine is not None and victim is not None:
-        await found.machine(stack, victim)
-    if found.machine_lasting is not None and victim is not None:
-        await found.machine_lasting(stack, victim, seconds)
-    if found.lasting is not None:
-        await found.lasting(stack, seconds)
+    if breakage.part is not None:
+        await breakage.part(stack)
+    if breakage.machine is not None and victim is not None:
+        await breakage.machine(stack, victim)
+    if breakage.machine_lasting is not None and victim is not None:
+        await breakage.machine_lasting(stack, victim, seconds)
+    if breakage.lasting is not None:
+        await breakage.lasting(stack, seconds)

@@ -7,7 +7,7 @@ import typer
 from rekindle.cli.command import Cli
 from rekindle.cli.errors import CliError, ExitCode
 from rekindle.cli.job_lookup import LAST
-from rekindle.cli.jobs.views import facts as two_columns
+from rekindle.cli.jobs.views import facts_table as two_columns
 from rekindle.cli.local import stack_commands
 
 if TYPE_CHECKING:
@@ -16,21 +16,21 @@ if TYPE_CHECKING:
 _SECONDS = 20.0
 
 
-def complete_what(incomplete: str) -> list[tuple[str, str]]:
+def complete_fault(incomplete: str) -> list[tuple[str, str]]:
     """Return completions of fault names."""
     from rekindle.cli.local.breakages import BREAKAGES
 
-    return [(name, b.then) for name, b in BREAKAGES.items() if name.startswith(incomplete)]
+    return [(name, b.effect) for name, b in BREAKAGES.items() if name.startswith(incomplete)]
 
 
-def break_something(
+def inject_fault(
     cli: Cli,
     what: Annotated[
         str | None,
         typer.Argument(
             metavar="[WHAT]",
             help="Fault to inject. Omit to list the available faults.",
-            autocompletion=complete_what,
+            autocompletion=complete_fault,
         ),
     ] = None,
     job: Annotated[
@@ -50,34 +50,38 @@ def break_something(
     ] = _SECONDS,
 ) -> None:
     """Inject a fault into the local stack and watch it recover. Local stack only."""
-    from rekindle.cli.local.breakages import carry_out
+    from rekindle.cli.local.breakages import inject_breakage
 
     if what is None:
-        _list(cli)
+        _print_faults(cli)
         return
-    found = _breakage(what)
-    stack = stack_commands.stack(cli)
+    breakage = _find_breakage(what)
+    stack = stack_commands.require_stack(cli)
     victim = None
-    if found.of_a_machine:
-        victim = stack_commands.one(stack_commands.machines_of(cli, stack, job), machine)
-    cli.note(found.then.replace("--seconds", f"{seconds:g} s"))
-    stack_commands.run(carry_out(found, stack, victim, seconds))
+    if breakage.needs_machine:
+        victim = stack_commands.select_machine(
+            stack_commands.running_machines(cli, stack, job), machine
+        )
+    cli.print_note(breakage.effect.replace("--seconds", f"{seconds:g} s"))
+    stack_commands.run_async(inject_breakage(breakage, stack, victim, seconds))
     name = victim.name if victim else None
     document = {"object": "breakage", "what": what, "machine": name, "seconds": seconds}
     lines = [f"done: {what}, machine {name}", f"Next: rekindle watch {job}"]
-    cli.show(document, lambda: lines if name else [f"done: {what}"])
+    cli.print_result(document, lambda: lines if name else [f"done: {what}"])
 
 
-def _list(cli: Cli) -> None:
+def _print_faults(cli: Cli) -> None:
     """Show every fault and what happens then."""
     from rekindle.cli.local.breakages import BREAKAGES
 
-    document = [{"what": name, "then": b.then} for name, b in BREAKAGES.items()]
-    view = [two_columns([(name, b.then) for name, b in BREAKAGES.items()])]
-    cli.show({"object": "list", "data": document}, lambda: [*view, "Next: rekindle break WHAT"])
+    document = [{"what": name, "then": b.effect} for name, b in BREAKAGES.items()]
+    view = [two_columns([(name, b.effect) for name, b in BREAKAGES.items()])]
+    cli.print_result(
+        {"object": "list", "data": document}, lambda: [*view, "Next: rekindle break WHAT"]
+    )
 
 
-def _breakage(what: str) -> "Breakage":
+def _find_breakage(what: str) -> "Breakage":
     """Return the fault of this name."""
     from rekindle.cli.local.breakages import BREAKAGES
 

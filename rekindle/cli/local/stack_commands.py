@@ -12,8 +12,8 @@ import typer
 from rekindle.cli.command import Cli
 from rekindle.cli.connection import find_stack
 from rekindle.cli.errors import CliError, ExitCode
-from rekindle.cli.formats import OVER
-from rekindle.cli.job_lookup import JOBS, JobArgument, job_id
+from rekindle.cli.formats import FINAL_STATUSES
+from rekindle.cli.job_lookup import JOBS, JobArgument, resolve_job_id
 
 if TYPE_CHECKING:
     from rekindle.local.faults import LocalMachine, StackInfo
@@ -27,7 +27,7 @@ _LOCAL = (
 )  # packages of the extra `local`
 
 
-def up(
+def start_stack(
     state: Annotated[
         Path, typer.Option("--state", metavar="DIR", help="State folder of the stack.")
     ] = Path(".rekindle"),
@@ -63,7 +63,7 @@ def up(
     os.execv(sys.executable, [sys.executable, *argv, *more])  # noqa: S606 - replaces this process
 
 
-def evict(
+def evict_machines(
     cli: Cli,
     job: JobArgument,
     no_notice: Annotated[
@@ -78,27 +78,27 @@ def evict(
     every: Annotated[bool, typer.Option("--all", help="Evict all machines of the job.")] = False,
 ) -> None:
     """Evict a machine of a job, as Azure would. Local stack only."""
-    facts = stack(cli)
-    found = machines_of(cli, facts, job)
-    victims = found if every else [one(found, machine)]
+    facts = require_stack(cli)
+    machines = running_machines(cli, facts, job)
+    victims = machines if every else [select_machine(machines, machine)]
     from rekindle.local import faults
 
     for vm in victims:
-        run(faults.evict(facts, vm, notice=not no_notice))
+        run_async(faults.evict_vm(facts, vm, notice=not no_notice))
     names = [vm.name for vm in victims]
     document = {"object": "eviction", "machines": names, "notice": not no_notice}
     how = "without notice" if no_notice else "with 30 s notice"
-    cli.show(
+    cli.print_result(
         document,
         lambda: [f"Evicting {', '.join(names)} {how}.", f"Next: rekindle watch {job}"],
     )
 
 
-def stack(cli: Cli) -> "StackInfo":
+def require_stack(cli: Cli) -> "StackInfo":
     """Return the local stack; raise CliError if none runs or another service is configured."""
     from rekindle.local.faults import StackInfo, TargetNotFound
 
-    folder = find_stack(cli.asked.state, Path.cwd())
+    folder = find_stack(cli.options.state, Path.cwd())
     if folder is None:
         raise CliError(
             "No local stack is running here; faults are injected into local stacks only.",
@@ -119,44 +119,44 @@ def stack(cli: Cli) -> "StackInfo":
         raise CliError(str(missing), exit_code=ExitCode.UNREACHABLE) from missing
 
 
-def machines_of(cli: Cli, facts: "StackInfo", job: str) -> "list[LocalMachine]":
+def running_machines(cli: Cli, stack_info: "StackInfo", job: str) -> "list[LocalMachine]":
     """Return the running machines of a job's newest attempt, by name."""
     from rekindle.local import faults
 
-    name = job_id(cli.client, job)
-    shown = cli.client.get(f"{JOBS}/{name}")
-    attempt = shown["attempts"]["current"]
-    found = run(faults.machines(facts, attempt)) if attempt else []
-    running = sorted((vm for vm in found if vm.pid is not None), key=lambda vm: vm.name)
+    name = resolve_job_id(cli.client, job)
+    details = cli.client.get(f"{JOBS}/{name}")
+    attempt = details["attempts"]["current"]
+    machines = run_async(faults.list_machines(stack_info, attempt)) if attempt else []
+    running = sorted((vm for vm in machines if vm.pid is not None), key=lambda vm: vm.name)
     if not running:
-        raise _no_machine(name, shown["status"])
+        raise _no_machine_error(name, details["status"])
     return running
 
 
-def _no_machine(name: str, status: str) -> CliError:
-    said, next_step = f"{name} has no running machine.", f"rekindle watch {name}"
-    if status in OVER:
-        said, next_step = (
+def _no_machine_error(name: str, status: str) -> CliError:
+    message, next_step = f"{name} has no running machine.", f"rekindle watch {name}"
+    if status in FINAL_STATUSES:
+        message, next_step = (
             f"{name} has already {status}; it has no machines.",
             "rekindle submit --help",
         )
-    return CliError(said, f"Next: {next_step}", exit_code=ExitCode.NOT_FOUND, code="no_machine")
+    return CliError(message, f"Next: {next_step}", exit_code=ExitCode.NOT_FOUND, code="no_machine")
 
 
-def one(found: "list[LocalMachine]", number: int | None) -> "LocalMachine":
+def select_machine(machines: "list[LocalMachine]", number: int | None) -> "LocalMachine":
     """Return the machine with this number, from 1, or the last."""
-    if number is not None and number > len(found):
-        names = ", ".join(f"{n} {vm.name}" for n, vm in enumerate(found, start=1))
+    if number is not None and number > len(machines):
+        names = ", ".join(f"{n} {vm.name}" for n, vm in enumerate(machines, start=1))
         raise CliError(
             f"Machine {number} does not exist.",
             f"Running machines: {names}",
             exit_code=ExitCode.USAGE,
             code="no_machine",
         )
-    return found[-1 if number is None else number - 1]
+    return machines[-1 if number is None else number - 1]
 
 
-def run(work: Coroutine[Any, Any, Any]) -> Any:  # noqa: ANN401 - whatever it returns
+def run_async(work: Coroutine[Any, Any, Any]) -> Any:  # noqa: ANN401 - whatever it returns
     """Run the coroutine; raise CliError if its target does not exist."""
     import asyncio
 

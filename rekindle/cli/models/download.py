@@ -14,7 +14,7 @@ import typer
 from rekindle.cli import formats
 from rekindle.cli.command import Cli
 from rekindle.cli.errors import CliError, ServiceUnreachable
-from rekindle.cli.job_lookup import JOBS, JobArgument, job_id
+from rekindle.cli.job_lookup import JOBS, JobArgument, resolve_job_id
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -26,7 +26,7 @@ _PAUSE_SECONDS = 2.0
 _PARTIAL_CONTENT = 206
 
 
-def download(
+def download_model(
     cli: Cli,
     job: JobArgument,
     folder: Annotated[
@@ -34,25 +34,25 @@ def download(
     ] = None,
 ) -> None:
     """Download the final model. Rerun to resume; complete files are kept."""
-    name = job_id(cli.client, job)
+    name = resolve_job_id(cli.client, job)
     listed = cli.client.get(f"{JOBS}/{name}/model")
     target = folder or Path(name)
-    if (other := _model_in(target)) not in ("", name):
+    if (other := _job_of_folder(target)) not in ("", name):
         raise CliError(f"{target} already holds the model of job {other}.", "Pass another folder.")
     target.mkdir(parents=True, exist_ok=True)
     files: list[Json] = listed["data"]
-    with _progress(cli) as progress:
-        done = [_fetch(cli, name, target, file, progress) for file in files]
+    with _progress_bar(cli) as progress:
+        files_done = [_download_file(cli, name, target, file, progress) for file in files]
     document = {
         "object": "download",
         "job": name,
         "folder": str(target),
-        "files": done,
+        "files": files_done,
     }
-    cli.show(document, lambda: [_summary(target, done)])
+    cli.print_result(document, lambda: [_summary(target, files_done)])
 
 
-def _model_in(folder: Path) -> str:
+def _job_of_folder(folder: Path) -> str:
     """Return the id of the job whose model is in the folder, by its report; else ""."""
     try:
         report = json.loads((folder / "report.json").read_bytes())
@@ -61,29 +61,31 @@ def _model_in(folder: Path) -> str:
         return ""
 
 
-def _fetch(cli: Cli, job: str, folder: Path, file: Json, progress: "Progress") -> Json:
+def _download_file(cli: Cli, job: str, folder: Path, file: Json, progress: "Progress") -> Json:
     """Download and verify one file."""
-    path = _inside(folder, file["name"])
-    task = progress.add_task(formats.safe(file["name"]), total=file["bytes"])
-    if path.is_file() and not _fault(path, file):
+    path = _path_in_folder(folder, file["name"])
+    task = progress.add_task(formats.printable_line(file["name"]), total=file["bytes"])
+    if path.is_file() and not _file_fault(path, file):
         progress.update(task, completed=file["bytes"])
         return _entry(file, path, "already present")
     part = path.with_name(path.name + PART)
     part.parent.mkdir(parents=True, exist_ok=True)
-    _receive(cli, f"{JOBS}/{job}/model/{file['name']}", part, file, (progress, task))
-    if fault := _fault(part, file):
+    _download_part(cli, f"{JOBS}/{job}/model/{file['name']}", part, file, (progress, task))
+    if fault := _file_fault(part, file):
         part.unlink()
         raise CliError(f"{file['name']} arrived {fault} and was removed.", "Run the command again.")
     part.replace(path)
     return _entry(file, path, "downloaded")
 
 
-def _receive(cli: Cli, url: str, part: Path, file: Json, shown: "tuple[Progress, TaskID]") -> None:
+def _download_part(
+    cli: Cli, url: str, part: Path, file: Json, display: "tuple[Progress, TaskID]"
+) -> None:
     """Append to the partial file until it is complete."""
     idle = 0
     while (before := part.stat().st_size if part.exists() else 0) < file["bytes"]:
         try:
-            _append(cli, url, part, before, shown)
+            _append_bytes(cli, url, part, before, display)
         except ServiceUnreachable:
             idle = 0 if part.exists() and part.stat().st_size > before else idle + 1
             if idle >= TRIES:
@@ -93,31 +95,33 @@ def _receive(cli: Cli, url: str, part: Path, file: Json, shown: "tuple[Progress,
         part.touch()  # an empty file
 
 
-def _append(cli: Cli, url: str, part: Path, offset: int, shown: "tuple[Progress, TaskID]") -> None:
-    progress, task = shown
-    wanted = {"range": f"bytes={offset}-"} if offset else {}
-    with cli.client.streamed(url, wanted) as answer:
-        goes_on = answer.status_code == _PARTIAL_CONTENT
-        done = offset if goes_on else 0
-        with part.open("ab" if goes_on else "wb") as stream:
+def _append_bytes(
+    cli: Cli, url: str, part: Path, offset: int, display: "tuple[Progress, TaskID]"
+) -> None:
+    progress, task = display
+    headers = {"range": f"bytes={offset}-"} if offset else {}
+    with cli.client.stream_response(url, headers) as answer:
+        is_partial = answer.status_code == _PARTIAL_CONTENT
+        done = offset if is_partial else 0
+        with part.open("ab" if is_partial else "wb") as stream:
             for chunk in answer.iter_raw():
                 stream.write(chunk)
                 done += len(chunk)
                 progress.update(task, completed=done)
 
 
-def _fault(path: Path, file: Json) -> str:
+def _file_fault(path: Path, file: Json) -> str:
     """Return what is wrong with the file; empty if nothing is."""
     size = path.stat().st_size
     if size != file["bytes"]:
         return f"with {size} bytes instead of {file['bytes']}"
     with path.open("rb") as stream:
-        found = hashlib.file_digest(stream, "sha256").hexdigest()
-    wanted = file["sha256"]
-    return f"with the checksum {found} instead of {wanted}" if found != wanted else ""
+        actual = hashlib.file_digest(stream, "sha256").hexdigest()
+    expected = file["sha256"]
+    return f"with the checksum {actual} instead of {expected}" if actual != expected else ""
 
 
-def _inside(folder: Path, name: str) -> Path:
+def _path_in_folder(folder: Path, name: str) -> Path:
     """Return the file's path in the folder; refuse a name that leads out of it."""
     path = (folder / name).resolve()
     if not path.is_relative_to(folder.resolve()) or path == folder.resolve():
@@ -129,15 +133,15 @@ def _entry(file: Json, path: Path, what: str) -> Json:
     return {"name": file["name"], "bytes": file["bytes"], "path": str(path), "outcome": what}
 
 
-def _summary(target: Path, done: list[Json]) -> str:
-    total = sum(file["bytes"] for file in done)
-    kept = sum(file["outcome"] != "downloaded" for file in done)
-    there = f", {kept} already present" if kept else ""
-    count = f"{formats.count(len(done), 'file')} ({formats.size(total)}{there})"
+def _summary(target: Path, files: list[Json]) -> str:
+    total = sum(file["bytes"] for file in files)
+    kept = sum(file["outcome"] != "downloaded" for file in files)
+    present = f", {kept} already present" if kept else ""
+    count = f"{formats.count(len(files), 'file')} ({formats.size(total)}{present})"
     return f"{count} in {target}, verified"
 
 
-def _progress(cli: Cli) -> "Progress":
+def _progress_bar(cli: Cli) -> "Progress":
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
     return Progress(

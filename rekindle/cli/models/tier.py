@@ -5,18 +5,18 @@ from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
-from rich.box import SIMPLE_HEAD
-from rich.table import Table
 from rich.text import Text
 
 from rekindle.cli import formats
 from rekindle.cli.command import Cli
 from rekindle.cli.errors import CliError, ExitCode
-from rekindle.cli.formats import money, part
-from rekindle.cli.job_lookup import JOBS, JobArgument, job_id
+from rekindle.cli.formats import money, object_member
+from rekindle.cli.job_lookup import JOBS, JobArgument, resolve_job_id
 from rekindle.cli.jobs import views
+from rekindle.cli.tables import new_table
 
 Json = dict[str, Any]
+_COLUMNS = ("what", "id", "size", "tier")
 
 
 class StorageTier(StrEnum):
@@ -35,7 +35,7 @@ class RehydratePriority(StrEnum):
     HIGH = "high"
 
 
-def tier(
+def change_tier(
     cli: Cli,
     job: JobArgument,
     to: Annotated[
@@ -60,28 +60,30 @@ def tier(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Skip the confirmation.")] = False,
 ) -> None:
     """Move the final model or a checkpoint to another storage tier, after showing the cost."""
-    name = job_id(cli.client, job)
-    lying = cli.client.get(f"{JOBS}/{name}/storage")
+    name = resolve_job_id(cli.client, job)
+    storage = cli.client.get(f"{JOBS}/{name}/storage")
     if to is None:
-        cli.show(lying, lambda: _lying(lying))
+        cli.print_result(storage, lambda: _storage_lines(storage))
         return
-    path = f"{JOBS}/{name}/{_which(lying, checkpoint)}/tier"
-    wish = {"tier": str(to), "priority": str(priority)}
-    quote = cli.client.post(path, wish | {"dry_run": True})
+    path = f"{JOBS}/{name}/{_target_path(storage, checkpoint)}/tier"
+    request = {"tier": str(to), "priority": str(priority)}
+    quote = cli.client.post(path, request | {"dry_run": True})
     if dry_run:
-        cli.show(quote, lambda: _quoted(quote))
+        cli.print_result(quote, lambda: _quote_lines(quote))
         return
     if not yes:
-        _ask(cli, quote)
-    moved = cli.client.post(path, wish)
-    cli.show(moved, lambda: [*(_quoted(quote) if yes else ()), _said(name, moved)])
+        _confirm_move(cli, quote)
+    response = cli.client.post(path, request)
+    cli.print_result(
+        response, lambda: [*(_quote_lines(quote) if yes else ()), _move_line(name, response)]
+    )
 
 
-def _which(lying: Json, checkpoint: str | None) -> str:
+def _target_path(storage: Json, checkpoint: str | None) -> str:
     """Return the last part of the API path; a checkpoint may be given by its step."""
     if checkpoint is None:
         return "model"
-    for folder in lying["folders"]:
+    for folder in storage["folders"]:
         if folder["checkpoint"] and checkpoint in (
             folder["checkpoint"],
             str(folder["step_number"]),
@@ -89,95 +91,91 @@ def _which(lying: Json, checkpoint: str | None) -> str:
             return f"checkpoints/{folder['checkpoint']}"
     raise CliError(
         f"The job has no checkpoint {checkpoint!r}.",
-        f"List its checkpoints: rekindle tier {lying['job']}",
+        f"List its checkpoints: rekindle tier {storage['job']}",
         exit_code=ExitCode.NOT_FOUND,
         code="checkpoint_not_found",
     )
 
 
-def _ask(cli: Cli, quote: Json) -> None:
+def _confirm_move(cli: Cli, quote: Json) -> None:
     """Show the cost and ask for confirmation; raise CliError without a terminal or consent."""
     if cli.as_json or not cli.out.is_terminal:
+        once = money(object_member(quote, "cost").get("once"))
         raise CliError(
-            f"Moving costs {money(part(quote, 'cost').get('once'))}; not an interactive terminal.",
+            f"Moving costs {once}; not an interactive terminal.",
             "Pass --yes to confirm, or --dry-run to show all costs.",
             exit_code=ExitCode.USAGE,
             code="not_confirmed",
         )
-    cli.show(quote, lambda: _quoted(quote))
+    cli.print_result(quote, lambda: _quote_lines(quote))
     if not typer.confirm("Move to this tier?", default=False):
         raise CliError("Nothing was moved.", code="not_confirmed")
 
 
-def _lying(shown: Json) -> Iterable[Any]:
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for column in ("what", "id", "size", "tier", "state"):
-        table.add_column(column, no_wrap=column != "state", overflow="fold")
-    for folder in shown["folders"]:
+def _storage_lines(storage: Json) -> Iterable[Any]:
+    table = new_table(*_COLUMNS, "state", whole=_COLUMNS)
+    for folder in storage["folders"]:
         table.add_row(
-            _what(folder),
+            _folder_label(folder),
             folder["checkpoint"] or "-",
             formats.size(folder["bytes"]),
             folder["tier"],
-            Text(_state(folder)),
+            Text(_state_text(folder)),
         )
-    yield table if shown["folders"] else "Nothing is committed yet."
-    unit = shown.get("currency", "USD")
-    monthly = f", {money(shown['a_month'], unit)} a month" if "a_month" in shown else ""
-    spent = money(shown["spent"], unit)
-    blobs = formats.count(shown["blobs"], "blob")
-    yield f"{formats.size(shown['bytes'])} in {blobs}; storage cost so far: {spent}{monthly}."
+    yield table if storage["folders"] else "Nothing is committed yet."
+    unit = storage.get("currency", "USD")
+    monthly = f", {money(storage['a_month'], unit)} a month" if "a_month" in storage else ""
+    spent = money(storage["spent"], unit)
+    blobs = formats.count(storage["blobs"], "blob")
+    yield f"{formats.size(storage['bytes'])} in {blobs}; storage cost so far: {spent}{monthly}."
 
 
-def _what(folder: Mapping[str, Any]) -> str:
+def _folder_label(folder: Mapping[str, Any]) -> str:
     return "model" if folder["kind"] == "model" else f"checkpoint of step {folder['step_number']}"
 
 
-def _state(folder: Json) -> str:
+def _state_text(folder: Json) -> str:
     if folder["state"] == "archived":
-        ways = part(folder, "rehydrate")
-        standard, high = part(ways, "standard"), part(ways, "high")
+        options = object_member(folder, "rehydrate")
+        standard, high = object_member(options, "standard"), object_member(options, "high")
         return (
             f"archived; rehydrates in {formats.duration(standard.get('seconds_at_most'))} for "
             f"{money(standard.get('cost'))}, in {formats.duration(high.get('seconds_at_most'))} "
             f"for {money(high.get('cost'))}"
         )
     if folder["state"] == "rehydrating":
-        back = part(folder, "rehydrating")
-        when = formats.clock(back.get("expected_at"), day=True)
-        return f"rehydrating ({back.get('priority')} priority), at the latest {when}"
-    going = folder.get("moving_to")
-    return f"moving to {going}" if going else str(folder["state"])
+        rehydration = object_member(folder, "rehydrating")
+        when = formats.local_time(rehydration.get("expected_at"), day=True)
+        return f"rehydrating ({rehydration.get('priority')} priority), at the latest {when}"
+    target = folder.get("moving_to")
+    return f"moving to {target}" if target else str(folder["state"])
 
 
-def _quoted(quote: Json) -> Iterable[Any]:
-    bill, unit = part(quote, "cost"), part(quote, "cost").get("currency", "USD")
-    moves, prices = part(quote, "moves"), part(quote, "prices")
+def _quote_lines(quote: Json) -> Iterable[Any]:
+    cost, unit = object_member(quote, "cost"), object_member(quote, "cost").get("currency", "USD")
+    moves, prices = object_member(quote, "moves"), object_member(quote, "prices")
     blobs = formats.count(moves.get("blobs", 0), "blob")
+    before, after = (money(cost.get(f"a_month_{when}"), unit) for when in ("before", "after"))
+    size = formats.size(moves.get("bytes"))
     pairs = [
-        ("move", f"{_what(quote)}: {blobs}, {formats.size(moves.get('bytes'))}, to {quote['to']}"),
-        ("once", money(bill.get("once"), unit)),
-        ("early deletion (included)", money(bill.get("early_deletion"), unit)),
-        (
-            "per month",
-            f"{_money(bill, 'a_month_after')} instead of {_money(bill, 'a_month_before')}",
-        ),
-        ("to read all of it", money(bill.get("read_back"), unit)),
+        ("move", f"{_folder_label(quote)}: {blobs}, {size}, to {quote['to']}"),
+        ("once", money(cost.get("once"), unit)),
+        ("early deletion (included)", money(cost.get("early_deletion"), unit)),
+        ("per month", f"{after} instead of {before}"),
+        ("to read all of it", money(cost.get("read_back"), unit)),
     ]
-    if bill.get("free_to_leave_at"):
-        until = formats.clock(bill["free_to_leave_at"], day=True)
+    if cost.get("free_to_leave_at"):
+        until = formats.local_time(cost["free_to_leave_at"], day=True)
         pairs.append(("free to leave", f"from {until} on"))
     pairs.append(("prices", f"{prices.get('source')}, of {prices.get('as_of')}"))
-    yield views.facts(pairs)
+    yield views.facts_table(pairs)
 
 
-def _money(bill: Mapping[str, Any], name: str) -> str:
-    return money(bill.get(name), bill.get("currency", "USD"))
-
-
-def _said(job: str, moved: Json) -> str:
-    if moved["id"] is None:
-        return f"The {_what(moved)} is already in {moved['to']}."
-    when = moved.get("expected_at")
-    soon = f", at the latest {formats.clock(when, day=True)}" if when else ""
-    return f"The {_what(moved)} moves to {moved['to']}{soon}. Next: rekindle tier {job}"
+def _move_line(job: str, response: Json) -> str:
+    if response["id"] is None:
+        return f"The {_folder_label(response)} is already in {response['to']}."
+    when = response.get("expected_at")
+    soon = f", at the latest {formats.local_time(when, day=True)}" if when else ""
+    return (
+        f"The {_folder_label(response)} moves to {response['to']}{soon}. Next: rekindle tier {job}"
+    )

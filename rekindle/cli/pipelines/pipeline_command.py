@@ -15,16 +15,17 @@ import typer
 from rekindle.cli import formats
 from rekindle.cli.command import Cli
 from rekindle.cli.errors import ExitCode
-from rekindle.cli.files.upload import require, upload
-from rekindle.cli.job_lookup import JOBS, pages
-from rekindle.cli.pipelines.pipeline_file import Pipeline, PipelinePhase, read, tags
+from rekindle.cli.files.upload import is_file_id, require_training_file
+from rekindle.cli.job_lookup import JOBS, list_items
+from rekindle.cli.pipelines.pipeline_file import Pipeline, PipelinePhase, phase_tags, read_pipeline
 from rekindle.cli.pipelines.pipeline_steps import (
     FollowJob,
     PipelineDone,
     SubmitPhase,
-    came_to_nothing,
+    job_to_retry,
     next_step,
 )
+from rekindle.cli.submit.submit_command import upload_files
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -32,144 +33,135 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 
 
-def pipeline(
+def run_pipeline(
     cli: Cli,
     file: Annotated[
         Path,
         typer.Argument(
             metavar="FILE",
-            help="Pipeline file in YAML or JSON: phases in order; the quickstart has an example.",
+            help="Pipeline file in YAML or JSON: phases in order; see docs/training.md.",
         ),
     ],
     *,
     retry: Annotated[bool, typer.Option("--retry", help="Submit the failed phase again.")] = False,
 ) -> int | None:
     """Run training phases in order, each from earlier models. Rerun to continue."""
-    asked = read(file)
-    _require_files(asked)
+    pipeline = read_pipeline(file)
+    _require_files(pipeline)
     try:
-        return _run(cli, asked, retry=retry)
+        return _run_phases(cli, pipeline, retry=retry)
     except KeyboardInterrupt:
-        return _interrupted(cli, file)
+        return _report_interruption(cli, file)
 
 
-def _run(cli: Cli, asked: Pipeline, *, retry: bool) -> int:
-    jobs = _jobs(cli, asked)
-    again = came_to_nothing(asked, jobs) if retry else None
-    step = next_step(asked, jobs, again=again)
+def _run_phases(cli: Cli, pipeline: Pipeline, *, retry: bool) -> int:
+    jobs = _list_jobs(cli, pipeline)
+    retried = job_to_retry(pipeline, jobs) if retry else None
+    step = next_step(pipeline, jobs, retried=retried)
     if isinstance(step, SubmitPhase):
-        _tell_estimate(cli, asked, step)
+        _print_estimate(cli, pipeline, step)
     while not isinstance(step, PipelineDone):
-        _carry_out(cli, asked, step)
-        step = next_step(asked, _jobs(cli, asked))
-    document = {"object": "pipeline", "name": asked.name, "models": dict(step.models)}
+        _run_step(cli, pipeline, step)
+        step = next_step(pipeline, _list_jobs(cli, pipeline))
+    document = {"object": "pipeline", "name": pipeline.name, "models": dict(step.models)}
     models = step.models
-    cli.show(document, lambda: _made(asked, models))
+    cli.print_result(document, lambda: _result_lines(pipeline, models))
     return ExitCode.OK
 
 
-def _carry_out(cli: Cli, asked: Pipeline, step: SubmitPhase | FollowJob) -> None:
+def _run_step(cli: Cli, pipeline: Pipeline, step: SubmitPhase | FollowJob) -> None:
     """Submit or follow the phase's job until it ends."""
-    job = step.job if isinstance(step, FollowJob) else _submit(cli, asked, step)
-    place = f"{asked.phases.index(step.phase) + 1} of {len(asked.phases)}"
-    cli.note(f"phase {step.phase.name} ({place}) is {job}", style="bold")
-    from rekindle.cli.jobs.watch import follow
+    job = step.job if isinstance(step, FollowJob) else _submit_phase(cli, pipeline, step)
+    position = f"{pipeline.phases.index(step.phase) + 1} of {len(pipeline.phases)}"
+    cli.print_note(f"phase {step.phase.name} ({position}) is {job}", style="bold")
+    from rekindle.cli.jobs.watch import follow_job
 
-    if follow(cli, job) == ExitCode.INTERRUPTED:
+    if follow_job(cli, job) == ExitCode.INTERRUPTED:
         raise KeyboardInterrupt
 
 
-def _submit(cli: Cli, asked: Pipeline, step: SubmitPhase) -> str:
+def _submit_phase(cli: Cli, pipeline: Pipeline, step: SubmitPhase) -> str:
     """Return the id of the phase's job; a repeat or a parallel run creates no second job."""
     phase = step.phase
-    body = _sent(cli, phase.with_models(lambda name: step.models[name]))
-    body["metadata"] = {**(body.get("metadata") or {}), **tags(asked, phase)}
-    key = f"pipeline:{asked.name}:{phase.name}:{phase.written}:{step.earlier}"
+    body = phase.with_models(lambda name: step.models[name])
+    body = upload_files(cli, body, reuse=True)
+    body["metadata"] = {**(body.get("metadata") or {}), **phase_tags(pipeline, phase)}
+    key = f"pipeline:{pipeline.name}:{phase.name}:{phase.body_hash}:{step.earlier}"
     return str(cli.client.post(JOBS, body, headers={"idempotency-key": key})["id"])
 
 
-def _sent(cli: Cli, body: Json) -> Json:
-    """Upload the body's files and return it with their ids; reuse earlier uploads."""
-    named = {m: body[m] for m in ("training_file", "validation_file") if body.get(m)}
-    return body | {m: _file(cli, name) for m, name in named.items()}
-
-
-def _file(cli: Cli, named: str) -> str:
-    if named.startswith("file-") and not Path(named).exists():
-        return named
-    return str(upload(cli, Path(named), same_once=True)["id"])
-
-
-def _tell_estimate(cli: Cli, asked: Pipeline, step: SubmitPhase) -> None:
+def _print_estimate(cli: Cli, pipeline: Pipeline, step: SubmitPhase) -> None:
     """Print the estimated cost of the remaining phases.
 
     A phase's result is as large as its base model. The cost of a phase is unknown until the
     reward model that its grader asks exists.
     """
-    left = asked.phases[asked.phases.index(step.phase) :]
-    plans = {phase.name: _plan(cli, asked, phase, step.models) for phase in left}
+    remaining = pipeline.phases[pipeline.phases.index(step.phase) :]
+    plans = {phase.name: _plan_phase(cli, pipeline, phase, step.models) for phase in remaining}
     if cli.as_json:
         return
     known = [plan for plan in plans.values() if plan]
     for name, plan in plans.items():
-        cli.note(f"  {name}: {_estimate(plan)}")
+        cli.print_note(f"  {name}: {_estimate_text(plan)}")
     total = sum((Decimal(str(plan.get("cost_p50", 0))) for plan in known), Decimal(0))
     unit = known[0].get("currency", "USD") if known else "USD"
-    of = (
+    scope = (
         ""
-        if len(known) == len(left)
-        else f" for {len(known)} of {formats.count(len(left), 'phase')}"
+        if len(known) == len(remaining)
+        else f" for {len(known)} of {formats.count(len(remaining), 'phase')}"
     )
-    cli.note(f"  about {formats.money(total, unit)} in total{of}")
+    cli.print_note(f"  about {formats.money(total, unit)} in total{scope}")
 
 
-def _plan(
-    cli: Cli, asked: Pipeline, phase: PipelinePhase, models: Mapping[str, str]
+def _plan_phase(
+    cli: Cli, pipeline: Pipeline, phase: PipelinePhase, models: Mapping[str, str]
 ) -> Json | None:
-    """Return the service's plan without creating a job; raise Trouble if it refuses."""
-    body = _sent(cli, phase.body)  # finds a bad file before the first phase costs money
+    """Return the service's plan without creating a job; raise CliError if it refuses."""
+    body = upload_files(
+        cli, phase.body, reuse=True
+    )  # finds a bad file before the first phase costs money
     missing = [name for name in phase.needs if name not in models]
     if any(phase.body["model"] != f"${name}" for name in missing):
         return None
-    known = {**dict.fromkeys(missing, asked.base_of(phase)), **models}
+    known = {**dict.fromkeys(missing, pipeline.base_model_of(phase)), **models}
     body = replace(phase, body=body).with_models(lambda name: known[name])
     plan: Json = cli.client.post(f"{JOBS}?dry_run=true", body)["plan"]
     return plan
 
 
-def _estimate(plan: Json | None) -> str:
+def _estimate_text(plan: Json | None) -> str:
     if plan is None:
         return "unknown until the grader's model is trained"
     unit = plan.get("currency", "USD")
-    cost, long = (
+    cost, duration = (
         formats.money(plan.get("cost_p50"), unit),
         formats.duration(plan.get("duration_p50")),
     )
-    return f"about {cost} and {long}, {plan.get('nodes')} x {plan.get('vm_size')}"
+    return f"about {cost} and {duration}, {plan.get('nodes')} x {plan.get('vm_size')}"
 
 
-def _jobs(cli: Cli, asked: Pipeline) -> list[Json]:
+def _list_jobs(cli: Cli, pipeline: Pipeline) -> list[Json]:
     """Return the pipeline's jobs, newest first."""
-    return pages(cli.client, JOBS, query={"metadata[pipeline]": asked.name})
+    return list_items(cli.client, JOBS, query={"metadata[pipeline]": pipeline.name})
 
 
-def _require_files(asked: Pipeline) -> None:
-    for phase in asked.phases:
-        for named in phase.files:
-            if not named.startswith("file-"):
-                require(Path(named))
+def _require_files(pipeline: Pipeline) -> None:
+    for phase in pipeline.phases:
+        for name in phase.files:
+            if not is_file_id(name):
+                require_training_file(Path(name))
 
 
-def _made(asked: Pipeline, models: Mapping[str, str]) -> "Iterable[RenderableType]":
-    yield f"Pipeline {asked.name} is complete."
-    for phase in asked.phases:
+def _result_lines(pipeline: Pipeline, models: Mapping[str, str]) -> "Iterable[RenderableType]":
+    yield f"Pipeline {pipeline.name} is complete."
+    for phase in pipeline.phases:
         yield f"  {phase.name}: {models[phase.name]}"
-    last = models[asked.phases[-1].name].rpartition(":")[2]
+    last = models[pipeline.phases[-1].name].rpartition(":")[2]
     yield f"Next: rekindle download {last} model/"
 
 
-def _interrupted(cli: Cli, file: Path) -> int:
-    cli.note(
+def _report_interruption(cli: Cli, file: Path) -> int:
+    cli.print_note(
         "Submitted jobs continue; later phases are not submitted.\n"
         f"Continue: rekindle pipeline {file}"
     )

@@ -12,16 +12,16 @@ from pathlib import Path
 from typing import Any
 
 from rekindle.cli.errors import CliError, ExitCode
-from rekindle.cli.formats import part
+from rekindle.cli.formats import object_member
 from rekindle.cli.submit import document_file, job_settings
 from rekindle.cli.submit.document_file import UnreadableDocument
-from rekindle.cli.submit.job_config import FILES, files_beside
+from rekindle.cli.submit.job_config import FILES, resolve_file_paths
 
 Json = dict[str, Any]
 MODEL = "model"
 TAGS = ("pipeline", "phase", "written")  # reserved members of the metadata
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,48}")
-_EXAMPLE = "The quickstart has an example: docs/quickstart.md, From one model to the next."
+_EXAMPLE = "See the example in docs/training.md#from-one-model-to-the-next."
 _RULE = "1 to 48 letters, digits, dots, dashes and underscores"
 
 
@@ -35,10 +35,10 @@ class PipelinePhase:
     @property
     def needs(self) -> tuple[str, ...]:
         """Names of the phases whose models it uses."""
-        return tuple(sorted({n[1:] for n in _named(self.body) if n.startswith("$")}))
+        return tuple(sorted({n[1:] for n in _model_names(self.body) if n.startswith("$")}))
 
     @property
-    def written(self) -> str:
+    def body_hash(self) -> str:
         """Hash of the body, which changes with any edit."""
         text = json.dumps(self.body, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
@@ -48,9 +48,9 @@ class PipelinePhase:
         """File paths or ids that the body names."""
         return tuple(self.body[name] for name in FILES if self.body.get(name))
 
-    def with_models(self, found: Callable[[str], str]) -> Json:
+    def with_models(self, model_of: Callable[[str], str]) -> Json:
         """Return the body with a model in place of every `$NAME`."""
-        return _mapped(self.body, lambda n: found(n[1:]) if n.startswith("$") else n)
+        return _map_models(self.body, lambda n: model_of(n[1:]) if n.startswith("$") else n)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,106 +60,112 @@ class Pipeline:
     name: str
     phases: tuple[PipelinePhase, ...]
 
-    def base_of(self, phase: PipelinePhase) -> str:
+    def base_model_of(self, phase: PipelinePhase) -> str:
         """Return the model that the first phase of this phase's chain starts from."""
-        named = str(phase.body[MODEL])
-        if not named.startswith("$"):
-            return named
-        return self.base_of(next(p for p in self.phases if p.name == named[1:]))
+        model = str(phase.body[MODEL])
+        if not model.startswith("$"):
+            return model
+        return self.base_model_of(next(p for p in self.phases if p.name == model[1:]))
 
 
-def read(path: Path) -> Pipeline:
+def read_pipeline(path: Path) -> Pipeline:
     """Read and validate a pipeline file; raise CliError."""
     try:
-        document = document_file.read(path)
+        document = document_file.read_document(path)
     except UnreadableDocument as error:
-        raise _broken(path, str(error)) from None
-    found = parse(document.value, path)
-    for index, phase in enumerate(found.phases):
-        if fault := job_settings.fault_of(phase.body):
+        raise _invalid_pipeline(path, str(error)) from None
+    pipeline = parse_pipeline(document.value, path)
+    for index, phase in enumerate(pipeline.phases):
+        if fault := job_settings.find_fault(phase.body):
             line = document.lines.get(f"phases.{index}.{fault.param}")
             where = f"line {line}: " if line else ""
-            raise _broken(path, f"{where}phase {phase.name}: {fault.message}", fault.advice)
-    return found
+            raise _invalid_pipeline(
+                path, f"{where}phase {phase.name}: {fault.message}", fault.advice
+            )
+    return pipeline
 
 
-def parse(document: object, path: Path) -> Pipeline:
+def parse_pipeline(document: object, path: Path) -> Pipeline:
     """Validate a parsed pipeline; file paths are relative to ``path``."""
     if not isinstance(document, dict) or set(document) != {"name", "phases"}:
-        raise _broken(path, "it must have `name` and `phases` and no other member")
-    name = _name(document["name"], path, "name")
+        raise _invalid_pipeline(path, "it must have `name` and `phases` and no other member")
+    name = _parse_name(document["name"], path, "name")
     listed = document["phases"]
     if not isinstance(listed, list) or not listed:
-        raise _broken(path, "`phases` must be a list of at least one phase")
+        raise _invalid_pipeline(path, "`phases` must be a list of at least one phase")
     phases: list[PipelinePhase] = []
     for number, item in enumerate(listed, start=1):
-        phases.append(_phase(item, f"phase {number}", phases, path))
+        phases.append(_parse_phase(item, f"phase {number}", phases, path))
     return Pipeline(name=name, phases=tuple(phases))
 
 
-def _phase(item: object, where: str, before: list[PipelinePhase], path: Path) -> PipelinePhase:
+def _parse_phase(
+    item: object, where: str, earlier: list[PipelinePhase], path: Path
+) -> PipelinePhase:
     if not isinstance(item, dict):
-        raise _broken(path, f"{where} is not an object")
-    name = _name(item.get("name"), path, f"{where}: name")
-    known = [phase.name for phase in before]
+        raise _invalid_pipeline(path, f"{where} is not an object")
+    name = _parse_name(item.get("name"), path, f"{where}: name")
+    known = [each.name for each in earlier]
     if name in known:
-        raise _broken(path, f"two phases have the name {name}")
+        raise _invalid_pipeline(path, f"two phases have the name {name}")
     body = {member: value for member, value in item.items() if member != "name"}
     for member in (MODEL, "training_file"):
         if not isinstance(body.get(member), str):
-            raise _broken(path, f"phase {name}: `{member}` is missing")
-    if reserved := set(TAGS) & set(part(body, "metadata")):
-        raise _broken(path, f"phase {name}: metadata `{min(reserved)}` is reserved")
-    found = PipelinePhase(name=name, body=files_beside(body, path.parent))
-    for needed in found.needs:
+            raise _invalid_pipeline(path, f"phase {name}: `{member}` is missing")
+    if reserved := set(TAGS) & set(object_member(body, "metadata")):
+        raise _invalid_pipeline(path, f"phase {name}: metadata `{min(reserved)}` is reserved")
+    phase = PipelinePhase(name=name, body=resolve_file_paths(body, path.parent))
+    for needed in phase.needs:
         if needed not in known:
-            raise _broken(path, f"phase {name}: ${needed} is not an earlier phase")
-    return found
+            raise _invalid_pipeline(path, f"phase {name}: ${needed} is not an earlier phase")
+    return phase
 
 
-def _named(body: Json) -> list[str]:
+def _model_names(body: Json) -> list[str]:
     """Return every model that the body names."""
-    found: list[str] = []
+    names: list[str] = []
 
-    def note(name: str) -> str:
-        found.append(name)
+    def record(name: str) -> str:
+        names.append(name)
         return name
 
-    _mapped(body, note)
-    return found
+    _map_models(body, record)
+    return names
 
 
-def _mapped(body: Json, change: Callable[[str], str]) -> Json:
+def _map_models(body: Json, change: Callable[[str], str]) -> Json:
     """Return the body with every model name changed: the job's and its graders'."""
-    changed = body | {MODEL: change(str(body[MODEL]))}
-    method = part(body, "method")
-    learnt = part(method, "reinforcement")
-    if not isinstance(learnt.get("grader"), dict):
-        return changed
-    grader = _asking(learnt["grader"], change)
-    return changed | {"method": {**method, "reinforcement": {**learnt, "grader": grader}}}
+    mapped = body | {MODEL: change(str(body[MODEL]))}
+    method = object_member(body, "method")
+    reinforcement = object_member(method, "reinforcement")
+    if not isinstance(reinforcement.get("grader"), dict):
+        return mapped
+    grader = _map_grader_models(reinforcement["grader"], change)
+    return mapped | {"method": {**method, "reinforcement": {**reinforcement, "grader": grader}}}
 
 
-def _asking(grader: Json, change: Callable[[str], str]) -> Json:
+def _map_grader_models(grader: Json, change: Callable[[str], str]) -> Json:
     parts = grader.get("graders")
     if isinstance(parts, dict):
-        asked = {k: _asking(v, change) if isinstance(v, dict) else v for k, v in parts.items()}
-        return grader | {"graders": asked}
-    named = grader.get(MODEL)
-    return grader | {MODEL: change(named)} if isinstance(named, str) else grader
+        mapped = {
+            k: _map_grader_models(v, change) if isinstance(v, dict) else v for k, v in parts.items()
+        }
+        return grader | {"graders": mapped}
+    model = grader.get(MODEL)
+    return grader | {MODEL: change(model)} if isinstance(model, str) else grader
 
 
-def _name(value: object, path: Path, where: str) -> str:
+def _parse_name(value: object, path: Path, where: str) -> str:
     if not isinstance(value, str) or not _NAME.fullmatch(value):
-        raise _broken(path, f"{where} is {value!r:.60}, but it must be {_RULE}")
+        raise _invalid_pipeline(path, f"{where} is {value!r:.60}, but it must be {_RULE}")
     return value
 
 
-def tags(pipeline: Pipeline, phase: PipelinePhase) -> Mapping[str, str]:
+def phase_tags(pipeline: Pipeline, phase: PipelinePhase) -> Mapping[str, str]:
     """Return the metadata by which the phase's job is found again."""
-    return dict(zip(TAGS, (pipeline.name, phase.name, phase.written), strict=True))
+    return dict(zip(TAGS, (pipeline.name, phase.name, phase.body_hash), strict=True))
 
 
-def _broken(path: Path, why: str, advice: str = _EXAMPLE) -> CliError:
+def _invalid_pipeline(path: Path, why: str, advice: str = _EXAMPLE) -> CliError:
     message = f"{path}: {why.rstrip('.')}."
     return CliError(message, advice, exit_code=ExitCode.USAGE, code="broken_pipeline")

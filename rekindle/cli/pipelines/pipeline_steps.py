@@ -6,10 +6,10 @@ from typing import Any
 
 from rekindle.cli import formats
 from rekindle.cli.errors import CliError, ExitCode
-from rekindle.cli.pipelines.pipeline_file import Pipeline, PipelinePhase, tags
+from rekindle.cli.pipelines.pipeline_file import Pipeline, PipelinePhase, phase_tags
 
 Json = Mapping[str, Any]
-_GOOD = "succeeded"
+_SUCCEEDED = "succeeded"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,45 +37,45 @@ class PipelineDone:
 
 
 def next_step(
-    pipeline: Pipeline, jobs: Sequence[Json], *, again: str | None = None
+    pipeline: Pipeline, jobs: Sequence[Json], *, retried: str | None = None
 ) -> SubmitPhase | FollowJob | PipelineDone:
     """Return the next step: of the first phase without a model. ``jobs`` are newest first.
 
-    Raises CliError if its newest job failed, unless that is job ``again``, or if a phase was
+    Raises CliError if its newest job failed, unless that is job ``retried``, or if a phase was
     changed after its job was created.
     """
     models: dict[str, str] = {}
     for phase in pipeline.phases:
-        own = [job for job in jobs if _tag(job, "phase") == phase.name]
-        newest = own[0] if own else None
-        if newest is None or newest["id"] == again:
-            return SubmitPhase(phase=phase, models=models, earlier=len(own))
-        if newest.get("status") != _GOOD and formats.is_over(newest):
-            raise _failed(phase, newest)
-        if _tag(newest, "written") != tags(pipeline, phase)["written"]:
-            raise _changed(pipeline, phase, newest)
-        if newest.get("status") != _GOOD:
+        phase_jobs = [job for job in jobs if _metadata_tag(job, "phase") == phase.name]
+        newest = phase_jobs[0] if phase_jobs else None
+        if newest is None or newest["id"] == retried:
+            return SubmitPhase(phase=phase, models=models, earlier=len(phase_jobs))
+        if newest.get("status") != _SUCCEEDED and formats.has_ended(newest):
+            raise _phase_failed(phase, newest)
+        if _metadata_tag(newest, "written") != phase_tags(pipeline, phase)["written"]:
+            raise _phase_changed(pipeline, phase, newest)
+        if newest.get("status") != _SUCCEEDED:
             return FollowJob(phase=phase, job=str(newest["id"]))
         models[phase.name] = str(newest["fine_tuned_model"])
     return PipelineDone(models=models)
 
 
-def came_to_nothing(pipeline: Pipeline, jobs: Sequence[Json]) -> str | None:
+def job_to_retry(pipeline: Pipeline, jobs: Sequence[Json]) -> str | None:
     """Return the job to retry: the newest of the first phase whose newest job failed."""
     for phase in pipeline.phases:
-        own = [job for job in jobs if _tag(job, "phase") == phase.name]
-        if own and own[0].get("status") != _GOOD:
-            return str(own[0]["id"]) if formats.is_over(own[0]) else None
+        phase_jobs = [job for job in jobs if _metadata_tag(job, "phase") == phase.name]
+        if phase_jobs and phase_jobs[0].get("status") != _SUCCEEDED:
+            return str(phase_jobs[0]["id"]) if formats.has_ended(phase_jobs[0]) else None
     return None
 
 
-def _tag(job: Json, name: str) -> object:
-    return formats.part(job, "metadata").get(name)
+def _metadata_tag(job: Json, name: str) -> object:
+    return formats.object_member(job, "metadata").get(name)
 
 
-def _failed(phase: PipelinePhase, job: Json) -> CliError:
-    said = formats.part(job, "error").get("message")
-    why = f": {formats.safe(str(said).splitlines()[0]).rstrip('.')}" if said else ""
+def _phase_failed(phase: PipelinePhase, job: Json) -> CliError:
+    message = formats.object_member(job, "error").get("message")
+    why = f": {formats.printable_line(str(message).splitlines()[0]).rstrip('.')}" if message else ""
     return CliError(
         f"Phase {phase.name} ended as {job.get('status')}: job {job['id']}{why}.",
         f"See the cause: rekindle show {job['id']}. Correct the phase if needed and rerun with "
@@ -84,7 +84,7 @@ def _failed(phase: PipelinePhase, job: Json) -> CliError:
     )
 
 
-def _changed(pipeline: Pipeline, phase: PipelinePhase, job: Json) -> CliError:
+def _phase_changed(pipeline: Pipeline, phase: PipelinePhase, job: Json) -> CliError:
     return CliError(
         f"Phase {phase.name} was changed since it was submitted as {job['id']}.",
         f"Undo the change, or rename the pipeline {pipeline.name}: a new name runs all phases "

@@ -5,14 +5,13 @@ from collections.abc import Iterable
 from typing import Annotated, Any
 
 import typer
-from rich.box import SIMPLE_HEAD
-from rich.table import Table
 from rich.text import Text
 
 from contract.choices import Scope
 from rekindle.cli import formats
 from rekindle.cli.command import Cli
-from rekindle.cli.job_lookup import pages
+from rekindle.cli.job_lookup import list_items
+from rekindle.cli.tables import new_table
 
 Json = dict[str, Any]
 KEYS = "/api_keys"
@@ -31,18 +30,18 @@ def create_key(
     ] = None,
 ) -> None:
     """Create an API key with at most your permissions. It is shown only once."""
-    asked: Json = {"name": name, "scope": scope.value}
+    request: Json = {"name": name, "scope": scope.value}
     if days is not None:
-        asked["expires_at"] = round(time.time()) + days * 86_400
-    made = cli.client.post(KEYS, asked, tries=1)
-    cli.show(made, lambda: [str(made["key"])])
-    cli.note(f"{made['id']}: save the key now; it cannot be shown again.")
+        request["expires_at"] = round(time.time()) + days * 86_400
+    created = cli.client.post(KEYS, request, tries=1)
+    cli.print_result(created, lambda: [str(created["key"])])
+    cli.print_note(f"{created['id']}: save the key now; it cannot be shown again.")
 
 
 def list_keys(cli: Cli) -> None:
     """List the project's API keys; only the last characters are shown."""
-    found = pages(cli.client, KEYS)
-    cli.show({"object": "list", "data": found, "has_more": False}, lambda: _table(found))
+    listed = list_items(cli.client, KEYS)
+    cli.print_result({"object": "list", "data": listed, "has_more": False}, lambda: _table(listed))
 
 
 def revoke_key(
@@ -50,27 +49,26 @@ def revoke_key(
     key_id: Annotated[str, typer.Argument(metavar="KEY_ID", help="Key id from `keys list`.")],
 ) -> None:
     """Revoke an API key permanently. Jobs that it created continue."""
-    gone = cli.client.delete(f"{KEYS}/{key_id}")
-    cli.show(gone, lambda: [f"revoked {key_id}"])
+    deleted = cli.client.delete(f"{KEYS}/{key_id}")
+    cli.print_result(deleted, lambda: [f"revoked {key_id}"])
 
 
-def _table(found: list[Json]) -> Iterable[Any]:
-    if not found:
+def _table(listed: list[Json]) -> Iterable[Any]:
+    if not listed:
         yield "No keys."
         return
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for name in ("id", "name", "ends in", "scope", "age", "made by", "last use", "expires in"):
-        table.add_column(name, no_wrap=name != "name", overflow="fold")
+    others = ("ends in", "scope", "age", "made by", "last use", "expires in")
+    table = new_table("id", "name", *others, whole=("id", *others))
     now = time.time()
-    for key in found:
+    for key in listed:
         table.add_row(
             key["id"],
-            Text(formats.safe(key.get("name", ""))),
+            Text(formats.printable_line(key.get("name", ""))),
             key.get("hint", ""),
-            key.get("scope", formats.NOTHING),
+            key.get("scope", formats.DASH),
             formats.duration(now - key["created_at"]),
-            key.get("created_by") or formats.NOTHING,
-            formats.ago(key.get("last_used_at"), now),
+            key.get("created_by") or formats.DASH,
+            formats.time_since(key.get("last_used_at"), now),
             formats.duration(end - now) if (end := key.get("expires_at")) else "never",
         )
     yield table

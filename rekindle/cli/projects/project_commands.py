@@ -5,59 +5,59 @@ from collections.abc import Iterable, Iterator
 from typing import Annotated, Any
 
 import typer
+from rich.text import Text
 
 from rekindle.cli.command import Cli
 from rekindle.cli.errors import CliError, ExitCode
-from rekindle.cli.formats import clock, safe
-from rekindle.cli.job_lookup import pages
+from rekindle.cli.formats import local_time, printable_line
+from rekindle.cli.job_lookup import list_items
+from rekindle.cli.tables import new_table
 
 Json = dict[str, Any]
 PROJECTS = "/organization/projects"
 
 
-def projects(
+def list_projects(
     cli: Cli,
     job: Annotated[
         str | None, typer.Option(metavar="ID", help="Show only the project of this job.")
     ] = None,
 ) -> None:
     """List all projects, newest first (operators only)."""
-    found = pages(cli.client, PROJECTS, sys.maxsize, query={"job": job})
-    if job is not None and not found:
+    listed = list_items(cli.client, PROJECTS, sys.maxsize, query={"job": job})
+    if job is not None and not listed:
         raise CliError(
             f"No project has job {job!r}.",
             "Pass the full job id.",
             exit_code=ExitCode.NOT_FOUND,
             code="job_not_found",
         )
-    cli.show({"object": "list", "data": found, "has_more": False}, lambda: _table(found))
+    cli.print_result({"object": "list", "data": listed, "has_more": False}, lambda: _table(listed))
 
 
-def in_each(cli: Cli) -> Iterator[Json]:
+def each_project(cli: Cli) -> Iterator[Json]:
     """Yield every project; the client acts in it until the next one."""
-    for one in pages(cli.client, PROJECTS, sys.maxsize):
-        cli.client.act_in(one["id"])
-        yield one
+    for project in list_items(cli.client, PROJECTS, sys.maxsize):
+        cli.client.select_project(project["id"])
+        yield project
 
 
-def refuse_with(cli: Cli, other: str | None) -> None:
+def refuse_project_option(cli: Cli, other: str | None) -> None:
     """Raise CliError if --all-projects is combined with an option for one project."""
-    if clash := "--project" if cli.asked.project is not None else other:
+    if conflict := "--project" if cli.options.project is not None else other:
         raise CliError(
-            f"--all-projects and {clash} cannot be combined.",
+            f"--all-projects and {conflict} cannot be combined.",
             "Leave one out.",
             exit_code=ExitCode.USAGE,
         )
 
 
-def _table(found: list[Json]) -> Iterable[Any]:
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for column in ("name", "id", "since"):
-        table.add_column(column, no_wrap=column == "id", overflow="fold")
-    for one in found:
-        table.add_row(Text(safe(one["name"])), one["id"], clock(one["created_at"], day=True))
+def _table(listed: list[Json]) -> Iterable[Any]:
+    table = new_table("name", "id", "since", whole=("id",))
+    for project in listed:
+        table.add_row(
+            Text(printable_line(project["name"])),
+            project["id"],
+            local_time(project["created_at"], day=True),
+        )
     yield table

@@ -3,48 +3,53 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from rich.text import Text
+
 from rekindle.cli.command import Cli
-from rekindle.cli.formats import count, money, safe
+from rekindle.cli.formats import count, money, printable_line
+from rekindle.cli.tables import new_table
 
 Json = dict[str, Any]
-PATH = "/organization/costs/projects"
+PROJECT_COSTS = "/organization/costs/projects"
 _PAGE = 100
-_COLUMNS = ("project", "jobs", "spent", "list price", "saved", "", "evictions")
+_NUMBERS = ("jobs", "spent", "list price", "saved", "", "evictions")
 
 
-def all_projects(cli: Cli, days: int) -> Json:
+def read_all_projects(cli: Cli, days: int) -> Json:
     """Return every page as one document, all as of the first page's time."""
-    found: Json = cli.client.get(PATH, days=days, limit=_PAGE)
-    page = found
+    savings: Json = cli.client.get(PROJECT_COSTS, days=days, limit=_PAGE)
+    page = savings
     while page["has_more"]:
-        here = {"after": page["last_id"], "until": found["until"]}
-        page = cli.client.get(PATH, days=days, limit=_PAGE, **here)
-        found["data"] += page["data"]
-    return found | {"last_id": page["last_id"] or found["last_id"], "has_more": False}
+        cursor = {"after": page["last_id"], "until": savings["until"]}
+        page = cli.client.get(PROJECT_COSTS, days=days, limit=_PAGE, **cursor)
+        savings["data"] += page["data"]
+    return savings | {"last_id": page["last_id"] or savings["last_id"], "has_more": False}
 
 
-def by_project(found: Mapping[str, Any]) -> Iterable[Any]:
+def project_savings_lines(savings: Mapping[str, Any]) -> Iterable[Any]:
     """Yield a table with one row per project, and the totals."""
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-    from rich.text import Text
-
-    shown = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for column in _COLUMNS:
-        shown.add_column(column, justify="left" if column == "project" else "right")
-    for one in found["data"]:
-        shown.add_row(Text(safe(one["name"])), *_cells(one))
-    if found["data"]:
-        yield shown
-    whole = found["whole"]
+    table = new_table("project", *_NUMBERS, right=_NUMBERS)
+    for project in savings["data"]:
+        table.add_row(Text(printable_line(project["name"])), *_cells(project))
+    if savings["data"]:
+        yield table
+    totals = savings["whole"]
     yield (
-        f"{count(found['projects'], 'project')}: machines cost {money(whole['spent'])}, which is "
-        f"{money(whole['saved'])} less than their list price ({whole['saved_percent']:g} %), with "
-        f"{count(whole['evictions'], 'eviction')}."
+        f"{count(savings['projects'], 'project')}: machines cost {money(totals['spent'])}, which "
+        f"is {money(totals['saved'])} less than their list price "
+        f"({totals['saved_percent']:g} %), with "
+        f"{count(totals['evictions'], 'eviction')}."
     )
 
 
-def _cells(one: Mapping[str, Any]) -> Iterable[str]:
-    dear, saved = money(one["on_demand_equivalent"]), money(one["saved"])
-    share = f"{one['saved_percent']:g} %"
-    return (str(one["jobs"]), money(one["spent"]), dear, saved, share, str(one["evictions"]))
+def _cells(project: Mapping[str, Any]) -> Iterable[str]:
+    list_price, saved = money(project["on_demand_equivalent"]), money(project["saved"])
+    share = f"{project['saved_percent']:g} %"
+    return (
+        str(project["jobs"]),
+        money(project["spent"]),
+        list_price,
+        saved,
+        share,
+        str(project["evictions"]),
+    )

@@ -23,19 +23,19 @@ def export_traces(
     ] = 300,
 ) -> None:
     """Export one trace file per region and size with observed Spot capacity (operators only)."""
-    _check(folder)
-    found = list(_all(cli, days, gap))
+    _require_empty_folder(folder)
+    entries = list(_read_traces(cli, days, gap))
     folder.mkdir(parents=True, exist_ok=True)
-    written = []
-    for one in found:
-        file = folder / f"{one['region']}_{one['vm_size']}.json"
-        file.write_text(json.dumps(one["trace"]))
-        told = {name: one[name] for name in ("region", "vm_size", "seen_percent")}
-        written.append({"file": str(file), **told, "counts": len(one["trace"]["data"])})
-    cli.show({"object": "list", "data": written}, lambda: _lines(written, folder, days))
+    files = []
+    for entry in entries:
+        file = folder / f"{entry['region']}_{entry['vm_size']}.json"
+        file.write_text(json.dumps(entry["trace"]))
+        place = {name: entry[name] for name in ("region", "vm_size", "seen_percent")}
+        files.append({"file": str(file), **place, "counts": len(entry["trace"]["data"])})
+    cli.print_result({"object": "list", "data": files}, lambda: _result_lines(files, folder, days))
 
 
-def _check(folder: Path) -> None:
+def _require_empty_folder(folder: Path) -> None:
     if folder.is_file() or (folder.is_dir() and any(folder.rglob("*.json"))):
         raise CliError(
             f"{folder} is a file or already contains .json files.",
@@ -44,21 +44,21 @@ def _check(folder: Path) -> None:
         )
 
 
-def _all(cli: Cli, days: int, gap: int) -> Iterable[Json]:
+def _read_traces(cli: Cli, days: int, gap: int) -> Iterable[Json]:
     """Yield every page, all as of the same time; places without observations are left out."""
     after, until = None, None
     while True:
         page = cli.client.get(TRACES, days=days, gap_seconds=gap, until=until, after=after)
-        yield from (one for one in page["data"] if one["trace"])
+        yield from (entry for entry in page["data"] if entry["trace"])
         if not page["has_more"]:
             return
         after, until = page["last_id"], page["until"]
 
 
-def _lines(written: list[Json], folder: Path, days: int) -> Iterable[str]:
-    if not written:
+def _result_lines(files: list[Json], folder: Path, days: int) -> Iterable[str]:
+    if not files:
         yield (f"No Spot capacity was observed in the last {days} days. Run jobs on Spot first.")
         return
-    for one in written:
-        yield f"{one['file']}: {one['counts']} counts, {one['seen_percent']:g} % observed"
+    for entry in files:
+        yield f"{entry['file']}: {entry['counts']} counts, {entry['seen_percent']:g} % observed"
     yield f"Replay them: python -m bench.policy --traces {folder}"

@@ -42,7 +42,7 @@ class Document:
     lines: Mapping[str, int] = field(default_factory=dict)
 
 
-def read(path: Path) -> Document:
+def read_document(path: Path) -> Document:
     """Read the file by its suffix: .toml, .json, and YAML for the rest.
 
     Raises:
@@ -59,24 +59,24 @@ def read(path: Path) -> Document:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError:
         raise UnreadableDocument("it is not UTF-8 text") from None
-    return parse(text, path.suffix.lower())
+    return parse_document(text, path.suffix.lower())
 
 
-def parse(text: str, suffix: str = ".yaml") -> Document:
+def parse_document(text: str, suffix: str = ".yaml") -> Document:
     """Parse the text in the language of this suffix.
 
     Raises:
         UnreadableDocument: The text is malformed, or holds what JSON cannot carry.
     """
     try:
-        document = _parsed(text, suffix)
+        document = _parse_by_suffix(text, suffix)
         check_json(document.value)
     except RecursionError:
         raise UnreadableDocument(_TOO_DEEP) from None
     return document
 
 
-def _parsed(text: str, suffix: str) -> Document:
+def _parse_by_suffix(text: str, suffix: str) -> Document:
     if suffix == ".toml":
         try:
             return Document(tomllib.loads(text))
@@ -84,25 +84,25 @@ def _parsed(text: str, suffix: str) -> Document:
             raise UnreadableDocument(f"it is not TOML: {error}") from None
     if suffix == ".json":
         try:
-            return Document(json.loads(text, object_pairs_hook=_object))
+            return Document(json.loads(text, object_pairs_hook=_unique_members))
         except json.JSONDecodeError as error:
             if not re.search(r"^\s*#", text, re.MULTILINE):  # comments of `submit --dry-run`
                 raise UnreadableDocument(f"it is not JSON: {error}") from None
         except ValueError as error:
             raise UnreadableDocument(str(error)) from None
-    return _yaml(text)
+    return _parse_yaml(text)
 
 
-def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    found: dict[str, object] = {}
+def _unique_members(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    members: dict[str, object] = {}
     for name, value in pairs:
-        if name in found:
+        if name in members:
             raise UnreadableDocument(f"{name!r} is given twice")
-        found[name] = value
-    return found
+        members[name] = value
+    return members
 
 
-def _yaml(text: str) -> Document:
+def _parse_yaml(text: str) -> Document:
     import yaml
 
     try:
@@ -115,8 +115,8 @@ def _yaml(text: str) -> Document:
         raise UnreadableDocument(f"it is not YAML: {' '.join(str(error).split())}") from None
     if node is None:
         return Document(None)
-    tree = _Tree()
-    return Document(tree.plain(node, ""), tree.lines)
+    tree = _YamlConverter()
+    return Document(tree.convert(node, ""), tree.lines)
 
 
 @cache
@@ -135,43 +135,43 @@ def _loader() -> "type[yaml.SafeLoader]":
     return Loader
 
 
-class _Tree:
+class _YamlConverter:
     """Converts YAML nodes to plain values and keeps line numbers."""
 
     def __init__(self) -> None:
         self.lines: dict[str, int] = {}
-        self._seen: set[int] = set()
+        self._converted: set[int] = set()
 
-    def plain(self, node: "yaml.Node", path: str) -> object:
+    def convert(self, node: "yaml.Node", path: str) -> object:
         import yaml
 
         line = node.start_mark.line + 1
-        if id(node) in self._seen:
+        if id(node) in self._converted:
             raise UnreadableDocument(f"line {line} uses an alias; write the value out")
-        self._seen.add(id(node))
+        self._converted.add(id(node))
         if isinstance(node, yaml.ScalarNode):
-            return _scalar(node.tag.removeprefix(_TAG), node.value, line)
+            return _parse_scalar(node.tag.removeprefix(_TAG), node.value, line)
         if node.tag.removeprefix(_TAG) not in ("seq", "map"):
             raise UnreadableDocument(f"line {line} has tag {node.tag}, which is not supported")
         if isinstance(node, yaml.SequenceNode):
-            return [self.plain(item, f"{path}.{i}") for i, item in enumerate(node.value)]
-        return self._mapping(node.value, path)
+            return [self.convert(item, f"{path}.{i}") for i, item in enumerate(node.value)]
+        return self._convert_mapping(node.value, path)
 
-    def _mapping(self, pairs: "Iterable[tuple[yaml.Node, yaml.Node]]", path: str) -> object:
-        found: dict[str, object] = {}
+    def _convert_mapping(self, pairs: "Iterable[tuple[yaml.Node, yaml.Node]]", path: str) -> object:
+        members: dict[str, object] = {}
         for key, value in pairs:
             line, name = key.start_mark.line + 1, key.value
             if not isinstance(name, str):
                 raise UnreadableDocument(f"line {line}: a name must be text")
-            if name in found:
+            if name in members:
                 raise UnreadableDocument(f"line {line}: {name!r} is given twice")
             at = f"{path}.{name}".removeprefix(".")
             self.lines[at] = line
-            found[name] = self.plain(value, at)
-        return found
+            members[name] = self.convert(value, at)
+        return members
 
 
-def _scalar(kind: str, text: str, line: int) -> object:
+def _parse_scalar(kind: str, text: str, line: int) -> object:
     try:
         match kind:
             case "null":
@@ -201,15 +201,15 @@ def check_json(value: object, path: str = "", depth: int = 0) -> None:
             at = f"{path}.{name}".removeprefix(".")
             check_json(str(name), path, depth + 1)
             check_json(inner, at, depth + 1)
-    elif why := _not_json(value):
+    elif why := _json_fault(value):
         raise UnreadableDocument(f"{path or 'it'} {why}")
 
 
-def _not_json(value: object) -> str:
+def _json_fault(value: object) -> str:
     """Return why JSON cannot carry this scalar; empty if it can."""
     if isinstance(value, str):
-        is_torn = any("\ud800" <= character <= "\udfff" for character in value)
-        return "holds half a character (a surrogate)" if is_torn else ""
+        has_surrogate = any("\ud800" <= character <= "\udfff" for character in value)
+        return "holds half a character (a surrogate)" if has_surrogate else ""
     if isinstance(value, float):
         return "" if math.isfinite(value) else f"is {value}, which JSON cannot carry"
     return "" if isinstance(value, int | None) else "is a date: put it in quotes"

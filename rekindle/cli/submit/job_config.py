@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from rekindle.cli.errors import CliError, ExitCode
-from rekindle.cli.formats import part
+from rekindle.cli.formats import object_member
 from rekindle.cli.submit import document_file, job_settings
 from rekindle.cli.submit.document_file import UnreadableDocument
 
@@ -42,24 +42,24 @@ def read_config(path: Path | None) -> JobConfig:
     if path is None:
         return JobConfig()
     try:
-        document = document_file.read(path)
+        document = document_file.read_document(path)
     except UnreadableDocument as error:
         raise _bad_config(path, str(error)) from None
     body = document.value
     if isinstance(body, dict) and body.get("object") == "plan":
         body = body.get("request")  # what `submit --dry-run --json` prints
     if not isinstance(body, dict) or not body:
-        found = "it is empty" if body in (None, {}, "") else f"it is a {type(body).__name__}"
-        raise _bad_config(path, f"{found}, but it must be an object with job members")
-    return JobConfig(body=files_beside(body, path.parent), path=path, lines=document.lines)
+        problem = "it is empty" if body in (None, {}, "") else f"it is a {type(body).__name__}"
+        raise _bad_config(path, f"{problem}, but it must be an object with job members")
+    return JobConfig(body=resolve_file_paths(body, path.parent), path=path, lines=document.lines)
 
 
-def files_beside(body: Json, folder: Path) -> Json:
+def resolve_file_paths(body: Json, folder: Path) -> Json:
     """Return the body with file paths relative to ``folder``; file ids are unchanged."""
-    named = {name: body[name] for name in FILES if isinstance(body.get(name), str)}
+    paths = {name: body[name] for name in FILES if isinstance(body.get(name), str)}
     return body | {
         name: value if value.startswith("file-") else str(folder / value)
-        for name, value in named.items()
+        for name, value in paths.items()
     }
 
 
@@ -68,16 +68,16 @@ def parse_setting(text: str) -> MemberSetting:
     path, is_pair, value = text.partition("=")
     path = path.strip()
     if not is_pair or not all(path.split(".")):
-        known = job_settings.find(path) if path else None
-        about = f" Expected value: {known.help}." if known and known.help else ""
-        raise _bad_setting(text, f"it is not MEMBER=VALUE.{about}", _EXAMPLE)
-    member = job_settings.find(path)
+        near = job_settings.find_member(path) if path else None
+        expected = f" Expected value: {near.help}." if near and near.help else ""
+        raise _bad_setting(text, f"it is not MEMBER=VALUE.{expected}", _EXAMPLE)
+    member = job_settings.find_member(path)
     if member is None:
-        raise _trouble(job_settings.unknown(path), f"--set {text}: ")
-    return MemberSetting(path=path, value=_value(text, value, member))
+        raise _fault_error(job_settings.unknown_member(path), f"--set {text}: ")
+    return MemberSetting(path=path, value=_parse_value(text, value, member))
 
 
-def apply(settings: Iterable[MemberSetting], body: Json) -> Json:
+def apply_settings(settings: Iterable[MemberSetting], body: Json) -> Json:
     """Return the body with all settings applied in order; raise CliError below a non-object."""
     changed = deepcopy(body)
     for setting in settings:
@@ -86,7 +86,7 @@ def apply(settings: Iterable[MemberSetting], body: Json) -> Json:
         for depth, name in enumerate(parents, start=1):
             below = inside.get(name)
             if below is not None and not isinstance(below, dict):
-                raise _no_members(".".join(parents[:depth]), below)
+                raise _not_an_object(".".join(parents[:depth]), below)
             if below is None:
                 inside[name] = {}
             inside = inside[name]
@@ -94,7 +94,7 @@ def apply(settings: Iterable[MemberSetting], body: Json) -> Json:
     return changed
 
 
-def merge(below: Mapping[str, Any], above: Mapping[str, Any], path: str = "") -> Json:
+def merge_bodies(below: Mapping[str, Any], above: Mapping[str, Any], path: str = "") -> Json:
     """Merge two bodies member by member; ``above`` wins, nulls included. Raises CliError."""
     merged = dict(below)
     for name, value in above.items():
@@ -102,9 +102,9 @@ def merge(below: Mapping[str, Any], above: Mapping[str, Any], path: str = "") ->
         if not isinstance(value, Mapping) or under is None:
             merged[name] = value
         elif isinstance(under, Mapping):
-            merged[name] = merge(under, value, f"{at}.")
+            merged[name] = merge_bodies(under, value, f"{at}.")
         else:
-            raise _no_members(at, under)
+            raise _not_an_object(at, under)
     return merged
 
 
@@ -113,18 +113,18 @@ def without_nulls(body: Mapping[str, Any]) -> Json:
     return {name: value for name, value in body.items() if value not in (None, {})}
 
 
-def check(body: Json, config: JobConfig, settings: Iterable[MemberSetting]) -> None:
+def check_body(body: Json, config: JobConfig, settings: Iterable[MemberSetting]) -> None:
     """Raise CliError for the first invalid member, with the option or file line that set it."""
-    fault = _not_json(body) or _other_method(body) or job_settings.fault_of(body)
+    fault = _text_fault(body) or _method_fault(body) or job_settings.find_fault(body)
     if fault is None:
         return
-    own = next((s.path for s in settings if _is_within(fault.param, s.path)), None)
+    own = next((s.path for s in settings if _is_at_or_below(fault.param, s.path)), None)
     if own is not None:
-        raise _trouble(fault, f"--set {own}: " if own != fault.param else "--set ")
-    raise _trouble(fault, _place(fault.param, config))
+        raise _fault_error(fault, f"--set {own}: " if own != fault.param else "--set ")
+    raise _fault_error(fault, _config_location(fault.param, config))
 
 
-def _not_json(body: Json) -> job_settings.RequestFault | None:
+def _text_fault(body: Json) -> job_settings.RequestFault | None:
     """Return the fault of text that JSON cannot carry, such as an argument that is not UTF-8."""
     try:
         document_file.check_json(body)
@@ -135,15 +135,15 @@ def _not_json(body: Json) -> job_settings.RequestFault | None:
     return None
 
 
-def _other_method(body: Json) -> job_settings.RequestFault | None:
+def _method_fault(body: Json) -> job_settings.RequestFault | None:
     """Return the fault of options that belong to another method than the job's."""
-    method = part(body, "method")
+    method = object_member(body, "method")
     kind = method.get("type", "supervised")
     for name in method:
         if (
             name not in ("type", kind)
             and method[name] is not None
-            and job_settings.find(f"method.{name}")
+            and job_settings.find_member(f"method.{name}")
         ):
             at = f"method.{name}"
             message = f"{at} sets options of {name}, but the method is {kind}."
@@ -152,7 +152,7 @@ def _other_method(body: Json) -> job_settings.RequestFault | None:
     return None
 
 
-def _place(param: str, config: JobConfig) -> str:
+def _config_location(param: str, config: JobConfig) -> str:
     """Return file and line of a member that --config sets; empty for others."""
     if config.path is None or param.partition(".")[0] not in config.body:
         return ""
@@ -160,28 +160,28 @@ def _place(param: str, config: JobConfig) -> str:
     return f"{config.path}:{line}: " if line else f"{config.path}: "
 
 
-def _is_within(path: str, outer: str) -> bool:
+def _is_at_or_below(path: str, outer: str) -> bool:
     return path == outer or path.startswith(f"{outer}.")
 
 
-def _value(text: str, written: str, member: job_settings.RequestMember) -> object:
+def _parse_value(text: str, value_text: str, member: job_settings.RequestMember) -> object:
     """Parse the value as YAML; keep it as text for text members and decimals."""
-    if member.kinds == {"string"} and not _is_quoted_or_null(written):
-        return written
+    if member.kinds == {"string"} and not _is_quoted_or_null(value_text):
+        return value_text
     try:
-        value = document_file.parse(written).value
+        value = document_file.parse_document(value_text).value
     except UnreadableDocument as error:
         advice = f"Expected: {member.help}." if member.help else _EXAMPLE
         raise _bad_setting(text, f"the value: {error}.", advice) from None
-    return written.strip() if member.is_decimal and isinstance(value, float) else value
+    return value_text.strip() if member.is_decimal and isinstance(value, float) else value
 
 
-def _is_quoted_or_null(written: str) -> bool:
-    text = written.strip()
+def _is_quoted_or_null(value_text: str) -> bool:
+    text = value_text.strip()
     return text in ("null", "~") or (len(text) > 1 and text[0] == text[-1] and text[0] in "'\"")
 
 
-def _trouble(fault: job_settings.RequestFault, where: str) -> CliError:
+def _fault_error(fault: job_settings.RequestFault, where: str) -> CliError:
     return CliError(
         f"{where}{fault.message}",
         fault.advice,
@@ -191,7 +191,7 @@ def _trouble(fault: job_settings.RequestFault, where: str) -> CliError:
     )
 
 
-def _no_members(path: str, value: object) -> CliError:
+def _not_an_object(path: str, value: object) -> CliError:
     return CliError(
         f"{path} is {value!r:.40}, which has no members of its own.",
         f"Pass an object for {path}, or omit its members.",

@@ -21,8 +21,8 @@ _BOUNDS = {
     "exclusiveMaximum": "below",
 }
 _AUTO = "literal['auto']"  # how pydantic names one side of "auto or a number"
-_ALIKE = 0.72  # difflib ratio: `packed` is `packing`, `lora_rank` is not `loss_chunk`
-_SAY_NOTHING: tuple[object, ...] = (None, "", [], {})
+_SIMILARITY = 0.72  # difflib ratio: `packed` is `packing`, `lora_rank` is not `loss_chunk`
+_UNINFORMATIVE: tuple[object, ...] = (None, "", [], {})
 _PLACEHOLDER = "file-placeholder"  # a file is checked before it has an id
 
 
@@ -36,41 +36,51 @@ class RequestMember:
     @property
     def kinds(self) -> set[str]:
         """JSON types that the member accepts, except null; empty: any."""
-        return {each["type"] for each in _sides(self.schema) if "type" in each} - {"null"}
+        return {each["type"] for each in _alternatives(self.schema) if "type" in each} - {"null"}
 
     @property
     def is_decimal(self) -> bool:
         """Whether the member is a number that may be text, to be exact."""
-        texts = [side for side in _sides(self.schema) if side.get("type") == "string"]
-        return "number" in self.kinds and any(not _enumerated(side) for side in texts)
+        texts = [
+            alternative
+            for alternative in _alternatives(self.schema)
+            if alternative.get("type") == "string"
+        ]
+        return "number" in self.kinds and any(
+            not _enum_values(alternative) for alternative in texts
+        )
 
     @property
     def choices(self) -> list[str]:
         """The allowed values, if they are enumerated."""
-        found = [v for side in _sides(self.schema) for v in _enumerated(side)]
+        found = [v for alternative in _alternatives(self.schema) for v in _enum_values(alternative)]
         return [json.dumps(v).strip('"') for v in dict.fromkeys(found) if v != ""]
 
     @property
     def is_group(self) -> bool:
         """Whether the member has members of its own."""
-        return any(_named(self.schema))
+        return any(_member_schemas(self.schema))
 
     @property
     def help(self) -> str:
         """Description, type, bounds and default in one line."""
         about = str(self.schema.get("description", "")).split("\n", maxsplit=1)[0]
-        return ". ".join(filter(None, (about.removesuffix("."), self._values())))
+        return ". ".join(filter(None, (about.removesuffix("."), self._value_help())))
 
-    def _values(self) -> str:
-        sides = [side for side in _sides(self.schema) if side.get("type") != "null"]
+    def _value_help(self) -> str:
+        sides = [
+            alternative
+            for alternative in _alternatives(self.schema)
+            if alternative.get("type") != "null"
+        ]
         if self.is_decimal:
-            sides = [side for side in sides if side.get("type") != "string"]
-        said = " or ".join(dict.fromkeys(filter(None, map(_said, sides))))
+            sides = [alternative for alternative in sides if alternative.get("type") != "string"]
+        types = " or ".join(dict.fromkeys(filter(None, map(_describe_type, sides))))
         default = self.schema.get("default")
-        if default in _SAY_NOTHING or isinstance(default, dict):
-            return said
+        if default in _UNINFORMATIVE or isinstance(default, dict):
+            return types
         shown = default if isinstance(default, str) else json.dumps(default)
-        return f"{said}; default {shown}".removeprefix("; ")
+        return f"{types}; default {shown}".removeprefix("; ")
 
 
 @dataclass(frozen=True)
@@ -91,38 +101,38 @@ def _schema() -> Json:
     return found
 
 
-def every() -> list[RequestMember]:
+def all_members() -> list[RequestMember]:
     """Return all members, each group before its members."""
-    return list({member.path: member for member in _below(_schema(), "")}.values())
+    return list({member.path: member for member in _nested_members(_schema(), "")}.values())
 
 
-def find(path: str) -> RequestMember | None:
+def find_member(path: str) -> RequestMember | None:
     """Return the member of this dotted path, or None. Free-form objects accept any member."""
     schema = _schema()
     for name in path.split("."):
-        below = _inside(schema, name)
+        below = _member_schema(schema, name)
         if below is None:
             return None
         schema = below
     return RequestMember(path, schema)
 
 
-def nearest(path: str) -> str | None:
-    """Return the member that was probably meant: same name elsewhere, or a similar name."""
-    known = [member.path for member in every()]
+def nearest_member(path: str) -> str | None:
+    """Return the likely member: the same name in another group, or a similar name."""
+    known = [member.path for member in all_members()]
     place, _, name = path.rpartition(".")
-    beside = {p.rpartition(".")[2]: p for p in known if p.rpartition(".")[0] == place}
+    siblings = {p.rpartition(".")[2]: p for p in known if p.rpartition(".")[0] == place}
     names = {p.rpartition(".")[2]: p for p in reversed(known)}  # the first of a name stays
     if name in names:
         return names[name]
     whole = {} if place in known else {p: p for p in known}
-    for typed, paths in ((name, beside), (name, names), (path, whole)):
-        for close in difflib.get_close_matches(typed, paths, n=1, cutoff=_ALIKE):
+    for typed, paths in ((name, siblings), (name, names), (path, whole)):
+        for close in difflib.get_close_matches(typed, paths, n=1, cutoff=_SIMILARITY):
             return paths[close]
     return None
 
 
-def fault_of(body: Json) -> RequestFault | None:
+def find_fault(body: Json) -> RequestFault | None:
     """Return the first fault that the service would find in this request, or None."""
     from pydantic import ValidationError
 
@@ -132,132 +142,142 @@ def fault_of(body: Json) -> RequestFault | None:
     try:
         JobRequest.model_validate_json(text)
     except ValidationError as error:
-        return _fault(error.errors(include_url=False))
+        return _first_fault(error.errors(include_url=False))
     return None
 
 
-def unknown(path: str) -> RequestFault:
+def unknown_member(path: str) -> RequestFault:
     """Return the fault of a member that does not exist."""
     place = path.rpartition(".")[0]
-    parent = find(place) if place else None
-    names = [name for name, _ in _named(parent.schema if parent else _schema())]
+    parent = find_member(place) if place else None
+    names = [name for name, _ in _member_schemas(parent.schema if parent else _schema())]
     if parent and not names:
         advice = f"{place} has no members of its own; expected value: {parent.help}."
-    elif meant := nearest(path):
-        advice = f"Did you mean {meant}?"
+    elif nearest := nearest_member(path):
+        advice = f"Did you mean {nearest}?"
     else:
         advice = f"{place or 'A job'} has these members: {', '.join(names)}."
     return RequestFault(path, f"{path} is not a member of a job.", advice, "unknown_parameter")
 
 
-def complete(incomplete: str) -> list[tuple[str, str]]:
+def complete_setting(incomplete: str) -> list[tuple[str, str]]:
     """Return completions of `--set`: member names, or values after `=` or a unique name."""
-    name, is_whole, value = incomplete.partition("=")
-    if is_whole:
+    name, has_value, value = incomplete.partition("=")
+    if has_value:
         return [(f"{name}={each}", about) for each, about in complete_value(name, value)]
-    found = [m for m in every() if not m.is_group and m.path.startswith(name)]
-    if len(found) == 1 and (values := complete_value(found[0].path, "")):
-        return [(f"{found[0].path}={each}", about) for each, about in values]
-    return [(f"{member.path}=", member.help) for member in found]
+    matching = [m for m in all_members() if not m.is_group and m.path.startswith(name)]
+    if len(matching) == 1 and (values := complete_value(matching[0].path, "")):
+        return [(f"{matching[0].path}={each}", about) for each, about in values]
+    return [(f"{member.path}=", member.help) for member in matching]
 
 
 def complete_value(name: str, incomplete: str) -> list[tuple[str, str]]:
     """Return values of a member that begin with ``incomplete``, each with the member's help."""
-    member = find(name)
+    member = find_member(name)
     values = member.choices if member else []
     return [(v, member.help) for v in values if v.startswith(incomplete)] if member else []
 
 
-def _below(schema: Json, prefix: str) -> Iterator[RequestMember]:
-    for name, inner in _named(schema):
+def _nested_members(schema: Json, prefix: str) -> Iterator[RequestMember]:
+    for name, inner in _member_schemas(schema):
         yield RequestMember(prefix + name, inner)
-        yield from _below(inner, f"{prefix}{name}.")
+        yield from _nested_members(inner, f"{prefix}{name}.")
 
 
-def _named(schema: Json) -> Iterator[tuple[str, Json]]:
+def _member_schemas(schema: Json) -> Iterator[tuple[str, Json]]:
     """Yield names and schemas of members; those in several alternatives are alternatives."""
-    found: dict[str, list[Json]] = {}
-    for side in _sides(schema):
-        for name, inner in side.get("properties", {}).items():
-            if inner not in (known := found.setdefault(name, [])):
+    schemas: dict[str, list[Json]] = {}
+    for alternative in _alternatives(schema):
+        for name, inner in alternative.get("properties", {}).items():
+            if inner not in (known := schemas.setdefault(name, [])):
                 known.append(inner)
-    yield from ((n, all_[0] if len(all_) == 1 else {"anyOf": all_}) for n, all_ in found.items())
+    yield from ((n, all_[0] if len(all_) == 1 else {"anyOf": all_}) for n, all_ in schemas.items())
 
 
-def _inside(schema: Json, name: str) -> Json | None:
+def _member_schema(schema: Json, name: str) -> Json | None:
     """Return the schema of a member; None if there is none."""
-    for known, inner in _named(schema):
+    for known, inner in _member_schemas(schema):
         if known == name:
             return inner
-    for side in _sides(schema):
-        more = side.get("additionalProperties")
+    for alternative in _alternatives(schema):
+        more = alternative.get("additionalProperties")
         if isinstance(more, dict):
             return more
-        if more is True or not side.keys() - {"title", "description", "default"}:
+        if more is True or not alternative.keys() - {"title", "description", "default"}:
             return {}
     return None
 
 
-def _sides(schema: Json) -> Iterator[Json]:
+def _alternatives(schema: Json) -> Iterator[Json]:
     """Yield the schema or its alternatives, with references resolved."""
     if "$ref" in schema:
-        beside = {name: value for name, value in schema.items() if name != "$ref"}
-        yield from _sides(_schema()["$defs"][schema["$ref"].rpartition("/")[2]] | beside)
+        overrides = {name: value for name, value in schema.items() if name != "$ref"}
+        yield from _alternatives(_schema()["$defs"][schema["$ref"].rpartition("/")[2]] | overrides)
         return
     for kind in ("anyOf", "oneOf", "allOf"):
         if kind in schema:
-            for side in schema[kind]:
-                yield from _sides(side)
+            for alternative in schema[kind]:
+                yield from _alternatives(alternative)
             return
     yield schema
 
 
-def _enumerated(side: Json) -> list[object]:
-    if side.get("type") == "boolean":
+def _enum_values(alternative: Json) -> list[object]:
+    if alternative.get("type") == "boolean":
         return [True, False]
-    return list(side.get("enum", [])) or ([side["const"]] if "const" in side else [])
+    return list(alternative.get("enum", [])) or (
+        [alternative["const"]] if "const" in alternative else []
+    )
 
 
-def _said(side: Json) -> str:
+def _describe_type(alternative: Json) -> str:
     """Return type, choices and bounds in words."""
-    if side.get("type") == "boolean":
+    if alternative.get("type") == "boolean":
         return "true or false"
-    if choices := [str(value) for value in _enumerated(side) if value != ""]:
+    if choices := [str(value) for value in _enum_values(alternative) if value != ""]:
         return f"one of {', '.join(choices)}" if len(choices) > 1 else choices[0]
-    if side.get("type") == "array":
-        return " of ".join(filter(None, ("list", *map(_said, _sides(side.get("items", {}))))))
-    bounds = [f"{word} {_number(side[name])}" for name, word in _BOUNDS.items() if name in side]
-    return " ".join(filter(None, (str(side.get("type", "")), " and ".join(bounds))))
+    if alternative.get("type") == "array":
+        return " of ".join(
+            filter(
+                None, ("list", *map(_describe_type, _alternatives(alternative.get("items", {}))))
+            )
+        )
+    bounds = [
+        f"{word} {_format_number(alternative[name])}"
+        for name, word in _BOUNDS.items()
+        if name in alternative
+    ]
+    return " ".join(filter(None, (str(alternative.get("type", "")), " and ".join(bounds))))
 
 
-def _number(value: float) -> str:
+def _format_number(value: float) -> str:
     return f"{value:,}".removesuffix(".0")
 
 
-def _fault(faults: "list[ErrorDetails]") -> RequestFault:
-    found = next(f for f in faults if f["loc"][-1:] != (_AUTO,))  # the number's is beside it
-    where = _path(found["loc"], is_unknown=found["type"] == "extra_forbidden")
-    if found["type"] == "extra_forbidden":
-        return unknown(where)
-    member = find(where)
-    wanted = f"Expected: {member.help}." if member and member.help else ""
-    if found["type"] == "missing":
+def _first_fault(faults: "list[ErrorDetails]") -> RequestFault:
+    fault = next(f for f in faults if f["loc"][-1:] != (_AUTO,))  # a fault of the number follows
+    where = _dotted_path(fault["loc"], is_unknown=fault["type"] == "extra_forbidden")
+    if fault["type"] == "extra_forbidden":
+        return unknown_member(where)
+    member = find_member(where)
+    expected = f"Expected: {member.help}." if member and member.help else ""
+    if fault["type"] == "missing":
         value = member.choices[0] if member and member.choices else "VALUE"
-        advice = f"Add --set {where}={value}. {wanted}".strip()
+        advice = f"Add --set {where}={value}. {expected}".strip()
         return RequestFault(where, f"{where} is missing.", advice, "missing_required_parameter")
-    if member and member.kinds == {"string"} and isinstance(found["input"], int | float):
-        wanted = f"Put it in quotes. {wanted}"
-    given = json.dumps(found["input"], default=str)
-    shown = f"{given[:60]}..." if len(given) > 60 else given
-    why = f"{found['msg'][:1].lower()}{found['msg'][1:]}".replace("input should", "it must")
-    return RequestFault(where, f"{where} is {shown}: {why}.", wanted, "invalid_value")
+    if member and member.kinds == {"string"} and isinstance(fault["input"], int | float):
+        expected = f"Put it in quotes. {expected}"
+    value_text = json.dumps(fault["input"], default=str)
+    short_text = f"{value_text[:60]}..." if len(value_text) > 60 else value_text
+    why = f"{fault['msg'][:1].lower()}{fault['msg'][1:]}".replace("input should", "it must")
+    return RequestFault(where, f"{where} is {short_text}: {why}.", expected, "invalid_value")
 
 
-def _path(location: tuple[int | str, ...], *, is_unknown: bool) -> str:
+def _dotted_path(location: tuple[int | str, ...], *, is_unknown: bool) -> str:
     """Return the dotted path, without the words that pydantic adds for union members."""
     path: list[str] = []
     for index, part in enumerate(map(str, location)):
         is_last = index == len(location) - 1
-        if find(".".join([*path, part])) or part.isdecimal() or (is_last and is_unknown):
+        if find_member(".".join([*path, part])) or part.isdecimal() or (is_last and is_unknown):
             path.append(part)
     return ".".join(path)

@@ -14,7 +14,7 @@ _TRAINING, _MACHINES = "Training", "Machines"
 _SENDING, _REST = "Submission", "All other members"
 
 
-def method_name(text: str) -> str:
+def parse_method(text: str) -> str:
     """Return the name of a training method; raise BadParameter for any other text."""
     from contract.methods import METHODS
 
@@ -42,12 +42,12 @@ def complete_setting(incomplete: str) -> list[tuple[str, str]]:
     """Return completions of --set."""
     from rekindle.cli.submit import job_settings
 
-    return job_settings.complete(incomplete)
+    return job_settings.complete_setting(incomplete)
 
 
-def complete_value(given: Mapping[str, Any]) -> list[tuple[str, str]]:
+def complete_value(params: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Return values of --set where the shell, as bash does, splits words at `=`."""
-    settings = [str(setting) for setting in given.get("settings") or ()]
+    settings = [str(setting) for setting in params.get("settings") or ()]
     if not settings or "=" in settings[-1]:
         return []
     from rekindle.cli.submit import job_settings
@@ -60,8 +60,8 @@ def _complete_file(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]
 
 
 def _complete_preset(incomplete: str) -> list[tuple[str, str]]:
-    every = presets.known().values()
-    return [(p.name, p.about) for p in every if p.name.startswith(incomplete)]
+    all_presets = presets.load_presets().values()
+    return [(p.name, p.about) for p in all_presets if p.name.startswith(incomplete)]
 
 
 File = Annotated[
@@ -160,7 +160,7 @@ class MemberOptions:
         typer.Option(
             "--method",
             metavar="METHOD",
-            parser=method_name,
+            parser=parse_method,
             autocompletion=complete_method,
             help="Training method; default: supervised.",
             rich_help_panel=_TRAINING,
@@ -247,7 +247,7 @@ class MemberOptions:
 
     def members(self) -> Iterator[tuple[str, object]]:
         """Yield dotted members that were given, except those of the method."""
-        given = {
+        values = {
             "model": self.model,
             "suffix": self.suffix,
             "seed": self.seed,
@@ -257,10 +257,10 @@ class MemberOptions:
             "infrastructure.nodes": self.nodes,
         }
         if self.lora or self.qlora:
-            given["training.adapter.type"] = "qlora" if self.qlora else "lora"
-        yield from ((path, value) for path, value in given.items() if value is not None)
+            values["training.adapter.type"] = "qlora" if self.qlora else "lora"
+        yield from ((path, value) for path, value in values.items() if value is not None)
 
     def hyperparameters(self) -> Json:
         """Return OpenAI's hyperparameters that were given."""
-        given = {"n_epochs": self.epochs, "batch_size": self.batch_size}
-        return {name: value for name, value in given.items() if value is not None}
+        values = {"n_epochs": self.epochs, "batch_size": self.batch_size}
+        return {name: value for name, value in values.items() if value is not None}

@@ -7,8 +7,9 @@ from rekindle.cli import formats
 from rekindle.cli.command import Cli
 from rekindle.cli.formats import money
 from rekindle.cli.jobs import views
-from rekindle.cli.jobs.terms import LimitOptions
+from rekindle.cli.jobs.limits import LimitOptions
 from rekindle.cli.submit import options, submit_command
+from rekindle.cli.tables import new_table
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -22,13 +23,13 @@ _MEMORY = (
 )
 
 
-def plan(
+def plan_job(
     cli: Cli,
     *,
     file: options.File = None,
     validation: options.Validation = None,
     preset: options.Preset = None,
-    named: options.MemberOptions,
+    member_options: options.MemberOptions,
     limits: LimitOptions,
     config: options.Config = None,
     settings: options.Settings = None,
@@ -37,50 +38,47 @@ def plan(
 
     Creates no job. The plan is kept for a day; use it: `rekindle submit ... --set plan=ID`.
     """
-    body = submit_command.checked(
+    body = submit_command.build_body(
         cli,
         file=file,
         validation=validation,
         preset=preset,
-        named=named,
+        member_options=member_options,
         limits=limits,
         config=config,
         settings=settings,
     )
-    found = cli.client.post(PLANS, submit_command.with_uploads(cli, body, same_once=True))
-    cli.show(found, lambda: _view(found))
+    plan = cli.client.post(PLANS, submit_command.upload_files(cli, body, reuse=True))
+    cli.print_result(plan, lambda: _plan_view(plan))
 
 
-def _view(found: Json) -> "Iterator[RenderableType]":
-    whole = found["plan"]
-    yield views.facts([("steps", _steps(whole)), ("data", views.counted(whole))])
-    yield _places([found["chosen"], *found["next"]])
-    yield views.facts([("memory", _memory(found["chosen"]["memory"])), ("why", whole["why"])])
-    for suggestion in found["suggestions"]:
-        yield _suggested(suggestion)
-    for warning in dict.fromkeys(whole["warnings"]):
-        yield f"note: {formats.safe(warning)}"
-    yield f"\n{found['id']}, kept until {formats.clock(found['expires_at'], day=True)}"
-    yield f"Next: same command with `submit` instead of `plan`, and --set plan={found['id']}"
+def _plan_view(plan: Json) -> "Iterator[RenderableType]":
+    details = plan["plan"]
+    yield views.facts_table([("steps", _steps(details)), ("data", views.data_counts(details))])
+    yield _placement_table([plan["chosen"], *plan["next"]])
+    yield views.facts_table(
+        [("memory", _memory_summary(plan["chosen"]["memory"])), ("why", details["why"])]
+    )
+    for suggestion in plan["suggestions"]:
+        yield _suggestion_line(suggestion)
+    for warning in dict.fromkeys(details["warnings"]):
+        yield f"note: {formats.printable_line(warning)}"
+    yield f"\n{plan['id']}, kept until {formats.local_time(plan['expires_at'], day=True)}"
+    yield f"Next: same command with `submit` instead of `plan`, and --set plan={plan['id']}"
 
 
-def _steps(whole: Mapping[str, Any]) -> str:
-    steps, batch = whole["total_steps"], whole["global_batch"]
+def _steps(details: Mapping[str, Any]) -> str:
+    steps, batch = details["total_steps"], details["global_batch"]
     return f"{formats.number(steps)} of {formats.count(batch, 'example')}"
 
 
-def _places(places: list[Json]) -> "RenderableType":
-    from rich import box
-    from rich.table import Table
-
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for title in ("", "machines", "time", "9 of 10", "cost", "9 of 10", "evictions"):
-        table.add_column(title, overflow="fold")
+def _placement_table(places: list[Json]) -> "RenderableType":
+    table = new_table("", "machines", "time", "9 of 10", "cost", "9 of 10", "evictions")
     for number, place in enumerate(places):
         machines = f"{place['nodes']} x {place['vm_size']} in {place['region']}"
         table.add_row(
             "chosen" if number == 0 else f"then {number}",
-            f"{machines} ({views.bought(place)})",
+            f"{machines} ({views.capacity_label(place)})",
             formats.duration(place["duration_p50"]),
             formats.duration(place["duration_p90"]),
             money(place["cost_p50"], "USD"),
@@ -90,13 +88,14 @@ def _places(places: list[Json]) -> "RenderableType":
     return table
 
 
-def _memory(memory: Mapping[str, int]) -> str:
+def _memory_summary(memory: Mapping[str, int]) -> str:
     """Return GPU memory in GiB by use; uses below 0.01 GiB are left out."""
     parts = [(name, memory.get(name, 0) / _GIB) for name in _MEMORY]
-    said = [f"{name} {size:.2f}" for name, size in parts if size >= 0.01]
-    return f"{memory['needed'] / _GIB:.2f} GiB per GPU: {', '.join(said)}"
+    shown = [f"{name} {size:.2f}" for name, size in parts if size >= 0.01]
+    return f"{memory['needed'] / _GIB:.2f} GiB per GPU: {', '.join(shown)}"
 
 
-def _suggested(found: Mapping[str, Any]) -> str:
-    cost, time = money(found["cost_p50"], "USD"), formats.duration(found["duration_p50"])
-    return f"{found['aim']}: {cost} and {time} with {formats.safe(found['change'])}"
+def _suggestion_line(suggestion: Mapping[str, Any]) -> str:
+    cost, time = money(suggestion["cost_p50"], "USD"), formats.duration(suggestion["duration_p50"])
+    change = formats.printable_line(suggestion["change"])
+    return f"{suggestion['aim']}: {cost} and {time} with {change}"

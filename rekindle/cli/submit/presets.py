@@ -12,13 +12,14 @@ import typer
 from rekindle.cli import formats
 from rekindle.cli.command import Cli
 from rekindle.cli.errors import CliError, ExitCode
+from rekindle.cli.tables import new_table
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
 Json = dict[str, Any]
 FILE = "presets.toml"
-_OF_THE_METHOD = ("hyperparameters", "method")
+_METHOD_MEMBERS = ("hyperparameters", "method")
 
 Name = Annotated[
     str | None,
@@ -27,7 +28,7 @@ Name = Annotated[
 
 
 @dataclass(frozen=True, kw_only=True)
-class Value:
+class PresetValue:
     """One member that a preset sets, with its source."""
 
     member: str  # as presets.toml calls it
@@ -43,7 +44,7 @@ class Preset:
     about: str
     model: str
     method: str
-    values: tuple[Value, ...]
+    values: tuple[PresetValue, ...]
     adapter: str = ""  # lora, qlora; empty: all weights
 
     def body(self) -> Json:
@@ -52,7 +53,7 @@ class Preset:
         training: Json = {"adapter": {"type": self.adapter}} if self.adapter else {}
         for value in self.values:
             kind, _, member = value.member.partition(".")
-            within = options if kind in _OF_THE_METHOD else training
+            within = options if kind in _METHOD_MEMBERS else training
             if kind in ("hyperparameters", "adapter"):
                 within = within.setdefault(kind, {})
             within[member] = value.value
@@ -61,40 +62,42 @@ class Preset:
 
     def as_dict(self) -> Json:
         """Return the preset as JSON output."""
-        told = {"name": self.name, "about": self.about, "model": self.model}
+        summary = {"name": self.name, "about": self.about, "model": self.model}
         values = [vars(value) for value in self.values]
-        return told | {"method": self.method, "values": values, "request": self.body()}
+        return summary | {"method": self.method, "values": values, "request": self.body()}
 
 
-def presets(cli: Cli, name: Name = None) -> None:
+def list_presets(cli: Cli, name: Name = None) -> None:
     """List presets for `rekindle submit --preset`, or show one with its sources."""
     if name is not None:
-        found = named(name)
-        cli.show(found.as_dict(), lambda: _one(found))
+        preset = find_preset(name)
+        cli.print_result(preset.as_dict(), lambda: _preset_lines(preset))
         return
-    every = list(known().values())
-    cli.show({"object": "list", "data": [p.as_dict() for p in every]}, lambda: _table(every))
+    all_presets = list(load_presets().values())
+    cli.print_result(
+        {"object": "list", "data": [p.as_dict() for p in all_presets]}, lambda: _table(all_presets)
+    )
 
 
 @cache
-def known() -> Mapping[str, Preset]:
+def load_presets() -> Mapping[str, Preset]:
     """Return all presets by name."""
     document = tomllib.loads((files("rekindle.cli.submit") / FILE).read_text(encoding="utf-8"))
     sources = document["sources"]
-    found = {}
-    for name, told in document["presets"].items():
+    loaded = {}
+    for name, members in document["presets"].items():
         values = tuple(
-            Value(member=member, value=value, source=sources[source])
-            for member, value, source in told.pop("values")
+            PresetValue(member=member, value=value, source=sources[source])
+            for member, value, source in members.pop("values")
         )
-        found[name] = Preset(name=name, values=values, **told)
-    return found
+        loaded[name] = Preset(name=name, values=values, **members)
+    return loaded
 
 
-def named(name: str) -> Preset:
+def find_preset(name: str) -> Preset:
     """Return the preset of this name; raise CliError if it does not exist."""
-    if name in known():
-        return known()[name]
+    if name in load_presets():
+        return load_presets()[name]
     raise CliError(
         f"Preset {name!r} does not exist.",
         "List all presets: rekindle presets",
@@ -103,31 +106,21 @@ def named(name: str) -> Preset:
     )
 
 
-def _table(every: list[Preset]) -> "Iterator[RenderableType]":
-    from rich import box
-    from rich.table import Table
-
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for title in ("preset", "method", "what it trains", "learning rate", "batch", "model"):
-        table.add_column(title, overflow="fold")
-    for preset in every:
+def _table(all_presets: list[Preset]) -> "Iterator[RenderableType]":
+    table = new_table("preset", "method", "what it trains", "learning rate", "batch", "model")
+    for preset in all_presets:
         values = {value.member: value.value for value in preset.values}
         rate, batch = values.get("training.learning_rate"), values.get("hyperparameters.batch_size")
-        shown = (formats.NOTHING if v is None else f"{v:g}" for v in (rate, batch))
+        shown = (formats.DASH if v is None else f"{v:g}" for v in (rate, batch))
         table.add_row(preset.name, preset.method, preset.about, *shown, preset.model)
     yield table
     yield "Show every value with its source: rekindle presets NAME"
     yield "Next: rekindle submit FILE --preset NAME; other options override the preset."
 
 
-def _one(preset: Preset) -> "Iterator[RenderableType]":
-    from rich import box
-    from rich.table import Table
-
+def _preset_lines(preset: Preset) -> "Iterator[RenderableType]":
     yield f"{preset.name}: {preset.model}, method {preset.method}, {preset.about}"
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for title in ("member", "value", "source"):
-        table.add_column(title, overflow="fold")
+    table = new_table("member", "value", "source")
     for value in preset.values:
         shown = f"{value.value:g}" if isinstance(value.value, float) else str(value.value)
         table.add_row(value.member, shown, value.source)

@@ -65,15 +65,15 @@ class SubmitCommand(TyperCommand):
 
     def parse_args(self, ctx: "Context", args: list[str]) -> list[str]:
         """Parse arguments; fail at the first removed option with its replacement."""
-        given = list(args)
+        words = list(args)
         known = {name for param in self.get_params(ctx) for name in param.opts}
         if not ctx.resilient_parsing:
-            for index, word in enumerate(given):
+            for index, word in enumerate(words):
                 option = word.partition("=")[0]
                 if word == "--":
                     break
                 if option in REMOVED and option not in known:
-                    ctx.fail(in_place_of(given[index:]))
+                    ctx.fail(replacement_of(words[index:]))
         return super().parse_args(ctx, args)
 
     def format_help(self, ctx: "Context", formatter: "HelpFormatter") -> None:
@@ -93,13 +93,13 @@ class SubmitCommand(TyperCommand):
         return [CompletionItem(v, help=h) for v, h in values if v.startswith(incomplete)]
 
 
-def in_place_of(words: Sequence[str]) -> str:
+def replacement_of(words: Sequence[str]) -> str:
     """Return the replacement of a removed option, which is the first of these words."""
     option, has_value, value = words[0].partition("=")
-    now = REMOVED[option]
+    setting = REMOVED[option]
     if not has_value:
         following = words[1] if len(words) > 1 else ""
         value = following if following and not following.startswith("--") else "VALUE"
     value = shlex.quote(value)
-    also = _ALSO.get(option, "").format(value=value)
-    return f"{option} was replaced by --set {now.replace('V', value)}{also}."
+    hint = _ALSO.get(option, "").format(value=value)
+    return f"{option} was replaced by --set {setting.replace('V', value)}{hint}."

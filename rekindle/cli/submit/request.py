@@ -4,81 +4,97 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rekindle.cli.errors import CliError, ExitCode
-from rekindle.cli.formats import part
+from rekindle.cli.formats import object_member
 from rekindle.cli.submit import presets
 from rekindle.cli.submit.grader_file import read_grader
-from rekindle.cli.submit.job_config import JobConfig, MemberSetting, apply, merge, without_nulls
+from rekindle.cli.submit.job_config import (
+    JobConfig,
+    MemberSetting,
+    apply_settings,
+    merge_bodies,
+    without_nulls,
+)
 from rekindle.cli.submit.options import MemberOptions
 from rekindle.cli.submit.presets import Preset
 
 Json = dict[str, Any]
 
 
-def request(
+def build_request(
     preset: str | None,
     config: JobConfig,
-    named: MemberOptions,
-    own: Json,
-    sets: Sequence[MemberSetting],
+    member_options: MemberOptions,
+    other_members: Json,
+    settings: Sequence[MemberSetting],
 ) -> Json:
-    """Return the merged request, with files by path; ``own`` holds other given members.
+    """Return the merged request, with files by path; ``other_members`` holds other given members.
 
     Raises CliError if layers contradict each other, or the model or the file is missing.
     """
-    start = presets.named(preset) if preset else None
-    given = [MemberSetting(path=path, value=value) for path, value in named.members()]
-    asked = apply(sets, merge(config.body, apply(given, own)))
-    kind = _method(start, asked, named)
-    asked = apply(sets, merge(asked, _of_the_method(kind, asked, named)))
-    if start:
-        _check_adapter(start, asked)
-        asked = apply(sets, merge(start.body(), asked))
-    adapter = part(part(asked, "training"), "adapter")
-    if named.lora_rank and "type" not in adapter:
-        asked["training"]["adapter"] = {"type": "lora", **adapter}
-    _require_model_and_file(asked)
-    return without_nulls(asked)
+    base = presets.find_preset(preset) if preset else None
+    option_settings = [
+        MemberSetting(path=path, value=value) for path, value in member_options.members()
+    ]
+    body = apply_settings(
+        settings, merge_bodies(config.body, apply_settings(option_settings, other_members))
+    )
+    method = _resolve_method(base, body, member_options)
+    body = apply_settings(
+        settings, merge_bodies(body, _method_members(method, body, member_options))
+    )
+    if base:
+        _check_adapter(base, body)
+        body = apply_settings(settings, merge_bodies(base.body(), body))
+    adapter = object_member(object_member(body, "training"), "adapter")
+    if member_options.lora_rank and "type" not in adapter:
+        body["training"]["adapter"] = {"type": "lora", **adapter}
+    _require_model_and_file(body)
+    return without_nulls(body)
 
 
-def _method(start: Preset | None, asked: Json, named: MemberOptions) -> str:
+def _resolve_method(base: Preset | None, body: Json, member_options: MemberOptions) -> str:
     """Return the training method; raise CliError if it differs from the preset's."""
-    own = part(asked, "method").get("type") if not named.method else named.method
-    if start is None:
-        return str(own or "supervised")
-    if own not in (None, start.method):
-        raise _wrong(
-            f"The method is {own}, but preset {start.name} is for {start.method}.",
+    method = (
+        object_member(body, "method").get("type")
+        if not member_options.method
+        else member_options.method
+    )
+    if base is None:
+        return str(method or "supervised")
+    if method not in (None, base.method):
+        raise _preset_error(
+            f"The method is {method}, but preset {base.name} is for {base.method}.",
             "Omit --method or choose another preset.",
         )
-    return start.method
+    return base.method
 
 
-def _of_the_method(kind: str, asked: Json, named: MemberOptions) -> Json:
+def _method_members(method: str, body: Json, member_options: MemberOptions) -> Json:
     """Return the members that named options set in the method's options."""
-    numbers = named.hyperparameters()
-    found: Json = {"type": named.method} if named.method else {}
+    numbers = member_options.hyperparameters()
+    members: Json = {"type": member_options.method} if member_options.method else {}
     layer: Json = {}
-    if numbers and part(asked, "hyperparameters"):  # where --config has them
+    if numbers and object_member(body, "hyperparameters"):  # where --config has them
         layer["hyperparameters"] = numbers
     elif numbers:
-        found |= {"type": kind, kind: {"hyperparameters": numbers}}
-    if named.grader:
-        grader = {"grader": read_grader(named.grader)}
-        found = merge(found, {"type": kind, "reinforcement": grader})
-    return layer | ({"method": found} if found else {})
+        members |= {"type": method, method: {"hyperparameters": numbers}}
+    if member_options.grader:
+        grader = {"grader": read_grader(member_options.grader)}
+        members = merge_bodies(members, {"type": method, "reinforcement": grader})
+    return layer | ({"method": members} if members else {})
 
 
-def _check_adapter(start: Preset, asked: Mapping[str, Any]) -> None:
-    training = part(asked, "training")
-    if training.get("adapter") and not start.adapter and "learning_rate" not in training:
-        raise _wrong(
-            f"Preset {start.name} is for full fine-tuning; adapters need another learning rate.",
+def _check_adapter(base: Preset, body: Mapping[str, Any]) -> None:
+    training = object_member(body, "training")
+    if training.get("adapter") and not base.adapter and "learning_rate" not in training:
+        raise _preset_error(
+            f"Preset {base.name} is for full fine-tuning; adapters need another learning rate.",
             "Choose a preset with adapters, or add --learning-rate.",
         )
 
 
-def _require_model_and_file(asked: Mapping[str, Any]) -> None:
-    if asked.get("model") is None:
+def _require_model_and_file(body: Mapping[str, Any]) -> None:
+    if body.get("model") is None:
         raise CliError(
             "No model was given.",
             "Pass --model, or a --preset, which has one.",
@@ -86,7 +102,7 @@ def _require_model_and_file(asked: Mapping[str, Any]) -> None:
             code="missing_required_parameter",
             param="model",
         )
-    if asked.get("training_file") is None:
+    if body.get("training_file") is None:
         raise CliError(
             "No training file was given.",
             "Pass FILE, or a --config with training_file.",
@@ -96,5 +112,5 @@ def _require_model_and_file(asked: Mapping[str, Any]) -> None:
         )
 
 
-def _wrong(message: str, advice: str) -> CliError:
+def _preset_error(message: str, advice: str) -> CliError:
     return CliError(message, advice, exit_code=ExitCode.USAGE, code="wrong_preset")

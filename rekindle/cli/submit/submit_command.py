@@ -10,11 +10,11 @@ from uuid import uuid4
 from rekindle.cli import formats
 from rekindle.cli.command import Cli
 from rekindle.cli.errors import CliError, ExitCode
-from rekindle.cli.files.upload import require, uploaded
-from rekindle.cli.formats import money, part
+from rekindle.cli.files.upload import is_file_id, require_training_file, resolve_file_id
+from rekindle.cli.formats import money, object_member
 from rekindle.cli.job_lookup import JOBS
 from rekindle.cli.jobs import views
-from rekindle.cli.jobs.terms import LimitOptions
+from rekindle.cli.jobs.limits import LimitOptions
 from rekindle.cli.submit import grader_file, job_config, options, request
 
 if TYPE_CHECKING:
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 
 
-def submit(
+def submit_job(
     cli: Cli,
     *,
     file: options.File = None,
     validation: options.Validation = None,
     preset: options.Preset = None,
-    named: options.MemberOptions,
+    member_options: options.MemberOptions,
     limits: LimitOptions,
     config: options.Config = None,
     settings: options.Settings = None,
@@ -41,128 +41,139 @@ def submit(
 
     Precedence: --set, then other options, then --config, then --preset.
     """
-    body = checked(
+    body = build_body(
         cli,
         file=file,
         validation=validation,
         preset=preset,
-        named=named,
+        member_options=member_options,
         limits=limits,
         config=config,
         settings=settings,
     )
-    planned_before = body.get("plan") is not None  # the plan already uploaded the file
-    body = with_uploads(cli, body, same_once=planned_before or name is not None)
+    has_plan = body.get("plan") is not None  # the plan already uploaded the file
+    body = upload_files(cli, body, reuse=has_plan or name is not None)
     if dry_run:
-        _show_plan(cli, body)
+        _print_plan(cli, body)
         return None
-    return _send(cli, body, name, watch=watch)
+    return _create_job(cli, body, name, watch=watch)
 
 
-def checked(
+def build_body(
     cli: Cli,
     *,
     file: str | None,
     validation: str | None,
     preset: str | None,
-    named: options.MemberOptions,
+    member_options: options.MemberOptions,
     limits: LimitOptions,
     config: Path | None,
     settings: list[str] | None,
 ) -> Json:
     """Return the merged request, validated as far as possible without the service."""
-    read, sets = job_config.read_config(config), [*map(job_config.parse_setting, settings or ())]
-    own = {
+    config_file, parsed_settings = (
+        job_config.read_config(config),
+        [*map(job_config.parse_setting, settings or ())],
+    )
+    other_members = {
         "training_file": file,
         "validation_file": validation,
-        "metadata": _pairs(named.metadata or []) or None,
+        "metadata": _parse_pairs(member_options.metadata or []) or None,
         "infrastructure": limits.members(datetime.now(UTC)) or None,
     }
-    body = request.request(preset, read, named, job_config.without_nulls(own), sets)
-    job_config.check(body, read, sets)
-    paths = [Path(body[each]) for each in job_config.FILES if not _is_upload(body.get(each))]
-    for path in paths:
-        require(path)
-    grader_file.validate_grader(cli, body, named.grader)
+    body = request.build_request(
+        preset,
+        config_file,
+        member_options,
+        job_config.without_nulls(other_members),
+        parsed_settings,
+    )
+    job_config.check_body(body, config_file, parsed_settings)
+    for member in job_config.FILES:
+        if (name := body.get(member)) and not is_file_id(name):
+            require_training_file(Path(name))
+    grader_file.validate_grader(cli, body, member_options.grader)
     return body
 
 
-def with_uploads(cli: Cli, body: Json, *, same_once: bool) -> Json:
-    """Upload files and put their ids into the body; ``same_once`` reuses an earlier upload."""
-    files = [member for member in job_config.FILES if member in body]
-    return body | {m: uploaded(cli, body[m], same_once=same_once) for m in files}
+def upload_files(cli: Cli, body: Json, *, reuse: bool) -> Json:
+    """Upload files and put their ids into the body; ``reuse`` reuses an earlier upload."""
+    files = [member for member in job_config.FILES if body.get(member)]
+    return body | {m: resolve_file_id(cli, body[m], reuse=reuse) for m in files}
 
 
-def taken_on(job: Json) -> "Iterator[RenderableType]":
+def submission_lines(job: Json) -> "Iterator[RenderableType]":
     """Yield the plan, the job's id and the next commands."""
-    plan = part(job, "plan")
+    plan = object_member(job, "plan")
     if plan:
-        yield from planned(plan)
+        yield from plan_lines(plan)
     yield f"\n{job['id']}"
     yield views.next_steps(job)
 
 
-def planned(plan: Mapping[str, Any]) -> "Iterator[RenderableType]":
+def plan_lines(plan: Mapping[str, Any]) -> "Iterator[RenderableType]":
     """Yield machines, cost, reason and warnings of a plan."""
-    yield views.facts(list(_plan(plan)))
-    warnings = (*plan.get("warnings", ()), *part(plan, "recipe").get("warnings", ()))
+    yield views.facts_table(list(_plan_facts(plan)))
+    warnings = (*plan.get("warnings", ()), *object_member(plan, "recipe").get("warnings", ()))
     for warning in dict.fromkeys(warnings):  # the plan repeats its recipe's warnings
-        yield f"note: {formats.safe(warning)}"
+        yield f"note: {formats.printable_line(warning)}"
 
 
-def _send(cli: Cli, body: Json, name: str | None, *, watch: bool) -> int | None:
+def _create_job(cli: Cli, body: Json, name: str | None, *, watch: bool) -> int | None:
     key = name or f"cli-{uuid4().hex}"  # a retry creates no second job
     job = cli.client.post(JOBS, body, headers={"idempotency-key": key})
     if watch:
-        return _watched(cli, job)
-    cli.show(job, lambda: taken_on(job))
+        return _watch_created_job(cli, job)
+    cli.print_result(job, lambda: submission_lines(job))
     return None
 
 
-def _plan(plan: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _plan_facts(plan: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     unit = plan.get("currency", "USD")
     place = f"{plan.get('nodes')} x {plan.get('vm_size')} in {plan.get('region')}"
     hourly = money(plan.get("hourly"), unit)
-    yield "machines", f"{place} ({views.bought(plan)}, {hourly} per hour each)"
+    yield "machines", f"{place} ({views.capacity_label(plan)}, {hourly} per hour each)"
     batch = formats.count(plan.get("global_batch", 0), "example")
     yield "steps", f"{formats.number(plan.get('total_steps'))} of {batch}"
-    yield "data", views.counted(plan)
+    yield "data", views.data_counts(plan)
     yield (
         "duration",
         f"about {formats.duration(plan.get('duration_p50'))}, "
-        f"90 % within {formats.duration(plan.get('duration_p90'))}{_verifying(plan)}",
+        f"90 % within {formats.duration(plan.get('duration_p90'))}{_verification_note(plan)}",
     )
     yield (
         "price",
         f"about {money(plan.get('cost_p50'), unit)}, "
         f"on demand {money(plan.get('on_demand_cost'), unit)}",
     )
-    yield "why", formats.safe(plan.get("why", ""))
+    yield "why", formats.printable_line(plan.get("why", ""))
 
 
-def _verifying(plan: Mapping[str, Any]) -> str:
+def _verification_note(plan: Mapping[str, Any]) -> str:
     """Return how much of the duration verifies the result; older services do not say."""
     seconds = plan.get("verify_seconds")
     return f", {formats.duration(seconds)} of it to verify the result" if seconds else ""
 
 
-def _watched(cli: Cli, job: Json) -> int:
-    from rekindle.cli.jobs.watch import follow
+def _watch_created_job(cli: Cli, job: Json) -> int:
+    from rekindle.cli.jobs.watch import follow_job
 
     if not cli.as_json:
-        for piece in taken_on(job):
+        for piece in submission_lines(job):
             cli.out.print(piece)
-    return follow(cli, job["id"])
+    return follow_job(cli, job["id"])
 
 
-def _show_plan(cli: Cli, body: Json) -> None:
+def _print_plan(cli: Cli, body: Json) -> None:
     """Print the request, then its plan as comments, so that --config accepts the output."""
     plan = cli.client.post(f"{JOBS}?dry_run=true", body)["plan"]
     document = {"object": "plan", "request": body, "plan": plan}
-    cli.show(document, lambda: [json.dumps(body, indent=2), *_comments(cli, planned(plan))])
+    cli.print_result(
+        document, lambda: [json.dumps(body, indent=2), *_as_comments(cli, plan_lines(plan))]
+    )
 
 
-def _comments(cli: Cli, pieces: "Iterable[RenderableType]") -> Iterator[str]:
+def _as_comments(cli: Cli, pieces: "Iterable[RenderableType]") -> Iterator[str]:
     with cli.out.capture() as captured:
         for piece in pieces:
             cli.out.print(piece)
@@ -170,11 +181,7 @@ def _comments(cli: Cli, pieces: "Iterable[RenderableType]") -> Iterator[str]:
         yield f"# {line}".rstrip()
 
 
-def _is_upload(named: object) -> bool:
-    return named is None or (str(named).startswith("file-") and not Path(str(named)).exists())
-
-
-def _pairs(texts: list[str]) -> dict[str, str]:
+def _parse_pairs(texts: list[str]) -> dict[str, str]:
     for text in texts:
         if not text.partition("=")[0] or "=" not in text:
             raise CliError(

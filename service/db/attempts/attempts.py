@@ -192,6 +192,7 @@ def snapshot(row: AttemptRow, job: Mapping[Any, Any]) -> Attempt:
     spot = row.offering.capacity_type is CapacityType.SPOT
     since = job["moves_since"] if spot else job["returns_since"]
     moving = wish is None and since is not None and since >= row.created_at
+    creates = row.deferred_call is CloudCall.CREATE
     return Attempt(
         id=row.id,
         job_id=row.job_id,
@@ -215,6 +216,7 @@ def snapshot(row: AttemptRow, job: Mapping[Any, Any]) -> Attempt:
         over_budget_at=job["over_budget_at"],
         save_seconds=job["save_seconds"],
         ends_by=row.created_at + longest if (longest := max_run_time(row.offering)) else None,
+        creates_at=row.deferred_until if creates else None,
     )
 
 

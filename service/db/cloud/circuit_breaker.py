@@ -11,10 +11,11 @@ from service.domain.cloud import circuit_breaker
 from service.domain.cloud.circuit_breaker import Circuit
 
 
-async def find(conn: AsyncConnection, region: str) -> Circuit:
+async def find(conn: AsyncConnection, region: str, *, lock: bool = False) -> Circuit:
     """Return the region's circuit."""
     c = cloud_circuits.c
     query = select(c.failures, c.shut_until).where(c.region == region)
+    query = query.with_for_update() if lock else query
     row = (await conn.execute(query)).one_or_none()
     return Circuit(failures=row.failures, shut_until=row.shut_until) if row else Circuit()
 
@@ -28,9 +29,7 @@ async def record_failure(
     """
     c = cloud_circuits.c
     await conn.execute(upsert(cloud_circuits).values(region=region).on_conflict_do_nothing())
-    query = select(c.failures, c.shut_until).where(c.region == region).with_for_update()
-    row = (await conn.execute(query)).one()
-    before = Circuit(failures=row.failures, shut_until=row.shut_until)
+    before = await find(conn, region, lock=True)
     late = before.is_shut(now) and not probed
     after = before if late else circuit_breaker.after_failure(before, now, jitter)
     await conn.execute(update(cloud_circuits).where(c.region == region).values(vars(after)))

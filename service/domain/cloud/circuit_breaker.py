@@ -14,16 +14,11 @@ class Circuit:
     """The failures of a region since its last answer."""
 
     failures: int = 0  # in a row
-    shut_until: datetime | None = None
+    shut_until: datetime | None = None  # None: closed; else only a probe may call there
 
     def is_shut(self, now: datetime) -> bool:
         """Return whether no call is made there now."""
         return self.shut_until is not None and now < self.shut_until <= now + FAR
-
-    @property
-    def is_tried(self) -> bool:
-        """Return whether only a probe may call there: true from the first opening to an answer."""
-        return self.shut_until is not None
 
 
 def after_failure(circuit: Circuit, now: datetime, jitter: float) -> Circuit:

@@ -62,6 +62,7 @@ class Attempt:
     over_budget_at: datetime | None = None  # when the job's budget or its project's was used up
     save_seconds: float | None = None  # reserved for saving this job; None: `AttemptTiming.save`
     ends_by: datetime | None = None  # the engine ends it then; None: never
+    creates_at: datetime | None = None  # when its creation may be made; None: at once
 
     @property
     def scale_set_name(self) -> str:

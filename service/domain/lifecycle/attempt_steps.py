@@ -383,6 +383,7 @@ def _end_if_out_of_time(
     since = attempt.since
     if attempt.state is AttemptState.PROVISIONING:
         allowed = pace.provisioning
+        since = max(since, attempt.creates_at or since)  # our own wait does not count
     if attempt.state is AttemptState.STARTING:  # over once a step is done, which may take long
         allowed += 2 * timedelta(seconds=attempt.step_seconds)
         since = seen.excused(since)

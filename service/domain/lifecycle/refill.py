@@ -26,7 +26,7 @@ def useless_machines(
 
     No replacement is requested while they exist. Azure takes a while to delete them.
     """
-    if attempt.refilled_at and now - attempt.refilled_at < _TO_DELETE:
+    if seen.blind or (attempt.refilled_at and now - attempt.refilled_at < _TO_DELETE):
         return ()
     if ill := unhealthy_nodes.machines_to_delete(seen):
         return ill

@@ -52,6 +52,10 @@ _FP16 = (
     "Most CPUs cannot compute in fp16, and the job then fails on its first machine. Use "
     "training.precision bf16 or fp32, unless this computer's CPU can (such as with AVX512-FP16)."
 )
+_BF16 = (
+    "Durations are computed from the speed of this computer's CPU in fp32; in bf16 a step may take "
+    "less or more time."
+)
 _UNMEASURED = (
     "The step time is estimated, with a larger error than for other methods. It assumes answers "
     "half as long as max_answer_tokens, generated as fast as Hugging Face's generate on one GPU."
@@ -286,6 +290,8 @@ def _warnings(best: Option, recipe: Recipe, request: PlanRequest) -> tuple[str, 
         warnings.append(_local(best.offering.vm_size))
     if request.accelerator == "cpu" and recipe.precision == "fp16":
         warnings.append(_FP16)
+    if request.accelerator == "cpu" and recipe.precision == "bf16":
+        warnings.append(_BF16)
     if (
         best.price.hourly >= best.price.on_demand_hourly
         and best.offering.capacity_type is CapacityType.SPOT

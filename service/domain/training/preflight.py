@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from math import ceil
 from typing import Self
 
-from rendering.report import DataReport, Finding
+from rendering.report import DataFinding, DataReport
 from service.domain.errors import InvalidRequest
 
 _NAMED = 5  # findings in one message
@@ -50,10 +50,10 @@ def refuse_untrainable(
     )
 
 
-def warnings(name: str, report: DataReport) -> Iterator[tuple[Finding, str]]:
+def warnings(name: str, report: DataReport) -> Iterator[tuple[DataFinding, str]]:
     """Yield findings of what trains less than expected, each with a sentence."""
     if report.splits_answers and report.examples > report.rows:
-        finding = Finding(
+        finding = DataFinding(
             code="answers_split",
             is_error=False,
             count=report.rows,

@@ -142,7 +142,7 @@ class Preflights:
         return checked if split is None else await self.check_rows(split, wait)
 
     async def preview(self, wanted: RowCheck, first_line: int, rows: int) -> dict[str, Any]:
-        """Show rows as `rendering.preview.preview` does; raises as `RowChecker.preview` does.
+        """Show rows as `rendering.preview.preview_rows` does; raises as `RowChecker.preview` does.
 
         Whether answers are split depends on the whole file: what an earlier check found counts.
         """

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -30,11 +30,9 @@ from service.db.core.leases import Claim, LeaseRenewer
 from service.db.jobs import events
 from service.domain.cloud.fleet import ScaleSet, scale_set_name
 from service.domain.cloud.rate_limit import CloudCall, Deferral
-from service.domain.cloud.scale_set_list import scale_set_from_list
+from service.domain.cloud.scale_set_list import ScaleSetList, scale_set_from_list
 from service.domain.errors import LeaseLost
 from service.domain.lifecycle.attempt import (
-    HEAD_UNREADABLE,
-    TOO_LONG_UNREADABLE,
     AttemptStep,
     AttemptTiming,
     AttemptView,
@@ -62,16 +60,23 @@ from service.reconciler.attempts.writes import Writes
 from service.reconciler.cloud.concurrency_limit import ConcurrencyLimitReached
 from service.reconciler.cloud.heartbeat_visibility import HeartbeatVisibility
 from service.reconciler.cloud.lister import Lister
-from service.reconciler.cloud.rate_limit import Deferred, RateLimitedCloud, deferral_of
+from service.reconciler.cloud.rate_limit import (
+    Deferred,
+    RateLimitedCloud,
+    deferral_after,
+    deferral_of,
+)
 from service.storage.store import BlobStore, StorageError
 
 log = logging.getLogger(__name__)
 _SOON = timedelta(seconds=1)
 _AFTER_MISCONFIGURATION = timedelta(seconds=60)
-_GIVEN_UP = MoveAttempt(
-    to=AttemptState.TERMINATING, outcome=Outcome.UNRESPONSIVE, reason=HEAD_UNREADABLE
-)
 _FOR_A_PERSON = (Misconfigured, heads.HeadUnreadable)
+# Deferred calls that need no look, each in the one state in which it can be right.
+_BLIND = {
+    CloudCall.CREATE: AttemptState.PROVISIONING,
+    CloudCall.DELETE: AttemptState.TERMINATING,
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,8 +93,6 @@ class AttemptReconciler:
     lister: Lister | None = None  # None: every set is looked at by itself
     limited_cloud: RateLimitedCloud | None = None  # None: the cloud is called without limits
     allowance: Allowance = DEFAULT_ALLOWANCE
-    # Attempts whose next generation could not be opened: since when, and when it was last tried.
-    _opening: dict[str, tuple[datetime, datetime]] = field(default_factory=dict)
 
     async def claim(self, limit: int) -> list[Callable[[], Awaitable[None]]]:
         """Lease what is due; each lease comes as the step to take under it."""
@@ -123,11 +126,11 @@ class AttemptReconciler:
             log.info("attempt.lease_lost", extra={"attempt": row.id})
         except (CloudError, StorageError) as fault:
             await self._complain(row, fault)
-            await self._release(claim, self._patience(row, fault), deferral_of([fault]))
-        except Exception:
+            await self._release(claim, self._patience(row, fault), [fault])
+        except Exception as fault:
             log.exception("attempt.step_failed", extra={"attempt": row.id})
             with suppress(SQLAlchemyError):
-                await self._release(claim, self.pace.poll)
+                await self._release(claim, self.pace.poll, [fault])
 
     @cached_property
     def _leases(self) -> LeaseRenewer:
@@ -147,9 +150,14 @@ class AttemptReconciler:
 
     async def _step(self, claim: Claim, row: AttemptRow) -> None:
         now = self.now()  # of the whole step: what is decided is true of what was seen then
-        cloud: CloudProvider | ScaleSet | None = self._listed(row) or self._cloud(row, claim)
-        if self._is_decided(claim, row, now) and not isinstance(cloud, ScaleSet):
-            cloud = None if row.deferred_call is CloudCall.CREATE else as_before(row)
+        listing = self._listing(row)
+        known = scale_set_cache.known_scale_set(row)
+        cloud: CloudProvider | ScaleSet | None
+        cloud = scale_set_from_list(known, listing, now) if listing else None
+        if cloud is None and not self._is_decided(claim, row, listing):
+            cloud = self._cloud(row, claim)
+        elif cloud is None and row.state is AttemptState.TERMINATING:
+            cloud = as_before(row)
         found = await self._observer.look(cloud, claim, row, self.watch.since(now), now)
         for fault in found.faults:
             await self._complain(row, fault)
@@ -178,28 +186,22 @@ class AttemptReconciler:
         await first()
         return self.cloud
 
-    def _is_decided(self, claim: Claim, row: AttemptRow, now: datetime) -> bool:
-        """Return whether a deferred call is made, or goes on waiting, without a new observation.
+    def _is_decided(self, claim: Claim, row: AttemptRow, listing: ScaleSetList | None) -> bool:
+        """Return whether a deferred creation or deletion is made, or waits, without a look.
 
-        An observation would take tokens, and could lose those of the call. But machines of an
-        accepted creation cost money, so its scale set is observed once the list may show it. A
-        scale set that has changed by the list is observed too.
+        A look would take tokens. But machines of an accepted creation cost money, so its scale set
+        is looked at once the list may show it. A refill depends on what its machines do meanwhile.
         """
-        deferral = self.limited_cloud.deferral(claim) if self.limited_cloud else None
-        if deferral is None or deferral.call is CloudCall.GET:
+        deferral = deferral_of(claim, self.now())
+        if deferral is None or _BLIND.get(deferral.call) is not row.state:
             return False
-        if deferral.is_due(now):
-            return True
-        if deferral.call is CloudCall.CREATE:
-            listing = self.lister.fresh() if self.lister else None
-            return listing is not None and scale_set_name(row.id) not in listing.sets
-        return row.seen_at is not None
+        may_exist = listing is None or scale_set_name(row.id) in listing.sets
+        return deferral.is_due(self.now()) or may_exist is (deferral.call is CloudCall.DELETE)
 
-    def _listed(self, row: AttemptRow) -> ScaleSet | None:
-        listed = self.lister if row.offering.engine is Engine.SCALE_SET else None
-        listing = listed.fresh() if listed else None
-        known = scale_set_cache.known_scale_set(row)
-        return scale_set_from_list(known, listing, self.now()) if listing else None
+    def _listing(self, row: AttemptRow) -> ScaleSetList | None:
+        """Return the fresh list of all scale sets, if the attempt's may be among them."""
+        lister = self.lister if row.offering.engine is Engine.SCALE_SET else None
+        return lister.fresh() if lister else None
 
     async def _follow(
         self, claim: Claim, row: AttemptRow, found: ObservedAttempt, step: AttemptStep
@@ -242,7 +244,7 @@ class AttemptReconciler:
         now = self.now()
         usual = requeue_delay.while_running(row, found, self.pace, now) if self._hears else None
         pause = self._pause(row, found, delay or usual)
-        await self._release(claim, pause, deferral_of(found.faults))
+        await self._release(claim, pause, found.faults)
 
     async def _keep_serial_logs(self, row: AttemptRow, found: ObservedAttempt) -> None:
         """Copy them without a claim: a refusal must not defer the deletion."""
@@ -257,7 +259,7 @@ class AttemptReconciler:
         The attempt may have ended while this worker stood still: nobody would delete the machines.
         """
         try:
-            cloud = await self._cloud_after(partial(self._check_lease, claim), claim, row)
+            cloud = await self._cloud_after(partial(self._intend_creation, claim), claim, row)
             await cloud.create(self.specs.spec(row))
         except InsufficientCapacity as refusal:
             outcome = Outcome.NO_CAPACITY
@@ -285,9 +287,13 @@ class AttemptReconciler:
                 await refills.record_refusal(conn, row, str(refusal), self.now())
         await self._release(claim, _SOON)
 
-    async def _check_lease(self, claim: Claim) -> None:
-        async with self.engine.connect() as conn:
-            await leases.check(conn, claim)
+    async def _intend_creation(self, claim: Claim) -> None:
+        """Check the lease; after a wait for tokens, the provisioning timeout counts from now on."""
+        async with self.engine.begin() as conn:
+            if claim.row.deferred_call == CloudCall.CREATE:
+                await leases.write(conn, claim, since=self.now())
+            else:
+                await leases.check(conn, claim)
 
     async def _intend_refill(
         self, claim: Claim, row: AttemptRow, seen: AttemptView, useless: tuple[str, ...]
@@ -308,54 +314,39 @@ class AttemptReconciler:
                 generation=generation,
                 step=step,
                 again=again,
-                deferral=deferral_of(found.faults),
+                deferral=deferral_after(claim, found.faults, self.now()),
             )
         )
 
     async def _open(
         self, claim: Claim, row: AttemptRow, found: ObservedAttempt, step: OpenGeneration
     ) -> None:
-        try:
-            done = await self._opener.open(claim, row, step, found.seen, found.newest_number)
-        except (LeaseLost, StorageError):
-            raise
-        except Exception:  # nodes write what is read here
-            if not self._has_tried_long(row):
-                raise
-            log.exception("head.unreadable", extra={"job": row.job_id, "attempt": row.id})
-            done = _GIVEN_UP
-        if not done and self._has_tried_long(row):
-            done = _GIVEN_UP
-        if done:
-            self._opening.pop(row.id, None)
+        done = await self._opener.open(claim, row, step, found.seen, found.newest_number)
         if isinstance(done, MoveAttempt):
             await self._move(claim, row, done)
-        elif not done:
+        elif done:
+            await self._give_back(claim)
+        else:
             await self._release(claim, _SOON)
-
-    def _has_tried_long(self, row: AttemptRow) -> bool:
-        """Return whether opening a generation has failed for so long that the attempt must end.
-
-        A node that holds a blob lease on HEAD, which its SAS allows, could block it for ever.
-        """
-        now = self.now()
-        for other in [i for i, (_, at) in self._opening.items() if now - at > TOO_LONG_UNREADABLE]:
-            del self._opening[other]
-        first, _ = self._opening.get(row.id, (now, now))
-        self._opening[row.id] = first, now
-        return now - first > TOO_LONG_UNREADABLE
 
     async def _move(self, claim: Claim, row: AttemptRow, step: MoveAttempt) -> None:
         moving = ClaimedAttemptMove(claim=claim, row=row, step=step)
         await self._writes.move(moving)
+        await self._give_back(claim)
         if measures.is_final_move(moving):
             await measures.observe_attempt_end(self.engine, row, self.now())
 
     async def _release(
-        self, claim: Claim, delay: timedelta, deferral: Deferral | None = None
+        self, claim: Claim, delay: timedelta, faults: Collection[Exception] = ()
     ) -> None:
+        deferral = deferral_after(claim, faults, self.now())
         with suppress(LeaseLost):
             await self._writes.release(claim, delay, deferral)
+            await self._give_back(claim, deferral)
+
+    async def _give_back(self, claim: Claim, kept: Deferral | None = None) -> None:
+        if self.limited_cloud is not None:
+            await self.limited_cloud.give_back(claim, kept)
 
     def _pause(self, row: AttemptRow, found: ObservedAttempt, usual: timedelta | None) -> timedelta:
         """Return the requeue delay; with a deferred call it ends when the call may be made."""

@@ -8,7 +8,7 @@ began: the next number is the one after HEAD's.
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property, partial
 from operator import itemgetter
@@ -26,17 +26,28 @@ from service.db.core.leases import Claim
 from service.db.jobs import jobs, step_metrics
 from service.db.storage import checkpoint_fault_reports as doubts
 from service.db.storage.checkpoint_fault_reports import CheckpointHistory
-from service.domain.lifecycle.attempt import AttemptView, MoveAttempt, OpenGeneration
+from service.domain.errors import LeaseLost
+from service.domain.lifecycle.attempt import (
+    HEAD_UNREADABLE,
+    TOO_LONG_UNREADABLE,
+    AttemptView,
+    MoveAttempt,
+    OpenGeneration,
+)
 from service.domain.planning.checkpoint_interval import SaveHistory
 from service.domain.reporting.progress import progress_of
+from service.domain.states import AttemptState, Outcome
 from service.instruments import LOST_STEPS, LOST_TIME
 from service.operations.attempts import generations, heads
 from service.operations.attempts.generations import Opening
 from service.reconciler.attempts import findings
-from service.storage.store import BlobStore, PreconditionFailed
+from service.storage.store import BlobStore, PreconditionFailed, StorageError
 from trainer.contract import Committed, Head
 
 log = logging.getLogger(__name__)
+_GIVEN_UP = MoveAttempt(
+    to=AttemptState.TERMINATING, outcome=Outcome.UNRESPONSIVE, reason=HEAD_UNREADABLE
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,8 +57,41 @@ class GenerationOpener:
     engine: AsyncEngine
     store: BlobStore
     now: Callable[[], datetime]
+    # Attempts whose next generation could not be opened: since when, and when it was last tried.
+    _opening: dict[str, tuple[datetime, datetime]] = field(default_factory=dict)
 
     async def open(
+        self, claim: Claim, row: AttemptRow, step: OpenGeneration, seen: AttemptView, after: int
+    ) -> bool | MoveAttempt:
+        """Open a generation as `_open` does, or give the attempt up when that has failed for long.
+
+        A node that holds a blob lease on HEAD, which its SAS allows, could block it for ever.
+        """
+        try:
+            done = await self._open(claim, row, step, seen, after)
+        except (LeaseLost, StorageError):
+            raise
+        except Exception:  # nodes write what is read here
+            if not self._has_tried_long(row):
+                raise
+            log.exception("head.unreadable", extra={"job": row.job_id, "attempt": row.id})
+            done = _GIVEN_UP
+        if not done and self._has_tried_long(row):
+            done = _GIVEN_UP
+        if done:
+            self._opening.pop(row.id, None)
+        return done
+
+    def _has_tried_long(self, row: AttemptRow) -> bool:
+        """Return whether opening a generation has failed for so long that the attempt must end."""
+        now = self.now()
+        for other in [i for i, (_, at) in self._opening.items() if now - at > TOO_LONG_UNREADABLE]:
+            del self._opening[other]
+        first, _ = self._opening.get(row.id, (now, now))
+        self._opening[row.id] = first, now
+        return now - first > TOO_LONG_UNREADABLE
+
+    async def _open(
         self, claim: Claim, row: AttemptRow, step: OpenGeneration, seen: AttemptView, after: int
     ) -> bool | MoveAttempt:
         """Fence HEAD, then write the generation's row and release the lease.

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from service.cloud.provider import Throttled
-from service.domain.cloud.rate_limit import Deferral
 
 CONCURRENT_CALLS = 50  # to one region, of the 200 steps of the loop
 _CALL = timedelta(seconds=1)  # the usual length of a call
@@ -22,11 +21,6 @@ _LONGEST_WAIT = timedelta(seconds=28)  # calls that hung may end at any time
 
 class ConcurrencyLimitReached(Throttled):
     """The call was not made: too many calls are under way in this process."""
-
-    def __init__(self, message: str, retry_after: float, deferral: Deferral | None) -> None:
-        """Keep ``deferral``: tokens that the attempt has taken for this call already."""
-        super().__init__(message, "", retry_after)
-        self.deferral = deferral
 
 
 @dataclass
@@ -39,11 +33,11 @@ class ConcurrencyLimit:
     _next_at: dict[str, datetime] = field(default_factory=dict)  # the last refused call's turn
 
     @contextmanager
-    def slot(self, region: str, deferral: Deferral | None = None) -> Iterator[None]:
+    def slot(self, region: str) -> Iterator[None]:
         """Count a call until the block ends. Raises ConcurrencyLimitReached at once."""
         if self.under_way[region] >= self.limit:
             message = f"{self.limit} calls to {region} are under way"
-            raise ConcurrencyLimitReached(message, self._retry_after(region), deferral)
+            raise ConcurrencyLimitReached(message, "", self._retry_after(region))
         self.under_way[region] += 1
         try:
             yield

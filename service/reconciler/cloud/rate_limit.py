@@ -3,23 +3,24 @@
 All replicas share tokens (`service/db/cloud/rate_limit.py`) and circuits. A call of an attempt that
 finds no token is Deferred: it takes a token in advance, and the attempt's row stores the time from
 which any replica may make the call. So the attempt waits, and no worker does. A call for no
-attempt, such as one of a sweep, takes no token in advance and has its own share of the limits.
+attempt, such as one of a sweep, takes no token in advance: it has its own share of the limits, and
+what attempts leave of theirs.
 """
 
 from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from functools import cached_property
+from functools import cached_property, partial
 from time import perf_counter
-from typing import TypeVar
+from typing import ParamSpec, TypeVar
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from service.cloud import engines
 from service.cloud.azure import remaining
 from service.cloud.provider import CloudError, CloudProvider, Throttled
-from service.db.cloud import rate_limit
+from service.db.cloud import offerings, rate_limit
 from service.db.cloud.rate_limit import TokenRequest
 from service.db.cloud.scale_set_cache import ALL
 from service.db.core.batching import Batcher
@@ -35,7 +36,6 @@ from service.domain.cloud.rate_limit import (
     CloudCall,
     Deferral,
     RequestKind,
-    TokenBucket,
 )
 from service.instruments import AZURE_CALL, AZURE_DEFERRED, AZURE_REMAINING
 from service.reconciler.cloud.circuit_breaker import CircuitBreaker, CircuitOpen
@@ -45,9 +45,14 @@ from service.reconciler.cloud.concurrency_limit import (
     ConcurrencyLimitReached,
 )
 
+P = ParamSpec("P")
 T = TypeVar("T")
 _EVERYTHING = "resources"  # another part of Azure: its failures say nothing of scale sets
 _LOW = 0.5  # share of a bucket; below it, the remaining count that Azure reports is stored
+_REASONS: dict[type[Throttled], str] = {
+    ConcurrencyLimitReached: "concurrency",
+    CircuitOpen: "circuit",
+}
 
 
 class Deferred(Throttled):
@@ -59,51 +64,27 @@ class Deferred(Throttled):
         self.deferral = deferral
 
 
-def deferral_of(faults: Collection[Exception]) -> Deferral | None:
-    """Return the deferred call among these faults, for the attempt's row; None if none is."""
-    kept = (f.deferral for f in faults if isinstance(f, Deferred | ConcurrencyLimitReached))
-    return next((deferral for deferral in kept if deferral), None)
+def deferral_of(claim: Claim | None, now: datetime) -> Deferral | None:
+    """Return the deferred call in the attempt's row, or None once its time has passed."""
+    if claim is None or claim.row.deferred_call is None:
+        return None
+    found = Deferral(call=CloudCall(claim.row.deferred_call), until=claim.row.deferred_until)
+    return found if found.is_pending(now) or found.is_due(now) else None
 
 
-@dataclass
-class _MeasuredCall:
-    """One operation, for the metrics: how long Azure took, or why it was not called."""
+def deferral_after(claim: Claim, faults: Collection[Exception], now: datetime) -> Deferral | None:
+    """Return the call for which the attempt waits after a step with these ``faults``.
 
-    operation: CloudCall
-    region: str
-    made: bool = False
-
-    @contextmanager
-    def deferred(self) -> Iterator[None]:
-        """Count a refusal of our own."""
-        try:
-            yield
-        except Throttled as refusal:
-            if not self.made:
-                reason = _REASONS.get(type(refusal), "rate_limit")
-                AZURE_DEFERRED.add(self.operation, self.region, reason)
-            raise
-
-    async def time(self, call: Callable[[], Awaitable[T]]) -> T:
-        """Make the call and record its duration."""
-        self.made, began, result = True, perf_counter(), "unexpected"
-        try:
-            answer = await call()
-        except CloudError as fault:
-            result = type(fault).__name__
-            raise
-        else:
-            result = "ok"
-            return answer
-        finally:
-            seconds = perf_counter() - began
-            AZURE_CALL.observe(self.operation, self.region, result, value=seconds)
-
-
-_REASONS: dict[type[Throttled], str] = {
-    ConcurrencyLimitReached: "concurrency",
-    CircuitOpen: "circuit",
-}
+    A fault elsewhere does not cost a call its place. Without any, only a refill is still wanted;
+    one that turns out not to be is dropped when it is due.
+    """
+    new = next((fault.deferral for fault in faults if isinstance(fault, Deferred)), None)
+    old = deferral_of(claim, now)
+    if new or old is None:
+        return new
+    busy = any(isinstance(fault, ConcurrencyLimitReached) for fault in faults)
+    waits = old.is_pending(now) and (faults or old.call is CloudCall.REFILL)
+    return old if waits or busy else None
 
 
 @dataclass
@@ -142,66 +123,61 @@ class RateLimitedCloud:
         Raises Deferred, ConcurrencyLimitReached, CircuitOpen, and Throttled where a call for no
         attempt finds no token; whatever ``first`` and ``make`` raise.
         """
-        measured = _MeasuredCall(call, region)
-        with measured.deferred():
-            deferral = self.deferral(claim)
-            permit = deferral if deferral and deferral.call is call else None
-            if permit and permit.is_pending(self.now()):
-                raise self._deferred(region, permit)
-            with self._limit.slot(region, permit):
+        with ExitStack() as slot:
+            with _counted(call, region):
+                waits = deferral_of(claim, self.now())
+                permit = waits if waits and waits.call is call else None
+                if permit and permit.is_pending(self.now()):
+                    raise self._deferred(region, permit)
+                slot.enter_context(self._limit.slot(region))
                 probes = await self._circuits.admit(region)
-                if permit is None:
-                    await self._take(region, call, claim, deferral, probes=probes)
-                if first is not None:
-                    await first()
-                with remaining.gather_remaining() as left:
-                    try:
-                        answer = await measured.time(make)
-                    except CloudError as fault:
-                        await self._circuits.record_failure(region, fault, probed=probes)
-                        raise self._kept(fault, call, claim) from fault
-                    finally:
-                        await self._learn(region, left)
-            await self._circuits.record_success(region)
-            return answer
+                if permit is None and TOKENS[call] and not probes:
+                    await self._take(region, call, claim, waits)
+            if first is not None:
+                await first()
+            with remaining.gather_remaining() as left:
+                try:
+                    answer = await _timed(call, region, make)
+                except CloudError as fault:
+                    await self._circuits.record(region, fault, probed=probes)
+                    raise self._kept(fault, call, claim) from fault
+                finally:
+                    await self._learn(region, left)
+        await self._circuits.record(region, None, probed=probes)
+        return answer
 
-    def deferral(self, claim: Claim | None) -> Deferral | None:
-        """Return the deferred call in the attempt's row, or None once its time has passed."""
-        if claim is None or claim.row.deferred_call is None:
-            return None
-        call, now = CloudCall(claim.row.deferred_call), self.now()
-        found = Deferral(call=call, until=claim.row.deferred_until)
-        return found if found.is_pending(now) or found.is_due(now) else None
+    async def give_back(self, claim: Claim, kept: Deferral | None) -> None:
+        """Give back the tokens of the call that the attempt deferred, unless it is ``kept``."""
+        deferral = deferral_of(claim, self.now())
+        if deferral and deferral != kept and deferral.is_pending(self.now()):
+            request = self._tokens(offerings.of(claim.row).pool, TOKENS[deferral.call])
+            await self._batch.do(replace(request, count=-1))
 
     async def _take(
-        self,
-        region: str,
-        call: CloudCall,
-        claim: Claim | None,
-        other: Deferral | None,
-        *,
-        probes: bool,
+        self, region: str, call: CloudCall, claim: Claim | None, other: Deferral | None
     ) -> None:
         """Take the call's tokens. Raises Deferred, or Throttled if the call cannot be deferred.
 
         An attempt has one deferred call at a time: with ``other`` pending, this call takes tokens
-        only if the buckets have them now.
+        only if the buckets have them now. The look before one that is due does not wait.
         """
-        if not TOKENS[call]:
+        request, now = self._tokens(region, TOKENS[call]), self.now()
+        if claim is not None and not (other and other.is_pending(now)):
+            wait = await self._batch.do(request)
+            if wait and not (other and call is CloudCall.GET):
+                raise self._deferred(region, Deferral(call=call, until=now + wait))
             return
-        request = self._tokens(region, call, sweeps=claim is None)
-        pending = other if other and other.is_pending(self.now()) else None
-        if claim is not None and not pending and not probes:
-            if wait := await self._batch.do(request):
-                raise self._deferred(region, Deferral(call=call, until=self.now() + wait))
-            return
-        async with self.engine.begin() as conn:  # what is taken in vain is rolled back
-            (wait,) = await rate_limit.take(conn, [request], self.now())
-            if wait and pending and not probes:
-                raise self._deferred(region, pending)
-            if wait and not probes:
-                message = f"The rate limit of {call} in {region} is reached"
-                raise Throttled(message, "", wait.total_seconds())
+        shares = [] if claim else [self._tokens(region, TOKENS[call], sweeps=True)]
+        wait = timedelta(0)
+        for one in [*shares, request]:
+            async with self.engine.begin() as conn:
+                (wait,) = await rate_limit.take(conn, [one], now)
+                if not wait:
+                    return
+                await conn.rollback()  # else tokens would be taken in vain
+        if other:
+            raise self._deferred(region, other)
+        raise Throttled(_message(region, call), "", wait.total_seconds())
 
     @cached_property
     def _batch(self) -> Batcher[TokenRequest, timedelta]:
@@ -211,24 +187,20 @@ class RateLimitedCloud:
         async with self.engine.begin() as conn:
             return await rate_limit.take(conn, requests, self.now())
 
-    def _tokens(self, region: str, call: CloudCall, *, sweeps: bool) -> TokenRequest:
-        """Return the buckets of a call; ``sweeps``: it is made for no attempt."""
+    def _tokens(
+        self, region: str, kinds: Collection[RequestKind], *, sweeps: bool = False
+    ) -> TokenRequest:
+        """Return the buckets of such requests, or the shares of them that sweeps have."""
         buckets = {}
-        for kind in TOKENS[call]:
-            apart = sweeps and kind in SWEPT and region != ALL
-            buckets[kind + SWEEPS if apart else kind] = self._bucket(region, kind, sweeps=sweeps)
+        for kind in kinds:
+            shared = kind in SWEPT and region != ALL
+            share = (SWEEP_SHARE if sweeps else 1 - SWEEP_SHARE) if shared else 1.0
+            name = kind + SWEEPS if sweeps and shared else kind
+            buckets[name] = BUCKETS[kind].scaled(share * self.times)
         return TokenRequest(region=region, buckets=buckets)
 
-    def _bucket(self, region: str, kind: RequestKind, *, sweeps: bool) -> TokenBucket:
-        """Return the bucket, or a share of it if both attempts and sweeps make such requests."""
-        share = 1.0
-        if kind in SWEPT and region != ALL:
-            share = SWEEP_SHARE if sweeps else 1 - SWEEP_SHARE
-        return BUCKETS[kind].scaled(share * self.times)
-
     def _deferred(self, region: str, deferral: Deferral) -> Deferred:
-        message = f"The rate limit of {deferral.call} in {region} is reached"
-        return Deferred(message, deferral, self.now())
+        return Deferred(_message(region, deferral.call), deferral, self.now())
 
     def _kept(self, fault: CloudError, call: CloudCall, claim: Claim | None) -> CloudError:
         """Return Azure's 429 as Deferred, so that the attempt waits for Azure's Retry-After."""
@@ -239,15 +211,21 @@ class RateLimitedCloud:
         return Deferred(str(fault), deferral, self.now(), fault.code or "Throttled")
 
     async def _learn(self, region: str, left: dict[str, int]) -> None:
-        for kind in RequestKind:
-            found = left.get(kind)
-            if found is None:
+        """Lower all buckets of a kind of which Azure says that few requests remain."""
+        for kind in [kind for kind in RequestKind if kind in left]:
+            AZURE_REMAINING.set(region, kind, value=left[kind])
+            level = left[kind] / (BUCKETS[kind].size * self.times)
+            if level >= _LOW:
                 continue
-            AZURE_REMAINING.set(region, kind, value=found)
-            bucket = self._bucket(region, kind, sweeps=False)
-            if found < _LOW * bucket.size:
-                async with self.engine.begin() as conn:
-                    await rate_limit.correct(conn, region, kind, bucket, found, self.now())
+            both = self._tokens(region, [kind]), self._tokens(region, [kind], sweeps=True)
+            buckets = {
+                name: replace(bucket, size=bucket.size * level)
+                for request in both
+                for name, bucket in request.buckets.items()
+            }
+            async with self.engine.begin() as conn:
+                lower = TokenRequest(region=region, buckets=buckets, count=0)
+                await rate_limit.take(conn, [lower], self.now())
 
     @cached_property
     def _limit(self) -> ConcurrencyLimit:
@@ -268,49 +246,74 @@ class RateLimitedRegion:
     first: Callable[[], Awaitable[object]] | None = None
 
     async def create(self, spec: ScaleSetSpec) -> None:
-        """Begin creating a scale set."""
-        await self._ask(CloudCall.CREATE, lambda: self._cloud.create(spec))
+        await self._ask(CloudCall.CREATE, self._cloud.create, spec)
 
     async def get(self, name: str) -> ScaleSet:
-        """Describe a scale set with its instances."""
-        return await self._ask(CloudCall.GET, lambda: self._cloud.get(name))
+        return await self._ask(CloudCall.GET, self._cloud.get, name)
 
     async def list_owned(self) -> list[ScaleSet]:
-        """List the scale sets of this deployment."""
         return await self._ask(CloudCall.LIST, self._cloud.list_owned)
 
     async def list_tagged(self) -> list[TaggedResource]:
-        """List all else that carries this deployment's tag."""
         call = self._cloud.list_tagged
         return await self.limited_cloud.ask(_EVERYTHING, CloudCall.LIST_TAGGED, call)
 
     async def refill(self, name: str, instance_count: int, useless: Collection[str] = ()) -> None:
-        """Begin replacing instances that were taken."""
-        await self._ask(CloudCall.REFILL, lambda: self._cloud.refill(name, instance_count, useless))
+        await self._ask(CloudCall.REFILL, self._cloud.refill, name, instance_count, useless)
 
     async def delete(self, name: str) -> None:
-        """Begin deleting a scale set."""
-        await self._ask(CloudCall.DELETE, lambda: self._cloud.delete(name))
+        await self._ask(CloudCall.DELETE, self._cloud.delete, name)
 
     async def serial_log(self, name: str, instance_id: str) -> bytes:
-        """Fetch what a machine printed to its serial console."""
-        return await self._ask(
-            CloudCall.SERIAL_LOG, lambda: self._cloud.serial_log(name, instance_id)
-        )
+        return await self._ask(CloudCall.SERIAL_LOG, self._cloud.serial_log, name, instance_id)
 
     async def spot_cores(self, region: str) -> SpotCores:
-        """Return how many Spot cores the subscription may use in ``region``."""
-        return await self.limited_cloud.ask(
-            region, CloudCall.SPOT_CORES, lambda: self._cloud.spot_cores(region)
-        )
+        call = partial(self._cloud.spot_cores, region)
+        return await self.limited_cloud.ask(region, CloudCall.SPOT_CORES, call)
 
     async def close(self) -> None:
         """Do nothing: the caller that made the cloud closes it."""
 
-    async def _ask(self, call: CloudCall, make: Callable[[], Awaitable[T]]) -> T:
-        return await self.limited_cloud.ask(self.region, call, make, self.claim, self.first)
+    async def _ask(
+        self,
+        call: CloudCall,
+        make: Callable[P, Awaitable[T]],
+        *args: P.args,
+        **more: P.kwargs,
+    ) -> T:
+        made = partial(make, *args, **more)
+        return await self.limited_cloud.ask(self.region, call, made, self.claim, self.first)
 
     @property
     def _cloud(self) -> CloudProvider:
         cloud = self.limited_cloud.cloud
         return cloud if self.region == ALL else engines.at(cloud, self.region)
+
+
+def _message(region: str, call: CloudCall) -> str:
+    return f"The rate limit of {call} in {region} is reached"
+
+
+@contextmanager
+def _counted(call: CloudCall, region: str) -> Iterator[None]:
+    """Count a refusal of our own."""
+    try:
+        yield
+    except Throttled as refusal:
+        AZURE_DEFERRED.add(call, region, _REASONS.get(type(refusal), "rate_limit"))
+        raise
+
+
+async def _timed(call: CloudCall, region: str, make: Callable[[], Awaitable[T]]) -> T:
+    """Make the call and record how long Azure took, and with which result."""
+    began, result = perf_counter(), "unexpected"
+    try:
+        answer = await make()
+    except CloudError as fault:
+        result = type(fault).__name__
+        raise
+    else:
+        result = "ok"
+        return answer
+    finally:
+        AZURE_CALL.observe(call, region, result, value=perf_counter() - began)

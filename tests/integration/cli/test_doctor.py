@@ -12,7 +12,7 @@ from tests.served import served
 
 def told(**settings: str) -> dict[str, CheckResult]:
     """What is said of an environment with these settings of the service."""
-    return {check.name: check for check in check_settings.checks(settings)}
+    return {check.name: check for check in check_settings.settings_checks(settings)}
 
 
 async def test_a_service_that_is_not_ready_is_shown_with_its_own_reason(shell: Shell) -> None:

@@ -212,7 +212,7 @@ class Deployed:
         key = f"{settings} {state}"
         if key not in self.seen:
             environment = {f"REKINDLE_{k}": v for k, v in (self.settings | settings).items()}
-            self.seen[key] = list(check_azure.on_azure(environment))
+            self.seen[key] = list(check_azure.subscription_checks(environment))
         return self.seen[key]
 
 

@@ -23,13 +23,13 @@ class Seen:
 
     sent: list[int] = field(default_factory=list)
 
-    def at(self, done: int) -> None:
+    def show_sent(self, done: int) -> None:
         self.sent.append(done)
 
-    def checking(self, done: int) -> None:
+    def show_checked(self, done: int) -> None:
         """Nothing to note."""
 
-    def again(self, attempt: object) -> None:
+    def show_retry(self, attempt: object) -> None:
         """Nothing to note."""
 
 
@@ -56,8 +56,8 @@ async def test_an_upload_that_stopped_halfway_sends_only_what_is_missing(
     path, seen = Path(shell.dataset()), Seen()
 
     class Stopped(Seen):
-        def at(self, done: int) -> None:
-            super().at(done)
+        def show_sent(self, done: int) -> None:
+            super().show_sent(done)
             shell.switch.away_for = "/parts"  # the service is gone after some parts
 
     async def send(progress: Seen) -> dict[str, object]:

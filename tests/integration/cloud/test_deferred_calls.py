@@ -89,37 +89,37 @@ def _replica(world: World, cloud: FakeCloud, *, lists: bool = False) -> AttemptR
 async def test_a_creation_without_a_token_is_made_by_any_replica_when_it_is_due(
     world: World, engine: AsyncEngine, clock: Clock, cloud: Watched, reconciler: AttemptReconciler
 ) -> None:
-    await _attempt(engine, clock, AttemptState.PROVISIONING)
-    await _left(engine, clock, RequestKind.CREATE, -124)  # the 125th without a token: a minute
+    await add_waiting(engine, clock, AttemptState.PROVISIONING)
+    await left(engine, clock, RequestKind.CREATE, -124)  # the 125th without a token: a minute
     await reconciler.run_once()
-    row = await _row(engine)
+    row = await row_of(engine)
     waits = (row.deferred_call, row.due_at - clock(), row.deferred_until - clock())
     another = _replica(world, cloud)
     clock.advance(seconds=59)
     early = await another.run_once()
     clock.advance(seconds=1)
-    taken = await _tokens(engine)
+    taken = await tokens_of(engine)
     await another.run_once()
-    after = await _row(engine)
+    after = await row_of(engine)
 
     assert waits == ("create", timedelta(minutes=1), timedelta(minutes=1))
     assert (early, cloud.asked) == (0, ["get", "create"])
     assert NAME in cloud.costing()
-    assert (await _tokens(engine))[RequestKind.CREATE] == taken[RequestKind.CREATE]
+    assert (await tokens_of(engine))[RequestKind.CREATE] == taken[RequestKind.CREATE]
     assert (after.deferred_call, after.deferred_until) == (None, None)
 
 
 async def test_who_is_hinted_before_its_time_keeps_its_place_and_takes_nothing(
     engine: AsyncEngine, clock: Clock, cloud: Watched, reconciler: AttemptReconciler
 ) -> None:
-    await _attempt(engine, clock, AttemptState.PROVISIONING)
-    await _left(engine, clock, RequestKind.LIST, -100)
+    await add_waiting(engine, clock, AttemptState.PROVISIONING)
+    await left(engine, clock, RequestKind.LIST, -100)
     due, tokens = [], []
     for _ in range(3):
         assert await reconciler.run_once() == 1
-        row = await _row(engine)
+        row = await row_of(engine)
         due.append((row.due_at, row.deferred_call, row.deferred_until))
-        tokens.append((await _tokens(engine))[RequestKind.LIST])
+        tokens.append((await tokens_of(engine))[RequestKind.LIST])
         clock.advance(seconds=1)
         async with engine.begin() as conn:
             await leases.hint(conn, tables.attempts, "att-1", clock())
@@ -132,10 +132,10 @@ async def test_who_is_hinted_before_its_time_keeps_its_place_and_takes_nothing(
 async def test_a_deferred_delete_is_made_without_another_look(
     world: World, engine: AsyncEngine, clock: Clock, cloud: Watched, reconciler: AttemptReconciler
 ) -> None:
-    await _attempt(engine, clock, AttemptState.TERMINATING)
-    await cloud.create(world.attempts.specs.spec(await _attempt_row(engine)))
+    await add_waiting(engine, clock, AttemptState.TERMINATING)
+    await cloud.create(world.attempts.specs.spec(await attempt_row(engine)))
     clock.advance(minutes=5)
-    await _left(engine, clock, RequestKind.DELETE, -10)
+    await left(engine, clock, RequestKind.DELETE, -10)
     await reconciler.run_once()
     async with engine.begin() as conn:
         await leases.hint(conn, tables.attempts, "att-1", clock())
@@ -149,14 +149,14 @@ async def test_a_deferred_delete_is_made_without_another_look(
 async def test_a_look_that_is_deferred_while_a_wish_comes_does_not_hold_it_up(
     engine: AsyncEngine, clock: Clock, reconciler: AttemptReconciler
 ) -> None:
-    await _attempt(engine, clock, AttemptState.PROVISIONING)
-    await _left(engine, clock, RequestKind.LIST, -100)
+    await add_waiting(engine, clock, AttemptState.PROVISIONING)
+    await left(engine, clock, RequestKind.LIST, -100)
     await reconciler.run_once()
     async with engine.begin() as conn:
         await conn.execute(update(tables.jobs).values(cancel_requested_at=clock()))
         await leases.hint(conn, tables.attempts, "att-1", clock())
     await reconciler.run_once()
-    row = await _row(engine)
+    row = await row_of(engine)
 
     assert (row.state, row.deferred_call) == (AttemptState.TERMINATING, None)
 
@@ -171,12 +171,12 @@ async def test_an_attempt_waits_for_one_call_at_a_time(
     claim = await _claimed(engine, clock, deferred_call=waits.call, deferred_until=later)
     with pytest.raises(ScaleSetNotFound):  # there are tokens
         await limited.at(SPOT.region, claim).get("rk-1")
-    await _left(engine, clock, RequestKind.LIST, 0)
+    await left(engine, clock, RequestKind.LIST, 0)
     with pytest.raises(Deferred) as refusal:
         await limited.at(SPOT.region, claim).get("rk-1")
 
     assert refusal.value.deferral == waits
-    assert (await _tokens(engine))[RequestKind.LIST] == 0
+    assert (await tokens_of(engine))[RequestKind.LIST] == 0
 
 
 async def test_a_deferred_creation_that_is_listed_is_looked_at(
@@ -186,15 +186,15 @@ async def test_a_deferred_creation_that_is_listed_is_looked_at(
     assert replica.lister is not None
     later = clock() + timedelta(minutes=20)
     deferred = {"deferred_call": "create", "deferred_until": later, "due_at": clock()}
-    await _attempt(engine, clock, AttemptState.PROVISIONING, **deferred)
+    await add_waiting(engine, clock, AttemptState.PROVISIONING, **deferred)
     await replica.lister.run_once()
     await replica.run_once()
-    before, kept = list(cloud.asked), await _row(engine)
-    await cloud.create(world.attempts.specs.spec(await _attempt_row(engine)))
+    before, kept = list(cloud.asked), await row_of(engine)
+    await cloud.create(world.attempts.specs.spec(await attempt_row(engine)))
     clock.advance(minutes=4)
     await replica.lister.run_once()
     await replica.run_once()
-    row = await _row(engine)
+    row = await row_of(engine)
 
     assert (before, kept.deferred_until) == ([], later)
     assert cloud.asked == ["create", "get"]
@@ -208,7 +208,7 @@ async def test_tokens_of_a_call_that_nobody_made_in_time_are_lost(
     assert limited is not None
     late = clock() - PERMIT_LIFE - timedelta(seconds=1)
     claim = await _claimed(engine, clock, deferred_call="get", deferred_until=late)
-    await _left(engine, clock, RequestKind.LIST, 0)
+    await left(engine, clock, RequestKind.LIST, 0)
 
     with pytest.raises(Deferred):
         await limited.at(SPOT.region, claim).get("rk-1")
@@ -219,16 +219,16 @@ async def test_nodes_are_seen_to_as_often_as_ever_while_calls_are_deferred(
 ) -> None:
     job = await world.submit()
     await train(world, await boot(world, job["id"]), step=1)
-    await _left(engine, clock, RequestKind.LIST, -1000)
+    await left(engine, clock, RequestKind.LIST, -1000)
     for _ in range(3):
         async with engine.begin() as conn:
             await conn.execute(update(tables.attempts).values(due_at=clock()))
         assert await reconciler.run_once() == 1
-        row = await _row(engine)
+        row = await row_of(engine)
         assert row.due_at <= clock() + world.pace.poll
         assert row.deferred_call == "get"
 
-    assert (await _tokens(engine))[RequestKind.LIST] == -1001
+    assert (await tokens_of(engine))[RequestKind.LIST] == -1001
 
 
 async def test_an_attempt_that_moved_on_does_not_wait_for_the_call_that_it_deferred(
@@ -253,14 +253,14 @@ async def test_an_attempt_that_moved_on_does_not_wait_for_the_call_that_it_defer
 async def test_a_call_that_azure_refuses_is_not_made_again_before_azure_allows_it(
     engine: AsyncEngine, clock: Clock, cloud: Watched, reconciler: AttemptReconciler
 ) -> None:
-    await _attempt(engine, clock, AttemptState.PROVISIONING)
+    await add_waiting(engine, clock, AttemptState.PROVISIONING)
     cloud.fail_next.append(Throttled("slow down", "OperationNotAllowed", 60))
     for _ in range(3):
         await reconciler.run_once()
         clock.advance(seconds=1)
         async with engine.begin() as conn:
             await leases.hint(conn, tables.attempts, "att-1", clock())
-    refused, row = list(cloud.asked), await _row(engine)
+    refused, row = list(cloud.asked), await row_of(engine)
     clock.advance(seconds=60)
     await reconciler.run_once()
 
@@ -273,24 +273,24 @@ async def test_a_deferred_refill_is_neither_made_nor_counted_as_asked_for(
 ) -> None:
     _, nodes, number = await elastic_job(world)
     world.attempts = reconciler
-    await _left(engine, clock, RequestKind.UPDATE, -3000)  # six minutes
+    await left(engine, clock, RequestKind.UPDATE, -3000)  # six minutes
     number = await shrunk(world, nodes, number)
     await _train_on(world, nodes, number)
     looks = cloud.asked.count("get")
     for _ in range(2):
         await _train_on(world, nodes, number)
-    looks_meanwhile = cloud.asked.count("get") - looks
-    before, tokens = await _row(engine), await _tokens(engine)
+    looks_meanwhile = cloud.asked.count("get") - looks  # there is no list
+    before, tokens = await row_of(engine), await tokens_of(engine)
     made = cloud.asked.count("refill")
     for _ in range(8):
         await _train_on(world, nodes, number)
-    after = await _row(engine)
+    after = await row_of(engine)
 
     assert (before.deferred_call, before.refills, made) == ("refill", 0, 0)
-    assert looks_meanwhile == 0
+    assert looks_meanwhile > 0
     assert tokens[RequestKind.UPDATE] < -2000
     assert (after.refills, cloud.asked.count("refill")) == (1, 1)
-    assert (await _tokens(engine))[RequestKind.UPDATE] == tokens[RequestKind.UPDATE]  # once
+    assert (await tokens_of(engine))[RequestKind.UPDATE] == tokens[RequestKind.UPDATE]  # once
 
 
 async def test_a_refill_that_azure_defers_is_asked_for_once(
@@ -301,7 +301,7 @@ async def test_a_refill_that_azure_defers_is_asked_for_once(
     number = await shrunk(world, nodes, number)
     for _ in range(10):  # of 45 s: before Azure allows another one
         await _train_on(world, nodes, number)
-    row = await _row(engine)
+    row = await row_of(engine)
 
     assert (row.state, row.refills, cloud.asked.count("refill")) == (AttemptState.RUNNING, 1, 1)
 
@@ -313,7 +313,7 @@ async def _train_on(world: World, nodes: list[ScriptedNode], number: int) -> Non
     await world.tick(seconds=45)
 
 
-async def _attempt(
+async def add_waiting(
     engine: AsyncEngine,
     clock: Clock,
     state: AttemptState,
@@ -326,13 +326,13 @@ async def _attempt(
 
 
 async def _claimed(engine: AsyncEngine, clock: Clock, **more: Any) -> Claim:  # noqa: ANN401
-    await _attempt(engine, clock, AttemptState.PROVISIONING, **more)
+    await add_waiting(engine, clock, AttemptState.PROVISIONING, **more)
     async with engine.begin() as conn:
         ((claim, _),) = await attempts.claim_due(conn, clock(), 1)
     return claim
 
 
-async def _left(engine: AsyncEngine, clock: Clock, kind: RequestKind, tokens: float) -> None:
+async def left(engine: AsyncEngine, clock: Clock, kind: RequestKind, tokens: float) -> None:
     """So many tokens are in the bucket; less than 0: taken in advance."""
     row = {"region": SPOT.region, "kind": kind, "tokens": tokens, "at": clock()}
     values = {"tokens": tokens, "at": clock()}
@@ -343,18 +343,18 @@ async def _left(engine: AsyncEngine, clock: Clock, kind: RequestKind, tokens: fl
         )
 
 
-async def _tokens(engine: AsyncEngine) -> dict[str, float]:
+async def tokens_of(engine: AsyncEngine) -> dict[str, float]:
     async with engine.connect() as conn:
         rows = await conn.execute(select(_t.kind, _t.tokens).where(_t.region == SPOT.region))
         return {row.kind: row.tokens for row in rows}
 
 
-async def _row(engine: AsyncEngine) -> Any:  # noqa: ANN401 - a row
+async def row_of(engine: AsyncEngine) -> Any:  # noqa: ANN401 - a row
     async with engine.connect() as conn:
         return (await conn.execute(select(tables.attempts))).one()
 
 
-async def _attempt_row(engine: AsyncEngine) -> attempts.AttemptRow:
+async def attempt_row(engine: AsyncEngine) -> attempts.AttemptRow:
     async with engine.connect() as conn:
         row = await attempts.find(conn, "att-1")
     assert row is not None

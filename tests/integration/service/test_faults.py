@@ -14,7 +14,7 @@ import pytest
 from rekindle.local import faults
 from rekindle.local.faults import LocalMachine, StackInfo, TargetNotFound
 from rekindle.local.parts import PartRunner, StackPart
-from rekindle.local.running_stack import RANK, SUPERVISOR, TORCHRUN, part, processes
+from rekindle.local.running_stack import RANK, SUPERVISOR, TORCHRUN, part_process, vm_processes
 from rekindle.local.state_folder import StateFolder
 from tests import waiting
 from tests.emulated.process import Emulator, compute, create, remove, scale_set
@@ -45,9 +45,9 @@ async def stack(tmp_path: Path) -> AsyncIterator[StackInfo]:
         return flag.exists()
 
     argv = [sys.executable, "-c", SERVE.format(flag=str(flag))]
-    await crew.start(StackPart(name="service", argv=argv, ready=ready))
+    await crew.start_part(StackPart(name="service", argv=argv, ready=ready))
     yield facts(tmp_path)
-    await crew.stop()
+    await crew.stop_parts()
 
 
 @pytest.fixture(scope="module")
@@ -71,21 +71,21 @@ async def cloud(azure: Emulator, tmp_path: Path) -> AsyncIterator[StackInfo]:
 
 
 async def test_a_killed_part_comes_back_with_another_process(stack: StackInfo) -> None:
-    before = await faults.kill_service(stack)
-    await faults.back(stack, "service", before)
+    before = await faults.kill_part(stack, "service")
+    await faults.wait_for_restart(stack, "service", before)
 
-    assert part(stack, "service").pid != before
+    assert part_process(stack, "service").pid != before
 
 
 async def test_a_part_that_is_restarted_is_ready_when_that_returns(stack: StackInfo) -> None:
-    before = part(stack, "service").pid
-    await faults.restart(stack, "service")
+    before = part_process(stack, "service").pid
+    await faults.restart_part(stack, "service")
 
-    assert part(stack, "service").pid != before
+    assert part_process(stack, "service").pid != before
 
 
 async def test_a_paused_part_stands_still_and_goes_on(stack: StackInfo) -> None:
-    process = part(stack, "service")
+    process = part_process(stack, "service")
     pausing = asyncio.create_task(faults.pause_part(stack, "service", 0.5))
 
     async def status() -> str:
@@ -98,10 +98,10 @@ async def test_a_paused_part_stands_still_and_goes_on(stack: StackInfo) -> None:
 
 async def test_a_part_that_is_taken_away_is_not_started_before_its_time(stack: StackInfo) -> None:
     began = time.monotonic()
-    await faults.take_away(stack, "service", 1.0)
+    await faults.stop_part(stack, "service", 1.0)
 
     assert time.monotonic() - began >= 1.0
-    assert part(stack, "service").is_running()
+    assert part_process(stack, "service").is_running()
 
 
 async def test_what_is_not_there_is_named_with_what_to_do(stack: StackInfo, tmp_path: Path) -> None:
@@ -110,19 +110,19 @@ async def test_what_is_not_there_is_named_with_what_to_do(stack: StackInfo, tmp_
     with pytest.raises(TargetNotFound, match="make up"):
         StackInfo.read(tmp_path / "nowhere")
     with pytest.raises(TargetNotFound, match="does not answer"):
-        await faults.machines(facts(tmp_path, "https://localhost:1"))
+        await faults.list_machines(facts(tmp_path, "https://localhost:1"))
 
 
 async def test_one_program_of_a_machine_is_killed_and_the_others_live(cloud: StackInfo) -> None:
     vm = await _settled(cloud)
     await faults.kill_supervisor(cloud, vm)
-    [torchrun] = processes(vm, TORCHRUN)
+    [torchrun] = vm_processes(vm, TORCHRUN)
     await faults.kill_trainer(cloud, vm)
 
-    assert processes(vm, SUPERVISOR) == processes(vm, RANK) == [], "a zombie does not run"
+    assert vm_processes(vm, SUPERVISOR) == vm_processes(vm, RANK) == [], "a zombie does not run"
     assert torchrun.is_running()
     assert await faults.kill_trainer(cloud, vm, whole=True) == torchrun.pid
-    assert [m.state for m in await faults.machines(cloud, vm.attempt_id)] == ["running"] * 2
+    assert [m.state for m in await faults.list_machines(cloud, vm.attempt_id)] == ["running"] * 2
     with pytest.raises(TargetNotFound, match=r"no process of trainer.process.rendezvous runs on"):
         await faults.kill_trainer(cloud, vm, whole=True)
 
@@ -131,31 +131,31 @@ async def test_a_machine_that_is_killed_is_gone_and_one_that_lingers_is_listed(
     cloud: StackInfo,
 ) -> None:
     vm = await _settled(cloud)
-    other = (await faults.machines(cloud, vm.attempt_id))[1]
-    await faults.kill_vm(cloud, vm)
-    await faults.linger(cloud, other)
+    other = (await faults.list_machines(cloud, vm.attempt_id))[1]
+    await faults.evict_vm(cloud, vm, notice=False)
+    await faults.evict_vm(cloud, other, notice=False, lingers=True)
 
-    assert [m.state for m in await faults.machines(cloud, vm.attempt_id)] == ["stopped"]
+    assert [m.state for m in await faults.list_machines(cloud, vm.attempt_id)] == ["stopped"]
 
 
 async def test_all_machines_of_an_attempt_are_evicted_at_once(cloud: StackInfo) -> None:
     vm = await _settled(cloud)
-    taken = await faults.evict_all(cloud, vm.attempt_id, notice=False)
+    taken = await faults.evict_attempt(cloud, vm.attempt_id, notice=False)
 
     assert len(taken) == 2
-    assert await faults.machines(cloud, vm.attempt_id) == []
+    assert await faults.list_machines(cloud, vm.attempt_id) == []
 
 
 async def test_faults_are_planted_listed_and_taken_back(cloud: StackInfo) -> None:
     first = await faults.arm_fault(cloud, "throttle", count=2)
     await faults.arm_fault(cloud, "quota", region="eastus")
-    planted = [f["kind"] for f in await faults.faults(cloud)]
+    planted = [f["kind"] for f in await faults.list_faults(cloud)]
     await faults.clear_faults(cloud, first)
-    left = [f["kind"] for f in await faults.faults(cloud)]
+    left = [f["kind"] for f in await faults.list_faults(cloud)]
     await faults.clear_faults(cloud)
 
     assert (planted, left) == (["throttle", "quota"], ["quota"])
-    assert await faults.faults(cloud) == []
+    assert await faults.list_faults(cloud) == []
     with pytest.raises(TargetNotFound, match="'kind' must be one of"):
         await faults.arm_fault(cloud, "earthquake")
 
@@ -164,9 +164,9 @@ async def _settled(cloud: StackInfo) -> LocalMachine:
     """One of the machines, once its programs run."""
 
     async def look() -> LocalMachine:
-        return (await faults.machines(cloud))[0]
+        return (await faults.list_machines(cloud))[0]
 
     def busy(vm: LocalMachine) -> bool:
-        return all(processes(vm, program) for program in (SUPERVISOR, TORCHRUN, RANK))
+        return all(vm_processes(vm, program) for program in (SUPERVISOR, TORCHRUN, RANK))
 
     return await waiting.until(look, busy)

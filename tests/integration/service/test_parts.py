@@ -16,8 +16,8 @@ import pytest
 
 from bench import ports
 from rekindle.local import leftover_processes
-from rekindle.local.parts import HELD, PartRunner, StackPart
-from rekindle.local.running_stack import VM_MARK
+from rekindle.local.parts import HOLD_FOLDER, PartRunner, StackPart
+from rekindle.local.running_stack import VM_VARIABLE
 from rekindle.local.state_folder import StackPorts, StackStartError, StateFolder
 from tests import waiting
 
@@ -49,11 +49,11 @@ class Stage:
 async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
     made = Stage(tmp_path)
     yield made
-    await made.crew.stop()
+    await made.crew.stop_parts()
 
 
 async def test_a_part_that_dies_is_named_shown_and_started_again(stage: Stage) -> None:
-    await stage.crew.start(stage.part())
+    await stage.crew.start_part(stage.part())
     first = stage.pid()
     os.kill(first, signal.SIGKILL)
 
@@ -75,7 +75,7 @@ async def test_a_part_that_does_not_come_up_at_once_is_tried_again(stage: Stage)
         "    sys.exit('no luck this time')\n"
         "flag.touch(); signal.pause()\n"
     )
-    await stage.crew.start(stage.part(moody))
+    await stage.crew.start_part(stage.part(moody))
     first = stage.pid()
     stage.flag.unlink()
     os.kill(first, signal.SIGKILL)
@@ -93,9 +93,9 @@ async def test_a_part_that_does_not_come_up_at_once_is_tried_again(stage: Stage)
 async def test_a_part_that_somebody_wants_away_is_started_when_its_time_is_over(
     stage: Stage,
 ) -> None:
-    await stage.crew.start(stage.part())
+    await stage.crew.start_part(stage.part())
     first, back = stage.pid(), time.time() + 1
-    (stage.state / HELD / "echo").write_text(str(back))
+    (stage.state / HOLD_FOLDER / "echo").write_text(str(back))
     os.kill(first, signal.SIGKILL)
 
     async def pid() -> int:
@@ -109,29 +109,29 @@ async def test_a_part_that_somebody_wants_away_is_started_when_its_time_is_over(
 async def test_a_part_that_dies_again_and_again_is_given_up(stage: Stage) -> None:
     short = "import pathlib; pathlib.Path({flag!r}).touch()"
     stage.flag.touch()
-    await stage.crew.start(stage.part(short))
+    await stage.crew.start_part(stage.part(short))
 
     with pytest.raises(StackStartError, match="echo died"):
-        await stage.crew.watch()
+        await stage.crew.wait_for_failure()
 
 
 async def test_a_part_that_ends_before_it_is_ready_shows_its_last_lines(stage: Stage) -> None:
     with pytest.raises(StackStartError, match=r"echo exited at once:\n    no luck"):
-        await stage.crew.start(stage.part("print('no luck')"))
+        await stage.crew.start_part(stage.part("print('no luck')"))
 
 
 async def test_a_part_that_is_never_ready_is_late(stage: Stage) -> None:
     idle = "import signal; signal.pause()"
 
     with pytest.raises(StackStartError, match="not ready after 0 s"):
-        await stage.crew.start(stage.part(idle, within=0.2))
+        await stage.crew.start_part(stage.part(idle, within=0.2))
 
 
 async def test_stopping_ends_every_part(stage: Stage) -> None:
-    await stage.crew.start(stage.part())
+    await stage.crew.start_part(stage.part())
     pid = stage.pid()
 
-    await stage.crew.stop()
+    await stage.crew.stop_parts()
 
     assert not psutil.pid_exists(pid)
 
@@ -142,7 +142,7 @@ async def test_what_a_killed_stack_left_is_ended_by_the_next(tmp_path: Path) -> 
         "from tests.integration.service.test_parts import Stage\n"
         "stage = Stage(pathlib.Path(sys.argv[1]))\n"
         "async def main():\n"
-        "    await stage.crew.start(stage.part())\n"
+        "    await stage.crew.start_part(stage.part())\n"
         "    os.kill(os.getpid(), signal.SIGKILL)\n"
         "asyncio.run(main())\n"
     )
@@ -150,23 +150,23 @@ async def test_what_a_killed_stack_left_is_ended_by_the_next(tmp_path: Path) -> 
     await asyncio.to_thread(subprocess.run, command, check=False)
     left = psutil.Process(Stage(tmp_path).pid())
 
-    assert leftover_processes.end_parts(StateFolder(tmp_path)) == ["echo"]
+    assert leftover_processes.stop_parts(StateFolder(tmp_path)) == ["echo"]
     assert not left.is_running() or left.status() == psutil.STATUS_ZOMBIE
-    assert leftover_processes.end_parts(StateFolder(tmp_path)) == []
+    assert leftover_processes.stop_parts(StateFolder(tmp_path)) == []
 
 
 async def test_a_process_that_was_given_the_id_of_a_dead_part_is_left_alone(stage: Stage) -> None:
     (stage.state / "pids" / "echo").write_text(str(os.getpid()))
 
-    assert leftover_processes.end_parts(stage.state) == []
+    assert leftover_processes.stop_parts(stage.state) == []
 
 
 def test_two_stacks_never_share_a_state_folder(tmp_path: Path) -> None:
     with ExitStack() as first, ExitStack() as second:
-        first.enter_context(StateFolder(tmp_path).held())
+        first.enter_context(StateFolder(tmp_path).lock())
 
         with pytest.raises(StackStartError, match=r"already running on"):
-            second.enter_context(StateFolder(tmp_path).held())
+            second.enter_context(StateFolder(tmp_path).lock())
 
 
 def test_a_port_that_is_taken_is_named() -> None:
@@ -189,27 +189,27 @@ def test_a_state_folder_that_cannot_be_is_named(tmp_path: Path) -> None:
 
     for path in (tmp_path / "file", tmp_path / "file" / "below"):
         with pytest.raises(StackStartError, match=f"the state folder {path}"):
-            StateFolder(path).held().__enter__()
+            StateFolder(path).lock().__enter__()
 
 
 def test_vms_are_ended_even_when_somebody_has_removed_their_disks(tmp_path: Path) -> None:
     def vm(state: Path) -> subprocess.Popen[bytes]:
         home = state / "azure" / "vms" / "one"
-        marks = {VM_MARK: "http://127.0.0.1:1/vm/x", "HOME": str(home)}
+        marks = {VM_VARIABLE: "http://127.0.0.1:1/vm/x", "HOME": str(home)}
         return subprocess.Popen(["sleep", "600"], env=marks)
 
     ours, other = vm(tmp_path / "ours"), vm(tmp_path / "other")
 
-    assert leftover_processes.end_vms(StateFolder(tmp_path / "ours")) == 1
+    assert leftover_processes.kill_vms(StateFolder(tmp_path / "ours")) == 1
     assert not psutil.pid_exists(ours.pid)
     assert psutil.pid_exists(other.pid)
-    assert leftover_processes.end_vms(StateFolder(tmp_path / "other")) == 1
+    assert leftover_processes.kill_vms(StateFolder(tmp_path / "other")) == 1
     assert [ours.wait(), other.wait()] == [0, 0], "psutil has collected them"
 
 
 def test_secrets_are_made_once_and_readable_by_the_owner_only(tmp_path: Path) -> None:
     state = StateFolder(tmp_path)
-    made = state.secret("secret")
+    made = state.read_or_create_secret("secret")
 
-    assert state.secret("secret") == made
+    assert state.read_or_create_secret("secret") == made
     assert (state / "secret").stat().st_mode & 0o777 == 0o600

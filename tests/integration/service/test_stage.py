@@ -11,7 +11,7 @@ import pytest
 from azure.storage.blob import BlobServiceClient, ContainerClient
 
 from rekindle import stage as staging
-from rekindle.model_check import CannotStage, check_model
+from rekindle.model_check import StagingError, check_model
 from rekindle.stage import container_name
 from tests.azurite import Azurite
 from tests.unit.models import model_folders as make
@@ -87,7 +87,7 @@ def test_a_revision_is_never_given_other_content(azurite: Azurite, folder: Path,
     stage(azurite.connection_string, name, folder, "main-1")
     make.set_members(folder / "config.json", attention_dropout=0.5)
 
-    with pytest.raises(CannotStage, match="choose another --revision"):
+    with pytest.raises(StagingError, match="choose another --revision"):
         stage(azurite.connection_string, name, folder, "main-1")
     assert _head(azurite, name)["config"]["attention_dropout"] == 0.1
 
@@ -97,8 +97,8 @@ def test_a_folder_that_is_refused_leaves_nothing_behind(
 ) -> None:
     make.rewrite(folder, lambda weights: {n: t for n, t in weights.items() if "norm" not in n})
 
-    with pytest.raises(CannotStage, match=r"7 tensors .* would be random: model\.layers\.0"):
-        staging.stage(azurite.connection_string, name, folder)
+    with pytest.raises(StagingError, match=r"7 tensors .* would be random: model\.layers\.0"):
+        staging.stage_model(azurite.connection_string, name, folder)
     with BlobServiceClient.from_connection_string(azurite.connection_string) as account:
         assert not account.get_container_client(container_name(name)).exists()
 
@@ -108,7 +108,7 @@ def test_warnings_are_printed_and_the_model_is_staged(
 ) -> None:
     (folder / "chat_template.jinja").unlink()
 
-    staging.stage(azurite.connection_string, name, folder)
+    staging.stage_model(azurite.connection_string, name, folder)
 
     assert "warning: the folder has no chat template" in capsys.readouterr().err
     assert _head(azurite, name)["name"] == name
@@ -128,7 +128,7 @@ def test_only_what_is_staged_as_it_is_goes_unchecked(
             make.rewrite(folder, lambda weights: {n: t + 1 for n, t in weights.items()})
         if change == "other size":
             (folder / "LICENSE.txt").write_text("free")
-        staging.stage(azurite.connection_string, name, folder, check=check)
+        staging.stage_model(azurite.connection_string, name, folder, check=check)
 
     assert len(checked) == 3
 
@@ -137,20 +137,20 @@ def test_what_an_older_release_has_staged_unchecked_is_checked(
     azurite: Azurite, folder: Path, name: str
 ) -> None:
     (folder / "tokenizer.json").unlink()
-    staging.stage(azurite.connection_string, name, folder, check=lambda _: [])
+    staging.stage_model(azurite.connection_string, name, folder, check=lambda _: [])
     with _container(azurite, name) as container:
         head = {k: v for k, v in _head(azurite, name).items() if k != "checked"}
         container.upload_blob("HEAD", json.dumps(head), overwrite=True)
 
-    with pytest.raises(CannotStage, match=r"has no tokenizer\.json"):
-        staging.stage(azurite.connection_string, name, folder)
+    with pytest.raises(StagingError, match=r"has no tokenizer\.json"):
+        staging.stage_model(azurite.connection_string, name, folder)
 
 
 def test_every_fault_has_a_line_and_none_is_a_traceback(folder: Path) -> None:
     (folder / "optimizer.pt").touch()
     (folder / "model.safetensors").write_bytes(b"")
 
-    with pytest.raises(CannotStage) as refused:
+    with pytest.raises(StagingError) as refused:
         check_model(folder)
 
     assert [line.split(" ")[0] for line in str(refused.value).splitlines()] == [
@@ -160,8 +160,8 @@ def test_every_fault_has_a_line_and_none_is_a_traceback(folder: Path) -> None:
 
 
 def test_a_folder_that_is_not_there_is_named(azurite: Azurite, tmp_path: Path, name: str) -> None:
-    with pytest.raises(CannotStage, match=r"there is no folder .*nowhere"):
-        staging.stage(azurite.connection_string, name, tmp_path / "nowhere")
+    with pytest.raises(StagingError, match=r"there is no folder .*nowhere"):
+        staging.stage_model(azurite.connection_string, name, tmp_path / "nowhere")
 
 
 @pytest.mark.parametrize(
@@ -187,7 +187,7 @@ def test_a_storage_that_cannot_be_used_is_told_in_one_line(
 
 def stage(storage: str, name: str, folder: Path, revision: str = "") -> str:
     """Stage a model that needs no check."""
-    return staging.stage(storage, name, folder, revision, check=lambda _: [])
+    return staging.stage_model(storage, name, folder, revision, check=lambda _: [])
 
 
 def _head(azurite: Azurite, name: str) -> dict[str, Any]:

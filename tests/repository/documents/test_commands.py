@@ -11,7 +11,7 @@ import pytest
 import typer
 
 from rekindle.cli.main import app
-from rekindle.cli.submit.job_settings import find
+from rekindle.cli.submit.job_settings import find_member
 from tests.repository.sources import ROOT
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -44,7 +44,7 @@ def unknown(words: list[str]) -> list[str]:
     settings = [value for word, value in pairwise(rest) if word == "--set"]
     return [
         *(option for option in options if option not in known | {"--help", "-h"}),
-        *(setting for setting in settings if not find(setting.partition("=")[0])),
+        *(setting for setting in settings if not find_member(setting.partition("=")[0])),
     ]
 
 

@@ -43,7 +43,9 @@ async def _newcomers_key(stack: Up) -> str:
 
 async def _main(stack: Up, *words: str) -> str:
     """The last line that a command of the service prints."""
-    settings = StackLayout(StateFolder(stack.state), StackPorts.starting_at(stack.port)).settings()
+    settings = StackLayout(
+        StateFolder(stack.state), StackPorts.starting_at(stack.port)
+    ).service_settings()
     code, printed = await _run(sys.executable, "-m", "service.main", *words, **settings)
     assert code == 0, printed
     return printed.strip().splitlines()[-1]

@@ -41,17 +41,17 @@ def workspace(stack: StackInfo) -> Any:  # noqa: ANN401 - MLClient
 
 async def take_one(stack: StackInfo, attempt_id: str) -> None:
     """Azure takes one node; the job waits for another under its name."""
-    await faults.preempt(stack, attempt_id, nodes=1)
+    await faults.preempt_nodes(stack, attempt_id, nodes=1)
 
 
 async def take_all(stack: StackInfo, attempt_id: str) -> None:
     """Azure takes every node."""
-    await faults.preempt(stack, attempt_id)
+    await faults.preempt_nodes(stack, attempt_id)
 
 
 async def fail(stack: StackInfo, attempt_id: str) -> None:
     """Azure takes one node, and the job ends Failed, with a PreemptionError."""
-    await faults.preempt(stack, attempt_id, nodes=1, then="fail")
+    await faults.preempt_nodes(stack, attempt_id, nodes=1, then="fail")
 
 
 async def evict(product: Product, job_id: str, happens: Eviction) -> None:
@@ -98,7 +98,7 @@ async def test_a_job_that_is_evicted_in_three_ways_ends_as_if_it_never_had_been(
             lambda: asyncio.to_thread(lambda: list(client.compute.list())), lambda left: not left
         )
         jobs = await asyncio.to_thread(lambda: [job.status.value for job in client.jobs.list()])
-        machines = await faults.machines(product.stack)
+        machines = await faults.list_machines(product.stack)
 
     assert [done["status"], twin["status"]] == ["succeeded", "succeeded"]
     assert done["result"]["parameters_sha256"] == twin["result"]["parameters_sha256"]
@@ -128,12 +128,12 @@ async def test_a_job_that_finds_no_scale_set_after_an_eviction_finishes_in_the_w
         job = await product.until(job_id, lambda job: job["latest_checkpoint"] is not None)
         ours = f"/resourceGroups/{RESOURCE_GROUP}/providers/Microsoft.Compute/"
         await faults.arm_fault(product.stack, "allocation_failed", path=ours)
-        await faults.evict_all(product.stack, job["attempts"]["current"], notice=False)
+        await faults.evict_attempt(product.stack, job["attempts"]["current"], notice=False)
         done = await finished(product, job_id)
         tried = await product.attempts(job_id)
         kept = await product.attempts(twin["id"])
         machines = await waiting.until(
-            lambda: faults.machines(product.stack), lambda left: not left
+            lambda: faults.list_machines(product.stack), lambda left: not left
         )
 
     assert [done["status"], twin["status"]] == ["succeeded", "succeeded"]

@@ -17,7 +17,7 @@ import pytest
 
 from rekindle.local import faults
 from rekindle.local.layout import TINY_MODEL, model_folder
-from rekindle.stage import stage
+from rekindle.stage import stage_model
 from service.storage.azure import AzureBlobStore
 from tests import waiting
 from tests.system.exactness.matrix import ROUNDING, apart
@@ -40,8 +40,8 @@ async def test_an_elastic_job_trains_on_with_two_of_three_machines_and_with_thre
     chats = _chats(600)
     job_id = await _submit(product, chats)
     job = await product.until(job_id, lambda j: j["latest_checkpoint"] is not None)
-    machines = await faults.machines(product.stack, job["attempts"]["current"])
-    await faults.evict(product.stack, machines[-1], notice=False)
+    machines = await faults.list_machines(product.stack, job["attempts"]["current"])
+    await faults.evict_vm(product.stack, machines[-1], notice=False)
     await product.until(job_id, _trains_on("2 of 3"))
     await product.until(job_id, _trains_on("3 machines"))
     job = await _finished(product, job_id)
@@ -87,7 +87,7 @@ def _stage_without_dropout(product: Product) -> None:
     shutil.copytree(model_folder(TINY_MODEL), folder)
     config = folder / "config.json"
     config.write_text(json.dumps(json.loads(config.read_text()) | {"attention_dropout": 0.0}))
-    stage(product.stack.storage, CALM, folder)
+    stage_model(product.stack.storage, CALM, folder)
 
 
 async def _submit(product: Product, chats: bytes) -> str:

@@ -117,11 +117,11 @@ async def test_jobs_that_are_copied_twice_into_a_real_mlflow_are_one_run_each(
 ) -> None:
     """What `rekindle metrics --mlflow` does, in an environment that has the package."""
     program = (
-        "import sys; from rekindle.cli.jobs.trackers import to_mlflow\n"
+        "import sys; from rekindle.cli.jobs.trackers import copy_to_mlflow\n"
         'for job in (sys.argv[2], "it\'s", \'the "first"\'):\n'
         "  for last in (3, 5):\n"
         "    rows = [(n, 1000.0 + n, {'train/loss': 2.0}) for n in range(1, last)]\n"
-        "    print(to_mlflow(sys.argv[1], job, rows))"
+        "    print(copy_to_mlflow(sys.argv[1], job, rows))"
     )
     environment = {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}
     with mlflow(tmp_path) as url:

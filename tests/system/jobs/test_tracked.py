@@ -49,7 +49,7 @@ async def evict(product: Product, job_id: str) -> None:
     job = await product.until(job_id, lambda j: j["latest_checkpoint"] is not None)
     name = "rk-" + job["attempts"]["current"].removeprefix("att-")
     stack = product.stack
-    azure = httpx.AsyncClient(base_url=stack.arm_url, verify=stack.trust, trust_env=False)
+    azure = httpx.AsyncClient(base_url=stack.arm_url, verify=stack.tls_context, trust_env=False)
     async with azure:
         listed = (await azure.get("/_emulator/virtualMachines")).raise_for_status().json()["value"]
         victim = next(m for m in listed if m["scale_set"] == name)

@@ -30,21 +30,21 @@ async def test_a_job_survives_everything_that_azure_and_its_own_service_do_to_it
     await _kill_the_service_while_machines_are_made(product, job_id)
     await product.until(job_id, lambda j: j["phase"] == "training")
     before = await faults.kill_part(stack, "postgres")
-    await faults.back(stack, "postgres", before)
+    await faults.wait_for_restart(stack, "postgres", before)
     await faults.arm_fault(stack, "delete_fails", count=2)
     await faults.arm_fault(stack, "drop", when="after", method="DELETE", count=1)
     await product.until(job_id, lambda j: j["finished_at"] is not None)
-    await faults.kill_service(stack)  # its machines are being deleted
+    await faults.kill_part(stack, "service")  # its machines are being deleted
     done = await product.until(job_id, lambda j: j["cost"]["final"])
     tried = await product.attempts(job_id)
-    struck = {f["kind"]: f["struck"] for f in await faults.faults(stack)}
+    struck = {f["kind"]: f["struck"] for f in await faults.list_faults(stack)}
 
     assert done["status"] == "succeeded"
     assert [a["outcome"] for a in tried] == ["no_capacity", "no_capacity", "succeeded"]
     assert re.search(r"quota .*LowPriorityCores.* of eastus is used up", tried[0]["reason"])
     assert "AllocationFailed" in tried[1]["reason"]
     assert [a["state"] for a in tried] == ["ended"] * 3
-    assert await faults.machines(stack) == []
+    assert await faults.list_machines(stack) == []
     assert all(struck.values()), struck
 
 
@@ -61,7 +61,7 @@ async def _kill_the_service_while_machines_are_made(product: Product, job_id: st
     await product.until(job_id, lambda j: j["attempts"]["count"] == 3)
 
     async def made() -> bool:
-        return len(await faults.machines(product.stack)) > 0
+        return len(await faults.list_machines(product.stack)) > 0
 
     await waiting.until(made, bool, interval=0.1, deadline=60)
-    await faults.kill_service(product.stack)
+    await faults.kill_part(product.stack, "service")

@@ -34,7 +34,7 @@ async def test_machines_that_are_cut_off_catch_up_and_once_given_up_nobody_liste
     stack = fenced.stack
     job_id = await fenced.submit(epochs=EPOCHS)
     before = await fenced.until(job_id, lambda j: j["latest_checkpoint"] is not None)
-    machines = sorted(await faults.machines(stack), key=lambda vm: vm.vm_id)  # in rank order
+    machines = sorted(await faults.list_machines(stack), key=lambda vm: vm.vm_id)  # in rank order
     await faults.cut_node(stack, machines[-1], 2)
     await faults.cut_node(stack, machines[-1], 2, mode="reset")
     await fenced.until(job_id, lambda j: _saved(j) > _saved(before))
@@ -58,14 +58,16 @@ async def test_machines_that_are_cut_off_catch_up_and_once_given_up_nobody_liste
     assert [row["step"] for row in series] == list(range(1, EPOCHS * STEPS_AN_EPOCH + 1))
     assert max(trained_on) > tried[1]["from_step"]  # both attempts did these steps
     assert trained_on == {step: curve[step] for step in trained_on}
-    await waiting.until(lambda: faults.machines(stack), lambda left: not left)
+    await waiting.until(lambda: faults.list_machines(stack), lambda left: not left)
 
 
 @asynccontextmanager
 async def _cut_off(stack: StackInfo, machines: list[LocalMachine], url: str) -> AsyncIterator[None]:
     async with AsyncExitStack() as cuts:
         for vm in machines:
-            await cuts.enter_async_context(faults.cut_off(stack, vm, to=urlsplit(url).netloc))
+            await cuts.enter_async_context(
+                faults.network_partition(stack, vm, to=urlsplit(url).netloc)
+            )
         yield
 
 

@@ -193,6 +193,11 @@ RULES: dict[str, tuple[Attempt, AttemptView, AttemptStep]] = {
         replace(ON_TWO, scale_set=FULL_OF_OLD, nodes=[*ON_TWO.nodes, HUNG]),
         RefillScaleSet(useless=("v2",)),
     ),
+    "but not before a look that is deferred": (
+        TRAINS,
+        replace(ON_TWO, scale_set=FULL_OF_OLD, blind=True),
+        RequeueAttempt(),
+    ),
     "and is not asked to go again while Azure deletes it": (
         replace(TRAINS, refilled_at=NOW - MINUTE),
         replace(ON_TWO, scale_set=FULL_OF_OLD),

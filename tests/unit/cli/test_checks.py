@@ -43,7 +43,7 @@ def arm(answers: dict[str, Any], **settings: str) -> ArmClient:
 def test_a_port_in_use_is_named_with_the_way_out(tmp_path: Path) -> None:
     first = ports.free(4)
     with socket.create_server(("127.0.0.1", first + 1)):
-        found = by_name(check_machine.checks(tmp_path, first, stack_runs=False))["ports"]
+        found = by_name(check_machine.machine_checks(tmp_path, first, stack_runs=False))["ports"]
 
     assert found.verdict is CheckStatus.MISSING
     assert str(first + 1) in found.found
@@ -51,14 +51,14 @@ def test_a_port_in_use_is_named_with_the_way_out(tmp_path: Path) -> None:
 
 
 def test_ports_of_a_stack_that_runs_are_no_fault(tmp_path: Path) -> None:
-    found = by_name(check_machine.checks(tmp_path, 8080, stack_runs=True))
+    found = by_name(check_machine.machine_checks(tmp_path, 8080, stack_runs=True))
 
     assert found["ports"].verdict is CheckStatus.SKIPPED
     assert found["python"].verdict is CheckStatus.OK
 
 
 def test_without_a_subscription_azure_is_skipped_and_says_why() -> None:
-    (only,) = check_azure.checks({})
+    (only,) = check_azure.azure_checks({})
 
     assert only.verdict is CheckStatus.SKIPPED
     assert "REKINDLE_AZURE_SUBSCRIPTION_ID" in only.found
@@ -69,7 +69,7 @@ def test_a_role_is_missing_as_long_as_one_of_its_actions_is() -> None:
     network = {"actions": ["Microsoft.Network/*"], "notActions": []}
     azure = arm({"rekindle": {}, "permissions": {"value": [reader, network]}})
 
-    found = by_name(check_roles.group(azure))
+    found = by_name(check_roles.check_group_roles(azure))
 
     assert found["role Network Contributor"].verdict is CheckStatus.OK
     assert found["role Virtual Machine Contributor"].verdict is CheckStatus.MISSING
@@ -80,7 +80,9 @@ def test_a_role_is_missing_as_long_as_one_of_its_actions_is() -> None:
 def test_what_a_role_takes_away_is_not_granted_by_its_own_star() -> None:
     most = {"actions": ["*"], "notActions": ["Microsoft.Compute/virtualMachineScaleSets/delete"]}
 
-    found = by_name(check_roles.group(arm({"rekindle": {}, "permissions": {"value": [most]}})))
+    found = by_name(
+        check_roles.check_group_roles(arm({"rekindle": {}, "permissions": {"value": [most]}}))
+    )
 
     assert found["role Virtual Machine Contributor"].verdict is CheckStatus.MISSING
 
@@ -102,7 +104,7 @@ def test_whoever_makes_machines_must_be_let_give_them_the_nodes_identity(
     granted = {"value": [{"actions": [action], "notActions": []}]}
     azure = arm({"permissions": granted}, AZURE_IDENTITY_ID=IDENTITY)
 
-    (found,) = check_roles.identity(azure)
+    (found,) = check_roles.check_identity_role(azure)
 
     assert found.verdict is verdict
     assert (found.remedy == "") is (verdict is CheckStatus.OK)
@@ -110,26 +112,26 @@ def test_whoever_makes_machines_must_be_let_give_them_the_nodes_identity(
 
 
 def test_nodes_without_an_identity_need_no_role_for_it() -> None:
-    (found,) = check_roles.identity(arm({}))
+    (found,) = check_roles.check_identity_role(arm({}))
 
     assert found.verdict is CheckStatus.SKIPPED
 
 
 def test_a_resource_group_that_is_not_there_comes_with_the_command_that_makes_it() -> None:
-    (found,) = check_roles.group(arm({}))
+    (found,) = check_roles.check_group_roles(arm({}))
 
     assert found.verdict is CheckStatus.MISSING
     assert "az group create -n rekindle" in found.remedy
 
 
 def test_roles_that_cannot_be_read_are_a_doubt_and_no_fault() -> None:
-    found = by_name(check_roles.group(arm({"rekindle": {}})))
+    found = by_name(check_roles.check_group_roles(arm({"rekindle": {}})))
 
     assert found["role Virtual Machine Contributor"].verdict is CheckStatus.DOUBT
 
 
 def test_an_image_without_a_registry_can_be_pulled_by_no_node() -> None:
-    found = check_network.trainer_image("rekindle-trainer:latest")
+    found = check_network.check_trainer_image("rekindle-trainer:latest")
 
     assert found.verdict is CheckStatus.MISSING
     assert "has no registry" in found.found
@@ -148,7 +150,7 @@ def test_an_image_without_a_registry_can_be_pulled_by_no_node() -> None:
 def test_nodes_must_reach_the_public_url_by_its_address_and_certificate(
     url: str, address: str, fault: str, verdict: CheckStatus, said: str
 ) -> None:
-    found = check_network.judge(url, {address}, fault)
+    found = check_network.check_addresses(url, {address}, fault)
 
     assert found.verdict is verdict
     assert said in found.found
@@ -161,7 +163,9 @@ def test_nodes_must_reach_the_public_url_by_its_address_and_certificate(
 def test_clocks_may_be_a_minute_apart(seconds: int, verdict: CheckStatus) -> None:
     now = datetime(2026, 1, 1, tzinfo=UTC)
 
-    found = check_network.skew(format_datetime(now + timedelta(seconds=seconds), usegmt=True), now)
+    found = check_network.check_skew(
+        format_datetime(now + timedelta(seconds=seconds), usegmt=True), now
+    )
 
     assert found.verdict is verdict
 
@@ -192,7 +196,7 @@ def test_a_subnet_needs_free_addresses_and_a_way_out(
         OFFERINGS="Standard_X@eastus",
     )
 
-    (found,) = check_network.subnet(azure)
+    (found,) = check_network.check_subnet(azure)
 
     assert found.verdict is verdict
     assert said in found.found
@@ -211,13 +215,13 @@ def test_a_look_that_fails_or_hangs_stops_no_other() -> None:
     def misread(_azure: ArmClient) -> list[CheckResult]:
         raise KeyError("value")
 
-    every: dict[str, check_azure.Look] = {
+    every: dict[str, check_azure.AzureCheck] = {
         "hangs": hang,
         "fails": fail,
         "misreads": misread,
-        "role": check_roles.identity,
+        "role": check_roles.check_identity_role,
     }
-    found = by_name(check_azure.looks(arm({}), 0.2, every))
+    found = by_name(check_azure.run_checks(arm({}), 0.2, every))
     over.set()
 
     assert {n: str(c.verdict) for n, c in found.items()} == {
@@ -239,7 +243,7 @@ READY = {
 
 
 def test_a_workspace_with_all_that_clusters_need_is_well() -> None:
-    found = list(check_azureml.checks(arm(READY, **SPACE)))
+    found = list(check_azureml.workspace_checks(arm(READY, **SPACE)))
 
     assert {check.verdict for check in found} == {CheckStatus.OK}
     assert len(found) == 5
@@ -268,7 +272,7 @@ def test_what_a_workspace_lacks_comes_with_its_remedy(
     answers: dict[str, Any], name: str, verdict: CheckStatus, remedy: str
 ) -> None:
     told = {k: v for k, v in (READY | answers).items() if v is not None}
-    found = by_name(check_azureml.checks(arm(told, **SPACE)))[name]
+    found = by_name(check_azureml.workspace_checks(arm(told, **SPACE)))[name]
 
     assert found.verdict is verdict
     assert remedy in found.remedy
@@ -304,7 +308,7 @@ def test_a_named_cluster_is_compared_with_its_offering(
     offering: str, answers: dict[str, Any], verdict: CheckStatus, said: str
 ) -> None:
     azure = arm(READY | answers, AZUREML_WORKSPACE="ws", OFFERINGS=f"{offering}:azureml=team")
-    found = by_name(check_azureml.checks(azure))
+    found = by_name(check_azureml.workspace_checks(azure))
 
     assert found["Azure ML cluster team"].verdict is verdict
     assert said in f"{found['Azure ML cluster team'].found} {found['Azure ML cluster team'].remedy}"
@@ -335,7 +339,7 @@ def test_the_mlflow_server_of_a_workspace_is_asked_with_the_token_of_the_service
         transport=httpx.MockTransport(respond), headers={"authorization": "Bearer the-token"}
     )
     azure = ArmClient(http, "s", {f"REKINDLE_{k}": v for k, v in MLFLOW.items()})
-    (found,) = check_azureml.checks(azure)
+    (found,) = check_azureml.workspace_checks(azure)
 
     assert (found.name, found.verdict) == ("Azure ML MLflow server", verdict)
     assert verdict is CheckStatus.OK or "--query mlflow_tracking_uri" in found.remedy
@@ -347,5 +351,5 @@ def test_the_mlflow_server_of_a_workspace_is_asked_with_the_token_of_the_service
 def test_without_an_offering_of_azure_ml_its_workspace_is_not_looked_at() -> None:
     azure = arm({}, OFFERINGS="Standard_NC24ads_A100_v4@eastus:on_demand")
 
-    assert list(check_azureml.checks(azure)) == []
+    assert list(check_azureml.workspace_checks(azure)) == []
     assert azure.offerings == [("Standard_NC24ads_A100_v4", "eastus", False)]

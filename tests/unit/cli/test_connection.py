@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from rekindle.cli.connection import ConnectionOptions, connect, find_stack
+from rekindle.cli.connection import ConnectionOptions, find_stack, resolve_connection
 from rekindle.cli.errors import CliError, ExitCode
 
 LOCAL = {"api_url": "http://127.0.0.1:8080", "api_key": "rk-local"}
@@ -22,7 +22,7 @@ def test_a_local_stack_is_found_from_a_folder_below_it(stack: Path, tmp_path: Pa
     below = tmp_path / "data" / "chats"
     below.mkdir(parents=True)
 
-    found = connect(ConnectionOptions(), {}, below)
+    found = resolve_connection(ConnectionOptions(), {}, below)
 
     assert (found.url, found.key, found.stack) == ("http://127.0.0.1:8080/v1", "rk-local", stack)
 
@@ -30,8 +30,10 @@ def test_a_local_stack_is_found_from_a_folder_below_it(stack: Path, tmp_path: Pa
 def test_an_option_goes_before_the_environment_and_that_before_the_stack(stack: Path) -> None:
     environment = {"REKINDLE_URL": "https://ours", "REKINDLE_API_KEY": "rk-env"}
 
-    by_option = connect(ConnectionOptions("https://other/v1/", "rk-opt"), environment, stack.parent)
-    by_environment = connect(ConnectionOptions(), environment, stack.parent)
+    by_option = resolve_connection(
+        ConnectionOptions("https://other/v1/", "rk-opt"), environment, stack.parent
+    )
+    by_environment = resolve_connection(ConnectionOptions(), environment, stack.parent)
 
     assert (by_option.url, by_option.key) == ("https://other/v1", "rk-opt")
     assert (by_environment.url, by_environment.key) == ("https://ours/v1", "rk-env")
@@ -41,7 +43,7 @@ def test_an_option_goes_before_the_environment_and_that_before_the_stack(stack: 
 def test_a_named_state_folder_goes_before_the_environment(stack: Path) -> None:
     environment = {"OPENAI_BASE_URL": "https://api.openai.com/v1", "OPENAI_API_KEY": "sk-real"}
 
-    found = connect(ConnectionOptions(state=stack), environment, stack.parent)
+    found = resolve_connection(ConnectionOptions(state=stack), environment, stack.parent)
 
     assert (found.url, found.key) == ("http://127.0.0.1:8080/v1", "rk-local")
 
@@ -49,9 +51,9 @@ def test_a_named_state_folder_goes_before_the_environment(stack: Path) -> None:
 def test_a_key_of_openais_is_never_sent_to_another_service(stack: Path) -> None:
     environment = {"OPENAI_API_KEY": "sk-real"}
 
-    local = connect(ConnectionOptions(), environment, stack.parent)
+    local = resolve_connection(ConnectionOptions(), environment, stack.parent)
     with pytest.raises(CliError) as refused:
-        connect(ConnectionOptions("https://elsewhere"), environment, stack.parent)
+        resolve_connection(ConnectionOptions("https://elsewhere"), environment, stack.parent)
 
     assert local.key == "rk-local"
     assert refused.value.exit_code is ExitCode.NOT_AUTHORISED
@@ -61,16 +63,19 @@ def test_a_key_of_openais_is_never_sent_to_another_service(stack: Path) -> None:
 def test_a_key_of_ours_may_lie_where_openais_clients_look_for_it(tmp_path: Path) -> None:
     environment = {"REKINDLE_URL": "https://ours", "OPENAI_API_KEY": "rk-mine"}
 
-    assert connect(ConnectionOptions(), environment, tmp_path).key == "rk-mine"
+    assert resolve_connection(ConnectionOptions(), environment, tmp_path).key == "rk-mine"
 
 
 def test_the_address_of_the_local_stack_needs_no_key(stack: Path) -> None:
-    assert connect(ConnectionOptions("http://127.0.0.1:8080"), {}, stack.parent).key == "rk-local"
+    assert (
+        resolve_connection(ConnectionOptions("http://127.0.0.1:8080"), {}, stack.parent).key
+        == "rk-local"
+    )
 
 
 def test_without_any_service_it_says_how_to_name_one(tmp_path: Path) -> None:
     with pytest.raises(CliError) as lost:
-        connect(ConnectionOptions(), {}, tmp_path)
+        resolve_connection(ConnectionOptions(), {}, tmp_path)
 
     assert lost.value.exit_code is ExitCode.UNREACHABLE
     assert "rekindle up" in lost.value.advice
@@ -85,4 +90,4 @@ def test_facts_that_cannot_be_read_are_said_so(stack: Path) -> None:
     (stack / "stack.json").write_text("{")
 
     with pytest.raises(CliError, match=r"Cannot read .*stack\.json"):
-        connect(ConnectionOptions(), {}, stack.parent)
+        resolve_connection(ConnectionOptions(), {}, stack.parent)

@@ -8,9 +8,9 @@ import pytest
 
 from contract.choices import Format
 from rekindle.cli.distil import judge
-from rekindle.cli.distil.prompts import TeacherPrompt, UnusablePrompt, of_row, prompts
+from rekindle.cli.distil.prompts import TeacherPrompt, UnusablePrompt, parse_row, read_prompts
 from rekindle.cli.distil.reply_cache import ReplyCache
-from rekindle.cli.distil.rows import RowKind, made, useful
+from rekindle.cli.distil.rows import RowKind, build_rows, usable_answers
 from rekindle.cli.distil.tally import DistilTally, TokenUsage
 from rekindle.cli.distil.teacher_messages import TeacherReply, TeacherRequest
 from rekindle.cli.errors import CliError
@@ -52,7 +52,7 @@ def said(row: dict[str, Any]) -> list[str]:
 def test_prompts_of_several_forms_are_chats_that_end_before_the_answer(
     row: dict[str, Any], messages: list[dict[str, Any]]
 ) -> None:
-    found, item = of_row(row)
+    found, item = parse_row(row)
 
     assert found == messages
     assert item == ({"answer": "4"} if "answer" in row else {})
@@ -75,17 +75,17 @@ def test_prompts_of_several_forms_are_chats_that_end_before_the_answer(
 )
 def test_a_row_that_nobody_could_answer_says_why(row: dict[str, Any], why: str) -> None:
     with pytest.raises(UnusablePrompt, match=why):
-        of_row(row)
+        parse_row(row)
 
 
 def test_a_plain_text_is_a_prompt_a_line_and_each_is_asked_once(tmp_path: Path) -> None:
     file, tally = tmp_path / "prompts.txt", DistilTally()
     file.write_text('\n2 + 2?\n{"prompt": "this is text"}\n2 + 2?\n')
 
-    found = [(p.line, p.messages[0]["content"]) for p in prompts(file, tally)]
+    found = [(p.line, p.messages[0]["content"]) for p in read_prompts(file, tally)]
 
     assert found == [(2, "2 + 2?"), (3, '{"prompt": "this is text"}')]
-    assert tally.left_out == {"it is a duplicate": [4]}
+    assert tally.skipped.lines == {"it is a duplicate": [4]}
 
 
 def test_a_line_that_is_no_json_is_named(tmp_path: Path) -> None:
@@ -93,7 +93,7 @@ def test_a_line_that_is_no_json_is_named(tmp_path: Path) -> None:
     file.write_text('{"prompt": "a"}\n{"prompt": \n')
 
     with pytest.raises(CliError, match="line 2"):
-        list(prompts(file, DistilTally()))
+        list(read_prompts(file, DistilTally()))
 
 
 def test_candidates_that_are_of_no_use_are_dropped_and_counted() -> None:
@@ -109,7 +109,7 @@ def test_candidates_that_are_of_no_use_are_dropped_and_counted() -> None:
         reply("four", ""),
     ]
 
-    assert useful(replies, tally) == ["4", "four"]
+    assert usable_answers(replies, tally) == ["4", "four"]
     assert tally.dropped == {
         "empty": 1,
         "cut off at --max-tokens": 1,
@@ -122,12 +122,12 @@ def test_candidates_that_are_of_no_use_are_dropped_and_counted() -> None:
 
 @pytest.mark.parametrize("kind", list(RowKind))
 def test_the_service_takes_every_row_that_is_made(kind: RowKind) -> None:
-    for row in made(kind, PROMPT, [("5", 0.0), ("4", 1.0)], exact=True):
+    for row in build_rows(kind, PROMPT, [("5", 0.0), ("4", 1.0)], exact=True):
         assert verdict(jsonl(row)).format is FORMATS[kind]
 
 
 def test_the_best_answer_is_preferred_to_the_worst() -> None:
-    (row,) = made(
+    (row,) = build_rows(
         RowKind.PREFERENCE, PROMPT, [("b", 5.0), ("c", 2.0), ("a", 9.0), ("d", 2.0)], exact=False
     )
 
@@ -135,7 +135,7 @@ def test_the_best_answer_is_preferred_to_the_worst() -> None:
 
 
 def test_a_ranking_has_one_answer_for_each_grade_best_first() -> None:
-    (row,) = made(
+    (row,) = build_rows(
         RowKind.RANKING, PROMPT, [("b", 5.0), ("c", 2.0), ("a", 9.0), ("d", 2.0)], exact=False
     )
 
@@ -158,17 +158,17 @@ def test_a_prompt_whose_candidates_teach_nothing_gives_no_pair(
     candidates = [(str(n), grade) for n, grade in enumerate(grades)]
 
     with pytest.raises(UnusablePrompt, match=why):
-        made(RowKind.PREFERENCE, PROMPT, candidates, exact=exact)
+        build_rows(RowKind.PREFERENCE, PROMPT, candidates, exact=exact)
 
 
 def test_chats_are_all_candidates_or_the_right_ones_where_that_is_known() -> None:
-    every = made(RowKind.SFT, PROMPT, [("a", None), ("b", None)], exact=False)
-    right = made(RowKind.SFT, PROMPT, [("4", 1.0), ("5", 0.0), ("It is 4", 1.0)], exact=True)
+    every = build_rows(RowKind.SFT, PROMPT, [("a", None), ("b", None)], exact=False)
+    right = build_rows(RowKind.SFT, PROMPT, [("4", 1.0), ("5", 0.0), ("It is 4", 1.0)], exact=True)
 
     assert [row["messages"][-1]["content"] for row in every] == ["a", "b"]
     assert [row["messages"][-1]["content"] for row in right] == ["4", "It is 4"]
     with pytest.raises(UnusablePrompt, match="is correct"):
-        made(RowKind.SFT, PROMPT, [("5", 0.0)], exact=True)
+        build_rows(RowKind.SFT, PROMPT, [("5", 0.0)], exact=True)
 
 
 @pytest.mark.parametrize(
@@ -187,11 +187,11 @@ def test_chats_are_all_candidates_or_the_right_ones_where_that_is_known() -> Non
 def test_a_judge_says_a_whole_number_from_1_to_10_or_nothing(
     text: str, number: float | None
 ) -> None:
-    assert judge.number(text) == number
+    assert judge.parse_grade(text) == number
 
 
 def test_a_judge_reads_the_conversation_and_the_answer() -> None:
-    (asked,) = judge.question([USER, USER | {"content": [{"text": "Well?"}]}], "four")
+    (asked,) = judge.judge_messages([USER, USER | {"content": [{"text": "Well?"}]}], "four")
 
     assert "user: 2 + 2?\n\nuser: Well?" in asked["content"]
     assert "<answer>\nfour\n</answer>" in asked["content"]

@@ -4,7 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from rekindle.cli.submit.document_file import MAX_BYTES, UnreadableDocument, parse, read
+from rekindle.cli.submit.document_file import (
+    MAX_BYTES,
+    UnreadableDocument,
+    parse_document,
+    read_document,
+)
 
 SCALARS = {
     "1e-5": 1e-5,
@@ -56,7 +61,7 @@ REFUSED = {
 
 @pytest.mark.parametrize(("text", "value"), SCALARS.items())
 def test_a_scalar_is_what_a_person_means(text: str, value: object) -> None:
-    found = parse(f"a: {text}").value
+    found = parse_document(f"a: {text}").value
 
     assert found == {"a": value}
     assert isinstance(found, dict)
@@ -66,14 +71,14 @@ def test_a_scalar_is_what_a_person_means(text: str, value: object) -> None:
 @pytest.mark.parametrize(("text", "says"), REFUSED.items(), ids=lambda text: text[:20])
 def test_hostile_yaml_is_refused_with_its_reason(text: str, says: str) -> None:
     with pytest.raises(UnreadableDocument, match=says):
-        parse(text)
+        parse_document(text)
 
 
 def test_a_bomb_of_aliases_is_refused_at_once() -> None:
     lines = ["a0: &a0 [x, x]", *(f"a{i}: &a{i} [*a{i - 1}, *a{i - 1}]" for i in range(1, 60))]
 
     with pytest.raises(UnreadableDocument, match="alias"):
-        parse("\n".join(lines))
+        parse_document("\n".join(lines))
 
 
 @pytest.mark.parametrize(
@@ -91,19 +96,19 @@ def test_a_bomb_of_aliases_is_refused_at_once() -> None:
 )
 def test_json_and_toml_are_as_strict(suffix: str, text: str, says: str) -> None:
     with pytest.raises(UnreadableDocument, match=says):
-        parse(text, suffix)
+        parse_document(text, suffix)
 
 
 def test_lines_of_yaml_are_known_by_their_members() -> None:
-    document = parse("model: m\ntraining:\n  # why\n  ema_decay: 0.9\n")
+    document = parse_document("model: m\ntraining:\n  # why\n  ema_decay: 0.9\n")
 
     assert document.lines == {"model": 1, "training": 2, "training.ema_decay": 4}
 
 
 def test_json_is_yaml_and_may_carry_comments_or_tabs_or_a_mark_of_its_order() -> None:
-    assert parse('{"a": 1}\n# machines  2').value == {"a": 1}
-    assert parse('{"a": 1}\n# machines  2', ".json").value == {"a": 1}
-    assert parse('{\n\t"a": 1}', ".json").value == {"a": 1}
+    assert parse_document('{"a": 1}\n# machines  2').value == {"a": 1}
+    assert parse_document('{"a": 1}\n# machines  2', ".json").value == {"a": 1}
+    assert parse_document('{\n\t"a": 1}', ".json").value == {"a": 1}
 
 
 def test_a_file_that_cannot_be_text_is_refused(tmp_path: Path) -> None:
@@ -114,5 +119,5 @@ def test_a_file_that_cannot_be_text_is_refused(tmp_path: Path) -> None:
 
     for path, says in ((large, "larger than"), (binary, "UTF-8"), (tmp_path / "none", "No such")):
         with pytest.raises(UnreadableDocument, match=says):
-            read(path)
-    assert read(marked).value == {"a": 1}
+            read_document(path)
+    assert read_document(marked).value == {"a": 1}

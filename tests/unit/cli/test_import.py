@@ -9,8 +9,8 @@ from typer.testing import CliRunner, Result
 
 from contract.choices import Format as Kept
 from rekindle.cli.files import json_rows
-from rekindle.cli.imports.conversion import RowFormat, convert, format_of
-from rekindle.cli.imports.members import LeftOut
+from rekindle.cli.imports.conversion import RowFormat, convert_row, detect_format
+from rekindle.cli.imports.members import RowSkipped
 from rekindle.cli.main import app
 from tests.unit.trainer.data.chat_rows import verdict
 
@@ -85,8 +85,8 @@ def jsonl(*rows: object) -> str:
     ],
 )
 def test_a_row_of_theirs_is_known_and_becomes_ours(row: Any, kind: RowFormat, ours: object) -> None:  # noqa: ANN401
-    assert format_of(row) is kind
-    assert convert(row, kind).row == ours
+    assert detect_format(row) is kind
+    assert convert_row(row, kind).row == ours
 
 
 @pytest.mark.parametrize(
@@ -138,15 +138,15 @@ def test_a_row_of_theirs_is_known_and_becomes_ours(row: Any, kind: RowFormat, ou
     ],
 )
 def test_a_row_that_cannot_be_ours_says_why(row: Any, kind: RowFormat, why: str) -> None:  # noqa: ANN401
-    with pytest.raises(LeftOut, match=why):
-        convert(row, kind)
+    with pytest.raises(RowSkipped, match=why):
+        convert_row(row, kind)
 
 
 def test_a_turn_keeps_its_weight_whatever_it_is_called() -> None:
     drafts = ({"weight": 0}, {"weight": 0.0}, {"weight": "0"}, {"loss": False}, {"train": False})
     for flag in drafts:
         turns = [{"from": "human", "value": "a?"}, {"from": "gpt", "value": "draft", **flag}]
-        found = convert({"conversations": [*turns, *TURNS(1)]}, RowFormat.SHAREGPT)
+        found = convert_row({"conversations": [*turns, *TURNS(1)]}, RowFormat.SHAREGPT)
 
         weights = [m.get("weight") for m in found.row["messages"] if m["role"] == "assistant"]
         assert weights == [0, 1]
@@ -161,7 +161,7 @@ def test_calls_of_tools_and_their_results_are_carried_over() -> None:
         {"from": "gpt", "value": "It is 4."},
     ]
     tools = json.dumps([{"name": "add", "parameters": {}}])
-    row = convert({"conversations": turns, "tools": tools}, RowFormat.SHAREGPT).row
+    row = convert_row({"conversations": turns, "tools": tools}, RowFormat.SHAREGPT).row
 
     _, call, result, _ = row["messages"]
     assert call["tool_calls"][0]["function"] == {"name": "add", "arguments": '{"a": 2}'}
@@ -171,7 +171,7 @@ def test_calls_of_tools_and_their_results_are_carried_over() -> None:
 
 
 def test_earlier_rounds_are_read_and_not_learnt() -> None:
-    row = convert(ALPACA | {"history": [["a?", "b"]]}, RowFormat.ALPACA).row
+    row = convert_row(ALPACA | {"history": [["a?", "b"]]}, RowFormat.ALPACA).row
 
     assert [m.get("weight") for m in row["messages"]] == [None, 0, None, None]
 
@@ -223,7 +223,7 @@ def test_an_array_longer_than_what_is_read_at_once_is_read_piece_by_piece(tmp_pa
     path = tmp_path / "long.json"
     path.write_text(json.dumps([{"n": n, "text": "x" * 700_000} for n in range(5)]))
 
-    assert [row["n"] for _, row in json_rows.rows(path)] == [0, 1, 2, 3, 4]
+    assert [row["n"] for _, row in json_rows.read_rows(path)] == [0, 1, 2, 3, 4]
 
 
 @pytest.mark.parametrize(

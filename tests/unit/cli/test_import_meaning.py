@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from rekindle.cli.imports.conversion import RowFormat, convert
-from rekindle.cli.imports.members import LeftOut
+from rekindle.cli.imports.conversion import RowFormat, convert_row
+from rekindle.cli.imports.members import RowSkipped
 from rekindle.cli.main import app
 from service.domain.datasets.dataset_line import check_line
 from service.domain.datasets.row import DatasetRow
@@ -36,14 +36,14 @@ def talk(*turns: object, **more: object) -> dict[str, Any]:
 
 
 def left_out(row: dict[str, Any], kind: RowFormat) -> str:
-    with pytest.raises(LeftOut) as why:
-        convert(row, kind)
+    with pytest.raises(RowSkipped) as why:
+        convert_row(row, kind)
     return str(why.value)
 
 
 def ours(row: dict[str, Any], kind: RowFormat) -> dict[str, Any]:
     """The converted row, which the service takes."""
-    found = convert(row, kind).row
+    found = convert_row(row, kind).row
     assert isinstance(check_line(json.dumps(found).encode(), None), DatasetRow)
     return found
 
@@ -55,8 +55,8 @@ def test_an_answer_to_be_avoided_is_never_learnt(
     row: dict[str, Any], kind: RowFormat, name: str, value: object
 ) -> None:
     assert "one to be avoided" in left_out(row | {name: value}, kind)
-    assert convert(row | {name: True}, kind).dropped == frozenset()
-    assert convert(row | {name: "sums"}, kind).dropped == {name}
+    assert convert_row(row | {name: True}, kind).dropped == frozenset()
+    assert convert_row(row | {name: "sums"}, kind).dropped == {name}
 
 
 @pytest.mark.parametrize(("row", "kind"), SINGLE)
@@ -67,7 +67,7 @@ def test_a_row_that_is_not_to_be_learnt_is_left_out(
     for value in (0, 0.0, "0", False):
         assert "not to be learnt" in left_out(row | {name: value}, kind)
     assert "neither 0 nor 1" in left_out(row | {name: 0.5}, kind)
-    assert convert(row | {name: 1}, kind).dropped == frozenset()
+    assert convert_row(row | {name: 1}, kind).dropped == frozenset()
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_a_pair_whose_order_its_own_members_deny_is_left_out(more: dict[str, Any
     ids=str,
 )
 def test_scores_that_agree_are_counted_and_not_carried_over(more: dict[str, Any]) -> None:
-    assert convert(PAIR | more, RowFormat.PREFERENCE).dropped == set(more)
+    assert convert_row(PAIR | more, RowFormat.PREFERENCE).dropped == set(more)
 
 
 @pytest.mark.parametrize("name", ["score", "rating", "reward"])
@@ -173,7 +173,7 @@ def test_a_flag_that_programs_read_differently_is_left_out(name: str) -> None:
 
 
 def test_a_user_turn_that_was_to_be_learnt_is_counted() -> None:
-    found = convert(talk(USER | {"train": True}, GOOD), RowFormat.SHAREGPT)
+    found = convert_row(talk(USER | {"train": True}, GOOD), RowFormat.SHAREGPT)
 
     assert found.dropped == {"weight of messages of role user"}
 
@@ -261,7 +261,7 @@ def test_what_the_service_would_refuse_is_left_out_alone(row: dict[str, Any], wh
 
 def test_members_of_calls_and_flags_that_are_false_are_counted() -> None:
     call = CALL | {"value": '{"name": "f", "arguments": {}, "cost": 0}'}
-    found = convert(talk(USER, call, GOOD, is_safe=False, score=0), RowFormat.SHAREGPT)
+    found = convert_row(talk(USER, call, GOOD, is_safe=False, score=0), RowFormat.SHAREGPT)
 
     assert found.dropped == {"calls[].cost", "is_safe", "score"}
 
@@ -315,8 +315,8 @@ def test_whatever_is_imported_the_service_takes(
 ) -> None:
     row, kind = base
     try:
-        found = convert(row | odd, kind).row
-    except LeftOut:
+        found = convert_row(row | odd, kind).row
+    except RowSkipped:
         return
 
     verdict = check_line(json.dumps(found).encode(), None)

@@ -13,9 +13,9 @@ from rekindle.cli.main import app
 from rekindle.cli.submit import job_settings
 from rekindle.cli.submit.job_config import (
     JobConfig,
-    apply,
-    check,
-    merge,
+    apply_settings,
+    check_body,
+    merge_bodies,
     parse_setting,
     read_config,
 )
@@ -28,8 +28,8 @@ BODY: dict[str, Any] = {"model": "m", "training_file": "file-1"}
 def made(*settings: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
     """The request with these settings, checked."""
     sets = [parse_setting(text) for text in settings]
-    found = apply(sets, body or BODY)
-    check(found, JobConfig(), sets)
+    found = apply_settings(sets, body or BODY)
+    check_body(found, JobConfig(), sets)
     return found
 
 
@@ -138,13 +138,13 @@ def test_later_settings_win_and_replace_their_member_whole() -> None:
 def test_layers_are_merged_member_by_member_and_null_wins_as_well() -> None:
     below = {"a": {"b": 1, "c": 2}, "d": [1], "e": None}
 
-    assert merge(below, {"a": {"c": None}, "d": [2], "e": {"f": 1}}) == {
+    assert merge_bodies(below, {"a": {"c": None}, "d": [2], "e": {"f": 1}}) == {
         "a": {"b": 1, "c": None},
         "d": [2],
         "e": {"f": 1},
     }
     with pytest.raises(CliError, match="d is"):
-        merge(below, {"d": {"x": 1}})
+        merge_bodies(below, {"d": {"x": 1}})
 
 
 def test_a_fault_of_a_config_is_named_with_its_line(tmp_path: Path) -> None:
@@ -153,7 +153,7 @@ def test_a_fault_of_a_config_is_named_with_its_line(tmp_path: Path) -> None:
     config = read_config(path)
 
     with pytest.raises(CliError, match=r"job\.yaml:4: training\.ema_decey") as caught:
-        check(config.body, config, [])
+        check_body(config.body, config, [])
 
     assert (caught.value.param, caught.value.advice) == (
         "training.ema_decey",
@@ -188,20 +188,20 @@ def test_files_of_a_config_lie_beside_it_and_a_dry_run_is_one(tmp_path: Path) ->
 
 
 def test_names_and_values_of_settings_complete_with_help() -> None:
-    names = dict(job_settings.complete("training.mi"))
-    values = dict(job_settings.complete("training.precision="))
+    names = dict(job_settings.complete_setting("training.mi"))
+    values = dict(job_settings.complete_setting("training.precision="))
 
     assert {"training.micro_batch=", "training.mix.short_share="} <= set(names)
     assert all(names.values())
     assert list(values) == [f"training.precision={v}" for v in ("bf16", "fp16", "fp32")]
-    assert job_settings.complete("training.precision=f") == [
+    assert job_settings.complete_setting("training.precision=f") == [
         (f"training.precision={v}", values["training.precision=fp16"]) for v in ("fp16", "fp32")
     ]
-    assert dict(job_settings.complete("training.packing=")).keys() == {
+    assert dict(job_settings.complete_setting("training.packing=")).keys() == {
         "training.packing=true",
         "training.packing=false",
     }
-    assert job_settings.complete("nothing=") == []
+    assert job_settings.complete_setting("nothing=") == []
 
 
 @pytest.mark.parametrize(
@@ -248,7 +248,7 @@ def test_a_removed_option_says_what_to_use_instead(option: str) -> None:
     assert ended.exit_code == 2
     assert f"{option} was replaced by --set {now}" in ended.stderr
     for setting in now.split("--set "):
-        assert job_settings.find(setting.strip(" '").partition("=")[0]), setting
+        assert job_settings.find_member(setting.strip(" '").partition("=")[0]), setting
 
 
 def test_the_value_of_a_removed_option_is_kept_for_a_shell() -> None:
@@ -265,7 +265,7 @@ def test_the_value_of_a_removed_option_is_kept_for_a_shell() -> None:
 
 
 def test_methods_of_the_option_are_those_of_the_request() -> None:
-    found = job_settings.find("method.type")
+    found = job_settings.find_member("method.type")
 
     assert found
     assert found.choices == [name for name, _ in complete_method("")] == list(METHODS)
@@ -286,7 +286,7 @@ def test_members_of_alternatives_are_known_with_the_values_of_all() -> None:
         {"properties": {"type": {"const": "dpo"}, "beta": {"type": "number"}}},
         {"properties": {"type": {"const": "reward"}}},
     ]
-    found = dict(job_settings._named({"oneOf": sides}))
+    found = dict(job_settings._member_schemas({"oneOf": sides}))
 
     assert found.keys() == {"type", "beta"}
     assert job_settings.RequestMember("method.type", found["type"]).choices == ["dpo", "reward"]

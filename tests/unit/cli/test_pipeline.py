@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from rekindle.cli.errors import CliError
-from rekindle.cli.pipelines.pipeline_file import Pipeline, parse, read, tags
+from rekindle.cli.pipelines.pipeline_file import Pipeline, parse_pipeline, phase_tags, read_pipeline
 from rekindle.cli.pipelines.pipeline_steps import (
     FollowJob,
     PipelineDone,
     SubmitPhase,
-    came_to_nothing,
+    job_to_retry,
     next_step,
 )
 
@@ -38,7 +38,7 @@ MODELS = {"sft": f"ft:{BASE}:p::ftjob-1", "judge": f"ft:{BASE}:p::ftjob-2"}
 
 
 def parsed(document: object = DOCUMENT) -> Pipeline:
-    return parse(document, PATH)
+    return parse_pipeline(document, PATH)
 
 
 def changed(phase: int, **members: object) -> dict[str, Any]:
@@ -54,7 +54,7 @@ def job(number: int, phase: str, status: str = "succeeded") -> dict[str, Any]:
         "id": f"ftjob-{number}",
         "status": status,
         "fine_tuned_model": f"ft:{BASE}:p::ftjob-{number}" if status == "succeeded" else None,
-        "metadata": dict(tags(asked, found)),
+        "metadata": dict(phase_tags(asked, found)),
         "error": {"message": "The loss is nan.\nmore"} if status == "failed" else None,
     }
 
@@ -89,7 +89,7 @@ def test_models_take_the_places_of_names() -> None:
 def test_a_line_of_phases_begins_with_one_base_model() -> None:
     asked = parsed()
 
-    assert [asked.base_of(p) for p in asked.phases] == [BASE] * 3
+    assert [asked.base_model_of(p) for p in asked.phases] == [BASE] * 3
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_a_file_that_makes_no_sense_is_told_where(document: object, says: str) -
 
     assert caught.value.message.startswith(f"{PATH}: ")
     assert says in caught.value.message
-    assert "quickstart" in caught.value.advice
+    assert "docs/training.md#from-one-model-to-the-next" in caught.value.advice
 
 
 def test_yaml_and_json_say_the_same(tmp_path: Path) -> None:
@@ -125,7 +125,7 @@ def test_yaml_and_json_say_the_same(tmp_path: Path) -> None:
     )
     plain.write_text(json.dumps(DOCUMENT | {"phases": [SFT]}))
 
-    assert read(yaml) == read(plain)
+    assert read_pipeline(yaml) == read_pipeline(plain)
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,7 @@ def test_a_phase_is_held_against_the_request_before_any_upload(
     )
 
     with pytest.raises(CliError) as caught:
-        read(path)
+        read_pipeline(path)
 
     assert f"{path}: " in caught.value.message
     assert "line 7" in caught.value.message
@@ -163,7 +163,10 @@ def test_numbers_of_a_phase_are_numbers(tmp_path: Path) -> None:
         "  training: {learning_rate: 1e-5, packing: yes}\n"
     )
 
-    assert read(path).phases[0].body["training"] == {"learning_rate": 1e-5, "packing": True}
+    assert read_pipeline(path).phases[0].body["training"] == {
+        "learning_rate": 1e-5,
+        "packing": True,
+    }
 
 
 @pytest.mark.parametrize(("name", "text"), [("p.json", "{"), ("p.yaml", "a: [")])
@@ -171,9 +174,9 @@ def test_a_file_that_cannot_be_read_is_told(tmp_path: Path, name: str, text: str
     (tmp_path / name).write_text(text)
 
     with pytest.raises(CliError, match=r"it is not (JSON|YAML): "):
-        read(tmp_path / name)
+        read_pipeline(tmp_path / name)
     with pytest.raises(CliError, match="No such file"):
-        read(tmp_path / "none.yaml")
+        read_pipeline(tmp_path / "none.yaml")
 
 
 def test_the_first_phase_without_a_model_is_next() -> None:
@@ -199,8 +202,8 @@ def test_a_phase_that_came_to_nothing_stops_the_pipeline_until_it_is_retried(sta
 
     with pytest.raises(CliError) as caught:
         next_step(asked, jobs)
-    again = came_to_nothing(asked, jobs)
-    retried = next_step(asked, jobs, again=again)
+    again = job_to_retry(asked, jobs)
+    retried = next_step(asked, jobs, retried=again)
 
     assert f"Phase judge ended as {status}: job ftjob-2" in caught.value.message
     assert ("The loss is nan." in caught.value.message) is (status == "failed")
@@ -216,9 +219,9 @@ def test_a_phase_that_came_to_nothing_stops_the_pipeline_until_it_is_retried(sta
 def test_nothing_is_retried_where_nothing_has_failed() -> None:
     asked = parsed()
 
-    assert came_to_nothing(asked, []) is None
-    assert came_to_nothing(asked, [job(1, "sft", "running")]) is None
-    assert came_to_nothing(asked, [job(3, "sft"), job(1, "sft", "failed")]) is None
+    assert job_to_retry(asked, []) is None
+    assert job_to_retry(asked, [job(1, "sft", "running")]) is None
+    assert job_to_retry(asked, [job(3, "sft"), job(1, "sft", "failed")]) is None
 
 
 def test_a_phase_that_was_changed_is_not_taken_for_what_was_made() -> None:
@@ -233,7 +236,7 @@ def test_a_phase_that_was_changed_is_not_taken_for_what_was_made() -> None:
 def test_a_phase_that_has_failed_may_be_changed() -> None:
     other, jobs = parsed(changed(0, seed=8)), [job(1, "sft", "failed")]
 
-    step = next_step(other, jobs, again=came_to_nothing(other, jobs))
+    step = next_step(other, jobs, retried=job_to_retry(other, jobs))
 
     assert isinstance(step, SubmitPhase)
     assert step.phase.body["seed"] == 8

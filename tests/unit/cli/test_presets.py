@@ -12,8 +12,8 @@ from rekindle.cli.errors import CliError
 from rekindle.cli.main import app
 from rekindle.cli.submit.job_config import JobConfig, parse_setting
 from rekindle.cli.submit.options import MemberOptions
-from rekindle.cli.submit.presets import known, named
-from rekindle.cli.submit.request import request as merged_request
+from rekindle.cli.submit.presets import find_preset, load_presets
+from rekindle.cli.submit.request import build_request as merged_request
 from service.api.jobs.job_requests import hyperparameters_of, training_of
 from service.domain.cloud.fleet import Offering, Price
 from service.domain.models.architecture import Architecture
@@ -63,23 +63,23 @@ OFFER = Offer(
 
 def request(name: str) -> JobRequest:
     """What the service makes of the preset alone."""
-    body = named(name).body() | FILE
+    body = find_preset(name).body() | FILE
     if body["method"]["type"] == "reinforcement":
         body["method"]["reinforcement"]["grader"] = GRADER
     return parse(json.dumps(body).encode())
 
 
-@pytest.mark.parametrize("name", known())
+@pytest.mark.parametrize("name", load_presets())
 def test_the_service_takes_every_preset(name: str) -> None:
     found = request(name)
 
-    assert training_of(found).method == named(name).method
+    assert training_of(found).method == find_preset(name).method
     assert hyperparameters_of(found) is not None
 
 
-@pytest.mark.parametrize("name", known())
+@pytest.mark.parametrize("name", load_presets())
 def test_every_preset_has_a_plan_once_its_model_is_staged(name: str) -> None:
-    found, arch = request(name), Architecture.from_config(SHAPES[named(name).model])
+    found, arch = request(name), Architecture.from_config(SHAPES[find_preset(name).model])
     plan = make_plan(
         PlanRequest(
             arch=arch,
@@ -96,12 +96,12 @@ def test_every_preset_has_a_plan_once_its_model_is_staged(name: str) -> None:
 
 
 def _batch(name: str) -> object:
-    told = {value.member: value.value for value in named(name).values}
+    told = {value.member: value.value for value in find_preset(name).values}
     return told.get("hyperparameters.batch_size")
 
 
 def test_every_value_of_a_preset_has_a_source_and_its_method_stands_in_its_name() -> None:
-    for preset in known().values():
+    for preset in load_presets().values():
         assert preset.values
         assert all(len(value.source) > 10 for value in preset.values)
         assert preset.adapter in ("", "lora", "qlora")
@@ -112,12 +112,12 @@ def asked(
     preset: str | None,
     *settings: str,
     config: dict[str, Any] | None = None,
-    named: MemberOptions = MemberOptions(),  # noqa: B008 - frozen
+    member_options: MemberOptions = MemberOptions(),  # noqa: B008 - frozen
 ) -> dict[str, Any]:
     """The request of these layers."""
     sets = [parse_setting(text) for text in settings]
     read = JobConfig(body=(config or {}) | FILE)
-    return merged_request(preset, read, named, {}, sets)
+    return merged_request(preset, read, member_options, {}, sets)
 
 
 def test_every_layer_wins_over_those_below_it() -> None:
@@ -125,7 +125,7 @@ def test_every_layer_wins_over_those_below_it() -> None:
         "llama-3.1-8b-qlora",
         "training.learning_rate=0.003",
         config={"training": {"learning_rate": 0.001, "packing": True, "adapter": {"alpha": 5}}},
-        named=MemberOptions(learning_rate=0.002, lora_rank=32, epochs=7),
+        member_options=MemberOptions(learning_rate=0.002, lora_rank=32, epochs=7),
     )
 
     assert body["model"] == "meta-llama/Llama-3.1-8B-Instruct"
@@ -149,13 +149,15 @@ def test_the_method_is_the_presets_unless_another_one_is_told() -> None:
     preset = "mistral-7b-dpo"
 
     assert asked(preset)["method"]["type"] == "dpo"
-    assert "method" not in asked(None, named=MemberOptions(model="m"))
-    assert asked(None, "method.type=dpo", "model=m", named=MemberOptions(epochs=2))["method"] == {
+    assert "method" not in asked(None, member_options=MemberOptions(model="m"))
+    assert asked(None, "method.type=dpo", "model=m", member_options=MemberOptions(epochs=2))[
+        "method"
+    ] == {
         "type": "dpo",
         "dpo": {"hyperparameters": {"n_epochs": 2}},
     }
     with pytest.raises(CliError, match="preset mistral-7b-dpo is for dpo"):
-        asked(preset, named=MemberOptions(method="reward"))
+        asked(preset, member_options=MemberOptions(method="reward"))
     with pytest.raises(CliError, match="preset mistral-7b-dpo is for dpo"):
         asked(preset, config={"method": {"type": "reward"}})
     with pytest.raises(CliError, match="preset mistral-7b-dpo is for dpo"):
@@ -166,7 +168,7 @@ def test_epochs_go_where_the_config_has_its_hyperparameters() -> None:
     body = asked(
         None,
         config={"model": "m", "hyperparameters": {"batch_size": 2}},
-        named=MemberOptions(epochs=3),
+        member_options=MemberOptions(epochs=3),
     )
 
     assert body["hyperparameters"] == {"batch_size": 2, "n_epochs": 3}
@@ -174,7 +176,9 @@ def test_epochs_go_where_the_config_has_its_hyperparameters() -> None:
 
 
 def test_a_rank_alone_asks_for_adapters() -> None:
-    assert asked(None, named=MemberOptions(model="m", lora_rank=4))["training"]["adapter"] == {
+    assert asked(None, member_options=MemberOptions(model="m", lora_rank=4))["training"][
+        "adapter"
+    ] == {
         "type": "lora",
         "r": 4,
     }
@@ -182,7 +186,7 @@ def test_a_rank_alone_asks_for_adapters() -> None:
 
 def test_adapters_need_another_learning_rate_than_a_preset_of_all_weights_has() -> None:
     with pytest.raises(CliError, match="another learning rate"):
-        asked("qwen3-8b-sft", named=MemberOptions(lora=True))
+        asked("qwen3-8b-sft", member_options=MemberOptions(lora=True))
     with pytest.raises(CliError, match="another learning rate"):
         asked("qwen3-8b-sft", config={"training": {"adapter": {"type": "lora"}}})
 
@@ -192,7 +196,7 @@ def test_presets_are_listed_for_people_and_programs() -> None:
     one = CliRunner().invoke(app, ["presets", "qwen3-8b-lora", "--json"])
     none = CliRunner().invoke(app, ["presets", "gpt-5"])
 
-    assert all(name in listed.stdout for name in known())
-    assert json.loads(one.stdout)["request"] == named("qwen3-8b-lora").body()
+    assert all(name in listed.stdout for name in load_presets())
+    assert json.loads(one.stdout)["request"] == find_preset("qwen3-8b-lora").body()
     assert none.exit_code == 2
     assert "List all presets: rekindle presets" in none.stderr

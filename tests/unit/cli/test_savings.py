@@ -5,7 +5,7 @@ from typing import Any
 
 from rekindle.cli.command import Cli
 from rekindle.cli.connection import ConnectionOptions
-from rekindle.cli.projects.savings import all_projects
+from rekindle.cli.projects.savings import read_all_projects
 
 
 def test_every_page_is_of_the_moment_of_the_first() -> None:
@@ -19,7 +19,7 @@ def test_every_page_is_of_the_moment_of_the_first() -> None:
     cli = Cli(ConnectionOptions(), as_json=True)
     vars(cli)["client"] = SimpleNamespace(get=get)
 
-    assert all_projects(cli, 7)["data"] == [1, 2, 3]
+    assert read_all_projects(cli, 7)["data"] == [1, 2, 3]
     assert [(query.get("after"), query.get("until")) for query in asked] == [
         (None, None),
         ("p-1", 100),

@@ -6,13 +6,14 @@ from typing import Any
 
 import pytest
 
+from contract.choices import Priority
 from rekindle.cli import formats
 from rekindle.cli.errors import ServiceUnreachable
 from rekindle.cli.jobs import views
 from rekindle.cli.jobs.job_feed import JobUpdate
-from rekindle.cli.jobs.terms import LimitOptions, Priority
+from rekindle.cli.jobs.limits import LimitOptions
 from rekindle.cli.jobs.watch_lines import LineView
-from rekindle.cli.jobs.watch_screen import LiveView, picture
+from rekindle.cli.jobs.watch_screen import LiveView, job_view
 from rekindle.terminal import Console
 
 NOW = 1_795_000_100.0
@@ -59,7 +60,7 @@ def drawn(view: Any, width: int = 100) -> str:  # noqa: ANN401 - anything rich d
 
 
 def test_the_picture_says_what_a_user_wants_to_know() -> None:
-    shown = drawn(picture(JOB, [EVENT], NOW))
+    shown = drawn(job_view(JOB, [EVENT], NOW))
 
     for part in (
         "Training on 2 machines.",
@@ -86,18 +87,18 @@ def test_the_picture_shows_budget_and_deadline_where_there_are_any() -> None:
         "regions": ["eastus", "uksouth"],
     }
     limited = {"cost": bill, "infrastructure": asked, "forecast": {"meets_deadline": 0.97}}
-    shown = drawn(picture(JOB | limited, [], NOW))
+    shown = drawn(job_view(JOB | limited, [], NOW))
 
     assert "$101.58 of $120.00 left, then pause" in shown
     assert "97 % likely to be met" in shown
     assert "$3.90 per GPU-hour" in shown
     assert "eastus, uksouth" in shown
-    assert "left, then" not in drawn(picture(JOB, [], NOW))
+    assert "left, then" not in drawn(job_view(JOB, [], NOW))
 
 
 def test_a_bill_says_between_which_sums_it_will_end() -> None:
     bill = {"forecast_total": "49.1", "forecast_low": "44", "forecast_high": "61.5"}
-    table = drawn(next(iter(views.cost(bill | {"per_million_tokens": "0.5"}, []))))
+    table = drawn(next(iter(views.cost_details(bill | {"per_million_tokens": "0.5"}, []))))
 
     assert "$49.10 in total, $44.00 to $61.50 (80 %)" in table
     assert "$0.5000" in table
@@ -121,22 +122,22 @@ def test_what_is_taken_at_once_is_shown_when_it_is_not_what_was_planned(
     }
     planned = JOB | {"plan": {"micro_batch": 4}, "rung": None}
 
-    assert told in drawn(picture(job, [], NOW))
-    assert told in "".join(drawn(piece) for piece in views.job(job, [], NOW))
-    assert "micro-batch" not in drawn(picture(planned, [], NOW))
+    assert told in drawn(job_view(job, [], NOW))
+    assert told in "".join(drawn(piece) for piece in views.job_details(job, [], NOW))
+    assert "micro-batch" not in drawn(job_view(planned, [], NOW))
 
 
 def test_the_margin_of_pairs_stands_beside_the_loss() -> None:
     job = JOB | {"progress": JOB["progress"] | {"margin": 0.25}}
 
-    assert "loss 2.3100 · margin 0.2500 · 1,280 tokens/s" in drawn(picture(job, [], NOW))
+    assert "loss 2.3100 · margin 0.2500 · 1,280 tokens/s" in drawn(job_view(job, [], NOW))
 
 
 def test_grades_stand_beside_the_loss_and_unseen_prompts_have_no_loss() -> None:
     grades = {"reward": 0.5, "kl": 1.25, "answer_tokens": 40.0, "valid_loss": -0.625}
     job = JOB | {"progress": JOB["progress"] | grades}
 
-    shown = drawn(picture(job, [], NOW))
+    shown = drawn(job_view(job, [], NOW))
 
     assert "reward 0.5000 · validation reward 0.6250 · KL 1.250 · 40 tokens per answer" in shown
     assert "validation loss" not in shown
@@ -144,8 +145,8 @@ def test_grades_stand_beside_the_loss_and_unseen_prompts_have_no_loss() -> None:
 
 def test_a_service_that_is_away_leaves_the_picture_and_says_so() -> None:
     screen = LiveView(lambda: NOW)
-    screen.show(JobUpdate(JOB, [EVENT]))
-    screen.away(ServiceUnreachable("It does not answer."))
+    screen.show_update(JobUpdate(JOB, [EVENT]))
+    screen.show_outage(ServiceUnreachable("It does not answer."))
 
     shown = drawn(screen)
 
@@ -167,14 +168,16 @@ def test_no_line_is_wider_than_the_terminal(width: int) -> None:
         "from_step": 0,
         "last_step": 146,
     }
-    for view in (picture(JOB, [EVENT], NOW), *views.job(JOB, [attempt], NOW)):
+    for view in (job_view(JOB, [EVENT], NOW), *views.job_details(JOB, [attempt], NOW)):
         assert max(len(line) for line in drawn(view, width).splitlines() or [""]) <= width
 
 
 def test_members_that_an_older_service_lacks_are_dashes() -> None:
     bare = {"id": "ftjob-1", "status": "queued", "created_at": 1_795_000_000}
 
-    shown = drawn(picture(bare, [], NOW)) + "".join(drawn(v) for v in views.job(bare, [], NOW))
+    shown = drawn(job_view(bare, [], NOW)) + "".join(
+        drawn(v) for v in views.job_details(bare, [], NOW)
+    )
 
     assert "None" not in shown
     assert "Queued" in shown
@@ -189,7 +192,7 @@ def test_lines_tell_every_event_and_phase_but_not_every_step() -> None:
     for step, phase, later in told:
         at = NOW + later
         job = JOB | {"phase": phase, "progress": {"step": step, "total_steps": 140}}
-        lines.show(JobUpdate(job, [EVENT] if step == 2 else []))
+        lines.show_update(JobUpdate(job, [EVENT] if step == 2 else []))
 
     shown = console.export_text()
 
@@ -212,25 +215,27 @@ QUEUED: dict[str, Any] = JOB | {
 
 
 def watched(job: dict[str, Any]) -> str:
-    return drawn(picture(job, [], NOW))
+    return drawn(job_view(job, [], NOW))
 
 
 def test_a_job_that_waits_shows_its_place_why_and_since_when() -> None:
-    shown = "\n".join(drawn(part) for part in views.job(QUEUED, [], NOW))
+    shown = "\n".join(drawn(part) for part in views.job_details(QUEUED, [], NOW))
 
     assert "Queued" in shown
     assert "3rd in the queue: it is full." in shown
-    since, again = (formats.clock(QUEUED["status_reason"][k]) for k in ("since", "next_try_at"))
+    since, again = (
+        formats.local_time(QUEUED["status_reason"][k]) for k in ("since", "next_try_at")
+    )
     assert f"waiting since  {since}, next try by {again}" in shown
     assert "priority       high" in shown
     nobody = {"estimated_finish": None, "forecast": {"unknown_because": "Others hold it."}}
     soon = {"forecast": {"let_in": {"p10": NOW, "p50": NOW + 7500, "p90": NOW + 9000}}}
-    for view in (lambda job: "".join(map(drawn, views.job(job, [], NOW))), watched):
+    for view in (lambda job: "".join(map(drawn, views.job_details(job, [], NOW))), watched):
         assert "Others hold it." in view(QUEUED | nobody)
         assert "in about 2 h 05 min, " in view(QUEUED | soon)
         assert "let in" not in view(QUEUED | nobody)
     assert "queued (3)" in drawn(views.jobs_table([QUEUED], NOW), 160)
-    assert "waiting since" not in "".join(drawn(part) for part in views.job(JOB, [], NOW))
+    assert "waiting since" not in "".join(drawn(part) for part in views.job_details(JOB, [], NOW))
 
 
 def test_lines_tell_when_a_job_that_waits_comes_forward() -> None:
@@ -241,7 +246,7 @@ def test_lines_tell_when_a_job_that_waits_comes_forward() -> None:
         at = NOW + later
         place = QUEUED["queue"] | {"position": position}
         told = {"code": "project_jobs", "message": f"Number {position}."}
-        lines.show(JobUpdate(QUEUED | {"queue": place, "status_reason": told}, []))
+        lines.show_update(JobUpdate(QUEUED | {"queue": place, "status_reason": told}, []))
 
     shown = console.export_text()
     assert [shown.count(f"Number {n}.") for n in (3, 2)] == [1, 1]

@@ -46,9 +46,9 @@ def test_sizes_are_in_decimal_units(count: object, shown: str) -> None:
 
 
 def test_times_are_in_the_zone_of_who_reads_them() -> None:
-    assert formats.clock(1_795_000_000, UTC) == "11:06:40"
-    assert formats.clock(1_795_000_000, UTC, day=True) == "2026-11-18 11:06:40"
-    assert formats.clock(None) == "-"
+    assert formats.local_time(1_795_000_000, UTC) == "11:06:40"
+    assert formats.local_time(1_795_000_000, UTC, day=True) == "2026-11-18 11:06:40"
+    assert formats.local_time(None) == "-"
 
 
 def test_a_job_that_is_over_says_how_and_not_what_it_last_did() -> None:
@@ -74,4 +74,4 @@ def test_a_reason_that_repeats_the_state_is_left_out() -> None:
 
 
 def test_what_strangers_wrote_cannot_move_the_cursor() -> None:
-    assert formats.safe("a\x1b[2Jb\r\nc") == r"a\x1b[2Jb c"
+    assert formats.printable_line("a\x1b[2Jb\r\nc") == r"a\x1b[2Jb c"

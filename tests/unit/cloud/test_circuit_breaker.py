@@ -25,5 +25,3 @@ def test_a_shut_region_is_tried_by_one_when_its_time_is_over() -> None:
 
     assert shut.is_shut(NOW)
     assert not shut.is_shut(NOW + MINUTE)
-    assert shut.is_tried
-    assert not Circuit(failures=2).is_tried

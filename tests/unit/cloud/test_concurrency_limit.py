@@ -6,7 +6,6 @@ from datetime import timedelta
 
 import pytest
 
-from service.domain.cloud.rate_limit import CloudCall, Deferral
 from service.reconciler.cloud.concurrency_limit import ConcurrencyLimit, ConcurrencyLimitReached
 from tests.clock import Clock
 
@@ -35,16 +34,6 @@ def test_a_call_that_ends_makes_room_in_its_region(clock: Clock) -> None:
         refused(limit)
     with limit.slot("eastus"):
         assert limit.under_way == {"eastus": 1, "westus": 0}
-
-
-def test_a_call_that_is_refused_keeps_the_tokens_that_it_has_taken(clock: Clock) -> None:
-    limit = ConcurrencyLimit(now=clock, limit=1)
-    deferral = Deferral(call=CloudCall.CREATE, until=clock())
-    full, more = limit.slot("eastus"), limit.slot("eastus", deferral)
-    with full, pytest.raises(ConcurrencyLimitReached) as refusal, more:
-        pass
-
-    assert refusal.value.deferral == deferral
 
 
 def test_many_who_come_again_when_told_soon_have_all_been_served(clock: Clock) -> None:

@@ -37,7 +37,7 @@ def checked(*rows: Json | str, task: Task = TASK, family: str = "") -> DataRepor
     text = template(family) if family else CHAT_TEMPLATE
     preflight = Preflight(tiny_tokenizer(text), task)
     lines = [(row if isinstance(row, str) else json.dumps(row)).encode() for row in rows]
-    preflight.add(list(enumerate(lines, 1)))
+    preflight.check_lines(list(enumerate(lines, 1)))
     return preflight.report(0.0)
 
 

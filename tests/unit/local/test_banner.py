@@ -3,14 +3,14 @@
 import shlex
 from pathlib import Path
 
-from rekindle.local.banner import banner
 from rekindle.local.layout import StackLayout
 from rekindle.local.state_folder import StackPorts, StateFolder
+from rekindle.local.up import ready_banner
 
 
 def test_every_export_can_be_pasted_into_a_shell(tmp_path: Path) -> None:
     layout = StackLayout(StateFolder(tmp_path), StackPorts.starting_at(9080))
-    lines = [line.strip() for line in banner(layout, "rk-key", "token").splitlines()]
+    lines = [line.strip() for line in ready_banner(layout, "rk-key", "token").splitlines()]
 
     words = [word for line in lines if line.startswith("export ") for word in shlex.split(line)]
     exports = dict(word.split("=", 1) for word in words if word != "export")

@@ -32,7 +32,7 @@ def test_no_word_of_the_table_is_cut_at_80_columns() -> None:
     text = StringIO()
     job = {"cost": COST}
 
-    DemoView(Console(file=text, width=80)).attempts(job, [ATTEMPT], job)
+    DemoView(Console(file=text, width=80)).print_attempts(job, [ATTEMPT], job)
 
     for whole in (
         "2 x Standard_ND96amsr_A100_v4",
@@ -57,6 +57,6 @@ def test_a_log_without_a_live_line_shows_progress_every_ten_seconds() -> None:
     }
 
     for now[0] in (4.0, 9.0, 10.0, 15.0, 20.0):
-        view.show(job, [])
+        view.update_job(job, [])
 
     assert text.getvalue().count("training  step 3/24") == 2

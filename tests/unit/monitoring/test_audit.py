@@ -10,8 +10,8 @@ import pytest
 
 from rekindle.cli.command import Cli
 from rekindle.cli.connection import ConnectionOptions
-from rekindle.cli.diagnostics.audit import audit as command
-from rekindle.cli.diagnostics.audit import view
+from rekindle.cli.diagnostics.audit import audit_lines
+from rekindle.cli.diagnostics.audit import audit_resources as command
 from rekindle.cli.errors import ExitCode
 from service.domain.cloud.fleet import Offering, Price, ScaleSet, ScaleSetPhase, TaggedResource
 from service.domain.lifecycle.audit import (
@@ -158,8 +158,8 @@ def test_strays_of_two_providers_whose_types_end_alike_keep_names_of_their_own()
 
 
 def test_the_command_says_what_leaks_and_where_to_read_on() -> None:
-    *_, group, last = view([], summary(unknown=1), 0.0)
-    (fine,) = view([], summary(), 0.0)
+    *_, group, last = audit_lines([], summary(unknown=1), 0.0)
+    (fine,) = audit_lines([], summary(), 0.0)
 
     assert group.startswith("unknown: 1 scale set with 2 machines")
     assert last == "1 scale set leak (the price of 1 is not known). See docs/runbook.md"
@@ -182,7 +182,7 @@ def test_the_command_says_what_a_price_rests_on(
         "per_hour_if": known,
     }
 
-    table, *_ = view([one], summary(unknown=1), 0.0)
+    table, *_ = audit_lines([one], summary(unknown=1), 0.0)
 
     assert list(map(str, table.columns[-1].cells)) == [cell]
 
@@ -197,15 +197,15 @@ def test_the_command_says_what_a_price_rests_on(
 def test_the_command_tells_of_containers_of_jobs_that_nobody_knows(
     number: int | None, said: str
 ) -> None:
-    line, verdict = view([], summary() | {"unknown_containers": number}, 0.0)
+    line, verdict = audit_lines([], summary() | {"unknown_containers": number}, 0.0)
 
     assert line.startswith(said)
     assert verdict == "No scale set leaks."
 
 
 def test_the_command_counts_scale_sets_and_what_else_leaks_apart() -> None:
-    unknown, stray, last = view([], summary(unknown=2, strays=1), 0.0)
-    *_, alone = view([], summary(strays=1), 0.0)
+    unknown, stray, last = audit_lines([], summary(unknown=2, strays=1), 0.0)
+    *_, alone = audit_lines([], summary(strays=1), 0.0)
 
     assert unknown.startswith("unknown: 2 scale sets with 4 machines")
     assert stray.startswith("stray: 1 resource - ")
@@ -214,7 +214,7 @@ def test_the_command_counts_scale_sets_and_what_else_leaks_apart() -> None:
 
 
 def test_the_command_never_says_that_nothing_leaks_where_it_could_not_look() -> None:
-    why, verdict = view([], summary(unseen="Not known: no role"), 0.0)
+    why, verdict = audit_lines([], summary(unseen="Not known: no role"), 0.0)
 
     assert (why, verdict) == ("Not known: no role", "No scale set leaks.")
 

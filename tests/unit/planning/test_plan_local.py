@@ -33,18 +33,21 @@ def test_the_local_stack_plans_on_cpu_with_its_own_processes() -> None:
 
 
 def test_a_plan_on_cpus_warns_that_most_of_them_cannot_compute_in_fp16() -> None:
-    def warned(accelerator: Literal["cpu", "cuda"], precision: str) -> bool:
-        request = replace(
-            REQUEST,
-            arch=TINY,
-            training=Training(precision=precision),
-            accelerator=accelerator,
-        )
-        return any("fp16" in warning for warning in make_plan(request).warnings)
+    assert warned("cpu", "fp16", "fp16")
+    assert not warned("cpu", "bf16", "fp16")
+    assert not warned("cuda", "fp16", "fp16")
 
-    assert warned("cpu", "fp16")
-    assert not warned("cpu", "bf16")
-    assert not warned("cuda", "fp16")
+
+def test_a_plan_in_bf16_on_cpus_warns_that_its_durations_are_those_of_fp32() -> None:
+    assert warned("cpu", "bf16", "speed of this computer's CPU in fp32")
+    assert not warned("cpu", "fp32", "in fp32")
+    assert not warned("cuda", "bf16", "in fp32")
+
+
+def warned(accelerator: Literal["cpu", "cuda"], precision: str, words: str) -> bool:
+    training = Training(precision=precision)
+    request = replace(REQUEST, arch=TINY, training=training, accelerator=accelerator)
+    return any(words in warning for warning in make_plan(request).warnings)
 
 
 def test_what_only_gpus_can_do_is_refused_before_machines_on_a_service_of_cpus() -> None:

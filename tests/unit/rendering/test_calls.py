@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from rendering.chat import render_text
-from rendering.conversation import messages_of
-from rendering.tool_calls import CallForm
+from rendering.templates.conversation import template_messages
+from rendering.templates.tool_calls import CallForm
 from tests.unit.families import template
 from tests.unit.trainer.model.tiny_tokenizer import tiny_tokenizer
 
@@ -54,7 +54,7 @@ def test_results_without_an_id_answer_the_open_calls_in_their_order() -> None:
     calls = (call("one_1", "one"), call("two_2", "two"), call(None, "three"))
     row = {"messages": [calling(*calls), result(), result("two_2"), result()]}
 
-    assert [m["tool_call_id"] for m in messages_of(row, CallForm())[1:]] == [
+    assert [m["tool_call_id"] for m in template_messages(row, CallForm())[1:]] == [
         *("one_1", "two_2", "call_2")
     ]
 
@@ -62,7 +62,7 @@ def test_results_without_an_id_answer_the_open_calls_in_their_order() -> None:
 def test_functions_answer_the_call_of_their_name() -> None:
     old = {"role": "assistant", "content": None, "function_call": call(None, "one")["function"]}
     row = {"messages": [old, {"role": "function", "name": "one", "content": "1"}] * 2}
-    found = messages_of(row, CallForm())
+    found = template_messages(row, CallForm())
 
     assert [m["tool_call_id"] for m in found if m["role"] == "tool"] == ["call_0", "call_1"]
     assert [m["tool_calls"][0]["id"] for m in found if "tool_calls" in m] == ["call_0", "call_1"]

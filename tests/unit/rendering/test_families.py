@@ -14,11 +14,11 @@ from rendering.chat import (
     render_prompt,
     rewrites_history,
     split_answers,
-    trained_places,
+    trained_indexes,
 )
-from rendering.conversation import messages_of, tools_of
-from rendering.refusals import explain
-from rendering.template import RenderError, Span
+from rendering.refusals import explain_refusal
+from rendering.templates.chat_template import RenderError, Span
+from rendering.templates.conversation import template_messages, template_tools
 from rendering.tokenizer import Tokenizer
 from tests.unit.families import FAMILIES, HERE, template
 from tests.unit.trainer.model.tiny_tokenizer import tiny_tokenizer
@@ -182,7 +182,7 @@ def test_each_answer_follows_the_very_text_that_asks_for_it_at_inference(
         assert family in NO_CALLS
         return
     starts = [(one, one.text[:start]) for one in found for start, _ in joined(one.trained)]
-    for place, (one, before) in zip(trained_places(row), starts, strict=True):
+    for place, (one, before) in zip(trained_indexes(row), starts, strict=True):
         asked = row | {"messages": row["messages"][:place]}
         prompt = render_prompt(tokenizer, asked, TODAY)
         assert prompt.removesuffix(one.only_in_prompts) == before
@@ -192,8 +192,8 @@ def test_each_answer_follows_the_very_text_that_asks_for_it_at_inference(
 @pytest.mark.parametrize("name", ROWS)
 def test_a_whole_chat_is_rendered_as_transformers_renders_it(family: str, name: str) -> None:
     row, tokenizer = ROWS[name], tiny_tokenizer(template(family))
-    tools = tools_of(row)
-    messages = messages_of(row, tokenizer.call_form(tools))
+    tools = template_tools(row)
+    messages = template_messages(row, tokenizer.call_form(tools))
     ours, theirs = _ours(tokenizer, messages, tools), _theirs(tokenizer, family, messages, tools)
 
     if family == "marked_macro":  # whose marks transformers takes for text before the macro's
@@ -272,4 +272,4 @@ def test_a_refusal_names_the_change_with_which_the_template_takes_the_row(
     with pytest.raises(RenderError) as caught:
         render_chat(tokenizer, row, TODAY)
 
-    assert remedy in explain(tokenizer, row, caught.value, TODAY)
+    assert remedy in explain_refusal(tokenizer, row, caught.value, TODAY)

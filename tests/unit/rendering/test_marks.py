@@ -6,7 +6,7 @@ import pytest
 
 from rendering.answers import RenderedChat
 from rendering.chat import render_chat
-from rendering.template import RenderError
+from rendering.templates.chat_template import RenderError
 from tests.unit.families import template
 from tests.unit.trainer.model.tiny_tokenizer import tiny_tokenizer
 

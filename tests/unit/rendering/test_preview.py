@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rendering.preview import ANSWER_BYTES, MOST_EXAMPLES, SECONDS, preview
+from rendering.preview import ANSWER_BYTES, MOST_EXAMPLES, SECONDS, preview_rows
 from rendering.task import Task
 from rendering.tokenizer import Tokenizer, UnusableTokenizer
 from tests.unit.datasets.test_preflight import (
@@ -41,7 +41,9 @@ def shown(*rows: Json | str, task: Task = TASK, family: str = "") -> Json:
     """The preview of a file with these rows."""
     lines = [(row if isinstance(row, str) else json.dumps(row)).encode() for row in rows]
     text = template(family) if family else CHAT_TEMPLATE
-    return preview(tiny_tokenizer(text), replace(task, most_rows=20), iter(enumerate(lines, 1)))
+    return preview_rows(
+        tiny_tokenizer(text), replace(task, most_rows=20), iter(enumerate(lines, 1))
+    )
 
 
 def only(row: Json | str, task: Task = TASK, family: str = "") -> Json:
@@ -72,7 +74,7 @@ def test_the_first_token_of_all_is_never_a_target() -> None:
     """Nothing comes before it that the model could tell it from."""
     text = "{% for m in messages %}{% generation %}{{ m.content }}{% endgeneration %}{% endfor %}"
     line = json.dumps({"messages": [answer("abc")]}).encode()
-    found = preview(tiny_tokenizer(text), TASK, iter([(1, line)]))
+    found = preview_rows(tiny_tokenizer(text), TASK, iter([(1, line)]))
     (example,) = found["rows"][0]["examples"]
 
     assert texts(example) == [("context", "a"), ("trained", "bc")]
@@ -166,7 +168,7 @@ def test_a_model_without_a_template_is_the_models_fault_and_not_the_rows() -> No
     bare = Tokenizer(made.backend, made.special_tokens, {})
 
     with pytest.raises(UnusableTokenizer, match="no chat template"):
-        preview(bare, TASK, iter([(1, json.dumps(GOOD).encode())]))
+        preview_rows(bare, TASK, iter([(1, json.dumps(GOOD).encode())]))
 
 
 def test_rows_are_shown_from_a_line_on_and_no_more_is_read_than_needed() -> None:
@@ -177,7 +179,7 @@ def test_rows_are_shown_from_a_line_on_and_no_more_is_read_than_needed() -> None
             read.append(number)
             yield number, json.dumps(GOOD).encode()
 
-    found = preview(tiny_tokenizer(), replace(TASK, first_line=7, most_rows=2), lines())
+    found = preview_rows(tiny_tokenizer(), replace(TASK, first_line=7, most_rows=2), lines())
 
     assert [row["line"] for row in found["rows"]] == [7, 8]
     assert found["next_line"] == 9
@@ -211,6 +213,6 @@ def test_an_answer_is_bounded_whatever_the_rows_hold() -> None:
 def test_no_row_is_begun_once_time_is_up() -> None:
     times = iter([0.0, 1.0, SECONDS + 1, SECONDS + 2])
     lines = [(n, json.dumps(GOOD).encode()) for n in (1, 2, 3, 4)]
-    found = preview(tiny_tokenizer(), TASK, iter(lines), lambda: next(times))
+    found = preview_rows(tiny_tokenizer(), TASK, iter(lines), lambda: next(times))
 
     assert (len(found["rows"]), found["next_line"]) == (2, 3)

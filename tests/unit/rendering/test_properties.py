@@ -17,12 +17,12 @@ from rendering.chat import (
     render_text,
     rewrites_history,
     split_answers,
-    trained_places,
+    trained_indexes,
 )
-from rendering.template import RenderError
+from rendering.templates.chat_template import RenderError
+from rendering.templates.tool_calls import CallForm
 from rendering.tokenizer import Tokenizer
-from rendering.tokens import tokenize
-from rendering.tool_calls import CallForm
+from rendering.tokens import tokenize_chat
 from tests.unit.families import FAMILIES, template
 from tests.unit.trainer.model.tiny_tokenizer import tiny_tokenizer
 
@@ -140,7 +140,7 @@ def test_text_and_prompts_are_those_of_transformers(family: str, row: Json) -> N
     starts: list[tuple[str, str]] = []
     for one in found:
         starts += [(one.text[:a], one.only_in_prompts) for a, _ in _without_tails(one.trained)]
-    for place, (before, left_out) in zip(trained_places(row), starts, strict=True):
+    for place, (before, left_out) in zip(trained_indexes(row), starts, strict=True):
         prompt = applied(family, row, form, place, add_generation_prompt=True)
         assert before in (prompt, prompt.removesuffix(left_out))
 
@@ -159,7 +159,7 @@ def test_tokens_and_masks_are_those_of_transformers(row: Json) -> None:
     tokenizer = our_tokenizer("marked")
     how = {"tokenize": True, "return_dict": True, "return_assistant_tokens_mask": True}
     expected = applied("marked", row, tokenizer.call_form(None), **how)
-    found = tokenize(tokenizer, row, 100_000, TODAY)
+    found = tokenize_chat(tokenizer, row, 100_000, TODAY)
 
     assert found.ids == expected["input_ids"]
     assert found.trained == [bool(mask) for mask in expected["assistant_masks"]]

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rendering.segments import CONTEXT, CUT, TRAINED, Run, runs, shortened
+from rendering.segments import CONTEXT, CUT, TRAINED, Run, find_runs, shorten_segments
 
 C, T, X = CONTEXT, TRAINED, CUT
 
@@ -22,30 +22,30 @@ C, T, X = CONTEXT, TRAINED, CUT
 def test_neighbours_of_one_kind_are_one_run(
     tokens: list[tuple[str, tuple[int, int]]], expected: list[Run]
 ) -> None:
-    assert runs(6, tokens) == expected
+    assert find_runs(6, tokens) == expected
 
 
 def test_a_character_of_several_tokens_is_cut_unless_all_are_kept() -> None:
     tokens = [(T, (0, 1)), (T, (1, 2)), (T, (1, 2)), (X, (1, 2)), (X, (2, 3))]
 
-    assert runs(3, tokens) == [(T, 0, 1), (X, 1, 3)]
+    assert find_runs(3, tokens) == [(T, 0, 1), (X, 1, 3)]
 
 
 def test_spaces_that_no_token_has_go_with_their_neighbours() -> None:
     """As with BERT's tokenizer."""
     tokens = [(C, (0, 2)), (T, (3, 5)), (T, (6, 8)), (C, (9, 10)), (X, (11, 12))]
 
-    assert runs(13, tokens) == [(C, 0, 3), (T, 3, 8), (C, 8, 11), (X, 11, 13)]
+    assert find_runs(13, tokens) == [(C, 0, 3), (T, 3, 8), (C, 8, 11), (X, 11, 13)]
 
 
 def test_tokens_without_a_character_change_nothing() -> None:
-    assert runs(2, [(C, (0, 1)), (T, (0, 0)), (C, (1, 2)), (T, (2, 2))]) == [(C, 0, 2)]
+    assert find_runs(2, [(C, (0, 1)), (T, (0, 0)), (C, (1, 2)), (T, (2, 2))]) == [(C, 0, 2)]
 
 
 def test_short_segments_stay_whole_beside_long_ones() -> None:
     text = "c" * 5000 + "t" * 30 + "x" * 5000
     found = [(C, 0, 5000), (T, 5000, 5030), (X, 5030, 10_030)]
-    shown = list(shortened(text, found, 1000))
+    shown = list(shorten_segments(text, found, 1000))
 
     assert {"kind": T, "text": "t" * 30} in shown
     assert [s["kind"] for s in shown] == [C, C, T, X, X]
@@ -55,7 +55,7 @@ def test_short_segments_stay_whole_beside_long_ones() -> None:
 
 def test_of_too_many_segments_the_first_are_shown() -> None:
     found = [(T if n % 2 else C, n, n + 1) for n in range(10_000)]
-    shown = list(shortened("ab" * 5000, found, 7000))
+    shown = list(shorten_segments("ab" * 5000, found, 7000))
 
     assert len(shown) == 101
     assert shown[-1] == {"kind": C, "text": "", "omitted": 9900}
@@ -76,10 +76,10 @@ def test_every_character_is_shown_or_counted_once(
         at = start + length
         tokens.append((kind if number < kept else X, (start, at)))
     text = "".join(chr(97 + n % 26) for n in range(at + 2))
-    found = runs(len(text), tokens)
+    found = find_runs(len(text), tokens)
 
     places = [place for _, start, end in found for place in range(start, end)]
     assert places == list(range(len(text)))
     assert all(a[0] != b[0] for a, b in pairwise(found))
-    shown = list(shortened(text, found, most))
+    shown = list(shorten_segments(text, found, most))
     assert sum(len(s["text"]) + s.get("omitted", 0) for s in shown) == len(text)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rendering.chat import render_prompt
-from rendering.template import RenderError
+from rendering.templates.chat_template import RenderError
 from tests.unit.trainer.model.tiny_tokenizer import tiny_tokenizer
 
 ROW = {"messages": [{"role": "user", "content": "hi"}]}

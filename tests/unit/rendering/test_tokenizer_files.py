@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from transformers import AutoTokenizer
 
-from rendering.tokenizer import Tokenizer, UnusableTokenizer, load
+from rendering.tokenizer import Tokenizer, UnusableTokenizer, read_tokenizer
 from tests.unit.trainer.model.tiny_tokenizer import tiny_tokenizer
 from trainer.check_model.tokenizer import check_tokenizer
 
@@ -122,7 +122,7 @@ KINDS: dict[str, Json] = {
 @pytest.mark.parametrize("kind", KINDS)
 def test_tokens_and_names_are_those_of_transformers(kind: str, tmp_path: Path) -> None:
     write(tmp_path, KINDS[kind])
-    ours, theirs = load(tmp_path), AutoTokenizer.from_pretrained(tmp_path)
+    ours, theirs = read_tokenizer(tmp_path), AutoTokenizer.from_pretrained(tmp_path)
 
     for text in TEXTS:
         assert ours.encode(text).ids == theirs(text, add_special_tokens=False).input_ids
@@ -194,7 +194,7 @@ def test_templates_in_a_folder_are_read_by_name(tmp_path: Path) -> None:
     (tmp_path / "chat_template.jinja").write_text("default")
     (tmp_path / "additional_chat_templates").mkdir()
     (tmp_path / "additional_chat_templates" / "tool_use.jinja").write_text("tools")
-    ours, theirs = load(tmp_path), AutoTokenizer.from_pretrained(tmp_path)
+    ours, theirs = read_tokenizer(tmp_path), AutoTokenizer.from_pretrained(tmp_path)
 
     assert (
         dict(ours.templates) == theirs.chat_template == {"default": "default", "tool_use": "tools"}
@@ -206,7 +206,7 @@ def test_templates_in_a_folder_are_read_by_name(tmp_path: Path) -> None:
 def test_a_list_of_templates_in_the_configuration_is_read_by_name(tmp_path: Path) -> None:
     named = [{"name": n, "template": n} for n in ("default", "tool_use", "rag")]
     write(tmp_path, {"tokenizer_config.json": PLAIN | {"chat_template": named}})
-    ours, theirs = load(tmp_path), AutoTokenizer.from_pretrained(tmp_path)
+    ours, theirs = read_tokenizer(tmp_path), AutoTokenizer.from_pretrained(tmp_path)
 
     assert dict(ours.templates) == theirs.chat_template
     assert used(ours, [{}]) == "tool_use"
@@ -221,7 +221,7 @@ def test_a_list_of_added_tokens_that_cannot_be_read_is_named(wrong: object, tmp_
     write(tmp_path, {"tokenizer_config.json": PLAIN | {"added_tokens_decoder": wrong}})
 
     with pytest.raises(UnusableTokenizer, match=r"tokens that tokenizer_config\.json"):
-        load(tmp_path)
+        read_tokenizer(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -243,8 +243,8 @@ def test_a_head_is_padded_with_a_token_that_neither_texts_nor_templates_hold(
         {"tokenizer.json": BASE | {"added_tokens": added}, "tokenizer_config.json": config},
     )
 
-    assert load(tmp_path).pad_token == END
-    assert load(tmp_path, "reward").pad_token == pads
+    assert read_tokenizer(tmp_path).pad_token == END
+    assert read_tokenizer(tmp_path, "reward").pad_token == pads
 
 
 def test_a_model_whose_special_tokens_are_all_taken_cannot_get_a_head(tmp_path: Path) -> None:
@@ -256,4 +256,4 @@ def test_a_model_whose_special_tokens_are_all_taken_cannot_get_a_head(tmp_path: 
     )
 
     with pytest.raises(UnusableTokenizer, match="no special token to pad with"):
-        load(tmp_path, "classification")
+        read_tokenizer(tmp_path, "classification")

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from rekindle.cli.jobs.simulate import table
+from rekindle.cli.jobs.simulate import strategies_table
 from tests.world import World
 
 JOBS = "/v1/fine_tuning/jobs"
@@ -24,7 +24,7 @@ async def test_a_job_is_lived_many_times_without_being_changed(world: World) -> 
     assert told["ways"][0]["in_time_pct"] == 100
     after = await world.call("GET", f"{JOBS}/{job}")
     assert after.json()["status"] == before.json()["status"]
-    assert table(told).row_count == 3
+    assert strategies_table(told).row_count == 3
 
 
 async def test_a_job_with_a_deadline_is_lived_with_it(world: World) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from rekindle.cli.distil.teacher import LARGEST, TRIES, Teacher, TeacherBusy
+from rekindle.cli.distil.teacher import MAX_REPLY_BYTES, TRIES, Teacher, TeacherBusy
 from rekindle.cli.distil.teacher_messages import TeacherReply, TeacherRequest
 from rekindle.cli.main import app
 from tests.integration.cli.conftest import Ended, ctrl_c_is_heard
@@ -204,7 +204,7 @@ def test_answers_of_no_use_are_dropped_and_said(folder: Path) -> None:
         "cut": answer("and so on and", "length"),
         "none": answer(None),
         "filtered": failure(400, "the content filter says no"),
-        "endless": answer("on " * LARGEST),
+        "endless": answer("on " * MAX_REPLY_BYTES),
         "fails": failure(500, "CUDA error", retry_after="0"),
         "good": answer("yes"),
     }
@@ -252,7 +252,7 @@ async def test_what_is_no_chat_completion_is_asked_for_again_and_then_given_up(b
     with teaching(lambda *_: Said(body)) as served:
         async with Teacher(served.url, None, 5.0, sleep) as teacher:
             with pytest.raises(TeacherBusy, match="did not return a chat completion"):
-                await teacher.reply(asking(served.url))
+                await teacher.request_reply(asking(served.url))
 
     assert len(served.asked) == TRIES
     assert len(paused) == TRIES - 1
@@ -269,7 +269,7 @@ async def test_a_teacher_waits_as_long_as_it_is_asked_to_and_never_for_hours() -
 
     with teaching(answering) as served:
         async with Teacher(served.url, None, 5.0, sleep) as teacher:
-            said = await teacher.reply(asking(served.url))
+            said = await teacher.request_reply(asking(served.url))
 
     assert said == TeacherReply(text="yes", ended="stop", prompt_tokens=10, completion_tokens=4)
     assert paused == [7.0, 120.0]

@@ -1,5 +1,6 @@
 """What the platform does to VMs, and how it announces it: Scheduled Events on a moved clock."""
 
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
+from emulator.machines import maintenance
 from tests.clock import Clock
 from tests.emulated.inside import HERE, Inside, emulator_inside
 from tests.emulated.process import GROUP, scale_set
@@ -29,17 +31,19 @@ async def started(inside: Inside) -> None:
 
 
 async def document(inside: Inside, version: str = "2020-07-01") -> dict[str, Any]:
-    _, vm = next(iter(inside.fabric.instances()))
-    url = f"{inside.fabric.metadata_url(vm)}/metadata/scheduledevents?api-version={version}"
-    answer = await inside.metadata.get(url, headers=TOLD)
+    answer = await inside.metadata.get(_events_url(inside, version), headers=TOLD)
     return dict(answer.raise_for_status().json())
 
 
 async def agree(inside: Inside, event_id: str) -> int:
-    _, vm = next(iter(inside.fabric.instances()))
-    url = f"{inside.fabric.metadata_url(vm)}/metadata/scheduledevents?api-version=2020-07-01"
     body = {"StartRequests": [{"EventId": event_id}]}
-    return (await inside.metadata.post(url, headers=TOLD, json=body)).status_code
+    answer = await inside.metadata.post(_events_url(inside), headers=TOLD, json=body)
+    return answer.status_code
+
+
+def _events_url(inside: Inside, version: str = "2020-07-01") -> str:
+    _, vm = next(iter(inside.fabric.instances()))
+    return f"{inside.fabric.metadata_url(vm)}/metadata/scheduledevents?api-version={version}"
 
 
 async def announce(inside: Inside, kind: str, **more: object) -> httpx.Response:
@@ -80,6 +84,36 @@ async def test_a_vm_that_agrees_is_not_waited_for(inside: Inside) -> None:
 
     assert (agreed, again, other) == (200, 200, 400)
     assert (await document(inside))["Events"] == []
+
+
+async def test_an_event_that_is_called_off_while_the_vm_agrees_stays_called_off(
+    inside: Inside,
+) -> None:
+    event = (await announce(inside, "Reboot")).json()
+
+    async def slow_body() -> AsyncIterator[bytes]:
+        whole = json.dumps({"StartRequests": [{"EventId": event["EventId"]}]}).encode()
+        yield whole[:10]
+        await inside.metadata.delete("/_emulator/events", params={"vm": "rk-1_0"})
+        yield whole[10:]
+
+    answer = await inside.metadata.post(_events_url(inside), headers=TOLD, content=slow_body())
+
+    assert answer.status_code == 400
+    assert (await document(inside))["Events"] == []
+
+
+def test_an_event_that_is_called_off_is_not_agreed_to_by_an_old_copy_of_the_vm(
+    inside: Inside,
+) -> None:
+    state, now = inside.fabric.state, inside.fabric.now()
+    found = next(iter(inside.fabric.instances()))
+    event = maintenance.announce(state, *found, "Reboot", now)
+    old = state.now(found[1])
+    maintenance.call_off(state, old)
+
+    assert not maintenance.agree(state, old, event.id)
+    assert maintenance.events(state.now(old)) == []
 
 
 async def test_what_is_announced_can_be_called_off_an_eviction_too(inside: Inside) -> None:

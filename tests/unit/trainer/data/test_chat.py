@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from rendering.rows import answers, chat
+from rendering.rows import read_answers, read_chat
 from rendering.tokenizer import Tokenizer
-from rendering.tokens import Tokens, tokenize
+from rendering.tokens import Tokens, tokenize_chat
 from tests.unit.trainer.model.tiny_tokenizer import UNMARKED, tiny_tokenizer
 from trainer.data.batch import IGNORED, padded
 from trainer.data.rows import JsonlRows
@@ -44,7 +44,7 @@ def trained_text(tokenizer: Tokenizer, tokens: Tokens) -> str:
 
 
 def test_only_what_the_assistant_says_is_trained_and_its_end(tokenizer: Tokenizer) -> None:
-    tokens = tokenize(tokenizer, {"messages": TALK}, 512, TODAY)
+    tokens = tokenize_chat(tokenizer, {"messages": TALK}, 512, TODAY)
 
     assert trained_text(tokenizer, tokens) == "2 plus 2 is 4.<|end|>3 plus 3 is 6.<|end|>"
     assert tokens.ids[0] == tokenizer.token_id("bos_token")
@@ -54,17 +54,17 @@ def test_an_assistant_message_of_weight_0_is_read_but_not_trained(tokenizer: Tok
     muted = [TALK[2] | {"weight": 0}, TALK[4] | {"weight": 1}]
     row: dict[str, Any] = {"messages": [*TALK[:2], muted[0], TALK[3], muted[1]]}
 
-    tokens = tokenize(tokenizer, row, 512, TODAY)
+    tokens = tokenize_chat(tokenizer, row, 512, TODAY)
 
     assert trained_text(tokenizer, tokens) == "3 plus 3 is 6.<|end|>"
-    assert tokens.ids == tokenize(tokenizer, {"messages": TALK}, 512, TODAY).ids
+    assert tokens.ids == tokenize_chat(tokenizer, {"messages": TALK}, 512, TODAY).ids
 
 
 def test_text_parts_and_the_developer_role_mean_what_they_say(tokenizer: Tokenizer) -> None:
     parts = [{"type": "text", "text": "Be "}, {"type": "text", "text": "short."}]
     row = {"messages": [{"role": "developer", "content": parts}, *TALK[1:]]}
 
-    assert tokenize(tokenizer, row, 512, TODAY) == tokenize(
+    assert tokenize_chat(tokenizer, row, 512, TODAY) == tokenize_chat(
         tokenizer, {"messages": TALK}, 512, TODAY
     )
 
@@ -76,7 +76,7 @@ def test_a_member_that_is_null_is_not_there_and_a_content_that_is_null_is_empty(
     )
     row = {"messages": [{"role": "assistant", "content": None, "name": None}]}
 
-    assert tokenizer.decode(tokenize(tokenizer, row, 512, TODAY).ids) == "nameless."
+    assert tokenizer.decode(tokenize_chat(tokenizer, row, 512, TODAY).ids) == "nameless."
 
 
 def test_templates_with_and_without_marks_train_the_same_tokens(
@@ -85,14 +85,16 @@ def test_templates_with_and_without_marks_train_the_same_tokens(
 ) -> None:
     for messages in chats(50, seed=3):
         row = {"messages": messages}
-        assert tokenize(plain_tokenizer, row, 512, TODAY) == tokenize(tokenizer, row, 512, TODAY)
+        assert tokenize_chat(plain_tokenizer, row, 512, TODAY) == tokenize_chat(
+            tokenizer, row, 512, TODAY
+        )
 
 
 def test_a_template_that_rewrites_earlier_turns_is_refused(plain_tokenizer: Tokenizer) -> None:
     rewriting = tiny_tokenizer("{{ messages | length }}" + UNMARKED)
 
     with pytest.raises(ValueError, match="rewrites earlier turns"):
-        tokenize(rewriting, {"messages": TALK}, 512, TODAY)
+        tokenize_chat(rewriting, {"messages": TALK}, 512, TODAY)
 
 
 def test_a_turn_that_is_not_trained_may_be_rewritten_later(plain_tokenizer: Tokenizer) -> None:
@@ -102,11 +104,13 @@ def test_a_turn_that_is_not_trained_may_be_rewritten_later(plain_tokenizer: Toke
     forgetful = tiny_tokenizer(template)
     said = [TALK[2] | {"weight": 0}, TALK[4]]
 
-    tokens = tokenize(forgetful, {"messages": [*TALK[:2], said[0], TALK[3], said[1]]}, 512, TODAY)
+    tokens = tokenize_chat(
+        forgetful, {"messages": [*TALK[:2], said[0], TALK[3], said[1]]}, 512, TODAY
+    )
 
     assert trained_text(forgetful, tokens) == "3 plus 3 is 6.<|end|>"
     with pytest.raises(ValueError, match="rewrites earlier turns"):
-        tokenize(forgetful, {"messages": TALK}, 512, TODAY)
+        tokenize_chat(forgetful, {"messages": TALK}, 512, TODAY)
 
 
 @pytest.mark.parametrize("template", [CHAT_TEMPLATE, UNMARKED])
@@ -116,12 +120,12 @@ def test_a_template_that_prints_the_date_prints_the_jobs(template: str) -> None:
         "{%- if strftime_now is defined -%}{{- strftime_now('%d %b %Y') -}}{%- endif -%}" + template
     )
     for day, said in ((TODAY, "03 Feb 2026"), (date(2024, 7, 26), "26 Jul 2024")):
-        tokens = tokenize(dated, {"messages": TALK}, 512, day)
+        tokens = tokenize_chat(dated, {"messages": TALK}, 512, day)
         assert dated.decode(tokens.ids).startswith(said)
 
 
 def test_a_long_row_is_cut_and_may_be_left_without_a_target(tokenizer: Tokenizer) -> None:
-    tokens = tokenize(tokenizer, {"messages": TALK}, 5, TODAY)
+    tokens = tokenize_chat(tokenizer, {"messages": TALK}, 5, TODAY)
 
     assert len(tokens.ids) == len(tokens.trained) == 5
     assert padded([tokens], pad_id=0).targets == 0
@@ -149,7 +153,7 @@ def test_an_empty_micro_batch_is_padding_without_targets() -> None:
 def test_rows_are_found_by_number_past_blank_lines(tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
     path.write_text('{"messages": [1]}\n\n{"messages": [2]}\n{"messages": [3]}')
-    rows = JsonlRows(path, chat)
+    rows = JsonlRows(path, read_chat)
 
     assert len(rows) == 3
     assert [rows[i][0]["messages"] for i in (2, 0, 1)] == [[3], [1], [2]]
@@ -160,7 +164,7 @@ def test_a_broken_row_is_named_by_its_line_as_an_editor_counts(tmp_path: Path) -
     path.write_text('{"messages": []}\n\n\r\n{"messages"\n')
 
     with pytest.raises(NonRetryableError, match=r"rows\.jsonl, line 4: not JSON .* at column 12"):
-        JsonlRows(path, chat)[1]
+        JsonlRows(path, read_chat)[1]
 
 
 def test_a_file_without_rows_is_refused(tmp_path: Path) -> None:
@@ -168,7 +172,7 @@ def test_a_file_without_rows_is_refused(tmp_path: Path) -> None:
     path.write_text("\n")
 
     with pytest.raises(ValueError, match="holds no rows"):
-        JsonlRows(path, chat)
+        JsonlRows(path, read_chat)
 
 
 def test_a_preference_is_two_chats_of_which_the_answers_alone_are_trained(
@@ -180,7 +184,7 @@ def test_a_preference_is_two_chats_of_which_the_answers_alone_are_trained(
         "non_preferred_completion": [{"role": "assistant", "content": "No way."}],
     }
 
-    preferred, other = (tokenize(tokenizer, c, 512, TODAY) for c in answers(row))
+    preferred, other = (tokenize_chat(tokenizer, c, 512, TODAY) for c in read_answers(row))
 
     said = [trained_text(tokenizer, tokens).strip() for tokens in (preferred, other)]
     assert said == ["Yes.<|end|>", "No way.<|end|>"]
@@ -200,4 +204,4 @@ def test_a_preference_is_two_chats_of_which_the_answers_alone_are_trained(
 )
 def test_a_preference_that_lacks_something_says_what_it_needs(row: Any, lacks: str) -> None:  # noqa: ANN401
     with pytest.raises(ValueError, match=lacks):
-        answers(row)
+        read_answers(row)

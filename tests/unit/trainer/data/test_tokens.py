@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from rendering.rows import chat
+from rendering.rows import read_chat
 from rendering.tokens import Tokens
 from tests.unit.trainer.model.tiny_tokenizer import tiny_tokenizer
 from tests.unit.trainer.process.trainer_spec import SPEC
@@ -173,7 +173,7 @@ def test_nesting_too_deep_to_read_names_its_line(tmp_path: Path) -> None:
 def test_errors_that_are_none_of_pythons_own_name_the_line_too(
     data: Path, error: BaseException
 ) -> None:
-    rows = JsonlRows(data, chat)
+    rows = JsonlRows(data, read_chat)
 
     with (
         pytest.raises(NonRetryableError, match=rf"line 4: {type(error).__name__}: "),
@@ -184,7 +184,7 @@ def test_errors_that_are_none_of_pythons_own_name_the_line_too(
 
 @pytest.mark.parametrize("error", [OSError("gone"), MemoryError(), KeyboardInterrupt()])
 def test_what_is_no_fault_of_a_row_stays_as_it_is(data: Path, error: BaseException) -> None:
-    with pytest.raises(type(error)), JsonlRows(data, chat).name_row_in_errors(3):
+    with pytest.raises(type(error)), JsonlRows(data, read_chat).name_row_in_errors(3):
         raise error
 
 

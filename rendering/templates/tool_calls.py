@@ -29,17 +29,17 @@ class CallForm:
     named_results: bool = False  # results need the function's name, which clients omit
     null_content: bool = False  # content beside calls must be null: "" would be an answer
 
-    def arguments(self, given: object, parsed: Json) -> str | Json:
-        """Return the arguments of a call, which were ``given`` as text or as an object."""
+    def arguments(self, original: object, parsed: Json) -> str | Json:
+        """Return the arguments of a call, which were ``original`` as text or as an object."""
         if not self.arguments_as_text:
             return parsed
-        return given if isinstance(given, str) else json.dumps(parsed, ensure_ascii=False)
+        return original if isinstance(original, str) else json.dumps(parsed, ensure_ascii=False)
 
-    def call_id(self, given: str) -> str:
+    def call_id(self, original: str) -> str:
         """Return the id of a call, equal for the call and its result."""
-        if not self.short_ids or (len(given) == _SHORT_ID and given.isalnum()):
-            return given
-        return hashlib.sha256(given.encode()).hexdigest()[:_SHORT_ID]
+        if not self.short_ids or (len(original) == _SHORT_ID and original.isalnum()):
+            return original
+        return hashlib.sha256(original.encode()).hexdigest()[:_SHORT_ID]
 
 
 _EITHER = (False, True)

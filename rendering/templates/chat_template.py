@@ -69,7 +69,7 @@ class ChatTemplate:
         calls = _ENVIRONMENT.parse(self.source).find_all(nodes.ExtensionAttribute)
         return any(call.name == _MARK for call in calls)
 
-    def require_sound(self) -> None:
+    def require_valid(self) -> None:
         """Raise RenderError if the source is not valid Jinja."""
         try:
             _ = self._compiled
@@ -87,13 +87,13 @@ class ChatTemplate:
         templates print; a resume on another day must render the same text.
         """
         marks = _Marks()
-        text = self._rendered(messages, tools, today, prompt, marks)
+        text = self._render_text(messages, tools, today, prompt, marks)
         if marks.are_exact(text):
             return text, marks.spans
-        fenced = self._rendered(messages, tools, today, prompt, _Marks(fenced=True))
-        return text, _fenced_spans(fenced, text)
+        fenced = self._render_text(messages, tools, today, prompt, _Marks(fenced=True))
+        return text, _spans_of_fences(fenced, text)
 
-    def _rendered(
+    def _render_text(
         self, messages: list[Message], tools: Tools, today: date, prompt: bool, marks: _Marks
     ) -> str:
         pieces: list[str] = []
@@ -126,7 +126,7 @@ class ChatTemplate:
         return _ENVIRONMENT.from_string(self.source)
 
 
-def _fenced_spans(fenced: str, text: str) -> list[Span]:
+def _spans_of_fences(fenced: str, text: str) -> list[Span]:
     """Return the spans of blocks in text with fences around them; ``text`` has no fences.
 
     A macro is printed when it is complete, so positions cannot be counted while it runs.
@@ -221,7 +221,7 @@ def _tojson(
     )
 
 
-def _environment() -> ImmutableSandboxedEnvironment:
+def _build_environment() -> ImmutableSandboxedEnvironment:
     environment = ImmutableSandboxedEnvironment(
         trim_blocks=True,
         lstrip_blocks=True,
@@ -234,4 +234,4 @@ def _environment() -> ImmutableSandboxedEnvironment:
     return environment
 
 
-_ENVIRONMENT = _environment()
+_ENVIRONMENT = _build_environment()

@@ -4,45 +4,22 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
 
+from contract.choices import OnExhausted, OnRisk, Priority
 from rekindle.cli.command import Cli
 from rekindle.cli.errors import CliError, ExitCode
-from rekindle.cli.job_lookup import JOBS, JobArgument, job_id
+from rekindle.cli.job_lookup import JOBS, JobArgument, resolve_job_id
 from rekindle.cli.jobs import views
 
 Json = dict[str, Any]
 _PANEL = "Budget, deadline and placement"
 _UNITS = {"m": 60, "h": 3600, "d": 86_400}
-_SPAN = re.compile(r"(\d+(?:\.\d+)?)([mhd])")
-_FORMS = ("%Y-%m-%d %H:%M", "%Y-%m-%dT%H:%M", "%Y-%m-%d %H:%M:%S", "%Y-%m-%d")
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)([mhd])")
+_TIME_FORMATS = ("%Y-%m-%d %H:%M", "%Y-%m-%dT%H:%M", "%Y-%m-%d %H:%M:%S", "%Y-%m-%d")
 _NONE = "none"
-
-
-class Exhausted(StrEnum):
-    """What to do when the budget is exhausted."""
-
-    PAUSE = "pause"
-    CANCEL = "cancel"
-
-
-class Risk(StrEnum):
-    """What to do when Spot capacity would miss the deadline."""
-
-    SWITCH = "switch_to_on_demand"
-    NOTIFY = "notify"
-    CANCEL = "cancel"
-
-
-class Priority(StrEnum):
-    """Order among queued jobs of a project."""
-
-    LOW = "low"
-    NORMAL = "normal"
-    HIGH = "high"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,20 +68,20 @@ class LimitOptions:
 
     def members(self, now: datetime) -> Json:
         """Return members of the request's ``infrastructure``; null removes a limit."""
-        found: Json = {}
+        limits: Json = {}
         if self.budget is not None:
-            amount = _amount("--budget", self.budget)
-            found["budget"] = amount and {"amount": amount}
+            amount = _parse_amount("--budget", self.budget)
+            limits["budget"] = amount and {"amount": amount}
         if self.deadline is not None:
-            found["deadline"] = _moment(self.deadline, now)
+            limits["deadline"] = _parse_deadline(self.deadline, now)
         if self.regions is not None:
             names = [name.strip() for name in self.regions.split(",") if name.strip()]
-            found["regions"] = None if self.regions == _NONE else names
+            limits["regions"] = None if self.regions == _NONE else names
         if self.engine is not None:
-            found["engine"] = None if self.engine == _NONE else self.engine
+            limits["engine"] = None if self.engine == _NONE else self.engine
         if self.priority:
-            found["priority"] = str(self.priority)
-        return found
+            limits["priority"] = str(self.priority)
+        return limits
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,7 +89,7 @@ class LimitChanges(LimitOptions):
     """Options of `rekindle set`: limits, and what to do when they are reached."""
 
     on_exhausted: Annotated[
-        Exhausted | None,
+        OnExhausted | None,
         typer.Option(
             "--on-exhausted",
             help="Action when the budget is exhausted, after a checkpoint; default: pause.",
@@ -120,7 +97,7 @@ class LimitChanges(LimitOptions):
         ),
     ] = None
     on_deadline_risk: Annotated[
-        Risk | None,
+        OnRisk | None,
         typer.Option(
             "--on-deadline-risk",
             help="Action when Spot would miss the deadline; default: switch_to_on_demand.",
@@ -140,64 +117,68 @@ class LimitChanges(LimitOptions):
     def members(self, now: datetime) -> Json:
         """Return the members, with the action at each limit; raise CliError if a limit lacks."""
         if self.on_exhausted and self.budget is None:
-            raise _usage("--on-exhausted has no effect without --budget.", "Pass both options.")
-        found = super().members(now)
-        if self.on_exhausted and found["budget"]:
-            found["budget"]["on_exhausted"] = str(self.on_exhausted)
+            raise _usage_error(
+                "--on-exhausted has no effect without --budget.", "Pass both options."
+            )
+        limits = super().members(now)
+        if self.on_exhausted and limits["budget"]:
+            limits["budget"]["on_exhausted"] = str(self.on_exhausted)
         if self.on_deadline_risk:
-            found["on_deadline_risk"] = str(self.on_deadline_risk)
+            limits["on_deadline_risk"] = str(self.on_deadline_risk)
         if self.max_price is not None:
-            price = _amount("--max-price", self.max_price)
-            found["max_price"] = price and {"per": "gpu_hour", "amount": price}
-        return found
+            price = _parse_amount("--max-price", self.max_price)
+            limits["max_price"] = price and {"per": "gpu_hour", "amount": price}
+        return limits
 
 
-def set_terms(cli: Cli, job: JobArgument, *, limits: LimitChanges) -> None:
+def set_limits(cli: Cli, job: JobArgument, *, limits: LimitChanges) -> None:
     """Change a job's budget, deadline, price, regions or priority; more budget resumes the job."""
-    news = limits.members(datetime.now(UTC))
-    if not news:
-        raise _usage(
+    changes = limits.members(datetime.now(UTC))
+    if not changes:
+        raise _usage_error(
             "No change was requested.", "Pass at least one option, for example --budget 200."
         )
-    name = job_id(cli.client, job)
-    shown = cli.client.patch(f"{JOBS}/{name}", {"infrastructure": news})
-    cli.show(shown, lambda: _changed(shown))
+    name = resolve_job_id(cli.client, job)
+    response = cli.client.patch(f"{JOBS}/{name}", {"infrastructure": changes})
+    cli.print_result(response, lambda: _change_lines(response))
 
 
-def _changed(shown: Json) -> Iterable[Any]:
-    yield views.heading(shown)
-    yield views.facts(list(views.limits(shown)))
-    yield views.next_steps(shown)
+def _change_lines(job: Json) -> Iterable[Any]:
+    yield views.job_heading(job)
+    yield views.facts_table(list(views.limit_facts(job)))
+    yield views.next_steps(job)
 
 
-def _amount(option: str, text: str) -> Any:  # noqa: ANN401 - None lifts it
+def _parse_amount(option: str, text: str) -> Any:  # noqa: ANN401 - None lifts it
     """Return the amount as a decimal string; None removes the limit."""
     if text == _NONE:
         return None
     if not re.fullmatch(r"\d+(\.\d{1,6})?", text.removeprefix("$")):
-        raise _usage(f"{option} {text!r} is not an amount in dollars.", "Write it as 120 or 3.90.")
+        raise _usage_error(
+            f"{option} {text!r} is not an amount in dollars.", "Write it as 120 or 3.90."
+        )
     return text.removeprefix("$")
 
 
-def _moment(text: str, now: datetime) -> int | None:
+def _parse_deadline(text: str, now: datetime) -> int | None:
     """Return Unix seconds of a local time or of a duration from now; None removes the deadline."""
     if text == _NONE:
         return None
-    if span := _SPAN.fullmatch(text):
+    if span := _DURATION.fullmatch(text):
         seconds = float(span[1]) * _UNITS[span[2]]
         return int((now + timedelta(seconds=seconds)).timestamp())
-    for form in _FORMS:
+    for form in _TIME_FORMATS:
         try:
             return int(datetime.strptime(text, form).astimezone().timestamp())
         except ValueError:
             continue
     if text.isdecimal():
         return int(text)
-    raise _usage(
+    raise _usage_error(
         f"--deadline {text!r} is not a time.",
         'Write it as "2026-11-25 18:00", or as a duration from now: 36h, 2d.',
     )
 
 
-def _usage(message: str, advice: str) -> CliError:
+def _usage_error(message: str, advice: str) -> CliError:
     return CliError(message, advice, exit_code=ExitCode.USAGE, code="bad_limit")

@@ -9,15 +9,22 @@ from dataclasses import replace
 from datetime import date
 from typing import Any
 
-from rendering.template import ChatTemplate, Message, RenderError, Tools
-from rendering.tool_calls import FORMS, PROBE, CallForm, Json, is_call_as_json, is_call_shown
+from rendering.templates.chat_template import ChatTemplate, Message, RenderError, Tools
+from rendering.templates.tool_calls import (
+    FORMS,
+    PROBE,
+    CallForm,
+    Json,
+    is_call_as_json,
+    is_call_shown,
+)
 
 _ANY_DAY = date(2024, 7, 26)
 _OURS = ("weight",)  # members of a message that only training reads
 _REASONING = ("reasoning_content", "thinking")  # the usual name, and gpt-oss'
 
 
-def tools_of(row: Json) -> Tools:
+def template_tools(row: Json) -> Tools:
     """Return the tools that a chat offers; None if there are none."""
     if tools := row.get("tools"):
         return list(tools)
@@ -26,16 +33,16 @@ def tools_of(row: Json) -> Tools:
     return None
 
 
-def messages_of(row: Json, form: CallForm) -> list[Message]:
+def template_messages(row: Json, form: CallForm) -> list[Message]:
     """Return the messages for a template; raise RenderError for an unreadable tool call."""
-    calls = _Calls(form)
-    return [_message(message, calls) for message in row["messages"]]
+    calls = _CallRegistry(form)
+    return [_convert_message(message, calls) for message in row["messages"]]
 
 
 def find_call_form(template: ChatTemplate) -> CallForm:
     """Return the form of tool calls that the template renders as JSON, or else at all."""
-    shown = {form: _probed(template, form) for form in FORMS}
-    bare = {form: _probed(template, replace(form, null_content=True)) for form in FORMS}
+    shown = {form: _render_probe(template, form) for form in FORMS}
+    bare = {form: _render_probe(template, replace(form, null_content=True)) for form in FORMS}
     for is_good in (is_call_as_json, is_call_shown):
         for form in FORMS:
             is_bare_better = len(bare[form]) < len(shown[form]) or not is_good(shown[form])
@@ -46,9 +53,9 @@ def find_call_form(template: ChatTemplate) -> CallForm:
     return FORMS[0]
 
 
-def _probed(template: ChatTemplate, form: CallForm) -> str:
+def _render_probe(template: ChatTemplate, form: CallForm) -> str:
     try:
-        text, _ = template.render(messages_of(PROBE, form), tools_of(PROBE), _ANY_DAY)
+        text, _ = template.render(template_messages(PROBE, form), template_tools(PROBE), _ANY_DAY)
     except RenderError:
         return ""
     return text
@@ -59,25 +66,25 @@ def is_trained(message: Message) -> bool:
     return message["role"] == "assistant" and bool(message.get("weight", 1))
 
 
-class _Calls:
+class _CallRegistry:
     """The tool calls of a chat so far, which later results refer to."""
 
     def __init__(self, form: CallForm) -> None:
         self.form = form
-        self._made = 0
+        self._count = 0
         self._names: dict[str, str] = {}  # function name by call id
         self._open: list[str] = []  # calls without a result
 
-    def add(self, call: Json) -> Json:
+    def add_call(self, call: Json) -> Json:
         """Return a call in the template's form."""
         function = call["function"]
-        given = function.get("arguments") or "{}"
-        parsed = _parsed(given, function["name"])
-        call_id = call.get("id") or f"call_{self._made}"
-        self._made += 1
+        text = function.get("arguments") or "{}"
+        parsed = _parse_arguments(text, function["name"])
+        call_id = call.get("id") or f"call_{self._count}"
+        self._count += 1
         self._names[call_id] = function["name"]
         self._open.append(call_id)
-        arguments = self.form.arguments(given, parsed)
+        arguments = self.form.arguments(text, parsed)
         return call | {
             "id": self.form.call_id(call_id),
             "type": "function",
@@ -86,28 +93,28 @@ class _Calls:
 
     def write_result(self, message: Message) -> None:
         """Set the call id of a tool result: given, by function name, or the first open call."""
-        answered = message.get("tool_call_id") or self._find(message)
-        if answered is None:
+        call_id = message.get("tool_call_id") or self._find_call(message)
+        if call_id is None:
             return
-        message["tool_call_id"] = self.form.call_id(answered)
-        if answered in self._open:
-            self._open.remove(answered)
-        if self.form.named_results and answered in self._names:
-            message.setdefault("name", self._names[answered])
+        message["tool_call_id"] = self.form.call_id(call_id)
+        if call_id in self._open:
+            self._open.remove(call_id)
+        if self.form.named_results and call_id in self._names:
+            message.setdefault("name", self._names[call_id])
 
-    def _find(self, message: Message) -> str | None:
+    def _find_call(self, message: Message) -> str | None:
         """Return the call of a result without an id; calls without a result come first."""
         name = message.get("name")
         among = [*self._open, *reversed(self._names)]
         return next((call for call in among if name in (None, self._names[call])), None)
 
 
-def _message(given: Message, calls: _Calls) -> Message:
-    message = {n: v for n, v in given.items() if v is not None and n not in _OURS}
+def _convert_message(original: Message, calls: _CallRegistry) -> Message:
+    message = {n: v for n, v in original.items() if v is not None and n not in _OURS}
     role = message["role"]
     if "content" not in message and role != "assistant":
         raise RenderError(f"a message of role {role} has no content")
-    message["content"] = _text(message.get("content", ""))
+    message["content"] = _join_text(message.get("content", ""))
     if role == "developer":
         message["role"] = "system"
     elif role == "assistant":
@@ -119,29 +126,29 @@ def _message(given: Message, calls: _Calls) -> Message:
     return message
 
 
-def _text(content: str | list[Json]) -> str:
+def _join_text(content: str | list[Json]) -> str:
     return content if isinstance(content, str) else "".join(part["text"] for part in content)
 
 
 def _write_reasoning(message: Message) -> None:
-    told = message.pop(_REASONING[0], "")
-    if told:
-        message.update(dict.fromkeys(_REASONING, told))
+    reasoning = message.pop(_REASONING[0], "")
+    if reasoning:
+        message.update(dict.fromkeys(_REASONING, reasoning))
 
 
-def _write_calls(message: Message, calls: _Calls) -> None:
-    made = message.pop("tool_calls", None) or []
+def _write_calls(message: Message, calls: _CallRegistry) -> None:
+    written = message.pop("tool_calls", None) or []
     if call := message.pop("function_call", None):
-        made = [{"type": "function", "function": call}]
-    if made:
-        message["tool_calls"] = [calls.add(call) for call in made]
+        written = [{"type": "function", "function": call}]
+    if written:
+        message["tool_calls"] = [calls.add_call(call) for call in written]
         if calls.form.null_content and not message["content"]:
             message["content"] = None
 
 
-def _parsed(given: object, name: str) -> Json:
+def _parse_arguments(text: object, name: str) -> Json:
     try:
-        arguments: Any = json.loads(given) if isinstance(given, str) else given
+        arguments: Any = json.loads(text) if isinstance(text, str) else text
     except (ValueError, RecursionError) as error:
         raise RenderError(
             f"the arguments of the call of {name!r} are not JSON ({error}): write an object such "

@@ -4,16 +4,16 @@ import json
 import unicodedata
 from collections.abc import Iterator
 
-from rendering.conversation import is_trained, tools_of
-from rendering.sequences import Sequence, SequenceProblem
-from rendering.template import Message
+from rendering.sequences import RowSequence, SequenceProblem
+from rendering.templates.chat_template import Message
+from rendering.templates.conversation import is_trained, template_tools
+from rendering.templates.tool_calls import Json
 from rendering.tokenizer import Tokenizer
-from rendering.tool_calls import Json
 
-_SHOWN = 40  # characters of a text in a message
+_MAX_SHOWN = 40  # characters of a text in a message
 
 
-def lost_in_template(sequence: Sequence) -> Iterator[SequenceProblem]:
+def find_lost_in_template(sequence: RowSequence) -> Iterator[SequenceProblem]:
     """Yield what the template leaves out of a row."""
     yield from _lost_tools(sequence)
     if sequence.rendered and (extra := sequence.rendered.only_in_prompts):
@@ -27,10 +27,12 @@ def lost_in_template(sequence: Sequence) -> Iterator[SequenceProblem]:
         text = sequence.text
         if message["role"] == "assistant" and (span := next(spans, None)) and span[1] > span[0]:
             text = sequence.text[slice(*span)]
-        yield from _lost_of_message(message, number, text)
+        yield from _lost_in_message(message, number, text)
 
 
-def lost_in_tokens(text: str, ids: list[int], tokenizer: Tokenizer) -> Iterator[SequenceProblem]:
+def find_lost_in_tokens(
+    text: str, ids: list[int], tokenizer: Tokenizer
+) -> Iterator[SequenceProblem]:
     """Yield a problem if decoding tokens changes the text; spaces and case may change."""
     unknown = tokenizer.token_id("unk_token")
     if unknown is not None and unknown != tokenizer.eos_token_id and unknown in ids:
@@ -41,36 +43,36 @@ def lost_in_tokens(text: str, ids: list[int], tokenizer: Tokenizer) -> Iterator[
         )
         return
     decoded = tokenizer.decode(ids)
-    if decoded == text or _compared(decoded) == _compared(text):
+    if decoded == text or _normalize(decoded) == _normalize(text):
         return
     yield SequenceProblem(
         "text_not_kept",
         "the model's tokenizer does not give the text back as it was: "
-        f"{_first_difference(_compared(text), _compared(decoded))}",
+        f"{_first_difference(_normalize(text), _normalize(decoded))}",
     )
 
 
-def _lost_tools(sequence: Sequence) -> Iterator[SequenceProblem]:
-    tools = tools_of(sequence.row) if "messages" in sequence.row else None
+def _lost_tools(sequence: RowSequence) -> Iterator[SequenceProblem]:
+    tools = template_tools(sequence.row) if "messages" in sequence.row else None
     names = [tool["function"]["name"] for tool in tools or ()]
     if lost := [name for name in names if name not in sequence.text]:
         yield SequenceProblem(
             "tools_not_rendered",
-            f"the model's chat template does not list the tools ({_few(lost)}), so the model does "
-            "not know of them; describe them in a system message",
+            f"the model's chat template does not list the tools ({_list_names(lost)}), so the "
+            "model does not know of them; describe them in a system message",
         )
 
 
-def _lost_of_message(message: Message, number: int, text: str) -> Iterator[SequenceProblem]:
-    content = _plain(message.get("content"))
+def _lost_in_message(message: Message, number: int, text: str) -> Iterator[SequenceProblem]:
+    content = _plain_text(message.get("content"))
     calls = list(message.get("tool_calls") or ())
     if message.get("function_call"):
         calls = [{"function": message["function_call"]}]
     if lost := list(_lost_calls(calls, text)):
         yield SequenceProblem(
             "tool_call_not_rendered",
-            f"message {number} calls {_few(lost)}, and the model's chat template leaves the call "
-            "out; write the call as content, or train a model whose template has tool calls",
+            f"message {number} calls {_list_names(lost)}, and the model's chat template leaves the "
+            "call out; write the call as content, or train a model whose template has tool calls",
             is_error=is_trained(message) and not content.strip(),
         )
     if (reasoning := message.get("reasoning_content")) and reasoning.strip() not in text:
@@ -82,7 +84,7 @@ def _lost_of_message(message: Message, number: int, text: str) -> Iterator[Seque
         yield SequenceProblem(
             "message_not_rendered",
             f"the model's chat template leaves out or changes what message {number} "
-            f"({message['role']}) says: {content.strip()[:_SHOWN]!a}",
+            f"({message['role']}) says: {content.strip()[:_MAX_SHOWN]!a}",
         )
 
 
@@ -100,17 +102,17 @@ def _lost_calls(calls: list[Json], text: str) -> Iterator[str]:
                 yield f"{name}(... {key} ...)"
 
 
-def _plain(content: object) -> str:
+def _plain_text(content: object) -> str:
     if isinstance(content, list):
         return "".join(part["text"] for part in content)
     return content if isinstance(content, str) else ""
 
 
-def _few(names: list[str]) -> str:
+def _list_names(names: list[str]) -> str:
     return ", ".join(f"{name!a:.60}" for name in names[:3]) + (", ..." if names[3:] else "")
 
 
-def _compared(text: str) -> str:
+def _normalize(text: str) -> str:
     """Return the text without differences that tokenizers may make."""
     return "".join(unicodedata.normalize("NFKC", text).casefold().split())
 
@@ -118,4 +120,4 @@ def _compared(text: str) -> str:
 def _first_difference(text: str, decoded: str) -> str:
     pairs = zip(text, decoded, strict=False)
     at = next((n for n, (a, b) in enumerate(pairs) if a != b), min(len(text), len(decoded)))
-    return f"{text[at : at + _SHOWN]!a} becomes {decoded[at : at + _SHOWN]!a}"
+    return f"{text[at : at + _MAX_SHOWN]!a} becomes {decoded[at : at + _MAX_SHOWN]!a}"

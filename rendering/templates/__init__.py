@@ -1,0 +1,1 @@
+"""What chat templates expect: the Jinja sandbox, messages, and the form of tool calls."""

@@ -1,0 +1,185 @@
+"""A deferred call keeps its place for as long as it is wanted, and then gives its tokens back."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from sqlalchemy import update
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from service.cloud.provider import CloudError
+from service.db.core import leases
+from service.db.schema import tables
+from service.domain.cloud.circuit_breaker import FAILURES
+from service.domain.cloud.fleet import scale_set_name
+from service.domain.cloud.rate_limit import CloudCall, RequestKind
+from service.domain.states import AttemptState
+from service.reconciler.attempts.attempts import AttemptReconciler
+from tests.clock import Clock
+from tests.integration.attempts.test_elastic_jobs import ELASTIC, elastic_job, shrunk
+from tests.integration.cloud.test_deferred_calls import (
+    NAME,
+    Watched,
+    add_waiting,
+    attempt_row,
+    cloud,
+    left,
+    reconciler,
+    row_of,
+    tokens_of,
+)
+from tests.integration.cloud.test_rate_limit import failing
+from tests.world import SPOT, World
+from trainer.contract import DirectiveKind, NodePhase
+
+__all__ = ["cloud", "reconciler"]
+LATER = timedelta(minutes=20)
+
+
+async def test_a_deferred_refill_does_not_forget_the_machine_that_hangs(
+    world: World, engine: AsyncEngine, clock: Clock, cloud: Watched, reconciler: AttemptReconciler
+) -> None:
+    _, nodes, number = await elastic_job(world)
+    world.attempts = reconciler
+    number = await shrunk(world, nodes, number)
+    name = scale_set_name(nodes[0].attempt_id)
+    hangs, present, waits = set[str](), set[str](), 0
+    for _ in range(95):  # three quarters of an hour
+        for node in nodes[:2]:
+            await node.say(NodePhase.RUNNING, number, step=4)
+        await world.tick(seconds=28)
+        present = {i.vm_id for i in (await cloud.get(name)).instances}
+        if hangs and not hangs & present:
+            break
+        hangs = hangs or present - {n.vm_id for n in nodes}
+        if hangs:  # others take all that comes back
+            await left(engine, clock, RequestKind.UPDATE, -1000)
+        if (await row_of(engine)).deferred_call == "refill":
+            await left(engine, clock, RequestKind.LIST, -1000)
+            waits += 1
+
+    assert waits >= 3
+    assert hangs
+    assert not hangs & present
+
+
+async def test_machines_that_go_while_a_refill_is_deferred_are_missed_without_a_list(
+    world: World, engine: AsyncEngine, clock: Clock, cloud: Watched, reconciler: AttemptReconciler
+) -> None:
+    least = {"nodes": 3, "elastic": {"min_nodes": 1}}
+    _, nodes, number = await elastic_job(world, **ELASTIC | {"infrastructure": least})
+    world.attempts = reconciler
+    await left(engine, clock, RequestKind.UPDATE, -10000)  # 20 minutes
+    number = await shrunk(world, nodes, number)
+    await world.tick(seconds=10)
+    waits, name = await row_of(engine), scale_set_name(nodes[0].attempt_id)
+    ids = {i.vm_id: i.instance_id for i in (await cloud.get(name)).instances}
+    cloud.evict(name, ids[nodes[1].vm_id])
+    await world.tick(2, seconds=10)
+    row = await row_of(engine)
+
+    assert waits.deferred_call == "refill"
+    assert (await nodes[0].hear()).kind is DirectiveKind.STOP
+    assert (row.deferred_call, row.deferred_until) == ("refill", waits.deferred_until)
+
+
+async def test_a_creation_that_is_deferred_beyond_the_provisioning_timeout_is_made(
+    engine: AsyncEngine, clock: Clock, cloud: Watched, reconciler: AttemptReconciler
+) -> None:
+    await add_waiting(engine, clock, AttemptState.PROVISIONING)
+    await left(engine, clock, RequestKind.CREATE, -125 * 50)
+    await reconciler.run_once()
+    waits = (await row_of(engine)).due_at - clock()
+    clock.advance(seconds=waits.total_seconds())
+    states = list[str]()
+    while "starting" not in states and len(states) < 30:
+        await reconciler.run_once()
+        states.append((await row_of(engine)).state)
+        clock.advance(seconds=10)
+
+    assert waits > timedelta(minutes=50)
+    assert set(states) == {"provisioning", "starting"}
+
+
+async def test_a_deferred_creation_that_is_cancelled_gives_its_tokens_back(
+    engine: AsyncEngine, clock: Clock, reconciler: AttemptReconciler
+) -> None:
+    await add_waiting(engine, clock, AttemptState.PROVISIONING)
+    await left(engine, clock, RequestKind.CREATE, -100)
+    await reconciler.run_once()
+    taken = (await tokens_of(engine))[RequestKind.CREATE]
+    async with engine.begin() as conn:
+        await conn.execute(update(tables.jobs).values(cancel_requested_at=clock()))
+        await leases.hint(conn, tables.attempts, "att-1", clock())
+    await reconciler.run_once()
+
+    assert (await row_of(engine)).state == AttemptState.TERMINATING
+    assert (taken, (await tokens_of(engine))[RequestKind.CREATE]) == (-101, -100)
+
+
+async def test_a_look_beyond_the_concurrency_limit_keeps_the_place_of_a_deferred_call(
+    engine: AsyncEngine, clock: Clock, cloud: Watched, reconciler: AttemptReconciler
+) -> None:
+    limited = reconciler.limited_cloud
+    assert limited is not None
+    limited = replace(limited, concurrency=1)
+    reconciler = replace(reconciler, limited_cloud=limited)
+    await _add_deferred_creation(engine, clock, after=LATER)
+    with limited._limit.slot(SPOT.region):
+        await reconciler.run_once()
+    row = await row_of(engine)
+
+    assert (row.deferred_call, row.deferred_until) == ("create", clock() + LATER)
+    assert cloud.asked == []
+
+
+async def test_a_due_call_beyond_the_concurrency_limit_keeps_its_tokens(
+    engine: AsyncEngine, clock: Clock, cloud: Watched, reconciler: AttemptReconciler
+) -> None:
+    limited = reconciler.limited_cloud
+    assert limited is not None
+    limited = replace(limited, concurrency=1)
+    reconciler = replace(reconciler, limited_cloud=limited)
+    await _add_deferred_creation(engine, clock, after=timedelta(0))
+    with limited._limit.slot(SPOT.region):
+        await reconciler.run_once()
+    kept = await row_of(engine)
+    await left(engine, clock, RequestKind.CREATE, -1000)
+    clock.advance(seconds=5)
+    await reconciler.run_once()
+
+    assert (kept.deferred_call, cloud.asked) == ("create", ["create"])
+
+
+async def test_an_open_circuit_keeps_the_place_of_a_call_that_is_not_due(
+    engine: AsyncEngine, clock: Clock, reconciler: AttemptReconciler
+) -> None:
+    limited = reconciler.limited_cloud
+    assert limited is not None
+    for _ in range(FAILURES):
+        with pytest.raises(CloudError):
+            await limited.ask(SPOT.region, CloudCall.LIST_TAGGED, failing)
+    await _add_deferred_creation(engine, clock, after=LATER)
+    await reconciler.run_once()
+    row = await row_of(engine)
+
+    assert (row.deferred_call, row.deferred_until) == ("create", clock() + LATER)
+
+
+async def test_a_deferred_creation_of_an_attempt_that_ends_does_not_prove_its_machines_gone(
+    world: World, engine: AsyncEngine, clock: Clock, cloud: Watched, reconciler: AttemptReconciler
+) -> None:
+    due = {"deferred_call": "create", "deferred_until": clock() + timedelta(minutes=5)}
+    await add_waiting(engine, clock, AttemptState.TERMINATING, **due)
+    await cloud.create(world.attempts.specs.spec(await attempt_row(engine)))
+    clock.advance(minutes=5)
+    await reconciler.run_once()
+
+    assert (await row_of(engine)).state == AttemptState.TERMINATING
+    assert cloud.asked == ["create", "get", "delete"]
+    assert NAME in cloud.costing()
+
+
+async def _add_deferred_creation(engine: AsyncEngine, clock: Clock, *, after: timedelta) -> None:
+    waits = {"deferred_call": "create", "deferred_until": clock() + after}
+    await add_waiting(engine, clock, AttemptState.PROVISIONING, **waits)
