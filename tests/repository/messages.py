@@ -64,7 +64,8 @@ def line_codes() -> set[str]:
 
 def reason_codes() -> set[str]:
     """Return the codes of status_reason."""
-    calls = _calls(ast.parse(text(Path("service/domain/reporting/status_message.py"))), "Story")
+    tree = ast.parse(text(Path("service/domain/reporting/status_message.py")))
+    calls = _calls(tree, "StatusMessage")
     return {code for call in calls for code in _constants(call.args[1])}
 
 
