@@ -8,6 +8,7 @@ import socket
 import sys
 import time
 from collections.abc import Generator
+from dataclasses import fields
 from pathlib import Path
 
 import uvicorn
@@ -113,29 +114,9 @@ def _listen(host: str, port: int, option: str) -> socket.socket:
 def _settings(options: argparse.Namespace, folder: Path, arm_port: int) -> EmulatorSettings:
     # The second number keeps the VMs of two emulators on one machine apart.
     prefix = f"127.{64 + arm_port % 128}" if sys.platform == "linux" else ""
-    return EmulatorSettings(
-        folder=folder,
-        images=options.images,
-        create_seconds=options.create_seconds,
-        delete_seconds=options.delete_seconds,
-        notice_seconds=options.notice_seconds,
-        spot_quota=options.spot_quota,
-        azureml_quota=options.azureml_quota,
-        cost_delay_seconds=options.cost_delay_seconds,
-        page_size=options.page_size,
-        speed=options.speed,
-        seed=options.seed,
-        requests_kept=options.requests_log,
-        address_prefix=prefix,
-        hollow=options.hollow,
-        access=options.access,
-        weather=options.weather,
-        throttling=options.throttling,
-        proxies=options.proxies,
-        first_events_call_seconds=options.first_events_call_seconds,
-        blob_endpoint=options.blob_endpoint,
-        blob_key=options.blob_key,
-    )
+    known = {field.name for field in fields(EmulatorSettings)}
+    given = {name: value for name, value in vars(options).items() if name in known}
+    return EmulatorSettings(folder=folder, address_prefix=prefix, **given)
 
 
 def _server(application: Starlette, certificate: Path | None = None) -> EmulatorServer:
@@ -146,7 +127,7 @@ def _server(application: Starlette, certificate: Path | None = None) -> Emulator
         lifespan="off",
         log_level="warning",
         access_log=False,
-        proxy_headers=False,  # nobody says for another where a call comes from
+        proxy_headers=False,  # a caller is who connects
         timeout_graceful_shutdown=1,
     )
     return EmulatorServer(config)

@@ -15,35 +15,44 @@ from emulator.arm.request_log import Logged
 from emulator.arm.throttling import ThrottlingMiddleware
 from emulator.compute import scale_set_routes
 from emulator.core.errors import ArmError
-from emulator.deployments import routes as deployments
+from emulator.deployments import requests as deployments
 from emulator.deployments.running import Runner
 from emulator.fabric import Fabric
-from emulator.faults import admin
-from emulator.faults import routes as faults
+from emulator.faults import admin, vm_requests
 from emulator.faults.fault_answers import Faulty
 from emulator.machines import maintenance, metadata
 from emulator.market import routes as market
 from emulator.parts import COMPUTE, GROUP, SUBSCRIPTION, AzurePart
 from emulator.resources import routes as resources
 from emulator.resources.table import KINDS
-from emulator.weather import routes as weather
+from emulator.weather import reclaims
+from emulator.weather import requests as weather
 
 LOCATION = SUBSCRIPTION + COMPUTE + "/locations/{location}"
 
 FEATURE = SUBSCRIPTION + "/providers/Microsoft.Features/providers/{namespace}/features/{feature}"
+DEPLOYMENTS = GROUP + "/providers/Microsoft.Resources/deployments"
+DEPLOYMENT = DEPLOYMENTS + "/{deployment}"
 
 CORE = AzurePart(
     arm=[
         ("GET", SUBSCRIPTION + "/operationresults/{operation}", operations.result),
         ("GET", SUBSCRIPTION + "/resourceGroups", resource_groups.list_all),
-        ("HEAD", GROUP, resource_groups.head),
         ("GET", GROUP, resource_groups.get),
         ("PUT", GROUP, resource_groups.put),
         ("PATCH", GROUP, resource_groups.patch),
         ("DELETE", GROUP, resource_groups.delete),
         ("GET", LOCATION + "/operations/{operation}", operations.poll),
-        ("GET", FEATURE, registrations.show),
+        ("GET", FEATURE, registrations.show_feature),
         ("POST", FEATURE + "/register", registrations.change),
+        ("GET", DEPLOYMENTS, deployments.list_all),
+        ("GET", DEPLOYMENTS + "/", deployments.list_all),  # as az asks
+        ("GET", DEPLOYMENT, deployments.get),
+        ("PUT", DEPLOYMENT, deployments.put),
+        ("POST", DEPLOYMENT + "/validate", deployments.validate),
+        ("GET", DEPLOYMENT + "/operations", deployments.operations),
+        ("GET", GROUP + "/deployments/{deployment}/operations", deployments.operations),  # by az
+        ("GET", DEPLOYMENT + "/operationStatuses/{status}", deployments.status),
     ],
     metadata=[
         ("GET", "/vm/{token}/pull", metadata.pull),
@@ -62,18 +71,23 @@ CORE = AzurePart(
         ("POST", "/_emulator/faults", admin.plant_fault),
         ("GET", "/_emulator/faults", admin.list_faults),
         ("DELETE", "/_emulator/faults", admin.clear_faults),
+        ("POST", "/_emulator/partition", vm_requests.partition),
+        ("POST", "/_emulator/disk", vm_requests.disk),
+        ("POST", "/_emulator/crash", vm_requests.crash),
+        ("POST", "/_emulator/events", vm_requests.announce),
+        ("DELETE", "/_emulator/events", vm_requests.call_off),
+        ("POST", "/_emulator/weather", weather.post),
+        ("GET", "/_emulator/weather", weather.get),
+        ("DELETE", "/_emulator/weather", weather.delete),
     ],
-    chores=[maintenance.carry_on],
+    chores=[reclaims.carry_on, maintenance.carry_on],
 )
 PARTS = (
     access.PART,  # first: a scope may be any path
     scale_set_routes.PART,
     aml.PART,
-    weather.PART,
     CORE,
     market.PART,
-    faults.PART,
-    deployments.PART,
     resources.PART,  # last: any provider that is left
 )
 ARM = [AnyCaseRoute(*route) for part in PARTS for route in (*part.arm, *part.admin)]

@@ -14,8 +14,6 @@ from typing import Any
 
 from emulator.arm.request_log import RequestLog
 from emulator.compute import power
-from emulator.compute.scale_in import surplus
-from emulator.core import provisioning
 from emulator.core.agenda import Agenda, Found
 from emulator.core.errors import GUEST
 from emulator.core.state import InstanceRow, OperationRow, ScaleSetRow
@@ -30,6 +28,7 @@ LONGEST_SLEEP = 1.0  # seconds between two looks
 SHORTEST_SLEEP = 0.02
 KINDS = ("put", "restore", "delete", "delete_instances", "delete_group")  # of operations done here
 ALLOCATING = ("put", "restore")
+DELETING = ("delete", "delete_group")
 Chore = Callable[["Fabric", float], bool]  # done in each step; says whether it changed the state
 
 
@@ -119,11 +118,11 @@ class Fabric:
             self._commit()
 
     def folder(self, instance: InstanceRow) -> Path:
-        """Where the VM's disk and console lie."""
+        """Return the folder of the VM's disk and console."""
         return self.settings.folder / "vms" / instance.vm_id
 
     def metadata_url(self, instance: InstanceRow) -> str:
-        """Where the VM's processes find their metadata service."""
+        """Return the address of the VM's metadata service."""
         return f"{self.metadata_base}/vm/{instance.token}"
 
     def running(self, instance: InstanceRow) -> bool:
@@ -163,7 +162,9 @@ class Fabric:
     def _commit(self) -> None:
         for target in self._agenda.unsettled():
             for scale_set in self._sets(target):
-                provisioning.settle(self.state, scale_set, self._concerning(scale_set))
+                found = _provisioning_state(scale_set, self._concerning(scale_set))
+                if scale_set.provisioning_state != found:
+                    self.state.change(scale_set, provisioning_state=found)
         self._meters.read(self.now())
         self._store.commit()
 
@@ -221,7 +222,7 @@ class Fabric:
         if refusal:
             self._fail(scale_set, operation, refusal, now)
         elif operation.kind == "put":
-            for instance in surplus(scale_set):
+            for instance in _surplus(scale_set):
                 self.state.change(instance, doom="surplus")
 
     def _waiting(self, scale_set: ScaleSetRow, operation: OperationRow) -> list[InstanceRow]:
@@ -241,7 +242,7 @@ class Fabric:
     def _fail(
         self, scale_set: ScaleSetRow, operation: OperationRow, why: dict[str, str], now: float
     ) -> None:
-        """End the operation, and with it the instances that wait for room in vain."""
+        """End the operation, and with it the instances that found no room."""
         for instance in self._waiting(scale_set, operation):
             if operation.keeps_failed:
                 runs = why["code"].startswith(GUEST)
@@ -251,14 +252,14 @@ class Fabric:
             self.state.remove(instance)
             if operation.kind == "restore":
                 self.state.resize(scale_set, -1)
-        if operation.kind != "restore":  # nobody asked for that one: the platform only tried
+        if operation.kind != "restore":  # a restore is only the platform's try
             self.state.change(scale_set, error=why)
         self.state.end(operation, now, why)
 
     def grant(
         self, scale_set: ScaleSetRow, waiting: list[InstanceRow]
     ) -> tuple[list[InstanceRow], dict[str, str] | None]:
-        """Who of those who wait gets a machine, and why not all do."""
+        """Return the waiting instances that get a machine, and why not all do."""
         return allocation.grant(self.state, self.weather, scale_set, waiting, self.now())
 
     def _boot(self) -> None:
@@ -310,7 +311,7 @@ class Fabric:
         return not any(s.instances for s in targets)
 
     def _settle(self, operation: OperationRow) -> None:
-        if operation.kind in provisioning.DELETING:
+        if operation.kind in DELETING:
             for scale_set in self._sets(operation.target):
                 self.state.remove(scale_set)
         if operation.kind == "delete_group":
@@ -350,3 +351,25 @@ class Fabric:
         self.state.remove(instance)
         if instance.doom != "surplus":
             self.state.resize(scale_set, -1)
+
+
+def staying(scale_set: ScaleSetRow) -> list[InstanceRow]:
+    """Return the instances that count towards the capacity: all but those scaled in."""
+    return [i for i in scale_set.instances.values() if i.doom != "surplus"]
+
+
+def _surplus(scale_set: ScaleSetRow) -> list[InstanceRow]:
+    """Return the instances beyond the capacity: doomed ones, unallocated ones, then the newest."""
+    newest, going = staying(scale_set)[::-1], ("evicted", "deleted")
+    leaving = sorted(newest, key=lambda i: (i.doom not in going, i.phase != "creating"))
+    return leaving[: max(len(newest) - scale_set.capacity, 0)]
+
+
+def _provisioning_state(scale_set: ScaleSetRow, under_way: list[OperationRow]) -> str:
+    """Return what is going on with a scale set, or how it ended, from all that concerns it."""
+    kinds = [operation.kind for operation in under_way if not operation.alone]
+    if any(kind in DELETING for kind in kinds):
+        return "Deleting"
+    if kinds:
+        return "Creating" if scale_set.provisioning_state == "Creating" else "Updating"
+    return "Failed" if scale_set.error else "Succeeded"

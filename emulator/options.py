@@ -4,6 +4,7 @@ import argparse
 import json
 import math
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -56,7 +57,8 @@ def _add_azure(made: argparse.ArgumentParser) -> None:
     add("--page-size", type=_some, default=100, metavar="N", help="rows on a page of a list (100)")
     add("--blob-endpoint", type=_url, default="", metavar="URL", help="an Azurite's, no account")
     add("--blob-key", default="", metavar="KEY", help="of every storage account; base64")
-    add("--requests-log", type=_count, default=1000, metavar="N", help="requests kept (1000)")
+    log = "requests kept (1000)"
+    add("--requests-log", dest="requests_kept", type=_count, default=1000, metavar="N", help=log)
 
 
 def _add_time(made: argparse.ArgumentParser) -> None:
@@ -81,7 +83,7 @@ def _add_machines(made: argparse.ArgumentParser) -> None:
     add("--proxies", action="store_true", help="their traffic goes by proxies and can be cut")
 
 
-def _number(text: str, kind: Callable[[str], Any], fits: Callable[[Any], bool], what: str) -> Any:  # noqa: ANN401 - int or float
+def _number(kind: Callable[[str], Any], fits: Callable[[Any], bool], what: str, text: str) -> Any:  # noqa: ANN401 - int or float
     try:
         if fits(found := kind(text)):
             return found
@@ -90,30 +92,11 @@ def _number(text: str, kind: Callable[[str], Any], fits: Callable[[Any], bool], 
     raise argparse.ArgumentTypeError(f"must be {what}, not {text!r}")
 
 
-def _port(text: str) -> int:
-    port: int = _number(text, int, lambda n: 0 <= n < 65536, "a port from 0 to 65535")
-    return port
-
-
-def _count(text: str) -> int:
-    count: int = _number(text, int, lambda n: n >= 0, "a whole number of 0 or more")
-    return count
-
-
-def _some(text: str) -> int:
-    some: int = _number(text, int, lambda n: n >= 1, "a whole number of 1 or more")
-    return some
-
-
-def _seconds(text: str) -> float:
-    what = "a number of seconds, 0 or more"
-    seconds: float = _number(text, float, lambda n: 0 <= n < math.inf, what)
-    return seconds
-
-
-def _speed(text: str) -> float:
-    speed: float = _number(text, float, lambda n: 0 < n < math.inf, "a number above 0, such as 60")
-    return speed
+_port = partial(_number, int, lambda n: 0 <= n < 65536, "a port from 0 to 65535")
+_count = partial(_number, int, lambda n: n >= 0, "a whole number of 0 or more")
+_some = partial(_number, int, lambda n: n >= 1, "a whole number of 1 or more")
+_seconds = partial(_number, float, lambda n: 0 <= n < math.inf, "a number of seconds, 0 or more")
+_speed = partial(_number, float, lambda n: 0 < n < math.inf, "a number above 0, such as 60")
 
 
 def _url(text: str) -> str:

@@ -128,8 +128,10 @@ async def _ready(
 ) -> SetupCheck:
     """Check what /readyz checks."""
     async with engine.connect() as conn:
-        if fault := await database_health.fault(conn, wall):
-            return SetupCheck("database", fault, "Until then no process of the service is ready.")
+        if find_fault := await database_health.find_fault(conn, wall):
+            return SetupCheck(
+                "database", find_fault, "Until then no process of the service is ready."
+            )
         if fault := await schema.fault(conn):
             return SetupCheck("database", fault, _MIGRATE)
     return SetupCheck("database", "it answers, takes writes, and has the schema that is needed")

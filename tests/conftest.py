@@ -23,7 +23,7 @@ TESTS = Path(__file__).resolve().parent
 os.environ["OMP_NUM_THREADS"] = "1"  # noqa: TID251 - tests are a program of their own
 # The same examples in each run, so that a failure comes from the change. No deadline, because the
 # speed of the machine varies; pytest's timeout ends tests that hang.
-settings.register_profile("ci", derandomize=True, deadline=None)
+settings.register_profile("ci", derandomize=True, deadline=None, max_examples=40)
 settings.load_profile("ci")
 # Imports and collection create a million objects that live to the end. Scanning them for garbage
 # took a sixth of their time.

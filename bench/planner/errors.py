@@ -20,7 +20,7 @@ from bench.planner.steps import (
     unmeasured,
     with_our_network,
 )
-from service.domain.performance.calibration import ENOUGH, StepTimeSample, calibrated
+from service.domain.performance.calibration import ENOUGH, StepTimeSample, calibrate
 from service.domain.performance.efficiency import TrainingStack
 from service.domain.performance.throughput import StepTime
 
@@ -194,7 +194,7 @@ def _after(known: Sequence[Point], rest: Sequence[Point]) -> list[tuple[Point, S
         )
         for p in known
     ]
-    return [(p, calibrated(predict(p, stack), seen)) for p in rest]
+    return [(p, calibrate(predict(p, stack), seen)) for p in rest]
 
 
 def _rescaled(known: Sequence[Point], rest: Sequence[Point]) -> Errors:

@@ -4,8 +4,8 @@ import re
 from dataclasses import dataclass
 
 VERBS = {"GET": "read", "HEAD": "read", "PUT": "write", "PATCH": "write", "DELETE": "delete"}
-# Whoever began an operation may ask how it goes, with a role in one resource group only;
-# everybody may ask what they may do, what the tenant offers, and for the groups that they may see.
+# The caller that began an operation may poll it, with a role in one resource group only. Every
+# caller may ask for its permissions, the tenant's offers, and the groups that it may see.
 _FREE = re.compile(
     r"/(subscriptions|tenants)"
     r"|/providers(/.*)?"

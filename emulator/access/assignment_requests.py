@@ -24,10 +24,16 @@ _OF = re.compile(r"(?:principalId eq |assignedTo\()'([^']*)'", re.IGNORECASE)
 
 
 async def put(request: Request) -> Response:
-    """Give somebody a role; the same again under the same name is harmless."""
+    """Give a principal a role; the same again under the same name is harmless."""
     fabric, scope = fabric_of(request), _scope(request)
-    _check_group(request, scope)
-    _check_name(request.path_params["name"])
+    group, name = _GROUP.match(scope), request.path_params["name"]
+    if group and group[0].lower() not in fabric.state.groups:  # the resource may be missing
+        raise group_not_found(group[1])
+    if not _is_guid(name):
+        text = (
+            f"The role assignment ID '{name}' is not valid. The role assignment ID must be a GUID."
+        )
+        raise invalid(text, "InvalidRoleAssignmentId")
     told = _checked(await read_json(request))
     role = roles.find(fabric.state, told["roleDefinitionId"])
     if role is None or not any(within(scope, s) for s in role.assignable_scopes):
@@ -35,12 +41,14 @@ async def put(request: Request) -> Response:
         text = f"The specified role definition with ID '{named}' does not exist."
         raise invalid(text, "RoleDefinitionDoesNotExist")
     if "principalType" not in told and by_object(fabric.state, told["principalId"]) is None:
-        raise _nobody(told["principalId"])
+        raise _unknown_principal(told["principalId"])
+    at, by = timestamp(fabric.now()), _caller(request).object_id
+    dates = {"createdOn": at, "updatedOn": at, "createdBy": by, "updatedBy": by}
     resource = ResourceRow(
         id=_id(request),
         type=ASSIGNMENT,
         location="global",
-        body={"properties": told | {"scope": scope} | _dates(request)},
+        body={"properties": told | {"scope": scope} | dates},
         created_at=fabric.now(),
     )
     old = fabric.state.resources.get(resource.key)
@@ -65,7 +73,7 @@ async def get(request: Request) -> Response:
 
 
 async def delete(request: Request) -> Response:
-    """Take a role away; 204 where nobody had it."""
+    """Take a role away; 204 where there is no such assignment."""
     fabric = fabric_of(request)
     resource = fabric.state.resources.get(_id(request).lower())
     if resource is None:
@@ -99,29 +107,13 @@ def _checked(body: dict[str, Any]) -> dict[str, str]:
         if not isinstance(told.get(name), str) or not told[name]:
             raise invalid(f"The property '{name}' is required.", "InvalidRequestContent")
     if not _is_guid(told["principalId"]):
-        text = (
-            f"The principal ID '{told['principalId']}' is not valid. Principal ID must be a GUID."
-        )
+        principal = told["principalId"]
+        text = f"The principal ID '{principal}' is not valid. Principal ID must be a GUID."
         raise invalid(text, "InvalidPrincipalId")
     if told.get("principalType") not in (None, *TYPES):
         raise invalid(f"The principal type must be one of {TYPES}.", "InvalidRequestContent")
     kept = (*FIXED[:2], "principalType", "description", "condition", "conditionVersion")
     return {name: str(told[name]) for name in kept if told.get(name) is not None}
-
-
-def _check_group(request: Request, scope: str) -> None:
-    """Raise ArmError if the group of the scope is missing; the resource itself may be missing."""
-    found = _GROUP.match(scope)
-    if found and found[0].lower() not in fabric_of(request).state.groups:
-        raise group_not_found(found[1])
-
-
-def _check_name(name: str) -> None:
-    if not _is_guid(name):
-        text = (
-            f"The role assignment ID '{name}' is not valid. The role assignment ID must be a GUID."
-        )
-        raise invalid(text, "InvalidRoleAssignmentId")
 
 
 def _check_single(request: Request, role: str, principal: str, scope: str) -> None:
@@ -136,7 +128,7 @@ def _check_single(request: Request, role: str, principal: str, scope: str) -> No
             raise ArmError(409, "RoleAssignmentExists", text)
 
 
-def _nobody(principal: str) -> ArmError:
+def _unknown_principal(principal: str) -> ArmError:
     text = (
         f"Principal {principal.replace('-', '')} does not exist in the directory {TENANT}. Check "
         "that you have the correct principal ID. If you are creating this principal and then "
@@ -163,18 +155,7 @@ def _filter(text: str, scope: str) -> Callable[[Assignment], bool]:
 def _shown(resource: ResourceRow) -> dict[str, Any]:
     told = {"principalType": "ServicePrincipal", "condition": None, "conditionVersion": None}
     properties = told | resource.body["properties"]
-    return {
-        "id": resource.id,
-        "type": ASSIGNMENT,
-        "name": resource.name,
-        "properties": properties,
-    }
-
-
-def _dates(request: Request) -> dict[str, str]:
-    at = timestamp(fabric_of(request).now())
-    by = _caller(request).object_id
-    return {"createdOn": at, "updatedOn": at, "createdBy": by, "updatedBy": by}
+    return {"id": resource.id, "type": ASSIGNMENT, "name": resource.name, "properties": properties}
 
 
 def _plain(resource: ResourceRow, name: str) -> str:

@@ -28,11 +28,8 @@ async def list_all(request: Request) -> Response:
     """List those that can be assigned at the scope; `$filter` by name or type."""
     scope = "/" + request.path_params.get("scope", "")
     fits = _filter(request.query_params.get("$filter", ""))
-    found = [
-        role
-        for role in roles.all_roles(fabric_of(request).state)
-        if fits(role) and any(_meet(scope, s) for s in role.assignable_scopes)
-    ]
+    known = (role for role in roles.all_roles(fabric_of(request).state) if fits(role))
+    found = [role for role in known if any(_meet(scope, s) for s in role.assignable_scopes)]
     return page(request, [shown(role, _subscription(request)) for role in found])
 
 
@@ -42,17 +39,14 @@ async def put(request: Request) -> Response:
     told = (await read_json(request)).get("properties")
     told = _checked(told if isinstance(told, dict) else {})
     if name in roles.built_in():
-        raise ArmError(
-            403, "RoleDefinitionUpdateNotPermitted", "A built-in role cannot be changed."
-        )
+        text = "A built-in role cannot be changed."
+        raise ArmError(403, "RoleDefinitionUpdateNotPermitted", text)
     old = roles.find(fabric.state, name)
     _check_scopes(request, *told["assignableScopes"], *(old.assignable_scopes if old else ()))
     for role in roles.all_roles(fabric.state):
         if role.name.lower() == told["roleName"].lower() and role.id != name:
-            text = (
-                "A custom role with the same name already exists in this directory. Use a "
-                "different name."
-            )
+            there = "A custom role with the same name already exists in this directory."
+            text = f"{there} Use a different name."
             raise ArmError(409, "RoleDefinitionWithSameNameExists", text)
     resource = ResourceRow(
         id=_id(name, _subscription(request)),
@@ -148,9 +142,8 @@ def _guid(name: str) -> str:
     try:
         return str(uuid.UUID(name))
     except ValueError:
-        text = (
-            f"The role definition ID '{name}' is not valid. The role definition ID must be a GUID."
-        )
+        rule = "The role definition ID must be a GUID."
+        text = f"The role definition ID '{name}' is not valid. {rule}"
         raise invalid(text, "InvalidRoleDefinitionId") from None
 
 

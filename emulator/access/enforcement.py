@@ -86,7 +86,7 @@ def check_links(fabric: Fabric, caller: ArmCaller, method: str, path: str, body:
     try:
         links = list(_linked(path, json.loads(body or b"{}")))
     except (ValueError, RecursionError):
-        return  # whoever reads the body will say so
+        return  # the reader of the body refuses it
     lacking = [n for n in links if not permitted(fabric, caller, n)]
     if not lacking:
         return

@@ -17,7 +17,7 @@ LISTS = ("actions", "notActions", "dataActions", "notDataActions")
 
 @dataclass(frozen=True)
 class Role:
-    """A definition, whoever made it."""
+    """A role definition, built-in or custom."""
 
     id: str  # the GUID
     name: str

@@ -30,7 +30,7 @@ PART = AzurePart(
         ("DELETE", ASSIGNMENTS + "/{name}", assignment_requests.delete),
         ("GET", "/{scope:path}" + AUTHORIZATION + "/permissions", assignment_requests.permissions),
         ("GET", SUBSCRIPTION + identities.PROVIDER, identities.list_all),
-        ("GET", IN_GROUP, identities.list_in_group),
+        ("GET", IN_GROUP, identities.list_all),
         ("GET", IDENTITY, identities.get),
         ("PUT", IDENTITY, identities.put),
         ("DELETE", IDENTITY, identities.delete),

@@ -50,6 +50,16 @@ def lookup(fabric: Fabric, id_: str) -> ResourceRow | None:
     return fabric.state.resources.get(id_.lower())
 
 
+def lookup_part(request: Request, path: str) -> ResourceRow | None:
+    """Return the part of the workspace in the path, such as "jobs/{job}"."""
+    return lookup(fabric_of(request), part_id(request, path))
+
+
+def part_id(request: Request, path: str) -> str:
+    """Return the id of a part of the workspace that the path names, or raise ArmError."""
+    return f"{find_workspace(request).id}/{path.format(**request.path_params)}"
+
+
 def of_type(fabric: Fabric, kind: str, below: ResourceRow | None = None) -> list[ResourceRow]:
     """Return all resources of a type, or those of one workspace."""
     start = f"{below.key}/" if below else ""
@@ -77,10 +87,7 @@ def amend(
 ) -> ResourceRow:
     """Change some properties that are shown, and (by name) some that are not."""
     body = fabric.state.now(resource).body
-    parts = {
-        "properties": body["properties"] | (shown or {}),
-        "private": body["private"] | hidden,
-    }
+    parts = {"properties": body["properties"] | (shown or {}), "private": body["private"] | hidden}
     return fabric.state.change(resource, body=body | parts)
 
 

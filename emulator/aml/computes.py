@@ -11,7 +11,9 @@ from emulator.aml.assets import (
     PROVIDER,
     find_workspace,
     lookup,
+    lookup_part,
     of_type,
+    part_id,
     private,
     properties,
     region,
@@ -28,6 +30,7 @@ from emulator.core.state import ResourceRow
 from emulator.core.timestamps import timestamp
 from emulator.fabric import Fabric
 
+PATH = "computes/{compute}"
 QUOTAS = {
     "lowPriorityCores": "Cluster LowPriority vCPUs",
     "cores": "Cluster Dedicated Regional vCPUs",
@@ -38,9 +41,9 @@ async def put(request: Request) -> Response:
     """Create a cluster, or give an existing one new scale settings."""
     fabric, workspace = fabric_of(request), find_workspace(request)
     wanted = given(await read_json(request))
-    old = _lookup(request)
+    old = lookup_part(request, PATH)
     if old is None:
-        compute = new(_id(request, workspace), workspace.location, wanted, fabric.now())
+        compute = new(part_id(request, PATH), workspace.location, wanted, fabric.now())
         _check_new(fabric, compute)
     else:
         compute = resize(fabric, old, wanted)
@@ -91,8 +94,7 @@ async def list_nodes(request: Request) -> Response:
 
 async def delete(request: Request) -> Response:
     """Begin deleting the cluster; jobs on it lose their nodes."""
-    fabric, _ = fabric_of(request), find_workspace(request)
-    compute = _lookup(request)
+    fabric, compute = fabric_of(request), lookup_part(request, PATH)
     if compute is None:
         return Response(status_code=204)
     if "underlyingResourceAction" not in request.query_params:
@@ -104,10 +106,7 @@ async def delete(request: Request) -> Response:
 
 async def result(request: Request) -> Response:
     """Answer the Location of a create or delete, of workspaces too."""
-    fabric, name = fabric_of(request), request.path_params["operation"]
-    operation = fabric.state.operations.get(name.lower())
-    if operation is None:
-        raise ArmError(404, "NotFound", f"The operation '{name}' was not found; it may be over.")
+    fabric, operation = fabric_of(request), operations.find_operation(request)
     if operation.status == "InProgress":
         again = {"Location": str(request.url), "Retry-After": "1"}
         return Response(status_code=202, headers=again)
@@ -148,19 +147,10 @@ async def usages(request: Request) -> Response:
 
 def find(request: Request) -> ResourceRow:
     """Return the compute that the path names, or raise ArmError."""
-    find_workspace(request)
-    if (found := _lookup(request)) is None:
+    if (found := lookup_part(request, PATH)) is None:
         name = request.path_params["compute"]
         raise ArmError(404, "ResourceNotFound", f"The specified compute '{name}' was not found.")
     return found
-
-
-def _lookup(request: Request) -> ResourceRow | None:
-    return lookup(fabric_of(request), _id(request, find_workspace(request)))
-
-
-def _id(request: Request, workspace: ResourceRow) -> str:
-    return f"{workspace.id}/computes/{request.path_params['compute']}"
 
 
 def _check_new(fabric: Fabric, compute: ResourceRow) -> None:

@@ -1,4 +1,4 @@
-"""The nodes of clusters: instances of one scale set per cluster, in a group that nobody sees.
+"""The nodes of clusters: instances of one scale set per cluster, in a hidden group.
 
 So an Azure ML node is a VM like any other: quota, capacity, evictions and meters know it.
 """
@@ -82,12 +82,8 @@ def place(compute: ResourceRow) -> tuple[str, str]:
 
 def set_of(fabric: Fabric, compute: ResourceRow) -> ScaleSetRow | None:
     """Return the hidden set behind a cluster, once there is one."""
-    return fabric.state.scale_sets.get(set_key(compute))
-
-
-def set_key(compute: ResourceRow) -> str:
-    """Return the key of the hidden set behind a cluster."""
-    return scale_set_id(compute.subscription, *place(compute)).lower()
+    key = scale_set_id(compute.subscription, *place(compute)).lower()
+    return fabric.state.scale_sets.get(key)
 
 
 def jobs(fabric: Fabric, compute: ResourceRow) -> list[ResourceRow]:

@@ -8,7 +8,7 @@ from starlette.requests import Request
 from emulator.aml.assets import COMPUTE, PROVIDER, WORKSPACE, of_type
 from emulator.arm import operations
 from emulator.arm.front_door import base_url
-from emulator.core.state import OperationRow, ResourceRow, ScaleSetRow
+from emulator.core.state import OperationRow, ResourceRow
 from emulator.fabric import Fabric
 
 KIND = "delete_azureml"  # of operations
@@ -20,13 +20,7 @@ def begin(fabric: Fabric, resource: ResourceRow, location: str) -> OperationRow:
     if running := fabric.operations(resource.key, KIND):
         return running[0]
     fabric.state.change(resource, provisioning_state="Deleting")
-    return operations.begin(
-        fabric,
-        KIND,
-        resource,
-        location=location,
-        seconds=NEVER,
-    )
+    return operations.begin(fabric, KIND, resource, location=location, seconds=NEVER)
 
 
 def headers(request: Request, operation: OperationRow, what: str) -> dict[str, str]:
@@ -67,19 +61,10 @@ def _empty(fabric: Fabric) -> bool:
     hidden = [s for s in fabric.state.scale_sets.values() if s.owner and s.owner not in kept]
     fresh = [s for s in hidden if not fabric.operations(s.key, "delete")]
     for scale_set in fresh:
-        _delete(fabric, scale_set)
+        operations.preempt(fabric, scale_set.key, "put")
+        fabric.state.change(scale_set, provisioning_state="Deleting")
+        operations.begin(fabric, "delete", scale_set, seconds=fabric.settings.delete_seconds)
     return bool(fresh)
-
-
-def _delete(fabric: Fabric, scale_set: ScaleSetRow) -> None:
-    operations.preempt(fabric, scale_set.key, "put")
-    fabric.state.change(scale_set, provisioning_state="Deleting")
-    operations.begin(
-        fabric,
-        "delete",
-        scale_set,
-        seconds=fabric.settings.delete_seconds,
-    )
 
 
 def _forget(fabric: Fabric) -> bool:
@@ -95,7 +80,7 @@ def _forget(fabric: Fabric) -> bool:
 
 
 def _close(fabric: Fabric, now: float) -> bool:
-    """End the deletions of what is gone, whoever removed it."""
+    """End the deletions of what is gone, also if another call removed it."""
     running = [o for o in fabric.under_way() if o.kind == KIND]
     over = [o for o in running if o.target not in fabric.state.resources]
     for operation in over:

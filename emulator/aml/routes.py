@@ -31,7 +31,7 @@ def tend(fabric: Fabric, now: float) -> bool:
 PART = AzurePart(
     arm=[
         ("GET", f"{SUBSCRIPTION}/providers/{WORKSPACE}", workspaces.list_all),
-        ("GET", f"{GROUP}/providers/{WORKSPACE}", workspaces.list_in_group),
+        ("GET", f"{GROUP}/providers/{WORKSPACE}", workspaces.list_all),
         ("GET", ONE, workspaces.get),
         ("PUT", ONE, workspaces.put),
         ("PATCH", ONE, workspaces.patch),

@@ -1,17 +1,88 @@
-"""Environments and models: names with versions, each of which keeps what it was made of."""
+"""Environments and models: names with versions, each of which keeps what it was made of.
 
+An environment is the image that a job's command runs in. A model is the address of its files, and
+a name for them: nothing is copied.
+"""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from emulator.aml import environments, models
-from emulator.aml.assets import PROVIDER, find_workspace, lookup, of_type, properties, user_error
+from emulator.aml.assets import (
+    ENVIRONMENT,
+    PROVIDER,
+    find_workspace,
+    lookup,
+    of_type,
+    part_id,
+    properties,
+    user_error,
+)
 from emulator.aml.assets import shown as as_arm
 from emulator.arm.front_door import fabric_of, page, read_json
 from emulator.core.state import ResourceRow
+from emulator.fabric import Fabric
 
-KINDS = {"environments": environments, "models": models}
+CURATED = "mcr.microsoft.com/azureml/curated"  # the images behind the registry "azureml"
+MODEL_TYPES = ("custom_model", "mlflow_model", "triton_model")
+# As azure-ai-ml sends them: jobs and datastores of the workspace, and blobs. Azurite has http here.
+MODEL_URI = re.compile(
+    r"(?:https|http(?=://127\.0\.0\.1:))://.+"
+    r"|azureml://(?:.+/)?(?:datastores/.+|jobs/(?P<job>[^/]+)/outputs/.+)"
+)
+
+
+@dataclass(frozen=True)
+class VersionedKind:
+    """What is kept in versions; ``check`` raises ArmError for what is none."""
+
+    noun: str
+    fixed: str  # the member that a version keeps
+    defaults: dict[str, Any]
+    check: Callable[[Fabric, ResourceRow, dict[str, Any]], None]
+
+
+def _check_environment(_fabric: Fabric, _workspace: ResourceRow, wanted: dict[str, Any]) -> None:
+    if not (wanted.get("image") or wanted.get("build")):
+        raise user_error(400, "An environment needs an image or a build context.")
+    if wanted.get("build") or wanted.get("condaFile"):
+        raise user_error(400, "The emulator builds no images: give the environment an image only.")
+
+
+def _check_model(fabric: Fabric, workspace: ResourceRow, wanted: dict[str, Any]) -> None:
+    found = MODEL_URI.fullmatch(str(wanted.get("modelUri")))
+    if not found:
+        text = "modelUri must be an https address, or a path of a job or a datastore."
+        raise user_error(400, text)
+    if wanted.get("modelType", MODEL_TYPES[0]) not in MODEL_TYPES:
+        raise user_error(400, f"modelType must be one of {', '.join(MODEL_TYPES)}.")
+    job = found["job"]
+    if job and lookup(fabric, f"{workspace.id}/jobs/{job}") is None:
+        raise user_error(404, f"Could not find job {job}.")
+
+
+USER_CREATED = {"environmentType": "UserCreated", "osType": "Linux"}
+# The client reads `flavors` of every answer (azure-ai-ml 1.35.2, Model._from_rest_object).
+CUSTOM: dict[str, Any] = {"modelType": "custom_model", "flavors": {}}
+KINDS = {
+    "environments": VersionedKind("Environment", "image", USER_CREATED, _check_environment),
+    "models": VersionedKind("Model", "modelUri", CUSTOM, _check_model),
+}
+
+
+def image_of(fabric: Fabric, workspace: str, id_: str) -> str:
+    """Return the image of an environment, also of Azure's own, or raise ArmError."""
+    parts = id_.removeprefix("azureml://").strip("/").split("/")
+    if parts[:3] == ["registries", "azureml", "environments"] and len(parts) == 6:
+        return f"{CURATED}/{parts[3]}:{parts[-1]}"
+    found = lookup(fabric, id_.removeprefix("azureml:"))
+    if found is None or found.type != ENVIRONMENT or not found.key.startswith(workspace):
+        raise user_error(400, f"Environment {':'.join(parts[-3::2])} is not found.")
+    return str(properties(found)["image"])
 
 
 async def put(request: Request) -> Response:
@@ -22,15 +93,15 @@ async def put(request: Request) -> Response:
         raise user_error(400, "A version needs properties.")
     kind.check(fabric, find_workspace(request), wanted)
     old = lookup(fabric, id_)
-    if old and properties(old)[kind.FIXED] != wanted[kind.FIXED]:
+    if old and properties(old)[kind.fixed] != wanted[kind.fixed]:
         raise user_error(
             409,
-            f"{kind.NOUN} {_name(request)} is already registered with another definition. "
+            f"{kind.noun} {_name(request)} is already registered with another definition. "
             "Register a new version.",
         )
     properties_ = (
         {"isArchived": False, "tags": {}, "properties": {}}
-        | kind.DEFAULTS
+        | kind.defaults
         | {name: value for name, value in wanted.items() if value is not None}
         | {"provisioningState": "Succeeded"}
     )
@@ -53,9 +124,8 @@ async def get(request: Request) -> Response:
 
 async def delete(request: Request) -> Response:
     """Forget one version."""
-    fabric, _ = fabric_of(request), find_workspace(request)
-    gone = lookup(fabric, _id(request))
-    if gone:
+    fabric = fabric_of(request)
+    if gone := lookup(fabric, _id(request)):
         fabric.state.remove(gone)
         fabric.changed()
     return Response(status_code=200 if gone else 204)
@@ -79,7 +149,7 @@ async def get_container(request: Request) -> Response:
     """Show a name without its versions."""
     name = request.path_params["name"]
     if not _versions(request):
-        raise user_error(404, f"{KINDS[_kind(request)].NOUN} {name} is not found.")
+        raise user_error(404, f"{KINDS[_kind(request)].noun} {name} is not found.")
     return JSONResponse(_container(request, name))
 
 
@@ -102,7 +172,7 @@ def _container(request: Request, name: str) -> dict[str, Any]:
 
 def _find(request: Request) -> ResourceRow:
     if (found := lookup(fabric_of(request), _id(request))) is None:
-        raise user_error(404, f"{KINDS[_kind(request)].NOUN} {_name(request)} is not found.")
+        raise user_error(404, f"{KINDS[_kind(request)].noun} {_name(request)} is not found.")
     return found
 
 
@@ -130,9 +200,7 @@ def _type(request: Request) -> str:
 
 
 def _id(request: Request) -> str:
-    names = request.path_params
-    start = f"{find_workspace(request).id}/{_kind(request)}"
-    return f"{start}/{names['name']}/versions/{names['version']}"
+    return part_id(request, _kind(request) + "/{name}/versions/{version}")
 
 
 def _name(request: Request) -> str:

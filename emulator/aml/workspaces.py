@@ -19,7 +19,7 @@ from emulator.aml.assets import (
     workspace_id,
 )
 from emulator.arm.front_door import base_url, fabric_of, page, read_json
-from emulator.arm.resource_groups import find_group
+from emulator.arm.resource_groups import find_group, list_start
 from emulator.arm.tags import tags_of
 from emulator.core.catalog import region_name
 from emulator.core.errors import elsewhere, invalid
@@ -32,7 +32,7 @@ async def put(request: Request) -> Response:
     """Create a workspace, or replace its properties; it is there at once."""
     fabric, group = fabric_of(request), find_group(request)
     body = await read_json(request)
-    wanted = body.get("properties") or {}
+    wanted = _properties(body)
     old = lookup(fabric, workspace_id(request))
     if old:
         refuse_while_going(old)
@@ -46,8 +46,6 @@ async def put(request: Request) -> Response:
         body={"properties": {"workspaceId": str(uuid.uuid4())}},
         created_at=fabric.now(),
     )
-    if not isinstance(wanted, dict):
-        raise invalid("The workspace's properties must be an object.", "InvalidRequestContent")
     facts = {
         "workspaceId": properties(workspace)["workspaceId"],
         "discoveryUrl": f"{base_url(request)}/discovery",
@@ -66,9 +64,7 @@ async def patch(request: Request) -> Response:
     """Change tags and properties."""
     body = await read_json(request)
     fabric, workspace = fabric_of(request), find_workspace(request)
-    changes = body.get("properties") or {}
-    if not isinstance(changes, dict):
-        raise invalid("The workspace's properties must be an object.", "InvalidRequestContent")
+    changes = _properties(body)
     fixed = ("workspaceId", "discoveryUrl", "provisioningState")
     kept = {k: v for k, v in properties(workspace).items() if k not in changes or k in fixed}
     members = _members(body) | {"properties": changes | kept}
@@ -82,17 +78,9 @@ async def get(request: Request) -> Response:
     return JSONResponse(_body(request, find_workspace(request)))
 
 
-async def list_in_group(request: Request) -> Response:
-    """List those of a resource group."""
-    group = find_group(request)
-    rows = of_type(fabric_of(request), WORKSPACE)
-    return page(request, [_body(request, r) for r in rows if r.key.startswith(group.key + "/")])
-
-
 async def list_all(request: Request) -> Response:
-    """List those of the subscription."""
-    start = f"/subscriptions/{request.path_params['subscription'].lower()}/"
-    rows = of_type(fabric_of(request), WORKSPACE)
+    """List those of a resource group or the subscription."""
+    start, rows = list_start(request), of_type(fabric_of(request), WORKSPACE)
     return page(request, [_body(request, r) for r in rows if r.key.startswith(start)])
 
 
@@ -114,6 +102,13 @@ async def discovery(request: Request) -> Response:
     names = ("api", "catalog", "experimentation", "gallery", "history", "hyperdrive", "labeling")
     more = ("modelmanagement", "notebooks", "pipelines", "studio", "tracking")
     return JSONResponse(dict.fromkeys(names + more, here))
+
+
+def _properties(body: dict[str, Any]) -> dict[str, Any]:
+    given = body.get("properties") or {}
+    if not isinstance(given, dict):
+        raise invalid("The workspace's properties must be an object.", "InvalidRequestContent")
+    return given
 
 
 def _members(body: dict[str, Any]) -> dict[str, Any]:

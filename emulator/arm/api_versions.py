@@ -17,11 +17,11 @@ PROVIDED = re.compile(r"/providers/([^/]+)(?:/([^/]+))?", re.IGNORECASE)
 LOCATION = re.compile(r"/locations/([^/]+)", re.IGNORECASE)
 FIRST = {"microsoft.compute": "2015-06-15"}
 OLDEST = "2014-04-01"  # of everything else
-NEWEST = "2026-04-01"  # as is told to those who ask for another
+NEWEST = "2026-04-01"  # as an answer to an unknown version names it
 
 
 class Types:
-    """The resource types that somebody answers for."""
+    """The resource types that this emulator answers for."""
 
     def __init__(self, paths: Iterable[str]) -> None:
         self._types: dict[str, set[str]] = {}
@@ -42,20 +42,31 @@ class Types:
         found = PROVIDED.findall(request.url.path)
         if not found:
             if not _known(version, OLDEST, now):
-                raise _invalid_version(version)
+                raise invalid(
+                    f"The api-version '{version}' is invalid. The supported versions are "
+                    f"'{NEWEST},{OLDEST}'.",
+                    "InvalidApiVersionParameter",
+                )
             return
         namespace, kind = found[-1]
         if kind and kind.lower() not in self._anywhere:
             self._check_type(namespace, kind, version)
-        if not _known(version, FIRST.get(namespace.lower(), OLDEST), now):
-            raise _not_registered(request.url.path, namespace, kind, version)
+        first = FIRST.get(namespace.lower(), OLDEST)
+        if not _known(version, first, now):
+            place = LOCATION.search(request.url.path)
+            raise invalid(
+                f"No registered resource provider found for location '{place[1] if place else ''}'"
+                f" and API version '{version}' for type '{kind}'. The supported api-versions are "
+                f"'{first}, {NEWEST}'. The supported locations are "
+                f"'{', '.join(sorted(catalog().locations))}'.",
+                "NoRegisteredProviderFound",
+            )
 
     def _check_type(self, namespace: str, kind: str, version: str) -> None:
         kinds = self._types.get(namespace.lower())
         if kinds is None:
-            raise ArmError(
-                404, "InvalidResourceNamespace", f"The resource namespace '{namespace}' is invalid."
-            )
+            text = f"The resource namespace '{namespace}' is invalid."
+            raise ArmError(404, "InvalidResourceNamespace", text)
         if kind.lower() not in kinds:
             raise ArmError(
                 404,
@@ -69,22 +80,3 @@ def _known(version: str, first: str, now: float) -> bool:
     found = VERSION.fullmatch(version)
     latest = datetime.fromtimestamp(now, UTC) + timedelta(days=365)
     return found is not None and first <= found[1] <= latest.date().isoformat()
-
-
-def _invalid_version(version: str) -> ArmError:
-    return invalid(
-        f"The api-version '{version}' is invalid. The supported versions are '{NEWEST},{OLDEST}'.",
-        "InvalidApiVersionParameter",
-    )
-
-
-def _not_registered(path: str, namespace: str, kind: str, version: str) -> ArmError:
-    place = LOCATION.search(path)
-    first = FIRST.get(namespace.lower(), OLDEST)
-    return invalid(
-        f"No registered resource provider found for location '{place[1] if place else ''}' and "
-        f"API version '{version}' for type '{kind}'. The supported api-versions are "
-        f"'{first}, {NEWEST}'. The supported locations are "
-        f"'{', '.join(sorted(catalog().locations))}'.",
-        "NoRegisteredProviderFound",
-    )

@@ -18,7 +18,7 @@ from emulator.access import gate
 from emulator.access.identity.directory import SUBSCRIPTION
 from emulator.arm import lenient_json
 from emulator.arm.api_versions import Types
-from emulator.core.errors import ArmError, invalid, precondition_failed, refuse_unknown
+from emulator.core.errors import ArmError, invalid, refuse_unknown
 from emulator.fabric import Fabric
 
 GUARDED = ("/subscriptions", "/tenants", "/providers")
@@ -136,23 +136,28 @@ def check_conditions(request: Request, *etags: int) -> None:
     if (wanted and (not etags or wanted not in ("*", shown))) or (
         unwanted and etags and unwanted in ("*", shown)
     ):
-        raise precondition_failed()
+        message = "The condition specified using HTTP conditional header(s) is not met."
+        raise ArmError(412, "PreconditionFailed", message)
 
 
 def page(request: Request, rows: Sequence[dict[str, Any]]) -> Response:
     """One page of a list, with a nextLink when more follow."""
-    size = fabric_of(request).settings.page_size
-    skip = request.query_params.get("$skiptoken", "0")
-    if not TOKEN.fullmatch(skip):
-        raise invalid(f"The $skiptoken '{skip}' was not issued here.")
-    end = int(skip) + size
-    rows = gate.seen(request, rows)
-    body: dict[str, Any] = {"value": list(rows[int(skip) : end])}
+    start = skip_token(request)
+    end, rows = start + fabric_of(request).settings.page_size, gate.seen(request, rows)
+    body: dict[str, Any] = {"value": list(rows[start:end])}
     if end < len(rows):
         query = dict(request.query_params) | {"$skiptoken": str(end)}
         path = quote(request.url.path)
         body["nextLink"] = f"{base_url(request)}{path}?{urlencode(query, safe='$')}"
     return JSONResponse(body)
+
+
+def skip_token(request: Request) -> int:
+    """Return how many rows came on earlier pages, or raise ArmError."""
+    skip = request.query_params.get("$skiptoken", "0")
+    if not TOKEN.fullmatch(skip):
+        raise invalid(f"The $skiptoken '{skip}' was not issued here.")
+    return int(skip)
 
 
 def refuse(request: Request, error: Exception) -> Response:

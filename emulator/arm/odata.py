@@ -1,13 +1,27 @@
-"""$filter: `field eq 'value'`, any number of them joined by `and`, and no more."""
+"""$filter: `field eq 'value'`, any number of them joined by `and`, and no more; and $top."""
 
 import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from starlette.requests import Request
+
+from emulator.core.errors import invalid
+
 Row = Mapping[str, Any]
 Test = Callable[[Row], bool]
 CLAUSE = re.compile(r"\s*([\w/]+)\s+eq\s+'((?:[^']|'')*)'\s*", re.IGNORECASE)
-MOST = 20  # comparisons in one filter; somebody counted
+MOST = 20  # comparisons in one filter, by a user's count
+FIELDS = {
+    "resourcetype": "type",
+    "name": "name",
+    "location": "location",
+    "resourcegroup": "group",  # `az resource list -g` asks so
+}
+TAG = re.compile(
+    r"\s*tagName\s+eq\s+'(?P<name>[^']*)'(?:\s+and\s+tagValue\s+eq\s+'(?P<value>[^']*)')?\s*",
+    re.IGNORECASE,
+)
 
 
 class BadFilter(Exception):
@@ -29,3 +43,39 @@ def parse(text: str, fields: Mapping[str, str], *, fold: bool) -> Test:
 def _case(value: object, *, fold: bool) -> str:
     text = "" if value is None else str(value)
     return text.lower() if fold else text
+
+
+def narrowed(request: Request, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Those of the rows that the request asks for."""
+    query = request.query_params
+    if text := query.get("$filter", "").strip():
+        fits = _test(text)
+        rows = [row for row in rows if fits(row)]
+    top = query.get("$top")
+    if top is None:
+        return rows
+    if not (top.isascii() and top.isdigit() and int(top)):
+        raise invalid(f"The value '{top}' of the query parameter '$top' is invalid.", "InvalidTop")
+    return rows[: int(top)]
+
+
+def _test(text: str) -> Test:
+    """Return a filter as a test of rows: by tag, or by other members, which Azure does not mix."""
+    if found := TAG.fullmatch(text):
+        return _test_of_tags(found)
+    try:
+        wanted = parse(text, FIELDS, fold=True)
+    except BadFilter:
+        text = f"Invalid $filter '{text}' specified in the query string."
+        raise invalid(text, "InvalidFilterInQueryString") from None
+    return lambda row: wanted({**row, "group": str(row.get("id", "")).split("/")[4]})
+
+
+def _test_of_tags(found: re.Match[str]) -> Test:
+    name, value = (text and text.lower() for text in found.group("name", "value"))
+
+    def fits(row: Row) -> bool:
+        tags = {str(k).lower(): str(v).lower() for k, v in (row.get("tags") or {}).items()}
+        return name in tags and value in (None, tags[name])
+
+    return fits

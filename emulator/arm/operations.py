@@ -52,7 +52,7 @@ def preempt(fabric: Fabric, target: str, *kinds: str) -> float | None:
 
 
 def headers(request: Request, operation: OperationRow) -> dict[str, str]:
-    """Where to ask how it goes."""
+    """Return the addresses at which to poll an operation."""
     here = f"{base_url(request)}/subscriptions/{operation.subscription}"
     version = request.query_params["api-version"]
     if operation.kind == "delete_group":
@@ -65,7 +65,7 @@ def headers(request: Request, operation: OperationRow) -> dict[str, str]:
 
 async def poll(request: Request) -> Response:
     """GET on the Azure-AsyncOperation address, or with monitor=true on the Location."""
-    operation = _find(request)
+    operation = find_operation(request)
     if request.query_params.get("monitor", "").lower() == "true":
         return _result(request, operation)
     more = RETRY_AFTER if operation.status == "InProgress" else None
@@ -74,10 +74,11 @@ async def poll(request: Request) -> Response:
 
 async def result(request: Request) -> Response:
     """GET on the Location of a resource group's deletion."""
-    return _result(request, _find(request))
+    return _result(request, find_operation(request))
 
 
-def _find(request: Request) -> OperationRow:
+def find_operation(request: Request) -> OperationRow:
+    """Return the operation that the path names, or raise ArmError."""
     name = request.path_params["operation"]
     if (operation := fabric_of(request).state.operations.get(name.lower())) is None:
         raise ArmError(404, "NotFound", f"The operation '{name}' was not found; it may be over.")
@@ -85,17 +86,12 @@ def _find(request: Request) -> OperationRow:
 
 
 def _status(operation: OperationRow) -> dict[str, Any]:
-    body: dict[str, Any] = {
-        "name": operation.id,
-        "startTime": timestamp(operation.accepted_at),
-        "status": operation.status,
-    }
-    if operation.ended_at is not None:
-        body["endTime"] = timestamp(operation.ended_at)
+    started, ended = timestamp(operation.accepted_at), operation.ended_at
+    body: dict[str, Any] = {"name": operation.id, "startTime": started, "status": operation.status}
+    if ended is not None:
+        body["endTime"] = timestamp(ended)
     if operation.error:
         body["error"] = operation.error
-    if operation.output is not None:
-        body["properties"] = {"output": operation.output}
     return body
 
 
@@ -104,8 +100,6 @@ def _result(request: Request, operation: OperationRow) -> Response:
         return Response(status_code=202, headers=headers(request, operation))
     if operation.error:
         return JSONResponse({"error": operation.error}, status_code=409)
-    if operation.output is not None:
-        return JSONResponse(operation.output)
     target = fabric_of(request).state.scale_sets.get(operation.target)
     if operation.kind == "put" and target:
         return JSONResponse(scale_set_body(target))

@@ -8,39 +8,31 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from emulator.arm.front_door import fabric_of
-from emulator.core.errors import ArmError
-from emulator.core.state import ResourceRow
-from emulator.fabric import Fabric
+from emulator.core.state import EmulatorState, ResourceRow
 
 KIND = "Microsoft.Resources/registrations"  # ours: Azure shows these in no list of resources
 FEATURES = "/subscriptions/{}/providers/Microsoft.Features/providers/Microsoft.Compute/features/{}"
 
 
-def has_feature(fabric: Fabric, subscription: str, feature: str) -> bool:
+def has_feature(state: EmulatorState, subscription: str, feature: str) -> bool:
     """Whether the subscription has this feature of Microsoft.Compute."""
-    return _is_registered(fabric, FEATURES.format(subscription, feature))
+    return _is_registered(state, FEATURES.format(subscription, feature))
 
 
-def check_provider(fabric: Fabric, subscription: str, namespace: str) -> None:
-    """Raise ArmError where the provider is not registered."""
-    if not _is_registered(fabric, f"/subscriptions/{subscription}/providers/{namespace}"):
-        raise ArmError(
-            409,
-            "MissingSubscriptionRegistration",
-            f"The subscription is not registered to use namespace '{namespace}'. See "
-            "https://aka.ms/rps-not-found for how to register subscriptions.",
-        )
+def has_provider(state: EmulatorState, subscription: str, namespace: str) -> bool:
+    """Whether the subscription is registered for this provider."""
+    return _is_registered(state, f"/subscriptions/{subscription}/providers/{namespace}")
 
 
-def state(fabric: Fabric, path: str) -> str:
+def registration(state: EmulatorState, path: str) -> str:
     """Return Azure's word for the registration state of a provider or a feature."""
-    return "Registered" if _is_registered(fabric, path) else "NotRegistered"
+    return "Registered" if _is_registered(state, path) else "NotRegistered"
 
 
-async def show(request: Request) -> Response:
+async def show_feature(request: Request) -> Response:
     """Show a feature, and whether it is registered."""
     path = request.url.path
-    properties = {"state": state(fabric_of(request), path)}
+    properties = {"state": registration(fabric_of(request).state, path)}
     name = path.rpartition("/")[2]
     return JSONResponse({"id": path, "name": name, "properties": properties})
 
@@ -60,5 +52,5 @@ def _is_feature(path: str) -> bool:
     return "/features/" in path.lower()
 
 
-def _is_registered(fabric: Fabric, path: str) -> bool:
-    return _is_feature(path) is (path.lower() in fabric.state.resources)
+def _is_registered(state: EmulatorState, path: str) -> bool:
+    return _is_feature(path) is (path.lower() in state.resources)

@@ -39,7 +39,7 @@ class LoggedRequest:
 
 
 class RequestLog:
-    """So many entries; older ones are forgotten."""
+    """The newest requests, up to a number; older ones are forgotten."""
 
     def __init__(self, size: int) -> None:
         self.entries: deque[LoggedRequest] = deque(maxlen=size)
@@ -116,7 +116,7 @@ async def show(request: Request) -> Response:
 
 
 def _looks(path: str) -> bool:
-    """Whether somebody only looks: that would push out what is looked for."""
+    """Whether a request only reads the log or the page: those would push out the others."""
     return path == "/" or path.startswith("/_emulator/")
 
 

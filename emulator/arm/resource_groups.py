@@ -8,7 +8,7 @@ from starlette.responses import JSONResponse, Response
 from emulator.access import enforcement
 from emulator.arm import operations
 from emulator.arm.front_door import fabric_of, page, read_json
-from emulator.arm.resource_filter import narrowed
+from emulator.arm.odata import narrowed
 from emulator.arm.tags import tags_of
 from emulator.arm.views import group_body
 from emulator.core.catalog import catalog, region_name
@@ -28,17 +28,21 @@ async def put(request: Request) -> Response:
     old = _lookup(request)
     if old and old.deleting:
         raise _being_deleted(old)
-    place = region_name(body["location"])
-    if place not in catalog().locations:
-        raise _no_region(place)
-    group = old or ResourceGroup(
-        subscription=names["subscription"],
-        name=names["group"],
-        location=place,
-        tags={},
-    )
+    place, regions = region_name(body["location"]), catalog().locations
+    if place not in regions:
+        raise invalid(
+            f"The provided location '{place}' is not available for resource group. List of "
+            f"available regions is '{','.join(sorted(regions))}'.",
+            "LocationNotAvailableForResourceGroup",
+        )
+    group = old or ResourceGroup(names["subscription"], names["group"], place, {})
     if place != group.location:
-        raise _elsewhere(group, place)
+        raise ArmError(
+            409,
+            "InvalidResourceGroupLocation",
+            f"Invalid resource group location '{place}'. The Resource group already exists "
+            f"in location '{group.location}'.",
+        )
     group = fabric.state.put(replace(group, tags=tags_of(body)))
     fabric.changed()
     return JSONResponse(group_body(group), status_code=200 if old else 201)
@@ -59,11 +63,6 @@ async def get(request: Request) -> Response:
     return JSONResponse(group_body(_found(request)))
 
 
-async def head(request: Request) -> Response:
-    """Say whether there is one."""
-    return Response(status_code=204 if _lookup(request) else 404)
-
-
 async def list_all(request: Request) -> Response:
     """List those of the subscription."""
     wanted = request.path_params["subscription"].lower()
@@ -82,14 +81,8 @@ async def delete(request: Request) -> Response:
         for scale_set in fabric.state.scale_sets.values():
             if scale_set.key.startswith(group.key + "/"):
                 operations.preempt(fabric, scale_set.key, "put", "restore")
-        running = [
-            operations.begin(
-                fabric,
-                "delete_group",
-                group,
-                seconds=fabric.settings.delete_seconds,
-            )
-        ]
+        seconds = fabric.settings.delete_seconds
+        running = [operations.begin(fabric, "delete_group", group, seconds=seconds)]
         fabric.changed()
     return Response(status_code=202, headers=operations.headers(request, running[0]))
 
@@ -100,6 +93,13 @@ def find_group(request: Request) -> ResourceGroup:
     if group.deleting and request.method in ("PUT", "PATCH"):
         raise _being_deleted(group)
     return group
+
+
+def list_start(request: Request) -> str:
+    """Return how the keys start of all that is in the group, or else subscription, of a path."""
+    if "group" in request.path_params:
+        return find_group(request).key + "/"
+    return f"/subscriptions/{request.path_params['subscription']}/".lower()
 
 
 def _found(request: Request) -> ResourceGroup:
@@ -116,10 +116,8 @@ def _lookup(request: Request) -> ResourceGroup | None:
 
 
 def _check_name(name: str) -> None:
-    wrong = "".join(
-        dict.fromkeys(c for c in name if not (c.isalpha() or c.isdecimal() or c in MARKS))
-    )
-    why = ""
+    odd = (c for c in name if not (c.isalpha() or c.isdecimal() or c in MARKS))
+    wrong, why = "".join(dict.fromkeys(odd)), ""
     if wrong:
         why = (
             f"has these invalid characters: '{wrong}'. The name can only be a letter, digit, '-', "
@@ -131,24 +129,6 @@ def _check_name(name: str) -> None:
         why = f"is longer than {LONGEST_NAME} characters."
     if why:
         raise invalid(f"The provided resource group name '{name}' {why}", "InvalidResourceGroup")
-
-
-def _no_region(place: str) -> ArmError:
-    regions = ",".join(sorted(catalog().locations))
-    return invalid(
-        f"The provided location '{place}' is not available for resource group. List of available "
-        f"regions is '{regions}'.",
-        "LocationNotAvailableForResourceGroup",
-    )
-
-
-def _elsewhere(group: ResourceGroup, place: str) -> ArmError:
-    return ArmError(
-        409,
-        "InvalidResourceGroupLocation",
-        f"Invalid resource group location '{place}'. The Resource group already exists "
-        f"in location '{group.location}'.",
-    )
 
 
 def _being_deleted(group: ResourceGroup) -> ArmError:

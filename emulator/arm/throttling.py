@@ -15,7 +15,7 @@ from starlette.datastructures import MutableHeaders
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from emulator.arm.throttling_policies import ARM_LIMITS, BucketLimit, ThrottlingPolicy, policy_of
+from emulator.arm.throttling_policies import ARM_LIMITS, BucketLimit, policy_of
 from emulator.core.timestamps import timestamp
 from emulator.fabric import Fabric
 
@@ -78,7 +78,7 @@ class ThrottlingMiddleware:
         if arm.tokens < 1:
             refusal = _too_many_for_arm(kind, found[1], arm.wait(now))
         elif empty := next(((n, b) for n, b in buckets if b.tokens < 1), None):
-            refusal = _too_many(*empty, now)
+            refusal = _refusal(*empty, now)
         else:
             for _, bucket, _ in left:
                 bucket.tokens -= 1
@@ -87,14 +87,14 @@ class ThrottlingMiddleware:
     def _compute_buckets(
         self, method: str, path: str, subscription: str, now: float
     ) -> list[tuple[str, RefillBucket]]:
-        """Of Microsoft.Compute, with the names under which they are told."""
-        known = self._fabric.state.scale_sets
-        policy = policy_of(method, path, exists=path in known)
+        """Return the buckets of Microsoft.Compute, by their names in headers."""
+        policy = policy_of(method, path, exists=path in self._fabric.state.scale_sets)
         if policy is None:
             return []
         rows: list[tuple[str, RefillBucket]] = []
         if policy.resource:
-            key = ("resource", policy.name, _resource(policy, path))
+            named = re.match(rf".*?{policy.measured}", path)
+            key = ("resource", policy.name, named[0] if named else path)
             rows.append((f"{policy.name}Resource", self._bucket(key, policy.resource, now)))
         place = ("subscription", policy.name, subscription, self._region(path))
         bucket = self._bucket(place, policy.subscription, now)
@@ -113,9 +113,8 @@ class ThrottlingMiddleware:
         if len(self._buckets) > KEPT:
             self._drop_full(now)
         if key not in self._buckets:
-            large = BucketLimit(
-                limit.refill * self._times, limit.capacity * self._times, limit.every
-            )
+            refill, capacity = limit.refill * self._times, limit.capacity * self._times
+            large = BucketLimit(refill, capacity, limit.every)
             self._buckets[key] = RefillBucket(large, large.capacity, now)
         self._buckets[key].fill(now)
         return self._buckets[key]
@@ -125,12 +124,6 @@ class ThrottlingMiddleware:
             bucket.fill(now)
             if bucket.tokens >= bucket.limit.capacity:
                 del self._buckets[key]
-
-
-def _resource(policy: ThrottlingPolicy, path: str) -> str:
-    """Return the part of the path that names the measured resource."""
-    found = re.match(rf".*?{policy.measured}", path)
-    return found[0] if found else path
 
 
 def _telling(send: Send, left: list[tuple[str, RefillBucket, str]]) -> Send:
@@ -159,19 +152,28 @@ def _too_many_for_arm(kind: str, subscription: str, wait: int) -> Response:
     return JSONResponse({"error": error}, 429, {"Retry-After": str(wait)})
 
 
-def _too_many(name: str, bucket: RefillBucket, now: float) -> Response:
-    bucket.refused += 1
-    window = {
+def too_many(
+    name: str, window: tuple[float, float], allowed: int, measured: int
+) -> dict[str, object]:
+    """Return the error with which Microsoft.Compute throttles, as JSON travels."""
+    told = {
         "operationGroup": name,
-        "startTime": timestamp(bucket.filled_at),
-        "endTime": timestamp(bucket.filled_at + bucket.limit.every),
-        "allowedRequestCount": bucket.limit.capacity,
-        "measuredRequestCount": bucket.limit.capacity + bucket.refused,
+        "startTime": timestamp(window[0]),
+        "endTime": timestamp(window[1]),
+        "allowedRequestCount": allowed,
+        "measuredRequestCount": measured,
     }
-    error = {
+    return {
         "code": "OperationNotAllowed",
         "message": "The server rejected the request because too many requests have been received "
         "for this subscription.",
-        "details": [{"code": "TooManyRequests", "target": name, "message": json.dumps(window)}],
+        "details": [{"code": "TooManyRequests", "target": name, "message": json.dumps(told)}],
     }
+
+
+def _refusal(name: str, bucket: RefillBucket, now: float) -> Response:
+    bucket.refused += 1
+    window = (bucket.filled_at, bucket.filled_at + bucket.limit.every)
+    capacity = bucket.limit.capacity
+    error = too_many(name, window, capacity, capacity + bucket.refused)
     return JSONResponse({"error": error}, 429, {"Retry-After": str(bucket.wait(now))})

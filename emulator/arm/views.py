@@ -1,6 +1,7 @@
 """Resources as ARM shows them."""
 
 from collections import Counter
+from collections.abc import Collection
 from typing import Any
 
 from starlette.requests import Request
@@ -15,10 +16,9 @@ AGENT = "2.9.1.1"  # of Azure's Linux agent; made up
 ON_THE_WAY = {"deallocate": "deallocating", "powerOff": "stopping", "start": "starting"}
 
 
-def wants(request: Request, part: str) -> bool:
-    """Whether $expand names this part of a resource."""
-    named = request.query_params.get("$expand", "").lower().split(",")
-    return part.lower() in (name.strip() for name in named)
+def expanded(request: Request) -> set[str]:
+    """Return the parts of a resource that $expand names, in lower case."""
+    return {name.strip() for name in request.query_params.get("$expand", "").lower().split(",")}
 
 
 def group_body(group: ResourceGroup) -> dict[str, Any]:
@@ -33,8 +33,8 @@ def group_body(group: ResourceGroup) -> dict[str, Any]:
     }
 
 
-def scale_set_body(scale_set: ScaleSetRow, *, user_data: bool = False) -> dict[str, Any]:
-    """Return a scale set as ARM shows it: its model with what Azure adds, and user data."""
+def scale_set_body(scale_set: ScaleSetRow, expand: Collection[str] = ()) -> dict[str, Any]:
+    """Return a scale set as ARM shows it: its model with what Azure adds."""
     facts = {
         "provisioningState": scale_set.provisioning_state,
         "uniqueId": scale_set.unique_id,
@@ -43,7 +43,7 @@ def scale_set_body(scale_set: ScaleSetRow, *, user_data: bool = False) -> dict[s
     properties = {**scale_set.model["properties"], **facts}
     if scale_set.profile:
         shown = filled_in.profile(scale_set.profile)
-        if not user_data:
+        if "userdata" not in expand:
             shown.pop("userData", None)
         properties["virtualMachineProfile"] = shown
     model = dict(scale_set.model)
@@ -61,28 +61,21 @@ def scale_set_body(scale_set: ScaleSetRow, *, user_data: bool = False) -> dict[s
     }
 
 
-def scale_set_view(fabric: Fabric, scale_set: ScaleSetRow) -> dict[str, Any]:
+def scale_set_view(scale_set: ScaleSetRow) -> dict[str, Any]:
     """Return the instance view of a scale set, with the cause of a failed allocation."""
     states = Counter(provisioning(i).lower() for i in scale_set.instances.values())
-    return {
-        "virtualMachine": {
-            "statusesSummary": [
-                {"code": f"ProvisioningState/{state}", "count": n} for state, n in states.items()
-            ]
-        },
-        "statuses": [_set_status(scale_set)],
-    }
+    rows = [{"code": f"ProvisioningState/{name}", "count": n} for name, n in states.items()]
+    state = scale_set.provisioning_state.lower()
+    status = _status(f"ProvisioningState/{state}", f"Provisioning {state}")
+    if scale_set.error and state == "failed":
+        status = _failed(scale_set.error)
+    return {"virtualMachine": {"statusesSummary": rows}, "statuses": [status]}
 
 
 def instance_body(
-    fabric: Fabric,
-    scale_set: ScaleSetRow,
-    instance: InstanceRow,
-    *,
-    view: bool,
-    user_data: bool = False,
+    fabric: Fabric, scale_set: ScaleSetRow, instance: InstanceRow, expand: Collection[str]
 ) -> dict[str, Any]:
-    """One VM of a scale set, with its instance view and user data if asked for."""
+    """Return one VM of a scale set."""
     properties = {
         "latestModelApplied": instance.applied == scale_set.version,
         "modelDefinitionApplied": "VirtualMachineScaleSet",
@@ -98,20 +91,14 @@ def instance_body(
         "location": scale_set.location,
         **_around(scale_set, instance),
         "sku": {"name": scale_set.vm_size, "tier": scale_set.model["sku"].get("tier", "Standard")},
-        "properties": properties
-        | _asked_for(fabric, scale_set, instance, view=view, user_data=user_data),
+        "properties": properties | _expanded(fabric, scale_set, instance, expand),
     }
 
 
 def virtual_machine_body(
-    fabric: Fabric,
-    scale_set: ScaleSetRow,
-    instance: InstanceRow,
-    *,
-    view: bool,
-    user_data: bool = False,
+    fabric: Fabric, scale_set: ScaleSetRow, instance: InstanceRow, expand: Collection[str]
 ) -> dict[str, Any]:
-    """One VM of a Flexible scale set, as the virtual machine that it is."""
+    """Return one VM of a Flexible scale set, as the virtual machine that it is."""
     properties = {"virtualMachineScaleSet": {"id": scale_set.id}, **_machine(scale_set, instance)}
     properties["priority"] = "Spot" if scale_set.spot else "Regular"
     if scale_set.spot:
@@ -123,13 +110,12 @@ def virtual_machine_body(
         "type": "Microsoft.Compute/virtualMachines",
         "location": scale_set.location,
         **_around(scale_set, instance),
-        "properties": properties
-        | _asked_for(fabric, scale_set, instance, view=view, user_data=user_data),
+        "properties": properties | _expanded(fabric, scale_set, instance, expand),
     }
 
 
 def instance_view(fabric: Fabric, scale_set: ScaleSetRow, instance: InstanceRow) -> dict[str, Any]:
-    """How one VM is doing; its parts as in VirtualMachine_Get_InstanceView of Azure's specs."""
+    """Return the view of one VM, as in VirtualMachine_Get_InstanceView of Azure's specs."""
     code = provisioning(instance).lower()
     made = _status(f"ProvisioningState/{code}", f"Provisioning {code}")
     if instance.error and code == "failed":
@@ -205,23 +191,14 @@ def _around(scale_set: ScaleSetRow, instance: InstanceRow) -> dict[str, Any]:
     return {"tags": scale_set.model.get("tags", {}), "etag": etag, **identity, **zones}
 
 
-def _asked_for(
-    fabric: Fabric, scale_set: ScaleSetRow, instance: InstanceRow, *, view: bool, user_data: bool
+def _expanded(
+    fabric: Fabric, scale_set: ScaleSetRow, instance: InstanceRow, expand: Collection[str]
 ) -> dict[str, Any]:
-    asked: dict[str, Any] = {}
-    if view:
-        asked["instanceView"] = instance_view(fabric, scale_set, instance)
     data = scale_set.profile.get("userData")
-    if user_data and data:
-        asked["userData"] = data
-    return asked
-
-
-def _set_status(scale_set: ScaleSetRow) -> dict[str, Any]:
-    state = scale_set.provisioning_state.lower()
-    if scale_set.error is None or scale_set.provisioning_state != "Failed":
-        return _status(f"ProvisioningState/{state}", f"Provisioning {state}")
-    return _failed(scale_set.error)
+    more = {"userData": data} if data and "userdata" in expand else {}
+    if "instanceview" in expand:
+        more["instanceView"] = instance_view(fabric, scale_set, instance)
+    return more
 
 
 def _failed(why: dict[str, str]) -> dict[str, Any]:

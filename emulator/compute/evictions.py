@@ -5,7 +5,7 @@ from dataclasses import replace
 from email.utils import formatdate
 from typing import Any
 
-from emulator.core.errors import ArmError
+from emulator.core.errors import not_allowed
 from emulator.core.state import EmulatorState, Eviction, InstanceRow, ScaleSetRow
 
 
@@ -71,14 +71,10 @@ def _event(vm_name: str, eviction: Eviction) -> dict[str, Any]:
 def _check(scale_set: ScaleSetRow, instance: InstanceRow) -> None:
     name = scale_set.vm_name(instance)
     if not scale_set.spot:
-        raise ArmError(
-            409,
-            "OperationNotAllowed",
-            f"Eviction can be simulated only on Azure Spot Virtual Machines; '{name}' is none.",
-        )
+        only = "Eviction can be simulated only on Azure Spot Virtual Machines"
+        raise not_allowed(f"{only}; '{name}' is none.")
     if instance.phase != "allocated":
-        message = f"The VM '{name}' is not allocated, so it cannot be evicted."
-        raise ArmError(409, "OperationNotAllowed", message)
+        raise not_allowed(f"The VM '{name}' is not allocated, so it cannot be evicted.")
 
 
 def _event_id() -> str:

@@ -1,66 +1,61 @@
-"""The VMs of a scale set: list, show, delete, evict."""
+"""The VMs of a scale set: list, show, delete, evict.
+
+A VM of a Flexible scale set has an address as a virtual machine too: {vm} in place of {instance}.
+"""
+
+from collections.abc import Iterator
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from emulator.arm import operations
 from emulator.arm.front_door import check_conditions, fabric_of, page
-from emulator.arm.views import instance_body, instance_view, wants
+from emulator.arm.resource_groups import find_group, list_start
+from emulator.arm.views import expanded, instance_body, instance_view, virtual_machine_body
 from emulator.compute import evictions
-from emulator.compute.instance_query import unsupported
 from emulator.compute.scale_sets import find_scale_set, refused_of_flexible
-from emulator.core.errors import ArmError, instance_not_found, invalid, marked_for_deletion
-from emulator.core.state import InstanceRow, ScaleSetRow
+from emulator.core.agenda import Found
+from emulator.core.errors import ArmError, invalid, marked_for_deletion, resource_not_found
+from emulator.core.state import ScaleSetRow
 
 
 async def list_all(request: Request) -> Response:
     """List them, with $expand=instanceView; no $filter is offered, and $select is ignored."""
     fabric, scale_set = fabric_of(request), find_scale_set(request)
-    expanded = wants(request, "instanceView")
-    if scale_set.flexible and expanded:
+    parts = expanded(request) & {"instanceview"}
+    if scale_set.flexible and parts:
         raise refused_of_flexible("virtualMachines.GET", scale_set)
     if text := request.query_params.get("$filter", ""):
-        raise unsupported(text)
+        raise unsupported_filter(text)
     rows = scale_set.instances.values()
-    return page(request, [instance_body(fabric, scale_set, i, view=expanded) for i in rows])
+    return page(request, [instance_body(fabric, scale_set, i, parts) for i in rows])
 
 
 async def get(request: Request) -> Response:
     """Show one."""
-    scale_set, instance = find_instance(request)
-    body = instance_body(
-        fabric_of(request),
-        scale_set,
-        instance,
-        view=wants(request, "instanceView"),
-        user_data=wants(request, "userData"),
-    )
-    return JSONResponse(body)
+    shown = virtual_machine_body if "vm" in request.path_params else instance_body
+    return JSONResponse(shown(fabric_of(request), *find_instance(request), expanded(request)))
 
 
 async def view(request: Request) -> Response:
-    """Show how one is doing."""
+    """Show the instance view of one."""
     return JSONResponse(instance_view(fabric_of(request), *find_instance(request)))
 
 
 async def delete(request: Request) -> Response:
     """Begin deleting one; 204 when there is nothing to delete."""
-    scale_set = find_scale_set(request)
-    instance = scale_set.instances.get(request.path_params["instance"])
-    if instance is None:
+    found = _lookup(request)
+    if found is None:
         return Response(status_code=204)
-    check_conditions(request, scale_set.etag, instance.etag)
+    scale_set, instance = found
+    if "vm" not in request.path_params:
+        check_conditions(request, scale_set.etag, instance.etag)
     return begin_deletion(request, scale_set, (instance.instance_id,))
 
 
 async def simulate_eviction(request: Request) -> Response:
     """Announce the eviction of one; it goes when its notice is over, or when it says so."""
-    return evict(request, find_instance(request)[1])
-
-
-def evict(request: Request, instance: InstanceRow) -> Response:
-    """Announce the eviction of this one."""
-    fabric = fabric_of(request)
+    fabric, (_, instance) = fabric_of(request), find_instance(request)
     evictions.announce(fabric.state, instance, fabric.now(), fabric.settings.notice_seconds)
     fabric.changed()
     return Response(status_code=204)
@@ -72,12 +67,9 @@ def begin_deletion(request: Request, scale_set: ScaleSetRow, ids: tuple[str, ...
     if scale_set.provisioning_state == "Deleting":
         raise marked_for_deletion("Delete Virtual Machine Scale Set VMs", scale_set.name)
     force = request.query_params.get("forceDeletion", "false").lower() == "true"
+    seconds = 0.0 if force else fabric.settings.delete_seconds
     operation = operations.begin(
-        fabric,
-        "delete_instances",
-        scale_set,
-        seconds=0.0 if force else fabric.settings.delete_seconds,
-        instance_ids=ids,
+        fabric, "delete_instances", scale_set, seconds=seconds, instance_ids=ids
     )
     for name in ids:
         fabric.state.change(scale_set.instances[name], busy=operation.kind)
@@ -85,23 +77,40 @@ def begin_deletion(request: Request, scale_set: ScaleSetRow, ids: tuple[str, ...
     return Response(status_code=202, headers=operations.headers(request, operation))
 
 
-def find_instance(request: Request) -> tuple[ScaleSetRow, InstanceRow]:
-    """Return the instance that the path names, or raise ArmError."""
-    scale_set = find_scale_set(request)
-    name = request.path_params["instance"]
-    if scale_set.flexible:
-        name = next((n for n in scale_set.instances if n.lower() == name.lower()), name)
-    elif not name.isdecimal():
+def find_instance(request: Request) -> Found:
+    """Return the VM that the path names, with its scale set, or raise ArmError."""
+    if (found := _lookup(request)) is not None:
+        return found
+    names = request.path_params
+    if "vm" in names:
+        raise resource_not_found(f"Microsoft.Compute/virtualMachines/{names['vm']}", names["group"])
+    if not (name := names["instance"]).isdecimal() and not find_scale_set(request).flexible:
         message = "Virtual Machine Scale Set VM instanceId must be a number."
         raise invalid(message, target="instanceId")
-    if (instance := scale_set.instances.get(name)) is None:
-        raise instance_not_found(name)
-    return scale_set, instance
+    message = f"The entity was not found: no virtual machine with instance id '{name}'."
+    raise ArmError(404, "NotFound", message)
 
 
-def not_active(name: str) -> ArmError:
-    """Return the error for an order to an instance that does not exist."""
-    message = (
-        f"The provided instanceId {name} is not an active Virtual Machine Scale Set VM instanceId."
-    )
-    return invalid(message, target="instanceIds")
+def virtual_machines(request: Request) -> Iterator[Found]:
+    """Iterate over the VMs of the Flexible scale sets of the group or subscription in the path."""
+    start = list_start(request)
+    for scale_set in list(fabric_of(request).state.scale_sets.values()):
+        if scale_set.flexible and scale_set.key.startswith(start):
+            for instance in scale_set.instances.values():
+                yield scale_set, instance
+
+
+def unsupported_filter(text: str) -> Exception:
+    """Return the error for an unsupported $filter."""
+    return invalid(f"The filter '{text[:200]}' is not supported.", "BadRequest", "$filter")
+
+
+def _lookup(request: Request) -> Found | None:
+    names = request.path_params
+    if "vm" in names:
+        find_group(request)
+        wanted, rows = names["vm"], virtual_machines(request)
+    else:
+        scale_set, wanted = find_scale_set(request), names["instance"]
+        rows = ((scale_set, instance) for instance in scale_set.instances.values())
+    return next((f for f in rows if f[1].instance_id.lower() == wanted.lower()), None)

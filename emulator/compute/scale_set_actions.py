@@ -12,10 +12,10 @@ from starlette.responses import Response
 from emulator.arm import operations
 from emulator.arm.front_door import fabric_of, read_json
 from emulator.compute import power
-from emulator.compute.instances import begin_deletion, find_instance, not_active
+from emulator.compute.instances import begin_deletion, find_instance
 from emulator.compute.rules.scale_set_form import ORDER, formed
 from emulator.compute.scale_sets import find_scale_set
-from emulator.core.errors import PREEMPTED, marked_for_deletion, missing, not_allowed
+from emulator.core.errors import PREEMPTED, invalid, marked_for_deletion, missing, not_allowed
 from emulator.core.state import InstanceRow, OperationRow, ScaleSetRow
 from emulator.fabric import Fabric
 
@@ -32,7 +32,7 @@ def on_set(kind: str) -> Handler:
         _check_not_deleting(scale_set, kind)
         named = formed(await read_json(request), ORDER).get("instanceIds")
         ids = _named(scale_set, named) if named and named != ["*"] else _all(scale_set)
-        return begin(request, scale_set, kind, ids)
+        return _begin_orders(request, scale_set, kind, ids)
 
     return handler
 
@@ -43,7 +43,7 @@ def on_instance(kind: str) -> Handler:
     async def handler(request: Request) -> Response:
         scale_set, instance = find_instance(request)
         _check_not_deleting(scale_set, kind)
-        return begin_alone(request, scale_set, kind, instance)
+        return _begin_orders(request, scale_set, kind, (instance.instance_id,), alone=True)
 
     return handler
 
@@ -58,14 +58,7 @@ async def delete_instances(request: Request) -> Response:
     return begin_deletion(request, scale_set, ids)
 
 
-def begin_alone(
-    request: Request, scale_set: ScaleSetRow, kind: str, instance: InstanceRow
-) -> Response:
-    """Accept the order for one instance, of which its scale set shows nothing."""
-    return begin(request, scale_set, kind, (instance.instance_id,), alone=True)
-
-
-def begin(
+def _begin_orders(
     request: Request,
     scale_set: ScaleSetRow,
     kind: str,
@@ -73,20 +66,18 @@ def begin(
     *,
     alone: bool = False,
 ) -> Response:
-    """Accept the order for these instances; it overtakes what was ordered of them before."""
+    """Accept the order for these instances; it overtakes what was ordered of them before.
+
+    Of an order ``alone`` for one instance its scale set shows nothing.
+    """
     fabric = fabric_of(request)
     instances = [scale_set.instances[name] for name in ids]
-    check_possible(scale_set, instances, kind)
-    overtake(fabric, scale_set, ids)
-    starting = kind in ("start", "redeploy")
-    settings = fabric.settings
+    _check_possible(scale_set, instances, kind)
+    _overtake(fabric, scale_set, ids)
+    starting, settings = kind in ("start", "redeploy"), fabric.settings
+    seconds = settings.create_seconds if starting else settings.delete_seconds
     operation = operations.begin(
-        fabric,
-        kind,
-        scale_set,
-        seconds=settings.create_seconds if starting else settings.delete_seconds,
-        instance_ids=ids,
-        alone=alone,
+        fabric, kind, scale_set, seconds=seconds, instance_ids=ids, alone=alone
     )
     for instance in instances:
         fabric.state.change(instance, busy=kind)
@@ -94,7 +85,7 @@ def begin(
     return Response(status_code=202, headers=operations.headers(request, operation))
 
 
-def check_possible(scale_set: ScaleSetRow, instances: list[InstanceRow], kind: str) -> None:
+def _check_possible(scale_set: ScaleSetRow, instances: list[InstanceRow], kind: str) -> None:
     """Raise ArmError for an order that the VMs cannot carry out."""
     if kind == "deallocate" and scale_set.ephemeral:
         raise not_allowed(
@@ -106,16 +97,16 @@ def check_possible(scale_set: ScaleSetRow, instances: list[InstanceRow], kind: s
         raise not_allowed("The operation requires the VM to be running (or set to run).")
 
 
-def overtake(fabric: Fabric, scale_set: ScaleSetRow, ids: tuple[str, ...]) -> None:
+def _overtake(fabric: Fabric, scale_set: ScaleSetRow, ids: tuple[str, ...]) -> None:
     """Cancel the unfinished orders to any of these instances."""
     for kind in KINDS:
         for operation in fabric.operations(scale_set.key, kind):
             if set(operation.instance_ids) & set(ids):
                 fabric.state.end(operation, fabric.now(), PREEMPTED, "Canceled")
-                release(fabric, scale_set, operation)
+                _release(fabric, scale_set, operation)
 
 
-def release(fabric: Fabric, scale_set: ScaleSetRow, operation: OperationRow) -> None:
+def _release(fabric: Fabric, scale_set: ScaleSetRow, operation: OperationRow) -> None:
     """Mark the instances of an ended order as no longer busy with it."""
     for name in operation.instance_ids:
         if (instance := scale_set.instances.get(name)) and instance.busy == operation.kind:
@@ -137,7 +128,7 @@ def carry_out(fabric: Fabric, now: float) -> bool:
         elif not any(i.doom == operation.kind for i in instances):
             fabric.state.end(operation, now)
         if fabric.state.operations[operation.id].ended_at is not None:
-            release(fabric, scale_set, operation)
+            _release(fabric, scale_set, operation)
     return bool(due)
 
 
@@ -154,22 +145,15 @@ def _begin(
                 _switch_on(fabric, instance)
         if refusal:
             fabric.state.end(operation, fabric.now(), refusal)
-    elif kind in power.KILLING:
-        for instance in instances:
-            if _concerns(kind, instance):
-                fabric.doom(instance, kind)
+        return
+    for instance in instances:
+        if instance.phase == "allocated" and not (kind == "powerOff" and instance.stopped):
+            fabric.doom(instance, kind)
 
 
 def _switch_on(fabric: Fabric, instance: InstanceRow) -> None:
     if instance.stopped or instance.phase == "deallocated":
         fabric.state.change(instance, phase="allocated", stopped=False, booted=False)
-
-
-def _concerns(kind: str, instance: InstanceRow) -> bool:
-    """Whether the instance is in a state that the order changes."""
-    if kind == "deallocate":
-        return instance.phase == "allocated"
-    return instance.phase == "allocated" and not (kind == "powerOff" and instance.stopped)
 
 
 def _all(scale_set: ScaleSetRow) -> tuple[str, ...]:
@@ -179,7 +163,11 @@ def _all(scale_set: ScaleSetRow) -> tuple[str, ...]:
 
 def _named(scale_set: ScaleSetRow, named: list[str]) -> tuple[str, ...]:
     if unknown := [name for name in named if name not in scale_set.instances]:
-        raise not_active(unknown[0])
+        message = (
+            f"The provided instanceId {unknown[0]} is not an active Virtual Machine Scale Set VM "
+            "instanceId."
+        )
+        raise invalid(message, target="instanceIds")
     return tuple(dict.fromkeys(named))
 
 

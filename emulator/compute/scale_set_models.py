@@ -5,8 +5,8 @@ import uuid
 from dataclasses import replace
 from typing import Any
 
-from emulator.compute.rules import profile_rules, spot_rules
 from emulator.compute.rules.scale_set_form import SCALE_SET, formed
+from emulator.compute.rules.scale_set_rules import AKA, check_password
 from emulator.core.catalog import check_location, region_name
 from emulator.core.errors import ArmError, change_not_allowed, elsewhere, invalid, missing
 from emulator.core.state import ResourceGroup, ScaleSetRow
@@ -34,9 +34,7 @@ def new(name: str, group: ResourceGroup, body: dict[str, Any], now: float) -> Sc
     flexible = (body.get("properties") or {}).get("orchestrationMode") == "Flexible"
     place = check_location(body.get("location"), SCALE_SETS)
     if not body.get("sku") and flexible and not body["properties"].get("virtualMachineProfile"):
-        body["sku"] = (
-            UNSIZED  # a Flexible scale set may be made before anything is known of its VMs
-        )
+        body["sku"] = UNSIZED  # it may be made before anything is known of its VMs
     if not body.get("sku"):
         raise missing("sku")
     model, custom_data = _without_secrets({k: body[k] for k in MODEL if body.get(k) is not None})
@@ -80,7 +78,7 @@ def _without_secrets(body: dict[str, Any]) -> tuple[dict[str, Any], str | None]:
     """Return the body without password and custom data, which Azure never shows, and the latter."""
     model = copy.deepcopy(body)
     whole = (model.get("properties") or {}).get("virtualMachineProfile") or {}
-    profile_rules.check_password(whole)
+    check_password(whole)
     profile = whole.get("osProfile")
     if not profile:
         return model, None
@@ -125,7 +123,7 @@ def _check_changes(old: ScaleSetRow, fresh: ScaleSetRow) -> None:
 
 
 def _check_price(old: ScaleSetRow, fresh: ScaleSetRow) -> None:
-    if spot_rules.max_price(old.profile) == spot_rules.max_price(fresh.profile):
+    if old.max_price == fresh.max_price:
         return
     if fresh.model["properties"].get("upgradePolicy", {}).get("mode") == "Manual":
         # The VMs keep the old price. Azure took such a PATCH with VMs allocated when
@@ -137,7 +135,7 @@ def _check_price(old: ScaleSetRow, fresh: ScaleSetRow) -> None:
                 409,
                 "MaxPriceChangeNotAllowedForAllocatedVMs",
                 f"Max price change is not allowed when the VM '{old.vm_name(instance)}' is "
-                "currently allocated. Deallocate and try again. " + spot_rules.AKA,
+                "currently allocated. Deallocate and try again. " + AKA,
             )
 
 
@@ -151,6 +149,6 @@ def _in_profile(scale_set: ScaleSetRow, path: tuple[str, ...]) -> Any:  # noqa: 
 
 
 def _made_from(scale_set: ScaleSetRow) -> tuple[Any, ...]:
-    """All that an instance has of its scale set."""
+    """Return all that an instance has of its scale set."""
     size = scale_set.model["sku"].get("name")
     return scale_set.profile, scale_set.custom_data, size, scale_set.model.get("tags")

@@ -1,6 +1,7 @@
 """Scale sets: create, update, scale, show, list, delete."""
 
 import contextlib
+import re
 import uuid
 from dataclasses import replace
 from decimal import Decimal
@@ -12,33 +13,27 @@ from starlette.responses import JSONResponse, Response
 from emulator.access.identity import managed
 from emulator.arm import operations
 from emulator.arm.front_door import check_conditions, fabric_of, page, read_json
-from emulator.arm.resource_groups import find_group
-from emulator.arm.views import scale_set_body, scale_set_view, wants
-from emulator.compute import scale_in, scale_set_models
-from emulator.compute.rules import (
-    governance_rules,
-    profile_rules,
-    scale_set_rules,
-    sku_profile,
-    spot_rules,
-)
+from emulator.arm.resource_groups import find_group, list_start
+from emulator.arm.views import expanded, scale_set_body, scale_set_view
+from emulator.compute import scale_set_models
+from emulator.compute.rules import scale_set_rules, sku_profile
 from emulator.compute.usages import check_quota
 from emulator.core.catalog import SizeOffer, catalog
 from emulator.core.errors import (
     ArmError,
     invalid,
     marked_for_deletion,
-    scale_set_not_found,
+    resource_not_found,
     sku_not_available,
 )
-from emulator.core.fault import FaultRow
-from emulator.core.state import InstanceRow, OperationRow, ScaleSetRow, scale_set_id
-from emulator.fabric import Fabric
+from emulator.core.state import FaultRow, InstanceRow, OperationRow, ScaleSetRow, scale_set_id
+from emulator.fabric import Fabric, staying
 from emulator.faults import scale_set_faults
 from emulator.market import restrictions
 from emulator.weather.allocation import refuse_if_sold_out
 
 UPDATE = "Create or Update Virtual Machine Scale Set"
+NEVER_SPOT = re.compile(r"Standard_B\d.*|.*_Promo", re.IGNORECASE)
 
 
 async def put(request: Request) -> Response:
@@ -66,8 +61,7 @@ async def patch(request: Request) -> Response:
 
 async def get(request: Request) -> Response:
     """Show one scale set, with $expand=userData if wanted."""
-    user_data = wants(request, "userData")
-    return JSONResponse(scale_set_body(find_scale_set(request), user_data=user_data))
+    return JSONResponse(scale_set_body(find_scale_set(request), expanded(request)))
 
 
 async def view(request: Request) -> Response:
@@ -75,19 +69,12 @@ async def view(request: Request) -> Response:
     scale_set = find_scale_set(request)
     if scale_set.flexible:
         raise refused_of_flexible("instanceView.GET", scale_set)
-    return JSONResponse(scale_set_view(fabric_of(request), scale_set))
-
-
-async def list_in_group(request: Request) -> Response:
-    """List the scale sets of one resource group."""
-    group = find_group(request)
-    rows = fabric_of(request).state.scale_sets.values()
-    return page(request, [scale_set_body(s) for s in rows if s.key.startswith(group.key + "/")])
+    return JSONResponse(scale_set_view(scale_set))
 
 
 async def list_all(request: Request) -> Response:
-    """List the scale sets of the subscription."""
-    rows = fabric_of(request).state.visible(request.path_params["subscription"])
+    """List the scale sets of a resource group or of the subscription."""
+    rows = fabric_of(request).state.visible(list_start(request))
     return page(request, [scale_set_body(s) for s in rows])
 
 
@@ -120,7 +107,7 @@ def grow(fabric: Fabric, scale_set: ScaleSetRow, count: int, kind: str = "put") 
 
 
 def check_room_in_quota(fabric: Fabric, scale_set: ScaleSetRow, more: int) -> None:
-    """Raise ArmError if so many more instances exceed a quota."""
+    """Raise ArmError if this number of further instances exceeds a quota."""
     larger = scale_set.resized(len(scale_set.instances) + more)
     check_quota(fabric, larger, _offer(scale_set).size.vcpus)
 
@@ -129,7 +116,8 @@ def find_scale_set(request: Request) -> ScaleSetRow:
     """Return the scale set that the path names, or raise ArmError 404."""
     find_group(request)
     if (found := _lookup(request)) is None:
-        raise scale_set_not_found(request.path_params["group"], request.path_params["name"])
+        path = f"Microsoft.Compute/virtualMachineScaleSets/{request.path_params['name']}"
+        raise resource_not_found(path, request.path_params["group"])
     return found
 
 
@@ -148,35 +136,23 @@ def _lookup(request: Request) -> ScaleSetRow | None:
     return fabric_of(request).state.scale_sets.get(key)
 
 
-def _check_not_deleting(scale_set: ScaleSetRow) -> None:
-    if scale_set.provisioning_state == "Deleting":
-        raise marked_for_deletion(UPDATE, scale_set.name)
-
-
 def _update(
     request: Request, fabric: Fabric, old: ScaleSetRow, changes: dict[str, Any]
 ) -> Response:
-    _check_not_deleting(old)
+    if old.provisioning_state == "Deleting":
+        raise marked_for_deletion(UPDATE, old.name)
     return _accept(request, fabric, scale_set_models.merged(old, changes))
 
 
 def _accept(
-    request: Request,
-    fabric: Fabric,
-    scale_set: ScaleSetRow,
-    *,
-    new: bool = False,
+    request: Request, fabric: Fabric, scale_set: ScaleSetRow, *, new: bool = False
 ) -> Response:
     """Check what is wanted, write it down, and answer with the operation that brings it about."""
     scale_set = managed.show_ids(fabric.state, scale_set)
     sizes = sku_profile.sizes(scale_set)
     scale_set = replace(scale_set, mixed_size=sizes[0])
-    offer = _offer(scale_set)
-    model, custom_data = scale_set.model, scale_set.custom_data
-    priced = replace(offer, spot=_spot_price(fabric, scale_set))
-    scale_set_rules.check(scale_set.name, model, custom_data, priced)
-    profile_rules.check_subnets(fabric.state, scale_set.id, scale_set.profile)
-    governance_rules.check(fabric, scale_set, offer)
+    priced = replace(_offer(scale_set), spot=_spot_price(fabric, scale_set))
+    scale_set_rules.check(fabric.state, scale_set, priced)
     fault = scale_set_faults.met(fabric, scale_set, "PUT")
     scale_set_faults.refuse(fabric, scale_set, fault)
     scale_set = _settle_on(sizes, fabric, scale_set)
@@ -206,7 +182,12 @@ def _checked(fabric: Fabric, scale_set: ScaleSetRow) -> ScaleSetRow:
 
 def _offer(scale_set: ScaleSetRow) -> SizeOffer:
     name = scale_set.mixed_size or scale_set.model["sku"].get("name")
-    spot_rules.check_size(scale_set.profile, str(name))
+    if scale_set.spot and NEVER_SPOT.fullmatch(str(name)):
+        raise invalid(
+            "Azure Spot Virtual Machine is not supported for this VM size "
+            f"{name}. {scale_set_rules.AKA}",
+            "AzureSpotIsNotSupportedForThisVMSize",
+        )
     if not name or catalog().size(str(name)) is None:
         raise invalid(f"The value {name} provided for the VM size is not valid.")
     if offer := catalog().offer(scale_set.vm_size, scale_set.location):
@@ -227,8 +208,7 @@ def _carry_out(fabric: Fabric, scale_set: ScaleSetRow, fault: FaultRow | None) -
     """
     known = len(scale_set.instances)
     fabric.state.put(scale_set)
-    staying = len(scale_in.staying(scale_set))
-    _add_instances(fabric, scale_set, scale_set.capacity - staying)
+    _add_instances(fabric, scale_set, scale_set.capacity - len(staying(scale_set)))
     before = operations.preempt(fabric, scale_set.key, "put")
     nothing_new = before is not None and len(scale_set.instances) == known
     seconds = before - fabric.now() if before and nothing_new else fabric.settings.create_seconds

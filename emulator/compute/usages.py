@@ -32,7 +32,7 @@ class Region:
 
     @classmethod
     def of(cls, subscription: str, location: str) -> "Region":
-        """As a path names it; ArmError where there is no such region."""
+        """Return the region that a path names, or raise ArmError."""
         place = region_name(location)
         if place not in catalog().locations:
             raise ArmError(
@@ -50,42 +50,37 @@ class Region:
         return f"/subscriptions/{self.subscription}/{compute}/locations/{self.location}".lower()
 
 
-@dataclass(frozen=True)
-class RegionQuota:
-    """One limit; ``name`` as it is written, ``text`` as people read it."""
-
-    name: str
-    text: str
-    limit: int
-
-
 async def list_all(request: Request) -> Response:
     """List the quotas of one region, with what is used of them."""
     fabric, names = fabric_of(request), request.path_params
     region = Region.of(names["subscription"], names["location"])
-    return page(request, [_row(fabric, region, quota) for quota in quotas(fabric, region)])
-
-
-def quotas(fabric: Fabric, region: Region) -> list[RegionQuota]:
-    """Every quota of the region, with the limit that is in force."""
     wanted = {name: text for name, (text, _) in COUNTED.items()}
     wanted |= {"cores": "Total Regional vCPUs", "lowPriorityCores": "Total Regional Spot vCPUs"}
     wanted |= {size.family: _family_text(size.family) for size in catalog().sizes.values()}
-    return [RegionQuota(n, text, limit(fabric, region, n)) for n, text in wanted.items()]
+    rows = [
+        {
+            "unit": "Count",
+            "currentValue": _used(fabric, region, name),
+            "limit": limit(fabric, region, name),
+            "name": {"value": name, "localizedValue": text},
+        }
+        for name, text in wanted.items()
+    ]
+    return page(request, rows)
 
 
 def limit(fabric: Fabric, region: Region, name: str, *, hidden: bool = False) -> int:
-    """How much of a quota may be used; ``hidden``: of Azure ML's own."""
+    """Return how much of a quota may be used; ``hidden``: of Azure ML's own."""
     start = COUNTED[name][1] if name in COUNTED else REGULAR_QUOTA
     if name == "lowPriorityCores":
         start = fabric.settings.azureml_quota if hidden else fabric.settings.spot_quota
     return start
 
 
-def used(fabric: Fabric, region: Region, quota: RegionQuota) -> int:
-    """How much of a quota is used."""
+def _used(fabric: Fabric, region: Region, name: str) -> int:
+    """Return how much of a quota is used."""
     here = _here(fabric, region)
-    match quota.name:
+    match name:
         case "availabilitySets":
             return 0
         case "virtualMachineScaleSets":
@@ -171,12 +166,3 @@ def _size_of(scale_set: ScaleSetRow) -> Any:  # noqa: ANN401 - a Size
 def _family_text(family: str) -> str:
     short = family.removesuffix("Family").replace("_", " ")
     return f"Standard {short[len('standard') :]} Family vCPUs"
-
-
-def _row(fabric: Fabric, region: Region, quota: RegionQuota) -> dict[str, Any]:
-    return {
-        "unit": "Count",
-        "currentValue": used(fabric, region, quota),
-        "limit": quota.limit,
-        "name": {"value": quota.name, "localizedValue": quota.text},
-    }

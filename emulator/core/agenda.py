@@ -1,4 +1,4 @@
-"""What there is to look at: kept up by what changes, so that nobody looks at every VM."""
+"""An index of the rows that are due, kept up by changes: no step looks at every VM."""
 
 import heapq
 import itertools
@@ -52,18 +52,14 @@ class Agenda:
         return (o for name in names if (o := self._state.operations.get(name)))
 
     def due_operations(self, now: float) -> list[OperationRow]:
-        """Those whose time has come and that are not over."""
-        return [
-            row for row in self._due(now) if isinstance(row, OperationRow) and row.ended_at is None
-        ]
+        """Return the operations whose time has come and that are not over."""
+        rows = (row for row in self._due(now) if isinstance(row, OperationRow))
+        return [row for row in rows if row.ended_at is None]
 
     def outdated_operations(self, now: float) -> list[OperationRow]:
-        """Those that ended so long ago that nobody may ask any more."""
-        return [
-            row
-            for row in self._due(now)
-            if isinstance(row, OperationRow) and row.ended_at is not None
-        ]
+        """Return the operations that ended too long ago to be asked about."""
+        rows = (row for row in self._due(now) if isinstance(row, OperationRow))
+        return [row for row in rows if row.ended_at is not None]
 
     def due_evictions(self, now: float) -> list[InstanceRow]:
         """Return the instances whose eviction is due."""

@@ -15,6 +15,7 @@ class ArmError(Exception):
         message: str,
         target: str = "",
         more: Sequence[dict[str, Any]] = (),
+        details: Sequence[dict[str, Any]] = (),
     ) -> None:
         super().__init__(message)
         self.status = status
@@ -22,13 +23,18 @@ class ArmError(Exception):
         self.message = message
         self.target = target
         self.more = more  # `additionalInfo`
+        self.details = details  # the errors that led to it
 
     @property
     def body(self) -> dict[str, Any]:
         """The error as JSON travels."""
-        target = {"target": self.target} if self.target else {}
-        more = {"additionalInfo": list(self.more)} if self.more else {}
-        return {"error": {"code": self.code, "message": self.message, **target, **more}}
+        rest = {
+            "target": self.target,
+            "details": list(self.details),
+            "additionalInfo": list(self.more),
+        }
+        given = {name: value for name, value in rest.items() if value}
+        return {"error": {"code": self.code, "message": self.message, **given}}
 
 
 def invalid(message: str, code: str = "InvalidParameter", target: str = "") -> ArmError:
@@ -71,12 +77,12 @@ def elsewhere(name: str, location: str, group: str, wanted: str) -> ArmError:
 
 
 def group_not_found(name: str) -> ArmError:
-    """There is no such resource group."""
+    """Return 404: there is no such resource group."""
     return ArmError(404, "ResourceGroupNotFound", f"Resource group '{name}' could not be found.")
 
 
 def resource_not_found(path: str, group: str) -> ArmError:
-    """There is no such resource in the group; ``path`` is its type and name."""
+    """Return 404: the group has no such resource; ``path`` is its type and name."""
     return ArmError(
         404,
         "ResourceNotFound",
@@ -85,32 +91,13 @@ def resource_not_found(path: str, group: str) -> ArmError:
     )
 
 
-def scale_set_not_found(group: str, name: str) -> ArmError:
-    """There is no such scale set in the group."""
-    return resource_not_found(f"Microsoft.Compute/virtualMachineScaleSets/{name}", group)
-
-
-def instance_not_found(instance_id: str) -> ArmError:
-    """Return 404: the scale set has no instance with this id."""
-    message = f"The entity was not found: no virtual machine with instance id '{instance_id}'."
-    return ArmError(404, "NotFound", message)
-
-
 def marked_for_deletion(operation: str, name: str) -> ArmError:
     """Return 409: the scale set is being deleted."""
-    return ArmError(
-        409,
-        "OperationNotAllowed",
+    return not_allowed(
         f"Operation '{operation}' is not allowed on Virtual Machine Scale Set '{name}' since it is "
         "marked for deletion. For more information on your operations, please refer to "
-        "https://aka.ms/activitylog.",
+        "https://aka.ms/activitylog."
     )
-
-
-def precondition_failed() -> ArmError:
-    """Return 412: If-Match or If-None-Match does not hold."""
-    message = "The condition specified using HTTP conditional header(s) is not met."
-    return ArmError(412, "PreconditionFailed", message)
 
 
 def sku_not_available(name: str, location: str, subscription: str) -> ArmError:
@@ -215,7 +202,7 @@ INTERNAL = "An internal execution error occurred. Please retry later."
 
 
 def refusal(code: str, message: str = "") -> dict[str, str]:
-    """Why an operation that was accepted failed."""
+    """Return the error of an operation that was accepted and failed."""
     return {"code": code, "message": message or LATE.get(code, INTERNAL)}
 
 

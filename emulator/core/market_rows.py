@@ -27,17 +27,13 @@ class PlantedPrice(FrozenRow):
     """A row of the price list beside the catalog's; ``alone``: in place of them."""
 
     table: ClassVar[str] = "planted_prices"
+    key_member: ClassVar[str] = "number"
     number: int
     size: str
     location: str
     bought: str  # "", " Spot" or " Low Priority"
     alone: bool
     row: dict[str, Any]  # what it says otherwise; null: does not say
-
-    @property
-    def key(self) -> str:
-        """The number."""
-        return str(self.number)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +56,3 @@ class MeteredUsage(FrozenRow):
     began_at: float
     prices: list[list[float]] = field(default_factory=list)  # from when, US dollars per hour
     ended_at: float | None = None
-
-    @property
-    def key(self) -> str:
-        """The id."""
-        return self.id

@@ -1,4 +1,4 @@
-"""Files that hold secrets: nobody but their owner can read them at any moment."""
+"""Files that hold secrets: only their owner can read them, at any moment."""
 
 import os
 from pathlib import Path

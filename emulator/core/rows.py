@@ -94,6 +94,7 @@ class FrozenRow:
     __slots__ = ()
     __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
     table: ClassVar[str] = ""
+    key_member: ClassVar[str] = "id"
 
     def __post_init__(self) -> None:
         """Freeze the JSON in it."""
@@ -102,8 +103,8 @@ class FrozenRow:
 
     @property
     def key(self) -> str:
-        """Key of the row in its table; each row class derives it."""
-        raise NotImplementedError
+        """Key of the row in its table."""
+        return str(getattr(self, self.key_member))
 
     @property
     def row_path(self) -> Path:

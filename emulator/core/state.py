@@ -5,12 +5,14 @@ New members of a row have a default. `emulator.core.store` writes each row that 
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from decimal import Decimal
 from typing import Any, ClassVar
 
-from emulator.core.fault import FaultRow
 from emulator.core.market_rows import MeteredUsage, PlantedPrice, Restriction
 from emulator.core.rows import FrozenRow, Ledger, Path, R
 from emulator.core.virtual_time import Anchor
+
+ANY_PRICE = Decimal(-1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,10 +25,6 @@ class Eviction(FrozenRow):
     acknowledged: bool = False  # the VM said it is ready: kill it now
     lingers: bool = False  # Azure's fault: afterwards it stays in the list, stopped
 
-    def due(self, now: float) -> bool:
-        """Whether the instance is to be killed."""
-        return self.acknowledged or now >= self.not_before
-
 
 @dataclass(frozen=True, slots=True)
 class InstanceRow(FrozenRow):
@@ -37,6 +35,7 @@ class InstanceRow(FrozenRow):
     order of its owner (`compute.power`) after which it is still there; empty while it may live.
     """
 
+    key_member: ClassVar[str] = "instance_id"
     set_key: str  # of its scale set
     instance_id: str
     vm_id: str
@@ -54,20 +53,13 @@ class InstanceRow(FrozenRow):
     zone: str = ""
     etag: int = 1
     applied: int = 0  # the version of the scale set's model that it has
-    maintenance: list[dict[str, Any]] = field(
-        default_factory=list
-    )  # `emulator.machines.maintenance`
+    maintenance: list[dict[str, Any]] = field(default_factory=list)  # `machines.maintenance`
     events_asked_at: float = 0.0  # when the VM last asked for its events, to the hour
-    events_on_at: float = 0.0  # since when it is told of them
-
-    @property
-    def key(self) -> str:
-        """The key among the instances of its scale set."""
-        return self.instance_id
+    events_on_at: float = 0.0  # from when on it sees them
 
     @property
     def row_path(self) -> Path:
-        """Where the state keeps it."""
+        """Return the path of the row, below its scale set."""
         return "scale_sets", self.set_key, "instances", self.instance_id
 
 
@@ -86,7 +78,7 @@ class ScaleSetRow(FrozenRow):
     custom_data: str  # base64; never answered
     created_at: float
     unique_id: str
-    provisioning_state: str = "Creating"  # as `emulator.core.provisioning` has it
+    provisioning_state: str = "Creating"
     error: dict[str, str] | None = None
     etag: int = 1
     next_instance: int = 0  # ids are never used again
@@ -117,7 +109,7 @@ class ScaleSetRow(FrozenRow):
 
     @property
     def capacity(self) -> int:
-        """How many instances there should be."""
+        """The wanted number of instances."""
         return int(self.model["sku"]["capacity"])
 
     @property
@@ -132,6 +124,12 @@ class ScaleSetRow(FrozenRow):
         return str(self.profile.get("priority")) in ("Spot", "Low")
 
     @property
+    def max_price(self) -> Decimal:
+        """The maximum price in US dollars per hour, or ANY_PRICE."""
+        given = (self.profile.get("billingProfile") or {}).get("maxPrice")
+        return ANY_PRICE if given is None else Decimal(str(given))
+
+    @property
     def flexible(self) -> bool:
         """Whether its instances are virtual machines with names of their own."""
         return bool(self.model["properties"].get("orchestrationMode") == "Flexible")
@@ -143,7 +141,7 @@ class ScaleSetRow(FrozenRow):
         return bool((storage.get("osDisk") or {}).get("diffDiskSettings"))
 
     def resized(self, capacity: int) -> "ScaleSetRow":
-        """Return a version that should have so many instances."""
+        """Return a version with this wanted number of instances."""
         return replace(self, model=self.model | {"sku": self.model["sku"] | {"capacity": capacity}})
 
     def vm_name(self, instance: InstanceRow) -> str:
@@ -241,19 +239,42 @@ class OperationRow(FrozenRow):
     ended_at: float | None = None
     instance_ids: list[str] = field(default_factory=list)  # of delete_instances
     refusal: dict[str, str] | None = None  # it is to fail with this when it is due ...
-    granted: int = 0  # ... after so many instances were allocated
+    granted: int = 0  # ... after this number of instances was allocated
     keeps_failed: bool = False  # ... and the others stay in the list
-    late: int = 0  # so many instances come later than the others ...
-    late_by: float = 0.0  # ... by so many seconds
+    late: int = 0  # this number of instances comes later than the others ...
+    late_by: float = 0.0  # ... by this number of seconds
     alone: bool = False  # concerns one VM, and its scale set shows nothing of it
     held_by: str = ""  # the fault that makes it take so long
     input: dict[str, Any] = field(default_factory=dict)  # what an action needs to know
-    output: dict[str, Any] | None = None  # what it answers when it is over
 
-    @property
-    def key(self) -> str:
-        """The id."""
-        return self.id
+
+@dataclass(frozen=True, slots=True)
+class FaultRow(FrozenRow):
+    """A planted fault; see `emulator.faults.planted`. Empty members match anything."""
+
+    table: ClassVar[str] = "faults"
+    id: str
+    kind: str
+    method: str = ""
+    path: str = ""  # a regular expression, found somewhere in the path
+    region: str = ""
+    vm_size: str = ""
+    count: int | None = None  # how often it strikes; None: as long as it is there
+    until: float | None = None
+    status: int = 500
+    code: str = ""
+    message: str = ""
+    retry_after: int = 10
+    delay: float | None = None
+    when: str = "before"
+    instances: int = 1
+    policy: str = ""
+    struck: int = 0
+
+    def live(self, now: float) -> bool:
+        """Whether it can strike still."""
+        worn_out = self.count is not None and self.struck >= self.count
+        return not worn_out and (self.until is None or now < self.until)
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,17 +293,8 @@ class Globals(FrozenRow):
 
 
 KINDS: tuple[type[FrozenRow], ...] = (
-    *(
-        Globals,
-        ResourceGroup,
-        ScaleSetRow,
-        OperationRow,
-        FaultRow,
-        ResourceRow,
-        Restriction,
-        PlantedPrice,
-    ),
-    MeteredUsage,
+    *(Globals, ResourceGroup, ScaleSetRow, OperationRow, FaultRow, ResourceRow),
+    *(Restriction, PlantedPrice, MeteredUsage),
 )
 
 
@@ -360,9 +372,8 @@ class EmulatorState:
         tables += [dict(scale_set.instances) for scale_set in self.scale_sets.values()]
         return {row.row_path: row for table in tables for row in table.values()}
 
-    def visible(self, subscription: str = "") -> list[ScaleSetRow]:
-        """Return the scale sets of a subscription, or of all, without those of other services."""
-        start = f"/subscriptions/{subscription}/".lower() if subscription else ""
+    def visible(self, start: str) -> list[ScaleSetRow]:
+        """Return the scale sets whose keys start so, without those of other services."""
         return [s for s in self.scale_sets.values() if s.key.startswith(start) and not s.owner]
 
     def _table(self, path: Path) -> dict[str, Any]:

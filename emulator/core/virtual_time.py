@@ -1,4 +1,4 @@
-"""Time in the emulator: as fast as its settings say, and never back, restarts included."""
+"""Time in the emulator: as fast as its settings say, and never back, also over restarts."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

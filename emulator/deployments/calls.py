@@ -15,7 +15,7 @@ Json = Any
 
 
 class Unasked(Exception):
-    """An expression needs an answer that nobody asked for yet: ask, then evaluate it again."""
+    """An expression needs an answer that was not fetched yet: fetch it, then evaluate again."""
 
     def __init__(self, path: str, version: str) -> None:
         super().__init__(path)
@@ -24,7 +24,7 @@ class Unasked(Exception):
 
 
 class Calls:
-    """Requests in the name of whoever deploys."""
+    """Requests in the name of the principal that deploys."""
 
     def __init__(self, app: ASGIApp, call: dict[str, str]) -> None:
         transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)

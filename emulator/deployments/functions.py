@@ -24,10 +24,6 @@ def text(value: Json) -> str:
     return json.dumps(value, separators=(",", ":"))
 
 
-def _concat(*parts: Json) -> Json:
-    return "".join(text(part) for part in parts)
-
-
 def _format(pattern: str, *values: Json) -> str:
     def fill(found: re.Match[str]) -> str:
         if found[0] in ("{{", "}}"):
@@ -50,7 +46,7 @@ def _unique(*parts: Json) -> str:
 
 
 FUNCTIONS: dict[str, Callable[..., Json]] = {
-    "concat": _concat,
+    "concat": lambda *parts: "".join(map(text, parts)),
     "format": _format,
     "split": lambda source, mark: source.split(mark),
     "empty": lambda container: container is None or len(container) == 0,

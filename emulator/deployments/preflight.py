@@ -9,21 +9,20 @@ from starlette.routing import Route
 
 from emulator.access.actions import Need, needed
 from emulator.access.enforcement import ArmCaller, permitted
-from emulator.core.errors import ArmError
+from emulator.core.errors import ArmError, invalid
 from emulator.deployments import templates
 from emulator.deployments.expressions import NotYet, TemplateError, evaluate, is_expression
-from emulator.deployments.refusals import invalid_resource, not_allowed, not_valid
+from emulator.deployments.refusals import invalid_resource
 from emulator.deployments.scopes import TemplateScope
 from emulator.deployments.templates import DeploymentPlan, Step
 from emulator.fabric import Fabric
 from emulator.resources.kinds import Draft
-from emulator.resources.kinds import check as hold
-from emulator.resources.locations import check_place
 from emulator.resources.resource_ids import parse
 from emulator.resources.routes import PART
 from emulator.resources.table import find
 
 Json = Any
+UNFIT = "InvalidTemplateDeployment"
 CATCH_ALL = {path for _, path, _ in PART.arm}
 
 
@@ -33,21 +32,31 @@ def check(fabric: Fabric, request: Request, name: str, plan: DeploymentPlan) -> 
     asked = [(s, needed("PUT", s.id)) for s in plan.steps if s.wanted]
     lacking = [(s, n) for s, n in asked if n and not permitted(fabric, caller, n)]
     if lacking:
-        raise not_allowed([_lack(caller, step, need) for step, need in lacking])
+        begins = "The template deployment failed with error: "
+        if len(lacking) > 1:
+            begins = "Deployment failed with multiple errors: "
+        reasons = ":".join(_lack(caller, step, need) for step, need in lacking)
+        raise invalid(f"{begins}'{reasons}'.", UNFIT)
     details = []
     for step in plan.steps:
         if not step.wanted:
             continue
-        body = partly(step.name, templates.body(step), plan.scope)
+        body = _partly(step.name, templates.body(step), plan.scope)
         try:
             _check(fabric, request.app, step, body)
         except ArmError as error:
             details.append({**error.body["error"], "target": step.id})
     if details:
-        raise not_valid(name, str(uuid.uuid4()), details)
+        raise ArmError(
+            400,
+            UNFIT,
+            f"The template deployment '{name}' is not valid according to the validation procedure. "
+            f"The tracking id is '{uuid.uuid4()}'. See inner errors for details.",
+            details=details,
+        )
 
 
-def partly(name: str, value: Json, scope: TemplateScope) -> Json:
+def _partly(name: str, value: Json, scope: TemplateScope) -> Json:
     """Evaluate the expressions in a value that need no running deployment."""
     try:
         return evaluate(value, scope)
@@ -55,16 +64,14 @@ def partly(name: str, value: Json, scope: TemplateScope) -> Json:
         raise invalid_resource(name, str(error)) from None
     except NotYet:
         if isinstance(value, dict):
-            return {k: partly(name, v, scope) for k, v in value.items()}
-        return [partly(name, v, scope) for v in value] if isinstance(value, list) else value
+            return {k: _partly(name, v, scope) for k, v in value.items()}
+        return [_partly(name, v, scope) for v in value] if isinstance(value, list) else value
 
 
-def open_ended(value: Json) -> bool:
+def _is_open(value: Json) -> bool:
     """Whether there is an expression left in a value."""
-    if isinstance(value, dict):
-        return any(open_ended(part) for part in value.values())
-    if isinstance(value, list):
-        return any(open_ended(part) for part in value)
+    if isinstance(value, dict | list):
+        return any(map(_is_open, value.values() if isinstance(value, dict) else value))
     return isinstance(value, str) and is_expression(value)
 
 
@@ -81,19 +88,15 @@ def _check(fabric: Fabric, app: Starlette, step: Step, body: Json) -> None:
         return
     path = parse(step.id)
     if path is None:
-        raise ArmError(
-            400, "InvalidResourceType", f"The emulator cannot deploy '{step.type}' at this scope."
-        )
+        text = f"The emulator cannot deploy '{step.type}' at this scope."
+        raise invalid(text, "InvalidResourceType")
     kind = find(path, step.version)
     kind.check_name(path.name)
-    if open_ended(body):
+    if _is_open(body):
         return
     old = fabric.state.resources.get(path.key)
-    draft = Draft(fabric, path, body, old)
     try:
-        if kind.located:
-            check_place(draft, kind.type)
-        hold(kind, draft)
+        kind.complete(Draft(fabric, path, body, old))
     except ArmError as error:
         if error.code != "InvalidResourceReference":  # it may be in the template itself
             raise

@@ -15,16 +15,10 @@ from emulator.deployments import parameters
 from emulator.deployments.scopes import DeploymentPlace
 from emulator.deployments.templates import DeploymentPlan
 from emulator.fabric import Fabric
-from emulator.resources.resource_ids import parse
 
 Json = Any
 DEPLOYMENTS = "Microsoft.Resources/deployments"
 NAME = r"[\w.()-]{1,64}"
-
-
-def deployment_id(group_id: str, name: str) -> str:
-    """ARM's id of a deployment in a resource group."""
-    return f"{group_id}/providers/{DEPLOYMENTS}/{name}"
 
 
 def running(resource: ResourceRow) -> bool:
@@ -49,11 +43,7 @@ def new(fabric: Fabric, id_: str, plan: DeploymentPlan, asked: Json, call: Json)
     """Return a new deployment; ``call`` is what a PUT of its resources needs."""
     properties = summary(fabric, plan)
     properties["provisioningState"] = "Running"
-    run = {
-        "parameters": asked.get("parameters") or {},
-        "call": call,
-        "steps": {},
-    }
+    run = {"parameters": asked.get("parameters") or {}, "call": call, "steps": {}}
     return ResourceRow(
         id=id_,
         type=DEPLOYMENTS,
@@ -94,10 +84,3 @@ def body(resource: ResourceRow) -> dict[str, Json]:
         "type": DEPLOYMENTS,
         "properties": resource.body["properties"],
     }
-
-
-def target(resource_id: str, type_: str) -> dict[str, str]:
-    """Return a resource as deployment operations name it."""
-    path = parse(resource_id)
-    name = path.full_name if path else resource_id.rpartition("/")[2]
-    return {"id": resource_id, "resourceType": type_, "resourceName": name}

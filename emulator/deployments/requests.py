@@ -9,9 +9,9 @@ from starlette.responses import JSONResponse, Response
 
 from emulator.arm.front_door import base_url, fabric_of, page, read_json
 from emulator.arm.resource_groups import find_group
-from emulator.core.errors import invalid
+from emulator.core.errors import ArmError, invalid
 from emulator.core.state import ResourceRow, group_id
-from emulator.deployments import preflight, records, refusals, templates
+from emulator.deployments import preflight, records, templates
 from emulator.deployments.templates import DeploymentPlan
 
 Json = Any
@@ -24,7 +24,12 @@ async def put(request: Request) -> Response:
     id_, name = _names(request)
     old = fabric.state.resources.get(id_.lower())
     if old and records.running(old):
-        raise refusals.active(name)
+        raise ArmError(
+            409,
+            "DeploymentActive",
+            f"Unable to edit or replace deployment '{name}': previous deployment is still active. "
+            "Please see https://aka.ms/arm-deploy for usage details.",
+        )
     asked, plan = await _planned(request, name)
     preflight.check(fabric, request, name, plan)
     deployment = records.new(fabric, old.id if old else id_, plan, asked, _call(request))
@@ -50,7 +55,7 @@ async def validate(request: Request) -> Response:
 
 
 async def status(request: Request) -> Response:
-    """How a deployment goes."""
+    """Show the state of a deployment."""
     properties = _found(request).body["properties"]
     state = str(properties["provisioningState"])
     body: dict[str, Json] = {"status": state}
@@ -62,13 +67,6 @@ async def status(request: Request) -> Response:
 async def get(request: Request) -> Response:
     """Show one."""
     return JSONResponse(records.body(_found(request)))
-
-
-async def head(request: Request) -> Response:
-    """Say whether there is one."""
-    find_group(request)
-    known = fabric_of(request).state.resources.get(_names(request)[0].lower())
-    return Response(status_code=204 if known else 404)
 
 
 async def list_all(request: Request) -> Response:
@@ -86,15 +84,16 @@ async def operations(request: Request) -> Response:
 
 def _names(request: Request) -> tuple[str, str]:
     names = request.path_params
-    group = group_id(names["subscription"], names["group"])
-    return records.deployment_id(group, names["deployment"]), names["deployment"]
+    group, name = group_id(names["subscription"], names["group"]), names["deployment"]
+    return f"{group}/providers/{records.DEPLOYMENTS}/{name}", name
 
 
 def _found(request: Request) -> ResourceRow:
     find_group(request)
     id_, name = _names(request)
     if (deployment := fabric_of(request).state.resources.get(id_.lower())) is None:
-        raise refusals.not_found(name)
+        text = f"Deployment '{name}' could not be found."
+        raise ArmError(404, "DeploymentNotFound", text)
     return deployment
 
 
@@ -128,7 +127,4 @@ async def _planned(request: Request, name: str) -> tuple[Json, DeploymentPlan]:
 
 def _call(request: Request) -> dict[str, str]:
     """Return what requests on behalf of the same caller need."""
-    return {
-        "base": base_url(request),
-        "authorization": request.headers.get("authorization", ""),
-    }
+    return {"base": base_url(request), "authorization": request.headers.get("authorization", "")}

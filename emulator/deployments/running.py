@@ -17,9 +17,10 @@ from starlette.types import ASGIApp
 from emulator.core.errors import ArmError
 from emulator.core.state import ResourceRow, group_id
 from emulator.core.timestamps import timestamp
-from emulator.deployments import parameters, records, refusals, templates
+from emulator.deployments import parameters, records, templates
 from emulator.deployments.calls import Answers, Calls, Unasked, refusal
 from emulator.deployments.expressions import NotYet, TemplateError, evaluate
+from emulator.deployments.refusals import invalid_template
 from emulator.deployments.scopes import TemplateScope
 from emulator.deployments.templates import Step
 from emulator.fabric import Fabric
@@ -95,13 +96,13 @@ class _Deployment:
         failures = [self._state(step)["error"] for step in steps if self._is(step, "failed")]
         stuck = [step for step in steps if self._is(step, "")]
         if stuck and not failures:
-            error = refusals.invalid_template(
+            error = invalid_template(
                 f"Circular dependency detected on resource: '{stuck[0].id}'. Please see "
                 "https://aka.ms/arm-syntax-resources for usage details."
             )
             failures = [error.body["error"]]
         if failures:
-            self._end("Failed", error=refusals.failed(self._resource.id, failures))
+            self._end("Failed", error=_failed(self._resource.id, failures))
         else:
             await self._succeed(steps)
 
@@ -216,13 +217,17 @@ class _Deployment:
             self._fabric.changed()
 
     def _operation(self, step: Step, error: Json) -> dict[str, Json]:
-        count = len(self._resource.body["operations"]) + 1
+        count, path = len(self._resource.body["operations"]) + 1, parse(step.id)
         properties: dict[str, Json] = {
             "provisioningOperation": "Create",
             "provisioningState": "Failed" if error else "Succeeded",
             "timestamp": timestamp(self._fabric.now()),
             "statusCode": "Conflict" if error else "OK",
-            "targetResource": records.target(step.id, step.type),
+            "targetResource": {
+                "id": step.id,
+                "resourceType": step.type,
+                "resourceName": path.full_name if path else step.id.rpartition("/")[2],
+            },
         }
         if error:
             properties["statusMessage"] = {"error": error}
@@ -234,15 +239,21 @@ class _Deployment:
         now = self._fabric.now()
         seconds = now - self._resource.created_at
         if self._alive():
-            records.close(
-                self._fabric,
-                self._resource,
-                provisioningState=state,
-                timestamp=timestamp(now),
-                duration=f"PT{seconds:.3f}S",
-                **more,
-            )
+            times = {"timestamp": timestamp(now), "duration": f"PT{seconds:.3f}S"}
+            ended = {"provisioningState": state, **times, **more}
+            records.close(self._fabric, self._resource, **ended)
             self._fabric.changed()
+
+
+def _failed(deployment_id: str, details: list[dict[str, Json]]) -> dict[str, Json]:
+    return {
+        "code": "DeploymentFailed",
+        "target": deployment_id,
+        "message": "At least one resource deployment operation failed. Please list deployment "
+        "operations for details. Please see https://aka.ms/arm-deployment-operations for usage "
+        "details.",
+        "details": details,
+    }
 
 
 def _as_arm_spells(name: str) -> str:

@@ -7,16 +7,16 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from emulator.core.fault import FaultRow
-from emulator.core.timestamps import timestamp
+from emulator.arm.throttling import too_many
+from emulator.core.state import FaultRow
 from emulator.fabric import Fabric
 from emulator.faults import planted
 from emulator.faults.planted import ANSWERS, FaultTarget
 
-NEVER = ("/_emulator/",)  # whoever plants a fault must be able to take it back
+NEVER = ("/_emulator/",)  # planted faults must be removable
 LIMITED = {"PUT": "CreateVMScaleSet30Min", "DELETE": "DeleteVMScaleSet30Min"}
 ALLOWED = 30  # calls within
-WINDOW_SECONDS = 1800.0  # as a throttled client is told
+WINDOW_SECONDS = 1800.0  # as the answer to a throttled client has it
 
 
 class Faulty:
@@ -97,19 +97,7 @@ def _again(body: bytes, receive: Receive) -> Receive:
 
 def _throttled(fault: FaultRow, method: str, now: float) -> Response:
     policy = LIMITED.get(method, "HighCostGet30Min")
-    window = {
-        "operationGroup": policy,
-        "startTime": timestamp(now - WINDOW_SECONDS),
-        "endTime": timestamp(now),
-        "allowedRequestCount": ALLOWED,
-        "measuredRequestCount": ALLOWED + 1,
-    }
-    error = {
-        "code": "OperationNotAllowed",
-        "message": "The server rejected the request because too many requests have been received "
-        "for this subscription.",
-        "details": [{"code": "TooManyRequests", "target": policy, "message": json.dumps(window)}],
-    }
+    error = too_many(policy, (now - WINDOW_SECONDS, now), ALLOWED, ALLOWED + 1)
     headers = {
         "Retry-After": str(fault.retry_after),
         "x-ms-ratelimit-remaining-resource": f"Microsoft.Compute/{policy};0",

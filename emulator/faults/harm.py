@@ -24,7 +24,7 @@ class Harm:
     change: int = 0  # counts the changes of this file
 
     def cut(self, where: str) -> str:
-        """How traffic with HOST:PORT is cut, or nothing."""
+        """Return the mode in which traffic with HOST:PORT is cut; empty if it is not."""
         host = where.rpartition(":")[0]
         for pattern, mode in self.cuts.items():
             if fnmatchcase(where, pattern) or fnmatchcase(host, pattern):

@@ -10,8 +10,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from emulator.core.errors import invalid
-from emulator.core.fault import FaultRow
-from emulator.core.state import EmulatorState
+from emulator.core.state import EmulatorState, FaultRow
 from emulator.machines.pull_refusals import CODES
 
 # What a fault can be, and what it does. The first four meet any request, the others an order.

@@ -118,7 +118,7 @@ class _Line:
             if side is not None:
                 with suppress(OSError):
                     side.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
-                    side.shutdown(socket.SHUT_RDWR)  # wakes up whoever reads or writes
+                    side.shutdown(socket.SHUT_RDWR)  # wakes up blocked readers and writers
 
     def _pass_on(self, request: Request, stream: BufferedReader) -> None:
         if request.where != self.where:
@@ -159,7 +159,7 @@ class _Line:
                 self._near.shutdown(socket.SHUT_RDWR)
 
     def _pass(self, source: BufferedReader, sink: socket.socket, length: int) -> None:
-        """So many bytes, or (-1) all that come."""
+        """Pass this number of bytes, or (-1) all that come."""
         buffer = memoryview(bytearray(CHUNK if length < 0 else min(CHUNK, length)))
         while length:
             space = buffer if length < 0 else buffer[:length]

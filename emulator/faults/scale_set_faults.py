@@ -2,8 +2,7 @@
 
 from emulator.compute.usages import used_up
 from emulator.core.errors import disallowed_by_policy, refusal, sku_not_available
-from emulator.core.fault import FaultRow
-from emulator.core.state import OperationRow, ScaleSetRow
+from emulator.core.state import FaultRow, OperationRow, ScaleSetRow
 from emulator.fabric import Fabric
 from emulator.faults import planted
 from emulator.faults.planted import FaultTarget

@@ -1,6 +1,6 @@
-"""A VM whose disk is slow: whoever writes more than the disk would take stands still meanwhile.
+"""A VM whose disk is slow: a process that writes more than it would take is stopped meanwhile.
 
-Without root nobody can limit one process's writes: cgroups need root, and their first version
+Without root nothing can limit one process's writes: cgroups need root, and their first version
 passes over buffered writes. So each process's `write_bytes` (/proc/PID/io) is watched, and
 those that wrote are stopped (SIGSTOP) until the disk would have caught up. The mean over
 a second is right; a process that waits for the disk stands still as a whole, which a
@@ -26,7 +26,7 @@ class Brake:
         self._thread: threading.Thread | None = None
 
     def limit(self, bytes_per_second: int) -> None:
-        """Let them write so much; 0: as fast as it goes."""
+        """Limit their writes to this rate; 0: as fast as it goes."""
         self._limit = bytes_per_second
         if bytes_per_second and (self._thread is None or not self._thread.is_alive()):
             self._thread = threading.Thread(target=self._slow_down, daemon=True)
@@ -76,7 +76,7 @@ def _children(pid: int) -> list[int]:
 
 
 def written_by(pid: int) -> int:
-    """How many bytes the process has sent to disks in its life; 0 for one that is gone."""
+    """Return the bytes that the process has sent to disks in its life; 0 for one that is gone."""
     try:
         lines = Path(f"/proc/{pid}/io").read_text().splitlines()
     except OSError:

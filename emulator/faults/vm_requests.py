@@ -13,7 +13,7 @@ from starlette.responses import JSONResponse, Response
 
 from emulator.arm.front_door import fabric_of, read_order
 from emulator.core.agenda import Found
-from emulator.core.errors import ArmError, invalid, refuse_unknown
+from emulator.core.errors import ArmError, invalid, not_allowed, refuse_unknown
 from emulator.fabric import Fabric
 from emulator.faults import harm, slow_disk
 from emulator.faults.harm import Harm
@@ -47,7 +47,7 @@ async def partition(request: Request) -> Response:
 
 
 async def disk(request: Request) -> Response:
-    """Let a VM write only so many ``bytes_per_second`` to its disk; null: as fast as it goes."""
+    """Limit a VM's writes to its disk to ``bytes_per_second``; null: as fast as it goes."""
     body = await read_order(request, "vm", "bytes_per_second")
     limit = body.get("bytes_per_second")
     if limit is not None and (type(limit) is not int or limit < 1):
@@ -167,4 +167,4 @@ def _running(fabric: Fabric, body: dict[str, Any]) -> Found:
 
 
 def _cannot(why: str) -> ArmError:
-    return ArmError(409, "OperationNotAllowed", f"This cannot be done to the VM: {why}.")
+    return not_allowed(f"This cannot be done to the VM: {why}.")

@@ -12,10 +12,9 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from emulator.arm.front_door import base_url, fabric_of
-from emulator.compute import virtual_machines
 from emulator.compute.instances import find_instance
 from emulator.core.errors import ArmError, invalid, not_allowed
-from emulator.core.state import InstanceRow, ScaleSetRow
+from emulator.core.state import InstanceRow
 
 RETRIEVE = "/retrieveBootDiagnosticsData"
 BLOB = "/bootdiagnostics/{vm_id}/serialconsole.log"
@@ -23,14 +22,19 @@ MINUTES = "sasUriExpirationTimeInMinutes"
 LONGEST, USUAL = 1440, 120
 
 
-async def of_instance(request: Request) -> Response:
-    """Give the URLs of an instance of a scale set."""
-    return _urls(request, *find_instance(request))
-
-
-async def of_virtual_machine(request: Request) -> Response:
-    """Give the URLs of a virtual machine of a Flexible scale set."""
-    return _urls(request, *virtual_machines.find_vm(request))
+async def retrieve(request: Request) -> Response:
+    """Give the URL of the serial log of a VM."""
+    scale_set, instance = find_instance(request)
+    minutes = request.query_params.get(MINUTES, str(USUAL))
+    if not minutes.isdecimal() or not 1 <= int(minutes[:9]) <= LONGEST:
+        raise invalid(f"The value of parameter {MINUTES} is invalid.", target=MINUTES)
+    diagnostics = scale_set.profile.get("diagnosticsProfile") or {}
+    if not (diagnostics.get("bootDiagnostics") or {}).get("enabled"):
+        raise not_allowed(f"Boot diagnostics is not enabled for VM {scale_set.vm_name(instance)}.")
+    expires = str(int(fabric_of(request).now()) + 60 * int(minutes))
+    query = urlencode({"se": expires, "sp": "r", "sig": _signature(instance, expires)})
+    url = f"{base_url(request)}{BLOB.format(vm_id=instance.vm_id)}?{query}"
+    return JSONResponse({"serialConsoleLogBlobUri": url})
 
 
 async def serial_log(request: Request) -> Response:
@@ -51,19 +55,6 @@ async def serial_log(request: Request) -> Response:
     if not console.exists():
         raise ArmError(404, "BlobNotFound", "The specified blob does not exist.")
     return Response(console.read_bytes(), media_type="application/octet-stream")
-
-
-def _urls(request: Request, scale_set: ScaleSetRow, instance: InstanceRow) -> Response:
-    minutes = request.query_params.get(MINUTES, str(USUAL))
-    if not minutes.isdecimal() or not 1 <= int(minutes[:9]) <= LONGEST:
-        raise invalid(f"The value of parameter {MINUTES} is invalid.", target=MINUTES)
-    diagnostics = scale_set.profile.get("diagnosticsProfile") or {}
-    if not (diagnostics.get("bootDiagnostics") or {}).get("enabled"):
-        raise not_allowed(f"Boot diagnostics is not enabled for VM {scale_set.vm_name(instance)}.")
-    expires = str(int(fabric_of(request).now()) + 60 * int(minutes))
-    query = urlencode({"se": expires, "sp": "r", "sig": _signature(instance, expires)})
-    url = f"{base_url(request)}{BLOB.format(vm_id=instance.vm_id)}?{query}"
-    return JSONResponse({"serialConsoleLogBlobUri": url})
 
 
 def _signature(instance: InstanceRow, expires: str) -> str:

@@ -1,10 +1,9 @@
-"""What a VM is told of itself: the document behind /metadata/instance."""
+"""The document behind /metadata/instance: what a VM reads about itself."""
 
 from typing import Any
 
+from emulator.core.catalog import catalog
 from emulator.core.state import InstanceRow, ScaleSetRow
-
-TEMPORARY_DISK_GIB = {"standard_nd96amsr_a100_v4": 6400, "standard_nd96asr_v4": 6000}
 
 
 def document(scale_set: ScaleSetRow, vm: InstanceRow) -> dict[str, Any]:
@@ -95,7 +94,8 @@ def _storage(scale_set: ScaleSetRow, vm: InstanceRow, image: dict[str, str]) -> 
     disk = storage.get("osDisk") or {}
     data = storage.get("dataDisks") or []
     name = scale_set.vm_name(vm)
-    temporary = TEMPORARY_DISK_GIB.get(scale_set.vm_size.lower(), 0)
+    size = catalog().size(scale_set.vm_size)
+    temporary = size.temp_gib if size else 0
     return {
         "dataDisks": [_disk(d, f"{name}_disk{n + 2}") | _data(d, n) for n, d in enumerate(data)],
         "imageReference": image,

@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -147,10 +148,8 @@ def _signal_all(folder: Path, metadata_url: str, number: signal.Signals) -> None
     except psutil.NoSuchProcess:
         return
     for process in below:
-        try:
+        with suppress(psutil.NoSuchProcess):
             process.send_signal(number)
-        except psutil.NoSuchProcess:
-            continue
 
 
 def _below(root: psutil.Process) -> list[psutil.Process]:
@@ -163,19 +162,15 @@ def _below(root: psutil.Process) -> list[psutil.Process]:
         return root.children(recursive=True)
     found = []
     for pid in descendants(root.pid):
-        try:
+        with suppress(psutil.NoSuchProcess):
             found.append(psutil.Process(pid))
-        except psutil.NoSuchProcess:
-            continue
     return found
 
 
 def _kill_all(victims: list[psutil.Process]) -> None:
     for victim in victims:
-        try:
+        with suppress(psutil.NoSuchProcess):
             victim.kill()
-        except psutil.NoSuchProcess:
-            continue
     while any(_runs(victim) for victim in victims):
         time.sleep(PAUSE)
 
@@ -192,12 +187,11 @@ def _strays(metadata_url: str) -> list[psutil.Process]:
     """Return processes of the VM that are no longer below its init, found by their environment."""
     found = []
     for pid in psutil.pids():
-        try:
+        # One that is gone, or another user's, is none of ours.
+        with suppress(psutil.NoSuchProcess, psutil.AccessDenied, OSError):
             process = psutil.Process(pid)
             if process.environ().get("REKINDLE_METADATA_URL") == metadata_url and _runs(process):
                 found.append(process)
-        except (psutil.NoSuchProcess, psutil.AccessDenied, OSError):
-            continue  # gone, or somebody else's
     return found
 
 

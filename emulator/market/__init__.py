@@ -1,1 +1,1 @@
-"""What there is to buy and what it costs: SKUs, quotas, prices, scores, Resource Graph."""
+"""The market: SKUs, quotas, prices, costs, placement scores, Resource Graph."""

@@ -13,7 +13,7 @@ from urllib.parse import urlencode
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from emulator.arm.front_door import base_url, fabric_of, read_json
+from emulator.arm.front_door import base_url, fabric_of, read_json, skip_token
 from emulator.core.errors import ArmError, group_not_found
 from emulator.core.state import group_id
 from emulator.fabric import Fabric
@@ -173,10 +173,8 @@ def _of_tag(name: str) -> list[Column]:
 def _answer(
     request: Request, scope: str, columns: list[tuple[str, str]], rows: list[list[Any]]
 ) -> Response:
-    skip = request.query_params.get("$skiptoken", "0")
-    if not skip.isdecimal() or len(skip) > 9:
-        raise ArmError(400, "BadRequest", f"The $skiptoken '{skip}' was not issued here.")
-    end = int(skip) + PAGE
+    skip = skip_token(request)
+    end = skip + PAGE
     link = None
     if end < len(rows):
         more = urlencode(dict(request.query_params) | {"$skiptoken": str(end)}, safe="$")
@@ -193,7 +191,7 @@ def _answer(
             "properties": {
                 "nextLink": link,
                 "columns": [{"name": name, "type": kind} for name, kind in columns],
-                "rows": rows[int(skip) : end],
+                "rows": rows[skip:end],
             },
         }
     )

@@ -1,4 +1,4 @@
-"""The rows of the price list: every meter of every size, in every region where it is sold."""
+"""The rows of the price list: every meter of every size, and of Blob Storage, in every region."""
 
 import calendar
 import uuid
@@ -10,39 +10,67 @@ from typing import Any
 from emulator.core.catalog import SizeOffer, catalog
 from emulator.core.market_rows import PlantedPrice
 from emulator.fabric import Fabric
-from emulator.market import planted_prices, storage_rows
+from emulator.market import planted_prices
+
+Row = dict[str, Any]
+SINCE = "2026-01-01T00:00:00Z"  # of the storage meters
+# Blob Storage (LRS): Microsoft's sample prices, the same in every region. SKU -> meter, unit, US
+# dollars. The names are Azure's: some tell the redundancy, some do not.
+STORAGE: dict[str, tuple[tuple[str, str, str], ...]] = {
+    "Hot LRS": (
+        ("Hot LRS Data Stored", "1 GB/Month", "0.0208"),
+        ("Hot LRS Write Operations", "10K", "0.055"),
+        ("Hot Read Operations", "10K", "0.0044"),
+    ),
+    "Cool LRS": (
+        ("Cool LRS Data Stored", "1 GB/Month", "0.0115"),
+        ("Cool LRS Write Operations", "10K", "0.10"),
+        ("Cool Read Operations", "10K", "0.01"),
+        ("Cool Data Retrieval", "1 GB", "0.01"),
+    ),
+    "Cold LRS": (
+        ("Cold LRS Data Stored", "1 GB/Month", "0.0045"),
+        ("Cold LRS Write Operations", "10K", "0.18"),
+        ("Cold LRS Read Operations", "10K", "0.10"),
+        ("Cold Data Retrieval", "1 GB", "0.03"),
+    ),
+    "Archive LRS": (
+        ("Archive LRS Data Stored", "1 GB/Month", "0.002"),
+        ("Archive LRS Write Operations", "10K", "0.11"),
+        ("Archive Read Operations", "10K", "5.50"),
+        ("Archive Data Retrieval", "1 GB", "0.022"),
+        ("Archive Priority Read Operations", "10K", "50"),
+        ("Archive Priority Data Retrieval", "1 GB", "0.10"),
+    ),
+}
 
 
-def rows(fabric: Fabric, size: str = "") -> Iterator[dict[str, Any]]:
-    """All of it, or the machines of one size, in the order of the catalog."""
+def rows(fabric: Fabric, size: str = "") -> Iterator[Row]:
+    """Iterate over all of it, or the machines of one size, in the order of the catalog."""
     now = fabric.now()
+    at = datetime.fromtimestamp(now, UTC)
     for offer in catalog().offers:
         if size.lower() not in ("", offer.size.name.lower()):
             continue
         spot = fabric.weather.spot_price(offer.location, offer.size.name, now) or offer.spot
-        for row, price in _meters(offer, spot, datetime.fromtimestamp(now, UTC)):
-            if not _is_replaced(fabric, offer, row):
+        planted = list(planted_prices.of(fabric, offer.size.name, offer.location))
+        alone = {offer.size.short + p.bought for p in planted if p.alone}
+        for row, price in _meters(offer, spot, at):
+            if row["type"] != "Consumption" or row["skuName"] not in alone:
                 yield row | _priced(price)
-        for planted in planted_prices.of(fabric, offer.size.name, offer.location):
-            yield _planted(offer, planted, datetime.fromtimestamp(now, UTC))
-    for row, price in storage_rows.meters():
-        yield row | _priced(price)
+        yield from (_planted(offer, each, at) for each in planted)
+    for region in catalog().regions.values():
+        for sku, meters in STORAGE.items():
+            for name, unit, amount in meters:
+                yield _storage_meter(region.name, region.meter, sku, name, unit) | _priced(amount)
 
 
-def _priced(price: Decimal) -> dict[str, Any]:
-    amount = float(price.quantize(Decimal("0.000001")))
+def _priced(price: Decimal | str) -> Row:
+    amount = float(Decimal(price).quantize(Decimal("0.000001")))
     return {"currencyCode": "USD", "retailPrice": amount, "unitPrice": amount}
 
 
-def _is_replaced(fabric: Fabric, offer: SizeOffer, row: dict[str, Any]) -> bool:
-    """Whether a planted row stands alone for this one."""
-    planted = planted_prices.of(fabric, offer.size.name, offer.location)
-    return row["type"] == "Consumption" and any(
-        p.alone and row["skuName"] == offer.size.short + p.bought for p in planted
-    )
-
-
-def _planted(offer: SizeOffer, planted: PlantedPrice, now: datetime) -> dict[str, Any]:
+def _planted(offer: SizeOffer, planted: PlantedPrice, now: datetime) -> Row:
     usual = {"": offer.on_demand, " Spot": offer.spot, " Low Priority": offer.low_priority}
     own = _meter(offer, planted.bought, _month(now))
     return planted_prices.added(planted, own | _priced(usual[planted.bought]))
@@ -52,10 +80,8 @@ def _month(now: datetime) -> datetime:
     return now.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
 
 
-def _meters(
-    offer: SizeOffer, spot: Decimal, now: datetime
-) -> Iterator[tuple[dict[str, Any], Decimal]]:
-    """Linux, bought in three ways, and what is paid years ahead."""
+def _meters(offer: SizeOffer, spot: Decimal, now: datetime) -> Iterator[tuple[Row, Decimal]]:
+    """Iterate over Linux, bought in three ways, and what is paid years ahead."""
     month = _month(now)
     last = calendar.monthrange(month.year, month.month)[1]
     end = {"effectiveEndDate": _time(month.replace(day=last, hour=23, minute=59, second=59))}
@@ -67,29 +93,50 @@ def _meters(
         yield row | {"type": "Reservation", "reservationTerm": term}, price
 
 
-def _meter(offer: SizeOffer, kind: str, since: datetime) -> dict[str, Any]:
+def _meter(offer: SizeOffer, kind: str, since: datetime) -> Row:
     name, product = offer.size.short + kind, offer.size.product
+    row = _row(offer.location, offer.location_name, product, name, name)
+    return row | {
+        "effectiveStartDate": _time(since),
+        "serviceName": "Virtual Machines",
+        "serviceId": "DZH313Z7MMC8",
+        "serviceFamily": "Compute",
+        "unitOfMeasure": "1 Hour",
+        "armSkuName": offer.size.name,
+    }
+
+
+def _storage_meter(region: str, place: str, sku: str, name: str, unit: str) -> Row:
+    return _row(region, place, "General Block Blob v2", sku, name) | {
+        "effectiveStartDate": SINCE,
+        "serviceName": "Storage",
+        "serviceId": "DZH317F1HKN0",
+        "serviceFamily": "Storage",
+        "unitOfMeasure": unit,
+        "armSkuName": "",
+    }
+
+
+def _row(region: str, place: str, product: str, sku: str, name: str) -> Row:
+    """Return what every meter has; its ids are made up, but always the same."""
+    product_id = "DZH318Z0" + uuid.uuid5(uuid.NAMESPACE_URL, product).hex[:4].upper()
+    sku_id = uuid.uuid5(uuid.NAMESPACE_URL, product + sku).hex[:4].upper()
+    meter = f"{region}/{product}/{name}"
     return {
         "currencyCode": "",
         "tierMinimumUnits": 0.0,
         "retailPrice": 0.0,
         "unitPrice": 0.0,
-        "armRegionName": offer.location,
-        "location": offer.location_name,
-        "effectiveStartDate": _time(since),
-        "meterId": str(uuid.uuid5(uuid.NAMESPACE_URL, f"{offer.location}/{product}/{name}")),
+        "armRegionName": region,
+        "location": place,
+        "meterId": str(uuid.uuid5(uuid.NAMESPACE_URL, meter)),
         "meterName": name,
-        "productId": "DZH318Z0" + uuid.uuid5(uuid.NAMESPACE_URL, product).hex[:4].upper(),
-        "skuId": "DZH318Z0/" + uuid.uuid5(uuid.NAMESPACE_URL, product + name).hex[:4].upper(),
+        "productId": product_id,
+        "skuId": f"{product_id}/{sku_id}",
         "productName": product,
-        "skuName": name,
-        "serviceName": "Virtual Machines",
-        "serviceId": "DZH313Z7MMC8",
-        "serviceFamily": "Compute",
-        "unitOfMeasure": "1 Hour",
+        "skuName": sku,
         "type": "Consumption",
         "isPrimaryMeterRegion": True,
-        "armSkuName": offer.size.name,
     }
 
 

@@ -1,14 +1,13 @@
-"""What it takes to be a resource type: a name rule, and a check.
-
-The check refuses what Azure would refuse and fills in what Azure adds.
-"""
+"""What it takes to be a resource type: a rule for names, rules for bodies, and what Azure adds."""
 
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from emulator.core.errors import ArmError
+from emulator.core.catalog import check_location
+from emulator.core.errors import elsewhere, invalid
+from emulator.core.rules import Rule, check_rules
 from emulator.core.state import ResourceRow
 from emulator.fabric import Fabric
 from emulator.resources.resource_ids import ResourcePath, parse
@@ -18,7 +17,7 @@ Json = dict[str, Any]
 
 @dataclass
 class Draft:
-    """A resource on its way in: ``check`` refuses it or fills it in."""
+    """A resource on its way in: its kind refuses it or fills it in."""
 
     fabric: Fabric
     path: ResourcePath
@@ -28,99 +27,91 @@ class Draft:
     @property
     def properties(self) -> Json:
         """The properties, to read and to fill in."""
-        found = self.body.setdefault("properties", {})
-        if not isinstance(found, dict):
-            raise ArmError(
-                400, "InvalidRequestContent", "The member 'properties' must be an object."
-            )
-        return found
+        return section(self.body, "properties", add=True)
 
     @property
     def sku(self) -> Json:
         """The sku, empty where none is given."""
         return section(self.body, "sku")
 
-    def refuse(self, code: str, message: str, status: int = 400) -> ArmError:
-        """Return an error to raise."""
-        return ArmError(status, code, message)
+    @property
+    def name(self) -> str:
+        """The name in lower case."""
+        return self.path.name.lower()
 
     @property
     def name_taken(self) -> bool:
         """Whether another resource of this type has the name: some names are unique in Azure."""
-        mine = (self.path.type.lower(), self.path.name.lower())
         others = (r for r in self.fabric.state.resources.values() if r.key != self.path.key)
+        mine = (self.path.type.lower(), self.name)
         return any((other.type.lower(), other.name.lower()) == mine for other in others)
 
     def need(self, resource_id: object) -> ResourceRow:
         """Return the resource that an id in the body names, or raise ArmError."""
         path = parse(resource_id) if isinstance(resource_id, str) else None
         if path is None:
-            raise self.refuse(
-                "LinkedInvalidPropertyId",
+            raise invalid(
                 f"Property id '{resource_id}' at path 'properties' is invalid. Expect fully "
                 "qualified resource Id that start with '/subscriptions/{subscriptionId}' or "
                 "'/providers/{resourceProviderNamespace}/'.",
+                "LinkedInvalidPropertyId",
             )
         if found := self.fabric.state.resources.get(path.key):
             return found
-        raise self.refuse(
-            "InvalidResourceReference",
+        raise invalid(
             f"Resource {resource_id} referenced by resource {self.path.id} was not found. Please "
             "make sure that the referenced resource exists, and that both resources are in the "
             "same region.",
+            "InvalidResourceReference",
         )
-
-
-Action = Callable[[Fabric, ResourceRow], Json]
 
 
 @dataclass(frozen=True, kw_only=True)
 class ResourceKind:
-    """One resource type."""
+    """One resource type. What ``fill`` refuses no rule can say."""
 
     type: str  # as Azure writes it
     oldest: str  # api-version
-    check: Callable[[Draft], None]
     name: str = r"[A-Za-z0-9][\w.()-]{0,79}"
-    bad_name: tuple[str, str] = (  # code and words
-        "InvalidResourceName",
-        "Resource name {} is invalid.",
-    )
+    bad_name: tuple[str, str] = ("InvalidResourceName", "Resource name {} is invalid.")
+    rules: tuple[Rule[Draft], ...] = ()
+    secrets: tuple[str, ...] = ()  # properties that are never shown
+    defaults: Json = field(default_factory=dict)  # properties where none are given
+    fill: Callable[[Draft], None] | None = None
     created: int = 201  # the status that answers the first PUT
-    actions: dict[str, Action] = field(default_factory=dict)  # POST .../name
-
-    @property
-    def located(self) -> bool:
-        """Whether it has a region of its own: only what has no parent."""
-        return self.type.count("/") == 1
+    actions: dict[str, Callable[[Fabric, ResourceRow], Json]] = field(default_factory=dict)
 
     def check_name(self, name: str) -> None:
         """Raise ArmError unless the name will do."""
         if not re.fullmatch(self.name, name):
             code, words = self.bad_name
-            raise ArmError(400, code, words.format(name))
+            raise invalid(words.format(name), code)
+
+    def complete(self, draft: Draft) -> None:
+        """Fill a draft in, or raise ArmError; also if a member has the wrong type."""
+        if self.type.count("/") == 1:  # what has a parent has its region
+            _settle(draft, self.type)
+        try:
+            check_rules(self.rules, draft)
+            for name in self.secrets:
+                draft.properties.pop(name, None)
+            for name, value in self.defaults.items():
+                draft.properties.setdefault(name, value)
+            if self.fill:
+                self.fill(draft)
+        except (AttributeError, KeyError, TypeError) as error:
+            # The rules read nothing but the body, and trust its shape.
+            text = f"Cannot parse the request: a member is misshapen ({error})."
+            raise invalid(text, "InvalidRequestFormat") from None
 
 
-def check(kind: ResourceKind, draft: Draft) -> None:
-    """Hold a draft to the rules of its kind; ArmError too if a member has the wrong type."""
-    try:
-        kind.check(draft)
-    except (AttributeError, KeyError, TypeError) as error:
-        # The checks read nothing but the body, and trust its shape: nobody else can be wrong.
-        raise ArmError(
-            400,
-            "InvalidRequestFormat",
-            f"Cannot parse the request: a member is misshapen ({error}).",
-        ) from None
-
-
-def section(body: Json, name: str) -> Json:
-    """Return a member that must be an object; empty if it is missing."""
-    value = body.get(name)
-    if value is None:
+def section(body: Json, name: str, *, add: bool = False) -> Json:
+    """Return a member that must be an object; empty, and with ``add`` kept, if it is missing."""
+    value = body.setdefault(name, {}) if add else body.get(name)
+    if value is None and not add:
         return {}
     if not isinstance(value, dict):
-        raise ArmError(400, "InvalidRequestContent", f"The member '{name}' must be an object.")
+        raise invalid(f"The member '{name}' must be an object.", "InvalidRequestContent")
     return value
 
 
@@ -130,9 +121,14 @@ def rows(body: Json, name: str) -> list[Json]:
     if value is None:
         return []
     if not isinstance(value, list) or not all(isinstance(row, dict) for row in value):
-        raise ArmError(400, "InvalidRequestContent", f"'{name}' must be an array of objects.")
+        raise invalid(f"'{name}' must be an array of objects.", "InvalidRequestContent")
     return value
 
 
-def no_check(_draft: Draft) -> None:
-    """Whatever is in it will do."""
+def _settle(draft: Draft, type_: str) -> None:
+    """Normalize the location of a draft; raise ArmError if it has none or another than before."""
+    old = draft.old.location if draft.old else ""
+    place = check_location(draft.body.get("location") or old, type_)
+    if old and old != place:
+        raise elsewhere(draft.path.name, old, draft.path.group, place)
+    draft.body["location"] = place

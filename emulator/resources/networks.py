@@ -3,20 +3,20 @@
 import ipaddress
 from itertools import combinations
 
-from emulator.resources import load_balancers
-from emulator.resources.kinds import Draft, Json, ResourceKind, no_check, rows, section
+from emulator.core.errors import invalid
+from emulator.resources.kinds import Draft, Json, rows, section
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
-OLDEST = "2015-06-15"
 LINKS = ("networkSecurityGroup", "natGateway", "routeTable")
 
 
-def _check_network(draft: Draft) -> None:
+def fill_network(draft: Draft) -> None:
+    """Check the ranges of a network and its subnets, and what the subnets name."""
     given = section(draft.properties, "addressSpace").get("addressPrefixes")
     if not isinstance(given, list) or not given:
-        raise draft.refuse(
-            "InvalidRequestFormat",
+        raise invalid(
             "Cannot parse the request: 'addressSpace.addressPrefixes' needs a prefix.",
+            "InvalidRequestFormat",
         )
     draft.properties.setdefault("subnets", [])
     draft.properties.setdefault("virtualNetworkPeerings", [])
@@ -25,10 +25,10 @@ def _check_network(draft: Draft) -> None:
     found = [_subnet(draft, row, space) for row in rows(draft.properties, "subnets")]
     for (_, one), (name, other) in combinations(found, 2):
         if one.overlaps(other):
-            raise draft.refuse(
-                "NetcfgSubnetRangesOverlap",
+            raise invalid(
                 f"Subnet '{name}' is not valid because its IP address range overlaps with that of "
                 f"an existing subnet in virtual network '{draft.path.name}'.",
+                "NetcfgSubnetRangesOverlap",
             )
 
 
@@ -38,10 +38,10 @@ def _subnet(draft: Draft, subnet: Json, space: list[Network]) -> tuple[str, Netw
     given = properties.get("addressPrefixes") or [properties.get("addressPrefix")]
     prefix = _prefix(draft, given[0])
     if not any(_within(prefix, outer) for outer in space):
-        raise draft.refuse(
-            "NetcfgInvalidSubnet",
+        raise invalid(
             f"Subnet '{name}' is not valid because its IP address range is outside the IP address "
             f"range of virtual network '{draft.path.name}'.",
+            "NetcfgInvalidSubnet",
         )
     for link in LINKS:
         if properties.get(link):
@@ -57,16 +57,16 @@ def _prefix(draft: Draft, text: object) -> Network:
     try:
         network = ipaddress.ip_network(str(text), strict=False)
     except ValueError:
-        raise draft.refuse(
-            "InvalidAddressPrefixFormat",
+        raise invalid(
             f"Address prefix {text} of resource {draft.path.id} is not formatted correctly. It "
             "should follow CIDR notation, for example 10.0.0.0/24.",
+            "InvalidAddressPrefixFormat",
         ) from None
     if str(text) != str(network):
-        raise draft.refuse(
-            "InvalidCIDRNotation",
+        raise invalid(
             f"The address prefix {text} in resource {draft.path.id} has an invalid CIDR notation. "
             f"For the given prefix length, the address prefix should be {network}.",
+            "InvalidCIDRNotation",
         )
     return network
 
@@ -101,32 +101,20 @@ def _default_rule(name: str, priority: int, source: str, target: str, descriptio
     return {"name": name, "properties": properties}
 
 
-def _check_group(draft: Draft) -> None:
+def fill_group(draft: Draft) -> None:
+    """Add the rules that every security group has."""
     draft.properties.setdefault("securityRules", [])
     draft.properties["defaultSecurityRules"] = [_default_rule(*row) for row in DEFAULT_RULES]
 
 
-def _fill_in_address(draft: Draft) -> None:
+def fill_address(draft: Draft) -> None:
+    """Add the usual SKU and properties of a public address."""
     draft.body["sku"] = {"name": "Standard", "tier": "Regional"} | draft.sku
     usual = {"publicIPAddressVersion": "IPv4", "idleTimeoutInMinutes": 4, "ipTags": []}
     draft.body["properties"] = usual | draft.properties
 
 
-def _check_gateway(draft: Draft) -> None:
+def check_gateway(draft: Draft) -> None:
+    """Raise ArmError for a public address that is not there."""
     for address in rows(draft.properties, "publicIpAddresses"):
         draft.need(address.get("id"))
-
-
-KINDS = (
-    ResourceKind(
-        type="Microsoft.Network/loadBalancers", oldest=OLDEST, check=load_balancers.fill_in
-    ),
-    ResourceKind(
-        type="Microsoft.Network/loadBalancers/inboundNatRules", oldest=OLDEST, check=no_check
-    ),
-    ResourceKind(type="Microsoft.Network/virtualNetworks", oldest=OLDEST, check=_check_network),
-    ResourceKind(type="Microsoft.Network/virtualNetworks/subnets", oldest=OLDEST, check=no_check),
-    ResourceKind(type="Microsoft.Network/networkSecurityGroups", oldest=OLDEST, check=_check_group),
-    ResourceKind(type="Microsoft.Network/publicIPAddresses", oldest=OLDEST, check=_fill_in_address),
-    ResourceKind(type="Microsoft.Network/natGateways", oldest="2019-02-01", check=_check_gateway),
-)

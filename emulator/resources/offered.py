@@ -73,7 +73,7 @@ def _provider(request: Request, namespace: str, kinds: set[str]) -> dict[str, An
     return {
         "id": path,
         "namespace": namespace,
-        "registrationState": registrations.state(fabric_of(request), path),
+        "registrationState": registrations.registration(fabric_of(request).state, path),
         "registrationPolicy": "RegistrationRequired",
         "resourceTypes": [
             {"resourceType": kind, "locations": regions, "apiVersions": versions}

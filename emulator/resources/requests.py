@@ -6,13 +6,12 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from emulator.arm.front_door import check_conditions, fabric_of, page, read_json
-from emulator.arm.resource_filter import narrowed
-from emulator.arm.resource_groups import find_group
+from emulator.arm.odata import narrowed
+from emulator.arm.resource_groups import find_group, list_start
 from emulator.arm.views import scale_set_body
 from emulator.core.errors import ArmError
 from emulator.core.state import ResourceRow
 from emulator.core.timestamps import timestamp
-from emulator.fabric import Fabric
 from emulator.resources.kinds import Json, ResourceKind
 from emulator.resources.resource_ids import ResourcePath, below
 from emulator.resources.store import delete as drop
@@ -40,7 +39,8 @@ async def get(request: Request) -> Response:
     find_group(request)
     path, kind = _parsed(request)
     if path.lists:
-        _check_parent(fabric, path)
+        if (above := path.parent) and lookup(fabric, above) is None:
+            raise not_found(above)
         return page(request, [shown(found) for found in listed(fabric, path, kind)])
     return JSONResponse(shown(_found(request)))
 
@@ -78,36 +78,34 @@ async def post(request: Request) -> Response:
     path = below(names["subscription"], names["group"], rest)
     kind = find(path, request.query_params["api-version"])
     find_group(request)
-    found = lookup(fabric, path)
-    if found is None:
+    if (found := lookup(fabric, path)) is None:
         raise not_found(path)
-    act = kind.actions.get(action.lower())
-    if act is None:
+    if (act := kind.actions.get(action.lower())) is None:
         message = f"The emulator has no action '{action}' on {kind.type}."
         raise ArmError(404, "NotFound", message)
     return JSONResponse(act(fabric, found))
 
 
 async def list_type(request: Request) -> Response:
-    """All resources of one type in the subscription."""
+    """List the resources of one type in the subscription."""
     fabric, names = fabric_of(request), request.path_params
     path = below(names["subscription"], "", names["rest"])
     kind = find(path, request.query_params["api-version"])
     if not path.lists or len(path.types) > 1:
         raise not_found(path)
-    found = [r for r in _of(fabric, names["subscription"]) if r.type == kind.type]
+    start, rows = list_start(request), fabric.state.resources.values()
+    found = [r for r in rows if r.key.startswith(start) and r.type == kind.type]
     return page(request, [shown(resource) for resource in found])
 
 
 async def list_all(request: Request) -> Response:
-    """Every resource of the subscription, without its properties."""
-    return page(request, narrowed(request, _rows(request)))
-
-
-async def list_in_group(request: Request) -> Response:
-    """Every resource of the group, without its properties."""
-    inside = find_group(request).key + "/"
-    rows = [row for row in _rows(request) if row["id"].lower().startswith(inside)]
+    """List every resource of the group or subscription, without its properties."""
+    state, start = fabric_of(request).state, list_start(request)
+    full = [(scale_set_body(s), s.created_at) for s in state.visible(start)]
+    others = (r for r in state.resources.values() if r.tracked and r.key.startswith(start))
+    full += [({"location": r.location} | shown(r), r.created_at) for r in others]
+    extra = request.query_params.get("$expand", "").split(",")
+    rows = [_row(body, created_at, extra) for body, created_at in full]
     return page(request, narrowed(request, rows))
 
 
@@ -142,26 +140,6 @@ def _found(request: Request) -> ResourceRow:
     if (resource := lookup(fabric_of(request), path)) is None:
         raise not_found(path)
     return resource
-
-
-def _check_parent(fabric: Fabric, path: ResourcePath) -> None:
-    if (above := path.parent) and lookup(fabric, above) is None:
-        raise not_found(above)
-
-
-def _of(fabric: Fabric, subscription: str) -> list[ResourceRow]:
-    start = f"/subscriptions/{subscription}/".lower()
-    return [r for r in fabric.state.resources.values() if r.key.startswith(start)]
-
-
-def _rows(request: Request) -> list[Json]:
-    fabric, subscription = fabric_of(request), request.path_params["subscription"]
-    sets = fabric.state.visible(subscription)
-    others = [r for r in _of(fabric, subscription) if r.tracked]
-    full = [(scale_set_body(s), s.created_at) for s in sets]
-    full += [({"location": r.location} | shown(r), r.created_at) for r in others]
-    extra = request.query_params.get("$expand", "").split(",")
-    return [_row(body, created_at, extra) for body, created_at in full]
 
 
 def _row(body: Json, created_at: float, extra: list[str]) -> Json:

@@ -13,12 +13,12 @@ PART = AzurePart(
         ("POST", SUBSCRIPTION + "/providers/{namespace}/register", offered.change),
         ("POST", SUBSCRIPTION + "/providers/{namespace}/unregister", offered.change),
         ("GET", SUBSCRIPTION + "/resources", requests.list_all),
-        ("GET", GROUP + "/resources", requests.list_in_group),
+        ("GET", GROUP + "/resources", requests.list_all),
         ("GET", GROUP + ANY, requests.get),
         ("PUT", GROUP + ANY, requests.put),
         ("PATCH", GROUP + ANY, requests.patch),
         ("DELETE", GROUP + ANY, requests.delete),
         ("POST", GROUP + ANY, requests.post),
         ("GET", SUBSCRIPTION + ANY, requests.list_type),
-    ],
+    ]
 )

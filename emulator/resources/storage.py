@@ -1,4 +1,4 @@
-"""Microsoft.Storage: accounts, their lifecycle rules, and their keys.
+"""Microsoft.Storage: what Azure fills in of accounts, their keys, and their lifecycle rules.
 
 The blobs themselves are elsewhere: with `--blob-endpoint` and `--blob-key` an account's
 address and key are those of an Azurite.
@@ -7,65 +7,39 @@ address and key are those of an Azurite.
 import base64
 import hashlib
 
-from emulator.core.errors import ArmError
+from emulator.core.errors import ArmError, invalid
 from emulator.core.state import ResourceRow
 from emulator.fabric import Fabric
-from emulator.resources.kinds import Draft, Json, ResourceKind, no_check, rows, section
+from emulator.resources.kinds import Draft, Json, rows, section
 
-ACCOUNTS = "Microsoft.Storage/storageAccounts"
-ACCOUNT_KINDS = ("Storage", "StorageV2", "BlobStorage", "FileStorage", "BlockBlobStorage")
-SKUS = (
-    *("Standard_LRS", "Standard_GRS", "Standard_RAGRS", "Standard_ZRS", "Premium_LRS"),
-    *("Premium_ZRS", "Standard_GZRS", "Standard_RAGZRS"),
-)
 ACTIONS = ("tierToCool", "tierToCold", "tierToArchive", "delete", "enableAutoTierToHotFromCool")
 MOST_PREFIXES = 10
-OLDEST = "2018-07-01"
 
 
-def _check_account(draft: Draft) -> None:
-    name = draft.path.name
-    if draft.name_taken:
-        message = f"The storage account named {name} is already taken."
-        raise draft.refuse("StorageAccountAlreadyTaken", message, 409)
-    if draft.body.setdefault("kind", "StorageV2") not in ACCOUNT_KINDS:
-        raise _not_allowed(draft.body["kind"], "kind")
-    if draft.sku.get("name") not in SKUS:
-        raise _not_allowed(draft.sku.get("name"), "sku.name")
+def fill_account(draft: Draft) -> None:
+    """Add the tier, the region and the address of the blobs."""
     draft.sku["tier"] = str(draft.sku["name"]).partition("_")[0]
-    tier = draft.properties.setdefault("accessTier", "Hot")
-    if tier not in ("Hot", "Cool", "Cold", "Premium"):
-        raise _not_allowed(tier, "properties.accessTier")
-    draft.properties.setdefault("allowSharedKeyAccess", True)
-    draft.properties["primaryEndpoints"] = {"blob": blob_endpoint(draft.fabric, name)}
+    root = draft.fabric.settings.blob_endpoint.rstrip("/")
+    name = draft.path.name
+    blobs = f"{root}/{name}/" if root else f"https://{name}.blob.core.windows.net/"
+    draft.properties["primaryEndpoints"] = {"blob": blobs}
     draft.properties["primaryLocation"] = draft.body["location"]
 
 
-def blob_endpoint(fabric: Fabric, name: str) -> str:
-    """Where the blobs of an account are."""
-    if root := fabric.settings.blob_endpoint:
-        return f"{root.rstrip('/')}/{name}/"
-    return f"https://{name}.blob.core.windows.net/"
-
-
-def _list_keys(fabric: Fabric, account: ResourceRow) -> Json:
-    keys = [_key(fabric, account, name) for name in ("key1", "key2")]
+def list_keys(fabric: Fabric, account: ResourceRow) -> Json:
+    """Return the two keys of an account, which are always the same."""
+    keys = []
+    for name in ("key1", "key2"):
+        digest = hashlib.sha512(f"{account.key}/{name}".encode()).digest()
+        given = fabric.settings.blob_key if name == "key1" else ""
+        value = given or base64.b64encode(digest).decode()
+        keys.append({"keyName": name, "value": value, "permissions": "FULL"})
     return {"keys": keys}
 
 
-def _key(fabric: Fabric, account: ResourceRow, name: str) -> Json:
-    made = base64.b64encode(hashlib.sha512(f"{account.key}/{name}".encode()).digest()).decode()
-    value = fabric.settings.blob_key if name == "key1" and fabric.settings.blob_key else made
-    return {"keyName": name, "value": value, "permissions": "FULL"}
-
-
-def _check_policy(draft: Draft) -> None:
-    rules = rows(section(draft.properties, "policy"), "rules")
-    if not rules:
-        raise draft.refuse(
-            "InvalidRequestPropertyValue", "The value 'null' is not allowed for property rules."
-        )
-    for rule in rules:
+def fill_policy(draft: Draft) -> None:
+    """Check every lifecycle rule, and turn it on."""
+    for rule in rows(section(draft.properties, "policy"), "rules"):
         _check_rule(rule)
         rule.setdefault("enabled", True)
 
@@ -101,39 +75,5 @@ def _checked_types(filters: Json) -> list[str]:
 
 
 def _not_allowed(value: object, where: str) -> ArmError:
-    return ArmError(
-        400,
-        "InvalidRequestPropertyValue",
-        f"The value '{value}' is not allowed for property {where}.",
-    )
-
-
-KINDS = (
-    ResourceKind(
-        type=ACCOUNTS,
-        oldest=OLDEST,
-        check=_check_account,
-        name=r"[a-z0-9]{3,24}",
-        bad_name=(
-            "AccountNameInvalid",
-            "{} is not a valid storage account name. Storage account name must be between 3 and 24 "
-            "characters in length and use numbers and lower-case letters only.",
-        ),
-        created=200,  # or 202, says the specification of Microsoft.Storage; never 201
-        actions={"listkeys": _list_keys},
-    ),
-    ResourceKind(
-        type=f"{ACCOUNTS}/blobServices",
-        oldest=OLDEST,
-        check=no_check,
-        name="default",
-        created=200,
-    ),
-    ResourceKind(
-        type=f"{ACCOUNTS}/managementPolicies",
-        oldest=OLDEST,
-        check=_check_policy,
-        name="default",
-        created=200,
-    ),
-)
+    words = f"The value '{value}' is not allowed for property {where}."
+    return invalid(words, "InvalidRequestPropertyValue")

@@ -9,9 +9,8 @@ from emulator.arm.tags import tags_of
 from emulator.core.errors import ArmError, resource_not_found
 from emulator.core.state import ResourceRow
 from emulator.fabric import Fabric
-from emulator.resources.kinds import Draft, Json, ResourceKind, check, rows
+from emulator.resources.kinds import Draft, Json, ResourceKind, rows
 from emulator.resources.load_balancers import FILLED
-from emulator.resources.locations import check_place
 from emulator.resources.resource_ids import ResourcePath
 
 MODEL = ("location", "tags", "sku", "kind", "identity", "zones", "plan", "properties")
@@ -49,20 +48,12 @@ def put(fabric: Fabric, path: ResourcePath, kind: ResourceKind, body: Json) -> R
         draft.body["tags"] = tags_of(draft.body)
     if (above := path.parent) and path.types[-1] in INSIDE:
         return _put_inside(fabric, fabric.state.resources[above.key], path, body)
-    if kind.located:
-        check_place(draft, kind.type)
-    check(kind, draft)
-    return keep(fabric, draft, kind)
-
-
-def keep(fabric: Fabric, draft: Draft, kind: ResourceKind) -> ResourceRow:
-    """Put a draft that was checked into the state."""
+    kind.complete(draft)
     draft.properties["provisioningState"] = "Succeeded"
-    if draft.path.namespace.lower() == "microsoft.network":
-        draft.properties["resourceGuid"] = str(uuid.uuid5(uuid.NAMESPACE_URL, draft.path.key))
-    old = draft.old
+    if path.namespace.lower() == "microsoft.network":
+        draft.properties["resourceGuid"] = str(uuid.uuid5(uuid.NAMESPACE_URL, path.key))
     resource = ResourceRow(
-        id=old.id if old else draft.path.id,
+        id=old.id if old else path.id,
         type=kind.type,
         location=str(draft.body.get("location", "")),
         body=draft.body,

@@ -1,4 +1,4 @@
-"""Capacity as weather: what there is of each size in each place, and what follows from it."""
+"""Capacity as weather: the machines of each size in each place, and what follows from it."""
 
 from emulator.weather.weather import CapacityPool, CapacityWeather
 

@@ -1,4 +1,4 @@
-"""Who gets a machine, when the weather allows fewer than are wanted.
+"""Which instances get a machine when the weather allows fewer than are wanted.
 
 What Azure does with a scale set that is short of room is not written anywhere that we found:
 field reports have both the whole allocation failing and some of its instances coming up with
@@ -23,7 +23,7 @@ def grant(
     waiting: list[InstanceRow],
     now: float,
 ) -> Verdict:
-    """Who of those who wait gets a machine. `/_emulator/capacity` is one more limit."""
+    """Return the instances that get a machine. `/_emulator/capacity` is one more limit."""
     place = f"{scale_set.location}/{scale_set.vm_size}".lower()
     left = state.globals.capacity.get(place)
     if left is not None and left < len(waiting):
@@ -39,7 +39,7 @@ def grant(
 
 
 def room(state: EmulatorState, weather: CapacityWeather, pool: CapacityPool, now: float) -> int:
-    """How many more machines a pool has, now and in what Azure knows of the future."""
+    """Return how many more machines a pool has, now and in the future that Azure knows."""
     held = staying = 0
     for scale_set in state.scale_sets.values():
         for instance in scale_set.instances.values():

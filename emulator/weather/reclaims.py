@@ -8,8 +8,7 @@ without notice; whose, and whom they take, follows from the VMs' names.
 import random
 
 from emulator.compute import evictions
-from emulator.compute.rules.spot_rules import ANY_PRICE, max_price
-from emulator.core.state import InstanceRow, ScaleSetRow
+from emulator.core.state import ANY_PRICE, InstanceRow, ScaleSetRow
 from emulator.fabric import Fabric
 from emulator.weather.allocation import leaving
 from emulator.weather.weather import CapacityPool, Place
@@ -71,10 +70,10 @@ def _evict(fabric: Fabric, pool: CapacityPool, found: Found, now: float, at: flo
 
 
 def _hold_to_max_price(fabric: Fabric, now: float) -> bool:
-    """Evict the instances of whoever bids less than the price."""
+    """Evict the Spot instances whose maximum price is below the price."""
     begun = False
     for scale_set in fabric.state.scale_sets.values():
-        bid = max_price(scale_set.profile)
+        bid = scale_set.max_price
         if bid == ANY_PRICE or not scale_set.spot:
             continue
         price = fabric.weather.spot_price(scale_set.location, scale_set.vm_size, now)

@@ -12,7 +12,7 @@ from emulator.weather.traces import at
 
 
 async def post(request: Request) -> Response:
-    """Let this be the weather from now: one entry (see `skies.py`), a list, or {"value": list}."""
+    """Set the weather from now on: one entry (see `skies.py`), a list, or {"value": list}."""
     fabric, body = fabric_of(request), await read_value(request)
     entries = body["value"] if isinstance(body, dict) and "value" in body else body
     entries = [entries] if isinstance(entries, dict) else entries
@@ -24,14 +24,14 @@ async def post(request: Request) -> Response:
 
 
 async def get(request: Request) -> Response:
-    """Every weather in force, the most exact first, with what there is right now."""
+    """List the weather in force, the most exact first, with the present capacity."""
     fabric = fabric_of(request)
     rows = [_row(sky, fabric.now()) for sky in fabric.weather.skies]
     return JSONResponse({"value": rows})
 
 
 async def delete(request: Request) -> Response:
-    """Take back what was posted: all, or of ?region= and ?size=. What --weather gave stays."""
+    """Remove posted weather: all, or of ?region= and ?size=. That of --weather stays."""
     refuse_unknown(request.query_params, ("region", "size"), "parameter")
     fabric, query = fabric_of(request), request.query_params
     gone = fabric.weather.clear(query.get("region", ""), query.get("size", ""))
@@ -40,7 +40,7 @@ async def delete(request: Request) -> Response:
 
 
 def _dated(entry: Any, now: float) -> Any:  # noqa: ANN401 - as it came
-    """With the time in the place of `"start": "now"`."""
+    """Replace `"start": "now"` by the time."""
     dated = isinstance(entry, dict) and entry.get("start") == "now"
     return {**entry, "start": now} if dated else entry
 

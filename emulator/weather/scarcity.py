@@ -35,7 +35,7 @@ def history(
 
 
 def band(traces: list[WeatherTrace], now: float) -> str:
-    """How much of what there was, was taken back per hour, on average, in percent."""
+    """Return the band of the average percentage of machines taken back per hour."""
     since = now - BAND_DAYS * DAY
     hours = sum(machine_hours(trace, since, now) for trace in traces)
     taken = sum(falls(trace, since, now) for trace in traces)

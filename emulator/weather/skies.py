@@ -49,7 +49,7 @@ class Sky:
 
     @property
     def place(self) -> tuple[str, str, str, bool]:
-        """What it is for: a later entry for the same takes its place."""
+        """The place that it is for: a later entry for the same replaces it."""
         return self.region, self.zone, self.size, self.spot
 
     def fits(self, region: str, zone: str, size: str, *, spot: bool) -> bool:

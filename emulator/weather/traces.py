@@ -120,7 +120,7 @@ def machine_hours(trace: WeatherTrace, since: float, until: float) -> float:
 
 
 def falls(trace: WeatherTrace, since: float, until: float) -> int:
-    """How many machines were taken back in a span of time."""
+    """Return the number of machines taken back in a span of time."""
     counts = [count for _, count in trace.steps(since, until)]
     return sum(max(before - after, 0) for before, after in pairwise(counts))
 

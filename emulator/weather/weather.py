@@ -30,7 +30,7 @@ class CapacityPool:
     trace: WeatherTrace
 
     def now(self, now: float) -> int:
-        """How many there are."""
+        """Return the present capacity."""
         return at(self.trace, now)
 
     def lowest(self, since: float, until: float) -> int:
@@ -54,7 +54,7 @@ class CapacityWeather:
         return self._skies
 
     def post(self, entries: list[Any]) -> list[Sky]:
-        """Let these be the weather of their places from now on; ArmError for what is none."""
+        """Set the weather of these places from now on, or raise ArmError."""
         fresh = [parse(entry, Path.cwd()) for entry in entries]
         self._posted = _over(self._posted, fresh)
         self._write()
@@ -73,7 +73,7 @@ class CapacityWeather:
         return gone
 
     def pool(self, scale_set: ScaleSetRow, instance: InstanceRow) -> CapacityPool | None:
-        """Where an instance takes its machine from; None where there is no end of them."""
+        """Return the pool that an instance takes its machine from; None where it is unlimited."""
         zones = scale_set.model.get("zones") or []
         zone = instance.zone or (str(zones[0]) if len(zones) == 1 else "")
         spot = scale_set.spot
@@ -92,7 +92,7 @@ class CapacityWeather:
         return scarcity.price(offer, self._traces(region, size), now) if offer else None
 
     def price_history(self, region: str, size: str, now: float) -> list[tuple[float, Decimal]]:
-        """Since when it cost what, newest first, of the last 90 days."""
+        """Return each price of the last 90 days with its beginning, newest first."""
         offer = catalog().offer(size, region)
         return scarcity.history(offer, self._traces(region, size), now) if offer else []
 
@@ -101,7 +101,7 @@ class CapacityWeather:
         return scarcity.band(self._traces(region, size), now)
 
     def _traces(self, region: str, size: str) -> list[WeatherTrace]:
-        """Of the region if it is told, else of each of its zones."""
+        """Return the trace of the region if it has one, else those of its zones."""
         region, size = region.lower(), size.lower()
         if pool := self.over(region, "", size):
             return [pool.trace]

@@ -23,11 +23,13 @@ _OTHER_PRODUCTS = re.compile(
 _LOW_PRIORITY = "low priority"
 
 
-def listed(rows: Iterable[Row], place: SpotPool, now: datetime) -> dict[CapacityType, ListedPrice]:
+def parse_prices(
+    rows: Iterable[Row], place: SpotPool, now: datetime
+) -> dict[CapacityType, ListedPrice]:
     """Return the listed prices of a place at ``now``, by capacity type."""
     mine = [row for row in rows if _is_linux_hour(row, place)]
     return {
-        capacity: price_rows.listed((row for row in mine if _capacity(row) is capacity), now)
+        capacity: price_rows.parse_price((row for row in mine if _capacity(row) is capacity), now)
         for capacity in CapacityType
     }
 

@@ -16,7 +16,7 @@ Row = dict[str, Any]
 _NUMBER = re.compile(r"-?\d+(\.\d+)?", re.ASCII)
 
 
-def listed(rows: Iterable[Row], now: datetime, *, free: bool = False) -> ListedPrice:
+def parse_price(rows: Iterable[Row], now: datetime, *, free: bool = False) -> ListedPrice:
     """Return the price of one meter from its newest row in force.
 
     With ``free`` a price of zero is valid.

@@ -75,11 +75,13 @@ TABLE = StoragePrices(
 )
 
 
-def listed(rows: Sequence[Row], account: StorageAccount, now: datetime) -> dict[Meter, ListedPrice]:
+def parse_prices(
+    rows: Sequence[Row], account: StorageAccount, now: datetime
+) -> dict[Meter, ListedPrice]:
     """Return the listed price of each meter of the account at ``now``."""
     mine = [row for row in rows if _is_ours(row, account)]
     return {
-        meter: price_rows.listed(
+        meter: price_rows.parse_price(
             (row for row in mine if _is_of(row, account, meter)), now, free=not _in_table(meter)
         )
         for meter in METERS

@@ -25,8 +25,8 @@ from azure.storage.blob import (
 from azure.storage.blob.aio import BlobClient, BlobServiceClient, LinearRetry
 
 from service.domain.storage.access_tiers import AccessTier, ArchivePriority, TieredBlob
-from service.storage.azure_errors import MISSING, translated
-from service.storage.azure_tiers import stored
+from service.storage.azure_errors import MISSING, translate_errors
+from service.storage.azure_tiers import parse_blob
 from service.storage.signing import DelegationKeys, Signature
 from service.storage.store import (
     SMALL,
@@ -86,16 +86,16 @@ class AzureBlobStore:
         return self._keys is None
 
     async def create_container(self, container: str) -> None:
-        async with translated(container, allow=frozenset({"ContainerAlreadyExists"})):
+        async with translate_errors(container, allow=frozenset({"ContainerAlreadyExists"})):
             await self._service.create_container(container)
 
     async def delete_container(self, container: str) -> None:
-        async with translated(container, allow=_GOING):
+        async with translate_errors(container, allow=_GOING):
             await self._service.delete_container(container)
 
     async def read(self, container: str, name: str, *, most: int = SMALL) -> tuple[bytes, str]:
         """Read a small blob; stop after the first block if it is too large."""
-        async with translated(f"{container}/{name}"):
+        async with translate_errors(f"{container}/{name}"):
             download = await self._blob(container, name).download_blob()
             if download.size > most:
                 raise BlobTooLarge(f"{container}/{name} is longer than {most} bytes")
@@ -110,7 +110,7 @@ class AzureBlobStore:
         """
         blob, data = self._blob(container, name), bytes(BLOCK_BYTES)
         unchanged = _only_if(if_match) if if_match else {}
-        async with translated(f"{container}/{name}", allow=frozenset({"InvalidRange"})):
+        async with translate_errors(f"{container}/{name}", allow=frozenset({"InvalidRange"})):
             while len(data) == BLOCK_BYTES:
                 part = await blob.download_blob(offset=offset, length=BLOCK_BYTES, **unchanged)
                 if part.properties.blob_type != BlobType.APPENDBLOB:
@@ -120,7 +120,7 @@ class AzureBlobStore:
                 offset += len(data)
 
     async def properties(self, container: str, name: str) -> Blob:
-        async with translated(f"{container}/{name}"):
+        async with translate_errors(f"{container}/{name}"):
             found = await self._blob(container, name).get_blob_properties()
             return _listed(found)
 
@@ -128,7 +128,7 @@ class AzureBlobStore:
         self, container: str, name: str, data: bytes, *, if_match: str = "", if_absent: bool = False
     ) -> str:
         condition = _only_if(if_match) if if_match else {}
-        async with translated(f"{container}/{name}"):
+        async with translate_errors(f"{container}/{name}"):
             blob = self._blob(container, name)
             answer: dict[str, Any] = await blob.upload_blob(
                 data, overwrite=not if_absent, **condition
@@ -137,7 +137,7 @@ class AzureBlobStore:
 
     async def upload(self, container: str, name: str, chunks: AsyncIterator[bytes]) -> Blob:
         """Stage blocks, then name them in one Put Block List: that is when the blob appears."""
-        async with translated(f"{container}/{name}"):
+        async with translate_errors(f"{container}/{name}"):
             blob = self._blob(container, name)
             block_ids, size = await _stage(blob, chunks, uuid4().hex, BLOCK_BYTES)
             answer: dict[str, Any] = await blob.commit_block_list(
@@ -148,7 +148,7 @@ class AzureBlobStore:
     async def stage(
         self, container: str, name: str, part: str, chunks: AsyncIterator[bytes]
     ) -> StagedPart:
-        async with translated(f"{container}/{name}"):
+        async with translate_errors(f"{container}/{name}"):
             blob = self._blob(container, name)
             block_ids, _ = await _stage(blob, chunks, part, PART_BLOCK_BYTES)
             return StagedPart(name=part, blocks=len(block_ids))
@@ -160,7 +160,7 @@ class AzureBlobStore:
         ids = [_block_id(part.name, number) for part in parts for number in range(part.blocks)]
         absent = {"match_condition": MatchConditions.IfMissing}
         condition = _only_if(if_match) if if_match else absent
-        async with translated(f"{container}/{name}"):
+        async with translate_errors(f"{container}/{name}"):
             answer: dict[str, Any] = await blob.commit_block_list(
                 [BlobBlock(block_id=i) for i in ids], **condition
             )
@@ -168,7 +168,7 @@ class AzureBlobStore:
 
     async def discard(self, container: str, name: str) -> None:
         """Commit no block, which drops all that are staged, and delete the empty blob."""
-        async with translated(f"{container}/{name}", allow=MISSING):
+        async with translate_errors(f"{container}/{name}", allow=MISSING):
             await self._blob(container, name).commit_block_list([])
         await self.delete(container, name)
 
@@ -177,7 +177,7 @@ class AzureBlobStore:
     ) -> bool:
         """Copy the blob with Azure's asynchronous Copy Blob, which takes blobs of any size."""
         blob = self._blob(container, name)
-        async with translated(f"{container}/{name}", allow=MISSING):
+        async with translate_errors(f"{container}/{name}", allow=MISSING):
             found = await blob.get_blob_properties()
             if found.copy.status in _WHOLE:
                 return True
@@ -185,19 +185,21 @@ class AzureBlobStore:
                 return False
         url = await source.sas_url(container, name, permissions="r", expires_at=expires_at)
         status: Any = _UNDER_WAY
-        async with translated(f"{container}/{name}", allow=frozenset({"PendingCopyOperation"})):
+        async with translate_errors(
+            f"{container}/{name}", allow=frozenset({"PendingCopyOperation"})
+        ):
             status = (await blob.start_copy_from_url(url))["copy_status"]
         return status in _WHOLE
 
     async def delete(self, container: str, name: str) -> None:
-        async with translated(f"{container}/{name}", allow=MISSING):
+        async with translate_errors(f"{container}/{name}", allow=MISSING):
             await self._blob(container, name).delete_blob(delete_snapshots="include")
 
     async def list_blobs(
         self, container: str, prefix: str = "", *, most: int | None = None
     ) -> list[Blob]:
         blobs: list[Blob] = []
-        async with translated(container, allow=_GOING):
+        async with translate_errors(container, allow=_GOING):
             pages = self._service.get_container_client(container).list_blobs(
                 name_starts_with=prefix or None
             )
@@ -213,11 +215,11 @@ class AzureBlobStore:
         most: int | None = None,
     ) -> list[TieredBlob]:
         blobs: list[TieredBlob] = []
-        async with translated(container, allow=_GOING):
+        async with translate_errors(container, allow=_GOING):
             pages = self._service.get_container_client(container).list_blobs(
                 name_starts_with=prefix or None, include=_BILLED_TOO if everything else None
             )
-            blobs = [stored(found) async for found in _first(pages, most)]
+            blobs = [parse_blob(found) async for found in _first(pages, most)]
         return sorted(blobs, key=lambda blob: blob.name)
 
     async def set_tier(
@@ -229,14 +231,16 @@ class AzureBlobStore:
     ) -> None:
         """Set the tier; ignore Azure's refusal during a rehydration, which goes on as it began."""
         blob = self._blob(container, name)
-        async with translated(f"{container}/{name}", allow=frozenset({"BlobBeingRehydrated"})):
+        async with translate_errors(
+            f"{container}/{name}", allow=frozenset({"BlobBeingRehydrated"})
+        ):
             await blob.set_standard_blob_tier(
                 tier.capitalize(), rehydrate_priority=RehydratePriority(priority.capitalize())
             )
 
     async def list_containers(self, prefix: str) -> list[Container]:
         found: list[Container] = []
-        async with translated("the account"):
+        async with translate_errors("the account"):
             pages = self._service.list_containers(name_starts_with=prefix)
             found = [Container(name=c.name, modified_at=c.last_modified) async for c in pages]
         return sorted(found, key=lambda container: container.name)
@@ -267,7 +271,7 @@ class AzureBlobStore:
         given = {
             name: AccessPolicy(permission=letters, expiry=end) for name, end in policies.items()
         }
-        async with translated(container):
+        async with translate_errors(container):
             of_container = self._service.get_container_client(container)
             await of_container.set_container_access_policy(given)
 
@@ -287,7 +291,7 @@ class AzureBlobStore:
     async def _signature(self, expires_at: datetime) -> Signature:
         if self._keys is None:
             return Signature(account_key=self._account_key())
-        async with translated("a user delegation key"):
+        async with translate_errors("a user delegation key"):
             return await self._keys.sign(self._service, expires_at)
 
     def _signing(self, container: str, signature: Signature) -> dict[str, Any]:

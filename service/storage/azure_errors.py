@@ -41,7 +41,9 @@ _REMEDIES = {
 
 
 @asynccontextmanager
-async def translated(what: str, *, allow: frozenset[str] = frozenset()) -> AsyncIterator[None]:
+async def translate_errors(
+    what: str, *, allow: frozenset[str] = frozenset()
+) -> AsyncIterator[None]:
     """Translate the SDK's errors into ours; suppress those whose code is in ``allow``."""
     try:
         yield

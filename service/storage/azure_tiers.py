@@ -10,7 +10,7 @@ _ON_ITS_WAY = "rehydrate-pending-to-"
 _TIERS: dict[str, AccessTier] = {tier.value: tier for tier in AccessTier}
 
 
-def stored(found: BlobProperties) -> TieredBlob:
+def parse_blob(found: BlobProperties) -> TieredBlob:
     """Return a row of the list with its tier; a blob without one has the account's, hot.
 
     An unknown tier (Smart, or a future one) counts as hot: it is online, and hot is the dearest.

@@ -20,7 +20,7 @@ from typing import Any
 
 from service.serving import event_loop
 from tests.chaos import lives, places, points
-from tests.chaos.lives import Storm, say
+from tests.chaos.lives import Storm, print_line
 from tests.chaos.points import Strike
 from tests.scenario import worlds
 from tests.scenario.plays.job_plays import PLAYS
@@ -35,15 +35,17 @@ def main() -> int:
     if options.json:
         options.json.write_text(json.dumps(told) + "\n")
     for line in told["broken"]:
-        say(f"BROKEN: {line}")
-    say(f"{told['lives']} lives, {len(told['broken'])} broken promises, {told['seconds']:.0f} s")
+        print_line(f"BROKEN: {line}")
+    print_line(
+        f"{told['lives']} lives, {len(told['broken'])} broken promises, {told['seconds']:.0f} s"
+    )
     return 1 if told["broken"] else 0
 
 
 def _run(options: argparse.Namespace) -> dict[str, Any]:
     began = time.monotonic()
     broken: list[str] = []
-    found = _found(options.plays)
+    found = _points_of_plays(options.plays)
     missed = _tell(found)
     if set(options.plays) == set(PLAYS):
         broken += [f"no play comes to: {place}" for place in missed]
@@ -54,13 +56,15 @@ def _run(options: argparse.Namespace) -> dict[str, Any]:
         strikes = [s for p, all_ in found.items() for s in points.strikes(p, all_, harm)]
         every += strikes[:: options.every]
     every += [Storm(options.seed + n) for n in range(options.storms)]
-    held = lives.held(options.keep)
+    held = lives.unbroken_lives(options.keep)
     todo = [life for life in every if str(life) not in held]
-    say(f"{len(todo)} of {len(every)} lives are to be lived, in {options.processes} processes")
+    print_line(
+        f"{len(todo)} of {len(every)} lives are to be lived, in {options.processes} processes"
+    )
     came = lives.live(todo, options.keep, options.processes)
     came.share.lives.update(s.kind for s in every if isinstance(s, Strike) and str(s) in held)
-    for line in came.share.told():
-        say(line)
+    for line in came.share.describe_misses():
+        print_line(line)
     return {
         "points": {play: len(all_) for play, all_ in found.items()},
         "lives": came.lives.total(),
@@ -71,7 +75,7 @@ def _run(options: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def _found(plays: list[str]) -> dict[str, list[tuple[int, Point]]]:
+def _points_of_plays(plays: list[str]) -> dict[str, list[tuple[int, Point]]]:
     with worlds.database() as url, asyncio.Runner(loop_factory=event_loop()) as runner:
         return runner.run(points.enumerated(url, plays))
 
@@ -79,12 +83,12 @@ def _found(plays: list[str]) -> dict[str, list[tuple[int, Point]]]:
 def _tell(found: dict[str, list[tuple[int, Point]]]) -> list[str]:
     """Print what was found; return the places that no life comes to."""
     for play, all_ in found.items():
-        say(f"{play:20} {len(all_):4} points of its own")
+        print_line(f"{play:20} {len(all_):4} points of its own")
     met = {point.what for all_ in found.values() for _, point in all_}
-    say(f"{sum(map(len, found.values()))} points at {len(met)} places in the code")
+    print_line(f"{sum(map(len, found.values()))} points at {len(met)} places in the code")
     missed = sorted(places.all_places() - met)
     for place in missed:
-        say(f"  no life comes to: {place}")
+        print_line(f"  no life comes to: {place}")
     return missed
 
 

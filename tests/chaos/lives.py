@@ -65,7 +65,7 @@ def live(todo: Sequence[Strike | Storm], keep: Path | None, processes: int) -> O
     return came
 
 
-def held(keep: Path | None) -> set[str]:
+def unbroken_lives(keep: Path | None) -> set[str]:
     """Return the lives that broke nothing when they were lived last."""
     lines = keep.read_text().splitlines() if keep and keep.exists() else []
     told = {life["life"]: life["broken"] for life in map(json.loads, lines)}
@@ -80,11 +80,11 @@ def note(name: str, broken: list[str] | None, keep: Path | None) -> list[str]:
         with keep.open("a") as lines:
             lines.write(json.dumps({"life": name, "broken": broken}) + "\n")
     for line in broken:
-        say(f"BROKEN: {name}: {line}")
+        print_line(f"BROKEN: {name}: {line}")
     return [f"{name}: {line}" for line in broken]
 
 
-def say(line: str) -> None:
+def print_line(line: str) -> None:
     """Write a line without buffering."""
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
@@ -110,7 +110,7 @@ async def _lived(
                 came.lives["storms"] += 1
             came.broken += note(str(life), broken, keep)
             if n % _TELL_EVERY == 0:
-                say(f"{number}: {n} of {len(todo)} lives, {len(came.broken)} broken; {life}")
+                print_line(f"{number}: {n} of {len(todo)} lives, {len(came.broken)} broken; {life}")
     return came
 
 

@@ -65,7 +65,7 @@ class Share:
         self.lives.update(other.lives)
         self.missed.update(other.missed)
 
-    def told(self) -> list[str]:
+    def describe_misses(self) -> list[str]:
         """Return a line for each kind of which some missed."""
         found = self.missed.items()
         return [f"missed {n} of {self.lives[kind]}: {kind}" for kind, n in found if n]

@@ -54,7 +54,7 @@ async def test_whoever_looks_on_goes_on_where_the_replicas_connections_end(
         await asyncio.gather(*(_ask(engine) for _ in range(3)))
         async with world.engine.begin() as conn:
             await conn.execute(crew.TERMINATE)
-        await job.look()
+        await job.check_promises()
         with pytest.raises(OperationalError):
             await _ask(engine)
 
@@ -73,7 +73,7 @@ def test_a_strike_that_missed_is_not_noted_as_one_that_held(tmp_path: Path) -> N
     lives.note("held", [], keep)
     lives.note("broke", ["a promise"], keep)
 
-    assert lives.held(keep) == {"held"}
+    assert lives.unbroken_lives(keep) == {"held"}
     assert [json.loads(line)["life"] for line in keep.read_text().splitlines()] == ["held", "broke"]
 
 
@@ -86,7 +86,7 @@ def test_a_kind_of_strike_that_mostly_missed_was_not_tried() -> None:
 
     share.count(DEADLOCK, None)
     assert share.too_many() == [f"most strikes missed: {DEADLOCK.kind}"]
-    assert share.told() == [f"missed {FEW + 1} of {2 * FEW + 1}: {DEADLOCK.kind}"]
+    assert share.describe_misses() == [f"missed {FEW + 1} of {2 * FEW + 1}: {DEADLOCK.kind}"]
 
 
 async def _is_struck(hook: Hook, what: str) -> bool:
@@ -104,7 +104,7 @@ async def _is_struck(hook: Hook, what: str) -> bool:
 
 
 async def _commit(hook: Hook, what: str) -> None:
-    await hook.done(await hook.come_to(f"commit {what}", await hook.door(what)))
+    await hook.end_point(await hook.come_to(f"commit {what}", await hook.door(what)))
 
 
 async def _ask(engine: AsyncEngine) -> None:
@@ -120,8 +120,8 @@ async def _lived(hook: Hook, items: Sequence[str]) -> str:
         nonlocal at_work
         at_work = taken[0]
         number = await hook.come_to("commit", await hook.door())
-        await hook.done(number)
-        await hook.done(await hook.come_to("delete elsewhere"))
+        await hook.end_point(number)
+        await hook.end_point(await hook.come_to("delete elsewhere"))
         return taken
 
     async def wake() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from service.domain import errors
 from service.domain.errors import ServiceError
 from service.domain.states import AttemptState, JobState
-from tests.repository.sources import functions, python_files, text
+from tests.repository.sources import FunctionNode, python_files, text
 
 VARIES = "\0"  # stands for an f-string's values
 _TOLD = ("rendering", "service", "trainer", "rekindle")
@@ -22,9 +22,8 @@ def templates() -> tuple[str, ...]:
     """Return every text that a program may print, without docstrings."""
     found = {text(Path("Makefile")), *(f"job.{s}" for s in JobState)}
     found |= {f"attempt.{s}" for s in AttemptState}
-    for file in python_files():
-        if file.parts[0] in _TOLD:
-            found |= set(_texts(ast.parse(text(file))))
+    for tree in (tree for top in _TOLD for tree in _trees(top)):
+        found |= set(_texts(tree))
     return tuple(sorted(found))
 
 
@@ -47,8 +46,8 @@ def error_codes() -> set[str]:
 def event_codes() -> set[str]:
     """Return the codes of events with level warn or error; those of files have no ``file.``."""
     found = {"attempt.terminating", "job.failed"}
-    for file in python_files():
-        for function in functions(file) if file.parts[0] == "service" else ():
+    for function in (node for tree in _trees("service") for node in ast.walk(tree)):
+        if isinstance(function, FunctionNode):
             calls = _calls(function, "add")
             if any(k.arg == "level" for call in calls for k in call.keywords):
                 found |= {c for c in _constants(function) if _EVENT.fullmatch(c)}
@@ -58,14 +57,15 @@ def event_codes() -> set[str]:
 def line_codes() -> set[str]:
     """Return the codes of errors and warnings about a line of a training file."""
     trees = (*_trees("service"), *_trees("rendering"))
-    calls = (c for tree in trees for name in _FINDERS for c in _calls(tree, name))
+    calls = (c for tree in trees for c in _calls(tree, *_FINDERS))
     return {code for call in calls if call.args for code in _constants(call.args[0])}
 
 
 def reason_codes() -> set[str]:
     """Return the codes of status_reason."""
-    tree = ast.parse(text(Path("service/domain/reporting/status_message.py")))
-    calls = _calls(tree, "StatusMessage")
+    calls = _calls(
+        ast.parse(text(Path("service/domain/reporting/status_message.py"))), "StatusMessage"
+    )
     return {code for call in calls for code in _constants(call.args[1])}
 
 
@@ -76,17 +76,17 @@ def command_line_codes() -> set[str]:
 
 def log_lines() -> set[str]:
     """Return the log events of level warning or above."""
-    calls = (c for tree in _trees("service") for name in _LEVELS for c in _calls(tree, name))
+    calls = (c for tree in _trees("service") for c in _calls(tree, *_LEVELS))
     return {code for call in calls if call.args for code in _constants(call.args[0])}
 
 
 def doctors_checks() -> set[str]:
     """Return the checks of `rekindle doctor` that may fail or warn."""
-    calls = (c for tree in _trees("rekindle") for name in _VERDICTS for c in _calls(tree, name))
+    calls = (c for tree in _trees("rekindle") for c in _calls(tree, *_VERDICTS))
     return {name for call in calls if call.args for name in _constants(call.args[0])}
 
 
-_FINDERS = ("Problem", "_warn")
+_FINDERS = ("DatasetProblem", "_warn")
 _LEVELS = ("warning", "error", "exception")
 _VERDICTS = ("failed_check", "doubtful_check")
 
@@ -97,14 +97,15 @@ def _kinds(kind: type[ServiceError]) -> Iterator[type[ServiceError]]:
         yield from _kinds(child)
 
 
-def _trees(top: str) -> Iterator[ast.Module]:
-    return (ast.parse(text(file)) for file in python_files() if file.parts[0] == top)
+@cache
+def _trees(top: str) -> tuple[ast.Module, ...]:
+    return tuple(ast.parse(text(file)) for file in python_files() if file.parts[0] == top)
 
 
-def _calls(tree: ast.AST, name: str) -> list[ast.Call]:
-    """Return the calls of a function or method with this name."""
+def _calls(tree: ast.AST, *names: str) -> list[ast.Call]:
+    """Return the calls of functions or methods with one of these names."""
     found = (node for node in ast.walk(tree) if isinstance(node, ast.Call))
-    return [c for c in found if getattr(c.func, "attr", getattr(c.func, "id", "")) == name]
+    return [c for c in found if getattr(c.func, "attr", getattr(c.func, "id", "")) in names]
 
 
 def _keyword(tree: ast.AST, name: str) -> Iterator[str]:

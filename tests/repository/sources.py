@@ -1,6 +1,7 @@
 """Files of the repository, for the tests that read them."""
 
 import ast
+import re
 import subprocess
 from collections.abc import Iterator
 from functools import cache
@@ -27,6 +28,11 @@ def python_files() -> list[Path]:
 def text(file: Path) -> str:
     """Return the text of a file; invalid bytes are replaced."""
     return (ROOT / file).read_text(errors="replace")
+
+
+def links(page: Path) -> list[str]:
+    """Return the targets of a page's links to files of the repository, as they are written."""
+    return re.findall(r"\]\((?!https?://|#|mailto:)([^)#\s]+)", text(page))
 
 
 def functions(file: Path) -> Iterator[FunctionNode]:

@@ -3,7 +3,7 @@
 `scenario.py` holds everything: the real service on a real PostgreSQL, the shipped fakes of cloud
 and storage, machines with the node's real rules and its real committer, one clock, one random
 source. A test makes a `Scenario` in `worlds.a_world` and uses its verbs: `submit`, `train`,
-`evict`, `wish` and `finish` of a job, `pass_time`, `expect` and `run` of the scenario.
+`evict`, `request_command` and `finish` of a job, `pass_time`, `expect` and `run` of the scenario.
 
 What a life consists of:
 

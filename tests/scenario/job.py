@@ -52,7 +52,7 @@ class ScenarioJob:
         """Upload and submit until both are acknowledged; the key makes it one job."""
         if not self.file_id:
             form = {"files": {"file": ("train.jsonl", DATASET)}, "data": {"purpose": "fine-tune"}}
-            answer = await self.ask("POST", "/v1/files", **form)
+            answer = await self.send_request("POST", "/v1/files", **form)
             if answer is None:
                 return
             self.file_id = answer.json()["id"]
@@ -62,24 +62,24 @@ class ScenarioJob:
             "infrastructure": {"nodes": NODES},
         } | self.scenario.play.asks(self)
         key = {"idempotency-key": f"life-{self.file_id}"}
-        answer = await self.ask("POST", "/v1/fine_tuning/jobs", headers=key, json=body)
+        answer = await self.send_request("POST", "/v1/fine_tuning/jobs", headers=key, json=body)
         if answer is not None:
             assert answer.status_code == 200, answer.text
             self.job_id = answer.json()["id"]
 
-    async def wish(self, what: str) -> None:
+    async def request_command(self, what: str) -> None:
         """Ask for a cancel, pause or resume now, and in each round until it is acknowledged."""
         self.wished.add(what)
         self.asked[what] += 1
-        answer = await self.ask("POST", f"/v1/fine_tuning/jobs/{self.job_id}/{what}")
+        answer = await self.send_request("POST", f"/v1/fine_tuning/jobs/{self.job_id}/{what}")
         if answer is not None and answer.status_code == 200:
             self.done.add(what)
 
-    async def ask(self, method: str, url: str, **more: Any) -> httpx.Response | None:  # noqa: ANN401
+    async def send_request(self, method: str, url: str, **more: Any) -> httpx.Response | None:  # noqa: ANN401
         """Send a request of the user; None when no useful answer came."""
         key = {"authorization": f"Bearer {self.scenario.world.key}"}
         headers = key | more.pop("headers", {})
-        return await self.scenario.replicas.ask(method, url, headers=headers, **more)
+        return await self.scenario.replicas.send_request(method, url, headers=headers, **more)
 
     # --- what happens to its machines ---
 
@@ -140,7 +140,7 @@ class ScenarioJob:
         data, _ = await self.scenario.store.read(self.job_id, HEAD)
         return Head.from_json(data)
 
-    async def look(self) -> None:
+    async def check_promises(self) -> None:
         """See rows and machines, and check the promises that hold at every moment."""
         if not self.job_id:
             return

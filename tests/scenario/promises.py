@@ -36,15 +36,16 @@ class Census:
     of: dict[str, str] = field(default_factory=dict)  # vm_id -> scale set
     faults: list[datetime] = field(default_factory=list)  # when Azure's answers began to fail
 
-    def was_visible(self, vm_id: str, apart: timedelta) -> bool:
-        """Return whether the service could see the machine.
+    def was_visible(self, vm_id: str, apart: timedelta, slack: timedelta) -> bool:
+        """Return whether the service had the time to see the machine.
 
-        It cannot see one that came and was evicted while Azure's answers failed.
+        Each failure of Azure's answers while it was there excuses ``slack``, and no more.
         """
         first, last = self.first[vm_id] - _ROUND, self.last[vm_id]
-        return last - first > _ROUND + apart and not any(first <= t <= last for t in self.faults)
+        failures = sum(first <= t <= last for t in self.faults)
+        return last - first > _ROUND + apart + failures * slack
 
-    def take(self, cloud: FakeCloud, now: datetime) -> None:
+    def count_machines(self, cloud: FakeCloud, now: datetime) -> None:
         """Count what is there now, visible to the service or not."""
         for found in cloud.list_existing(()):
             for instance in found.instances:
@@ -124,7 +125,7 @@ def unbilled(
     for vm_id, first in census.first.items():
         mine = rows.get(vm_id, [])
         if not mine:
-            if census.was_visible(vm_id, apart):
+            if census.was_visible(vm_id, apart, slack):
                 yield f"machine {vm_id} of {census.of[vm_id]} has no row"
             continue
         began, ended = (

@@ -67,7 +67,7 @@ class Replicas:
             self.world, self.cloud, self.hook, self.world.clock, rate_limited=self.rate_limited
         )
 
-    async def ask(self, method: str, url: str, **more: Any) -> httpx.Response | None:  # noqa: ANN401
+    async def send_request(self, method: str, url: str, **more: Any) -> httpx.Response | None:  # noqa: ANN401
         """Send a request; None when no answer came, or only a server error."""
         return _useful(await self.turn(self.now.http.request(method, url, **more)))
 

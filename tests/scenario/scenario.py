@@ -151,13 +151,13 @@ class Scenario:
             if not job.job_id:
                 await job.submit()
             for what in job.wished - job.done:
-                await job.wish(what)
+                await job.request_command(what)
             await self.play.turn(job)
         await self._serve()
         for job in self.jobs:
-            await job.look()
+            await job.check_promises()
         await self._run_machines()
-        self.census.take(self.cloud, self.world.clock())
+        self.census.count_machines(self.cloud, self.world.clock())
         if self.replicas.strikes > struck:
             self.world.clock.advance(seconds=LEASE.total_seconds() + 1)
 

@@ -130,7 +130,7 @@ class Hook:
             await self._before()
         return number
 
-    async def done(self, number: int) -> None:
+    async def end_point(self, number: int) -> None:
         """End a point: its effect is there, or its transaction is committed."""
         if number != self.at:
             return
@@ -235,7 +235,7 @@ class HookedEngine(AsyncEngine):
                 if xid.scalar_one() is not None:  # it has written something
                     number = await self.hook.come_to(f"commit {place}", door)
             if number:
-                await self.hook.done(number)
+                await self.hook.end_point(number)
         except ConnectionLost as fault:
             raise OperationalError(None, None, fault) from fault
 
@@ -295,7 +295,7 @@ class HookedCloud:
             await self._reach()
             number = await self.hook.come_to(f"{what} {caller()}")
             yield
-            await self.hook.done(number)
+            await self.hook.end_point(number)
         except ConnectionLost as fault:
             raise CloudError("The connection broke before the answer came.") from fault
 
@@ -343,7 +343,7 @@ class HookedStore:
                 await self._hook.reach("blob")
                 number = await self._hook.come_to(f"{name} {caller()}")
                 answer = await method(*args, **more)
-                await self._hook.done(number)
+                await self._hook.end_point(number)
             except ConnectionLost as fault:
                 raise StorageError("The connection broke before the answer came.") from fault
             return answer

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from service.serving import event_loop
 from tests.scenario import worlds
 
-LIVES = 30
+LIVES = 12
 LONG_BLOCKS = 10  # each of as many lives, in `make long`
 
 

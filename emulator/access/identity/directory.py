@@ -18,7 +18,7 @@ _OBJECT_IDS = uuid.UUID("22222222-2222-2222-2222-222222222222")  # uuid5's names
 
 @dataclass(frozen=True)
 class Principal:
-    """Somebody to whom tokens are given and roles are assigned."""
+    """A principal, to which tokens are given and roles are assigned."""
 
     client_id: str
     object_id: str

@@ -8,7 +8,7 @@ from starlette.responses import JSONResponse, Response
 
 from emulator.access.identity.directory import IDENTITY, TENANT
 from emulator.arm.front_door import fabric_of, page, read_json
-from emulator.arm.resource_groups import find_group
+from emulator.arm.resource_groups import find_group, list_start
 from emulator.arm.tags import tags_of
 from emulator.core.catalog import check_location
 from emulator.core.errors import elsewhere, resource_not_found
@@ -29,9 +29,7 @@ async def put(request: Request) -> Response:
     ids = {"tenantId": TENANT, "principalId": str(uuid.uuid4()), "clientId": str(uuid.uuid4())}
     known = old.body["properties"] if old else ids
     resource = ResourceRow(
-        id=old.id
-        if old
-        else f"{group_id(group.subscription, group.name)}{PROVIDER}/{request.path_params['name']}",
+        id=old.id if old else _id(request),
         type=IDENTITY,
         location=location,
         body={"tags": tags_of(body), "properties": known},
@@ -39,9 +37,8 @@ async def put(request: Request) -> Response:
     )
     fabric.state.put(resource)
     fabric.changed()
-    if old:
-        return JSONResponse(_shown(resource))
-    return JSONResponse(_shown(resource), status_code=201, headers={"Location": resource.id})
+    headers = None if old else {"Location": resource.id}
+    return JSONResponse(_shown(resource), status_code=200 if old else 201, headers=headers)
 
 
 async def get(request: Request) -> Response:
@@ -49,16 +46,11 @@ async def get(request: Request) -> Response:
     return JSONResponse(_shown(_found(request)))
 
 
-async def list_in_group(request: Request) -> Response:
-    """List those of a resource group."""
-    group = find_group(request)
-    return page(request, _rows(request, f"{group.key}/"))
-
-
 async def list_all(request: Request) -> Response:
-    """List those of the subscription."""
-    inside = f"/subscriptions/{request.path_params['subscription']}/".lower()
-    return page(request, _rows(request, inside))
+    """List those of a resource group or the subscription."""
+    start, found = list_start(request), fabric_of(request).state.resources.values()
+    rows = [_shown(r) for r in found if r.key.startswith(start) and r.type == IDENTITY]
+    return page(request, rows)
 
 
 async def delete(request: Request) -> Response:
@@ -71,11 +63,6 @@ async def delete(request: Request) -> Response:
     return Response()
 
 
-def _rows(request: Request, inside: str) -> list[dict[str, Any]]:
-    found = fabric_of(request).state.resources.values()
-    return [_shown(r) for r in found if r.key.startswith(inside) and r.type == IDENTITY]
-
-
 def _found(request: Request) -> ResourceRow:
     find_group(request)
     if (resource := _lookup(request)) is None:
@@ -85,9 +72,12 @@ def _found(request: Request) -> ResourceRow:
 
 
 def _lookup(request: Request) -> ResourceRow | None:
+    return fabric_of(request).state.resources.get(_id(request).lower())
+
+
+def _id(request: Request) -> str:
     names = request.path_params
-    key = f"{group_id(names['subscription'], names['group'])}{PROVIDER}/{names['name']}".lower()
-    return fabric_of(request).state.resources.get(key)
+    return f"{group_id(names['subscription'], names['group'])}{PROVIDER}/{names['name']}"
 
 
 def _shown(resource: ResourceRow) -> dict[str, Any]:

@@ -5,16 +5,8 @@ from dataclasses import replace
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from emulator.access.identity.directory import (
-    IDENTITY,
-    SUBSCRIPTION,
-    TENANT,
-    Principal,
-    has_system,
-    identity,
-    of_system,
-    principals,
-)
+from emulator.access.identity import directory
+from emulator.access.identity.directory import IDENTITY, SUBSCRIPTION, TENANT, Principal
 from emulator.access.identity.tokens import LIFETIME, lifetime, signer
 from emulator.arm.front_door import fabric_of
 from emulator.core.errors import ArmError
@@ -63,14 +55,17 @@ async def of_app_service(request: Request) -> Response:
         return _app_refused(400, "The parameter resource is required.")
     header = request.headers.get("x-identity-header", "")
     signs = signer(fabric)
-    found = [p for p in principals(fabric.state) if signs.identity_header(p.client_id) == header]
+    found = [
+        p
+        for p in directory.principals(fabric.state)
+        if signs.identity_header(p.client_id) == header
+    ]
     if not found:
-        return _app_refused(401, "The X-IDENTITY-HEADER is missing or belongs to nobody here.")
+        return _app_refused(401, "The X-IDENTITY-HEADER is missing or unknown.")
     wanted = query.get("client_id"), query.get("principal_id"), _resource_id(request)
     if any(wanted) and not _is(found[0], *wanted):
-        return _app_refused(
-            400, "No Managed Identity found for specified ClientId/ResourceId/PrincipalId."
-        )
+        text = "No Managed Identity found for specified ClientId/ResourceId/PrincipalId."
+        return _app_refused(400, text)
     full = _answer(fabric, found[0], query["resource"])
     shown = ("access_token", "expires_on", "resource", "token_type", "client_id")
     return JSONResponse({k: full[k] for k in shown})
@@ -90,8 +85,8 @@ def show_ids(state: EmulatorState, scale_set: ScaleSetRow) -> ScaleSetRow:
     if not isinstance(put, dict):
         return scale_set
     shown = dict(put)
-    if has_system(scale_set):
-        shown |= {"principalId": of_system(scale_set).object_id, "tenantId": TENANT}
+    if directory.has_system(scale_set):
+        shown |= {"principalId": directory.of_system(scale_set).object_id, "tenantId": TENANT}
     if users := put.get("userAssignedIdentities"):
         found = {name: state.resources.get(name.lower()) for name in users}
         ids = {name: r.body["properties"] for name, r in found.items() if r and _is_identity(r)}
@@ -105,11 +100,11 @@ def show_ids(state: EmulatorState, scale_set: ScaleSetRow) -> ScaleSetRow:
 def _identities(state: EmulatorState, scale_set: ScaleSetRow) -> list[Principal]:
     """Those assigned to the scale set that exist, the system's first."""
     put = scale_set.model.get("identity") or {}
-    mine = [of_system(scale_set)] if has_system(scale_set) else []
+    mine = [directory.of_system(scale_set)] if directory.has_system(scale_set) else []
     for name in put.get("userAssignedIdentities") or {}:
         resource = state.resources.get(name.lower())
         if resource and _is_identity(resource):
-            mine.append(identity(resource))
+            mine.append(directory.identity(resource))
     return mine
 
 

@@ -9,7 +9,6 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from emulator.access.identity.directory import TENANT, Principal, by_client, secret_fits, stranger
-from emulator.access.identity.refusals import SignInRefused
 from emulator.access.identity.tokens import LIFETIME, lifetime, signer
 from emulator.arm.front_door import base_url, fabric_of
 from emulator.fabric import Fabric
@@ -17,16 +16,61 @@ from emulator.fabric import Fabric
 EVERY_TENANT = ("common", "organizations", TENANT)
 
 
-async def token(request: Request) -> Response:
-    """Issue a token at the v2.0 endpoint, which takes a scope."""
-    return await _token(request)
+# Entra ID's number of a refusal (AADSTS...), OAuth's word for it, the text.
+REFUSALS = {
+    70003: ("unsupported_grant_type", "The app requested an unsupported grant type '{0}'."),
+    70025: (
+        "invalid_client",
+        "The client '{0}'({1}) has no configured federated identity credentials. The emulator "
+        "believes no token of another issuer: use a secret.",
+    ),
+    90002: (
+        "invalid_request",
+        "Tenant '{0}' not found. Check to make sure you have the correct tenant ID and are "
+        "signing into the correct cloud. Check with your subscription administrator, this may "
+        "happen if there are no active subscriptions for the tenant.",
+    ),
+    700016: (
+        "unauthorized_client",
+        f"Application with identifier '{{0}}' was not found in the directory '{TENANT}'. This can "
+        "happen if the application has not been installed by the administrator of the tenant or "
+        "consented to by any user in the tenant. You may have sent your authentication request to "
+        "the wrong tenant.",
+    ),
+    900144: ("invalid_request", "The request body must contain the following parameter: '{0}'."),
+    1002012: (
+        "invalid_scope",
+        "The provided value for scope {0} is not valid. Client credential flows must have a scope "
+        "value with /.default suffixed to the resource identifier (application ID URI).",
+    ),
+    7000215: (
+        "invalid_client",
+        "Invalid client secret provided. Ensure the secret being sent in the request is the client "
+        "secret value, not the client secret ID, for a secret added to app '{0}'.",
+    ),
+    7000216: (
+        "invalid_client",
+        "'client_assertion', 'client_secret' or 'request' is required for the 'client_credentials' "
+        "grant type.",
+    ),
+}
+
+
+class SignInRefused(Exception):
+    """An AADSTS error: its number, OAuth's word for it, and the text without either."""
+
+    def __init__(self, number: int, *words: str) -> None:
+        self.number = number
+        self.error, text = REFUSALS[number]
+        self.status = 401 if self.error == "invalid_client" else 400
+        super().__init__(text.format(*words))
 
 
 async def openid_configuration(request: Request) -> Response:
-    """Where the tenant's endpoints are."""
+    """Show the addresses of the tenant's endpoints."""
     name = request.path_params["tenant"]
     if name.lower() not in EVERY_TENANT:
-        return _refused(fabric_of(request), _no_tenant(name, "invalid_tenant"))
+        return _refused(fabric_of(request), SignInRefused(90002, name), "invalid_tenant")
     tenant = f"{base_url(request)}/{name}"
     return JSONResponse(
         {
@@ -48,14 +92,15 @@ async def keys(request: Request) -> Response:
     return JSONResponse(signer(fabric_of(request)).jwks())
 
 
-async def _token(request: Request) -> Response:
+async def token(request: Request) -> Response:
+    """Issue a token at the v2.0 endpoint, which takes a scope."""
     fabric = fabric_of(request)
     try:
         body = (await request.body()).decode()
         form = {k: v[0] for k, v in parse_qs(body, errors="strict").items()}
         principal, audience = _granted(fabric, request.path_params["tenant"], form)
     except UnicodeDecodeError:
-        return _refused(fabric, _missing("grant_type"))
+        return _refused(fabric, SignInRefused(900144, "grant_type"))
     except SignInRefused as refusal:
         return _refused(fabric, refusal)
     more = {"xms_mirid": principal.resource_id} if principal.resource_id else {}
@@ -67,52 +112,30 @@ async def _token(request: Request) -> Response:
 
 
 def _granted(fabric: Fabric, tenant: str, form: dict[str, str]) -> tuple[Principal, str]:
-    """Who asks, and for which audience, or SignInRefused."""
+    """Return the principal that asks and the audience that it asks for, or raise SignInRefused."""
     if tenant.lower() != TENANT:
-        raise _no_tenant(tenant, "invalid_request")
+        raise SignInRefused(90002, tenant)
     if (grant := form.get("grant_type", "client_credentials")) != "client_credentials":
-        text = f"The app requested an unsupported grant type '{grant}'."
-        raise SignInRefused(70003, "unsupported_grant_type", text)
+        raise SignInRefused(70003, grant)
     if not form.get("client_id"):
-        raise _missing("client_id")
-    return _known(fabric, form), _audience(form)
+        raise SignInRefused(900144, "client_id")
+    return _principal(fabric, form), _audience(form)
 
 
-def _known(fabric: Fabric, form: dict[str, str]) -> Principal:
-    secret, assertion = form.get("client_secret", ""), form.get("client_assertion", "")
+def _principal(fabric: Fabric, form: dict[str, str]) -> Principal:
+    client_id, secret = form["client_id"], form.get("client_secret", "")
+    assertion = form.get("client_assertion", "")
     if not secret and not assertion:
-        text = (
-            "'client_assertion', 'client_secret' or 'request' is required for the "
-            "'client_credentials' grant type."
-        )
-        raise SignInRefused(7000216, "invalid_client", text, 401)
-    client_id = form["client_id"]
+        raise SignInRefused(7000216)
     principal = by_client(fabric.state, client_id)
     if principal is None and fabric.settings.access == "open":
         return stranger(client_id)
     if principal is None:
-        text = (
-            f"Application with identifier '{client_id}' was not found in the directory "
-            f"'{TENANT}'. This can happen if the application has not been installed by the "
-            "administrator of the tenant or consented to by any user in the tenant. You may "
-            "have sent your authentication request to the wrong tenant."
-        )
-        raise SignInRefused(700016, "unauthorized_client", text)
+        raise SignInRefused(700016, client_id)
     if assertion:
-        raise SignInRefused(
-            70025,
-            "invalid_client",
-            f"The client '{client_id}'({principal.name}) has no configured federated identity "
-            "credentials. The emulator believes no token of another issuer: use a secret.",
-            401,
-        )
+        raise SignInRefused(70025, client_id, principal.name)
     if not secret_fits(fabric.state, principal, secret):
-        text = (
-            "Invalid client secret provided. Ensure the secret being sent in the request is the "
-            "client secret value, not the client secret ID, for a secret added to app "
-            f"'{client_id}'."
-        )
-        raise SignInRefused(7000215, "invalid_client", text, 401)
+        raise SignInRefused(7000215, client_id)
     return principal
 
 
@@ -121,35 +144,16 @@ def _audience(form: dict[str, str]) -> str:
     if "scope" not in form:
         return form.get("resource", "")
     if not (scope := form["scope"]).endswith("/.default"):
-        text = (
-            f"The provided value for scope {scope} is not valid. Client credential flows must "
-            "have a scope value with /.default suffixed to the resource identifier (application "
-            "ID URI)."
-        )
-        raise SignInRefused(1002012, "invalid_scope", text)
+        raise SignInRefused(1002012, scope)
     return scope.removesuffix("/.default")
 
 
-def _no_tenant(name: str, error: str) -> SignInRefused:
-    text = (
-        f"Tenant '{name}' not found. Check to make sure you have the correct tenant ID and are "
-        "signing into the correct cloud. Check with your subscription administrator, this may "
-        "happen if there are no active subscriptions for the tenant."
-    )
-    return SignInRefused(90002, error, text)
-
-
-def _missing(name: str) -> SignInRefused:
-    text = f"The request body must contain the following parameter: '{name}'."
-    return SignInRefused(900144, "invalid_request", text)
-
-
-def _refused(fabric: Fabric, refusal: SignInRefused) -> Response:
+def _refused(fabric: Fabric, refusal: SignInRefused, error: str = "") -> Response:
     """Return a refusal as Entra ID words it."""
     trace, correlation = str(uuid.uuid4()), str(uuid.uuid4())
     at = datetime.fromtimestamp(fabric.now(), UTC).strftime("%Y-%m-%d %H:%M:%SZ")
     body = {
-        "error": refusal.error,
+        "error": error or refusal.error,
         "error_description": f"AADSTS{refusal.number}: {refusal} Trace ID: {trace} "
         f"Correlation ID: {correlation} Timestamp: {at}",
         "error_codes": [refusal.number],

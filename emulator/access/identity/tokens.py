@@ -133,9 +133,7 @@ def _kept(file: Path) -> bytes:
 def _drawn() -> bytes:
     """Generate a key once per process: that takes a while, and emulators in tests share it."""
     return rsa.generate_private_key(65537, 2048).private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
 
 

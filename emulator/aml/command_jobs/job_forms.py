@@ -5,18 +5,10 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-from emulator.aml import environments
-from emulator.aml.assets import (
-    COMPUTE,
-    JOB,
-    amend,
-    lookup,
-    properties,
-    region,
-    user_error,
-)
+from emulator.aml.assets import COMPUTE, JOB, amend, lookup, properties, region, user_error
 from emulator.aml.command_jobs import job_orders
 from emulator.aml.compute_forms import duration
+from emulator.aml.versions import image_of
 from emulator.core.state import ResourceRow
 from emulator.core.timestamps import timestamp
 from emulator.fabric import Fabric
@@ -56,7 +48,7 @@ def new(fabric: Fabric, id_: str, given: dict[str, Any]) -> ResourceRow:
     _check_shape(given)
     if given.get("codeId"):
         raise user_error(400, "The emulator keeps no code: submit the job without a code folder.")
-    workspace = "/".join(id_.split("/")[:9]).lower() + "/"  # whoever may use it may use no other
+    workspace = "/".join(id_.split("/")[:9]).lower() + "/"  # its users may use no other
     compute = _compute(fabric, workspace, given)
     environment = str(given.get("environmentId") or "")
     guid, shown = str(uuid.uuid4()), _shown(given, name)
@@ -70,7 +62,7 @@ def new(fabric: Fabric, id_: str, given: dict[str, Any]) -> ResourceRow:
                 "guid": guid,
                 "region": region(compute),
                 "compute": compute.key,
-                "image": environments.image_of(fabric, workspace, environment),
+                "image": image_of(fabric, workspace, environment),
                 "command": _command(job_orders.folder(fabric, guid), shown),
                 "seconds": _limit(given),
                 "attempt": 1,
@@ -135,10 +127,7 @@ def _shown(given: dict[str, Any], name: str) -> dict[str, Any]:
     return (
         defaults
         | {k: v for k, v in given.items() if v is not None}
-        | {
-            "resources": _resources(given),
-            "status": "Starting",
-        }
+        | {"resources": _resources(given), "status": "Starting"}
     )
 
 

@@ -10,7 +10,9 @@ from emulator.aml.assets import (
     PROVIDER,
     find_workspace,
     lookup,
+    lookup_part,
     of_type,
+    part_id,
     private,
     properties,
     region,
@@ -22,18 +24,20 @@ from emulator.aml.command_jobs.job_forms import change, new
 from emulator.arm.front_door import base_url, fabric_of, page, read_json
 from emulator.core.state import ResourceRow
 
+PATH = "jobs/{job}"
+
 
 async def put(request: Request) -> Response:
     """Submit a job, or change the description of one that there is."""
-    fabric, workspace = fabric_of(request), find_workspace(request)
+    fabric, id_ = fabric_of(request), part_id(request, PATH)
     given = (await read_json(request)).get("properties")
     if not isinstance(given, dict):
         raise user_error(400, "A job needs properties.")
-    if old := _lookup(request):
+    if old := lookup(fabric, id_):
         old = change(fabric, old, given)
         fabric.changed()
         return JSONResponse(_body(old))
-    job = fabric.state.put(new(fabric, _id(request, workspace), given))
+    job = fabric.state.put(new(fabric, id_, given))
     fabric.changed()
     return JSONResponse(_body(job), status_code=201)
 
@@ -72,18 +76,9 @@ async def cancel_result(request: Request) -> Response:
 
 def find(request: Request) -> ResourceRow:
     """Return the job that the path names, or raise ArmError."""
-    find_workspace(request)
-    if (found := _lookup(request)) is None:
+    if (found := lookup_part(request, PATH)) is None:
         raise user_error(404, f"Could not find job {request.path_params['job']}.")
     return found
-
-
-def _lookup(request: Request) -> ResourceRow | None:
-    return lookup(fabric_of(request), _id(request, find_workspace(request)))
-
-
-def _id(request: Request, workspace: ResourceRow) -> str:
-    return f"{workspace.id}/jobs/{request.path_params['job']}"
 
 
 def _archived(job: ResourceRow) -> bool:

@@ -65,7 +65,7 @@ def _without_cluster(fabric: Fabric, job: ResourceRow, now: float) -> bool:
 
 
 def _start(fabric: Fabric, job: ResourceRow, compute: ResourceRow, now: float) -> bool:
-    """Take nodes, if there are enough; they are told in the next step, when this is written."""
+    """Take nodes, if there are enough; they get orders in the next step, when this is written."""
     facts, wanted = private(job), nodes.needs(job)
     most = int(properties(compute)["properties"]["scaleSettings"]["maxNodeCount"])
     if wanted > most and facts["attempt"] > 1:

@@ -107,7 +107,7 @@ async def stream_jobs(
 async def get_summary(db: Db, caller: Reader, now: Now) -> JobsSummary:
     """Count the project's jobs, and sum up what they cost now, this month and today (UTC)."""
     today = now.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
-    summary = await job_summary.of(db, caller.project_id, today)
+    summary = await job_summary.summarize_project(db, caller.project_id, today)
     groups: dict[PhaseGroup, int] = dict.fromkeys(PHASE_GROUPS.values(), 0)  # type: ignore[arg-type]  # the same words
     for state, count in summary.jobs.items():
         groups[PHASE_GROUPS[state]] += count  # type: ignore[index]  # the same words

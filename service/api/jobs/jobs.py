@@ -61,7 +61,7 @@ async def create(
         return JobPlan(model=submission.model, plan=OfferedPlan(**plan))
     created = await submissions.create_job(parts, identity, asked, now)
     if created.is_new:
-        return _job_answer(parts, job_facts.of_new(created.job), now)
+        return _job_answer(parts, job_facts.new_overview(created.job), now)
     return await _find_job(parts, caller, created.job.id)
 
 

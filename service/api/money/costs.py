@@ -63,7 +63,7 @@ async def get_metrics(
         )
     if max_points is not None:
         most = min(max_points, limit)
-        rows = await step_metrics.thinned(db, job_id, span, max_points=most, figure=figure)
+        rows = await step_metrics.thinned_series(db, job_id, span, max_points=most, figure=figure)
     else:
         if after is not None:
             span = replace(span, from_step=max(span.from_step, _step(after) + 1))

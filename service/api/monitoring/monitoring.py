@@ -42,7 +42,7 @@ async def get_metrics(
 ) -> Response:
     """Return everything that ``instruments`` declares, in Prometheus's text format."""
     async with parts.reading.connect() as conn:
-        state = await state_metrics.state(conn, parts.now())
+        state = await state_metrics.read_samples(conn, parts.now())
     scraped = CollectorRegistry()
     scraped.register(_State([*_ZEROS, *state]))
     body = generate_latest(PROCESS) + generate_latest(scraped)

@@ -20,7 +20,7 @@ router = APIRouter(prefix="/organization", tags=["Organization"])
 @router.get("/system", operation_id="retrieveSystem")
 async def get_system(parts: PartsDep, db: Db, caller: Operator, now: Now) -> System:
     """Show overdue work, leases, readings of Azure, rate limits, and jobs that need help."""
-    rows = await service_status.of(db, now)
+    rows = await service_status.read_status(db, now)
     turns = [_turn(row, now) for row in rows.turns]
     return System(
         replicas=[_connected(replica, turns) for replica in rows.replicas],

@@ -38,7 +38,9 @@ async def simulate(
     async with parts.reading.connect() as conn:  # not held while it computes
         job = await jobs.get(conn, caller.project_id, job_id)
         plan = Plan.from_dict(job.plan)
-        lived = await machine_history.of(conn, [option.offering for option in plan.options], now)
+        lived = await machine_history.holds_by_offering(
+            conn, [option.offering for option in plan.options], now
+        )
     deadline = JobConstraints.from_dict(job.terms).kept_seconds(job.created_at, body.deadline_hours)
     async with _ONE_AT_A_TIME:
         found = await asyncio.to_thread(

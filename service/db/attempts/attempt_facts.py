@@ -89,7 +89,7 @@ class AttemptInputs:
     kept: Mapping[str, str]  # path -> why, of the job's checkpoints that exist
 
 
-async def of(
+async def read_inputs(
     conn: AsyncConnection, asked: Sequence[tuple[AttemptRow, str | None]]
 ) -> dict[str, AttemptInputs]:
     """Return the facts of each attempt, by id.

@@ -184,7 +184,7 @@ async def _tell_of_capacity(
 def _event(one: ClaimedAttemptMove, now: datetime) -> Event:
     row, step = one.row, one.step
     warns = step.to is AttemptState.TERMINATING and step.outcome not in _AS_WISHED
-    return events.fresh(
+    return events.new_event(
         row.job_id,
         row.id,
         now,

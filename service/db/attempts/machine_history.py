@@ -35,7 +35,7 @@ class _Hold(Protocol):
     outlived: Sequence[datetime]
 
 
-async def of(
+async def holds_by_offering(
     conn: AsyncConnection, offerings: Iterable[Offering], now: datetime
 ) -> dict[Offering, OfferingExperience]:
     """Return the experience with each offering whose machines were ever held.

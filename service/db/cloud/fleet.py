@@ -83,7 +83,7 @@ class FleetRows:
     waiting: Sequence[RowMapping]
 
 
-async def of(
+async def read_fleet(
     conn: AsyncConnection, project: str | None, offerings: Sequence[tuple[str, ...]]
 ) -> FleetRows:
     """Return the offerings' capacity, live attempts and the queue, without a call to a cloud.

@@ -21,7 +21,7 @@ async def takes_writes(conn: AsyncConnection) -> bool:
     return not (await conn.execute(_ASKED)).one().read_only
 
 
-async def fault(conn: AsyncConnection, wall: Callable[[], float]) -> str:
+async def find_fault(conn: AsyncConnection, wall: Callable[[], float]) -> str:
     """Return what is wrong and what to do, "" if nothing; ``wall``: this machine's clock."""
     before = wall()
     found = (await conn.execute(_ASKED)).one()

@@ -39,7 +39,7 @@ def application_name(name: str, command: str, release: str | None) -> str:
     return f"{_MARK} {command} {(release or _UNKNOWN)[:_RELEASE]} {name}"
 
 
-async def connected(conn: AsyncConnection) -> list[Replica]:
+async def connected_replicas(conn: AsyncConnection) -> list[Replica]:
     """Return the replicas that listen now, the oldest connection first."""
     found = []
     for row in await conn.execute(_LISTENING, {"ours": f"{_MARK} %"}):

@@ -47,7 +47,7 @@ class Event:
     data: dict[str, Any] | None
 
 
-def fresh(
+def new_event(
     job_id: str,
     attempt_id: str | None,
     at: datetime,

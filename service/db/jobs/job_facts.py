@@ -176,7 +176,7 @@ class JobOverview:
         return left if self.slack is None else left.no_later(self.slack, than=self.to_come)
 
     def _remaining(self, after: EvictionWait) -> RemainingTime:
-        job, every = self.job, checkpoint_interval.on_spot(self.job.progress)
+        job, every = self.job, checkpoint_interval.spot_interval(self.job.progress)
         return forecast.forecast_remaining(
             ForecastInputs.of_plan(job.plan).as_it_runs(every, on_demand=self.on_demand),
             steps=job.total_steps - job.progress.get("step", 0),
@@ -187,19 +187,19 @@ class JobOverview:
         )
 
 
-async def of(
+async def find_overview(
     conn: AsyncConnection, job_id: str, project_id: str, now: datetime
 ) -> JobOverview | None:
     """Return the job with its facts; None if it is unknown or another project's."""
     given = {"now": now, "job": job_id, "project": project_id}
-    query = query_of("id = :job and project_id = :project")
+    query = overview_query("id = :job and project_id = :project")
     row = (await conn.execute(query, given)).one_or_none()
-    return around_of(row) if row else None
+    return parse_overview(row) if row else None
 
 
-def of_new(job: JobRow) -> JobOverview:
+def new_overview(job: JobRow) -> JobOverview:
     """Return a job that was just written with its facts, without a query: it has none yet."""
-    return around_of(_Alone(job))
+    return parse_overview(_Alone(job))
 
 
 class _Alone:
@@ -215,7 +215,9 @@ class _Alone:
 
 
 @cache
-def query_of(which: str, *, more: str = "", and_shown: str = "", order: str = "") -> TextClause:
+def overview_query(
+    which: str, *, more: str = "", and_shown: str = "", order: str = ""
+) -> TextClause:
     """Return the query for the rows of ``jobs`` that ``which`` selects.
 
     ``more`` are further columns of the inner select, ``order`` orders the outer one.
@@ -229,7 +231,7 @@ def query_of(which: str, *, more: str = "", and_shown: str = "", order: str = ""
     return text(_QUERY.format(**parts) + order)
 
 
-def around_of(r: _Row) -> JobOverview:
+def parse_overview(r: _Row) -> JobOverview:
     """Return the job of a row of the query, with its facts."""
     job = _parsed(r)
     newest = (r.k_id, r.k_step, r.k_committed_at)
@@ -261,7 +263,7 @@ def around_of(r: _Row) -> JobOverview:
 
 def _parsed(r: _Row) -> JobRow:
     """Return the job, with progress no lower than its model or newest checkpoint."""
-    job = jobs.parsed(r)
+    job = jobs.parse_row(r)
     model, over = job.result or {}, job.state in JOB_TERMINAL
     step, loss = model.get("step", r.k_step or 0), model.get("valid_loss")
     return replace(job, progress=with_committed(job.progress, step, over=over, valid_loss=loss))

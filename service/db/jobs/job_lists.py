@@ -13,7 +13,7 @@ from typing import Final
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from service.db.jobs.job_facts import JobOverview, around_of, query_of
+from service.db.jobs.job_facts import JobOverview, overview_query, parse_overview
 from service.db.money.metered_cost import total_cost
 from service.domain.states import JobState
 
@@ -120,11 +120,11 @@ async def page(
             f"id {beyond} :after" if key == "id" else f"({key}, id) {beyond} ({last})"
         )
     order = f" order by sort_key {direction}, id {direction} limit :limit"
-    query = query_of(
+    query = overview_query(
         " and ".join(conditions) + order,
         more=f", {key} sort_key",
         and_shown=_UNLESS_DONE,
         order=f"order by j.sort_key {direction}, j.id {direction}",
     )
     given = {"now": now, "project": project_id, "limit": limit, "after": after}
-    return [around_of(row) for row in await conn.execute(query, given | where.values)]
+    return [parse_overview(row) for row in await conn.execute(query, given | where.values)]

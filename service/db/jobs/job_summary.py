@@ -43,7 +43,9 @@ class ProjectSummary:
     lost_steps: int
 
 
-async def of(conn: AsyncConnection, project_id: str, today: datetime) -> ProjectSummary:
+async def summarize_project(
+    conn: AsyncConnection, project_id: str, today: datetime
+) -> ProjectSummary:
     """Return the summary; ``today`` is when the day began."""
     row = (await conn.execute(_QUERY, {"project": project_id, "today": today})).one()
     return ProjectSummary(

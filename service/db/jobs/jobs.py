@@ -91,12 +91,12 @@ async def find(
         query = query.where(jobs.c.project_id == project_id)
     query = query.with_for_update(key_share=True) if to_write else query
     row = (await conn.execute(query)).one_or_none()
-    return parsed(row) if row else None
+    return parse_row(row) if row else None
 
 
 async def add(conn: AsyncConnection, row: JobRow, message: str) -> None:
     """Write a new job with its first event, and wake a reconciler."""
-    first = events.fresh(row.id, None, row.created_at, "job.created", message)
+    first = events.new_event(row.id, None, row.created_at, "job.created", message)
     await conn.execute(insert(jobs), vars(row) | {"due_at": row.created_at})
     await conn.execute(insert(events_table), vars(first))
     await notify.notify(conn, notify.DUE, job_versions.topic(row.id))
@@ -113,7 +113,7 @@ async def take_turn(conn: AsyncConnection, what: str, *, shared: bool = False) -
 async def find_all(conn: AsyncConnection, ids: Collection[str]) -> dict[str, JobRow]:
     """Return the known jobs among ``ids``, by id."""
     query = select(*_COLUMNS).where(among(jobs.c.id, ids))
-    return {row.id: parsed(row) for row in await conn.execute(query)}
+    return {row.id: parse_row(row) for row in await conn.execute(query)}
 
 
 async def find_sent_before(
@@ -122,20 +122,20 @@ async def find_sent_before(
     """Return the project's newest job that meets ``conditions``; None if there is none."""
     query = select(*_COLUMNS).where(jobs.c.project_id == project_id, *conditions)
     row = (await conn.execute(query.order_by(jobs.c.id.desc()).limit(1))).one_or_none()
-    return parsed(row) if row else None
+    return parse_row(row) if row else None
 
 
 async def in_state(conn: AsyncConnection, project_id: str, state: JobState) -> list[JobRow]:
     """Return every job of the project that is in ``state``, newest first."""
     query = select(*_COLUMNS).where(jobs.c.project_id == project_id, jobs.c.state == state)
-    return [parsed(r) for r in await conn.execute(query.order_by(jobs.c.id.desc()))]
+    return [parse_row(r) for r in await conn.execute(query.order_by(jobs.c.id.desc()))]
 
 
-async def alive(conn: AsyncConnection, project_id: str) -> list[JobRow]:
+async def unfinished_jobs(conn: AsyncConnection, project_id: str) -> list[JobRow]:
     """Return every job of the project that is not over."""
     live = jobs.c.state.not_in(JOB_TERMINAL)
     return [
-        parsed(r)
+        parse_row(r)
         for r in await conn.execute(select(*_COLUMNS).where(jobs.c.project_id == project_id, live))
     ]
 
@@ -346,7 +346,7 @@ def _trained_tokens(job_id: str) -> ScalarSelect[int | None]:
     return select(func.sum(metrics.c.tokens)).where(metrics.c.job_id == job_id).scalar_subquery()
 
 
-def parsed(r: Row[Any]) -> JobRow:
+def parse_row(r: Row[Any]) -> JobRow:
     """Return the job that a row of the table holds."""
     values = {name: getattr(r, name) for name in JobRow.__dataclass_fields__}
     return JobRow(**values | {"state": JobState(r.state)})

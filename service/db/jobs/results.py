@@ -38,8 +38,8 @@ async def add_file(conn: AsyncConnection, job: Row[Any], now: datetime) -> str:
 async def content(conn: AsyncConnection, job_id: str) -> AsyncIterator[bytes]:
     """Yield the content of the job's result file in parts."""
     columns = result_file.columns(
-        margins=await step_metrics.has(conn, job_id, "margin"),
-        rewards=await step_metrics.has(conn, job_id, "reward"),
+        margins=await step_metrics.has_figure(conn, job_id, "margin"),
+        rewards=await step_metrics.has_figure(conn, job_id, "reward"),
     )
     lines = [result_file.header(columns)]
     async for row in step_metrics.all_of(conn, job_id):

@@ -91,7 +91,7 @@ async def series(
     return [dict(r) for r in found.mappings()]
 
 
-async def thinned(
+async def thinned_series(
     conn: AsyncConnection, job_id: str, steps: StepRange, *, max_points: int, figure: str = "loss"
 ) -> list[dict[str, Any]]:
     """Return at most ``max_points`` measured rows of the range, in order of steps.
@@ -112,7 +112,7 @@ async def thinned(
     return rows[-max_points:]
 
 
-async def has(conn: AsyncConnection, job_id: str, figure: str) -> bool:
+async def has_figure(conn: AsyncConnection, job_id: str, figure: str) -> bool:
     """Return whether the figure was ever measured, which depends on the job's method."""
     query = select(exists().where(metrics.c.job_id == job_id, metrics.c[figure].is_not(None)))
     return bool((await conn.execute(query)).scalar_one())

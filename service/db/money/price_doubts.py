@@ -24,7 +24,7 @@ _looks, _attempts = market_looks.c, attempts.c
 _PREFIX = "price of "
 
 
-async def of(conn: AsyncConnection, meters: Collection[str]) -> dict[str, PriceDoubt]:
+async def doubts_about(conn: AsyncConnection, meters: Collection[str]) -> dict[str, PriceDoubt]:
     """Return the doubts about these meters, settled ones included."""
     mine = among(_looks.what, [_PREFIX + meter for meter in meters])
     rows = await conn.execute(select(_looks.what, _looks.due_at, _looks.trouble).where(mine))
@@ -48,7 +48,7 @@ async def remove(conn: AsyncConnection, meter: str) -> None:
     await conn.execute(delete(market_looks).where(_looks.what == _PREFIX + meter))
 
 
-async def paid(
+async def last_good_prices(
     conn: AsyncConnection, place: SpotPool, now: datetime
 ) -> dict[CapacityType, Decimal]:
     """Return the last good prices of a place, from its newest attempts that ran.

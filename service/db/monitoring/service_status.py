@@ -7,7 +7,7 @@ from datetime import datetime
 from sqlalchemy import RowMapping, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from service.db.core.replicas import Replica, connected
+from service.db.core.replicas import Replica, connected_replicas
 
 MOST = 200  # jobs that need help
 
@@ -68,11 +68,11 @@ class ServiceStatusRows:
     postgres: str
 
 
-async def of(conn: AsyncConnection, now: datetime) -> ServiceStatusRows:
+async def read_status(conn: AsyncConnection, now: datetime) -> ServiceStatusRows:
     """Return the state of the service at ``now``."""
     versions = (await conn.execute(_VERSIONS)).one()
     return ServiceStatusRows(
-        replicas=await connected(conn),
+        replicas=await connected_replicas(conn),
         work=(await conn.execute(_WORK, {"now": now})).mappings().all(),
         turns=(await conn.execute(_TURNS)).mappings().all(),
         looks=(await conn.execute(_LOOKS)).mappings().all(),

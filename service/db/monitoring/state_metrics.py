@@ -73,7 +73,7 @@ class MetricSample(NamedTuple):
     value: float
 
 
-async def state(conn: AsyncConnection, now: datetime) -> list[MetricSample]:
+async def read_samples(conn: AsyncConnection, now: datetime) -> list[MetricSample]:
     """Return every sample that is not zero, and those without labels."""
     rows = await conn.execute(_STATE, {"now": now})
     return [MetricSample(row.name, row.labels, float(row.value)) for row in rows]

@@ -73,7 +73,7 @@ async def find_project(conn: AsyncConnection, name: str) -> str | None:
     return (await conn.execute(query)).scalar_one_or_none()
 
 
-async def called(conn: AsyncConnection, *names: str) -> list[Project]:
+async def projects_named(conn: AsyncConnection, *names: str) -> list[Project]:
     """Return the projects whose id or name is among ``names``."""
     meant = or_(projects.c.id.in_(names), projects.c.name.in_(names))
     rows = await conn.execute(select(*_OF_PROJECTS).where(meant))
@@ -89,7 +89,7 @@ async def newest_projects(
     """
     query = select(*_OF_PROJECTS)
     if after is not None:
-        if all(project.id != after for project in await called(conn, after)):
+        if all(project.id != after for project in await projects_named(conn, after)):
             return None
         query = query.where(projects.c.id < after)
     if job_id is not None:

@@ -172,7 +172,7 @@ async def is_mine(conn: AsyncConnection, holder: str, now: datetime, life: timed
     return (await conn.execute(taken.returning(c.what))).one_or_none() is not None
 
 
-async def wait(conn: AsyncConnection, gang: Gang, now: datetime) -> None:
+async def enqueue(conn: AsyncConnection, gang: Gang, now: datetime) -> None:
     """Queue the job, or update the requests of a queued one; wake admission."""
     row = gang.row()
     kept = {"waits_since": func.coalesce(_c.waits_since, now)}

@@ -94,7 +94,7 @@ def _remaining(row: Row[Any], *, running: bool) -> RemainingTime:
     progress: Mapping[str, Any] = row.progress
     course = ForecastInputs.of_plan({"options": [row.option]})
     return forecast.forecast_remaining(
-        course.as_it_runs(checkpoint_interval.on_spot(progress), on_demand=False),
+        course.as_it_runs(checkpoint_interval.spot_interval(progress), on_demand=False),
         steps=row.total_steps - progress.get("step", 0),
         seconds_per_step=progress.get("seconds_per_step"),
         running=running,

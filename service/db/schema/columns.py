@@ -49,7 +49,7 @@ def partial_index(name: str, *columns: str, where: str) -> Index:
     return Index(name, *columns, postgresql_where=text(where))
 
 
-def leased() -> list[Column[object]]:
+def lease_columns() -> list[Column[object]]:
     """Return the columns of a leased row: due time, lease and number of hints."""
     return [
         Column("due_at", Moment, nullable=False, server_default=func.now()),

@@ -12,7 +12,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import JSONB
 
-from service.db.schema.columns import Moment, Money, leased, metadata, one_of
+from service.db.schema.columns import Moment, Money, lease_columns, metadata, one_of
 from service.domain.storage.access_tiers import AccessTier, ArchivePriority, TierMoveOutcome
 
 storage_meters = Table(  # a row per container of a job, from when it exists
@@ -21,7 +21,7 @@ storage_meters = Table(  # a row per container of a job, from when it exists
     Column("id", ForeignKey("jobs.id"), primary_key=True),
     Column("began_at", Moment, nullable=False),
     Column("looked_at", Moment),
-    *leased(),
+    *lease_columns(),
     Index("storage_meters_due", "due_at"),
 )
 
@@ -63,7 +63,7 @@ tier_moves = Table(  # intents to move a folder to another tier
     Column("begun_at", Moment),  # since when Blob may have received orders
     Column("ended_at", Moment),
     Column("outcome", Text),
-    *leased(),
+    *lease_columns(),
     one_of("tier", AccessTier),
     one_of("priority", ArchivePriority),
     one_of("outcome", TierMoveOutcome),

@@ -31,7 +31,7 @@ from service.db.schema import (  # noqa: F401 - one schema
     storage_tables,
     tracker_tables,
 )
-from service.db.schema.columns import Moment, Money, leased, one_of, partial_index
+from service.db.schema.columns import Moment, Money, lease_columns, one_of, partial_index
 from service.domain.states import AttemptState, CapacityType, JobState, Outcome
 from trainer.contract import DirectiveKind, NodePhase
 
@@ -124,7 +124,7 @@ jobs = Table(
     Column("returns_since", Moment),  # ... or from on demand back to Spot
     Column("waits_for", Text, nullable=False, server_default=""),  # why no attempt starts now ...
     Column("asks_again_at", Moment),  # ... and the time of the next try
-    *leased(),
+    *lease_columns(),
     one_of("state", JobState),
     CheckConstraint(
         "(state in ('succeeded', 'failed', 'cancelled')) = (finished_at is not null)",
@@ -197,7 +197,7 @@ attempts = Table(
     Column("created_at", Moment, nullable=False),
     Column("over_at", Moment),  # when the outcome was known; null if an old release wrote it
     Column("ended_at", Moment),
-    *leased(),
+    *lease_columns(),
     UniqueConstraint("job_id", "number"),
     one_of("state", AttemptState),
     one_of("outcome", Outcome),

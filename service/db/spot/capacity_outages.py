@@ -19,7 +19,7 @@ _KEY = columns(shortages)
 _TOLD = ("since", "ends_at", "in_a_row", "nodes", "reason")
 
 
-async def of(
+async def open_shortages(
     conn: AsyncConnection, offerings: Iterable[Offering], *, to_write: bool = False
 ) -> dict[Offering, Shortage]:
     """Return shortages of these offerings by offering; locked in one order if ``to_write``."""
@@ -40,7 +40,7 @@ async def note(
 
     ``asked``: when the refused attempt was created.
     """
-    before = (await of(conn, [offering], to_write=True)).get(offering)
+    before = (await open_shortages(conn, [offering], to_write=True)).get(offering)
     after = record_refusal(before, offering, nodes, reason, asked, now)
     if after != before:
         await _write(conn, after)

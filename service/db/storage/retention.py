@@ -54,7 +54,7 @@ async def due(
     return [RetentionTask(**row) for row in (await conn.execute(_DUE, given)).mappings()]
 
 
-async def collected(conn: AsyncConnection, found: RetentionTask) -> None:
+async def record_collected(conn: AsyncConnection, found: RetentionTask) -> None:
     """Record that the garbage of ``found`` is collected."""
     number = ALL if found.is_over else found.generation
     mine = update(jobs).where(jobs.c.id == found.job_id)

@@ -5,7 +5,7 @@ from typing import Any
 from sqlalchemy import not_, select, text, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from service.db.jobs.jobs import JobRow, parsed
+from service.db.jobs.jobs import JobRow, parse_row
 from service.db.schema.tables import jobs
 from service.domain.states import JobState
 
@@ -18,7 +18,7 @@ async def unregistered(conn: AsyncConnection, limit: int) -> list[JobRow]:
     """Return the oldest jobs whose final model is still to be registered."""
     wanted = text("""request @> '{"register_model": true}'""")  # spelled as in the partial index
     query = select(*_COLUMNS).where(jobs.c.state == JobState.SUCCEEDED, wanted, *_OPEN)
-    return [parsed(r) for r in await conn.execute(query.order_by(jobs.c.id).limit(limit))]
+    return [parse_row(r) for r in await conn.execute(query.order_by(jobs.c.id).limit(limit))]
 
 
 async def settle(conn: AsyncConnection, job_id: str, registered: dict[str, Any] | None) -> bool:

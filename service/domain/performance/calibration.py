@@ -95,7 +95,7 @@ def _kind(job: MeasuredJob) -> tuple[str, str, str]:
     return (job.model, job.method, job.adapters)
 
 
-def calibrated(step: StepTime, seen: Sequence[StepTimeSample]) -> StepTime:
+def calibrate(step: StepTime, seen: Sequence[StepTimeSample]) -> StepTime:
     """Return the step time with its 80 % interval, given the evidence; unchanged without any.
 
     With much evidence the mean tends to theirs, and the interval to the variation between jobs. A

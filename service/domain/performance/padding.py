@@ -57,12 +57,12 @@ def estimate_lengths(mean: float, longest: tuple[int, ...], rows: int) -> tuple[
 
 
 @lru_cache(maxsize=_REMEMBERED)
-def cut(lengths: tuple[int, ...], context: int) -> tuple[int, ...]:
+def cut_lengths(lengths: tuple[int, ...], context: int) -> tuple[int, ...]:
     """Return the lengths of the same rows cut to the context."""
     return tuple(min(length, context) for length in lengths)
 
 
-def mixed(lengths: Sequence[int], mix: Mix, sequences: int) -> Sequence[int]:
+def mixed_lengths(lengths: Sequence[int], mix: Mix, sequences: int) -> Sequence[int]:
     """Return the lengths in the proportion that a mix trains them in; ``sequences`` of a row.
 
     As `trainer/data/length_mix.py`: where all rows are of one kind, nothing changes.

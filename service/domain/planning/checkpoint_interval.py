@@ -104,7 +104,7 @@ def best_interval(cadence: Cadence, *, stall: float, upload: float, blocks: int)
     return min(max(best, upload - stall, LEAST), MOST)
 
 
-def plan(
+def plan_interval(
     layout: Layout,
     trained: int,
     *,
@@ -164,7 +164,7 @@ def save_cost(cost: SaveCost | None) -> dict[str, Any]:
     return {"save_cost": cost.to_plain()} if 0 <= cost.blocks < _BLOCKS else {}
 
 
-def on_spot(progress: Mapping[str, Any]) -> float | None:
+def spot_interval(progress: Mapping[str, Any]) -> float | None:
     """Return the seconds between two saves on Spot of the newest generation; None: as planned.
 
     The longest interval is that of on demand, and says nothing of Spot.

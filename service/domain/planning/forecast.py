@@ -1,10 +1,10 @@
 """Forecast the time and money still to come of a job at P10, P50 and P90. Pure.
 
-Evictions are Poisson; each costs a recovery and part of a checkpoint interval, see `option.weigh`,
-and the wait for new machines. Their rate is Gamma: the plan's counts for a few evictions, the job's
-own hours and evictions update and narrow it. The time of a step is the measured one once there is
-one, with the spread of the measurements. Computed at every observation, in microseconds; nothing is
-stored.
+Evictions are Poisson; each costs a recovery and part of a checkpoint interval, see
+`estimate_option`, and the wait for new machines. Their rate is Gamma: the plan's counts for a few
+evictions, the job's own hours and evictions update and narrow it. The time of a step is the
+measured one once there is one, with the spread of the measurements. Computed at every observation,
+in microseconds; nothing is stored.
 """
 
 import math

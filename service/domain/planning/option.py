@@ -19,7 +19,7 @@ from service.domain.performance.throughput import StepTime
 from service.domain.planning.checkpoint_interval import (
     Cadence,
     lost_to_eviction,
-    plan,
+    plan_interval,
     seconds_to_save,
 )
 from service.domain.states import CapacityType
@@ -110,7 +110,7 @@ class Hazard:
     fewest_nodes: int | None = None  # that may be left to save; None: all of them
 
 
-def weigh(
+def estimate_option(
     offering: Offering, price: Price, layout: Layout, step: StepTime, hazard: Hazard
 ) -> Option | None:
     """Estimate the whole job there; None if it is evicted too often to advance."""
@@ -176,7 +176,7 @@ def _cadence(
 ) -> tuple[float, Cadence | None]:
     if layout.recipe.checkpoint_seconds is not None:
         return layout.recipe.checkpoint_seconds, None
-    return plan(
+    return plan_interval(
         layout,
         hazard.trained,
         step=step.seconds,

@@ -7,12 +7,17 @@ from operator import attrgetter
 
 from service.domain.models.architecture import Architecture
 from service.domain.models.trained_parameters import trained_parameters
-from service.domain.performance.calibration import calibrated, experience, like
+from service.domain.performance.calibration import calibrate, experience, like
 from service.domain.performance.layout import Layout
-from service.domain.performance.padding import computed_tokens, cut, estimate_lengths, mixed
+from service.domain.performance.padding import (
+    computed_tokens,
+    cut_lengths,
+    estimate_lengths,
+    mixed_lengths,
+)
 from service.domain.performance.throughput import StepTime, StepWork, cpu_step, gpu_step
 from service.domain.performance.vm_catalogue import Sku
-from service.domain.planning.option import Hazard, Option, weigh
+from service.domain.planning.option import Hazard, Option, estimate_option
 from service.domain.planning.plan_request import PlanRequest
 from service.domain.states import CapacityType
 from service.domain.training.methods import models_trained
@@ -31,7 +36,7 @@ class WeighedLayout:
     option: Option
 
 
-def weighed(
+def rank_options(
     request: PlanRequest, skus: Mapping[str, Sku], layouts: Mapping[str, Sequence[Layout]]
 ) -> tuple[WeighedLayout, ...]:
     """Return the options of every offer that has a price, cheapest first."""
@@ -53,7 +58,7 @@ def weighed(
             fewest_nodes=request.min_nodes,
         )
         for layout, step in steps.get(offer.offering.vm_size, ()):
-            if option := weigh(offer.offering, offer.price, layout, step, hazard):
+            if option := estimate_option(offer.offering, offer.price, layout, step, hazard):
                 found.append(WeighedLayout(layout=layout, option=option))
     return tuple(sorted(found, key=lambda w: by_cost(w.option)))
 
@@ -98,7 +103,7 @@ def step_time(request: PlanRequest, sku: Sku, layout: Layout) -> StepTime:
     else:
         step = gpu_step(work, sku, nodes=layout.nodes, processes_per_node=layout.processes_per_node)
     planned = like(request.model, layout.recipe.method, layout.recipe.lora, sku.vm_size)
-    return calibrated(step, experience(request.past, planned))
+    return calibrate(step, experience(request.past, planned))
 
 
 def mean_sequence(request: PlanRequest, recipe: Recipe) -> int:
@@ -123,11 +128,13 @@ def _tokens_of_sequence(request: PlanRequest, layout: Layout) -> int:
 def _lengths(request: PlanRequest, recipe: Recipe) -> Sequence[int]:
     """Return the lengths of sequences after the cut: counted, or estimated from the upload."""
     if request.data is not None:
-        lengths: Sequence[int] = cut(request.data.lengths, recipe.context)
+        lengths: Sequence[int] = cut_lengths(request.data.lengths, recipe.context)
     else:
         mean = request.mean_tokens / _in_file(recipe)
-        lengths = cut(estimate_lengths(mean, request.longest, request.examples), recipe.context)
-    return mixed(lengths, recipe.mix, _in_file(recipe)) if recipe.mix else lengths
+        lengths = cut_lengths(
+            estimate_lengths(mean, request.longest, request.examples), recipe.context
+        )
+    return mixed_lengths(lengths, recipe.mix, _in_file(recipe)) if recipe.mix else lengths
 
 
 def _in_file(recipe: Recipe) -> int:

@@ -37,8 +37,8 @@ from service.domain.planning.option_ranking import (
     by_cost,
     mean_sequence,
     quickest,
+    rank_options,
     step_time,
-    weighed,
 )
 from service.domain.planning.plan_limits import PlanLimits
 from service.domain.planning.plan_request import Offer, PlanRequest
@@ -125,13 +125,13 @@ def make_plan(request: PlanRequest) -> Plan:
     skus = {size: sku for size in sorted(sizes) if (sku := lookup(size))}
     fits = {size: fit(request.needs, sku) for size, sku in skus.items()}
     layouts = {size: found for size, found in fits.items() if isinstance(found, Layout)}
-    own = weighed(request, skus, {s: _ways(request, skus[s], f) for s, f in layouts.items()})
+    own = rank_options(request, skus, {s: _ways(request, skus[s], f) for s, f in layouts.items()})
     if not own:
         raise _nothing(request, fits)
     selected = select(own, request.limits)
     layout, best = selected.best.layout, selected.best.option
     alike = {s: (layout,) for s in skus if _runs(layout, skus[s], request)}
-    others = [w.option for w in weighed(request, skus, alike)]
+    others = [w.option for w in rank_options(request, skus, alike)]
     options = (best, *(o for o in others if o.offering != best.offering))
     alternatives = _alternatives(options, own, selected)
     elastic = _elastic(request, layout, [skus[o.offering.vm_size] for o in options])

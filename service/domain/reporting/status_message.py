@@ -5,7 +5,7 @@ values, and is finer than OpenAI's status. Times are absolute, so that a sentenc
 it is read, and the same facts always give the same sentence.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from service.domain import humanize
@@ -14,13 +14,7 @@ from service.domain.lifecycle.attempt import BOOT_FAILED, CANNOT_BOOT, FRUITLESS
 from service.domain.lifecycle.constraints import MOVES_TO_ON_DEMAND, RETURNS_TO_SPOT
 from service.domain.lifecycle.job import NEVER_TRAINED, backoff_before_next
 from service.domain.queue.admission import QueueStanding
-from service.domain.states import (
-    ATTEMPT_OVER,
-    JOB_TERMINAL,
-    AttemptState,
-    JobState,
-    Outcome,
-)
+from service.domain.states import ATTEMPT_OVER, JOB_TERMINAL, AttemptState, JobState, Outcome
 from trainer.contract import DirectiveKind
 
 _MIGRATES = {MOVES_TO_ON_DEMAND: "deadline_at_risk", RETURNS_TO_SPOT: "back_to_spot"}
@@ -109,9 +103,7 @@ def status_message(job: JobFacts) -> StatusMessage:
     """Return the status message of a job at this moment."""
     told = _ending(job) or _wish(job) or _life(job)
     if job.help_wanted and job.state not in JOB_TERMINAL and told.code not in _OURS.values():
-        return StatusMessage(
-            told.phase, "needs_help", job.help_wanted, told.since, told.next_try_at
-        )
+        return replace(told, code="needs_help", message=job.help_wanted)
     return told
 
 

@@ -158,7 +158,7 @@ def resolve(
         method=training.method,
         answers=training.answers if training.ranked else 2,
         warnings=warnings,
-        **(training.options | {"reinforcement": asked and rl.settled(asked, length)}),
+        **(training.options | {"reinforcement": asked and rl.with_defaults(asked, length)}),
     )
 
 
@@ -171,7 +171,7 @@ def check(training: Training, *, examples: int, arch: Architecture) -> None:
         t=training,
         a=arch,
         longest=length,
-        answer_tokens=rl.settled(learnt, length).max_answer_tokens if learnt else 0,
+        answer_tokens=rl.with_defaults(learnt, length).max_answer_tokens if learnt else 0,
         stages=zero_stages(training),
         stages_rule=_stages_rule(training),
     )

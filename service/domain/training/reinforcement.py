@@ -16,7 +16,7 @@ _LONGEST = 512  # tokens of an answer, unless asked for
 _AT = "method.reinforcement."
 
 
-def settled(asked: Reinforcement, max_seq_len: int) -> Reinforcement:
+def with_defaults(asked: Reinforcement, max_seq_len: int) -> Reinforcement:
     """Return the options with the maximum length of answers filled in."""
     if asked.max_answer_tokens != LEFT_TO_US:
         return asked

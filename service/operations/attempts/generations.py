@@ -122,15 +122,15 @@ def _opening_events(one: Opening, now: datetime) -> Iterator[Event]:
     if one.forgotten:
         facts = {"known": one.after, "head": generation.number - 1}
         message = _BEHIND_HEAD.format(**facts)
-        yield events.fresh(*of, "database.behind", message, level="warn", data=facts)
+        yield events.new_event(*of, "database.behind", message, level="warn", data=facts)
     if step.lost:
-        yield events.fresh(*of, "node.evicted", _eviction_sentence(one.row, step), level="warn")
+        yield events.new_event(*of, "node.evicted", _eviction_sentence(one.row, step), level="warn")
     from_step = generation.checkpoint.step if generation.checkpoint else 0
     counts = {"generation": generation.number, "step": from_step, "nodes": len(generation.members)}
     data = counts | ({"rung": step.rung.to_plain()} if step.rung else {})
     level = "warn" if step.because else "info"
     message = _opening_sentence(one.row, generation, one.before) + _rung_suffix(step)
-    yield events.fresh(*of, "generation.opened", message, level=level, data=data)
+    yield events.new_event(*of, "generation.opened", message, level=level, data=data)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -169,7 +169,7 @@ def _halt_event(one: Halting, now: datetime) -> Event:
     level = "info" if one.step.reason == JOINS else "warn"
     message = f"Generation {one.generation.number} is stopped: {one.step.reason}"
     of, data = (one.row.job_id, one.row.id, now), {"kind": one.step.kind}
-    return events.fresh(*of, "generation.halted", message, level=level, data=data)
+    return events.new_event(*of, "generation.halted", message, level=level, data=data)
 
 
 def _eviction_sentence(row: AttemptRow, step: OpenGeneration) -> str:

@@ -169,7 +169,7 @@ async def get_with_facts(
     conn: AsyncConnection, project_id: str, job_id: str, now: datetime
 ) -> JobOverview:
     """Return the job with its facts except its wait, or raise JobNotFound."""
-    found = await job_facts.of(conn, job_id, project_id, now)
+    found = await job_facts.find_overview(conn, job_id, project_id, now)
     if found is None:
         raise _not_found(job_id)
     return found

@@ -48,8 +48,8 @@ async def list_readers(
     conn: AsyncConnection, project_id: str, source: ModelSource
 ) -> tuple[str, ...]:
     """Return the ids of the live jobs that read the source."""
-    alive = await jobs.alive(conn, project_id)
-    return tuple(sorted([job.id for job in alive if await _is_reader(conn, job, source)]))
+    unfinished_jobs = await jobs.unfinished_jobs(conn, project_id)
+    return tuple(sorted([job.id for job in unfinished_jobs if await _is_reader(conn, job, source)]))
 
 
 async def _is_reader(conn: AsyncConnection, job: JobRow, source: ModelSource) -> bool:

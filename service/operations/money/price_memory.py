@@ -23,12 +23,12 @@ class DatabaseMemory:
     async def paid(self, place: SpotPool) -> dict[CapacityType, Decimal]:
         """Return the last good prices of a place, as far as any are known."""
         async with self.engine.connect() as conn:
-            return await price_doubts.paid(conn, place, self.now())
+            return await price_doubts.last_good_prices(conn, place, self.now())
 
     async def doubts(self, meters: Collection[str]) -> dict[str, PriceDoubt]:
         """Return the price jumps of these meters, settled ones included."""
         async with self.engine.connect() as conn:
-            return await price_doubts.of(conn, meters)
+            return await price_doubts.doubts_about(conn, meters)
 
     async def doubt(self, meter: str, doubt: PriceDoubt) -> None:
         """Store a doubt in place of an earlier one of the meter."""

@@ -166,7 +166,7 @@ async def _write_changes(
 def _eviction_event(accepted: AcceptedHeartbeat, now: datetime) -> Event:
     speaker, eviction = accepted.speaker, accepted.heartbeat.eviction
     assert eviction is not None, "it is one"
-    return events.fresh(
+    return events.new_event(
         speaker.job_id,
         speaker.record.attempt_id,
         now,

@@ -186,7 +186,7 @@ def _registered_event(
         if registration.network
         else None
     )
-    return events.fresh(attempt.job_id, attempt.id, now, "node.registered", message, data=data)
+    return events.new_event(attempt.job_id, attempt.id, now, "node.registered", message, data=data)
 
 
 def _in_service_time(registration: Registration, now: float) -> list[Span]:

@@ -60,7 +60,7 @@ async def act_in_project(engine: AsyncEngine, caller: Caller, named: str, operat
     if named == caller.project_id:
         return caller
     async with reading(engine).connect() as conn:
-        found = await keys.called(conn, caller.project_id, named)
+        found = await keys.projects_named(conn, caller.project_id, named)
     (own,) = (project for project in found if project.id == caller.project_id)
     if own.name == named:
         return caller

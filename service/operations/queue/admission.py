@@ -59,7 +59,7 @@ async def request_admission(
         gang = gang_of(row)
         admitted = await _admit_now(conn, gang, usual, now)
         if admitted is None:
-            await queue.wait(conn, await _open_gang(conn, row, prices, now), now)
+            await queue.enqueue(conn, await _open_gang(conn, row, prices, now), now)
             return False
         await queue.admit_at_once(conn, gang, now, admitted.region, admitted.cores)
         return True
@@ -225,7 +225,7 @@ async def _open_gang(
     """
     plan, terms = Plan.from_dict(row.plan), JobConstraints.from_dict(row.terms)
     every, nodes = [option.offering for option in plan.options], plan.chosen.nodes
-    known = await capacity_outages.of(conn, every)
+    known = await capacity_outages.open_shortages(conn, every)
     refused = {
         o
         for o, short in known.items()

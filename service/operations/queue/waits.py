@@ -77,7 +77,7 @@ class WaitForecasts:
     ) -> JobOverview:
         """Add the forecast of a capacity outage while every Spot offering of the job is refused."""
         async with self.engine.connect() as conn:
-            refused = await shortages.of(conn, spots)
+            refused = await shortages.open_shortages(conn, spots)
             if len(refused) < len(spots) or not capacity_outages.is_every_offering_in_backoff(
                 refused.values(), nodes, now
             ):

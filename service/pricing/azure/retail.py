@@ -100,7 +100,7 @@ class RetailPrices:
             "priceType": "Consumption",
         }
         rows = [row async for row in self._rows(conditions)]
-        told = machine_prices.listed(rows, place, self._now())
+        told = machine_prices.parse_prices(rows, place, self._now())
         unreadable = next((listed.fault for listed in told.values() if listed.unreadable), "")
         return Quotes(await self._guard.machines(place, told), unreadable)
 
@@ -112,7 +112,7 @@ class RetailPrices:
             "priceType": "Consumption",
         }
         rows = [row async for row in self._rows(conditions)]
-        told = storage_prices.listed(rows, account, self._now())
+        told = storage_prices.parse_prices(rows, account, self._now())
         found = await self._guard.storage(account, told)
         unreadable = next((listed.fault for listed in told.values() if listed.unreadable), "")
         if unreadable and not found:

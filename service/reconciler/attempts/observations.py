@@ -86,7 +86,7 @@ async def record_observations(
 
 
 async def _facts(conn: AsyncConnection, sights: Sequence[Observation]) -> dict[str, AttemptInputs]:
-    return await attempt_facts.of(conn, [(one.row, one.newest) for one in sights])
+    return await attempt_facts.read_inputs(conn, [(one.row, one.newest) for one in sights])
 
 
 async def _write_down(conn: AsyncConnection, news: Sequence[Observation]) -> set[str]:

@@ -198,7 +198,7 @@ class Observer:
             if head is not None:
                 await heads.record(conn, row.job_id, head, now)
             await budgets.enforce_job_budget(conn, row, self.allowance, now)
-            facts = (await attempt_facts.of(conn, [(row, observation.newest)]))[row.id]
+            facts = (await attempt_facts.read_inputs(conn, [(row, observation.newest)]))[row.id]
             given = (facts.attempt, row, observation.scale_set, facts.opened, now)
             return facts, await outlook.growth_outlook(conn, *given)
 

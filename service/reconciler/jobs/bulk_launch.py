@@ -100,7 +100,7 @@ class BulkLauncher:
         """Return the launches that no quota, shortage or budget blocks now."""
         requests = {one.row.id: (one.offering, one.plan.chosen.nodes) for one in batch}
         with_room = await admission.find_jobs_with_room(conn, requests, now)
-        refused = await capacity_outages.of(conn, {one.offering for one in batch})
+        refused = await capacity_outages.open_shortages(conn, {one.offering for one in batch})
         limited = await budgets.with_budget(conn, {one.row.project_id for one in batch})
         return [
             one

@@ -137,7 +137,7 @@ class JobReconciler:
         """Record once that the deadline has passed; return whether it was recorded now."""
         async with self._unbatched_slots, self.engine.begin() as conn:
             is_new = await deadlines.record_missed_deadline(
-                conn, claim, jobs.parsed(claim.row), self.now()
+                conn, claim, jobs.parse_row(claim.row), self.now()
             )
             if is_new:
                 await leases.release(conn, claim, self.now(), self.now())
@@ -145,7 +145,7 @@ class JobReconciler:
 
     async def _start(self, claim: Claim, job: Job, number: int) -> None:
         """Launch the next attempt of an admitted job, or queue the job; admission hints its row."""
-        row = jobs.parsed(claim.row)
+        row = jobs.parse_row(claim.row)
         plan = Plan.from_dict(row.plan)
         plain = PlainLaunch(claim=claim, job=job, row=row, plan=plan, number=number)
         if plain.is_plain and await self._bulk_launcher.start(plain):

@@ -237,7 +237,7 @@ class AttemptLauncher:
             seconds_per_step=row.progress.get("seconds_per_step"),
             terms=JobConstraints.from_dict(row.terms),
             leave_s=self.allowance.save.total_seconds(),
-            checkpoint_s=checkpoint_interval.on_spot(row.progress),
+            checkpoint_s=checkpoint_interval.spot_interval(row.progress),
         )
 
     async def _read_work_left(
@@ -265,12 +265,12 @@ class AttemptLauncher:
         """Return the plan's offerings now; with more than one, also their capacity history."""
         offerings = [option.offering for option in plan.options]
         refused, now, nodes = (
-            await capacity_outages.of(conn, offerings),
+            await capacity_outages.open_shortages(conn, offerings),
             self.now(),
             plan.chosen.nodes,
         )
         chooses = len(offerings) > 1 or work.terms.deadline is not None
-        lived = await machine_history.of(conn, offerings, now) if chooses else {}
+        lived = await machine_history.holds_by_offering(conn, offerings, now) if chooses else {}
         past = await self.histories.of(conn, offerings, nodes, now) if chooses else NO_HISTORY
         scores = await market.scores(conn, map(spot_pool_of, offerings)) if chooses else {}
         score_of = {o: scores.get(spot_pool_of(o)) for o in offerings}

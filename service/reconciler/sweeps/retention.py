@@ -58,9 +58,12 @@ class CheckpointSweep:
             return 0
         if not collected.young:
             async with self.engine.begin() as conn:
-                await retention.collected(conn, found)
+                await retention.record_collected(conn, found)
         if collected.freed:
-            log.info("checkpoints.collected", extra={"job": found.job_id, "bytes": collected.freed})
+            log.info(
+                "checkpoints.collected",
+                extra={"job": found.job_id, "bytes": collected.freed},
+            )
         return collected.freed
 
 

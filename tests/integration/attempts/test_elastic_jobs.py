@@ -81,7 +81,7 @@ async def test_survivors_of_an_eviction_go_on_in_place_from_the_newest_checkpoin
     survivors = await _lose(world, nodes, number)
     after = await train(world, survivors, step=4)
     async with world.engine.connect() as conn:
-        lived = (await machine_history.of(conn, [SPOT], world.clock()))[SPOT]
+        lived = (await machine_history.holds_by_offering(conn, [SPOT], world.clock()))[SPOT]
 
     row = survivors[0].last.generation if survivors[0].last else None
     assert row is not None

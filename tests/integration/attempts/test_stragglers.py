@@ -63,7 +63,7 @@ async def _codes(world: World, job_id: str) -> list[str]:
 
 async def _is_short(world: World) -> bool:
     async with world.engine.connect() as conn:
-        return bool(await capacity_outages.of(conn, [SPOT]))
+        return bool(await capacity_outages.open_shortages(conn, [SPOT]))
 
 
 async def test_seven_of_eight_machines_are_kept_until_the_eighth_comes_late(world: World) -> None:

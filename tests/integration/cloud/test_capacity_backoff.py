@@ -26,7 +26,7 @@ GANG = 8
 async def known(world: World) -> Shortage | None:
     """What all jobs know of the one place."""
     async with world.engine.connect() as conn:
-        return (await capacity_outages.of(conn, [SPOT])).get(SPOT)
+        return (await capacity_outages.open_shortages(conn, [SPOT])).get(SPOT)
 
 
 async def live(world: World) -> int:

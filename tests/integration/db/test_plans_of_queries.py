@@ -99,7 +99,7 @@ async def evicted(conn: AsyncConnection, clock: Clock) -> None:
 async def look(conn: AsyncConnection, clock: Clock) -> None:
     row = await attempts.find(conn, "att-1")
     assert row is not None
-    await attempt_facts.of(conn, [(row, None)])
+    await attempt_facts.read_inputs(conn, [(row, None)])
 
 
 async def seen_of_spot(conn: AsyncConnection, clock: Clock) -> None:
@@ -161,7 +161,7 @@ async def sweep_orphans(conn: AsyncConnection, clock: Clock) -> None:
 async def sweep_checkpoints(conn: AsyncConnection, clock: Clock) -> None:
     found = await retention.due(conn, before=clock(), after="", limit=100)
     assert found
-    await retention.collected(conn, found[0])
+    await retention.record_collected(conn, found[0])
 
 
 async def meter_storage(conn: AsyncConnection, clock: Clock) -> None:
@@ -229,7 +229,7 @@ SWEEPS: dict[str, Query] = {
     "pruning metrics": lambda conn, clock: event_pruning.due(
         conn, PrunedTable.METRICS, clock(), 100
     ),
-    "a scrape of the metrics": lambda conn, clock: state_metrics.state(conn, clock()),
+    "a scrape of the metrics": lambda conn, clock: state_metrics.read_samples(conn, clock()),
     "pruning what Azure told": lambda conn, clock: event_pruning.delete_market_rows(
         conn, clock() - timedelta(400)
     ),
@@ -269,7 +269,9 @@ HOT: dict[str, Query] = {
     "bands of Spot": lambda conn, clock: market.save_bands(
         conn, {BAND: EvictionBand.TO_10}, clock()
     ),
-    "what was paid last": lambda conn, clock: price_doubts.paid(conn, spot_pool_of(SPOT), clock()),
+    "what was paid last": lambda conn, clock: price_doubts.last_good_prices(
+        conn, spot_pool_of(SPOT), clock()
+    ),
     "prices of Spot": lambda conn, clock: market.prices(conn, [BAND], clock(), clock()),
     "where a checkpoint lies": folder,
     "what nodes complain of": complain,

@@ -129,27 +129,6 @@ def test_a_fault_ends_when_its_time_is_over(emulator: Emulator, arm: httpx.Clien
     wait_for(lambda: arm.get(set_url("any")).status_code == 404)
 
 
-@pytest.mark.parametrize(
-    ("body", "told"),
-    [
-        ({"kind": "earthquake"}, "'kind' must be one of"),
-        ({"kind": "error", "color": "red"}, "no member 'color'"),
-        ({"kind": "error", "count": "many"}, "'count'"),
-        ({"kind": "error", "delay": -1}, "less than nothing"),
-        ({"kind": "drop", "when": "never"}, "before or after"),
-        ({"kind": "error", "path": "("}, "no regular expression"),
-    ],
-)
-def test_what_is_no_fault_is_refused(
-    emulator: Emulator, body: dict[str, object], told: str
-) -> None:
-    answer = emulator.admin("faults", body)
-
-    assert answer.status_code == 400
-    assert told in answer.json()["error"]["message"]
-    assert emulator.faults() == []
-
-
 def test_a_restart_forgets_neither_a_fault_nor_what_it_has_begun(tmp_path: Path) -> None:
     emulator = Emulator(tmp_path, *SHORT)
     emulator.make_group()

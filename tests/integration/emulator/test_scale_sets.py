@@ -10,9 +10,6 @@ import httpx
 import pytest
 from azure.core.exceptions import HttpResponseError, ResourceExistsError, ResourceNotFoundError
 from azure.mgmt.compute.aio import ComputeManagementClient
-from azure.mgmt.compute.models import (
-    VirtualMachineScaleSetVMInstanceRequiredIDs,
-)
 
 from tests.emulated.process import (
     BOOT,
@@ -25,7 +22,6 @@ from tests.emulated.process import (
     remove,
     runs,
     scale_set,
-    wait_for,
 )
 from tests.waiting import until
 
@@ -102,29 +98,6 @@ async def test_a_scale_set_boots_is_evicted_and_is_deleted(emulator: Emulator) -
         assert not runs(second["pid"])
 
 
-async def test_secrets_are_never_shown(emulator: Emulator) -> None:
-    async with compute(emulator) as client:
-        await create(client, "rk-secret", scale_set(0, BOOT))
-        shown = await client.virtual_machine_scale_sets.get(GROUP, "rk-secret")
-
-        assert "customData" not in str(shown.as_dict())
-        assert "Not shown 1" not in str(shown.as_dict())
-        await remove(client, "rk-secret")
-
-
-async def test_without_an_answer_an_eviction_waits_for_its_time(emulator: Emulator) -> None:
-    async with compute(emulator) as client:
-        await create(client, "rk-patient", scale_set(1, BOOT))
-        (vm,) = emulator.machines("rk-patient")
-        pid = child(vm)
-        await client.virtual_machine_scale_set_vms.simulate_eviction(GROUP, "rk-patient", "0")
-
-        assert runs(pid)
-        wait_for(lambda: not emulator.machines("rk-patient"))
-        assert not runs(pid)
-        await remove(client, "rk-patient")
-
-
 async def test_an_eviction_without_notice_kills_at_once(emulator: Emulator) -> None:
     async with compute(emulator) as client:
         await create(client, "rk-struck", scale_set(2, BOOT))
@@ -154,47 +127,6 @@ async def test_a_vm_whose_init_dies_is_stopped_but_stays(emulator: Emulator) -> 
         assert not runs(orphan)
 
 
-async def test_instance_ids_are_never_used_again(emulator: Emulator) -> None:
-    async with compute(emulator) as client:
-        await create(client, "rk-scaled", scale_set(3))
-        sets = client.virtual_machine_scale_sets
-        third = VirtualMachineScaleSetVMInstanceRequiredIDs(instance_ids=["2"])
-        deletion = await sets.begin_delete_instances(GROUP, "rk-scaled", third)
-        await deletion.result()
-        assert await ids(client, "rk-scaled") == ["0", "1"]
-
-        await create(client, "rk-scaled", scale_set(3))
-        assert await ids(client, "rk-scaled") == ["0", "1", "3"]
-
-        await create(client, "rk-scaled", {"location": "eastus", "sku": scale_set(1)["sku"]})
-        assert await ids(client, "rk-scaled") == ["0"]
-        shown = await sets.get(GROUP, "rk-scaled")
-        assert shown.tags == {"rekindle-owner": "test"}
-        await remove(client, "rk-scaled")
-
-
-async def test_a_place_without_room_fails_the_operation_late(emulator: Emulator) -> None:
-    size = "Standard_ND96amsr_A100_v4"
-    emulator.admin("capacity", {"region": "eastus", "vm_size": size, "available": 1})
-    async with compute(emulator) as client:
-        with pytest.raises(HttpResponseError) as refused:
-            await create(client, "rk-full", scale_set(2))
-        assert refused.value.error
-        assert refused.value.error.code == "AllocationFailed"
-        shown = await client.virtual_machine_scale_sets.get(GROUP, "rk-full")
-        view = await client.virtual_machine_scale_sets.get_instance_view(GROUP, "rk-full")
-        assert shown.provisioning_state == "Failed"
-        assert [s.code for s in view.statuses or ()] == [
-            "ProvisioningState/failed/AllocationFailed"
-        ]
-        assert await ids(client, "rk-full") == []
-
-        emulator.admin("capacity", {"region": "eastus", "vm_size": size, "available": None})
-        await create(client, "rk-full", scale_set(2))
-        assert await ids(client, "rk-full") == ["2", "3"]
-        await remove(client, "rk-full")
-
-
 async def test_beyond_the_quota_a_scale_set_is_refused_at_once(emulator: Emulator) -> None:
     async with compute(emulator) as client:
         await create(client, "rk-some", scale_set(2))
@@ -208,29 +140,6 @@ async def test_beyond_the_quota_a_scale_set_is_refused_at_once(emulator: Emulato
         assert "exceeding approved LowPriorityCores quota" in str(refused.value.error.message)
         assert "(Minimum) New Limit Required: 1056" in str(refused.value.error.message)
         await remove(client, "rk-some")
-
-
-async def test_azure_rules_are_told_in_azure_words(emulator: Emulator) -> None:
-    async with compute(emulator) as client:
-        with pytest.raises(HttpResponseError) as refused:
-            await create(client, "rk-bad", scale_set(1, evictionPolicy="Deallocate"))
-
-    assert refused.value.status_code == 400
-    assert "support only 'Delete' evictionPolicy" in str(refused.value)
-
-
-async def test_long_lists_come_in_pages(emulator: Emulator) -> None:
-    async with compute(emulator) as client:
-        for number in range(3):
-            await begin(client, f"rk-page-{number}", scale_set(0))
-        sets = client.virtual_machine_scale_sets
-        everywhere = {str(s.name) async for s in sets.list_all()}
-        in_group = {str(s.name) async for s in sets.list(GROUP)}
-
-        assert everywhere == in_group
-        assert {f"rk-page-{n}" for n in range(3)} <= in_group
-        for number in range(3):
-            await remove(client, f"rk-page-{number}")
 
 
 async def test_a_delete_overtakes_a_create(emulator: Emulator) -> None:

@@ -343,7 +343,7 @@ async def test_lives_of_machines_are_remembered_by_offering(world: World) -> Non
     await world.tick(2)
 
     async with world.engine.connect() as conn:
-        found = await machine_history.of(conn, [SPOT], world.clock())
+        found = await machine_history.holds_by_offering(conn, [SPOT], world.clock())
 
     lived = found[SPOT]
     assert sum(lived.holds.ends) == 1

@@ -106,7 +106,7 @@ async def around_of(world: World, job: str) -> JobOverview:
     async with world.engine.connect() as conn:
         whose = text("select project_id from jobs where id = :job")
         mine = (await conn.execute(whose, {"job": job})).scalar_one()
-        around = await job_facts.of(conn, job, mine, world.clock())
+        around = await job_facts.find_overview(conn, job, mine, world.clock())
     assert around is not None
     return around
 

@@ -21,7 +21,7 @@ async def speak(conn: AsyncConnection) -> object:
 async def look(conn: AsyncConnection) -> object:
     row = await attempts.find(conn, "att-1")
     assert row is not None
-    return await attempt_facts.of(conn, [(row, None)])
+    return await attempt_facts.read_inputs(conn, [(row, None)])
 
 
 @pytest.mark.parametrize("ask", [speak, look])

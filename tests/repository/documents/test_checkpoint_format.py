@@ -52,7 +52,7 @@ def test_the_page_names_every_member_of_what_is_written(
 ) -> None:
     members = {field.name for field in fields(message)}  # type: ignore[arg-type]
 
-    assert members - named(heading) == set()
+    assert members - names_in_section(heading) == set()
 
 
 @pytest.mark.parametrize("heading", ["HEAD", "manifest.json", "rank-NNNNN.index.json"])
@@ -107,7 +107,7 @@ def test_the_reader_has_110_lines_and_needs_numpy_alone() -> None:
     assert {n.split(".")[0] for n in names} - sys.stdlib_module_names == {"numpy"}
 
 
-def named(heading: str) -> set[str]:
+def names_in_section(heading: str) -> set[str]:
     """Return the code spans in a section."""
     return set(re.findall("`([^`]+)`", section(heading)))
 

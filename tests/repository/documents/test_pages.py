@@ -45,7 +45,9 @@ def test_every_event_that_the_service_writes_is_declared() -> None:
     moves = {f"job.{state}" for state in JobState} | {f"attempt.{state}" for state in AttemptState}
     never = {"job.validating", "attempt.pending"}  # where both begin
 
-    assert (set(_written()) | messages.event_codes() | moves) - never - set(JOB_EVENTS) == set()
+    assert (set(_event_codes_in_calls()) | messages.event_codes() | moves) - never - set(
+        JOB_EVENTS
+    ) == set()
 
 
 def test_every_declared_event_is_written_somewhere() -> None:
@@ -62,7 +64,7 @@ def test_every_module_that_a_page_runs_has_a_main() -> None:
     assert {(page, name) for page, name in named if not _has_main(name)} == set()
 
 
-def _written() -> Iterator[str]:
+def _event_codes_in_calls() -> Iterator[str]:
     """Yield the codes in calls of `add` or `fresh` of events."""
     for file in _service():
         for node in ast.walk(ast.parse(text(file))):

@@ -64,7 +64,7 @@ def _bodies(schemas: Json) -> Iterator[str]:
                     code(member),
                     _type(of),
                     "yes" if member in required else "",
-                    _text_line(_said(of)),
+                    _text_line(_description(of)),
                 )
                 for member, of in schema["properties"].items()
             ]
@@ -72,7 +72,7 @@ def _bodies(schemas: Json) -> Iterator[str]:
             yield from table(("member", "type", "required", "meaning"), rows)
 
 
-def _said(schema: Json) -> str:
+def _description(schema: Json) -> str:
     return str(schema.get("description", ""))
 
 

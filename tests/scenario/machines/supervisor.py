@@ -98,13 +98,15 @@ class Supervisor:
             self.react(rules.on_attempt_over(self.machine.disk))
         elif answer is not None and answer.status_code == 200:
             self.seat, self.seq, self.news = Registered.from_json(answer.content), 0, True
-            self._heard(self.seat.now, self.seat.stop_by)
+            self._extend_deadline(self.seat.now, self.seat.stop_by)
             self.react((replace(self.machine.disk, epoch=self.seat.epoch), ()))
 
     async def register(self) -> None:
         """Register, unless it has a seat."""
         if self.seat is None and not self.machine.silent:
-            self.take_seat(await self.machine.wire.ask(**node_messages.registration(self.machine)))
+            self.take_seat(
+                await self.machine.wire.send_request(**node_messages.registration(self.machine))
+            )
 
     async def poll(self) -> None:
         """Ask for a directive that is newer than the last one, and obey it."""
@@ -118,7 +120,7 @@ class Supervisor:
         answer = await self._ask("GET", path)
         if answer is not None and answer.status_code == 200:
             directive = Directive.from_json(answer.content)
-            self._heard(directive.now, directive.stop_by)
+            self._extend_deadline(directive.now, directive.stop_by)
             self.react(rules.on_directive(self.machine.disk, directive))
 
     async def send_heartbeat(self) -> None:
@@ -135,7 +137,7 @@ class Supervisor:
             self.news = True
             return
         said = HeartbeatAnswer.from_json(answer.content)
-        self._heard(said.now, said.stop_by)
+        self._extend_deadline(said.now, said.stop_by)
         machine.unreported = [m for m in machine.unreported if m not in beat.metrics]
         self.committed = [c for c in self.committed if c not in beat.committed]
 
@@ -144,7 +146,7 @@ class Supervisor:
         assert self.seat is not None
         request = node_messages.authorized(self.seat.node_token, body)
         request |= {"method": method, "url": path}
-        answer = await self.machine.wire.ask(**request)
+        answer = await self.machine.wire.send_request(**request)
         if answer is None or answer.status_code == 200:
             return answer
         if answer.status_code == 410:
@@ -155,7 +157,7 @@ class Supervisor:
             self.react(rules.on_stale_generation(self.machine.disk))
         return answer
 
-    def _heard(self, now: float, stop_by: float) -> None:
+    def _extend_deadline(self, now: float, stop_by: float) -> None:
         self.stop_by.extend(sent=self._now(), now=now, stop_by=stop_by)
 
     def _now(self) -> float:

@@ -23,7 +23,7 @@ class NodeWire:
     is_faulty: bool = False
     late: list[dict[str, Any]] = field(default_factory=list)
 
-    async def ask(self, **request: Any) -> httpx.Response | None:  # noqa: ANN401 - httpx's own
+    async def send_request(self, **request: Any) -> httpx.Response | None:  # noqa: ANN401 - httpx's own
         """Send a request; None when no useful answer came, though it may be heard, now or later."""
         luck = self.dice.random() if self.is_faulty else 1.0
         if luck < _LOST:
@@ -31,14 +31,14 @@ class NodeWire:
         if _DOUBLED <= luck < _LATE:
             self.late.append(request)
             return None
-        answer = await self.replicas.ask(**request)
+        answer = await self.replicas.send_request(**request)
         if luck < _UNANSWERED:
             return None
-        return await self.replicas.ask(**request) if luck < _DOUBLED else answer
+        return await self.replicas.send_request(**request) if luck < _DOUBLED else answer
 
     async def deliver_late(self) -> None:
         """Deliver what is still on its way; nobody waits for the answers any more."""
         late, self.late = self.late, []
         self.dice.shuffle(late)
         for request in late:
-            await self.replicas.ask(**request)
+            await self.replicas.send_request(**request)

@@ -60,13 +60,13 @@ async def paused(job: ScenarioJob) -> None:
     job.train(3)
     if "pause" not in job.done:
         if job.is_training(step=3):
-            await job.wish("pause")
+            await job.request_command("pause")
     elif "resume" not in job.done:
         if job.state is JobState.PAUSED and job.have_all_ended():
-            await job.wish("resume")
+            await job.request_command("resume")
     else:
         if job.asked["pause"] > 1 and job.state is JobState.PAUSED:
-            await job.wish("resume")  # the first that it asked for came late, after all
+            await job.request_command("resume")  # the first that it asked for came late, after all
         job.finish()
 
 
@@ -74,14 +74,14 @@ async def cancelled(job: ScenarioJob) -> None:
     """Cancel it while it trains."""
     job.train(3)
     if "cancel" not in job.done and job.is_training(step=3):
-        await job.wish("cancel")
+        await job.request_command("cancel")
 
 
 async def cancelled_early(job: ScenarioJob) -> None:
     """Cancel it while its machines are created."""
     booting = job.attempts and job.attempts[-1].state is AttemptState.PROVISIONING
     if "cancel" not in job.done and booting and job.scenario.cloud.costing():
-        await job.wish("cancel")
+        await job.request_command("cancel")
     job.train(1)
 
 

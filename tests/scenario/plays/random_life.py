@@ -80,7 +80,7 @@ class RandomLife:
         """End every fault; take a pause back."""
         cloud = job.scenario.cloud
         cloud.fail_next.clear()
-        cloud.lose_answers = 0
+        cloud.lose_answers = cloud.failing_deletes = 0
         cloud.sold_out.clear()
         cloud.sold_out_late.clear()
         cloud.partial.clear()
@@ -93,7 +93,7 @@ class RandomLife:
                 job.broken.append(f"a cancel is granted soon: {live}")
         elif job.state is JobState.PAUSED or "pause" in job.wished:
             job.wished.discard("pause")
-            await job.wish("resume")
+            await job.request_command("resume")
 
     def broken_by_the_end(self, job: ScenarioJob) -> list[str]:
         """Return what no life may end in."""
@@ -180,20 +180,24 @@ class RandomLife:
         """Let the answer to a call of Azure get lost."""
         job.scenario.cloud.lose_answers += 1
 
+    async def fail_delete(self, job: ScenarioJob) -> None:
+        """Let Azure accept a delete that fails afterwards."""
+        job.scenario.cloud.failing_deletes += 1
+
     async def pause(self, job: ScenarioJob) -> None:
         """Pause it, if it is there."""
         if job.job_id and "cancel" not in job.wished:
-            await job.wish("pause")
+            await job.request_command("pause")
 
     async def resume(self, job: ScenarioJob) -> None:
         """Resume it, if it is paused."""
         if job.state is JobState.PAUSED:
-            await job.wish("resume")
+            await job.request_command("resume")
 
     async def cancel(self, job: ScenarioJob) -> None:
         """Cancel it, in some lives."""
         if job.job_id and self.dice.random() < 0.2:
-            await job.wish("cancel")
+            await job.request_command("cancel")
 
 
 _EVENTS: dict[str, Callable[[RandomLife, ScenarioJob], Any]] = {
@@ -209,6 +213,7 @@ _EVENTS: dict[str, Callable[[RandomLife, ScenarioJob], Any]] = {
         RandomLife.change_capacity,
         RandomLife.fail_calls,
         RandomLife.lose_answer,
+        RandomLife.fail_delete,
         RandomLife.pause,
         RandomLife.resume,
         RandomLife.cancel,

@@ -59,7 +59,7 @@ async def _budget(job: ScenarioJob, cap: Decimal) -> None:
 
 async def _change(job: ScenarioJob, infrastructure: dict[str, Any]) -> None:
     path = f"/v1/fine_tuning/jobs/{job.job_id}"
-    answer = await job.ask("PATCH", path, json={"infrastructure": infrastructure})
+    answer = await job.send_request("PATCH", path, json={"infrastructure": infrastructure})
     if answer is not None and answer.status_code == 200:
         job.done.add("change")
 
@@ -129,7 +129,7 @@ async def _half_an_upload(job: ScenarioJob) -> None:
 async def _archive(job: ScenarioJob) -> None:
     """Archive the model; Blob cannot be reached at the first try."""
     path = f"/v1/fine_tuning/jobs/{job.job_id}/model/tier"
-    answer = await job.ask("POST", path, json={"tier": "archive"})
+    answer = await job.send_request("POST", path, json={"tier": "archive"})
     if answer is not None and answer.status_code == 200:
         job.done.add("archive")
         job.scenario.replicas.now.hook.cut.add("blob")
@@ -137,7 +137,7 @@ async def _archive(job: ScenarioJob) -> None:
 
 async def _forget_the_file(job: ScenarioJob) -> None:
     job.scenario.replicas.now.hook.cut.clear()
-    answer = await job.ask("DELETE", f"/v1/files/{job.file_id}")
+    answer = await job.send_request("DELETE", f"/v1/files/{job.file_id}")
     if answer is not None and answer.status_code == 200:
         job.done.add("file")
 

@@ -58,7 +58,7 @@ async def immortal(job: ScenarioJob) -> None:
     if "cancel" not in job.done:
         if job.is_training(step=3):
             job.scenario.cloud.failing_deletes = _FOR_EVER
-            await job.wish("cancel")
+            await job.request_command("cancel")
     elif job.state is not JobState.CANCELLED or not job.have_all_ended():
         if job.attempts[-1].state is AttemptState.TERMINATING:
             _outlast(job, "machines")

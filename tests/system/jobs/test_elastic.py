@@ -60,10 +60,10 @@ async def test_an_elastic_job_trains_on_with_two_of_three_machines_and_with_thre
     assert [[s[m] for m in told] for s in ours] == [[s[m] for m in told] for s in theirs]
     changes = [g["from_step"] for g in attempt["generations"][1:]]
     found = [apart(a["loss"], b["loss"]) for a, b in zip(ours, theirs, strict=True)]
-    record_property("apart", _told(found, changes))
+    record_property("apart", _record(found, changes))
     assert not any(found[: changes[0]]), "the same world is exact"
     beyond = [n for n, far in enumerate(found, 1) if far > _allowed(n - changes[0])]
-    assert not beyond, _told(found, changes)
+    assert not beyond, _record(found, changes)
 
 
 def _allowed(steps: int) -> float:
@@ -74,7 +74,7 @@ def _allowed(steps: int) -> float:
     return ROUNDING["fp32"] * max(steps, 0)
 
 
-def _told(found: Sequence[float], changes: Sequence[int]) -> dict[str, object]:
+def _record(found: Sequence[float], changes: Sequence[int]) -> dict[str, object]:
     """For people: the largest difference, and those around each change of the world."""
     around = {c: [f"{far:.1e}" for far in found[max(c - 2, 0) : c + 8]] for c in changes}
     worst = max(range(len(found)), key=lambda n: found[n])

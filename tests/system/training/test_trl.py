@@ -44,7 +44,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_loss_and_a_step_of_dpo_are_trls(base: Path, loss: str, tmp_path: Path) -> None:
     options = _options(trl.DPOConfig, tmp_path, beta=0.2, loss_type=[loss])
     theirs = trl.DPOTrainer(
-        model=_moved(_model(base, "dpo")),
+        model=_weights_changed(_model(base, "dpo")),
         ref_model=_model(base, "dpo"),
         args=options,
         train_dataset=_rows(base),
@@ -56,7 +56,9 @@ def test_loss_and_a_step_of_dpo_are_trls(base: Path, loss: str, tmp_path: Path) 
     reference = _model(base, "dpo")
     ours = DpoLoss(Settings(beta=0.2, loss=loss), lambda batch: _frozen(reference, batch))
     trained = [[bool(t) for t in row] for row in inputs["completion_mask"]]
-    _require_one_step_alike(_moved(_model(base, "dpo")), ours, inputs, trained, theirs, their_loss)
+    _require_one_step_alike(
+        _weights_changed(_model(base, "dpo")), ours, inputs, trained, theirs, their_loss
+    )
 
 
 def test_loss_and_figures_of_orpo_are_trls(base: Path) -> None:
@@ -138,7 +140,7 @@ def _model(base: Path, method: str) -> Any:  # noqa: ANN401
     return model
 
 
-def _moved(model: Any) -> Any:  # noqa: ANN401
+def _weights_changed(model: Any) -> Any:  # noqa: ANN401
     """Away from its reference, always by the same."""
     torch.manual_seed(4)
     with torch.no_grad():

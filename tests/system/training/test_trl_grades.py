@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.system.training.test_trl import CLOSE, _model, _moved, _options, _tokenizer
+from tests.system.training.test_trl import CLOSE, _model, _options, _tokenizer, _weights_changed
 from tests.unit.trainer.process.trainer_spec import GRADED
 from trainer.methods.interface import scaled_loss
 from trainer.methods.reinforcement import make_policy_loss
@@ -56,7 +56,7 @@ def _apart(
 ) -> tuple[float, float]:
     """By how much the losses differ, and the weights at most after one step."""
     settings = replace(GRADED, algorithm=algorithm, temperature=TEMPERATURE)
-    ours, method = _moved(_model(base, "supervised")), make_policy_loss(settings)
+    ours, method = _weights_changed(_model(base, "supervised")), make_policy_loss(settings)
     batch = answer_batch(rows, 0, least=1, beta=beta)
     loss = scaled_loss(method.scores(ours, batch).loss, method.units(batch), 1)
     their_loss = theirs._compute_loss(theirs.model, _their_batch(rows))
@@ -117,7 +117,7 @@ def _their_batch(rows: list[GradedAnswer]) -> dict[str, torch.Tensor]:
 
 def _trainer(kind: Any, options: Any, base: Path, folder: Path, **more: object) -> Any:  # noqa: ANN401
     found = kind(
-        model=_moved(_model(base, "supervised")),
+        model=_weights_changed(_model(base, "supervised")),
         reward_funcs=[_no_grades],
         args=_options(options, folder, num_generations=2, temperature=TEMPERATURE, **more),
         train_dataset=datasets.IterableDataset.from_generator(lambda: iter([{"prompt": "a"}])),

@@ -65,7 +65,7 @@ def outcome(body: bytes, size: int) -> tuple[bytes, str | None] | str:
         return refused.code
 
 
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(
     st.lists(st.sampled_from(PIECES) | st.binary(max_size=8), max_size=12).map(b"".join),
     st.integers(1, 40),

@@ -87,7 +87,7 @@ def _of_three(row: Attempt) -> Attempt:
     return replace(row, instance_count=3, elastic=ELASTIC)
 
 
-def _asked(row: Attempt, times: int, ago: float) -> Attempt:
+def _with_refills(row: Attempt, times: int, ago: float) -> Attempt:
     return replace(row, refills=times, refilled_at=NOW - ago * SECOND)
 
 
@@ -106,12 +106,12 @@ RULES: dict[str, tuple[Attempt, AttemptView, AttemptStep]] = {
         RefillScaleSet(),
     ),
     "survivors that have stopped go on in place": (
-        _asked(TRAINS, 1, 1),
+        _with_refills(TRAINS, 1, 1),
         LOST_AND_STOPPED,
         OpenGeneration(nodes=(node(0, STOPPED), node(1, STOPPED)), lost=(TAKEN,)),
     ),
     "a failure of survivors is no trainer error": (
-        replace(_asked(TRAINS, 1, 1), trainer_errors=2),
+        replace(_with_refills(TRAINS, 1, 1), trainer_errors=2),
         LOST_AND_FAILED,
         OpenGeneration(nodes=(node(0, CRASHED), node(1, CRASHED)), lost=(TAKEN,)),
     ),
@@ -121,7 +121,7 @@ RULES: dict[str, tuple[Attempt, AttemptView, AttemptStep]] = {
         OpenGeneration(nodes=(node(0, STOPPED), node(1, STOPPED)), lost=(LEAVING,)),
     ),
     "what still boots is not waited for": (
-        _asked(TRAINS, 1, 60),
+        _with_refills(TRAINS, 1, 60),
         replace(LOST_AND_STOPPED, scale_set=machines(running=3)),
         OpenGeneration(nodes=(node(0, STOPPED), node(1, STOPPED)), lost=(TAKEN,)),
     ),
@@ -137,12 +137,12 @@ RULES: dict[str, tuple[Attempt, AttemptView, AttemptStep]] = {
         RequeueAttempt(),
     ),
     "after a refusal not before a while has passed": (
-        _asked(TRAINS, 1, 14),
+        _with_refills(TRAINS, 1, 14),
         ON_TWO,
         RequeueAttempt(),
     ),
     "a refusal does not stop survivors, and is asked again": (
-        _asked(TRAINS, 5, 301),
+        _with_refills(TRAINS, 5, 301),
         replace(ON_TWO, scale_set=machines(BROKEN, running=2)),
         RefillScaleSet(),
     ),

@@ -30,7 +30,6 @@ def test_the_same_seed_gives_the_same_plan_and_another_seed_another() -> None:
     assert plan(200, 7, 2) != plan(200, 8, 2)
 
 
-@settings(max_examples=60)
 @given(seed=st.integers(0, 10_000))
 def test_of_two_hundred_kills_at_least_four_are_meant_for_every_phase(seed: int) -> None:
     counts = Counter(kill.phase for kill in flat(200, seed))
@@ -39,7 +38,7 @@ def test_of_two_hundred_kills_at_least_four_are_meant_for_every_phase(seed: int)
     assert min(counts[phase] for phase in Phase) >= 4
 
 
-@settings(max_examples=30)
+@settings(max_examples=20)
 @given(seed=st.integers(0, 1_000))
 def test_of_a_thousand_kills_at_least_twenty_are_meant_for_every_phase_and_kind(seed: int) -> None:
     kills = flat(1000, seed)
@@ -49,7 +48,6 @@ def test_of_a_thousand_kills_at_least_twenty_are_meant_for_every_phase_and_kind(
     assert min(kinds[kind] for kind in set(Kind) - {Kind.PREEMPT}) >= 20
 
 
-@settings(max_examples=60)
 @given(kills=st.integers(1, 300), seed=st.integers(0, 1_000))
 def test_no_more_restarts_follow_each_other_than_a_job_survives(kills: int, seed: int) -> None:
     for slot in plan(kills, seed, 2):
@@ -60,13 +58,13 @@ def test_no_more_restarts_follow_each_other_than_a_job_survives(kills: int, seed
             assert row <= MOST_RESTARTS
 
 
-@settings(max_examples=30)
+@settings(max_examples=20)
 @given(seed=st.integers(0, 1_000))
 def test_a_checkpoint_is_waited_for_only_while_it_can_come(seed: int) -> None:
     assert all(kill.phase in TRAINING for kill in flat(200, seed) if kill.after_commit)
 
 
-@settings(max_examples=30)
+@settings(max_examples=20)
 @given(seed=st.integers(0, 1_000))
 def test_a_scale_set_is_deleted_only_after_a_machine_was_struck(seed: int) -> None:
     for slot in plan(200, seed, 2):

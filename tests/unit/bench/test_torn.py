@@ -74,7 +74,7 @@ def container() -> Container:
     )
 
 
-def found(container: Container) -> list[str]:
+def torn_files(container: Container) -> list[str]:
     (entry,) = blobs.named(blobs.head(container.client))
     return blobs.torn(container.client, entry)
 
@@ -110,7 +110,7 @@ def misname_step(container: Container) -> None:
 
 
 def test_a_whole_checkpoint_is_not_torn(container: Container) -> None:
-    assert found(container) == []
+    assert torn_files(container) == []
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ def test_a_torn_checkpoint_is_found(
 ) -> None:
     tear(container)
 
-    assert len(found(container)) == 1
+    assert len(torn_files(container)) == 1
 
 
 def test_what_head_has_let_go_of_may_be_deleted_while_it_is_read(container: Container) -> None:

@@ -7,7 +7,7 @@ import pytest
 from azure.storage.blob import BlobProperties, RehydratePriority
 
 from service.domain.storage.access_tiers import AccessTier, ArchivePriority
-from service.storage.azure_tiers import stored
+from service.storage.azure_tiers import parse_blob
 
 MADE = datetime(2026, 1, 1, tzinfo=UTC)
 CHANGED = MADE + timedelta(days=3)
@@ -27,19 +27,19 @@ def listed(**members: Any) -> BlobProperties:  # noqa: ANN401 - as many kinds as
     [("Hot", AccessTier.HOT), ("Cold", AccessTier.COLD), ("Archive", AccessTier.ARCHIVE)],
 )
 def test_a_tier_is_known_by_its_name(said: str, tier: AccessTier) -> None:
-    assert stored(listed(blob_tier=said)).tier is tier
+    assert parse_blob(listed(blob_tier=said)).tier is tier
 
 
 @pytest.mark.parametrize("said", [None, "Smart", "P10"])
 def test_what_has_no_tier_of_ours_is_billed_as_hot_and_never_moved(said: str | None) -> None:
-    blob = stored(listed(blob_tier=said))
+    blob = parse_blob(listed(blob_tier=said))
 
     assert (blob.tier, blob.movable) == (AccessTier.HOT, False)
 
 
 def test_a_blob_is_in_its_tier_since_the_last_change_or_else_since_it_was_made() -> None:
-    assert stored(listed(blob_tier_change_time=CHANGED)).since == CHANGED
-    assert stored(listed()).since == MADE
+    assert parse_blob(listed(blob_tier_change_time=CHANGED)).since == CHANGED
+    assert parse_blob(listed()).since == MADE
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_a_blob_is_in_its_tier_since_the_last_change_or_else_since_it_was_made()
 def test_a_blob_on_its_way_back_says_where_to(
     status: str | None, target: AccessTier | None
 ) -> None:
-    assert stored(listed(blob_tier="Archive", archive_status=status)).rehydrating is target
+    assert parse_blob(listed(blob_tier="Archive", archive_status=status)).rehydrating is target
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_a_blob_on_its_way_back_says_where_to(
 def test_the_priority_of_a_rehydration_is_told(
     said: object, priority: ArchivePriority | None
 ) -> None:
-    assert stored(listed(rehydrate_priority=said)).priority is priority
+    assert parse_blob(listed(rehydrate_priority=said)).priority is priority
 
 
 @pytest.mark.parametrize(
@@ -85,6 +85,6 @@ def test_the_priority_of_a_rehydration_is_told(
 def test_versions_snapshots_and_deleted_blobs_are_billed_and_never_moved(
     members: dict[str, object], movable: bool
 ) -> None:
-    blob = stored(listed(**members))
+    blob = parse_blob(listed(**members))
 
     assert (blob.size, blob.movable) == (7, movable)

@@ -13,7 +13,7 @@ ATTEMPT = "att-01jd8m4x9g5v0c3k2n7p6q8r1s"
 NAME = scale_set_name(ATTEMPT)
 
 
-def found(**members: Any) -> SimpleNamespace:  # noqa: ANN401 - an AmlCompute's
+def aml_compute(**members: Any) -> SimpleNamespace:  # noqa: ANN401 - an AmlCompute's
     usual: dict[str, Any] = {"name": cluster_name(NAME), "tags": {ATTEMPT_TAG: ATTEMPT}}
     usual |= {"location": "East US", "size": "Standard_ND96asr_v4", "tier": "low_priority"}
     usual |= {"provisioning_state": "Succeeded", "provisioning_errors": None, "created_on": None}
@@ -29,7 +29,7 @@ def error(code: str, message: str = "no") -> SimpleNamespace:
 
 
 def test_its_name_is_that_of_its_attempts_scale_set() -> None:
-    seen = cluster(found())
+    seen = cluster(aml_compute())
     assert (seen.name, seen.region) == (NAME, "eastus")
     assert len(cluster_name(NAME)) == 24
 
@@ -50,7 +50,7 @@ def test_its_name_is_that_of_its_attempts_scale_set() -> None:
     ],
 )
 def test_how_far_it_is(members: dict[str, Any], status: str | None, phase: ScaleSetPhase) -> None:
-    assert cluster(found(**members), status).phase is phase
+    assert cluster(aml_compute(**members), status).phase is phase
 
 
 @pytest.mark.parametrize(
@@ -67,13 +67,13 @@ def test_how_far_it_is(members: dict[str, Any], status: str | None, phase: Scale
 def test_an_evicted_job_has_fewer_nodes_that_run(
     status: str, states: tuple[str, ...], running: int
 ) -> None:
-    seen = cluster(found(), status, [node(i, state) for i, state in enumerate(states)])
+    seen = cluster(aml_compute(), status, [node(i, state) for i, state in enumerate(states)])
     assert sum(i.running for i in seen.instances) == running
 
 
 def test_a_node_that_is_on_costs_money_though_nothing_runs_on_it() -> None:
     states = ("idle", "preparing", "leaving", "preempted", "unusable")
-    seen = cluster(found(), "Queued", [node(i, state) for i, state in enumerate(states)])
+    seen = cluster(aml_compute(), "Queued", [node(i, state) for i, state in enumerate(states)])
     assert [i.vm_id for i in seen.instances] == ["tvmps_0", "tvmps_1"]
 
 
@@ -89,7 +89,7 @@ def test_a_node_that_is_on_costs_money_though_nothing_runs_on_it() -> None:
 def test_why_its_nodes_do_not_come_means_what_it_means_of_a_scale_set(
     code: str, failure: ScaleSetFailure
 ) -> None:
-    seen = cluster(found(), "Queued", errors=[error(code)])
+    seen = cluster(aml_compute(), "Queued", errors=[error(code)])
     assert (seen.phase, seen.failure, seen.error_code) == (ScaleSetPhase.FAILED, failure, code)
 
 
@@ -122,13 +122,13 @@ def test_why_its_nodes_do_not_come_means_what_it_means_of_a_scale_set(
 def test_why_its_job_failed_is_told_with_what_to_do(
     why: str, failure: ScaleSetFailure, said: str
 ) -> None:
-    seen = cluster(found(), "Failed", why=why)
+    seen = cluster(aml_compute(), "Failed", why=why)
     assert (seen.phase, seen.failure) == (ScaleSetPhase.FAILED, failure)
     assert said in seen.error_message
 
 
 def test_an_error_of_before_counts_for_nothing_once_nodes_have_come() -> None:
-    seen = cluster(found(), "Running", [node(0, "running")], [error("AllocationFailed")])
+    seen = cluster(aml_compute(), "Running", [node(0, "running")], [error("AllocationFailed")])
     assert (seen.phase, seen.error_code) == (ScaleSetPhase.READY, "")
 
 

@@ -21,7 +21,7 @@ def both(clock: Clock) -> Engines:
     return Engines(scale_sets=FakeCloud(now=clock), azureml=FakeCloud(now=clock))
 
 
-async def made(cloud: Engines, clock: Clock) -> None:
+async def create_both(cloud: Engines, clock: Clock) -> None:
     for name, offering in (("rk-set", SET), ("rk-cluster", CLUSTER)):
         await cloud.create(
             ScaleSetSpec(name=name, offering=offering, instance_count=1, cloud_init="")
@@ -30,7 +30,7 @@ async def made(cloud: Engines, clock: Clock) -> None:
 
 
 async def test_each_is_made_and_found_by_its_own_engine(both: Engines, clock: Clock) -> None:
-    await made(both, clock)
+    await create_both(both, clock)
 
     assert [s.name for s in await at(both, SET.pool).list_owned()] == ["rk-set"]
     assert [s.name for s in await both.at(CLUSTER.pool).list_owned()] == ["rk-cluster"]
@@ -44,7 +44,7 @@ async def test_each_is_made_and_found_by_its_own_engine(both: Engines, clock: Cl
 async def test_a_workspace_that_does_not_answer_hides_no_scale_set(
     both: Engines, clock: Clock
 ) -> None:
-    await made(both, clock)
+    await create_both(both, clock)
     assert isinstance(both.azureml, FakeCloud)
     both.azureml.fail_next.append(CloudError("the workspace is gone"))
 
@@ -58,7 +58,7 @@ async def test_a_workspace_that_does_not_answer_hides_no_scale_set(
 async def test_scale_sets_that_cannot_be_listed_are_not_taken_for_none(
     both: Engines, clock: Clock
 ) -> None:
-    await made(both, clock)
+    await create_both(both, clock)
     assert isinstance(both.scale_sets, FakeCloud)
     both.scale_sets.fail_next.append(CloudError("throttled"))
 

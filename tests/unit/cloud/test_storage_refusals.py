@@ -3,7 +3,7 @@
 import pytest
 from azure.core.exceptions import ClientAuthenticationError, HttpResponseError
 
-from service.storage.azure_errors import translated
+from service.storage.azure_errors import translate_errors
 from service.storage.store import StorageError
 
 
@@ -24,7 +24,7 @@ async def test_a_refusal_names_its_code_and_the_role_that_is_missing(
     error = HttpResponseError("This request is not authorized to perform this operation.")
     error.error_code = code  # type: ignore[attr-defined]  # the client sets it from the answer
     with pytest.raises(StorageError) as refused:
-        async with translated("job/HEAD"):
+        async with translate_errors("job/HEAD"):
             raise error
 
     assert str(refused.value).startswith(f"job/HEAD: {code}: ")
@@ -33,5 +33,5 @@ async def test_a_refusal_names_its_code_and_the_role_that_is_missing(
 
 async def test_a_sign_in_that_fails_is_told_as_one() -> None:
     with pytest.raises(StorageError, match="cannot sign in to Microsoft Entra ID: AADSTS7000215"):
-        async with translated("job/HEAD"):
+        async with translate_errors("job/HEAD"):
             raise ClientAuthenticationError("AADSTS7000215: Invalid client secret provided.")

@@ -47,7 +47,7 @@ def outcome(data: bytes, size: int) -> DatasetSummary | str:
         return f"{error.code}: {error.message} {error.details}"
 
 
-@settings(max_examples=300)
+@settings(max_examples=80)
 @given(st.lists(LINES, max_size=6).map(b"\n".join), st.integers(1, 50))
 @example(b"\xef\xbb\xbf" + jsonl(CHAT), 1)
 @example(b"x" * 201, 7)
@@ -72,7 +72,7 @@ def line_of(kind: str, number: int) -> bytes:
     return b"" if kind == BLANK else json.dumps(lines[kind]).encode()
 
 
-@settings(max_examples=200)
+@settings(max_examples=60)
 @given(
     st.lists(st.sampled_from([GOOD, ODD, BAD, BLANK]), min_size=1, max_size=60),
     st.integers(1, 5000),
@@ -103,9 +103,9 @@ def test_every_finding_bears_the_number_of_its_line(
 def test_memory_stays_flat_whatever_the_lines_are(kind: str) -> None:
     validator = DatasetValidator()
     tracemalloc.start()
-    for number in range(10_000):  # more than a MiB
+    for number in range(5_000):  # more than half a MiB
         validator.feed(line_of(kind, number) + b"\n")
     held, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
 
-    assert held < 1 << 19, f"{held} bytes"
+    assert held < 300_000, f"{held} bytes"

@@ -234,7 +234,7 @@ ROWS = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=80)
 @given(st.lists(ROWS | st.sampled_from([PAIR, CHAT]), max_size=5), st.integers(1, 50))
 def test_any_rows_get_a_verdict_and_chunks_never_change_it(rows: list[Any], size: int) -> None:
     data = jsonl(*rows)

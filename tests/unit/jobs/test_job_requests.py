@@ -33,7 +33,7 @@ def parse(body: bytes) -> JobRequest:
         raise validation.member_error(JobRequest, error.errors()) from None
 
 
-def asked(**more: object) -> JobRequest:
+def request_with(**more: object) -> JobRequest:
     return parse(json.dumps(LEAST | more).encode())
 
 
@@ -49,12 +49,12 @@ def refusal(**more: object) -> InvalidRequest:
 
 
 def everything_of(more: dict[str, Any]) -> tuple[Hyperparameters, Training]:
-    request = asked(**more)
+    request = request_with(**more)
     return hyperparameters_of(request), training_of(request)
 
 
 def test_the_least_request_leaves_everything_to_the_planner() -> None:
-    request = asked()
+    request = request_with()
 
     assert hyperparameters_of(request) == Hyperparameters()
     assert training_of(request).lora is None
@@ -74,7 +74,7 @@ def test_the_least_request_leaves_everything_to_the_planner() -> None:
 def test_jobs_on_cpus_train_in_fp32_unless_they_name_a_precision(
     accelerator: str, named: dict[str, str], used: str
 ) -> None:
-    request = asked(training={"packing": True, **named})
+    request = request_with(training={"packing": True, **named})
 
     found = with_default_precision(request, accelerator).training
 
@@ -94,7 +94,7 @@ def test_an_amount_is_more_than_nothing_and_no_finer_than_is_stored(
     infrastructure = {limit: {"amount": amount}}
 
     if is_taken:
-        asked(infrastructure=infrastructure)
+        request_with(infrastructure=infrastructure)
     else:
         assert refusal(infrastructure=infrastructure).param == f"infrastructure.{limit}.amount"
 
@@ -102,26 +102,26 @@ def test_an_amount_is_more_than_nothing_and_no_finer_than_is_stored(
 def test_null_is_the_same_as_left_out() -> None:
     nothing = dict.fromkeys(("validation_file", "suffix", "seed", "metadata", "integrations"))
 
-    assert asked(**nothing, hyperparameters=None, method=None) == asked()
+    assert request_with(**nothing, hyperparameters=None, method=None) == request_with()
 
 
 def test_hyperparameters_are_taken_from_the_method() -> None:
     method = {"type": "supervised", "supervised": {"hyperparameters": {"n_epochs": 3}}}
 
-    assert hyperparameters_of(asked(method=method)).n_epochs == 3
+    assert hyperparameters_of(request_with(method=method)).n_epochs == 3
 
 
 def test_hyperparameters_are_taken_from_the_deprecated_place_as_well() -> None:
     old = {"n_epochs": 2, "batch_size": "auto", "learning_rate_multiplier": 2}
 
-    assert hyperparameters_of(asked(hyperparameters=old)) == Hyperparameters(
+    assert hyperparameters_of(request_with(hyperparameters=old)) == Hyperparameters(
         n_epochs=2, learning_rate_multiplier=2.0
     )
 
 
 def test_who_asks_for_dpo_gets_the_usual_beta_and_loss() -> None:
     for method in ({"type": "dpo"}, preferring()["method"], preferring(beta="auto")["method"]):
-        request = asked(method=method)
+        request = request_with(method=method)
 
         assert method_of(request) == "dpo"
         assert training_of(request).dpo == Dpo(beta=0.1)
@@ -131,23 +131,23 @@ def test_who_asks_for_dpo_gets_the_usual_beta_and_loss() -> None:
 def test_every_option_of_dpo_is_taken() -> None:
     hyper = {"beta": 0.5, "n_epochs": 2, "batch_size": 8}
     options = {"hyperparameters": hyper, "label_smoothing": 0.1}
-    request = asked(method={"type": "dpo", "dpo": options})
+    request = request_with(method={"type": "dpo", "dpo": options})
 
     assert training_of(request).dpo == Dpo(beta=0.5, label_smoothing=0.1)
     assert hyperparameters_of(request) == Hyperparameters(n_epochs=2, batch_size=8)
-    assert training_of(asked(**preferring(loss="ipo"))).dpo == Dpo(beta=0.1, loss="ipo")
+    assert training_of(request_with(**preferring(loss="ipo"))).dpo == Dpo(beta=0.1, loss="ipo")
 
 
 def test_a_beta_beside_the_hyperparameters_is_taken_too() -> None:
     flat = {"type": "dpo", "dpo": {"beta": 0.2, "hyperparameters": {"n_epochs": 2}}}
 
-    assert training_of(asked(method=flat)).dpo == Dpo(beta=0.2)
+    assert training_of(request_with(method=flat)).dpo == Dpo(beta=0.2)
 
 
 def test_the_deprecated_hyperparameters_work_with_dpo() -> None:
     old = {"n_epochs": 2}
 
-    request = asked(method={"type": "dpo"}, hyperparameters=old)
+    request = request_with(method={"type": "dpo"}, hyperparameters=old)
 
     assert hyperparameters_of(request) == Hyperparameters(n_epochs=2)
 
@@ -155,12 +155,12 @@ def test_the_deprecated_hyperparameters_work_with_dpo() -> None:
 def test_a_reward_model_has_the_usual_hyperparameters_in_either_place() -> None:
     own = {"type": "reward", "reward": {"hyperparameters": {"n_epochs": 2, "batch_size": 8}}}
 
-    training = training_of(asked(method=own))
-    bare = asked(method={"type": "reward"}, hyperparameters={"n_epochs": 3})
+    training = training_of(request_with(method=own))
+    bare = request_with(method={"type": "reward"}, hyperparameters={"n_epochs": 3})
     error = refusal(method={"type": "reward", "reward": {"hyperparameters": {"beta": 0.1}}})
 
     assert (training.method, training.dpo) == ("reward", None)
-    assert hyperparameters_of(asked(method=own)) == Hyperparameters(n_epochs=2, batch_size=8)
+    assert hyperparameters_of(request_with(method=own)) == Hyperparameters(n_epochs=2, batch_size=8)
     assert hyperparameters_of(bare) == Hyperparameters(n_epochs=3)
     assert (error.code, error.param) == (
         "unknown_parameter",
@@ -169,8 +169,8 @@ def test_a_reward_model_has_the_usual_hyperparameters_in_either_place() -> None:
 
 
 def test_sequences_are_packed_for_who_asks_for_it() -> None:
-    assert training_of(asked(training={"packing": True})) == Training(packing=True)
-    assert training_of(asked()) == Training()
+    assert training_of(request_with(training={"packing": True})) == Training(packing=True)
+    assert training_of(request_with()) == Training()
 
 
 @pytest.mark.parametrize(("method", "other"), list(permutations(METHODS, 2)))
@@ -179,27 +179,27 @@ def test_options_of_another_method_are_refused(method: str, other: str) -> None:
 
     assert error.param == f"method.{other}"
     assert repr(method) in error.message
-    assert method_of(asked(method={"type": method, other: None})) == method
+    assert method_of(request_with(method={"type": method, other: None})) == method
 
 
 def test_the_alpha_of_an_adapter_is_twice_its_rank_unless_told() -> None:
-    lora = training_of(asked(training={"adapter": {"type": "lora", "r": 8}})).lora
+    lora = training_of(request_with(training={"adapter": {"type": "lora", "r": 8}})).lora
 
     assert lora is not None
     assert (lora.rank, lora.alpha) == (8, 16)
 
 
 def test_a_base_in_four_bits_is_an_adapter_of_another_type() -> None:
-    lora = training_of(asked(training={"adapter": {"type": "qlora"}})).lora
+    lora = training_of(request_with(training={"adapter": {"type": "qlora"}})).lora
 
     assert lora == Lora(rank=16, alpha=32, dropout=0.0, quantized=True)
 
 
 def test_what_saves_memory_is_off_unless_asked_for() -> None:
     told: dict[str, Any] = {"train_last_n_layers": 2, "train_embeddings": False, "loss_chunk": 512}
-    saving = training_of(asked(training={**told, "offload": "optimizer"}))
+    saving = training_of(request_with(training={**told, "offload": "optimizer"}))
 
-    assert training_of(asked()).options == TrainingOptions().options
+    assert training_of(request_with()).options == TrainingOptions().options
     assert saving.options == TrainingOptions(**told, offload="optimizer").options
 
 

@@ -8,7 +8,7 @@ import pytest
 from service.api.jobs.job_requests import hyperparameters_of, training_of
 from service.domain.training.recipe import Hyperparameters
 from tests.datasets import GRADER
-from tests.unit.jobs.test_job_requests import asked
+from tests.unit.jobs.test_job_requests import request_with
 from trainer.contract import Reinforcement
 
 
@@ -17,7 +17,7 @@ def learning(**options: object) -> dict[str, Any]:
 
 
 def resolved(**options: object) -> Reinforcement:
-    found = training_of(asked(method=learning(**options))).reinforcement
+    found = training_of(request_with(method=learning(**options))).reinforcement
     assert found is not None
     return found
 
@@ -66,7 +66,7 @@ def test_openais_hyperparameters_are_taken_where_its_clients_put_them() -> None:
         "eval_samples": "auto",
         "reasoning_effort": "default",
     }
-    request = asked(method=learning(hyperparameters=hyper | more))
+    request = request_with(method=learning(hyperparameters=hyper | more))
 
     training = training_of(request)
 
@@ -77,4 +77,4 @@ def test_openais_hyperparameters_are_taken_where_its_clients_put_them() -> None:
 
 
 def test_the_steps_between_evaluations_may_be_those_of_training() -> None:
-    assert training_of(asked(method=learning(), training={"eval_steps": 5})).eval_steps == 5
+    assert training_of(request_with(method=learning(), training={"eval_steps": 5})).eval_steps == 5

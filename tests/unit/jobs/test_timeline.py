@@ -30,7 +30,7 @@ def node(*spans: tuple[str, float, float], registered: float = 110) -> NodeTime:
     return NodeTime(registered_at=START + timedelta(seconds=registered), spans=measured)
 
 
-def told(
+def entries(
     moves: dict[AttemptState, datetime], worlds: list[GenerationTimes], nodes: list[NodeTime]
 ) -> list[tuple[str, float, float | None]]:
     return [
@@ -46,7 +46,7 @@ def told(
 def test_a_whole_life_has_no_gap() -> None:
     spans = (("join", 90, 110), ("load", 121, 190), ("first_step", 190, 195))
 
-    assert told(MOVES, [WORLD], [node(*spans)]) == [
+    assert entries(MOVES, [WORLD], [node(*spans)]) == [
         ("create", 0, 1),
         ("allocate", 1, 60),
         ("boot", 60, 110),
@@ -63,19 +63,19 @@ def test_a_whole_life_has_no_gap() -> None:
 def test_what_goes_on_has_no_end() -> None:
     moves = {s: MOVES[s] for s in (PENDING, PROVISIONING)}
 
-    assert told(moves, [], []) == [("create", 0, 1), ("allocate", 1, None)]
+    assert entries(moves, [], []) == [("create", 0, 1), ("allocate", 1, None)]
 
 
 def test_an_attempt_that_ended_before_launch_only_was_to_be_created() -> None:
     moves = {PENDING: MOVES[PENDING], ENDED: MOVES[PROVISIONING]}
 
-    assert told(moves, [], []) == [("create", 0, 1)]
+    assert entries(moves, [], []) == [("create", 0, 1)]
 
 
 def test_a_refused_attempt_waited_for_machines_and_was_deleted() -> None:
     moves = {s: MOVES[s] for s in (PENDING, PROVISIONING, TERMINATING)}
 
-    assert told(moves, [], []) == [("create", 0, 1), ("allocate", 1, 500), ("delete", 500, None)]
+    assert entries(moves, [], []) == [("create", 0, 1), ("allocate", 1, 500), ("delete", 500, None)]
 
 
 def test_the_same_work_of_two_nodes_is_one_entry_and_done_again_another() -> None:
@@ -84,7 +84,7 @@ def test_the_same_work_of_two_nodes_is_one_entry_and_done_again_another() -> Non
         node(("load", 125, 160), ("load", 299, 305)),
     ]
 
-    found = [e for e in told({}, [], nodes) if e[0] == "load"]
+    found = [e for e in entries({}, [], nodes) if e[0] == "load"]
 
     assert found == [("load", 121, 160), ("load", 299, 310)]
 
@@ -92,7 +92,7 @@ def test_the_same_work_of_two_nodes_is_one_entry_and_done_again_another() -> Non
 def test_what_the_machines_measure_themselves_is_not_guessed() -> None:
     nodes = [node(("vm_boot", 62, 80), ("join", 90, 110), ("wait_for_nodes", 111, 119))]
 
-    found = told(MOVES, [WORLD], nodes)
+    found = entries(MOVES, [WORLD], nodes)
 
     assert [e for e in found if e[0] in ("boot", "wait_for_nodes")] == [
         ("boot", 62, 80),
@@ -111,7 +111,9 @@ def test_a_generation_after_another_trains_on_its_own_time() -> None:
     )
     nodes = [node(("first_step", 190, 195), ("first_step", 300, 301))]
 
-    found = told({s: MOVES[s] for s in (PENDING, PROVISIONING, STARTING)}, [first, second], nodes)
+    found = entries(
+        {s: MOVES[s] for s in (PENDING, PROVISIONING, STARTING)}, [first, second], nodes
+    )
 
     assert [e for e in found if e[0] in ("train", "stop")] == [
         ("train", 190, 250),
@@ -123,7 +125,7 @@ def test_a_generation_after_another_trains_on_its_own_time() -> None:
 def test_nothing_trained_that_was_told_to_stop_while_it_loaded() -> None:
     halted = replace(WORLD, halted_at=START + timedelta(seconds=180), halt_kind=DirectiveKind.STOP)
 
-    found = told(MOVES, [halted], [node(("load", 121, 190), ("first_step", 190, 195))])
+    found = entries(MOVES, [halted], [node(("load", 121, 190), ("first_step", 190, 195))])
 
     assert "train" not in [name for name, _, _ in found]
     assert ("stop", 180, 500) in found

@@ -29,14 +29,14 @@ EVERYTHING = {
 BATCH = Hyperparameters(batch_size=64)
 
 
-def asked(**training: Any) -> Training:  # noqa: ANN401 - what JSON has
+def options_of(**training: Any) -> Training:  # noqa: ANN401 - what JSON has
     """What a request with this member ``training`` asks for."""
     body = {"model": "m", "training_file": "file-1", "training": training}
     return training_of(parse(json.dumps(body).encode()))
 
 
 def test_what_is_asked_for_comes_to_the_trainer() -> None:
-    recipe = resolve(BATCH, asked(**EVERYTHING), examples=640, arch=ARCH)
+    recipe = resolve(BATCH, options_of(**EVERYTHING), examples=640, arch=ARCH)
 
     assert recipe.precision == "fp16"
     assert recipe.spike_guard == SpikeGuard(on_spike="stop")
@@ -47,7 +47,7 @@ def test_what_is_asked_for_comes_to_the_trainer() -> None:
 
 
 def test_plans_keep_what_was_asked_for_and_say_nothing_where_nothing_was() -> None:
-    training = replace(asked(**EVERYTHING), learning_rate=None, zero_stage=3)
+    training = replace(options_of(**EVERYTHING), learning_rate=None, zero_stage=3)
     plan, plain = make_plan(replace(REQUEST, training=training)), make_plan(REQUEST)
 
     assert Plan.from_dict(json.loads(json.dumps(plan.as_dict()))).recipe == plan.recipe
@@ -58,7 +58,7 @@ def test_plans_keep_what_was_asked_for_and_say_nothing_where_nothing_was() -> No
 def test_a_learning_rate_grows_with_the_batch_from_the_one_it_was_found_with(
     rule: str, times: float
 ) -> None:
-    scaled = asked(learning_rate=1e-5, learning_rate_scaling={"rule": rule, "base_batch": 16})
+    scaled = options_of(learning_rate=1e-5, learning_rate_scaling={"rule": rule, "base_batch": 16})
 
     recipe = resolve(BATCH, scaled, examples=640, arch=ARCH)
 
@@ -99,4 +99,4 @@ def test_stages_are_those_that_go_with_what_is_asked_for() -> None:
 def test_layers_or_sequences_split_over_gpus_are_refused_with_what_to_do() -> None:
     for option in ("tensor_parallel", "sequence_parallel"):
         with pytest.raises(InvalidRequest, match=r"split over GPUs: .* training\.zero_stage 3"):
-            asked(**{option: 2})
+            options_of(**{option: 2})

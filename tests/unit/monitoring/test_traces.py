@@ -33,22 +33,22 @@ def machine(begins: float, ends: float, hourly: str = "8") -> HeldMachine:
     return HeldMachine(at(begins), at(ends), Decimal(hourly))
 
 
-def made(held: list[HeldMachine], sights: list[CapacitySample]) -> CapacityTrace:
+def trace_of(held: list[HeldMachine], sights: list[CapacitySample]) -> CapacityTrace:
     found = build_trace(PLACE, WINDOW, held, sights)
     assert found is not None
     return found
 
 
 def test_machines_are_counted_as_long_as_they_are_held() -> None:
-    found = made([machine(2, 6), machine(2, 5)], [CapacitySample(at(6), 0)])
+    found = trace_of([machine(2, 6), machine(2, 5)], [CapacitySample(at(6), 0)])
 
     assert found.counts == (2, 2, 2, 2, 2, 1, 0, 0, 0, 0, 0, 0)
     assert found.seen == ((2, 7),)
 
 
 def test_what_nobody_saw_is_what_was_seen_last() -> None:
-    given_up = made([machine(2, 4)], [CapacitySample(at(4), 1)])
-    refused_then_given = made(
+    given_up = trace_of([machine(2, 4)], [CapacitySample(at(4), 1)])
+    refused_then_given = trace_of(
         [machine(8, 10)], [CapacitySample(at(3), 0), CapacitySample(at(10), 1)]
     )
 
@@ -59,8 +59,8 @@ def test_what_nobody_saw_is_what_was_seen_last() -> None:
 
 
 def test_a_hold_from_before_the_window_counts_from_its_first_tick() -> None:
-    found = made([machine(-5, 2)], [CapacitySample(at(2), 0)])
-    refused_before = made([machine(5, 12)], [CapacitySample(at(-3), 0)])
+    found = trace_of([machine(-5, 2)], [CapacitySample(at(2), 0)])
+    refused_before = trace_of([machine(5, 12)], [CapacitySample(at(-3), 0)])
 
     assert found.counts == (1, 1) + (0,) * 10
     assert refused_before.counts == (0,) * 5 + (1,) * 7
@@ -75,7 +75,7 @@ def test_a_place_of_which_nothing_was_seen_in_time_has_no_trace() -> None:
 
 
 def test_prices_are_told_where_they_change() -> None:
-    found = made([machine(-1, 3), machine(0.5, 3), machine(3, 5, "9"), machine(8, 9, "8")], [])
+    found = trace_of([machine(-1, 3), machine(0.5, 3), machine(3, 5, "9"), machine(8, 9, "8")], [])
 
     assert found.prices == tuple(PriceChange(t, Decimal(p)) for t, p in ((0, 8), (3, 9), (8, 8)))
 
@@ -83,7 +83,7 @@ def test_prices_are_told_where_they_change() -> None:
 def test_a_trace_is_read_by_the_benchmark_and_by_ourselves_as_it_was_written(
     tmp_path: Path,
 ) -> None:
-    written = made([machine(2, 6, "8.44"), machine(2, 5, "8.44")], [CapacitySample(at(6), 0)])
+    written = trace_of([machine(2, 6, "8.44"), machine(2, 5, "8.44")], [CapacitySample(at(6), 0)])
     (tmp_path / "eastus_size.json").write_text(json.dumps(written.as_dict()))
 
     (folder,) = read(tmp_path, gang=2)
@@ -158,8 +158,8 @@ def test_a_file_is_put_in_order_as_it_is_read() -> None:
 
 
 def test_of_one_tick_what_was_seen_last_counts() -> None:
-    evicted_last = made([], [CapacitySample(at(2.1), 4), CapacitySample(at(2.6), 0)])
-    given_up_last = made([], [CapacitySample(at(2.6), 4), CapacitySample(at(2.1), 0)])
+    evicted_last = trace_of([], [CapacitySample(at(2.1), 4), CapacitySample(at(2.6), 0)])
+    given_up_last = trace_of([], [CapacitySample(at(2.6), 4), CapacitySample(at(2.1), 0)])
 
     assert evicted_last.counts == (0,) * 12
     assert given_up_last.counts == (4,) * 12

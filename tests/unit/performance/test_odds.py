@@ -31,7 +31,7 @@ def test_the_band_sets_the_mean_life_of_a_hold() -> None:
     assert age_hazard.mean_residual_life(rates, 0.0, 1000.0) == pytest.approx(10.0, rel=0.01)
 
 
-@settings(max_examples=30)
+@settings(max_examples=20)
 @given(lives=LIVES)
 def test_hours_and_ends_are_all_counted(lives: list[tuple[float, bool]]) -> None:
     seen = Exposure.of(lives)
@@ -40,7 +40,7 @@ def test_hours_and_ends_are_all_counted(lives: list[tuple[float, bool]]) -> None
     assert sum(seen.ends) == sum(ended for _, ended in lives)
 
 
-@settings(max_examples=30)
+@settings(max_examples=20)
 @given(lives=LIVES, age=st.floats(0, 60), horizon=st.floats(0.1, 100))
 def test_what_is_left_of_a_life_is_never_more_than_the_horizon(
     lives: list[tuple[float, bool]], age: float, horizon: float

@@ -95,19 +95,21 @@ def test_the_time_reserved_for_a_save_follows_what_is_saved_and_by_how_many() ->
 
 def test_a_save_that_fits_into_a_notice_is_planned_less_often() -> None:
     rates: dict[str, Any] = {"evictions_per_hour": 0.075, "dollars_per_hour": 3.6}
-    whole, _ = planned.plan(layout(1), 7_000_000_000, step=5.0, **rates)
-    adapters, rests = planned.plan(layout(1), 160_000_000, step=5.0, **rates)
+    whole, _ = planned.plan_interval(layout(1), 7_000_000_000, step=5.0, **rates)
+    adapters, rests = planned.plan_interval(layout(1), 160_000_000, step=5.0, **rates)
 
     assert rests.answered == planned.ANSWERED
-    assert planned.plan(layout(1), 7_000_000_000, step=5.0, **rates)[1].answered == 0.0
+    assert planned.plan_interval(layout(1), 7_000_000_000, step=5.0, **rates)[1].answered == 0.0
     assert whole > 90.0  # its upload alone
     assert adapters < whole
 
 
 def test_where_evictions_come_without_notice_one_saves_more_often() -> None:
     rates: dict[str, Any] = {"evictions_per_hour": 0.075, "dollars_per_hour": 3.6}
-    told, _ = planned.plan(layout(8), 7_000_000_000, step=5.0, **rates)
-    untold, rests = planned.plan(layout(8), 7_000_000_000, step=5.0, **rates, noticed=False)
+    told, _ = planned.plan_interval(layout(8), 7_000_000_000, step=5.0, **rates)
+    untold, rests = planned.plan_interval(
+        layout(8), 7_000_000_000, step=5.0, **rates, noticed=False
+    )
 
     assert rests.answered == 0.0
     assert untold < told
@@ -181,8 +183,8 @@ def test_on_demand_is_saved_once_an_hour() -> None:
     never = CheckpointInterval(seconds=3600.0, cadence=NEVER)
 
     assert replace(KNOWN, planned=never).interval(2, 10.0).seconds == 3600.0
-    assert planned.on_spot({"save_every": 3600.0}) is None
-    assert planned.on_spot({"save_every": 500.0}) == 500.0
+    assert planned.spot_interval({"save_every": 3600.0}) is None
+    assert planned.spot_interval({"save_every": 500.0}) == 500.0
 
 
 @pytest.mark.parametrize(

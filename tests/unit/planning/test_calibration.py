@@ -8,7 +8,7 @@ from service.domain.performance.calibration import (
     ENOUGH,
     MeasuredJob,
     StepTimeSample,
-    calibrated,
+    calibrate,
     experience,
 )
 from service.domain.performance.throughput import StepTime
@@ -27,7 +27,7 @@ LIKE = MeasuredJob(
 SLOWER = replace(LIKE, predicted=5.0, measured=6.0, steps=200)
 
 
-def seen(ratio: float, *, steps: int = ENOUGH, alike: bool = True) -> StepTimeSample:
+def job_off_by(ratio: float, *, steps: int = ENOUGH, alike: bool = True) -> StepTimeSample:
     return StepTimeSample(predicted=1.0, measured=ratio, steps=steps, alike=alike)
 
 
@@ -36,11 +36,11 @@ def width(step: StepTime) -> float:
 
 
 def test_without_experience_the_roofline_stands() -> None:
-    assert calibrated(ROOFLINE, []) == ROOFLINE
+    assert calibrate(ROOFLINE, []) == ROOFLINE
 
 
 def test_one_job_like_it_settles_most_and_several_settle_it() -> None:
-    one, many = (calibrated(ROOFLINE, [seen(1.3)] * n) for n in (1, 8))
+    one, many = (calibrate(ROOFLINE, [job_off_by(1.3)] * n) for n in (1, 8))
 
     assert 12.0 < one.seconds < many.seconds < 13.0
     assert many.seconds == pytest.approx(13.0, rel=0.01)
@@ -48,20 +48,20 @@ def test_one_job_like_it_settles_most_and_several_settle_it() -> None:
 
 
 def test_other_jobs_of_the_program_say_less_than_those_that_are_alike() -> None:
-    alike, other = (calibrated(ROOFLINE, [seen(1.3, alike=a)]) for a in (True, False))
+    alike, other = (calibrate(ROOFLINE, [job_off_by(1.3, alike=a)]) for a in (True, False))
 
     assert ROOFLINE.seconds < other.seconds < alike.seconds
     assert width(alike) < width(other) < width(ROOFLINE)
 
 
 def test_what_could_not_be_promised_is_promised_once_a_job_like_it_was_measured() -> None:
-    assert calibrated(ROOFLINE, [seen(1.3)]).doubt == ""
-    assert calibrated(ROOFLINE, [seen(1.3, steps=10)]).doubt == ROOFLINE.doubt
-    assert calibrated(ROOFLINE, [seen(1.3, alike=False)]).doubt == ROOFLINE.doubt
+    assert calibrate(ROOFLINE, [job_off_by(1.3)]).doubt == ""
+    assert calibrate(ROOFLINE, [job_off_by(1.3, steps=10)]).doubt == ROOFLINE.doubt
+    assert calibrate(ROOFLINE, [job_off_by(1.3, alike=False)]).doubt == ROOFLINE.doubt
 
 
 def test_what_the_roofline_had_said_is_kept_for_the_next_one_to_learn_from() -> None:
-    twice = calibrated(calibrated(ROOFLINE, [seen(1.3)]), [seen(1.1)])
+    twice = calibrate(calibrate(ROOFLINE, [job_off_by(1.3)]), [job_off_by(1.1)])
 
     assert (twice.roofline, ROOFLINE.roofline) == (10.0, 0.0)
 

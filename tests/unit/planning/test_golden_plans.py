@@ -38,32 +38,32 @@ SHORT = Training(lora=LORA, micro_batch=1, zero_stage=1)
 ROLLED = training(replace(GRPO, steps_per_rollout=4), lora=LORA)
 
 
-def asked(on: str = ND, how: Training | None = None, **more: Any) -> PlanRequest:  # noqa: ANN401 - of any type
+def request(on: str = ND, how: Training | None = None, **more: Any) -> PlanRequest:  # noqa: ANN401 - of any type
     offers = (offer(on, "3.60", evictions_per_hour=RATES[on]),)
     return replace(REQUEST, offers=offers, training=how or REQUEST.training, **more)
 
 
 PLANS = {
-    "whole": asked(),
-    "on one of four": asked(NC96),
-    "tiny": asked(NC24, Training(max_seq_len=256, micro_batch=1), arch=TINY),
-    "tiny on cpu": asked(NC24, Training(max_seq_len=256), arch=TINY, accelerator="cpu"),
-    "zero 1": asked(how=SHORT, nodes=2),
-    "zero 2": asked(NC96, replace(SHORT, zero_stage=2), nodes=2),
-    "zero 3": asked(ND40, SHARDED),
-    "70b": asked(arch=LLAMA_70B),
-    "qlora of 70b": asked(NC96, Training(lora=QLORA), arch=LLAMA_70B),
-    "offloaded": asked(NC24, OFFLOADED),
-    "fetched": asked(NC96, replace(OFFLOADED, offload="parameters")),
-    "dpo": asked(how=PREFERRING),
-    "reward": asked(how=REWARDING),
-    "last layers": asked(how=Training(train_last_n_layers=4, train_embeddings=False)),
-    "averaged": asked(how=Training(ema_decay=0.99)),
-    "grpo": asked(how=ROLLED),
-    "grpo of 70b": asked(how=training(GRPO, lora=QLORA, max_seq_len=1024), arch=LLAMA_70B),
-    "ppo, judged": asked(how=training(PPO, lora=LORA), judge=LLAMA_8B),
-    "auto": asked(hyperparameters=Hyperparameters(), examples=50_000),
-    "auto, large": asked(hyperparameters=Hyperparameters(), examples=50_001),
+    "whole": request(),
+    "on one of four": request(NC96),
+    "tiny": request(NC24, Training(max_seq_len=256, micro_batch=1), arch=TINY),
+    "tiny on cpu": request(NC24, Training(max_seq_len=256), arch=TINY, accelerator="cpu"),
+    "zero 1": request(how=SHORT, nodes=2),
+    "zero 2": request(NC96, replace(SHORT, zero_stage=2), nodes=2),
+    "zero 3": request(ND40, SHARDED),
+    "70b": request(arch=LLAMA_70B),
+    "qlora of 70b": request(NC96, Training(lora=QLORA), arch=LLAMA_70B),
+    "offloaded": request(NC24, OFFLOADED),
+    "fetched": request(NC96, replace(OFFLOADED, offload="parameters")),
+    "dpo": request(how=PREFERRING),
+    "reward": request(how=REWARDING),
+    "last layers": request(how=Training(train_last_n_layers=4, train_embeddings=False)),
+    "averaged": request(how=Training(ema_decay=0.99)),
+    "grpo": request(how=ROLLED),
+    "grpo of 70b": request(how=training(GRPO, lora=QLORA, max_seq_len=1024), arch=LLAMA_70B),
+    "ppo, judged": request(how=training(PPO, lora=LORA), judge=LLAMA_8B),
+    "auto": request(hyperparameters=Hyperparameters(), examples=50_000),
+    "auto, large": request(hyperparameters=Hyperparameters(), examples=50_001),
 }
 TABLE = """
 whole:

@@ -159,11 +159,11 @@ def test_a_place_evicted_faster_than_it_recovers_is_rejected() -> None:
 
 
 def test_in_azure_ml_no_notice_is_counted_on_and_one_saves_more_often() -> None:
-    def chosen(engine: Engine) -> Option:
+    def option_on(engine: Engine) -> Option:
         offers = (offer(evictions_per_hour=0.1, engine=engine),)
         return make_plan(replace(REQUEST, arch=TINY, training=Training(), offers=offers)).chosen
 
-    told, untold = chosen(Engine.SCALE_SET), chosen(Engine.AZUREML)
+    told, untold = option_on(Engine.SCALE_SET), option_on(Engine.AZUREML)
 
     assert told.cadence
     assert told.cadence.answered > 0

@@ -44,7 +44,7 @@ JOB = replace(
 )
 
 
-def planned(
+def plan_within(
     request: PlanRequest = JOB,
     *,
     hours: float | None = None,
@@ -66,12 +66,12 @@ def planned(
 
 def refused(request: PlanRequest = JOB, **limits: object) -> InvalidRequest:
     with pytest.raises(InvalidRequest) as found:
-        planned(request, **limits)  # type: ignore[arg-type]  # the same members
+        plan_within(request, **limits)  # type: ignore[arg-type]  # the same members
     return found.value
 
 
 def test_without_limits_the_cheapest_is_taken_on_the_fewest_nodes() -> None:
-    plan = planned()
+    plan = plan_within()
 
     assert (plan.chosen.nodes, plan.chosen.offering.vm_size) == (1, NC24)
     assert seconds_p90(plan.chosen) > 3600
@@ -79,7 +79,7 @@ def test_without_limits_the_cheapest_is_taken_on_the_fewest_nodes() -> None:
 
 
 def test_a_deadline_of_an_hour_takes_larger_machines_where_these_keep_it() -> None:
-    plan = planned(hours=1)
+    plan = plan_within(hours=1)
 
     assert seconds_p90(plan.chosen) <= 3600
     assert plan.chosen.offering == LARGE[0].offering
@@ -88,7 +88,7 @@ def test_a_deadline_of_an_hour_takes_larger_machines_where_these_keep_it() -> No
 
 
 def test_a_deadline_takes_more_nodes_where_there_is_one_size() -> None:
-    plan = planned(replace(JOB, offers=(SMALL[0],)), hours=1)
+    plan = plan_within(replace(JOB, offers=(SMALL[0],)), hours=1)
 
     assert seconds_p90(plan.chosen) <= 3600
     assert plan.chosen.nodes > 1
@@ -97,8 +97,8 @@ def test_a_deadline_takes_more_nodes_where_there_is_one_size() -> None:
 
 def test_what_a_deadline_chooses_is_the_cheapest_that_keeps_it() -> None:
     alone = replace(JOB, offers=(SMALL[0],))
-    plan = planned(alone, hours=1.5)
-    fewer = planned(replace(alone, nodes=plan.chosen.nodes // 2))
+    plan = plan_within(alone, hours=1.5)
+    fewer = plan_within(replace(alone, nodes=plan.chosen.nodes // 2))
 
     assert seconds_p90(fewer.chosen) > 1.5 * 3600
     assert fewer.chosen.cost_p50 < plan.chosen.cost_p50
@@ -106,27 +106,27 @@ def test_what_a_deadline_chooses_is_the_cheapest_that_keeps_it() -> None:
 
 @pytest.mark.parametrize("hours", [0.5, 0.75, 1, 1.5, 2, 3, 4, 8])
 def test_a_longer_deadline_never_costs_more(hours: float) -> None:
-    sooner, later = planned(hours=hours), planned(hours=hours * 2)
+    sooner, later = plan_within(hours=hours), plan_within(hours=hours * 2)
 
     assert later.chosen.cost_p50 <= sooner.chosen.cost_p50
 
 
 def test_a_deadline_far_away_changes_nothing() -> None:
-    far = planned(hours=100)
+    far = plan_within(hours=100)
 
-    assert far.options == planned().options
+    assert far.options == plan_within().options
     assert "keeps the deadline (100 h away) nine times in ten" in far.why
 
 
 def test_nodes_that_the_user_fixed_are_kept() -> None:
-    plan = planned(replace(JOB, nodes=4), hours=1)
+    plan = plan_within(replace(JOB, nodes=4), hours=1)
 
     assert plan.chosen.nodes == 4
     assert seconds_p90(plan.chosen) <= 3600
 
 
 def test_a_budget_and_a_deadline_are_kept_together() -> None:
-    plan = planned(hours=2, budget="12")
+    plan = plan_within(hours=2, budget="12")
     best, limits = plan.chosen, PlanLimits(budget=Decimal(12))
 
     assert seconds_p90(best) <= 2 * 3600
@@ -135,21 +135,21 @@ def test_a_budget_and_a_deadline_are_kept_together() -> None:
 
 
 def test_a_budget_alone_takes_the_cheapest() -> None:
-    assert planned(budget="20").options == planned().options
+    assert plan_within(budget="20").options == plan_within().options
 
 
 def test_nothing_on_demand_is_chosen_for_a_job_that_does_not_buy_it() -> None:
     for risk in (OnRisk.NOTIFY, OnRisk.CANCEL):
         for hours in (0.5, 1, 2):
-            chosen = planned(hours=hours, risk=risk).chosen
+            chosen = plan_within(hours=hours, risk=risk).chosen
             assert chosen.offering.capacity_type is CapacityType.SPOT
 
 
 def test_where_nothing_keeps_the_deadline_for_sure_the_surest_is_taken_and_it_warns() -> None:
     fixed = replace(JOB, nodes=1, offers=(SMALL[0],))
-    median = planned(fixed).chosen.duration_p50 / 3600
+    median = plan_within(fixed).chosen.duration_p50 / 3600
 
-    plan = planned(fixed, hours=median)
+    plan = plan_within(fixed, hours=median)
 
     assert "No layout keeps the deadline" in plan.warnings[0]
     assert "nine times in ten" in plan.warnings[0]
@@ -173,7 +173,7 @@ def test_fixed_nodes_that_miss_the_deadline_are_told_how_many_would_keep_it() ->
         int(part.split()[0].rstrip(",;"))
         for part in error.message.split("infrastructure.nodes ")[1:]
     )
-    assert planned(replace(JOB, nodes=nodes, offers=(SMALL[0],)), hours=1).chosen.nodes == nodes
+    assert plan_within(replace(JOB, nodes=nodes, offers=(SMALL[0],)), hours=1).chosen.nodes == nodes
 
 
 def test_a_deadline_and_a_budget_that_exclude_each_other_say_what_each_would_take() -> None:
@@ -182,16 +182,16 @@ def test_a_deadline_and_a_budget_that_exclude_each_other_say_what_each_would_tak
     assert error.code == "budget_too_small"
     assert "No option keeps both" in error.message
     enough = error.message.split("Set a budget of ")[1].split(",")[0]
-    assert planned(replace(JOB, offers=(*SMALL,)), hours=0.5, budget=enough).chosen.nodes
+    assert plan_within(replace(JOB, offers=(*SMALL,)), hours=0.5, budget=enough).chosen.nodes
 
 
 def test_a_deadline_in_the_past_is_refused_and_one_that_only_notifies_is_not() -> None:
     assert "in the past" in refused(hours=-1).message
-    assert planned(hours=-1, risk=OnRisk.NOTIFY).chosen.nodes
+    assert plan_within(hours=-1, risk=OnRisk.NOTIFY).chosen.nodes
 
 
 def test_a_plan_that_limits_chose_is_stored_and_read_again() -> None:
-    plan = planned(hours=1)
+    plan = plan_within(hours=1)
 
     assert Plan.from_dict(plan.as_dict()) == plan
 
@@ -200,6 +200,6 @@ def test_rows_that_differ_in_length_make_small_micro_batches_and_a_longer_job() 
     uneven = replace(JOB, longest=tuple(range(3000, 2000, -10)))
     packed = replace(uneven, training=replace(JOB.training, packing=True))
 
-    assert planned(uneven).chosen.micro_batch < planned().chosen.micro_batch
-    assert planned(uneven).chosen.duration_p50 > planned(packed).chosen.duration_p50
-    assert planned(uneven).chosen.cost_p50 > planned(packed).chosen.cost_p50
+    assert plan_within(uneven).chosen.micro_batch < plan_within().chosen.micro_batch
+    assert plan_within(uneven).chosen.duration_p50 > plan_within(packed).chosen.duration_p50
+    assert plan_within(uneven).chosen.cost_p50 > plan_within(packed).chosen.cost_p50

@@ -57,7 +57,7 @@ def names(decision: AdmissionDecision) -> list[str]:
     return [a.job_id for a in decision.admitted]
 
 
-def told(decision: AdmissionDecision, name: str) -> WaitingJob:
+def waiting_job(decision: AdmissionDecision, name: str) -> WaitingJob:
     return next(t for t in decision.told if t.job_id == name)
 
 
@@ -164,7 +164,7 @@ def test_small_jobs_go_past_a_large_one_until_it_has_waited_long() -> None:
     tired = job("large", gpus=32, since=NOW - RESERVATION_DELAY)
     decision = decide_admissions([tired, small], [project()], room, NOW)
     assert names(decision) == []
-    assert told(decision, "small").code is WaitReason.GANG
+    assert waiting_job(decision, "small").code is WaitReason.GANG
 
 
 def test_what_is_kept_for_a_large_job_is_kept_in_one_region_only() -> None:
@@ -185,8 +185,8 @@ def test_a_project_with_a_large_old_job_keeps_its_gpus_for_it() -> None:
     old = job("old", gpus=32, since=ago(hours=1))
     decision = decide_admissions([old, job("new")], [project(jobs=1, gpus=8, max_gpus=32)], {}, NOW)
     assert names(decision) == []
-    assert told(decision, "new").code is WaitReason.GPUS
-    assert "needs 32 GPUs waits longer" in told(decision, "new").why
+    assert waiting_job(decision, "new").code is WaitReason.GPUS
+    assert "needs 32 GPUs waits longer" in waiting_job(decision, "new").why
 
 
 def test_projects_that_wait_take_turns_in_the_queue() -> None:
@@ -318,14 +318,14 @@ class Pool:
                 waiting[new.job_id] = replace(new, since=now)
             running = {n: r for n, r in running.items() if r[1] > now}
             for name in names(
-                decide_admissions(waiting.values(), self._held(running), self._free(running), now)
+                decide_admissions(waiting.values(), self._usage(running), self._free(running), now)
             ):
                 running[name] = (waiting.pop(name), now + self.length)
                 let_in[name] = now
             now += timedelta(minutes=10)
         return let_in
 
-    def _held(self, running: dict[str, tuple[QueuedJob, datetime]]) -> list[ProjectUsage]:
+    def _usage(self, running: dict[str, tuple[QueuedJob, datetime]]) -> list[ProjectUsage]:
         held = {n: ProjectUsage(id=n, name=n, quota=q) for n, q in self.projects.items()}
         for found, _ in running.values():
             held[found.project_id] = held[found.project_id].with_one(found.gpus)

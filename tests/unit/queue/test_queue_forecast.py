@@ -43,30 +43,32 @@ def holds(
     return CoreHold(project_id=project, region=region, cores=cores, ends=ends)
 
 
-def told(queue: list[QueueEntry], free: dict[str, int], held: list[CoreHold]) -> AdmissionForecast:
+def forecast(
+    queue: list[QueueEntry], free: dict[str, int], held: list[CoreHold]
+) -> AdmissionForecast:
     return forecast_admission(queue, free, held, NOW)
 
 
 def test_who_is_first_is_let_in_when_enough_of_our_jobs_have_ended() -> None:
     held = [holds(96, HOUR), holds(96, DAY)]
 
-    assert told([asks(96)], {"eastus": 0}, held) == AdmissionForecast(after=HOUR)
-    assert told([asks(192)], {"eastus": 0}, held) == AdmissionForecast(after=DAY)
-    assert told([asks(100)], {"eastus": 4}, held) == AdmissionForecast(after=HOUR)
-    assert told([asks(192)], {"eastus": -96}, held).after is None  # the quota was lowered
+    assert forecast([asks(96)], {"eastus": 0}, held) == AdmissionForecast(after=HOUR)
+    assert forecast([asks(192)], {"eastus": 0}, held) == AdmissionForecast(after=DAY)
+    assert forecast([asks(100)], {"eastus": 4}, held) == AdmissionForecast(after=HOUR)
+    assert forecast([asks(192)], {"eastus": -96}, held).after is None  # the quota was lowered
 
 
 def test_the_nearest_end_in_any_region_that_it_may_take_counts() -> None:
     held = [holds(96, DAY), holds(96, HOUR, "westus")]
 
-    found = told([asks(96, "eastus", "westus")], {"eastus": 0, "westus": 0}, held)
+    found = forecast([asks(96, "eastus", "westus")], {"eastus": 0, "westus": 0}, held)
 
     assert found == AdmissionForecast(after=HOUR)
 
 
 def test_who_is_ahead_takes_its_part_first_and_holds_it_for_as_long_as_it_lasts() -> None:
     held = [holds(96, HOUR)]
-    found = told([asks(96, lasts=DAY), asks(96)], {"eastus": 0}, held)
+    found = forecast([asks(96, lasts=DAY), asks(96)], {"eastus": 0}, held)
 
     assert found.after == RemainingTime(
         p10=HOUR.p10 + DAY.p10, p50=HOUR.p50 + DAY.p50, p90=HOUR.p90 + DAY.p90
@@ -78,17 +80,17 @@ def test_what_does_not_fit_is_passed_by_until_it_has_waited_long() -> None:
     old = asks(192, since=NOW - RESERVATION_DELAY)
     by_then = asks(192, since=NOW - RESERVATION_DELAY + timedelta(seconds=SOON.p10))
 
-    assert told([asks(192), asks(96)], {"eastus": 0}, held).after == SOON
-    after = told([old, asks(96)], {"eastus": 0}, held).after
+    assert forecast([asks(192), asks(96)], {"eastus": 0}, held).after == SOON
+    after = forecast([old, asks(96)], {"eastus": 0}, held).after
     assert after is not None
     assert after.p50 == DAY.p50 + HOUR.p50
-    assert told([by_then, asks(96)], {"eastus": 0}, held).after == after
+    assert forecast([by_then, asks(96)], {"eastus": 0}, held).after == after
 
 
 def test_who_fits_behind_a_larger_job_that_waits_longer_is_not_let_in_now() -> None:
     big = asks(192, since=NOW - 2 * RESERVATION_DELAY)
 
-    found = told([big, asks(96)], {"eastus": 96}, [holds(104, HOUR)])
+    found = forecast([big, asks(96)], {"eastus": 96}, [holds(104, HOUR)])
 
     assert found.after is not None
     assert found.after.p50 == HOUR.p50 + HOUR.p50
@@ -99,12 +101,12 @@ def test_only_the_region_that_lacks_least_of_what_it_can_ever_have_is_kept() -> 
     free = {"eastus": 96, "westus": 96}
     big = asks(384, "eastus", "westus", since=NOW - RESERVATION_DELAY)  # eastus never has so many
 
-    assert told([big, asks(96)], free, held).after == RemainingTime(p10=0.0, p50=0.0, p90=0.0)
-    after = told([big, asks(96, "westus")], free, held).after
+    assert forecast([big, asks(96)], free, held).after == RemainingTime(p10=0.0, p50=0.0, p90=0.0)
+    after = forecast([big, asks(96, "westus")], free, held).after
     assert after is not None
     assert after.p50 == DAY.p50 + HOUR.p50
     never = asks(999, since=NOW - RESERVATION_DELAY)
-    assert told([never, asks(96)], free, held).after == RemainingTime(p10=0.0, p50=0.0, p90=0.0)
+    assert forecast([never, asks(96)], free, held).after == RemainingTime(p10=0.0, p50=0.0, p90=0.0)
 
 
 def test_who_fits_and_was_passed_over_is_not_told_now() -> None:
@@ -118,8 +120,8 @@ def test_who_fits_and_was_passed_over_is_not_told_now() -> None:
 
 
 def test_other_projects_ends_are_told_in_quarters_of_an_hour() -> None:
-    found = told([asks(96)], {"eastus": 0}, [holds(96, HOUR, project="theirs")]).after
-    ahead = told([asks(96, project="theirs"), asks(96)], {"eastus": 0}, [holds(96, HOUR)]).after
+    found = forecast([asks(96)], {"eastus": 0}, [holds(96, HOUR, project="theirs")]).after
+    ahead = forecast([asks(96, project="theirs"), asks(96)], {"eastus": 0}, [holds(96, HOUR)]).after
 
     assert found == RemainingTime(p10=3180.0, p50=4080.0, p90=4980.0)  # 1:00, 1:15 and 1:30
     assert ahead is not None
@@ -127,7 +129,7 @@ def test_other_projects_ends_are_told_in_quarters_of_an_hour() -> None:
 
 
 def test_nothing_is_promised_of_what_others_in_the_subscription_hold() -> None:
-    found = told([asks(192)], {"eastus": 0}, [holds(96, HOUR)])
+    found = forecast([asks(192)], {"eastus": 0}, [holds(96, HOUR)])
 
     assert found.after is None
     assert "Others in the subscription" in found.why

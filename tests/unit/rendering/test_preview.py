@@ -37,7 +37,7 @@ TASK = Task(
 )
 
 
-def shown(*rows: Json | str, task: Task = TASK, family: str = "") -> Json:
+def preview_of(*rows: Json | str, task: Task = TASK, family: str = "") -> Json:
     """The preview of a file with these rows."""
     lines = [(row if isinstance(row, str) else json.dumps(row)).encode() for row in rows]
     text = template(family) if family else CHAT_TEMPLATE
@@ -47,7 +47,7 @@ def shown(*rows: Json | str, task: Task = TASK, family: str = "") -> Json:
 
 
 def only(row: Json | str, task: Task = TASK, family: str = "") -> Json:
-    (found,) = shown(row, task=task, family=family)["rows"]
+    (found,) = preview_of(row, task=task, family=family)["rows"]
     return dict(found)
 
 
@@ -89,7 +89,7 @@ def test_an_answer_of_weight_0_is_context() -> None:
 
 
 def test_each_answer_is_an_example_where_the_template_rewrites_earlier_ones() -> None:
-    found = shown(GOOD, TWO, family="qwen3")
+    found = preview_of(GOOD, TWO, family="qwen3")
 
     assert found["splits_answers"]
     assert [len(row["examples"]) for row in found["rows"]] == [1, 2]
@@ -156,7 +156,7 @@ def test_problems_are_those_that_the_check_of_the_file_names(case: str) -> None:
 
 
 def test_a_bad_row_leaves_its_neighbours_and_is_named_by_its_line() -> None:
-    found = shown(GOOD, HALF, "{", GOOD)["rows"]
+    found = preview_of(GOOD, HALF, "{", GOOD)["rows"]
 
     assert [row["line"] for row in found] == [1, 2, 3, 4]
     assert [bool(row["examples"]) for row in found] == [True, False, False, True]
@@ -187,7 +187,7 @@ def test_rows_are_shown_from_a_line_on_and_no_more_is_read_than_needed() -> None
 
 
 def test_a_line_beyond_the_end_has_no_rows_and_tells_the_last_line() -> None:
-    found = shown(GOOD, GOOD, task=replace(TASK, first_line=3))
+    found = preview_of(GOOD, GOOD, task=replace(TASK, first_line=3))
 
     assert (found["rows"], found["last_line"], found["next_line"]) == ([], 2, None)
 
@@ -203,7 +203,7 @@ def test_of_a_long_row_the_answer_at_its_end_is_shown() -> None:
 def test_an_answer_is_bounded_whatever_the_rows_hold() -> None:
     """Control characters take six bytes each in JSON."""
     long = {"messages": [user("\x01" * 30_000), answer("\x02" * 30_000)]}
-    found = shown(*[long] * 20, task=cut_to(100_000))
+    found = preview_of(*[long] * 20, task=cut_to(100_000))
 
     assert len(json.dumps(found["rows"], ensure_ascii=False)) <= ANSWER_BYTES
     assert 1 <= len(found["rows"]) < 20

@@ -80,7 +80,7 @@ def rows(draw: st.DrawFn) -> Json:
     return {"messages": messages} | draw(st.sampled_from([{}, {"tools": [TOOL]}]))
 
 
-def sent(row: Json, form: CallForm, count: int | None = None) -> list[Json]:
+def as_sent(row: Json, form: CallForm, count: int | None = None) -> list[Json]:
     """The first messages as a client sends them, with the arguments in the template's form."""
     messages = [{n: v for n, v in m.items() if n != "weight"} for m in row["messages"][:count]]
     for message in messages:
@@ -105,7 +105,7 @@ def applied(family: str, row: Json, form: CallForm, count: int | None = None, **
     compiled.globals["strftime_now"] = TODAY.strftime
     try:
         return transformers_tokenizer().apply_chat_template(
-            sent(row, form, count),
+            as_sent(row, form, count),
             tools=row.get("tools"),
             chat_template=template(family),
             **{"tokenize": False, **how},
@@ -120,7 +120,7 @@ def our_tokenizer(family: str) -> Tokenizer:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-@settings(max_examples=60)
+@settings(max_examples=20)
 @given(row=rows())
 def test_text_and_prompts_are_those_of_transformers(family: str, row: Json) -> None:
     tokenizer = our_tokenizer(family)
@@ -151,7 +151,7 @@ def _without_tails(spans: tuple[tuple[int, int], ...]) -> list[tuple[int, int]]:
     return [span for span in spans if span[0] not in ends]
 
 
-@settings(max_examples=200)
+@settings(max_examples=60)
 @given(row=rows())
 def test_tokens_and_masks_are_those_of_transformers(row: Json) -> None:
     for message in row["messages"]:

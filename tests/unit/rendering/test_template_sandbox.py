@@ -12,6 +12,9 @@ from rendering.templates.chat_template import RenderError
 from tests.unit.trainer.model.tiny_tokenizer import tiny_tokenizer
 
 ROW = {"messages": [{"role": "user", "content": "hi"}]}
+INNER_MEMBERS = [
+    f"__{name}__" for name in ("class", "init", "globals", "self", "func", "closure", "code")
+]
 MORE_BYTES = 2 * 1024**3  # of address space
 
 
@@ -44,15 +47,12 @@ def tried(source: str) -> str:
         *("''.format", "''.encode()", "(messages | map('upper'))", "messages[0].items"),
     ],
 )
-@pytest.mark.parametrize(
-    "member",
-    ["__class__", "__init__", "__globals__", "__self__", "__func__", "__closure__", "__code__"],
-)
-def test_no_object_gives_its_inner_members_away(holder: str, member: str) -> None:
-    assert tried(f"{{{{ {holder}.{member} }}}}") == ""
-    assert tried(f"{{{{ {holder}.{member}.{member} }}}}") == ""
-    assert tried(f"{{{{ {holder} | attr('{member}') }}}}") == ""
-    assert tried(f"{{{{ {holder}['{member}'] }}}}") == ""
+def test_no_object_gives_its_inner_members_away(holder: str) -> None:
+    for member in INNER_MEMBERS:
+        assert tried(f"{{{{ {holder}.{member} }}}}") == ""
+        assert tried(f"{{{{ {holder}.{member}.{member} }}}}") == ""
+        assert tried(f"{{{{ {holder} | attr('{member}') }}}}") == ""
+        assert tried(f"{{{{ {holder}['{member}'] }}}}") == ""
 
 
 @pytest.mark.parametrize(

@@ -16,12 +16,11 @@ def as_before() -> Iterator[None]:
     """The tests' own process is none of the service."""
     before = gc.get_threshold()
     yield
-    gc.unfreeze()
     gc.set_threshold(*before)
 
 
 @asynccontextmanager
-async def looking(every: float = 0.5, rounds: int = 7_200) -> AsyncIterator[None]:
+async def looking(every: float = 0.05, rounds: int = 7_200) -> AsyncIterator[None]:
     """The collector comes in bites meanwhile."""
     stop = asyncio.Event()
     task = asyncio.create_task(collector.run_in_steps(stop, every, rounds))

@@ -39,7 +39,7 @@ def situation(**more: object) -> PolicyState:
     return PolicyState(**usual | more)  # type: ignore[arg-type] # by name
 
 
-def held(candidate: Candidate, age_s: float = HOUR) -> CurrentHold:
+def hold(candidate: Candidate, age_s: float = HOUR) -> CurrentHold:
     """A warm hold."""
     return CurrentHold(key=candidate.key, age_s=age_s)
 

@@ -19,14 +19,14 @@ NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
 
 
-def told(before: Shortage | None, nodes: int, asked: datetime, now: datetime) -> Shortage:
+def shortage_after(before: Shortage | None, nodes: int, asked: datetime, now: datetime) -> Shortage:
     """What is known once Azure has refused so many machines."""
     return record_refusal(before, SPOT, nodes, "AllocationFailed", asked, now)
 
 
 def test_each_further_refusal_doubles_the_time_up_to_a_cap() -> None:
-    once = told(None, 1, NOW, NOW)
-    twice = told(once, 1, NOW + FIRST_BACKOFF, NOW + FIRST_BACKOFF)
+    once = shortage_after(None, 1, NOW, NOW)
+    twice = shortage_after(once, 1, NOW + FIRST_BACKOFF, NOW + FIRST_BACKOFF)
 
     assert once.ends_at == NOW + FIRST_BACKOFF
     assert (twice.since, twice.in_a_row) == (NOW, 2)
@@ -35,7 +35,7 @@ def test_each_further_refusal_doubles_the_time_up_to_a_cap() -> None:
 
 
 def test_while_one_job_asks_the_others_wait() -> None:
-    known = told(None, 2, NOW, NOW)
+    known = shortage_after(None, 2, NOW, NOW)
     over = known.ends_at + SECOND
 
     assert known.covers(NOW, 2)
@@ -44,18 +44,20 @@ def test_while_one_job_asks_the_others_wait() -> None:
 
 
 def test_what_was_asked_before_the_first_refusal_is_no_further_one() -> None:
-    known = told(None, 1, NOW - FIRST_BACKOFF, NOW)
+    known = shortage_after(None, 1, NOW - FIRST_BACKOFF, NOW)
     probed = known.with_probe(known.ends_at, 1)
     soon, later = NOW + 5 * SECOND, probed.ends_at + 5 * SECOND
 
-    assert told(known, 1, NOW - FIRST_BACKOFF, soon) == known
-    assert told(probed, 1, NOW - FIRST_BACKOFF, known.ends_at) == probed
-    assert told(probed, 1, known.ends_at, known.ends_at + FIRST_BACKOFF).in_a_row == 2
-    assert told(known, 1, NOW - FIRST_BACKOFF, later).in_a_row == 2  # nothing held any more
+    assert shortage_after(known, 1, NOW - FIRST_BACKOFF, soon) == known
+    assert shortage_after(probed, 1, NOW - FIRST_BACKOFF, known.ends_at) == probed
+    assert shortage_after(probed, 1, known.ends_at, known.ends_at + FIRST_BACKOFF).in_a_row == 2
+    assert (
+        shortage_after(known, 1, NOW - FIRST_BACKOFF, later).in_a_row == 2
+    )  # nothing held any more
 
 
 def test_a_shortage_holds_for_as_many_machines_and_more() -> None:
-    known = told(None, 8, NOW, NOW)
+    known = shortage_after(None, 8, NOW, NOW)
 
     assert known.covers(NOW, 8)
     assert known.covers(NOW, 16)
@@ -63,9 +65,9 @@ def test_a_shortage_holds_for_as_many_machines_and_more() -> None:
 
 
 def test_of_those_who_ask_for_fewer_one_asks_and_its_refusal_lengthens_nothing() -> None:
-    gang = told(None, 8, NOW, NOW)
+    gang = shortage_after(None, 8, NOW, NOW)
     asked = gang.with_probe(NOW + SECOND, 1)
-    known = told(asked, 1, NOW + SECOND, NOW + 2 * SECOND)
+    known = shortage_after(asked, 1, NOW + SECOND, NOW + 2 * SECOND)
 
     assert asked == replace(gang, nodes=1)
     assert asked.covers(NOW + 2 * SECOND, 1)
@@ -73,30 +75,30 @@ def test_of_those_who_ask_for_fewer_one_asks_and_its_refusal_lengthens_nothing()
 
 
 def test_who_was_refused_beside_a_larger_gang_tells_that_it_holds_for_fewer() -> None:
-    gang = told(None, 8, NOW - FIRST_BACKOFF, NOW)
+    gang = shortage_after(None, 8, NOW - FIRST_BACKOFF, NOW)
 
-    assert told(gang, 2, NOW - FIRST_BACKOFF, NOW + SECOND) == replace(gang, nodes=2)
-    assert told(replace(gang, nodes=2), 8, NOW - FIRST_BACKOFF, NOW + SECOND).nodes == 2
+    assert shortage_after(gang, 2, NOW - FIRST_BACKOFF, NOW + SECOND) == replace(gang, nodes=2)
+    assert shortage_after(replace(gang, nodes=2), 8, NOW - FIRST_BACKOFF, NOW + SECOND).nodes == 2
 
 
 def test_after_each_refusal_of_a_gang_that_asked_at_the_end_fewer_may_be_asked_for() -> None:
-    known = replace(told(None, 8, NOW, NOW), nodes=1)
+    known = replace(shortage_after(None, 8, NOW, NOW), nodes=1)
     asks = known.with_probe(known.ends_at, 8)
-    again = told(asks, 8, known.ends_at, known.ends_at + SECOND)
+    again = shortage_after(asks, 8, known.ends_at, known.ends_at + SECOND)
 
     assert not asks.covers(known.ends_at, 7)
     assert (again.in_a_row, again.nodes) == (2, 8)
 
 
 def test_who_asked_for_fewer_while_the_end_was_found_out_is_still_waited_for() -> None:
-    known = told(None, 8, NOW, NOW)
+    known = shortage_after(None, 8, NOW, NOW)
     asks = known.with_probe(known.ends_at, 8)
     both = asks.with_probe(known.ends_at + SECOND, 1)
-    gang = told(both, 8, known.ends_at, known.ends_at + 2 * SECOND)
+    gang = shortage_after(both, 8, known.ends_at, known.ends_at + 2 * SECOND)
 
     assert both == replace(asks, nodes=1)
     assert (gang.in_a_row, gang.nodes) == (2, 1)
-    assert told(gang, 1, known.ends_at + SECOND, known.ends_at + 3 * SECOND) == gang
+    assert shortage_after(gang, 1, known.ends_at + SECOND, known.ends_at + 3 * SECOND) == gang
 
 
 @dataclass
@@ -135,7 +137,7 @@ class Sky:
         if not self.waiting:
             return
         nodes, asked = self.waiting.pop(which % len(self.waiting))
-        before, self.known = self.known, told(self.known, nodes, asked, self.now)
+        before, self.known = self.known, shortage_after(self.known, nodes, asked, self.now)
         lasts = before is not None and self.now < before.ends_at
         self.sizes = [*(self.sizes if lasts else []), nodes]
         if not lasts or asked == self.finds_out:

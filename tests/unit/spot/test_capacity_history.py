@@ -16,7 +16,7 @@ def ago(minutes: float) -> datetime:
     return NOW - timedelta(minutes=minutes)
 
 
-def given(
+def granted(
     minutes: float, evicted: float | None = None, nodes: int = 2, **more: object
 ) -> RequestOutcome:
     """Machines that were asked for so many minutes ago, and given."""
@@ -26,7 +26,7 @@ def given(
 
 
 def refused(minutes: float, **more: object) -> RequestOutcome:
-    return replace(given(minutes, **more), granted=False)  # type: ignore[arg-type]
+    return replace(granted(minutes, **more), granted=False)  # type: ignore[arg-type]
 
 
 def past(*answers: RequestOutcome) -> CapacityHistory:
@@ -36,18 +36,18 @@ def past(*answers: RequestOutcome) -> CapacityHistory:
 @pytest.mark.parametrize(
     ("answers", "since"),
     [
-        ([given(50), given(40)], 50),
-        ([given(50), given(45)], None),
-        ([given(55), given(45)], 55),
-        ([given(56), given(46)], None),
-        ([given(50)], None),
-        ([given(50), given(40, nodes=1)], None),
-        ([given(50), refused(45), given(40)], None),
-        ([refused(60), given(50), given(40)], 50),
-        ([given(50, evicted=45), given(40), given(30)], 40),
-        ([given(50, outlived_at=ago(42)), given(40), given(30)], 40),
-        ([given(50), given(40, job_id="another")], 50),
-        ([given(50), given(40, offering=OTHER)], None),
+        ([granted(50), granted(40)], 50),
+        ([granted(50), granted(45)], None),
+        ([granted(55), granted(45)], 55),
+        ([granted(56), granted(46)], None),
+        ([granted(50)], None),
+        ([granted(50), granted(40, nodes=1)], None),
+        ([granted(50), refused(45), granted(40)], None),
+        ([refused(60), granted(50), granted(40)], 50),
+        ([granted(50, evicted=45), granted(40), granted(30)], 40),
+        ([granted(50, outlived_at=ago(42)), granted(40), granted(30)], 40),
+        ([granted(50), granted(40, job_id="another")], 50),
+        ([granted(50), granted(40, offering=OTHER)], None),
     ],
     ids=[
         "two signs ten minutes apart",
@@ -74,14 +74,14 @@ def test_an_offering_that_gave_machines_twice_lately_gives_them_again(
     ("then", "again", "hops"),
     [
         ([], (0, 0), (1, 0)),
-        ([given(60)], (1, 1), (1, 0)),
-        ([given(60, offering=OTHER)], (1, 1), (1, 1)),
-        ([given(50, offering=OTHER)], (1, 1), (1, 1)),
-        ([given(49, offering=OTHER)], (1, 0), (1, 0)),
-        ([given(61, offering=OTHER)], (0, 0), (1, 0)),
+        ([granted(60)], (1, 1), (1, 0)),
+        ([granted(60, offering=OTHER)], (1, 1), (1, 1)),
+        ([granted(50, offering=OTHER)], (1, 1), (1, 1)),
+        ([granted(49, offering=OTHER)], (1, 0), (1, 0)),
+        ([granted(61, offering=OTHER)], (0, 0), (1, 0)),
         ([refused(55, offering=OTHER)], (1, 0), (1, 0)),
-        ([refused(58), given(51, offering=OTHER)], (1, 1), (1, 1)),
-        ([given(55, offering=OTHER, job_id="another")], (0, 0), (1, 0)),
+        ([refused(58), granted(51, offering=OTHER)], (1, 1), (1, 1)),
+        ([granted(55, offering=OTHER, job_id="another")], (0, 0), (1, 0)),
     ],
     ids=[
         "nobody asked again",
@@ -98,13 +98,13 @@ def test_an_offering_that_gave_machines_twice_lately_gives_them_again(
 def test_what_follows_an_eviction_is_counted(
     then: list[RequestOutcome], again: tuple[int, int], hops: tuple[int, int]
 ) -> None:
-    found = past(given(120, evicted=60), *then)
+    found = past(granted(120, evicted=60), *then)
 
     assert (found.regrants, found.hops) == (again, hops)
 
 
 def test_an_offering_was_down_at_its_last_refusal_or_eviction() -> None:
-    found = past(given(120, evicted=60), refused(90), refused(30, offering=OTHER))
+    found = past(granted(120, evicted=60), refused(90), refused(30, offering=OTHER))
 
     assert found.last_unavailable == {SPOT: ago(60), OTHER: ago(30)}
     assert found.refused_at == ago(30)

@@ -97,15 +97,15 @@ def test_where_more_machines_were_refused_a_smaller_job_has_no_wait() -> None:
 
 
 def test_of_a_drought_in_which_nobody_asked_for_long_nothing_is_known() -> None:
-    def told(minutes: float) -> RemainingTime | None:
+    def wait_if_refused(minutes: float) -> RemainingTime | None:
         at = NOW - timedelta(minutes=minutes)
         answer = RequestOutcome(offering=SPOT, job_id="", nodes=1, at=at, granted=False)
         return expected_wait(
             [refused(72.0, ends=5)], CapacityHistory.of([answer], [SPOT], 1, NOW), NOW
         )
 
-    assert told(21) is not None
-    assert told(23) is None
+    assert wait_if_refused(21) is not None
+    assert wait_if_refused(23) is None
     assert expected_wait([refused(72.0, ends=5)], NO_HISTORY, NOW) is None
 
 

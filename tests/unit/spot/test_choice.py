@@ -85,7 +85,7 @@ def sold_out(nodes: int, ends_at: datetime = NOW + FIRST_BACKOFF) -> OfferingSta
     return OfferingState(option=CHOSEN, price=CHOSEN.price, shortage=known)
 
 
-def chosen(
+def choice(
     place: OfferingState, nodes: int, job_id: str = "job", now: datetime = NOW
 ) -> OfferingChoice:
     work = WorkLeft(steps=3600, seconds_per_step=10.0, terms=JobConstraints())
@@ -96,8 +96,8 @@ def test_what_is_sold_out_to_a_gang_is_asked_for_by_a_smaller_job() -> None:
     work = WorkLeft(steps=3600, seconds_per_step=10.0, terms=JobConstraints())
     small, gang = (build_situation([sold_out(8)], work, NOW, nodes) for nodes in (1, 8))
 
-    assert chosen(sold_out(8), nodes=1).places == (sold_out(8),)
-    assert chosen(sold_out(8), nodes=8).places == ()
+    assert choice(sold_out(8), nodes=1).places == (sold_out(8),)
+    assert choice(sold_out(8), nodes=8).places == ()
     assert (small.drought_s, small.candidates[0].refused_s) == (0.0, None)
     assert (gang.drought_s, gang.candidates[0].refused_s) == (3 * 3600.0, 0.0)
 
@@ -106,15 +106,15 @@ def test_who_waits_is_told_of_how_many_machines_there_are_none() -> None:
     begin = "Azure has no capacity for"
     told = f"{CHOSEN.offering}: refused 25 times in a row since "
 
-    assert chosen(sold_out(8), nodes=16).why.startswith(f"{begin} 8 or more machines of {told}")
-    assert chosen(sold_out(1), nodes=16).why.startswith(f"{begin} {told}")
+    assert choice(sold_out(8), nodes=16).why.startswith(f"{begin} 8 or more machines of {told}")
+    assert choice(sold_out(1), nodes=16).why.startswith(f"{begin} {told}")
 
 
 def test_at_the_end_of_each_pause_another_job_comes_first() -> None:
     def first(minutes: int) -> str:
         ends_at = NOW + timedelta(minutes=minutes)
         place, now = sold_out(1, ends_at), ends_at - timedelta(seconds=1)
-        looks = {job: chosen(place, 1, job, now).look_at or NOW for job in ("a", "b", "c", "d")}
+        looks = {job: choice(place, 1, job, now).look_at or NOW for job in ("a", "b", "c", "d")}
         return min(looks, key=lambda job: looks[job])
 
     came = [first(minutes) for minutes in range(400)]

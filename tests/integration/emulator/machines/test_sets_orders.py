@@ -5,13 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from azure.core import MatchConditions
-from azure.core.exceptions import ResourceModifiedError
 from azure.mgmt.compute.aio import ComputeManagementClient
-from azure.mgmt.compute.models import (
-    VirtualMachineScaleSetUpdate,
-    VirtualMachineScaleSetVMInstanceIDs,
-)
+from azure.mgmt.compute.models import VirtualMachineScaleSetVMInstanceIDs
 
 from tests.emulated.process import (
     BOOT,
@@ -74,45 +69,3 @@ async def test_a_vm_is_stopped_and_started(emulator: Emulator) -> None:
         assert await power(client, "rk-power") == ["running"]
         assert (folder / "kept").exists()  # the disk outlived the eviction
         await remove(client, "rk-power")
-
-
-async def test_updates_go_by_patch_and_etag(emulator: Emulator) -> None:
-    async with compute(emulator) as client:
-        await create(client, "rk-update", scale_set(0))
-        sets = client.virtual_machine_scale_sets
-        old = await sets.get(GROUP, "rk-update")
-        update = VirtualMachineScaleSetUpdate(tags={"a": "b"})
-        unchanged: dict[str, Any] = {
-            "etag": old.etag,
-            "match_condition": MatchConditions.IfNotModified,
-        }
-        changed = await (await sets.begin_update(GROUP, "rk-update", update, **unchanged)).result()
-        assert changed.tags == {"a": "b"}
-        with pytest.raises(ResourceModifiedError):
-            await sets.begin_update(GROUP, "rk-update", update, **unchanged)
-
-        await create(client, "rk-update", scale_set(2))
-        vms = client.virtual_machine_scale_set_vms
-        assert [vm.instance_id async for vm in vms.list(GROUP, "rk-update")] == ["0", "1"]
-        await remove(client, "rk-update")
-
-
-async def test_a_flexible_scale_set_has_virtual_machines(emulator: Emulator) -> None:
-    body = scale_set(2)
-    profile = body["properties"]["virtualMachineProfile"]
-    body["properties"] = {
-        "orchestrationMode": "Flexible",
-        "platformFaultDomainCount": 1,
-        "virtualMachineProfile": profile,
-    }
-    async with compute(emulator) as client:
-        await create(client, "rk-flex", body)
-        shown = await client.virtual_machine_scale_sets.get(GROUP, "rk-flex")
-        only = f"'virtualMachineScaleSet/id' eq '{shown.id}'"
-        vms = client.virtual_machines
-        listed = [vm async for vm in vms.list(GROUP, filter=only, expand="instanceView")]
-        assert [vm.priority for vm in listed] == ["Spot", "Spot"]
-        spot = str(listed[0].name)
-        await vms.simulate_eviction(GROUP, spot)
-        wait_for(lambda: len(emulator.machines("rk-flex")) == 1)
-        await remove(client, "rk-flex")

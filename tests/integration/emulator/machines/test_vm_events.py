@@ -142,30 +142,3 @@ async def test_older_versions_of_the_document_know_less(inside: Inside) -> None:
 
     assert by_version["2017-08-01"] == []  # it has no Preempt
     assert [len(events[0]) for events in list(by_version.values())[1:]] == [6, 7, 8, 9]
-
-
-@pytest.mark.parametrize(
-    ("more", "status", "told"),
-    [
-        ({"kind": "Earthquake"}, 400, "must be one of"),
-        ({"kind": "Reboot", "notice": 10}, 400, "at least 900 s ahead"),
-        ({"kind": "Terminate"}, 400, "must be one of"),
-        ({"kind": "Reboot", "vm": "rk-1_9"}, 404, "There is no VM"),
-        ({"kind": "Reboot", "notice": "soon"}, 400, "are seconds"),
-        ({"kind": "Reboot", "notice": 1e18}, 400, "are 0 to 1000000000 seconds"),
-        ({"kind": "Freeze", "duration": 10**400}, 400, "are 0 to 1000000000 seconds"),
-        ({"kind": "Freeze", "duration": -5}, 400, "are 0 to 1000000000 seconds"),
-    ],
-)
-async def test_what_azure_would_not_do_is_refused(
-    inside: Inside, more: dict[str, Any], status: int, told: str
-) -> None:
-    answer = await announce(inside, **more) if "vm" not in more else await other(inside, more)
-
-    assert answer.status_code == status
-    assert told in answer.json()["error"]["message"]
-    assert (await document(inside))["Events"] == []
-
-
-async def other(inside: Inside, body: dict[str, Any]) -> httpx.Response:
-    return await inside.metadata.post("/_emulator/events", json=body)

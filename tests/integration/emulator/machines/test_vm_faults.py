@@ -106,31 +106,6 @@ def _events(metadata_url: str) -> list[dict[str, Any]]:
     return list(answer.raise_for_status().json()["Events"])
 
 
-@pytest.mark.parametrize(
-    ("what", "body", "status", "told"),
-    [
-        ("partition", {"cut": "yes"}, 400, "'cut' must be true or false"),
-        ("partition", {"mode": "burn"}, 400, "'mode' drop or reset"),
-        ("partition", {"to": 7}, 400, "'to' a host pattern"),
-        ("partition", {"vm": "nobody"}, 404, "There is no VM 'nobody'"),
-        ("partition", {"vm": None}, 404, "There is no VM"),
-        ("disk", {"bytes_per_second": 0}, 400, "1 or more, or null"),
-        ("disk", {"bytes_per_second": True}, 400, "1 or more, or null"),
-        ("crash", {"as": "comet"}, 400, "panic, shutdown or hardware"),
-        ("events", {"kind": 3}, 400, "must be one of"),
-    ],
-)
-async def test_what_is_no_order_is_refused(
-    running: Emulator, what: str, body: dict[str, Any], status: int, told: str
-) -> None:
-    async with compute(running) as client:
-        await create(client, "one", scale_set(1))
-    answer = order(running, what, **body)
-
-    assert answer.status_code == status
-    assert told in answer.json()["error"]["message"]
-
-
 def test_without_proxies_it_is_told_how_to_have_them(tmp_path: Path) -> None:
     emulator = Emulator(tmp_path, *SHORT)
     emulator.make_group()

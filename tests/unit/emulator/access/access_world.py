@@ -48,11 +48,7 @@ async def guarded(folder: Path) -> AsyncIterator[Guarded]:
     fabric = Fabric(made, "http://metadata", lambda: Clock()().timestamp())
     service = httpx.ASGITransport(app=arm(fabric))
     facts = json.loads((folder / "access" / "owner.json").read_text())
-    async with (
-        client(service) as anybody,
-        client(service) as owner,
-        client(service) as app,
-    ):
+    async with client(service) as anybody, client(service) as owner, client(service) as app:
         me = {"client_id": "app", "secret": "secret"}
         told = await anybody.post("/_emulator/principals", json=me)
         await sign_in(owner, facts["client_id"], facts["client_secret"])

@@ -38,9 +38,7 @@ async def groups(world: Guarded, path: str) -> list[str]:
     return [row["id"].split("/")[4] for row in answer.json()["value"]]
 
 
-async def test_a_list_over_the_subscription_shows_what_is_in_ones_own_group(
-    world: Guarded,
-) -> None:
+async def test_a_list_over_the_subscription_shows_what_is_in_ones_own_group(world: Guarded) -> None:
     lists = (f"{HERE}{SETS}", f"{HERE}/resources")
     refused = [code(await world.app.get(path)) for path in lists]
     await world.grant(MACHINES)
@@ -84,9 +82,7 @@ async def test_what_is_no_list_of_resources_is_shown_whole_or_not_at_all(
     assert code(refused) == "AuthorizationFailed"
 
 
-async def test_an_operation_of_any_service_may_be_followed_by_who_began_it(
-    world: Guarded,
-) -> None:
+async def test_an_operation_of_any_service_may_be_followed_by_who_began_it(world: Guarded) -> None:
     await world.grant(CONTRIBUTOR)
     workspace = f"{GROUP}/providers/Microsoft.MachineLearningServices/workspaces/w"
     (await world.app.put(workspace, json={"location": "eastus"})).raise_for_status()

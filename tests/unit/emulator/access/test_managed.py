@@ -96,15 +96,6 @@ async def test_the_systems_identity_is_somebody_to_give_a_role_to(inside: Inside
     assert (await inside.arm.put(url, json=body)).status_code == 201
 
 
-async def test_identities_go_with_their_resource_group(inside: Inside) -> None:
-    url = (await identity(inside, "mine"))["id"]
-    await inside.arm.delete(GROUP)
-    await inside.pass_time(30)
-    await inside.make_group()
-
-    assert (await inside.arm.get(url)).status_code == 404
-
-
 async def test_one_of_several_identities_must_be_named(inside: Inside) -> None:
     first, second = await identity(inside, "first"), await identity(inside, "second")
     url = await vm(inside, first["id"], second["id"])

@@ -3,8 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from tests.clock import Clock
 from tests.emulated.azureml import (
     CLUSTER,
@@ -196,24 +194,6 @@ async def removed_after_its_nodes(inside: Inside, path: str) -> None:
     assert (await inside.metadata.get("/_emulator/virtualMachines")).json()["value"] == []
 
 
-@pytest.mark.parametrize(
-    ("body", "code"),
-    [
-        ({"location": "westus2"}, "InvalidResourceLocation"),
-        ({"location": "eastus", "tags": "x"}, "InvalidTags"),
-        ({"location": "eastus", "tags": {"a": 1}}, "InvalidTags"),
-    ],
-)
-async def test_a_workspace_does_not_move_and_has_tags_of_text(
-    inside: Inside, body: dict[str, Any], code: str
-) -> None:
-    await make_workspace(inside)
-    refused = await inside.arm.put(WORKSPACE, json=body, params=OLD)
-    listed = await inside.arm.get(f"{HERE}/resources", params={"$filter": "tagName eq 'a'"})
-
-    assert (refused.json()["error"]["code"], listed.json()["value"]) == (code, [])
-
-
 async def test_a_node_that_is_let_go_is_given_to_no_job(tmp_path: Path) -> None:
     async with emulator_inside(tmp_path, Clock(), delete_seconds=30) as inside:
         await make_workspace(inside, 1, idle="PT10S")
@@ -254,49 +234,6 @@ async def test_only_the_scale_of_a_cluster_can_change(inside: Inside) -> None:
     assert (other.status_code, other.json()["error"]["code"]) == (400, "UserError")
     assert more.json()["properties"]["properties"]["scaleSettings"]["maxNodeCount"] == 4
     assert patched.json()["properties"]["properties"]["scaleSettings"]["maxNodeCount"] == 5
-
-
-@pytest.mark.parametrize(
-    "body",
-    [
-        cluster(vmSize="Standard_Nonsense"),
-        cluster(vmPriority="Whatever"),
-        cluster(1, 2),
-        cluster(101),
-        cluster(idle="soon"),
-        cluster() | {"identity": "me"},
-        cluster(scaleSettings=None),
-        {"properties": {"computeType": "ComputeInstance"}},
-        {"properties": {"computeType": "AmlCompute", "properties": []}},
-        {"properties": 3},
-        {},
-    ],
-)
-async def test_a_bad_cluster_is_refused(inside: Inside, body: dict[str, Any]) -> None:
-    await make_workspace(inside)
-    answer = await inside.arm.put(f"{WORKSPACE}/computes/bad", json=body, params=OLD)
-
-    assert (answer.status_code, answer.json()["error"]["code"]) == (400, "UserError")
-
-
-@pytest.mark.parametrize(
-    ("path", "code"),
-    [
-        (f"{WORKSPACES}/none", "ResourceNotFound"),
-        (f"{WORKSPACES}/none/computes/spot", "ResourceNotFound"),
-        (f"{WORKSPACE}/computes/none", "ResourceNotFound"),
-        (f"{WORKSPACE}/jobs/none", "UserError"),
-        (f"{WORKSPACE}/environments/none/versions/1", "UserError"),
-        (f"{WORKSPACE}/environments/none", "UserError"),
-        (f"{WORKSPACE}/models/none", "UserError"),
-        (f"{WORKSPACE}/models/none/versions/1", "UserError"),
-    ],
-)
-async def test_what_is_not_there_is_not_found(inside: Inside, path: str, code: str) -> None:
-    await make_workspace(inside)
-    answer = await inside.arm.get(path, params=OLD)
-
-    assert (answer.status_code, answer.json()["error"]["code"]) == (404, code)
 
 
 async def test_a_cluster_needs_a_quota_for_a_node_of_azure_ml_alone(tmp_path: Path) -> None:

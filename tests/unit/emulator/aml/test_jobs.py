@@ -3,8 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from tests.clock import Clock
 from tests.emulated.azureml import (
     CLUSTER,
@@ -52,30 +50,10 @@ async def test_the_older_job_has_the_nodes_first(inside: Inside) -> None:
     await inside.pass_time(1)
     await submit(inside, "second", nodes=2)
     await inside.pass_time(15)
-    assert (await status(inside, "first"), await status(inside, "second")) == (
-        "Running",
-        "Queued",
-    )
+    assert (await status(inside, "first"), await status(inside, "second")) == ("Running", "Queued")
     await inside.arm.post(f"{JOBS}/first/cancel", params=OLD)
     await inside.pass_time(3)
     assert await status(inside, "second") == "Running"
-
-
-async def test_an_evicted_job_is_restarted_when_there_are_nodes_again(inside: Inside) -> None:
-    await make_workspace(inside, 2)
-    await submit(inside, "a", nodes=2)
-    await inside.pass_time(15)
-    await evict(inside, "1")
-    await inside.pass_time(2)
-    assert (await status(inside, "a"), await counts(inside)) == (
-        "Queued",
-        {"idle": 1, "preparing": 1, "preempted": 1},
-    )
-    await inside.pass_time(10)
-    told = (await details(inside, "a"))["warnings"]
-    assert (await status(inside, "a"), await counts(inside)) == ("Running", {"running": 2})
-
-    assert [warning["source"] for warning in told] == ["AzureMLCompute"]
 
 
 async def test_a_job_survives_the_eviction_of_its_whole_cluster(tmp_path: Path) -> None:
@@ -191,40 +169,6 @@ async def test_a_job_has_only_what_is_in_its_workspace(tmp_path: Path) -> None:
         "AzureMLCompute cluster spot does not exist",
         "Environment train:1 is not found.",
     ]
-
-
-@pytest.mark.parametrize(
-    "body",
-    [
-        job(computeId=f"{CLUSTER}-other"),
-        job(environmentId=f"{ENVIRONMENT}0"),
-        job(environmentId=None),
-        job(nodes=3),
-        job(nodes=0),
-        job(processes=0),
-        job(distribution={"distributionType": "TensorFlow"}),
-        job(distribution="PyTorch"),
-        job(said=" "),
-        job(jobType="Sweep"),
-        job(codeId=f"{JOBS}/../codes/c/versions/1"),
-        job(resources=4),
-        job(environmentVariables=["x"]),
-        job(environmentVariables={"a=b": "c"}),
-        job(environmentVariables={"a": "b\0c"}),
-        job(inputs={"data": {"jobInputType": "uri_folder", "uri": "https://x"}}),
-        job(inputs=["data"]),
-        job(outputs={"../up": {"jobOutputType": "uri_folder"}}),
-        job(outputs=["up"]),
-        job(limits={"timeout": "an hour"}),
-        {"properties": "none"},
-        {},
-    ],
-)
-async def test_a_bad_job_is_refused(inside: Inside, body: dict[str, Any]) -> None:
-    await make_workspace(inside)
-    answer = await inside.arm.put(f"{JOBS}/bad", json=body, params=NEW)
-
-    assert (answer.status_code, answer.json()["error"]["code"]) == (400, "UserError")
 
 
 async def test_an_environment_is_an_image_and_keeps_it(inside: Inside) -> None:

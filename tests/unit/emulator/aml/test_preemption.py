@@ -48,7 +48,9 @@ async def test_a_job_that_lost_one_node_queues_and_starts_again_under_its_name(
             seen.append(await status(inside, "a"))
             await inside.pass_time(1)
         after = await listed(inside)
+        told = (await inside.arm.get(f"{HISTORY}/runs/a/details")).json()["warnings"]
 
+    assert [warning["source"] for warning in told] == ["AzureMLCompute"]
     assert len(lost) == 1
     assert lost[0]["nodeId"] in before
     assert list(dict.fromkeys(seen)) == ["Queued", "Starting", "Running"]
@@ -57,8 +59,7 @@ async def test_a_job_that_lost_one_node_queues_and_starts_again_under_its_name(
 
 
 @pytest.mark.parametrize(
-    ("then", "end", "error"),
-    [("cancel", "Canceled", ""), ("fail", "Failed", "PreemptionError")],
+    ("then", "end", "error"), [("cancel", "Canceled", ""), ("fail", "Failed", "PreemptionError")]
 )
 async def test_an_evicted_job_can_end(inside: Inside, then: str, end: str, error: str) -> None:
     await running(inside)
@@ -75,10 +76,7 @@ async def test_a_job_that_is_not_heard_of_comes_back(inside: Inside) -> None:
     await running(inside)
     assert await order(inside, "silence", job="a", seconds=60) == 200
     await inside.pass_time(50)
-    assert (await status(inside, "a"), await counts(inside)) == (
-        "NotResponding",
-        {"running": 2},
-    )
+    assert (await status(inside, "a"), await counts(inside)) == ("NotResponding", {"running": 2})
     await inside.pass_time(12)
     assert await status(inside, "a") == "Running"
 
@@ -89,20 +87,6 @@ async def test_a_job_that_is_not_heard_of_can_be_cancelled(inside: Inside) -> No
     await inside.arm.post(f"{JOBS}/a/cancel", params=OLD)
     await inside.pass_time(2)
     assert await status(inside, "a") == "Canceled"
-
-
-async def test_orders_for_what_does_not_run_are_refused(inside: Inside) -> None:
-    await running(inside)
-    await submit(inside, "waits", nodes=2)
-    refused = [
-        await order(inside, "preempt", job="none"),
-        await order(inside, "preempt", job="waits"),
-        await order(inside, "preempt", job="a", nodes=3),
-        await order(inside, "preempt", job="a", then="explode"),
-        await order(inside, "silence", job="a", seconds=0),
-    ]
-
-    assert refused == [404, 409, 400, 400, 400]
 
 
 async def test_scarcity_of_spot_machines_preempts_jobs_too(tmp_path: Path) -> None:

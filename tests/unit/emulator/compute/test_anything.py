@@ -107,7 +107,7 @@ async def test_a_number_beyond_all_bounds_is_refused(inside: Inside) -> None:
     assert answer.status_code == 400
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(st.lists(requests(), min_size=1, max_size=4))
 def test_no_body_breaks_anything(rows: list[tuple[str, str, str]]) -> None:
     asyncio.run(_answers(rows))

@@ -14,7 +14,6 @@ from tests.emulated.process import GROUP, scale_set
 COMPUTE = f"{HERE}/resourceGroups/{GROUP}/providers/Microsoft.Compute"
 SET = f"{COMPUTE}/virtualMachineScaleSets/flex"
 VMS = f"{COMPUTE}/virtualMachines"
-MIX = {"baseRegularPriorityCount": 1, "regularPriorityPercentageAboveBase": 50}
 
 
 def flexible(count: int, **properties: object) -> dict[str, Any]:
@@ -92,31 +91,6 @@ async def test_what_uniform_ones_answer_is_refused(inside: Inside) -> None:
     name = listed[0]["instanceId"]
     one = await inside.arm.get(f"{SET}/virtualMachines/{name}")
     assert one.json()["name"] == name  # it has its name for an id
-
-
-@pytest.mark.parametrize(
-    ("properties", "code", "words"),
-    [
-        ({"overprovision": True}, "InvalidParameter", "Parameter 'overprovision' is not allowed"),
-        ({"platformFaultDomainCount": None}, "InvalidParameter", "'platformFaultDomainCount' is"),
-        ({"priorityMixPolicy": MIX}, "BadRequest", "does not offer priorityMixPolicy"),
-        (
-            {
-                "virtualMachineProfile": {
-                    "networkProfile": {"networkInterfaceConfigurations": [{"name": "n"}]}
-                }
-            },
-            "NetworkApiVersionMustBeSpecifiedWithNetworkInterfaceConfigurations",
-            "must be specified",
-        ),
-    ],
-)
-async def test_flexible_has_rules_of_its_own(
-    inside: Inside, properties: dict[str, Any], code: str, words: str
-) -> None:
-    answer = await inside.arm.put(f"{SET}-2", json=flexible(1, **properties))
-    assert error(answer) == (400, code)
-    assert words in answer.json()["error"]["message"]
 
 
 async def test_flexible_has_defaults_of_its_own(inside: Inside) -> None:

@@ -2,8 +2,6 @@
 
 from typing import Any
 
-import pytest
-
 from tests.emulated.inside import HERE, Inside
 from tests.emulated.process import GROUP, scale_set
 from tests.unit.emulator.deployments.deployed import deploy, template
@@ -11,7 +9,6 @@ from tests.unit.emulator.deployments.deployed import deploy, template
 PROVIDERS = f"{HERE}/resourceGroups/{GROUP}/providers"
 SETS = f"{PROVIDERS}/Microsoft.Compute/virtualMachineScaleSets"
 SIZES = ("Standard_D4s_v5", "Standard_D2s_v5")
-REFUSED = "SkuProfile"
 
 
 def mix(*sizes: dict[str, Any], strategy: str | None = "Prioritized") -> dict[str, Any]:
@@ -23,11 +20,7 @@ def mix(*sizes: dict[str, Any], strategy: str | None = "Prioritized") -> dict[st
         "skuProfile": profile | ({"allocationStrategy": strategy} if strategy else {}),
         "virtualMachineProfile": {"osProfile": {"adminUsername": "azureuser"}},
     }
-    return {
-        "location": "eastus",
-        "sku": {"name": "Mix", "capacity": 1},
-        "properties": properties,
-    }
+    return {"location": "eastus", "sku": {"name": "Mix", "capacity": 1}, "properties": properties}
 
 
 def ranked(*ranks: int) -> list[dict[str, Any]]:
@@ -66,40 +59,6 @@ async def test_a_mix_passes_over_a_size_that_is_barred(inside: Inside) -> None:
     (await inside.arm.put(f"{SETS}/rk", json=mix(*ranked(0, 1)))).raise_for_status()
 
     assert await size_of(inside, "rk") == SIZES[1]
-
-
-def _changed(change: dict[str, Any], **sku: str) -> dict[str, Any]:
-    body = mix({"name": SIZES[0]})
-    body["properties"]["skuProfile"] |= change
-    return {**body, "sku": body["sku"] | sku}
-
-
-@pytest.mark.parametrize(
-    ("body", "code"),
-    [
-        (_changed({}, name=SIZES[0]), "SkuNameMustBeMixIfSkuProfileIsSpecified"),
-        (_changed({}, tier="Standard"), "SkuTierMustNotBeSetIfSkuProfileIsSpecified"),
-        (_changed({"allocationStrategy": "Best"}), f"{REFUSED}AllocationStrategyInvalid"),
-        (_changed({"vmSizes": []}), f"{REFUSED}VMSizesCannotBeNullOrEmpty"),
-        (_changed({"vmSizes": [{"name": "x"}] * 6}), f"{REFUSED}HasTooManyVMSizesInRequest"),
-        (_changed({"vmSizes": [{"name": "x"}] * 2}), f"{REFUSED}VMSizesCannotHaveDuplicates"),
-        (_changed({"vmSizes": [{"name": "x"}]}), "InvalidParameter"),
-        (_changed({"allocationStrategy": None, "vmSizes": ranked(0, 1)}), "InvalidParameter"),
-    ],
-)
-async def test_a_mix_is_refused_in_the_words_of_azure(
-    inside: Inside, body: dict[str, Any], code: str
-) -> None:
-    answer = await inside.arm.put(f"{SETS}/rk", json=body)
-
-    assert (answer.status_code, answer.json()["error"]["code"]) == (400, code)
-
-
-async def test_only_flexible_scale_sets_have_a_mix(inside: Inside) -> None:
-    body = scale_set(1)
-    body["properties"]["skuProfile"] = {"vmSizes": [{"name": SIZES[0]}]}
-
-    assert (await inside.arm.put(f"{SETS}/rk", json=body)).status_code == 400
 
 
 async def test_a_machine_is_shown_as_full_as_azure_shows_it(inside: Inside) -> None:

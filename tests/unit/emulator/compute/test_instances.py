@@ -70,13 +70,6 @@ async def test_a_list_shows_views_when_expanded(inside: Inside) -> None:
     assert error(await inside.arm.get(f"{SET}/virtualMachines", params=query))[0] == 400
 
 
-async def test_an_instance_id_is_a_number(inside: Inside) -> None:
-    answer = await inside.arm.get(f"{SET}/virtualMachines/first")
-    assert error(answer) == (400, "InvalidParameter")
-    assert "must be a number" in answer.text
-    assert error(await inside.arm.get(f"{SET}/virtualMachines/9"))[0] == 404
-
-
 async def test_power_goes_the_way_that_is_ordered(inside: Inside) -> None:
     off = await order(inside, "powerOff", "0")
     assert off.status_code == 202
@@ -149,18 +142,6 @@ async def test_orders_end_after_a_restart_of_the_emulator(tmp_path: Path) -> Non
         assert await power(inside) == {"0": "deallocated"}
 
 
-async def test_a_vm_with_an_ephemeral_disk_cannot_be_deallocated(inside: Inside) -> None:
-    url = f"{SETS}/ephemeral"
-    (await inside.arm.put(url, json=scale_set(1))).raise_for_status()
-    await inside.pass_time(4)
-    answer = await inside.arm.post(f"{url}/deallocate")
-    assert error(answer) == (409, "OperationNotAllowed")
-    assert answer.json()["error"]["message"] == (
-        "Operation 'deallocate' is not supported for VMs or VM Scale Set instances using an "
-        "ephemeral OS disk."
-    )
-
-
 async def test_deleted_instances_take_the_capacity_with_them(inside: Inside) -> None:
     one = await inside.arm.delete(f"{SET}/virtualMachines/0")
     assert one.status_code == 202
@@ -188,10 +169,6 @@ async def test_the_view_of_a_scale_set_counts_its_instances(inside: Inside) -> N
 
 LOGS = f"{SET}/virtualMachines/0/retrieveBootDiagnosticsData"
 DIAGNOSED: dict[str, Any] = {"diagnosticsProfile": {"bootDiagnostics": {"enabled": True}}}
-
-
-async def test_without_boot_diagnostics_there_is_no_serial_log(inside: Inside) -> None:
-    assert error(await inside.arm.post(LOGS)) == (409, "OperationNotAllowed")
 
 
 async def test_a_serial_log_is_had_by_its_url_alone_and_for_its_time(inside: Inside) -> None:

@@ -62,34 +62,6 @@ async def test_a_patch_changes_only_what_it_names(inside: Inside) -> None:
     assert operation["status"] == "Succeeded"
 
 
-async def test_there_is_nothing_to_patch_where_nothing_was_put(inside: Inside) -> None:
-    answer = await inside.arm.patch(f"{SETS}/none", json={"tags": {}})
-    assert error(answer) == (404, "ResourceNotFound", None)
-
-
-@pytest.mark.parametrize(
-    ("properties", "target"),
-    [
-        ({"orchestrationMode": "Flexible"}, "orchestrationMode"),
-        ({"platformFaultDomainCount": 5}, "platformFaultDomainCount"),
-        ({"virtualMachineProfile": {"priority": "Regular"}}, "priority"),
-        ({"virtualMachineProfile": {"evictionPolicy": "Deallocate"}}, "evictionPolicy"),
-        (
-            {"virtualMachineProfile": {"osProfile": {"adminUsername": "other"}}},
-            "osProfile.adminUsername",
-        ),
-    ],
-)
-async def test_what_is_fixed_at_creation_cannot_be_changed(
-    inside: Inside, properties: dict[str, Any], target: str
-) -> None:
-    before = await shown(inside)
-    answer = await inside.arm.patch(SET, json={"properties": properties})
-    assert error(answer) == (409, "PropertyChangeNotAllowed", target)
-    assert answer.json()["error"]["message"] == f"Changing property '{target}' is not allowed."
-    assert await shown(inside) == before
-
-
 async def test_a_single_placement_group_is_given_up_once_and_for_all(inside: Inside) -> None:
     given_up = {"properties": {"singlePlacementGroup": False}}
     assert (await inside.arm.patch(SET, json=given_up)).status_code == 200
@@ -154,14 +126,3 @@ async def test_the_price_limit_of_running_vms_that_upgrade_by_themselves_stands(
     answer = await inside.arm.patch(SET, json=limit)
     assert error(answer)[:2] == (409, "MaxPriceChangeNotAllowedForAllocatedVMs")
     assert "'rk-1_0'" in answer.json()["error"]["message"]
-
-
-async def test_a_size_that_is_never_spot_is_refused(inside: Inside) -> None:
-    body = {**scale_set(1), "sku": {"name": "Standard_B2s", "capacity": 1}}
-    answer = await inside.arm.put(f"{SETS}/small", json=body)
-    assert error(answer)[:2] == (400, "AzureSpotIsNotSupportedForThisVMSize")
-
-
-async def test_only_zones_of_the_region_are_taken(inside: Inside) -> None:
-    answer = await inside.arm.put(f"{SETS}/far", json={**scale_set(1), "zones": ["9"]})
-    assert error(answer)[:2] == (400, "AvailabilityZoneNotSupported")

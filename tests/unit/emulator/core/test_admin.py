@@ -21,37 +21,6 @@ async def inside(tmp_path: Path) -> AsyncIterator[Inside]:
         yield made
 
 
-@pytest.mark.parametrize(
-    "call",
-    [
-        *("capacity", "crash", "disk", "events", "evict", "faults", "partition"),
-        *("principals", "restore", "weather", "market/restrictions"),
-    ],
-)
-async def test_a_member_that_a_call_does_not_have(inside: Inside, call: str) -> None:
-    body = {"kind": "throttle" if call == "faults" else "constant", "slip": 1}
-
-    answer = await inside.metadata.post(f"/_emulator/{call}", json=body)
-
-    assert answer.status_code == 400
-    assert "'slip'" in answer.text or "'kind'" in answer.text
-
-
-@pytest.mark.parametrize("call", ["weather", "faults", "events"])
-async def test_a_parameter_that_a_call_does_not_have(inside: Inside, call: str) -> None:
-    answer = await inside.metadata.delete(f"/_emulator/{call}", params={"regoin": "eastus"})
-
-    assert answer.status_code == 400
-    assert "'regoin'" in answer.text
-
-
-async def test_a_call_that_is_not_there_is_told_which_are(inside: Inside) -> None:
-    answer = await inside.metadata.get("/_emulator/evictions")
-
-    assert answer.status_code == 404
-    assert "/_emulator/evict," in answer.text
-
-
 async def test_an_eviction_of_a_vm_by_its_name(inside: Inside) -> None:
     rows = (await inside.metadata.get("/_emulator/virtualMachines")).json()["value"]
     order = {"vm": rows[0]["name"], "notice": False}

@@ -19,47 +19,11 @@ def told(answer: httpx.Response) -> tuple[int, str]:
     return answer.status_code, answer.json()["error"]["code"]
 
 
-@pytest.mark.parametrize(
-    ("path", "status", "code"),
-    [
-        (f"{COMPUTE}/virtualMachineScaleSets/no", 404, "ResourceNotFound"),
-        (f"{HERE}/resourceGroups/no", 404, "ResourceGroupNotFound"),
-        (f"{COMPUTE}/tractors/no", 404, "InvalidResourceType"),
-        (f"{GROUP_URL}/providers/Contoso.Farm/tractors/no", 404, "InvalidResourceNamespace"),
-        (f"{HERE}/providers/Contoso.Farm/tractors", 404, "InvalidResourceNamespace"),
-        (f"{HERE}/nothing/of/the/kind", 404, "NotFound"),
-        ("/favicon.ico", 404, "MissingSubscription"),
-        (f"{SET}/%2e%2e%2f%00", 404, "NotFound"),
-    ],
-)
-async def test_what_is_not_there(inside: Inside, path: str, status: int, code: str) -> None:
-    assert told(await inside.arm.get(path)) == (status, code)
-
-
-@pytest.mark.parametrize("version", ["soon", "2026-04-01; drop", "2012-01-01", "2099-01-01"])
-async def test_a_version_that_no_provider_has(inside: Inside, version: str) -> None:
-    query = {"api-version": version}
-    of_compute = await inside.arm.get(SET, params=query)
-
-    assert told(of_compute) == (400, "NoRegisteredProviderFound")
-    assert f"API version '{version}' for type 'virtualMachineScaleSets'" in of_compute.text
-    assert told(await inside.arm.get(GROUP_URL, params=query)) == (
-        400,
-        "InvalidApiVersionParameter",
-    )
-
-
 @pytest.mark.parametrize("version", ["2018-10-01", "2026-04-01", "2026-09-05-preview"])
 async def test_versions_that_clients_send_are_taken(inside: Inside, version: str) -> None:
     answer = await inside.arm.get(SET, params={"api-version": version})
 
     assert told(answer) == (404, "ResourceNotFound")
-
-
-async def test_a_request_without_a_version(inside: Inside) -> None:
-    answer = await inside.arm.get(SET, params={"api-version": ""})
-
-    assert told(answer) == (400, "MissingApiVersionParameter")
 
 
 async def test_case_does_not_matter_in_paths(inside: Inside) -> None:
@@ -102,20 +66,6 @@ async def test_a_body_of_more_than_four_mebibytes(inside: Inside) -> None:
         answer = await inside.arm.put(GROUP_URL, content=content)
         assert told(answer) == (413, "RequestContentTooLarge")
     assert (await inside.arm.get(GROUP_URL)).json()["tags"] == {}
-
-
-@pytest.mark.parametrize("token", ["²", "-1", "", "9" * 5000, "1.5"])
-async def test_a_page_that_was_never_promised(inside: Inside, token: str) -> None:
-    url = f"{COMPUTE}/virtualMachineScaleSets"
-    answer = await inside.arm.get(url, params={"$skiptoken": token})
-
-    assert told(answer) == (400, "InvalidParameter")
-
-
-async def test_a_method_that_a_path_does_not_have(inside: Inside) -> None:
-    answer = await inside.arm.post(GROUP_URL)
-
-    assert told(answer) == (405, "MethodNotAllowed")
 
 
 def test_deployments_may_send_what_only_people_would_write() -> None:

@@ -52,9 +52,7 @@ async def test_each_answer_tells_what_is_left(tmp_path: Path) -> None:
         assert int(deleted.headers["x-ms-ratelimit-remaining-subscription-deletes"]) == 199
 
 
-async def test_the_thirteenth_update_of_a_minute_is_refused_in_azures_words(
-    tmp_path: Path,
-) -> None:
+async def test_the_thirteenth_update_of_a_minute_is_refused_in_azures_words(tmp_path: Path) -> None:
     clock = Clock()
     async with emulator_inside(tmp_path, clock, throttling="azure") as inside:
         await made(inside, "rk-1")
@@ -140,11 +138,7 @@ async def test_a_planted_fault_says_its_own_limit(inside: Inside) -> None:
         ("POST", f"{SET}/restart", "UpdateVMScaleSet"),
         ("POST", f"{SET}/delete", "DeleteVMScaleSet"),
         ("DELETE", SET, "DeleteVMScaleSet"),
-        (
-            "GET",
-            f"{COMPUTE}/locations/eastus/operations/1",
-            "GetOperation",
-        ),
+        ("GET", f"{COMPUTE}/locations/eastus/operations/1", "GetOperation"),
         ("GET", f"{COMPUTE}/locations/eastus/usages", None),
         ("GET", f"{HERE}/resourceGroups", None),
     ],

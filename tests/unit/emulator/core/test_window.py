@@ -24,12 +24,7 @@ async def test_every_request_is_in_the_log_without_its_secrets(inside: Inside) -
     assert put["principal"] == "tests"
     assert "api-version=2026-04-01" in put["query"]
     assert (asked["path"], asked["principal"]) == ("/vm/…/metadata/scheduledevents", "rk-1_0")
-    secrets = (
-        vm.token,
-        "hidden",
-        inside.arm.headers["authorization"].split()[1],
-        "Not shown 1",
-    )
+    secrets = (vm.token, "hidden", inside.arm.headers["authorization"].split()[1], "Not shown 1")
     assert not [secret for secret in secrets if secret in told.text]
 
 
@@ -47,9 +42,6 @@ async def test_the_log_is_searched_and_read_on(tmp_path: Path) -> None:
         assert await names(method="put") == []
         first = (await inside.arm.get("/_emulator/requests", params={"limit": "1"})).json()
         assert await names(since=str(first["nextSince"])) == ["c", "d", "e"]
-        for query in ({"path": "("}, {"since": "x"}, {"limit": "-1"}):
-            answer = await inside.arm.get("/_emulator/requests", params=query)
-            assert answer.status_code == 400
 
 
 @pytest.mark.parametrize("speed", [1.0, 60.0])

@@ -2,7 +2,6 @@
 
 import pytest
 
-from emulator.arm import lenient_json
 from emulator.deployments.expressions import (
     FunctionCall,
     Literal,
@@ -101,10 +100,7 @@ async def test_an_expression_without_a_value_says_why(
 
 
 async def test_variables_may_refer_to_each_other(inside: Inside) -> None:
-    variables = {
-        "name": "[concat(variables('stem'), '-x')]",
-        "stem": "rk",
-    }
+    variables = {"name": "[concat(variables('stem'), '-x')]", "stem": "rk"}
 
     found = await value_of(inside, {"name": "[variables('name')]"}, variables=variables)
 
@@ -131,9 +127,3 @@ async def test_secrets_are_shown_neither_as_parameters_nor_as_outputs(inside: In
     assert shown["parameters"]["password"] == {"type": "SecureString"}
     assert "hush-hush" not in str(shown)
     assert "hush-hush" not in str(inside.fabric.state.resources)
-
-
-def test_the_json_of_az_is_read_with_its_comments_and_bare_keys() -> None:
-    text = '{"properties": {template: {"a": "x//y", /* no */ "b": [1,],} // end\n}}'
-
-    assert lenient_json.loads(text)["properties"]["template"] == {"a": "x//y", "b": [1]}

@@ -3,8 +3,6 @@
 import asyncio
 from pathlib import Path
 
-import pytest
-
 from tests.clock import Clock
 from tests.emulated.inside import Inside, emulator_inside
 from tests.emulated.process import scale_set
@@ -122,25 +120,3 @@ async def test_those_of_a_group_can_be_listed(inside: Inside) -> None:
     assert [row["name"] for row in listed] == ["one"]
     assert codes == [204, 404]
     assert gone.json()["error"]["code"] == "DeploymentNotFound"
-
-
-@pytest.mark.parametrize(
-    ("properties", "code"),
-    [
-        ({"mode": "Complete", "template": template()}, "InvalidDeploymentMode"),
-        ({"templateLink": {"uri": "https://x"}}, "InvalidTemplate"),
-        (None, "InvalidRequestContent"),
-    ],
-)
-async def test_what_the_emulator_cannot_deploy_it_refuses(
-    inside: Inside, properties: Json, code: str
-) -> None:
-    answer = await inside.arm.put(f"{DEPLOYMENTS}/d", json={"properties": properties})
-
-    assert (answer.status_code, answer.json()["error"]["code"]) == (400, code)
-
-
-async def test_names_of_deployments_have_a_rule(inside: Inside) -> None:
-    answer = await inside.arm.put(f"{DEPLOYMENTS}/{'n' * 65}", json=body(template()))
-
-    assert answer.json()["error"]["code"] == "InvalidDeploymentName"

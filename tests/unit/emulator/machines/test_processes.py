@@ -79,7 +79,7 @@ def test_processes_that_end_while_they_are_listed_are_passed_over() -> None:
     churn = "while :; do sh -c 'true & true & wait'; done"
     shell = subprocess.Popen(["sh", "-c", churn], start_new_session=True)
     try:
-        seen = [children_of(shell.pid) for _ in range(20_000)]
+        seen = [children_of(shell.pid) for _ in range(10_000)]
     finally:
         os.killpg(shell.pid, signal.SIGKILL)
         shell.wait()
@@ -123,24 +123,12 @@ def test_logs_outlive_a_vm_and_its_disk_does_not(vm: Vm) -> None:
     assert "hello" in (vm.folder / "console.log").read_text()
 
 
-def test_a_vm_with_nothing_to_do_lives_on(vm: Vm) -> None:
-    vm.boot("true")
-    wait_for(lambda: "ended with 0" in _console(vm))
-
-    assert alive(vm.folder)
-
-
 def test_orphans_of_a_vm_are_reaped_by_its_init(vm: Vm) -> None:
     vm.boot("sh -c 'echo $$ > orphan.pid; sleep 0.2' & exit 0")
     orphan = vm.number("orphan.pid")
 
     wait_for(lambda: not Path(f"/proc/{orphan}").exists())
     assert alive(vm.folder)
-
-
-def _console(vm: Vm) -> str:
-    file = vm.folder / "console.log"
-    return file.read_text() if file.exists() else ""
 
 
 def test_a_vm_is_known_by_its_folder_from_its_first_process_on(vm: Vm) -> None:
@@ -152,9 +140,7 @@ def test_a_vm_is_known_by_its_folder_from_its_first_process_on(vm: Vm) -> None:
     wait_for(lambda: init.environ().get("HOME") == str(vm.folder))
 
 
-def test_what_a_vm_is_booted_with_is_readable_by_its_owner_alone_from_the_beginning(
-    vm: Vm,
-) -> None:
+def test_what_a_vm_is_booted_with_is_readable_by_its_owner_alone_from_the_beginning(vm: Vm) -> None:
     """Custom data holds the token that a node registers with; the boot script looks meanwhile."""
     before = os.umask(0o022)
     try:

@@ -26,9 +26,7 @@ runcmd:
   - docker run -d --name once rekindle/sleeper:1
 users: [{name: ops}]
 """
-IMAGES = {
-    "rekindle/sleeper:1": {"command": ["/bin/sh", "-c", "echo began; exec sleep 1000"]},
-}
+IMAGES = {"rekindle/sleeper:1": {"command": ["/bin/sh", "-c", "echo began; exec sleep 1000"]}}
 WRITER = """
 import os, time
 file = os.open("written", os.O_WRONLY | os.O_CREAT)
@@ -121,24 +119,15 @@ def test_a_second_boot_obeys_bootcmd_and_docker_but_runs_no_command_again(vm: Vm
     assert vm.console().count("the emulator ignores 'users'") == 1
 
 
-def test_a_wiped_vm_boots_as_if_new(vm: Vm) -> None:
-    vm.boot_from("#cloud-config\nruncmd: [echo ran >> ran]\n")
-    vm.text("ran")
-    vm.kill()
-    vm.boot_from("#cloud-config\nruncmd: [echo ran >> ran]\n")
-
-    assert vm.text("ran") == "ran\n"
-
-
 def test_a_slow_disk_takes_no_more_than_it_can(vm: Vm) -> None:
     limit = 2_000_000
     vm.boot(f"exec {sys.executable} -c '{WRITER}'")
     file = vm.folder / "written"
     wait_for(lambda: file.exists() and file.stat().st_size > 10 * limit)
     vm.harm(write_limit=limit)
-    pause(0.5)
+    pause(0.3)
     begun, size = time.monotonic(), file.stat().st_size
-    pause(2)
+    pause(1)
     rate = (file.stat().st_size - size) / (time.monotonic() - begun)
     vm.harm(write_limit=0)
     slowed = file.stat().st_size

@@ -177,34 +177,6 @@ async def test_who_asks_too_often_is_told_when_to_come_back(tmp_path: Path) -> N
     assert "retry-after" not in refused.headers
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"type": "Guess"},
-        {"timeframe": "Tomorrow"},
-        {"timePeriod": None},
-        {"timeframe": "Custom", "timePeriod": {"from": "2026-11-02", "to": "2026-11-01"}},
-        {"timeframe": "Custom", "timePeriod": {"from": "soon", "to": "later"}},
-        {"dataset": None},
-        {"dataset": {"granularity": "Daily"}},
-        {"dataset": QUERY["dataset"] | {"granularity": "Hourly"}},
-        {"dataset": QUERY["dataset"] | {"grouping": [{"type": "Dimension", "name": "Mood"}]}},
-        {"dataset": QUERY["dataset"] | {"grouping": "ResourceId"}},
-        {"dataset": QUERY["dataset"] | {"filter": {"mood": {}}}},
-        {"dataset": QUERY["dataset"] | {"filter": {"and": []}}},
-        {"dataset": QUERY["dataset"] | {"filter": {"tags": {"name": "a"}}}},
-        {"dataset": {"aggregation": {"a": {"name": "Mood", "function": "Sum"}}}},
-        {"dataset": {"aggregation": {"a": "Sum"}}},
-    ],
-)
-async def test_a_query_that_cannot_succeed_is_refused(
-    inside: Inside, wrong: dict[str, Any]
-) -> None:
-    answer = await inside.arm.post(f"{HERE}{COSTS}", json=QUERY | wrong)
-
-    assert (answer.status_code, answer.json()["error"]["code"]) == (400, "BadRequest")
-
-
 LIFE = st.lists(
     st.tuples(
         st.sampled_from(["evict", "scale", "delete", "restart", "wait"]), st.integers(1, 900)

@@ -126,20 +126,3 @@ async def test_primary_meters_may_be_asked_for_alone(inside: Inside) -> None:
 
     assert (len(everything), len(primary)) == (before + 1, before)
     assert other.status_code == 400
-
-
-@pytest.mark.parametrize(
-    "order",
-    [
-        {"row": {}, "region": "northpole"},
-        {"row": {}, "bought": "Spot"},
-        {"row": []},
-        {},
-        {"row": {}, "alone": "yes"},
-        {"row": {}, "price": 0},
-    ],
-)
-async def test_a_row_that_cannot_be_planted_is_refused(
-    inside: Inside, order: dict[str, Any]
-) -> None:
-    assert (await planted(inside, **order)).status_code == 400

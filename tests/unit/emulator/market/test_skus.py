@@ -75,9 +75,3 @@ async def test_a_restriction_outlives_a_restart(tmp_path: Path) -> None:
         listed = (await inside.arm.get("/_emulator/market/restrictions")).json()["value"]
 
     assert [row["size"] for row in listed] == [ND]
-
-
-async def test_a_restriction_of_nothing_is_refused(inside: Inside) -> None:
-    assert await restrict(inside, region="mars") == 400
-    assert await restrict(inside, reason="mood") == 400
-    assert await restrict(inside, zones="1") == 400

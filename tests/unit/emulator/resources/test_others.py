@@ -3,7 +3,6 @@
 from typing import Any
 
 import httpx
-import pytest
 
 from tests.emulated.inside import HERE, Inside
 from tests.emulated.process import GROUP, scale_set
@@ -54,10 +53,6 @@ def network(*prefixes: str, **subnets: str) -> Json:
     return {"properties": {"addressSpace": space, "subnets": rows}}
 
 
-AGE = {"daysAfterModificationGreaterThan": 30}
-COOL: Json = {"baseBlob": {"tierToCool": AGE}}
-BLOCKS: Json = {"blobTypes": ["blockBlob"]}
-LOGS: Json = {"blobTypes": ["appendBlob"]}
 ACCOUNT: Json = {"kind": "StorageV2", "sku": {"name": "Standard_LRS"}}
 SERVER: Json = {
     "sku": {"name": "Standard_B1ms", "tier": "Burstable"},
@@ -94,27 +89,6 @@ async def test_a_resource_lives_from_put_to_delete(inside: Inside) -> None:
     assert (deleted, code(gone)) == ([200, 204], "ResourceNotFound")
 
 
-async def test_an_etag_guards_a_resource(inside: Inside) -> None:
-    old = (await made(inside, f"{NETWORKS}/n", **network()))["etag"]
-    new = (await made(inside, f"{NETWORKS}/n", **network()))["etag"]
-    url, body = f"{PROVIDERS}/{NETWORKS}/n", {"location": "eastus", **network()}
-    stale = await inside.arm.put(url, json=body, headers={"If-Match": old})
-    exists = await inside.arm.put(url, json=body, headers={"If-None-Match": "*"})
-    fresh = await inside.arm.put(url, json=body, headers={"If-Match": new})
-
-    assert [stale.status_code, exists.status_code, fresh.status_code] == [412, 412, 200]
-
-
-async def test_a_group_takes_its_resources_along(inside: Inside) -> None:
-    await made(inside, f"{ACCOUNTS}/account", **ACCOUNT)
-    await inside.arm.delete(GROUP_ID)
-    await inside.pass_time(5)
-    await inside.make_group()
-
-    assert (await inside.arm.get(f"{GROUP_ID}/resources")).json()["value"] == []
-    assert (await put(inside, f"{ACCOUNTS}/account", **ACCOUNT)).status_code == 200
-
-
 async def test_everything_in_a_group_can_be_listed_and_filtered(inside: Inside) -> None:
     await made(inside, f"{ACCOUNTS}/account", **ACCOUNT)
     await made(inside, f"{NETWORKS}/n", **network(nodes="10.0.0.0/24"))
@@ -124,31 +98,10 @@ async def test_everything_in_a_group_can_be_listed_and_filtered(inside: Inside) 
     url, only = f"{HERE}/resources", f"resourceGroup eq '{GROUP}' and resourceType eq '{NETWORKS}'"
     rows = (await inside.arm.get(url, params={"$expand": "provisioningState"})).json()["value"]
     some = (await inside.arm.get(url, params={"$filter": only})).json()["value"]
-    odd = await inside.arm.get(url, params={"$filter": "size gt 3"})
 
     assert sorted(row["name"] for row in rows) == ["account", "n", "rk"]
     assert all("properties" not in row and row["provisioningState"] for row in rows)
     assert [row["name"] for row in some] == ["n"]
-    assert code(odd) == "InvalidFilterInQueryString"
-
-
-NETWORK_FAULTS: list[tuple[Json, str]] = [
-    (network("10.0.0.0/16", a="10.1.0.0/24"), "NetcfgInvalidSubnet"),
-    (network("10.0.0.0/16", a="10.0.0.0/23", b="10.0.1.0/24"), "NetcfgSubnetRangesOverlap"),
-    (network("10.0.0.0/16", a="10.0.0.1/24"), "InvalidCIDRNotation"),
-    (network("10.0.0.0/16", a="somewhere"), "InvalidAddressPrefixFormat"),
-    (network("::/64", a="10.0.0.0/24"), "NetcfgInvalidSubnet"),
-    ({"properties": {}}, "InvalidRequestFormat"),
-    ({"properties": network()["properties"] | {"subnets": 3}}, "InvalidRequestContent"),
-    ({"properties": []}, "InvalidRequestContent"),
-]
-
-
-@pytest.mark.parametrize(("body", "refusal"), NETWORK_FAULTS)
-async def test_networks_that_cannot_be_are_refused(
-    inside: Inside, body: Json, refusal: str
-) -> None:
-    assert code(await put(inside, f"{NETWORKS}/n", **body)) == refusal
 
 
 async def test_the_range_that_rdma_uses_is_no_concern_of_azure(inside: Inside) -> None:
@@ -175,7 +128,6 @@ async def test_names_of_accounts_are_the_worlds(inside: Inside) -> None:
     again = await inside.arm.put(other, json={"location": "eastus", **ACCOUNT})
 
     assert code(again) == "StorageAccountAlreadyTaken"
-    assert code(await put(inside, f"{ACCOUNTS}/UPPER", **ACCOUNT)) == "AccountNameInvalid"
 
 
 async def test_an_account_has_keys_that_stay_and_a_blob_service(inside: Inside) -> None:
@@ -190,62 +142,20 @@ async def test_an_account_has_keys_that_stay_and_a_blob_service(inside: Inside) 
     assert service["properties"]["isVersioningEnabled"] is True
 
 
-@pytest.mark.parametrize(
-    "fault",
-    [
-        {"type": "Other"},
-        {"definition": {"filters": {}, "actions": {"baseBlob": {"delete": AGE}}}},
-        {"definition": {"filters": BLOCKS, "actions": {}}},
-        {"definition": {"filters": BLOCKS, "actions": {"baseBlob": {"burn": AGE}}}},
-        {"definition": {"filters": LOGS, "actions": {"baseBlob": {"tierToCool": AGE}}}},
-        {"definition": {"filters": BLOCKS | {"prefixMatch": ["a"] * 11}, "actions": COOL}},
-        {"definition": {"filters": BLOCKS | {"prefixMatch": [7]}, "actions": COOL}},
-    ],
-)
-async def test_lifecycle_rules_are_held_to_what_azure_knows(inside: Inside, fault: Json) -> None:
-    await made(inside, f"{ACCOUNTS}/account", **ACCOUNT)
-    definition = {"filters": BLOCKS, "actions": {"baseBlob": {"tierToCool": AGE}}}
-    good = {"name": "r", "type": "Lifecycle", "definition": definition}
-
-    async def put_rule(row: Json) -> httpx.Response:
-        policy: Json = {"properties": {"policy": {"rules": [row]}}}
-        return await put(inside, f"{ACCOUNTS}/account/managementPolicies/default", **policy)
-
-    assert (await put_rule(good)).status_code == 200
-    assert code(await put_rule(good | fault)) == "InvalidRequestPropertyValue"
-
-
-@pytest.mark.parametrize("password", ["short", "RK-and-more-1", None])
-async def test_a_server_with_a_weak_password_is_refused(
-    inside: Inside, password: str | None
-) -> None:
-    weak = SERVER["properties"] | {"administratorLoginPassword": password}
-
-    refused = await put(inside, f"{SERVERS}/db1", **(SERVER | {"properties": weak}))
-
-    assert code(refused) == "PasswordNotComplex"
-
-
 async def test_a_server_keeps_its_password_to_itself(inside: Inside) -> None:
     shown = await made(inside, f"{SERVERS}/db1", **SERVER)
-    other = SERVER | {"sku": {"name": "Standard_D2s_v3", "tier": "Burstable"}}
-    wrong = await put(inside, f"{SERVERS}/db2", **other)
     await made(inside, f"{SERVERS}/db1/databases/rekindle", properties={})
 
     assert "Horse" not in str(shown)
     assert shown["properties"]["fullyQualifiedDomainName"] == "db1.postgres.database.azure.com"
-    assert code(wrong) == "InvalidParameterValue"
 
 
 async def test_vaults_hide_their_secrets(inside: Inside) -> None:
     shown = await made(inside, f"{VAULTS}/vault", **VAULT)
     secret = await made(inside, f"{VAULTS}/vault/secrets/s", properties={"value": "hush-hush"})
-    policies = VAULT["properties"] | {"enableRbacAuthorization": False}
 
     assert shown["properties"]["vaultUri"] == "https://vault.vault.azure.net/"
     assert "hush-hush" not in str(secret) + str(inside.fabric.state.resources)
-    assert code(await put(inside, f"{VAULTS}/other", properties=policies)) == "BadRequest"
-    assert code(await put(inside, f"{VAULTS}/bad--name", **VAULT)) == "VaultNameNotValid"
 
 
 async def test_a_registry_has_a_server_and_a_name_of_its_own(inside: Inside) -> None:
@@ -256,37 +166,3 @@ async def test_a_registry_has_a_server_and_a_name_of_its_own(inside: Inside) -> 
 
     assert shown["properties"]["loginServer"] == "images.azurecr.io"
     assert code(again) == "AlreadyInUse"
-    assert (
-        code(await put(inside, f"{REGISTRIES}/no-dash", sku={"name": "Basic"}))
-        == "InvalidResourceName"
-    )
-    assert code(await put(inside, f"{REGISTRIES}/images", sku={"name": "Gold"})) == "InvalidSku"
-
-
-@pytest.mark.parametrize(
-    ("path", "refusal"),
-    [
-        ("Contoso.Things/boxes/b", "InvalidResourceNamespace"),
-        (f"{NETWORKS}/n/oddities/o", "InvalidResourceType"),
-        ("Microsoft.Storage/oddities/o", "InvalidResourceType"),
-        (f"{ACCOUNTS}/account/listSecrets/x", "InvalidResourceType"),
-        (f"{SERVERS}/db1/databases/d", "ParentResourceNotFound"),
-        (f"{NETWORKS}/n//s", "InvalidResourceType"),
-        (NETWORKS, "MethodNotAllowed"),
-    ],
-)
-async def test_what_azure_does_not_have_it_refuses_to_make(
-    inside: Inside, path: str, refusal: str
-) -> None:
-    assert code(await put(inside, path, properties={})) == refusal
-
-
-async def test_a_place_is_given_once_and_exists(inside: Inside) -> None:
-    await made(inside, f"{ACCOUNTS}/account", **ACCOUNT)
-    moved = await put(inside, f"{ACCOUNTS}/account", "westus2", **ACCOUNT)
-    nowhere = await put(inside, f"{ACCOUNTS}/account2", "atlantis", **ACCOUNT)
-    missing = await put(inside, f"{ACCOUNTS}/account3", "", **ACCOUNT)
-
-    assert (code(moved), moved.status_code) == ("InvalidResourceLocation", 409)
-    assert code(nowhere) == "LocationNotAvailableForResourceType"
-    assert code(missing) == "LocationRequired"

@@ -7,7 +7,12 @@ import numpy as np
 import pytest
 
 from rendering.report import QUANTILES
-from service.domain.performance.padding import computed_tokens, cut, estimate_lengths, mixed
+from service.domain.performance.padding import (
+    computed_tokens,
+    cut_lengths,
+    estimate_lengths,
+    mixed_lengths,
+)
 from trainer.contract import Mix
 from trainer.data.length_mix import LengthMixOrder
 from trainer.data.order import micro_batch_samples, shuffled_row
@@ -108,7 +113,7 @@ def test_without_the_longest_rows_every_row_is_a_mean_one() -> None:
 
 
 def test_rows_are_cut_to_the_context_before_they_are_padded() -> None:
-    assert cut((10, 5000), 2048) == (10, 2048)
+    assert cut_lengths((10, 5000), 2048) == (10, 2048)
 
 
 @pytest.mark.parametrize("share", [0.2, 0.5, 0.9])
@@ -117,7 +122,7 @@ def test_a_mix_of_short_and_long_rows_is_counted_as_it_is_trained(share: float) 
     trained = LengthMixOrder(7, np.array(CHATS), mix)
     batches = [[CHATS[trained.row(4 * step + n)] for n in range(4)] for step in range(600)]
 
-    found = mixed(ranks_of(CHATS), mix, 1)
+    found = mixed_lengths(ranks_of(CHATS), mix, 1)
 
     counted = computed_tokens(found, side_by_side=1, packing=False, ranks=1, rounds=1)
     assert counted == pytest.approx(fmean(map(fmean, batches)), rel=0.05)
@@ -126,4 +131,4 @@ def test_a_mix_of_short_and_long_rows_is_counted_as_it_is_trained(share: float) 
 
 
 def test_rows_of_one_kind_are_not_mixed() -> None:
-    assert mixed((10, 20), Mix(short_share=0.5, threshold_tokens=5), 1) == (10, 20)
+    assert mixed_lengths((10, 20), Mix(short_share=0.5, threshold_tokens=5), 1) == (10, 20)

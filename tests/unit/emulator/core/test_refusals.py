@@ -1,0 +1,345 @@
+"""What Azure and the emulator refuse besides scale sets: what is sent, status, code and words."""
+
+from tests.emulated.azureml import (
+    CLUSTER,
+    ENVIRONMENT,
+    JOBS,
+    WORKSPACE,
+    WORKSPACES,
+    cluster,
+    job,
+    make_workspace,
+    submit,
+)
+from tests.emulated.inside import HERE, Inside
+from tests.emulated.process import scale_set
+from tests.unit.emulator.deployments.deployed import DEPLOYMENTS, template
+from tests.unit.emulator.deployments.deployed import body as deployment
+from tests.unit.emulator.refused import GROUP_ID, PROVIDERS, SETS, Json, Refusal, check
+
+EASTUS = {"location": "eastus"}
+COMPUTE = f"{HERE}/providers/Microsoft.Compute"
+NETWORKS = "Microsoft.Network/virtualNetworks"
+ACCOUNTS = "Microsoft.Storage/storageAccounts"
+SERVERS = "Microsoft.DBforPostgreSQL/flexibleServers"
+REGISTRIES = "Microsoft.ContainerRegistry/registries"
+VAULTS = "Microsoft.KeyVault/vaults"
+ACCOUNT = {**EASTUS, "kind": "StorageV2", "sku": {"name": "Standard_LRS"}}
+REGION, INVALID = "LocationNotAvailableForResourceType", "InvalidParameter"
+TYPE, CONTENT, BAD = "InvalidResourceType", "InvalidRequestContent", "BadRequest"
+OLD, NEW = "2023-08-01-preview", "2025-01-01-preview"
+
+
+def json(*rows: Json) -> tuple[Json, ...]:
+    """These rows, of any form."""
+    return rows
+
+
+def network(*prefixes: str, **subnets: str) -> Json:
+    """A network with subnets: name -> prefix."""
+    rows = [{"name": n, "properties": {"addressPrefix": p}} for n, p in subnets.items()]
+    space = {"addressPrefixes": list(prefixes)}
+    return EASTUS | {"properties": {"addressSpace": space, "subnets": rows}}
+
+
+def server(password: str | None, size: str = "Standard_B1ms") -> Json:
+    """A PostgreSQL server of the tier Burstable."""
+    login = {"administratorLogin": "rk", "administratorLoginPassword": password}
+    return EASTUS | {"sku": {"name": size, "tier": "Burstable"}, "properties": login}
+
+
+def vault(**change: object) -> Json:
+    """A vault with these properties changed."""
+    good = {
+        "tenantId": "11111111-1111-1111-1111-111111111111",
+        "sku": {"family": "A", "name": "standard"},
+        "enableRbacAuthorization": True,
+    }
+    return EASTUS | {"properties": good | change}
+
+
+AGE = {"daysAfterModificationGreaterThan": 30}
+COOL: Json = {"baseBlob": {"tierToCool": AGE}}
+BLOCKS = {"blobTypes": ["blockBlob"]}
+RULE: Json = {"type": "Lifecycle", "definition": {"filters": BLOCKS, "actions": COOL}}
+
+
+def policy(**change: object) -> Json:
+    """A lifecycle policy whose one rule is changed so."""
+    return {"properties": {"policy": {"rules": [RULE | change]}}}
+
+
+def defined(filters: Json, actions: Json) -> Json:
+    """A lifecycle policy with these filters and actions."""
+    return policy(definition={"filters": filters, "actions": actions})
+
+
+LIFECYCLE, VALUE = f"{ACCOUNTS}/account/managementPolicies/default", "InvalidRequestPropertyValue"
+RESOURCES = [
+    (f"{NETWORKS}/n", network("10.0.0.0/16", a="10.1.0.0/24"), "NetcfgInvalidSubnet"),
+    (f"{NETWORKS}/n", network("::/64", a="10.0.0.0/24"), "NetcfgInvalidSubnet"),
+    (f"{NETWORKS}/n", network("10.0.0.0/16", a="10.0.0.0/23", b="10.0.1.0/24"),
+     "NetcfgSubnetRangesOverlap"),
+    (f"{NETWORKS}/n", network("10.0.0.0/16", a="10.0.0.1/24"), "InvalidCIDRNotation"),
+    (f"{NETWORKS}/n", network("10.0.0.0/16", a="somewhere"), "InvalidAddressPrefixFormat"),
+    (f"{NETWORKS}/n", EASTUS | {"properties": {}}, "InvalidRequestFormat"),
+    (f"{NETWORKS}/n", EASTUS | {"properties": []}, CONTENT),
+    (f"{ACCOUNTS}/UPPER", ACCOUNT, "AccountNameInvalid"),
+    (f"{ACCOUNTS}/other", ACCOUNT | {"sku": {"name": "Cheap"}}, VALUE),
+    (f"{ACCOUNTS}/other", ACCOUNT | {"kind": "Heap"}, VALUE),
+    (f"{ACCOUNTS}/other", ACCOUNT | {"location": "atlantis"}, REGION),
+    (f"{ACCOUNTS}/other", ACCOUNT | {"location": ""}, "LocationRequired"),
+    (LIFECYCLE, {"properties": {"policy": {}}}, VALUE),
+    (LIFECYCLE, policy(type="Other"), VALUE),
+    (LIFECYCLE, defined({}, COOL), VALUE),
+    (LIFECYCLE, defined(BLOCKS, {}), VALUE),
+    (LIFECYCLE, defined(BLOCKS, {"baseBlob": {"burn": AGE}}), VALUE),
+    (LIFECYCLE, defined({"blobTypes": ["appendBlob"]}, COOL), VALUE),
+    (LIFECYCLE, defined(BLOCKS | {"prefixMatch": ["a"] * 11}, COOL), VALUE),
+    (LIFECYCLE, defined(BLOCKS | {"prefixMatch": [7]}, COOL), VALUE),
+    *((f"{SERVERS}/db1", server(weak), "PasswordNotComplex")
+      for weak in ("short", "RK-and-more-1", None)),
+    (f"{SERVERS}/db1", server("Horse-battery-1", "Standard_D2s_v3"), "InvalidParameterValue"),
+    (f"{VAULTS}/bad--name", vault(), "VaultNameNotValid"),
+    *((f"{VAULTS}/vault", vault(**change), BAD)
+      for change in json({"tenantId": "x"}, {"sku": {}}, {"enableRbacAuthorization": False})),
+    (f"{REGISTRIES}/no-dash", EASTUS | {"sku": {"name": "Basic"}}, "InvalidResourceName"),
+    (f"{REGISTRIES}/images", EASTUS | {"sku": {"name": "Gold"}}, "InvalidSku"),
+    (f"{ACCOUNTS}/account/listSecrets/x", {}, TYPE),
+    ("Microsoft.Storage/oddities/o", {}, TYPE),
+    (f"{NETWORKS}/n/oddities/o", {}, TYPE),
+    (f"{NETWORKS}/n//s", {}, TYPE),
+]  # fmt: skip
+ROWS = [
+    *(Refusal(path, body, code, "", 404 if code == TYPE else 400)
+      for path, body, code in RESOURCES),
+    Refusal(f"{ACCOUNTS}/account", ACCOUNT | {"location": "westus2"}, "InvalidResourceLocation",
+            "", 409),
+    Refusal(f"{SERVERS}/db1/databases/d", {}, "ParentResourceNotFound", "", 404),
+    Refusal(NETWORKS, {}, "MethodNotAllowed", "needs the name", 405),
+    Refusal("Contoso.Things/boxes/b", {}, "InvalidResourceNamespace", "", 404),
+    Refusal(f"{HERE}/providers/Contoso.Farm/tractors", None, "InvalidResourceNamespace", "", 404,
+            "GET"),
+    Refusal(f"{SETS}/no", None, "ResourceNotFound", "", 404, "GET"),
+    Refusal(f"{PROVIDERS}/Microsoft.Compute/tractors/no", None, TYPE, "", 404, "GET"),
+    Refusal(f"{HERE}/nothing/of/the/kind", None, "NotFound", "", 404, "GET"),
+    Refusal("/favicon.ico", None, "MissingSubscription", "", 404, "GET"),
+    Refusal(f"{SETS}/no/%2e%2e%2f%00", None, "NotFound", "", 404, "GET"),
+    Refusal(GROUP_ID, None, "MethodNotAllowed", "", 405, "POST"),
+    Refusal(f"{SETS}/no", None, "MissingApiVersionParameter", "", 400, "GET", ""),
+    *(Refusal(SETS, None, "NoRegisteredProviderFound", f"API version '{version}' for type", 400,
+              "GET", version)
+      for version in ("soon", "2026-04-01; drop", "2012-01-01", "2099-01-01")),
+    Refusal(GROUP_ID, None, "InvalidApiVersionParameter", "'soon'", 400, "GET", "soon"),
+    *(Refusal(f"{SETS}?$skiptoken={token}", None, INVALID, "not issued here", 400, "GET")
+      for token in ("²", "-1", "9" * 500, "1.5")),
+    # Groups
+    Refusal(GROUP_ID, {"location": "West US 2"}, "InvalidResourceGroupLocation", "'eastus'", 409),
+    Refusal(f"{HERE}/resourceGroups/b", {"location": "Atlantis"},
+            "LocationNotAvailableForResourceGroup", "'atlantis' is not available"),
+    Refusal(f"{HERE}/resourceGroups/no", None, "ResourceGroupNotFound", "", 404, "GET"),
+    *(Refusal(f"{HERE}/resourceGroups/{name}", EASTUS, "InvalidResourceGroup", "", 400, method)
+      for name in ("a group", "a%26b", "over.", "²", "x" * 91) for method in ("GET", "PUT")),
+    *(Refusal(f"{HERE}/resources?$filter={text}", None, "InvalidFilterInQueryString", "", 400,
+              "GET")
+      for text in ("name", "name eq", "name eq 'a' and", "weight eq 'a'", "name eq a", "'",
+                   "size gt 3", "name eq 'a' xor name eq 'b'",
+                   "tagName eq 'owner' and tagValue eq 'me' and name eq 'guard'")),
+    *(Refusal(f"{HERE}/resources?$top={top}", None, "InvalidTop", "", 400, "GET")
+      for top in ("0", "-1", "many")),
+    # Deployments
+    *(Refusal(f"{DEPLOYMENTS}/d", {"properties": properties}, code)
+      for properties, code in (
+          ({"mode": "Complete", "template": template()}, "InvalidDeploymentMode"),
+          ({"templateLink": {"uri": "https://x"}}, "InvalidTemplate"),
+          (None, CONTENT),
+      )),
+    Refusal(f"{DEPLOYMENTS}/{'n' * 65}", deployment(template()), "InvalidDeploymentName"),
+]  # fmt: skip
+
+
+async def test_resources_groups_and_deployments_are_refused_as_azure_does(inside: Inside) -> None:
+    (await inside.arm.put(f"{PROVIDERS}/{ACCOUNTS}/account", json=ACCOUNT)).raise_for_status()
+    await check(inside, ROWS)
+
+
+ASKED = {"cost": {"name": "PreTaxCost", "function": "Sum"}}
+QUERY: Json = {
+    "type": "ActualCost",
+    "timeframe": "Custom",
+    "timePeriod": {"from": "2026-01-01", "to": "2026-12-31"},
+    "dataset": {"granularity": "None", "aggregation": ASKED},
+}
+ND = "Standard_ND96amsr_A100_v4"
+WISH = {"desiredLocations": ["eastus"], "desiredSizes": [{"sku": ND}], "desiredCount": 2}
+MARKET = [
+    *(Refusal(f"{HERE}/providers/Microsoft.CostManagement/query", QUERY | wrong, BAD, "", 400,
+              "POST", "2025-03-01") for wrong in json(
+        {"type": "Guess"},
+        {"timeframe": "Tomorrow"},
+        {"timePeriod": None},
+        {"timePeriod": {"from": "2026-11-02", "to": "2026-11-01"}},
+        {"timePeriod": {"from": "soon", "to": "later"}},
+        {"dataset": None},
+        {"dataset": {"granularity": "Daily"}},
+        {"dataset": {"aggregation": {"a": {"name": "Mood", "function": "Sum"}}}},
+        {"dataset": {"aggregation": {"a": "Sum"}}},
+        *({"dataset": QUERY["dataset"] | part} for part in json(
+            {"granularity": "Hourly"},
+            {"grouping": [{"type": "Dimension", "name": "Mood"}]},
+            {"grouping": "ResourceId"},
+            {"filter": {"mood": {}}},
+            {"filter": {"and": []}},
+            {"filter": {"tags": {"name": "a"}}},
+        )),
+    )),
+    *(Refusal(f"{COMPUTE}/locations/eastus/placementScores/spot/generate", WISH | wrong, INVALID,
+              "", 400, "POST", "2025-06-05") for wrong in json(
+        {"desiredLocations": ["eastus"] * 9},
+        {"desiredLocations": []},
+        {"desiredSizes": [{"sku": ND}] * 6},
+        {"desiredSizes": [ND]},
+        {"desiredCount": 0},
+        {"desiredCount": "2"},
+        {"availabilityZones": "yes"},
+    )),
+    Refusal(f"{COMPUTE}/skus?$filter=name eq 'x'", None, "InvalidFilterInQueryString", "location",
+            400, "GET"),
+    *(Refusal("/_emulator/market/restrictions", {"vm_size": ND, "region": "eastus"} | wrong,
+              INVALID, "", 400, "POST")
+      for wrong in ({"region": "mars"}, {"reason": "mood"}, {"zones": "1"})),
+    *(Refusal("/_emulator/market/prices", {"vm_size": ND, "region": "eastus"} | wrong, INVALID, "",
+              400, "POST") for wrong in json(
+        {"row": {}, "region": "northpole"},
+        {"row": {}, "bought": "Spot"},
+        {"row": []},
+        {},
+        {"row": {}, "alone": "yes"},
+        {"row": {}, "price": 0},
+    )),
+]  # fmt: skip
+
+
+async def test_the_market_refuses_what_it_cannot_answer(inside: Inside) -> None:
+    await check(inside, MARKET)
+
+
+ML = [
+    *(Refusal(f"{WORKSPACE}/computes/bad", body, "UserError", version=OLD) for body in (
+        cluster(vmSize="Standard_Nonsense"),
+        cluster(vmPriority="Whatever"),
+        cluster(1, 2),
+        cluster(101),
+        cluster(idle="soon"),
+        cluster() | {"identity": "me"},
+        cluster(scaleSettings=None),
+        {"properties": {"computeType": "ComputeInstance"}},
+        {"properties": {"computeType": "AmlCompute", "properties": []}},
+        {"properties": 3},
+        {},
+    )),
+    *(Refusal(f"{JOBS}/bad", body, "UserError", version=NEW) for body in (
+        job(computeId=f"{CLUSTER}-other"),
+        job(environmentId=f"{ENVIRONMENT}0"),
+        job(environmentId=None),
+        job(nodes=3),
+        job(nodes=0),
+        job(processes=0),
+        job(distribution={"distributionType": "TensorFlow"}),
+        job(distribution="PyTorch"),
+        job(said=" "),
+        job(jobType="Sweep"),
+        job(codeId=f"{JOBS}/../codes/c/versions/1"),
+        job(resources=4),
+        job(environmentVariables=["x"]),
+        job(environmentVariables={"a=b": "c"}),
+        job(environmentVariables={"a": "b\0c"}),
+        job(inputs={"data": {"jobInputType": "uri_folder", "uri": "https://x"}}),
+        job(inputs=["data"]),
+        job(outputs={"../up": {"jobOutputType": "uri_folder"}}),
+        job(outputs=["up"]),
+        job(limits={"timeout": "an hour"}),
+        {"properties": "none"},
+        {},
+    )),
+    Refusal(WORKSPACE, {"location": "westus2"}, "InvalidResourceLocation", "", 409, version=OLD),
+    *(Refusal(WORKSPACE, EASTUS | {"tags": tags}, "InvalidTags", version=OLD)
+      for tags in ("x", {"a": 1})),
+    *(Refusal(path, None, code, "", 404, "GET", OLD) for path, code in (
+        (f"{WORKSPACES}/none", "ResourceNotFound"),
+        (f"{WORKSPACES}/none/computes/spot", "ResourceNotFound"),
+        (f"{WORKSPACE}/computes/none", "ResourceNotFound"),
+        (f"{JOBS}/none", "UserError"),
+        (f"{WORKSPACE}/environments/none/versions/1", "UserError"),
+        (f"{WORKSPACE}/environments/none", "UserError"),
+        (f"{WORKSPACE}/models/none", "UserError"),
+        (f"{WORKSPACE}/models/none/versions/1", "UserError"),
+    )),
+    *(Refusal(f"/_emulator/azureml/{what}", body, code, "", status, "POST")
+      for what, body, code, status in (
+          ("preempt", {"job": "none"}, "NotFound", 404),
+          ("preempt", {"job": "waits"}, "NotFound", 409),
+          ("preempt", {"job": "runs", "nodes": 3}, INVALID, 400),
+          ("preempt", {"job": "runs", "then": "explode"}, INVALID, 400),
+          ("silence", {"job": "runs", "seconds": 0}, INVALID, 400),
+      )),
+]  # fmt: skip
+
+
+async def test_azure_ml_refuses_in_its_own_code(inside: Inside) -> None:
+    await make_workspace(inside)
+    await submit(inside, "runs", nodes=2)
+    await inside.pass_time(15)
+    await submit(inside, "waits", nodes=2)
+    await check(inside, ML)
+
+
+VM = {"vm": "rk-1_0"}
+ADMIN = [
+    *(Refusal(f"/_emulator/{call}", {"slip": 1}, INVALID, "'slip'", 400, "POST") for call in (
+        *("capacity", "crash", "disk", "events", "evict", "partition", "principals", "restore"),
+        "market/restrictions",
+    )),
+    Refusal("/_emulator/weather", {"kind": "constant", "slip": 1}, INVALID, "'slip'", 400, "POST"),
+    Refusal("/_emulator/evictions", None, "NotFound", "/_emulator/evict,", 404, "GET"),
+    *(Refusal(f"/_emulator/{call}?regoin=eastus", None, INVALID, "'regoin'", 400, "DELETE")
+      for call in ("weather", "faults", "events")),
+    *(Refusal("/_emulator/faults", body, INVALID, words, 400, "POST") for body, words in (
+        ({"kind": "earthquake"}, "'kind' must be one of"),
+        ({"kind": "error", "color": "red"}, "no member 'color'"),
+        ({"kind": "error", "count": "many"}, "'count'"),
+        ({"kind": "error", "delay": -1}, "less than nothing"),
+        ({"kind": "drop", "when": "never"}, "before or after"),
+        ({"kind": "error", "path": "("}, "no regular expression"),
+    )),
+    *(Refusal("/_emulator/events", VM | body, INVALID, words, 400, "POST") for body, words in (
+        ({"kind": "Earthquake"}, "must be one of"),
+        ({"kind": 3}, "must be one of"),
+        ({"kind": "Reboot", "notice": 10}, "at least 900 s ahead"),
+        ({"kind": "Reboot", "notice": "soon"}, "are seconds"),
+        ({"kind": "Reboot", "notice": 1e18}, "are 0 to 1000000000 seconds"),
+        ({"kind": "Freeze", "duration": -5}, "are 0 to 1000000000 seconds"),
+    )),
+    *(Refusal(f"/_emulator/{what}", VM | body, INVALID, words, 400, "POST")
+      for what, body, words in (
+          ("partition", {"cut": "yes"}, "'cut' must be true or false"),
+          ("partition", {"mode": "burn"}, "'mode' drop or reset"),
+          ("partition", {"to": 7}, "'to' a host pattern"),
+          ("disk", {"bytes_per_second": 0}, "1 or more, or null"),
+          ("disk", {"bytes_per_second": True}, "1 or more, or null"),
+      )),
+    *(Refusal(f"/_emulator/{what}", {"vm": vm, **more}, "NotFound", "There is no VM", 404, "POST")
+      for what, vm, more in (("partition", "nobody", {}), ("partition", None, {}),
+                             ("events", "rk-1_9", {"kind": "Reboot"}))),
+    Refusal("/_emulator/crash", VM, "OperationNotAllowed", "--hollow run nothing", 409, "POST"),
+    Refusal("/_emulator/restore", {"scale_set": "rk-1", "count": 10**9}, INVALID, "1 to 1000", 400,
+            "POST"),
+    *(Refusal(f"/_emulator/requests?{query}", None, INVALID, "", 400, "GET")
+      for query in ("path=(", "since=x", "limit=-1")),
+]  # fmt: skip
+
+
+async def test_a_slip_in_a_call_of_the_emulators_own_is_named(inside: Inside) -> None:
+    (await inside.arm.put(f"{SETS}/rk-1", json=scale_set(1))).raise_for_status()
+    await inside.pass_time(5)
+    await check(inside, ADMIN)

@@ -1,0 +1,49 @@
+"""Tables of requests that the emulator refuses, and one runner for all of them."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+
+from tests.emulated.inside import HERE, Inside
+from tests.emulated.process import GROUP
+
+GROUP_ID = f"{HERE}/resourceGroups/{GROUP}"
+PROVIDERS = f"{GROUP_ID}/providers"
+SETS = f"{PROVIDERS}/Microsoft.Compute/virtualMachineScaleSets"
+Json = Any
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """What is sent, and the answer: status, code, and a part of the error as text."""
+
+    path: str
+    body: Json
+    code: str
+    words: str = ""
+    status: int = 400
+    method: str = "PUT"
+    version: str = "2026-04-01"
+
+
+async def check(azure: Inside, rows: Iterable[Refusal]) -> None:
+    """Send every row, and compare the answers; no refused request may change anything."""
+    wrong, before = [], azure.fabric.state.rows()
+    for row in rows:
+        path = row.path if row.path.startswith("/") else f"{PROVIDERS}/{row.path}"
+        sent = {"json": row.body} if row.body is not None else {}
+        query = dict(httpx.URL(path).params) | {"api-version": row.version}
+        answer = await azure.arm.request(row.method, path, params=query, **sent)
+        if not _fits(row, answer):
+            wrong.append((row, answer.status_code, answer.text))
+    assert not wrong, wrong
+    assert azure.fabric.state.rows() == before
+
+
+def _fits(row: Refusal, answer: httpx.Response) -> bool:
+    error = answer.json().get("error", {}) if answer.content else {}
+    return (answer.status_code, error.get("code")) == (row.status, row.code) and row.words in str(
+        error
+    )
