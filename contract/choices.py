@@ -41,14 +41,14 @@ class Format(StrEnum):
 
 
 class OnExhausted(StrEnum):
-    """What becomes of a job whose budget is used up, once it has saved a checkpoint."""
+    """Action on a job whose budget is used up, once it has saved a checkpoint."""
 
     PAUSE = "pause"
     CANCEL = "cancel"
 
 
 class OnRisk(StrEnum):
-    """What is done when a deadline is about to be missed on Spot."""
+    """Action when Spot is likely to miss a deadline."""
 
     SWITCH = "switch_to_on_demand"
     NOTIFY = "notify"
@@ -76,7 +76,7 @@ class Scope(StrEnum):
 
 
 class Priority(StrEnum):
-    """Which of a project's own jobs go first; in the order of rising priority."""
+    """Priority among a project's own jobs, in rising order."""
 
     LOW = "low"
     NORMAL = "normal"

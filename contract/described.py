@@ -37,19 +37,19 @@ def descriptions(model: type[BaseModel]) -> dict[str, str]:
     found: dict[str, str] = {}
     for base in reversed(model.__mro__):
         if issubclass(base, Described):
-            found |= _of_module(base.__module__).get(base.__qualname__, {})
+            found |= _class_texts(base.__module__).get(base.__qualname__, {})
     given = {name: field.description for name, field in model.model_fields.items()}
     return found | {name: text for name, text in given.items() if text}
 
 
 @cache
-def _of_module(name: str) -> dict[str, dict[str, str]]:
+def _class_texts(name: str) -> dict[str, dict[str, str]]:
     tree = ast.parse(inspect.getsource(sys.modules[name]))
     classes = (node for node in tree.body if isinstance(node, ast.ClassDef))
-    return {node.name: _texts(node) for node in classes}
+    return {node.name: _member_texts(node) for node in classes}
 
 
-def _texts(node: ast.ClassDef) -> dict[str, str]:
+def _member_texts(node: ast.ClassDef) -> dict[str, str]:
     """Return the text under each member of a class."""
     found = {}
     for member, text in zip(node.body, node.body[1:], strict=False):

@@ -21,7 +21,7 @@ class WandbRequest(Strict):
     """A project of Weights & Biases."""
 
     project: _Name
-    """Project that gets the run."""
+    """Project of the run."""
     name: _Name | None = None
     """Display name of the run; default: the job's id."""
     entity: _Name | None = None
@@ -34,7 +34,7 @@ class MlflowRequest(Strict):
     """An experiment of the deployment's MLflow server."""
 
     experiment: _Name
-    """Experiment that gets the run; created if there is none."""
+    """Experiment of the run; created if missing."""
     run_name: _Name | None = None
     """Name of the run; default: the job's id."""
     tags: dict[_Name, _Name] = Field(default_factory=dict, max_length=50)
@@ -52,7 +52,7 @@ class IntegrationRequest(Strict):
     """One tracker: a type, and options of that type only."""
 
     type: Literal["wandb", "mlflow", "tensorboard"]
-    """Tracker that gets the figures."""
+    """Tracker that receives the metrics."""
     wandb: WandbRequest | None = None
     """Options of type `wandb`."""
     mlflow: MlflowRequest | None = None
@@ -68,7 +68,7 @@ class IntegrationRequest(Strict):
         return self
 
 
-def shown(integrations: list[dict[str, Any]] | None) -> list[dict[str, Any]]:
+def to_openai(integrations: list[dict[str, Any]] | None) -> list[dict[str, Any]]:
     """Return stored integrations in OpenAI's form: the type and its options."""
     return [
         {name: one[name] for name in ("type", one["type"]) if one.get(name) is not None}

@@ -22,7 +22,7 @@ class JobRequest(Strict):
     training_file: str = Field(min_length=1)
     """Id of an uploaded file of rows to train on."""
     validation_file: str | None = Field(default=None, min_length=1)
-    """Id of an uploaded file of rows to measure on, never to train on."""
+    """Id of an uploaded file of rows for validation only."""
     suffix: str | None = Field(default=None, min_length=1, max_length=64)
     """Your part of the new model's name."""
     seed: int | None = Field(default=None, ge=0, le=2_147_483_647)
@@ -30,7 +30,7 @@ class JobRequest(Strict):
     metadata: _Pairs | None = None
     """Up to 16 pairs of text that are kept with the job."""
     integrations: Annotated[list[IntegrationRequest], Field(max_length=5)] | None = None
-    """Experiment trackers that get the figures of each step; one of each type."""
+    """Experiment trackers that receive the metrics of each step; one of each type."""
     hyperparameters: HyperparametersRequest | None = None
     """Deprecated place of method.TYPE.hyperparameters."""
     method: MethodRequest | None = None
@@ -44,7 +44,7 @@ class JobRequest(Strict):
     infrastructure: InfrastructureRequest = InfrastructureRequest()
     """Machines, and limits of money, time and place."""
     training: TrainingRequest = TrainingRequest()
-    """Options of the training; what is left out the planner chooses."""
+    """Options of the training; the planner chooses omitted ones."""
 
     @field_validator("suffix")
     @classmethod
@@ -68,9 +68,9 @@ class JobRequest(Strict):
 
 
 class JobPatch(Strict):
-    """The body of PATCH: what of a job may change while it goes on."""
+    """The body of PATCH: members of a live job that may change."""
 
     infrastructure: TermsRequest = TermsRequest()
-    """Limits that change; what is left out stays, null lifts a limit."""
+    """Limits to change; omitted ones stay, null removes a limit."""
     metadata: _Pairs | None = None
     """New pairs in place of the old ones."""

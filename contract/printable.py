@@ -1,4 +1,4 @@
-"""Make untrusted text safe to print: escape what a terminal would obey or hide.
+"""Make untrusted text safe to print: escape what a terminal would interpret or hide.
 
 Control characters (C0, C1, DEL), those that turn the direction of text or take no room, line and
 paragraph separators, and halves of surrogate pairs become escapes as Python and JSON write them.

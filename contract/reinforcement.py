@@ -60,14 +60,14 @@ class ReinforcementRequest(OptionsRequest):
     """Optimizer steps after which an answer is not used again."""
 
     @property
-    def chosen(self) -> ReinforcementHyperparametersRequest:
+    def own_hyperparameters(self) -> ReinforcementHyperparametersRequest:
         """The hyperparameters, or the defaults."""
         return self.hyperparameters or ReinforcementHyperparametersRequest()
 
     @property
     def eval_steps(self) -> int | None:
         """Training steps between two evaluations; None unless given here."""
-        asked = self.chosen.eval_interval
+        asked = self.own_hyperparameters.eval_interval
         return None if asked == "auto" else asked
 
 

@@ -37,7 +37,7 @@ class PriceRequest(Strict):
 
 
 class TermsRequest(Strict):
-    """Limits of a job. In a PATCH, what is left out stays and null lifts a limit."""
+    """Limits of a job. In a PATCH, omitted members stay and null removes a limit."""
 
     budget: BudgetRequest | None = None
     """Most that the job may cost."""
@@ -63,7 +63,7 @@ class ElasticRequest(Strict):
 
 
 class InfrastructureRequest(TermsRequest):
-    """What to run on, for how much money, until when and where."""
+    """Machines, and limits of money, time and place."""
 
     nodes: int | None = Field(default=None, ge=1, le=100)
     """Number of machines; default: the planner's choice."""

@@ -88,7 +88,7 @@ class TrainingRequest(Strict):
     keep_checkpoints: int = Field(default=CHECKPOINTS_KEPT, ge=1, le=MAX_KEPT)
     """Number of newest checkpoints to keep, beside the best and milestones."""
     milestone_every_steps: int = Field(default=0, ge=0)
-    """Steps between two milestones, checkpoints that are kept for good; 0: none."""
+    """Steps between two milestones, checkpoints that are kept permanently; 0: none."""
     packing: bool = False
     """Put sequences side by side instead of padding them."""
     mix: MixRequest | None = None
@@ -102,7 +102,7 @@ class TrainingRequest(Strict):
     loss_chunk: int = Field(default=0, ge=0)
     """Positions whose logits exist at once; 0: all."""
     offload: Literal["", "optimizer", "parameters"] = ""
-    """What stays in the host's memory."""
+    """Offload to the host's memory: optimizer or parameters."""
     ema_decay: float = Field(default=0.0, ge=0, lt=1)
     """Decay of an exponential moving average of the weights, which is exported; 0: none."""
     on_spike: Literal["", "warn", "stop"] = ""
@@ -132,8 +132,8 @@ class TrainingRequest(Strict):
     @classmethod
     def refuse_other_variables(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         """Reject variables other than NCCL tuning; ranks get no other variable of a request."""
-        for name, equals, told in (pair.partition("=") for pair in value):
-            if name not in NCCL_NAMES or not equals or not _NCCL_VALUE.fullmatch(told):
+        for name, equals, setting in (pair.partition("=") for pair in value):
+            if name not in NCCL_NAMES or not equals or not _NCCL_VALUE.fullmatch(setting):
                 raise PydanticCustomError(
                     "unsupported",
                     "{pair} cannot be set: write NAME=VALUE, the value of letters, digits and "
@@ -149,7 +149,7 @@ class TrainingRequest(Strict):
         if value != 1:
             raise PydanticCustomError(
                 "unsupported",
-                "neither layers nor sequences are split over GPUs: leave it out, and take "
+                "neither layers nor sequences are split over GPUs: leave it out, and use "
                 "training.zero_stage 3 for a model that is too large for one",
             )
         return value

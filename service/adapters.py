@@ -31,7 +31,7 @@ Clock = Callable[[], datetime]
 
 @dataclass(frozen=True, kw_only=True)
 class Adapters:
-    """Adapters to the outside world, as the settings choose them."""
+    """Adapters to external services, as the settings choose them."""
 
     now: Clock
     engine: AsyncEngine
@@ -63,25 +63,27 @@ async def adapters(settings: Settings, now: Clock) -> AsyncIterator[Adapters]:
         now=now,
         memory=DatabaseMemory(engine=engine, now=now),
     )
-    told = azure_access.market(settings), azure_access.bills(settings)
-    async with inside(settings, now, cloud, store, regional, prices, told, engine) as made:
+    market_and_bills = azure_access.market(settings), azure_access.bills(settings)
+    async with join_adapters(
+        settings, now, cloud, store, regional, prices, market_and_bills, engine
+    ) as made:
         yield made
 
 
 @asynccontextmanager
-async def inside(
+async def join_adapters(
     settings: Settings,
     now: Clock,
     cloud: CloudProvider,
     store: BlobStore,
     regional: Mapping[str, BlobStore],
     prices: PriceSource,
-    told: tuple[Market, Bills] | None = None,  # None: an empty market and no bills
+    market_and_bills: tuple[Market, Bills] | None = None,  # None: an empty market and no bills
     engine: AsyncEngine | None = None,  # None: a new one
 ) -> AsyncIterator[Adapters]:
     """Open the database and join it with these adapters; close all of them at the end."""
     url = settings.database_url.get_secret_value()
-    market, bills = told or (FakeMarket(), FakeBills())
+    market, bills = market_and_bills or (FakeMarket(), FakeBills())
     made = Adapters(
         now=now,
         engine=engine or make_engine(url),
@@ -114,4 +116,4 @@ async def inside(
         await made.engine.dispose()
 
 
-Opened = Callable[[Settings, Clock], AbstractAsyncContextManager[Adapters]]
+OpenAdapters = Callable[[Settings, Clock], AbstractAsyncContextManager[Adapters]]

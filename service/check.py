@@ -1,6 +1,6 @@
 """`python -m service.main check`: check the settings, PostgreSQL, Blob and trackers.
 
-Each part is checked, whether or not others are well, so that one run reports everything.
+Each part is checked even if another one fails, so that one run reports everything.
 """
 
 import contextlib
@@ -35,8 +35,8 @@ _MIGRATE = "Run: python -m service.main migrate"
 
 
 @dataclass(frozen=True)
-class Part:
-    """Result of checking one part, which is well if there is no ``remedy``."""
+class SetupCheck:
+    """Result of checking one part, which passed if there is no ``remedy``."""
 
     name: str
     found: str
@@ -60,7 +60,9 @@ class _Places(BaseSettings):
     storage: SecretStr = SecretStr("")
 
 
-async def run_checks(schema: KnownMigrations, wall: Callable[[], float]) -> AsyncIterator[Part]:
+async def run_checks(
+    schema: KnownMigrations, wall: Callable[[], float]
+) -> AsyncIterator[SetupCheck]:
     """Check all parts. ``schema``: what this release needs; ``wall``: this machine's clock."""
     accounts: dict[str, SecretStr] = {}
     settings = None
@@ -68,9 +70,9 @@ async def run_checks(schema: KnownMigrations, wall: Callable[[], float]) -> Asyn
         settings = Settings()  # type: ignore[call-arg]  # the environment fills it
     except ValidationError as error:
         for name, fault in faults(error):
-            yield Part(name, fault, "Mend it: docs/operations.md, Settings.")
+            yield SetupCheck(name, fault, "Mend it: docs/operations.md, Settings.")
     else:
-        yield Part("settings", "all are good")
+        yield SetupCheck("settings", "all are good")
         accounts = {f"storage of {r}": a for r, a in settings.region_storage.items()}
     places = _Places()
     if url := places.database_url.get_secret_value():
@@ -95,7 +97,7 @@ def faults(error: ValidationError) -> list[tuple[str, str]]:
     ]
 
 
-async def _database(url: str, schema: KnownMigrations, wall: Callable[[], float]) -> Part:
+async def _database(url: str, schema: KnownMigrations, wall: Callable[[], float]) -> SetupCheck:
     try:
         engine = make_engine(url, pool_size=1)
     except NO_ADDRESS as error:
@@ -108,32 +110,36 @@ async def _database(url: str, schema: KnownMigrations, wall: Callable[[], float]
         await engine.dispose()
 
 
-def database_fault(error: Exception) -> Part:
+def database_fault(error: Exception) -> SetupCheck:
     """Return why the database cannot be used, and what to do."""
     if isinstance(error, NO_ADDRESS):
-        return Part("database", "REKINDLE_DATABASE_URL is no address of PostgreSQL", _URL)
+        return SetupCheck("database", "REKINDLE_DATABASE_URL is no address of PostgreSQL", _URL)
     cause = getattr(error, "orig", None) or error
     mend = "Is it running, may this machine reach it, and are user and password right?"
     if isinstance(cause, UndefinedTable):
         mend = _MIGRATE
     elif isinstance(error, ProgrammingError):
         mend = "May its user read our tables?"
-    return Part("database", _first_line(str(cause)), mend)
+    return SetupCheck("database", _first_line(str(cause)), mend)
 
 
-async def _ready(engine: AsyncEngine, schema: KnownMigrations, wall: Callable[[], float]) -> Part:
+async def _ready(
+    engine: AsyncEngine, schema: KnownMigrations, wall: Callable[[], float]
+) -> SetupCheck:
     """Check what /readyz checks."""
     async with engine.connect() as conn:
-        if fault := await database_health.find_fault(conn, wall):
-            return Part("database", fault, "Until then no process of the service is ready.")
+        if find_fault := await database_health.find_fault(conn, wall):
+            return SetupCheck(
+                "database", find_fault, "Until then no process of the service is ready."
+            )
         if fault := await schema.fault(conn):
-            return Part("database", fault, _MIGRATE)
-    return Part("database", "it answers, takes writes, and has the schema that is needed")
+            return SetupCheck("database", fault, _MIGRATE)
+    return SetupCheck("database", "it answers, takes writes, and has the schema that is needed")
 
 
 async def _storage(
     name: str, account: str, settings: Settings | None, wall: Callable[[], float]
-) -> Part:
+) -> SetupCheck:
     """Check an account; ``settings`` have the identity for an account given by its URL."""
     from service import azure_access  # noqa: PLC0415 - takes 0.5 s of every start
 
@@ -141,18 +147,20 @@ async def _storage(
         return datetime.fromtimestamp(wall(), UTC)
 
     if settings is None and is_account_url(account):
-        return Part(name, "not asked: who signs in is not known", "Mend the settings above first.")
+        return SetupCheck(
+            name, "not asked: who signs in is not known", "Mend the settings above first."
+        )
     try:
         store = azure_access.blobs(settings, account, now, retries=0)
     except ValueError as error:
-        return Part(name, f"no URL or connection string: {_first_line(str(error))}", _ACCOUNT)
+        return SetupCheck(name, f"no URL or connection string: {_first_line(str(error))}", _ACCOUNT)
     try:
         return await _answers(name, store, now())
     finally:
         await store.close()
 
 
-async def _answers(name: str, store: BlobStore, now: datetime) -> Part:
+async def _answers(name: str, store: BlobStore, now: datetime) -> SetupCheck:
     """Read a blob, and sign a URL: a role that allows the first may not allow the second."""
     try:
         with contextlib.suppress(BlobNotFound):
@@ -160,30 +168,30 @@ async def _answers(name: str, store: BlobStore, now: datetime) -> Part:
         await store.sas_url(_CONTAINER, _BLOB, permissions="r", expires_at=now + timedelta(hours=1))
     except StorageError as error:
         mend = "May the service's identity, or the key, use the account, and this machine reach it?"
-        return Part(name, _first_line(str(error), 400), mend)
+        return SetupCheck(name, _first_line(str(error), 400), mend)
     if store.has_access_policies:
-        return Part(name, _KEYED)
-    return Part(name, "it answers, takes the sign-in, and gives user delegation keys")
+        return SetupCheck(name, _KEYED)
+    return SetupCheck(name, "it answers, takes the sign-in, and gives user delegation keys")
 
 
-async def mlflow(tracker: "Mlflow") -> Part:
+async def mlflow(tracker: "Mlflow") -> SetupCheck:
     """Ask the tracking server for its experiments, and close the tracker."""
     try:
         await tracker.check()
     except TrackerError as error:
         mend = "Are REKINDLE_MLFLOW_TRACKING_URI and _TOKEN right, and may this machine reach it?"
-        return Part("mlflow", str(error), mend)
+        return SetupCheck("mlflow", str(error), mend)
     finally:
         await tracker.close()
-    return Part("mlflow", "it answers, and takes the sign-in")
+    return SetupCheck("mlflow", "it answers, and takes the sign-in")
 
 
-def wandb(*, is_installed: bool) -> Part:
+def wandb(*, is_installed: bool) -> SetupCheck:
     """Report whether batches can be sent; the first of them tests the key."""
     if is_installed:
-        return Part("wandb", "the package is installed; the first job tries the key")
+        return SetupCheck("wandb", "the package is installed; the first job tries the key")
     mend = "Run: pip install 'rekindle[trackers]', or unset REKINDLE_WANDB_API_KEY"
-    return Part("wandb", "a key is set, but the package wandb is not installed", mend)
+    return SetupCheck("wandb", "a key is set, but the package wandb is not installed", mend)
 
 
 def _first_line(text: str, most: int = 200) -> str:

@@ -1,9 +1,9 @@
 """Run Python's garbage collector in short runs: while it runs, every heartbeat waits.
 
 By default the collector runs after a number of new objects and looks for cycles among them. With
-thousands of long polls that begin and end, minutes pass between two runs. Then one run stops the
-process to look through all of their objects: 800,000 objects and 0.8 s at 10,000 nodes. So this
-module runs the collector often, and each run finds little.
+thousands of long polls, minutes pass between two runs. Then one run pauses the process to examine
+all of their objects: 800,000 objects and 0.8 s at 10,000 nodes. So this module runs the collector
+often, and each run is short.
 """
 
 import asyncio
@@ -14,20 +14,20 @@ from itertools import count
 from service.instruments import EVENT_LOOP_LAG
 
 _EVERY = 0.5  # seconds
-_ROUNDS = 7_200  # an hour; then one run covers older objects, too: the stop described above
-# Thresholds of automatic runs: after so many new objects, over the youngest only. Python's defaults
+_ROUNDS = 7_200  # an hour; then one run covers older objects, too: the pause described above
+# Thresholds of automatic runs, in new objects, over the youngest generation only. Python's defaults
 # are 700, 10 and 10. Requests free their objects without the collector.
-_BY_ITSELF = (20_000, 1_000_000, 1_000_000)
+_THRESHOLDS = (20_000, 1_000_000, 1_000_000)
 
 
-async def in_bites(stop: asyncio.Event, every: float = _EVERY, rounds: int = _ROUNDS) -> None:
-    """Collect garbage in short runs until ``stop``; never examine objects from before again.
+async def run_in_steps(stop: asyncio.Event, every: float = _EVERY, rounds: int = _ROUNDS) -> None:
+    """Collect garbage in short runs until ``stop``; never examine earlier objects again.
 
     ``every``: seconds between runs over new objects. Each ``rounds``-th run covers older ones, too.
     """
     gc.collect()
     gc.freeze()
-    gc.set_threshold(*_BY_ITSELF)
+    gc.set_threshold(*_THRESHOLDS)
     clock = asyncio.get_running_loop().time
     for number in count(1):
         began = clock()

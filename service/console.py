@@ -16,9 +16,9 @@ from service.operations.projects import keys, quotas, sign_in
 from service.operations.queue import admission
 
 _KEY_ACTIONS = (
-    ("create", "make a key and print it, once"),
+    ("create", "create a key and print it, once"),
     ("list", "print a project's keys: id, hint, scope, made when and by whom, expiry, last use"),
-    ("revoke", "from now on it opens nothing"),
+    ("revoke", "revoke a key"),
 )
 _ANY = -1  # parsed value of `none`
 _MOST = 2**31 - 1  # largest value of a column
@@ -30,7 +30,7 @@ _HEAVIEST = 1e6
 COMMANDS = ("key", "budget", "quota", "sign-in")
 
 
-def arguments(what: str | None, words: Sequence[str] | None = None) -> argparse.Namespace:
+def parse_arguments(what: str | None, words: Sequence[str] | None = None) -> argparse.Namespace:
     """Parse the service's command line: its processes, and the commands of this module.
 
     ``words`` replace the arguments of the process.
@@ -45,13 +45,13 @@ def arguments(what: str | None, words: Sequence[str] | None = None) -> argparse.
         else:
             face.add_argument("--port", type=int, default=8080)
     commands.add_parser("migrate", help="bring the database schema up to date")
-    check = commands.add_parser("check", help="are settings, database and storage as they must be")
+    check = commands.add_parser("check", help="check settings, database, storage and trackers")
     check.add_argument("--json", action="store_true", help="for programs")
-    _add_to(commands)
+    _add_commands(commands)
     return parser.parse_args(words)
 
 
-def _add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+def _add_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add the parsers of these commands."""
     key = commands.add_parser("key", help="API keys")
     actions = key.add_subparsers(dest="action", required=True)
@@ -68,24 +68,26 @@ def _add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     link.add_argument("--project", default="default")
     link.add_argument("--scope", choices=list(Scope), type=Scope, default=Scope.WRITE)
     link.add_argument("--minutes", type=int, choices=range(1, 61), default=10, metavar="N")
-    budget = commands.add_parser("budget", help="what all jobs of a project may cost together")
+    budget = commands.add_parser("budget", help="show or set the budget of a project")
     budget.add_argument("--project", default="default")
-    budget.add_argument("--set", metavar="DOLLARS", type=_amount, help="from now on, or --since")
-    budget.add_argument("--since", metavar="DATE", type=_date, help="such as 2026-11-01, UTC")
-    budget.add_argument("--lift", action="store_true", help="no budget any more")
-    quota = commands.add_parser("quota", help="what a project, and its jobs at once, may have")
+    budget.add_argument("--set", metavar="DOLLARS", type=_amount, help="new budget")
+    budget.add_argument(
+        "--since", metavar="DATE", type=_date, help="first day that counts (UTC); default: now"
+    )
+    budget.add_argument("--lift", action="store_true", help="remove the budget")
+    quota = commands.add_parser("quota", help="show or set the quota and limits of a project")
     quota.add_argument("--project", default="default")
     for what in ("jobs", "gpus"):
         quota.add_argument(f"--max-{what}", metavar="N", type=_most, help="or `none`")
     for what in _LIMITS:
         name, kind = what.replace("_", "-"), partial(_most, most=_MOST_BYTES)
-        usual = "most that the project may have; `none`: the usual one"
+        usual = "limit of the project; `none`: the default"
         quota.add_argument(f"--max-{name}", metavar="N", type=kind, help=usual)
-    weight = "its part of the machines when there are too few; 1 if never told"
+    weight = "share of machines under contention; default: 1"
     quota.add_argument("--weight", metavar="W", type=_weight, help=weight)
 
 
-async def answer(
+async def run_command(
     engine: AsyncEngine, options: argparse.Namespace, now: datetime, usual: ProjectQuota
 ) -> list[str]:
     """Run the command; return the lines to print. ``usual``: the default quota of a project."""
@@ -126,8 +128,8 @@ async def _budget(engine: AsyncEngine, options: argparse.Namespace, now: datetim
 async def _quota(
     engine: AsyncEngine, options: argparse.Namespace, usual: ProjectQuota
 ) -> list[str]:
-    told = {n: getattr(options, n) for n in ("max_jobs", "max_gpus", "weight")}
-    changes = {n: None if v == _ANY else v for n, v in told.items() if v is not None}
+    given = {n: getattr(options, n) for n in ("max_jobs", "max_gpus", "weight")}
+    changes = {n: None if v == _ANY else v for n, v in given.items() if v is not None}
     most = {n: getattr(options, f"max_{n}") for n in _LIMITS}
     limits = {n: None if v == _ANY else v for n, v in most.items() if v is not None}
     async with engine.begin() as conn:

@@ -1,9 +1,9 @@
 """Every Prometheus metric of the service, declared once.
 
-Metrics of a process (``Source.PROCESS``) are rates: each process counts what it did itself, and
-Prometheus sums the processes. Metrics of the database (``Source.DATABASE``) are state: they are
-read from PostgreSQL at scrape time, so every replica gives the same figure and a restart forgets
-nothing; dashboards take their maximum. ``docs/metrics.md`` is made from ``DECLARED``.
+Metrics of a process (``MetricSource.PROCESS``) are rates: each process counts its own work, and
+Prometheus sums the processes. Metrics of the database (``MetricSource.DATABASE``) are state, read
+from PostgreSQL at scrape time: every replica returns the same value, and a restart loses nothing;
+dashboards take their maximum. ``docs/metrics.md`` is made from ``DECLARED``.
 """
 
 from collections.abc import Iterable
@@ -31,7 +31,7 @@ _RATIO = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 _BOUGHT = ("region", "vm_size", "capacity_type")
 
 
-class Kind(StrEnum):
+class MetricType(StrEnum):
     """Metric types of Prometheus."""
 
     COUNTER = "counter"
@@ -39,7 +39,7 @@ class Kind(StrEnum):
     HISTOGRAM = "histogram"
 
 
-class Source(StrEnum):
+class MetricSource(StrEnum):
     """Where the value of a metric comes from."""
 
     PROCESS = "process"
@@ -51,11 +51,11 @@ class Instrument:
     """One metric. ``labels`` are few and bounded: no id of a job, node or project."""
 
     name: str
-    kind: Kind
+    kind: MetricType
     help: str
     labels: tuple[str, ...] = ()
     buckets: tuple[float, ...] = ()
-    source: Source = Source.PROCESS
+    source: MetricSource = MetricSource.PROCESS
     known: tuple[str, ...] = ()  # values of the only label, shown as 0 from the start
 
     def register(self) -> None:
@@ -89,9 +89,9 @@ class Instrument:
     @cached_property
     def _metric(self) -> Counter | Gauge | Histogram:
         given = (self.name, self.help, self.labels)
-        if self.kind is Kind.HISTOGRAM:
+        if self.kind is MetricType.HISTOGRAM:
             return Histogram(*given, registry=PROCESS, buckets=self.buckets)
-        return (Counter if self.kind is Kind.COUNTER else Gauge)(*given, registry=PROCESS)
+        return (Counter if self.kind is MetricType.COUNTER else Gauge)(*given, registry=PROCESS)
 
 
 DECLARED: dict[str, Instrument] = {}  # by name, in the order of docs/metrics.md
@@ -103,19 +103,19 @@ def _declare(instrument: Instrument) -> Instrument:
 
 
 def _counter(name: str, text: str, *labels: str, known: Iterable[str] = ()) -> Instrument:
-    return _declare(Instrument(name, Kind.COUNTER, text, labels, known=tuple(known)))
+    return _declare(Instrument(name, MetricType.COUNTER, text, labels, known=tuple(known)))
 
 
 def _gauge(name: str, text: str, *labels: str) -> Instrument:
-    return _declare(Instrument(name, Kind.GAUGE, text, labels))
+    return _declare(Instrument(name, MetricType.GAUGE, text, labels))
 
 
 def _histogram(name: str, text: str, *labels: str, buckets: tuple[float, ...]) -> Instrument:
-    return _declare(Instrument(name, Kind.HISTOGRAM, text, labels, buckets))
+    return _declare(Instrument(name, MetricType.HISTOGRAM, text, labels, buckets))
 
 
 def _state(name: str, text: str, *labels: str) -> Instrument:
-    return _declare(Instrument(name, Kind.GAUGE, text, labels, source=Source.DATABASE))
+    return _declare(Instrument(name, MetricType.GAUGE, text, labels, source=MetricSource.DATABASE))
 
 
 # --- what this process does -----------------------------------------------------------------------
@@ -156,7 +156,7 @@ AZURE_CALL = _histogram(
 )
 AZURE_DEFERRED = _counter(
     "rekindle_azure_deferred_total",
-    "Operations that the service postponed itself. reason: rate_limit, circuit or concurrency.",
+    "Operations that the service deferred. reason: rate_limit, circuit or concurrency.",
     *("operation", "region", "reason"),
 )
 AZURE_REMAINING = _gauge(
@@ -204,10 +204,10 @@ ATTEMPT_PHASE = _histogram(
     "phase",
     buckets=_SLOW,
 )
-LOST_STEPS = _counter("rekindle_lost_steps_total", "Training steps that had to be done again.")
+LOST_STEPS = _counter("rekindle_lost_steps_total", "Training steps that were repeated.")
 LOST_TIME = _counter(
     "rekindle_lost_machine_seconds_total",
-    "Machine time that was spent on steps which had to be done again.",
+    "Machine time that was spent on steps which were repeated.",
     "capacity_type",
     known=CapacityType,
 )
@@ -288,13 +288,13 @@ _state("rekindle_scale_sets", "Scale sets in the last list from Azure.", "phase"
 _state("rekindle_scale_sets_list_age_seconds", "Age of that list.")
 _state(
     "rekindle_azure_circuit_open",
-    "1 while the service leaves a region of Azure alone because it fails.",
+    "1 while the circuit of a region is open: the service sends no requests to it.",
     "region",
 )
-STATE = tuple(one for one in DECLARED.values() if one.source is Source.DATABASE)
+STATE = tuple(one for one in DECLARED.values() if one.source is MetricSource.DATABASE)
 
 disable_created_metrics()  # type: ignore[no-untyped-call]  # the library's
 ProcessCollector(registry=PROCESS)
 for _one in DECLARED.values():
-    if _one.source is Source.PROCESS:
+    if _one.source is MetricSource.PROCESS:
         _one.register()

@@ -22,7 +22,7 @@ from service.settings import DatabaseSettings, Settings
 
 def main() -> int:
     """Read the arguments and the environment, then run."""
-    options = arguments()
+    options = parse_arguments()
     telemetry.set_up()
     if options.command == "check":
         return asyncio.run(_check(options))
@@ -36,9 +36,9 @@ def main() -> int:
 def _run(options: argparse.Namespace) -> int:
     """Run with the settings that the command needs, from the environment; raise ValidationError."""
     if options.command in ("migrate", *console.COMMANDS):
-        return _on_database(DatabaseSettings(), options)  # type: ignore[call-arg]  # the same
+        return _run_on_database(DatabaseSettings(), options)  # type: ignore[call-arg]  # the same
     settings = Settings()  # type: ignore[call-arg]  # the environment fills it
-    from service import serving  # noqa: PLC0415 - it takes seconds; other commands do without
+    from service import serving  # noqa: PLC0415 - takes seconds, and only these commands need it
 
     if telemetry.is_wanted(os.environ):
         telemetry.export_traces()
@@ -46,19 +46,19 @@ def _run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _on_database(settings: DatabaseSettings, options: argparse.Namespace) -> int:
+def _run_on_database(settings: DatabaseSettings, options: argparse.Namespace) -> int:
     """Run a command that needs only the database."""
     url = settings.database_url.get_secret_value()
     try:
         engine = make_engine(url)
     except check.NO_ADDRESS as error:
-        return _refused(error)
+        return _report_database_fault(error)
     try:
         if options.command != "migrate":
             return asyncio.run(_console(engine, settings.usual_quota, options))
         migration.migrate(url)
     except SQLAlchemyError as error:
-        return _refused(error)
+        return _report_database_fault(error)
     except migration.UnknownSchema as error:
         sys.stderr.write(f"{error}\n")
         return 1
@@ -70,8 +70,8 @@ def now() -> datetime:
     return datetime.now(UTC)
 
 
-def _refused(error: Exception) -> int:
-    """Say why the database cannot be used, and what to do."""
+def _report_database_fault(error: Exception) -> int:
+    """Print why the database cannot be used, and what to do."""
     fault = check.database_fault(error)
     sys.stderr.write(f"{fault.found}\n{fault.remedy}\n")
     return 1
@@ -80,7 +80,7 @@ def _refused(error: Exception) -> int:
 async def _console(engine: AsyncEngine, usual: ProjectQuota, options: argparse.Namespace) -> int:
     """Run an operator command and print its lines."""
     try:
-        lines = await console.answer(engine, options, now(), usual)
+        lines = await console.run_command(engine, options, now(), usual)
     except ServiceError as error:
         sys.stderr.write(f"{printable(error.message)}\n")
         return 1
@@ -91,7 +91,7 @@ async def _console(engine: AsyncEngine, usual: ProjectQuota, options: argparse.N
 
 
 async def _check(options: argparse.Namespace) -> int:
-    """Check the set-up and print what is well and what is not."""
+    """Check the set-up and print the result of each part."""
     parts = [part async for part in check.run_checks(migration.schema(), time.time)]
     if options.json:
         sys.stdout.write(json.dumps([part.as_dict() for part in parts]) + "\n")
@@ -100,9 +100,9 @@ async def _check(options: argparse.Namespace) -> int:
     return 1 if any(part.remedy for part in parts) else 0
 
 
-def arguments() -> argparse.Namespace:
+def parse_arguments() -> argparse.Namespace:
     """Parse the command line."""
-    return console.arguments(__doc__)
+    return console.parse_arguments(__doc__)
 
 
 if __name__ == "__main__":

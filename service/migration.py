@@ -25,8 +25,8 @@ def migrate(url: str) -> None:
         command.upgrade(config, "head")
     except CommandError as error:
         raise UnknownSchema(
-            f"The database has a schema that this release does not know: {error}. Use the release "
-            "that made it, or start with an empty database (locally: another --state folder)."
+            f"The database has a schema of another release: {error}. Use that release, or an empty "
+            "database (locally: another --state folder)."
         ) from error
 
 

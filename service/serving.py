@@ -13,13 +13,13 @@ from fastapi import FastAPI
 
 from contract.figures import EXPERIMENT
 from service import collector
-from service.adapters import Adapters, Clock, Opened, adapters
+from service.adapters import Adapters, Clock, OpenAdapters, adapters
 from service.api import web
 from service.api.app import make_app, make_probes
 from service.api.deps import Parts, PlanDefaults
 from service.api.http.drain import Drain
 from service.api.http.rate_limits import RateLimits
-from service.api.http.server import Server
+from service.api.http.server import DrainingServer
 from service.api.jobs import submissions
 from service.cloud.provider import CloudProvider
 from service.db.cloud.scale_set_cache import ALL
@@ -52,7 +52,7 @@ def event_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 
 async def serve(
-    settings: Settings, options: argparse.Namespace, now: Clock, opened: Opened = adapters
+    settings: Settings, options: argparse.Namespace, now: Clock, opened: OpenAdapters = adapters
 ) -> None:
     """Run until SIGTERM or SIGINT; then finish the current steps and stop."""
     stop = asyncio.Event()
@@ -62,21 +62,21 @@ async def serve(
     async with opened(settings, now) as world:
         world.listener.introduce(options.command, release())  # its task has not begun yet
         work: list[Coroutine[Any, Any, object]] = []
-        pulse = LoopLiveness(now)
-        parts = replace(_parts(settings, world), pulse=pulse, schema=schema())
+        liveness = LoopLiveness(now)
+        parts = replace(_parts(settings, world), liveness=liveness, schema=schema())
         if options.command in ("reconciler", "all"):
-            work += reconcilers(settings, world, _preparation(parts), stop, pulse)
+            work += reconcilers(settings, world, _preparation(parts), stop, liveness)
         if options.port is not None:
             make = make_app if options.command in ("api", "all") else make_probes
             work.append(_http(settings, make(parts), options, stop))
-        await asyncio.gather(*work, collector.in_bites(stop))
+        await asyncio.gather(*work, collector.run_in_steps(stop))
 
 
 async def _http(
     settings: Settings, app: FastAPI, options: argparse.Namespace, stop: asyncio.Event
 ) -> None:
     drain: Drain = app.state.parts.drain
-    server = Server(
+    server = DrainingServer(
         app,
         drain,
         host=options.host,

@@ -119,7 +119,7 @@ class Settings(DatabaseSettings):
     prices_url: str = "https://prices.azure.com"
     """Address of Azure's Retail Prices API."""
     offerings: Annotated[tuple[Offering, ...], NoDecode]
-    """What may be bought: `SIZE@REGION[:on_demand][:azureml[=CLUSTER]]`, separated by commas."""
+    """Offerings: `SIZE@REGION[:on_demand][:azureml[=CLUSTER]]`, separated by commas."""
     hazard_per_hour: float = 0.05
     """Evictions of one node per hour in plans, where Azure publishes no rate."""
     egress_per_gib: float = Field(default=0.02, ge=0)
@@ -151,9 +151,9 @@ class Settings(DatabaseSettings):
     provisioning_seconds: float = Field(
         default=TIME_LIMITS[AttemptState.PROVISIONING][0].total_seconds(), gt=0, le=3600
     )
-    """Seconds that Azure may take to provide machines, before the job looks elsewhere."""
+    """Seconds that Azure may take to provide machines, before another offering is tried."""
     read_lag_seconds: float = 60.0
-    """Seconds for which Azure Resource Manager may not show what it has just created."""
+    """Seconds until Azure Resource Manager lists a new resource."""
     silence_seconds: float = 300.0
     """Dead-node timeout: seconds without heartbeat or commit."""
     settle_seconds: float = 60.0
@@ -163,13 +163,13 @@ class Settings(DatabaseSettings):
     delete_seconds: float = 900.0
     """Seconds that 99 % of deletions take; budgets reserve money for them."""
     outage_seconds: float = 1800.0
-    """Seconds for which a node trains without an answer of the service."""
+    """Seconds for which a node trains without contact to the service."""
     budget_outage_seconds: float | None = Field(default=None, ge=0)
     """Seconds of an outage that budgets reserve money for; default: `REKINDLE_OUTAGE_SECONDS`."""
     grant_hours: float | None = Field(default=None, gt=0, le=144)
     """Hours of a node's SAS URLs; default: 24 with an account key, else 1 or two outages."""
     drain_seconds: float = 10.0
-    """Seconds for requests and sweeps in progress when the service is told to stop."""
+    """Seconds for requests and sweeps in progress at shutdown."""
     event_days: int = Field(default=400, ge=1)
     """Days that events are kept after their job has ended."""
     metric_days: int = Field(default=400, ge=1)
@@ -302,15 +302,15 @@ class Settings(DatabaseSettings):
 
     @field_validator("accepted_secret_key")
     @classmethod
-    def long_or_empty(cls, value: SecretStr) -> SecretStr:
+    def require_long_secret(cls, value: SecretStr) -> SecretStr:
         """Refuse a short secret; empty means none."""
         if 0 < len(value) < _SHORTEST_SECRET:
             raise ValueError(f"it is shorter than {_SHORTEST_SECRET} characters; empty: none")
         return value
 
     @model_validator(mode="after")
-    def complete(self) -> Self:
-        """Refuse to start half configured."""
+    def require_complete(self) -> Self:
+        """Refuse an incomplete configuration."""
         names = ("subscription_id", "resource_group", "subnet_id", "ssh_public_key")
         missing = [n for n in names if not getattr(self, f"azure_{n}")]
         if self.cloud == "azure" and missing:

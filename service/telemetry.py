@@ -25,7 +25,7 @@ _MEMBERS = {
 }
 
 
-class _Counted(logging.Filter):
+class _CountingFilter(logging.Filter):
     """Log filter that counts warnings and errors by event, and adds the current span's ids."""
 
     def filter(self, record: logging.LogRecord) -> bool:
@@ -48,7 +48,7 @@ def set_up(level: str = "INFO") -> None:
     handler = logging.StreamHandler(sys.stderr)
     shown = [name for name in _MEMBERS if name != "exc_info"]
     handler.setFormatter(JsonFormatter(shown, rename_fields=_MEMBERS, json_default=str))
-    handler.addFilter(_Counted())
+    handler.addFilter(_CountingFilter())
     logging.basicConfig(level=level, handlers=[handler], force=True)
     for noisy in ("azure", "httpx", "uvicorn.access", "azure.core.pipeline.policies"):
         logging.getLogger(noisy).setLevel(logging.WARNING)

@@ -23,7 +23,7 @@ next_ids: ContextVar[tuple[int, int] | None] = ContextVar("next_ids", default=No
 
 
 class Component(StrEnum):
-    """The part of Rekindle of a span; its ``service.name`` is ``rekindle-`` and this."""
+    """The part of Rekindle that a span is of; its ``service.name`` is ``rekindle-`` and this."""
 
     SERVICE = "service"
     NODE = "node"
@@ -31,7 +31,7 @@ class Component(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Piece:
+class FinishedPeriod:
     """Name and duration of a finished period, to be recorded as a span."""
 
     name: str
@@ -102,18 +102,20 @@ def record_submission(job_id: str, started_at: datetime, ended_at: datetime) -> 
         return
     request = trace.get_current_span()
     request.add_link(of_job(job_id), {"rekindle.job": job_id})
-    piece = Piece(name="submit", started_at=started_at, ended_at=ended_at, attributes={})
+    period = FinishedPeriod(name="submit", started_at=started_at, ended_at=ended_at, attributes={})
     links = [Link(request.get_span_context())]
-    _record(piece, _within(of_job(job_id), "submit"), of_job(job_id), links)
+    _record(period, _within(of_job(job_id), "submit"), of_job(job_id), links)
 
 
-def record_job(job_id: str, piece: Piece) -> None:
+def record_job(job_id: str, period: FinishedPeriod) -> None:
     """Record the root span of a job that is over."""
     if is_on():
-        _record(piece, of_job(job_id), None)
+        _record(period, of_job(job_id), None)
 
 
-def record_attempt(job_id: str, attempt_id: str, whole: Piece, parts: list[Piece]) -> None:
+def record_attempt(
+    job_id: str, attempt_id: str, whole: FinishedPeriod, parts: list[FinishedPeriod]
+) -> None:
     """Record the span of an attempt that is over, and those of its phases."""
     if not is_on():
         return
@@ -134,22 +136,25 @@ def _within(parent: SpanContext, name: str) -> SpanContext:
 
 
 def _record(
-    piece: Piece, own: SpanContext, parent: SpanContext | None, links: list[Link] | None = None
+    period: FinishedPeriod,
+    own: SpanContext,
+    parent: SpanContext | None,
+    links: list[Link] | None = None,
 ) -> None:
     above = trace.set_span_in_context(NonRecordingSpan(parent or trace.INVALID_SPAN_CONTEXT))
-    tracer = trace.get_tracer(_NAME, tracer_provider=_providers[piece.component])
+    tracer = trace.get_tracer(_NAME, tracer_provider=_providers[period.component])
     token = next_ids.set((own.trace_id, own.span_id))
     try:
         span = tracer.start_span(
-            piece.name,
+            period.name,
             context=above,
             links=links,
-            attributes=dict(piece.attributes),
-            start_time=_nanoseconds(piece.started_at),
+            attributes=dict(period.attributes),
+            start_time=_nanoseconds(period.started_at),
         )
     finally:
         next_ids.reset(token)
-    span.end(_nanoseconds(max(piece.ended_at, piece.started_at)))
+    span.end(_nanoseconds(max(period.ended_at, period.started_at)))
 
 
 def _nanoseconds(at: datetime) -> int:

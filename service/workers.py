@@ -17,7 +17,7 @@ from service.operations.storage.tiers import Outside
 from service.reconciler.attempts.access_policies import AccessPolicies
 from service.reconciler.attempts.attempts import AttemptReconciler
 from service.reconciler.attempts.scale_sets import SpecMaker
-from service.reconciler.cloud.ingress_probe import IngressProbe, door
+from service.reconciler.cloud.ingress_probe import IngressProbe, probe_of
 from service.reconciler.cloud.lister import Lister
 from service.reconciler.cloud.rate_limit import RateLimitedCloud
 from service.reconciler.jobs.admission import Admissions
@@ -66,16 +66,16 @@ def reconcilers(
     world: Adapters,
     preparation: Preparation,
     stop: asyncio.Event,
-    pulse: LoopLiveness,
+    liveness: LoopLiveness,
 ) -> list[Coroutine[Any, Any, object]]:
     """Return all reconcilers; each runs until ``stop``."""
     limited_cloud = RateLimitedCloud(
         engine=world.engine, cloud=world.cloud, now=world.now, times=settings.azure_limits_times
     )
-    attempts, lister = _attempts(settings, world, limited_cloud)
+    attempts, lister = _attempt_reconciler(settings, world, limited_cloud)
     reach = IngressProbe(
         engine=world.engine,
-        probe=door(settings.public_url),
+        probe=probe_of(settings.public_url),
         watch=attempts.watch,
         now=world.now,
         at_most=timedelta(seconds=settings.outage_seconds),
@@ -95,23 +95,23 @@ def reconcilers(
     strays = UntrackedResourceSweep(engine=world.engine, cloud=limited_cloud.at(ALL), now=world.now)
     prune = Pruning(engine=world.engine, keep=_retention(settings), now=world.now)
     drain = settings.drain_seconds
-    loop = Loop(listener=world.listener, stop=stop, pulse=pulse, drain=drain)
+    loop = Loop(listener=world.listener, stop=stop, liveness=liveness, drain=drain)
     return [
-        loop.whenever_due("attempts", attempts.claim),
-        loop.whenever_due("jobs", jobs.claim),
-        loop.every(settings.poll_seconds / 2, "list", lister.run_once),
-        loop.every(WATCH_SECONDS, "watch", attempts.keep_watch),
-        loop.every(REACH_SECONDS, "reach", reach.run_once),
-        loop.every(SWEEP_SECONDS, "orphans", orphans.run_once),
-        loop.every(STRAY_SECONDS, "strays", strays.run_once),
-        loop.every(PRUNING_SECONDS, "pruning", prune.run_once),
-        *_stored(settings, world, loop),
-        *_money(settings, world, loop),
-        *_queue(settings, world, loop, limited_cloud),
+        loop.run_when_due("attempts", attempts.claim),
+        loop.run_when_due("jobs", jobs.claim),
+        loop.run_every(settings.poll_seconds / 2, "list", lister.run_once),
+        loop.run_every(WATCH_SECONDS, "watch", attempts.keep_watch),
+        loop.run_every(REACH_SECONDS, "reach", reach.run_once),
+        loop.run_every(SWEEP_SECONDS, "orphans", orphans.run_once),
+        loop.run_every(STRAY_SECONDS, "strays", strays.run_once),
+        loop.run_every(PRUNING_SECONDS, "pruning", prune.run_once),
+        *_storage_loops(settings, world, loop),
+        *_money_loops(settings, world, loop),
+        *_queue_loops(settings, world, loop, limited_cloud),
     ]
 
 
-def _attempts(
+def _attempt_reconciler(
     settings: Settings, world: Adapters, limited_cloud: RateLimitedCloud
 ) -> tuple[AttemptReconciler, Lister]:
     """Return the reconciler of attempts, and the shared list of scale sets."""
@@ -141,7 +141,7 @@ def _attempts(
     return made, lister
 
 
-def _queue(
+def _queue_loops(
     settings: Settings, world: Adapters, loop: Loop, limited_cloud: RateLimitedCloud
 ) -> Iterator[Coroutine[Any, Any, object]]:
     """Return the reconcilers of the queue."""
@@ -154,11 +154,11 @@ def _queue(
         regions=regions,
         replica=world.listener.name,
     )
-    yield loop.whenever(TOPIC, BEAT.total_seconds(), "queue", queue.run_once)
-    yield loop.every(CORES_SECONDS, "cores", queue.read_cores)
+    yield loop.run_on_notice(TOPIC, BEAT.total_seconds(), "queue", queue.run_once)
+    yield loop.run_every(CORES_SECONDS, "cores", queue.read_cores)
 
 
-def _stored(
+def _storage_loops(
     settings: Settings, world: Adapters, loop: Loop
 ) -> Iterator[Coroutine[Any, Any, object]]:
     """Return the reconcilers of stored data."""
@@ -179,33 +179,33 @@ def _stored(
         registrations = ModelRegistrations(
             engine=world.engine, store=world.store, registry=world.registry, now=world.now
         )
-        yield loop.every(REGISTRY_SECONDS, "registry", registrations.run_once)
+        yield loop.run_every(REGISTRY_SECONDS, "registry", registrations.run_once)
     for kind, tracker in world.trackers.items():
         runs = TrackerRuns(engine=world.engine, kind=kind, tracker=tracker, now=world.now)
-        yield loop.every(TRACKER_SECONDS, kind, runs.run_once)
-    yield loop.every(ACCESS_SECONDS, "access", policies.run_once)
-    yield loop.every(COPY_SECONDS, "copies", copies.run_once)
-    yield loop.every(UPLOAD_SWEEP_SECONDS, "uploads", uploads.run_once)
-    yield loop.every(CONTAINER_SECONDS, "containers", containers.run_once)
-    yield loop.whenever_due("tiers", moves.claim, breath=TIER_SECONDS)
-    yield loop.every(METER_SECONDS, "storage", meters.run_once)
-    yield loop.every(CHECKPOINT_SWEEP_SECONDS, "checkpoints", saves.run_once)
+        yield loop.run_every(TRACKER_SECONDS, kind, runs.run_once)
+    yield loop.run_every(ACCESS_SECONDS, "access", policies.run_once)
+    yield loop.run_every(COPY_SECONDS, "copies", copies.run_once)
+    yield loop.run_every(UPLOAD_SWEEP_SECONDS, "uploads", uploads.run_once)
+    yield loop.run_every(CONTAINER_SECONDS, "containers", containers.run_once)
+    yield loop.run_when_due("tiers", moves.claim, interval=TIER_SECONDS)
+    yield loop.run_every(METER_SECONDS, "storage", meters.run_once)
+    yield loop.run_every(CHECKPOINT_SWEEP_SECONDS, "checkpoints", saves.run_once)
 
 
-def _money(
+def _money_loops(
     settings: Settings, world: Adapters, loop: Loop
 ) -> Iterator[Coroutine[Any, Any, object]]:
     """Return the reconcilers of project budgets, prices and bills."""
     projects = ProjectBudgets(engine=world.engine, allowance=settings.allowance, now=world.now)
     watch = PriceWatch(engine=world.engine, prices=world.prices, now=world.now)
-    yield loop.every(BUDGET_SECONDS, "budgets", projects.run_once)
+    yield loop.run_every(BUDGET_SECONDS, "budgets", projects.run_once)
     market = MarketWatch(
         engine=world.engine, market=world.market, places=settings.spot_places, now=world.now
     )
-    yield loop.every(PRICE_SECONDS, "prices", watch.run_once)
-    yield loop.every(MARKET_SECONDS, "market", market.run_once)
+    yield loop.run_every(PRICE_SECONDS, "prices", watch.run_once)
+    yield loop.run_every(MARKET_SECONDS, "market", market.run_once)
     bills = BillWatch(engine=world.engine, bills=world.bills, now=world.now)
-    yield loop.every(MARKET_SECONDS, "bills", bills.run_once)
+    yield loop.run_every(MARKET_SECONDS, "bills", bills.run_once)
 
 
 def _retention(settings: Settings) -> dict[PrunedTable, timedelta]:

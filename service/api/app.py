@@ -16,8 +16,8 @@ from service.api import document, nodes, web
 from service.api.deps import Parts
 from service.api.files import files, previews, uploads
 from service.api.http import failures
-from service.api.http.drain import Draining
-from service.api.http.requests import Paths
+from service.api.http.drain import DrainMiddleware
+from service.api.http.requests import PathMiddleware
 from service.api.http.safe_headers import safe_headers
 from service.api.http.streams import SharedReads
 from service.api.jobs import attempts, events, graders, job_lists, jobs, logs
@@ -35,7 +35,7 @@ _LONGEST_ID = 128
 # FastAPI's own metrics and logs, which nothing here sets up, look for that at every request.
 _NO_TELEMETRY = TelemetryConfig(tracing=False, metrics=False, logs=False)
 _NOT_TRACED = re.compile(r"/(livez|readyz|metrics|internal/nodes/[^/]+/(heartbeat|directive))")
-_OF_USERS = [
+_USER_MODULES = [
     *[
         files,
         uploads,
@@ -66,7 +66,7 @@ _OF_USERS = [
 
 
 def make_app(parts: Parts) -> FastAPI:
-    """Return the app; the caller owns what is behind ``parts``."""
+    """Return the app; the caller opens and closes ``parts``."""
     shared = make_routes()
     app = FastAPI(
         routes=shared.routes,
@@ -77,12 +77,12 @@ def make_app(parts: Parts) -> FastAPI:
         telemetry=_telemetry(),
     )
     web.install(app, parts.web)
-    _know(app, parts)
+    _attach_services(app, parts)
     app.state.live_lists, app.state.shared_reads = LiveLists(parts), SharedReads()
-    app.add_middleware(Timed)
-    app.add_middleware(Paths)
-    app.add_middleware(Draining, drain=parts.drain)
-    app.add_middleware(RequestNames)
+    app.add_middleware(RequestMetrics)
+    app.add_middleware(PathMiddleware)
+    app.add_middleware(DrainMiddleware, drain=parts.drain)
+    app.add_middleware(RequestIds)
     return app
 
 
@@ -100,8 +100,10 @@ def make_routes() -> FastAPI:
         responses={"default": {"model": ErrorResponse, "description": "What went wrong."}},
         telemetry=_NO_TELEMETRY,
     )
-    app.router.routes.extend(nodes.ROUTES)  # first, as nodes ask most: the order is that of search
-    for module in _OF_USERS:
+    app.router.routes.extend(
+        nodes.ROUTES
+    )  # first: routes are searched in order, and nodes ask most
+    for module in _USER_MODULES:
         app.include_router(module.router, prefix="/v1")
     app.include_router(health.router)
     app.include_router(monitoring.router)
@@ -121,13 +123,13 @@ def make_probes(parts: Parts) -> FastAPI:
     )
     app.include_router(health.router)
     app.include_router(monitoring.router)
-    _know(app, parts)
-    app.add_middleware(Draining, drain=parts.drain)
-    app.add_middleware(RequestNames)
+    _attach_services(app, parts)
+    app.add_middleware(DrainMiddleware, drain=parts.drain)
+    app.add_middleware(RequestIds)
     return app
 
 
-def _know(app: FastAPI, parts: Parts) -> None:
+def _attach_services(app: FastAPI, parts: Parts) -> None:
     """Attach the services and the error handlers to the app."""
     app.state.parts = parts
     app.state.known_keys = keys.cache(parts.listener)
@@ -148,7 +150,7 @@ def _telemetry() -> TelemetryConfig:
     )
 
 
-class OfRequests(ABC):
+class RequestMiddleware(ABC):
     """Middleware for HTTP requests; plain ASGI, so that bodies stream through untouched."""
 
     def __init__(self, app: ASGIApp) -> None:
@@ -164,7 +166,7 @@ class OfRequests(ABC):
         """Call the app for this request."""
 
 
-class RequestNames(OfRequests):
+class RequestIds(RequestMiddleware):
     """Gives every request an id, the client's own or a new one, in its answer and in the logs.
 
     Adds the caller's remaining rate limit and the security headers.
@@ -189,11 +191,11 @@ class RequestNames(OfRequests):
         await self._app(scope, receive, send_named)
 
 
-class Timed(OfRequests):
+class RequestMetrics(RequestMiddleware):
     """Measures every request, by operation and class of status."""
 
     async def _handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        began, status = perf_counter(), "none"  # of a client that did not wait for it
+        began, status = perf_counter(), "none"  # for a client that disconnects early
 
         async def watched(message: Message) -> None:
             nonlocal status

@@ -16,7 +16,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from contract.choices import Scope
 from service.api.http.drain import Drain
-from service.api.http.rate_limits import AtOnce, RateLimits
+from service.api.http.rate_limits import ConcurrencyLimits, RateLimits
 from service.cloud.provider import CloudProvider
 from service.db.core.engine import reading
 from service.db.core.notify import Listener
@@ -24,7 +24,7 @@ from service.db.core.schema_version import KnownMigrations
 from service.db.projects.keys import Caller
 from service.domain.cloud.fleet import Offering
 from service.domain.datasets.dataset import DatasetLimits
-from service.domain.errors import InvalidRequest
+from service.domain.errors import UnknownParameter
 from service.domain.money.budget import DEFAULT_ALLOWANCE, Allowance
 from service.domain.storage.access_tiers import StorageAccount
 from service.operations.core.cache import Cache
@@ -47,7 +47,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class PlanDefaults:
-    """What all plans of this deployment have in common."""
+    """Defaults of all plans of this deployment."""
 
     offerings: tuple[Offering, ...]
     hazard_per_hour: float
@@ -60,7 +60,7 @@ class PlanDefaults:
 
 @dataclass(frozen=True, kw_only=True)
 class Parts:
-    """Everything the HTTP API works with; made in main."""
+    """The services behind the HTTP API; made in main."""
 
     engine: AsyncEngine
     store: BlobStore
@@ -70,30 +70,28 @@ class Parts:
     granter: Granter
     plan_defaults: PlanDefaults
     secret: str  # that node tokens are derived from
-    outage: timedelta  # how long a node may go on without hearing from us
+    outage: timedelta  # how long a node may continue without the service
     now: Callable[[], datetime]
-    wall: Callable[[], float] = time.time  # this machine's clock, held against PostgreSQL's
-    accepted_secret: str = ""  # node tokens derived from it are good as well
-    cloud: CloudProvider | None = None  # for operators alone; None: this face cannot ask it
-    operator_project: str = "operators"  # its keys may see what belongs to all projects
-    allowance: Allowance = DEFAULT_ALLOWANCE  # that budgets keep for the end of machines
+    wall: Callable[[], float] = time.time  # this machine's clock, compared with PostgreSQL's
+    accepted_secret: str = ""  # node tokens derived from it are valid too
+    cloud: CloudProvider | None = None  # for operators; None: this process has no access to it
+    operator_project: str = "operators"  # its keys may read all projects
+    allowance: Allowance = DEFAULT_ALLOWANCE  # that budgets reserve for stopping machines
     registers_models: bool = False  # in a workspace of Azure ML
     trackers: frozenset[str] = frozenset({"tensorboard"})  # types of integrations
-    mlflow_experiment: str = ""  # gets jobs that name none; "": they are in no experiment
-    account: StorageAccount = field(
-        default_factory=StorageAccount
-    )  # that the jobs' containers are in
+    mlflow_experiment: str = ""  # default experiment; "": none
+    account: StorageAccount = field(default_factory=StorageAccount)  # of the jobs' containers
     limits: DatasetLimits = field(default_factory=DatasetLimits)  # of an uploaded file
     graders: GraderProcess = field(default_factory=GraderProcess)
     staging: Staging = field(default_factory=Staging)  # of parts of uploads
     rates: RateLimits = field(default_factory=RateLimits)
-    at_once: AtOnce = field(default_factory=AtOnce)
-    web: Path | None = None  # the built console; None: there is none
-    schema: KnownMigrations | None = None  # that /readyz looks for
-    pulse: LoopLiveness | None = None  # of the loops in this process, if there are any
+    concurrency: ConcurrencyLimits = field(default_factory=ConcurrencyLimits)
+    web: Path | None = None  # the built console; None: not built
+    schema: KnownMigrations | None = None  # that /readyz requires
+    liveness: LoopLiveness | None = None  # of the loops in this process, if there are any
     long_poll: timedelta = timedelta(seconds=LONG_POLL_SECONDS)
-    live_every: timedelta = timedelta(seconds=1)  # between two events of the same job in a list
-    stream_life: timedelta = timedelta(minutes=15)  # then the key is looked at again
+    live_interval: timedelta = timedelta(seconds=1)  # between two events of one job in a list
+    stream_life: timedelta = timedelta(minutes=15)  # then the key is checked again
 
     @cached_property
     def reading(self) -> AsyncEngine:
@@ -106,12 +104,12 @@ class Parts:
         return Drain(self.listener)
 
     @cached_property
-    def hearing(self) -> HeartbeatBatcher:
+    def heartbeats(self) -> HeartbeatBatcher:
         """Return the batcher of heartbeats."""
         return HeartbeatBatcher(self.engine)
 
     @cached_property
-    def registering(self) -> RegistrationBatcher:
+    def registrations(self) -> RegistrationBatcher:
         """Return the batcher of registrations."""
         return RegistrationBatcher(self.engine)
 
@@ -173,10 +171,10 @@ async def get_caller(
         _check_query(request)
     if not openai_project:
         return caller
-    return await _acting(request, parts_of(request), caller, openai_project)
+    return await _act_in_project(request, parts_of(request), caller, openai_project)
 
 
-async def known_query(request: Request) -> None:
+async def require_known_query(request: Request) -> None:
     """Refuse unknown query members of a route that needs no key."""
     if request.scope["query_string"]:
         _check_query(request)
@@ -201,13 +199,13 @@ async def authenticate(request: Request) -> Caller:
     return caller
 
 
-async def _acting(request: Request, parts: Parts, caller: Caller, named: str) -> Caller:
+async def _act_in_project(request: Request, parts: Parts, caller: Caller, named: str) -> Caller:
     """Return the caller in the named project; an operator's access to another project is logged."""
     acts = await operators.act_in_project(parts.engine, caller, named, parts.operator_project)
     if acts.project_id != caller.project_id:
-        told = {"key": caller.api_key_id, "project": acts.project_id, "method": request.method}
-        told |= {"path": request.url.path, "request_id": request.state.request_id}
-        log.info("operator.acts", extra=told)
+        facts = {"key": caller.api_key_id, "project": acts.project_id, "method": request.method}
+        facts |= {"path": request.url.path, "request_id": request.state.request_id}
+        log.info("operator.acts", extra=facts)
     return acts
 
 
@@ -215,8 +213,8 @@ CallerDep = Annotated[Caller, Depends(get_caller)]
 
 
 @dataclass(frozen=True)
-class Needs:
-    """A dependency: the caller, whose key must have this scope; else 403. Every user route has one.
+class RequiredScope:
+    """Dependency: the caller, whose key must have this scope; else 403. Every user route has one.
 
     An operator's key must also belong to the operators' project.
     """
@@ -231,16 +229,16 @@ class Needs:
         return caller
 
 
-Reader = Annotated[Caller, Depends(Needs(Scope.READ))]
-Writer = Annotated[Caller, Depends(Needs(Scope.WRITE))]
-Operator = Annotated[Caller, Depends(Needs(Scope.OPERATOR))]
+Reader = Annotated[Caller, Depends(RequiredScope(Scope.READ))]
+Writer = Annotated[Caller, Depends(RequiredScope(Scope.WRITE))]
+Operator = Annotated[Caller, Depends(RequiredScope(Scope.OPERATOR))]
 
 
 async def get_connection(parts: PartsDep, caller: CallerDep) -> AsyncIterator[AsyncConnection]:
     """Commit when the handler returns, roll back when it raises.
 
-    The caller is known before: a request that held this connection while it waited for another
-    one to look at the key could wait for ever in a crowd of its like.
+    The caller is authenticated before: requests that hold a connection while they wait for a
+    second one, to check the key, can deadlock.
     """
     async with parts.engine.begin() as conn:
         yield conn
@@ -252,21 +250,20 @@ Db = Annotated[AsyncConnection, Depends(get_connection, scope="function")]
 
 def _check_query(request: Request) -> None:
     """Refuse undeclared query members: a misspelt filter must not match everything."""
-    declared = _query_of(request.scope["route"].dependant)
+    declared = _query_names(request.scope["route"].dependant)
     for name in request.query_params:
         whole = "metadata" if name.startswith("metadata[") else name
         if whole not in declared and name != "api-version":
             listed = ", ".join(sorted(declared)) or "none"
-            raise InvalidRequest(
-                f"{name}: not known here. Query members of {request.url.path}: {listed}.",
-                code="unknown_parameter",
+            raise UnknownParameter(
+                f"{name}: unknown query parameter. {request.url.path} takes: {listed}.",
                 param=name,
             )
 
 
-def _query_of(dependant: Dependant) -> set[str]:
+def _query_names(dependant: Dependant) -> set[str]:
     names = {field.alias for field in dependant.query_params}
-    return names.union(*map(_query_of, dependant.dependencies))
+    return names.union(*map(_query_names, dependant.dependencies))
 
 
 async def get_now(request: Request) -> datetime:

@@ -1,4 +1,4 @@
-"""The OpenAPI document: FastAPI's, made fit for generators of clients."""
+"""The OpenAPI document: FastAPI's, adapted for generators of clients."""
 
 import base64
 import hashlib
@@ -23,7 +23,7 @@ _REF = "#/components/schemas/"
 
 
 def install(app: FastAPI) -> None:
-    """Serve this document, and at /docs a page that needs no other host."""
+    """Serve the document, and at /docs a page that loads nothing from other hosts."""
     app.mount(ASSETS, StaticFiles(packages=[("fastapi_swagger", "resources")]))
     app.add_api_route("/docs", _page, include_in_schema=False)
 
@@ -39,9 +39,9 @@ def install(app: FastAPI) -> None:
     making = Lock()
 
     def answer() -> Response:
-        """One object for all readers: strangers may ask for it, and not read it.
+        """Return the document, encoded once: anyone may request it.
 
-        Making it takes a second of CPU, so FastAPI calls this in a thread.
+        Encoding takes a second of CPU, so FastAPI calls this in a thread.
         """
         with making:
             body = document()
@@ -101,7 +101,7 @@ def _request_bodies(document: Json) -> Iterator[Json]:
 
 
 def _reached(schemas: Json, begin: Iterator[Json]) -> set[str]:
-    """Names of all schemas that these parts refer to, directly or not."""
+    """Return the names of all schemas that these parts refer to, directly or not."""
     found: set[str] = set()
     left = [name for part in begin for name in _references(part)]
     while left:

@@ -25,10 +25,11 @@ from service.domain.errors import (
     Gone,
     InvalidApiKey,
     InvalidRequest,
+    MissingParameter,
     NotSeenYet,
 )
 from service.domain.lifecycle.boot_report import BootPhase, BootReport, BootStatus
-from service.operations.core import aside
+from service.operations.core import worker_thread
 from service.operations.nodes import boots, nodes
 from service.operations.nodes.nodes import Standing
 from trainer.contract import (
@@ -46,20 +47,20 @@ from trainer.contract import (
 M = TypeVar("M", bound=Message)
 _LONGEST_REGISTRATION = 64 * 1024  # decoded before its token can be checked
 _LONGEST_HEARTBEAT = 4 * 1024 * 1024  # far beyond what contract.py lets a supervisor send at once
-_LONGEST_REPORT = 16 * 1024  # of a boot: ten tries of 400 bytes, and more
+_LONGEST_REPORT = 16 * 1024  # of a boot: more than ten tries of 400 bytes
 _MACHINE = re.compile(r"[\w.-]{1,100}", re.ASCII)
-_MOST = 2**31  # of an int in PostgreSQL
+_MAX_NUMBER = 2**31  # of an int in PostgreSQL
 
 
 async def register(request: Request) -> Response:
     """Register a machine as a node; answer its id, token and grants."""
     parts = parts_of(request)
-    registration = await _read(request, Registration, _LONGEST_REGISTRATION)
-    _check(request, tokens.bootstrap_token, registration.attempt_id)
+    registration = await _read_message(request, Registration, _LONGEST_REGISTRATION)
+    _require_token(request, tokens.bootstrap_token, registration.attempt_id)
     if not OLDEST_PROTOCOL <= registration.protocol <= PROTOCOL:
         raise InvalidRequest(f"This service speaks protocol {PROTOCOL}. Use the image it names.")
     now = parts.now()
-    standing = await parts.registering.register(registration, now)
+    standing = await parts.registrations.register(registration, now)
     if standing is None:
         raise NotSeenYet(
             f"VM {registration.vm_id} is not among the instances that Azure lists for this "
@@ -80,9 +81,9 @@ async def register(request: Request) -> Response:
 async def boot(request: Request) -> Response:
     """Record the progress of a booting machine that has no supervisor yet."""
     parts, attempt_id = parts_of(request), request.path_params["attempt_id"]
-    _check(request, tokens.bootstrap_token, attempt_id)
+    _require_token(request, tokens.bootstrap_token, attempt_id)
     text = (await read_body(request, _LONGEST_REPORT)).decode(errors="replace")
-    report = _report(request.query_params, nodes.printable(text))
+    report = _parse_report(request.query_params, nodes.storable_text(text))
     async with parts.engine.begin() as conn:
         await boots.record(conn, attempt_id, report, parts.now())
     return Response(status_code=204)
@@ -91,9 +92,9 @@ async def boot(request: Request) -> Response:
 async def heartbeat(request: Request) -> Response:
     """Record a heartbeat; a refusal is raised only after the data is stored."""
     parts, node_id = parts_of(request), request.path_params["node_id"]
-    _check(request, tokens.node_token, node_id)
-    message, now = await _read(request, Heartbeat, _LONGEST_HEARTBEAT), parts.now()
-    heard = await parts.hearing.record(node_id, message, now)
+    _require_token(request, tokens.node_token, node_id)
+    message, now = await _read_message(request, Heartbeat, _LONGEST_HEARTBEAT), parts.now()
+    heard = await parts.heartbeats.record(node_id, message, now)
     return _answer(
         HeartbeatAnswer(
             now=now.timestamp(),
@@ -106,58 +107,60 @@ async def heartbeat(request: Request) -> Response:
 async def directive(request: Request) -> Response:
     """Wait for a directive newer than ``after``; answer CARRY_ON when none comes for a while."""
     parts, node_id = parts_of(request), request.path_params["node_id"]
-    _check(request, tokens.node_token, node_id)
-    after, epoch = _whole_number(request, "after"), _whole_number(request, "epoch")
-    seconds = min(_whole_number(request, "wait"), parts.long_poll.total_seconds())
+    _require_token(request, tokens.node_token, node_id)
+    after, epoch = _parse_number(request, "after"), _parse_number(request, "epoch")
+    seconds = min(_parse_number(request, "wait"), parts.long_poll.total_seconds())
     deadline = asyncio.get_running_loop().time() + seconds
     with parts.drain.polling(f"node:{node_id}") as changed:
         while True:
-            order = await parts.hearing.find_directive(node_id, after)
+            order = await parts.heartbeats.find_directive(node_id, after)
             if order is not None and order.directive_seq < after:
-                order = await _remember(parts, node_id, after)
+                order = await _raise_directive_number(parts, node_id, after)
             if order is not None:
                 _check_epoch(epoch, order.epoch)
             if order is None or _is_news(order, after):
                 break
             left = deadline - asyncio.get_running_loop().time()
-            if left <= 0 or not await notify.wait(changed, left) or parts.drain.begun:
-                if parts.granter.renews(order.registered_at, parts.now()):
+            if left <= 0 or not await notify.wait(changed, left) or parts.drain.has_begun:
+                if parts.granter.is_renewal_minute(order.registered_at, parts.now()):
                     break
-                return _nothing_new(parts, after, order)
+                return _carry_on(parts, after, order)
     if order is not None and order.over:
         raise Gone(nodes.OVER)
-    if order is not None and not _is_old(parts, order):
-        return _answer(_ordered(parts, order))
+    if order is not None and not _needs_grants(parts, order):
+        return _answer(_brief_directive(parts, order))
     async with parts.reading.connect() as conn:
-        standing = await nodes.standing(conn, node_id)  # refuses whom it must
+        standing = await nodes.find_standing(conn, node_id)  # raises Gone and NodeNotFound
     _check_epoch(epoch, standing.node.epoch)
-    return _answer(await _in_full(parts, standing, after))
+    return _answer(await _full_directive(parts, standing, after))
 
 
 def _check_epoch(said: int, current: int) -> None:
     """Refuse an earlier boot of the node."""
     if said != current:
-        raise nodes.another_boot()
+        raise nodes.stale_boot_error()
 
 
-async def _remember(parts: Parts, node_id: str, after: int) -> StandingDirective | None:
+async def _raise_directive_number(
+    parts: Parts, node_id: str, after: int
+) -> StandingDirective | None:
     """Raise a restored database's directive number to the node's; return the directive.
 
     Without it the node would ignore as many new directives as the database lost.
     """
     async with parts.engine.begin() as conn:
         await node_rows.record_acknowledged(conn, node_id, after)
-    return await parts.hearing.find_directive(node_id, after)
+    return await parts.heartbeats.find_directive(node_id, after)
 
 
 def _is_news(order: StandingDirective, after: int) -> bool:
     return order.over or order.directive_seq > after
 
 
-def _ordered(parts: Parts, order: StandingDirective) -> Directive:
-    """Answer with the directive of a node whose grants are fresh."""
+def _brief_directive(parts: Parts, order: StandingDirective) -> Directive:
+    """Return the directive of a node whose grants are fresh."""
     now, kind = parts.now(), order.kind
-    if kind is DirectiveKind.START and order.generation is None:  # it has a successor by now
+    if kind is DirectiveKind.START and order.generation is None:  # a newer generation exists
         kind = DirectiveKind.STOP
     return Directive(
         seq=order.directive_seq,
@@ -169,12 +172,12 @@ def _ordered(parts: Parts, order: StandingDirective) -> Directive:
     )
 
 
-def _is_old(parts: Parts, order: StandingDirective) -> bool:
+def _needs_grants(parts: Parts, order: StandingDirective) -> bool:
     """Return whether the node's grants should be renewed."""
-    return parts.granter.wears_out(order.registered_at, parts.now())
+    return parts.granter.should_renew(order.registered_at, parts.now())
 
 
-def _nothing_new(parts: Parts, after: int, order: StandingDirective) -> Response:
+def _carry_on(parts: Parts, after: int, order: StandingDirective) -> Response:
     """Answer CARRY_ON; the node polls again at once."""
     now = parts.now()
     stop_by = _stop_by(parts, now, order.stop_by)
@@ -184,7 +187,7 @@ def _nothing_new(parts: Parts, after: int, order: StandingDirective) -> Response
     return _answer(nothing)
 
 
-async def _in_full(parts: Parts, standing: Standing, after: int) -> Directive:
+async def _full_directive(parts: Parts, standing: Standing, after: int) -> Directive:
     """Return the node's directive, with fresh grants where they should be renewed."""
     now, node = parts.now(), standing.node
     kind, number, generation = node.directive_kind, node.directive_number, None
@@ -192,11 +195,11 @@ async def _in_full(parts: Parts, standing: Standing, after: int) -> Directive:
         kind, number = DirectiveKind.CARRY_ON, 0
     if kind is DirectiveKind.START:
         async with parts.reading.connect() as conn:
-            generation = await nodes.generation_of(conn, node.attempt_id, number)
-        if generation is None:  # it has a successor by now
+            generation = await nodes.find_generation(conn, node.attempt_id, number)
+        if generation is None:  # a newer generation exists
             kind = DirectiveKind.STOP
     granted_at = datetime.fromtimestamp(standing.registered_at, UTC)
-    renew = parts.granter.wears_out(granted_at, now)
+    renew = parts.granter.should_renew(granted_at, now)
     return Directive(
         seq=max(node.directive_seq, after),
         kind=kind,
@@ -208,41 +211,41 @@ async def _in_full(parts: Parts, standing: Standing, after: int) -> Directive:
     )
 
 
-def _report(query: Mapping[str, str], text: str) -> BootReport:
+def _parse_report(query: Mapping[str, str], text: str) -> BootReport:
     machine = query.get("machine", "")
     try:
         phase, said = BootPhase(query.get("phase", "")), BootStatus(query.get("said", ""))
     except ValueError as error:
-        raise InvalidRequest(f"A report of a boot: {error!s:.100}.") from None
+        raise InvalidRequest(f"Invalid boot report: {error!s:.100}.") from None
     if not _MACHINE.fullmatch(machine):
-        raise InvalidRequest("machine is no name of a machine.", param="machine")
+        raise InvalidRequest("machine: not a valid machine name.", param="machine")
     return BootReport(phase=phase, said=said, machine=machine, text=text)
 
 
-def _whole_number(request: Request, name: str) -> int:
+def _parse_number(request: Request, name: str) -> int:
     given = request.query_params.get(name)
     if given is None:
-        raise InvalidRequest(f"{name} is missing.", code="missing_required_parameter", param=name)
+        raise MissingParameter(f"{name} is missing.", param=name)
     try:
         number = int(given)
     except ValueError:
         raise InvalidRequest(f"{name} is {given!r:.40}, not a whole number.", param=name) from None
-    if not -_MOST <= number < _MOST:
+    if not -_MAX_NUMBER <= number < _MAX_NUMBER:
         raise InvalidRequest(f"{name} is not between -2^31 and 2^31.", param=name)
     return number
 
 
-async def _read(request: Request, message: type[M], most: int) -> M:
+async def _read_message(request: Request, message: type[M], most: int) -> M:
     body = await read_body(request, most)
     try:
-        if len(body) > aside.LONG:
-            return await aside.run(message.from_json, body)
+        if len(body) > worker_thread.LONG:
+            return await worker_thread.run_in_worker(message.from_json, body)
         return message.from_json(body)
     except ValueError as error:
         raise InvalidRequest(f"{message.__name__}: {error}") from None
 
 
-def _check(request: Request, derive: Callable[[str, str], str], name: str) -> None:
+def _require_token(request: Request, derive: Callable[[str, str], str], name: str) -> None:
     """Raise InvalidApiKey unless the token was derived from an accepted secret and this name."""
     parts, given = parts_of(request), bearer(request.headers.get("authorization"))
     secrets = filter(None, (parts.secret, parts.accepted_secret))

@@ -13,8 +13,8 @@ from starlette.types import Scope
 FOLDER: Final = Path(__file__).resolve().parents[2] / "web" / "dist"
 _POLICY: Final = "default-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'"
 _KEPT: Final = "public, max-age=31536000, immutable"  # their names hold a hash of their content
-_LOOKED_AT: Final = "no-cache"  # kept, and asked about each time
-# First parts of the router's addresses. Any other unknown address is the API's to refuse.
+_REVALIDATED: Final = "no-cache"  # kept, and revalidated each time
+# First parts of the router's addresses. The API refuses any other unknown address.
 PAGES: Final = ("jobs", "new", "compare", "models", "fleet", "costs", "settings", "system")
 _FILES: Final = ("icon.svg", "report.html")
 _NOT_BUILT: Final = (
@@ -40,7 +40,7 @@ class _Files(StaticFiles):
 
 def install(app: FastAPI, folder: Path | None) -> None:
     """Serve the console from the folder; without one, `/` says how to build it."""
-    files = _Files(folder or FOLDER, _LOOKED_AT)
+    files = _Files(folder or FOLDER, _REVALIDATED)
 
     async def page(request: Request) -> Response:
         if folder is not None:

@@ -1,51 +1,7 @@
 """Every error a caller may meet, with the answer that HTTP gives it.
 
-    ServiceError
-    +-- InvalidRequest        400  (a code per instance)
-    |   +-- InvalidFile            invalid_file_format
-    |   +-- FileJustDeleted        file_not_found
-    +-- InvalidApiKey         401  invalid_api_key
-    |   +-- ExpiredApiKey          expired_api_key
-    +-- InvalidSignIn         401  invalid_sign_in
-    +-- PermissionDenied      403  permission_denied
-    |   +-- InsufficientScope      insufficient_scope
-    |   +-- MismatchedProject      mismatched_project
-    |   +-- QuotaExceeded          quota_exceeded
-    +-- NotFound              404
-    |   +-- UnknownUrl             unknown_url
-    |   +-- JobNotFound            job_not_found
-    |   +-- FileNotFound           file_not_found
-    |   +-- UploadNotFound         upload_not_found
-    |   +-- ModelNotFound          model_not_found
-    |   +-- PlanNotFound           plan_not_found
-    |   +-- AttemptNotFound        attempt_not_found
-    |   +-- CheckpointNotFound     checkpoint_not_found
-    |   +-- NodeNotFound           node_not_found
-    |   +-- ProjectNotFound        project_not_found
-    |   +-- KeyNotFound            api_key_not_found
-    +-- RequestTimedOut       408  request_timeout
-    +-- Conflict              409
-    |   +-- InvalidState           invalid_job_state
-    |   +-- FileInUse              file_in_use
-    |   +-- UploadIsOver           invalid_upload_state
-    |   +-- Archived               archived
-    |   +-- ContentChanged         content_changed
-    |   +-- IdempotencyMismatch    idempotency_key_reused
-    |   +-- GenerationIsStale      stale_generation
-    |   +-- StaleEpoch             stale_epoch
-    +-- Gone                  410  gone
-    +-- PayloadTooLarge       413  payload_too_large
-    +-- UnsupportedMediaType  415  unsupported_media_type
-    +-- NotSeenYet            425  not_seen_yet
-    +-- RateLimited           429  rate_limit_exceeded
-    +-- HeadTooLarge          431  headers_too_large
-    +-- ServiceUnavailable    503  service_unavailable
-    +-- LeaseLost             500  never leaves the reconciler
-    +-- NothingTrained        500  never leaves the reconciler
-    +-- IllegalMove           500  a bug: the life cycle has no such move
-
-A message says what is wrong and what to do next. ``retry`` becomes the header
-x-should-retry: OpenAI's clients retry every 409 unless it says false.
+Each class has its code; docs/errors.md lists them. A message says what is wrong and what to do
+next. ``retry`` becomes x-should-retry: OpenAI's clients retry every 409 unless it is false.
 """
 
 from typing import Any, ClassVar
@@ -66,6 +22,11 @@ class ServiceError(Exception):
         self.details: dict[str, Any] = {}  # more members of the envelope
         self.retry_after: int | None = None  # seconds
 
+    def as_envelope(self) -> dict[str, Any]:
+        """Return OpenAI's error envelope."""
+        members = {"message": self.message, "type": self.type, "param": self.param}
+        return {"error": members | {"code": self.code} | self.details}
+
 
 class InvalidRequest(ServiceError):
     """The request can never succeed as it is; ``code`` says in which way."""
@@ -74,11 +35,57 @@ class InvalidRequest(ServiceError):
     type = "invalid_request_error"
     code = "invalid_value"
 
-    def __init__(
-        self, message: str, *, code: str = "invalid_value", param: str | None = None
-    ) -> None:
+    def __init__(self, message: str, *, code: str = "", param: str | None = None) -> None:
         super().__init__(message, param=param)
-        self.code = code
+        self.code = code or type(self).code
+
+
+class MissingParameter(InvalidRequest):
+    """A required member or parameter is missing."""
+
+    code = "missing_required_parameter"
+
+
+class UnknownParameter(InvalidRequest):
+    """A member or parameter that this URL does not have."""
+
+    code = "unknown_parameter"
+
+
+class UnknownCursor(InvalidRequest):
+    """`after` names no item of the list."""
+
+    code = "unknown_cursor"
+
+
+class Unsupported(InvalidRequest):
+    """The deployment lacks what the request needs."""
+
+    code = "unsupported"
+
+
+class UnsupportedModel(InvalidRequest):
+    """No job can start from this model."""
+
+    code = "unsupported_model"
+
+
+class WrongFileFormat(InvalidRequest):
+    """The training method does not learn from rows of this format."""
+
+    code = "wrong_file_format"
+
+
+class ChecksumMismatch(InvalidRequest):
+    """The bytes of an upload differ from those that were sent."""
+
+    code = "checksum_mismatch"
+
+
+class BudgetTooSmall(InvalidRequest):
+    """No option of the plan is likely to keep the budget."""
+
+    code = "budget_too_small"
 
 
 class InvalidFile(InvalidRequest):
@@ -89,22 +96,26 @@ class InvalidFile(InvalidRequest):
     def __init__(
         self, message: str, *, errors: list[dict[str, Any]], counts: dict[str, int]
     ) -> None:
-        super().__init__(message, code=self.code, param="file")
+        super().__init__(message, param="file")
         self.details = {"errors": errors, "counts": counts}
 
 
-class FileJustDeleted(InvalidRequest):
-    """A file that was there when the request was looked at, and not when it was written."""
+class MissingFile(InvalidRequest):
+    """The request names a file that does not exist."""
 
     code = "file_not_found"
 
+
+class FileJustDeleted(MissingFile):
+    """A file that was deleted while the request was handled."""
+
     def __init__(self, file_id: str, param: str) -> None:
         message = f"{param}: {file_id} was deleted a moment ago. Upload it again."
-        super().__init__(message, code=self.code, param=param)
+        super().__init__(message, param=param)
 
 
 class InvalidApiKey(ServiceError):
-    """No API key, or one that is not ours."""
+    """No API key, or one that this service does not know."""
 
     status = 401
     type = "authentication_error"
@@ -112,7 +123,7 @@ class InvalidApiKey(ServiceError):
 
 
 class ExpiredApiKey(InvalidApiKey):
-    """The key's time is over."""
+    """The API key has expired."""
 
     code = "expired_api_key"
 
@@ -134,19 +145,19 @@ class PermissionDenied(ServiceError):
 
 
 class InsufficientScope(PermissionDenied):
-    """The key is for less than the request needs."""
+    """The key's scope does not include what the request needs."""
 
     code = "insufficient_scope"
 
 
 class MismatchedProject(PermissionDenied):
-    """The key is of another project than the request names."""
+    """The key belongs to another project than the request names."""
 
     code = "mismatched_project"
 
 
 class QuotaExceeded(PermissionDenied):
-    """The project has as much as it may have: something must go first, or the operator helps."""
+    """The project has reached a quota: delete something, or ask the operator for more."""
 
     code = "quota_exceeded"
 
@@ -225,8 +236,16 @@ class KeyNotFound(NotFound):
     code = "api_key_not_found"
 
 
+class MethodNotAllowed(ServiceError):
+    """The URL does not take this method."""
+
+    status = 405
+    type = "invalid_request_error"
+    code = "method_not_allowed"
+
+
 class RequestTimedOut(ServiceError):
-    """The body of a request stopped coming."""
+    """The body of a request stalled."""
 
     status = 408
     type = "invalid_request_error"
@@ -234,7 +253,7 @@ class RequestTimedOut(ServiceError):
 
 
 class Conflict(ServiceError):
-    """The thing exists, but not in a shape that allows this. Trying again does not help."""
+    """The state of the resource does not allow this. Retrying does not help."""
 
     status = 409
     type = "conflict_error"
@@ -261,13 +280,13 @@ class UploadIsOver(Conflict):
 
 
 class Archived(Conflict):
-    """It is in the archive tier, or on its way back: bring it back first, or wait."""
+    """The data are in the archive tier or being rehydrated: rehydrate them first, or wait."""
 
     code = "archived"
 
 
 class ContentChanged(Conflict):
-    """What lies in Blob is not what was committed, or uploaded."""
+    """The content in Blob differs from what was committed or uploaded."""
 
     code = "content_changed"
 
@@ -285,13 +304,13 @@ class GenerationIsStale(Conflict):
 
 
 class StaleEpoch(Conflict):
-    """The VM's supervisor has registered again since; only the newest one is heard."""
+    """The VM's supervisor has registered again since; only the newest one counts."""
 
     code = "stale_epoch"
 
 
 class Gone(ServiceError):
-    """It was there and will not come back: a node leaves."""
+    """The resource is gone permanently; a node stops."""
 
     status = 410
     type = "invalid_request_error"
@@ -300,7 +319,7 @@ class Gone(ServiceError):
 
 
 class PayloadTooLarge(ServiceError):
-    """More bytes than are taken in one request."""
+    """The request has more bytes than allowed."""
 
     status = 413
     type = "invalid_request_error"
@@ -308,7 +327,7 @@ class PayloadTooLarge(ServiceError):
 
 
 class UnsupportedMediaType(ServiceError):
-    """A body of another kind than the route reads."""
+    """The body has a content type that the route does not read."""
 
     status = 415
     type = "invalid_request_error"
@@ -316,7 +335,7 @@ class UnsupportedMediaType(ServiceError):
 
 
 class NotSeenYet(ServiceError):
-    """The cloud's instance list does not name this VM yet; it will in a moment."""
+    """The cloud does not list this VM yet; retry in a moment."""
 
     status = 425
     type = "invalid_request_error"
@@ -346,23 +365,20 @@ class HeadTooLarge(ServiceError):
 
 
 class ServiceUnavailable(ServiceError):
-    """Something that we need does not answer now."""
+    """A dependency of the service does not answer now."""
 
     status = 503
     code = "service_unavailable"
 
 
 class LeaseLost(ServiceError):
-    """Another replica has the claim now: whatever was decided here is dropped."""
+    """Another replica holds the lease now; nothing is written."""
 
     code = "lease_lost"
 
 
 class NothingTrained(ServiceError):
-    """A job whose nodes say that it is done, and that no token was trained: its model is no result.
-
-    The trainer fails such a run itself; one that is not ours may not.
-    """
+    """A job that is reported as done without a trained token, so its model is no result."""
 
     code = "trainer_error"
 
@@ -380,4 +396,3 @@ class IllegalMove(ServiceError):
 
     def __init__(self, noun: str, was: str, to: str) -> None:
         super().__init__(f"{noun} cannot go from {was} to {to}; see domain/states.py")
-        self.noun, self.was, self.to = noun, was, to

@@ -22,7 +22,7 @@ import rendering
 from rendering.preflight import SPLIT_NEEDED
 from rendering.report import DataReport
 from rendering.task import Task
-from service.domain.errors import InvalidRequest
+from service.domain.errors import InvalidRequest, UnsupportedModel
 from service.preflight.checker import CheckInterrupted, Files, Rows
 
 SILENT_SECONDS = 300.0  # longest time without progress
@@ -187,7 +187,7 @@ def write_files(folder: Path, files: Files) -> None:
 
 def unusable(message: str) -> InvalidRequest:
     """Return the error for a base model whose tokenizer or template cannot be used."""
-    return InvalidRequest(message, code="unsupported_model", param="model")
+    return UnsupportedModel(message, param="model")
 
 
 async def _feed(child: Process, rows: AsyncIterator[bytes]) -> None:

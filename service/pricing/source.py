@@ -31,3 +31,14 @@ class PriceSource(Protocol):
     async def close(self) -> None:
         """Close the connections."""
         ...
+
+
+async def known_prices(source: PriceSource, offerings: list[Offering]) -> dict[Offering, Price]:
+    """Return the price of each offering; none if the list cannot be read.
+
+    For a recovery, which does not wait for a price list.
+    """
+    try:
+        return await source.prices(offerings)
+    except PricesUnavailable:
+        return {}

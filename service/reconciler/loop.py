@@ -18,14 +18,16 @@ from service.operations.core.liveness import LoopLiveness
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 AT_ONCE = 200  # steps of one kind; most share their transactions (service/db/core/batching.py)
-BREATH_SECONDS = 0.05  # between two claims: rows of one eviction are claimed in a batch, not singly
-CROWD_SECONDS = 0.15  # after a batch: its rows are observed and written in shared transactions
+CLAIM_INTERVAL_SECONDS = (
+    0.05  # between two claims: rows of one eviction are claimed in a batch, not singly
+)
+BATCH_SECONDS = 0.15  # after a batch: its rows are observed and written in shared transactions
 _SAFETY_NET_SECONDS = 1.0  # notices may be lost; due rows are also looked for this often
 _AFTER_FAULT_SECONDS = 1.0
 # No healthy turn takes longer, however slow Azure and Blob are. Work with a long period has more to
 # do in a turn, so it may take ten times its period on top.
 _LONGEST_TURN = timedelta(minutes=30)
-_PERIODS = 10
+_PERIODS_PER_TURN = 10
 
 Step = Callable[[], Awaitable[None]]
 Claim = Callable[[int], Awaitable[list[Step]]]
@@ -33,56 +35,64 @@ Claim = Callable[[int], Awaitable[list[Step]]]
 
 @dataclass(frozen=True, kw_only=True)
 class Loop:
-    """Runs until ``stop`` is set; then finishes steps, and gives rounds ``drain`` seconds."""
+    """Runs reconcilers until ``stop`` is set; then finishes steps, and rounds within ``drain``."""
 
     listener: Listener
     stop: asyncio.Event
-    pulse: LoopLiveness | None = None  # records every turn
+    liveness: LoopLiveness | None = None  # records every turn
     drain: float = 10.0  # seconds for a running round to end at shutdown
 
-    async def whenever_due(
-        self, name: str, claim: Claim, at_once: int = AT_ONCE, breath: float = BREATH_SECONDS
+    async def run_when_due(
+        self,
+        name: str,
+        claim: Claim,
+        at_once: int = AT_ONCE,
+        interval: float = CLAIM_INTERVAL_SECONDS,
     ) -> None:
         """Claim due rows and run their steps concurrently, ``at_once`` at most.
 
         A step that waits for a slow region delays no other, until ``at_once`` steps wait.
-        ``breath``: least seconds between two claims; CROWD_SECONDS after a claim of several rows,
-        if that is more.
+        ``interval``: shortest time between two claims in seconds. After a claim of several rows it
+        is BATCH_SECONDS, if that is longer.
         """
         under_way: set[asyncio.Task[None]] = set()
         clock = asyncio.get_running_loop().time
-        self._beat(name)
+        self._record_turn(name)
         async with self.listener.subscribed(notify.DUE) as hinted:
             while not self.stop.is_set():
                 free, began = at_once - len(under_way), clock()
-                steps = await self._guarded(name, partial(claim, free)) if free else []
+                steps = await self._run_guarded(name, partial(claim, free)) if free else []
                 if steps is not None:  # a claim that always fails does no work
-                    self._beat(name)
+                    self._record_turn(name)
                 for step in steps or []:
-                    task = asyncio.create_task(self._guarded(name, step))
+                    task = asyncio.create_task(self._run_guarded(name, step))
                     under_way.add(task)
                     task.add_done_callback(under_way.discard)
                 if not steps:
                     ends = () if free else under_way
                     await self._pause(hinted, _SAFETY_NET_SECONDS, *ends)
-                pause = max(breath, CROWD_SECONDS) if len(steps or ()) > 1 else breath
+                pause = max(interval, BATCH_SECONDS) if len(steps or ()) > 1 else interval
                 if (early := began + pause - clock()) > 0:
                     await asyncio.sleep(early)
         await asyncio.gather(*under_way)
 
-    async def every(self, seconds: float, name: str, run: Callable[[], Awaitable[object]]) -> None:
+    async def run_every(
+        self, seconds: float, name: str, run: Callable[[], Awaitable[object]]
+    ) -> None:
         """Run every ``seconds``; retry after a failure with a backoff of at most ``seconds``."""
         pause, again = seconds, 0.0
         while not self.stop.is_set():
-            self._beat(name, timedelta(seconds=pause))
+            self._record_turn(name, timedelta(seconds=pause))
             await self._pause(asyncio.Event(), pause)
             if not self.stop.is_set():
-                self._beat(name, _turn(seconds))
-                well = await self._guarded(name, partial(self._round, partial(_whole, run)))
+                self._record_turn(name, _longest_turn(seconds))
+                well = await self._run_guarded(
+                    name, partial(self._run_round, partial(_run_to_end, run))
+                )
                 pause = seconds if well else again
                 again = 0.0 if well else min(2 * again + _AFTER_FAULT_SECONDS, seconds)
 
-    async def whenever(
+    async def run_on_notice(
         self, topic: str, seconds: float, name: str, run: Callable[[], Awaitable[object]]
     ) -> None:
         """Run on each notification of ``topic``, and every ``seconds``.
@@ -90,23 +100,23 @@ class Loop:
         Pauses as long as the last run took, 1 second at most.
         """
         clock = asyncio.get_running_loop().time
-        async with self.listener.subscribed(topic) as told:
+        async with self.listener.subscribed(topic) as notified:
             while not self.stop.is_set():
                 began = clock()
-                self._beat(name, _turn(seconds))
-                await self._guarded(name, partial(self._round, run))
-                self._beat(name, timedelta(seconds=seconds))
+                self._record_turn(name, _longest_turn(seconds))
+                await self._run_guarded(name, partial(self._run_round, run))
+                self._record_turn(name, timedelta(seconds=seconds))
                 await self._pause(asyncio.Event(), min(clock() - began, 1.0))
-                await self._pause(told, seconds)
+                await self._pause(notified, seconds)
 
-    def _beat(self, name: str, within: timedelta = timedelta(0)) -> None:
-        if self.pulse:
-            self.pulse.record_turn(name, within)
+    def _record_turn(self, name: str, within: timedelta = timedelta(0)) -> None:
+        if self.liveness:
+            self.liveness.record_turn(name, within)
 
-    async def _round(self, run: Callable[[], Awaitable[T]]) -> T | None:
+    async def _run_round(self, run: Callable[[], Awaitable[T]]) -> T | None:
         """Run one round of a sweep, which may take minutes; cancel it at the end of a drain.
 
-        A round may be cut off anywhere, as by a kill: the next process begins it anew.
+        A round may be cut off anywhere, as by a kill: the next process runs it again.
         """
         task, stopping = asyncio.ensure_future(run()), asyncio.create_task(self.stop.wait())
         try:
@@ -119,7 +129,7 @@ class Loop:
                 task.cancel()
                 await asyncio.wait({task})
 
-    async def _guarded(self, name: str, run: Callable[[], Awaitable[T]]) -> T | None:
+    async def _run_guarded(self, name: str, run: Callable[[], Awaitable[T]]) -> T | None:
         """Run once; log any failure and return None. The next round retries: level-triggered."""
         began, result = perf_counter(), "failed"
         try:
@@ -150,11 +160,11 @@ class Loop:
             task.cancel()
 
 
-def _turn(seconds: float) -> timedelta:
+def _longest_turn(seconds: float) -> timedelta:
     """Return the longest time of one healthy turn of work that runs every ``seconds``."""
-    return _LONGEST_TURN + _PERIODS * timedelta(seconds=seconds)
+    return _LONGEST_TURN + _PERIODS_PER_TURN * timedelta(seconds=seconds)
 
 
-async def _whole(run: Callable[[], Awaitable[object]]) -> bool:
+async def _run_to_end(run: Callable[[], Awaitable[object]]) -> bool:
     await run()
     return True

@@ -13,18 +13,18 @@ from tests.scenario.seams import WRITES
 
 FOLDERS = ("api", "operations", "reconciler")
 CLOUD = frozenset({"create", "refill", "delete"})
-CLOUDS = frozenset({"cloud", "asked"})  # what it is called
+CLOUDS = frozenset({"cloud", "cloud_in"})  # what it is called
 COMMITS = {("engine", "begin")}
 EXCUSED = {  # no play comes there, and why
     "commit api/projects/sign_in.py exchange": (
         "no life signs in; a token that was used up without an answer opens nothing, and another "
         "link is made: tests/integration/api/projects/test_sign_in.py"
     ),
-    "commit reconciler/jobs/launch.py _come_back": (
+    "commit reconciler/jobs/launch.py _retry_soon": (
         "another job must take the cores between two statements of one step, again and again: a "
         "life has two others at most"
     ),
-    "commit reconciler/jobs/model_registry.py _settle": (
+    "commit reconciler/jobs/model_registry.py _record_result": (
         "no life has a workspace; killed before it, the model is registered again: "
         "tests/integration/jobs/test_model_registry.py"
     ),
@@ -32,16 +32,16 @@ EXCUSED = {  # no play comes there, and why
         "no life has a tracker; a claim ends by itself: tests/integration/jobs/test_trackers.py "
         "kills it and asks two replicas"
     ),
-    "commit reconciler/jobs/trackers.py _settle": (
+    "commit reconciler/jobs/trackers.py _update_run": (
         "the same; killed before it, the tracker is asked what it has"
     ),
-    "commit reconciler/jobs/launch.py _go_back": (
+    "commit reconciler/jobs/launch.py _return_to_spot": (
         "on demand, until Spot's market has said yes for long: "
-        "tests/integration/money/test_deadlines.py; what it writes is a wish, as in keep_in_time"
+        "tests/integration/money/test_deadlines.py; it writes a request as enforce_deadline"
     ),
-    "commit reconciler/jobs/jobs.py _pause": (
+    "commit reconciler/jobs/jobs.py _pause_job": (
         "three starts of half an hour each, and a life has as much in all; one guarded move, as "
-        "_fail's: tests/integration/jobs/test_job_troubles.py"
+        "_fail_job's: tests/integration/jobs/test_job_troubles.py"
     ),
     "commit api/deps.py get_connection": (
         "only API keys are written there, and a life has its own: "
@@ -60,7 +60,7 @@ EXCUSED = {  # no play comes there, and why
         "no life's cloud refuses a refill at once; it tells of the first refusal: "
         "tests/integration/attempts/test_elastic_jobs.py"
     ),
-    "commit api/nodes.py _remember": (
+    "commit api/nodes.py _raise_directive_number": (
         "only a database that was restored has forgotten directives: "
         "tests/integration/attempts/test_restored_database.py; done twice it changes nothing more"
     ),
@@ -68,7 +68,7 @@ EXCUSED = {  # no play comes there, and why
         "it writes how far a long check is, and a life's takes no time; without it another "
         "replica begins anew"
     ),
-    "commit reconciler/jobs/preparation.py _tell_progress": (
+    "commit reconciler/jobs/preparation.py _report_progress": (
         "the same, of the job: a life's checks are done when they are looked at first"
     ),
     "commit operations/money/price_memory.py forget": "as doubt, below",
@@ -77,7 +77,7 @@ EXCUSED = {  # no play comes there, and why
         "tests/contract/pricing/test_price_memory.py"
     ),
     "delete operations/models/model_deletion.py delete": "as its commit, below",
-    "write operations/storage/checkpoint_deletion.py _let_go": "as its commit, below",
+    "write operations/storage/checkpoint_deletion.py _remove_from_head": "as its commit, below",
     "delete operations/storage/checkpoint_deletion.py _delete_folder": "as its commit, below",
     "commit operations/storage/checkpoint_deletion.py delete": (
         "no life deletes a checkpoint by name; killed anywhere it is done again: "
@@ -106,10 +106,10 @@ EXCUSED = {  # no play comes there, and why
             "commit operations/files/upload_completion.py complete",
             "commit operations/files/upload_completion.py _check",
             "commit operations/files/upload_completion.py _record_progress",
-            "commit operations/files/upload_completion.py _claimed",
+            "commit operations/files/upload_completion.py _complete_claimed",
             "commit operations/files/upload_completion.py _refuse",
             "commit operations/files/upload_completion.py _release",
-            "discard reconciler/sweeps/uploads.py _discard",
+            "discard reconciler/sweeps/uploads.py _discard_blocks",
         ),
         (
             "a life's files come in one request: "

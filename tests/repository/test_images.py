@@ -172,7 +172,7 @@ def test_every_process_of_the_service_is_asked_whether_it_can_do_its_work() -> N
     )
     for name in ("api", "reconciler"):
         command = COMPOSE["services"][name]["command"]
-        assert console.arguments("", command).port == int(port), name
+        assert console.parse_arguments("", command).port == int(port), name
         assert "healthcheck" not in COMPOSE["services"][name]
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from service.instruments import DECLARED, Kind
+from service.instruments import DECLARED, MetricType
 from tests.repository import dashboards
 from tests.repository.sources import text
 
@@ -26,8 +26,10 @@ def rules() -> list[dict[str, Any]]:
 def series() -> set[str]:
     """Return the names of all time series that a query may use."""
     parts = ("_bucket", "_sum", "_count")
-    histograms = {f"{n}{p}" for n, d in DECLARED.items() if d.kind is Kind.HISTOGRAM for p in parts}
-    plain = {name for name, d in DECLARED.items() if d.kind is not Kind.HISTOGRAM}
+    histograms = {
+        f"{n}{p}" for n, d in DECLARED.items() if d.kind is MetricType.HISTOGRAM for p in parts
+    }
+    plain = {name for name, d in DECLARED.items() if d.kind is not MetricType.HISTOGRAM}
     return histograms | plain | {RECORDED}
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from bench.scale.parts.line import Line
 from service import main, serving, telemetry
-from service.adapters import Adapters, Clock, Opened, inside
+from service.adapters import Adapters, Clock, OpenAdapters, join_adapters
 from service.cloud.provider import CloudProvider
 from service.domain.cloud.fleet import Price
 from service.pricing.fixed import FixedPrices
@@ -76,7 +76,7 @@ class FarStore(MemoryStore):
         return Blob(name=name, size=len(data), etag=etag)
 
 
-def opened(socket: Path) -> Opened:
+def opened(socket: Path) -> OpenAdapters:
     """Return a replacement of `service.adapters.adapters`."""
 
     @asynccontextmanager
@@ -84,7 +84,7 @@ def opened(socket: Path) -> Opened:
         cloud: Any = Far(Line(socket), "cloud")
         outside: tuple[CloudProvider, FarStore] = (cloud, FarStore(Line(socket)))
         prices = FixedPrices(dict.fromkeys(settings.offerings, PRICE))
-        async with inside(settings, now, *outside, {}, prices) as made:
+        async with join_adapters(settings, now, *outside, {}, prices) as made:
             yield made
 
     return adapters
@@ -92,7 +92,7 @@ def opened(socket: Path) -> Opened:
 
 def run(socket: Path) -> None:
     """Run `service.main` with the fake adapters."""
-    options = main.arguments()
+    options = main.parse_arguments()
     telemetry.set_up("WARNING")
     settings = Settings()  # type: ignore[call-arg]  # the environment fills it
     with asyncio.Runner(loop_factory=serving.event_loop()) as runner:

@@ -9,7 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from service.api.deps import Db, Now, PartsDep, Reader, Writer
 from service.api.files import file_views, results
 from service.api.http.pages import After, clamp, page, require_known_cursor
-from service.api.http.rate_limits import Kind
+from service.api.http.rate_limits import WorkKind
 from service.api.http.responses import BYTES, as_download
 from service.api.http.upload_form import FILE, PURPOSE, UploadForm
 from service.api.schemas.files import File, FileDeleted, FileList
@@ -55,7 +55,7 @@ async def upload(request: Request, parts: PartsDep, caller: Writer) -> File:
     """Validate a dataset line by line while it is uploaded, and store it."""
     engine, store, project = parts.engine, parts.store, caller.project_id
     form = UploadForm(request)
-    with parts.at_once.hold_place(Kind.UPLOAD, project):
+    with parts.concurrency.slot(WorkKind.UPLOAD, project):
         await form.find_file()
         file = await files.upload(engine, store, project, form, parts.limits, parts.now)
     return file_views.full_file(file)
@@ -73,11 +73,13 @@ async def list_files(
 ) -> FileList:
     """List files, newest first unless ``order=asc``; ``status=uploaded`` lists running uploads."""
     if purpose is not None:
-        _one_of("purpose", purpose, (*files.PURPOSES, PURPOSE_OF_RESULTS, *sorted(_OPENAIS)))
-    _one_of("order", order, ("asc", "desc"))
-    _one_of("status", status, ("processed", "uploaded"))
+        _require_choice(
+            "purpose", purpose, (*files.PURPOSES, PURPOSE_OF_RESULTS, *sorted(_OPENAIS))
+        )
+    _require_choice("order", order, ("asc", "desc"))
+    _require_choice("status", status, ("processed", "uploaded"))
     if status == "uploaded":
-        return await _under_way(db, caller.project_id, after, clamp(limit, _MOST))
+        return await _list_running_uploads(db, caller.project_id, after, clamp(limit, _MOST))
     if after is not None and await rows.find(db, caller.project_id, after) is None:
         require_known_cursor(None, after)
     limit = clamp(limit, _MOST)
@@ -112,7 +114,7 @@ async def content(
     async with parts.reading.connect() as conn:
         file = await files.get(conn, caller.project_id, file_id)
     if file.purpose == PURPOSE_OF_RESULTS:
-        return await results.content(parts, file, accept)
+        return await results.result_content(parts, file, accept)
     try:
         await parts.store.properties(CONTAINER, file.id)
     except BlobNotFound:
@@ -129,7 +131,7 @@ async def delete(parts: PartsDep, caller: Writer, now: Now, file_id: str) -> Fil
     return FileDeleted(id=file_id)
 
 
-async def _under_way(
+async def _list_running_uploads(
     conn: AsyncConnection, project_id: str, after: str | None, limit: int
 ) -> FileList:
     """List running uploads; one that has ended or become a file is still a valid cursor."""
@@ -137,6 +139,6 @@ async def _under_way(
     return page(FileList, found, limit, file_views.running_upload)
 
 
-def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
+def _require_choice(name: str, value: str, allowed: tuple[str, ...]) -> None:
     if value not in allowed:
         raise InvalidRequest(f"{name} is {value!r}: use {' or '.join(allowed)}.", param=name)

@@ -12,28 +12,28 @@ from service.api.deps import PartsDep, Reader
 from service.api.jobs import submissions
 from service.api.schemas.files import Preview
 from service.db.files.files import File
-from service.domain.errors import InvalidRequest, ServiceUnavailable
+from service.domain.errors import InvalidRequest, ServiceUnavailable, WrongFileFormat
 from service.domain.models import lineage
 from service.domain.reporting import result_file
 from service.domain.training import reinforcement as rl
 from service.domain.training.methods import learning_from
 from service.domain.training.recipe import DEFAULT_MAX_SEQ_LEN
 from service.operations.files import files
-from service.operations.jobs.preflights import Reading
+from service.operations.jobs.preflights import RowCheck
 from service.operations.models.bases import Basis
 from service.preflight.checker import CheckInterrupted
 from service.storage.store import BlobNotFound
 from trainer.contract import Reinforcement
 
 router = APIRouter(prefix="/files", tags=["Files"])
-MOST_ROWS = 20
+MAX_ROWS = 20
 _LAST_LINE = 2**31 - 1
-_USUAL_ANSWERS = Reinforcement(
+_DEFAULT_ANSWERS = Reinforcement(
     algorithm="grpo", grader="", answers=rl.ANSWERS, max_answer_tokens=rl.LEFT_TO_US
 )
 
 Model = Annotated[str, Query(description="name of a base model, or of one that a job has made")]
-HowToLearn = Annotated[
+MethodQuery = Annotated[
     Method | None, Query(description="method of training; default: the usual one for the rows")
 ]
 Length = Annotated[
@@ -41,7 +41,7 @@ Length = Annotated[
     Query(ge=2, description="max_seq_len of the job, in tokens; default: as for a job"),
 ]
 Line = Annotated[int, Query(ge=1, le=_LAST_LINE, description="first line of the file to show")]
-Limit = Annotated[int, Query(ge=1, le=MOST_ROWS, description="maximum number of rows")]
+Limit = Annotated[int, Query(ge=1, le=MAX_ROWS, description="maximum number of rows")]
 
 
 @router.get("/{file_id}/preview", operation_id="previewFile")
@@ -50,7 +50,7 @@ async def preview(
     caller: Reader,
     file_id: str,
     model: Model,
-    method: HowToLearn = None,
+    method: MethodQuery = None,
     max_seq_len: Length = None,
     line: Line = 1,
     limit: Limit = 5,
@@ -58,20 +58,22 @@ async def preview(
     """Show rows rendered through the model's chat template; `trained` marks the trained parts."""
     async with parts.reading.connect() as conn:
         file = await files.get(conn, caller.project_id, file_id)
-    chosen = _method(file, method)
-    base = await submissions.base_model(parts, caller, model)
+    chosen = _preview_method(file, method)
+    base = await submissions.find_base_model(parts, caller, model)
     if base.method is not None:
         lineage.refuse_other_head(base.name, base.method, chosen)
-    task = replace(_task(file, chosen, base, max_seq_len), date=parts.now().date().isoformat())
-    reading = Reading(file=file, model=base.staged.model, task=task)
+    task = replace(
+        _preview_task(file, chosen, base, max_seq_len), date=parts.now().date().isoformat()
+    )
+    reading = RowCheck(file=file, model=base.staged.model, task=task)
     try:
         shown = await parts.preflights.preview(reading, line, limit)
     except CheckInterrupted as error:
-        raise ServiceUnavailable(f"{error} Ask again in a moment.") from None
+        raise ServiceUnavailable(f"{error} Retry in a moment.") from None
     except BlobNotFound:
         raise files.missing_bytes_error(file.id) from None
     if not shown["rows"]:
-        raise _beyond_end(file, line, shown["last_line"])
+        raise _beyond_end_error(file, line, shown["last_line"])
     return Preview(
         file=file.id,
         model=base.name,
@@ -84,23 +86,22 @@ async def preview(
     )
 
 
-def _method(file: File, asked: Method | None) -> Method:
+def _preview_method(file: File, asked: Method | None) -> Method:
     if file.purpose == result_file.PURPOSE:
         raise InvalidRequest(
             f"{file.id} is a job's result, not a dataset. Preview the job's training file."
         )
     fitting = [name.partition(" ")[0] for name in learning_from(file.format)]
     if asked is not None and asked not in fitting:
-        raise InvalidRequest(
+        raise WrongFileFormat(
             f"method: {file.id} holds {file.format.plural}, and method {asked} does not learn from "
             f"them. Choose {' or '.join(fitting)}, or leave method out.",
-            code="wrong_file_format",
             param="method",
         )
     return asked or usual_method(file.format)
 
 
-def _task(file: File, method: Method, base: Basis, asked: int | None) -> Task:
+def _preview_task(file: File, method: Method, base: Basis, asked: int | None) -> Task:
     """Return how a job with these settings reads the file, except for the date."""
     longest = base.staged.arch.max_positions
     if asked is not None and asked > longest:
@@ -112,7 +113,7 @@ def _task(file: File, method: Method, base: Basis, asked: int | None) -> Task:
     length = asked or min(DEFAULT_MAX_SEQ_LEN, longest)
     room = length
     if method == "reinforcement":
-        room = rl.room(rl.with_defaults(_USUAL_ANSWERS, length), length)
+        room = rl.room(rl.with_defaults(_DEFAULT_ANSWERS, length), length)
     return Task(
         folder="",
         method=method,
@@ -123,9 +124,9 @@ def _task(file: File, method: Method, base: Basis, asked: int | None) -> Task:
     )
 
 
-def _beyond_end(file: File, line: int, last: int) -> InvalidRequest:
+def _beyond_end_error(file: File, line: int, last: int) -> InvalidRequest:
     return InvalidRequest(
-        f"line: {file.id} has no row at line {line} or behind it; its last row is line {last}. "
-        "Ask for an earlier line.",
+        f"line: {file.id} has no row at or after line {line}; its last row is line {last}. "
+        "Request an earlier line.",
         param="line",
     )

@@ -1,4 +1,4 @@
-"""The content of a result file: a job's metrics as CSV, in base64 as OpenAI serves it."""
+"""The result_content of a result file: a job's metrics as CSV, in base64 as OpenAI serves it."""
 
 import base64
 
@@ -10,23 +10,23 @@ from service.db.files.files import File
 from service.db.jobs import results
 from service.domain.errors import FileNotFound, Gone
 
-PLAIN = "text/csv"
+CSV = "text/csv"
 
 
-async def content(parts: Parts, file: File, accept: str) -> Response:
+async def result_content(parts: Parts, file: File, accept: str) -> Response:
     """Return the CSV in base64, or as it is where the caller accepts text/csv."""
     async with parts.engine.connect() as conn:  # a cursor needs a transaction
         job_id = await results.job_of(conn, file.id)
         if job_id is None:
-            raise FileNotFound(f"File {file.id} is no job's result any more.")
+            raise FileNotFound(f"File {file.id} no longer belongs to a job.")
         data = b"".join([part async for part in results.content(conn, job_id)])
     if len(data) < file.bytes:
         raise Gone(
-            f"File {file.id} was made of its job's metrics, and those are deleted; they are kept"
-            " for so many days after a job's end (REKINDLE_METRIC_DAYS)."
+            f"File {file.id} is no longer available: its job's metrics were deleted,"
+            " REKINDLE_METRIC_DAYS days after the job ended."
         )
     headers = as_download(file.filename)
-    if PLAIN in accept:
-        return Response(data, media_type=PLAIN, headers=headers)
+    if CSV in accept:
+        return Response(data, media_type=CSV, headers=headers)
     coded = base64.b64encode(data)
     return Response(coded, media_type="application/octet-stream", headers=headers)

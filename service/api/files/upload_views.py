@@ -6,24 +6,24 @@ from typing import Literal
 from service.api.files import file_views
 from service.api.schemas.uploads import Upload, UploadPart
 from service.db.files import files, upload_parts, uploads
-from service.operations.files.uploads import UploadState, id_of
+from service.operations.files.uploads import UploadState, upload_id_of
 
 
 def upload_view(found: UploadState, now: datetime) -> Upload:
     """Return one upload with its parts, or with its file."""
     if found.upload is None:
         assert found.file is not None
-        return completed(found.file)
-    view = brief(found.upload, now)
-    return view.model_copy(update={"parts": [part(one) for one in found.parts]})
+        return completed_upload(found.file)
+    view = brief_upload(found.upload, now)
+    return view.model_copy(update={"parts": [part_view(one) for one in found.parts]})
 
 
-def brief(upload: uploads.Upload, now: datetime) -> Upload:
+def brief_upload(upload: uploads.Upload, now: datetime) -> Upload:
     """Return an upload that has not become a file, without its parts."""
     expired = upload.has_expired(now)
     over: Literal["expired", "cancelled"] = "expired" if expired else "cancelled"
     return Upload(
-        id=id_of(upload.id),
+        id=upload_id_of(upload.id),
         bytes=upload.expected_bytes or 0,
         created_at=int(upload.created_at.timestamp()),
         expires_at=int(upload.expires_at.timestamp()),
@@ -35,10 +35,10 @@ def brief(upload: uploads.Upload, now: datetime) -> Upload:
     )
 
 
-def completed(file: files.File) -> Upload:
+def completed_upload(file: files.File) -> Upload:
     """Return the upload that became this file."""
     return Upload(
-        id=id_of(file.id),
+        id=upload_id_of(file.id),
         bytes=file.bytes,
         created_at=int(file.created_at.timestamp()),
         expires_at=int((file.created_at + uploads.LIFE).timestamp()),
@@ -49,12 +49,12 @@ def completed(file: files.File) -> Upload:
     )
 
 
-def part(row: upload_parts.UploadPartRow) -> UploadPart:
+def part_view(row: upload_parts.UploadPartRow) -> UploadPart:
     """Return one part."""
     return UploadPart(
         id=row.id,
         created_at=int(row.created_at.timestamp()),
-        upload_id=id_of(row.upload_id),
+        upload_id=upload_id_of(row.upload_id),
         bytes=row.bytes,
         md5=row.md5,
     )

@@ -4,7 +4,7 @@ from fastapi import APIRouter, Request
 
 from service.api.deps import Db, Now, Parts, PartsDep, Reader, Writer
 from service.api.files import upload_views
-from service.api.http.rate_limits import Kind
+from service.api.http.rate_limits import WorkKind
 from service.api.http.requests import JsonRoute
 from service.api.http.upload_form import UploadForm
 from service.api.schemas.uploads import (
@@ -23,7 +23,7 @@ from service.operations.files.upload_completion import Completer, Completion
 
 router = APIRouter(prefix="/uploads", tags=["Uploads"], route_class=JsonRoute)
 DATA = "data"
-_LOOK_SECONDS = 5.0  # between two looks at an upload that another request completes
+_RECHECK_SECONDS = 5.0  # of an upload that another request completes
 _FORM = {  # read as it comes, so FastAPI cannot know it
     "type": "object",
     "required": [DATA],
@@ -45,7 +45,7 @@ async def create(parts: PartsDep, caller: Writer, now: Now, asked: UploadRequest
     )
     engine, store, project = parts.engine, parts.store, caller.project_id
     upload = await uploads.create(engine, store, project, wanted, parts.limits, now)
-    return upload_views.brief(upload, now)
+    return upload_views.brief_upload(upload, now)
 
 
 @router.get("/{upload_id}", operation_id="retrieveUpload")
@@ -56,11 +56,11 @@ async def get(db: Db, caller: Reader, now: Now, upload_id: str) -> Upload:
 
 @router.post("/{upload_id}/parts", operation_id="addUploadPart", openapi_extra=_BODY)
 async def add_part(request: Request, parts: PartsDep, caller: Writer, upload_id: str) -> UploadPart:
-    """Add a part. Parts may come in parallel; one that is sent twice is two parts: name one."""
+    """Add a part. Parts may be sent in parallel. One sent twice is two parts; name one of them."""
     form = UploadForm(request, file=DATA, fields=())
     if (form.expected_bytes or 0) > uploads.PART_BYTES + FORM_BYTES:
         raise PayloadTooLarge(uploads.TOO_LARGE, param=DATA)
-    with parts.at_once.hold_place(Kind.PART, caller.project_id):
+    with parts.concurrency.slot(WorkKind.PART, caller.project_id):
         await form.find_file()
         row = await uploads.add_part(
             parts.engine,
@@ -71,7 +71,7 @@ async def add_part(request: Request, parts: PartsDep, caller: Writer, upload_id:
             parts.staging,
             parts.now,
         )
-    return upload_views.part(row)
+    return upload_views.part_view(row)
 
 
 @router.post("/{upload_id}/complete", operation_id="completeUpload")
@@ -85,8 +85,8 @@ async def complete(
         part_ids=asked.part_ids,
         md5=asked.md5,
     )
-    with parts.at_once.hold_place(Kind.UPLOAD, caller.project_id):
-        return upload_views.completed(await _completed(parts, completion))
+    with parts.concurrency.slot(WorkKind.UPLOAD, caller.project_id):
+        return upload_views.completed_upload(await _complete_upload(parts, completion))
 
 
 @router.post("/{upload_id}/cancel", operation_id="cancelUpload")
@@ -94,10 +94,10 @@ async def cancel(parts: PartsDep, caller: Writer, now: Now, upload_id: str) -> U
     """End an upload and delete its bytes."""
     engine, store, project = parts.engine, parts.store, caller.project_id
     upload = await uploads.cancel(engine, store, project, upload_id, now)
-    return upload_views.brief(upload, now)
+    return upload_views.brief_upload(upload, now)
 
 
-async def _completed(parts: Parts, asked: Completion) -> File:
+async def _complete_upload(parts: Parts, asked: Completion) -> File:
     """Complete the upload, or wait for the request that does."""
     completer = Completer(
         engine=parts.engine, store=parts.store, limits=parts.limits, now=parts.now
@@ -105,10 +105,10 @@ async def _completed(parts: Parts, asked: Completion) -> File:
     topic = rows.topic(uploads.file_id_of(asked.upload_id))
     with parts.drain.polling(topic) as changed:
         while (file := await completer.complete(asked)) is None:
-            if parts.drain.begun:
+            if parts.drain.has_begun:
                 raise ServiceUnavailable(
-                    "The upload is being completed and this process is replaced. "
-                    "Complete it again: another one answers."
+                    "The service is shutting down while the upload is being completed. "
+                    "Complete it again."
                 )
-            await notify.wait(changed, _LOOK_SECONDS)
+            await notify.wait(changed, _RECHECK_SECONDS)
     return file

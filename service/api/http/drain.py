@@ -13,8 +13,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from service.api.http import failures
 from service.db.core.notify import Listener
 
-_TOPIC = "drain"  # nobody notifies it: a process tells itself
-_LAST_SECONDS = 2.0  # to roll back and to say so
+_TOPIC = "drain"  # of this process alone: no notice is sent
+_LAST_SECONDS = 2.0  # to roll back and to answer
 
 
 class Drain:
@@ -22,15 +22,15 @@ class Drain:
 
     def __init__(self, listener: Listener) -> None:
         self._listener = listener
-        self.begun = False
+        self.has_begun = False
         self._unanswered: set[asyncio.Task[Any]] = set()
-        self._cut: set[asyncio.Task[Any]] = set()
+        self._interrupted: set[asyncio.Task[Any]] = set()
 
     @contextmanager
     def polling(self, topic: str) -> Iterator[asyncio.Event]:
         """Yield the topic's event, which is also set once this drain has begun."""
         event = self._listener.subscribe(topic, _TOPIC)
-        if self.begun:
+        if self.has_begun:
             event.set()
         try:
             yield event
@@ -38,33 +38,33 @@ class Drain:
             self._listener.unsubscribe(event, topic, _TOPIC)
 
     def begin_drain(self) -> None:
-        """End long polls now, as if their time were up."""
-        self.begun = True
+        """End long polls now, as if their time had passed."""
+        self.has_begun = True
         self._listener.wake(_TOPIC)
 
-    async def cut(self) -> int:
+    async def interrupt_requests(self) -> int:
         """Answer the remaining requests with 503; return how many there were."""
-        self._cut |= self._unanswered
-        for task in self._cut:
+        self._interrupted |= self._unanswered
+        for task in self._interrupted:
             task.cancel()
-        if self._cut:
-            await asyncio.wait(self._cut, timeout=_LAST_SECONDS)
-        return len(self._cut)
+        if self._interrupted:
+            await asyncio.wait(self._interrupted, timeout=_LAST_SECONDS)
+        return len(self._interrupted)
 
     async def answer(self, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
         """Run the app until it has answered or the time is up."""
         task = asyncio.current_task()
         assert task is not None, "uvicorn makes one for each request"
 
-        async def begun(message: Message) -> None:
+        async def send_answer(message: Message) -> None:
             self._unanswered.discard(task)
             await send(message)
 
         self._unanswered.add(task)
         try:
-            await app(scope, receive, begun)
+            await app(scope, receive, send_answer)
         except asyncio.CancelledError:
-            if task not in self._cut or task not in self._unanswered:
+            if task not in self._interrupted or task not in self._unanswered:
                 raise
             task.uncancel()
             await failures.interrupted_answer()(scope, receive, send)
@@ -72,14 +72,14 @@ class Drain:
             self._unanswered.discard(task)
 
 
-class Draining:
+class DrainMiddleware:
     """Middleware that every request passes, so that it can end at shutdown."""
 
     def __init__(self, app: ASGIApp, drain: Drain) -> None:
         self._app, self._drain = app, drain
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Plain ASGI, so that bodies stream through untouched."""
+        """Handle the request; plain ASGI, so that bodies stream through untouched."""
         if scope["type"] == "http":
             await self._drain.answer(self._app, scope, receive, send)
         else:

@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -15,7 +14,14 @@ from starlette.requests import ClientDisconnect
 from service.api.http import hints, validation
 from service.api.http.safe_headers import safe_headers
 from service.db.core.db_errors import is_away, takes_no_writes
-from service.domain.errors import InvalidApiKey, ServiceError, UnknownUrl
+from service.domain.errors import (
+    InvalidApiKey,
+    InvalidRequest,
+    MethodNotAllowed,
+    ServiceError,
+    ServiceUnavailable,
+    UnknownUrl,
+)
 from service.pricing.source import PricesUnavailable
 from service.storage.store import StorageError
 
@@ -27,7 +33,7 @@ def install(app: FastAPI) -> None:
     """Answer every exception that leaves a handler. Async, so that none runs in a thread."""
     for kind, handler in _HANDLERS.items():
         app.add_exception_handler(kind, handler)
-    app.add_exception_handler(Exception, _unforeseen)
+    app.add_exception_handler(Exception, _answer_unexpected_error)
 
 
 def interrupted_answer() -> JSONResponse:
@@ -36,121 +42,105 @@ def interrupted_answer() -> JSONResponse:
         "The service is shutting down; the outcome of this request is unknown. Retry in a few"
         " seconds."
     )
-    return _answer(503, message, "server_error", "service_unavailable", headers=_SOON)
+    return _answer(ServiceUnavailable(message), _SOON)
 
 
-async def _expected(request: Request, error: Exception) -> JSONResponse:
+async def _answer_service_error(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, ServiceError)
     headers = {} if error.retry is None else {"x-should-retry": str(error.retry).lower()}
     if isinstance(error, InvalidApiKey):
         headers["www-authenticate"] = "Bearer"
     if error.retry_after is not None:
         headers["retry-after"] = str(error.retry_after)
-    return _answer(
-        error.status,
-        error.message,
-        error.type,
-        error.code,
-        error.param,
-        headers,
-        error.details,
-    )
+    return _answer(error, headers)
 
 
-async def _malformed(request: Request, error: Exception) -> JSONResponse:
+async def _answer_invalid_request(request: Request, error: Exception) -> JSONResponse:
     """Answer with the first fault of the request, by the name of its member."""
     assert isinstance(error, RequestValidationError)
-    return await _expected(request, validation.refusal(request, error))
+    return await _answer_service_error(request, validation.request_error(request, error))
 
 
-async def _refused(request: Request, error: Exception) -> JSONResponse:
-    """Answer FastAPI's own refusals: an unknown URL, a method, or a body that it could not read."""
+async def _answer_http_exception(request: Request, error: Exception) -> JSONResponse:
+    """Answer FastAPI's own refusals: an unknown URL, a method, or an unreadable body."""
     assert isinstance(error, HTTPException)
     if isinstance(error.__cause__, ServiceError):  # of JsonRequest; FastAPI hides it in a 400
-        return await _expected(request, error.__cause__)
+        return await _answer_service_error(request, error.__cause__)
     what = f"{request.method} {request.url.path:.200}"
     if error.status_code == 404:
-        return await _expected(request, UnknownUrl(f"{what}: no such URL. {hints.of(request)}"))
+        return _answer(UnknownUrl(f"{what}: no such URL. {hints.hint_for(request)}"))
     if error.status_code == 405:
-        allowed = ", ".join(hints.methods(request))
-        headers = {"allow": allowed}
-        message = f"{what}: this URL takes {allowed} only."
-        return _answer(405, message, "invalid_request_error", "method_not_allowed", headers=headers)
-    message = f"{what}: {error.detail}."
-    return _answer(error.status_code, message, "invalid_request_error", "invalid_value")
+        allowed = ", ".join(hints.allowed_methods(request))
+        return _answer(
+            MethodNotAllowed(f"{what}: this URL takes {allowed} only."), {"allow": allowed}
+        )
+    return _answer(InvalidRequest(f"{what}: {error.detail}."), status=error.status_code)
 
 
-async def _unstorable(request: Request, error: Exception) -> JSONResponse:
-    log.warning("api.value_refused_by_database", extra=_which(request) | {"cause": str(error)})
+async def _answer_unstorable_value(request: Request, error: Exception) -> JSONResponse:
+    facts = _request_facts(request) | {"cause": str(error)}
+    log.warning("api.value_refused_by_database", extra=facts)
     message = "A value contains a character that cannot be stored, for example NUL. Remove it."
-    return _answer(400, message, "invalid_request_error", "invalid_value")
+    return _answer(InvalidRequest(message))
 
 
-async def _disconnected(request: Request, error: Exception) -> JSONResponse:
+async def _answer_disconnect(request: Request, error: Exception) -> JSONResponse:
     """Answer a client that has disconnected; this only keeps the log free of a false alarm."""
-    log.info("api.client_left", extra=_which(request))
-    return _answer(400, "The request body is incomplete.", "invalid_request_error", "invalid_value")
+    log.info("api.client_left", extra=_request_facts(request))
+    return _answer(InvalidRequest("The request body is incomplete."))
 
 
-async def _unavailable(request: Request, error: Exception) -> JSONResponse:
-    log.error("api.dependency_failed", extra=_which(request) | {"cause": str(error)})
+async def _answer_unavailable(request: Request, error: Exception) -> JSONResponse:
+    log.error("api.dependency_failed", extra=_request_facts(request) | {"cause": str(error)})
     message = "A dependency of the service does not answer. Retry in a few seconds."
     if takes_no_writes(error):
         message = (
             "The service's database is read-only now, so nothing was changed. Retry in a minute;"
-            " if it persists, tell the operator of the service."
+            " if it persists, contact the operator of the service."
         )
-    return _answer(503, message, "server_error", "service_unavailable", headers=_SOON)
+    return _answer(ServiceUnavailable(message), _SOON)
 
 
-async def _of_database(request: Request, error: Exception) -> JSONResponse:
+async def _answer_database_error(request: Request, error: Exception) -> JSONResponse:
     """Answer errors of PostgreSQL: 503 where the same request may succeed later.
 
     A server that shuts down or is read-only may raise errors other than OperationalError. An error
-    of the driver has no SQLSTATE and would come again.
+    of the driver has no SQLSTATE and would occur again.
     """
     again = isinstance(error, OperationalError) and bool(getattr(error.orig, "sqlstate", None))
-    answer = _unavailable if again or is_away(error) else _unforeseen
+    answer = _answer_unavailable if again or is_away(error) else _answer_unexpected_error
     return await answer(request, error)
 
 
-async def _unforeseen(request: Request, error: Exception) -> JSONResponse:
-    which = _which(request)
-    log.error("api.failed", extra=which, exc_info=error)
+async def _answer_unexpected_error(request: Request, error: Exception) -> JSONResponse:
+    facts = _request_facts(request)
+    log.error("api.failed", extra=facts, exc_info=error)
     message = "Unexpected error. Retry; if it persists, report the x-request-id."
-    # This answer passes by the middleware.
-    headers = {"x-request-id": which["request_id"], **safe_headers(request.scope)}
-    return _answer(500, message, "server_error", "internal_error", headers=headers)
+    # This answer bypasses the middleware.
+    headers = {"x-request-id": facts["request_id"], **safe_headers(request.scope)}
+    return _answer(ServiceError(message), headers)
 
 
 _HANDLERS: dict[type[Exception], Callable[[Request, Exception], Awaitable[JSONResponse]]] = {
-    ServiceError: _expected,
-    RequestValidationError: _malformed,
-    HTTPException: _refused,
-    DataError: _unstorable,
-    ClientDisconnect: _disconnected,
-    PoolExhausted: _unavailable,
-    StorageError: _unavailable,
-    PricesUnavailable: _unavailable,
-    DBAPIError: _of_database,
+    ServiceError: _answer_service_error,
+    RequestValidationError: _answer_invalid_request,
+    HTTPException: _answer_http_exception,
+    DataError: _answer_unstorable_value,
+    ClientDisconnect: _answer_disconnect,
+    PoolExhausted: _answer_unavailable,
+    StorageError: _answer_unavailable,
+    PricesUnavailable: _answer_unavailable,
+    DBAPIError: _answer_database_error,
 }
 
 
-def _which(request: Request) -> dict[str, str]:
+def _request_facts(request: Request) -> dict[str, str]:
     """Return the request's path and id; a process without users gives requests no id."""
     name = getattr(request.state, "request_id", "")
     return {"path": request.url.path, "request_id": name}
 
 
 def _answer(
-    status: int,
-    message: str,
-    kind: str,
-    code: str,
-    param: str | None = None,
-    headers: dict[str, str] | None = None,
-    details: dict[str, Any] | None = None,
+    error: ServiceError, headers: dict[str, str] | None = None, status: int | None = None
 ) -> JSONResponse:
-    error = {"message": message, "type": kind, "param": param, "code": code}
-    body = {"error": error | (details or {})}
-    return JSONResponse(body, status_code=status, headers=headers)
+    return JSONResponse(error.as_envelope(), status_code=status or error.status, headers=headers)

@@ -1,4 +1,4 @@
-"""Hints for unknown URLs: what to use instead, and which methods a URL takes."""
+"""Hints for unknown URLs: what to use instead, and which allowed_methods a URL takes."""
 
 import re
 
@@ -26,14 +26,14 @@ _OTHERWISE = "See /docs for all URLs."
 _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 
 
-def of(request: Request) -> str:
+def hint_for(request: Request) -> str:
     """Return a sentence that says what to use instead."""
     found = (hint for pattern, hint in _HINTS if re.match(pattern, request.url.path))
     return next(found, _OTHERWISE)
 
 
-def methods(request: Request) -> list[str]:
-    """Return the methods that the request's path takes."""
+def allowed_methods(request: Request) -> list[str]:
+    """Return the allowed_methods that the request's path takes."""
 
     def takes(method: str) -> bool:
         scope = dict(request.scope) | {"method": "GET" if method == "HEAD" else method}

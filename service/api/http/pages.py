@@ -6,7 +6,7 @@ from typing import Annotated, Any, TypeVar
 from fastapi import Query
 
 from service.api.schemas.base import Page
-from service.domain.errors import InvalidRequest
+from service.domain.errors import InvalidRequest, UnknownCursor
 
 T = TypeVar("T")
 P = TypeVar("P", bound=Page[Any])
@@ -35,9 +35,8 @@ def page(
 def require_known_cursor(items: Sequence[T] | None, after: str | None) -> Sequence[T]:
     """Return the items, or raise 400: an unknown cursor must never show the first page again."""
     if items is None:
-        raise InvalidRequest(
-            f"after={after!r} is none of these items. Start again without `after`.",
-            code="unknown_cursor",
+        raise UnknownCursor(
+            f"after={after!r}: no such item. Start again without `after`.",
             param="after",
         )
     return items

@@ -1,7 +1,7 @@
-"""uvicorn's HTTP protocol with limits on what a connection may hold before anyone is authenticated.
+"""uvicorn's HTTP protocol with limits on a connection before its sender is authenticated.
 
 uvicorn limits neither the size of a head, nor how slowly it comes, nor how many requests a client
-sends ahead of the answers. A connection looks at its clocks only in ``check``, which the server
+sends ahead of the answers. A connection checks its times only in ``check``, which the server
 calls every second: a timer for each request would cost more than all the limits together.
 """
 
@@ -24,14 +24,14 @@ from service.domain.errors import HeadTooLarge, InvalidRequest, RequestTimedOut,
 
 _PIECE = 16 * 1024  # bytes parsed at a time, at most
 _HEAD_END = b"\r\n\r\n"
-# Without uvicorn's warnings, of which a stranger's bad requests would fill the log.
+# Without uvicorn's warnings: bad requests of strangers would fill the log.
 _LOG = logging.getLogger("uvicorn.error.requests")
 _LOG.setLevel(logging.ERROR)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ConnectionLimits:
-    """What one connection may hold. Times are in seconds, sizes in bytes."""
+    """Limits of one connection. Times are in seconds, sizes in bytes."""
 
     connections: int = 32_768
     headers: int = 100
@@ -54,7 +54,7 @@ def limited(limits: ConnectionLimits = DEFAULT_LIMITS) -> Any:  # noqa: ANN401 -
 
 
 class LimitedProtocol(HttpToolsProtocol):
-    """One connection."""
+    """One connection, with limits on its size, times and requests."""
 
     def __init__(
         self,
@@ -81,13 +81,13 @@ class LimitedProtocol(HttpToolsProtocol):
     # --- what the transport calls ----------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn
-        """Refuse it at once where there are too many."""
+        """Abort the connection if there are too many."""
         super().connection_made(transport)
         if len(self.connections) > self._limits.connections:
             transport.abort()
 
     def data_received(self, data: bytes) -> None:
-        """Parse what came, as long as few enough requests wait."""
+        """Parse the data, unless too many requests wait."""
         self._heard_at = self.loop.time()
         self._unset_keepalive_if_required()
         if self._is_refused or self._is_unread():
@@ -127,7 +127,7 @@ class LimitedProtocol(HttpToolsProtocol):
     # --- what the parser calls -------------------------------------------------------------------
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Count it; what is raised here ends the parsing."""
+        """Count the header; an error raised here ends the parsing."""
         if len(self.headers) >= self._limits.headers:
             self._refusal = error = self._too_large()
             raise error
@@ -140,7 +140,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self._in_body = True
 
     def on_body(self, body: bytes) -> None:
-        """Hand it on, or drop it where the answer was sent."""
+        """Pass the body on, or drop it after the answer."""
         self._moved = True
         super().on_body(body)
 
@@ -151,7 +151,7 @@ class LimitedProtocol(HttpToolsProtocol):
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
-        """Go on with what was not parsed, as one request fewer waits."""
+        """Resume parsing, as one request fewer waits."""
         self._idle_since = self.loop.time()
         super().on_response_complete()
         if self._backlog and not self.transport.is_closing():
@@ -162,13 +162,13 @@ class LimitedProtocol(HttpToolsProtocol):
             self._parse()
 
     def send_400_response(self, msg: str) -> None:
-        """Answer what the parser did not take; uvicorn calls it."""
+        """Answer a request that the parser rejected; uvicorn calls it."""
         self._refuse(self._refusal or InvalidRequest(f"{msg} Send HTTP/1.1."))
 
     def _unsupported_upgrade_warning(self) -> None:
-        """Answer as if no upgrade was asked for, without a line in the log for each such request.
+        """Ignore the requested upgrade without logging it.
 
-        The parser takes nothing after such a request, so its connection ends with the answer.
+        The parser reads nothing after such a request, so its connection ends with the answer.
         """
         if (cycle := self._newest()) is not None:
             cycle.keep_alive = False
@@ -176,7 +176,7 @@ class LimitedProtocol(HttpToolsProtocol):
     # --- what the server calls -------------------------------------------------------------------
 
     def check(self) -> None:
-        """End the connection if one of its times is over."""
+        """End the connection if it has exceeded one of its times."""
         now, limits = self.loop.time(), self._limits
         if self._is_stuck(now):
             self.transport.abort()
@@ -187,13 +187,14 @@ class LimitedProtocol(HttpToolsProtocol):
             if now - self._idle_since > limits.head_seconds:
                 self.transport.close()
         elif not self._in_body or self.flow.read_paused or self.cycle.waiting_for_100_continue:
-            self._heard_at = now  # it is not the client that is waited for
+            self._heard_at = now  # the client is not what delays the request
         elif now - self._heard_at > limits.silent_seconds:
             seconds = f"{limits.silent_seconds:g} seconds"
-            self._refuse(RequestTimedOut(f"Nothing came of the body for {seconds}. Send it again."))
+            message = f"The body stalled for {seconds}. Send the request again."
+            self._refuse(RequestTimedOut(message))
 
     def _is_stuck(self, now: float) -> bool:
-        """Tell whether the client has taken nothing of what waits for it for too long."""
+        """Return whether the client has not read waiting data for too long."""
         unsent = self.transport.get_write_buffer_size()
         if unsent == 0 or unsent != self._unsent_bytes:
             self._unsent_bytes, self._sent_at = unsent, now
@@ -204,12 +205,12 @@ class LimitedProtocol(HttpToolsProtocol):
         return cycle is None or (cycle.response_complete and not self.pipeline)
 
     def _is_unread(self) -> bool:
-        """Tell whether a body comes whose request was answered before its end."""
+        """Return whether the body of an answered request is still arriving."""
         cycle = self._newest()
         return self._in_body and cycle is not None and cycle.response_complete
 
     def _newest(self) -> RequestResponseCycle | None:
-        """Return the request whose head came last; None before the first."""
+        """Return the newest request; None before the first."""
         return self.cycle
 
     def _too_large(self) -> HeadTooLarge:
@@ -220,9 +221,9 @@ class LimitedProtocol(HttpToolsProtocol):
         )
 
     def _refuse(self, error: ServiceError) -> None:
-        """Answer outside the app, if nothing else is being answered, and take no more requests.
+        """Answer outside the app if no other answer is under way, and accept no more requests.
 
-        The connection stays for a moment: one that is closed while its client still sends is reset,
+        The connection stays open for a moment: closing it while the client still sends resets it,
         and the client may never see the answer.
         """
         if self.transport.is_closing() or self._is_refused:
@@ -241,8 +242,7 @@ class LimitedProtocol(HttpToolsProtocol):
 
 
 def _answer(error: ServiceError, more: list[tuple[bytes, bytes]]) -> bytes:
-    told = {"message": error.message, "type": error.type, "param": None, "code": error.code}
-    body = json.dumps({"error": told}).encode()
+    body = json.dumps(error.as_envelope()).encode()
     headers = [
         *more,
         (b"content-type", b"application/json"),

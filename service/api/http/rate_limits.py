@@ -1,4 +1,4 @@
-"""Rate and concurrency limits of a key and a project in this process.
+"""RateLimitState and concurrency limits of a key and a project in this process.
 
 Counts are of one process and in memory: docs/adr/0062-request-limits.md says why.
 """
@@ -16,13 +16,13 @@ from throttled.store import MemoryStore
 from service.domain.errors import RateLimited
 from service.domain.queue.project_limits import REQUESTS_PER_MINUTE
 
-_MOST_KEYS = 65_536  # counted at once; beyond that the least recently used key is forgotten
+_MOST_KEYS = 65_536  # counted at once; beyond that the least recently used key is dropped
 _MINUTE = 60  # seconds
-_SOON = 5  # seconds after which a place may be free
+_SOON = 5  # seconds after which a slot may be free
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rate:
+class RateLimitState:
     """The remaining rate limit of a key after a request."""
 
     limit: int
@@ -60,11 +60,11 @@ class RateLimits:
         quota = per_min(per_minute, burst=per_minute)
         self._limiter = RateLimiterRegistry.get("gcra")(quota, store)
 
-    def count(self, key_id: str) -> Rate:
+    def count(self, key_id: str) -> RateLimitState:
         """Count a request of this key."""
         counted = self._limiter.limit(key_id)
         state = counted.state
-        return Rate(
+        return RateLimitState(
             limit=state.limit,
             remaining=0 if counted.limited else state.remaining,
             resets_in=state.reset_after,
@@ -72,7 +72,7 @@ class RateLimits:
         )
 
 
-class Kind(Enum):
+class WorkKind(Enum):
     """A kind of concurrent work; the value is its name in messages."""
 
     UPLOAD = "uploads of files"
@@ -81,24 +81,29 @@ class Kind(Enum):
     LONG_BODY = "requests with a large body"
 
 
-DEFAULT_AT_ONCE = {Kind.UPLOAD: 32, Kind.PART: 256, Kind.POLL: 1000, Kind.LONG_BODY: 16}
+DEFAULT_CONCURRENCY = {
+    WorkKind.UPLOAD: 32,
+    WorkKind.PART: 256,
+    WorkKind.POLL: 1000,
+    WorkKind.LONG_BODY: 16,
+}
 
 
-class AtOnce:
+class ConcurrencyLimits:
     """Concurrency limits of each kind and project."""
 
-    def __init__(self, most: dict[Kind, int] | None = None) -> None:
-        self._most = DEFAULT_AT_ONCE | (most or {})
-        self._held: Counter[tuple[Kind, str]] = Counter()
+    def __init__(self, most: dict[WorkKind, int] | None = None) -> None:
+        self._most = DEFAULT_CONCURRENCY | (most or {})
+        self._held: Counter[tuple[WorkKind, str]] = Counter()
 
     @contextmanager
-    def hold_place(self, kind: Kind, project_id: str) -> Iterator[None]:
-        """Hold a place in the context; raises RateLimited where the project has none left."""
+    def slot(self, kind: WorkKind, project_id: str) -> Iterator[None]:
+        """Hold a slot in the context; raises RateLimited where the project has none left."""
         name, most = (kind, project_id), self._most[kind]
         if self._held[name] >= most:
             raise RateLimited(
-                f"{most} {kind.value} are under way at once of this project, the most that may be. "
-                "Send this again when one of them is done.",
+                f"This project has reached its limit of {most} concurrent {kind.value}. Retry when "
+                "one of them has finished.",
                 retry_after=_SOON,
             )
         self._held[name] += 1

@@ -11,7 +11,7 @@ from fastapi.routing import APIRoute
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.api.deps import authenticate, parts_of
-from service.api.http.rate_limits import Kind
+from service.api.http.rate_limits import WorkKind
 from service.domain import strict_json
 from service.domain.errors import (
     InvalidRequest,
@@ -19,7 +19,7 @@ from service.domain.errors import (
     RequestTimedOut,
     UnsupportedMediaType,
 )
-from service.operations.core import aside
+from service.operations.core import worker_thread
 
 USUAL_BODY = 64 * 1024  # bytes of a JSON body; a route class may have another limit
 LONG_BODY = 1024 * 1024
@@ -36,7 +36,7 @@ class _HeadAnswered(Exception):
     """The headers of the answer to HEAD were sent."""
 
 
-class Paths:
+class PathMiddleware:
     """Middleware that gives each route one path.
 
     Drops a trailing slash, turns Azure OpenAI's prefix into ``/v1``, and answers HEAD as GET
@@ -93,7 +93,7 @@ async def read_body(
 ) -> bytes:
     """Return the whole body, or raise PayloadTooLarge once it is longer than ``most`` bytes.
 
-    What is beyond the usual size is read within ``place``. FastAPI's own ``max_body_size`` answers
+    Bytes beyond the usual size are read within ``place``. FastAPI's own ``max_body_size`` answers
     in plain text, which OpenAI's clients cannot read.
     """
     body = bytearray()
@@ -116,8 +116,8 @@ async def read_body(
 
 def _too_large(most: int) -> PayloadTooLarge:
     return PayloadTooLarge(
-        f"The body is longer than {most} bytes, the most for this URL. Shorten it; rows to "
-        "train on belong in a file: POST /v1/files."
+        f"The body is longer than {most} bytes, the limit for this URL. Shorten it; upload "
+        "training rows as a file: POST /v1/files."
     )
 
 
@@ -130,7 +130,7 @@ class JsonRequest(Request):
         """Return the whole body, read once the sender is authenticated."""
         if not hasattr(self, "_body"):
             caller = await authenticate(self)
-            place = parts_of(self).at_once.hold_place(Kind.LONG_BODY, caller.project_id)
+            place = parts_of(self).concurrency.slot(WorkKind.LONG_BODY, caller.project_id)
             self._body = await read_body(self, self.longest_body, place)
         return self._body
 
@@ -141,7 +141,11 @@ class JsonRequest(Request):
                 f"The body is sent with content-encoding {encoding:.40}. Send plain JSON."
             )
         body = await self.body()
-        return await aside.run(parse_json, body) if len(body) > aside.LONG else parse_json(body)
+        return (
+            await worker_thread.run_in_worker(parse_json, body)
+            if len(body) > worker_thread.LONG
+            else parse_json(body)
+        )
 
 
 class LongRequest(JsonRequest):

@@ -5,7 +5,7 @@ from typing import Final
 
 from starlette.types import Scope
 
-ASSETS: Final = "/docs/assets"  # the same for everybody, so they may be kept
+ASSETS: Final = "/docs/assets"  # public, so they may be cached
 _ALWAYS = {
     "x-content-type-options": "nosniff",
     "content-security-policy": "default-src 'none'; frame-ancestors 'none'",

@@ -18,12 +18,12 @@ from service.api.http.drain import Drain
 from service.api.http.protocol import DEFAULT_LIMITS, ConnectionLimits, LimitedProtocol, limited
 
 log = logging.getLogger(__name__)
-_TICKS = 10  # of uvicorn's main loop between two looks at the connections: a second
-_HUNG_SECONDS = 5.0  # after the drain; what is still there then does not end by itself
+_TICKS = 10  # of uvicorn's main loop between two checks of the connections: a second
+_HUNG_SECONDS = 5.0  # after the drain; a request that still runs then hangs
 
 
-class Server(uvicorn.Server):
-    """Leaves signals to main, because the reconcilers must drain as well."""
+class DrainingServer(uvicorn.Server):
+    """uvicorn's server with a drain. Signals are left to main: the reconcilers drain as well."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class Server(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Capture none."""
+        """Capture no signals."""
         yield
 
     async def on_tick(self, counter: int) -> bool:
@@ -65,16 +65,16 @@ class Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """End the running requests, then the server."""
         self._drain.begin_drain()
-        cutting = asyncio.create_task(self._cut())
+        interrupting = asyncio.create_task(self._interrupt_requests())
         await super().shutdown(sockets)
-        cutting.cancel()
+        interrupting.cancel()
 
-    async def _cut(self) -> None:
-        """Interrupt the remaining requests after the drain's time; half an answer breaks off."""
+    async def _interrupt_requests(self) -> None:
+        """Interrupt the remaining requests after the drain's time; cut half-sent answers."""
         await asyncio.sleep(self._drain_seconds)
-        unanswered = await self._drain.cut()
+        unanswered = await self._drain.interrupt_requests()
         half_answered = list(self.server_state.connections)
         for connection in half_answered:
             connection.transport.abort()
-        told = {"unanswered": unanswered, "half_answered": len(half_answered)}
-        log.warning("api.cut_off", extra=told)
+        facts = {"unanswered": unanswered, "half_answered": len(half_answered)}
+        log.warning("api.cut_off", extra=facts)

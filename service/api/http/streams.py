@@ -1,9 +1,9 @@
-"""Server-sent events: a job, its events and its logs as they come.
+"""Server-sent events: live streams of a job, its events and its logs.
 
-Each stream ends with ``[DONE]`` once nothing more can come, and without it after 15 minutes or at
-shutdown: a client then connects again with ``Last-Event-ID`` and a valid key. OpenAI's client reads
-the streams too: data is an object without a member ``error``, and a ping is an event, because a
-comment after an id makes that client fail.
+Each stream ends with ``[DONE]`` when the job or attempt is over. After 15 minutes or at shutdown it
+ends without: a client then connects again with ``Last-Event-ID`` and a valid key. OpenAI's client
+reads the streams too: data is an object without a member ``error``, and a ping is an event, because
+a comment after an id makes that client fail.
 """
 
 import asyncio
@@ -18,17 +18,17 @@ from starlette.types import Receive, Scope, Send
 
 from service.api.deps import Parts
 from service.api.http import waiting
-from service.api.http.rate_limits import Kind
-from service.api.http.waiting import Known
+from service.api.http.rate_limits import WorkKind
+from service.api.http.waiting import KnownVersions
 from service.api.schemas.events import Event
 from service.api.schemas.jobs import Job
 from service.db.projects.keys import Caller
 
 PING_SECONDS: Final = 15
 PAGE: Final = 100  # events read at once
-_OVER = ("succeeded", "failed", "cancelled")
+_TERMINAL = ("succeeded", "failed", "cancelled")
 DONE: Final = ServerSentEvent(data="[DONE]")
-Sent = AsyncGenerator[ServerSentEvent | bytes, None]  # bytes: events that are encoded
+EventStream = AsyncGenerator[ServerSentEvent | bytes, None]  # bytes: events that are encoded
 
 
 STREAM: Final[dict[int | str, dict[str, Any]]] = {
@@ -43,34 +43,34 @@ LastEventId = Annotated[
 
 
 class _Stream(EventSourceResponse):
-    """Holds one of its project's places for as long as it is sent."""
+    """A response that holds one of its project's slots while it is sent."""
 
     place: AbstractContextManager[None]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Raise RateLimited before anything is sent, where no place is left."""
+        """Send the events; raise RateLimited before that, where no slot is left."""
         with self.place:
             await super().__call__(scope, receive, send)
 
 
-def answer(parts: Parts, caller: Caller, sent: Sent) -> EventSourceResponse:
-    """Send these events until the stream's time is over, with pings in between."""
+def stream_response(parts: Parts, caller: Caller, source: EventStream) -> EventSourceResponse:
+    """Return a response that sends the events and pings until its time limit."""
     stream = _Stream(
-        _limited(sent, parts.stream_life.total_seconds()),
+        _limit_time(source, parts.stream_life.total_seconds()),
         ping=PING_SECONDS,
         ping_message_factory=lambda: ServerSentEvent(event="ping", data="{}"),
     )
-    stream.place = parts.at_once.hold_place(Kind.POLL, caller.project_id)
+    stream.place = parts.concurrency.slot(WorkKind.POLL, caller.project_id)
     return stream
 
 
-async def _limited(sent: Sent, seconds: float) -> Sent:
+async def _limit_time(source: EventStream, seconds: float) -> EventStream:
     loop = asyncio.get_running_loop()
     end = loop.time() + seconds
-    async with aclosing(sent):
+    async with aclosing(source):
         with suppress(StopAsyncIteration, TimeoutError):
             while True:
-                yield await asyncio.wait_for(anext(sent), end - loop.time())
+                yield await asyncio.wait_for(anext(source), end - loop.time())
 
 
 class SharedReads:
@@ -79,7 +79,7 @@ class SharedReads:
     def __init__(self) -> None:
         self._reading: dict[tuple[str, str, int], asyncio.Task[tuple[Job, bytes]]] = {}
 
-    async def following(
+    async def read_next(
         self, parts: Parts, project_id: str, job: Job, find: Callable[[], Awaitable[Job]]
     ) -> tuple[Job, bytes]:
         """Return the job and its event after a change, a timeout or the start of a shutdown."""
@@ -100,45 +100,45 @@ class SharedReads:
 async def _read_next(
     parts: Parts, project_id: str, job: Job, find: Callable[[], Awaitable[Job]]
 ) -> tuple[Job, bytes]:
-    await waiting.until_news(parts, job.id, project_id, _known_version(job.version))
+    await waiting.wait_for_change(parts, job.id, project_id, _known_version(job.version))
     news = await find()
-    return news, _of_job(news)
+    return news, _encode_job(news)
 
 
-async def of_job(
+async def stream_job(
     parts: Parts,
     shared: SharedReads,
     project_id: str,
     first: Job,
     find: Callable[[], Awaitable[Job]],
-) -> Sent:
+) -> EventStream:
     """Yield the job now and after each change, until it is over."""
-    job, encoded = first, _of_job(first)
+    job, encoded = first, _encode_job(first)
     while True:
         yield encoded
-        if job.status in _OVER:
+        if job.status in _TERMINAL:
             yield DONE
             return
         known = job.version
         while job.version == known:
-            if parts.drain.begun:
+            if parts.drain.has_begun:
                 return
-            job, encoded = await shared.following(parts, project_id, job, find)
+            job, encoded = await shared.read_next(parts, project_id, job, find)
 
 
-def _of_job(job: Job) -> bytes:
+def _encode_job(job: Job) -> bytes:
     return event("job", str(job.version), job.model_dump(mode="json")).encode()
 
 
-async def of_events(
+async def stream_events(
     parts: Parts,
     project_id: str,
     job_id: str,
     read: Callable[[str | None], Awaitable[tuple[list[Event], int, bool]]],
     after: str | None,
-) -> Sent:
+) -> EventStream:
     """Yield the events after the named one, oldest first, until the job is over."""
-    while not parts.drain.begun:
+    while not parts.drain.has_begun:
         found, version, over = await read(after)
         for one in found:
             yield event("event", one.id, one.model_dump(mode="json"))
@@ -148,12 +148,12 @@ async def of_events(
         if over:
             yield DONE
             return
-        await waiting.until_news(parts, job_id, project_id, _known_version(version))
+        await waiting.wait_for_change(parts, job_id, project_id, _known_version(version))
 
 
-def _known_version(version: int) -> Known:
+def _known_version(version: int) -> KnownVersions:
     seconds = waiting.LONGEST_SECONDS
-    return Known(versions=frozenset({version}), waits=True, seconds=seconds)
+    return KnownVersions(versions=frozenset({version}), waits=True, seconds=seconds)
 
 
 def event(kind: str, name: str, data: Any) -> ServerSentEvent:  # noqa: ANN401 - JSON

@@ -12,7 +12,7 @@ from fastapi import Request
 from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
 
-from service.domain.errors import InvalidRequest
+from service.domain.errors import InvalidRequest, MissingParameter, UnknownParameter
 from service.domain.storage import file_expiry
 from service.domain.storage.file_expiry import ANCHOR_FIELD, SECONDS_FIELD
 
@@ -20,12 +20,12 @@ FILE, PURPOSE = "file", "purpose"
 FIELDS = (PURPOSE, ANCHOR_FIELD, SECONDS_FIELD)
 _LONGEST_FIELD = 4096
 _LONGEST_NAME = 255  # of the file
-_ENCODINGS = (b"base64", b"quoted-printable")  # RFC 7578 lets nobody send them
+_ENCODINGS = (b"base64", b"quoted-printable")  # forbidden by RFC 7578
 _LONGEST_END = 64 * 1024  # after the last boundary
 
 
 class UploadForm:
-    """What is known of a form so far. Fields may come before the file or after it."""
+    """A form that is being read. Fields may come before the file or after it."""
 
     def __init__(
         self, request: Request, *, file: str = FILE, fields: Sequence[str] = FIELDS
@@ -62,9 +62,8 @@ class UploadForm:
         """Read up to the file's first byte."""
         while not self._has_file:
             if not await self._read_on():
-                raise InvalidRequest(
+                raise MissingParameter(
                     f"{self._file}: missing. Send {self._needs}.",
-                    code="missing_required_parameter",
                     param=self._file,
                 )
 
@@ -80,10 +79,10 @@ class UploadForm:
             self._pieces.clear()
             more = await self._read_on()
         if not self._is_whole:
-            raise InvalidRequest("The form breaks off before its last boundary.", param=self._file)
+            raise InvalidRequest("The form ends before its last boundary.", param=self._file)
 
     async def _read_on(self) -> bool:
-        """Parse the next piece of the body; False at its end."""
+        """Parse the next piece of the body; return False at its end."""
         chunk = await anext(self._stream, b"")
         if self._is_whole:
             self._end_bytes += len(chunk)
@@ -139,9 +138,8 @@ class UploadForm:
         if self._name is not None:
             raise InvalidRequest("A part of the form has two names.", param=name or None)
         if name not in (self._file, *self._fields):
-            raise InvalidRequest(
+            raise UnknownParameter(
                 f"{name!a:.60}: not supported. Send {self._needs} only.",
-                code="unknown_parameter",
                 param=name[:60] or None,
             )
         if name in self._values:
@@ -194,8 +192,8 @@ class UploadForm:
 def _extended_filename(disposition: bytes) -> str:
     """Return the value of ``filename*`` (RFC 5987), "" where there is none that can be read.
 
-    RFC 7578 forbids it in forms, and clients send it: requests, .NET, Java. Where both are, it is
-    the better one (RFC 6266).
+    RFC 7578 forbids it in forms, but requests, .NET and Java send it. It takes precedence over
+    ``filename`` (RFC 6266).
     """
     message = Message()
     message["content-disposition"] = disposition.decode("latin-1")

@@ -10,12 +10,18 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel
 
 from contract.described import descriptions
-from service.domain.errors import InvalidRequest, ServiceError, UnsupportedMediaType
+from service.domain.errors import (
+    InvalidRequest,
+    MissingParameter,
+    ServiceError,
+    UnknownParameter,
+    UnsupportedMediaType,
+)
 
 _AUTO = "literal['auto']"  # how pydantic names the two sides of "auto or a number"
 _NUMBERS = ("constrained-int", "constrained-float")
-# What other services and programs call it: a hint of ours is better than the most similar name.
-_ELSEWHERE = {
+# Names that other services and programs use: a hint is better than the most similar name.
+_FOREIGN_NAMES = {
     "prompt_loss_weight": "Only answers are trained. Give a message weight 0 to leave it out.",
     "l2_multiplier": "Leave it out: weight decay is fixed.",
     "epochs": "Use method.TYPE.hyperparameters.n_epochs.",
@@ -35,23 +41,20 @@ Path = tuple[int | str, ...]
 Faults = Sequence[Any]  # pydantic's errors()
 
 
-def refusal(request: Request, error: RequestValidationError) -> ServiceError:
+def request_error(request: Request, error: RequestValidationError) -> ServiceError:
     """Return the error that names the first member at fault, and what to send instead."""
     faults: Faults = error.errors()
     place, *path = faults[0]["loc"]
     if place != "body":
-        return _of_parameter(faults[0], ".".join(map(str, path)))
+        return _parameter_error(faults[0], ".".join(map(str, path)))
     if isinstance(error.body, bytes):
-        return _not_json(request)
+        return _media_type_error(request)
     if not path and faults[0]["type"] == "missing":
-        return InvalidRequest(
-            f"The body is empty, but a JSON object is expected. {_EXPECTED}.",
-            code="missing_required_parameter",
-        )
-    return of_members(_body_model(request), [f | {"loc": f["loc"][1:]} for f in faults])
+        return MissingParameter(f"The body is empty, but a JSON object is expected. {_EXPECTED}.")
+    return member_error(_body_model(request), [f | {"loc": f["loc"][1:]} for f in faults])
 
 
-def of_members(kind: Any, faults: Faults) -> InvalidRequest:  # noqa: ANN401 - a model, or a union
+def member_error(kind: Any, faults: Faults) -> InvalidRequest:  # noqa: ANN401 - a model, or a union
     """Return what is wrong with a value of this kind: the first of pydantic's ``faults``."""
     faults = sorted(
         faults, key=lambda fault: fault["type"] != "extra_forbidden"
@@ -61,27 +64,27 @@ def of_members(kind: Any, faults: Faults) -> InvalidRequest:  # noqa: ANN401 - a
     if not path:
         return InvalidRequest("The body is JSON, but a JSON object is expected.")
     if fault["type"] == "model_attributes_type":
-        message = f"a JSON object is expected. {_ELSEWHERE.get(str(path[-1]), '')}".rstrip(". ")
+        message = f"a JSON object is expected. {_FOREIGN_NAMES.get(str(path[-1]), '')}".rstrip(". ")
     if path[-1] in _NUMBERS:
         path, message = path[:-1], f"{message}, or 'auto'"
     model = _model_at(kind, path[:-1])
     where = ".".join(map(str, path))
     if fault["type"] == "extra_forbidden":
-        message = f"{where}: unknown member. {_nearest(model, path)}"
-        return InvalidRequest(message, code="unknown_parameter", param=where)
+        message = f"{where}: unknown member. {_suggest_member(model, path)}"
+        return UnknownParameter(message, param=where)
     if fault["type"] == "missing":
         message = f"{where}: missing. {_description(model, path[-1])}".rstrip()
-        return InvalidRequest(message, code="missing_required_parameter", param=where)
+        return MissingParameter(message, param=where)
     return InvalidRequest(f"{where}: {message}.", param=where)
 
 
-def _not_json(request: Request) -> ServiceError:
+def _media_type_error(request: Request) -> ServiceError:
     kind = request.headers.get("content-type")
     given = f"has content type {kind:.80}" if kind else "has no content type"
     return UnsupportedMediaType(f"The body {given}, but JSON is expected. {_EXPECTED}.")
 
 
-def _of_parameter(fault: dict[str, Any], name: str) -> ServiceError:
+def _parameter_error(fault: dict[str, Any], name: str) -> ServiceError:
     code = "missing_required_parameter" if fault["type"] == "missing" else "invalid_value"
     return InvalidRequest(f"{name}: {fault['msg']}.", code=code, param=name)
 
@@ -91,10 +94,10 @@ def _body_model(request: Request) -> Any:  # noqa: ANN401 - a model, or what a u
     return field.field_info.annotation if field else None
 
 
-def _nearest(model: type[BaseModel] | None, path: Path) -> str:
-    """Name the known member that is most like the unknown one, or all that there are."""
-    if path[-1] in _ELSEWHERE:
-        return _ELSEWHERE[str(path[-1])]
+def _suggest_member(model: type[BaseModel] | None, path: Path) -> str:
+    """Name the known member most like the unknown one, or all members."""
+    if path[-1] in _FOREIGN_NAMES:
+        return _FOREIGN_NAMES[str(path[-1])]
     if model is None:
         return "Leave it out."
     known = sorted(field.alias or name for name, field in model.model_fields.items())

@@ -14,16 +14,16 @@ from service.domain.errors import InvalidRequest
 
 LONGEST_SECONDS = 60.0
 _MARGIN_SECONDS = 5.0  # for the answer to arrive before the client's own time-out
-_LOOK_SECONDS = 5.0  # notices may be lost; the version is also looked at this often
+_RECHECK_SECONDS = 5.0  # notices may be lost; the version is also read this often
 _WAIT = re.compile(r"(?:^|[,;\s])wait\s*=\s*\"?(\d+)", re.IGNORECASE)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Known:
+class KnownVersions:
     """The versions that the caller has already, and how long it waits for a newer one."""
 
-    versions: frozenset[int]  # any of these is no news
-    waits: bool  # then it is always answered 200: OpenAI's client takes a 304 for an error
+    versions: frozenset[int]
+    waits: bool  # then the status is always 200: OpenAI's client takes a 304 for an error
     seconds: float
 
     def has(self, version: int) -> bool:
@@ -39,31 +39,31 @@ async def read_known_versions(
     prefer: Annotated[str | None, Header(description="wait=N, as `?wait=`.")] = None,
     if_none_match: Annotated[str | None, Header(description="An ETag that you have.")] = None,
     x_stainless_read_timeout: Annotated[str | None, Header(include_in_schema=False)] = None,
-) -> Known:
+) -> KnownVersions:
     """Read the known versions and the waiting time from a request."""
     preferred = _WAIT.search(prefer or "")
     seconds = wait if wait is not None else float(preferred.group(1)) if preferred else 0.0
-    have = set(tagged(if_none_match))
+    have = set(parse_etags(if_none_match))
     if version is not None:
         have.add(version)
-    return Known(
+    return KnownVersions(
         versions=frozenset(have),
         waits=wait is not None or preferred is not None,
-        seconds=min(seconds, LONGEST_SECONDS, _patience(x_stainless_read_timeout)),
+        seconds=min(seconds, LONGEST_SECONDS, _client_timeout(x_stainless_read_timeout)),
     )
 
 
-async def until_news(parts: Parts, job_id: str, project_id: str, known: Known) -> None:
+async def wait_for_change(parts: Parts, job_id: str, project_id: str, known: KnownVersions) -> None:
     """Return once the job has another version than ``known``, is gone, or time is up."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + known.seconds
     with parts.drain.polling(versions.topic(job_id)) as changed:
-        while (left := deadline - loop.time()) > 0 and not parts.drain.begun:
+        while (left := deadline - loop.time()) > 0 and not parts.drain.has_begun:
             async with parts.reading.connect() as conn:
                 version = await versions.current(conn, job_id, project_id)
             if version is None or not known.has(version):
                 return
-            await notify.wait(changed, min(left, _LOOK_SECONDS))
+            await notify.wait(changed, min(left, _RECHECK_SECONDS))
 
 
 def etag(version: int) -> str:
@@ -71,12 +71,12 @@ def etag(version: int) -> str:
     return f'W/"{version}"'
 
 
-def tagged(if_none_match: str | None) -> list[int]:
+def parse_etags(if_none_match: str | None) -> list[int]:
     """Return the versions in ETags of this service; others are ignored."""
     return [int(v) for v in re.findall(r'"(\d{1,18})"', if_none_match or "")]
 
 
-def _patience(read_timeout: str | None) -> float:
+def _client_timeout(read_timeout: str | None) -> float:
     """Return how many seconds OpenAI's client waits for an answer, by its own header."""
     try:
         return max(float(read_timeout or "inf") - _MARGIN_SECONDS, 0.0)

@@ -14,7 +14,7 @@ from service.domain.money import cost
 from service.domain.reporting import status_message
 from service.domain.reporting.timeline import TimelineSpan
 from service.operations.attempts import attempt_records
-from service.operations.attempts.attempt_records import Record, start_step
+from service.operations.attempts.attempt_records import AttemptRecord, start_step
 from service.operations.jobs import jobs
 
 router = APIRouter(prefix="/fine_tuning/jobs", tags=["Fine-tuning"])
@@ -40,7 +40,7 @@ async def get_attempt(db: Db, caller: Reader, now: Now, job_id: str, attempt_id:
     )
 
 
-def _attempt(record: Record, now: datetime) -> Attempt:
+def _attempt(record: AttemptRecord, now: datetime) -> Attempt:
     row = record.row
     members = {
         "id": row.id,
@@ -66,7 +66,7 @@ def _attempt(record: Record, now: datetime) -> Attempt:
     return Attempt(**members)
 
 
-def _steps(record: Record) -> dict[str, Any]:
+def _steps(record: AttemptRecord) -> dict[str, Any]:
     """Return the first and last step, and how many steps were repeated later."""
     if not record.generations:
         return {"from_step": None, "last_step": None, "steps": 0, "lost_steps": 0}

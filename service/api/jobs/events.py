@@ -48,13 +48,13 @@ async def stream_events(
     parts: PartsDep, caller: Reader, job_id: str, last_event_id: streams.LastEventId = None
 ) -> Response:
     """Stream the job's events, oldest first, and new ones until the job is over."""
-    read = partial(_following, parts, caller.project_id, job_id)
+    read = partial(_read_next, parts, caller.project_id, job_id)
     await read(last_event_id)  # refuses what is not known
-    sent = streams.of_events(parts, caller.project_id, job_id, read, last_event_id)
-    return streams.answer(parts, caller, sent)
+    sent = streams.stream_events(parts, caller.project_id, job_id, read, last_event_id)
+    return streams.stream_response(parts, caller, sent)
 
 
-async def _following(
+async def _read_next(
     parts: Parts, project_id: str, job_id: str, after: str | None
 ) -> tuple[list[Event], int, bool]:
     """Return the next events, the job's version before they were read, and if it was over."""

@@ -57,7 +57,7 @@ async def parse_filters(
     return JobFilter(metadata=_metadata(request), states=states, search=search.strip())
 
 
-Wanted = Annotated[JobFilter, Depends(parse_filters)]
+Filters = Annotated[JobFilter, Depends(parse_filters)]
 
 
 @router.get("/jobs", operation_id="listPaginatedFineTuningJobs")
@@ -65,7 +65,7 @@ async def list_jobs(
     db: Db,
     caller: Reader,
     now: Now,
-    where: Wanted,
+    where: Filters,
     limit: int = 20,
     after: After = None,
     sort: SortBy = Sort.CREATED,
@@ -85,7 +85,7 @@ async def list_jobs(
         sort=sort,
         ascending=order == "asc",
     )
-    return page(JobList, found, limit, lambda around: job_views.job_summary(around, now))
+    return page(JobList, found, limit, lambda overview: job_views.job_summary(overview, now))
 
 
 @router.get(
@@ -99,8 +99,8 @@ async def stream_jobs(
 ) -> Response:
     """Stream each job of the project that changes, as lists show it, at most once a second."""
     lists: LiveLists = request.app.state.live_lists
-    after = live_lists.moment(last_event_id)
-    return streams.answer(parts, caller, lists.stream(caller.project_id, after))
+    after = live_lists.parse_event_id(last_event_id)
+    return streams.stream_response(parts, caller, lists.stream(caller.project_id, after))
 
 
 @router.get("/summary", operation_id="retrieveFineTuningSummary")

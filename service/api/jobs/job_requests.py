@@ -12,7 +12,7 @@ from contract.reinforcement import ReinforcementRequest
 from contract.strict import HyperparametersRequest
 from contract.terms import TermsRequest
 from contract.training import LoraRequest, TrainingRequest
-from service.domain.errors import InvalidRequest
+from service.domain.errors import InvalidRequest, MissingParameter
 from service.domain.lifecycle.constraints import UNCONSTRAINED, JobConstraints
 from service.domain.training.recipe import (
     DEFAULT_BETA,
@@ -93,27 +93,27 @@ def with_default_precision(asked: JobRequest, accelerator: str) -> JobRequest:
 
 def terms_of(asked: JobRequest) -> JobConstraints:
     """Return the limits of money, time and place."""
-    return terms_after(UNCONSTRAINED, asked.infrastructure)
+    return apply_terms(UNCONSTRAINED, asked.infrastructure)
 
 
-def terms_after(before: JobConstraints, asked: TermsRequest) -> JobConstraints:
+def apply_terms(before: JobConstraints, asked: TermsRequest) -> JobConstraints:
     """Return ``before`` with the members that were sent."""
     members: dict[str, Any] = dict(vars(before))
-    told = asked.model_fields_set
-    if "budget" in told:
+    sent = asked.model_fields_set
+    if "budget" in sent:
         members["budget"] = asked.budget.amount if asked.budget else None
         members["on_exhausted"] = asked.budget.on_exhausted if asked.budget else OnExhausted.PAUSE
-    if "deadline" in told:
+    if "deadline" in sent:
         members["deadline"] = asked.deadline and datetime.fromtimestamp(asked.deadline, UTC)
-    if "on_deadline_risk" in told:
+    if "on_deadline_risk" in sent:
         members["on_deadline_risk"] = asked.on_deadline_risk
-    if "max_price" in told:
+    if "max_price" in sent:
         members["max_price"] = asked.max_price.amount if asked.max_price else None
-    if "regions" in told:
+    if "regions" in sent:
         members["regions"] = tuple(asked.regions or ())
-    if "engine" in told:
+    if "engine" in sent:
         members["engine"] = asked.engine
-    if "priority" in told:
+    if "priority" in sent:
         members["priority"] = asked.priority
     return JobConstraints(**members)
 
@@ -136,8 +136,8 @@ def check_grader(grader: dict[str, Any], where: str) -> dict[str, str]:
 
 def sources_of(asked: JobRequest) -> dict[str, str]:
     """Return the sources of the Python graders in a request for a job."""
-    learnt = asked.method.reinforcement if asked.method else None
-    return check_grader(learnt.grader, f"{_AT}.grader") if learnt else {}
+    reinforcement = asked.method.reinforcement if asked.method else None
+    return check_grader(reinforcement.grader, f"{_AT}.grader") if reinforcement else {}
 
 
 def _lora(asked: LoraRequest) -> Lora:
@@ -151,8 +151,8 @@ def _lora(asked: LoraRequest) -> Lora:
 
 def _eval_steps(asked: JobRequest) -> int | None:
     """Return the steps between evaluations, from OpenAI's member or from ours."""
-    learnt = asked.method.reinforcement if asked.method else None
-    within, own = learnt.eval_steps if learnt else None, asked.training.eval_steps
+    reinforcement = asked.method.reinforcement if asked.method else None
+    within, own = reinforcement.eval_steps if reinforcement else None, asked.training.eval_steps
     if within is not None and own is not None:
         raise InvalidRequest(
             "Give the steps between evaluations once: in training.eval_steps, or in "
@@ -204,10 +204,10 @@ def _ranked(asked: RewardRequest | None) -> dict[str, Any]:
     """Return the options of ranked rewards; none for pairs."""
     asked = asked or RewardRequest()
     margins = {"margin_start": asked.margin_start, "margin_end": asked.margin_end}
-    told = {name: value for name, value in margins.items() if value is not None}
+    sent = {name: value for name, value in margins.items() if value is not None}
     if asked.loss == "ranked_margin":
-        return {"ranked": Ranked(**told)}
-    for name in told:
+        return {"ranked": Ranked(**sent)}
+    for name in sent:
         raise InvalidRequest(
             f"method.reward.{name} is of loss ranked_margin, and the loss is {asked.loss}. "
             "Leave it out, or change the loss.",
@@ -219,9 +219,8 @@ def _ranked(asked: RewardRequest | None) -> dict[str, Any]:
 def _reinforcement(asked: ReinforcementRequest | None) -> dict[str, Any]:
     """Return the options of reinforcement; the planner may choose the length of answers."""
     if asked is None:
-        raise InvalidRequest(
-            "method.reinforcement.grader: missing. Answers are learnt from by their grades.",
-            code="missing_required_parameter",
+        raise MissingParameter(
+            "method.reinforcement.grader: missing. It grades the answers to learn from.",
             param="method.reinforcement.grader",
         )
     _refuse_unused(asked)
@@ -247,7 +246,7 @@ def _reinforcement(asked: ReinforcementRequest | None) -> dict[str, Any]:
 
 def _answers(asked: ReinforcementRequest) -> int:
     """Return the answers per prompt, times OpenAI's compute multiplier."""
-    answers, factor = asked.answers or ANSWERS, asked.chosen.compute_multiplier
+    answers, factor = asked.answers or ANSWERS, asked.own_hyperparameters.compute_multiplier
     if factor == "auto":
         return answers
     product = round(answers * factor)
@@ -263,7 +262,7 @@ def _answers(asked: ReinforcementRequest) -> int:
 
 def _refuse_unused(asked: ReinforcementRequest) -> None:
     """Raise InvalidRequest for members that would have no effect."""
-    chosen = asked.chosen
+    chosen = asked.own_hyperparameters
     refused = [
         (
             "hyperparameters.reasoning_effort",

@@ -27,44 +27,44 @@ from service.operations.models.models import full_name
 from trainer.contract import Rung
 
 
-def job_summary(around: JobOverview, now: datetime) -> JobSummary:
+def job_summary(overview: JobOverview, now: datetime) -> JobSummary:
     """Return a job as lists show it."""
-    whole, machines = _progress(around), around.machines
-    trains = around.job.state is JobState.RUNNING and machines.running > 0
+    whole, machines = _progress(overview), overview.machines
+    trains = overview.job.state is JobState.RUNNING and machines.running > 0
     shown = {
         "progress": {name: whole[name] for name in ("step", "total_steps", "percent")},
-        "estimated_finish": _at(around.to_come, now)["p50"] if trains else None,
-        "attempts": _attempts(around),
+        "estimated_finish": _finish_times(overview.to_come, now)["p50"] if trains else None,
+        "attempts": _attempts(overview),
         "cost": {
-            "spent": money(machines.spent + around.storage.spent),
+            "spent": money(machines.spent + overview.storage.spent),
             "saved": money(machines.on_demand - machines.spent),
             "currency": cost.CURRENCY,
         },
     }
-    return JobSummary(**_basic(around) | shown)
+    return JobSummary(**_basic(overview) | shown)
 
 
-def job_detail(around: JobOverview, now: datetime, accelerator: str) -> Job:
+def job_detail(overview: JobOverview, now: datetime, accelerator: str) -> Job:
     """Return one job with progress, plan, cost and a summary of its attempts.
 
     ``accelerator``: "cuda" or "cpu", what jobs train on.
     """
-    job = around.job
+    job = overview.job
     rests = job.state in JOB_TERMINAL or job.state is JobState.PAUSED
     path = f"/v1/fine_tuning/jobs/{job.id}"
-    outlook = None if rests else _outlook(around, now)
-    members = _basic(around, now) | {
+    outlook = None if rests else _outlook(overview, now)
+    members = _basic(overview, now) | {
         "estimated_finish": outlook and outlook["finish"] and outlook["finish"]["p50"],
-        "progress": _progress(around),
-        "attempts": _attempts(around),
-        "latest_checkpoint": _checkpoint(around.checkpoint),
-        "checkpoint_interval": _interval(around),
-        "cost": costs(around, now),
+        "progress": _progress(overview),
+        "attempts": _attempts(overview),
+        "latest_checkpoint": _checkpoint(overview.checkpoint),
+        "checkpoint_interval": _interval(overview),
+        "cost": costs(overview, now),
         "infrastructure": _terms(job),
         "forecast": outlook,
         "elastic": job.plan.get("elastic"),
-        "rung": around.rung,
-        "deepspeed": _deepspeed(around, accelerator),
+        "rung": overview.rung,
+        "deepspeed": _deepspeed(overview, accelerator),
         "plan": job.plan,
         "result": job.result,
         "links": {name: f"{path}/{name}" for name in _LINKS} | {"self": path},
@@ -72,12 +72,12 @@ def job_detail(around: JobOverview, now: datetime, accelerator: str) -> Job:
     return Job(**members)
 
 
-def costs(around: JobOverview, now: datetime) -> dict[str, Any]:
+def costs(overview: JobOverview, now: datetime) -> dict[str, Any]:
     """Return the cost so far, the forecast and the cost on demand, as decimal strings."""
-    job, machines, storage = around.job, around.machines, around.storage
+    job, machines, storage = overview.job, overview.machines, overview.storage
     over = job.state in JOB_TERMINAL
     saved = machines.on_demand - machines.spent
-    low, middle, high = _forecast(around)
+    low, middle, high = _forecast(overview)
     budget = JobConstraints.from_dict(job.terms).budget
     spent = machines.spent + storage.spent
     return {
@@ -126,13 +126,13 @@ def seconds(moment: datetime | None) -> int | None:
 _LINKS = ("events", "attempts", "checkpoints", "metrics", "logs", "cost", "storage", "model")
 
 
-def _basic(around: JobOverview, now: datetime | None = None) -> dict[str, Any]:
+def _basic(overview: JobOverview, now: datetime | None = None) -> dict[str, Any]:
     """Return OpenAI's object with phase and reason; with ``now``, when it is reconciled next."""
-    job = around.job
+    job = overview.job
     recipe, request = job.plan["recipe"], job.request
     names = ("batch_size", "learning_rate_multiplier", "n_epochs")
     hyper = {name: recipe[name] for name in names}
-    told = status_message.status_message(around.facts)
+    status = status_message.status_message(overview.facts)
     return {
         "id": job.id,
         "object": "fine_tuning.job",
@@ -149,28 +149,28 @@ def _basic(around: JobOverview, now: datetime | None = None) -> dict[str, Any]:
         "trained_tokens": job.trained_tokens,
         "training_file": job.training_file,
         "validation_file": job.validation_file,
-        "integrations": integrations.shown(request.get("integrations")),
+        "integrations": integrations.to_openai(request.get("integrations")),
         "metadata": request.get("metadata"),
         "method": _method(hyper, recipe),
         "user_provided_suffix": request.get("suffix"),
         "started_at": seconds(job.started_at),
         "version": job.version,
         "updated_at": seconds(job.updated_at),
-        "phase": told.phase,
-        "status_reason": _reason(told, BEAT if around.facts.queue else RECHECK_INTERVAL, now),
-        "queue": _queue(around.facts.queue, now),
+        "phase": status.phase,
+        "status_reason": _reason(status, BEAT if overview.facts.queue else RECHECK_INTERVAL, now),
+        "queue": _queue(overview.facts.queue, now),
     }
 
 
-def _reason(told: StatusMessage, beat: timedelta, now: datetime | None) -> dict[str, Any]:
+def _reason(status: StatusMessage, beat: timedelta, now: datetime | None) -> dict[str, Any]:
     """Return why the job is in its phase, since when, and when it tries for machines again."""
-    next_try_at = told.next_try_at
-    if now and told.since and not (next_try_at and next_try_at > now):
+    next_try_at = status.next_try_at
+    if now and status.since and not (next_try_at and next_try_at > now):
         next_try_at = now + beat
     return {
-        "code": told.code,
-        "message": told.message,
-        "since": seconds(told.since),
+        "code": status.code,
+        "message": status.message,
+        "since": seconds(status.since),
         "next_try_at": seconds(next_try_at),
     }
 
@@ -223,8 +223,8 @@ def _reinforcement(
     return {"grader": grader, "hyperparameters": hyper | more, **ours}
 
 
-def _progress(around: JobOverview) -> dict[str, Any]:
-    job = around.job
+def _progress(overview: JobOverview) -> dict[str, Any]:
+    job = overview.job
     step = job.progress.get("step", 0)
     measured = ("seconds_per_step", "tokens_per_second", *OF_A_STEP)
     return {
@@ -237,17 +237,17 @@ def _progress(around: JobOverview) -> dict[str, Any]:
     }
 
 
-def _attempts(around: JobOverview) -> dict[str, Any]:
+def _attempts(overview: JobOverview) -> dict[str, Any]:
     return {
-        "count": around.attempts,
-        "current": around.current_attempt,
-        "evictions": around.facts.evictions,
+        "count": overview.attempts,
+        "current": overview.current_attempt,
+        "evictions": overview.facts.evictions,
     }
 
 
-def _interval(around: JobOverview) -> dict[str, Any]:
+def _interval(overview: JobOverview) -> dict[str, Any]:
     """Return the checkpoint interval of the newest generation, or of the plan."""
-    chosen, progress = around.job.plan["options"][0], around.job.progress
+    chosen, progress = overview.job.plan["options"][0], overview.job.progress
     cadence = progress.get("save_by") or chosen["cadence"]
     return {
         "seconds": progress.get("save_every") or chosen["checkpoint_seconds"],
@@ -257,11 +257,11 @@ def _interval(around: JobOverview) -> dict[str, Any]:
     }
 
 
-def _deepspeed(around: JobOverview, accelerator: str) -> dict[str, Any]:
-    attempt = around.facts.attempt
-    rung = Rung.from_dict(around.rung) if around.rung else None
+def _deepspeed(overview: JobOverview, accelerator: str) -> dict[str, Any]:
+    attempt = overview.facts.attempt
+    rung = Rung.from_dict(overview.rung) if overview.rung else None
     nodes = attempt.members if attempt else 0
-    world_size, config = run_specs.deepspeed_config(around.job, nodes, rung, accelerator)
+    world_size, config = run_specs.deepspeed_config(overview.job, nodes, rung, accelerator)
     return {"world_size": world_size, "config": config}
 
 
@@ -272,21 +272,21 @@ def _checkpoint(newest: NewestCheckpoint | None) -> dict[str, Any] | None:
     return {"id": newest.id, "step_number": newest.step, "created_at": created}
 
 
-def _outlook(around: JobOverview, now: datetime) -> dict[str, Any]:
+def _outlook(overview: JobOverview, now: datetime) -> dict[str, Any]:
     """Return when the job finishes and how likely it meets its deadline, or why unknown."""
-    left, deadline = around.finish, JobConstraints.from_dict(around.job.terms).deadline
-    turn = around.turn
-    told = turn is None or turn.after is not None
+    left, deadline = overview.finish, JobConstraints.from_dict(overview.job.terms).deadline
+    turn = overview.turn
+    status = turn is None or turn.after is not None
     odds = left.odds(forecast.seconds_until(deadline, now)) if deadline else None
     return {
-        "finish": _at(left, now) if told else None,
-        "meets_deadline": odds if told else None,
-        "let_in": _at(turn.after, now) if turn and turn.after else None,
-        "unknown_because": turn.why if turn and not told else None,
+        "finish": _finish_times(left, now) if status else None,
+        "meets_deadline": odds if status else None,
+        "let_in": _finish_times(turn.after, now) if turn and turn.after else None,
+        "unknown_because": turn.why if turn and not status else None,
     }
 
 
-def _at(left: RemainingTime, now: datetime) -> dict[str, int]:
+def _finish_times(left: RemainingTime, now: datetime) -> dict[str, int]:
     return {name: int(now.timestamp() + getattr(left, name)) for name in ("p10", "p50", "p90")}
 
 
@@ -306,13 +306,13 @@ def _terms(job: JobRow) -> dict[str, Any]:
     }
 
 
-def _forecast(around: JobOverview) -> tuple[Decimal, Decimal, Decimal]:
+def _forecast(overview: JobOverview) -> tuple[Decimal, Decimal, Decimal]:
     """Return the final cost at P10, P50 and P90; of a job that is over, all the same."""
-    job, machines, storage = around.job, around.machines, around.storage
+    job, machines, storage = overview.job, overview.machines, overview.storage
     spent = machines.spent + storage.spent
     if job.state in JOB_TERMINAL:
         return spent, spent, spent
-    chosen, left = job.plan["options"][0], around.to_come
+    chosen, left = job.plan["options"][0], overview.to_come
     hourly = Decimal(chosen["hourly"]) if machines.hourly is None else machines.hourly
     an_hour = hourly * (machines.running or chosen["nodes"]) + storage.a_month / HOURS_PER_MONTH
     low, middle, high = (

@@ -16,18 +16,18 @@ from typing import Final
 
 from service.api.deps import Parts
 from service.api.http import streams
-from service.api.http.streams import Sent
+from service.api.http.streams import EventStream
 from service.api.jobs import job_views
 from service.db.core import notify
 from service.db.jobs import job_lists, job_versions
 from service.db.jobs.job_lists import JobFilter, Sort
 
 log = logging.getLogger(__name__)
-_LOOK_SECONDS: Final = 5.0
-_MOST: Final = 1000  # jobs of a project that are read at once
-_BEHIND: Final = 60  # batches that a slow client may lag; then its stream ends, and it resumes
+_RECHECK_SECONDS: Final = 5.0
+_MAX_JOBS: Final = 1000  # jobs of a project that are read at once
+_MAX_LAG: Final = 60  # batches that a slow client may lag; then its stream ends, and it resumes
 # Replicas' clocks differ, and a change may be committed after a later one.
-_MARGIN: Final = timedelta(seconds=10)
+_CLOCK_MARGIN: Final = timedelta(seconds=10)
 _Queue = asyncio.Queue[bytes | None]  # None: the stream ends
 
 
@@ -48,34 +48,36 @@ class LiveLists:
         self._projects: dict[str, _Project] = {}
         self._reader: asyncio.Task[None] | None = None
 
-    async def stream(self, project_id: str, after: datetime | None) -> Sent:
+    async def stream(self, project_id: str, after: datetime | None) -> EventStream:
         """Yield a `ready` event, the jobs changed since ``after``, and each change from then on."""
-        async with self._subscribed(project_id) as queue:
+        async with self._subscribe(project_id) as queue:
             now = self._parts.now()
             missed: dict[str, int] = {}
-            batch = await self._missed(project_id, after, missed)
-            resumed = after is not None and len(missed) < _MOST
-            told = {"as_of": int(now.timestamp()), "resumed": resumed}
-            yield streams.event("ready", _name(now), told)
+            batch = await self._read_missed(project_id, after, missed)
+            resumed = after is not None and len(missed) < _MAX_JOBS
+            ready = {"as_of": int(now.timestamp()), "resumed": resumed}
+            yield streams.event("ready", _event_id(now), ready)
             if batch:
                 yield batch
             while (news := await queue.get()) is not None:
                 yield news
 
-    async def _missed(self, project_id: str, after: datetime | None, sent: dict[str, int]) -> bytes:
+    async def _read_missed(
+        self, project_id: str, after: datetime | None, sent: dict[str, int]
+    ) -> bytes:
         if after is None:
             return b""
-        where = JobFilter(metadata={}, changed_since=after - _MARGIN)
+        where = JobFilter(metadata={}, changed_since=after - _CLOCK_MARGIN)
         return await self._read(project_id, where, sent)
 
     @asynccontextmanager
-    async def _subscribed(self, project_id: str) -> AsyncIterator[_Queue]:
-        queue = _Queue(_BEHIND + 1)
+    async def _subscribe(self, project_id: str) -> AsyncIterator[_Queue]:
+        queue = _Queue(_MAX_LAG + 1)
         project = self._projects.setdefault(project_id, _Project(self._parts.now()))
         project.queues.add(queue)
         if self._reader is None:
-            self._reader = asyncio.create_task(self._run())
-            self._reader.add_done_callback(self._end_all)
+            self._reader = asyncio.create_task(self._run_reader())
+            self._reader.add_done_callback(self._end_streams)
         try:
             yield queue
         finally:
@@ -86,28 +88,28 @@ class LiveLists:
                 self._reader.cancel()
                 self._reader = None
 
-    async def _run(self) -> None:
+    async def _run_reader(self) -> None:
         parts, kind = self._parts, job_versions.KIND
         with parts.drain.polling(notify.any_of(kind)) as changed, parts.listener.noting(kind) as t:
-            while not parts.drain.begun:
-                await notify.wait(changed, _LOOK_SECONDS)
+            while not parts.drain.has_begun:
+                await notify.wait(changed, _RECHECK_SECONDS)
                 ids, known = [job_versions.job_of(topic) for topic in t], parts.listener.hears
                 t.clear()
                 for project_id in list(self._projects):
                     await self._publish(project_id, ids if known and ids else None)
-                await asyncio.sleep(parts.live_every.total_seconds())
+                await asyncio.sleep(parts.live_interval.total_seconds())
 
     async def _publish(self, project_id: str, ids: Collection[str] | None) -> None:
-        """Send the changes of these jobs; None: of all that changed lately."""
+        """Send the changes of these jobs; None: of all jobs that changed lately."""
         project = self._projects.get(project_id)
         if project is None:  # its last page was closed meanwhile
             return
-        since = project.changed_at - _MARGIN if ids is None else None
+        since = project.changed_at - _CLOCK_MARGIN if ids is None else None
         batch = await self._read(
             project_id, JobFilter(metadata={}, ids=ids, changed_since=since), project.sent, project
         )
         for queue in list(project.queues) if batch else ():
-            if queue.qsize() >= _BEHIND:
+            if queue.qsize() >= _MAX_LAG:
                 queue.put_nowait(None)
                 project.queues.discard(queue)
             else:
@@ -122,20 +124,22 @@ class LiveLists:
     ) -> bytes:
         """Return the events of these jobs, oldest change first, without versions sent before."""
         now, frames = self._parts.now(), []
-        read = partial(job_lists.page, after=None, limit=_MOST, sort=Sort.UPDATED, ascending=True)
+        read = partial(
+            job_lists.page, after=None, limit=_MAX_JOBS, sort=Sort.UPDATED, ascending=True
+        )
         async with self._parts.reading.connect() as conn:
             found = await read(conn, project_id, now, where=where)
-        for around in found:
-            job = around.job
+        for overview in found:
+            job = overview.job
             if sent.get(job.id, 0) < job.version:
                 sent[job.id] = job.version
-                shown = job_views.job_summary(around, now).model_dump(mode="json")
-                frames.append(streams.event("job", _name(job.updated_at), shown).encode())
+                shown = job_views.job_summary(overview, now).model_dump(mode="json")
+                frames.append(streams.event("job", _event_id(job.updated_at), shown).encode())
             if project is not None:
                 project.changed_at = max(project.changed_at, job.updated_at)
         return b"".join(frames)
 
-    def _end_all(self, reader: asyncio.Task[None]) -> None:
+    def _end_streams(self, reader: asyncio.Task[None]) -> None:
         """End every stream: the service is shutting down, or the database did not answer."""
         if reader is not self._reader:  # its last page was closed
             return
@@ -148,13 +152,13 @@ class LiveLists:
         self._projects.clear()
 
 
-def _name(at: datetime) -> str:
+def _event_id(at: datetime) -> str:
     """Return the id of an event, after which a stream resumes: microseconds of Unix time."""
     return str(int(at.timestamp() * 1_000_000))
 
 
-def moment(name: str | None) -> datetime | None:
-    """Return the time in an id of ``_name``; None for no id or an unknown one."""
+def parse_event_id(name: str | None) -> datetime | None:
+    """Return the time in an id of ``_event_id``; None for no id or an unknown one."""
     if name is None or not (name.isascii() and name.isdigit() and len(name) <= len("9" * 16)):
         return None
     return datetime.fromtimestamp(int(name) / 1_000_000, UTC)

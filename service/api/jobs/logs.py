@@ -25,12 +25,12 @@ from service.storage.store import BlobNotFound
 from trainer.contract import log_path
 
 router = APIRouter(prefix="/fine_tuning/jobs", tags=["Fine-tuning"])
-_LINE = 256  # bytes; a guess, only to read the end of a log in few pieces
-_MOST_LINES = 10_000
+_LINE_BYTES = 256  # bytes; a guess, only to read the end of a log in few pieces
+_MAX_LINES = 10_000
 _LONGEST_TAIL = 8 * 2**20  # bytes
 _LONGEST_PIECE = 64 * 1024  # bytes of one server-sent event
 _DIGITS = 19  # of the largest offset, and more
-_LOOK_SECONDS = 2.0  # between two looks at a log that is followed
+_RECHECK_SECONDS = 2.0  # of a log that is followed
 
 
 @router.get(
@@ -46,7 +46,7 @@ async def get_logs(
     attempt: str | None = None,
     rank: Annotated[int, Query(ge=0)] = 0,
     tail: Annotated[
-        int | None, Query(ge=1, le=_MOST_LINES, description="Number of trailing lines to show.")
+        int | None, Query(ge=1, le=_MAX_LINES, description="Number of trailing lines to show.")
     ] = None,
     offset: Annotated[
         int | None, Query(ge=0, description="Header `x-next-offset` of the answer before.")
@@ -57,13 +57,13 @@ async def get_logs(
         raise InvalidRequest("Give tail or offset: both say where to begin.", param="tail")
     async with parts.reading.connect() as conn:
         await jobs.get(conn, caller.project_id, job_id)
-        tried = await attempts.of_job(conn, job_id)
-    chosen = _choose(tried, attempt)
+        found = await attempts.of_job(conn, job_id)
+    chosen = _find_attempt(found, attempt)
     path = log_path(chosen.id, rank)
     size = await _size(parts, job_id, path)
     begin = offset or 0
     if tail is not None:
-        begin = await _tail(parts, job_id, path, size, tail)
+        begin = await _tail_offset(parts, job_id, path, size, tail)
     headers = {
         "x-log-offset": str(begin),
         "x-next-offset": str(max(size, begin)),
@@ -71,7 +71,7 @@ async def get_logs(
         "x-log-complete": str(chosen.state is AttemptState.ENDED).lower(),
         "content-length": str(max(size - begin, 0)),
     }
-    text = _between(parts, job_id, path, begin, size)
+    text = _stream_range(parts, job_id, path, begin, size)
     return StreamingResponse(text, media_type="text/plain; charset=utf-8", headers=headers)
 
 
@@ -90,35 +90,35 @@ async def stream_logs(
     last_event_id: streams.LastEventId = None,
 ) -> Response:
     """Stream the log of one rank of one attempt, from the beginning until the attempt is over."""
-    begin = _resumed(last_event_id) if last_event_id else 0
+    begin = _parse_event_id(last_event_id) if last_event_id else 0
     async with parts.reading.connect() as conn:
         await jobs.get(conn, caller.project_id, job_id)
-        tried = await attempts.of_job(conn, job_id)
-    sent = _following(parts, job_id, _choose(tried, attempt), rank, begin)
-    return streams.answer(parts, caller, sent)
+        found = await attempts.of_job(conn, job_id)
+    sent = _follow_log(parts, job_id, _find_attempt(found, attempt), rank, begin)
+    return streams.stream_response(parts, caller, sent)
 
 
-def _resumed(event_id: str) -> int:
+def _parse_event_id(event_id: str) -> int:
     """Return the offset in the id of an event."""
     if event_id.isascii() and event_id.isdigit() and len(event_id) < _DIGITS:
         return int(event_id)
-    raise InvalidRequest(f"last-event-id: {event_id:.40} is no offset.", param="last-event-id")
+    raise InvalidRequest(f"last-event-id: {event_id:.40} is not an offset.", param="last-event-id")
 
 
-async def _following(
+async def _follow_log(
     parts: Parts, job_id: str, attempt: AttemptRow, rank: int, offset: int
-) -> streams.Sent:
+) -> streams.EventStream:
     """Yield the log as it grows until the attempt ends; each event's id is the next offset."""
     path = log_path(attempt.id, rank)
     decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
     with parts.drain.polling(job_versions.topic(job_id)) as changed:
-        while not parts.drain.begun:
+        while not parts.drain.has_begun:
             async with parts.reading.connect() as conn:
-                tried = await attempts.of_job(conn, job_id)
-            over = _choose(tried, attempt.id).state is AttemptState.ENDED
+                found = await attempts.of_job(conn, job_id)
+            over = _find_attempt(found, attempt.id).state is AttemptState.ENDED
             size = min(await _size(parts, job_id, path), offset + _LONGEST_PIECE)
             if size > offset:
-                pieces = [p async for p in _between(parts, job_id, path, offset, size)]
+                pieces = [p async for p in _stream_range(parts, job_id, path, offset, size)]
                 offset = size
                 data = {"offset": offset, "text": decoder.decode(b"".join(pieces))}
                 yield streams.event("log", str(offset), data)
@@ -126,18 +126,21 @@ async def _following(
                 yield streams.DONE
                 return
             else:
-                await notify.wait(changed, _LOOK_SECONDS)
+                await notify.wait(changed, _RECHECK_SECONDS)
 
 
-def _choose(tried: list[AttemptRow], wanted: str | None) -> AttemptRow:
-    if not tried:
-        raise AttemptNotFound("The job has not had any machines yet: there is nothing to read.")
+def _find_attempt(found: list[AttemptRow], wanted: str | None) -> AttemptRow:
+    if not found:
+        raise AttemptNotFound("The job has had no machines yet, so it has no logs.")
     if wanted is None:
-        return tried[-1]
-    for attempt in tried:
+        return found[-1]
+    for attempt in found:
         if wanted in (attempt.id, str(attempt.number)):
             return attempt
-    raise InvalidRequest(f"attempt={wanted!r} is none of this job's attempts.", param="attempt")
+    raise InvalidRequest(
+        f"attempt={wanted!r}: the job has no such attempt. List them: .../attempts.",
+        param="attempt",
+    )
 
 
 async def _size(parts: Parts, job_id: str, path: str) -> int:
@@ -148,7 +151,7 @@ async def _size(parts: Parts, job_id: str, path: str) -> int:
         return 0  # nothing printed yet
 
 
-async def _between(
+async def _stream_range(
     parts: Parts, job_id: str, path: str, begin: int, end: int
 ) -> AsyncIterator[bytes]:
     left = end - begin
@@ -161,12 +164,12 @@ async def _between(
             return
 
 
-async def _tail(parts: Parts, job_id: str, path: str, size: int, lines: int) -> int:
+async def _tail_offset(parts: Parts, job_id: str, path: str, size: int, lines: int) -> int:
     """Return where the last ``lines`` lines begin, within the last 8 MiB."""
-    window = min(lines * _LINE, _LONGEST_TAIL)
+    window = min(lines * _LINE_BYTES, _LONGEST_TAIL)
     while True:
         begin = max(size - window, 0)
-        pieces = [p async for p in _between(parts, job_id, path, begin, size)]
+        pieces = [p async for p in _stream_range(parts, job_id, path, begin, size)]
         text = b"".join(pieces)
         found = _last_lines(text, lines, whole=begin == 0)
         if found is not None:

@@ -1,4 +1,4 @@
-"""The files that a request for a job names, and why a job cannot train on them."""
+"""Find the files that a request for a job names, and check that the job can train on them."""
 
 from collections.abc import Hashable
 
@@ -8,7 +8,7 @@ from service.api.jobs.job_requests import method_of, training_of
 from service.db.files import files as file_rows
 from service.db.files.files import File
 from service.db.projects.keys import Caller
-from service.domain.errors import InvalidRequest
+from service.domain.errors import InvalidRequest, MissingFile, WrongFileFormat
 from service.domain.reporting import result_file
 from service.domain.training.methods import formats, learning_from
 from service.domain.training.recipe import Training
@@ -21,11 +21,10 @@ async def find_files(parts: Parts, caller: Caller, asked: JobRequest) -> tuple[F
     found = []
     for param in ("training_file", "validation_file"):
         file_id = getattr(asked, param)
-        file = await _file(parts, caller, file_id) if file_id else None
+        file = await _find_file(parts, caller, file_id) if file_id else None
         if file_id and file is None:
-            raise InvalidRequest(
+            raise MissingFile(
                 f"{param}: no file {file_id}. Upload it with POST /v1/files first.",
-                code="file_not_found",
                 param=param,
             )
         if file and file.purpose == result_file.PURPOSE:
@@ -45,7 +44,7 @@ async def find_files(parts: Parts, caller: Caller, asked: JobRequest) -> tuple[F
     return training, validation
 
 
-async def _file(parts: Parts, caller: Caller, file_id: str) -> File | None:
+async def _find_file(parts: Parts, caller: Caller, file_id: str) -> File | None:
     async def read() -> File | None:
         async with parts.reading.connect() as conn:
             return await file_rows.find(conn, caller.project_id, file_id)
@@ -63,10 +62,9 @@ def _check_format(file: File, param: str, training: Training) -> None:
     if file.format not in wanted:
         others = " or ".join(learning_from(file.format))
         plural = " or ".join(rows.plural for rows in wanted)
-        raise InvalidRequest(
+        raise WrongFileFormat(
             f"{param}: {file.id} holds {file.format.plural}, and method {training.method} learns "
             f"from {plural}. Give a file of {plural}, or choose method {others}.",
-            code="wrong_file_format",
             param=param,
         )
 
@@ -75,7 +73,7 @@ def _check_labels(training: File, validation: File | None) -> None:
     if len(training.labels) < 2:
         raise InvalidRequest(
             f"training_file: every row of {training.id} has the label {training.labels[0]!r}. "
-            "There must be at least two to tell apart.",
+            "Classification needs at least two labels.",
             code="too_few_labels",
             param="training_file",
         )

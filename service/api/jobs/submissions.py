@@ -25,10 +25,10 @@ from service.db.jobs import step_times
 from service.db.jobs.jobs import JobRow
 from service.db.projects.keys import Caller
 from service.db.spot import market
-from service.domain.errors import FileJustDeleted, InvalidRequest
+from service.domain.errors import FileJustDeleted, InvalidRequest, Unsupported
 from service.domain.lifecycle.constraints import JobConstraints
 from service.domain.models import base_models, lineage
-from service.domain.models.base_models import SupportedModel as KnownModel
+from service.domain.models.base_models import SupportedModel
 from service.domain.performance.calibration import MeasuredJob
 from service.domain.placement.offering_choice import gpus_per_machine
 from service.domain.planning import feasibility
@@ -42,7 +42,7 @@ from service.domain.training.preflight import DataCounts
 from service.domain.training.recipe import resolve
 from service.operations.jobs import jobs, plans
 from service.operations.jobs.jobs import RequestIdentity, Submission, Submitted
-from service.operations.jobs.preflights import Checked, UnderWay, readings
+from service.operations.jobs.preflights import Checked, RunningCheck, row_checks
 from service.operations.models import bases, models
 from service.operations.models.bases import Basis
 
@@ -58,12 +58,12 @@ NO_TRACKER = {
     "REKINDLE_MLFLOW_TRACKING_URI.",
 }
 ESTIMATED = (
-    "The rows are still being checked: their lengths are estimates. Ask for the plan again in a "
-    "while for exact figures."
+    "The rows are still being checked, so their lengths are estimates. Request the plan again "
+    "later for exact numbers."
 )
 
 
-async def plan_submission(parts: Parts, sending: RequestIdentity, asked: JobRequest) -> Submission:
+async def plan_submission(parts: Parts, identity: RequestIdentity, asked: JobRequest) -> Submission:
     """Return the submission of a request that only asks for a plan.
 
     A base model that is not staged is planned by its architecture. With a staged one, the rows are
@@ -71,8 +71,8 @@ async def plan_submission(parts: Parts, sending: RequestIdentity, asked: JobRequ
     """
     known = base_models.lookup(asked.model)
     if known is None or await models.find_base_model(parts.outside.store, known.name):
-        return await prepare_submission(parts, sending, asked, wait=PLAN_WAIT_SECONDS)
-    return await prepare_submission(parts, sending, asked, unstaged=known)
+        return await prepare_submission(parts, identity, asked, wait=PLAN_WAIT_SECONDS)
+    return await prepare_submission(parts, identity, asked, unstaged=known)
 
 
 async def replan_job(parts: Parts, row: JobRow, plan: Plan, checked: Checked) -> Plan:
@@ -84,34 +84,34 @@ async def replan_job(parts: Parts, row: JobRow, plan: Plan, checked: Checked) ->
         return plan
     caller = Caller(project_id=row.project_id, api_key_id=row.api_key_id)
     asked = JobRequest.model_validate_json(json.dumps(row.request))
-    material = await _material(parts, caller, asked, None)
+    inputs = await _find_inputs(parts, caller, asked, None)
     nodes = plan.chosen.nodes if terms_of(asked).deadline is None else None
-    question = await _question(parts, caller, asked, material, checked=checked, nodes=nodes)
-    return _plan(question, material, checked, parts.now())
+    plan_request = await _plan_request(parts, caller, asked, inputs, checked=checked, nodes=nodes)
+    return _plan(plan_request, inputs, checked, parts.now())
 
 
 async def create_job(
-    parts: Parts, sending: RequestIdentity, asked: JobRequest, now: datetime
+    parts: Parts, identity: RequestIdentity, asked: JobRequest, now: datetime
 ) -> Submitted:
     """Create the job of a request, or return the one that it created before."""
-    if not sending.is_first:
+    if not identity.is_first:
         async with parts.reading.connect() as conn:
-            if (earlier := await jobs.find_earlier(conn, sending, now)) is not None:
+            if (earlier := await jobs.find_earlier(conn, identity, now)) is not None:
                 return Submitted(job=earlier, is_new=False)
     try:
-        return await _submit(parts, await prepare_submission(parts, sending, asked), now)
+        return await _submit(parts, await prepare_submission(parts, identity, asked), now)
     except FileJustDeleted:
         named = (asked.training_file, asked.validation_file)
-        files = [submission_files.cache_key(sending.caller, name) for name in named]
+        files = [submission_files.cache_key(identity.caller, name) for name in named]
         kept = [parts.plan_inputs.forget(file) for file in files]
         if not any(kept):
             raise
-    return await _submit(parts, await prepare_submission(parts, sending, asked), now)
+    return await _submit(parts, await prepare_submission(parts, identity, asked), now)
 
 
-async def _submit(parts: Parts, ready: Submission, now: datetime) -> Submitted:
+async def _submit(parts: Parts, submission: Submission, now: datetime) -> Submitted:
     async with parts.engine.begin() as conn:
-        made = await jobs.submit(conn, ready, now)
+        made = await jobs.submit(conn, submission, now)
     if made.is_new:
         tracing.record_submission(made.job.id, now, parts.now())
     return made
@@ -119,10 +119,10 @@ async def _submit(parts: Parts, ready: Submission, now: datetime) -> Submitted:
 
 async def prepare_submission(
     parts: Parts,
-    sending: RequestIdentity,
+    identity: RequestIdentity,
     asked: JobRequest,
     *,
-    unstaged: KnownModel | None = None,
+    unstaged: SupportedModel | None = None,
     wait: float = 0.0,
 ) -> Submission:
     """Return the checked request with its plan; raises InvalidRequest or Archived.
@@ -132,28 +132,28 @@ async def prepare_submission(
     """
     asked = with_default_precision(asked, parts.plan_defaults.accelerator)
     if asked.register_model and not parts.registers_models:
-        raise InvalidRequest(NO_REGISTRY, code="unsupported", param="register_model")
+        raise Unsupported(NO_REGISTRY, param="register_model")
     _require_trackers(parts, asked)
-    material = await _material(parts, sending.caller, asked, unstaged)
+    inputs = await _find_inputs(parts, identity.caller, asked, unstaged)
     await parts.graders.check_sources(sources_of(asked))
-    checked = None if unstaged else await _check(parts, asked, material, wait)
-    plan, question = await _stored_plan(parts, sending.caller, asked), None
+    checked = None if unstaged else await _check_rows(parts, asked, inputs, wait)
+    plan, plan_request = await _stored_plan(parts, identity.caller, asked), None
     if plan is None:
-        question = await _question(parts, sending.caller, asked, material, checked=checked)
-        plan = _plan(question, material, checked, parts.now())
+        plan_request = await _plan_request(parts, identity.caller, asked, inputs, checked=checked)
+        plan = _plan(plan_request, inputs, checked, parts.now())
     if unstaged:
-        plan = replace(plan, warnings=(*plan.warnings, _stage_it(unstaged)))
+        plan = replace(plan, warnings=(*plan.warnings, _staging_warning(unstaged)))
     elif wait and checked is None:
         plan = replace(plan, warnings=(*plan.warnings, ESTIMATED))
     return Submission(
-        sending=sending,
-        request=asked.model_dump(mode="json") | _added(parts, asked),
-        model=material.base.name,
-        training_file=material.training,
-        validation_file=material.validation,
+        identity=identity,
+        request=asked.model_dump(mode="json") | _deployment_defaults(parts, asked),
+        model=inputs.base.name,
+        training_file=inputs.training,
+        validation_file=inputs.validation,
         plan=plan,
         terms=terms_of(asked),
-        planned=question,
+        planned=plan_request,
     )
 
 
@@ -162,10 +162,10 @@ def _require_trackers(parts: Parts, asked: JobRequest) -> None:
     for number, one in enumerate(asked.integrations or ()):
         if one.type not in parts.trackers:
             where = f"integrations.{number}.type"
-            raise InvalidRequest(NO_TRACKER[one.type], code="unsupported", param=where)
+            raise Unsupported(NO_TRACKER[one.type], param=where)
 
 
-def _added(parts: Parts, asked: JobRequest) -> dict[str, Any]:
+def _deployment_defaults(parts: Parts, asked: JobRequest) -> dict[str, Any]:
     """Return what the deployment adds to a request: a seed, and its MLflow experiment."""
     added: dict[str, Any] = {"seed": _seed(asked)}
     named = asked.integrations or []
@@ -190,7 +190,7 @@ async def _stored_plan(parts: Parts, caller: Caller, asked: JobRequest) -> Plan 
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Material:
+class _Inputs:
     """The files and models of a job."""
 
     training: File
@@ -199,32 +199,34 @@ class _Material:
     judge: Basis | None
 
 
-async def _material(
-    parts: Parts, caller: Caller, asked: JobRequest, unstaged: KnownModel | None
-) -> _Material:
+async def _find_inputs(
+    parts: Parts, caller: Caller, asked: JobRequest, unstaged: SupportedModel | None
+) -> _Inputs:
     training, validation = await submission_files.find_files(parts, caller, asked)
-    base, judge = await _models(parts, caller, asked, training, unstaged)
-    return _Material(training=training, validation=validation, base=base, judge=judge)
+    base, judge = await _find_models(parts, caller, asked, training, unstaged)
+    return _Inputs(training=training, validation=validation, base=base, judge=judge)
 
 
 def _seed(asked: JobRequest) -> int:
     return secrets.randbelow(2**31) if asked.seed is None else asked.seed
 
 
-def _stage_it(model: KnownModel) -> str:
+def _staging_warning(model: SupportedModel) -> str:
     return (
-        f"{model.name} is not staged here yet: its shape is taken from the catalogue. Before a job "
-        f"can be created, stage it: python -m rekindle.stage --name {model.name} DIR. Its licence "
-        f"is the {model.licence}; see that it allows what you are going to do."
+        f"{model.name} is not staged yet: the plan takes its shape from the catalogue. Stage it "
+        f"before you create a job: python -m rekindle.stage --name {model.name} DIR. Check that "
+        f"its licence, {model.licence}, allows your use."
     )
 
 
-async def _models(
-    parts: Parts, caller: Caller, asked: JobRequest, training: File, unstaged: KnownModel | None
+async def _find_models(
+    parts: Parts, caller: Caller, asked: JobRequest, training: File, unstaged: SupportedModel | None
 ) -> tuple[Basis, Basis | None]:
     """Return the base model and the grader's model; raises InvalidRequest or Archived."""
     base = (
-        bases.unstaged_basis(unstaged) if unstaged else await base_model(parts, caller, asked.model)
+        bases.unstaged_basis(unstaged)
+        if unstaged
+        else await find_base_model(parts, caller, asked.model)
     )
     if base.method is not None:
         lineage.refuse_other_head(base.name, base.method, method_of(asked))
@@ -236,12 +238,12 @@ async def _models(
     if not lineage.is_made(named):
         lineage.refuse_no_judge(named, None)
     lineage.refuse_checkpoint_as_judge(named)
-    judge = await base_model(parts, caller, named, lineage.OF_GRADER)
+    judge = await find_base_model(parts, caller, named, lineage.OF_GRADER)
     lineage.refuse_no_judge(judge.name, judge.method)
     return base, judge
 
 
-async def base_model(
+async def find_base_model(
     parts: Parts, caller: Caller, name: str, param: str = lineage.OF_BASE
 ) -> Basis:
     """Return a base model from the cache; models of jobs are looked up each time."""
@@ -253,18 +255,18 @@ async def base_model(
     )
 
 
-async def _question(
+async def _plan_request(
     parts: Parts,
     caller: Caller,
     asked: JobRequest,
-    material: _Material,
+    inputs: _Inputs,
     *,
     checked: Checked | None,
     nodes: int | None = None,
 ) -> PlanRequest:
-    """Return everything that the plan depends on."""
-    training, validation = material.training, material.validation
-    base, judge = material.base, material.judge
+    """Return the request for a plan: everything that the plan depends on."""
+    training, validation = inputs.training, inputs.validation
+    base, judge = inputs.base, inputs.judge
     data = checked.training if checked else None
     defaults, elastic = parts.plan_defaults, asked.infrastructure.elastic
     answers = max(2, training.answers, validation.answers if validation else 0)
@@ -282,7 +284,9 @@ async def _question(
         examples=data.examples if data else training.examples,
         mean_tokens=-(-data.tokens // data.examples) if data else training.mean_tokens,
         data=data,
-        offers=_allowed(await parts.plan_inputs.get("offers", partial(_offers, parts)), terms),
+        offers=_mark_forbidden(
+            await parts.plan_inputs.get("offers", partial(_read_offers, parts)), terms
+        ),
         nodes=asked.infrastructure.nodes or nodes,
         min_nodes=elastic.min_nodes if elastic else None,
         processes_per_node=defaults.processes_per_node,
@@ -291,48 +295,48 @@ async def _question(
         emulated=defaults.emulated,
         recovery_seconds=defaults.recovery_seconds,
         model=base.name,
-        past=await _past(parts, caller),
+        past=await _past_jobs(parts, caller),
         longest=() if data else tuple(tokens for _, tokens in training.longest),
         limits=PlanLimits.of(terms, parts.allowance, parts.now()),
     )
 
 
-def _plan(
-    request: PlanRequest, material: _Material, checked: Checked | None, now: datetime
-) -> Plan:
+def _plan(request: PlanRequest, inputs: _Inputs, checked: Checked | None, now: datetime) -> Plan:
     """Return the plan; raises InvalidRequest where the model or its limits cannot fit."""
     plan = make_plan(request)
-    feasibility.refuse_hopeless(plan, request.limits, now, partial(_freed, request))
+    feasibility.refuse_hopeless(
+        plan, request.limits, now, partial(_replan_with_free_nodes, request)
+    )
     if checked is None:
         return plan
-    told = preflight.sentences((material.training.filename, checked.training))
-    if material.validation and checked.validation:
-        told += preflight.sentences((material.validation.filename, checked.validation))
-    return replace(plan, warnings=(*plan.warnings, *told))
+    reasons = preflight.sentences((inputs.training.filename, checked.training))
+    if inputs.validation and checked.validation:
+        reasons += preflight.sentences((inputs.validation.filename, checked.validation))
+    return replace(plan, warnings=(*plan.warnings, *reasons))
 
 
-async def _check(
-    parts: Parts, asked: JobRequest, material: _Material, wait: float
+async def _check_rows(
+    parts: Parts, asked: JobRequest, inputs: _Inputs, wait: float
 ) -> Checked | None:
     """Return the reports on the rows, or None while there are none.
 
     With ``wait`` rows that a job cannot train on are refused.
     """
-    training, staged = material.training, material.base.staged
+    training, staged = inputs.training, inputs.base.staged
     hyper, chosen = hyperparameters_of(asked), training_of(asked)
     recipe = resolve(hyper, chosen, examples=training.examples, arch=staged.arch)
     today = parts.now().date()
-    wanted = readings(training, material.validation, staged.model, recipe, today)
+    wanted = row_checks(training, inputs.validation, staged.model, recipe, today)
     if not wait:
         return await parts.preflights.find_reports(wanted)
     found = await parts.preflights.check_rows(wanted, wait)
-    if isinstance(found, UnderWay):
+    if isinstance(found, RunningCheck):
         return None
     preflight.refuse_untrainable(training.filename, found.training, param="training_file")
     return found
 
 
-async def _past(parts: Parts, caller: Caller) -> tuple[MeasuredJob, ...]:
+async def _past_jobs(parts: Parts, caller: Caller) -> tuple[MeasuredJob, ...]:
     """Return the measured jobs of the project."""
 
     async def read() -> tuple[MeasuredJob, ...]:
@@ -342,7 +346,7 @@ async def _past(parts: Parts, caller: Caller) -> tuple[MeasuredJob, ...]:
     return await parts.plan_inputs.get(("past", caller.project_id), read)
 
 
-async def _offers(parts: Parts) -> tuple[Offer, ...]:
+async def _read_offers(parts: Parts) -> tuple[Offer, ...]:
     """Return every offering of the deployment with its price and eviction rate."""
     defaults = parts.plan_defaults
     async with parts.reading.connect() as conn:
@@ -361,17 +365,17 @@ async def _offers(parts: Parts) -> tuple[Offer, ...]:
     return tuple(found)
 
 
-def _allowed(offers: tuple[Offer, ...], terms: JobConstraints) -> tuple[Offer, ...]:
+def _mark_forbidden(offers: tuple[Offer, ...], terms: JobConstraints) -> tuple[Offer, ...]:
     """Return the offers, with the reason on each that the request's limits forbid."""
     forbids = terms.forbids
-    told = [forbids(o.offering, o.price, gpus_per_machine(o.offering.vm_size)) for o in offers]
+    reasons = [forbids(o.offering, o.price, gpus_per_machine(o.offering.vm_size)) for o in offers]
     return tuple(
         replace(offer, forbidden=why) if why else offer
-        for offer, why in zip(offers, told, strict=True)
+        for offer, why in zip(offers, reasons, strict=True)
     )
 
 
-def _freed(request: PlanRequest) -> Plan | None:
+def _replan_with_free_nodes(request: PlanRequest) -> Plan | None:
     """Return the plan with nodes left to the planner, if the user fixed them and it fits."""
     if request.nodes is None:
         return None

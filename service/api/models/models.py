@@ -19,7 +19,7 @@ from service.domain.storage.access_tiers import Presence
 from service.operations.jobs import jobs
 from service.operations.models import checkpoint_models, model_deletion, models
 from service.operations.models.checkpoint_models import CheckpointModel, UnusableCheckpoint
-from service.operations.models.models import Base
+from service.operations.models.models import ListedBaseModel
 from service.operations.storage import integrity, tiers
 from service.operations.storage.manifests import ManifestUnusable
 from service.storage.store import LISTED, BlobArchived, BlobNotFound
@@ -37,14 +37,14 @@ async def list_models(parts: PartsDep, caller: Reader) -> ModelList:
 
     Of a live job only milestones are listed: it may delete its other checkpoints.
     """
-    return ModelList(data=await _models(parts, caller))
+    return ModelList(data=await _list_models(parts, caller))
 
 
 @router.get("/models/{model:path}", operation_id="retrieveModel", tags=["Models"])
 async def get_model(parts: PartsDep, caller: Reader, model: str) -> Model:
     """Return one model by its name."""
     if is_made(model) and source(model).is_checkpoint:
-        return await _checkpoint(parts, caller, model)
+        return await _find_checkpoint(parts, caller, model)
     async with parts.reading.connect() as conn:
         job = await models.find_maker(conn, caller.project_id, model)
     if job is not None and fine_tuned_model(job) == model and not is_deleted(job.result):
@@ -92,13 +92,13 @@ async def get_model_file(
     shows at the end of the stream, the connection breaks off before the last bytes.
     """
     path, manifest = await _manifest(parts, caller, job_id)
-    _inside(path, f"{path}/{name}")
+    _require_inside(path, f"{path}/{name}")
     file = next((f for f in manifest.files if f.name == name), None)
     if file is None:
         names = ", ".join(f.name for f in manifest.files[:_SHOWN])
         raise ModelNotFound(f"The model has no file {name!r:.80}. It has: {names}.")
-    await _must_be_online(parts, caller, job_id, f"{path}/{name}")
-    begin = _begin(wanted, file.size)
+    await _require_online(parts, caller, job_id, f"{path}/{name}")
+    begin = _range_start(wanted, file.size)
     stream = await integrity.open_file(parts.store, job_id, path, file, begin)
     headers = {"content-length": str(file.size - begin), "accept-ranges": "bytes"}
     headers |= as_download(name.rpartition("/")[2])
@@ -108,27 +108,27 @@ async def get_model_file(
     return StreamingResponse(stream, status_code=status, media_type=kind, headers=headers)
 
 
-async def _models(parts: PartsDep, caller: Caller) -> list[Model]:
+async def _list_models(parts: PartsDep, caller: Caller) -> list[Model]:
     async with parts.reading.connect() as conn:
         made = await models.list_fine_tuned(conn, caller.project_id)
         checkpoints = await checkpoint_models.list_usable(conn, caller.project_id)
     return [
         *map(_fine_tuned, made),
-        *map(_of_checkpoint, checkpoints),
+        *map(_checkpoint_model, checkpoints),
         *map(_base, await models.list_base_models(parts.store)),
     ]
 
 
-async def _checkpoint(parts: Parts, caller: Caller, name: str) -> Model:
+async def _find_checkpoint(parts: Parts, caller: Caller, name: str) -> Model:
     async with parts.reading.connect() as conn:
         try:
             found = await checkpoint_models.find(conn, caller.project_id, name)
         except UnusableCheckpoint as error:
             raise ModelNotFound(str(error)) from None
-    return _of_checkpoint(found)
+    return _checkpoint_model(found)
 
 
-def _of_checkpoint(found: CheckpointModel) -> Model:
+def _checkpoint_model(found: CheckpointModel) -> Model:
     return Model(
         id=found.name,
         created=int(found.kept.committed_at.timestamp()),
@@ -139,7 +139,7 @@ def _of_checkpoint(found: CheckpointModel) -> Model:
     )
 
 
-def _base(base: Base) -> Model:
+def _base(base: ListedBaseModel) -> Model:
     created = int(base.staged_at.timestamp())
     return Model(id=base.name, created=created, owned_by="base")
 
@@ -164,7 +164,7 @@ async def _manifest(parts: PartsDep, caller: Caller, job_id: str) -> tuple[str, 
         raise ModelNotFound(f"Job {job_id} is {job.state}: it has no model yet.")
     if is_deleted(job.result):
         raise ModelNotFound(f"The model of job {job_id} was deleted.")
-    path = _inside("models/", str(job.result["path"]))
+    path = _require_inside("models/", str(job.result["path"]))
     try:
         return path, await integrity.read_manifest(parts.store, job_id, job.result)
     except ManifestUnusable as error:
@@ -179,10 +179,10 @@ async def _manifest(parts: PartsDep, caller: Caller, job_id: str) -> tuple[str, 
             parts.engine, parts.outside, caller.project_id, job_id, None
         )
         tiers.require_online(seen)
-        raise  # it came back this moment
+        raise  # rehydrated meanwhile
 
 
-async def _must_be_online(parts: Parts, caller: Caller, job_id: str, name: str) -> None:
+async def _require_online(parts: Parts, caller: Caller, job_id: str, name: str) -> None:
     """Raise ModelNotFound when the blob is gone, Archived when it cannot be read."""
     listed = await parts.store.list_stored(job_id, name, most=LISTED)
     blob = next((found for found in listed if found.name == name), None)
@@ -195,14 +195,14 @@ async def _must_be_online(parts: Parts, caller: Caller, job_id: str, name: str) 
         tiers.require_online(seen)
 
 
-def _begin(wanted: str | None, size: int) -> int:
+def _range_start(wanted: str | None, size: int) -> int:
     """Return the first requested byte; other ranges are answered with the whole file."""
     found = _FROM.fullmatch(wanted or "")
     return int(found[1]) if found and int(found[1]) < size else 0
 
 
-def _inside(prefix: str, path: str) -> str:
+def _require_inside(prefix: str, path: str) -> str:
     """Return the path, or raise ModelNotFound if it leads out of its folder."""
     if not path.startswith(prefix) or ".." in path.split("/"):
-        raise ModelNotFound(f"HEAD names {path!r}, which is no place for a model.")
+        raise ModelNotFound(f"HEAD names {path!r}, which is not a folder of models.")
     return path

@@ -24,11 +24,11 @@ from service.domain.storage.access_tiers import (
     TieredBlob,
 )
 from service.operations.storage import tiers
-from service.operations.storage.tiers import Folder, FolderInspection
+from service.operations.storage.tiers import FolderInspection, StoredFolder
 
 
 def storage(
-    around: JobOverview,
+    overview: JobOverview,
     blobs: list[TieredBlob],
     looks: list[FolderInspection],
     where: StorageAccount,
@@ -39,9 +39,9 @@ def storage(
     }
     shown: dict[str, Any] = {
         "object": "fine_tuning.job.storage",
-        "job": around.job.id,
+        "job": overview.job.id,
         "currency": cost.CURRENCY,
-        "spent": money(around.storage.spent),
+        "spent": money(overview.storage.spent),
         "blobs": len(blobs),
         "bytes": sum(b.size for b in blobs),
         "billed_bytes": sizes,
@@ -50,7 +50,7 @@ def storage(
     }
     if looks:
         prices = looks[0].prices
-        shown |= {"a_month": money(around.storage.a_month), "prices": _prices(prices)}
+        shown |= {"a_month": money(overview.storage.a_month), "prices": _prices(prices)}
     return schemas.Storage(**shown)
 
 
@@ -58,27 +58,27 @@ def move(
     seen: FolderInspection,
     tier: AccessTier,
     priority: ArchivePriority,
-    made: TierMoveQuote,
-    wish: TierMove | None,
+    quote: TierMoveQuote,
+    request: TierMove | None,
 ) -> dict[str, Any]:
     """Return the cost and the progress of a move."""
     return {
         "object": "fine_tuning.job.tier_move",
-        "id": wish.id if wish else None,
+        "id": request.id if request else None,
         "to": str(tier),
         "priority": str(priority),
-        "expected_at": seconds(wish.expected_at if wish else None),
-        "moves": {"blobs": made.blobs, "bytes": made.size},
+        "expected_at": seconds(request.expected_at if request else None),
+        "moves": {"blobs": quote.blobs, "bytes": quote.size},
         "cost": {
             "currency": cost.CURRENCY,
-            "once": money(made.charge),
-            "charged": money(wish.charge) if wish else None,
-            "operations": money(made.operations),
-            "early_deletion": money(made.early_deletion),
-            "a_month_before": money(made.month_before),
-            "a_month_after": money(made.month_after),
-            "read_back": money(made.read_back),
-            "free_to_leave_at": seconds(made.free_to_leave),
+            "once": money(quote.charge),
+            "charged": money(request.charge) if request else None,
+            "operations": money(quote.operations),
+            "early_deletion": money(quote.early_deletion),
+            "a_month_before": money(quote.month_before),
+            "a_month_after": money(quote.month_after),
+            "read_back": money(quote.read_back),
+            "free_to_leave_at": seconds(quote.free_to_leave),
         },
         "prices": _prices(seen.prices),
         **_folder(seen),
@@ -111,7 +111,7 @@ def _folder(seen: FolderInspection) -> dict[str, Any]:
     return shown
 
 
-def _folder_names(folder: Folder) -> dict[str, Any]:
+def _folder_names(folder: StoredFolder) -> dict[str, Any]:
     return {
         "kind": "checkpoint" if folder.checkpoint_id else "model",
         "checkpoint": folder.checkpoint_id,

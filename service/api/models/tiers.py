@@ -39,7 +39,7 @@ async def get_storage(parts: PartsDep, caller: Reader, now: Now, job_id: str) ->
         job = await jobs.get(conn, caller.project_id, job_id)
         folders = await tiers.folders(conn, job)
         under_way = await open_of(conn, job_id)
-        around = await jobs.get_with_facts(conn, caller.project_id, job_id, now)
+        overview = await jobs.get_with_facts(conn, caller.project_id, job_id, now)
     prices = await parts.outside.read_prices() or storage_prices.TABLE
     blobs = await parts.store.list_stored(job_id, most=LISTED)
     looks = [
@@ -51,7 +51,7 @@ async def get_storage(parts: PartsDep, caller: Reader, now: Now, job_id: str) ->
         )
         for folder in folders
     ]
-    return tier_views.storage(around, blobs, looks, parts.account)
+    return tier_views.storage(overview, blobs, looks, parts.account)
 
 
 @router.post("/{job_id}/checkpoints/{checkpoint_id}/tier", operation_id="moveFineTuningCheckpoint")

@@ -11,7 +11,7 @@ from service.api.jobs import job_views
 from service.api.schemas.costs import Figure, JobCost, MetricList, MetricRow
 from service.db.jobs import step_metrics
 from service.db.jobs.step_metrics import StepRange
-from service.domain.errors import InvalidRequest
+from service.domain.errors import InvalidRequest, UnknownCursor
 from service.operations.jobs import jobs
 
 router = APIRouter(prefix="/fine_tuning/jobs", tags=["Fine-tuning"])
@@ -39,8 +39,8 @@ Span = Annotated[StepRange, Depends(_span)]
 @router.get("/{job_id}/cost", operation_id="retrieveFineTuningCost")
 async def get_cost(db: Db, caller: Reader, now: Now, job_id: str) -> JobCost:
     """Return the job's cost until now; ``final`` once every machine is gone."""
-    around = await jobs.get_with_facts(db, caller.project_id, job_id, now)
-    return JobCost(job=job_id, **job_views.costs(around, now))
+    overview = await jobs.get_with_facts(db, caller.project_id, job_id, now)
+    return JobCost(job=job_id, **job_views.costs(overview, now))
 
 
 @router.get("/{job_id}/metrics", operation_id="listFineTuningMetrics")
@@ -76,9 +76,8 @@ def _step(after: str) -> int:
     """Parse the cursor, a step number; the step need not have a row."""
     digits = after.isascii() and after.isdigit() and len(after) <= _DIGITS
     if not (digits and int(after) < _LAST_STEP):
-        raise InvalidRequest(
+        raise UnknownCursor(
             f"after={after[:80]!r} is no training step. Give the `step` of your last row.",
-            code="unknown_cursor",
             param="after",
         )
     return int(after)

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Query
 
 from service.api.deps import Db, Now, Operator, PartsDep
 from service.api.http.pages import After, clamp, page, require_known_cursor
-from service.api.jobs.job_views import money
+from service.api.jobs.job_views import money, seconds
 from service.api.schemas.organization import ProjectSavings, ProjectSavingsList, Savings
 from service.db.money import project_savings
 from service.db.money.project_savings import SavingsRow
@@ -33,7 +33,7 @@ async def list_savings(
     until: Until = None,
 ) -> ProjectSavingsList:
     """List the cost of machines by project, highest first; ``whole`` is of all projects."""
-    now = _moment(until, after, now)
+    now = _common_end(until, after, now)
     since = start_of_day(now.date()) - timedelta(days=days - 1)
     limit = clamp(limit, _MOST)
     found = await project_savings.by_project(db, since, now, after=after, limit=limit + 1)
@@ -43,25 +43,25 @@ async def list_savings(
         ProjectSavingsList,
         rows,
         limit,
-        lambda one: ProjectSavings(id=one.id, name=one.name, **_of(one)),
-        since=int(since.timestamp()),
-        until=_seconds(now),
+        lambda one: ProjectSavings(id=one.id, name=one.name, **_savings(one)),
+        since=seconds(since),
+        until=seconds(now),
         currency=CURRENCY,
         projects=found.projects,
-        whole=Savings(**_of(found.whole)),
+        whole=Savings(**_savings(found.whole)),
     )
 
 
-def _moment(until: int | None, after: str | None, now: datetime) -> datetime:
+def _common_end(until: int | None, after: str | None, now: datetime) -> datetime:
     """Return the common end of all pages, in whole seconds: new costs would change the order."""
     if until is None and after is not None:
-        raise InvalidRequest("Send `until` of the first page beside `after`.", param="until")
-    if until is not None and until > _seconds(now):
-        raise InvalidRequest(f"until={until} is still to come.", param="until")
-    return datetime.fromtimestamp(_seconds(now) if until is None else until, UTC)
+        raise InvalidRequest("Send `until` of the first page together with `after`.", param="until")
+    if until is not None and until > seconds(now):
+        raise InvalidRequest(f"until={until} is in the future.", param="until")
+    return datetime.fromtimestamp(seconds(now) if until is None else until, UTC)
 
 
-def _of(one: SavingsRow) -> dict[str, Any]:
+def _savings(one: SavingsRow) -> dict[str, Any]:
     saved = one.on_demand - one.spent
     return {
         "jobs": one.jobs,
@@ -71,7 +71,3 @@ def _of(one: SavingsRow) -> dict[str, Any]:
         "saved": money(saved),
         "saved_percent": round(float(100 * saved / one.on_demand), 1) if one.on_demand else 0.0,
     }
-
-
-def _seconds(at: datetime) -> int:
-    return int(at.timestamp())

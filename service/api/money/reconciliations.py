@@ -1,13 +1,13 @@
 """/v1/organization/costs/reconciliation: the ledger compared with Azure's bill."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, timedelta
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
 
 from service.api.deps import Db, Now, PartsDep, Reader
 from service.api.http.pages import After, clamp, require_known_cursor
-from service.api.jobs.job_views import money
+from service.api.jobs.job_views import money, seconds
 from service.api.schemas import organization as schemas
 from service.db.money import bills
 from service.db.money.bills import BillReadState
@@ -49,13 +49,13 @@ async def get_reconciliation(
     members = {
         "since": since.isoformat(),
         "until": until.isoformat(),
-        "told_at": None if look.told_at is None else _seconds(look.told_at),
+        "told_at": seconds(look.told_at),
         "told_since": None if found.told is None else found.told.since.isoformat(),
         "told_until": None if found.told is None else found.told.until.isoformat(),
-        "trouble": _trouble(look, sees_all=sees_all),
+        "trouble": _billing_trouble(look, sees_all=sees_all),
         "currency": CURRENCY,
         "whole": _line(found.whole),
-        "of_nobody": [_of_nobody(one) for one in nobodys],
+        "of_nobody": [_unassigned_cost(one) for one in nobodys],
         **_page(found, clamp(limit, _MOST), after),
     }
     return schemas.Reconciliation(**members)
@@ -72,28 +72,24 @@ def _page(found: BillReconciliation, limit: int, after: str | None) -> dict[str,
     return {"attempts": shown, "has_more": len(lines) > limit}
 
 
-def _trouble(look: BillReadState, *, sees_all: bool) -> dict[str, Any] | None:
+def _billing_trouble(look: BillReadState, *, sees_all: bool) -> dict[str, Any] | None:
     """Return why Azure's bill could not be read; Azure's words are for operators only."""
     if not look.trouble or look.trouble_at is None:
         return None
-    theirs = "Azure's bill could not be read. Operators of the service see the reason."
-    return {"at": _seconds(look.trouble_at), "message": look.trouble if sees_all else theirs}
+    public = "Azure's bill could not be read. Operators of the service see the reason."
+    return {"at": seconds(look.trouble_at), "message": look.trouble if sees_all else public}
 
 
-def _of_nobody(one: BilledDay) -> dict[str, Any]:
+def _unassigned_cost(one: BilledDay) -> dict[str, Any]:
     """Return a cost that no project is charged with; for operators only."""
     untagged = one.attempt_id == UNTAGGED
     why = (
-        "It lies in the deployment's resource group and carries no tag of Rekindle's."
+        "A resource without Rekindle's tags in the deployment's resource group."
         if untagged
-        else "It carries the tag of no attempt that this service knows."
+        else "Its tag names an unknown attempt."
     )
     cause = "untagged" if untagged else "unknown_attempt"
     return {"cause": cause, "category": one.category, "billed": money(one.amount), "why": why}
-
-
-def _seconds(at: datetime) -> int:
-    return int(at.timestamp())
 
 
 def _line(line: ReconciliationLine) -> dict[str, Any]:

@@ -35,7 +35,7 @@ async def ready(parts: PartsDep) -> JSONResponse:
         fault = await database_health.find_fault(conn, parts.wall)
         if not fault and parts.schema:
             fault = await parts.schema.fault(conn)
-    if late := parts.pulse.late_loops() if parts.pulse else []:
+    if late := parts.liveness.late_loops() if parts.liveness else []:
         which = ", ".join(late)
-        fault = f"These loops hang, or find no work for faults: {which}. See the log; restart it."
+        fault = f"These loops hang or fail: {which}. See the log, then restart the process."
     return JSONResponse({"status": fault or "ok"}, status_code=503 if fault else 200)

@@ -37,7 +37,9 @@ async def get_operator(parts: PartsDep, caller: CallerDep) -> Caller:
 
 
 @router.get("/metrics")
-async def show(parts: PartsDep, caller: Annotated[Caller, Depends(get_operator)]) -> Response:
+async def get_metrics(
+    parts: PartsDep, caller: Annotated[Caller, Depends(get_operator)]
+) -> Response:
     """Return everything that ``instruments`` declares, in Prometheus's text format."""
     async with parts.reading.connect() as conn:
         state = await state_metrics.read_samples(conn, parts.now())

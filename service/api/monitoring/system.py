@@ -50,11 +50,11 @@ async def get_system(parts: PartsDep, db: Db, caller: Operator, now: Now) -> Sys
 
 
 def _replica(parts: Parts) -> shown.ThisReplica:
-    late = parts.pulse.late_loops() if parts.pulse else []
+    late = parts.liveness.late_loops() if parts.liveness else []
     return shown.ThisReplica(
         version=release(),
         name=parts.listener.name,
-        runs_loops=parts.pulse is not None and parts.pulse.has_loops,
+        runs_loops=parts.liveness is not None and parts.liveness.has_loops,
         late_loops=late,
         hears_notices=parts.listener.hears,
     )

@@ -64,7 +64,7 @@ def _window(end: datetime, days: int, gap_seconds: int) -> TraceWindow:
     if ticks > MAX_TICKS:
         raise InvalidRequest(
             f"{days} days at {gap_seconds} s are {ticks} counts, more than {MAX_TICKS}. "
-            "Ask for fewer days or a larger gap_seconds.",
+            "Request fewer days or a larger gap_seconds.",
             param="gap_seconds",
         )
     gap = timedelta(seconds=gap_seconds)

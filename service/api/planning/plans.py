@@ -16,15 +16,15 @@ from service.operations.jobs import plans
 from service.operations.jobs.jobs import RequestIdentity
 
 router = APIRouter(prefix="/fine_tuning/plans", tags=["Plans"], route_class=JsonRoute)
-Asked = Annotated[JobRequest, Body(openapi_examples=JOB_REQUESTS)]
+JobBody = Annotated[JobRequest, Body(openapi_examples=JOB_REQUESTS)]
 
 
 @router.post("", operation_id="createFineTuningPlan")
-async def create(parts: PartsDep, caller: Writer, now: Now, asked: Asked) -> StoredPlan:
+async def create(parts: PartsDep, caller: Writer, now: Now, asked: JobBody) -> StoredPlan:
     """Plan a job without creating it. To create it as planned, send the same body and `plan`."""
-    sending = RequestIdentity(caller=caller, body_sha256="", idempotency_key=None, is_retry=False)
-    ready = await submissions.plan_submission(parts, sending, asked)
-    row = plans.plan_row(ready, now)
+    identity = RequestIdentity(caller=caller, body_sha256="", idempotency_key=None, is_retry=False)
+    submission = await submissions.plan_submission(parts, identity, asked)
+    row = plans.plan_row(submission, now)
     async with parts.engine.begin() as conn:
         await rows.add(conn, row)
     return plan_views.stored_plan(row, parts.allowance, now)

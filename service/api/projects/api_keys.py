@@ -8,6 +8,7 @@ from fastapi import APIRouter
 from service.api.deps import Db, Now, Reader, Writer
 from service.api.http.pages import After, clamp, page, require_known_cursor
 from service.api.http.requests import JsonRoute
+from service.api.jobs.job_views import seconds
 from service.api.schemas.keys import Key, KeyList, KeyRequest, KeyRevoked, NewKey
 from service.db.projects import keys as rows
 from service.operations.projects import keys, quotas
@@ -25,7 +26,7 @@ async def create(db: Db, caller: Writer, now: Now, asked: KeyRequest) -> NewKey:
     await quotas.require_room_for_key(db, caller.project_id)
     until = None if asked.expires_at is None else datetime.fromtimestamp(asked.expires_at, UTC)
     key, secret = await keys.add(db, caller, asked.name, now, scope=asked.scope, expires_at=until)
-    return NewKey(**members(key), key=secret)
+    return NewKey(**key_members(key), key=secret)
 
 
 @router.get("", operation_id="listApiKeys")
@@ -46,22 +47,18 @@ async def revoke(db: Db, caller: Writer, now: Now, key_id: str) -> KeyRevoked:
 
 
 def _key(key: rows.Key) -> Key:
-    return Key(**members(key))
+    return Key(**key_members(key))
 
 
-def members(key: rows.Key) -> dict[str, Any]:
+def key_members(key: rows.Key) -> dict[str, Any]:
     """Return the members of a key without its secret."""
     return {
         "id": key.id,
         "name": key.name,
         "hint": f"rk-...{key.hint}",
         "scope": key.scope,
-        "created_at": int(key.created_at.timestamp()),
+        "created_at": seconds(key.created_at),
         "created_by": key.created_by,
-        "expires_at": _seconds(key.expires_at),
-        "last_used_at": _seconds(key.last_used_at),
+        "expires_at": seconds(key.expires_at),
+        "last_used_at": seconds(key.last_used_at),
     }
-
-
-def _seconds(at: datetime | None) -> int | None:
-    return None if at is None else int(at.timestamp())

@@ -6,9 +6,9 @@ from fastapi import APIRouter, Body, Depends, Request, Response
 from fastapi.routing import APIRoute
 from pydantic import BaseModel, ConfigDict, StringConstraints
 
-from service.api.deps import PartsDep, known_query
+from service.api.deps import PartsDep, require_known_query
 from service.api.http.requests import JsonRequest, read_body
-from service.api.projects.api_keys import members
+from service.api.projects.api_keys import key_members
 from service.api.schemas.keys import NewKey
 from service.operations.projects import sign_in
 
@@ -36,7 +36,7 @@ class _OpenRoute(APIRoute):
         return handle_open
 
 
-class SignIn(BaseModel):
+class SignInRequest(BaseModel):
     """The token after `#sign-in=` in the console's link."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
@@ -47,12 +47,12 @@ class SignIn(BaseModel):
 router = APIRouter(tags=["API keys"], route_class=_OpenRoute)
 
 
-@router.post("/sign_in", operation_id="signIn", dependencies=[Depends(known_query)])
-async def exchange(parts: PartsDep, asked: Annotated[SignIn, Body()]) -> NewKey:
+@router.post("/sign_in", operation_id="signIn", dependencies=[Depends(require_known_query)])
+async def exchange(parts: PartsDep, asked: Annotated[SignInRequest, Body()]) -> NewKey:
     """Exchange a one-time token for an API key named `console`, which expires after 12 hours.
 
     Every token that does not work gets the same answer: 401 `invalid_sign_in`.
     """
     async with parts.engine.begin() as conn:
         key, secret = await sign_in.exchange(conn, asked.token, parts.now())
-    return NewKey(**members(key), key=secret)
+    return NewKey(**key_members(key), key=secret)

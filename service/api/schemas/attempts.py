@@ -1,4 +1,4 @@
-"""Attempts: every hold on machines, what it did and what it cost."""
+"""Attempts: each allocation of machines, its steps and its cost."""
 
 from typing import Literal
 
@@ -24,7 +24,7 @@ class Generation(Answer):
     halted_at: UnixTime | None
     halted_because: str | None
     rung: dict[str, JsonValue] | None
-    """What was changed after memory ran out; null: as planned."""
+    """Changes after memory ran out; null: as planned."""
 
 
 class TimelineEntry(Answer):
@@ -39,7 +39,7 @@ class TimelineEntry(Answer):
 
 
 class Attempt(Answer):
-    """One hold on machines: its place, price, outcome, steps and phases."""
+    """One allocation of machines: its place, price, outcome, steps and phases."""
 
     id: str
     object: Literal["fine_tuning.job.attempt"] = "fine_tuning.job.attempt"
@@ -64,7 +64,7 @@ class Attempt(Answer):
     last_step: int | None
     steps: int
     lost_steps: int
-    """Steps that later attempts did again."""
+    """Steps that later attempts repeated."""
     cost: Money
     machine_hours: str
     generations: list[Generation]

@@ -1,4 +1,4 @@
-"""What all answers share: strict models, money, time, pages, errors, deleted objects."""
+"""Models that all answers share: strict models, money, time, pages, errors."""
 
 from typing import Annotated, Generic, Literal, TypeVar
 
@@ -13,7 +13,7 @@ Money = Annotated[str, Field(description="US dollars as a decimal string.", exam
 
 
 class Answer(Described):
-    """A JSON object that the service answers with; it holds its declared members and no others."""
+    """A JSON object that the service answers with; it has its declared members only."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -25,7 +25,7 @@ class Stored(Described):
 
 
 def is_none(value: object) -> bool:
-    """Tell whether a member is left out: OpenAI's optional members are never null."""
+    """Return whether a member is left out: OpenAI's optional members are never null."""
     return value is None
 
 

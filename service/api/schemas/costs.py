@@ -1,4 +1,4 @@
-"""What a job costs and what was measured while it trained."""
+"""Cost and metrics of a job."""
 
 from typing import Literal
 
@@ -29,7 +29,7 @@ class Cost(Answer):
     saved_percent: float
     as_of: UnixTime
     final: bool
-    """True once every machine is seen to be gone."""
+    """True once every machine is confirmed deleted."""
 
 
 class JobCost(Cost):
@@ -61,7 +61,7 @@ Figure = Literal[
 
 
 class MetricRow(Answer):
-    """What one training step measured."""
+    """Metrics of one training step."""
 
     step: int
     generation: int

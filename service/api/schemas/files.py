@@ -8,7 +8,7 @@ from service.api.schemas.base import Answer, Page, UnixTime, is_none
 
 
 class Counts(Answer):
-    """What the check of the file counted."""
+    """Counts of the check of the file."""
 
     examples: int
     tokens: int
@@ -18,7 +18,7 @@ class Counts(Answer):
 
 
 class Warning(Answer):
-    """A row that is allowed and probably not meant."""
+    """A valid row that is probably a mistake."""
 
     line: int
     code: str
@@ -26,7 +26,7 @@ class Warning(Answer):
 
 
 class UploadProgress(Answer):
-    """How far an upload is."""
+    """Progress of an upload."""
 
     bytes: int
     expected_bytes: int | None
@@ -36,21 +36,21 @@ class UploadProgress(Answer):
 
 
 class File(Answer):
-    """OpenAI's file, with what the check of its rows found."""
+    """OpenAI's file, with the results of the check of its rows."""
 
     id: str
     object: Literal["file"] = "file"
     bytes: int
     created_at: UnixTime
     expires_at: UnixTime | None = Field(default=None, exclude_if=is_none)
-    """When the file is deleted by itself, unless a job reads it."""
+    """When the file expires, unless a job reads it."""
     filename: str
     purpose: str
     status: Literal["uploaded", "processed"]
-    """`uploaded` while the bytes still come."""
+    """`uploaded` while bytes are still arriving."""
     status_details: str | None = Field(default=None, exclude_if=is_none)
     format: str | None = Field(default=None, exclude_if=is_none)
-    """What the rows are: `chat`, `preference`, `ranking`, `prompt` or `labelled`."""
+    """Format of the rows: `chat`, `preference`, `ranking`, `prompt` or `labelled`."""
     labels: list[str] | None = Field(default=None, exclude_if=is_none)
     examples: int | None = Field(default=None, exclude_if=is_none)
     counts: Counts | None = Field(default=None, exclude_if=is_none)
@@ -64,7 +64,7 @@ class FileList(Page[File]):
 
 
 class FileDeleted(Answer):
-    """The file is gone."""
+    """The file was deleted."""
 
     id: str
     object: Literal["file"] = "file"

@@ -9,16 +9,16 @@ EngineName = Literal["scale_set", "azureml"]
 
 
 class Cores(Answer):
-    """The subscription's Spot cores of a region, as Azure said last."""
+    """The subscription's Spot cores of a region, as last read from Azure."""
 
     limit: int
     used: int
-    """By Rekindle, jobs that were just admitted included, and by others."""
+    """Cores of Rekindle, newly admitted jobs included, and of others."""
     used_by_others: int
 
 
 class Shortage(Answer):
-    """Azure refused machines lately."""
+    """A recent refusal of machines by Azure."""
 
     since: UnixTime
     """Of the first refusal in a row."""
@@ -26,7 +26,7 @@ class Shortage(Answer):
     refusals: int
     """In a row."""
     machines: int
-    """The smallest order that was refused; smaller orders may be tried."""
+    """Smallest refused number of machines; smaller requests may be tried."""
     reason: str
 
 
@@ -40,10 +40,10 @@ class FleetOffering(Answer):
     gpus: int | None
     gpu: str | None
     per_hour: Money | None
-    """Of one machine: what was paid or published last; null: not known in the database."""
+    """Price of one machine, as last paid or published; null: unknown."""
     on_demand_per_hour: Money | None
     cores: Cores | None
-    """Null for on-demand machines and where Azure has not been asked yet."""
+    """Null for on-demand machines and until the first read from Azure."""
     shortage: Shortage | None
     last_given_at: UnixTime | None
     """Creation of the newest attempt that trained on such machines."""
@@ -51,7 +51,7 @@ class FleetOffering(Answer):
     """Percent of machines evicted in an hour, as Azure publishes it, for example `5-10`."""
     placement_score: str | None
     machines: int
-    """That run now; of the key's project, or of all projects for operators."""
+    """Running machines of the key's project; for operators, of all projects."""
 
 
 class FleetNode(Answer):
@@ -89,16 +89,16 @@ class FleetAttempt(Answer):
     state: str
     since: UnixTime
     machines: int
-    """Ordered."""
+    """Requested machines."""
     running: int
-    """As last seen in Azure."""
+    """Running machines, as last seen in Azure."""
     joined: int
     seen_at: UnixTime | None
     per_hour: Money
-    """Of all its machines that cost money now."""
+    """Price of all its machines that cost money now."""
     on_demand_per_hour: Money
     boot: str | None
-    """Newest report of a machine that boots."""
+    """Newest report of a booting machine."""
     boot_at: UnixTime | None
     nodes: list[FleetNode]
 
@@ -118,7 +118,7 @@ class QueuedJob(Answer):
 
 
 class Fleet(Answer):
-    """What the database knows of machines; Azure is not asked."""
+    """Machines by the database, without a call to Azure."""
 
     object: Literal["organization.fleet"] = "organization.fleet"
     all_projects: bool
@@ -148,7 +148,7 @@ class PriceHistory(Answer):
     region: str
     vm_size: str
     prices: list[PricePoint]
-    """The first one may have begun before the days asked for."""
+    """The first one may begin before the requested days."""
 
 
 class PriceHistories(Answer):
@@ -156,7 +156,7 @@ class PriceHistories(Answer):
 
     object: Literal["list"] = "list"
     data: list[PriceHistory]
-    """Empty `prices`: Azure has published none, or was not asked yet."""
+    """Empty `prices`: Azure has published none, or none were read yet."""
     since: UnixTime
     until: UnixTime
     currency: Literal["USD"]

@@ -36,7 +36,7 @@ class GraderErrors(Answer):
 
 
 class GraderMetadata(Answer):
-    """How a run went."""
+    """Result of a run."""
 
     name: str
     type: str

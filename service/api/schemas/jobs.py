@@ -53,7 +53,7 @@ class StatusReason(Answer):
     message: str
     since: UnixTime | None
     next_try_at: UnixTime | None
-    """When it is looked at again."""
+    """When it is reconciled next."""
 
 
 class Queue(Answer):
@@ -68,7 +68,7 @@ class Queue(Answer):
 
 
 class ProgressSummary(Answer):
-    """How far the training is."""
+    """Progress of the training."""
 
     step: int
     total_steps: int
@@ -76,7 +76,7 @@ class ProgressSummary(Answer):
 
 
 class Progress(ProgressSummary):
-    """How far the training is, and what the last step measured."""
+    """Progress of the training, with the metrics of the last step."""
 
     epoch: float
     seconds_per_step: float | None
@@ -88,7 +88,7 @@ class Progress(ProgressSummary):
     kl: float | None
     answer_tokens: float | None
     lost_steps: int
-    """Steps done again after evictions."""
+    """Steps repeated after evictions."""
 
 
 class AttemptsSummary(Answer):
@@ -108,7 +108,7 @@ class LatestCheckpoint(Answer):
 
 
 class CheckpointInterval(Answer):
-    """How often the job saves, and what that rests on."""
+    """Interval between checkpoints, and its basis."""
 
     seconds: float | None
     chosen_by: Literal["planner", "user"]
@@ -126,7 +126,7 @@ class CostSummary(Answer):
 
 
 class Budget(Answer):
-    """What the job may cost."""
+    """Budget of the job."""
 
     amount: Money
     on_exhausted: Literal["pause", "cancel"]
@@ -134,7 +134,7 @@ class Budget(Answer):
 
 
 class MaxPrice(Answer):
-    """The highest price that the job takes."""
+    """Highest price that the job pays."""
 
     per: Literal["gpu_hour"]
     amount: Money
@@ -150,12 +150,12 @@ class Infrastructure(Answer):
     max_price: MaxPrice | None
     regions: list[str] | None
     engine: Literal["scale_set", "azureml"] | None
-    """What alone may run the machines; null: any."""
+    """Required engine; null: any."""
     priority: Literal["low", "normal", "high"]
 
 
 class Forecast(Answer):
-    """When the job ends, and the odds that this is in time."""
+    """When the job ends, and the probability that it meets its deadline."""
 
     finish: Percentiles | None
     meets_deadline: float | None
@@ -166,7 +166,7 @@ class Forecast(Answer):
 
 
 class DeepSpeed(Answer):
-    """What the trainer hands to DeepSpeed."""
+    """What the trainer passes to DeepSpeed."""
 
     world_size: int
     """Processes of the newest generation; as planned before the first one and after the job."""
@@ -207,7 +207,7 @@ class JobSummary(Answer):
     queue: Queue | None
     progress: ProgressSummary
     estimated_finish: UnixTime | None
-    """Median. In lists only while it trains, and without waits after evictions that may come."""
+    """Median. In lists only while it trains, and without waits after future evictions."""
     attempts: AttemptsSummary
     cost: CostSummary
 
@@ -245,12 +245,12 @@ class Month(Answer):
 
 
 class Today(Answer):
-    """What evictions did since midnight (UTC)."""
+    """Evictions and lost steps since midnight (UTC)."""
 
     since: UnixTime
     evictions: int
     lost_steps: int
-    """Steps that had to be done again."""
+    """Steps that were repeated."""
 
 
 class JobsSummary(Answer):
@@ -261,7 +261,7 @@ class JobsSummary(Answer):
     phases: dict[PhaseGroup, int]
     """Number of jobs in each group of phases, as `?phase=` filters by."""
     per_hour: Money
-    """Of all machines that exist now."""
+    """Price of all machines that exist now."""
     on_demand_per_hour: Money
     """The same machines on demand."""
     month: Month

@@ -12,7 +12,7 @@ _NAME = r"^[^\x00-\x1f\x7f]+$"
 
 
 class KeyRequest(BaseModel):
-    """What a new key is called, what it may do, and until when."""
+    """Name, scope and expiry of a new key."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
@@ -45,7 +45,7 @@ class Key(Answer):
     scope: Scope
     created_at: UnixTime
     created_by: str | None
-    """Id of the key that made it; null: it was made by who runs the service."""
+    """Id of the key that created it; null: created by the operator of the service."""
     expires_at: UnixTime | None
     last_used_at: UnixTime | None
     """To within a minute."""
@@ -62,7 +62,7 @@ class KeyList(Page[Key]):
 
 
 class KeyRevoked(Answer):
-    """The key opens nothing any more."""
+    """The key was revoked."""
 
     id: str
     object: Literal["api_key"] = "api_key"

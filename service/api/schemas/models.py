@@ -31,7 +31,7 @@ class ModelList(Answer):
 
 
 class ModelDeleted(Answer):
-    """The model is gone."""
+    """The model was deleted."""
 
     id: str
     object: Literal["model"] = "model"

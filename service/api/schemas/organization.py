@@ -1,4 +1,4 @@
-"""What a project or all projects cost, and what exists in the cloud."""
+"""Costs of projects, and the resources that exist in the cloud."""
 
 from typing import Literal
 
@@ -17,14 +17,14 @@ class Group(Answer):
 
 
 class AuditSummary(Answer):
-    """All that exists, by its standing."""
+    """All resources, by their standing."""
 
     currency: Literal["USD"]
     groups: dict[str, Group]
     leaks: int
     unpriced_leaks: int
     unseen: str | None
-    """Why resources without a scale set are not known; null: they are."""
+    """Why untracked resources could not be listed; null: they were."""
     unknown_containers: int | None
     """Containers of jobs that the database does not know; null: Blob did not answer."""
 
@@ -50,7 +50,7 @@ class Resource(Answer):
 
 
 class Audit(Page[Resource]):
-    """What exists in the cloud against what the database knows."""
+    """Resources in the cloud, compared with the database."""
 
     summary: AuditSummary
 
@@ -71,7 +71,7 @@ class ProjectList(Page[Project]):
 
 
 class Savings(Answer):
-    """What was spent and saved against the same hours on demand."""
+    """Cost, and savings against the same hours on demand."""
 
     jobs: int
     evictions: int
@@ -90,7 +90,7 @@ class ProjectSavings(Savings):
 
 
 class ProjectSavingsList(Page[ProjectSavings]):
-    """A page of projects, those first that spent most."""
+    """A page of projects, highest cost first."""
 
     since: UnixTime
     until: UnixTime
@@ -209,7 +209,7 @@ class AvailabilityTrace(Answer):
     vm_size: str
     seen_percent: float
     trace: dict[str, JsonValue] | None
-    """The trace file; null where nothing is known yet."""
+    """The trace file; null without data."""
 
 
 class TraceList(Page[AvailabilityTrace]):

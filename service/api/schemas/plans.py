@@ -74,7 +74,7 @@ class Recipe(Stored):
 
 
 class Plan(Option):
-    """The chosen option, and what else there is."""
+    """The chosen option, and the other ones."""
 
     currency: Literal["USD"]
     recipe: Recipe
@@ -83,12 +83,12 @@ class Plan(Option):
     alternatives: list[Option]
     """Other layouts."""
     rejected: list[str]
-    """What cannot be taken, and why."""
+    """Offerings that cannot be used, with the reason."""
     why: str
     warnings: list[str]
     elastic: dict[str, JsonValue] | None = None
     data: dict[str, JsonValue] | None = None
-    """What the check of the rows counted; null: lengths are estimates."""
+    """Counts of the check of the rows; null: lengths are estimates."""
 
 
 class ExpectedSeconds(Answer):
@@ -113,7 +113,7 @@ class OfferedOption(Option):
     eta_seconds: ExpectedSeconds
     cost: ExpectedCost
     budget_needed: Money
-    """The least budget that nine of ten such jobs keep, with what is reserved to save the job."""
+    """The least budget that nine of ten such jobs keep, with the reserve to save the job."""
     seconds_needed: float
     """The least time until a deadline that nine of ten such jobs keep."""
     fits_budget: bool | None
@@ -123,7 +123,7 @@ class OfferedOption(Option):
 
 
 class OfferedPlan(Plan):
-    """A plan of which no job was created yet."""
+    """A plan without a job."""
 
     options: list[OfferedOption]  # type: ignore[assignment]  # the options' members and more
     alternatives: list[OfferedOption]  # type: ignore[assignment]  # the same
@@ -138,7 +138,7 @@ class JobPlan(Answer):
 
 
 class Suggestion(Answer):
-    """Another way to run the same training, and what it would change."""
+    """Another way to run the same training, with its cost and duration."""
 
     aim: Literal["cheaper", "faster"]
     change: str
@@ -161,9 +161,9 @@ class StoredPlan(Answer):
     chosen: OfferedOption
     """Where the job would start."""
     next: list[OfferedOption]
-    """Where it would go on when the chosen place has no capacity: the next three."""
+    """The next three offerings, for when the chosen one has no capacity."""
     suggestions: list[Suggestion]
-    """What would make it cheaper or faster."""
+    """Changes that make it cheaper or faster."""
     plan: OfferedPlan
     """The whole plan, as the job would show it."""
 
@@ -177,7 +177,7 @@ class Dollars(Answer):
 
 
 class Spread(Answer):
-    """A figure at three percentiles; null where a life has no end."""
+    """A value at three percentiles; null where a simulated job has no end."""
 
     p10: float | None
     p50: float | None
@@ -185,7 +185,7 @@ class Spread(Answer):
 
 
 class Way(Answer):
-    """One way of running the job, over all lives."""
+    """One strategy for the job, over all simulations."""
 
     name: Literal["rekindle", "spot_only", "on_demand"]
     dollars: Dollars
@@ -198,7 +198,7 @@ class Way(Answer):
 
 
 class Simulation(Answer):
-    """What the job's plan may cost and take."""
+    """Simulated cost and duration of the job's plan."""
 
     object: Literal["simulation"] = "simulation"
     job: str

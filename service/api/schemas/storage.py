@@ -1,4 +1,4 @@
-"""Storage: what lies in which access tier, and moves between tiers."""
+"""Storage: blobs by access tier, and moves between tiers."""
 
 from typing import Literal
 
@@ -35,14 +35,14 @@ class StoragePrices(Answer):
 
 
 class WayBack(Answer):
-    """What it costs and takes to bring a folder back from the archive tier."""
+    """Cost and duration of a rehydration from the archive tier."""
 
     cost: Money
     seconds_at_most: int
 
 
 class Rehydrating(Answer):
-    """A folder on its way back from the archive tier."""
+    """A folder that is being rehydrated from the archive tier."""
 
     priority: RehydratePriority | None
     expected_at: UnixTime | None
@@ -64,7 +64,7 @@ class Folder(Answer):
 
 
 class Storage(Answer):
-    """All that a job's container holds."""
+    """The content of a job's container."""
 
     object: Literal["fine_tuning.job.storage"] = "fine_tuning.job.storage"
     job: str
@@ -80,14 +80,14 @@ class Storage(Answer):
 
 
 class Moves(Answer):
-    """What a move touches."""
+    """The blobs of a move."""
 
     blobs: int
     bytes: int
 
 
 class MoveCost(Answer):
-    """What a move costs once and each month."""
+    """Cost of a move, once and each month."""
 
     currency: Literal["USD"]
     once: Money
@@ -101,7 +101,7 @@ class MoveCost(Answer):
 
 
 class TierMove(Folder):
-    """A move of a folder to another tier, or with `dry_run` what it would cost."""
+    """A move of a folder to another tier, or with `dry_run` its cost."""
 
     object: Literal["fine_tuning.job.tier_move"] = "fine_tuning.job.tier_move"
     id: str | None

@@ -1,4 +1,4 @@
-"""How the service itself stands, for operators."""
+"""The state of the service, for operators."""
 
 from typing import Literal
 
@@ -6,7 +6,7 @@ from service.api.schemas.base import Answer, UnixTime
 
 
 class Work(Answer):
-    """Rows that reconcilers look after."""
+    """Rows that reconcilers process."""
 
     name: Literal["jobs", "attempts"]
     due: int
@@ -28,13 +28,13 @@ class Turn(Answer):
 
 
 class Reading(Answer):
-    """What is read from Azure regularly, by one replica for all."""
+    """Data that one replica reads from Azure regularly, for all."""
 
     what: str
     read_at: UnixTime | None
     due_at: UnixTime
     lag_seconds: float
-    """How long it is overdue; 0: it is not."""
+    """Seconds overdue; 0: not overdue."""
     trouble: str | None
     trouble_at: UnixTime | None
 
@@ -45,10 +45,10 @@ class RateBudget(Answer):
     region: str
     request: str
     left: float
-    """Less than 0: so many calls are deferred."""
+    """Remaining calls; negative: the number of deferred ones."""
 
     at: UnixTime
-    """When they were counted; more have come back since."""
+    """When they were counted; some have been restored since."""
 
 
 class Circuit(Answer):
@@ -58,11 +58,11 @@ class Circuit(Answer):
     failures: int
     """In a row."""
     closed_until: UnixTime | None
-    """No request is sent before; null: requests are sent."""
+    """End of the pause without requests; null: requests are sent."""
 
 
 class HelpWanted(Answer):
-    """A job that needs a person."""
+    """A job that needs an operator."""
 
     job: str
     job_name: str | None
@@ -77,17 +77,17 @@ class Replica(Answer):
 
     name: str
     command: str
-    """What it runs: `api`, `reconciler` or `all`."""
+    """Command that it runs: `api`, `reconciler` or `all`."""
     version: str | None
     """Null in images: see the image's tag."""
     connected_at: UnixTime
-    """When it began to listen to the database; later than its start if the database was away."""
+    """When it connected to the database; later than its start after an outage of the database."""
     leads: list[str]
     """Loops that it runs for all replicas; `turns` says until when."""
 
 
 class ThisReplica(Answer):
-    """The process that answers."""
+    """The process that answers this request."""
 
     name: str
     version: str | None
@@ -99,7 +99,7 @@ class ThisReplica(Answer):
 
 
 class System(Answer):
-    """The service by its database."""
+    """The state of the service, by its database."""
 
     object: Literal["organization.system"] = "organization.system"
     replicas: list[Replica]

@@ -14,7 +14,7 @@ Md5 = Annotated[str, StringConstraints(pattern="^[0-9a-fA-F]{32}$")]
 
 
 class ExpiresAfter(Strict):
-    """When the file is deleted by itself."""
+    """When the file expires."""
 
     anchor: Literal["created_at"]
     seconds: int = Field(ge=SHORTEST_SECONDS, le=LONGEST_SECONDS)
@@ -22,7 +22,7 @@ class ExpiresAfter(Strict):
 
 
 class UploadRequest(Strict):
-    """A file that will come in parts."""
+    """A file to upload in parts."""
 
     filename: Annotated[str, StringConstraints(max_length=255, pattern=_NAME)]
     """The name that the file will have."""
@@ -31,7 +31,7 @@ class UploadRequest(Strict):
     bytes: int = Field(ge=1)
     """Size of the whole file."""
     mime_type: Annotated[str, StringConstraints(max_length=255, pattern=_NAME)]
-    """Media type of the file, such as `application/jsonl`; any is taken."""
+    """Media type of the file, such as `application/jsonl`; any is accepted."""
     expires_after: ExpiresAfter | None = None
 
 
@@ -41,7 +41,7 @@ class UploadCompletion(Strict):
     part_ids: list[str] = Field(min_length=1)
     """Ids of the parts, in the order of the file; parts that are not named are dropped."""
     md5: Md5 | None = None
-    """MD5 of the whole file, hexadecimal, to be compared."""
+    """MD5 of the whole file, hexadecimal, to verify it."""
 
 
 class UploadPart(Answer):
@@ -57,7 +57,7 @@ class UploadPart(Answer):
 
 
 class Upload(Answer):
-    """OpenAI's upload, with what has come of it."""
+    """OpenAI's upload, with its parts or its file."""
 
     id: str
     object: Literal["upload"] = "upload"
@@ -65,7 +65,7 @@ class Upload(Answer):
     """Size of the whole file."""
     created_at: UnixTime
     expires_at: UnixTime
-    """An hour after the last part came."""
+    """An hour after the last part arrived."""
     filename: str
     purpose: str
     status: Literal["pending", "completed", "cancelled", "expired"]

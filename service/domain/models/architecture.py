@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
-from service.domain.errors import InvalidRequest
+from service.domain.errors import InvalidRequest, UnsupportedModel
 from service.domain.models.families import FAMILIES, NAMES, Family
 
 
@@ -160,6 +160,4 @@ def _size(config: Mapping[str, Any], key: str, default: int | None = None) -> in
 
 
 def _unsupported(why: str) -> InvalidRequest:
-    return InvalidRequest(
-        f"This base model cannot be fine-tuned: {why}.", code="unsupported_model", param="model"
-    )
+    return UnsupportedModel(f"This base model cannot be fine-tuned: {why}.", param="model")

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from contract.methods import METHODS, Method
-from service.domain.errors import InvalidRequest
+from service.domain.errors import UnsupportedModel
 from trainer.contract import Reinforcement, parse_grader, reward_models
 
 PREFIX: Final = "ft:"
@@ -109,10 +109,9 @@ def base_of(maker: str) -> ModelSource | None:
 def refuse_checkpoint_as_judge(name: str) -> None:
     """Raise InvalidRequest if a grader asks a checkpoint."""
     if is_made(name) and source(name).is_checkpoint:
-        raise InvalidRequest(
+        raise UnsupportedModel(
             f"{name} is a checkpoint, and a grader takes final models only. Name the model of a "
             "job of method reward that has succeeded: ft:... .",
-            code="unsupported_model",
             param=OF_GRADER,
         )
 
@@ -124,10 +123,9 @@ def refuse_other_head(name: str, made_by: Method, method: Method) -> None:
         more = ""
         if made_by == "reward" and method == "reinforcement":
             more = ' To have it grade answers, name it in the grader: {"type": "reward_model"}.'
-        raise InvalidRequest(
+        raise UnsupportedModel(
             f"{name} is {head}, and only method {made_by} can go on from it. Take "
             f"a base model, or the model of a job of another method.{more}",
-            code="unsupported_model",
             param=OF_BASE,
         )
 
@@ -135,11 +133,10 @@ def refuse_other_head(name: str, made_by: Method, method: Method) -> None:
 def refuse_other_labels(name: str, known: list[str], wanted: list[str]) -> None:
     """Raise InvalidRequest if a classifier's labels differ from the training file's."""
     if known != wanted:
-        raise InvalidRequest(
+        raise UnsupportedModel(
             f"{name} tells {', '.join(known[:10])} apart, and the training file has the labels "
             f"{', '.join(wanted[:10])}. Give a file with the same labels, or begin with a base "
             "model.",
-            code="unsupported_model",
             param=OF_BASE,
         )
 
@@ -148,9 +145,8 @@ def refuse_no_judge(name: str, made_by: Method | None) -> None:
     """Raise InvalidRequest if a grader asks a model that rates nothing."""
     if made_by != "reward":
         what = "a base model" if made_by is None else f"the model of a job of method {made_by}"
-        raise InvalidRequest(
+        raise UnsupportedModel(
             f"{name} is {what}, which rates nothing. Name the model of a job of method reward "
             "that has succeeded: ft:... .",
-            code="unsupported_model",
             param=OF_GRADER,
         )

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from decimal import ROUND_UP, Decimal
 
-from service.domain.errors import InvalidRequest
+from service.domain.errors import BudgetTooSmall, InvalidRequest
 from service.domain.humanize import format_duration
 from service.domain.money.cost import CURRENCY
 from service.domain.planning.option import Option
@@ -56,12 +56,11 @@ def _too_small(options: Sequence[Option], limits: PlanLimits) -> InvalidRequest:
     cheapest = min(options, key=lambda o: least_cost(o) + limits.reserve(o))
     least, kept = least_cost(cheapest), limits.reserve(cheapest)
     reserved = limits.allowance.of_job(cheapest.save_seconds)
-    return InvalidRequest(
+    return BudgetTooSmall(
         f"The budget of {limits.budget} {CURRENCY} is too small: the job costs at least "
         f"{_money(least)} on {cheapest.nodes} x {cheapest.offering}, and {_money(kept)} are "
         f"reserved to stop its machines ({reserved.in_words()}). Set a budget of "
         f"{_money(cheapest.cost_p90 + kept)}, which nine of ten such jobs keep.",
-        code="budget_too_small",
         param="infrastructure.budget.amount",
     )
 
@@ -72,12 +71,11 @@ def _not_both(options: Sequence[Option], limits: PlanLimits, now: datetime) -> I
     inside = min(timely, key=lambda o: least_cost(o) + limits.reserve(o))
     fastest = min(paid, key=limits.seconds_at_best)
     enough = _money(inside.cost_p90 + limits.reserve(inside))
-    return InvalidRequest(
+    return BudgetTooSmall(
         f"No option keeps both the deadline ({limits.away}) and the budget ({limits.budget} "
         f"{CURRENCY}): the cheapest in time takes {_describe(inside, limits)}; the fastest within "
         f"the budget takes {_describe(fastest, limits)}. Set a budget of {enough}, or a deadline "
         f"of {_from(fastest, limits, now)} or later.",
-        code="budget_too_small",
         param="infrastructure.budget.amount",
     )
 

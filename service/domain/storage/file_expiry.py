@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from service.domain.errors import InvalidRequest
+from service.domain.errors import InvalidRequest, MissingParameter
 
 ANCHOR: Final = "created_at"
 SHORTEST_SECONDS: Final = 3600
@@ -17,9 +17,8 @@ def parse_form(anchor: str | None, seconds: str | None) -> int | None:
         return None
     if anchor is None or seconds is None:
         missing = ANCHOR_FIELD if anchor is None else SECONDS_FIELD
-        raise InvalidRequest(
+        raise MissingParameter(
             f"{missing}: missing. Send both {ANCHOR_FIELD} and {SECONDS_FIELD}.",
-            code="missing_required_parameter",
             param=missing,
         )
     if anchor != ANCHOR:

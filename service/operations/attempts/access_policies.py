@@ -1,7 +1,7 @@
 """Revoke the nodes' write access by deleting a stored access policy of their job's container.
 
 The policies of a container follow from the rows of its job's attempts and are always written all at
-once. Writing them twice is harmless, and a late writer writes what holds by then.
+once. Writing them twice is harmless, and a late writer writes the current ones.
 
 Without an account key there are no policies. A node's URL then expires by itself, and its lifetime
 is how long a node of an ended attempt can still write.

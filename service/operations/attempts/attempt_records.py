@@ -21,8 +21,8 @@ Moves = dict[AttemptState, datetime]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Again:
-    """What the following generation, of whichever attempt, did again of one of this attempt."""
+class RepeatedSteps:
+    """Steps of a generation of this attempt that the next generation repeated."""
 
     attempt_id: str
     lost: int
@@ -30,7 +30,7 @@ class Again:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Record:
+class AttemptRecord:
     """An attempt with all that belongs to it."""
 
     row: AttemptRow
@@ -38,11 +38,11 @@ class Record:
     nodes: list[NodeReport]
     moves: Moves
     ledger: list[LedgerRow]
-    again: list[Again]
+    again: list[RepeatedSteps]
 
     @property
     def timeline(self) -> list[TimelineSpan]:
-        """Return what its time went into."""
+        """Return the phases of the attempt."""
         worlds = [
             GenerationTimes(
                 opened_at=o.opened_at,
@@ -56,18 +56,18 @@ class Record:
         return timeline(self.moves, worlds, [t.time for t in self.nodes])
 
 
-async def list_records(conn: AsyncConnection, job_id: str) -> list[Record]:
+async def list_records(conn: AsyncConnection, job_id: str) -> list[AttemptRecord]:
     """Return every attempt of the job with its records, oldest first."""
     opened = await generations.of_job(conn, job_id)
-    told = await nodes.reports_of_job(conn, job_id)
+    nodes_of_job = await nodes.reports_of_job(conn, job_id)
     moves = await events.moves(conn, job_id)
     meters = await ledger.of_job(conn, job_id)
-    again = _again(opened)
+    again = _repeated_steps(opened)
     return [
-        Record(
+        AttemptRecord(
             row=row,
             generations=[o for o in opened if o.generation.attempt_id == row.id],
-            nodes=[t for t in told if t.attempt_id == row.id],
+            nodes=[t for t in nodes_of_job if t.attempt_id == row.id],
             moves={AttemptState.PENDING: row.created_at} | moves.get(row.id, {}),
             ledger=[m for m in meters if m.attempt_id == row.id],
             again=[a for a in again if a.attempt_id == row.id],
@@ -82,9 +82,9 @@ def start_step(opened: OpenedGeneration) -> int:
     return checkpoint.step if checkpoint else 0
 
 
-def _again(opened: Sequence[OpenedGeneration]) -> list[Again]:
+def _repeated_steps(opened: Sequence[OpenedGeneration]) -> list[RepeatedSteps]:
     return [
-        Again(
+        RepeatedSteps(
             attempt_id=before.generation.attempt_id,
             lost=following.lost_steps,
             reached=start_step(following) + following.lost_steps,

@@ -1,4 +1,4 @@
-"""Checkpoints that nodes cannot load: the service's own check, and marking one as broken."""
+"""Check checkpoints that nodes cannot load, and mark them as broken."""
 
 import hashlib
 from collections.abc import Sequence
@@ -64,13 +64,13 @@ async def mark_broken(
     killed in between loses nothing and repeats no event. Returns the facts of the newly marked
     ones. Raises LeaseLost.
     """
-    told = []
+    marked = []
     await leases.write(conn, claim, lease_token=claim.token)
     await locks.lock_rows(conn, tables.jobs, [row.job_id])  # before its checkpoints: as all do
     for entry, fault in broken:
         because = f"{fault.file} {fault.reason}"
         if await checkpoints.condemn(conn, row.job_id, entry.path, because):
-            told.append(_facts(entry, fault, rest))
+            marked.append(_fault_facts(entry, fault, rest))
             await events.add(
                 conn,
                 row.job_id,
@@ -79,25 +79,27 @@ async def mark_broken(
                 _sentence(entry, because, rest),
                 attempt_id=row.id,
                 level="error",
-                data=told[-1],
+                data=marked[-1],
             )
-    return told
+    return marked
 
 
 def _sentence(entry: Committed, because: str, rest: Committed | None) -> str:
     lost = entry.step - (rest.step if rest else 0)
     start = (
-        f"Training goes on from step {rest.step}"
+        f"Training resumes from step {rest.step}"
         if rest
         else "No other is left, so training starts over from the base model"
     )
     return (
         f"The checkpoint of step {entry.step} cannot be loaded: {because}. {start}; "
-        f"{lost} steps are done again."
+        f"{lost} steps are repeated."
     )
 
 
-def _facts(entry: Committed, fault: CheckpointFault, rest: Committed | None) -> dict[str, object]:
+def _fault_facts(
+    entry: Committed, fault: CheckpointFault, rest: Committed | None
+) -> dict[str, object]:
     step = rest.step if rest else 0
     facts = {"path": entry.path, "file": fault.file, "reason": fault.reason, "step": entry.step}
     return facts | {"from_step": step, "lost_steps": entry.step - step}

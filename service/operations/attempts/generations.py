@@ -25,12 +25,10 @@ from service.operations.attempts import heads
 from trainer.contract import DirectiveKind, Generation, Head, Member
 
 _SOON = timedelta(seconds=1)
-_BEHIND = (
-    "The service has forgotten what happened last: it knew of generation {known}, and generation"
-    " {head} had begun (its database was restored from a backup or lost its last writes, or one of"
-    " its processes was killed just then)."
-    " Nothing committed is lost; what is missing is missing in these events, the metrics and the"
-    " cost"
+_BEHIND_HEAD = (
+    "The database is behind HEAD: it knew generation {known}, but generation {head} had begun. It"
+    " was restored from a backup, lost its last writes, or a process was killed."
+    " No committed checkpoint is lost; events, metrics and cost have a gap"
 )
 
 
@@ -87,8 +85,8 @@ async def open_all(
 ) -> list[LostWork]:
     """Write the rows that HEAD was fenced for, and direct their members to start.
 
-    Returns the steps that are lost by it. Raises LeaseLost if any of the leases is lost: nothing
-    may be committed then, and the new holder does the same.
+    Returns the lost steps. Raises LeaseLost if any of the leases is lost: nothing may be committed
+    then, and the new holder does the same.
     """
     begun = [one.generation for one in openings]
     saves = {one.row.job_id: one.interval.as_progress() for one in openings if one.interval}
@@ -123,16 +121,16 @@ def _opening_events(one: Opening, now: datetime) -> Iterator[Event]:
     of = (one.row.job_id, one.row.id, now)
     if one.forgotten:
         facts = {"known": one.after, "head": generation.number - 1}
-        said = _BEHIND.format(**facts)
-        yield events.new_event(*of, "database.behind", said, level="warn", data=facts)
+        message = _BEHIND_HEAD.format(**facts)
+        yield events.new_event(*of, "database.behind", message, level="warn", data=facts)
     if step.lost:
         yield events.new_event(*of, "node.evicted", _eviction_sentence(one.row, step), level="warn")
     from_step = generation.checkpoint.step if generation.checkpoint else 0
     counts = {"generation": generation.number, "step": from_step, "nodes": len(generation.members)}
     data = counts | ({"rung": step.rung.to_plain()} if step.rung else {})
     level = "warn" if step.because else "info"
-    said = _opening_sentence(one.row, generation, one.before) + _less(step)
-    yield events.new_event(*of, "generation.opened", said, level=level, data=data)
+    message = _opening_sentence(one.row, generation, one.before) + _rung_suffix(step)
+    yield events.new_event(*of, "generation.opened", message, level=level, data=data)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,14 +141,14 @@ class Halting:
     row: AttemptRow
     generation: Generation
     step: HaltGeneration
-    again: timedelta = _SOON  # until the next look, if nobody asks for one
-    deferral: Deferral | None = None  # a call to the cloud that goes on waiting
+    again: timedelta = _SOON  # requeue delay
+    deferral: Deferral | None = None  # a call to the cloud that stays deferred
 
 
 async def halt_all(conn: AsyncConnection, halts: Sequence[Halting], now: datetime) -> None:
     """Direct the members that have not settled to stop, and requeue the attempts."""
-    told = [(one.generation, one.step.kind, one.step.reason) for one in halts]
-    first = await generations.mark_halted(conn, told, now)
+    halted = [(one.generation, one.step.kind, one.step.reason) for one in halts]
+    first = await generations.mark_halted(conn, halted, now)
     orders = {
         node_id: (one.step.kind, one.generation.number)
         for one in halts
@@ -162,16 +160,16 @@ async def halt_all(conn: AsyncConnection, halts: Sequence[Halting], now: datetim
     held = await leases.release_all(conn, due, now, deferrals)  # after generations and nodes
     if lost := {one.row.id for one in halts} - held:
         raise LeaseLost(f"attempts {sorted(lost)}")
-    news = [one for one in halts if one.row.job_id in first]
-    await job_versions.raise_all(conn, [one.row.job_id for one in news], now)
-    await events.add_all(conn, [_halted(one, now) for one in news])
+    changed = [one for one in halts if one.row.job_id in first]
+    await job_versions.raise_all(conn, [one.row.job_id for one in changed], now)
+    await events.add_all(conn, [_halt_event(one, now) for one in changed])
 
 
-def _halted(one: Halting, now: datetime) -> Event:
+def _halt_event(one: Halting, now: datetime) -> Event:
     level = "info" if one.step.reason == JOINS else "warn"
-    said = f"Generation {one.generation.number} is stopped: {one.step.reason}"
+    message = f"Generation {one.generation.number} is stopped: {one.step.reason}"
     of, data = (one.row.job_id, one.row.id, now), {"kind": one.step.kind}
-    return events.new_event(*of, "generation.halted", said, level=level, data=data)
+    return events.new_event(*of, "generation.halted", message, level=level, data=data)
 
 
 def _eviction_sentence(row: AttemptRow, step: OpenGeneration) -> str:
@@ -181,7 +179,7 @@ def _eviction_sentence(row: AttemptRow, step: OpenGeneration) -> str:
     return f"Azure evicted {len(step.lost)} of {humanize.count_machines(row.instance_count)}{how}"
 
 
-def _less(step: OpenGeneration) -> str:
+def _rung_suffix(step: OpenGeneration) -> str:
     return f", with {step.because}" if step.because else ""
 
 

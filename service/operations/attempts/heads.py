@@ -23,12 +23,12 @@ from service.storage.store import (
 from trainer.contract import HEAD, MANIFEST, MEASURED, Committed, Head, StepMetrics
 
 log = logging.getLogger(__name__)
-LONGEST = 2**20  # bytes of HEAD; the 120 checkpoints that a job may keep have a twentieth of it
-LONGEST_MEASURED = 32 * 2**20  # bytes of all steps that a node keeps while nobody answers
-_LONGEST_LINE = 4096  # bytes of one of them
+LONGEST = 2**20  # bytes of HEAD; the 120 checkpoints that a job may keep need a twentieth of it
+LONGEST_MEASURED = 32 * 2**20  # bytes of all steps that a node keeps without contact
+_LONGEST_LINE = 4096  # bytes of one step
 
 
-class Rewritten(StorageError):
+class HeadRewritten(StorageError):
     """HEAD names a checkpoint by another hash than at first."""
 
 
@@ -46,7 +46,7 @@ async def read(store: BlobStore, job_id: str) -> tuple[Head, str]:
     except BlobArchived:
         fault = "is archived"
     except (BlobTooLarge, ValueError) as error:  # nodes write it
-        fault = f"makes no sense ({error})"
+        fault = f"is invalid ({error})"
     raise HeadUnreadable(unreadable_message(job_id, fault))
 
 
@@ -65,20 +65,20 @@ async def read_measurements(store: BlobStore, job_id: str, entry: Committed) -> 
     """
     try:
         data, _ = await store.read(job_id, f"{entry.path}/{MEASURED}", most=LONGEST_MEASURED)
-    except BlobNotFound:  # it had told everything
+    except BlobNotFound:  # everything was reported
         return []
     except (BlobTooLarge, BlobArchived) as error:
         log.warning("measured.unreadable", extra={"job": job_id, "cause": str(error)})
         return []
-    told, bad = await asyncio.to_thread(_parsed, data, entry.step)
+    metrics, bad = await asyncio.to_thread(_parse_measurements, data, entry.step)
     if bad:
         log.warning("measured.unreadable", extra={"job": job_id, "lines": bad})
-    return told
+    return metrics
 
 
-def _parsed(data: bytes, last_step: int) -> tuple[list[StepMetrics], int]:
+def _parse_measurements(data: bytes, last_step: int) -> tuple[list[StepMetrics], int]:
     """Return the last row of each step, and the number of unusable lines."""
-    told: dict[int, StepMetrics] = {}
+    metrics: dict[int, StepMetrics] = {}
     bad = 0
     for line in data.splitlines():
         try:
@@ -88,8 +88,8 @@ def _parsed(data: bytes, last_step: int) -> tuple[list[StepMetrics], int]:
         if row is None or row.step > last_step:
             bad += 1
         else:
-            told[row.step] = row
-    return list(told.values()), bad
+            metrics[row.step] = row
+    return list(metrics.values()), bad
 
 
 async def fence(
@@ -107,10 +107,11 @@ async def fence(
     this finds HEAD fenced already and uses the same number again. Raises PreconditionFailed when
     HEAD was written meanwhile, or is ahead already: the caller's observation is too old.
 
-    ``forgotten`` is called with a HEAD that is ahead and returns whether its generation is one that
-    a restored database does not know any more. Then the number is the one after it.
+    ``forgotten`` is called with a HEAD that is ahead and returns whether a restored database has
+    forgotten its generation. Then the number is the one after it.
 
-    ``anchors``: by path, the first hash of each manifest; raises Rewritten where HEAD has another.
+    ``anchors``: by path, the first hash of each manifest. Raises HeadRewritten where HEAD has
+    another.
     """
     head, etag = await read(store, job_id)
     number = after + 1
@@ -120,8 +121,8 @@ async def fence(
         raise PreconditionFailed(f"HEAD is generation {head.generation}'s, beyond {number}")
     fenced = head.fenced(number, broken)
     if changed := find_rewritten(fenced, anchors):
-        raise Rewritten(f"HEAD of {job_id} names another {MANIFEST} of {changed[0].path}")
-    # Even where nothing is new: only the condition tells that nobody has committed meanwhile.
+        raise HeadRewritten(f"HEAD of {job_id} names another {MANIFEST} of {changed[0].path}")
+    # Even without a change: only the conditional write proves that no node has committed meanwhile.
     await store.write(job_id, HEAD, fenced.to_json().encode(), if_match=etag)
     return fenced
 
@@ -136,26 +137,26 @@ async def written_at(store: BlobStore, job_id: str) -> datetime | None:
 
 async def record(conn: AsyncConnection, job_id: str, head: Head, now: datetime) -> bool:
     """Copy what is new in HEAD into the database; return whether anything was."""
-    there = await checkpoints.retained_paths(conn, [job_id])
-    if not _is_news(head, there.get(job_id, {})):
+    known_paths = await checkpoints.retained_paths(conn, [job_id])
+    if not _has_changed(head, known_paths.get(job_id, {})):
         return False
     await locks.lock_rows(conn, tables.jobs, [job_id])  # before its checkpoints, as all do
-    return await _copy(conn, job_id, head, now)
+    return await _copy_head(conn, job_id, head, now)
 
 
 async def record_all(conn: AsyncConnection, heads: Mapping[str, Head], now: datetime) -> None:
     """Copy what is new in the HEADs of many jobs, which the caller has locked."""
-    there = await checkpoints.retained_paths(conn, heads)
+    known_paths = await checkpoints.retained_paths(conn, heads)
     for job_id, head in heads.items():
-        if _is_news(head, there.get(job_id, {})):
-            await _copy(conn, job_id, head, now)
+        if _has_changed(head, known_paths.get(job_id, {})):
+            await _copy_head(conn, job_id, head, now)
 
 
-def _is_news(head: Head, there: Mapping[str, str]) -> bool:
-    return head.model is not None or there != list_named(head)
+def _has_changed(head: Head, known_paths: Mapping[str, str]) -> bool:
+    return head.model is not None or known_paths != list_named(head)
 
 
-async def _copy(conn: AsyncConnection, job_id: str, head: Head, now: datetime) -> bool:
+async def _copy_head(conn: AsyncConnection, job_id: str, head: Head, now: datetime) -> bool:
     kept = list_named(head)
     known = await checkpoints.known_paths(conn, job_id, kept)
     fresh = [c for c in head.checkpoints if c.path not in known]

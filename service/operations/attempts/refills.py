@@ -33,16 +33,16 @@ async def record_refill(
     """
     await attempts.note_refill(conn, claim, row, now, more=0 if useless else 1)
     if useless:
-        ill = {n.vm_id for n in seen.nodes if n.unhealthy}  # each was told when it said so
-        await _tell_useless(conn, row, set(useless) - ill, now)
+        ill = {n.vm_id for n in seen.nodes if n.unhealthy}  # these have events already
+        await _record_useless(conn, row, set(useless) - ill, now)
         return
     missing = row.instance_count - seen.running_instances
     found = seen.scale_set
     if row.refills == 0:
-        lost = "in place of what was evicted"
+        lost = "to replace evicted ones"
         if row.state is AttemptState.PROVISIONING:
             why = f" ({found.error_code})" if found and found.error_code else ""
-            lost = f"that did not come with the others{why}, which are kept"
+            lost = f"that Azure did not deliver with the others{why}; those are kept"
         await events.add(
             conn,
             row.job_id,
@@ -53,16 +53,16 @@ async def record_refill(
             data={"machines": missing},
         )
     elif row.refills == 1 and found and found.phase is ScaleSetPhase.FAILED:
-        await _no_room(conn, row, found.error_message or found.error_code, now)
+        await _record_no_capacity(conn, row, found.error_message or found.error_code, now)
 
 
 async def record_refusal(conn: AsyncConnection, row: AttemptRow, why: str, now: datetime) -> None:
     """Add an event at the first refusal of a replacement by Azure."""
     if row.refills == 0:
-        await _no_room(conn, row, why, now)
+        await _record_no_capacity(conn, row, why, now)
 
 
-async def _tell_useless(
+async def _record_useless(
     conn: AsyncConnection, row: AttemptRow, useless: Collection[str], now: datetime
 ) -> None:
     facts = {"vm_ids": sorted(useless)}
@@ -76,23 +76,25 @@ async def _tell_useless(
         "node.useless",
         f"{humanize.count_machines(len(useless))} of attempt {row.number} did not join within"
         f" {humanize.format_duration(limit.total_seconds())}, or went silent: deleted, as it costs"
-        " money; another is asked for while it can be of use",
+        " money; a replacement is requested while it can help",
         attempt_id=row.id,
         level="warn",
         data=facts,
     )
 
 
-async def _no_room(conn: AsyncConnection, row: AttemptRow, why: str, now: datetime) -> None:
-    goes_on = "training continues on the remaining machines"
+async def _record_no_capacity(
+    conn: AsyncConnection, row: AttemptRow, why: str, now: datetime
+) -> None:
+    meanwhile = "training continues on the remaining machines"
     if row.state is AttemptState.PROVISIONING:
-        goes_on = "the machines that came are kept until the provisioning timeout"
+        meanwhile = "the delivered machines are kept until the provisioning timeout"
     await events.add(
         conn,
         row.job_id,
         now,
         "node.no_replacement",
-        f"No replacement capacity ({humanize.as_sentence(why).rstrip('.')}); {goes_on}. Retrying,"
+        f"No replacement capacity ({humanize.as_sentence(why).rstrip('.')}); {meanwhile}. Retrying,"
         " at most every 5 minutes",
         attempt_id=row.id,
         level="warn",

@@ -15,8 +15,8 @@ T = TypeVar("T")
 class Cache:
     """Keeps values for ``seconds`` at most, and none once ``topic`` is notified.
 
-    Notices come some milliseconds after the commit. While the process hears none at all, it keeps
-    nothing.
+    Notices arrive some milliseconds after the commit. While the process cannot receive any, it
+    caches nothing.
     """
 
     def __init__(
@@ -34,7 +34,7 @@ class Cache:
 
     async def get(self, key: Hashable, read: Callable[[], Awaitable[T]]) -> T:
         """Return the cached value, or read it. None is never cached."""
-        news = self._watched()
+        news = self._check_notice()
         known: T | None = self._values.get(key)
         if known is not None:
             return known
@@ -47,7 +47,7 @@ class Cache:
         """Drop an outdated value; return False if there was none."""
         return self._values.pop(key, None) is not None
 
-    def _watched(self) -> Event:
+    def _check_notice(self) -> Event:
         """Clear the cache after a notice; return the event of the next one."""
         if self._news.is_set() or not self._listener.hears:
             self._values.clear()

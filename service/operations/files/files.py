@@ -1,4 +1,4 @@
-"""Uploads: validated line by line while they stream to Blob; nothing of an invalid file is kept."""
+"""Upload files: validate them line by line while they stream to Blob; keep no invalid file."""
 
 import logging
 from collections.abc import AsyncIterator, Callable
@@ -21,9 +21,15 @@ from service.domain.datasets.dataset import (
     as_dicts,
     too_large,
 )
-from service.domain.errors import FileInUse, FileNotFound, InvalidRequest, ServiceUnavailable
+from service.domain.errors import (
+    FileInUse,
+    FileNotFound,
+    InvalidRequest,
+    MissingParameter,
+    ServiceUnavailable,
+)
 from service.domain.ids import new_id
-from service.operations.core import aside
+from service.operations.core import worker_thread
 from service.operations.projects import quotas
 from service.storage.store import BlobStore, StorageError
 
@@ -31,10 +37,10 @@ log = logging.getLogger(__name__)
 PURPOSES = ("fine-tune",)
 PROGRESS_EVERY = timedelta(seconds=2)
 
-FORM_BYTES = 64 * 1024  # of a request beside its file: the form's own
+FORM_BYTES = 64 * 1024  # of a form, without its file
 
 
-class Incoming(Protocol):
+class IncomingFile(Protocol):
     """A file that is being uploaded; its purpose may come before its bytes or after them."""
 
     @property
@@ -55,7 +61,7 @@ async def upload(
     engine: AsyncEngine,
     store: BlobStore,
     project_id: str,
-    incoming: Incoming,
+    incoming: IncomingFile,
     limits: DatasetLimits,
     now: Callable[[], datetime],
 ) -> File:
@@ -65,23 +71,25 @@ async def upload(
     the last line is valid; then the intent becomes the file.
     """
     _check_early(incoming, limits)
-    watch = _Watch(engine, _intent(project_id, incoming, now()), now)
+    recorder = _ProgressRecorder(engine, _intent(project_id, incoming, now()), now)
     async with engine.begin() as conn:
         size, largest = incoming.expected_bytes, limits.max_bytes
         await quotas.require_room_for_file(conn, project_id, size, largest)
-        await uploads.add(conn, watch.upload)
+        await uploads.add(conn, recorder.upload)
     try:
         validator = DatasetValidator(limits)
         verdict: list[DatasetSummary] = []
         await store.create_container(CONTAINER)
-        stream = validate_chunks(incoming, validator, verdict, watch)
-        await store.upload(CONTAINER, watch.upload.id, stream)
+        stream = validate_chunks(incoming, validator, verdict, recorder)
+        await store.upload(CONTAINER, recorder.upload.id, stream)
         (summary,) = verdict
-        return await _keep(engine, store, file_of(_whole(watch.upload, incoming), summary))
+        return await _store_file(
+            engine, store, file_of(_with_form_fields(recorder.upload, incoming), summary)
+        )
     except BaseException:
-        with suppress(SQLAlchemyError):  # also a pool that is used up; the sweep takes what is left
+        with suppress(SQLAlchemyError):  # also an exhausted pool; the sweep deletes what is left
             async with engine.begin() as conn:
-                await uploads.give_up(conn, watch.upload.id, now())
+                await uploads.give_up(conn, recorder.upload.id, now())
         raise
 
 
@@ -98,12 +106,12 @@ async def delete(
 ) -> None:
     """Hide the file, then delete its bytes; raises FileInUse while a live job reads it.
 
-    To do it twice is harmless: a client whose answer was lost asks again. When the store does
-    not answer, the file is gone all the same, and its bytes go with a later sweep.
+    Repeating is harmless. When the store does not answer, the file is hidden anyway, and a sweep
+    deletes its bytes.
     """
     async with engine.begin() as conn:
         if await files.lock(conn, project_id, file_id) is not None:
-            if not await _hide(conn, file_id, now):
+            if not await _mark_deleted(conn, file_id, now):
                 raise FileInUse(
                     f"File {file_id} is read by a job that is not over. "
                     "Cancel the job or wait for it."
@@ -121,13 +129,13 @@ async def expire(engine: AsyncEngine, now: datetime) -> list[str]:
     for project_id, file_id in due:
         async with engine.begin() as conn:
             there = await files.lock(conn, project_id, file_id) is not None
-            if there and await _hide(conn, file_id, now):
+            if there and await _mark_deleted(conn, file_id, now):
                 hidden.append(file_id)
     return hidden
 
 
-async def _hide(conn: AsyncConnection, file_id: str, now: datetime) -> bool:
-    """Mark a locked file as deleted; False while a live job reads it."""
+async def _mark_deleted(conn: AsyncConnection, file_id: str, now: datetime) -> bool:
+    """Mark a locked file as deleted; return False while a live job reads it."""
     if await files.in_use(conn, file_id):
         return False
     await files.mark_deleted(conn, file_id, now)
@@ -135,7 +143,7 @@ async def _hide(conn: AsyncConnection, file_id: str, now: datetime) -> bool:
     return True
 
 
-class _Watch:
+class _ProgressRecorder:
     """Writes the progress of an upload at most every two seconds."""
 
     def __init__(self, engine: AsyncEngine, upload: Upload, now: Callable[[], datetime]) -> None:
@@ -145,7 +153,7 @@ class _Watch:
         self._touched_at = upload.touched_at
 
     async def record_progress(self, received_bytes: int, examples: int) -> None:
-        """Record the progress; raises ServiceUnavailable if the upload was given up."""
+        """Record the progress; raises ServiceUnavailable if the upload was abandoned."""
         now = self._now()
         if now - self._touched_at < PROGRESS_EVERY:
             return
@@ -153,22 +161,22 @@ class _Watch:
         try:
             async with self._engine.begin() as conn:
                 known = await uploads.touch(conn, self.upload.id, now, received_bytes, examples)
-        except SQLAlchemyError as fault:  # not worth an upload; the end of it will tell
+        except SQLAlchemyError as fault:  # only progress: the upload continues
             log.warning("files.progress_not_written", extra={"cause": str(fault)})
             return
         if not known:
-            raise _given_up()
+            raise _abandoned_error()
 
 
-def _check_early(incoming: Incoming, limits: DatasetLimits) -> None:
-    """Refuse what is known to be wrong before the first byte of the file is taken."""
+def _check_early(incoming: IncomingFile, limits: DatasetLimits) -> None:
+    """Refuse known faults before the first byte of the file is read."""
     if incoming.purpose is not None:
         _require_known_purpose(incoming.purpose)
     if (incoming.expected_bytes or 0) > limits.max_bytes + FORM_BYTES:
         raise too_large(limits)
 
 
-def _intent(project_id: str, incoming: Incoming, now: datetime) -> Upload:
+def _intent(project_id: str, incoming: IncomingFile, now: datetime) -> Upload:
     return Upload(
         id=new_id("file", now),
         project_id=project_id,
@@ -183,25 +191,30 @@ def _intent(project_id: str, incoming: Incoming, now: datetime) -> Upload:
 
 
 async def validate_chunks(
-    incoming: Incoming, validator: DatasetValidator, verdict: list[DatasetSummary], watch: _Watch
+    incoming: IncomingFile,
+    validator: DatasetValidator,
+    verdict: list[DatasetSummary],
+    recorder: _ProgressRecorder,
 ) -> AsyncIterator[bytes]:
     """Pass the chunks on; an invalid file raises before the blob is committed."""
     received = 0
     async for chunk in incoming.chunks():
-        if validator.pending_bytes + len(chunk) > aside.LONG:  # a line of 15 MiB takes seconds
-            await aside.run(validator.feed, chunk)
+        if (
+            validator.pending_bytes + len(chunk) > worker_thread.LONG
+        ):  # a line of 15 MiB takes seconds
+            await worker_thread.run_in_worker(validator.feed, chunk)
         else:
             validator.feed(chunk)
         received += len(chunk)
         yield chunk
-        await watch.record_progress(received, validator.examples)
+        await recorder.record_progress(received, validator.examples)
     _require_known_purpose(incoming.purpose)
     incoming.expires_after()
-    verdict.append(await aside.run(validator.finish))
+    verdict.append(await worker_thread.run_in_worker(validator.finish))
 
 
-def _whole(upload: Upload, incoming: Incoming) -> Upload:
-    """Return the upload with what its form said after the file."""
+def _with_form_fields(upload: Upload, incoming: IncomingFile) -> Upload:
+    """Return the upload with the form fields that followed the file."""
     expires_after = incoming.expires_after()
     return replace(
         upload, purpose=_require_known_purpose(incoming.purpose), expires_after=expires_after
@@ -233,13 +246,13 @@ def file_of(upload: Upload, summary: DatasetSummary) -> File:
     )
 
 
-async def _keep(engine: AsyncEngine, store: BlobStore, file: File) -> File:
+async def _store_file(engine: AsyncEngine, store: BlobStore, file: File) -> File:
     async with engine.begin() as conn:
         if under_way := await uploads.end(conn, file.id):
             await files.add(conn, file)
-    if not under_way:  # and its row may be gone, so that no sweep knows of the blob
+    if not under_way:  # its row may be deleted, so that no sweep would find the blob
         await _delete_bytes(store, file.id)
-        raise _given_up()
+        raise _abandoned_error()
     return file
 
 
@@ -259,17 +272,16 @@ def missing_bytes_error(file_id: str) -> FileNotFound:
     )
 
 
-def _given_up() -> ServiceUnavailable:
+def _abandoned_error() -> ServiceUnavailable:
     return ServiceUnavailable(
-        "Nothing came of the upload for so long that it was given up. Upload it again."
+        "The upload stalled for too long and was abandoned. Upload the file again."
     )
 
 
 def _require_known_purpose(purpose: str | None) -> str:
     if purpose is None:
-        raise InvalidRequest(
+        raise MissingParameter(
             "purpose: missing. Send 'fine-tune'.",
-            code="missing_required_parameter",
             param="purpose",
         )
     if purpose not in PURPOSES:

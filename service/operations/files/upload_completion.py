@@ -24,7 +24,13 @@ from service.db.files.files import CONTAINER, File
 from service.db.files.upload_parts import UploadPartRow
 from service.db.files.uploads import Upload
 from service.domain.datasets.dataset import DatasetLimits, DatasetSummary, DatasetValidator
-from service.domain.errors import InvalidFile, InvalidRequest, PayloadTooLarge, UploadIsOver
+from service.domain.errors import (
+    ChecksumMismatch,
+    InvalidFile,
+    InvalidRequest,
+    PayloadTooLarge,
+    UploadIsOver,
+)
 from service.operations.files.files import PROGRESS_EVERY, file_of
 from service.operations.files.uploads import discard, file_id_of, not_found, require_open
 from service.storage.store import (
@@ -35,7 +41,7 @@ from service.storage.store import (
 )
 
 log = logging.getLogger(__name__)
-SILENT = timedelta(seconds=60)  # a claim of which nothing is heard for so long is taken over
+CLAIM_TIMEOUT = timedelta(seconds=60)  # a silent claim is taken over then
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,20 +68,20 @@ class Completer:
         file_id, token = file_id_of(asked.upload_id), uuid4().hex
         async with self.engine.connect() as conn:
             if await uploads.find_in_parts(conn, asked.project_id, file_id) is None:
-                return await _completed(conn, asked)
+                return await _find_completed(conn, asked)
         etag = await self._etag(file_id)  # before the claim: see the module
         async with self.engine.begin() as conn:
             upload = await uploads.find_in_parts(conn, asked.project_id, file_id, lock=True)
             if upload is None:
-                return await _completed(conn, asked)
+                return await _find_completed(conn, asked)
             _require_claimable(upload, asked, self.now())
-            if upload.claim is not None and self.now() - upload.touched_at < SILENT:
+            if upload.claim is not None and self.now() - upload.touched_at < CLAIM_TIMEOUT:
                 return None
             parts = await _choose_parts(conn, upload, asked)
             await uploads.claim(conn, file_id, token, self.now())
-        return await self._claimed(upload, parts, asked, etag, token)
+        return await self._complete_claimed(upload, parts, asked, etag, token)
 
-    async def _claimed(
+    async def _complete_claimed(
         self,
         upload: Upload,
         parts: Sequence[UploadPartRow],
@@ -93,7 +99,7 @@ class Completer:
         except (InvalidFile, PayloadTooLarge) as refused:
             await self._refuse(upload, token, refused)
             raise
-        except (PreconditionFailed, BlobNotFound):  # taken over, or cancelled: look again
+        except (PreconditionFailed, BlobNotFound):  # taken over, or cancelled: retry
             await self._release(upload, token)
             return None
         except BaseException:
@@ -118,17 +124,17 @@ class Completer:
                 "or deleted in the storage account. Begin a new upload: POST /v1/uploads."
             ) from None
         limits = replace(self.limits, max_bytes=self.limits.max_upload_bytes)
-        check = _Check(DatasetValidator(limits), parts)
-        told_at = self.now()
+        check = _StreamCheck(DatasetValidator(limits), parts)
+        reported_at = self.now()
         async for chunk in self.store.stream(CONTAINER, upload.id):
             await asyncio.to_thread(check.feed, chunk)  # a chunk takes longer than a loop may stop
-            if self.now() - told_at >= PROGRESS_EVERY:
-                told_at = self.now()
+            if self.now() - reported_at >= PROGRESS_EVERY:
+                reported_at = self.now()
                 await self._record_progress(upload, token, check)
         check.require_md5(asked.md5)
         return await asyncio.to_thread(check.validator.finish)
 
-    async def _record_progress(self, upload: Upload, token: str, check: "_Check") -> None:
+    async def _record_progress(self, upload: Upload, token: str, check: "_StreamCheck") -> None:
         """Record the progress; raises PreconditionFailed when the claim is lost."""
         try:
             async with self.engine.begin() as conn:
@@ -140,7 +146,7 @@ class Completer:
                     check.validator.examples,
                     claim=token,
                 )
-        except SQLAlchemyError as fault:  # not worth the work so far; the end of it will tell
+        except SQLAlchemyError as fault:  # only progress: the check continues
             log.warning("uploads.progress_not_written", extra={"cause": str(fault)})
             return
         if not held:
@@ -168,7 +174,7 @@ class Completer:
             return ""
 
 
-class _Check:
+class _StreamCheck:
     """Checks a blob as it streams: the checksum of each part and of the whole, and the rows."""
 
     def __init__(self, validator: DatasetValidator, parts: Sequence[UploadPartRow]) -> None:
@@ -195,21 +201,19 @@ class _Check:
         """Raise InvalidRequest if the checksum of the whole differs from the client's."""
         found = self._of_all.hexdigest()
         if md5 is not None and md5.lower() != found:
-            raise InvalidRequest(
+            raise ChecksumMismatch(
                 f"md5: the parts in this order have the MD5 {found}, not {md5}. Check the order of "
                 "part_ids, or compare the md5 of each part (GET /v1/uploads/ID) and send those "
                 "that differ again.",
-                code="checksum_mismatch",
                 param="md5",
             )
 
     def _end_part(self) -> None:
         part = self._parts.pop()
         if self._of_part.hexdigest() != part.md5:
-            raise InvalidRequest(
-                f"part_ids: {part.id} came back from storage with other bytes than it was sent. "
+            raise ChecksumMismatch(
+                f"part_ids: {part.id} has other bytes in storage than were sent. "
                 "Send this part again and complete with the new one.",
-                code="checksum_mismatch",
                 param="part_ids",
             )
         self._left = self._parts[-1].bytes if self._parts else 0
@@ -219,12 +223,12 @@ class _Check:
 def _require_claimable(upload: Upload, asked: Completion, now: datetime) -> None:
     """Raise the stored refusal, or that the upload is over."""
     if upload.refusal is not None:
-        raise _refusal(upload.refusal)
+        raise _stored_error(upload.refusal)
     if upload.claim is None or upload.given_up_at is not None or upload.has_expired(now):
         require_open(upload, asked.upload_id, now)
 
 
-async def _completed(conn: AsyncConnection, asked: Completion) -> File:
+async def _find_completed(conn: AsyncConnection, asked: Completion) -> File:
     """Return the file that an earlier request made."""
     file = await files.find(conn, asked.project_id, file_id_of(asked.upload_id))
     if file is None:
@@ -240,8 +244,9 @@ async def _choose_parts(
     for part_id in asked.part_ids:
         if part_id not in there:
             raise InvalidRequest(
-                f"part_ids: {part_id:.80} is no part of {asked.upload_id}, or an earlier complete "
-                "left it out. GET the upload for its parts; send what is missing again.",
+                f"part_ids: {part_id:.80} is not a part of {asked.upload_id}, or an earlier "
+                "request to complete dropped it. GET the upload for its parts; send missing ones "
+                "again.",
                 param="part_ids",
             )
     if len(set(asked.part_ids)) < len(asked.part_ids):
@@ -258,7 +263,7 @@ async def _choose_parts(
     return chosen
 
 
-def _refusal(kept: dict[str, Any]) -> InvalidRequest | PayloadTooLarge:
+def _stored_error(kept: dict[str, Any]) -> InvalidRequest | PayloadTooLarge:
     if "errors" in kept:
         return InvalidFile(kept["message"], errors=kept["errors"], counts=kept["counts"])
     return PayloadTooLarge(kept["message"], param=kept["param"])

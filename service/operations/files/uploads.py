@@ -32,7 +32,7 @@ from service.storage.store import BlobStore, StorageError
 
 log = logging.getLogger(__name__)
 PART_BYTES = 64 * 1024**2  # the largest part
-MOST_PARTS = 10_000  # of an upload; of 8 GiB all blocks stay below Azure's 50,000
+MAX_PARTS = 10_000  # of an upload; of 8 GiB all blocks stay below Azure's 50,000
 TOO_LARGE = f"data: a part has at most {PART_BYTES} bytes. Cut the file into more parts."
 
 _PREFIX = "upload-"
@@ -45,12 +45,12 @@ class Staging:
 
     slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(16))
     spare_bytes: int = PART_BYTES  # of parts sent again, beside twice the file
-    silence: timedelta = timedelta(seconds=30)  # of a client; then its slot goes to another part
+    silence: timedelta = timedelta(seconds=30)  # of a client; then its slot is freed
 
 
 @dataclass(frozen=True, kw_only=True)
 class UploadIntent:
-    """What a client says of a file before it sends the parts."""
+    """The file that a client announces before it sends the parts."""
 
     filename: str
     purpose: str
@@ -68,7 +68,7 @@ class UploadState:
     file: File | None = None
 
 
-def id_of(file_id: str) -> str:
+def upload_id_of(file_id: str) -> str:
     """Return the id of the upload that becomes this file."""
     return _PREFIX + file_id.removeprefix(_FILE)
 
@@ -91,7 +91,7 @@ async def create(
     """Begin an upload in parts; raises PayloadTooLarge for a file beyond the limit."""
     if wanted.bytes > limits.max_upload_bytes:
         raise PayloadTooLarge(
-            f"bytes: the most that this service takes in parts is {limits.max_upload_bytes} "
+            f"bytes: the limit for an upload in parts is {limits.max_upload_bytes} "
             "(REKINDLE_UPLOAD_MAX_BYTES). Send fewer rows.",
             param="bytes",
         )
@@ -162,21 +162,21 @@ async def add_part(
     file_id = file_id_of(upload_id)
     async with engine.connect() as conn:
         require_open(await uploads.find_in_parts(conn, project_id, file_id), upload_id, now())
-    part_id, tally = new_id("part", now()), _Tally(staging.silence)
+    part_id, counter = new_id("part", now()), _PartCounter(staging.silence)
     async with staging.slots:
-        staged = await store.stage(CONTAINER, file_id, part_id, tally.counted(data))
+        staged = await store.stage(CONTAINER, file_id, part_id, counter.counted(data))
     part = UploadPartRow(
         id=part_id,
         upload_id=file_id,
-        bytes=tally.bytes,
-        md5=tally.md5.hexdigest(),
+        bytes=counter.bytes,
+        md5=counter.md5.hexdigest(),
         blocks=staged.blocks,
         created_at=now(),
     )
     async with engine.begin() as conn:
         upload = await uploads.find_in_parts(conn, project_id, file_id, lock=True)
         if is_open(upload, now()):
-            await _keep(conn, upload, part, staging)
+            await _record_part(conn, upload, part, staging)
             return part
     if upload is not None and upload.given_up_at is not None:  # after its bytes were dropped
         await discard(store, file_id)
@@ -209,7 +209,7 @@ def require_open(upload: Upload | None, upload_id: str, now: datetime) -> Upload
     if upload is None:
         raise not_found(upload_id)
     if upload.has_expired(now):
-        what = "expired: nothing came for an hour. Begin a new upload: POST /v1/uploads"
+        what = "expired: no part arrived for an hour. Begin a new upload: POST /v1/uploads"
     elif upload.given_up_at is not None:
         what = "is cancelled. Begin a new upload: POST /v1/uploads"
     else:
@@ -225,13 +225,13 @@ def not_found(upload_id: str) -> UploadNotFound:
     )
 
 
-async def _keep(
+async def _record_part(
     conn: AsyncConnection, upload: Upload, part: UploadPartRow, staging: Staging
 ) -> None:
     count, total = await upload_parts.totals(conn, part.upload_id)
-    if count >= MOST_PARTS:
+    if count >= MAX_PARTS:
         raise InvalidRequest(
-            f"The upload has {MOST_PARTS} parts, the most that it may have. Send larger parts.",
+            f"The upload has {MAX_PARTS} parts, the most that it may have. Send larger parts.",
             param="data",
         )
     if total + part.bytes > 2 * (upload.expected_bytes or 0) + staging.spare_bytes:
@@ -244,7 +244,7 @@ async def _keep(
     await uploads.touch(conn, part.upload_id, part.created_at, 0, 0)
 
 
-class _Tally:
+class _PartCounter:
     """Counts a part on its way to the store."""
 
     def __init__(self, silence: timedelta) -> None:
@@ -254,7 +254,7 @@ class _Tally:
 
     async def counted(self, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
         """Pass the chunks on; raise for a part that is empty, too large or stalls."""
-        async for chunk in _without_silence(chunks, self._silence):
+        async for chunk in _with_timeout(chunks, self._silence):
             self.bytes += len(chunk)
             self.md5.update(chunk)
             if self.bytes > PART_BYTES:
@@ -264,9 +264,7 @@ class _Tally:
             raise InvalidRequest("data: the part is empty. Send at least one byte.", param="data")
 
 
-async def _without_silence(
-    chunks: AsyncIterator[bytes], silence: timedelta
-) -> AsyncIterator[bytes]:
+async def _with_timeout(chunks: AsyncIterator[bytes], silence: timedelta) -> AsyncIterator[bytes]:
     while True:
         try:
             async with asyncio.timeout(silence.total_seconds()):

@@ -1,4 +1,4 @@
-"""What happens when Spot would miss a deadline: the user's choice, applied once."""
+"""Handle deadlines that Spot would miss: apply the user's choice, once."""
 
 from dataclasses import replace
 from datetime import datetime
@@ -13,26 +13,26 @@ from service.domain.lifecycle.constraints import JobConstraints
 from service.domain.placement.policy_state import Decision, DecisionKind
 
 _NOTHING_ELSE = "The job stays on Spot; a later deadline or more nodes would help."
-_ONLY_TOLD = "The job stays on Spot because on_deadline_risk is notify."
+_NOTIFIED = "The job stays on Spot because on_deadline_risk is notify."
 _CANCELLED = "The job is cancelled because on_deadline_risk is cancel."
 _MOVES = "The job saves a checkpoint and moves there."
 
 
 def wants_to_move(row: JobRow, risk: Decision) -> bool:
-    """Return whether ``warn`` would move the job from Spot to machines that are still available."""
+    """Return whether the risk moves the job from Spot to machines that are available."""
     wanted = JobConstraints.from_dict(row.terms).on_deadline_risk
     return wanted is OnRisk.SWITCH and risk.candidate is not None
 
 
 def may_return(row: JobRow) -> bool:
-    """Return whether the job may go back to Spot; it may once."""
+    """Return whether the job may return to Spot, which it may once."""
     wanted = JobConstraints.from_dict(row.terms).on_deadline_risk
     return wanted is OnRisk.SWITCH and row.returns_since is None
 
 
 def stay_on_spot(risk: Decision, because: str) -> Decision:
     """Return the decision to stay on Spot because the budget does not cover the move."""
-    why = f"{risk.why} {risk.candidate} would make it, but: {because}."
+    why = f"{risk.why} {risk.candidate} would meet it, but: {because}."
     return replace(risk, kind=DecisionKind.STAY, candidate=None, why=why)
 
 
@@ -41,12 +41,12 @@ async def return_to_spot(
 ) -> None:
     """Have the job save a checkpoint, leave on-demand machines and request Spot.
 
-    The deadline may become at risk there again and is then handled anew. Raises LeaseLost where the
-    job has had a request since it was claimed.
+    A new risk for the deadline is handled again. Raises LeaseLost where the job has had a request
+    since it was claimed.
     """
     await jobs.wish_as_seen(conn, claim, now, returns_since=now, at_risk_at=None)
     data = {"figures": to.figures, "to": str(to.candidate)}
-    text = f"It is worth going back to Spot. {to.why} {_MOVES}"
+    text = f"Spot is cheaper again. {to.why} {_MOVES}"
     await events.add(conn, row.id, now, "job.back_to_spot", text, data=data)
 
 
@@ -58,7 +58,7 @@ async def record_missed_deadline(
     Raises LeaseLost where the job has had a request since it was claimed.
     """
     deadline = JobConstraints.from_dict(row.terms).deadline
-    assert deadline is not None, "the caller has seen that it passed"
+    assert deadline is not None, "the caller checked that it has passed"
     data = {"deadline": int(deadline.timestamp())}
     if await events.has_event(conn, row.id, "job.deadline_passed", data):
         return False
@@ -74,10 +74,10 @@ async def record_missed_deadline(
 async def handle_risk(
     conn: AsyncConnection, claim: Claim, row: JobRow, risk: Decision, now: datetime
 ) -> None:
-    """Tell the user that the deadline is at risk, and apply the job's ``on_deadline_risk``.
+    """Add an event that the deadline is at risk, and apply the job's ``on_deadline_risk``.
 
-    Once for the same terms: another risk does not undo a switch. Locks the attempts before the job,
-    as every wish does. Raises LeaseLost as ``return_to_spot`` does.
+    Called once for the same terms: another risk does not undo a switch. Locks the attempts before
+    the job. Raises LeaseLost as ``return_to_spot`` does.
     """
     wanted = JobConstraints.from_dict(row.terms).on_deadline_risk
     columns: dict[str, datetime] = {"at_risk_at": now}
@@ -85,7 +85,7 @@ async def handle_risk(
         columns["cancel_requested_at"] = now
         text = _CANCELLED
     elif wanted is OnRisk.NOTIFY:
-        text = _ONLY_TOLD
+        text = _NOTIFIED
     elif risk.candidate is None:
         text = _NOTHING_ELSE
     else:

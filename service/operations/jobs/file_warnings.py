@@ -30,18 +30,18 @@ async def record_warnings(
         if file is None or report is None:
             continue
         for finding, message in preflight.warnings(file.filename, report):
-            told = {"file": file.id, "code": finding.code, "count": finding.count}
-            data: dict[str, Any] = told | {"lines": list(finding.lines)}
+            facts = {"file": file.id, "code": finding.code, "count": finding.count}
+            data: dict[str, Any] = facts | {"lines": list(finding.lines)}
             code = f"file.{finding.code}"
             await events.add(conn, job_id, now, code, message, level="warn", data=data)
-        for code, count, first in _from_upload(file):
+        for code, count, first in _upload_warnings(file):
             data = {"file": file.id, "code": code, "count": count, "warnings": first}
             message = f"{file.filename}: {_sentence(code, count, first)}"
             await events.add(conn, job_id, now, f"file.{code}", message, level="warn", data=data)
     if validation is not None and validation.sha256 == training.sha256:
         message = (
-            f"{validation.filename} holds the same bytes as {training.filename}: the validation "
-            "loss will say nothing about rows that the model has not seen. Use other rows."
+            f"{validation.filename} has the same bytes as {training.filename}, so the validation "
+            "loss does not measure unseen rows. Use other rows."
         )
         await events.add(conn, job_id, now, "file.validation_is_training", message, level="warn")
 
@@ -49,7 +49,7 @@ async def record_warnings(
 _Kind = tuple[str, int, list[dict[str, Any]]]  # code, how many, the first of them
 
 
-def _from_upload(file: File) -> list[_Kind]:
+def _upload_warnings(file: File) -> list[_Kind]:
     return [
         (code, count, [w for w in file.warnings if w["code"] == code])
         for code, count in file.warning_counts.items()

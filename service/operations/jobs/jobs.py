@@ -59,7 +59,7 @@ class RequestIdentity:
 
     @property
     def lock_key(self) -> str:
-        """Return the key of the lock that requests which may be the same one take in turn."""
+        """Return the key of the lock that repeats of one request take in turn."""
         return f"submit:{self.caller.project_id}:{self.idempotency_key or self.body_sha256}"
 
     @property
@@ -72,7 +72,7 @@ class RequestIdentity:
 class Submission:
     """A checked request to create a job, ready to be written."""
 
-    sending: RequestIdentity
+    identity: RequestIdentity
     request: dict[str, Any]  # as sent, parsed
     model: str  # in full
     training_file: File
@@ -96,30 +96,30 @@ class Submitted:
 
 
 async def find_earlier(
-    conn: AsyncConnection, sending: RequestIdentity, now: datetime
+    conn: AsyncConnection, identity: RequestIdentity, now: datetime
 ) -> JobRow | None:
     """Return the job that the same request created before; raises IdempotencyMismatch.
 
     OpenAI's clients repeat a POST without any key when the answer was lost. The same body from the
     same API key, sent as a retry within 15 minutes, is the same job.
     """
-    project_id, key = sending.caller.project_id, sending.idempotency_key
+    project_id, key = identity.caller.project_id, identity.idempotency_key
     if key is not None:
         earlier = await jobs.find_sent_before(conn, project_id, table.c.idempotency_key == key)
-        if earlier is not None and earlier.body_sha256 != sending.body_sha256:
+        if earlier is not None and earlier.body_sha256 != identity.body_sha256:
             raise IdempotencyMismatch(
                 f"Idempotency-Key {key!r} was used with another body. Use a fresh key."
             )
         return earlier
-    if not sending.is_retry:
+    if not identity.is_retry:
         return None
     since = now - _RETRY_WINDOW
     return await jobs.find_sent_before(
         conn,
         project_id,
         table.c.id >= lower_bound_id("ftjob", since),  # else every job of the project is looked at
-        table.c.api_key_id == sending.caller.api_key_id,
-        table.c.body_sha256 == sending.body_sha256,
+        table.c.api_key_id == identity.caller.api_key_id,
+        table.c.body_sha256 == identity.body_sha256,
         table.c.created_at > since,
     )
 
@@ -129,13 +129,15 @@ async def submit(conn: AsyncConnection, submission: Submission, now: datetime) -
 
     Raises FileJustDeleted.
     """
-    sending = submission.sending
-    await jobs.take_turn(conn, sending.lock_key, shared=sending.is_first)  # repeats wait for firsts
-    if (earlier := await find_earlier(conn, sending, now)) is not None:
+    identity = submission.identity
+    await jobs.take_turn(
+        conn, identity.lock_key, shared=identity.is_first
+    )  # repeats wait for firsts
+    if (earlier := await find_earlier(conn, identity, now)) is not None:
         return Submitted(job=earlier, is_new=False)
-    await model_references.reserve_sources(conn, sending.caller.project_id, submission.sources)
-    row = _row(submission, now)
-    await _hold_files(conn, row)
+    await model_references.reserve_sources(conn, identity.caller.project_id, submission.sources)
+    row = _new_row(submission, now)
+    await _lock_files(conn, row)
     await quotas.require_room_for_job(conn, row.project_id)
     message = f"Created job on {submission.training_file.filename}: {submission.plan.why}"
     await jobs.add(conn, row, message)
@@ -166,7 +168,7 @@ async def get_locked(conn: AsyncConnection, project_id: str, job_id: str) -> Job
 async def get_with_facts(
     conn: AsyncConnection, project_id: str, job_id: str, now: datetime
 ) -> JobOverview:
-    """Return the job with everything that is shown with it but its wait, or raise JobNotFound."""
+    """Return the job with its facts except its wait, or raise JobNotFound."""
     found = await job_facts.find_overview(conn, job_id, project_id, now)
     if found is None:
         raise _not_found(job_id)
@@ -182,11 +184,11 @@ async def change(
     metadata: dict[str, str] | Unchanged | None = UNCHANGED,
     allowance: Allowance = DEFAULT_ALLOWANCE,
 ) -> None:
-    """Change the job's terms; a job that stopped for lack of money goes on if there is some.
+    """Change the job's terms; a job that stopped for lack of money continues if there is some.
 
     The caller has locked ``job`` with ``get_locked``.
     """
-    _must_be_live(job, "changed")
+    _require_live(job, "changed")
     if not isinstance(metadata, Unchanged):
         await jobs.set_metadata(conn, job.id, metadata)
     before = JobConstraints.from_dict(job.terms)
@@ -194,20 +196,20 @@ async def change(
         _check_terms(job, before, terms, now)
         await budgets.set_terms(conn, job.id, before, terms, now)
     if terms != before and job.over_budget_at is not None:
-        await _weigh(conn, job.id, allowance, now)
-    text = f"Changed{_by(caller)}: {_what_changed(before, terms) or 'metadata'}"
-    await events.add(conn, job.id, now, "job.changed", text, data=_key_of(caller))
+        await _recheck_budget(conn, job.id, allowance, now)
+    text = f"Changed{_actor(caller)}: {_describe_changes(before, terms) or 'metadata'}"
+    await events.add(conn, job.id, now, "job.changed", text, data=_key_data(caller))
 
 
 async def request_cancel(
     conn: AsyncConnection, caller: Caller, job_id: str, now: datetime
 ) -> JobOverview:
     """Request the job's end; a job that is cancelled, or about to be, stays as it is."""
-    is_news = await _request(conn, caller, job_id, now, "cancel", "cancel_requested_at")
+    is_new = await _write_request(conn, caller, job_id, now, "cancel", "cancel_requested_at")
     found = await get_with_facts(conn, caller.project_id, job_id, now)
     job = found.job
-    if not (is_news or job.state is JobState.CANCELLED or job.cancel_requested_at):
-        _must_be_live(job, "cancelled")
+    if not (is_new or job.state is JobState.CANCELLED or job.cancel_requested_at):
+        _require_live(job, "cancelled")
     return found
 
 
@@ -215,10 +217,10 @@ async def request_pause(
     conn: AsyncConnection, caller: Caller, job_id: str, now: datetime
 ) -> JobOverview:
     """Request a checkpoint and then no machines; a paused job stays as it is."""
-    is_news = await _request(conn, caller, job_id, now, "pause", "pause_requested_at")
+    is_new = await _write_request(conn, caller, job_id, now, "pause", "pause_requested_at")
     found = await get_with_facts(conn, caller.project_id, job_id, now)
-    if not (is_news or found.job.pause_requested_at):
-        _must_be_live(found.job, "paused")
+    if not (is_new or found.job.pause_requested_at):
+        _require_live(found.job, "paused")
     return found
 
 
@@ -227,18 +229,18 @@ async def request_resume(
 ) -> JobOverview:
     """Withdraw a pause, if there is one."""
     column = "pause_requested_at"
-    is_news = await _request(conn, caller, job_id, now, "resume", column, back=True)
+    is_new = await _write_request(conn, caller, job_id, now, "resume", column, back=True)
     found = await get_with_facts(conn, caller.project_id, job_id, now)
     job = found.job
-    if is_news:
+    if is_new:
         return found
-    _must_be_live(job, "resumed")
+    _require_live(job, "resumed")
     if job.pause_requested_at is None and job.over_budget_at and job.state is JobState.PAUSED:
         raise InvalidState(f"Job {job.id} is paused: {job.over_budget_because}.")
     return found
 
 
-async def _request(
+async def _write_request(
     conn: AsyncConnection,
     caller: Caller,
     job_id: str,
@@ -248,25 +250,25 @@ async def _request(
     *,
     back: bool = False,
 ) -> bool:
-    """Write the request with its event; return False where nothing was to be written."""
+    """Write the request with its event; return False where nothing changes."""
     done = await jobs.request_once(conn, caller.project_id, job_id, now, column, back=back)
     if done:
-        text = f"{verb.capitalize()} requested{_by(caller)}"
-        data = _key_of(caller)
+        text = f"{verb.capitalize()} requested{_actor(caller)}"
+        data = _key_data(caller)
         await events.add(conn, job_id, now, f"job.{verb}_requested", text, data=data)
     return done
 
 
-def _by(caller: Caller) -> str:
+def _actor(caller: Caller) -> str:
     return " by an operator" if caller.operates else ""
 
 
-def _key_of(caller: Caller) -> dict[str, str]:
+def _key_data(caller: Caller) -> dict[str, str]:
     """Return the event data that names the request's API key."""
     return {"api_key_id": caller.api_key_id}
 
 
-async def _hold_files(conn: AsyncConnection, row: JobRow) -> None:
+async def _lock_files(conn: AsyncConnection, row: JobRow) -> None:
     """Lock the job's files, so that none is deleted while the job is written."""
     named = {p: getattr(row, p) for p in ("training_file", "validation_file") if getattr(row, p)}
     held = await files.lock_for_use(conn, row.project_id, named.values())
@@ -275,14 +277,14 @@ async def _hold_files(conn: AsyncConnection, row: JobRow) -> None:
             raise FileJustDeleted(file, param)
 
 
-def _row(submission: Submission, now: datetime) -> JobRow:
+def _new_row(submission: Submission, now: datetime) -> JobRow:
     validation = submission.validation_file
     return JobRow(
         id=new_id("ftjob", now),
-        project_id=submission.sending.caller.project_id,
-        api_key_id=submission.sending.caller.api_key_id,
-        idempotency_key=submission.sending.idempotency_key,
-        body_sha256=submission.sending.body_sha256,
+        project_id=submission.identity.caller.project_id,
+        api_key_id=submission.identity.caller.api_key_id,
+        idempotency_key=submission.identity.idempotency_key,
+        body_sha256=submission.identity.body_sha256,
         request=submission.request,
         model=submission.model,
         training_file=submission.training_file.id,
@@ -320,7 +322,9 @@ def _not_found(job_id: str) -> JobNotFound:
     return JobNotFound(f"No fine-tuning job {job_id:.80}. List yours: GET /v1/fine_tuning/jobs.")
 
 
-async def _weigh(conn: AsyncConnection, job_id: str, allowance: Allowance, now: datetime) -> None:
+async def _recheck_budget(
+    conn: AsyncConnection, job_id: str, allowance: Allowance, now: datetime
+) -> None:
     """Clear the mark of an exhausted budget, unless a budget of the job is still exhausted."""
     standing = await money.find_exhausted(conn, job_id, allowance, now)
     if standing is None:
@@ -332,10 +336,10 @@ async def _weigh(conn: AsyncConnection, job_id: str, allowance: Allowance, now: 
 
 def _check_terms(job: JobRow, before: JobConstraints, terms: JobConstraints, now: datetime) -> None:
     """Refuse impossible terms; money and time are checked when machines are requested next."""
-    is_new = terms.deadline != before.deadline  # one that passed meanwhile forbids no more money
+    is_new = terms.deadline != before.deadline  # a passed deadline must not block other changes
     if is_new and terms.deadline is not None and terms.deadline <= now:
         raise InvalidRequest(
-            "The deadline is in the past. Give unix seconds of a time to come.",
+            "The deadline is in the past. Send a future time in Unix seconds.",
             param="infrastructure.deadline",
         )
     _check_regions(job, before.regions, terms.regions)
@@ -354,7 +358,7 @@ def _check_regions(job: JobRow, before: tuple[str, ...], regions: tuple[str, ...
     places = {option.offering.region for option in Plan.from_dict(job.plan).options}
     if regions and not places & set(regions):
         raise InvalidRequest(
-            f"The job was planned for {', '.join(sorted(places))}: leave one of them in regions.",
+            f"The job was planned for {', '.join(sorted(places))}: keep one of them in regions.",
             param="infrastructure.regions",
         )
 
@@ -364,25 +368,25 @@ def _check_engine(job: JobRow, before: Engine | None, engine: Engine | None) -> 
     asked = (job.request.get("infrastructure") or {}).get("engine")
     if asked and engine not in (asked, before):
         raise InvalidRequest(
-            f"The job was submitted for {asked} alone, and its plan has no other machines. Cancel"
-            " it, and submit it again without engine or with another one.",
+            f"The job was planned for {asked} only. To use other machines, cancel it and submit it"
+            " again without engine or with another one.",
             param="infrastructure.engine",
         )
     engines = {option.offering.engine for option in Plan.from_dict(job.plan).options}
     if engine and engine not in engines:
         raise InvalidRequest(
-            f"The job was planned for {', '.join(sorted(engines))}: name that engine, or none.",
+            f"The job was planned for {', '.join(sorted(engines))}: send that engine, or none.",
             param="infrastructure.engine",
         )
 
 
-def _what_changed(before: JobConstraints, after: JobConstraints) -> str:
+def _describe_changes(before: JobConstraints, after: JobConstraints) -> str:
     """Describe the terms that differ, with their new values."""
-    was, told = before.as_dict(), after.as_dict()
-    news = [f"{name} to {told[name] or 'none'}" for name in told if told[name] != was[name]]
-    return ", ".join(news)
+    was, new = before.as_dict(), after.as_dict()
+    changes = [f"{name} to {new[name] or 'none'}" for name in new if new[name] != was[name]]
+    return ", ".join(changes)
 
 
-def _must_be_live(job: JobRow, verb: str) -> None:
+def _require_live(job: JobRow, verb: str) -> None:
     if job.state in JOB_TERMINAL:
         raise InvalidState(f"Job {job.id} is over ({job.state}) and cannot be {verb} any more.")

@@ -15,7 +15,7 @@ from service.domain.planning import suggestions
 from service.operations.jobs.jobs import Submission
 
 LIFE = timedelta(days=1)  # prices of Spot capacity move about once a day
-_OWN = {
+_NOT_PLANNED = {
     "plan",
     "seed",
     "metadata",
@@ -23,17 +23,19 @@ _OWN = {
 }  # members of a job's request that a plan does not depend on
 
 
-def plan_row(ready: Submission, now: datetime) -> PlanRow:
+def plan_row(submission: Submission, now: datetime) -> PlanRow:
     """Return the row of a checked request's plan, with suggestions. Pure."""
-    found = suggestions.suggestions(ready.planned, ready.plan) if ready.planned else []
+    found = (
+        suggestions.suggestions(submission.planned, submission.plan) if submission.planned else []
+    )
     return PlanRow(
         id=new_id("plan", now),
-        project_id=ready.sending.caller.project_id,
+        project_id=submission.identity.caller.project_id,
         created_at=now,
         expires_at=now + LIFE,
-        model=ready.model,
-        request=ready.request,
-        plan=ready.plan.as_dict() | {"suggestions": [vars(each) for each in found]},
+        model=submission.model,
+        request=submission.request,
+        plan=submission.plan.as_dict() | {"suggestions": [vars(each) for each in found]},
     )
 
 
@@ -41,7 +43,7 @@ async def get(conn: AsyncConnection, project_id: str, plan_id: str) -> PlanRow:
     """Return the plan, or raise PlanNotFound."""
     row = await plans.find(conn, project_id, plan_id)
     if row is None:
-        raise PlanNotFound(f"No plan {plan_id:.80}. Make one: POST /v1/fine_tuning/plans.")
+        raise PlanNotFound(f"No plan {plan_id:.80}. Create one: POST /v1/fine_tuning/plans.")
     return row
 
 
@@ -54,14 +56,14 @@ async def require_matching_plan(
     """
     plan_id = request["plan"]
     row = await plans.find(conn, project_id, plan_id)
-    again = "Make one: POST /v1/fine_tuning/plans."
+    hint = "Create one: POST /v1/fine_tuning/plans."
     if row is None:
-        raise InvalidRequest(f"plan: no plan {plan_id:.80}. {again}", param="plan")
+        raise InvalidRequest(f"plan: no plan {plan_id:.80}. {hint}", param="plan")
     if now >= row.expires_at:
         when = f"{row.expires_at:%Y-%m-%d %H:%M} UTC"
-        raise InvalidRequest(f"plan: {plan_id} expired at {when}. {again}", param="plan")
+        raise InvalidRequest(f"plan: {plan_id} expired at {when}. {hint}", param="plan")
     planned = JobRequest.model_validate_json(json.dumps(row.request)).model_dump(mode="json")
-    for name in sorted(request.keys() - _OWN):
+    for name in sorted(request.keys() - _NOT_PLANNED):
         if request[name] != planned[name]:
             raise InvalidRequest(
                 f"{name}: differs from the request of {plan_id}. Send the planned value, or leave "

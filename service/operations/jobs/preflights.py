@@ -29,7 +29,7 @@ from service.db.core.engine import reading as for_reading
 from service.db.files import preflights
 from service.db.files.files import CONTAINER, File
 from service.db.files.preflights import PreflightRow
-from service.domain.errors import InvalidRequest
+from service.domain.errors import InvalidRequest, UnsupportedModel
 from service.domain.training.recipe import Recipe
 from service.operations.storage import integrity
 from service.preflight.checker import CheckInterrupted, RowChecker
@@ -58,7 +58,7 @@ class Checked:
 
 
 @dataclass(frozen=True, kw_only=True)
-class UnderWay:
+class RunningCheck:
     """A check that is running."""
 
     rows_done: int
@@ -66,8 +66,8 @@ class UnderWay:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reading:
-    """A data file as a training run reads it."""
+class RowCheck:
+    """The check of a data file for one model and task."""
 
     file: File
     model: PinnedModel
@@ -77,14 +77,14 @@ class Reading:
     def key(self) -> str:
         """Return a hash of everything that the report depends on, except the date."""
         task = asdict(replace(self.task, date="", folder=""))
-        told = json.dumps([self.file.sha256, _vocabulary(self.model), task, _code()])
+        told = json.dumps([self.file.sha256, _vocabulary(self.model), task, _code_hash()])
         return hashlib.sha256(told.encode()).hexdigest()
 
 
-def readings(
+def row_checks(
     training: File, validation: File | None, model: PinnedModel, recipe: Recipe, today: date
-) -> list[Reading]:
-    """Return how a job reads its training file, and its validation file if there is one."""
+) -> list[RowCheck]:
+    """Return the checks of a job's training file and validation file, if there is one."""
     task = Task(
         folder="",
         method=recipe.method,
@@ -94,7 +94,7 @@ def readings(
         date=today.isoformat(),
     )
     files = filter(None, (training, validation))
-    return [Reading(file=file, model=model, task=task) for file in files]
+    return [RowCheck(file=file, model=model, task=task) for file in files]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,37 +111,37 @@ class Preflights:
     def _reading(self) -> AsyncEngine:
         return for_reading(self.engine)
 
-    async def find_reports(self, wanted: list[Reading]) -> Checked | None:
+    async def find_reports(self, wanted: list[RowCheck]) -> Checked | None:
         """Return what earlier checks found, or None where a report is missing."""
-        found = await self._find(wanted)
-        reports = [_report(found.get(reading.key)) for reading in wanted]
+        found = await self._find_rows(wanted)
+        reports = [_report(found.get(check.key)) for check in wanted]
         if any(report is None for report in reports):
             return None
-        checked = _together([report for report in reports if report is not None])
-        uneven = _uneven(wanted, checked)
-        if uneven is None:
+        checked = _pair_reports([report for report in reports if report is not None])
+        split = _with_split_answers(wanted, checked)
+        if split is None:
             return checked
-        return await self.find_reports(uneven)
+        return await self.find_reports(split)
 
-    async def check_rows(self, wanted: list[Reading], wait: float) -> Checked | UnderWay:
+    async def check_rows(self, wanted: list[RowCheck], wait: float) -> Checked | RunningCheck:
         """Return the reports after at most ``wait`` seconds; start missing checks.
 
         Raises InvalidRequest where the model or the rows cannot be checked.
         """
-        found = await self._find(wanted)
-        missing = [reading for reading in wanted if _report(found.get(reading.key)) is None]
+        found = await self._find_rows(wanted)
+        missing = [check for check in wanted if _report(found.get(check.key)) is None]
         if missing:
-            await self._begin(missing, wait)
-            found = await self._find(wanted)
-        reports = [_report(found.get(reading.key)) for reading in wanted]
+            await self._start_checks(missing, wait)
+            found = await self._find_rows(wanted)
+        reports = [_report(found.get(check.key)) for check in wanted]
         done = [report for report in reports if report is not None]
         if len(done) < len(wanted):
-            return UnderWay(rows_done=_rows_done(wanted, found), rows=_rows(wanted))
-        checked = _together(done)
-        uneven = _uneven(wanted, checked)
-        return checked if uneven is None else await self.check_rows(uneven, wait)
+            return RunningCheck(rows_done=_rows_done(wanted, found), rows=_rows(wanted))
+        checked = _pair_reports(done)
+        split = _with_split_answers(wanted, checked)
+        return checked if split is None else await self.check_rows(split, wait)
 
-    async def preview(self, wanted: Reading, first_line: int, rows: int) -> dict[str, Any]:
+    async def preview(self, wanted: RowCheck, first_line: int, rows: int) -> dict[str, Any]:
         """Show rows as `rendering.preview.preview_rows` does; raises as `RowChecker.preview` does.
 
         Whether answers are split depends on the whole file: what an earlier check found counts.
@@ -154,21 +154,20 @@ class Preflights:
         try:
             files = await self._model_files(wanted.model)
         except BlobNotFound:
-            raise InvalidRequest(
+            raise UnsupportedModel(
                 f"Files of model {wanted.model.name} are gone from the storage account. Stage or "
                 "train it again.",
-                code="unsupported_model",
                 param="model",
             ) from None
         return await self.checker.preview(
             files, lambda: self.store.stream(CONTAINER, wanted.file.id), task
         )
 
-    async def _begin(self, missing: list[Reading], wait: float) -> None:
-        for reading in missing:
-            key = reading.key
+    async def _start_checks(self, missing: list[RowCheck], wait: float) -> None:
+        for check in missing:
+            key = check.key
             if key not in self._running and await self._claim(key):
-                task = asyncio.create_task(self._check(reading))
+                task = asyncio.create_task(self._check(check))
                 self._running[key] = task
                 task.add_done_callback(partial(self._forget, key))
         ours = [self._running[r.key] for r in missing if r.key in self._running]
@@ -182,15 +181,15 @@ class Preflights:
         async with self.engine.begin() as conn:
             return await preflights.claim(conn, key, self.now())
 
-    async def _check(self, reading: Reading) -> None:
+    async def _check(self, check: RowCheck) -> None:
         """Check one file and store the report; after an internal error it can start again."""
-        key, progress = reading.key, _Progress()
-        telling = asyncio.create_task(self._report_progress(key, progress))
+        key, progress = check.key, _Progress()
+        reporting = asyncio.create_task(self._report_progress(key, progress))
         try:
             report = await self.checker.check(
-                await self._model_files(reading.model),
-                lambda: self._rows(reading.file),
-                reading.task,
+                await self._model_files(check.model),
+                lambda: self._rows(check.file),
+                check.task,
                 progress.add,
             )
         except InvalidRequest as fault:
@@ -203,18 +202,18 @@ class Preflights:
                     await preflights.give_up(conn, key)
             if not isinstance(fault, CheckInterrupted | StorageError | SQLAlchemyError):
                 raise
-            facts = {"file": reading.file.id, "cause": str(fault)}
+            facts = {"file": check.file.id, "cause": str(fault)}
             log.warning("preflight.interrupted", extra=facts)
         else:
             async with self.engine.begin() as conn:
                 await preflights.finish(conn, key, report.as_dict(), report.rows, self.now())
         finally:
-            telling.cancel()
+            reporting.cancel()
 
     async def _report_progress(self, key: str, progress: "_Progress") -> None:
         while True:
             await asyncio.sleep(TOUCH_EVERY.total_seconds())
-            with suppress(SQLAlchemyError):  # the next one tells; in the end others begin anew
+            with suppress(SQLAlchemyError):  # the next report counts; without any, others restart
                 async with self.engine.begin() as conn:
                     await preflights.touch(conn, key, progress.rows, self.now())
 
@@ -225,11 +224,10 @@ class Preflights:
             try:
                 found[file.name] = await integrity.read_input(self.store, file, most=_LONGEST_FILE)
             except BlobTooLarge as fault:
-                raise unusable(f"{fault}, the most of a file that is not of weights.") from None
+                raise unusable(f"{fault}, the limit for a file without weights.") from None
             except ValueError as error:
-                raise InvalidRequest(
-                    f"Model {model.name} cannot be used: {error}. Take another one.",
-                    code="unsupported_model",
+                raise UnsupportedModel(
+                    f"Model {model.name} cannot be used: {error}. Choose another one.",
                     param="model",
                 ) from None
         return found
@@ -237,13 +235,13 @@ class Preflights:
     def _rows(self, file: File) -> AsyncIterator[bytes]:
         """Stream the file as it was uploaded."""
         fault = InvalidRequest(
-            f"File {file.id} in the storage account is not what was uploaded: its sha256 is "
-            "another one. Upload it again.",
+            f"File {file.id} in the storage account has another sha256 than the uploaded one. "
+            "Upload it again.",
             code="content_changed",
         )
         return integrity.verify_chunks(self.store.stream(CONTAINER, file.id), file.sha256, fault)
 
-    async def _find(self, wanted: list[Reading]) -> dict[str, PreflightRow]:
+    async def _find_rows(self, wanted: list[RowCheck]) -> dict[str, PreflightRow]:
         async with self._reading.connect() as conn:
             found = await preflights.find(conn, [one.key for one in wanted])
         for row in found.values():
@@ -261,12 +259,12 @@ class _Progress:
         self.rows = rows
 
 
-def _together(reports: list[DataReport]) -> Checked:
+def _pair_reports(reports: list[DataReport]) -> Checked:
     return Checked(training=reports[0], validation=reports[1] if reports[1:] else None)
 
 
-def _uneven(wanted: list[Reading], checked: Checked) -> list[Reading] | None:
-    """Return both files to read again where only one needs its answers split; else None."""
+def _with_split_answers(wanted: list[RowCheck], checked: Checked) -> list[RowCheck] | None:
+    """Return both checks with split answers where only one file needs them; else None."""
     other = checked.validation
     if other is None or other.splits_answers == checked.training.splits_answers:
         return None
@@ -277,11 +275,11 @@ def _report(row: PreflightRow | None) -> DataReport | None:
     return DataReport.from_dict(row.report) if row is not None and row.report else None
 
 
-def _rows(wanted: list[Reading]) -> int:
-    return sum(reading.file.examples for reading in wanted)
+def _rows(wanted: list[RowCheck]) -> int:
+    return sum(check.file.examples for check in wanted)
 
 
-def _rows_done(wanted: list[Reading], found: Mapping[str, PreflightRow]) -> int:
+def _rows_done(wanted: list[RowCheck], found: Mapping[str, PreflightRow]) -> int:
     return sum(row.rows_done for row in found.values())
 
 
@@ -296,7 +294,7 @@ def _vocabulary(model: PinnedModel) -> list[tuple[str, int, str]]:
 
 
 @cache
-def _code() -> str:
+def _code_hash() -> str:
     """Return a hash of the rendering code, so that another release checks again."""
     digest = hashlib.sha256()
     for path in sorted(Path(rendering.__path__[0]).glob("*.py")):

@@ -1,7 +1,7 @@
 """Models that a job may be based on: staged base models, and models made by jobs of the project.
 
 A job's model stays in that job's container and is not copied. It must be readable for as long as a
-job that reads it is live (holds.py).
+job that reads it is live (`model_references.py`).
 """
 
 import json
@@ -14,9 +14,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from contract.methods import Method
 from service.db.jobs import jobs
 from service.db.jobs.jobs import JobRow
-from service.domain.errors import ContentChanged, InvalidRequest
+from service.domain.errors import ContentChanged, InvalidRequest, UnsupportedModel
 from service.domain.models import lineage
-from service.domain.models.base_models import SupportedModel as KnownModel
+from service.domain.models.base_models import SupportedModel
 from service.domain.models.lineage import OF_BASE
 from service.domain.planning.plan import Plan
 from service.domain.states import JOB_TERMINAL, JobState
@@ -34,7 +34,14 @@ from service.operations.storage.tiers import (
 from service.storage.store import BlobNotFound, BlobStore
 from trainer.contract import MANIFEST, InputFile, Manifest, PinnedModel
 
-_READ = {".jinja", ".json", ".md", ".model", ".safetensors", ".txt"}  # as rekindle/stage.py, a card
+_SUFFIXES = {
+    ".jinja",
+    ".json",
+    ".md",
+    ".model",
+    ".safetensors",
+    ".txt",
+}  # as rekindle/stage.py, a card
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,18 +74,18 @@ async def find_basis(
         return Basis(staged=await models.find_staged_model(store, name), method=None)
     if lineage.source(name).is_checkpoint:
         async with engine.connect() as conn:
-            found = await _checkpoint(conn, project_id, name, param)
+            found = await _find_checkpoint(conn, project_id, name, param)
         staged = await checkpoint_bases.read(store, found, param)
         return Basis(staged=staged, method=Plan.from_dict(found.job.plan).recipe.method)
     async with engine.connect() as conn:
-        job = await _maker(conn, project_id, name, param)
+        job = await _find_maker(conn, project_id, name, param)
     manifest = await _manifest(store, job, param)
     model = _base_model_of(job, manifest)
     staged = StagedModel(model=model, config=await _config(store, job, model, param))
     return Basis(staged=staged, method=Plan.from_dict(job.plan).recipe.method)
 
 
-def unstaged_basis(known: KnownModel) -> Basis:
+def unstaged_basis(known: SupportedModel) -> Basis:
     """Return a base model that only the catalogue knows: enough to plan with."""
     model = PinnedModel(name=known.name, revision="", files=())
     return Basis(staged=StagedModel(model=model, config=known.config), method=None)
@@ -92,51 +99,53 @@ async def find_readable_basis(
     Raises Archived, with the ways to rehydrate it, where a part of it is not online.
     """
     if lineage.is_made(name):
-        for job_id, checkpoint_id in await _read_by(engine, project_id, name, param):
+        for job_id, checkpoint_id in await _folders_read(engine, project_id, name, param):
             require_online(await inspect_folder(engine, outside, project_id, job_id, checkpoint_id))
     return await find_basis(engine, outside.store, project_id, name, param)
 
 
-async def _read_by(
+async def _folders_read(
     engine: AsyncEngine, project_id: str, name: str, param: str
 ) -> list[tuple[str, str | None]]:
     """Return the jobs whose folders are read, with the checkpoint's id (None: the final model)."""
     async with engine.connect() as conn:
         if not lineage.source(name).is_checkpoint:
-            return [((await _maker(conn, project_id, name, param)).id, None)]
-        found = await _checkpoint(conn, project_id, name, param)
+            return [((await _find_maker(conn, project_id, name, param)).id, None)]
+        found = await _find_checkpoint(conn, project_id, name, param)
     base = lineage.base_of(found.job.model)
     return [(found.job.id, found.kept.id), *([(base.job_id, None)] if base else [])]
 
 
-async def _checkpoint(
+async def _find_checkpoint(
     conn: AsyncConnection, project_id: str, name: str, param: str
 ) -> CheckpointModel:
     """Return the checkpoint, or raise InvalidRequest; its job's own base model must exist too."""
     try:
         found = await checkpoint_models.find(conn, project_id, name)
     except UnusableCheckpoint as error:
-        raise _refused(str(error), param) from None
+        raise _unsupported_error(str(error), param) from None
     if lineage.base_of(found.job.model) is not None:
-        await _maker(conn, project_id, found.job.model, param)
+        await _find_maker(conn, project_id, found.job.model, param)
     return found
 
 
-async def _maker(conn: AsyncConnection, project_id: str, name: str, param: str) -> JobRow:
+async def _find_maker(conn: AsyncConnection, project_id: str, name: str, param: str) -> JobRow:
     job = await jobs.find(conn, lineage.maker(name), project_id)
     if job is None or name not in (job.id, full_name(job)):
-        raise _refused(
+        raise _unsupported_error(
             f"No model {name!r}. List models: GET /v1/models. The model of a job is its "
             "fine_tuned_model, or the job's id.",
             param,
         )
     if lineage.is_deleted(job.result):
-        raise _refused(f"The model of job {job.id} was deleted. Take another one.", param)
+        raise _unsupported_error(f"The model of job {job.id} was deleted. Take another one.", param)
     if job.state is JobState.SUCCEEDED:
         return job
     if job.state in JOB_TERMINAL:
-        raise _refused(f"Job {job.id} has {job.state} and made no model. Take another one.", param)
-    raise _refused(
+        raise _unsupported_error(
+            f"Job {job.id} has {job.state} and made no model. Take another one.", param
+        )
+    raise _unsupported_error(
         f"Job {job.id} is {job.state}: it has no model yet. Wait until it has succeeded.", param
     )
 
@@ -146,15 +155,17 @@ async def _manifest(store: BlobStore, job: JobRow, param: str) -> Manifest:
     result: dict[str, Any] = job.result or {}
     where = f"{result['path']}/{MANIFEST}"
     if not where.startswith("models/") or ".." in where.split("/"):  # nodes may be hostile
-        raise _refused(f"HEAD of {job.id} names {where!r}, which is no place for a model.", param)
+        raise _unsupported_error(
+            f"HEAD of {job.id} names {where!r}, which is not a folder of models.", param
+        )
     try:
         return await integrity.read_manifest(store, job.id, result)
     except ContentChanged as error:
-        raise _refused(error.message, param) from None
+        raise _unsupported_error(error.message, param) from None
     except BlobNotFound:
-        raise _refused(missing_message(job.id, f"Blob {where}"), param) from None
+        raise _unsupported_error(missing_message(job.id, f"Blob {where}"), param) from None
     except ValueError as error:
-        raise _senseless(job, where, str(error), param) from None
+        raise _invalid_blob_error(job, where, str(error), param) from None
 
 
 async def _config(store: BlobStore, job: JobRow, model: PinnedModel, param: str) -> dict[str, Any]:
@@ -166,11 +177,11 @@ async def _config(store: BlobStore, job: JobRow, model: PinnedModel, param: str)
     try:
         config = json.loads(await integrity.read_input(store, file))
     except BlobNotFound:
-        raise _refused(missing_message(job.id, f"Blob {where}"), param) from None
+        raise _unsupported_error(missing_message(job.id, f"Blob {where}"), param) from None
     except ValueError as error:
-        raise _senseless(job, where, str(error), param) from None
+        raise _invalid_blob_error(job, where, str(error), param) from None
     if not isinstance(config, dict):
-        raise _senseless(job, where, "it holds no object", param)
+        raise _invalid_blob_error(job, where, "it holds no object", param)
     return config
 
 
@@ -186,16 +197,17 @@ def _base_model_of(job: JobRow, manifest: Manifest) -> PinnedModel:
             crc64nvme=file.crc64nvme,
         )
         for file in manifest.files
-        if PurePosixPath(file.name).name == file.name and PurePosixPath(file.name).suffix in _READ
+        if PurePosixPath(file.name).name == file.name
+        and PurePosixPath(file.name).suffix in _SUFFIXES
     )
     return PinnedModel(name=full_name(job), revision=job.result["manifest_sha256"], files=files)
 
 
-def _senseless(job: JobRow, where: str, why: str, param: str) -> InvalidRequest:
-    return _refused(
-        f"Blob {where} of container {job.id} makes no sense ({why}). Train the model again.", param
+def _invalid_blob_error(job: JobRow, where: str, why: str, param: str) -> InvalidRequest:
+    return _unsupported_error(
+        f"Blob {where} of container {job.id} is invalid ({why}). Train the model again.", param
     )
 
 
-def _refused(message: str, param: str) -> InvalidRequest:
-    return InvalidRequest(message, code="unsupported_model", param=param)
+def _unsupported_error(message: str, param: str) -> InvalidRequest:
+    return UnsupportedModel(message, param=param)

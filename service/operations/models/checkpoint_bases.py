@@ -9,7 +9,7 @@ import hashlib
 import json
 from typing import Any
 
-from service.domain.errors import InvalidRequest
+from service.domain.errors import UnsupportedModel
 from service.operations.attempts import heads
 from service.operations.models.checkpoint_models import CheckpointModel
 from service.operations.models.models import StagedModel
@@ -39,10 +39,9 @@ async def read(store: BlobStore, found: CheckpointModel, param: str) -> StagedMo
     try:
         return await _read(store, found)
     except ValueError as error:
-        raise InvalidRequest(
+        raise UnsupportedModel(
             f"The checkpoint {found.name} cannot be used: {error}. Take another one, or train "
             "again.",
-            code="unsupported_model",
             param=param,
         ) from None
 

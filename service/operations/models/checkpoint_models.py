@@ -44,7 +44,9 @@ async def list_usable(conn: AsyncConnection, project_id: str) -> list[Checkpoint
     bases = [base for job in makers.values() if (base := lineage.base_of(job.model))]
     read = await jobs.find_all(conn, {base.job_id for base in bases})
     listed = [CheckpointModel(job=makers[kept.job_id], kept=kept) for kept in found]
-    return [each for each in listed if not _why_not(each) and _has_base(each.job, read.values())]
+    return [
+        each for each in listed if not _unusable_reason(each) and _has_base(each.job, read.values())
+    ]
 
 
 async def find(conn: AsyncConnection, project_id: str, name: str) -> CheckpointModel:
@@ -58,7 +60,7 @@ async def find(conn: AsyncConnection, project_id: str, name: str) -> CheckpointM
     found = await checkpoints.kept_of(conn, job.id)
     for kept in found:
         if kept.step == source.step:
-            if why := _why_not(each := CheckpointModel(job=job, kept=kept)):
+            if why := _unusable_reason(each := CheckpointModel(job=job, kept=kept)):
                 raise UnusableCheckpoint(why)
             return each
     raise UnusableCheckpoint(_no_such_step(job, source.step or 0, [k.step for k in found]))
@@ -72,7 +74,7 @@ async def find_maker(conn: AsyncConnection, project_id: str, name: str) -> JobRo
     return job
 
 
-def _why_not(found: CheckpointModel) -> str:
+def _unusable_reason(found: CheckpointModel) -> str:
     job, kept = found.job, found.kept
     if job.state in JOB_TERMINAL or kept.kept_as == "milestone":
         return ""

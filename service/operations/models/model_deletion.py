@@ -1,4 +1,4 @@
-"""Delete the model that a job has made: it costs money for as long as it lies in Blob."""
+"""Delete the model that a job has made, which costs money in Blob."""
 
 from datetime import datetime
 

@@ -11,7 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from service.db.jobs import jobs
 from service.db.jobs.jobs import JobRow
 from service.db.storage import checkpoints, tier_moves
-from service.domain.errors import Archived, InvalidRequest
+from service.domain.errors import Archived, UnsupportedModel
 from service.domain.models import lineage
 from service.domain.models.lineage import ModelSource
 from service.domain.planning.plan import Plan
@@ -33,9 +33,9 @@ async def reserve_sources(
     for source in sorted(await _with_bases(conn, sources), key=str):
         job = await jobs.find(conn, source.job_id, project_id)
         assert job is not None, "jobs are never deleted"
-        path, _ = await _folder(conn, job, source)
+        path, _ = await _find_folder(conn, job, source)
         await jobs.take_turn(conn, lock_key(job.id, path))
-        _, option = await _folder(conn, job, source)
+        _, option = await _find_folder(conn, job, source)
         move = await tier_moves.open_for(conn, job.id, path)
         if move is not None and move.tier is AccessTier.ARCHIVE:
             raise Archived(
@@ -48,11 +48,11 @@ async def list_readers(
     conn: AsyncConnection, project_id: str, source: ModelSource
 ) -> tuple[str, ...]:
     """Return the ids of the live jobs that read the source."""
-    alive = await jobs.unfinished_jobs(conn, project_id)
-    return tuple(sorted([job.id for job in alive if await _reads(conn, job, source)]))
+    unfinished_jobs = await jobs.unfinished_jobs(conn, project_id)
+    return tuple(sorted([job.id for job in unfinished_jobs if await _is_reader(conn, job, source)]))
 
 
-async def _reads(conn: AsyncConnection, job: JobRow, source: ModelSource) -> bool:
+async def _is_reader(conn: AsyncConnection, job: JobRow, source: ModelSource) -> bool:
     named = lineage.sources(job.model, Plan.from_dict(job.plan).recipe.reinforcement)
     return source in named or source in await _with_bases(conn, named)
 
@@ -67,7 +67,7 @@ async def _with_bases(conn: AsyncConnection, sources: Iterable[ModelSource]) -> 
     return found
 
 
-async def _folder(conn: AsyncConnection, job: JobRow, source: ModelSource) -> tuple[str, str]:
+async def _find_folder(conn: AsyncConnection, job: JobRow, source: ModelSource) -> tuple[str, str]:
     """Return its folder and its name for `rekindle tier`; InvalidRequest if it was deleted."""
     if not source.is_checkpoint:
         assert job.result is not None, "it has succeeded"
@@ -76,9 +76,8 @@ async def _folder(conn: AsyncConnection, job: JobRow, source: ModelSource) -> tu
     for kept in await checkpoints.kept_of(conn, job.id):
         if kept.step == source.step:
             return kept.path, f" --checkpoint {kept.id}"
-    raise InvalidRequest(
+    raise UnsupportedModel(
         f"{_source_name(source)} was deleted. Take another one.",
-        code="unsupported_model",
         param=lineage.OF_BASE,
     )
 

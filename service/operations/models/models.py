@@ -18,7 +18,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.db.jobs import jobs
 from service.db.jobs.jobs import JobRow
-from service.domain.errors import InvalidRequest
+from service.domain.errors import UnsupportedModel
 from service.domain.models import lineage
 from service.domain.models.architecture import Architecture
 from service.domain.states import JobState
@@ -47,7 +47,7 @@ class StagedModel:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Base:
+class ListedBaseModel:
     """A base model as it is listed."""
 
     name: str
@@ -70,13 +70,13 @@ async def find_staged_model(store: BlobStore, name: str) -> StagedModel:
             return found
         fault = f"Model {name!r} cannot be loaded: {lack}. Stage the whole model again."
     except BlobNotFound:
-        fault = f"Model {name!r} is not staged here. {await _choices(store)}"
+        fault = f"Model {name!r} is not staged here. {await _describe_choices(store)}"
     except ValueError as error:
-        fault = f"Model {name!r} is not staged as it should be ({error}). {await _choices(store)}"
-    raise InvalidRequest(fault, code="unsupported_model", param="model")
+        fault = f"Model {name!r} is staged incorrectly ({error}). {await _describe_choices(store)}"
+    raise UnsupportedModel(fault, param="model")
 
 
-async def _choices(store: BlobStore) -> str:
+async def _describe_choices(store: BlobStore) -> str:
     """Return what a user can do about a model that cannot be used."""
     names = sorted(base.name for base in await list_base_models(store))
     if not names:
@@ -102,7 +102,7 @@ def lacking(files: Set[str]) -> str:
     return ""
 
 
-async def list_base_models(store: BlobStore) -> list[Base]:
+async def list_base_models(store: BlobStore) -> list[ListedBaseModel]:
     """Return every base model that a job may start from, by name."""
     found = await asyncio.gather(
         *(_base(store, where) for where in await store.list_containers(PREFIX))
@@ -126,7 +126,7 @@ async def find_maker(conn: AsyncConnection, project_id: str, name: str) -> JobRo
     return await jobs.find(conn, lineage.maker(name), project_id)
 
 
-async def find_base_model(store: BlobStore, name: str) -> Base | None:
+async def find_base_model(store: BlobStore, name: str) -> ListedBaseModel | None:
     """Return the base model of this name, if a job may start from it."""
     for where in await store.list_containers(container(name)):
         found = await _base(store, where)
@@ -152,9 +152,11 @@ def parse_head(where: str, data: bytes) -> StagedModel:
         raise ValueError(f"its HEAD is no JSON: {error}") from None
 
 
-async def _base(store: BlobStore, where: Container) -> Base | None:
+async def _base(store: BlobStore, where: Container) -> ListedBaseModel | None:
     try:
         data, _ = await store.read(where.name, HEAD)
-        return Base(name=parse_head(where.name, data).model.name, staged_at=where.modified_at)
+        return ListedBaseModel(
+            name=parse_head(where.name, data).model.name, staged_at=where.modified_at
+        )
     except (BlobNotFound, ValueError):
-        return None  # on its way, or unusable: a job on it is refused with the reason
+        return None  # not yet staged, or unusable: a job on it is refused with the reason

@@ -16,14 +16,14 @@ COPY_LIFE = timedelta(days=2)  # of the URL that an account copies from: 140 GB 
 async def copy_model(main: BlobStore, near: BlobStore, where: str, now: datetime) -> bool:
     """Advance the copy of a base model near the machines; return True when this makes it whole.
 
-    Does a little and returns: the accounts copy among themselves. Repeating is harmless. Raises
+    Only requests copies: the accounts copy among themselves. Repeating is harmless. Raises
     StorageError, and ValueError when the main account's HEAD is invalid.
     """
     try:
         head, _ = await main.read(where, models.HEAD)
     except BlobNotFound:
-        return False  # on its way
-    if await _head(near, where) == head:
+        return False  # not yet staged
+    if await _read_head(near, where) == head:
         return False
     await near.create_container(where)
     whole = True
@@ -40,13 +40,13 @@ async def list_copied_inputs(near: BlobStore, inputs: Collection[str]) -> frozen
     models_of = {path.split("/", 1)[0] for path in inputs if path.startswith(models.PREFIX)}
     found: set[str] = set()
     for container in models_of:
-        head = await _head(near, container)
+        head = await _read_head(near, container)
         if head is not None:
             found |= {file.path for file in models.parse_head(container, head).model.files}
     return frozenset(found.intersection(inputs))
 
 
-async def _head(store: BlobStore, container: str) -> bytes | None:
+async def _read_head(store: BlobStore, container: str) -> bytes | None:
     try:
         return (await store.read(container, models.HEAD))[0]
     except BlobNotFound:

@@ -17,14 +17,14 @@ from service.domain.money import budget
 from service.domain.money.budget import Allowance, BudgetStanding
 from service.domain.money.cost import CURRENCY, cents
 from service.domain.states import ATTEMPT_OVER
-from service.operations.projects.keys import find_project_id as project_of
+from service.operations.projects.keys import find_project_id
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Refusal:
-    """No machines now: ``for_good`` until the budget is raised, else until others have gone."""
+class BudgetRefusal:
+    """No machines now: ``for_good`` until the budget is raised, else until others are deleted."""
 
     because: str
     for_good: bool
@@ -37,34 +37,34 @@ async def reserve_money(
     until_first_step: timedelta,
     allowance: Allowance,
     now: datetime,
-) -> Refusal | None:
+) -> BudgetRefusal | None:
     """Reserve money for machines at ``rate`` dollars per hour, or return why not."""
     await budgets.lock(conn, job_id)
-    return await refusal(conn, job_id, rate, until_first_step, allowance, now)
+    return await find_refusal(conn, job_id, rate, until_first_step, allowance, now)
 
 
-async def refusal(
+async def find_refusal(
     conn: AsyncConnection,
     job_id: str,
     rate: Decimal,
     until_first_step: timedelta,
     allowance: Allowance,
     now: datetime,
-) -> Refusal | None:
+) -> BudgetRefusal | None:
     """Return why the job's budgets do not cover such machines, or None. Locks nothing."""
     caps = await budgets.caps(conn, job_id)
     needed = budget.required_to_start(rate, allowance.of_job(caps.save_seconds), until_first_step)
     for standing in await _standings(conn, caps, now, allowance):
         if standing.left >= needed:
             continue
-        for_good = standing.cap - standing.metered < needed  # what was seen to be spent
+        for_good = standing.cap - standing.metered < needed  # metered: certainly spent
         because = budget.exhausted_message(standing, job_id, short_of=needed)
         if not for_good:
             because = (
                 f"{cents(standing.reserved + standing.unmetered)} {CURRENCY} of the "
                 f"{standing.whose} are reserved until other machines are confirmed deleted"
             )
-        return Refusal(because=because, for_good=for_good)
+        return BudgetRefusal(because=because, for_good=for_good)
     return None
 
 
@@ -77,12 +77,12 @@ async def enforce_job_budget(
         if row.stop_by is not None:  # from before it was lifted
             await budgets.set_nodes_stop_by(conn, row.id, None)
         return
-    standing = await _of_job(conn, caps, now, allowance)
+    standing = await _job_standing(conn, caps, now, allowance)
     if budget.reached_threshold(standing, caps.told) or standing.is_exhausted:
         caps = await budgets.lock(conn, row.job_id)  # other terms, once answered, bind
         if caps.terms.budget is None:
             return
-        standing = await _of_job(conn, caps, now, allowance)
+        standing = await _job_standing(conn, caps, now, allowance)
     if reached := budget.reached_threshold(standing, caps.told):
         await budgets.record_threshold(conn, row.job_id, reached)
         await record_threshold(conn, row.job_id, standing, reached, now)
@@ -101,7 +101,7 @@ async def check_project_budget(
     cap, since, told = await budgets.project(conn, project_id, to_write=True)
     if cap is None or since is None:
         return None, 0
-    standing = await _of_project(conn, project_id, cap, since, now, allowance)
+    standing = await _project_standing(conn, project_id, cap, since, now, allowance)
     if reached := budget.reached_threshold(standing, told):
         await budgets.record_project_threshold(conn, project_id, reached)
     return standing, reached
@@ -152,12 +152,12 @@ async def set_project(
 ) -> list[str]:
     """Give the project of that name a budget, counted from ``since``, or take it away.
 
-    Returns the jobs that stopped for want of money: each is to be weighed again in a transaction
-    of its own, since those lock a job before its project.
+    Returns the jobs that stopped for lack of money. Check each again in a transaction of its own,
+    since those lock a job before its project.
     """
-    project_id = await project_of(conn, name)
+    project_id = await find_project_id(conn, name)
     if cap is not None and cap <= 0:
-        raise InvalidRequest(f"A budget of {cap} {CURRENCY} pays for nothing: give a larger one.")
+        raise InvalidRequest(f"A budget must be above 0 {CURRENCY}; this one is {cap}.")
     await budgets.set_project(conn, project_id, cap, since or now, now)
     return await budgets.exhausted_jobs(conn, project_id)
 
@@ -169,7 +169,7 @@ async def clear_exhaustion(conn: AsyncConnection, job_id: str, now: datetime) ->
 
 async def describe_budget(conn: AsyncConnection, name: str, now: datetime) -> str:
     """Describe a project's budget in one line, for a terminal."""
-    project_id = await project_of(conn, name)
+    project_id = await find_project_id(conn, name)
     cap, since, _ = await budgets.project(conn, project_id)
     if cap is None or since is None:
         return f"Project {name} has no budget."
@@ -183,23 +183,23 @@ async def _standings(
 ) -> list[BudgetStanding]:
     found = []
     if caps.terms.budget is not None:
-        found.append(await _of_job(conn, caps, now, allowance))
+        found.append(await _job_standing(conn, caps, now, allowance))
     if caps.project_cap is not None and caps.project_since is not None:
         limit = (caps.project_cap, caps.project_since)
-        found.append(await _of_project(conn, caps.project_id, *limit, now, allowance))
+        found.append(await _project_standing(conn, caps.project_id, *limit, now, allowance))
     return found
 
 
-async def _of_job(
+async def _job_standing(
     conn: AsyncConnection, caps: BudgetCaps, now: datetime, allowance: Allowance
 ) -> BudgetStanding:
-    assert caps.terms.budget is not None, "asked for only where there is one"
+    assert caps.terms.budget is not None, "called only for a job with a budget"
     spent = await budgets.spent_by_job(conn, caps.job_id, now)
     holds = await budgets.holds_of_job(conn, caps.job_id)
     return budget.budget_standing(caps.terms.budget, spent, holds, now, allowance)
 
 
-async def _of_project(
+async def _project_standing(
     conn: AsyncConnection,
     project_id: str,
     cap: Decimal,

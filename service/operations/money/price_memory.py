@@ -15,7 +15,7 @@ from service.domain.states import CapacityType
 
 @dataclass(frozen=True, kw_only=True)
 class DatabaseMemory:
-    """Keeps everything in the database: restarts and replicas know the same."""
+    """Keeps prices and doubts in the database, for restarts and all replicas."""
 
     engine: AsyncEngine
     now: Callable[[], datetime]

@@ -1,4 +1,4 @@
-"""The audit: lists the cloud, then reads the rows, in this order and in no transaction.
+"""Audit: list the cloud, then read the rows, in this order and in no transaction.
 
 Resources without a known price are looked up in the price list, and unknown containers are counted.
 """
@@ -34,11 +34,11 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Audit:
-    """What was found, by name, and why strays may be missing from it."""
+class AuditResult:
+    """The resources found, by name, and why untracked ones may be missing."""
 
     found: list[AuditedResource]
-    unseen: str  # what could not be listed and what to do; empty: all was
+    unseen: str  # what could not be listed and what to do; empty: nothing
     unknown_containers: int | None  # of jobs that no row knows; None: Blob did not answer
 
 
@@ -48,7 +48,7 @@ async def run_audit(
     store: BlobStore,
     source: PriceSource,
     now: datetime,
-) -> Audit:
+) -> AuditResult:
     """Compare what exists in Azure with what should exist.
 
     Raises ServiceUnavailable when scale sets cannot be listed.
@@ -59,23 +59,23 @@ async def run_audit(
         raise ServiceUnavailable(
             f"Listing Azure resources failed; the audit is incomplete: {fault}"
         ) from fault
-    strays, unseen = await _strays(cloud)
+    strays, unseen = await _list_untracked(cloud)
     why = engines.unlisted(there)
-    unseen = " ".join(filter(None, (_no_clusters(why) if why else "", unseen)))
+    unseen = " ".join(filter(None, (_unlisted_clusters_message(why) if why else "", unseen)))
     tagged = {s.tags.get(ATTEMPT_TAG, "") for s in there} - {""}
     async with engine.connect() as conn:
-        owners = await _owners(conn, tagged)
-    prices = await _prices(source, audit.unpriced_offerings(there, owners))
+        owners = await _find_owners(conn, tagged)
+    prices = await _read_prices(source, audit.unpriced_offerings(there, owners))
     tags = {"attempt_tag": ATTEMPT_TAG, "job_tag": JOB_TAG}
     if why:  # what was not listed is not missing
         owners = {i: o for i, o in owners.items() if o.engine is not Engine.AZUREML}
     found = audit.audit_resources(there, owners, now, prices=prices, strays=strays, **tags)
-    blobs = await _unknown_containers(engine, store, now)
-    return Audit(found=found, unseen=unseen, unknown_containers=blobs)
+    blobs = await _count_unknown_containers(engine, store, now)
+    return AuditResult(found=found, unseen=unseen, unknown_containers=blobs)
 
 
-async def _prices(source: PriceSource, offerings: list[Offering]) -> dict[Offering, Price]:
-    """Return the list's current prices; none if it cannot be read: the audit goes on without."""
+async def _read_prices(source: PriceSource, offerings: list[Offering]) -> dict[Offering, Price]:
+    """Return the list's current prices; none if it cannot be read."""
     try:
         return await source.prices(offerings) if offerings else {}
     except PricesUnavailable as fault:
@@ -83,7 +83,9 @@ async def _prices(source: PriceSource, offerings: list[Offering]) -> dict[Offeri
         return {}
 
 
-async def _unknown_containers(engine: AsyncEngine, store: BlobStore, now: datetime) -> int | None:
+async def _count_unknown_containers(
+    engine: AsyncEngine, store: BlobStore, now: datetime
+) -> int | None:
     try:
         return len(await containers.list_unknown_containers(engine, store, now))
     except StorageError as fault:
@@ -91,26 +93,26 @@ async def _unknown_containers(engine: AsyncEngine, store: BlobStore, now: dateti
         return None
 
 
-async def _strays(cloud: CloudProvider) -> tuple[list[TaggedResource], str]:
-    """Return untracked resources, or none and the reason: scale sets alone are most of the cost."""
+async def _list_untracked(cloud: CloudProvider) -> tuple[list[TaggedResource], str]:
+    """Return untracked resources, or none and the reason: scale sets are most of the cost."""
     try:
         return await cloud.list_tagged(), ""
     except Misconfigured as fault:
-        then = "Give the service's identity the actions of the role in infra/README.md."
-        return [], _unseen(fault, then)
+        remedy = "Give the service's identity the actions of the role in infra/README.md."
+        return [], _unlisted_message(fault, remedy)
     except CloudError as fault:
-        return [], _unseen(fault, "Ask again in a minute.")
+        return [], _unlisted_message(fault, "Retry in a minute.")
 
 
-def _no_clusters(why: str) -> str:
+def _unlisted_clusters_message(why: str) -> str:
     return f"The clusters of the Azure ML workspace could not be listed and are left out: {why}"
 
 
-def _unseen(fault: CloudError, then: str) -> str:
-    return f"Whether anything but scale sets carries our tag is not known: {fault} - {then}"
+def _unlisted_message(fault: CloudError, remedy: str) -> str:
+    return f"Untracked resources could not be listed: {fault} - {remedy}"
 
 
-async def _owners(conn: AsyncConnection, tagged: Collection[str]) -> dict[str, ScaleSetOwner]:
+async def _find_owners(conn: AsyncConnection, tagged: Collection[str]) -> dict[str, ScaleSetOwner]:
     """Return the attempts that have not ended and those that a scale set names in its tags."""
     c = attempts.c
     query = select(attempts).where(or_(c.state != AttemptState.ENDED, c.id.in_(tagged)))

@@ -38,7 +38,7 @@ async def overview(
     operator_project: str,
     now: datetime,
 ) -> Overview:
-    """Return what belongs to the caller's project; to all projects where operators ask."""
+    """Return the overview of the caller's project; for operators, of all projects."""
     every = await operators.is_operator(conn, caller, operator_project)
     project = None if every else caller.project_id
     rows = await fleet.read_fleet(conn, project, [values(o) for o in dict.fromkeys(offerings)])

@@ -1,6 +1,6 @@
-"""Faults that a person must fix before a job can go on: one event at the start, one at the end.
+"""Request help for faults that a person must fix: one event at the start, one at the end.
 
-The newest of the two events says how it stands. Each attempt reports anew: it met the fault itself.
+The newest of the two events is the state. Each attempt reports a fault that it meets itself.
 """
 
 import logging
@@ -38,7 +38,7 @@ class CannotBoot(Exception):
     """No machine of the attempt can boot until a person fixes what the message says."""
 
 
-_OVER = {
+_RESOLVED = {
     "head": "HEAD can be read again",
     "boot": "Machines boot again",
     "azure": "Azure accepts requests again",
@@ -73,7 +73,7 @@ async def request_action(
     """
     before = parse_request(await events.newest_of_help(conn, row.job_id))
     about = _about(fault)
-    # Of HEAD once: whoever writes nonsense there can write another every second.
+    # One request about HEAD: a node can write a new fault there every second.
     if (
         before
         and before.message
@@ -120,7 +120,7 @@ async def resolve_action(
         row.job_id,
         now,
         "attempt.help_over",
-        _OVER[call.about],
+        _RESOLVED[call.about],
         attempt_id=row.id,
         data={"about": call.about},
     )

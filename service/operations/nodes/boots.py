@@ -29,16 +29,16 @@ async def record(conn: AsyncConnection, attempt_id: str, report: BootReport, now
     if ends:
         await leases.hint(conn, tables.attempts, attempt.id, now)  # before any lock on the job
     if report.said is BootStatus.BEGUN:
-        await _tell_phase(conn, attempt, report, now)
+        await _record_phase(conn, attempt, report, now)
     else:
-        await _tell_failure(conn, attempt, report, now)
+        await _record_failure(conn, attempt, report, now)
     if ends:
         await operator_action.request_action(
             conn, attempt, CannotBoot(boot_report.final_reason(report)), now
         )
 
 
-async def _tell_phase(
+async def _record_phase(
     conn: AsyncConnection, attempt: AttemptRow, report: BootReport, now: datetime
 ) -> None:
     """Add an event for the first machine of the attempt that reaches the phase."""
@@ -49,12 +49,12 @@ async def _tell_phase(
         await events.add(*given, attempt_id=attempt.id, data=facts)
 
 
-async def _tell_failure(
+async def _record_failure(
     conn: AsyncConnection, attempt: AttemptRow, report: BootReport, now: datetime
 ) -> None:
     cause = boot_report.failure_causes(report)[-1].name
-    told = {"phase": str(report.phase), "machine": report.machine, "cause": cause}
-    facts = {"attempt": attempt.id, "said": str(report.said), **told}
+    cause_facts = {"phase": str(report.phase), "machine": report.machine, "cause": cause}
+    facts = {"attempt": attempt.id, "said": str(report.said), **cause_facts}
     code, job_id = "node.boot_failed", attempt.job_id
     if await events.has_event(conn, job_id, code, facts) or await events.are_enough(
         conn, job_id, code

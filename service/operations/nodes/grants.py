@@ -31,14 +31,14 @@ class Granter:
     store: BlobStore
     life: timedelta
     regional: Mapping[str, BlobStore] = field(default_factory=dict)  # region -> account there
-    patience: float = 3.0  # seconds for a look at that account; the node waits for its answer
+    timeout: float = 3.0  # seconds for a request to that account, while the node waits
 
     async def grant(self, standing: Standing, now: datetime) -> Grants:
         """Return fresh URLs for one node; base models come from the nearest account."""
         job, attempt, expires_at = standing.job, standing.attempt, now + self.life
         if attempt.access_until is None or standing.came_again:
             await access_policies.update_policies(self.engine, self.store, job.id, self.life, now)
-        near, held = await self._nearby(job, attempt.offering.region)
+        near, held = await self._find_nearby(job, attempt.offering.region)
         inputs = {}
         for path in job.inputs:
             container, name = path.split("/", 1)
@@ -49,25 +49,27 @@ class Granter:
         job_url = await access_policies.container_url(self.store, job.id, attempt.id, expires_at)
         return Grants(job=job_url, inputs=inputs, expires_at=expires_at.timestamp())
 
-    def wears_out(self, granted_at: datetime, now: datetime) -> bool:
-        """Return whether half of the lifetime has passed: time to send fresh URLs."""
+    def should_renew(self, granted_at: datetime, now: datetime) -> bool:
+        """Return whether half of the lifetime has passed, so that fresh URLs are due."""
         return now - granted_at > self.life / 2
 
-    def renews(self, granted_at: datetime, now: datetime) -> bool:
-        """Return whether to renew in this minute, for nodes that hear nothing else meanwhile.
+    def is_renewal_minute(self, granted_at: datetime, now: datetime) -> bool:
+        """Return whether to renew in this minute, for nodes without any new directive.
 
         True for one minute of each hour after half of the lifetime; more often for short lifetimes.
         """
         every = min(timedelta(hours=1), self.life / 8)
-        return self.wears_out(granted_at, now) and (now - granted_at) % every < timedelta(minutes=1)
+        return self.should_renew(granted_at, now) and (now - granted_at) % every < timedelta(
+            minutes=1
+        )
 
-    async def _nearby(self, job: JobRow, region: str) -> tuple[BlobStore, frozenset[str]]:
+    async def _find_nearby(self, job: JobRow, region: str) -> tuple[BlobStore, frozenset[str]]:
         """Return the region's account and the inputs that it has; none where that is unknown."""
         near = self.regional.get(region, self.store)
         if near is self.store:
             return near, frozenset()
         try:
-            async with asyncio.timeout(self.patience):
+            async with asyncio.timeout(self.timeout):
                 return near, await regions.list_copied_inputs(near, job.inputs)
         except (StorageError, ValueError, TimeoutError) as fault:
             log.warning("region.passed_over", extra={"region": region, "cause": repr(fault)})

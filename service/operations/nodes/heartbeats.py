@@ -26,11 +26,11 @@ from service.domain.lifecycle.node import NodeRecord
 from service.domain.reporting.progress import progress_of
 from service.instruments import GPU_ECC, GPU_MEMORY, GPU_UTILIZATION, GPU_XID
 from service.operations.nodes import node_reports
-from service.operations.nodes.nodes import OVER, another_boot, printable
+from service.operations.nodes.nodes import OVER, stale_boot_error, storable_text
 from trainer.contract import GpuErrors, Heartbeat
 
-# A batch waits so many seconds after the one before it, unless this many heartbeats wait.
-_BREATH_SECONDS, _MANY = 0.05, 50
+# Seconds between two batches, unless this many heartbeats wait.
+_BATCH_SECONDS, _MANY = 0.05, 50
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +81,7 @@ class HeartbeatBatcher:
 
     def __init__(self, engine: AsyncEngine) -> None:
         self._beats = Batcher(
-            partial(_record_batch, engine), attrgetter("node"), breath=_BREATH_SECONDS, enough=_MANY
+            partial(_record_batch, engine), attrgetter("node"), breath=_BATCH_SECONDS, enough=_MANY
         )
         self._orders = Batcher(partial(_find_directives, engine))
 
@@ -103,20 +103,20 @@ class HeartbeatBatcher:
 
 
 async def record_heartbeats(
-    conn: AsyncConnection, said: Mapping[str, Heartbeat], now: datetime
+    conn: AsyncConnection, sent: Mapping[str, Heartbeat], now: datetime
 ) -> dict[str, AcceptedHeartbeat | NodeAnswer | Exception]:
     """Record heartbeats, given by node, and return what was decided for each.
 
     Only an `AcceptedHeartbeat` changes rows. Locks nodes, then step metrics, then attempts, then
     jobs, and rows of each table in one order.
     """
-    found = await heartbeats.lock_nodes(conn, list(said))
+    found = await heartbeats.lock_nodes(conn, list(sent))
     answers = {
-        node: decide_change(node, found.get(node), beat, now) for node, beat in sorted(said.items())
+        node: decide_change(node, found.get(node), beat, now) for node, beat in sorted(sent.items())
     }
-    taken = [answer for answer in answers.values() if isinstance(answer, AcceptedHeartbeat)]
-    if taken:
-        await _write(conn, taken, now)
+    accepted = [answer for answer in answers.values() if isinstance(answer, AcceptedHeartbeat)]
+    if accepted:
+        await _write_changes(conn, accepted, now)
     return answers
 
 
@@ -130,7 +130,7 @@ def decide_change(
         return Gone(OVER)
     after = rules.apply_heartbeat(speaker.record, heartbeat, now.timestamp())
     if isinstance(after, rules.StaleHeartbeat):
-        return another_boot()
+        return stale_boot_error()
     answer = NodeAnswer(directive_seq=speaker.record.directive_seq, stop_by=speaker.stop_by)
     if isinstance(after, rules.IgnoredHeartbeat):
         return answer
@@ -141,26 +141,30 @@ def decide_change(
     )
 
 
-async def _write(conn: AsyncConnection, taken: Sequence[AcceptedHeartbeat], now: datetime) -> None:
-    await heartbeats.save(conn, [(t.after, printable(t.heartbeat.error)) for t in taken], now)
-    measured = [(t.speaker.job_id, t.heartbeat.generation, t.heartbeat.metrics) for t in taken]
+async def _write_changes(
+    conn: AsyncConnection, accepted: Sequence[AcceptedHeartbeat], now: datetime
+) -> None:
+    await heartbeats.save(
+        conn, [(t.after, storable_text(t.heartbeat.error)) for t in accepted], now
+    )
+    measured = [(t.speaker.job_id, t.heartbeat.generation, t.heartbeat.metrics) for t in accepted]
     await step_metrics.add_all(conn, measured)
-    wakes = {t.after.attempt_id for t in taken if t.must_act}
+    wakes = {t.after.attempt_id for t in accepted if t.must_act}
     await leases.hint_all(conn, tables.attempts, wakes, now)
-    notices = [t for t in taken if t.is_notice]
-    progress = {t.speaker.job_id: _progress(t) for t in taken if t.is_progress}
-    reports = [t for t in taken if node_reports.has_reports(t.heartbeat)]
+    notices = [t for t in accepted if t.is_notice]
+    progress = {t.speaker.job_id: _progress(t) for t in accepted if t.is_progress}
+    reports = [t for t in accepted if node_reports.has_reports(t.heartbeat)]
     jobs = {t.speaker.job_id for t in (*notices, *reports)} | progress.keys()
     await locks.before_writing(conn, tables.jobs, jobs)
     await job_versions.raise_all(conn, {t.speaker.job_id for t in notices}, now)
-    await events.add_all(conn, [_notice(t, now) for t in notices])
+    await events.add_all(conn, [_eviction_event(t, now) for t in notices])
     for one in reports:
-        await node_reports.keep_reports(conn, one.speaker, one.heartbeat, now)
+        await node_reports.record_reports(conn, one.speaker, one.heartbeat, now)
     await heartbeats.record_progress(conn, list(progress.values()), now)
 
 
-def _notice(taken: AcceptedHeartbeat, now: datetime) -> Event:
-    speaker, eviction = taken.speaker, taken.heartbeat.eviction
+def _eviction_event(accepted: AcceptedHeartbeat, now: datetime) -> Event:
+    speaker, eviction = accepted.speaker, accepted.heartbeat.eviction
     assert eviction is not None, "it is one"
     return events.new_event(
         speaker.job_id,
@@ -173,10 +177,10 @@ def _notice(taken: AcceptedHeartbeat, now: datetime) -> Event:
     )
 
 
-def _progress(taken: AcceptedHeartbeat) -> GenerationProgress:
-    heartbeat = taken.heartbeat
+def _progress(accepted: AcceptedHeartbeat) -> GenerationProgress:
+    heartbeat = accepted.heartbeat
     return GenerationProgress(
-        job_id=taken.speaker.job_id,
+        job_id=accepted.speaker.job_id,
         generation=heartbeat.generation,
         step=max(m.step for m in heartbeat.metrics),
         news=progress_of(heartbeat.metrics, heartbeat.save_cost),
@@ -184,15 +188,15 @@ def _progress(taken: AcceptedHeartbeat) -> GenerationProgress:
 
 
 async def _record_batch(
-    engine: AsyncEngine, said: Sequence[ReceivedHeartbeat]
+    engine: AsyncEngine, sent: Sequence[ReceivedHeartbeat]
 ) -> list[NodeAnswer | Exception]:
-    now = max(one.at for one in said)
+    now = max(one.at for one in sent)
     async with engine.begin() as conn:
-        answers = await record_heartbeats(conn, {one.node: one.heartbeat for one in said}, now)
+        answers = await record_heartbeats(conn, {one.node: one.heartbeat for one in sent}, now)
     for answer in answers.values():
         if isinstance(answer, AcceptedHeartbeat):
             _observe_gpus(answer.heartbeat, answer.speaker.region, answer.speaker.vm_size)
-    found = (answers[one.node] for one in said)
+    found = (answers[one.node] for one in sent)
     return [answer.answer if isinstance(answer, AcceptedHeartbeat) else answer for answer in found]
 
 

@@ -11,35 +11,35 @@ from service.db.jobs import events
 from service.db.storage import checkpoint_fault_reports
 from service.domain.storage.checkpoint_faults import CheckpointFinding
 from service.instruments import NODES_UNHEALTHY
-from service.operations.nodes.nodes import generation_of, printable
+from service.operations.nodes.nodes import find_generation, storable_text
 from trainer.contract import Heartbeat, Trouble
 
 log = logging.getLogger(__name__)
-_LONGEST = 400  # of what a node says in a sentence
-_LONGEST_SENTENCE = 4000  # of a trouble
+_LONGEST = 400  # characters of a node's text within a sentence
+_LONGEST_SENTENCE = 4000  # characters of a trouble
 
 
 def has_reports(heartbeat: Heartbeat) -> bool:
-    """Return whether `keep_reports` has something to write."""
+    """Return whether `record_reports` has something to write."""
     return bool(heartbeat.spans or heartbeat.troubles or heartbeat.broken or heartbeat.unhealthy)
 
 
-async def keep_reports(
+async def record_reports(
     conn: AsyncConnection, speaker: LockedNode, heartbeat: Heartbeat, now: datetime
 ) -> None:
     """Write the reports with their events. The caller has locked the node and its job."""
     if heartbeat.unhealthy and not speaker.record.unhealthy_at:
-        await _tell_unhealthy(conn, speaker, printable(heartbeat.unhealthy), now)
+        await _record_unhealthy(conn, speaker, storable_text(heartbeat.unhealthy), now)
     spans = [span.to_plain() for span in heartbeat.spans]
     added = await nodes.add_spans(conn, speaker.record.node_id, spans)
-    await _believe_later(conn, speaker, heartbeat)
+    await _record_finding(conn, speaker, heartbeat)
     if any(span["name"] == "load" for span in added):
-        await _tell_of_loading(conn, speaker, heartbeat, now)
+        await _record_loading(conn, speaker, heartbeat, now)
     for trouble in heartbeat.troubles:
-        await _complain(conn, speaker, trouble, now)
+        await _record_trouble(conn, speaker, trouble, now)
 
 
-async def _tell_unhealthy(
+async def _record_unhealthy(
     conn: AsyncConnection, speaker: LockedNode, why: str, now: datetime
 ) -> None:
     """Add an event that names the unhealthy instance, for the user and Azure's support."""
@@ -61,12 +61,12 @@ async def _tell_unhealthy(
     )
 
 
-async def _believe_later(conn: AsyncConnection, speaker: LockedNode, heartbeat: Heartbeat) -> None:
-    """Record a node's complaint about the checkpoint that its generation was to load."""
+async def _record_finding(conn: AsyncConnection, speaker: LockedNode, heartbeat: Heartbeat) -> None:
+    """Record that a node could not load its generation's checkpoint."""
     broken, node = heartbeat.broken, speaker.record
     if broken is None:
         return
-    generation = await generation_of(conn, node.attempt_id, heartbeat.generation)
+    generation = await find_generation(conn, node.attempt_id, heartbeat.generation)
     loaded = generation.checkpoint if generation else None
     if loaded is None or loaded.path != broken.path:
         return
@@ -74,32 +74,32 @@ async def _believe_later(conn: AsyncConnection, speaker: LockedNode, heartbeat: 
         node_id=node.node_id,
         attempt_id=node.attempt_id,
         generation=heartbeat.generation,
-        file=printable(broken.file)[:_LONGEST],
-        reason=printable(broken.reason)[:_LONGEST],
+        file=storable_text(broken.file)[:_LONGEST],
+        reason=storable_text(broken.reason)[:_LONGEST],
     )
     await checkpoint_fault_reports.add(conn, speaker.job_id, broken.path, finding)
 
 
-async def _tell_of_loading(
+async def _record_loading(
     conn: AsyncConnection, speaker: LockedNode, heartbeat: Heartbeat, now: datetime
 ) -> None:
-    """Add an event when a generation begins its first step: of all its nodes the first tells."""
+    """Add an event when a generation begins its first step, as its first node reports it."""
     node = speaker.record
-    generation = await generation_of(conn, node.attempt_id, heartbeat.generation)
+    generation = await find_generation(conn, node.attempt_id, heartbeat.generation)
     if generation and generation.members[0].node_id == node.node_id:
         which = speaker.attempt_number
-        said = f"Attempt {which}: the model is loaded, and the first step is running"
+        message = f"Attempt {which}: the model is loaded, and the first step is running"
         await events.add(
-            conn, speaker.job_id, now, "generation.loaded", said, attempt_id=node.attempt_id
+            conn, speaker.job_id, now, "generation.loaded", message, attempt_id=node.attempt_id
         )
 
 
-async def _complain(
+async def _record_trouble(
     conn: AsyncConnection, speaker: LockedNode, trouble: Trouble, now: datetime
 ) -> None:
     """Add one event when a trouble begins and one when it ends, however often nodes report it."""
     node = speaker.record
-    code, level, text, data = _event_of(trouble, node.node_id)
+    code, level, text, data = _trouble_event(trouble, node.node_id)
     if await events.has_event(conn, speaker.job_id, code, data):
         return
     if await events.are_enough(conn, speaker.job_id, code):
@@ -109,13 +109,13 @@ async def _complain(
     )
 
 
-def _event_of(trouble: Trouble, node: str) -> tuple[str, str, str, dict[str, object]]:
+def _trouble_event(trouble: Trouble, node: str) -> tuple[str, str, str, dict[str, object]]:
     """Return the event's code, level, message and data."""
-    text = printable(trouble.message)[:_LONGEST_SENTENCE]
+    text = storable_text(trouble.message)[:_LONGEST_SENTENCE]
     data: dict[str, object] = {"node": node, "since": trouble.since}
-    if trouble.kind == "notice":  # what the machine does with its last seconds
+    if trouble.kind == "notice":  # what the machine did after an eviction notice
         return "eviction.answered", "info", text, data
-    if trouble.kind == "training":  # what the trainer warns of: once for a job
+    if trouble.kind == "training":  # a warning of the trainer: once for a job
         return "training.warned", "warn", text, {"warning": text}
     data["kind"] = trouble.kind
     if not trouble.until:

@@ -14,7 +14,7 @@ from service.domain.lifecycle.node import NodeRecord
 from service.domain.states import ATTEMPT_OVER
 from trainer.contract import UNSTORABLE, Generation
 
-OVER = "The attempt is over. This node is not needed any more: stop and leave."
+OVER = "The attempt is over. Stop this node."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +28,7 @@ class Standing:
     came_again: bool = False  # it has registered before
 
 
-async def standing(conn: AsyncConnection, node: str) -> Standing:
+async def find_standing(conn: AsyncConnection, node: str) -> Standing:
     """Return the node with its attempt and job. Raises Gone and NodeNotFound."""
     record = await nodes.find(conn, node)
     if record is None:
@@ -37,24 +37,24 @@ async def standing(conn: AsyncConnection, node: str) -> Standing:
     return Standing(
         node=record,
         attempt=attempt,
-        job=await job_of(conn, attempt),
+        job=await find_job(conn, attempt),
         registered_at=await nodes.registered_at(conn, node),
     )
 
 
-async def generation_of(conn: AsyncConnection, attempt_id: str, number: int) -> Generation | None:
+async def find_generation(conn: AsyncConnection, attempt_id: str, number: int) -> Generation | None:
     """Return the attempt's newest generation if it has this number."""
     opened = await _current(conn, attempt_id)
     return opened.generation if opened and opened.generation.number == number else None
 
 
-def another_boot() -> StaleEpoch:
+def stale_boot_error() -> StaleEpoch:
     """Return the error for a boot of a VM that has booted again since."""
     return StaleEpoch("Another boot of this VM has registered since. Register again.")
 
 
-def printable(text: str) -> str:
-    """Replace NUL and surrogates, which PostgreSQL does not store; what a program printed may."""
+def storable_text(text: str) -> str:
+    """Replace NUL and surrogates, which PostgreSQL cannot store."""
     return UNSTORABLE.sub("\ufffd", text)
 
 
@@ -66,7 +66,7 @@ async def live_attempt(conn: AsyncConnection, attempt_id: str) -> AttemptRow:
     return attempt
 
 
-async def job_of(conn: AsyncConnection, attempt: AttemptRow) -> JobRow:
+async def find_job(conn: AsyncConnection, attempt: AttemptRow) -> JobRow:
     """Return the attempt's job."""
     job = await jobs.find(conn, attempt.job_id)
     assert job is not None, "an attempt has a job: the foreign key says so"

@@ -27,20 +27,20 @@ from service.operations.nodes import nodes as nodes_operations
 from service.operations.nodes.nodes import OVER, Standing
 from trainer.contract import Registration, Span
 
-_LIST_AGAIN = timedelta(seconds=2)  # after a look that did not find a machine which is there
-_SAME_SECONDS = 10.0  # more than a registration travels, less than a boot takes
+_LIST_AGAIN = timedelta(seconds=2)  # after a list without a machine that exists
+_SAME_SECONDS = 10.0  # more than a registration takes, less than a boot
 
 
 @dataclass(frozen=True)
 class PendingRegistration:
-    """A registration, and when it came."""
+    """A registration, and when it arrived."""
 
-    said: Registration
+    registration: Registration
     at: datetime
 
     @cached_property
     def node(self) -> str:
-        return node_id(self.said.attempt_id, self.said.vm_id)
+        return node_id(self.registration.attempt_id, self.registration.vm_id)
 
 
 class RegistrationOutcome(Enum):
@@ -50,7 +50,7 @@ class RegistrationOutcome(Enum):
     KNOWN = auto()  # it has a node
 
 
-Answer = Standing | RegistrationOutcome | Gone
+RegistrationAnswer = Standing | RegistrationOutcome | Gone
 
 
 class RegistrationBatcher:
@@ -58,8 +58,10 @@ class RegistrationBatcher:
 
     def __init__(self, engine: AsyncEngine) -> None:
         self._engine = engine
-        crowd = partial(_all, engine)
-        self._crowd: Batcher[PendingRegistration, Answer] = Batcher(crowd, key=lambda one: one.node)
+        register = partial(_register_batch, engine)
+        self._batcher: Batcher[PendingRegistration, RegistrationAnswer] = Batcher(
+            register, key=lambda one: one.node
+        )
 
     async def register(self, registration: Registration, now: datetime) -> Standing | None:
         """Make the VM a node of its attempt; the same boot again gets the same answer.
@@ -67,31 +69,35 @@ class RegistrationBatcher:
         Returns None while ARM has not listed the VM; the reconciler lists again soon, not for each
         request. Raises Gone when the attempt has ended.
         """
-        answer = await self._crowd.do(PendingRegistration(registration, now))
+        answer = await self._batcher.do(PendingRegistration(registration, now))
         if answer is RegistrationOutcome.KNOWN:
             async with self._engine.begin() as conn:
                 return await register_again(conn, registration, now)
         return answer if isinstance(answer, Standing) else None
 
 
-async def _all(engine: AsyncEngine, asked: Sequence[PendingRegistration]) -> list[Answer]:
+async def _register_batch(
+    engine: AsyncEngine, asked: Sequence[PendingRegistration]
+) -> list[RegistrationAnswer]:
     async with engine.begin() as conn:
         return await register_all(conn, asked)
 
 
-async def register_all(conn: AsyncConnection, asked: Sequence[PendingRegistration]) -> list[Answer]:
+async def register_all(
+    conn: AsyncConnection, asked: Sequence[PendingRegistration]
+) -> list[RegistrationAnswer]:
     """Register machines; return an answer for each. Only new ones become nodes."""
     now = max(one.at for one in asked)
-    found = await attempts.find_all(conn, {one.said.attempt_id for one in asked})
+    found = await attempts.find_all(conn, {one.registration.attempt_id for one in asked})
     live = {id_: row for id_, row in found.items() if row.state not in ATTEMPT_OVER}
     listed = {one.node: one for one in asked if _is_listed(one, live)}
-    made = await nodes.add_all(conn, [_fresh(one) for one in listed.values()], now)
-    unseen = {one.said.attempt_id for one in asked if one.node not in listed}
-    await _look_again(conn, [live[id_] for id_ in unseen & live.keys()], now)
-    known = await _welcome(conn, [listed[node] for node in made], live, now)
+    made = await nodes.add_all(conn, [_new_node(one) for one in listed.values()], now)
+    unseen = {one.registration.attempt_id for one in asked if one.node not in listed}
+    await _hint_listing(conn, [live[id_] for id_ in unseen & live.keys()], now)
+    known = await _record_new_nodes(conn, [listed[node] for node in made], live, now)
 
-    def answer(one: PendingRegistration) -> Answer:
-        attempt = live.get(one.said.attempt_id)
+    def answer(one: PendingRegistration) -> RegistrationAnswer:
+        attempt = live.get(one.registration.attempt_id)
         if attempt is None:
             return Gone(OVER)
         if one.node not in made:
@@ -102,75 +108,88 @@ async def register_all(conn: AsyncConnection, asked: Sequence[PendingRegistratio
 
 
 def _is_listed(one: PendingRegistration, live: Mapping[str, AttemptRow]) -> bool:
-    attempt = live.get(one.said.attempt_id)
-    return attempt is not None and one.said.vm_id in attempt.vm_ids
+    attempt = live.get(one.registration.attempt_id)
+    return attempt is not None and one.registration.vm_id in attempt.vm_ids
 
 
-def _fresh(one: PendingRegistration) -> NodeRegistration:
-    record = apply_registration(None, one.said, 0)
-    spans = [s.to_plain() for s in _in_our_time(one.said, one.at.timestamp())]
-    return NodeRegistration(record=record, name=one.said.name, spans=spans)
+def _new_node(one: PendingRegistration) -> NodeRegistration:
+    record = apply_registration(None, one.registration, 0)
+    spans = [s.to_plain() for s in _in_service_time(one.registration, one.at.timestamp())]
+    return NodeRegistration(record=record, name=one.registration.name, spans=spans)
 
 
-async def _look_again(conn: AsyncConnection, seen: Iterable[AttemptRow], now: datetime) -> None:
+async def _hint_listing(conn: AsyncConnection, seen: Iterable[AttemptRow], now: datetime) -> None:
     at = {row.id: row.seen_at + _LIST_AGAIN if row.seen_at else now for row in seen}
     await leases.hint_all_by(conn, tables.attempts, at, now)
 
 
-async def _welcome(
+async def _record_new_nodes(
     conn: AsyncConnection,
     begun: Sequence[PendingRegistration],
     live: Mapping[str, AttemptRow],
     now: datetime,
 ) -> dict[str, JobRow]:
     """Add the events of new nodes and return their jobs, without waking reconcilers."""
-    job_ids = {live[one.said.attempt_id].job_id for one in begun}
+    job_ids = {live[one.registration.attempt_id].job_id for one in begun}
     await job_versions.raise_all(conn, job_ids, now)
-    told = [_event(live[one.said.attempt_id], one.said, "", now) for one in begun]
+    told = [
+        _registered_event(live[one.registration.attempt_id], one.registration, "", now)
+        for one in begun
+    ]
     await events.add_all(conn, told)
     return await jobs.find_all(conn, job_ids)
 
 
-async def register_again(conn: AsyncConnection, said: Registration, now: datetime) -> Standing:
+async def register_again(
+    conn: AsyncConnection, registration: Registration, now: datetime
+) -> Standing:
     """Register a machine that has a node already; another boot of it adds an event. Raises Gone."""
-    attempt = await nodes_operations.live_attempt(conn, said.attempt_id)
-    before = await nodes.lock(conn, node_id(attempt.id, said.vm_id))
-    assert before is not None, "who has a node is told so by its row"
+    attempt = await nodes_operations.live_attempt(conn, registration.attempt_id)
+    before = await nodes.lock(conn, node_id(attempt.id, registration.vm_id))
+    assert before is not None, "a registered machine has a row"
     record = apply_registration(
-        before, said, await nodes_operations.current_number(conn, attempt.id)
+        before, registration, await nodes_operations.current_number(conn, attempt.id)
     )
     if before != record:
-        await _welcome_back(conn, record, said, attempt, now)
-    job = await nodes_operations.job_of(conn, attempt)
+        await _record_reboot(conn, record, registration, attempt, now)
+    job = await nodes_operations.find_job(conn, attempt)
     return Standing(node=record, attempt=attempt, job=job, came_again=True)
 
 
-async def _welcome_back(
+async def _record_reboot(
     conn: AsyncConnection,
     record: NodeRecord,
-    said: Registration,
+    registration: Registration,
     attempt: AttemptRow,
     now: datetime,
 ) -> None:
     known = await nodes.spans(conn, record.node_id)
-    told = _in_our_time(said, now.timestamp())
+    told = _in_service_time(registration, now.timestamp())
     spans = [s.to_plain() for s in told if not _is_known(s, known)]
     record_now = replace(record, heard_at=now.timestamp())
-    await nodes.save(conn, record_now, name=said.name, registered_at=now)
+    await nodes.save(conn, record_now, name=registration.name, registered_at=now)
     await nodes.add_spans(conn, record.node_id, spans)
     await nodes.wake(conn, record.node_id)
     await leases.hint(conn, tables.attempts, attempt.id, now)
     await job_versions.raise_all(conn, [attempt.job_id], now)
-    await events.add_all(conn, [_event(attempt, said, " again (its supervisor restarted)", now)])
+    await events.add_all(
+        conn, [_registered_event(attempt, registration, " again (its supervisor restarted)", now)]
+    )
 
 
-def _event(attempt: AttemptRow, said: Registration, how: str, now: datetime) -> Event:
-    message = f"Node {said.name} registered{how}"
-    data = {"vm_size": said.vm_size, "network": list(said.network)} if said.network else None
+def _registered_event(
+    attempt: AttemptRow, registration: Registration, how: str, now: datetime
+) -> Event:
+    message = f"Node {registration.name} registered{how}"
+    data = (
+        {"vm_size": registration.vm_size, "network": list(registration.network)}
+        if registration.network
+        else None
+    )
     return events.new_event(attempt.job_id, attempt.id, now, "node.registered", message, data=data)
 
 
-def _in_our_time(registration: Registration, now: float) -> list[Span]:
+def _in_service_time(registration: Registration, now: float) -> list[Span]:
     """Return the spans by the service's clock: the node's may be hours off."""
     off = now - registration.now if registration.now else 0.0
     return [

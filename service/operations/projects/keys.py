@@ -43,7 +43,7 @@ async def create(
 ) -> str:
     """Create a key in a project (created if needed) and return it; it cannot be shown again."""
     project_id = await keys.project(conn, project, now)
-    _, secret = await _make(conn, project_id, None, name, now, (scope, expires_at))
+    _, secret = await _write_key(conn, project_id, None, name, now, (scope, expires_at))
     return secret
 
 
@@ -57,7 +57,7 @@ async def create_for_token(
     expires_at: datetime,
 ) -> tuple[Key, str]:
     """Create a key for a sign-in; return its facts and the key itself."""
-    return await _make(conn, project_id, None, name, now, (scope, expires_at))
+    return await _write_key(conn, project_id, None, name, now, (scope, expires_at))
 
 
 async def add(
@@ -78,14 +78,14 @@ async def add(
     until, longest = expires_at or caller.expires_at, caller.expires_at
     if longest is not None and until is not None and until > longest:
         raise InvalidRequest(
-            f"Your key expires at {_minute(longest)}, and a key that it makes cannot live longer. "
-            "Send an earlier expires_at, or none.",
+            f"Your key expires at {_format_minute(longest)}, and a key that it creates cannot "
+            "outlive it. Send an earlier expires_at, or none.",
             param="expires_at",
         )
-    return await _make(conn, caller.project_id, caller.api_key_id, name, now, (scope, until))
+    return await _write_key(conn, caller.project_id, caller.api_key_id, name, now, (scope, until))
 
 
-async def _make(
+async def _write_key(
     conn: AsyncConnection,
     project_id: str,
     created_by: str | None,
@@ -131,9 +131,9 @@ async def list_keys(conn: AsyncConnection, project_id: str) -> list[Key]:
 
 def describe_key(key: Key) -> str:
     """Describe a key in one line, for a terminal."""
-    used = f"used {_minute(key.last_used_at)}" if key.last_used_at else "never used"
-    made = f"made {_minute(key.created_at)} by {key.created_by or 'key create'}"
-    ends = f"expires {_minute(key.expires_at)}" if key.expires_at else "never expires"
+    used = f"used {_format_minute(key.last_used_at)}" if key.last_used_at else "never used"
+    made = f"made {_format_minute(key.created_at)} by {key.created_by or 'key create'}"
+    ends = f"expires {_format_minute(key.expires_at)}" if key.expires_at else "never expires"
     return f"{key.id}  rk-...{key.hint}  {key.scope}  {made}  {ends}  {used}  {key.name}"
 
 
@@ -169,7 +169,7 @@ async def authenticate(
 
     A key in the cache ``known`` is not looked up again.
     """
-    secret = _secret(authorization)
+    secret = _parse_key(authorization)
     digest = tokens.key_digest(secret)
     key = await known.get(digest, partial(_look_up, engine, digest, now))
     if key is None:
@@ -177,13 +177,13 @@ async def authenticate(
     if key.revoked_at is not None:
         raise InvalidApiKey(
             f"The API key {key.name!r} (it ends in {key.hint!r}) was revoked at "
-            f"{_minute(key.revoked_at)}. Use another one. {_MAKE}"
+            f"{_format_minute(key.revoked_at)}. Use another one. {_MAKE}"
         )
     if key.has_expired(now):
         assert key.expires_at is not None
         raise ExpiredApiKey(
             f"The API key {key.name!r} (it ends in {key.hint!r}) expired at "
-            f"{_minute(key.expires_at)}. Use another one. {_MAKE}"
+            f"{_format_minute(key.expires_at)}. Use another one. {_MAKE}"
         )
     return Caller(
         api_key_id=key.id,
@@ -205,14 +205,14 @@ async def _look_up(engine: AsyncEngine, digest: bytes, now: datetime) -> Key | N
     return key
 
 
-def _secret(authorization: str | None) -> str:
+def _parse_key(authorization: str | None) -> str:
     """Return the key in the header, or raise InvalidApiKey where it cannot be one."""
     if not authorization:
         raise InvalidApiKey(f"No API key was sent. {_SEND}. {_MAKE}")
     scheme, _, secret = authorization.partition(" ")
     secret = secret.strip()
     if scheme.lower() != "bearer" or not secret:
-        raise InvalidApiKey(f"The Authorization header holds no bearer key. {_SEND}.")
+        raise InvalidApiKey(f"The Authorization header has no bearer key. {_SEND}.")
     if not secret.startswith(tokens.KEY_PREFIX):
         raise InvalidApiKey(
             f"Keys of this service begin with {tokens.KEY_PREFIX!r}, and yours does not: "
@@ -221,5 +221,5 @@ def _secret(authorization: str | None) -> str:
     return secret
 
 
-def _minute(moment: datetime) -> str:
+def _format_minute(moment: datetime) -> str:
     return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M} UTC"

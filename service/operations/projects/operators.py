@@ -1,4 +1,4 @@
-"""What a key may do: its scope, access to all projects, and to projects other than its own."""
+"""Check what a key may do: its scope, and access to other projects than its own."""
 
 from dataclasses import replace
 
@@ -32,14 +32,13 @@ async def require_project(engine: AsyncEngine, caller: Caller, operators: str) -
             return
     if not operators:
         raise PermissionDenied(
-            "This is of all projects together, and no project is the operators': who runs the"
-            " service names one in REKINDLE_OPERATOR_PROJECT."
+            "Requires an operator key: this covers all projects. The deployment has no operators'"
+            " project; set REKINDLE_OPERATOR_PROJECT."
         )
     raise PermissionDenied(
-        f"This is of all projects together, so it needs a key of the project "
-        f"{operators!r}, and no header OpenAI-Project (--project) that names another. Who runs the"
-        f" service makes one: python -m service.main key create --project {operators}"
-        " --scope operator"
+        f"Requires an operator key: this covers all projects. Use a key of project {operators!r}"
+        " without a header OpenAI-Project (--project) of another. Create one: python -m"
+        f" service.main key create --project {operators} --scope operator"
     )
 
 

@@ -1,7 +1,7 @@
-"""Room for one more job, file or key of a project.
+"""Require room for one more job, file or key of a project.
 
-The check runs at the end of the transaction that adds one. Transactions of one project that add
-something then run one after the other, so that two of them never take the last place together.
+The check runs at the end of the transaction that adds one. Such transactions of one project run one
+after the other, so that two of them never take the last place together.
 """
 
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -38,17 +38,17 @@ async def require_room_for_file(
     """Raise QuotaExceeded if a file of ``size`` bytes (None: ``largest``) is too much."""
     await rows.take_turn_of(conn, project_id)
     most = await rows.of(conn, project_id)
-    held = await rows.usage(conn, project_id, largest)
-    if held.files >= most.files:
+    used = await rows.usage(conn, project_id, largest)
+    if used.files >= most.files:
         raise QuotaExceeded(
-            f"The project has {held.files} files and uploads, and may have {most.files}. Delete "
+            f"The project has {used.files} files and uploads, and may have {most.files}. Delete "
             f"some: DELETE /v1/files/ID, {_ASK}"
         )
     wanted = largest if size is None else size
-    if held.bytes + wanted > most.bytes:
+    if used.bytes + wanted > most.bytes:
         unknown = " (of unknown size: send Content-Length)" if size is None else ""
         raise QuotaExceeded(
-            f"The project has {held.bytes} bytes of files and uploads, and may have {most.bytes}: "
+            f"The project has {used.bytes} bytes of files and uploads, and may have {most.bytes}: "
             f"{wanted} more{unknown} are too many. Delete files: DELETE /v1/files/ID, {_ASK}"
         )
 
@@ -57,10 +57,10 @@ async def require_room_for_key(conn: AsyncConnection, project_id: str) -> None:
     """Raise QuotaExceeded if the project may have no more keys."""
     await rows.take_turn_of(conn, project_id)
     most = await rows.of(conn, project_id)
-    held = await rows.usage(conn, project_id)
-    if held.keys >= most.keys:
+    used = await rows.usage(conn, project_id)
+    if used.keys >= most.keys:
         raise QuotaExceeded(
-            f"The project has {held.keys} API keys, and may have {most.keys}. Revoke some: "
+            f"The project has {used.keys} API keys, and may have {most.keys}. Revoke some: "
             f"DELETE /v1/api_keys/ID, {_ASK}"
         )
 
@@ -75,11 +75,11 @@ async def set_limits(conn: AsyncConnection, name: str, changes: dict[str, int | 
 async def describe_limits(conn: AsyncConnection, name: str) -> str:
     """Describe what a project has and may have in one line, for a terminal."""
     project_id = await keys.find_project_id(conn, name)
-    most, held = await rows.of(conn, project_id), await rows.usage(conn, project_id)
+    most, used = await rows.of(conn, project_id), await rows.usage(conn, project_id)
     names = {"live_jobs": "live jobs", "files": "files", "bytes": "bytes of files"}
     names |= {"keys": "API keys"}
-    return f"It has {', '.join(_part(held, most, n, words) for n, words in names.items())}."
+    return f"It has {', '.join(_describe_use(used, most, n, words) for n, words in names.items())}."
 
 
-def _part(held: ProjectLimits, most: ProjectLimits, name: str, words: str) -> str:
-    return f"{getattr(held, name)} of {getattr(most, name)} {words}"
+def _describe_use(used: ProjectLimits, most: ProjectLimits, name: str, words: str) -> str:
+    return f"{getattr(used, name)} of {getattr(most, name)} {words}"

@@ -37,7 +37,7 @@ async def exchange(conn: AsyncConnection, token: str, now: datetime) -> tuple[Ke
     granted = await sign_in.use(conn, tokens.key_digest(token), now)
     if granted is None:
         raise InvalidSignIn(
-            "This sign-in link is not valid: a link works once and for 10 minutes. Make another "
+            "This sign-in link is not valid: a link works once and for 10 minutes. Create another "
             "with `python -m service.main sign-in`, or sign in with an API key."
         )
     await key_rows.revoke_expired(conn, granted.project_id, NAME, now)

@@ -33,13 +33,13 @@ from service.domain.queue.admission import (
 from service.domain.spot.capacity_backoff import Shortage
 from service.domain.states import CapacityType
 from service.instruments import QUEUE_WAIT
-from service.operations.projects.keys import find_project_id as project_of
+from service.operations.projects.keys import find_project_id
 
 _EXACT = 10  # positions that are always kept up to date; further back to within a tenth
-# A queued job does not try offerings that Azure refused this recently: admitted jobs find out when
-# capacity is back, and a job that left the queue to try would lose its place.
+# A queued job does not try offerings that Azure refused this recently: admitted jobs detect when
+# capacity is back, and a job that left the queue to try would lose its position.
 _REFUSED_LATELY = timedelta(hours=1)
-_LOOK_AGAIN = timedelta(seconds=15)  # recheck of a region whose quota of cores is used up
+_RECHECK = timedelta(seconds=15)  # recheck of a region whose quota of cores is used up
 
 
 async def request_admission(
@@ -72,12 +72,12 @@ async def admit_waiting_jobs(conn: AsyncConnection, usual: ProjectQuota, now: da
     if not known:
         return 0
     waiting = [waits for waits, _ in known.values()]
-    projects = await _projects(conn, {w.project_id for w in waiting}, usual)
+    projects = await _project_usages(conn, {w.project_id for w in waiting}, usual)
     regions = await quotas.regions(conn, now)
     decision = await asyncio.to_thread(
         decide_admissions, waiting, projects, regions, now
     )  # may be thousands
-    news = [told for told in decision.told if _is_news(known[told.job_id][1], told)]
+    news = [told for told in decision.told if _should_publish(known[told.job_id][1], told)]
     named = [a.job_id for a in decision.admitted] + [told.job_id for told in news]
     await locks.lock_rows(conn, tables.jobs, named)
     await queue.admit(conn, decision.admitted, now)
@@ -106,7 +106,7 @@ async def mark_full_regions(
 
 
 async def find_jobs_with_room(
-    conn: AsyncConnection, asks: Mapping[str, tuple[Offering, int]], now: datetime
+    conn: AsyncConnection, requests: Mapping[str, tuple[Offering, int]], now: datetime
 ) -> set[str]:
     """Return the admitted jobs whose region has enough free cores; each requests one offering.
 
@@ -117,20 +117,20 @@ async def find_jobs_with_room(
     known = await quotas.any_region(conn, now)
     if known:
         await jobs.take_turn(conn, "cores")
-    kept = await queue.admitted(conn, asks, now)
+    kept = await queue.admitted(conn, requests, now)
     regions = await quotas.regions(conn, now) if known else {}
-    roomy = set()
+    with_room = set()
     for job_id, (region, cores) in sorted(kept.items()):
-        offering, nodes = asks[job_id]
+        offering, nodes = requests[job_id]
         found, sku = regions.get(offering.pool), lookup(offering.vm_size)
         if found is None or sku is None or offering.capacity_type is not CapacityType.SPOT:
-            roomy.add(job_id)
+            with_room.add(job_id)
             continue
         more = nodes * sku.vcpus - (cores if region == offering.pool else 0)
         if more <= found.free:
             regions[offering.pool] = found.with_more(more)
-            roomy.add(job_id)
-    return roomy
+            with_room.add(job_id)
+    return with_room
 
 
 async def requeue_job(
@@ -139,18 +139,18 @@ async def requeue_job(
     """Send a job that found no free cores in time back into the queue; return whether it was sent.
 
     The caller holds the job. ``places`` come from ``mark_full_regions``; none may be requested now.
-    The job queues for the places that lack only cores, so that others do not overtake it for ever.
+    The job queues for the places that lack only cores, so that others do not starve it.
     It stays admitted if there is no such place, or if its deadline allows it to buy on demand: a
     job that waits for a price or for Azure keeps cores from no other.
     """
     terms = JobConstraints.from_dict(row.terms)
-    dear = {
+    too_expensive = {
         p.offering for p in places if terms.forbids(p.offering, p.price, _gpus(p.offering.vm_size))
     }
-    bought = terms.buys([p.offering for p in places if p.offering not in dear])
+    bought = terms.buys([p.offering for p in places if p.offering not in too_expensive])
     if any(o.capacity_type is CapacityType.ON_DEMAND for o in bought):
         return False
-    lacking = {p.offering for p in places if p.shortage and not p.shortage.in_a_row} - dear
+    lacking = {p.offering for p in places if p.shortage and not p.shortage.in_a_row} - too_expensive
     if not lacking:
         return False
     others = {p.offering for p in places} - lacking
@@ -167,7 +167,7 @@ async def set_quota(
     conn: AsyncConnection, name: str, changes: dict[str, float | None], usual: ProjectQuota
 ) -> None:
     """Change the quota of the project of that name; members that are not named stay."""
-    project_id = await project_of(conn, name)
+    project_id = await find_project_id(conn, name)
     (project,) = await quotas.of(conn, {}, [project_id], usual)
     quota = ProjectQuota(**vars(project.quota) | changes)
     if min(quota.max_jobs or 0, quota.max_gpus or 0) < 0 or quota.weight <= 0:
@@ -177,7 +177,7 @@ async def set_quota(
 
 async def describe_quota(conn: AsyncConnection, name: str, usual: ProjectQuota) -> str:
     """Describe a project's quota in one line, for a terminal."""
-    (project,) = await _projects(conn, [await project_of(conn, name)], usual)
+    (project,) = await _project_usages(conn, [await find_project_id(conn, name)], usual)
     quota = project.quota
     jobs_, gpus = (
         "any number" if most is None else str(most) for most in (quota.max_jobs, quota.max_gpus)
@@ -189,18 +189,18 @@ async def describe_quota(conn: AsyncConnection, name: str, usual: ProjectQuota) 
 
 
 def gang_of(
-    row: JobRow, closed: Collection[Offering] = (), dear: Collection[Offering] = ()
+    row: JobRow, closed: Collection[Offering] = (), too_expensive: Collection[Offering] = ()
 ) -> Gang:
-    """Return what the job requests: the most GPUs of any option, and the cores in each region.
+    """Return the job's request: the most GPUs of any option, and the cores in each region.
 
-    Leaves out ``closed`` offerings while there is another that it would buy, and ``dear`` ones
-    (above its price limit) while it would buy any.
+    Leaves out ``closed`` offerings while there is another that it would buy, and ``too_expensive``
+    ones (above its price limit) while it would buy any.
     """
     plan, terms = Plan.from_dict(row.plan), JobConstraints.from_dict(row.terms)
     nodes = plan.chosen.nodes
     every = [option.offering for option in plan.options]
     allowed = [o for o in every if not terms.forbids(o, None, 0)]
-    bought = terms.buys([o for o in allowed if o not in dear] or allowed)
+    bought = terms.buys([o for o in allowed if o not in too_expensive] or allowed)
     open_ = [o for o in bought if o not in closed]
     wants = [
         RegionRequest(region=offering.pool, cores=_spot_cores(offering, nodes))
@@ -231,8 +231,8 @@ async def _open_gang(
         for o, short in known.items()
         if o.capacity_type is CapacityType.SPOT and short.covers(now - _REFUSED_LATELY, nodes)
     }
-    dear = {o for o in every if terms.forbids(o, prices.get(o), _gpus(o.vm_size))}
-    return gang_of(row, refused, dear)
+    too_expensive = {o for o in every if terms.forbids(o, prices.get(o), _gpus(o.vm_size))}
+    return gang_of(row, refused, too_expensive)
 
 
 async def _admit_now(
@@ -252,19 +252,19 @@ async def _admit_now(
     await queue.take_turn(conn)
     if await queue.has_waiting(conn):
         return None
-    projects = await _projects(conn, [gang.project_id], usual)
+    projects = await _project_usages(conn, [gang.project_id], usual)
     alone = decide_admissions([gang.waiting(now)], projects, await quotas.regions(conn, now), now)
     return alone.admitted[0] if alone.admitted else None
 
 
-async def _projects(
+async def _project_usages(
     conn: AsyncConnection, project_ids: Sequence[str] | set[str], usual: ProjectQuota
 ) -> list[ProjectUsage]:
     held = await queue.admitted_usage(conn, project_ids)
     return await quotas.of(conn, held, project_ids, usual)
 
 
-def _is_news(before: WrittenStanding, told: WaitingJob) -> bool:
+def _should_publish(before: WrittenStanding, told: WaitingJob) -> bool:
     """Return whether the new position is worth a write: most of ten thousand jobs move little."""
     if before.position is None or before.code != told.code:
         return True
@@ -286,7 +286,7 @@ def _mark_if_full(
     short = Shortage(
         offering=offering,
         since=now,
-        ends_at=now + _LOOK_AGAIN,
+        ends_at=now + _RECHECK,
         in_a_row=0,
         nodes=nodes,
         reason=humanize.as_sentence(f"{left}, and {needed} are needed"),

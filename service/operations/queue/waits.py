@@ -1,6 +1,5 @@
 """Forecasts of how long a job waits for machines: now, and after later evictions."""
 
-import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -27,12 +26,12 @@ from service.domain.queue.admission import QueueStanding, RegionCores, RegionReq
 from service.domain.queue.queue_forecast import AdmissionForecast, QueueEntry
 from service.domain.states import AttemptState, CapacityType, JobState
 from service.operations.queue import admission
-from service.pricing.source import PriceSource, PricesUnavailable
+from service.pricing.source import PriceSource, known_prices
 
 _WAITING = {JobState.QUEUED, JobState.RECOVERING}
-_GOES_ON = {*_WAITING, JobState.RUNNING}
-_GIVEN = {AttemptState.STARTING, AttemptState.RUNNING}
-_FRESH = timedelta(minutes=5)  # what a month has told of droughts; of the one that lasts, nothing
+_LIVE = {*_WAITING, JobState.RUNNING}
+_HAS_MACHINES = {AttemptState.STARTING, AttemptState.RUNNING}
+_FRESH = timedelta(minutes=5)  # of past outages; the current one is read each time
 
 _Spots = tuple[frozenset[Offering], int]
 
@@ -45,36 +44,36 @@ class WaitForecasts:
     prices: PriceSource
     known: dict[_Spots, tuple[datetime, CapacityHistory]] = field(default_factory=dict)
 
-    async def add_forecasts(self, around: JobOverview, now: datetime) -> JobOverview:
+    async def add_forecasts(self, overview: JobOverview, now: datetime) -> JobOverview:
         """Return the job with forecasts of queue, capacity outage and later evictions."""
-        job, facts = around.job, around.facts
-        if facts.state not in _GOES_ON or around.on_demand:
-            return around
+        job, facts = overview.job, overview.facts
+        if facts.state not in _LIVE or overview.on_demand:
+            return overview
         if facts.queue is not None:
-            around = replace(around, turn=await self._forecast_queue(job.id, facts.queue, now))
-        elastic, asks = job.plan.get("elastic"), facts.queue is None and _waits_now(around)
-        if elastic and not asks and facts.queue is None:  # it goes on with fewer machines
-            return around
+            overview = replace(overview, turn=await self._forecast_queue(job.id, facts.queue, now))
+        elastic, requests = job.plan.get("elastic"), facts.queue is None and _waits_now(overview)
+        if elastic and not requests and facts.queue is None:  # it goes on with fewer machines
+            return overview
         terms, nodes = JobConstraints.from_dict(job.terms), job.plan["options"][0]["nodes"]
         kept = await self._affordable(terms, job.plan)
         spots = [o for o in kept if o.capacity_type is CapacityType.SPOT]
         if not spots:
-            return around
+            return overview
         if len(kept) > len(spots):
-            around = replace(around, slack=_slack(terms, around, now))
-        if asks:
-            around = await self._add_outage(around, spots, nodes, now)
-            if around.wait is None and job.waits_for:
-                around = replace(around, turn=await self._forecast_cores(around, now))
+            overview = replace(overview, slack=_slack(terms, overview, now))
+        if requests:
+            overview = await self._add_outage(overview, spots, nodes, now)
+            if overview.wait is None and job.waits_for:
+                overview = replace(overview, turn=await self._forecast_cores(overview, now))
         if not elastic:
-            past = await self._answers(spots, nodes, now)
-            around = replace(
-                around, aftermath=capacity_outages.expected_aftermath(past, len(spots))
+            past = await self._read_capacity_history(spots, nodes, now)
+            overview = replace(
+                overview, aftermath=capacity_outages.expected_aftermath(past, len(spots))
             )
-        return around
+        return overview
 
     async def _add_outage(
-        self, around: JobOverview, spots: Sequence[Offering], nodes: int, now: datetime
+        self, overview: JobOverview, spots: Sequence[Offering], nodes: int, now: datetime
     ) -> JobOverview:
         """Add the forecast of a capacity outage while every Spot offering of the job is refused."""
         async with self.engine.connect() as conn:
@@ -82,11 +81,11 @@ class WaitForecasts:
             if len(refused) < len(spots) or not capacity_outages.is_every_offering_in_backoff(
                 refused.values(), nodes, now
             ):
-                return around
+                return overview
             past = await machine_history.request_outcomes(conn, spots, nodes, now)
         self._cache(spots, nodes, now, past)
         return replace(
-            around, wait=capacity_outages.expected_wait(list(refused.values()), past, now)
+            overview, wait=capacity_outages.expected_wait(list(refused.values()), past, now)
         )
 
     async def _forecast_queue(
@@ -102,17 +101,21 @@ class WaitForecasts:
             known, passed = await quotas.regions(conn, now), standing.code is WaitReason.GANG
             return await _forecast_admission(conn, queue, known, now, passed_over=passed)
 
-    async def _forecast_cores(self, around: JobOverview, now: datetime) -> AdmissionForecast | None:
+    async def _forecast_cores(
+        self, overview: JobOverview, now: datetime
+    ) -> AdmissionForecast | None:
         """Return when cores become free for an admitted job whose regions have none."""
-        job, wants = around.job, admission.gang_of(around.job).wants
-        asks = QueueEntry(project_id=job.project_id, since=now, wants=wants, lasts=around.to_come)
+        job, wants = overview.job, admission.gang_of(overview.job).wants
+        requests = QueueEntry(
+            project_id=job.project_id, since=now, wants=wants, lasts=overview.to_come
+        )
         async with self.engine.connect() as conn:
             known = await quotas.regions(conn, now, besides=job.id)
             if any(_fits(want, known.get(want.region)) for want in wants):
                 return None
-            return await _forecast_admission(conn, [asks], known, now, besides=job.id)
+            return await _forecast_admission(conn, [requests], known, now, besides=job.id)
 
-    async def _answers(
+    async def _read_capacity_history(
         self, spots: Sequence[Offering], nodes: int, now: datetime
     ) -> CapacityHistory:
         """Return the recent answers to requests for these offerings, at most some minutes old."""
@@ -139,8 +142,7 @@ class WaitForecasts:
         prices: dict[Offering, Price] = {}
         if terms.max_price is not None:
             prices = dict(zip(places, map(_price, plan["options"]), strict=True))
-            with contextlib.suppress(PricesUnavailable):  # then the plan's hold
-                prices |= await self.prices.prices(places)
+            prices |= await known_prices(self.prices, places)
         return [
             o
             for o in dict.fromkeys(places)
@@ -158,7 +160,7 @@ async def _forecast_admission(
     passed_over: bool = False,
 ) -> AdmissionForecast:
     """Forecast the admission of the last job in ``queue`` from the holders of its cores."""
-    wanted = {want.region for asks in queue for want in asks.wants}
+    wanted = {want.region for requests in queue for want in requests.wants}
     free = {region: cores.free for region, cores in known.items() if region in wanted}
     holds = await turn_rows.holding(conn, free, now, besides=besides)
     if holds is None:
@@ -170,9 +172,9 @@ def _fits(want: RegionRequest, cores: RegionCores | None) -> bool:
     return not want.cores or cores is None or want.cores <= cores.free
 
 
-def _waits_now(around: JobOverview) -> bool:
-    attempt = around.facts.attempt
-    return around.facts.state in _WAITING and not (attempt and attempt.state in _GIVEN)
+def _waits_now(overview: JobOverview) -> bool:
+    attempt = overview.facts.attempt
+    return overview.facts.state in _WAITING and not (attempt and attempt.state in _HAS_MACHINES)
 
 
 @lru_cache(maxsize=4096)  # a job is shown too often to make them anew
@@ -191,8 +193,8 @@ def _price(option: Mapping[str, Any]) -> Price:
     return Price(hourly=hourly, on_demand_hourly=listed)
 
 
-def _slack(terms: JobConstraints, around: JobOverview, now: datetime) -> float | None:
+def _slack(terms: JobConstraints, overview: JobOverview, now: datetime) -> float | None:
     """Return how many seconds a job may wait before it buys on demand; None: no limit."""
     if terms.deadline is None or not terms.switches:
         return None
-    return forecast.seconds_until(terms.deadline, now) - around.to_come.p90
+    return forecast.seconds_until(terms.deadline, now) - overview.to_come.p90

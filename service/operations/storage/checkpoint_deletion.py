@@ -34,28 +34,28 @@ async def delete(
             raise ModelNotFound(
                 f"No checkpoint {name!r:.80} of a job of yours. See GET /v1/models."
             )
-        _must_be_over(job, name)
+        _require_over(job, name)
         paths = await checkpoints.paths_of_step(conn, job.id, source.step)
-        await _must_be_free(conn, project_id, source, list(paths), name)
+        await _require_unread(conn, project_id, source, list(paths), name)
         if any(paths.values()):
-            await _mark(conn, job, source.step, name, now)
+            await _mark_deleted(conn, job, source.step, name, now)
     if paths:
-        await _let_go(store, job.id, paths)
+        await _remove_from_head(store, job.id, paths)
     freed = sum([await _delete_folder(store, job.id, path) for path in paths])
     if not freed and not any(paths.values()):
         raise ModelNotFound(f"There is no checkpoint {name!r:.80} any more. See GET /v1/models.")
     return freed
 
 
-def _must_be_over(job: JobRow, name: str) -> None:
+def _require_over(job: JobRow, name: str) -> None:
     if job.state not in JOB_TERMINAL:
         raise Conflict(
-            f"Job {job.id} is {job.state} and may go on from {name}: cancel it, or wait for "
+            f"Job {job.id} is {job.state} and may resume from {name}: cancel it, or wait for "
             "its end."
         )
 
 
-async def _must_be_free(
+async def _require_unread(
     conn: AsyncConnection, project_id: str, source: ModelSource, paths: list[str], name: str
 ) -> None:
     for path in paths:
@@ -64,14 +64,16 @@ async def _must_be_free(
         raise Conflict(f"{name} is read by {', '.join(needed)}: cancel it, or wait for its end.")
 
 
-async def _mark(conn: AsyncConnection, job: JobRow, step: int, name: str, now: datetime) -> None:
+async def _mark_deleted(
+    conn: AsyncConnection, job: JobRow, step: int, name: str, now: datetime
+) -> None:
     await jobs.collect_again(conn, job.id)
     await checkpoints.drop(conn, job.id, step, now)
     await job_versions.raise_one(conn, job.id, now)
     await events.add(conn, job.id, now, "checkpoint.deleted", f"Checkpoint {name} was deleted")
 
 
-async def _let_go(store: BlobStore, job_id: str, paths: dict[str, bool]) -> None:
+async def _remove_from_head(store: BlobStore, job_id: str, paths: dict[str, bool]) -> None:
     """Remove the paths from HEAD; no node commits to a job that is over."""
     head, etag = await heads.read(store, job_id)
     left = tuple(c for c in head.checkpoints if c.path not in paths)

@@ -15,7 +15,7 @@ from service.db.schema.tables import jobs
 from service.domain.models.lineage import JOB
 from service.storage.store import BlobStore
 
-# Not for new jobs (see above): it is told once, so nothing that comes and goes may use it up.
+# Not for new jobs (see above): an alarm is raised once, so a temporary container must not use it.
 GRACE = timedelta(hours=1)
 _AT_ONCE = 10_000  # ids in one query
 

@@ -26,7 +26,7 @@ async def read_manifest(store: BlobStore, job_id: str, result: dict[str, Any]) -
     path = str(result["path"])
     data = await manifests.load(store, job_id, path)
     if fault := difference(data, result["manifest_sha256"]):
-        raise _changed(job_id, f"{path}/{MANIFEST}", fault)
+        raise _content_changed(job_id, f"{path}/{MANIFEST}", fault)
     return await manifests.parse(data)
 
 
@@ -42,9 +42,9 @@ async def open_file(
     name = f"{path}/{file.name}"
     found = await store.properties(job_id, name)
     if found.size != file.size:
-        raise _changed(job_id, name, f"it has {found.size} bytes instead of {file.size}")
+        raise _content_changed(job_id, name, f"it has {found.size} bytes instead of {file.size}")
     if found.etag != file.etag:
-        fault = _changed(job_id, name, "it was written again, with other bytes")
+        fault = _content_changed(job_id, name, "it was written again, with other bytes")
         async for _ in verify_chunks(
             store.stream(job_id, name, if_match=found.etag), file.sha256, fault
         ):
@@ -52,7 +52,9 @@ async def open_file(
     chunks = store.stream(job_id, name, offset=offset, if_match=found.etag)
     if offset:
         return chunks
-    return verify_chunks(chunks, file.sha256, _changed(job_id, name, "its sha256 is another one"))
+    return verify_chunks(
+        chunks, file.sha256, _content_changed(job_id, name, "its sha256 is another one")
+    )
 
 
 async def verify_chunks(
@@ -88,7 +90,7 @@ def difference(data: bytes, sha256: str | None) -> str:
     return f"its sha256 is {found}" if found != sha256 else ""
 
 
-def _changed(job_id: str, name: str, fault: str) -> ContentChanged:
+def _content_changed(job_id: str, name: str, fault: str) -> ContentChanged:
     return ContentChanged(
         f"Blob {name} of container {job_id} is not what the job has committed: {fault}. {_MEND}"
     )

@@ -28,4 +28,4 @@ async def parse(data: bytes) -> Manifest:
     try:
         return await asyncio.to_thread(Manifest.from_json, data)
     except ValueError as error:
-        raise ManifestUnusable(f"makes no sense ({error})") from None
+        raise ManifestUnusable(f"is invalid ({error})") from None

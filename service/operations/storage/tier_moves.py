@@ -74,20 +74,22 @@ def quote(
     if seen.presence is Presence.GONE:
         raise missing_folder_error(folder)
     if seen.presence is Presence.REHYDRATING and _is_moving_elsewhere(seen, tier):
-        raise Archived(rehydration_message(seen) + " Azure takes no other order until then.")
+        raise Archived(rehydration_message(seen) + " Azure accepts no other move until then.")
     return storage_cost.quote_move(seen.blobs, tier, priority, seen.prices, now)
 
 
 async def quote_move(
-    engine: AsyncEngine, outside: Outside, wish: MoveRequest, now: Callable[[], datetime]
+    engine: AsyncEngine, outside: Outside, request: MoveRequest, now: Callable[[], datetime]
 ) -> tuple[FolderInspection, TierMoveQuote]:
     """Inspect the folder and quote the move; raises as ``quote`` does."""
-    seen = await inspect_folder(engine, outside, wish.project_id, wish.job_id, wish.checkpoint_id)
-    return seen, quote(seen, outside.account.redundancy, wish.tier, wish.priority, now())
+    seen = await inspect_folder(
+        engine, outside, request.project_id, request.job_id, request.checkpoint_id
+    )
+    return seen, quote(seen, outside.account.redundancy, request.tier, request.priority, now())
 
 
 async def request_move(
-    engine: AsyncEngine, outside: Outside, wish: MoveRequest, now: Callable[[], datetime]
+    engine: AsyncEngine, outside: Outside, request: MoveRequest, now: Callable[[], datetime]
 ) -> tuple[FolderInspection, TierMoveQuote, TierMove | None]:
     """Inspect, quote and write the request. No move: the folder is in that tier and stays there.
 
@@ -95,22 +97,28 @@ async def request_move(
     request is written by then, and the worker of another request was stopped.
     """
     while True:
-        seen, made = await quote_move(engine, outside, wish, now)
+        seen, move_quote = await quote_move(engine, outside, request, now)
         folder = seen.folder
         async with engine.begin() as conn:
             await jobs.take_turn(conn, model_references.lock_key(folder.job_id, folder.path))
             before = await tier_moves.open_for(conn, folder.job_id, folder.path)
-            if before is not None and before.tier is wish.tier:
-                return seen, made, await _repeat_request(conn, seen, wish, before, now())
-            if wish.tier is AccessTier.ARCHIVE and await _is_needed_now(conn, wish, folder.source):
+            if before is not None and before.tier is request.tier:
+                return seen, move_quote, await _repeat_request(conn, seen, request, before, now())
+            if request.tier is AccessTier.ARCHIVE and await _is_needed_now(
+                conn, request, folder.source
+            ):
                 continue
             if await _is_unchanged(conn, seen, before, now()):
-                return seen, made, await _write_request(conn, seen, wish, made, before, now())
+                return (
+                    seen,
+                    move_quote,
+                    await _write_request(conn, seen, request, move_quote, before, now()),
+                )
 
 
-async def _is_needed_now(conn: AsyncConnection, wish: MoveRequest, source: ModelSource) -> bool:
+async def _is_needed_now(conn: AsyncConnection, request: MoveRequest, source: ModelSource) -> bool:
     """Return whether a job now reads the folder that had no readers at the inspection."""
-    return bool(await model_references.list_readers(conn, wish.project_id, source))
+    return bool(await model_references.list_readers(conn, request.project_id, source))
 
 
 async def _is_unchanged(
@@ -130,18 +138,18 @@ async def _is_unchanged(
 async def _repeat_request(
     conn: AsyncConnection,
     seen: FolderInspection,
-    wish: MoveRequest,
+    request: MoveRequest,
     before: TierMove,
     now: datetime,
 ) -> TierMove | None:
     """Return the open move of the same request; hurry a rehydration if the new priority is high."""
-    expected_at = _expected(seen.blobs, wish.tier, wish.priority, now)
+    expected_at = _ready_at(seen.blobs, request.tier, request.priority, now)
     if (
-        wish.priority is ArchivePriority.HIGH
-        and before.priority is not wish.priority
+        request.priority is ArchivePriority.HIGH
+        and before.priority is not request.priority
         and expected_at
     ):
-        charge = before.charge + _hurry_charge(seen, wish.tier, now)
+        charge = before.charge + _hurry_charge(seen, request.tier, now)
         await tier_moves.hurry(conn, before, charge, expected_at, now)
     return await tier_moves.open_for(conn, before.job_id, before.path)
 
@@ -149,34 +157,34 @@ async def _repeat_request(
 async def _write_request(
     conn: AsyncConnection,
     seen: FolderInspection,
-    wish: MoveRequest,
-    made: TierMoveQuote,
+    request: MoveRequest,
+    move_quote: TierMoveQuote,
     before: TierMove | None,
     now: datetime,
 ) -> TierMove | None:
     """Write the request and return it; None where nothing is left to move."""
-    if before is None and not made.blobs:
+    if before is None and not move_quote.blobs:
         return None
     folder, due_at = seen.folder, now
     if before is not None:
         await tier_moves.replace(conn, before, _unmoved_charge(seen, before), now)
-        due_at += leases.LEASE  # by then an order that is on its way to Blob has come there
+        due_at += leases.LEASE  # by then a request in flight has reached Blob
     asked = TierMove(
         id=new_id("tier", now),
         job_id=folder.job_id,
         checkpoint_id=folder.checkpoint_id,
         path=folder.path,
-        tier=wish.tier,
-        priority=wish.priority,
-        charge=made.charge,
+        tier=request.tier,
+        priority=request.priority,
+        charge=move_quote.charge,
         asked_at=now,
-        expected_at=_expected(seen.blobs, wish.tier, wish.priority, now),
+        expected_at=_ready_at(seen.blobs, request.tier, request.priority, now),
         ended_at=None,
         outcome=None,
         step=folder.step,
     )
     await tier_moves.add(conn, asked, due_at)
-    data = {"move": asked.id, "tier": asked.tier, "charge": str(made.charge.normalize())}
+    data = {"move": asked.id, "tier": asked.tier, "charge": str(move_quote.charge.normalize())}
     await events.add(conn, folder.job_id, now, "storage.tier_asked", _sentence(asked), data=data)
     return asked
 
@@ -202,7 +210,7 @@ def _is_moving_elsewhere(seen: FolderInspection, tier: AccessTier) -> bool:
     return any(b.rehydrating not in (None, tier) for b in seen.blobs)
 
 
-def _expected(
+def _ready_at(
     blobs: list[TieredBlob], tier: AccessTier, priority: ArchivePriority, now: datetime
 ) -> datetime | None:
     archived = sum(b.size for b in blobs if b.tier is AccessTier.ARCHIVE)

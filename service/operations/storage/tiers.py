@@ -52,7 +52,7 @@ class Outside:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Folder:
+class StoredFolder:
     """A committed checkpoint or the final model, as the database knows it."""
 
     job_id: str
@@ -90,7 +90,7 @@ class Folder:
 class FolderInspection:
     """A folder with its blobs and its move that is under way."""
 
-    folder: Folder
+    folder: StoredFolder
     blobs: list[TieredBlob]
     prices: StoragePrices
     under_way: TierMove | None
@@ -103,11 +103,11 @@ class FolderInspection:
         return rules.folder_presence(self.blobs)
 
 
-async def folders(conn: AsyncConnection, job: JobRow) -> list[Folder]:
+async def folders(conn: AsyncConnection, job: JobRow) -> list[StoredFolder]:
     """Return all folders that can be moved: checkpoints, newest first, and the final model."""
     over = job.state in JOB_TERMINAL
     found = [
-        Folder(
+        StoredFolder(
             job_id=job.id,
             path=place.path,
             checkpoint_id=place.id,
@@ -121,7 +121,7 @@ async def folders(conn: AsyncConnection, job: JobRow) -> list[Folder]:
     if job.result is None or lineage.is_deleted(job.result):
         return found
     path = str(job.result["path"])
-    model = Folder(
+    model = StoredFolder(
         job_id=job.id,
         path=path,
         checkpoint_id=None,
@@ -224,7 +224,7 @@ def missing_message(job_id: str, what: str) -> str:
     )
 
 
-def missing_folder_error(folder: Folder) -> CheckpointNotFound | ModelNotFound:
+def missing_folder_error(folder: StoredFolder) -> CheckpointNotFound | ModelNotFound:
     """Return the error for a folder without blobs."""
     text = missing_message(folder.job_id, f"Folder {folder.path}")
     return CheckpointNotFound(text) if folder.checkpoint_id else ModelNotFound(text)

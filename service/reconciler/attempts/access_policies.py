@@ -1,6 +1,6 @@
-"""Gives attempts access to their job's container before their machines boot, and revokes it.
+"""Give attempts access to their job's container before their machines boot, and revoke it.
 
-Level-triggered: it compares the rows of attempts with what they say of their policies.
+Level-triggered: it compares the rows of attempts with those of their policies.
 """
 
 import asyncio
@@ -16,13 +16,13 @@ from service.operations.attempts import access_policies
 from service.storage.store import BlobStore, StorageError
 
 log = logging.getLogger(__name__)
-PAGE = 500  # jobs of one round
-AT_ONCE = 16
+PAGE_SIZE = 500  # jobs of one round
+CONCURRENCY = 16
 
 
 @dataclass(frozen=True, kw_only=True)
 class AccessPolicies:
-    """Holds nothing; killed anywhere, it begins again."""
+    """Updates access policies; has no state."""
 
     engine: AsyncEngine
     store: BlobStore
@@ -30,14 +30,16 @@ class AccessPolicies:
     now: Callable[[], datetime]
 
     async def run_once(self) -> list[str]:
-        """Settle what is due; return the jobs."""
+        """Update the policies of due jobs; return the jobs' ids."""
         async with self.engine.connect() as conn:
-            due = await rows.due(conn, self.now() + self.life / 2, PAGE)
-        for start in range(0, len(due), AT_ONCE):
-            await asyncio.gather(*(self._settle(job) for job in due[start : start + AT_ONCE]))
+            due = await rows.due(conn, self.now() + self.life / 2, PAGE_SIZE)
+        for start in range(0, len(due), CONCURRENCY):
+            await asyncio.gather(
+                *(self._update_job(job) for job in due[start : start + CONCURRENCY])
+            )
         return due
 
-    async def _settle(self, job_id: str) -> None:
+    async def _update_job(self, job_id: str) -> None:
         try:
             await access_policies.update_policies(
                 self.engine, self.store, job_id, self.life, self.now()

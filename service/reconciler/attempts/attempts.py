@@ -233,8 +233,8 @@ class AttemptReconciler:
                 await self._open(claim, row, found, step)
             case MoveAttempt():
                 if step.outcome is Outcome.SUCCEEDED:
-                    await self._opener.keep_last_measured(row)
-                if serial_logs.are_wanted(row, found.seen, step):
+                    await self._opener.record_last_measurements(row)
+                if serial_logs.is_boot_failure(row, found.seen, step):
                     await self._keep_serial_logs(row, found)
                 await self._move(claim, row, step)
 
@@ -249,7 +249,9 @@ class AttemptReconciler:
     async def _keep_serial_logs(self, row: AttemptRow, found: ObservedAttempt) -> None:
         """Copy them without a claim: a refusal must not defer the deletion."""
         cloud = self.limited_cloud.at(row.offering.pool) if self.limited_cloud else self.cloud
-        await serial_logs.keep(self.engine, cloud, self.store, row, found.seen, self.now())
+        await serial_logs.keep_serial_logs(
+            self.engine, cloud, self.store, row, found.seen, self.now()
+        )
 
     async def _create(self, claim: Claim, row: AttemptRow) -> None:
         """Create the scale set, if the lease still holds when the call may be made.
@@ -331,8 +333,8 @@ class AttemptReconciler:
         moving = ClaimedAttemptMove(claim=claim, row=row, step=step)
         await self._writes.move(moving)
         await self._give_back(claim)
-        if measures.is_end(moving):
-            await measures.attempt_ended(self.engine, row, self.now())
+        if measures.is_final_move(moving):
+            await measures.observe_attempt_end(self.engine, row, self.now())
 
     async def _release(
         self, claim: Claim, delay: timedelta, faults: Collection[Exception] = ()

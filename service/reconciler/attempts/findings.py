@@ -1,4 +1,4 @@
-"""Before a generation opens: which checkpoints it must not load, because they are broken."""
+"""Find broken checkpoints before a generation opens, so that it loads none of them."""
 
 import logging
 from datetime import datetime
@@ -25,7 +25,7 @@ _FORGED = CheckpointFault(file=MANIFEST, reason="is another one than HEAD named 
 log = logging.getLogger(__name__)
 
 
-async def broken(
+async def find_broken_checkpoints(
     engine: AsyncEngine,
     store: BlobStore,
     claim: Claim,
@@ -33,43 +33,43 @@ async def broken(
     known: CheckpointHistory,
     now: datetime,
 ) -> frozenset[str] | MoveAttempt:
-    """Where they lie; or, where one machine alone says so, the move that lets others look.
+    """Return the paths of broken checkpoints, or a move to other machines for a second report.
 
-    Blob is looked at, as a node has complained of what it was to load, or HEAD names a checkpoint
-    by another hash than at first. Raises LeaseLost.
+    Inspects Blob, because a node could not load a checkpoint, or HEAD names one by another hash
+    than at first. The move is returned where only one machine reports the fault. Raises LeaseLost.
     """
     marked = known.broken
     async with engine.connect() as conn:
-        said = await checkpoint_fault_reports.open_of(conn, row.job_id)
+        reports = await checkpoint_fault_reports.open_of(conn, row.job_id)
     head, _ = await heads.read(store, row.job_id)
     fenced = head.fenced(head.generation, marked)
     forged = heads.find_rewritten(fenced, known.anchors)
     given_up = [(entry, _FORGED) for entry in reversed(forged)]
     doubt: MoveAttempt | None = None
     for entry in (e for e in reversed(fenced.checkpoints) if e not in forged):
-        if entry.path not in said and not given_up:
-            break  # nobody complains of the newest
+        if entry.path not in reports and not given_up:
+            break  # no report on the newest
         seen = await operations.find_fault(store, row.job_id, entry)
-        verdict = judge_checkpoint(said.get(entry.path, ()), seen, row.id)
+        verdict = judge_checkpoint(reports.get(entry.path, ()), seen, row.id)
         if isinstance(verdict, CheckpointFault):
             given_up.append((entry, verdict))
             continue
-        doubt = _other_machines(verdict, entry) if verdict else None
+        doubt = _move_to_other_machines(verdict, entry) if verdict else None
         break
     marked |= {entry.path for entry, _ in given_up}
     if given_up:
         async with engine.begin() as conn:
             rest = head.fenced(head.generation, marked).newest
-            told = await operations.mark_broken(conn, claim, row, given_up, rest, now)
-        for facts in told:
+            events = await operations.mark_broken(conn, claim, row, given_up, rest, now)
+        for facts in events:
             log.error("checkpoint.broken", extra={"job": row.job_id, "attempt": row.id, **facts})
     return doubt or marked
 
 
-def _other_machines(doubt: CheckpointDoubt, entry: Committed) -> MoveAttempt:
+def _move_to_other_machines(doubt: CheckpointDoubt, entry: Committed) -> MoveAttempt:
     return MoveAttempt(
         to=AttemptState.TERMINATING,
         outcome=Outcome.UNRESPONSIVE,
         reason=f"one machine finds that {doubt.file} of the checkpoint of step {entry.step} "
-        f"{doubt.reason}, and nobody else has seen it: other machines are asked",
+        f"{doubt.reason}, without a second report: retrying on other machines",
     )

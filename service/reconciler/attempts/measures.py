@@ -1,7 +1,7 @@
-"""What metrics and traces say of moves, once they are committed.
+"""AttemptRecord metrics and traces of moves, once they are committed.
 
-Of all replicas one writes a move, and that one observes it: nothing is counted twice. What a killed
-process had observed and Prometheus had not read is lost; state is read from the database instead.
+The one replica that writes a move also observes it, so nothing is counted twice. Observations that
+Prometheus has not scraped are lost with their process; state is read from the database instead.
 """
 
 from collections.abc import Iterable
@@ -30,14 +30,14 @@ from service.instruments import (
     TRAINED,
 )
 from service.operations.attempts import attempt_records
-from service.operations.attempts.attempt_records import Record
-from service.tracing import Component, Piece
+from service.operations.attempts.attempt_records import AttemptRecord
+from service.tracing import Component, FinishedPeriod
 
 _OF_SERVICE = frozenset({"create", "allocate", "delete"})
 _OF_TRAINER = frozenset({"first_validation", "first_step", "train", "export", "verify", "save"})
 
 
-def job_moved(claim: Claim, to: JobState, now: datetime) -> None:
+def observe_job_move(claim: Claim, to: JobState, now: datetime) -> None:
     """Observe one move of a job, as it was claimed."""
     row, spent = claim.row, (now - claim.row.since).total_seconds()
     JOB_STATE.observe(row.state, value=spent)
@@ -46,11 +46,13 @@ def job_moved(claim: Claim, to: JobState, now: datetime) -> None:
     if to in JOB_TERMINAL:
         JOBS_FINISHED.add(to)
         facts = {"rekindle.job": row.id, "rekindle.state": str(to), "rekindle.model": row.model}
-        whole = Piece(name="job", started_at=row.created_at, ended_at=now, attributes=facts)
+        whole = FinishedPeriod(
+            name="job", started_at=row.created_at, ended_at=now, attributes=facts
+        )
         tracing.record_job(row.id, whole)
 
 
-def attempts_moved(moving: Iterable[ClaimedAttemptMove], now: datetime) -> None:
+def observe_attempt_moves(moving: Iterable[ClaimedAttemptMove], now: datetime) -> None:
     """Observe moves of attempts."""
     for one in moving:
         row, offering = one.row, one.row.offering
@@ -61,32 +63,32 @@ def attempts_moved(moving: Iterable[ClaimedAttemptMove], now: datetime) -> None:
             ATTEMPT_OUTCOMES.add(one.step.outcome, *place)
 
 
-async def attempt_ended(engine: AsyncEngine, row: AttemptRow, now: datetime) -> None:
+async def observe_attempt_end(engine: AsyncEngine, row: AttemptRow, now: datetime) -> None:
     """Observe the phases of an attempt that is over, its money, and its part of the trace.
 
-    Where the database is away just then this is lost, and nothing else.
+    If the database is unavailable, only this observation is lost.
     """
     with suppress(SQLAlchemyError):
         async with engine.connect() as conn:
             records = await attempt_records.list_records(conn, row.job_id)
         for record in (r for r in records if r.row.id == row.id):
-            _observe(record, now)
-            _trace(record, now)
+            _observe_phases(record, now)
+            _record_spans(record, now)
 
 
-def _observe(record: Record, now: datetime) -> None:
+def _observe_phases(record: AttemptRecord, now: datetime) -> None:
     bought = record.row.offering.capacity_type
     sizes = {o.generation.number: len(o.generation.members) for o in record.generations}
     for entry in record.timeline:
         seconds = ((entry.ended_at or now) - entry.started_at).total_seconds()
-        ATTEMPT_PHASE.observe(_known(entry), value=seconds)
+        ATTEMPT_PHASE.observe(_phase_name(entry), value=seconds)
         if entry.name == "train":
             TRAINED.add(bought, amount=max(seconds, 0.0) * sizes.get(entry.generation, 0))
     PAID.add(bought, amount=float(cost.machine_hours(record.ledger, now)) * 3600)
     SPENT.add(bought, amount=float(cost.machine_cost(record.ledger, now)))
 
 
-def _trace(record: Record, now: datetime) -> None:
+def _record_spans(record: AttemptRecord, now: datetime) -> None:
     row, offering = record.row, record.row.offering
     facts: dict[str, str | int | float] = {
         "rekindle.attempt": row.id,
@@ -97,14 +99,18 @@ def _trace(record: Record, now: datetime) -> None:
         "rekindle.vm_size": offering.vm_size,
         "rekindle.capacity_type": str(offering.capacity_type),
     }
-    whole = Piece(name="attempt", started_at=row.created_at, ended_at=now, attributes=facts)
-    tracing.record_attempt(row.job_id, row.id, whole, [_piece(e, now) for e in record.timeline])
+    whole = FinishedPeriod(
+        name="attempt", started_at=row.created_at, ended_at=now, attributes=facts
+    )
+    tracing.record_attempt(
+        row.job_id, row.id, whole, [_finished_period(e, now) for e in record.timeline]
+    )
 
 
-def _piece(entry: TimelineSpan, now: datetime) -> Piece:
+def _finished_period(entry: TimelineSpan, now: datetime) -> FinishedPeriod:
     facts = {"rekindle.generation": entry.generation} if entry.generation else {}
-    return Piece(
-        name=_known(entry),
+    return FinishedPeriod(
+        name=_phase_name(entry),
         started_at=entry.started_at,
         ended_at=entry.ended_at or now,
         attributes=facts,
@@ -112,8 +118,8 @@ def _piece(entry: TimelineSpan, now: datetime) -> Piece:
     )
 
 
-def _known(entry: TimelineSpan) -> str:
-    """Its name; "other" where a node has made one up."""
+def _phase_name(entry: TimelineSpan) -> str:
+    """Return the phase's name; "other" for one that only a node knows."""
     return entry.name if entry.is_known else "other"
 
 
@@ -124,6 +130,6 @@ def _component(entry: TimelineSpan) -> Component:
     return Component.TRAINER if is_trainers else Component.NODE
 
 
-def is_end(moving: ClaimedAttemptMove) -> bool:
-    """Whether machines may have been there, and are seen to be gone."""
+def is_final_move(moving: ClaimedAttemptMove) -> bool:
+    """Return whether an attempt that may have had machines has ended."""
     return moving.step.to is AttemptState.ENDED and moving.row.state is not AttemptState.PENDING

@@ -200,7 +200,7 @@ class Observer:
             await budgets.enforce_job_budget(conn, row, self.allowance, now)
             facts = (await attempt_facts.read_inputs(conn, [(row, observation.newest)]))[row.id]
             given = (facts.attempt, row, observation.scale_set, facts.opened, now)
-            return facts, await outlook.ahead(conn, *given)
+            return facts, await outlook.growth_outlook(conn, *given)
 
 
 def as_before(row: AttemptRow) -> ScaleSet:
@@ -221,7 +221,7 @@ def _needs_more(
         return True
     if head and (head.model or facts.kept != heads.list_named(head)):
         return True
-    return outlook.is_wanted(facts.attempt, scale_set, facts.opened)
+    return outlook.is_needed(facts.attempt, scale_set, facts.opened)
 
 
 def _newest(head: Head | None) -> str | None:

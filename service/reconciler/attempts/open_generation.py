@@ -103,9 +103,9 @@ class GenerationOpener:
         known, saves = await self._reads.do((row.job_id, row.id))
         assert known.run_spec_sha256, "a job is prepared before its first attempt"
         broken: frozenset[str] | MoveAttempt = known.broken
-        given = (self.engine, self.store, claim, row, known, self.now())
+        arguments = (self.engine, self.store, claim, row, known, self.now())
         if known.doubted:
-            broken = await findings.broken(*given)
+            broken = await findings.find_broken_checkpoints(*arguments)
         if isinstance(broken, MoveAttempt):
             return broken
         try:
@@ -114,12 +114,12 @@ class GenerationOpener:
             head = await heads.fence(*fencing)
         except PreconditionFailed:
             return False
-        except heads.Rewritten:
-            await findings.broken(*given)
+        except heads.HeadRewritten:
+            await findings.find_broken_checkpoints(*arguments)
             return False
         if head.model is not None:
             return False
-        await self.keep_measured(row, head.newest)
+        await self.record_measurements(row, head.newest)
         opening = Opening(
             claim=claim,
             row=row,
@@ -156,15 +156,15 @@ class GenerationOpener:
         at = await heads.written_at(self.store, row.job_id)
         return at is not None and job is not None and job.created_at <= at < row.since
 
-    async def keep_last_measured(self, row: AttemptRow) -> None:
+    async def record_last_measurements(self, row: AttemptRow) -> None:
         """Keep the final model's unreported metrics; skip them if HEAD is unreadable by now."""
         try:
             head, _ = await heads.read(self.store, row.job_id)
-            await self.keep_measured(row, head.model)
+            await self.record_measurements(row, head.model)
         except heads.HeadUnreadable as fault:
             log.warning("measured.unreadable", extra={"job": row.job_id, "cause": str(fault)})
 
-    async def keep_measured(self, row: AttemptRow, entry: Committed | None) -> None:
+    async def record_measurements(self, row: AttemptRow, entry: Committed | None) -> None:
         """Record unreported metrics of the steps before ``entry``: no step is repeated.
 
         Metrics that cannot be stored are skipped: nodes write them, so they may be invalid.
@@ -172,19 +172,19 @@ class GenerationOpener:
         if entry is None:
             return
         try:
-            await self._keep_measured(row, entry)
+            await self._record_measurements(row, entry)
         except (DataError, ValueError, OverflowError):
             log.warning("measured.unreadable", extra={"job": row.job_id}, exc_info=True)
 
-    async def _keep_measured(self, row: AttemptRow, entry: Committed) -> None:
-        if told := await heads.read_measurements(self.store, row.job_id, entry):
+    async def _record_measurements(self, row: AttemptRow, entry: Committed) -> None:
+        if measurements := await heads.read_measurements(self.store, row.job_id, entry):
             async with self.engine.begin() as conn:
-                await step_metrics.add(conn, row.job_id, entry.generation, told)
+                await step_metrics.add(conn, row.job_id, entry.generation, measurements)
                 done = GenerationProgress(
                     job_id=row.job_id,
                     generation=entry.generation,
-                    step=max(m.step for m in told),
-                    news=progress_of(told),
+                    step=max(m.step for m in measurements),
+                    news=progress_of(measurements),
                 )
                 await heartbeats.record_progress(conn, [done], self.now())
 

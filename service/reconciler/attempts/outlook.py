@@ -1,4 +1,4 @@
-"""What an elastic job has ahead of it, from what this very attempt has measured so far."""
+"""Estimate an elastic job's outlook for growing, from what this attempt has measured so far."""
 
 import math
 from datetime import UTC, datetime
@@ -20,7 +20,7 @@ from trainer.contract import DirectiveKind
 _COMING = (ScaleSetPhase.CREATING, ScaleSetPhase.READY)
 
 
-def is_wanted(
+def is_needed(
     attempt: Attempt, scale_set: ScaleSet | None, opened: OpenedGeneration | None
 ) -> bool:
     """Return whether an elastic job has too few machines: only then is the outlook used."""
@@ -32,7 +32,7 @@ def is_wanted(
     return short or missing
 
 
-async def ahead(
+async def growth_outlook(
     conn: AsyncConnection,
     attempt: Attempt,
     row: AttemptRow,
@@ -41,7 +41,7 @@ async def ahead(
     now: datetime,
 ) -> GrowthOutlook:
     """Return the outlook for growing; the default outlook if it is not used."""
-    if not is_wanted(attempt, scale_set, opened):
+    if not is_needed(attempt, scale_set, opened):
         return GrowthOutlook()
     assert opened is not None, "it is wanted of a generation"
     job = await jobs.find(conn, row.job_id)
@@ -92,9 +92,9 @@ async def _restart(conn: AsyncConnection, row: AttemptRow, worlds: list[OpenedGe
 def _next_join(
     row: AttemptRow, scale_set: ScaleSet | None, known: set[str], arrival: float, now: datetime
 ) -> float:
-    """When a machine that is on its way has joined, if it takes as long as the first ones did.
+    """Return the seconds until a coming machine has joined, if it boots as fast as the first ones.
 
-    One that is late is not waited for.
+    Infinite without one, and for one that is late.
     """
     if scale_set is None or row.refilled_at is None or scale_set.phase not in _COMING:
         return math.inf

@@ -1,4 +1,4 @@
-"""What to ask of the cloud for an attempt. The same attempt always gives the same text."""
+"""Specify the scale set of an attempt. The same attempt always gives the same specification."""
 
 from dataclasses import dataclass
 
@@ -14,7 +14,7 @@ from trainer.contract import PROTOCOL, STORAGE_INGRESS, ExpectedHardware, NodeCo
 
 @dataclass(frozen=True, kw_only=True)
 class SpecMaker:
-    """Knows where nodes call, how they prove who they are, and what they run."""
+    """Makes specifications: the address that nodes call, their credentials, and what they run."""
 
     public_url: str
     secret: str
@@ -53,7 +53,8 @@ class SpecMaker:
     def _hardware(self, row: AttemptRow) -> ExpectedHardware | None:
         """Return the hardware that nodes verify before they join.
 
-        One machine alone needs no InfiniBand."""
+        A single machine needs no InfiniBand.
+        """
         sku = vm_catalogue.lookup(row.offering.vm_size)
         if sku is None or self.accelerator != "cuda":
             return None

@@ -1,7 +1,7 @@
-"""Keeps the serial logs of machines that did not boot, before they are deleted with them.
+"""Keep the serial logs of machines that did not boot, before they are deleted with the machines.
 
-Each lies where a rank's log would: of an attempt that opened no generation no rank has printed. So
-whoever reads the logs of the attempt reads why it did not boot.
+Each is stored as the log of a rank: no rank has printed in an attempt without a generation. So the
+logs of the attempt show why it did not boot.
 """
 
 import asyncio
@@ -20,17 +20,19 @@ from service.storage.store import BlobStore, StorageError
 from trainer.contract import log_path
 
 log = logging.getLogger(__name__)
-SECONDS = 20.0  # for all of them: machines cost money, so their deletion does not wait longer
-MOST = 4  # machines
+TIME_LIMIT_SECONDS = (
+    20.0  # for all of them: machines cost money, so their deletion does not wait longer
+)
+MAX_MACHINES = 4  # machines
 
 
-def are_wanted(row: AttemptRow, seen: AttemptView, step: MoveAttempt) -> bool:
+def is_boot_failure(row: AttemptRow, seen: AttemptView, step: MoveAttempt) -> bool:
     """Return whether ``step`` gives up machines that never trained."""
-    began = row.state in (AttemptState.PROVISIONING, AttemptState.STARTING)
-    return began and step.outcome is Outcome.UNRESPONSIVE and seen.generation is None
+    is_booting = row.state in (AttemptState.PROVISIONING, AttemptState.STARTING)
+    return is_booting and step.outcome is Outcome.UNRESPONSIVE and seen.generation is None
 
 
-async def keep(
+async def keep_serial_logs(
     engine: AsyncEngine,
     cloud: CloudProvider,
     store: BlobStore,
@@ -38,11 +40,11 @@ async def keep(
     seen: AttemptView,
     now: datetime,
 ) -> None:
-    """Copy them to the attempt's logs, each tried once; what fails is logged, and that is all."""
+    """Copy serial logs to the attempt's logs; try each once, and log a failure."""
     kept: list[str] = []
     try:
-        async with asyncio.timeout(SECONDS):
-            await _copy(cloud, store, row, {node.vm_id for node in seen.nodes}, kept)
+        async with asyncio.timeout(TIME_LIMIT_SECONDS):
+            await _copy_logs(cloud, store, row, {node.vm_id for node in seen.nodes}, kept)
     except (CloudError, StorageError, TimeoutError) as fault:
         facts = {"attempt": row.id, "cause": str(fault) or "it took too long"}
         log.warning("attempt.no_serial_log", extra=facts)
@@ -53,12 +55,12 @@ async def keep(
             await events.add(conn, row.job_id, now, "attempt.serial_log", text, attempt_id=row.id)
 
 
-async def _copy(
+async def _copy_logs(
     cloud: CloudProvider, store: BlobStore, row: AttemptRow, joined: set[str], kept: list[str]
 ) -> None:
-    """Of those that did not join; the first is read as the log of rank 0, and so on."""
+    """Copy the logs of machines that did not join, as the logs of rank 0 and so on."""
     found = await cloud.get(scale_set_name(row.id))
-    for machine in [i for i in found.instances if i.vm_id not in joined][:MOST]:
+    for machine in [i for i in found.instances if i.vm_id not in joined][:MAX_MACHINES]:
         text = await cloud.serial_log(found.name, machine.instance_id)
         head = f"Serial log of {machine.name}, which did not join:\n".encode()
         await store.write(row.job_id, log_path(row.id, len(kept)), head + text)

@@ -37,7 +37,7 @@ class Writes:
     async def release(
         self, claim: Claim, delay: timedelta, deferral: Deferral | None = None
     ) -> None:
-        """Give the lease back, and be due again after ``delay`` or with the next hint."""
+        """Release the lease; the row is due again after ``delay`` or with the next hint."""
         await self._releases.do((claim, self.now() + delay, deferral))
 
     async def move(self, moving: ClaimedAttemptMove) -> None:
@@ -54,7 +54,7 @@ class Writes:
 
     @cached_property
     def _releases(self) -> Batcher[_Release, None]:
-        return Batcher(self._release_all, key=lambda given: given[0].row_id)
+        return Batcher(self._release_all, key=lambda releases: releases[0].row_id)
 
     @cached_property
     def _moves(self) -> Batcher[ClaimedAttemptMove, None]:
@@ -68,26 +68,26 @@ class Writes:
     def _halts(self) -> Batcher[Halting, None]:
         return Batcher(self._halt_all, key=lambda one: one.claim.row_id)
 
-    async def _release_all(self, given: Sequence[_Release]) -> list[Exception | None]:
-        due = [(claim, due_at) for claim, due_at, _ in given]
-        deferrals = {claim.row_id: deferral for claim, _, deferral in given if deferral}
+    async def _release_all(self, releases: Sequence[_Release]) -> list[Exception | None]:
+        due = [(claim, due_at) for claim, due_at, _ in releases]
+        deferrals = {claim.row_id: deferral for claim, _, deferral in releases if deferral}
         async with self.engine.begin() as conn:
             held = await leases.release_all(conn, due, self.now(), deferrals)
-        return [_lost(claim, held) for claim, _ in due]
+        return [_lease_lost(claim, held) for claim, _ in due]
 
     async def _move_all(self, moving: Sequence[ClaimedAttemptMove]) -> list[Exception | None]:
         async with self.engine.begin() as conn:
             held = await attempt_moves.move_all(conn, moving, self.now())
-        measures.attempts_moved([one for one in moving if one.row.id in held], self.now())
-        return [_lost(one.claim, held) for one in moving]
+        measures.observe_attempt_moves([one for one in moving if one.row.id in held], self.now())
+        return [_lease_lost(one.claim, held) for one in moving]
 
     async def _move_all_jobs(self, moving: Sequence[JobMoving]) -> list[Exception | None]:
         async with self.engine.begin() as conn:
             held = await job_moves.move_all(conn, moving, self.now())
         for one in moving:
             if one.job.id in held:
-                measures.job_moved(one.claim, one.step.to, self.now())
-        return [_lost(one.claim, held) for one in moving]
+                measures.observe_job_move(one.claim, one.step.to, self.now())
+        return [_lease_lost(one.claim, held) for one in moving]
 
     async def _halt_all(self, halts: Sequence[Halting]) -> list[None]:
         async with self.engine.begin() as conn:
@@ -95,7 +95,7 @@ class Writes:
         return [None] * len(halts)
 
 
-def _lost(claim: Claim, held: set[str]) -> Exception | None:
+def _lease_lost(claim: Claim, held: set[str]) -> Exception | None:
     if claim.row_id in held:
         return None
     LEASES_LOST.add(claim.table.name)

@@ -1,4 +1,4 @@
-"""What requests for Spot were answered, remembered for some seconds.
+"""Cache the capacity history for some seconds.
 
 Thousands of jobs that are evicted together choose between the same offerings.
 """
@@ -14,16 +14,16 @@ from service.db.attempts import machine_history
 from service.domain.cloud.fleet import Offering
 from service.domain.placement.capacity_history import CapacityHistory
 
-_FRESH = timedelta(seconds=10)  # what is sold out just now is told by shortages
+_FRESH = timedelta(seconds=10)  # current shortages are read separately
 
 Choice = tuple[frozenset[Offering], int]
 
 
 @dataclass(frozen=True, kw_only=True)
 class CapacityHistoryCache:
-    """Of one process; read again once it is older than that."""
+    """Caches the capacity histories of one process."""
 
-    known: dict[Choice, tuple[datetime, asyncio.Task[CapacityHistory]]] = field(
+    reads: dict[Choice, tuple[datetime, asyncio.Task[CapacityHistory]]] = field(
         default_factory=dict
     )
 
@@ -35,23 +35,23 @@ class CapacityHistoryCache:
         Concurrent callers share one read.
         """
         choice = (frozenset(offerings), nodes)
-        while (told := self._told(choice, now)) is not None:
+        while (read := self._find_read(choice, now)) is not None:
             try:
-                return await asyncio.shield(told)
+                return await asyncio.shield(read)
             except asyncio.CancelledError:
-                if not told.cancelled():  # it is we who end, not the one who read
+                if not read.cancelled():  # this caller was cancelled, not the read
                     raise
         reading = asyncio.create_task(machine_history.capacity_history(conn, offerings, nodes, now))
-        self.known[choice] = (now, reading)
+        self.reads[choice] = (now, reading)
         try:
             return await reading
         except BaseException:
-            self.known.pop(choice, None)
+            self.reads.pop(choice, None)
             raise
 
-    def _told(self, choice: Choice, now: datetime) -> asyncio.Task[CapacityHistory] | None:
+    def _find_read(self, choice: Choice, now: datetime) -> asyncio.Task[CapacityHistory] | None:
         """Return the read that is fresh or in progress; None without one."""
-        for old in [c for c, (at, _) in self.known.items() if now - at > _FRESH]:
-            del self.known[old]
-        _, told = self.known.get(choice, (None, None))
-        return None if told is None or told.cancelled() else told
+        for old in [c for c, (at, _) in self.reads.items() if now - at > _FRESH]:
+            del self.reads[old]
+        _, read = self.reads.get(choice, (None, None))
+        return None if read is None or read.cancelled() else read

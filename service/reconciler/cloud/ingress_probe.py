@@ -1,8 +1,9 @@
-"""Can nodes reach the service at all? The reconciler may be well while the api's door is shut.
+"""Probe the service's public address: the reconciler may run while nodes cannot reach the API.
 
-As long as some node was heard lately it is open. When none was, the reconciler knocks where nodes
-do: ingress, TLS and name included. While nobody opens, no node is taken for silent; not for longer
-than nodes go on unheard, though: the reconciler's own way there may be the one that is shut.
+A recent heartbeat of any node proves that they can. Without one, the reconciler probes the address
+that nodes use: ingress, TLS and name included. While the probe fails, no node counts as silent.
+This ends after the time that nodes continue without contact, since only the route of the
+reconciler may be broken.
 """
 
 import logging
@@ -17,54 +18,54 @@ from service.db.attempts import nodes
 from service.reconciler.cloud.heartbeat_visibility import HeartbeatVisibility
 
 log = logging.getLogger(__name__)
-LATELY = timedelta(seconds=30)  # three heartbeats
-_PATIENCE = 5.0  # seconds
-_AGAIN = timedelta(minutes=5)  # somebody is told so often
+RECENT = timedelta(seconds=30)  # three heartbeats
+_TIMEOUT_SECONDS = 5.0
+_LOG_INTERVAL = timedelta(minutes=5)
 
-Probe = Callable[[], Awaitable[str]]  # why nobody opened; empty: somebody did
+Probe = Callable[[], Awaitable[str]]  # why it is unreachable; empty: reachable
 
 
 @dataclass(kw_only=True)
 class IngressProbe:
-    """Tells the ``watch`` while nodes cannot be heard."""
+    """Reports to ``watch`` while nodes cannot reach the service."""
 
     engine: AsyncEngine
     probe: Probe
     watch: HeartbeatVisibility
     now: Callable[[], datetime]
     at_most: timedelta
-    _deaf_since: datetime | None = None
-    _told: datetime | None = None
+    _unreachable_since: datetime | None = None
+    _logged_at: datetime | None = None
 
     async def run_once(self) -> None:
-        """Look, and knock where nobody was heard."""
+        """Probe the service if no node was heard recently."""
         async with self.engine.connect() as conn:
-            unheard = await nodes.are_all_silent(conn, self.now() - LATELY)
-        why = await self.probe() if unheard else ""
-        if not why:
-            self._deaf_since = None
+            all_silent = await nodes.are_all_silent(conn, self.now() - RECENT)
+        cause = await self.probe() if all_silent else ""
+        if not cause:
+            self._unreachable_since = None
             return
-        self._deaf_since = self._deaf_since or self.now()
-        if self.now() - self._deaf_since <= self.at_most:
+        self._unreachable_since = self._unreachable_since or self.now()
+        if self.now() - self._unreachable_since <= self.at_most:
             self.watch.record_blindness(self.now())
-        self._tell(why)
+        self._log_unreachable(cause)
 
-    def _tell(self, why: str) -> None:
-        if self._told is None or self.now() - self._told >= _AGAIN:
-            self._told = self.now()
-            log.error("service.unreachable", extra={"cause": why})
+    def _log_unreachable(self, cause: str) -> None:
+        if self._logged_at is None or self.now() - self._logged_at >= _LOG_INTERVAL:
+            self._logged_at = self.now()
+            log.error("service.unreachable", extra={"cause": cause})
 
 
-def door(public_url: str) -> Probe:
+def probe_of(public_url: str) -> Probe:
     """Return a probe of the service's public address, as nodes reach it."""
 
     async def probe() -> str:
         try:
-            async with httpx.AsyncClient(timeout=_PATIENCE) as client:
+            async with httpx.AsyncClient(timeout=_TIMEOUT_SECONDS) as client:
                 answer = await client.get(f"{public_url.rstrip('/')}/readyz")
         except httpx.HTTPError as fault:
             return f"{public_url}: {type(fault).__name__}: {fault}"
-        told = f"{public_url} answered {answer.status_code}: {answer.text[:200]}"
-        return "" if answer.is_success else told
+        message = f"{public_url} answered {answer.status_code}: {answer.text[:200]}"
+        return "" if answer.is_success else message
 
     return probe

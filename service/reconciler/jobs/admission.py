@@ -17,8 +17,8 @@ from service.domain.queue.admission import BEAT, NO_QUOTA, ProjectQuota
 from service.operations.queue import admission
 
 log = logging.getLogger(__name__)
-_TURN = 3 * BEAT  # until another replica takes over from one that died
-_READ = timedelta(minutes=1)  # between two reads of a region's cores
+_TURN_LEASE = 3 * BEAT  # until another replica takes over from one that died
+_READ_INTERVAL = timedelta(minutes=1)  # between two reads of a region's cores
 
 
 @dataclass(kw_only=True)
@@ -36,7 +36,7 @@ class Admissions:
         """Admit the jobs that may start, if it is this replica's turn; return their number."""
         now = self.now()
         async with self.engine.begin() as conn:
-            if not await queue.is_mine(conn, self.replica, now, _TURN):
+            if not await queue.is_mine(conn, self.replica, now, _TURN_LEASE):
                 return 0
         async with self.engine.begin() as conn:
             return await admission.admit_waiting_jobs(conn, self.usual, now)
@@ -48,12 +48,12 @@ class Admissions:
         """
         for region in self.regions:
             async with self.engine.begin() as conn:
-                if not await quotas.claim_region(conn, region, self.now(), _READ):
+                if not await quotas.claim_region(conn, region, self.now(), _READ_INTERVAL):
                     continue
             try:
-                found = await self.cloud.spot_cores(region)
+                cores = await self.cloud.spot_cores(region)
             except CloudError as fault:  # the last reading stays valid for a while
                 log.warning("queue.no_quota", extra={"region": region, "cause": str(fault)})
                 continue
             async with self.engine.begin() as conn:
-                await quotas.learn(conn, region, found.limit, found.used, self.now())
+                await quotas.learn(conn, region, cores.limit, cores.used, self.now())

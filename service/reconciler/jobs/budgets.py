@@ -1,4 +1,4 @@
-"""Looks at the budget of every project that has one; a job's own is looked at with its attempts."""
+"""Enforce the budgets of projects; a job's own budget is enforced with its attempts."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,24 +15,27 @@ from service.operations.money import budgets
 
 @dataclass(frozen=True, kw_only=True)
 class ProjectBudgets:
-    """Holds nothing."""
+    """Enforces the budget of every project that has one; has no state."""
 
     engine: AsyncEngine
     allowance: Allowance
     now: Callable[[], datetime]
 
     async def run_once(self) -> list[str]:
-        """Look at each; return the jobs whose machines were told to go."""
+        """Enforce each project's budget; return the jobs whose machines are to stop."""
         async with self.engine.connect() as conn:
             limited = await rows.projects_with_budget(conn)
         stopped = []
         for project_id in limited:
-            stopped += await self._look(project_id)
-        await self._weigh_again()
+            stopped += await self._enforce_budget(project_id)
+        await self._recheck_stopped_jobs()
         return stopped
 
-    async def _look(self, project_id: str) -> list[str]:
-        """One transaction for the project and one per job: those lock a job before its project."""
+    async def _enforce_budget(self, project_id: str) -> list[str]:
+        """Enforce one budget, in a transaction for the project and one per job.
+
+        A job's transaction locks the job before its project.
+        """
         async with self.engine.begin() as conn:
             standing, reached = await budgets.check_project_budget(
                 conn, project_id, self.allowance, self.now()
@@ -48,7 +51,7 @@ class ProjectBudgets:
                     await jobs.request_action(conn, job_id, self.now(), waits_for="")
                 caps = await rows.lock(conn, job_id)
                 if (caps.project_cap, caps.project_since) != (cap, since):
-                    break  # whoever changed it has seen only those that were stopped before
+                    break  # the budget has changed: that change handled the jobs stopped so far
                 if reached:
                     await budgets.record_threshold(conn, job_id, standing, reached, self.now())
                 if standing.is_exhausted:
@@ -57,8 +60,8 @@ class ProjectBudgets:
                     stopped.append(job_id)
         return stopped
 
-    async def _weigh_again(self) -> None:
-        """Jobs that stopped for a project's budget before it was set anew, should nobody have."""
+    async def _recheck_stopped_jobs(self) -> None:
+        """Check jobs again whose project has a new budget since they stopped."""
         async with self.engine.connect() as conn:
             found = await rows.jobs_stopped_by_former_budget(conn)
         for job_id in found:

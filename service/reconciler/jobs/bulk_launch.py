@@ -1,8 +1,8 @@
 """Launch the next attempts of plain jobs, many in one transaction.
 
 A plain job has one offering, and no deadline, budget or price limit. If something else blocks it (a
-shortage, a quota, its project's budget, its turn in the queue, a change of the job itself), it is
-left to `launch.py`, which decides about it alone and says why it waits.
+shortage, a quota, its project's budget, the queue, a change of the job itself), `launch.py` handles
+it, and publishes why it waits.
 """
 
 from collections.abc import Callable, Sequence
@@ -27,7 +27,7 @@ from service.domain.lifecycle.constraints import JobConstraints
 from service.domain.lifecycle.job import Job
 from service.domain.planning.plan import Plan
 from service.operations.queue import admission
-from service.pricing.source import PriceSource, PricesUnavailable
+from service.pricing.source import PriceSource, known_prices
 
 _IDLE = timedelta(seconds=30)
 _LEFT_FROM_BEFORE = ("waits_for", "moves_since", "returns_since")  # a launch clears them
@@ -35,7 +35,7 @@ _LEFT_FROM_BEFORE = ("waits_for", "moves_since", "returns_since")  # a launch cl
 
 @dataclass(frozen=True, kw_only=True)
 class PlainLaunch:
-    """A job that may be plain, with the number of its next attempt."""
+    """A job, plain or not, with the number of its next attempt."""
 
     claim: Claim
     job: Job
@@ -44,8 +44,8 @@ class PlainLaunch:
     number: int
 
     @property
-    def is_so(self) -> bool:
-        """Whether the job is plain: it has one offering and nothing limits the choice."""
+    def is_plain(self) -> bool:
+        """Whether the job has one offering and nothing limits the choice."""
         terms = JobConstraints.from_dict(self.row.terms)
         limits = (terms.deadline, terms.budget, terms.max_price, self.row.over_budget_at)
         found = self.claim.row._asdict()
@@ -61,83 +61,77 @@ class PlainLaunch:
 
 @dataclass(frozen=True, kw_only=True)
 class BulkLauncher:
-    """One per process."""
+    """Launches plain jobs in batches; one instance per process."""
 
     engine: AsyncEngine
     prices: PriceSource
     now: Callable[[], datetime]
 
     async def start(self, plain: PlainLaunch) -> bool:
-        """Write the attempt; False: something is in its way, and nothing is written."""
-        return await self._together.do(plain)
+        """Write the attempt; return False, with nothing written, where something blocks it."""
+        return await self._batcher.do(plain)
 
     @cached_property
-    def _together(self) -> Batcher[PlainLaunch, bool]:
+    def _batcher(self) -> Batcher[PlainLaunch, bool]:
         return Batcher(self._start_all, key=lambda plain: plain.row.id)
 
-    async def _start_all(self, crowd: Sequence[PlainLaunch]) -> list[bool | Exception]:
-        quoted = await self._quoted(sorted({one.offering for one in crowd}))
+    async def _start_all(self, batch: Sequence[PlainLaunch]) -> list[bool | Exception]:
+        prices = await known_prices(self.prices, sorted({one.offering for one in batch}))
         now = self.now()
         async with self.engine.begin() as conn:
-            roomy = await self._roomy(conn, crowd, now)
-            if not roomy:
-                return [False] * len(crowd)
-            held = await leases.lock_all_claimed(conn, [one.claim for one in roomy])
-            # Hinted since its claim: its terms may be others now, and are read anew elsewhere.
-            begin = [one for one in roomy if held.get(one.row.id) == one.claim.hints]
+            unblocked = await self._find_unblocked(conn, batch, now)
+            if not unblocked:
+                return [False] * len(batch)
+            held = await leases.lock_all_claimed(conn, [one.claim for one in unblocked])
+            # A job hinted since its claim may have new terms: `launch.py` reads them again.
+            begin = [one for one in unblocked if held.get(one.row.id) == one.claim.hints]
             if begin:
-                await _write(conn, begin, quoted, now)
-        lost = {one.row.id for one in roomy} - held.keys()
+                await _write(conn, begin, prices, now)
+        lost = {one.row.id for one in unblocked} - held.keys()
         begun = {one.row.id for one in begin}
         return [
             LeaseLost(f"jobs {one.row.id}") if one.row.id in lost else one.row.id in begun
-            for one in crowd
+            for one in batch
         ]
 
-    async def _roomy(
-        self, conn: AsyncConnection, crowd: Sequence[PlainLaunch], now: datetime
+    async def _find_unblocked(
+        self, conn: AsyncConnection, batch: Sequence[PlainLaunch], now: datetime
     ) -> list[PlainLaunch]:
         """Return the launches that no quota, shortage or budget blocks now."""
-        asks = {one.row.id: (one.offering, one.plan.chosen.nodes) for one in crowd}
-        may = await admission.find_jobs_with_room(conn, asks, now)
-        refused = await capacity_outages.open_shortages(conn, {one.offering for one in crowd})
-        limited = await budgets.with_budget(conn, {one.row.project_id for one in crowd})
+        requests = {one.row.id: (one.offering, one.plan.chosen.nodes) for one in batch}
+        with_room = await admission.find_jobs_with_room(conn, requests, now)
+        refused = await capacity_outages.open_shortages(conn, {one.offering for one in batch})
+        limited = await budgets.with_budget(conn, {one.row.project_id for one in batch})
         return [
             one
-            for one in crowd
-            if one.row.id in may
+            for one in batch
+            if one.row.id in with_room
             and one.offering not in refused
             and one.row.project_id not in limited
         ]
-
-    async def _quoted(self, offerings: list[Offering]) -> dict[Offering, Price]:
-        try:
-            return await self.prices.prices(offerings)
-        except PricesUnavailable:  # a recovery does not wait for a price list
-            return {}
 
 
 async def _write(
     conn: AsyncConnection,
     begin: Sequence[PlainLaunch],
-    quoted: dict[Offering, Price],
+    prices: dict[Offering, Price],
     now: datetime,
 ) -> None:
-    await attempts.add_all(conn, [_attempt(one, quoted, now) for one in begin])
+    await attempts.add_all(conn, [_attempt(one, prices, now) for one in begin])
     await job_versions.raise_all(
         conn, [one.row.id for one in begin], now
     )  # the phase is another one
     await leases.release_all(conn, [(one.claim, now + _IDLE) for one in begin], now)
 
 
-def _attempt(one: PlainLaunch, quoted: dict[Offering, Price], now: datetime) -> dict[str, object]:
+def _attempt(one: PlainLaunch, prices: dict[Offering, Price], now: datetime) -> dict[str, object]:
     last, option, chosen = one.job.last_attempt, one.plan.options[0], one.plan.chosen
     return attempts.new_row(
         new_id("att", now),
         one.job.id,
         one.number,
         one.offering,
-        quoted.get(one.offering, option.price),
+        prices.get(one.offering, option.price),
         now,
         instance_count=chosen.nodes,
         processes_per_node=chosen.processes_per_node,

@@ -43,21 +43,21 @@ from service.reconciler.attempts import measures
 from service.reconciler.attempts.writes import Writes
 from service.reconciler.cloud.capacity_history import CapacityHistoryCache
 from service.reconciler.jobs.bulk_launch import BulkLauncher, PlainLaunch
-from service.reconciler.jobs.launch import Launcher
+from service.reconciler.jobs.launch import AttemptLauncher
 from service.reconciler.jobs.preparation import Preparation
 from service.storage.store import StorageError
 
 log = logging.getLogger(__name__)
-_IDLE = timedelta(seconds=30)  # between looks at a job that nobody hinted about
-_IN_QUEUE = timedelta(minutes=10)  # between looks at a job that waits to be let in
+_IDLE = timedelta(seconds=30)  # between polls of a job without a hint
+_IN_QUEUE = timedelta(minutes=10)  # between polls of a queued job
 _AFTER_FAULT = timedelta(seconds=5)
-_ALONE_AT_ONCE = 20  # of steps that share nothing: behind more, leases could not be renewed
-_PREPARED_AT_ONCE = 10
+_MAX_UNBATCHED = 20  # concurrent steps with own transactions: more would starve lease renewals
+_MAX_PREPARATIONS = 10
 
 
 @dataclass(frozen=True, kw_only=True)
 class JobReconciler:
-    """Takes one step for every job that is due."""
+    """Reconciles every job that is due, one step at a time."""
 
     engine: AsyncEngine
     prices: PriceSource
@@ -69,7 +69,7 @@ class JobReconciler:
     histories: CapacityHistoryCache = field(default_factory=CapacityHistoryCache)
 
     async def claim(self, limit: int) -> list[Callable[[], Awaitable[None]]]:
-        """Lease what is due; each lease comes as the step to take under it."""
+        """Lease due jobs; return for each the step to take under its lease."""
         async with self.engine.begin() as conn:
             claims = await jobs.claim_due(conn, self.now(), limit)
         for claim, _ in claims:
@@ -90,9 +90,9 @@ class JobReconciler:
             log.info("job.lease_lost", extra={"job": job.id})
             await self._release(claim, timedelta(0))  # held if only the terms changed
         except NothingTrained as fault:
-            await self._fail(claim, job, fault.code, str(fault))
+            await self._fail_job(claim, job, fault.code, str(fault))
         except InvalidRequest as fault:
-            await self._fail(claim, job, fault.code, str(fault), fault.param)
+            await self._fail_job(claim, job, fault.code, str(fault), fault.param)
         except StorageError as fault:
             log.warning("job.step_failed", extra={"job": job.id, "cause": str(fault)})
             await self._release(claim, _AFTER_FAULT)
@@ -102,72 +102,73 @@ class JobReconciler:
                 await self._release(claim, _AFTER_FAULT)
 
     async def _step(self, claim: Claim, job: Job) -> None:
-        if job.deadline is not None and job.deadline <= self.now() and await self._is_late(claim):
+        is_late = job.deadline is not None and job.deadline <= self.now()
+        if is_late and await self._record_missed_deadline(claim):
             return
         match next_step(job, self.now()):
             case RequeueJob(delay):
                 if job.last_attempt and job.deadline:
-                    async with self._alone:
-                        row = await self._row(job)
-                        await self._starts.keep_in_time(claim, row, job.last_attempt)
+                    async with self._unbatched_slots:
+                        row = await self._find_row(job)
+                        await self._launcher.enforce_deadline(claim, row, job.last_attempt)
                 await self._release(claim, min(delay or _IDLE, _IDLE))
             case PrepareJob():
-                async with self._preparing:
+                async with self._preparation_slots:
                     await self.preparation.step(claim, job)
             case StartAttempt(number=number):
                 await self._start(claim, job, number)
             case PauseJob(reason):
-                async with self._alone:
-                    await self._pause(claim, job, reason)
+                async with self._unbatched_slots:
+                    await self._pause_job(claim, job, reason)
             case MoveJob(to=JobState.FAILED, reason=reason):
                 assert job.last_attempt is not None
-                async with self._alone:
-                    message = await self._with_log(job, reason)
+                async with self._unbatched_slots:
+                    message = await self._add_error_log(job, reason)
                     code = failure_code(job.last_attempt.outcome, message)
-                    await self._fail(claim, job, code, message)
+                    await self._fail_job(claim, job, code, message)
             case MoveJob(to=JobState.SUCCEEDED) as move:
-                async with self._alone, self.engine.begin() as conn:
+                async with self._unbatched_slots, self.engine.begin() as conn:
                     await jobs.move(conn, claim, job, move, self.now())
-                measures.job_moved(claim, move.to, self.now())
+                measures.observe_job_move(claim, move.to, self.now())
             case MoveJob() as move:
                 await self._writes.move_job(ClaimedJobMove(claim=claim, job=job, step=move))
 
-    async def _is_late(self, claim: Claim) -> bool:
+    async def _record_missed_deadline(self, claim: Claim) -> bool:
         """Record once that the deadline has passed; return whether it was recorded now."""
-        async with self._alone, self.engine.begin() as conn:
-            told = await deadlines.record_missed_deadline(
+        async with self._unbatched_slots, self.engine.begin() as conn:
+            is_new = await deadlines.record_missed_deadline(
                 conn, claim, jobs.parse_row(claim.row), self.now()
             )
-            if told:
+            if is_new:
                 await leases.release(conn, claim, self.now(), self.now())
-            return told
+            return is_new
 
     async def _start(self, claim: Claim, job: Job, number: int) -> None:
-        """Launch the next attempt of an admitted job; queue any other: admission hints its row."""
+        """Launch the next attempt of an admitted job, or queue the job; admission hints its row."""
         row = jobs.parse_row(claim.row)
         plan = Plan.from_dict(row.plan)
         plain = PlainLaunch(claim=claim, job=job, row=row, plan=plan, number=number)
-        if plain.is_so and await self._plain.start(plain):
+        if plain.is_plain and await self._bulk_launcher.start(plain):
             return
-        async with self._alone:
-            await self._start_by_itself(claim, job, number)
+        async with self._unbatched_slots:
+            await self._start_unbatched(claim, job, number)
 
-    async def _start_by_itself(self, claim: Claim, job: Job, number: int) -> None:
+    async def _start_unbatched(self, claim: Claim, job: Job, number: int) -> None:
         async with self.engine.connect() as conn:  # one for both: evictions come in thousands
-            row, may = await jobs.find(conn, job.id), await queue.is_admitted(conn, job.id)
+            row, admitted = await jobs.find(conn, job.id), await queue.is_admitted(conn, job.id)
         assert row is not None
-        wishes = (row.cancel_requested_at is not None, row.pause_requested_at is not None)
-        stale = wishes != (job.cancel_requested, job.pause_requested)
-        if stale or await self._starts.warned(claim, row):
+        requests = (row.cancel_requested_at is not None, row.pause_requested_at is not None)
+        stale = requests != (job.cancel_requested, job.pause_requested)
+        if stale or await self._launcher.handle_waiting_risk(claim, row):
             await self._release(claim, _IDLE)  # a request hints the row: due at once
             return
-        if may or await self._may(row):
-            await self._starts.start(claim, job, row, number)
+        if admitted or await self._request_admission(row):
+            await self._launcher.start(claim, job, row, number)
         else:
             await self._release(claim, _IN_QUEUE)
 
-    async def _may(self, row: JobRow) -> bool:
-        prices = await self._starts.quoted(Plan.from_dict(row.plan))
+    async def _request_admission(self, row: JobRow) -> bool:
+        prices = await self._launcher.read_prices(Plan.from_dict(row.plan))
         return await admission.request_admission(self.engine, row, self.usual, prices, self.now())
 
     @cached_property
@@ -179,21 +180,21 @@ class JobReconciler:
         return Writes(engine=self.engine, now=self.now)
 
     @cached_property
-    def _alone(self) -> asyncio.Semaphore:
-        return asyncio.Semaphore(_ALONE_AT_ONCE)
+    def _unbatched_slots(self) -> asyncio.Semaphore:
+        return asyncio.Semaphore(_MAX_UNBATCHED)
 
     @cached_property
-    def _preparing(self) -> asyncio.Semaphore:
-        """A limit for new jobs only, so that jobs that have trained do not wait behind them."""
-        return asyncio.Semaphore(_PREPARED_AT_ONCE)
+    def _preparation_slots(self) -> asyncio.Semaphore:
+        """Limit new jobs only, so that jobs that have trained do not wait behind them."""
+        return asyncio.Semaphore(_MAX_PREPARATIONS)
 
     @cached_property
-    def _plain(self) -> BulkLauncher:
+    def _bulk_launcher(self) -> BulkLauncher:
         return BulkLauncher(engine=self.engine, prices=self.prices, now=self.now)
 
     @property
-    def _starts(self) -> Launcher:
-        return Launcher(
+    def _launcher(self) -> AttemptLauncher:
+        return AttemptLauncher(
             engine=self.engine,
             prices=self.prices,
             allowance=self.allowance,
@@ -202,7 +203,7 @@ class JobReconciler:
             histories=self.histories,
         )
 
-    async def _fail(
+    async def _fail_job(
         self, claim: Claim, job: Job, code: str, message: str, param: str | None = None
     ) -> None:
         error = {"code": code, "message": message, "param": param}
@@ -210,23 +211,23 @@ class JobReconciler:
         with suppress(LeaseLost):
             async with self.engine.begin() as conn:
                 await jobs.move(conn, claim, job, move, self.now(), error=error)
-            measures.job_moved(claim, move.to, self.now())
-            ours = move.reason.startswith((NEVER_TRAINED, FRUITLESS, CANNOT_BOOT))
-            ours = ours or code == Outcome.MISCONFIGURED
-            level = logging.ERROR if ours else logging.WARNING  # else the user can mend it
+            measures.observe_job_move(claim, move.to, self.now())
+            for_operator = move.reason.startswith((NEVER_TRAINED, FRUITLESS, CANNOT_BOOT))
+            for_operator = for_operator or code == Outcome.MISCONFIGURED
+            level = logging.ERROR if for_operator else logging.WARNING  # else the user can fix it
             facts = {"job": job.id, "code": code, "cause": move.reason}
             log.log(level, "job.failed", extra=facts)
 
-    async def _pause(self, claim: Claim, job: Job, reason: str) -> None:
+    async def _pause_job(self, claim: Claim, job: Job, reason: str) -> None:
         """Pause the job as a user would, so that an ordinary resume continues it."""
         move, now = MoveJob(to=JobState.PAUSED, reason=reason), self.now()
         with suppress(LeaseLost):
             async with self.engine.begin() as conn:
                 await jobs.move(conn, claim, job, move, now, pause_requested_at=now)
-            measures.job_moved(claim, move.to, now)
+            measures.observe_job_move(claim, move.to, now)
             log.error("job.paused", extra={"job": job.id, "cause": reason})
 
-    async def _with_log(self, job: Job, reason: str) -> str:
+    async def _add_error_log(self, job: Job, reason: str) -> str:
         """Return the reason with the trainer's last error output."""
         assert job.last_attempt is not None
         async with self.engine.connect() as conn:
@@ -235,7 +236,7 @@ class JobReconciler:
             return tail  # it says what to change
         return f"{reason}\n{tail}" if tail else reason
 
-    async def _row(self, job: Job) -> JobRow:
+    async def _find_row(self, job: Job) -> JobRow:
         async with self.engine.connect() as conn:
             row = await jobs.find(conn, job.id)
         assert row is not None

@@ -43,17 +43,17 @@ from service.domain.states import ATTEMPT_OVER, AttemptState, CapacityType
 from service.operations.jobs import deadlines
 from service.operations.money import budgets
 from service.operations.queue import admission
-from service.pricing.source import PriceSource, PricesUnavailable
+from service.pricing.source import PriceSource, known_prices
 from service.reconciler.cloud.capacity_history import CapacityHistoryCache
 
 _IDLE = timedelta(seconds=30)
 _SOON = timedelta(seconds=1)
-_TRIES = 3  # to choose anew, while other jobs take the cores
+_TRIES = 3  # new choices while other jobs take the cores
 
 
 @dataclass(frozen=True, kw_only=True)
-class Launcher:
-    """Writes a job's next attempt, or why it waits."""
+class AttemptLauncher:
+    """Writes a job's next attempt, or publishes why the job waits."""
 
     engine: AsyncEngine
     prices: PriceSource
@@ -65,51 +65,51 @@ class Launcher:
     async def start(self, claim: Claim, job: Job, row: JobRow, number: int) -> None:
         """Write the next attempt, or the reason why none starts now."""
         plan = Plan.from_dict(row.plan)
-        work, places, past = await self._left(row, plan)
+        work, places, past = await self._read_work_left(row, plan)
         now, nodes = self.now(), plan.chosen.nodes
         choose = partial(
             offering_choice.choose, work=work, job_id=job.id, now=now, most_nodes=nodes, past=past
         )
-        roomy = places
+        places_now = places
         for _ in range(_TRIES):
-            found = await asyncio.to_thread(choose, roomy)  # slow, so before any lock
+            choice = await asyncio.to_thread(choose, places_now)  # slow, so before any lock
             async with self.engine.begin() as conn:
-                before = roomy
-                roomy = await admission.mark_full_regions(conn, job.id, places, nodes, now)
-                if _short(roomy) != _short(before):
+                before = places_now
+                places_now = await admission.mark_full_regions(conn, job.id, places, nodes, now)
+                if _offerings_without_cores(places_now) != _offerings_without_cores(before):
                     continue
-                if found.look_at is None:
-                    await self._begin(conn, claim, job, row, found, number)
-                elif not await self._queues_again(conn, claim, row, roomy):
-                    told = (found.why, found.again_at)
-                    await self._wait(conn, claim, row, *told, until=found.look_at)
+                if choice.look_at is None:
+                    await self._start_attempt(conn, claim, job, row, choice, number)
+                elif not await self._requeue_if_full(conn, claim, row, places_now):
+                    why, again_at = choice.why, choice.again_at
+                    await self._publish_wait(conn, claim, row, why, again_at, until=choice.look_at)
                 return
-        await self._come_back(claim)
+        await self._retry_soon(claim)
 
-    async def _begin(
+    async def _start_attempt(
         self,
         conn: AsyncConnection,
         claim: Claim,
         job: Job,
         row: JobRow,
-        found: OfferingChoice,
+        choice: OfferingChoice,
         number: int,
     ) -> None:
         """Start an attempt at the chosen offering, if the budgets cover it."""
         plan, now = Plan.from_dict(row.plan), self.now()
-        place = await self._affordable(conn, job, plan, found.places)
+        place = await self._reserve_money(conn, job, plan, choice.places)
         if isinstance(place, OfferingState):
-            if await self._write(conn, claim, job, row, place, number):
-                await self._tell(conn, job, found, place)
+            if await self._write_attempt(conn, claim, job, row, place, number):
+                await self._record_choice(conn, job, choice, place)
         elif place.for_good:
             await leases.lock_claimed(conn, claim, unchanged=True)
-            text = "No machines are asked for."
+            text = "No machines are requested."
             await budgets.mark_exhausted(conn, job.id, place.because, now, what_now=text)
             await leases.release(conn, claim, now, now)
         else:
-            await self._wait(conn, claim, row, place.because, None, until=now + _IDLE)
+            await self._publish_wait(conn, claim, row, place.because, None, until=now + _IDLE)
 
-    async def _queues_again(
+    async def _requeue_if_full(
         self, conn: AsyncConnection, claim: Claim, row: JobRow, places: Sequence[OfferingState]
     ) -> bool:
         """Requeue the job if others have taken its cores; return whether it was requeued."""
@@ -121,12 +121,12 @@ class Launcher:
         await leases.release(conn, claim, now, now + _IDLE)
         return True
 
-    async def _come_back(self, claim: Claim) -> None:
+    async def _retry_soon(self, claim: Claim) -> None:
         """Retry soon: other jobs took cores during each of the tries."""
         async with self.engine.begin() as conn:
             await leases.release(conn, claim, self.now(), self.now() + _SOON)
 
-    async def keep_in_time(self, claim: Claim, row: JobRow, last: LastAttempt) -> None:
+    async def enforce_deadline(self, claim: Claim, row: JobRow, last: LastAttempt) -> None:
         """Move a training attempt: off Spot for the deadline, or from on demand back to Spot."""
         if JobConstraints.from_dict(row.terms).deadline is None or last.state in ATTEMPT_OVER:
             return
@@ -136,21 +136,21 @@ class Launcher:
         assert live is not None, "it was read with the job"
         if live.offering.capacity_type is CapacityType.SPOT:
             if not row.at_risk_at:
-                await self._leave_in_time(claim, row, plan, live)
+                await self._leave_spot(claim, row, plan, live)
         elif live.state is AttemptState.RUNNING and deadlines.may_return(row):
-            await self._go_back(claim, row, plan, live)
+            await self._return_to_spot(claim, row, plan, live)
 
-    async def _leave_in_time(self, claim: Claim, row: JobRow, plan: Plan, live: AttemptRow) -> None:
-        work, quoted = self._work(row), await self.quoted(plan)
+    async def _leave_spot(self, claim: Claim, row: JobRow, plan: Plan, live: AttemptRow) -> None:
+        work, prices = self._work_left(row), await self.read_prices(plan)
         async with self.engine.connect() as conn:
-            places, past = await self._places(conn, plan, quoted, work)
+            places, past = await self._read_states(conn, plan, prices, work)
         now = self.now()
-        around = (work, _held(live, plan, now), now, plan.chosen.nodes, past)
+        around = (work, _current_hold(live, plan, now), now, plan.chosen.nodes, past)
         risk = await asyncio.to_thread(offering_choice.deadline_risk, places, *around)
         if risk is not None:
-            await self._warn(claim, row, plan, places, risk)
+            await self._handle_risk(claim, row, plan, places, risk)
 
-    async def warned(self, claim: Claim, row: JobRow) -> bool:
+    async def handle_waiting_risk(self, claim: Claim, row: JobRow) -> bool:
         """Handle the deadline risk of a job that waits for Spot; return whether there is one.
 
         Skips a job that switches to on demand: its next attempt is requested there in time.
@@ -158,45 +158,47 @@ class Launcher:
         terms, plan = JobConstraints.from_dict(row.terms), Plan.from_dict(row.plan)
         if terms.deadline is None or terms.switches or row.at_risk_at:
             return False
-        work, places, past = await self._left(row, plan)
+        work, places, past = await self._read_work_left(row, plan)
         around = (work, None, self.now(), plan.chosen.nodes, past)
         risk = await asyncio.to_thread(offering_choice.deadline_risk, places, *around)
         if risk is not None:
-            await self._warn(claim, row, plan, places, risk)
+            await self._handle_risk(claim, row, plan, places, risk)
         return risk is not None
 
-    async def _warn(
+    async def _handle_risk(
         self, claim: Claim, row: JobRow, plan: Plan, places: Sequence[OfferingState], risk: Decision
     ) -> None:
         async with self.engine.begin() as conn:
             if deadlines.wants_to_move(row, risk):
-                risk = await self._if_paid_for(conn, row, plan, places, risk)
+                risk = await self._stay_without_budget(conn, row, plan, places, risk)
             await deadlines.handle_risk(conn, claim, row, risk, self.now())
 
-    async def _go_back(self, claim: Claim, row: JobRow, plan: Plan, live: AttemptRow) -> None:
+    async def _return_to_spot(
+        self, claim: Claim, row: JobRow, plan: Plan, live: AttemptRow
+    ) -> None:
         """Return to Spot if signals say that it has capacity, and cores and money suffice.
 
         The budget must cover on demand too: if Spot refuses, the job starts there again.
         """
-        work, quoted = self._work(row), await self.quoted(plan)
+        work, prices = self._work_left(row), await self.read_prices(plan)
         async with self.engine.connect() as conn:
-            saved = await _saved(conn, row.id)
-            places, past = await self._places(conn, plan, quoted, work, saved)
+            saved = await _newest_checkpoint(conn, row.id)
+            places, past = await self._read_states(conn, plan, prices, work, saved)
         now, nodes = self.now(), plan.chosen.nodes
-        around = (work, _held(live, plan, now), now, nodes, past)
+        around = (work, _current_hold(live, plan, now), now, nodes, past)
         to = await asyncio.to_thread(offering_choice.back_to_spot, places, *around)
         if to is None:
             return
         async with self.engine.begin() as conn:
-            roomy = await admission.mark_full_regions(conn, row.id, places, nodes, now)
-            if to.candidate and to.candidate.offering in _short(roomy):
+            places_now = await admission.mark_full_regions(conn, row.id, places, nodes, now)
+            if to.candidate and to.candidate.offering in _offerings_without_cores(places_now):
                 return
-            to = await self._if_paid_for(conn, row, plan, places, to)
-            net = to.net and await self._refusal(conn, row, plan, places, to.net.offering)
+            to = await self._stay_without_budget(conn, row, plan, places, to)
+            net = to.net and await self._budget_refusal(conn, row, plan, places, to.net.offering)
             if to.candidate is not None and net is None:
                 await deadlines.return_to_spot(conn, claim, row, to, now)
 
-    async def _if_paid_for(
+    async def _stay_without_budget(
         self,
         conn: AsyncConnection,
         row: JobRow,
@@ -209,22 +211,23 @@ class Launcher:
         Reserves no money: budgets are locked after the attempts that must stop.
         """
         assert risk.candidate is not None, "it wants to move there"
-        refusal = await self._refusal(conn, row, plan, places, risk.candidate.offering)
+        refusal = await self._budget_refusal(conn, row, plan, places, risk.candidate.offering)
         return deadlines.stay_on_spot(risk, refusal.because) if refusal else risk
 
-    async def _refusal(
+    async def _budget_refusal(
         self,
         conn: AsyncConnection,
         row: JobRow,
         plan: Plan,
         places: Sequence[OfferingState],
         offering: Offering,
-    ) -> budgets.Refusal | None:
+    ) -> budgets.BudgetRefusal | None:
         place = next(p for p in places if p.offering == offering)
-        asked = _asked(place, plan)
-        return await budgets.refusal(conn, row.id, *asked, self.allowance, self.now())
+        return await budgets.find_refusal(
+            conn, row.id, *_reservation(place, plan), self.allowance, self.now()
+        )
 
-    def _work(self, row: JobRow, done: int | None = None) -> WorkLeft:
+    def _work_left(self, row: JobRow, done: int | None = None) -> WorkLeft:
         """Return the work left after ``done`` steps.
 
         None: the work left of the running attempt, which saves before it stops."""
@@ -237,28 +240,25 @@ class Launcher:
             checkpoint_s=checkpoint_interval.spot_interval(row.progress),
         )
 
-    async def _left(
+    async def _read_work_left(
         self, row: JobRow, plan: Plan
     ) -> tuple[WorkLeft, list[OfferingState], CapacityHistory]:
         """Return the work left from the newest checkpoint on, and the offerings for it."""
-        quoted = await self.quoted(plan)
+        prices = await self.read_prices(plan)
         async with self.engine.connect() as conn:
-            saved = await _saved(conn, row.id)
-            work = self._work(row, saved.step if saved else 0)
-            return work, *await self._places(conn, plan, quoted, work, saved)
+            saved = await _newest_checkpoint(conn, row.id)
+            work = self._work_left(row, saved.step if saved else 0)
+            return work, *await self._read_states(conn, plan, prices, work, saved)
 
-    async def quoted(self, plan: Plan) -> Mapping[Offering, Price]:
+    async def read_prices(self, plan: Plan) -> Mapping[Offering, Price]:
         """Return the current prices of the plan's offerings; empty if no list can be read."""
-        try:
-            return await self.prices.prices([option.offering for option in plan.options])
-        except PricesUnavailable:  # a recovery does not wait for a price list
-            return {}
+        return await known_prices(self.prices, [option.offering for option in plan.options])
 
-    async def _places(
+    async def _read_states(
         self,
         conn: AsyncConnection,
         plan: Plan,
-        quoted: Mapping[Offering, Price],
+        prices: Mapping[Offering, Price],
         work: WorkLeft,
         saved: CheckpointRow | None = None,
     ) -> tuple[list[OfferingState], CapacityHistory]:
@@ -273,36 +273,36 @@ class Launcher:
         lived = await machine_history.holds_by_offering(conn, offerings, now) if chooses else {}
         past = await self.histories.of(conn, offerings, nodes, now) if chooses else NO_HISTORY
         scores = await market.scores(conn, map(spot_pool_of, offerings)) if chooses else {}
-        told = {o: scores.get(spot_pool_of(o)) for o in offerings}
+        score_of = {o: scores.get(spot_pool_of(o)) for o in offerings}
         places = [
             OfferingState(
                 option=option,
-                price=quoted.get(option.offering, option.price),
+                price=prices.get(option.offering, option.price),
                 shortage=refused.get(option.offering),
                 experience=lived.get(option.offering, NO_EXPERIENCE),
-                has_signals=placement_scores.is_current(told[option.offering], nodes, now),
-                likely_since=placement_scores.likely_since(told[option.offering], nodes, now),
+                has_signals=placement_scores.is_current(score_of[option.offering], nodes, now),
+                likely_since=placement_scores.likely_since(score_of[option.offering], nodes, now),
                 egress=self.egress.dollars(option.offering.region, saved.size if saved else 0),
             )
             for option in plan.options
         ]
         return placement_scores.order_by_score(places, scores, nodes, now), past
 
-    async def _affordable(
+    async def _reserve_money(
         self, conn: AsyncConnection, job: Job, plan: Plan, places: tuple[OfferingState, ...]
-    ) -> OfferingState | budgets.Refusal:
+    ) -> OfferingState | budgets.BudgetRefusal:
         """Return the first offering that the budgets cover; else the most hopeful refusal."""
         refusals = []
         for place in places:
             refusal = await budgets.reserve_money(
-                conn, job.id, *_asked(place, plan), self.allowance, self.now()
+                conn, job.id, *_reservation(place, plan), self.allowance, self.now()
             )
             if refusal is None:
                 return place
             refusals.append(refusal)
         return min(refusals, key=lambda refusal: refusal.for_good)
 
-    async def _write(
+    async def _write_attempt(
         self,
         conn: AsyncConnection,
         claim: Claim,
@@ -311,10 +311,10 @@ class Launcher:
         place: OfferingState,
         number: int,
     ) -> bool:
-        """Write the attempt; return False if another job has probed the place meanwhile.
+        """Write the attempt; return False if another job has probed the offering meanwhile.
 
-        Then the job comes back soon to choose anew. Raises LeaseLost, and writes nothing, if the
-        job's terms have changed since they were read.
+        Then the job is requeued soon, for a new choice. Raises LeaseLost, and writes nothing, if
+        the job's terms have changed since they were read.
         """
         await leases.lock_claimed(conn, claim, unchanged=True)
         last, now, plan = job.last_attempt, self.now(), Plan.from_dict(row.plan)
@@ -337,23 +337,23 @@ class Launcher:
         )
         await admission.reserve_cores(conn, row, place.offering)
         # at_risk_at stays: where on demand was refused, Spot is not left a second time.
-        fresh = {"waits_for": "", "moves_since": None, "returns_since": None}
-        await job_versions.raise_one(conn, job.id, now, **fresh)  # the phase is another one
+        cleared = {"waits_for": "", "moves_since": None, "returns_since": None}
+        await job_versions.raise_one(conn, job.id, now, **cleared)  # the phase has changed
         await leases.release(conn, claim, now, now + _IDLE)
         return True
 
-    async def _tell(
-        self, conn: AsyncConnection, job: Job, found: OfferingChoice, place: OfferingState
+    async def _record_choice(
+        self, conn: AsyncConnection, job: Job, choice: OfferingChoice, place: OfferingState
     ) -> None:
         """Add an event with the reason for the choice, if there was one."""
-        if found.record is None:
+        if choice.record is None:
             return
-        why = found.why
-        if place is not found.places[0]:
-            why = f"{why} The budget does not cover that: {place.offering} is asked for."
-        await events.add(conn, job.id, self.now(), "job.placed", why, data=dict(found.record))
+        why = choice.why
+        if place is not choice.places[0]:
+            why = f"{why} The budget does not cover that, so {place.offering} is requested."
+        await events.add(conn, job.id, self.now(), "job.placed", why, data=dict(choice.record))
 
-    async def _wait(
+    async def _publish_wait(
         self,
         conn: AsyncConnection,
         claim: Claim,
@@ -365,30 +365,30 @@ class Launcher:
     ) -> None:
         """Publish once why the job waits and when it asks again; release the lease until then."""
         if (row.waits_for, row.asks_again_at) != (why, again_at):
-            told = {"waits_for": why, "asks_again_at": again_at}
-            await job_versions.raise_one(conn, row.id, self.now(), **told)
+            published = {"waits_for": why, "asks_again_at": again_at}
+            await job_versions.raise_one(conn, row.id, self.now(), **published)
         await leases.release(conn, claim, self.now(), until)
 
 
-def _asked(place: OfferingState, plan: Plan) -> tuple[Decimal, timedelta]:
+def _reservation(place: OfferingState, plan: Plan) -> tuple[Decimal, timedelta]:
     """Return US dollars per hour of all machines there, and the time until they train."""
     wait = timedelta(seconds=place.option.recovery_seconds)
     return place.price.hourly * plan.chosen.nodes, wait
 
 
-def _held(live: AttemptRow, plan: Plan, now: datetime) -> CurrentHold:
+def _current_hold(live: AttemptRow, plan: Plan, now: datetime) -> CurrentHold:
     booting = live.state is not AttemptState.RUNNING
     age = (now - live.created_at).total_seconds()
     cold = max(plan.chosen.recovery_seconds - age, 0.0) if booting else 0.0
     return CurrentHold(key=(live.offering, plan.chosen.nodes), age_s=age, cold_left_s=cold)
 
 
-async def _saved(conn: AsyncConnection, job_id: str) -> CheckpointRow | None:
+async def _newest_checkpoint(conn: AsyncConnection, job_id: str) -> CheckpointRow | None:
     """Return the newest checkpoint, from which the next attempt would resume."""
     found = await checkpoints.newest(conn, job_id, after=None, limit=1)
     return found[0] if found else None
 
 
-def _short(places: Sequence[OfferingState]) -> set[Offering]:
+def _offerings_without_cores(places: Sequence[OfferingState]) -> set[Offering]:
     """Return the offerings whose quota of cores is used up."""
     return {p.offering for p in places if p.shortage is not None and not p.shortage.in_a_row}

@@ -1,7 +1,7 @@
-"""Registers the final models of jobs that ask for it. No job's end and no machine waits for it.
+"""Registers final models, where jobs request it. No job's end and no machine waits for it.
 
-Level-triggered: a model that is not marked as registered is registered, under a name that follows
-from its job. Killed between the two, it is registered again, which changes nothing.
+Level-triggered: a model that is not marked as registered is registered, under a name derived from
+its job. After a kill between the two it is registered again, which changes nothing.
 """
 
 import logging
@@ -22,12 +22,12 @@ from service.storage.store import BlobStore
 
 log = logging.getLogger(__name__)
 PATIENCE = timedelta(days=1)  # from a job's end
-_AT_ONCE = 50
+_BATCH_SIZE = 50
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelRegistrations:
-    """Tries every model that is not registered yet once a round."""
+    """Tries to register every model that is not registered yet, once a round."""
 
     engine: AsyncEngine
     store: BlobStore
@@ -35,40 +35,45 @@ class ModelRegistrations:
     now: Callable[[], datetime]
 
     async def run_once(self) -> list[str]:
-        """Return the jobs whose models were registered."""
+        """Register models; return the jobs whose models were registered."""
         async with self.engine.connect() as conn:
-            found = await model_registry.unregistered(conn, _AT_ONCE)
+            found = await model_registry.unregistered(conn, _BATCH_SIZE)
         return [job.id for job in found if await self._register(job)]
 
     async def _register(self, job: JobRow) -> bool:
         assert job.result is not None, "it has succeeded"
-        model = _entry(job, self.store.blob_url(job.id, str(job.result["path"])))
+        model = _registered_model(job, self.store.blob_url(job.id, str(job.result["path"])))
         try:
             await self.registry.register(model)
         except CloudError as fault:
-            await self._put_off(job, fault)
+            await self._retry_or_give_up(job, fault)
             return False
-        told = f"The model is registered in Azure ML as {model.name}, version {model.version}"
-        kept = {"name": model.name, "version": model.version}
-        await self._settle(job, kept, "model.registered", told)
+        message = f"The model is registered in Azure ML as {model.name}, version {model.version}"
+        entry = {"name": model.name, "version": model.version}
+        await self._record_result(job, entry, "model.registered", message)
         return True
 
-    async def _put_off(self, job: JobRow, fault: CloudError) -> None:
+    async def _retry_or_give_up(self, job: JobRow, fault: CloudError) -> None:
         log.warning("model.register_failed", extra={"job": job.id, "cause": str(fault)})
         if job.finished_at is None or self.now() < job.finished_at + PATIENCE:
             return
-        told = f"The model could not be registered in Azure ML for a day, so it is not: {fault}"
-        await self._settle(job, None, "model.not_registered", told, level="warn")
+        message = f"The model is not registered in Azure ML; every try failed for a day: {fault}"
+        await self._record_result(job, None, "model.not_registered", message, level="warn")
 
-    async def _settle(
-        self, job: JobRow, kept: dict[str, Any] | None, code: str, told: str, level: str = "info"
+    async def _record_result(
+        self,
+        job: JobRow,
+        entry: dict[str, Any] | None,
+        code: str,
+        message: str,
+        level: str = "info",
     ) -> None:
         async with self.engine.begin() as conn:
-            if await model_registry.settle(conn, job.id, kept):
-                await events.add(conn, job.id, self.now(), code, told, level=level, data=kept)
+            if await model_registry.settle(conn, job.id, entry):
+                await events.add(conn, job.id, self.now(), code, message, level=level, data=entry)
 
 
-def _entry(job: JobRow, url: str) -> RegisteredModel:
+def _registered_model(job: JobRow, url: str) -> RegisteredModel:
     assert job.result is not None, "it has succeeded"
     step = str(job.result["step"])
     tags = {

@@ -1,9 +1,9 @@
-"""Sends the figures of jobs to experiment trackers. No job and no machine waits for it.
+"""Sends the metrics of jobs to experiment trackers. No job and no machine waits for it.
 
 Level-triggered: the database says which step a tracker has. The tracker is asked as well, so a
-step that was sent before the service was killed is not sent again. Only whole steps are sent: the
-newest one waits for its successor, since its validation loss comes after it, and a step waits for
-those before it, which a node that is gone may have left in Blob.
+step that was sent before the service was killed is not sent again. Only complete steps are sent:
+the newest one waits for its successor, since its validation loss comes after it. A step also waits
+for those before it, which a lost node may have left in Blob.
 """
 
 import asyncio
@@ -23,18 +23,18 @@ from service.db.trackers.tracker_runs import TrackerRunRow
 from service.trackers.tracker import Point, Tracker, TrackerError, TrackerRun
 
 log = logging.getLogger(__name__)
-PATIENCE = timedelta(days=1)  # with a tracker that fails
+PATIENCE = timedelta(days=1)  # until a failing tracker is given up
 RETRY = timedelta(seconds=60)
 CLAIM = timedelta(minutes=10)
 SETTLING = timedelta(seconds=60)  # after a job's end, for its last figures to come in
-_AT_ONCE = 20  # runs
-_STEPS = 1000  # of one batch
+_MAX_RUNS = 20  # runs
+_MAX_STEPS = 1000  # of one batch
 Json = dict[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrackerRuns:
-    """Sends to one tracker whatever is due, once a round; one that hangs delays no other."""
+    """Sends due steps to one tracker each round; a tracker that hangs delays no other."""
 
     engine: AsyncEngine
     kind: str
@@ -42,27 +42,27 @@ class TrackerRuns:
     now: Callable[[], datetime]
 
     async def run_once(self) -> list[str]:
-        """Return the jobs whose trackers got steps."""
+        """Send due steps; return the jobs whose trackers received some."""
         async with self.engine.begin() as conn:
-            claimed = await tracker_runs.claim(conn, self.kind, self.now(), CLAIM, _AT_ONCE)
-        sent = await asyncio.gather(*map(self._serve, claimed))
+            claimed = await tracker_runs.claim(conn, self.kind, self.now(), CLAIM, _MAX_RUNS)
+        sent = await asyncio.gather(*map(self._send_due_steps, claimed))
         return [run.job_id for run, had in zip(claimed, sent, strict=True) if had]
 
-    async def _serve(self, claimed: TrackerRunRow) -> bool:
+    async def _send_due_steps(self, claimed: TrackerRunRow) -> bool:
         tracker = self.tracker
         async with self.engine.connect() as conn:
             job = await jobs.find(conn, claimed.job_id)
             assert job is not None, "runs refer to jobs"
             after = claimed.last_step - claimed.last_step % tracker.block
-            spent, rows = await tracker_runs.figures(conn, job.id, after, _STEPS)
+            spent, rows = await tracker_runs.figures(conn, job.id, after, _MAX_STEPS)
         over = job.finished_at is not None and self.now() >= job.finished_at + SETTLING
-        whole = rows if over else _whole(rows, after)
-        points = _points(whole, job.created_at.timestamp() + spent)
+        complete = rows if over else _complete_steps(rows, after)
+        points = _points(complete, job.created_at.timestamp() + spent)
         news = bool(points) and points[-1].step > claimed.last_step
-        closed = over and len(rows) < _STEPS
+        closed = over and len(rows) < _MAX_STEPS
         if news or closed:
             return await self._send(claimed, job, points, closed=closed)
-        await self._settle(claimed, due_at=self.now() + tracker.every)
+        await self._update_run(claimed, due_at=self.now() + tracker.every)
         return False
 
     async def _send(
@@ -78,7 +78,7 @@ class TrackerRuns:
         try:
             url = await self.tracker.send(run, points)
         except TrackerError as fault:
-            await self._put_off(claimed, fault)
+            await self._retry_or_give_up(claimed, fault)
             return False
         values: Json = {
             "due_at": self.now() + self.tracker.every,
@@ -86,33 +86,35 @@ class TrackerRuns:
             "failing_since": None,
         }
         last = points[-1].step if points else claimed.last_step
-        text = f"{claimed.kind} gets the figures" + (f": {url}" if url else "")
-        told = None if claimed.url is not None else ("tracker.started", text)
-        await self._settle(claimed, told, last_step=last, closed=closed, **values)
+        text = f"{claimed.kind} receives the metrics" + (f": {url}" if url else "")
+        event = None if claimed.url is not None else ("tracker.started", text)
+        await self._update_run(claimed, event, last_step=last, closed=closed, **values)
         return bool(points)
 
-    async def _put_off(self, claimed: TrackerRunRow, fault: TrackerError) -> None:
+    async def _retry_or_give_up(self, claimed: TrackerRunRow, fault: TrackerError) -> None:
         now, since = self.now(), claimed.failing_since or self.now()
         about = {"job": claimed.job_id, "tracker": claimed.kind, "cause": str(fault)}
         log.warning("tracker.failed", extra=about)
         if now < since + PATIENCE:
-            await self._settle(claimed, due_at=now + RETRY, failing_since=since)
+            await self._update_run(claimed, due_at=now + RETRY, failing_since=since)
             return
         text = (
-            f"{claimed.kind} took no figures for a day, so it gets none any more; training is not "
-            f"affected: {fault}"
+            f"Sending metrics to {claimed.kind} has failed for a day, so it receives no more. "
+            f"Training is not affected. Error: {fault}"
         )
-        await self._settle(claimed, ("tracker.given_up", text), closed=True, failing_since=since)
+        await self._update_run(
+            claimed, ("tracker.given_up", text), closed=True, failing_since=since
+        )
 
-    async def _settle(
+    async def _update_run(
         self,
         claimed: TrackerRunRow,
-        told: tuple[str, str] | None = None,
+        event: tuple[str, str] | None = None,
         **values: Any,  # noqa: ANN401 - columns
     ) -> None:
         async with self.engine.begin() as conn:
-            if await tracker_runs.settle(conn, claimed, **values) and told:
-                code, text = told
+            if await tracker_runs.settle(conn, claimed, **values) and event:
+                code, text = event
                 level = "warn" if code == "tracker.given_up" else "info"
                 await events.add(conn, claimed.job_id, self.now(), code, text, level=level)
 
@@ -122,8 +124,8 @@ def _options(job: JobRow, kind: str) -> Json:
     return next((one.get(kind) or {} for one in known if one["type"] == kind), {})
 
 
-def _whole(rows: Sequence[Json], after: int) -> Sequence[Json]:
-    """Return the steps that follow ``after`` without a gap, but the newest one."""
+def _complete_steps(rows: Sequence[Json], after: int) -> Sequence[Json]:
+    """Return the steps that follow ``after`` without a gap, except the newest one."""
     steps = enumerate(rows, start=after + 1)
     gap = next((step for step, row in steps if row["step"] != step), after + 1 + len(rows))
     return rows[: min(gap - after - 1, max(len(rows) - 1, 0))]

@@ -1,4 +1,4 @@
-"""Fetches what Azure has billed of the last days, once in a while, by one replica."""
+"""Fetch Azure's bills of the last days every few hours, by one replica for all."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -8,35 +8,39 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from service.db.money import bills as rows
 from service.pricing.bills import Bills
-from service.reconciler.sweeps.market_watch import look
+from service.reconciler.sweeps.market_watch import fetch_if_due
 
-_EVERY = timedelta(hours=8)
-_BACK = timedelta(days=10)  # Azure goes on correcting days that are over
-_SHOWN = timedelta(days=90)  # by a reconciliation, at most
+_INTERVAL = timedelta(hours=8)
+_CORRECTED = timedelta(days=10)  # Azure still corrects the bills of these days
+_LONGEST_RECONCILIATION = timedelta(days=90)
 
 
 @dataclass(frozen=True, kw_only=True)
 class BillWatch:
-    """Holds nothing."""
+    """Fetches bills when they are due; has no state."""
 
     engine: AsyncEngine
     bills: Bills
     now: Callable[[], datetime]
 
     async def run_once(self) -> None:
-        """Ask if it is time to."""
-        await look(self.engine, self.now, rows.LOOK, _EVERY, self._fetch)
+        """Fetch the bills if that is due."""
+        await fetch_if_due(self.engine, self.now, rows.LOOK, _INTERVAL, self._fetch_bills)
 
-    async def _fetch(self) -> None:
+    async def _fetch_bills(self) -> None:
         until = self.now().astimezone(UTC).date()
         async with self.engine.connect() as conn:
-            since = _since(until, (await rows.last_look(conn)).told_at)
+            since = _first_day(until, (await rows.last_look(conn)).told_at)
         found = await self.bills.billed(since, until)
         async with self.engine.begin() as conn:
             await rows.save(conn, found, since, until, self.now())
 
 
-def _since(today: date, told_at: datetime | None) -> date:
-    """No day is left out between two looks, however long nobody looked."""
-    last = today - _SHOWN if told_at is None else told_at.astimezone(UTC).date() - _BACK
-    return max(last, today - _SHOWN)
+def _first_day(today: date, told_at: datetime | None) -> date:
+    """Return the first day to fetch, so that no day since the last fetch is left out."""
+    last = (
+        today - _LONGEST_RECONCILIATION
+        if told_at is None
+        else told_at.astimezone(UTC).date() - _CORRECTED
+    )
+    return max(last, today - _LONGEST_RECONCILIATION)

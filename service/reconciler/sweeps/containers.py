@@ -1,7 +1,7 @@
-"""Tells operators of containers whose jobs the database does not know. Nothing of them is deleted.
+"""Report containers of unknown jobs to operators. None is deleted.
 
-A database that was restored knows less than there is: what it takes for nobody's may be the only
-copy of what a newer one had trained. A person looks at them (docs/runbook.md).
+A restored database misses the newest jobs, so such a container may hold the only copy of a trained
+model. A person decides (docs/runbook.md).
 """
 
 import logging
@@ -17,19 +17,19 @@ from service.storage.store import BlobStore, StorageError
 
 log = logging.getLogger(__name__)
 ALARM = "containers.unknown"
-SHOWN = 5  # names in the line
+NAMES_SHOWN = 5
 
 
 @dataclass(frozen=True, kw_only=True)
 class ContainerWatch:
-    """Tells of each container once."""
+    """Logs each unknown container once."""
 
     engine: AsyncEngine
     store: BlobStore
     now: Callable[[], datetime]
 
     async def run_once(self) -> list[str]:
-        """Tell of those that are new, and return them."""
+        """Log the containers that are new, and return their names."""
         now = self.now()
         try:
             found = await containers.list_unknown_containers(self.engine, self.store, now)
@@ -40,5 +40,5 @@ class ContainerWatch:
             await alarms.record(conn, ALARM, found, now)
             new = await alarms.claim(conn, ALARM, found, now)
             if new:  # before the commit: a warning may be repeated, and is never lost
-                log.warning(ALARM, extra={"count": len(new), "first": new[:SHOWN]})
+                log.warning(ALARM, extra={"count": len(new), "first": new[:NAMES_SHOWN]})
         return new

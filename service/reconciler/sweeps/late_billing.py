@@ -30,7 +30,7 @@ class LateBilling:
     """Opens and closes ledger rows of ended attempts by the machines that Azure reports."""
 
     engine: AsyncEngine
-    asked: Callable[[str], CloudProvider]  # the cloud with the rate limits of a region
+    cloud_in: Callable[[str], CloudProvider]  # the cloud with the rate limits of a region
     now: Callable[[], datetime]
 
     async def meter(self, attempt_id: str, *, billed: bool) -> bool:
@@ -44,33 +44,33 @@ class LateBilling:
             row = await attempts.find(conn, attempt_id)
         if row is None or row.state is not AttemptState.ENDED:
             return True
-        return await self._look(row, billed=billed)
+        return await self._meter_row(row, billed=billed)
 
-    async def _look(self, row: AttemptRow, *, billed: bool) -> bool:
+    async def _meter_row(self, row: AttemptRow, *, billed: bool) -> bool:
         at, name = self.now(), scale_set_name(row.id)
         try:
-            found = await self.asked(row.offering.pool).get(name)
+            found = await self.cloud_in(row.offering.pool).get(name)
         except ScaleSetNotFound:
             found = None
         except CloudError as fault:  # the next sweep tries again
             log.warning("sweep.look_failed", extra={"scale_set": name, "cause": str(fault)})
             return False
-        seen = _exist(row, found, at)
+        seen = _billable_machines(row, found, at)
         if not (seen.vm_ids or billed):
             return True
         async with self.engine.begin() as conn:
-            if self.now() - at > LEASE:  # another replica may know better by now
+            if self.now() - at > LEASE:  # another replica may have newer data by now
                 return False
             return await _write(conn, row, seen, at)
 
 
-def maker(orphan: ScaleSet) -> str:
+def creator_id(orphan: ScaleSet) -> str:
     """Return the id of the attempt that created a scale set, by tag and name; else empty."""
     attempt_id = orphan.tags.get(ATTEMPT_TAG, "")
     return attempt_id if scale_set_name(attempt_id) == orphan.name else ""
 
 
-def _exist(row: AttemptRow, found: ScaleSet | None, at: datetime) -> ExistingMachines:
+def _billable_machines(row: AttemptRow, found: ScaleSet | None, at: datetime) -> ExistingMachines:
     """Return the machines to bill, from their creation on, as `observations.py` does."""
     made_at = found.created_at if found and found.created_at else at
     return ExistingMachines(
@@ -94,15 +94,15 @@ async def _write(
     await ledger.meter(conn, [seen], at)
     facts = {"scale_set": scale_set_name(row.id)}
     if not seen.vm_ids or await events.has_event(conn, row.job_id, "attempt.made_late", facts):
-        await job_versions.raise_one(conn, row.job_id, at)  # what was spent is another sum now
+        await job_versions.raise_one(conn, row.job_id, at)  # the cost has changed
         return True
     await events.add(
         conn,
         row.job_id,
         at,
         "attempt.made_late",
-        f"Attempt {row.number}: Azure has made its machines after it was over, since a request was"
-        " on its way for so long. They are deleted, and cost until they are gone.",
+        f"Attempt {row.number}: Azure created its machines after its end, by a delayed request."
+        " They are being deleted, and cost money until then.",
         attempt_id=row.id,
         level="warn",
         data=facts,

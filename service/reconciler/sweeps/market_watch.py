@@ -1,4 +1,4 @@
-"""Keeps what Azure tells of its Spot market: one replica asks, all read what was written."""
+"""Store Azure's data on its Spot market: one replica fetches them for all."""
 
 import logging
 from collections.abc import Awaitable, Callable
@@ -14,15 +14,15 @@ from service.pricing.market import MACHINES_AT_MOST, Market, MarketUnavailable
 
 log = logging.getLogger(__name__)
 GRAPH = "graph"  # eviction bands and price history
-_GRAPH_EVERY = timedelta(hours=12)  # Azure counts over 28 days
+_GRAPH_INTERVAL = timedelta(hours=12)  # Azure counts over 28 days
 SCORES = "scores"
-_SCORES_EVERY = timedelta(minutes=20)  # Azure wants no more than one question in 15 to 30
+_SCORES_INTERVAL = timedelta(minutes=20)  # Azure allows one request in 15 to 30 minutes
 _AFTER_FAULT = timedelta(minutes=15)
 
 
 @dataclass(frozen=True, kw_only=True)
 class MarketWatch:
-    """Holds nothing."""
+    """Fetches eviction bands, prices and placement scores when due; has no state."""
 
     engine: AsyncEngine
     market: Market
@@ -30,12 +30,14 @@ class MarketWatch:
     now: Callable[[], datetime]
 
     async def run_once(self) -> None:
-        """Ask whatever is due."""
+        """Fetch what is due."""
         if self.places:
-            await look(self.engine, self.now, GRAPH, _GRAPH_EVERY, self._graph)
-            await look(self.engine, self.now, SCORES, _SCORES_EVERY, self._scores)
+            await fetch_if_due(
+                self.engine, self.now, GRAPH, _GRAPH_INTERVAL, self._fetch_bands_and_prices
+            )
+            await fetch_if_due(self.engine, self.now, SCORES, _SCORES_INTERVAL, self._fetch_scores)
 
-    async def _graph(self) -> None:
+    async def _fetch_bands_and_prices(self) -> None:
         """Save eviction bands, then prices: a failure of the second request loses no bands."""
         bands = await self.market.bands(self.places)
         async with self.engine.begin() as conn:
@@ -44,8 +46,8 @@ class MarketWatch:
         async with self.engine.begin() as conn:
             await rows.save_prices(conn, prices, self.now())
 
-    async def _scores(self) -> None:
-        """For as many machines as any job asked for together lately."""
+    async def _fetch_scores(self) -> None:
+        """Fetch placement scores for the largest gang that a job requested lately."""
         async with self.engine.connect() as conn:
             machines = min(await capacity_observations.largest_gang(conn), MACHINES_AT_MOST)
         scores = await self.market.scores(self.places, machines)
@@ -53,14 +55,14 @@ class MarketWatch:
             await rows.save_scores(conn, scores, machines, self.now())
 
 
-async def look(
+async def fetch_if_due(
     engine: AsyncEngine,
     now: Callable[[], datetime],
     what: str,
     every: timedelta,
     ask: Callable[[], Awaitable[None]],
 ) -> None:
-    """Ask if it is due, one replica for all; after a failure later, and what was told holds."""
+    """Fetch if it is due, by one replica for all; after a failure keep old data and retry later."""
     began = now()
     async with engine.begin() as conn:
         if not await rows.claim(conn, what, began, began + _AFTER_FAULT):
@@ -70,16 +72,18 @@ async def look(
     except MarketUnavailable as fault:
         log.warning("market.not_told", extra={"what": what, "cause": str(fault)})
         wait = max(_AFTER_FAULT, timedelta(seconds=fault.retry_after))
-        await _failed(engine, what, str(fault), now(), wait)
+        await _record_failure(engine, what, str(fault), now(), wait)
         return
     except Exception as fault:
-        await _failed(engine, what, f"{type(fault).__name__}, see the log", now(), _AFTER_FAULT)
+        await _record_failure(
+            engine, what, f"{type(fault).__name__}, see the log", now(), _AFTER_FAULT
+        )
         raise
     async with engine.begin() as conn:
         await rows.record_success(conn, what, began, began + every)
 
 
-async def _failed(
+async def _record_failure(
     engine: AsyncEngine, what: str, trouble: str, now: datetime, wait: timedelta
 ) -> None:
     async with engine.begin() as conn:

@@ -23,7 +23,7 @@ from service.db.money import ledger
 from service.domain.cloud.fleet import ScaleSet, ScaleSetPhase, scale_set_name
 from service.domain.lifecycle.attempt import TOO_LONG_TO_DELETE
 from service.reconciler.cloud.rate_limit import RateLimitedCloud
-from service.reconciler.sweeps.late_billing import LateBilling, maker
+from service.reconciler.sweeps.late_billing import LateBilling, creator_id
 
 log = logging.getLogger(__name__)
 ALARM = "leak.will_not_die"
@@ -46,7 +46,9 @@ class OrphanSweep:
         at the end.
         """
         try:
-            owned = await self._asked(ALL).list_owned()  # list first: the row is older than its set
+            owned = await self._cloud_in(
+                ALL
+            ).list_owned()  # list first: the row is older than its set
         except CloudError as fault:
             log.warning("sweep.list_failed", extra={"cause": str(fault)})
             return []
@@ -54,18 +56,18 @@ class OrphanSweep:
             live = {scale_set_name(i) for i in await attempts.live_ids(conn)}
             billed = await ledger.open_after_the_end(conn)
         orphans = [s for s in owned if s.name not in live]
-        since = await self._record(orphans, whole=not engines.unlisted(owned))
+        since = await self._record_sightings(orphans, whole=not engines.unlisted(owned))
         faults = list[SQLAlchemyError]()
         for orphan in orphans:
-            known = await self._bill(maker(orphan), billed, faults)
-            await self._see_to(orphan, self.now() - since[orphan.name], known=known)
-        for attempt_id in sorted(billed - {maker(o) for o in orphans}):
-            await self._bill(attempt_id, billed, faults)
+            known = await self._bill_machines(creator_id(orphan), billed, faults)
+            await self._delete_or_alarm(orphan, self.now() - since[orphan.name], known=known)
+        for attempt_id in sorted(billed - {creator_id(o) for o in orphans}):
+            await self._bill_machines(attempt_id, billed, faults)
         if faults:
             raise faults[0]
         return [o.name for o in orphans]
 
-    async def _see_to(self, orphan: ScaleSet, age: timedelta, *, known: bool) -> None:
+    async def _delete_or_alarm(self, orphan: ScaleSet, age: timedelta, *, known: bool) -> None:
         """Delete an orphan, and raise the alarm if its deletion is stuck.
 
         ``known``: it is billed. One that is not is kept until it is TO_BE_BILLED old.
@@ -79,15 +81,20 @@ class OrphanSweep:
         if age > TOO_LONG_TO_DELETE:
             await self._raise_alarm(orphan, refusal)
 
-    async def _record(self, orphans: Sequence[ScaleSet], *, whole: bool) -> dict[str, datetime]:
+    async def _record_sightings(
+        self, orphans: Sequence[ScaleSet], *, whole: bool
+    ) -> dict[str, datetime]:
         async with self.engine.begin() as conn:
             names = [orphan.name for orphan in orphans]
             return await alarms.record(conn, ALARM, names, self.now(), whole=whole)
 
-    async def _bill(self, attempt_id: str, billed: set[str], faults: list[SQLAlchemyError]) -> bool:
+    async def _bill_machines(
+        self, attempt_id: str, billed: set[str], faults: list[SQLAlchemyError]
+    ) -> bool:
         """Bill the machines of an attempt; return whether it is billed.
 
-        A fault of this bill does not stop the others."""
+        A failure does not stop the other bills.
+        """
         try:
             return await self._late_billing.meter(attempt_id, billed=attempt_id in billed)
         except SQLAlchemyError as fault:
@@ -99,16 +106,16 @@ class OrphanSweep:
 
     @cached_property
     def _late_billing(self) -> LateBilling:
-        return LateBilling(engine=self.engine, asked=self._asked, now=self.now)
+        return LateBilling(engine=self.engine, cloud_in=self._cloud_in, now=self.now)
 
-    def _asked(self, region: str) -> CloudProvider:
+    def _cloud_in(self, region: str) -> CloudProvider:
         """Return the cloud with the rate limits of ``region``."""
         return self.limited_cloud.at(region) if self.limited_cloud else self.cloud
 
     async def _delete(self, orphan: ScaleSet) -> str:
         """Request the deletion; return why it was refused, or "" if accepted or already gone."""
         try:
-            await self._asked(orphan.pool).delete(orphan.name)
+            await self._cloud_in(orphan.pool).delete(orphan.name)
         except ScaleSetNotFound:
             return ""
         except CloudError as fault:  # does not delay the next orphans
@@ -135,8 +142,8 @@ class OrphanSweep:
                 row.job_id,
                 self.now(),
                 ALARM,
-                f"Scale set {orphan.name} of this job is still there, long after its cost was"
-                f" closed, and cannot be deleted.{why} Whoever runs the service is told.",
+                f"Scale set {orphan.name} of this job cannot be deleted and still costs money."
+                f"{why} The operator has been alerted.",
                 attempt_id=row.id,
                 level="error",
                 data=facts,

@@ -1,7 +1,6 @@
-"""Keeps the database small: events and metrics of jobs that were over long ago are deleted.
+"""Delete old rows: events and metrics of jobs that ended long ago, and old prices and bills.
 
-The job itself stays, with its plan, its cost and its result file, which has the metrics too. So are
-prices and bills that Azure told more than a year ago.
+The job itself stays, with its plan, its cost and its result file, which has the metrics too.
 """
 
 import logging
@@ -17,49 +16,49 @@ from service.db.monitoring import event_pruning
 from service.db.monitoring.event_pruning import PrunedTable
 
 log = logging.getLogger(__name__)
-PAGE = 100  # jobs, between two looks at the time
-LONGEST = timedelta(minutes=10)  # of a round: old rows can wait, and PostgreSQL has other work
-CHECKS_KEPT = timedelta(days=90)  # of rows; a job with the same files checks them anew then
+PAGE = 100  # jobs between two checks of the time limit
+TIME_LIMIT = timedelta(minutes=10)  # of a round: old rows can wait, and PostgreSQL has other work
+CHECKS_KEPT = timedelta(days=90)  # of rows; later a job with the same files checks them again
 PLANS_KEPT = timedelta(days=7)  # after they expired: until then the error says when
-TOLD_KEPT = timedelta(days=400)  # a reconciliation shows 90 days
+PRICES_KEPT = timedelta(days=400)  # a reconciliation shows 90 days
 
 
 @dataclass(frozen=True, kw_only=True)
 class Pruning:
-    """Holds nothing; killed anywhere, it begins again. Two at once delete the same."""
+    """Deletes old rows; has no state. After a kill it starts again; two may run at once."""
 
     engine: AsyncEngine
     keep: Mapping[PrunedTable, timedelta]  # after the end of their job
     now: Callable[[], datetime]
 
     async def run_once(self) -> int:
-        """Prune all that is due, page by page in turn, or as much as is done in LONGEST.
+        """Prune due rows, a page of each kind in turn, for at most TIME_LIMIT.
 
-        Returns how many jobs' rows there were.
+        Returns the number of jobs whose rows were pruned, summed over kinds.
         """
-        until, done = self.now() + LONGEST, 0
+        until, done = self.now() + TIME_LIMIT, 0
         async with self.engine.begin() as conn:
             now = self.now()
-            await event_pruning.delete_market_rows(conn, now - TOLD_KEPT)
+            await event_pruning.delete_market_rows(conn, now - PRICES_KEPT)
             await preflights.prune(conn, now - CHECKS_KEPT)
             await plans.prune(conn, now - PLANS_KEPT)
         while self.now() < until:
-            pages = [await self._page(rows, kept) for rows, kept in self.keep.items()]
+            pages = [await self._prune_page(rows, kept) for rows, kept in self.keep.items()]
             done += sum(pages)
             if max(pages, default=0) < PAGE:
                 break
         return done
 
-    async def _page(self, rows: PrunedTable, kept: timedelta) -> int:
+    async def _prune_page(self, rows: PrunedTable, kept: timedelta) -> int:
         async with self.engine.connect() as conn:
             page = await event_pruning.due(conn, rows, self.now() - kept, PAGE)
         for job_id in page:
-            await self._job(rows, job_id)
+            await self._prune_job(rows, job_id)
         if page:
             log.info("rows.pruned", extra={"rows": str(rows), "jobs": len(page)})
         return len(page)
 
-    async def _job(self, rows: PrunedTable, job_id: str) -> None:
+    async def _prune_job(self, rows: PrunedTable, job_id: str) -> None:
         done = False
         while not done:
             async with self.engine.begin() as conn:

@@ -1,8 +1,8 @@
-"""Deletes what saves have left that were never committed: folders that HEAD does not name.
+"""Delete garbage of uncommitted saves: folders that HEAD does not name.
 
-A folder is written by one generation, and HEAD comes to name it while that generation has HEAD, or
-never. So one that HEAD does not name, and that is of an older generation than HEAD, is never named
-again. How old it is, its first blob says: written before the generation was opened, it is older.
+A folder is written by one generation, and HEAD can name it only while that generation has HEAD. So
+a folder of an older generation that HEAD does not name is never named again. The time of its first
+blob shows its age: before the newest generation was opened, it is of an older one.
 """
 
 import logging
@@ -22,15 +22,15 @@ from service.storage.store import LISTED, Blob, BlobStore, StorageError
 from trainer.contract import MANIFEST, Head
 
 log = logging.getLogger(__name__)
-GRACE = timedelta(days=1)  # so long somebody may look at it, or bring back an older HEAD
-CLOCKS = timedelta(hours=1)  # more than Blob's clock and ours differ by
-PAGE = 100  # jobs of one round
+GRACE = timedelta(days=1)  # to inspect garbage, or to restore an older HEAD
+CLOCK_SKEW = timedelta(hours=1)  # upper bound between Blob's clock and ours
+PAGE_SIZE = 100  # jobs of one round
 FOLDERS = ("checkpoints/", "models/")
 
 
 @dataclass
 class CheckpointSweep:
-    """Holds nothing but its place in the list of jobs; killed anywhere, it begins again."""
+    """Collects garbage page by page; after a kill it starts again with the first page."""
 
     engine: AsyncEngine
     store: BlobStore
@@ -38,54 +38,59 @@ class CheckpointSweep:
     _after: str = ""
 
     async def run_once(self) -> int:
-        """Collect a page of jobs; return the bytes that were freed."""
+        """Collect the garbage of a page of jobs; return the number of bytes freed."""
         before = self.now() - GRACE
         async with self.engine.connect() as conn:
-            page = await retention.due(conn, before=before, after=self._after, limit=PAGE)
-        self._after = page[-1].job_id if len(page) == PAGE else ""
-        return sum([await self._job(found) for found in page])
+            page = await retention.due(conn, before=before, after=self._after, limit=PAGE_SIZE)
+        self._after = page[-1].job_id if len(page) == PAGE_SIZE else ""
+        return sum([await self._collect_job(found) for found in page])
 
-    async def _job(self, found: RetentionTask) -> int:
+    async def _collect_job(self, found: RetentionTask) -> int:
         try:
-            swept = await collect(self.store, found, self.now())
+            collected = await collect_garbage(self.store, found, self.now())
         except StorageError as fault:
             log.warning(
                 "checkpoints.not_collected", extra={"job": found.job_id, "cause": str(fault)}
             )
             return 0
-        except Exception:  # of this job's blobs, which nodes write: the others have their turn
+        except Exception:  # nodes write these blobs: one job's must not stop the other jobs
             log.warning("checkpoints.not_collected", extra={"job": found.job_id}, exc_info=True)
             return 0
-        if not swept.young:
+        if not collected.young:
             async with self.engine.begin() as conn:
                 await retention.record_collected(conn, found)
-        if swept.freed:
-            log.info("checkpoints.collected", extra={"job": found.job_id, "bytes": swept.freed})
-        return swept.freed
+        if collected.freed:
+            log.info(
+                "checkpoints.collected",
+                extra={"job": found.job_id, "bytes": collected.freed},
+            )
+        return collected.freed
 
 
-class Swept(NamedTuple):
-    """What was done about one job's garbage."""
+class CollectedGarbage(NamedTuple):
+    """Result of collecting one job's garbage."""
 
     freed: int  # bytes
-    young: bool  # a job that is over has some left: nodes that are cut off write until the end
+    young: bool  # some of an ended job is left: nodes that are cut off write until their end
 
 
 async def _is_behind(found: RetentionTask, head: Head) -> bool:
-    """Whether HEAD has had generations of which a restored database does not know."""
+    """Return whether HEAD has generations that a restored database does not know."""
     named = any(entry.generation > found.newest for entry in head.checkpoints)
     return named or head.generation > found.newest + 1
 
 
-async def collect(store: BlobStore, found: RetentionTask, now: datetime) -> Swept:
+async def collect_garbage(
+    store: BlobStore, found: RetentionTask, now: datetime
+) -> CollectedGarbage:
     """Delete one job's garbage, each folder's manifest first.
 
-    HEAD of a job that is over is taken once more, so that nobody commits any more.
+    HEAD of a job that is over is fenced again, so that no node commits any more.
     """
     if found.is_over:
         await heads.fence(store, found.job_id, found.newest, forgotten=partial(_is_behind, found))
     freed, young = 0, False
-    for path, blobs in (await _folders(store, found.job_id)).items():
+    for path, blobs in (await _list_folders(store, found.job_id)).items():
         old = _is_old(blobs, found, now)
         if not (old or found.is_over) or not await _is_garbage(store, found, path):
             continue
@@ -93,10 +98,10 @@ async def collect(store: BlobStore, found: RetentionTask, now: datetime) -> Swep
         for blob in sorted(blobs, key=lambda b: b.name != f"{path}/{MANIFEST}") if old else ():
             await store.delete(found.job_id, blob.name)
             freed += blob.size
-    return Swept(freed, young)
+    return CollectedGarbage(freed, young)
 
 
-async def _folders(store: BlobStore, job_id: str) -> dict[str, list[Blob]]:
+async def _list_folders(store: BlobStore, job_id: str) -> dict[str, list[Blob]]:
     folders = defaultdict(list)
     for prefix in FOLDERS:
         for blob in await store.list_blobs(job_id, prefix, most=LISTED):
@@ -105,13 +110,13 @@ async def _folders(store: BlobStore, job_id: str) -> dict[str, list[Blob]]:
 
 
 def _is_old(blobs: Sequence[Blob], found: RetentionTask, now: datetime) -> bool:
-    """Return whether a folder is of an older generation and was not written to lately."""
+    """Return whether a folder is of an older generation and was not written lately."""
     written = [b.modified_at for b in blobs if b.modified_at is not None]
-    of_an_older = found.is_over or min(written) < found.opened_at - CLOCKS
+    of_an_older = found.is_over or min(written) < found.opened_at - CLOCK_SKEW
     return of_an_older and max(written) < now - GRACE
 
 
 async def _is_garbage(store: BlobStore, found: RetentionTask, path: str) -> bool:
-    """Asked of HEAD itself, just before: what it names, and what is loaded from it, stays."""
+    """Return whether the folder is unused, by HEAD as read right before its deletion."""
     head, _ = await heads.read(store, found.job_id)
     return path == found.deleted or path not in head.paths | {found.loaded, found.model}

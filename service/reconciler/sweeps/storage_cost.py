@@ -1,7 +1,7 @@
-"""Meters what jobs have stored: lists a few containers at a time, each at long intervals.
+"""Meter the stored bytes of jobs: list a few containers at a time, each at long intervals.
 
-A job that goes on is looked at every hour, one that is over once a day, and any one right after
-something of it was moved. What is billed in between follows from the rows of the last look.
+A live job is metered every hour, one that is over once a day, and any one right after a tier move.
+In between, the cost follows from the rows of the last listing.
 """
 
 import logging
@@ -29,36 +29,36 @@ from service.pricing import storage_prices
 from service.storage.store import LISTED, StorageError
 
 log = logging.getLogger(__name__)
-AT_ONCE = 10  # containers of one round: with a round every 10 s, one listing a second
-LIVE = timedelta(hours=1)
-OVER = timedelta(days=1)
+BATCH_SIZE = 10  # containers of one round: with a round every 10 s, one listing a second
+LIVE_INTERVAL = timedelta(hours=1)
+OVER_INTERVAL = timedelta(days=1)
 _AFTER_FAULT = timedelta(minutes=5)
 
 
 @dataclass(frozen=True, kw_only=True)
 class StorageMeters:
-    """Holds nothing."""
+    """Meters due containers; has no state."""
 
     engine: AsyncEngine
     outside: Outside
     now: Callable[[], datetime]
 
     async def run_once(self) -> int:
-        """Look at what is due, one after the other; return how many were."""
+        """Meter what is due, one container after the other; return their number."""
         prices: StoragePrices | None = None
-        for looked in range(AT_ONCE):
+        for done in range(BATCH_SIZE):
             async with self.engine.begin() as conn:
                 claims = await storage_cost.claim_due(conn, self.now(), 1)
             if not claims:
-                return looked
-            prices = await self.outside.read_prices() if not looked else prices
-            with suppress(LeaseLost):  # another replica looks at it
+                return done
+            prices = await self.outside.read_prices() if not done else prices
+            with suppress(LeaseLost):  # another replica meters it
                 async with leases.renewing(self.engine, claims[0], self.now):
-                    await self._look(claims[0], prices)
-        return AT_ONCE
+                    await self._meter_container(claims[0], prices)
+        return BATCH_SIZE
 
-    async def _look(self, claim: Claim, prices: StoragePrices | None) -> None:
-        """Without prices, what is there already goes on at those that it has."""
+    async def _meter_container(self, claim: Claim, prices: StoragePrices | None) -> None:
+        """Meter one container; without new prices, its blobs keep those that they have."""
         job_id = claim.row_id
         try:
             blobs = await self.outside.store.list_stored(job_id, everything=True, most=LISTED)
@@ -76,4 +76,6 @@ class StorageMeters:
             found = levels_by_tier(blobs, prices or storage_prices.TABLE)
             found = found if prices else with_known_prices(found, before)
             news = level_changes(before, found, last_look, now)
-            await storage_cost.record(conn, claim, news, now, now + (OVER if over else LIVE))
+            await storage_cost.record(
+                conn, claim, news, now, now + (OVER_INTERVAL if over else LIVE_INTERVAL)
+            )

@@ -1,8 +1,7 @@
-"""Carries out moves to other tiers, blob by blob, and notices when the archive has given back.
+"""Carry out moves to other tiers, blob by blob, and detect the end of a rehydration.
 
-Level-triggered: each step lists the folder, and orders what is not where it should be. Killed
-anywhere, it finds the rest at the next look; a blob that is there already is not touched again.
-Before each order it makes sure that nobody wants something else meanwhile.
+Level-triggered: each step lists the folder, and moves the blobs that are not in their tier yet. So
+after a kill the next step finds the rest. Before each blob it checks that no newer request exists.
 """
 
 import asyncio
@@ -33,7 +32,7 @@ from service.domain.storage.access_tiers import (
 from service.storage.store import LISTED, BlobNotFound, BlobStore, StorageError
 
 log = logging.getLogger(__name__)
-AT_ONCE = 256  # blobs of one step; the rest at the next
+BATCH_SIZE = 256  # blobs of one step
 _POLL = {ArchivePriority.STANDARD: timedelta(minutes=5), ArchivePriority.HIGH: timedelta(minutes=1)}
 _AFTER_FAULT = timedelta(seconds=30)
 _DELAYED = "storage.tier_delayed"
@@ -41,15 +40,15 @@ _DELAYED = "storage.tier_delayed"
 
 @dataclass(frozen=True, kw_only=True)
 class TierMoves:
-    """Takes one step for every move that is due."""
+    """Reconciles every tier move that is due, one step at a time."""
 
     engine: AsyncEngine
     store: BlobStore
     now: Callable[[], datetime]
-    patience: float = 4.0  # for an order: it is over before another wish begins (leases.LEASE)
+    timeout: float = 4.0  # seconds for one blob: ends before the next request begins (LEASE)
 
     async def claim(self, limit: int) -> list[Callable[[], Awaitable[None]]]:
-        """Lease what is due; each lease comes as the step to take under it."""
+        """Lease due moves; return for each the step to take under its lease."""
         async with self.engine.begin() as conn:
             claims = await tier_moves.claim_due(conn, self.now(), limit)
         return [partial(self._reconcile, claim, move) for claim, move in claims]
@@ -76,31 +75,31 @@ class TierMoves:
         blobs = await self.store.list_stored(move.job_id, f"{move.path}/", most=LISTED)
         match next_tier_step(blobs, move.tier, move.priority):
             case SetTier(names):
-                for name in names[:AT_ONCE]:
-                    await self._order(claim, move, name)
-                await self._again(claim, timedelta(0))
+                for name in names[:BATCH_SIZE]:
+                    await self._set_blob_tier(claim, move, name)
+                await self._requeue(claim, timedelta(0))
             case AwaitRehydration():
-                await self._again(claim, _POLL[move.priority])
+                await self._requeue(claim, _POLL[move.priority])
             case TierMoveEnd(outcome):
-                await self._end(claim, move, outcome)
+                await self._end_move(claim, move, outcome)
 
-    async def _order(self, claim: Claim, move: TierMove, name: str) -> None:
+    async def _set_blob_tier(self, claim: Claim, move: TierMove, name: str) -> None:
         async with self.engine.begin() as conn:
             await tier_moves.record_start(conn, claim, self.now())
         try:
-            async with asyncio.timeout(self.patience):
-                with suppress(BlobNotFound):  # the next look tells what is left
+            async with asyncio.timeout(self.timeout):
+                with suppress(BlobNotFound):  # the next step lists what is left
                     await self.store.set_tier(move.job_id, name, move.tier, move.priority)
         except TimeoutError as late:
-            raise StorageError(f"Blob has not answered for {self.patience:g} s.") from late
+            raise StorageError(f"Blob has not answered for {self.timeout:g} s.") from late
 
-    async def _again(self, claim: Claim, delay: timedelta) -> None:
+    async def _requeue(self, claim: Claim, delay: timedelta) -> None:
         async with self.engine.begin() as conn:
             await leases.release(conn, claim, self.now(), self.now() + delay)
 
-    async def _end(self, claim: Claim, move: TierMove, outcome: TierMoveOutcome) -> None:
+    async def _end_move(self, claim: Claim, move: TierMove, outcome: TierMoveOutcome) -> None:
         now = self.now()
-        code, message = _news(move, outcome)
+        code, message = _end_event(move, outcome)
         level = "info" if outcome is TierMoveOutcome.DONE else "warn"
         async with self.engine.begin() as conn:
             await tier_moves.end(conn, claim, outcome, now)
@@ -111,24 +110,32 @@ class TierMoves:
     async def _delay(self, claim: Claim, move: TierMove, fault: str) -> None:
         """Retry later; add an event with the reason once per move."""
         now = self.now()
-        about = {"move": move.id}
+        facts = {"move": move.id}
         async with self.engine.begin() as conn:
-            told = await events.has_event(conn, move.job_id, _DELAYED, about)
+            is_recorded = await events.has_event(conn, move.job_id, _DELAYED, facts)
             await leases.release(conn, claim, now, now + _AFTER_FAULT)
-            if not told:
-                message = f"{_what(move)} is not in {move.tier} yet, and is tried again: {fault}"
+            if not is_recorded:
+                message = (
+                    f"{_folder_title(move)} is not in {move.tier} yet; retrying. Error: {fault}"
+                )
                 await events.add(
-                    conn, move.job_id, now, _DELAYED, message, level="warn", data=about
+                    conn, move.job_id, now, _DELAYED, message, level="warn", data=facts
                 )
 
 
-def _news(move: TierMove, outcome: TierMoveOutcome) -> tuple[str, str]:
+def _end_event(move: TierMove, outcome: TierMoveOutcome) -> tuple[str, str]:
     if outcome is TierMoveOutcome.GONE:
-        return "storage.tier_gone", f"{_what(move)} was deleted before it was in {move.tier}"
+        return (
+            "storage.tier_gone",
+            f"{_folder_title(move)} was deleted before it was in {move.tier}",
+        )
     if move.expected_at is not None:
-        return "storage.rehydrated", f"{_what(move)} is back from the archive, in {move.tier}"
-    return "storage.tier_changed", f"{_what(move)} is in {move.tier} now"
+        return (
+            "storage.rehydrated",
+            f"{_folder_title(move)} is back from the archive, in {move.tier}",
+        )
+    return "storage.tier_changed", f"{_folder_title(move)} is in {move.tier} now"
 
 
-def _what(move: TierMove) -> str:
+def _folder_title(move: TierMove) -> str:
     return "The final model" if move.step is None else f"The checkpoint of step {move.step}"

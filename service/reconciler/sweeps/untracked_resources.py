@@ -1,6 +1,6 @@
-"""Tells operators of what carries our tag and is no scale set. Nothing of it is deleted.
+"""Report untracked resources to operators: those with our tag that are no scale sets.
 
-One wrong tag would cost somebody a disk: a person looks at it (docs/runbook.md).
+None is deleted, because one wrong tag would cost a disk: a person decides (docs/runbook.md).
 """
 
 import logging
@@ -16,20 +16,20 @@ from service.domain.cloud.fleet import TaggedResource
 
 log = logging.getLogger(__name__)
 ALARM = "leak.stray"
-GRACE = timedelta(minutes=10)  # what goes with its scale set is gone by then
-AGAIN = timedelta(days=1)
+GRACE = timedelta(minutes=10)  # what is deleted with its scale set is gone by then
+REPEAT_INTERVAL = timedelta(days=1)
 
 
 @dataclass(frozen=True, kw_only=True)
 class UntrackedResourceSweep:
-    """Looks at what Azure lists under our tag beside scale sets."""
+    """Raises an alarm for each untracked resource."""
 
     engine: AsyncEngine
     cloud: CloudProvider
     now: Callable[[], datetime]
 
     async def run_once(self) -> list[str]:
-        """Tell of what has been there for a while, again each day; return the names."""
+        """Log resources that have existed for GRACE, again each day; return their names."""
         try:
             found = {f"{one.kind}/{one.name}": one for one in await self.cloud.list_tagged()}
         except CloudError as fault:
@@ -39,12 +39,12 @@ class UntrackedResourceSweep:
         async with self.engine.begin() as conn:
             since = await alarms.record(conn, ALARM, found, now)
             old = [name for name in found if now - since[name] >= GRACE]
-            late = await alarms.claim(conn, ALARM, old, now, AGAIN)
+            late = await alarms.claim(conn, ALARM, old, now, REPEAT_INTERVAL)
             for name in late:  # before the commit: an alarm may be repeated, and is never lost
-                _tell(name, found[name])
+                _log_alarm(name, found[name])
         return late
 
 
-def _tell(name: str, stray: TaggedResource) -> None:
+def _log_alarm(name: str, stray: TaggedResource) -> None:
     tags = {"attempt": stray.tags.get(ATTEMPT_TAG, ""), "job": stray.tags.get(JOB_TAG, "")}
     log.error(ALARM, extra={"resource": name, "region": stray.region, **tags})

@@ -113,7 +113,7 @@ async def test_training_resumes_from_the_checkpoint_before_with_one_event(
     assert event["level"] == "error"
     assert event["message"] == (
         "The checkpoint of step 90 cannot be loaded: rank-00001.safetensors is gone. "
-        "Training goes on from step 60; 30 steps are done again."
+        "Training resumes from step 60; 30 steps are repeated."
     )
     assert (await world.job(job_id))["progress"]["lost_steps"] == 30
     (line,) = [vars(r) for r in caplog.records if r.getMessage() == "checkpoint.broken"]
@@ -152,7 +152,7 @@ async def test_without_a_usable_checkpoint_training_starts_over_with_an_event(wo
     assert second.checkpoint is None
     (event,) = await world.events(job_id, "checkpoint.broken")
     assert "manifest.json is another one than was committed" in str(event["message"])
-    assert "starts over from the base model; 40 steps are done again" in str(event["message"])
+    assert "starts over from the base model; 40 steps are repeated" in str(event["message"])
     assert (await world.job(job_id))["latest_checkpoint"] is None
 
 
@@ -181,7 +181,7 @@ async def test_a_machine_alone_in_its_complaint_is_replaced_and_no_checkpoint_is
 
     attempts = await world.attempts_of(job_id)
     assert attempts[0]["outcome"] == "unresponsive"
-    assert "other machines are asked" in attempts[0]["reason"]
+    assert "retrying on other machines" in attempts[0]["reason"]
     again = await boot(world, job_id)
     assert (await next_generation(world, again)).checkpoint == saved[-1]
     assert (await head_of(world, job_id)).checkpoints == tuple(saved)
@@ -239,7 +239,7 @@ async def test_a_service_that_dies_before_it_takes_head_tells_and_loses_nothing_
     async with world.engine.connect() as conn:
         known = (await doubts.before(conn, [job_id]))[job_id]
     given = (world.engine, world.store, claim, row, known, world.clock())
-    marked = await findings.broken(*given)
+    marked = await findings.find_broken_checkpoints(*given)
     before = await head_of(world, job_id)  # here it was killed
     shown = await list_checkpoints(world, job_id)
     second = await next_generation(world, nodes)

@@ -198,7 +198,7 @@ async def test_a_machine_that_comes_in_place_of_the_lost_one_joins_at_a_checkpoi
         f"The 3rd node joins: going on with 3 of 3 nodes from step 6 (generation {grown})",
     ) in told
     asked = [m for code, m in told if code == "node.replacement_asked"]
-    assert asked == ["Requested 1 machine in place of what was evicted"]
+    assert asked == ["Requested 1 machine to replace evicted ones"]
 
 
 async def test_a_machine_lost_long_after_another_was_replaced_uses_up_no_budget(

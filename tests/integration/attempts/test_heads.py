@@ -79,7 +79,7 @@ async def test_a_head_that_names_a_checkpoint_by_another_hash_than_at_first_is_n
     taking = heads.fence(store, "job", 4, anchors={entry.path: first, "checkpoints/other": "x"})
     (taken,) = await asyncio.gather(taking, return_exceptions=True)
 
-    assert isinstance(taken, Head if is_taken else heads.Rewritten)
+    assert isinstance(taken, Head if is_taken else heads.HeadRewritten)
     assert (await _head(store)).generation == 4 + is_taken
 
 

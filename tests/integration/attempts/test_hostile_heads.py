@@ -268,12 +268,12 @@ async def test_a_checkpoint_with_an_invalid_manifest_is_dropped(
     await one.go_on(NodePhase.STOPPED)
     await made.tick(1, 15, chatty=False)
     one.number = (await one.node.hear()).number
-    broken = BrokenCheckpoint(path=entry.path, file=MANIFEST, reason="makes no sense")
+    broken = BrokenCheckpoint(path=entry.path, file=MANIFEST, reason="is invalid")
     await one.go_on(NodePhase.STOPPED, broken=broken)
     await made.tick(2, 15, chatty=False)
     told = [e["message"] for e in await world.events(one.id, "checkpoint.broken")]
     taken, _ = await world.store.read(one.id, HEAD)
 
     assert len(told) == 1
-    assert "manifest.json makes no sense" in told[0]
+    assert "manifest.json is invalid" in told[0]
     assert Head.from_json(taken).checkpoints == ()

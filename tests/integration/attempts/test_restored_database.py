@@ -114,7 +114,7 @@ async def test_a_job_goes_on_from_the_newest_commit_and_what_the_database_forgot
         await commit(world, job_id, committed(99, number))
     (event,) = await world.events(job_id, "database.behind")
     assert event["data"] == {"known": known, "head": number}
-    assert f"it knew of generation {known}, and generation {number} had begun" in event["message"]
+    assert f"it knew generation {known}, but generation {number} had begun" in event["message"]
     await finish(world, job_id, fresh, opened)
     assert (await world.job(job_id))["status"] == "succeeded"
     assert len(await world.events(job_id, "database.behind")) == 1

@@ -60,8 +60,8 @@ async def test_a_job_is_kept_to_the_engine_that_it_names(both: World, named: Eng
 @pytest.mark.parametrize(
     ("submitted", "change", "refusal"),
     [
-        ("azureml", None, "submitted for azureml alone"),
-        ("azureml", "scale_set", "submitted for azureml alone"),
+        ("azureml", None, "planned for azureml only"),
+        ("azureml", "scale_set", "planned for azureml only"),
         ("azureml", "azureml", ""),
         (None, "azureml", ""),
     ],

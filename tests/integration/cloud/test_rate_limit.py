@@ -84,7 +84,7 @@ async def test_a_region_that_hangs_holds_up_no_other_one(
     reconciler = replace(world.attempts, cloud=cloud, limited_cloud=limited)
     loop = Loop(listener=Listener(driver_url(database_url)), stop=asyncio.Event())
 
-    turning = asyncio.create_task(loop.whenever_due("attempts", reconciler.claim, SLOTS))
+    turning = asyncio.create_task(loop.run_when_due("attempts", reconciler.claim, SLOTS))
     try:
         made = await waiting.until(
             value(cloud.costing), lambda made: scale_set_name("att-well") in made

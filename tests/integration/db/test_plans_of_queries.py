@@ -154,7 +154,7 @@ async def sweep_orphans(conn: AsyncConnection, clock: Clock) -> None:
     await ledger.open_after_the_end(conn)
     row = await attempts.find(conn, "att-of-7")
     assert row is not None
-    seen = replace(late_billing._exist(row, None, clock()), vm_ids=["vm-late"])
+    seen = replace(late_billing._billable_machines(row, None, clock()), vm_ids=["vm-late"])
     assert await late_billing._write(conn, row, seen, clock())
 
 
@@ -222,7 +222,7 @@ SWEEPS: dict[str, Query] = {
     "the sweep of checkpoints": sweep_checkpoints,
     "the sweep of orphans": sweep_orphans,
     "the meters of storage": meter_storage,
-    "the audit": lambda conn, _: audit._owners(conn, {"att-of-7", "att-of-8"}),
+    "the audit": lambda conn, _: audit._find_owners(conn, {"att-of-7", "att-of-8"}),
     "moves between tiers": lambda conn, clock: tier_moves.claim_due(conn, clock(), 20),
     "prices of what runs": prices_of_what_runs,
     "pruning events": lambda conn, clock: event_pruning.due(conn, PrunedTable.EVENTS, clock(), 100),

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from service.operations.jobs.preflights import Preflights, _code
+from service.operations.jobs.preflights import Preflights, _code_hash
 from service.preflight.inline import InlineChecker
 from tests.vocabulary import TEMPLATE, tokenizer_files
 from tests.world import MODEL, World, stage
@@ -159,17 +159,17 @@ async def test_a_model_without_a_tokenizer_fails_the_job_with_what_to_do(world: 
 def test_another_release_of_a_library_that_renders_checks_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = _code()
+    before = _code_hash()
     codes = {before}
     for library in ("jinja2", "tokenizers"):
         told = tmp_path / library / f"{library}-0.0.1.dist-info"
         told.mkdir(parents=True)
         (told / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {library}\nVersion: 0.0.1\n")
         monkeypatch.syspath_prepend(told.parent)
-        _code.cache_clear()
-        codes.add(_code())
+        _code_hash.cache_clear()
+        codes.add(_code_hash())
     monkeypatch.undo()
-    _code.cache_clear()
+    _code_hash.cache_clear()
 
     assert len(codes) == 3
-    assert _code() == before
+    assert _code_hash() == before

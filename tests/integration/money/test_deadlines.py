@@ -266,7 +266,7 @@ async def test_a_job_stays_on_spot_where_its_budget_does_not_cover_on_demand(wor
 
     told = [e["message"] for e in await world.events(job["id"], "job.deadline_at_risk")]
     assert len(told) == 1
-    assert "would make it, but: budget exhausted: " in told[0]
+    assert "would meet it, but: budget exhausted: " in told[0]
     assert "The job stays on Spot" in told[0]
     assert [a["state"] for a in await world.attempts_of(job["id"])] == ["running"]
 

@@ -13,7 +13,7 @@ from service.cloud.provider import CloudError, ScaleSetNotFound
 from service.db.attempts import attempts
 from service.domain.cloud.fleet import ScaleSet, scale_set_name
 from service.reconciler.cloud.heartbeat_visibility import HeartbeatVisibility
-from service.reconciler.cloud.ingress_probe import IngressProbe, door
+from service.reconciler.cloud.ingress_probe import IngressProbe, probe_of
 from tests.nodes.scripted_node import ScriptedNode, boot, commit, committed, say_all, start_training
 from tests.world import DATASET, World
 from trainer.contract import DirectiveKind, NodePhase
@@ -94,7 +94,7 @@ async def test_while_the_service_has_no_open_door_no_node_is_taken_for_silent(
     await pass_time(world, ears, 60)
 
     assert in_between == (None if shut else "unresponsive")
-    assert (await state(world, job_id))[1] == "unresponsive"  # the door is open now
+    assert (await state(world, job_id))[1] == "unresponsive"  # the ingress is open now
 
 
 async def test_the_ingress_is_not_probed_while_heartbeats_arrive(world: World) -> None:
@@ -124,7 +124,7 @@ async def test_a_door_that_never_opens_hides_silent_nodes_for_half_an_hour_and_n
 
 
 async def test_an_unreachable_ingress_says_why() -> None:
-    why = await door("https://127.0.0.1:9/")()
+    why = await probe_of("https://127.0.0.1:9/")()
 
     assert why.startswith("https://127.0.0.1:9/: Connect")
 
@@ -142,7 +142,7 @@ async def test_an_ingress_with_an_unready_service_counts_as_closed() -> None:
     with ThreadingHTTPServer(("127.0.0.1", 0), Tired) as server:
         Thread(target=server.serve_forever, daemon=True).start()
         try:
-            why = await door(f"http://127.0.0.1:{server.server_port}")()
+            why = await probe_of(f"http://127.0.0.1:{server.server_port}")()
         finally:
             server.shutdown()
 

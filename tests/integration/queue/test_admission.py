@@ -297,8 +297,8 @@ async def test_a_turn_that_its_replica_left_is_taken_by_another(world: World) ->
 
 async def test_an_operator_gives_a_project_a_quota_and_lifts_it(world: World) -> None:
     async def run(*words: str) -> str:
-        options = console.arguments(None, ["quota", "--project", "tests", *words])
-        return "\n".join(await console.answer(world.engine, options, world.clock(), NO_QUOTA))
+        options = console.parse_arguments(None, ["quota", "--project", "tests", *words])
+        return "\n".join(await console.run_command(world.engine, options, world.clock(), NO_QUOTA))
 
     told = await run("--max-jobs", "1", "--max-gpus", "64", "--weight", "2")
     first, second = await submit_job(world), await submit_job(world)

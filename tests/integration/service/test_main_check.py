@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import make_url, text
 
 from service import check as checks
-from service.check import Part
+from service.check import SetupCheck
 from service.db.core.engine import make_engine
 from service.db.core.schema_version import KnownMigrations
 from service.trackers.mlflow import Mlflow
@@ -44,14 +44,14 @@ async def check(*words: str, **settings: str) -> tuple[int, str]:
     return process.returncode, out.decode()
 
 
-Look = Callable[..., Awaitable[Mapping[str, Part]]]
+Look = Callable[..., Awaitable[Mapping[str, SetupCheck]]]
 
 
 @pytest.fixture
 def parts(monkeypatch: pytest.MonkeyPatch) -> Look:
     """Return the checks of the command by name, without starting a process."""
 
-    async def look(**settings: str) -> Mapping[str, Part]:
+    async def look(**settings: str) -> Mapping[str, SetupCheck]:
         for name, value in (SETTINGS | settings).items():
             monkeypatch.setenv(name, value)
         any_schema = KnownMigrations(newest="9999", known=frozenset())

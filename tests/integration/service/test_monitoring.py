@@ -5,7 +5,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from contract.choices import Scope
 from service.api.app import make_probes
-from service.instruments import DECLARED, Kind, Source
+from service.instruments import DECLARED, MetricSource, MetricType
 from service.operations.projects import keys
 from tests.nodes.scripted_node import boot, commit, committed, say_all, start_training, train
 from tests.world import PRICE, SPOT, World, client
@@ -63,9 +63,9 @@ async def test_every_metric_that_is_declared_is_shown_and_no_label_names_a_job(
 def test_names_follow_prometheus_conventions() -> None:
     for one in DECLARED.values():
         assert one.name.startswith("rekindle_")
-        assert (one.kind is Kind.COUNTER) == one.name.endswith("_total")
-        assert (one.kind is Kind.HISTOGRAM) == bool(one.buckets)
-        assert one.source is Source.PROCESS or one.kind is Kind.GAUGE
+        assert (one.kind is MetricType.COUNTER) == one.name.endswith("_total")
+        assert (one.kind is MetricType.HISTOGRAM) == bool(one.buckets)
+        assert one.source is MetricSource.PROCESS or one.kind is MetricType.GAUGE
         assert one.help.endswith(".")
 
 

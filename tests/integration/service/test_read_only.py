@@ -90,7 +90,7 @@ async def test_a_loop_takes_a_read_only_database_for_one_that_is_away(
         stop.set()
         return list(await jobs.claim(limit))
 
-    await Loop(listener=world.listener, stop=stop).whenever("x", 1.0, "jobs", lambda: claim(1))
+    await Loop(listener=world.listener, stop=stop).run_on_notice("x", 1.0, "jobs", lambda: claim(1))
 
     assert _told(caplog) == [("WARNING", "loop.database_failed")]
 
@@ -105,7 +105,7 @@ async def test_a_wrong_statement_is_an_internal_error(
         async with world.engine.connect() as conn:
             await conn.execute(text("select no_such_column from jobs"))
 
-    await Loop(listener=world.listener, stop=stop).whenever("x", 1.0, "queue", bug)
+    await Loop(listener=world.listener, stop=stop).run_on_notice("x", 1.0, "queue", bug)
 
     assert _told(caplog) == [("ERROR", "loop.failed")]
     assert "no_such_column" in str(caplog.records[-1].exc_info)

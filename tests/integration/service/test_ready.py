@@ -65,17 +65,17 @@ async def test_a_reconciler_that_was_given_a_port_answers_whether_it_is_well_and
         answers = [await http.get(path) for path in ("/livez", "/readyz", "/v1/models", "/docs")]
 
     assert [answer.status_code for answer in answers] == [200, 200, 404, 404]
-    assert console.arguments("", ["reconciler"]).port is None
-    assert console.arguments("", ["reconciler", "--port", "8081"]).port == 8081
+    assert console.parse_arguments("", ["reconciler"]).port is None
+    assert console.parse_arguments("", ["reconciler", "--port", "8081"]).port == 8081
 
 
 async def test_a_process_whose_loop_hangs_is_not_ready(world: World) -> None:
-    pulse = LoopLiveness(world.clock)
-    pulse.record_turn("attempts")
-    parts = replace(world.parts, pulse=pulse)
+    liveness = LoopLiveness(world.clock)
+    liveness.record_turn("attempts")
+    parts = replace(world.parts, liveness=liveness)
     well = await request_path(parts)
     world.clock.advance(seconds=(LATE + timedelta(seconds=1)).total_seconds())
-    pulse.record_turn("jobs")
+    liveness.record_turn("jobs")
 
     hanging = await request_path(parts)
 
@@ -86,15 +86,15 @@ async def test_a_process_whose_loop_hangs_is_not_ready(world: World) -> None:
 
 
 async def test_a_loop_is_late_by_its_own_time(world: World) -> None:
-    pulse, hour = LoopLiveness(world.clock), timedelta(hours=1)
-    pulse.record_turn("watch", within=timedelta(seconds=10))
-    pulse.record_turn("pruning", within=hour)
+    liveness, hour = LoopLiveness(world.clock), timedelta(hours=1)
+    liveness.record_turn("watch", within=timedelta(seconds=10))
+    liveness.record_turn("pruning", within=hour)
     world.clock.advance(seconds=(LATE + timedelta(seconds=11)).total_seconds())
-    first = pulse.late_loops()
+    first = liveness.late_loops()
     world.clock.advance(seconds=hour.total_seconds())
 
     assert first == ["watch"]
-    assert pulse.late_loops() == ["pruning", "watch"]
+    assert liveness.late_loops() == ["pruning", "watch"]
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ async def running(url: str, steps: list[Step]) -> AsyncIterator[asyncio.Event]:
         taken, steps[:limit] = steps[:limit], []
         return taken
 
-    loop = asyncio.create_task(Loop(listener=listener, stop=stop).whenever_due("test", claim))
+    loop = asyncio.create_task(Loop(listener=listener, stop=stop).run_when_due("test", claim))
     try:
         yield stop
     finally:
@@ -112,7 +112,7 @@ async def test_what_failed_runs_again_soon_and_later_each_time_it_fails_again() 
         if fails[len(after) - 1]:
             raise OperationalError("select", None, Exception("there is no server"))
 
-    await loop.every(60.0, "test", run)
+    await loop.run_every(60.0, "test", run)
 
     assert after == [60, 1, 2, 4, 8, 16, 60, 1]
 
@@ -120,8 +120,8 @@ async def test_what_failed_runs_again_soon_and_later_each_time_it_fails_again() 
 @pytest.mark.parametrize("kind", ["every", "whenever"])
 async def test_work_that_hangs_is_seen_however_often_it_is_done(world: World, kind: str) -> None:
     """It has the time that a slow sweep needs, and no more."""
-    pulse, gate = LoopLiveness(world.clock), asyncio.Event()
-    loop = TimelessLoop(listener=world.listener, stop=asyncio.Event(), pulse=pulse)
+    liveness, gate = LoopLiveness(world.clock), asyncio.Event()
+    loop = TimelessLoop(listener=world.listener, stop=asyncio.Event(), liveness=liveness)
     begun = list[int]()
 
     async def hang() -> None:
@@ -129,13 +129,13 @@ async def test_work_that_hangs_is_seen_however_often_it_is_done(world: World, ki
         await gate.wait()
         loop.stop.set()
 
-    turns = loop.every if kind == "every" else partial(loop.whenever, "topic")
+    turns = loop.run_every if kind == "every" else partial(loop.run_on_notice, "topic")
     running = asyncio.create_task(turns(60.0, "sweep", hang))
     await waiting.until(_length(begun), lambda n: n == 1)
     late = []
     for minutes in (0, 30, 30):  # 30 minutes, and ten times its period
         world.clock.advance(minutes=minutes)
-        late.append(pulse.late_loops())
+        late.append(liveness.late_loops())
     gate.set()
     await running
 
@@ -143,12 +143,12 @@ async def test_work_that_hangs_is_seen_however_often_it_is_done(world: World, ki
 
 
 async def test_a_loop_whose_claims_all_fail_is_late_until_one_does_not(world: World) -> None:
-    pulse, faults = LoopLiveness(world.clock), [RuntimeError("no right")] * 2
-    loop = TimelessLoop(listener=world.listener, stop=asyncio.Event(), pulse=pulse)
+    liveness, faults = LoopLiveness(world.clock), [RuntimeError("no right")] * 2
+    loop = TimelessLoop(listener=world.listener, stop=asyncio.Event(), liveness=liveness)
     late = []
 
     async def claim(_: int) -> list[Step]:
-        late.append(pulse.late_loops())
+        late.append(liveness.late_loops())
         world.clock.advance(seconds=(LATE + SECOND).total_seconds())
         if faults:
             raise faults.pop()
@@ -156,27 +156,27 @@ async def test_a_loop_whose_claims_all_fail_is_late_until_one_does_not(world: Wo
             loop.stop.set()
         return []
 
-    await asyncio.wait_for(loop.whenever_due("jobs", claim), 20)
+    await asyncio.wait_for(loop.run_when_due("jobs", claim), 20)
 
     assert late == [[], ["jobs"], ["jobs"], []]
 
 
 @pytest.mark.parametrize("kind", ["every", "whenever"])
 async def test_a_loop_that_waits_for_its_next_turn_is_not_late(world: World, kind: str) -> None:
-    pulse, done = LoopLiveness(world.clock), list[int]()
-    loop = Loop(listener=world.listener, stop=asyncio.Event(), pulse=pulse)
+    liveness, done = LoopLiveness(world.clock), list[int]()
+    loop = Loop(listener=world.listener, stop=asyncio.Event(), liveness=liveness)
 
     async def run() -> None:
         done.append(1)
 
-    turns = loop.every if kind == "every" else partial(loop.whenever, "topic")
+    turns = loop.run_every if kind == "every" else partial(loop.run_on_notice, "topic")
     running = asyncio.create_task(turns(3600.0, "sweep", run))
     await waiting.until(_length(done), lambda n: n == (kind == "whenever"))
     await asyncio.sleep(0)  # until it waits
     late = []
     for minutes in (59, 2):
         world.clock.advance(minutes=minutes)
-        late.append(pulse.late_loops())
+        late.append(liveness.late_loops())
     loop.stop.set()
     await running
 
@@ -196,9 +196,9 @@ async def test_a_long_sweep_does_not_delay_a_drain(database_url: str, kind: str)
 
     listener = Listener(driver_url(database_url))
     loop = Loop(listener=listener, stop=asyncio.Event(), drain=0.1)
-    whenever = partial(loop.whenever, "topic", 60.0)
+    whenever = partial(loop.run_on_notice, "topic", 60.0)
     turning = asyncio.create_task(
-        whenever("sweep", sweep) if kind == "whenever" else loop.every(0.01, "sweep", sweep)
+        whenever("sweep", sweep) if kind == "whenever" else loop.run_every(0.01, "sweep", sweep)
     )
     await asyncio.wait_for(begun.wait(), 20)
     loop.stop.set()
@@ -224,7 +224,7 @@ async def test_a_region_that_hangs_takes_no_connection_from_the_others(
 
     stop, listener = asyncio.Event(), Listener(driver_url(database_url))
     loop = Loop(listener=listener, stop=stop)
-    running = asyncio.create_task(loop.whenever_due("attempts", reconciler.claim))
+    running = asyncio.create_task(loop.run_when_due("attempts", reconciler.claim))
     await waiting.until(_number(cloud), lambda n: n == 60)
     world.clock.advance(seconds=1)
     taken = await waiting.until(_state(world, "att-free"), lambda state: state == "provisioning")
@@ -307,7 +307,7 @@ async def test_a_subscriber_reads_as_soon_as_it_is_notified(
         seen.append(now[0])
 
     loop = Loop(listener=listener, stop=stop)
-    looking = asyncio.create_task(loop.whenever("topic", 600.0, "test", look))
+    looking = asyncio.create_task(loop.run_on_notice("topic", 600.0, "test", look))
     await waiting.until(_length(seen), lambda n: n == 1)
     listening = asyncio.create_task(listener.run())
     await waiting.until(_length(seen), lambda n: n == 2)  # what was told before it listened is lost

@@ -7,7 +7,7 @@ from sqlalchemy import select, text, update
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from service.api.app import RequestNames
+from service.api.app import RequestIds
 from service.api.http import failures
 from service.db.core.engine import FROZEN_SECONDS, make_engine
 from service.db.schema import tables
@@ -40,7 +40,7 @@ async def _answer(error: DBAPIError) -> httpx.Response:
     """Of an api whose handler ends with this error."""
     app = FastAPI()
     failures.install(app)
-    app.add_middleware(RequestNames)
+    app.add_middleware(RequestIds)
 
     @app.get("/")
     def ends() -> None:

@@ -186,7 +186,7 @@ class TestReading:
             store=world.store,
             life=timedelta(hours=24),
             regional={SPOT.region: account, "far": MemoryStore(url="memory://far")},
-            patience=0.05,
+            timeout=0.05,
         )
         async with client(make_app(replace(world.parts, granter=granter))) as http:
             world.http, before = http, world.http

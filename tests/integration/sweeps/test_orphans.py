@@ -79,7 +79,7 @@ async def test_an_orphan_that_cannot_be_deleted_is_reported_once_by_all_replicas
 
     told = await world.events(job_id, "leak.will_not_die")
     assert len(told) == 1
-    assert "rk-nobodys of this job is still there" in told[0]["message"]
+    assert "rk-nobodys of this job cannot be deleted" in told[0]["message"]
     assert caplog.messages.count("leak.will_not_die") == 2  # every quarter of an hour
 
 
@@ -188,7 +188,7 @@ async def test_each_orphan_is_billed_right_before_its_delete_and_what_is_gone_af
 async def test_an_older_look_opens_no_bill_after_the_machines_are_gone(world: World) -> None:
     row = await _add_ended_attempt(world, "a")
     empty = FakeCloud(now=world.clock)
-    other = LateBilling(engine=world.engine, asked=lambda _: empty, now=world.clock)
+    other = LateBilling(engine=world.engine, cloud_in=lambda _: empty, now=world.clock)
 
     async def meanwhile() -> None:
         world.clock.advance(seconds=2)
@@ -197,7 +197,7 @@ async def test_an_older_look_opens_no_bill_after_the_machines_are_gone(world: Wo
     cloud = WatchedCloud(now=world.clock, meanwhile=meanwhile)
     await cloud.create(world.attempts.specs.spec(row))
     world.clock.advance(minutes=5)
-    late = LateBilling(engine=world.engine, asked=lambda _: cloud, now=world.clock)
+    late = LateBilling(engine=world.engine, cloud_in=lambda _: cloud, now=world.clock)
 
     assert not await late.meter(row.id, billed=False)
     async with world.engine.connect() as conn:

@@ -21,7 +21,7 @@ from service.db.spot import market
 from service.domain.money.billing_reconciliation import BilledDay
 from service.domain.spot.capacity_traces import SpotPool
 from service.domain.spot.market import PricePoint
-from service.reconciler.sweeps.pruning import LONGEST, PAGE, Pruning
+from service.reconciler.sweeps.pruning import PAGE, TIME_LIMIT, Pruning
 from tests import waiting
 from tests.clock import Clock
 from tests.integration.db.rows import add_job
@@ -142,7 +142,7 @@ async def test_a_round_ends_in_time_however_much_is_due(
     async with engine.begin() as conn:
         await add_jobs(conn, clock, 3 * PAGE)
     clock.advance(seconds=timedelta(days=31).total_seconds())
-    slow = replace(sweep, now=lambda: clock.advance(seconds=LONGEST.total_seconds() / 3))
+    slow = replace(sweep, now=lambda: clock.advance(seconds=TIME_LIMIT.total_seconds() / 3))
 
     rounds = [await slow.run_once() for _ in range(3)]
 

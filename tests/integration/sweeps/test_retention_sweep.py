@@ -8,7 +8,7 @@ from sqlalchemy import select
 
 from service.db.schema import tables
 from service.db.storage import retention
-from service.reconciler.sweeps.retention import CLOCKS, GRACE, PAGE, CheckpointSweep
+from service.reconciler.sweeps.retention import GRACE, PAGE_SIZE, CheckpointSweep
 from tests.integration.db.rows import add, add_attempt, add_job
 from tests.integration.db.rows import checkpoint as entry
 from tests.world import World
@@ -96,7 +96,7 @@ async def test_what_an_older_generation_did_not_commit_is_deleted_after_a_day_an
     await open_generation(world, 1)
     await save_files(world, "checkpoints/step-00000010-torn")
     await save_files(world, "models/step-00000010-torn")
-    world.clock.advance(seconds=2 * CLOCKS.total_seconds())
+    world.clock.advance(seconds=2 * CLOCK_SKEW.total_seconds())
     await open_generation(world, 2)
     await save_files(world, "checkpoints/step-00000020-live")
     before = await sweep.run_once()
@@ -122,7 +122,7 @@ async def test_what_head_names_and_what_the_newest_generation_loads_stays(
     head = Head(generation=1, checkpoints=(named,)).to_json().encode()
     await world.store.write("job", HEAD, head)
     await open_generation(world, 1)
-    world.clock.advance(seconds=2 * CLOCKS.total_seconds())
+    world.clock.advance(seconds=2 * CLOCK_SKEW.total_seconds())
     await open_generation(world, 2, loaded)
     world.clock.advance(seconds=DAY + 1)
 
@@ -212,7 +212,7 @@ async def test_a_job_whose_head_is_gone_is_left_alone_and_holds_up_no_other(
         await add_training_job(world, job_id)
         await open_generation(world, 1, job_id=job_id)
         await save_files(world, "checkpoints/step-00000010-torn", job_id)
-    world.clock.advance(seconds=2 * CLOCKS.total_seconds())
+    world.clock.advance(seconds=2 * CLOCK_SKEW.total_seconds())
     for job_id in ("job", "other"):
         await open_generation(world, 2, job_id=job_id)
     await world.store.delete("job", HEAD)
@@ -237,7 +237,7 @@ async def test_jobs_come_in_pages_and_none_is_left_out(world: World) -> None:
             after = page[-1].job_id
 
     assert pages == [["job-0", "job-1"], ["job-2"]]
-    assert PAGE > 2
+    assert PAGE_SIZE > 2
 
 
 async def test_nodes_receive_the_retention_that_the_job_asks_for(world: World) -> None:

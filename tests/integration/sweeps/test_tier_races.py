@@ -126,9 +126,9 @@ async def test_an_order_that_hangs_is_over_before_another_wish_begins(world: Wor
     await request_move(world, job, tier="archive")
     hanging = InterruptedStore(**vars(world.store), meanwhile=asyncio.Event().wait)
 
-    assert await replace(make_moves(world), store=hanging, patience=0.01).run_once() == 1
+    assert await replace(make_moves(world), store=hanging, timeout=0.01).run_once() == 1
 
-    assert make_moves(world).patience < LEASE.total_seconds()
+    assert make_moves(world).timeout < LEASE.total_seconds()
     assert (await codes(world, job))[-1] == "storage.tier_delayed"
 
 

@@ -11,7 +11,7 @@ from service.api.app import make_app
 from service.db.schema import tables
 from service.domain.ids import new_id
 from service.operations.storage.containers import GRACE
-from service.reconciler.sweeps.containers import SHOWN, ContainerWatch
+from service.reconciler.sweeps.containers import NAMES_SHOWN, ContainerWatch
 from service.storage.azure import AzureBlobStore
 from service.storage.fake import MemoryStore
 from service.storage.store import BlobStore, Container, StorageError
@@ -51,7 +51,7 @@ async def count_unknown(world: World, store: BlobStore | None = None) -> object:
 async def test_containers_of_unknown_jobs_are_reported_once_and_kept(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
-    names = await make_strangers(world.store, SHOWN + 2)
+    names = await make_strangers(world.store, NAMES_SHOWN + 2)
     watch = watch_of(world)
 
     first, second = await watch.run_once(), await watch.run_once()
@@ -59,7 +59,7 @@ async def test_containers_of_unknown_jobs_are_reported_once_and_kept(
     (told,) = noted_records(caplog)
     assert (first, second) == (names, [])
     assert (told.levelname, told.message) == ("WARNING", "containers.unknown")
-    assert (vars(told)["count"], vars(told)["first"]) == (SHOWN + 2, names[:SHOWN])
+    assert (vars(told)["count"], vars(told)["first"]) == (NAMES_SHOWN + 2, names[:NAMES_SHOWN])
     assert [c.name for c in await world.store.list_containers("ftjob-")] == names
 
 

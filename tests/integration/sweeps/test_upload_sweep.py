@@ -16,7 +16,7 @@ from service.db.files.uploads import Upload
 from service.db.projects import keys
 from service.db.schema import file_tables
 from service.operations.files.files import PROGRESS_EVERY
-from service.reconciler.sweeps.uploads import GRACE, STILL, UploadSweep
+from service.reconciler.sweeps.uploads import ABANDONED_AFTER, GRACE, UploadSweep
 from service.storage.fake import MemoryStore
 from service.storage.store import Blob, StorageError
 from tests.world import DATASET, World, client
@@ -86,7 +86,7 @@ async def test_what_a_killed_upload_left_goes_and_its_row_after_the_grace(world:
     await upload_row(world, "file-dead")
     await world.store.write(CONTAINER, "file-dead", b"x")
 
-    world.clock.advance(seconds=STILL.total_seconds() + 1)
+    world.clock.advance(seconds=ABANDONED_AFTER.total_seconds() + 1)
     assert await sweep_of(world).run_once() == ["file-dead"]
     assert (await blobs(world), await rows(world)) == (kept, ["file-dead"])
     world.clock.advance(seconds=GRACE.total_seconds() - 1)
@@ -100,7 +100,7 @@ async def test_what_a_killed_upload_left_goes_and_its_row_after_the_grace(world:
 async def test_the_row_of_an_upload_that_was_given_up_outlasts_its_blob(world: World) -> None:
     """However late the blob appears, and however often the sweep is killed."""
     await upload_row(world, "file-dead")
-    world.clock.advance(seconds=STILL.total_seconds() + 1)
+    world.clock.advance(seconds=ABANDONED_AFTER.total_seconds() + 1)
     await sweep_of(world).run_once()
     world.clock.advance(seconds=GRACE.total_seconds() + 1)
     await world.store.create_container(CONTAINER)
@@ -143,7 +143,7 @@ async def test_an_upload_that_was_given_up_never_becomes_a_file(world: World) ->
         )
         body = request.read()
         yield body[:-20]
-        world.clock.advance(seconds=STILL.total_seconds() + 1)
+        world.clock.advance(seconds=ABANDONED_AFTER.total_seconds() + 1)
         await sweep_of(world).run_once()
         for byte in body[-20:]:
             world.clock.advance(seconds=PROGRESS_EVERY.total_seconds())
@@ -170,7 +170,7 @@ class FrozenStore(MemoryStore):
         data = b"".join([chunk async for chunk in chunks])
         assert self.world is not None
         for _ in range(self.sweeps):
-            self.world.clock.advance(seconds=STILL.total_seconds() + 1)
+            self.world.clock.advance(seconds=ABANDONED_AFTER.total_seconds() + 1)
             await sweep_of(self.world).run_once()
         await self.write(container, name, data)
         return Blob(name=name, size=len(data), etag="")
@@ -298,7 +298,7 @@ async def test_a_database_that_has_never_seen_a_blob_leaves_it_alone(
 
     for _ in range(3):
         assert await sweep.run_once() == []
-        world.clock.advance(seconds=(STILL + GRACE).total_seconds())
+        world.clock.advance(seconds=(ABANDONED_AFTER + GRACE).total_seconds())
 
     assert await blobs(world) == kept
     (told,) = [r for r in caplog.records if r.message == "uploads.unknown"]

@@ -45,7 +45,7 @@ def page() -> str:
 
 
 def _kinds(kind: type[ServiceError]) -> Iterator[type[ServiceError]]:
-    if kind.__module__ == errors.__name__:
+    if kind.__module__ == errors.__name__ and "code" in vars(kind):
         yield kind
     for child in kind.__subclasses__():
         yield from _kinds(child)

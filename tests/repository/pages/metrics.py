@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from service.instruments import DECLARED, Instrument, Source
+from service.instruments import DECLARED, Instrument, MetricSource
 from tests.repository.sources import ROOT
 
 PAGE = ROOT / "docs" / "metrics.md"
@@ -33,7 +33,10 @@ Read from PostgreSQL at each scrape, so every replica shows the same figure. Nev
 def page() -> str:
     """Return the whole page."""
     parts = [_INTRO]
-    for source, head in ((Source.PROCESS, _OF_PROCESS), (Source.DATABASE, _OF_DATABASE)):
+    for source, head in (
+        (MetricSource.PROCESS, _OF_PROCESS),
+        (MetricSource.DATABASE, _OF_DATABASE),
+    ):
         rows = [one for one in DECLARED.values() if one.source is source]
         parts += [head, "\n", *(f"{line}\n" for line in _table(rows))]
     return "".join(parts)

@@ -30,7 +30,7 @@ def parse(body: bytes) -> JobRequest:
     try:
         return JobRequest.model_validate(requests.parse_json(body))
     except ValidationError as error:
-        raise validation.of_members(JobRequest, error.errors()) from None
+        raise validation.member_error(JobRequest, error.errors()) from None
 
 
 def request_with(**more: object) -> JobRequest:

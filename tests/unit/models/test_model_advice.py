@@ -44,7 +44,7 @@ async def test_a_model_whose_head_is_broken_is_not_among_those_to_use() -> None:
 
     said = await refusal(store, "acme/broken")
 
-    assert "is not staged as it should be" in said
+    assert "is staged incorrectly" in said
     assert "Use acme/good. To stage a model" in said
 
 

@@ -23,7 +23,7 @@ def as_before() -> Iterator[None]:
 async def looking(every: float = 0.05, rounds: int = 7_200) -> AsyncIterator[None]:
     """The collector comes in bites meanwhile."""
     stop = asyncio.Event()
-    task = asyncio.create_task(collector.in_bites(stop, every, rounds))
+    task = asyncio.create_task(collector.run_in_steps(stop, every, rounds))
     await asyncio.sleep(0)
     try:
         yield

@@ -9,7 +9,7 @@ from service import console
 
 def refusal(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     with pytest.raises(SystemExit):
-        console.arguments(None, words)
+        console.parse_arguments(None, words)
     return capsys.readouterr().err
 
 
@@ -39,7 +39,7 @@ def test_a_number_that_no_column_holds_is_refused(
     [("2026-11-01", 0), ("2026-11-01T12:00", 12), ("2026-11-01T12:00+02:00", 10)],
 )
 def test_a_time_is_of_the_zone_that_it_names_and_else_utc(text: str, hour: int) -> None:
-    options = console.arguments(None, ["budget", "--set", "$10", "--since", text])
+    options = console.parse_arguments(None, ["budget", "--set", "$10", "--since", text])
 
     assert options.since == datetime(2026, 11, 1, hour, tzinfo=UTC)
     assert options.set == 10

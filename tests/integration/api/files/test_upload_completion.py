@@ -11,7 +11,7 @@ from service.api.app import make_app
 from service.db.files import uploads
 from service.db.files.files import CONTAINER
 from service.operations.files import uploads as operations
-from service.operations.files.upload_completion import SILENT
+from service.operations.files.upload_completion import CLAIM_TIMEOUT
 from service.storage.fake import MemoryStore
 from service.storage.store import StagedPart, StorageError
 from tests.integration.api.files.upload_parts import (
@@ -42,7 +42,7 @@ async def test_killed_around_the_commit_a_repeated_completion_finishes_the_file(
     assert error_of(await send_part(world, upload, b"x"))[2].endswith("takes no more parts.")
     assert (await show_upload(world, upload))["progress"]["examples"] == 0
 
-    world.clock.advance(seconds=SILENT.total_seconds())
+    world.clock.advance(seconds=CLAIM_TIMEOUT.total_seconds())
     answer = await complete_upload(world, upload, parts)
 
     assert answer.status_code == 200, answer.text
@@ -63,7 +63,7 @@ class Frozen(MemoryStore):
 
     async def commit(self, container: str, name: str, parts: Any, *, if_match: str = "") -> str:  # noqa: ANN401 - as the seam has it
         assert self.world is not None
-        self.world.clock.advance(seconds=SILENT.total_seconds())
+        self.world.clock.advance(seconds=CLAIM_TIMEOUT.total_seconds())
         answer = await complete_upload(self.world, self.upload_id, list(self.parts))
         assert answer.status_code == 200, answer.text
         return await self.world.store.commit(container, name, parts, if_match=if_match)

@@ -21,8 +21,8 @@ from starlette.responses import StreamingResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from bench import ports
-from service.api.http.drain import Drain, Draining
-from service.api.http.server import Server
+from service.api.http.drain import Drain, DrainMiddleware
+from service.api.http.server import DrainingServer
 from service.db.core.notify import Listener
 from tests import waiting
 from tests.azurite import KEY
@@ -211,7 +211,7 @@ async def test_requests_unfinished_after_the_drain_are_to_be_retried_and_raise_n
 async def served(app: ASGIApp, drain: Drain, seconds: float) -> AsyncIterator[str]:
     """Such an app by the service's own server, in this process; told to stop at the end."""
     port = ports.free()
-    server = Server(app, drain, host="127.0.0.1", port=port, drain_seconds=seconds)
+    server = DrainingServer(app, drain, host="127.0.0.1", port=port, drain_seconds=seconds)
     async with running(server):
         yield f"http://127.0.0.1:{port}"
 
@@ -229,7 +229,7 @@ async def test_a_download_that_outlasts_the_drain_breaks_off_and_raises_no_alert
 
     drain = Drain(Listener("postgresql://nowhere"))
     async with httpx.AsyncClient(timeout=PATIENCE) as http:
-        async with served(Draining(download, drain), drain, seconds=0.2) as url:
+        async with served(DrainMiddleware(download, drain), drain, seconds=0.2) as url:
             answer = await http.send(http.build_request("GET", url), stream=True)
 
         with pytest.raises(httpx.TransportError):
@@ -247,7 +247,9 @@ async def test_a_request_cancelled_for_another_reason_is_not_answered() -> None:
         began.set()
         await asyncio.Event().wait()
 
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(Draining(hang, drain))) as http:
+    async with httpx.AsyncClient(
+        transport=httpx.ASGITransport(DrainMiddleware(hang, drain))
+    ) as http:
         asking = asyncio.create_task(http.get("http://service"))
         await began.wait()
         asking.cancel()

@@ -8,7 +8,7 @@ from starlette.types import Receive, Scope, Send
 from bench import ports
 from service.api.http.drain import Drain
 from service.api.http.protocol import ConnectionLimits
-from service.api.http.server import Server
+from service.api.http.server import DrainingServer
 from service.db.core.notify import Listener
 from tests.served import running
 
@@ -27,7 +27,9 @@ async def refuses(scope: Scope, receive: Receive, send: Send) -> None:
 async def connected(limits: ConnectionLimits) -> AsyncIterator[Streams]:
     """Yield a connection to the service's own server."""
     drain, port = Drain(Listener("postgresql://nowhere")), ports.free()
-    server = Server(refuses, drain, host="127.0.0.1", port=port, drain_seconds=1.0, limits=limits)
+    server = DrainingServer(
+        refuses, drain, host="127.0.0.1", port=port, drain_seconds=1.0, limits=limits
+    )
     async with running(server), asyncio.timeout(PATIENCE):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         yield reader, writer

@@ -7,7 +7,7 @@ import pytest
 
 from service.api.app import make_app
 from service.api.deps import Parts
-from service.api.http.rate_limits import AtOnce, Kind, RateLimits
+from service.api.http.rate_limits import ConcurrencyLimits, RateLimits, WorkKind
 from service.domain.errors import RateLimited
 from service.operations.projects import keys
 from tests.world import World, client
@@ -73,25 +73,27 @@ async def test_a_project_has_so_many_uploads_polls_and_large_bodies_at_once(worl
     path = f"/v1/fine_tuning/jobs/{job['id']}"
     large = {"model": "m", "training_file": "f", "metadata": {"k": "x" * 100_000}}
     form: dict[str, Any] = {"files": {"file": ("a", b"{}")}, "data": {"purpose": "fine-tune"}}
-    asked: dict[Kind, list[tuple[str, str, dict[str, Any]]]] = {
-        Kind.POLL: [
+    asked: dict[WorkKind, list[tuple[str, str, dict[str, Any]]]] = {
+        WorkKind.POLL: [
             ("GET", f"{path}/stream", {}),
             ("GET", f"{path}/events/stream", {}),
             ("GET", f"{path}?wait=60&version={job['version']}", {}),
         ],
-        Kind.UPLOAD: [
+        WorkKind.UPLOAD: [
             ("POST", "/v1/files", form),
             ("POST", "/v1/uploads/upload-1/complete", {"json": {"part_ids": ["part-1"]}}),
         ],
-        Kind.PART: [("POST", "/v1/uploads/upload-1/parts", {"files": {"data": ("a", b"{}")}})],
-        Kind.LONG_BODY: [("POST", "/v1/fine_tuning/jobs", {"json": large})],
+        WorkKind.PART: [("POST", "/v1/uploads/upload-1/parts", {"files": {"data": ("a", b"{}")}})],
+        WorkKind.LONG_BODY: [("POST", "/v1/fine_tuning/jobs", {"json": large})],
     }
     async with world.engine.connect() as conn:
         project = await keys.find_project_id(conn, "tests")
-    async with limit_world(world, at_once=AtOnce(dict.fromkeys(Kind, 1))) as small:
+    async with limit_world(
+        world, concurrency=ConcurrencyLimits(dict.fromkeys(WorkKind, 1))
+    ) as small:
         for kind, requests in asked.items():
             for method, url, more in requests:
-                with small.parts.at_once.hold_place(kind, project):
+                with small.parts.concurrency.slot(kind, project):
                     refused = await small.call(method, url, **more)
 
                 assert (refused.status_code, refused.headers.get("retry-after")) == (429, "5"), url
@@ -103,18 +105,20 @@ async def test_what_has_ended_gives_its_place_back(world: World) -> None:
     path = f"/v1/fine_tuning/jobs/{job['id']}"
     assert (await world.call("POST", f"{path}/cancel")).status_code == 200
     await world.tick(3)
-    async with limit_world(world, at_once=AtOnce(dict.fromkeys(Kind, 1))) as small:
+    async with limit_world(
+        world, concurrency=ConcurrencyLimits(dict.fromkeys(WorkKind, 1))
+    ) as small:
         for _ in range(2):
             assert (await small.call("GET", f"{path}/stream")).text.rstrip().endswith("[DONE]")
             assert await small.upload()
 
 
 def test_projects_do_not_take_each_others_places() -> None:
-    at_once = AtOnce({Kind.POLL: 1})
-    with at_once.hold_place(Kind.POLL, "alpha"):
-        with at_once.hold_place(Kind.POLL, "beta"), at_once.hold_place(Kind.UPLOAD, "alpha"):
+    concurrency = ConcurrencyLimits({WorkKind.POLL: 1})
+    with concurrency.slot(WorkKind.POLL, "alpha"):
+        with concurrency.slot(WorkKind.POLL, "beta"), concurrency.slot(WorkKind.UPLOAD, "alpha"):
             pass
-        with pytest.raises(RateLimited), at_once.hold_place(Kind.POLL, "alpha"):
+        with pytest.raises(RateLimited), concurrency.slot(WorkKind.POLL, "alpha"):
             pass
-    with at_once.hold_place(Kind.POLL, "alpha"):
+    with concurrency.slot(WorkKind.POLL, "alpha"):
         pass

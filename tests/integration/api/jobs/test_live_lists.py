@@ -28,7 +28,7 @@ Stream = AsyncIterator[tuple[str, Json]]
 @pytest.fixture
 def app(heard: World) -> FastAPI:
     """Answers from changes that are at most a hundredth of a second apart."""
-    return make_app(replace(heard.parts, live_every=timedelta(milliseconds=10)))
+    return make_app(replace(heard.parts, live_interval=timedelta(milliseconds=10)))
 
 
 @pytest.fixture

@@ -68,8 +68,8 @@ async def test_expired_keys_of_the_console_do_not_pile_up(world: World) -> None:
 
 
 async def test_the_services_command_prints_a_token(world: World) -> None:
-    options = console.arguments(None, ["sign-in", "--project", "tests", "--scope", "read"])
-    (printed,) = await console.answer(world.engine, options, world.clock(), ProjectQuota())
+    options = console.parse_arguments(None, ["sign-in", "--project", "tests", "--scope", "read"])
+    (printed,) = await console.run_command(world.engine, options, world.clock(), ProjectQuota())
 
     assert (await send(world, printed)).json()["scope"] == "read"
 

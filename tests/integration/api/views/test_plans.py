@@ -37,7 +37,7 @@ async def test_a_model_that_many_know_is_planned_before_it_is_staged_and_says_so
 
     assert told["model"] == LLAMA
     assert told["plan"]["memory"]["parameters"] > 2 * 8_030_261_248
-    (warning,) = (w for w in told["plan"]["warnings"] if "not staged here yet" in w)
+    (warning,) = (w for w in told["plan"]["warnings"] if "not staged yet" in w)
     assert f"rekindle.stage --name {LLAMA}" in warning
     assert "Llama 3.1 Community License" in warning
 

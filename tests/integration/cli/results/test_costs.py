@@ -203,10 +203,7 @@ async def test_what_no_project_is_charged_with_is_told_to_operators_alone(shell:
         ("untagged", "Storage", "3.0000"),
         ("unknown_attempt", MACHINES, "3.0000"),
     }
-    assert (
-        "Belongs to no project: $3.00 (Storage $3.00). It lies in the deployment's resource"
-        in shown.out
-    )
+    assert "Belongs to no project: $3.00 (Storage $3.00). A resource without" in shown.out
     assert told["whole"]["billed"] == "16.0000"
     assert other.json["of_nobody"] == []
 

@@ -10,7 +10,7 @@ from typing import TypeVar
 import pytest
 
 from service.db.storage.retention import RetentionTask
-from service.reconciler.sweeps.retention import CLOCKS, GRACE, collect
+from service.reconciler.sweeps.retention import CLOCK_SKEW, GRACE, collect_garbage
 from service.storage.azure import AzureBlobStore
 from tests.azurite import Azurite
 from tests.nodes.standin_trainer import save
@@ -120,7 +120,7 @@ async def test_what_a_save_has_left_is_deleted_and_what_head_names_is_not(
     torn = await Outbox(container, folder, range(1)).send_next()
     job.write_head(job.head().fenced(2))
     written = job.container.get_blob_client(f"{kept.path}/manifest.json").get_blob_properties()
-    next_opened = written.last_modified + 2 * CLOCKS
+    next_opened = written.last_modified + 2 * CLOCK_SKEW
     due = RetentionTask(
         job_id=job.container.container_name,
         is_over=False,
@@ -130,8 +130,8 @@ async def test_what_a_save_has_left_is_deleted_and_what_head_names_is_not(
         loaded="",
     )
     bytes_left = sum(b.size for b in job.container.list_blobs(checkpoint_path(20, "torn")))
-    early = await collect(store, due, next_opened)
-    freed = await collect(store, due, next_opened + GRACE)
+    early = await collect_garbage(store, due, next_opened)
+    freed = await collect_garbage(store, due, next_opened + GRACE)
     await store.close()
 
     assert torn is not None

@@ -13,7 +13,7 @@ from random import Random
 import pytest
 
 from service.db.storage.retention import RetentionTask
-from service.reconciler.sweeps.retention import CLOCKS, GRACE, collect
+from service.reconciler.sweeps.retention import CLOCK_SKEW, GRACE, collect_garbage
 from service.storage.fake import MemoryStore
 from service.storage.store import SMALL, PreconditionFailed
 from tests.clock import Clock
@@ -172,7 +172,7 @@ class Life:
             loaded=self.opened[self.number][1],
         )
 
-    async def collect(self, *, killed: bool) -> None:
+    async def collect_garbage(self, *, killed: bool) -> None:
         """While others act; ``killed``: between any two of its calls."""
         found = self.due()
         if found is None:
@@ -180,7 +180,7 @@ class Life:
         self.store.meanwhile = self.act if not self.is_over else None
         self.store.calls_left = self.rng.randint(0, 12) if killed else 10_000
         try:
-            self.freed += (await collect(self.store, found, self.clock())).freed
+            self.freed += (await collect_garbage(self.store, found, self.clock())).freed
         except (Killed, PreconditionFailed):
             pass
         finally:
@@ -216,7 +216,7 @@ async def _live(seed: int) -> Life:
         elif chance < 0.75:
             await life.begin_save()
         else:
-            await life.collect(killed=life.rng.random() < 0.7)
+            await life.collect_garbage(killed=life.rng.random() < 0.7)
         life.clock.advance(seconds=life.rng.choice((1.0, 600.0, 30_000.0)))
         await life.check()
     return life
@@ -238,9 +238,9 @@ def test_in_the_end_nothing_is_left_but_what_head_names(seed: int) -> None:
         life = await _live(seed)
         life.is_over = True
         life.clock.advance(seconds=(GRACE + timedelta(days=1)).total_seconds())
-        await life.collect(killed=True)
+        await life.collect_garbage(killed=True)
         await life.check()
-        await life.collect(killed=False)
+        await life.collect_garbage(killed=False)
         await life.check()
         names = [b.name for b in await life.store.list_blobs(JOB, "checkpoints/")]
         head, _ = await life.head()
@@ -255,10 +255,10 @@ def test_a_save_under_way_is_never_taken_for_garbage_however_long_it_takes() -> 
         life = Life(Random(1))
         await life.begin()
         await life.fence()
-        life.clock.advance(seconds=2 * CLOCKS.total_seconds())
+        life.clock.advance(seconds=2 * CLOCK_SKEW.total_seconds())
         path = await life.save()
         life.clock.advance(seconds=10 * GRACE.total_seconds())
-        await life.collect(killed=False)
+        await life.collect_garbage(killed=False)
         return [b.name for b in await life.store.list_blobs(JOB, path)]
 
     assert len(asyncio.run(slow())) == 2

@@ -10,7 +10,7 @@ import pytest
 
 from service.domain import strict_json
 from service.domain.datasets.dataset import DatasetSummary, DatasetValidator
-from service.operations.core import aside
+from service.operations.core import worker_thread
 from service.operations.files import files
 
 PATIENCE = 60.0  # seconds, however loaded the machine is
@@ -21,7 +21,7 @@ async def test_the_loop_goes_on_while_a_check_runs() -> None:
     served = threading.Event()
 
     async with asyncio.timeout(PATIENCE):
-        check = asyncio.create_task(aside.run(served.wait, PATIENCE))
+        check = asyncio.create_task(worker_thread.run_in_worker(served.wait, PATIENCE))
         await asyncio.sleep(0)  # it has begun, and the loop is free to say so
         served.set()
         assert await check
@@ -36,7 +36,10 @@ async def test_a_second_check_waits_for_the_first() -> None:
         done.append("first")
 
     async with asyncio.timeout(PATIENCE):
-        checks = [aside.run(slow), aside.run(done.append, "second")]
+        checks = [
+            worker_thread.run_in_worker(slow),
+            worker_thread.run_in_worker(done.append, "second"),
+        ]
         waiting = asyncio.gather(*checks)
         await asyncio.sleep(0)
         first.set()
@@ -82,14 +85,14 @@ class Sent:
     ("data", "where"),
     [
         ([ROW] * 3, "MainThread"),
-        ([ROW, b" " * 40_000, b" " * 40_000, b"\n"], "aside"),
-        ([ROW * 2000], "aside"),
+        ([ROW, b" " * 40_000, b" " * 40_000, b"\n"], "worker"),
+        ([ROW * 2000], "worker"),
     ],
 )
 async def test_a_long_line_is_judged_beside_the_loop(data: list[bytes], where: str) -> None:
     validator, verdict = Threads(), list[DatasetSummary]()
     sent = Sent(data)
-    watch = cast("files._Watch", sent)
+    watch = cast("files._ProgressRecorder", sent)
 
     passed = [chunk async for chunk in files.validate_chunks(sent, validator, verdict, watch)]
 
