@@ -8,7 +8,7 @@ from sqlalchemy import select
 
 from service.db.schema import tables
 from service.db.storage import retention
-from service.reconciler.sweeps.retention import GRACE, PAGE_SIZE, CheckpointSweep
+from service.reconciler.sweeps.retention import CLOCK_SKEW, GRACE, PAGE_SIZE, CheckpointSweep
 from tests.integration.db.rows import add, add_attempt, add_job
 from tests.integration.db.rows import checkpoint as entry
 from tests.world import World
