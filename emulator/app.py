@@ -13,6 +13,8 @@ from emulator.arm.api_versions import Types
 from emulator.arm.front_door import AnyCaseRoute, FrontDoor, broken, hung_up, refuse
 from emulator.arm.request_log import Logged
 from emulator.arm.throttling import ThrottlingMiddleware
+from emulator.capacity import reclaims
+from emulator.capacity import requests as spot_capacity
 from emulator.compute import scale_set_routes
 from emulator.core.errors import ArmError
 from emulator.deployments import requests as deployments
@@ -25,8 +27,6 @@ from emulator.market import routes as market
 from emulator.parts import COMPUTE, GROUP, SUBSCRIPTION, AzurePart
 from emulator.resources import routes as resources
 from emulator.resources.table import KINDS
-from emulator.weather import reclaims
-from emulator.weather import requests as weather
 
 LOCATION = SUBSCRIPTION + COMPUTE + "/locations/{location}"
 
@@ -63,7 +63,7 @@ CORE = AzurePart(
         ("POST", "/vm/{token}/metadata/scheduledevents", metadata.start_requests),
     ],
     admin=[
-        ("GET", "/_emulator/requests", request_log.show),
+        ("GET", "/_emulator/requests", request_log.list_requests),
         ("POST", "/_emulator/capacity", admin.capacity),
         ("POST", "/_emulator/evict", admin.evict),
         ("POST", "/_emulator/restore", admin.restore),
@@ -76,9 +76,9 @@ CORE = AzurePart(
         ("POST", "/_emulator/crash", vm_requests.crash),
         ("POST", "/_emulator/events", vm_requests.announce),
         ("DELETE", "/_emulator/events", vm_requests.call_off),
-        ("POST", "/_emulator/weather", weather.post),
-        ("GET", "/_emulator/weather", weather.get),
-        ("DELETE", "/_emulator/weather", weather.delete),
+        ("POST", "/_emulator/spotCapacity", spot_capacity.post),
+        ("GET", "/_emulator/spotCapacity", spot_capacity.get),
+        ("DELETE", "/_emulator/spotCapacity", spot_capacity.delete),
     ],
     chores=[reclaims.carry_on, maintenance.carry_on],
 )

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from emulator.arm.request_log import RequestLog
+from emulator.capacity import SpotCapacity, allocation
 from emulator.compute import power
 from emulator.core.agenda import Agenda, Found
 from emulator.core.errors import GUEST
@@ -22,7 +23,6 @@ from emulator.core.virtual_time import going_on
 from emulator.machines import processes
 from emulator.machines.processes import MachineSpec, Processes
 from emulator.market.metering import Meters
-from emulator.weather import CapacityWeather, allocation
 
 LONGEST_SLEEP = 1.0  # seconds between two looks
 SHORTEST_SLEEP = 0.02
@@ -48,7 +48,7 @@ class EmulatorSettings:
     address_prefix: str = "127.77"  # of VM addresses; empty where only 127.0.0.1 works
     hollow: bool = False  # VMs run nothing: they only are
     access: str = "open"  # or "enforced": roles decide who may do what
-    weather: Path | None = None  # a JSON list of entries as `emulator.weather.skies` has them
+    capacity: Path | None = None  # a JSON list of entries as `emulator.capacity.entries` has them
     throttling: str = "none"  # or azure: Azure's own limits
     blob_endpoint: str = ""  # of an Azurite that holds every storage account
     blob_key: str = ""
@@ -75,12 +75,12 @@ class Fabric:
         self._store.commit()
         self.requests = RequestLog(settings.requests_kept)
         self._agenda = Agenda(self.state)
-        self.weather = CapacityWeather(
-            settings.folder / "weather.json",
-            settings.weather,
+        self.spot_capacity = SpotCapacity(
+            settings.folder / "capacity.json",
+            settings.capacity,
             foresight=settings.notice_seconds + LONGEST_SLEEP * settings.speed,
         )
-        self._meters = Meters(self.state, self.weather)
+        self._meters = Meters(self.state, self.spot_capacity)
         self.chores: list[Chore] = []
         self._processes = Processes()
         self._wake = asyncio.Event()
@@ -260,7 +260,7 @@ class Fabric:
         self, scale_set: ScaleSetRow, waiting: list[InstanceRow]
     ) -> tuple[list[InstanceRow], dict[str, str] | None]:
         """Return the waiting instances that get a machine, and why not all do."""
-        return allocation.grant(self.state, self.weather, scale_set, waiting, self.now())
+        return allocation.grant(self.state, self.spot_capacity, scale_set, waiting, self.now())
 
     def _boot(self) -> None:
         """Boot what has room and never ran."""
@@ -295,13 +295,13 @@ class Fabric:
         """Forget what was killed, and end the operations that have all they waited for."""
         for _, instance in killed:
             self._forget(self.state.now(instance))
-        for operation in [o for o in self._due(now) if self._done(o)]:
+        for operation in [o for o in self._due(now) if self._is_done(o)]:
             self.state.end(operation, now)
             self._settle(operation)
         for operation in self._agenda.outdated_operations(now):
             self.state.remove(operation)
 
-    def _done(self, operation: OperationRow) -> bool:
+    def _is_done(self, operation: OperationRow) -> bool:
         targets = self._sets(operation.target)
         if operation.kind == "delete_instances":
             return not any(set(operation.instance_ids) & set(s.instances) for s in targets)

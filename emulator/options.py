@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from emulator.capacity.entries import read
 from emulator.core import catalog
 from emulator.core.errors import ArmError
-from emulator.weather.skies import read
 
 ABOUT = (
     "Azure on localhost: Resource Manager with virtual machine scale sets, Spot, Scheduled Events "
@@ -52,7 +52,12 @@ def _add_azure(made: argparse.ArgumentParser) -> None:
     add("--spot-quota", type=_count, default=1000, metavar="CORES", help="in each region (1000)")
     add("--azureml-quota", type=_count, default=1000, metavar="CORES", help="of Azure ML (1000)")
     add("--throttling", choices=("none", "azure"), default="none", help="Azure's limits (none)")
-    add("--weather", type=_weather, metavar="FILE", help="Spot machines over time: a JSON list")
+    add(
+        "--capacity",
+        type=_capacity,
+        metavar="FILE",
+        help="Spot machines over time: a JSON list",
+    )
     add("--catalog", type=_catalog, metavar="FILE", help="more sizes, regions and prices; JSON")
     add("--page-size", type=_some, default=100, metavar="N", help="rows on a page of a list (100)")
     add("--blob-endpoint", type=_url, default="", metavar="URL", help="an Azurite's, no account")
@@ -139,7 +144,7 @@ def _catalog(text: str) -> Path:
     return Path(text)
 
 
-def _weather(text: str) -> Path:
+def _capacity(text: str) -> Path:
     try:
         read(Path(text))
     except ArmError as error:

@@ -19,5 +19,5 @@ class AzurePart:
 
     arm: Sequence[Route] = ()  # over TLS, in the place of Azure's public addresses
     metadata: Sequence[Route] = ()  # over plain http, in the place of 169.254.169.254
-    admin: Sequence[Route] = ()  # at both: what there is on localhost only
+    admin: Sequence[Route] = ()  # on both doors: routes of localhost only
     chores: Sequence[Chore] = ()  # done in each step, in this order

@@ -145,7 +145,7 @@ def _rules(options: argparse.Namespace) -> Rules:
 def _replay(folders: Sequence[TraceFolder], gang: int, rules: Rules) -> list[PolicyRun]:
     lived: list[PolicyRun] = []
     for folder in folders:
-        if not any(any(zone) for zone in folder.weather):
+        if not any(any(zone) for zone in folder.capacity):
             print_progress(f"{folder.name}: never {gang} at once; left out")
             continue
         here = list(lives(folder, rules))

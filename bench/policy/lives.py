@@ -55,7 +55,7 @@ class PolicyRun:
 def lives(folder: TraceFolder, rules: Rules) -> Iterator[PolicyRun]:
     """Yield all runs in a folder's traces; none where the traces are shorter than the deadline."""
     everything = tuple(range(len(folder.zones)))
-    alone = [(z,) for z in everything if any(folder.weather[z])]
+    alone = [(z,) for z in everything if any(folder.capacity[z])]
     sets = [*alone, *([everything] if len(everything) > 1 else [])]
     for deadline in DEADLINES:
         for zones in sets:
@@ -114,18 +114,18 @@ def _beginnings(
 def _results(
     folder: TraceFolder, zones: Sequence[int], world: ReplayWorld, begin: int, rules: Rules
 ) -> Iterator[tuple[str, Result]]:
-    weather = [folder.weather[z] for z in zones]
-    yield OURS, ours.play(world, weather, begin, ours.fresh(world), signs=rules.signs)
+    capacity = [folder.capacity[z] for z in zones]
+    yield OURS, ours.play(world, capacity, begin, ours.fresh(world), signs=rules.signs)
     if rules.staying:
-        yield STAYING, ours.play(world, weather, begin, ours.fresh(world), MoveMode.STAYS)
+        yield STAYING, ours.play(world, capacity, begin, ours.fresh(world), MoveMode.STAYS)
     if rules.asking:
-        yield ASKING, ours.play(world, weather, begin, ours.fresh(world), MoveMode.ASKS_FIRST)
+        yield ASKING, ours.play(world, capacity, begin, ours.fresh(world), MoveMode.ASKS_FIRST)
     if rules.history:
         seen = ours.fresh(world)
-        ours.play(world, weather, begin - world.deadline, seen, signs=rules.signs)
-        yield WARM, ours.play(world, weather, begin, seen, signs=rules.signs)
+        ours.play(world, capacity, begin - world.deadline, seen, signs=rules.signs)
+        yield WARM, ours.play(world, capacity, begin, seen, signs=rules.signs)
     for name in RIVALS:
         policy = SkyNomad() if name == "skynomad" else rivals.NAMED[name]
-        yield name, rivals.play(policy, world, weather, begin)
-    best = optimum(world, weather, begin)
+        yield name, rivals.play(policy, world, capacity, begin)
+    best = optimum(world, capacity, begin)
     yield ORACLE, Result(cost=best, finished=world.deadline)

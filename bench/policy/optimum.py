@@ -7,17 +7,17 @@ eviction and never loses work, so no online policy can reach this limit.
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.policy.world import ReplayWorld, Weather
+from bench.policy.world import Capacity, ReplayWorld
 
 _NEVER = 1e9
 Costs = NDArray[np.float64]
 
 
-def optimum(world: ReplayWorld, weather: Weather, begin: int) -> float:
+def optimum(world: ReplayWorld, capacity: Capacity, begin: int) -> float:
     """Return the minimum cost to finish by the deadline, in on-demand ticks."""
     best = _Backwards(world)
     for tick in range(world.deadline - 1, -1, -1):
-        best.step([bool(zone[begin + tick]) for zone in weather])
+        best.step([bool(zone[begin + tick]) for zone in capacity])
     return float(best.idle[best.home][0])
 
 

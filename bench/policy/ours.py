@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from bench.policy.world import ReplayWorld, Result, Weather
+from bench.policy.world import Capacity, ReplayWorld, Result
 from service.domain.cloud.fleet import Offering
 from service.domain.placement.policy_state import Candidate, MoveMode
 from service.domain.simulation.simulator import (
@@ -24,14 +24,14 @@ def fresh(world: ReplayWorld) -> MarketExperience:
 
 def play(
     world: ReplayWorld,
-    weather: Weather,
+    capacity: Capacity,
     begin: int,
     seen: MarketExperience,
     moves: MoveMode = MoveMode.LEAVES_FIRST,
     signs: AvailabilitySignals = USUAL,
 ) -> Result:
     """Simulate one run and add its observations to ``seen``."""
-    life = simulate(replace(_case(world), moves=moves, signs=signs), weather, begin, seen)
+    life = simulate(replace(_case(world), moves=moves, signs=signs), capacity, begin, seen)
     return Result(
         cost=life.dollars * HOUR / world.tick_s,
         finished=life.finished,

@@ -7,7 +7,7 @@ sees only the answers to its requests (`service.domain.simulation.simulator`).
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from bench.policy.world import ReplayWorld, Result, Weather
+from bench.policy.world import Capacity, ReplayWorld, Result
 
 Zone = int
 ON_DEMAND = -1
@@ -31,13 +31,13 @@ class View:
 Policy = Callable[[View], Zone | None]
 
 
-def play(policy: Policy, world: ReplayWorld, weather: Weather, begin: int) -> Result:
+def play(policy: Policy, world: ReplayWorld, capacity: Capacity, begin: int) -> Result:
     """Simulate one run until its work is done or the trace ends."""
     view = View(world=world, place=world.regions[0])
-    end = min(len(zone) for zone in weather)
+    end = min(len(zone) for zone in capacity)
     result = Result()
     while view.done < world.work and begin + view.now < end:
-        _evict(view, weather, begin, result)
+        _evict(view, capacity, begin, result)
         _place(view, policy(view), result)
         _tick(view, result)
     if view.done >= world.work:
@@ -46,9 +46,9 @@ def play(policy: Policy, world: ReplayWorld, weather: Weather, begin: int) -> Re
     return result
 
 
-def _evict(view: View, weather: Weather, begin: int, result: Result) -> None:
+def _evict(view: View, capacity: Capacity, begin: int, result: Result) -> None:
     at = begin + view.now
-    view.here = [z for z, zone in enumerate(weather) if zone[at]]
+    view.here = [z for z, zone in enumerate(capacity) if zone[at]]
     if view.held is not None and view.held >= 0 and view.held not in view.here:
         result.evictions += 1
         if view.cold == 0:

@@ -17,12 +17,12 @@ class TraceFolder:
     name: str
     gap_s: float
     zones: tuple[str, ...]
-    weather: tuple[tuple[bool, ...], ...]  # by zone and tick: whether a request would be granted
+    capacity: tuple[tuple[bool, ...], ...]  # by zone and tick: whether a request would be granted
 
     @property
     def ticks(self) -> int:
         """Number of ticks of the shortest zone."""
-        return min(len(zone) for zone in self.weather)
+        return min(len(zone) for zone in self.capacity)
 
 
 def read(root: Path, gang: int) -> list[TraceFolder]:
@@ -37,9 +37,11 @@ def read(root: Path, gang: int) -> list[TraceFolder]:
         sorted(traces, key=lambda t: (t[0].parent, t[1], t[0])), lambda t: (t[0].parent, t[1])
     ):
         name = str(parent.relative_to(root)) if parent != root else root.name
-        weather = {f.stem: tuple(n >= gang for n in counts) for f, _, counts in group}
+        capacity = {f.stem: tuple(n >= gang for n in counts) for f, _, counts in group}
         folders.append(
-            TraceFolder(name=name, gap_s=gap, zones=tuple(weather), weather=tuple(weather.values()))
+            TraceFolder(
+                name=name, gap_s=gap, zones=tuple(capacity), capacity=tuple(capacity.values())
+            )
         )
     return folders
 

@@ -6,7 +6,7 @@ Times are in ticks. Money is in the price of one on-demand tick.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-Weather = Sequence[Sequence[bool]]  # by zone and tick: whether a request would be granted
+Capacity = Sequence[Sequence[bool]]  # by zone and tick: whether a request would be granted
 
 
 @dataclass(frozen=True, kw_only=True)

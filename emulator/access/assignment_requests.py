@@ -59,7 +59,7 @@ async def put(request: Request) -> Response:
     elif any(_plain(old, name) != _plain(resource, name) for name in FIXED):
         text = "Tenant ID, application ID, principal ID, and scope are not allowed to be updated."
         raise invalid(text, "RoleAssignmentUpdateNotPermitted")
-    return JSONResponse(_shown(old or resource), status_code=200 if old else 201)
+    return JSONResponse(_as_json(old or resource), status_code=200 if old else 201)
 
 
 async def get(request: Request) -> Response:
@@ -69,7 +69,7 @@ async def get(request: Request) -> Response:
         name = request.path_params["name"]
         text = f"The role assignment '{name}' is not found."
         raise ArmError(404, "RoleAssignmentNotFound", text)
-    return JSONResponse(_shown(resource))
+    return JSONResponse(_as_json(resource))
 
 
 async def delete(request: Request) -> Response:
@@ -80,14 +80,14 @@ async def delete(request: Request) -> Response:
         return Response(status_code=204)
     fabric.state.remove(resource)
     fabric.changed()
-    return JSONResponse(_shown(resource))
+    return JSONResponse(_as_json(resource))
 
 
 async def list_all(request: Request) -> Response:
     """List those at, above and below the scope; `$filter` narrows."""
     fits = _filter(request.query_params.get("$filter", ""), _scope(request))
     found = [a for a in assignments.every(fabric_of(request).state) if fits(a)]
-    return page(request, [_shown(a.resource) for a in found])
+    return page(request, [_as_json(a.resource) for a in found])
 
 
 async def permissions(request: Request) -> Response:
@@ -152,7 +152,7 @@ def _filter(text: str, scope: str) -> Callable[[Assignment], bool]:
     return fits
 
 
-def _shown(resource: ResourceRow) -> dict[str, Any]:
+def _as_json(resource: ResourceRow) -> dict[str, Any]:
     told = {"principalType": "ServicePrincipal", "condition": None, "conditionVersion": None}
     properties = told | resource.body["properties"]
     return {"id": resource.id, "type": ASSIGNMENT, "name": resource.name, "properties": properties}

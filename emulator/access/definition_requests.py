@@ -21,7 +21,7 @@ _FILTER = re.compile(r"(roleName|type) eq '((?:[^']|'')*)'", re.IGNORECASE)
 
 async def get(request: Request) -> Response:
     """Show one."""
-    return JSONResponse(shown(_found(request), _subscription(request)))
+    return JSONResponse(role_as_json(_find_role(request), _subscription(request)))
 
 
 async def list_all(request: Request) -> Response:
@@ -30,7 +30,7 @@ async def list_all(request: Request) -> Response:
     fits = _filter(request.query_params.get("$filter", ""))
     known = (role for role in roles.all_roles(fabric_of(request).state) if fits(role))
     found = [role for role in known if any(_meet(scope, s) for s in role.assignable_scopes)]
-    return page(request, [shown(role, _subscription(request)) for role in found])
+    return page(request, [role_as_json(role, _subscription(request)) for role in found])
 
 
 async def put(request: Request) -> Response:
@@ -57,10 +57,12 @@ async def put(request: Request) -> Response:
     )
     fabric.state.put(resource)
     fabric.changed()
-    return JSONResponse(shown(roles.custom(resource), _subscription(request)), status_code=201)
+    return JSONResponse(
+        role_as_json(roles.custom(resource), _subscription(request)), status_code=201
+    )
 
 
-def shown(role: Role, subscription: str) -> dict[str, Any]:
+def role_as_json(role: Role, subscription: str) -> dict[str, Any]:
     """Return a role definition as ARM answers it."""
     return {
         "id": _id(role.id, subscription),
@@ -130,7 +132,7 @@ def _is_scope(scope: object) -> bool:
     return isinstance(scope, str) and scope.lower().startswith("/subscriptions/")
 
 
-def _found(request: Request) -> Role:
+def _find_role(request: Request) -> Role:
     name = request.path_params["name"]
     if role := roles.find(fabric_of(request).state, name):
         return role

@@ -115,7 +115,7 @@ def readable(fabric: Fabric, caller: ArmCaller) -> Sees:
     """Whether the caller may read the resource or group with an id; looks roles up once."""
     if fabric.settings.access == "open":
         return lambda _: True
-    held = list(_held(fabric, caller))
+    held = list(_roles_of(fabric, caller))
 
     def fits(id_: str) -> bool:
         action = f"{type_of(id_)}/read" if "/providers/" in id_ else SEE_GROUP
@@ -142,7 +142,7 @@ def _own(fabric: Fabric, caller: ArmCaller) -> Iterator[Assignment]:
     return (a for a in found if a.principal_id == caller.object_id)
 
 
-def _held(fabric: Fabric, caller: ArmCaller) -> Iterator[tuple[str, Role]]:
+def _roles_of(fabric: Fabric, caller: ArmCaller) -> Iterator[tuple[str, Role]]:
     """Iterate over the roles of the caller, each with its scope."""
     for assignment in _own(fabric, caller):
         if role := roles.find(fabric.state, assignment.role_id):
@@ -152,7 +152,7 @@ def _held(fabric: Fabric, caller: ArmCaller) -> Iterator[tuple[str, Role]]:
 def _reads_some(fabric: Fabric, caller: ArmCaller, need: Need) -> bool:
     """Whether a role somewhere in the subscription allows it; who reads nothing is to hear so."""
     inside = need.scope.partition("/providers/")[0]
-    held = [role for scope, role in _held(fabric, caller) if within(scope, inside)]
+    held = [role for scope, role in _roles_of(fabric, caller) if within(scope, inside)]
     if need.action.lower() == EVERYTHING:
         return bool(held)
     return any(role.allows(need.action) for role in held)

@@ -30,7 +30,7 @@ def admit(fabric: Fabric, request: Request) -> None:
         request.scope["sees"] = sees
 
 
-def seen(request: Request, rows: Sequence[dict[str, Any]]) -> Sequence[dict[str, Any]]:
+def visible_rows(request: Request, rows: Sequence[dict[str, Any]]) -> Sequence[dict[str, Any]]:
     """Return the rows of a list that the caller may see."""
     sees = request.scope.get("sees")
     return rows if sees is None else [row for row in rows if sees(row["id"])]

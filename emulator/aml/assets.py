@@ -87,11 +87,14 @@ def amend(
 ) -> ResourceRow:
     """Change some properties that are shown, and (by name) some that are not."""
     body = fabric.state.now(resource).body
-    parts = {"properties": body["properties"] | (shown or {}), "private": body["private"] | hidden}
+    parts = {
+        "properties": body["properties"] | (shown or {}),
+        "private": body["private"] | hidden,
+    }
     return fabric.state.change(resource, body=body | parts)
 
 
-def shown(resource: ResourceRow, **more: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON
+def resource_as_json(resource: ResourceRow, **more: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON
     """Return the resource as ARM answers it; ``more`` replaces some of its properties."""
     rest = {k: v for k, v in resource.body.items() if k not in ("properties", "private")}
     return {

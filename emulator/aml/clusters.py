@@ -91,7 +91,7 @@ def _shrink(fabric: Fabric, compute: ResourceRow, scale_set: ScaleSetRow, now: f
     going = [*broken, *tired[:spare], *_replaced(fabric, compute)]
     if not going:
         return False
-    operations.begin(
+    operations.begin_operation(
         fabric,
         "delete_instances",
         scale_set,

@@ -17,7 +17,7 @@ IDLE = "PT120S"  # before a node is taken down, unless the cluster says
 MOST_RDMA = 100  # nodes: MicrosoftDocs/azure-ai-docs, machine-learning/how-to-manage-quotas.md
 
 
-def given(body: dict[str, Any]) -> dict[str, Any]:
+def cluster_body(body: dict[str, Any]) -> dict[str, Any]:
     """Return the body of a cluster, or raise ArmError."""
     outer = body.get("properties")
     if not isinstance(outer, dict) or outer.get("computeType") != "AmlCompute":

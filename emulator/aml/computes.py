@@ -17,10 +17,10 @@ from emulator.aml.assets import (
     private,
     properties,
     region,
-    shown,
+    resource_as_json,
     user_error,
 )
-from emulator.aml.compute_forms import given, new, resize, set_scale
+from emulator.aml.compute_forms import cluster_body, new, resize, set_scale
 from emulator.arm import operations
 from emulator.arm.front_door import fabric_of, page, read_json
 from emulator.compute.usages import Region, limit, used_cores
@@ -40,7 +40,7 @@ QUOTAS = {
 async def put(request: Request) -> Response:
     """Create a cluster, or give an existing one new scale settings."""
     fabric, workspace = fabric_of(request), find_workspace(request)
-    wanted = given(await read_json(request))
+    wanted = cluster_body(await read_json(request))
     old = lookup_part(request, PATH)
     if old is None:
         compute = new(part_id(request, PATH), workspace.location, wanted, fabric.now())
@@ -99,7 +99,7 @@ async def delete(request: Request) -> Response:
         return Response(status_code=204)
     if "underlyingResourceAction" not in request.query_params:
         raise invalid("The query parameter underlyingResourceAction is required.", "UserError")
-    operation = removal.begin(fabric, compute, region(compute))
+    operation = removal.begin_delete(fabric, compute, region(compute))
     fabric.changed()
     return Response(status_code=202, headers=removal.headers(request, operation, "compute"))
 
@@ -175,7 +175,7 @@ def _check_new(fabric: Fabric, compute: ResourceRow) -> None:
 
 def _accept(request: Request, fabric: Fabric, compute: ResourceRow, *, new: bool) -> Response:
     fabric.state.put(compute)
-    operation = operations.begin(
+    operation = operations.begin_operation(
         fabric,
         "put",
         compute,
@@ -204,7 +204,7 @@ def _body(fabric: Fabric, compute: ResourceRow) -> dict[str, Any]:
         "nodeStateCounts": counts,
         "errors": facts["errors"] or None,
     }
-    return shown(
+    return resource_as_json(
         compute,
         computeLocation=region(compute),
         createdOn=timestamp(compute.created_at),

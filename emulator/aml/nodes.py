@@ -43,7 +43,7 @@ def nodes(fabric: Fabric, compute: ResourceRow) -> list[ClusterNode]:
     """Return every node of the cluster, the oldest first."""
     if (scale_set := set_of(fabric, compute)) is None:
         return []
-    held = _held(fabric, compute)
+    held = _job_by_instance(fabric, compute)
     deletions = fabric.operations(scale_set.key, "delete_instances")
     leaving = {name for deletion in deletions for name in deletion.instance_ids}
     found = []
@@ -115,7 +115,7 @@ def _state(fabric: Fabric, instance: InstanceRow, held: dict[str, str]) -> str:
     return "running" if instance.instance_id in held else "idle"
 
 
-def _held(fabric: Fabric, compute: ResourceRow) -> dict[str, str]:
+def _job_by_instance(fabric: Fabric, compute: ResourceRow) -> dict[str, str]:
     """Return the job that holds each instance."""
     rows = jobs(fabric, compute)
     return {name: job.name for job in rows for name in private(job)["nodes"]}

@@ -15,12 +15,12 @@ KIND = "delete_azureml"  # of operations
 NEVER = 10 * 365 * 86400.0  # seconds until a deletion ends by itself: it ends with the last node
 
 
-def begin(fabric: Fabric, resource: ResourceRow, location: str) -> OperationRow:
+def begin_delete(fabric: Fabric, resource: ResourceRow, location: str) -> OperationRow:
     """Begin deleting a workspace or a cluster; a second call joins the first."""
     if running := fabric.operations(resource.key, KIND):
         return running[0]
     fabric.state.change(resource, provisioning_state="Deleting")
-    return operations.begin(fabric, KIND, resource, location=location, seconds=NEVER)
+    return operations.begin_operation(fabric, KIND, resource, location=location, seconds=NEVER)
 
 
 def headers(request: Request, operation: OperationRow, what: str) -> dict[str, str]:
@@ -42,13 +42,13 @@ def carry_out(fabric: Fabric, now: float) -> bool:
 
 def _mark(fabric: Fabric) -> bool:
     """Mark clusters whose workspace or group is going."""
-    found = [c for c in of_type(fabric, COMPUTE) if not _going(c) and _lost(fabric, c)]
+    found = [c for c in of_type(fabric, COMPUTE) if not _going(c) and _has_no_parent(fabric, c)]
     for compute in found:
         fabric.state.change(compute, provisioning_state="Deleting")
     return bool(found)
 
 
-def _lost(fabric: Fabric, compute: ResourceRow) -> bool:
+def _has_no_parent(fabric: Fabric, compute: ResourceRow) -> bool:
     parts = compute.key.split("/")
     group = fabric.state.groups.get("/".join(parts[:5]))
     workspace = fabric.state.resources.get("/".join(parts[:9]))
@@ -63,7 +63,9 @@ def _empty(fabric: Fabric) -> bool:
     for scale_set in fresh:
         operations.preempt(fabric, scale_set.key, "put")
         fabric.state.change(scale_set, provisioning_state="Deleting")
-        operations.begin(fabric, "delete", scale_set, seconds=fabric.settings.delete_seconds)
+        operations.begin_operation(
+            fabric, "delete", scale_set, seconds=fabric.settings.delete_seconds
+        )
     return bool(fresh)
 
 

@@ -22,7 +22,7 @@ from emulator.aml.assets import (
     properties,
     user_error,
 )
-from emulator.aml.assets import shown as as_arm
+from emulator.aml.assets import resource_as_json as as_arm
 from emulator.arm.front_door import fabric_of, page, read_json
 from emulator.core.state import ResourceRow
 from emulator.fabric import Fabric
@@ -133,14 +133,14 @@ async def delete(request: Request) -> Response:
 
 async def list_versions(request: Request) -> Response:
     """List the versions of one name, the newest first; archived ones only if asked for."""
-    rows = [r for r in reversed(_versions(request)) if _wanted(request, r)]
+    rows = [r for r in reversed(_versions(request)) if _matches_view(request, r)]
     top = request.query_params.get("$top", "")
     return page(request, [as_arm(r) for r in rows[: int(top) if top.isdecimal() else None]])
 
 
 async def list_all(request: Request) -> Response:
     """List the names."""
-    rows = [r for r in _all(request) if _wanted(request, r)]
+    rows = [r for r in _all(request) if _matches_view(request, r)]
     last = {r.id.rsplit("/", 3)[1]: r for r in rows}
     return page(request, [_container(request, name) for name in last])
 
@@ -185,7 +185,7 @@ def _versions(request: Request) -> list[ResourceRow]:
     return [r for r in _all(request) if middle in r.key]
 
 
-def _wanted(request: Request, version: ResourceRow) -> bool:
+def _matches_view(request: Request, version: ResourceRow) -> bool:
     view = request.query_params.get("listViewType", "ActiveOnly").lower()
     return view == "all" or bool(properties(version)["isArchived"]) is (view == "archivedonly")
 

@@ -15,7 +15,7 @@ from emulator.aml.assets import (
     of_type,
     properties,
     refuse_while_going,
-    shown,
+    resource_as_json,
     workspace_id,
 )
 from emulator.arm.front_door import base_url, fabric_of, page, read_json
@@ -91,7 +91,7 @@ async def delete(request: Request) -> Response:
     workspace = lookup(fabric, workspace_id(request))
     if workspace is None:
         return Response(status_code=204)
-    operation = removal.begin(fabric, workspace, workspace.location)
+    operation = removal.begin_delete(fabric, workspace, workspace.location)
     fabric.changed()
     return Response(status_code=202, headers=removal.headers(request, operation, "workspace"))
 
@@ -119,4 +119,4 @@ def _members(body: dict[str, Any]) -> dict[str, Any]:
 def _body(request: Request, workspace: ResourceRow) -> dict[str, object]:
     """Return it as ARM answers it; the port may be another than when it was made."""
     here, state = f"{base_url(request)}/discovery", workspace.provisioning_state
-    return shown(workspace, discoveryUrl=here, provisioningState=state)
+    return resource_as_json(workspace, discoveryUrl=here, provisioningState=state)

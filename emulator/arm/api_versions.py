@@ -41,7 +41,7 @@ class Types:
             )
         found = PROVIDED.findall(request.url.path)
         if not found:
-            if not _known(version, OLDEST, now):
+            if not _is_known(version, OLDEST, now):
                 raise invalid(
                     f"The api-version '{version}' is invalid. The supported versions are "
                     f"'{NEWEST},{OLDEST}'.",
@@ -52,7 +52,7 @@ class Types:
         if kind and kind.lower() not in self._anywhere:
             self._check_type(namespace, kind, version)
         first = FIRST.get(namespace.lower(), OLDEST)
-        if not _known(version, first, now):
+        if not _is_known(version, first, now):
             place = LOCATION.search(request.url.path)
             raise invalid(
                 f"No registered resource provider found for location '{place[1] if place else ''}'"
@@ -76,7 +76,7 @@ class Types:
             )
 
 
-def _known(version: str, first: str, now: float) -> bool:
+def _is_known(version: str, first: str, now: float) -> bool:
     found = VERSION.fullmatch(version)
     latest = datetime.fromtimestamp(now, UTC) + timedelta(days=365)
     return found is not None and first <= found[1] <= latest.date().isoformat()

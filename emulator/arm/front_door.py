@@ -143,7 +143,7 @@ def check_conditions(request: Request, *etags: int) -> None:
 def page(request: Request, rows: Sequence[dict[str, Any]]) -> Response:
     """One page of a list, with a nextLink when more follow."""
     start = skip_token(request)
-    end, rows = start + fabric_of(request).settings.page_size, gate.seen(request, rows)
+    end, rows = start + fabric_of(request).settings.page_size, gate.visible_rows(request, rows)
     body: dict[str, Any] = {"value": list(rows[start:end])}
     if end < len(rows):
         query = dict(request.query_params) | {"$skiptoken": str(end)}

@@ -16,7 +16,7 @@ from emulator.fabric import Fabric
 RETRY_AFTER = {"Retry-After": "1"}
 
 
-def begin(
+def begin_operation(
     fabric: Fabric,
     kind: str,
     target: ResourceGroup | ScaleSetRow | ResourceRow,

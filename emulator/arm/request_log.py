@@ -99,7 +99,7 @@ class Logged:
         return VM.sub("/vm/…", path), vm
 
 
-async def show(request: Request) -> Response:
+async def list_requests(request: Request) -> Response:
     """List the requests that match ?method=, ?path= (a regular expression) and ?since= (an id).
 
     At most ?limit= of them; while ``nextSince`` is there, ask again with it.

@@ -60,7 +60,7 @@ async def patch(request: Request) -> Response:
 
 async def get(request: Request) -> Response:
     """Show one."""
-    return JSONResponse(group_body(_found(request)))
+    return JSONResponse(group_body(_find_group(request)))
 
 
 async def list_all(request: Request) -> Response:
@@ -74,7 +74,7 @@ async def list_all(request: Request) -> Response:
 
 async def delete(request: Request) -> Response:
     """Begin deleting one with everything in it."""
-    fabric, group = fabric_of(request), _found(request)
+    fabric, group = fabric_of(request), _find_group(request)
     running = fabric.operations(group.key, "delete_group")
     if not running:
         fabric.state.change(group, deleting=True)
@@ -82,14 +82,14 @@ async def delete(request: Request) -> Response:
             if scale_set.key.startswith(group.key + "/"):
                 operations.preempt(fabric, scale_set.key, "put", "restore")
         seconds = fabric.settings.delete_seconds
-        running = [operations.begin(fabric, "delete_group", group, seconds=seconds)]
+        running = [operations.begin_operation(fabric, "delete_group", group, seconds=seconds)]
         fabric.changed()
     return Response(status_code=202, headers=operations.headers(request, running[0]))
 
 
 def find_group(request: Request) -> ResourceGroup:
     """Return the resource group in the path, or raise ArmError; none that goes is written to."""
-    group = _found(request)
+    group = _find_group(request)
     if group.deleting and request.method in ("PUT", "PATCH"):
         raise _being_deleted(group)
     return group
@@ -102,7 +102,7 @@ def list_start(request: Request) -> str:
     return f"/subscriptions/{request.path_params['subscription']}/".lower()
 
 
-def _found(request: Request) -> ResourceGroup:
+def _find_group(request: Request) -> ResourceGroup:
     if (group := _lookup(request)) is None:
         raise group_not_found(request.path_params["group"])
     return group

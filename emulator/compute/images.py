@@ -30,7 +30,7 @@ VERSIONS = SKUS + "/{sku}/versions"
 PATHS = (PUBLISHERS, OFFERS, SKUS, VERSIONS, VERSIONS + "/{version}")
 
 
-async def show(request: Request) -> Response:
+async def list_images(request: Request) -> Response:
     """List the names at one level (publishers, offers, skus, versions), or show one version."""
     names = dict(request.path_params)
     place = Region.of(names["subscription"], names["location"]).location

@@ -68,7 +68,7 @@ def begin_deletion(request: Request, scale_set: ScaleSetRow, ids: tuple[str, ...
         raise marked_for_deletion("Delete Virtual Machine Scale Set VMs", scale_set.name)
     force = request.query_params.get("forceDeletion", "false").lower() == "true"
     seconds = 0.0 if force else fabric.settings.delete_seconds
-    operation = operations.begin(
+    operation = operations.begin_operation(
         fabric, "delete_instances", scale_set, seconds=seconds, instance_ids=ids
     )
     for name in ids:

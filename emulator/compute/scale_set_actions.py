@@ -31,7 +31,7 @@ def on_set(kind: str) -> Handler:
         scale_set = find_scale_set(request)
         _check_not_deleting(scale_set, kind)
         named = formed(await read_json(request), ORDER).get("instanceIds")
-        ids = _named(scale_set, named) if named and named != ["*"] else _all(scale_set)
+        ids = _check_names(scale_set, named) if named and named != ["*"] else _all(scale_set)
         return _begin_orders(request, scale_set, kind, ids)
 
     return handler
@@ -54,7 +54,7 @@ async def delete_instances(request: Request) -> Response:
     named = formed(await read_json(request), ORDER).get("instanceIds")
     if not named:
         raise missing("instanceIds")
-    ids = tuple(scale_set.instances) if named == ["*"] else _named(scale_set, named)
+    ids = tuple(scale_set.instances) if named == ["*"] else _check_names(scale_set, named)
     return begin_deletion(request, scale_set, ids)
 
 
@@ -76,7 +76,7 @@ def _begin_orders(
     _overtake(fabric, scale_set, ids)
     starting, settings = kind in ("start", "redeploy"), fabric.settings
     seconds = settings.create_seconds if starting else settings.delete_seconds
-    operation = operations.begin(
+    operation = operations.begin_operation(
         fabric, kind, scale_set, seconds=seconds, instance_ids=ids, alone=alone
     )
     for instance in instances:
@@ -161,7 +161,7 @@ def _all(scale_set: ScaleSetRow) -> tuple[str, ...]:
     return tuple(i.instance_id for i in scale_set.instances.values() if i.phase != "creating")
 
 
-def _named(scale_set: ScaleSetRow, named: list[str]) -> tuple[str, ...]:
+def _check_names(scale_set: ScaleSetRow, named: list[str]) -> tuple[str, ...]:
     if unknown := [name for name in named if name not in scale_set.instances]:
         message = (
             f"The provided instanceId {unknown[0]} is not an active Virtual Machine Scale Set VM "

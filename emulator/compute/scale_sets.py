@@ -15,6 +15,7 @@ from emulator.arm import operations
 from emulator.arm.front_door import check_conditions, fabric_of, page, read_json
 from emulator.arm.resource_groups import find_group, list_start
 from emulator.arm.views import expanded, scale_set_body, scale_set_view
+from emulator.capacity.allocation import refuse_if_sold_out
 from emulator.compute import scale_set_models
 from emulator.compute.rules import scale_set_rules, sku_profile
 from emulator.compute.usages import check_quota
@@ -30,7 +31,6 @@ from emulator.core.state import FaultRow, InstanceRow, OperationRow, ScaleSetRow
 from emulator.fabric import Fabric, staying
 from emulator.faults import scale_set_faults
 from emulator.market import restrictions
-from emulator.weather.allocation import refuse_if_sold_out
 
 UPDATE = "Create or Update Virtual Machine Scale Set"
 NEVER_SPOT = re.compile(r"Standard_B\d.*|.*_Promo", re.IGNORECASE)
@@ -90,7 +90,7 @@ async def delete(request: Request) -> Response:
     if not running:
         operations.preempt(fabric, scale_set.key, "put", "restore")
         seconds = fabric.settings.delete_seconds
-        running = [operations.begin(fabric, "delete", scale_set, seconds=seconds)]
+        running = [operations.begin_operation(fabric, "delete", scale_set, seconds=seconds)]
         fault = scale_set_faults.met(fabric, scale_set, "DELETE")
         scale_set_faults.hinder(fabric, running[0], fault)
         fabric.changed()
@@ -102,7 +102,7 @@ def grow(fabric: Fabric, scale_set: ScaleSetRow, count: int, kind: str = "put") 
     scale_set = fabric.state.resize(scale_set, count)
     fresh = _add_instances(fabric, scale_set, count)
     seconds = fabric.settings.create_seconds
-    operations.begin(fabric, kind, scale_set, seconds=seconds, instance_ids=tuple(fresh))
+    operations.begin_operation(fabric, kind, scale_set, seconds=seconds, instance_ids=tuple(fresh))
     return fresh
 
 
@@ -176,7 +176,7 @@ def _checked(fabric: Fabric, scale_set: ScaleSetRow) -> ScaleSetRow:
     """Return the scale set if its size can be had, or raise ArmError."""
     restrictions.check(fabric, scale_set)
     check_quota(fabric, scale_set, _offer(scale_set).size.vcpus)
-    refuse_if_sold_out(fabric.weather, scale_set, fabric.now())
+    refuse_if_sold_out(fabric.spot_capacity, scale_set, fabric.now())
     return scale_set
 
 
@@ -196,7 +196,7 @@ def _offer(scale_set: ScaleSetRow) -> SizeOffer:
 
 
 def _spot_price(fabric: Fabric, scale_set: ScaleSetRow) -> Decimal:
-    price = fabric.weather.spot_price(scale_set.location, scale_set.vm_size, fabric.now())
+    price = fabric.spot_capacity.spot_price(scale_set.location, scale_set.vm_size, fabric.now())
     assert price is not None, "it is sold there: there is an offer"
     return price
 
@@ -212,7 +212,7 @@ def _carry_out(fabric: Fabric, scale_set: ScaleSetRow, fault: FaultRow | None) -
     before = operations.preempt(fabric, scale_set.key, "put")
     nothing_new = before is not None and len(scale_set.instances) == known
     seconds = before - fabric.now() if before and nothing_new else fabric.settings.create_seconds
-    operation = operations.begin(fabric, "put", scale_set, seconds=seconds)
+    operation = operations.begin_operation(fabric, "put", scale_set, seconds=seconds)
     scale_set_faults.hinder(fabric, operation, fault)
     return operation
 

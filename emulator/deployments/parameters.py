@@ -40,7 +40,7 @@ def is_secret(rules: Json) -> bool:
     return str(rules.get("type")).lower().startswith("secure")
 
 
-def shown(declared: Json, values: dict[str, Json]) -> dict[str, Json]:
+def parameters_as_json(declared: Json, values: dict[str, Json]) -> dict[str, Json]:
     """Parameters as a deployment answers them: secrets without their values."""
     rows: dict[str, Json] = {}
     for name, value in values.items():

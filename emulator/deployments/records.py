@@ -67,7 +67,7 @@ def close(fabric: Fabric, resource: ResourceRow, **properties: Json) -> None:
 def summary(fabric: Fabric, plan: DeploymentPlan) -> dict[str, Json]:
     """Return the properties of a deployment that is valid."""
     return {
-        "parameters": parameters.shown(plan.declared, plan.scope.parameters),
+        "parameters": parameters.parameters_as_json(plan.declared, plan.scope.parameters),
         "mode": "Incremental",
         "provisioningState": "Succeeded",
         "timestamp": timestamp(fabric.now()),

@@ -30,7 +30,7 @@ async def put(request: Request) -> Response:
             f"Unable to edit or replace deployment '{name}': previous deployment is still active. "
             "Please see https://aka.ms/arm-deploy for usage details.",
         )
-    asked, plan = await _planned(request, name)
+    asked, plan = await _plan_deployment(request, name)
     preflight.check(fabric, request, name, plan)
     deployment = records.new(fabric, old.id if old else id_, plan, asked, _call(request))
     fabric.state.put(deployment)
@@ -46,7 +46,7 @@ async def put(request: Request) -> Response:
 async def validate(request: Request) -> Response:
     """Say whether a deployment could begin."""
     id_, name = _names(request)
-    _, plan = await _planned(request, name)
+    _, plan = await _plan_deployment(request, name)
     preflight.check(fabric_of(request), request, name, plan)
     properties = records.summary(fabric_of(request), plan)
     properties["validatedResources"] = [{"id": step.id} for step in plan.steps if step.wanted]
@@ -56,7 +56,7 @@ async def validate(request: Request) -> Response:
 
 async def status(request: Request) -> Response:
     """Show the state of a deployment."""
-    properties = _found(request).body["properties"]
+    properties = _find_deployment(request).body["properties"]
     state = str(properties["provisioningState"])
     body: dict[str, Json] = {"status": state}
     if properties.get("error"):
@@ -66,7 +66,7 @@ async def status(request: Request) -> Response:
 
 async def get(request: Request) -> Response:
     """Show one."""
-    return JSONResponse(records.body(_found(request)))
+    return JSONResponse(records.body(_find_deployment(request)))
 
 
 async def list_all(request: Request) -> Response:
@@ -79,7 +79,7 @@ async def list_all(request: Request) -> Response:
 
 async def operations(request: Request) -> Response:
     """List the operations of a deployment so far."""
-    return page(request, _found(request).body["operations"])
+    return page(request, _find_deployment(request).body["operations"])
 
 
 def _names(request: Request) -> tuple[str, str]:
@@ -88,7 +88,7 @@ def _names(request: Request) -> tuple[str, str]:
     return f"{group}/providers/{records.DEPLOYMENTS}/{name}", name
 
 
-def _found(request: Request) -> ResourceRow:
+def _find_deployment(request: Request) -> ResourceRow:
     find_group(request)
     id_, name = _names(request)
     if (deployment := fabric_of(request).state.resources.get(id_.lower())) is None:
@@ -97,7 +97,7 @@ def _found(request: Request) -> ResourceRow:
     return deployment
 
 
-async def _planned(request: Request, name: str) -> tuple[Json, DeploymentPlan]:
+async def _plan_deployment(request: Request, name: str) -> tuple[Json, DeploymentPlan]:
     """Return the properties in the body and the plan of its template, or raise ArmError."""
     group = find_group(request)
     if not re.fullmatch(records.NAME, name):

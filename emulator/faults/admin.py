@@ -14,7 +14,7 @@ from emulator.core.errors import ArmError, invalid, marked_for_deletion, refuse_
 from emulator.core.state import InstanceRow, ScaleSetRow
 from emulator.fabric import Fabric
 from emulator.faults import planted
-from emulator.faults.vm_requests import named
+from emulator.faults.vm_requests import find_vm
 from emulator.machines import processes
 
 
@@ -49,7 +49,7 @@ async def evict(request: Request) -> Response:
     notice, lingers = body.get("notice", True), body.get("lingers", False)
     if not isinstance(notice, bool) or not isinstance(lingers, bool):
         raise invalid("'notice' and 'lingers' are true or false; --notice-seconds says how long.")
-    scale_set, instance = named(fabric, body["vm"]) if "vm" in body else _find(fabric, body)
+    scale_set, instance = find_vm(fabric, body["vm"]) if "vm" in body else _find(fabric, body)
     if notice:
         seconds = fabric.settings.notice_seconds
         evictions.announce(fabric.state, instance, fabric.now(), seconds, lingers=lingers)

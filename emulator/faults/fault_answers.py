@@ -36,7 +36,7 @@ class Faulty:
         body = await request.body()
         again = _again(body, receive)
         target = _target(fabric, request, body)
-        fault = planted.take(fabric.state, ANSWERS, target, fabric.now())
+        fault = planted.take_fault(fabric.state, ANSWERS, target, fabric.now())
         if fault is None:
             await self._app(scope, again, send)
             return
@@ -64,7 +64,7 @@ class Faulty:
 def _target(fabric: Fabric, request: Request, body: bytes) -> FaultTarget:
     """Return the request as a target, with the region and size of its scale set."""
     path = request.url.path
-    told = _told(body) if request.method == "PUT" else {}
+    told = _read_json(body) if request.method == "PUT" else {}
     for scale_set in fabric.state.scale_sets.values():
         if f"{path.lower()}/".startswith(f"{scale_set.key}/"):
             told = scale_set.model | told
@@ -77,7 +77,7 @@ def _target(fabric: Fabric, request: Request, body: bytes) -> FaultTarget:
     )
 
 
-def _told(body: bytes) -> dict[str, object]:
+def _read_json(body: bytes) -> dict[str, object]:
     try:
         told = json.loads(body or b"{}")
     except ValueError:

@@ -48,7 +48,7 @@ def write(folder: Path, harm: Harm) -> None:
     fresh.replace(folder / "harm.json")
 
 
-def tell(pid: int) -> None:
+def notify_vm(pid: int) -> None:
     """Have the VM with this init read the file again."""
     os.kill(pid, WAKE_UP)
 

@@ -66,7 +66,7 @@ def plant(state: EmulatorState, body: dict[str, Any], now: float) -> FaultRow:
     return state.put(fault)
 
 
-def take(
+def take_fault(
     state: EmulatorState, kinds: Iterable[str], target: FaultTarget, now: float
 ) -> FaultRow | None:
     """Return the first fault of these kinds that matches the target, counting one more strike."""

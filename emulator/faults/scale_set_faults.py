@@ -23,7 +23,7 @@ def met(fabric: Fabric, scale_set: ScaleSetRow, method: str) -> FaultRow | None:
     target = FaultTarget(
         method=method, path=scale_set.id, region=scale_set.location, vm_size=scale_set.vm_size
     )
-    return planted.take(fabric.state, KINDS[method], target, fabric.now())
+    return planted.take_fault(fabric.state, KINDS[method], target, fabric.now())
 
 
 def refuse(fabric: Fabric, scale_set: ScaleSetRow, fault: FaultRow | None) -> None:

@@ -92,7 +92,7 @@ async def announce(request: Request) -> Response:
     """
     fabric = fabric_of(request)
     body = await read_order(request, "vm", "kind", "notice", "duration")
-    scale_set, instance = named(fabric, body.get("vm"))
+    scale_set, instance = find_vm(fabric, body.get("vm"))
     notice, duration = body.get("notice"), body.get("duration")
     if not isinstance(notice, int | float | None) or not isinstance(duration, int | None):
         raise invalid("'notice' and 'duration' are seconds.")
@@ -115,13 +115,13 @@ async def call_off(request: Request) -> Response:
     """Take back what is announced to ?vm= and has not begun, an eviction too."""
     fabric = fabric_of(request)
     refuse_unknown(request.query_params, ("vm",), "parameter")
-    _, instance = named(fabric, request.query_params.get("vm"))
+    _, instance = find_vm(fabric, request.query_params.get("vm"))
     gone = maintenance.call_off(fabric.state, instance)
     fabric.changed()
     return JSONResponse({"called_off": gone})
 
 
-def named(fabric: Fabric, name: object) -> Found:
+def find_vm(fabric: Fabric, name: object) -> Found:
     """Return the VM with this name or id, or raise ArmError."""
     wanted = str(name or "").lower()
     for scale_set, instance in fabric.instances():
@@ -143,7 +143,7 @@ async def _do(
     harm.write(folder, done)
     pid = processes.init_pid(folder)
     if pid is not None:
-        harm.tell(pid)
+        harm.notify_vm(pid)
         await _until(lambda: harm.obeyed(folder) >= done.change or not processes.alive(folder))
     return done
 
@@ -158,7 +158,7 @@ async def _until(true: Callable[[], bool]) -> None:
 
 
 def _running(fabric: Fabric, body: dict[str, Any]) -> Found:
-    scale_set, instance = named(fabric, body.get("vm"))
+    scale_set, instance = find_vm(fabric, body.get("vm"))
     if fabric.settings.hollow:
         raise _cannot("VMs of an emulator with --hollow run nothing")
     if not fabric.running(instance):

@@ -58,7 +58,7 @@ async def versions(request: Request) -> Response:
 
 
 async def instance(request: Request) -> Response:
-    """Who this VM is: all of it, or the part that the path goes on to name."""
+    """Return the identity of this VM, or the part of it that the path names."""
     _check(request, VERSIONS)
     found: Any = instance_document.document(*_who(request))
     for word in str(request.path_params.get("path", "")).strip("/").split("/"):
@@ -100,7 +100,7 @@ async def pull(request: Request) -> Response:
         region=scale_set.location,
         vm_size=scale_set.vm_size,
     )
-    fault = planted.take(fabric.state, planted.PULLS, target, fabric.now())
+    fault = planted.take_fault(fabric.state, planted.PULLS, target, fabric.now())
     if fault is None:
         return Response(status_code=204)
     fabric.changed()

@@ -53,7 +53,7 @@ async def query(request: Request) -> Response:
     since, until = _period(body)
     until = min(until, now - fabric.settings.cost_delay_seconds)
     measures, keys = _measures(dataset), [*_granularity(dataset), *_groupings(dataset)]
-    counts = _wanted(dataset.get("filter"))
+    counts = _usage_filter(dataset.get("filter"))
     inside = (r for r in fabric.state.metered.values() if _within(scope, r.scale_set_id))
     rows = (usage for usage in usages(inside, since, until) if counts(usage))
     reads = [read for _, _, read in keys]
@@ -68,7 +68,7 @@ def bad(why: str) -> ArmError:
     return ArmError(400, "BadRequest", f"Invalid query definition: {why}")
 
 
-def _wanted(given: Any) -> Callable[[DailyUsage], bool]:  # noqa: ANN401 - as it came
+def _usage_filter(given: Any) -> Callable[[DailyUsage], bool]:  # noqa: ANN401 - as it came
     """Which usage counts: all of it, or that with one of the values of a tag."""
     if given is None:
         return lambda _usage: True

@@ -9,11 +9,11 @@ import uuid
 from collections.abc import Iterator
 from dataclasses import replace
 
+from emulator.capacity import SpotCapacity
 from emulator.core.catalog import catalog
 from emulator.core.market_rows import MeteredUsage
 from emulator.core.rows import Path
 from emulator.core.state import EmulatorState, InstanceRow, ScaleSetRow
-from emulator.weather import CapacityWeather
 
 HOUR = 3600.0
 
@@ -21,9 +21,9 @@ HOUR = 3600.0
 class Meters:
     """Follows the instances; `read` must be called before what changed is committed."""
 
-    def __init__(self, state: EmulatorState, weather: CapacityWeather) -> None:
+    def __init__(self, state: EmulatorState, spot_capacity: SpotCapacity) -> None:
         self._state = state
-        self._weather = weather
+        self._spot_capacity = spot_capacity
         self._changes = state.ledger.follow()
         self._running: dict[Path, str] = {}  # ids of records
         running = {r.vm_id: r for r in state.metered.values() if r.ended_at is None}
@@ -106,7 +106,7 @@ class Meters:
         assert offer, f"{record.size} was checked when {record.scale_set_id} was put"
         if not record.spot:
             return float(offer.on_demand)
-        return float(self._weather.spot_price(record.location, record.size, at) or offer.spot)
+        return float(self._spot_capacity.spot_price(record.location, record.size, at) or offer.spot)
 
 
 def slices(record: MeteredUsage, until: float) -> Iterator[tuple[float, float, float]]:

@@ -11,12 +11,12 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from emulator.arm.front_door import fabric_of, read_json
+from emulator.capacity import allocation
 from emulator.compute.usages import Region, limit, used_cores
 from emulator.core.catalog import SizeOffer, catalog
 from emulator.core.rules import Rule, check_rules
 from emulator.fabric import Fabric
 from emulator.market import restrictions
-from emulator.weather import allocation
 
 MOST = {"desiredLocations": 8, "desiredSizes": 5, "desiredCount": 1000}
 
@@ -96,9 +96,9 @@ def _room(fabric: Fabric, offer: SizeOffer, zone: str) -> int | None:
     """Return how many machines an allocation would find; None for any number."""
     place = f"{offer.location}/{offer.size.name}".lower()
     left = [n for n in [fabric.state.globals.capacity.get(place)] if n is not None]
-    pool = fabric.weather.over(offer.location, zone, offer.size.name)
+    pool = fabric.spot_capacity.over(offer.location, zone, offer.size.name)
     if pool:
-        left.append(allocation.room(fabric.state, fabric.weather, pool, fabric.now()))
+        left.append(allocation.room(fabric.state, fabric.spot_capacity, pool, fabric.now()))
     return min(left, default=None)
 
 

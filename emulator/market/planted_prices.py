@@ -36,12 +36,12 @@ async def plant(request: Request) -> Response:
     number = len(fabric.state.planted_prices)
     fabric.state.put(PlantedPrice(number, offer.size.name, offer.location, bought, alone, row))
     fabric.changed()
-    return _shown(fabric)
+    return _as_response(fabric)
 
 
 async def list_all(request: Request) -> Response:
     """Every planted row."""
-    return _shown(fabric_of(request))
+    return _as_response(fabric_of(request))
 
 
 async def clear(request: Request) -> Response:
@@ -50,7 +50,7 @@ async def clear(request: Request) -> Response:
     for planted in list(fabric.state.planted_prices.values()):
         fabric.state.remove(planted)
     fabric.changed()
-    return _shown(fabric)
+    return _as_response(fabric)
 
 
 def added(planted: PlantedPrice, own: dict[str, Any]) -> dict[str, Any]:
@@ -66,6 +66,6 @@ def of(fabric: Fabric, size: str, location: str) -> Iterator[PlantedPrice]:
             yield planted
 
 
-def _shown(fabric: Fabric) -> Response:
+def _as_response(fabric: Fabric) -> Response:
     rows = [asdict(planted) for planted in fabric.state.planted_prices.values()]
     return JSONResponse({"value": rows})

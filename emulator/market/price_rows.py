@@ -52,7 +52,7 @@ def rows(fabric: Fabric, size: str = "") -> Iterator[Row]:
     for offer in catalog().offers:
         if size.lower() not in ("", offer.size.name.lower()):
             continue
-        spot = fabric.weather.spot_price(offer.location, offer.size.name, now) or offer.spot
+        spot = fabric.spot_capacity.spot_price(offer.location, offer.size.name, now) or offer.spot
         planted = list(planted_prices.of(fabric, offer.size.name, offer.location))
         alone = {offer.size.short + p.bought for p in planted if p.alone}
         for row, price in _meters(offer, spot, at):

@@ -80,10 +80,10 @@ def _rows(
 def _properties(fabric: Fabric, offer: SizeOffer, kind: str) -> dict[str, Any] | None:
     now, place, size = fabric.now(), offer.location, offer.size.name
     if kind == RATES:
-        return {"evictionRate": fabric.weather.eviction_band(place, size, now)}
+        return {"evictionRate": fabric.spot_capacity.eviction_band(place, size, now)}
     if kind != PRICES:
         return None
-    history = fabric.weather.price_history(place, size, now)
+    history = fabric.spot_capacity.price_history(place, size, now)
     prices = [{"effectiveDate": _time(at), "priceUSD": float(price)} for at, price in history]
     return {"osType": "Linux", "spotPrices": prices}
 

@@ -34,12 +34,12 @@ async def restrict(request: Request) -> Response:
     else:
         fabric.state.put(restriction)
     fabric.changed()
-    return _shown(fabric)
+    return _as_response(fabric)
 
 
 async def list_all(request: Request) -> Response:
     """Every restriction there is."""
-    return _shown(fabric_of(request))
+    return _as_response(fabric_of(request))
 
 
 def find(fabric: Fabric, size: str, region: str) -> Restriction | None:
@@ -61,5 +61,5 @@ def check(fabric: Fabric, scale_set: ScaleSetRow) -> None:
         raise sku_not_available(scale_set.name, scale_set.location, scale_set.subscription)
 
 
-def _shown(fabric: Fabric) -> Response:
+def _as_response(fabric: Fabric) -> Response:
     return JSONResponse({"value": [asdict(r) for r in fabric.state.restrictions.values()]})

@@ -21,7 +21,7 @@ PART = AzurePart(
         ("GET", "/api/retail/prices", prices.list_all),
         ("GET", IN_COMPUTE + "/skus", skus.list_all),
         ("GET", LOCATION + "/usages", usages.list_all),
-        *(("GET", path, images.show) for path in images.PATHS),
+        *(("GET", path, images.list_images) for path in images.PATHS),
         ("POST", LOCATION + "/placementScores/spot/generate", placement.generate),
         ("POST", "/providers/Microsoft.ResourceGraph/resources", resource_graph.resources),
         ("POST", SUBSCRIPTION + COSTS, costs.query),

@@ -15,7 +15,7 @@ from emulator.core.timestamps import timestamp
 from emulator.resources.kinds import Json, ResourceKind
 from emulator.resources.resource_ids import ResourcePath, below
 from emulator.resources.store import delete as drop
-from emulator.resources.store import listed, lookup, not_found, shown
+from emulator.resources.store import listed, lookup, not_found, resource_as_json
 from emulator.resources.store import put as store
 from emulator.resources.table import find
 
@@ -24,13 +24,13 @@ async def put(request: Request) -> Response:
     """Create or replace one."""
     fabric = fabric_of(request)
     find_group(request)
-    path, kind = _named(request)
+    path, kind = _named_resource(request)
     body = await read_json(request)
     old = lookup(fabric, path)
     check_conditions(request, *([old.etag] if old else []))
     resource = store(fabric, path, kind, body)
     fabric.changed()
-    return JSONResponse(shown(resource), status_code=200 if old else kind.created)
+    return JSONResponse(resource_as_json(resource), status_code=200 if old else kind.created)
 
 
 async def get(request: Request) -> Response:
@@ -41,27 +41,27 @@ async def get(request: Request) -> Response:
     if path.lists:
         if (above := path.parent) and lookup(fabric, above) is None:
             raise not_found(above)
-        return page(request, [shown(found) for found in listed(fabric, path, kind)])
-    return JSONResponse(shown(_found(request)))
+        return page(request, [resource_as_json(found) for found in listed(fabric, path, kind)])
+    return JSONResponse(resource_as_json(_find_resource(request)))
 
 
 async def patch(request: Request) -> Response:
     """Merge the body into one: objects member by member, all else is replaced."""
     fabric = fabric_of(request)
-    old = _found(request)
-    path, kind = _named(request)
+    old = _find_resource(request)
+    path, kind = _named_resource(request)
     check_conditions(request, old.etag)
     body = await read_json(request)
     resource = store(fabric, path, kind, merged(old.body, body))
     fabric.changed()
-    return JSONResponse(shown(resource))
+    return JSONResponse(resource_as_json(resource))
 
 
 async def delete(request: Request) -> Response:
     """Delete one with its parts; 204 where there is none."""
     fabric = fabric_of(request)
     find_group(request)
-    path, _ = _named(request)
+    path, _ = _named_resource(request)
     found = lookup(fabric, path)
     if found is None:
         return Response(status_code=204)
@@ -95,7 +95,7 @@ async def list_type(request: Request) -> Response:
         raise not_found(path)
     start, rows = list_start(request), fabric.state.resources.values()
     found = [r for r in rows if r.key.startswith(start) and r.type == kind.type]
-    return page(request, [shown(resource) for resource in found])
+    return page(request, [resource_as_json(resource) for resource in found])
 
 
 async def list_all(request: Request) -> Response:
@@ -103,7 +103,7 @@ async def list_all(request: Request) -> Response:
     state, start = fabric_of(request).state, list_start(request)
     full = [(scale_set_body(s), s.created_at) for s in state.visible(start)]
     others = (r for r in state.resources.values() if r.tracked and r.key.startswith(start))
-    full += [({"location": r.location} | shown(r), r.created_at) for r in others]
+    full += [({"location": r.location} | resource_as_json(r), r.created_at) for r in others]
     extra = request.query_params.get("$expand", "").split(",")
     rows = [_row(body, created_at, extra) for body, created_at in full]
     return page(request, narrowed(request, rows))
@@ -125,7 +125,7 @@ def _parsed(request: Request) -> tuple[ResourcePath, ResourceKind]:
     return path, find(path, request.query_params["api-version"])
 
 
-def _named(request: Request) -> tuple[ResourcePath, ResourceKind]:
+def _named_resource(request: Request) -> tuple[ResourcePath, ResourceKind]:
     path, kind = _parsed(request)
     if path.lists:
         raise ArmError(
@@ -134,9 +134,9 @@ def _named(request: Request) -> tuple[ResourcePath, ResourceKind]:
     return path, kind
 
 
-def _found(request: Request) -> ResourceRow:
+def _find_resource(request: Request) -> ResourceRow:
     find_group(request)
-    path, _ = _named(request)
+    path, _ = _named_resource(request)
     if (resource := lookup(fabric_of(request), path)) is None:
         raise not_found(path)
     return resource

@@ -76,7 +76,7 @@ def delete(fabric: Fabric, resource: ResourceRow) -> None:
             fabric.state.remove(other)
 
 
-def shown(resource: ResourceRow) -> dict[str, Any]:
+def resource_as_json(resource: ResourceRow) -> dict[str, Any]:
     """Return a resource as ARM answers it; its parts that are resources have ids too."""
     etag = f'"{resource.etag}"'
     told = {"id": resource.id, "name": resource.name, "type": resource.type, "etag": etag}

@@ -106,7 +106,7 @@ async def _lived(
                 came.share.count(life, broken)
                 came.lives[life.harm] += 1
             else:
-                broken = await _outcome(storms.weathered(engine, url, life.seed))
+                broken = await _outcome(storms.live_through(engine, url, life.seed))
                 came.lives["storms"] += 1
             came.broken += note(str(life), broken, keep)
             if n % _TELL_EVERY == 0:

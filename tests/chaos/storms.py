@@ -1,6 +1,6 @@
 """Random kills, cuts and clocks: several replicas serve the life of one play.
 
-The same seed is the same weather; ids are random, so what has the same time may come in another
+The same seed gives the same faults; ids are random, so what has the same time may come in another
 order.
 """
 
@@ -15,7 +15,7 @@ from tests.scenario.plays.job_plays import PLAYS
 from tests.scenario.scenario import SLACK, Scenario
 
 
-async def weathered(engine: AsyncEngine, url: str, seed: int) -> list[str]:
+async def live_through(engine: AsyncEngine, url: str, seed: int) -> list[str]:
     """Live a play in this storm; return the promises that were broken."""
     dice = random.Random(seed)
     play = dice.choice(sorted(PLAYS))
@@ -24,5 +24,5 @@ async def weathered(engine: AsyncEngine, url: str, seed: int) -> list[str]:
         restart = partial(worlds.restart, world.engine)
         crew = Crew(world, scenario.cloud, dice, restart, rate_limited=scenario.play.rate_limited)
         scenario.be_served_by(crew, APART, SLACK + HELD_UP)
-        scenario.weather = crew.weather
+        scenario.disturb = crew.disturb
         return [f"{play}: {line}" for line in await scenario.run()]

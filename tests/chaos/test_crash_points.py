@@ -85,7 +85,7 @@ async def test_a_life_keeps_every_promise_wherever_a_replica_is_struck(
 async def test_a_life_keeps_every_promise_in_a_storm(
     own: AsyncEngine, own_url: str, seed: int
 ) -> None:
-    assert await storms.weathered(own, own_url, seed) == []
+    assert await storms.live_through(own, own_url, seed) == []
 
 
 @pytest.mark.long  # a whole life for each of its points

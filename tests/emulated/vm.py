@@ -45,7 +45,7 @@ class Vm:
             setattr(done, name, value)
         harm.write(self.folder, done)
         if (pid := init_pid(self.folder)) is not None:
-            harm.tell(pid)
+            harm.notify_vm(pid)
             wait_for(lambda: harm.obeyed(self.folder) >= done.change)
 
     def text(self, name: str) -> str:

@@ -57,12 +57,12 @@ PLANTS = {
         "emulator/resources/requests.py",
         "import emulator.access.enforcement",
     ),
-    "The emulator's market and weather are asked by few": (
-        "emulator/weather/reclaims.py",
+    "The emulator's market and capacity are asked by few": (
+        "emulator/capacity/reclaims.py",
         "import emulator.market.costs",
     ),
     "Faults of the emulator are known to few": (
-        "emulator/weather/reclaims.py",
+        "emulator/capacity/reclaims.py",
         "import emulator.faults.harm",
     ),
     "The command line knows the parts only as processes": (

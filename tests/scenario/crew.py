@@ -1,4 +1,4 @@
-"""Several replicas of the service, and the weather that strikes them at random.
+"""Several replicas of the service, and the faults that strike them at random.
 
 Clocks of replicas may be up to 110 s apart. A replica is killed at a random point, loses answers or
 stalls; one has no way to Azure, Blob or PostgreSQL for some rounds; commits take seconds; every
@@ -23,7 +23,7 @@ from tests.world import World
 SKEWS = (timedelta(0), timedelta(seconds=90), timedelta(seconds=-20))
 APART = max(SKEWS) - min(SKEWS)
 STRIKES = 6  # in one storm, of each replica's lives taken together
-_HARMS = [h for h in Harm if h not in (Harm.BELATED, Harm.RESTART)]  # the weather restarts
+_HARMS = [h for h in Harm if h not in (Harm.BELATED, Harm.RESTART)]  # `disturb` restarts
 SLEEPS = 12  # rounds
 CUT_ROUNDS = 8
 HELD_UP = timedelta(minutes=4)  # by a round of slow commits, and by one who looks and is cut off
@@ -74,7 +74,7 @@ class Crew(Replicas):
         finally:
             self.now = self.dice.choice(self.all)
 
-    async def weather(self) -> None:
+    async def disturb(self) -> None:
         """Draw what happens to all of them before a round."""
         luck = self.dice.random()
         self.cloud.fail_next.clear()

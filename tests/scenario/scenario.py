@@ -69,7 +69,7 @@ class Scenario:
     swept: bool = True  # the last sweep came to its end; else it is begun again at once
     apart: timedelta = timedelta(0)  # the clocks of the replicas
     slack: timedelta = SLACK
-    weather: Callable[[], Awaitable[None]] | None = None  # before each round
+    disturb: Callable[[], Awaitable[None]] | None = None  # before each round
     kills_supervisor: Callable[[], bool] = lambda: False  # asked between two steps of a node
 
     def __post_init__(self) -> None:
@@ -144,8 +144,8 @@ class Scenario:
     async def _round(self) -> None:
         self.world.clock.advance(seconds=ROUND.total_seconds())
         await self.replicas.let_go()
-        if self.weather:
-            await self.weather()
+        if self.disturb:
+            await self.disturb()
         struck = self.replicas.strikes
         for job in self.jobs:
             if not job.job_id:
@@ -231,7 +231,7 @@ class Scenario:
         A machine that is made then is deleted, and billed to the attempt that it was made for: a
         create that was on its way cannot be called back, but what it cost is in the ledger.
         """
-        self.weather = None
+        self.disturb = None
         self.cloud.fail_next.clear()
         self.replicas.calm()
         await self.replicas.wake()

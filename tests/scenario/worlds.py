@@ -57,7 +57,7 @@ async def an_engine(url: str) -> AsyncIterator[AsyncEngine]:
 async def a_world(engine: AsyncEngine, url: str) -> AsyncIterator[World]:
     """Yield an empty service, with its logs off.
 
-    ``world.engine`` is the looker-on's: a connection that the weather ends must not end the life.
+    ``world.engine`` is the looker-on's: a connection that `disturb` ends must not end the life.
     The replicas use ``world.parts.engine``.
     """
     logging.disable(logging.CRITICAL)
@@ -85,6 +85,6 @@ async def live_at_random(url: str, seed: int) -> list[str]:
             skews = dice.choice((SKEWS, SKEWS[:1], SKEWS[:1] * 2))
             crew = Crew(world, scenario.cloud, dice, partial(restart, world.engine), skews=skews)
             scenario.be_served_by(crew, APART, SLACK + HELD_UP)
-            scenario.weather = crew.weather
+            scenario.disturb = crew.disturb
         broken = await scenario.run()
         return broken + [line for job in scenario.jobs for line in life.broken_by_the_end(job)]

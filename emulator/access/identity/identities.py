@@ -38,18 +38,18 @@ async def put(request: Request) -> Response:
     fabric.state.put(resource)
     fabric.changed()
     headers = None if old else {"Location": resource.id}
-    return JSONResponse(_shown(resource), status_code=200 if old else 201, headers=headers)
+    return JSONResponse(_as_json(resource), status_code=200 if old else 201, headers=headers)
 
 
 async def get(request: Request) -> Response:
     """Show one."""
-    return JSONResponse(_shown(_found(request)))
+    return JSONResponse(_as_json(_find_identity(request)))
 
 
 async def list_all(request: Request) -> Response:
     """List those of a resource group or the subscription."""
     start, found = list_start(request), fabric_of(request).state.resources.values()
-    rows = [_shown(r) for r in found if r.key.startswith(start) and r.type == IDENTITY]
+    rows = [_as_json(r) for r in found if r.key.startswith(start) and r.type == IDENTITY]
     return page(request, rows)
 
 
@@ -63,7 +63,7 @@ async def delete(request: Request) -> Response:
     return Response()
 
 
-def _found(request: Request) -> ResourceRow:
+def _find_identity(request: Request) -> ResourceRow:
     find_group(request)
     if (resource := _lookup(request)) is None:
         names = request.path_params
@@ -80,7 +80,7 @@ def _id(request: Request) -> str:
     return f"{group_id(names['subscription'], names['group'])}{PROVIDER}/{names['name']}"
 
 
-def _shown(resource: ResourceRow) -> dict[str, Any]:
+def _as_json(resource: ResourceRow) -> dict[str, Any]:
     return {
         "id": resource.id,
         "name": resource.name,

@@ -31,7 +31,7 @@ class Signer:
     """The key of one emulator, kept in its folder: a restart does not sign anybody out."""
 
     def __init__(self, folder: Path) -> None:
-        pem = _kept(folder / "access" / "signing.pem")
+        pem = _load_or_create(folder / "access" / "signing.pem")
         # Its primes were tested when it was drawn.
         key = serialization.load_pem_private_key(pem, None, unsafe_skip_rsa_key_validation=True)
         assert isinstance(key, rsa.RSAPrivateKey)
@@ -121,7 +121,7 @@ def _signer(folder: Path) -> Signer:
     return Signer(folder)
 
 
-def _kept(file: Path) -> bytes:
+def _load_or_create(file: Path) -> bytes:
     if file.exists():
         return file.read_bytes()
     file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -13,7 +13,7 @@ from emulator.core.timestamps import timestamp
 
 async def run(request: Request) -> Response:
     """Show the run behind a job."""
-    return _shown(jobs.find(request))
+    return _as_response(jobs.find(request))
 
 
 async def change(request: Request) -> Response:
@@ -26,7 +26,7 @@ async def change(request: Request) -> Response:
         changes["isArchived"] = body["hidden"]
     job = amend(fabric, job, changes)
     fabric.changed()
-    return _shown(job)
+    return _as_response(job)
 
 
 async def details(request: Request) -> Response:
@@ -62,7 +62,7 @@ async def log(request: Request) -> Response:
     return PlainTextResponse((folder / names["file"]).read_text(errors="replace"))
 
 
-def _shown(job: ResourceRow) -> Response:
+def _as_response(job: ResourceRow) -> Response:
     return JSONResponse(
         {
             "runId": job.name,

@@ -51,7 +51,7 @@ def new(fabric: Fabric, id_: str, given: dict[str, Any]) -> ResourceRow:
     workspace = "/".join(id_.split("/")[:9]).lower() + "/"  # its users may use no other
     compute = _compute(fabric, workspace, given)
     environment = str(given.get("environmentId") or "")
-    guid, shown = str(uuid.uuid4()), _shown(given, name)
+    guid, shown = str(uuid.uuid4()), _as_json(given, name)
     return ResourceRow(
         id=id_,
         type=JOB,
@@ -113,7 +113,7 @@ def _limit(given: dict[str, Any]) -> float | None:
     return duration(text) if text else None
 
 
-def _shown(given: dict[str, Any], name: str) -> dict[str, Any]:
+def _as_json(given: dict[str, Any], name: str) -> dict[str, Any]:
     """Return the job as it is shown from its first moment on."""
     if given.get("distribution") is not None:
         _check_distribution(given["distribution"])

@@ -44,7 +44,7 @@ def write(fabric: Fabric, job: ResourceRow, nodes: list[ClusterNode]) -> None:
         write_private(file, json.dumps(order).encode())  # what users give jobs is in it
 
 
-def begun(fabric: Fabric, job: ResourceRow, nodes: list[ClusterNode]) -> bool:
+def has_begun(fabric: Fabric, job: ResourceRow, nodes: list[ClusterNode]) -> bool:
     """Return whether every node that was ordered to do something does it, or did."""
     orders = [_file(fabric, job, node.instance, "json") for node in nodes]
     marks = [o.with_suffix(".begun") for o in orders if o.exists()]

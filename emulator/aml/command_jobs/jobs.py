@@ -16,7 +16,7 @@ from emulator.aml.assets import (
     private,
     properties,
     region,
-    shown,
+    resource_as_json,
     user_error,
 )
 from emulator.aml.command_jobs import runs
@@ -98,4 +98,4 @@ def _body(job: ResourceRow) -> dict[str, Any]:
     workspace = "/".join(job.id.split("/")[:9])
     studio = f"https://ml.azure.com/runs/{job.name}?wsid={workspace}"
     services = {"Studio": {"jobServiceType": "Studio", "endpoint": studio, "port": None}}
-    return shown(job, services=services)
+    return resource_as_json(job, services=services)

@@ -89,7 +89,7 @@ def _watch(fabric: Fabric, job: ResourceRow, compute: ResourceRow, now: float) -
     status = _status_when_heard(job, now)
     if len(living) == len(private(job)["nodes"]) and not before:
         job_orders.write(fabric, job, living)
-        if status == "Starting" and job_orders.begun(fabric, job, living):
+        if status == "Starting" and job_orders.has_begun(fabric, job, living):
             status = "Running"
     codes = job_orders.codes(fabric, job, living)
     cancelled = status == "CancelRequested"  # a restart that began or not

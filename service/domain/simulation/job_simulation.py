@@ -65,10 +65,10 @@ def simulate_job(
         case = replace(case, deadline=min(case.deadline, _MOST))
     spot, kept = [], []
     for life in range(lives):  # one trace at a time: all together are hundreds of MB
-        weather = _draw_capacity(zones, case, f"{seed} {life}")
-        spot.append(_simulate_fresh(replace(case, deadline=None), weather))
+        capacity = _draw_capacity(zones, case, f"{seed} {life}")
+        spot.append(_simulate_fresh(replace(case, deadline=None), capacity))
         if case.deadline is not None:
-            kept.append(_simulate_fresh(case, weather))
+            kept.append(_simulate_fresh(case, capacity))
     found = [_strategy_result("rekindle", kept, case)] if kept else []
     found.append(_strategy_result("spot_only", spot, case))
     return [*found, _strategy_result("on_demand", [_run_on_demand(case)], case)]
@@ -155,8 +155,8 @@ def _draw_zone(zone: Candidate, ticks: int, tick_s: float, draw: random.Random) 
     return tuple(capacity[:ticks])
 
 
-def _simulate_fresh(case: SimulationCase, weather: tuple[tuple[bool, ...], ...]) -> SimulatedRun:
-    return simulate(case, weather, 0, MarketExperience.empty(len(case.zones)))
+def _simulate_fresh(case: SimulationCase, capacity: tuple[tuple[bool, ...], ...]) -> SimulatedRun:
+    return simulate(case, capacity, 0, MarketExperience.empty(len(case.zones)))
 
 
 def _run_on_demand(case: SimulationCase) -> SimulatedRun:

@@ -27,7 +27,7 @@ from service.operations.nodes.heartbeats import HeartbeatBatcher
 from service.operations.nodes.registrations import RegistrationBatcher
 from service.pricing.storage_prices import TABLE
 from service.reconciler.sweeps.price_watch import PriceWatch
-from tests.integration.money.budget_skies import Sky
+from tests.integration.money.controlled_clouds import ControlledCloud
 from tests.integration.stored_jobs import put_files
 from tests.nodes.scripted_node import commit, committed, metrics
 from tests.world import PRICE, World
@@ -89,12 +89,12 @@ class Node:
 
 @dataclass
 class Hostile:
-    """The world and its weather; ``draw`` decides everything."""
+    """The world and its cloud; ``draw`` decides everything."""
 
     world: World
     draw: random.Random
     prices: MovingPrices
-    sky: Sky
+    cloud: ControlledCloud
     lives: dict[str, Life] = field(default_factory=dict)
     nodes: dict[str, Node] = field(default_factory=dict)  # by vm_id
     away_until: datetime | None = None
@@ -143,12 +143,12 @@ class Hostile:
         """Let so much time pass, or less where nothing is left that could cost anything."""
         world, end = self.world, self.world.clock() + timedelta(hours=hours)
         while world.clock() < end and not await self._all_over():
-            await self._weather()
+            await self._change_cloud()
             owners = await self._owners()
             seconds = self.draw.uniform(60, 110)
             self._bill(owners, seconds)
             world.clock.advance(seconds=seconds)
-            await self.sky.pass_time()
+            await self.cloud.pass_time()
             if self.away_until and world.clock() < self.away_until:
                 continue
             self.away_until = None
@@ -159,14 +159,14 @@ class Hostile:
                 await world.attempts.run_once(100)
             await self._act(seconds)
 
-    async def _weather(self) -> None:
-        draw, sky, now = self.draw, self.sky, self.world.clock()
+    async def _change_cloud(self) -> None:
+        draw, cloud, now = self.draw, self.cloud, self.world.clock()
         create = timedelta(minutes=draw.uniform(1, 6))
         delete = timedelta(minutes=draw.uniform(0.5, 13))
-        await sky.takes(create, delete, lag=timedelta(seconds=draw.uniform(0, 55)))
-        await sky.fail(draw.randint(1, 20) if draw.random() < 0.05 else 0)
-        if draw.random() < (_OVER if sky.sold_out else _SHORT):
-            await sky.change_capacity()
+        await cloud.takes(create, delete, lag=timedelta(seconds=draw.uniform(0, 55)))
+        await cloud.fail(draw.randint(1, 20) if draw.random() < 0.05 else 0)
+        if draw.random() < (_OVER if cloud.sold_out else _SHORT):
+            await cloud.change_capacity()
         if self.away_until is None and draw.random() < 0.01:
             self.away_until = now + timedelta(minutes=draw.uniform(3, 29))
             self.outages += 1
@@ -175,15 +175,15 @@ class Hostile:
                 Decimal("0.0001")
             )
             self.prices.now = Price(hourly=hourly, on_demand_hourly=PRICE.on_demand_hourly)
-        for name, there in sky.machines().items():
+        for name, there in cloud.machines().items():
             if draw.random() < 0.01 and there:
-                await sky.evict(name, draw.choice(sorted(there)))
+                await cloud.evict(name, draw.choice(sorted(there)))
                 self.evicted += 1
 
     def _bill(self, owners: dict[str, str], seconds: float) -> None:
         """From the order until it is gone, each machine at the price of now."""
         each = self.prices.now.hourly * Decimal(str(seconds)) / 3600
-        for name, amount in self.sky.bill(each):
+        for name, amount in self.cloud.bill(each):
             self.lives[owners[name]].bill += amount
 
     async def _owners(self) -> dict[str, str]:

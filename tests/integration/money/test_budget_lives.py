@@ -1,4 +1,4 @@
-"""No job's bill passes its cap, whatever the weather does to it."""
+"""No job's bill passes its cap, whatever the cloud does to it."""
 
 import json
 import random
@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from service.db.core.engine import driver_url
 from tests.integration.money.budget_lives import Hostile, MovingPrices
-from tests.integration.money.budget_skies import FakeSky, Sky, emulated
+from tests.integration.money.controlled_clouds import ControlledCloud, ControlledFake, emulated
 from tests.world import PRICE, World
 
 
@@ -25,21 +25,25 @@ async def engine(database_url: str) -> AsyncIterator[AsyncEngine]:
 
 
 @pytest.fixture(params=["fake", "emulator"])
-async def sky(request: pytest.FixtureRequest, world: World, tmp_path: Path) -> AsyncIterator[Sky]:
+async def cloud(
+    request: pytest.FixtureRequest, world: World, tmp_path: Path
+) -> AsyncIterator[ControlledCloud]:
     """Yield a cloud of either kind, in which the service has its machines."""
     if request.param == "fake":
-        yield FakeSky(world.cloud)
+        yield ControlledFake(world.cloud)
         return
     async with emulated(tmp_path / "azure", world.clock) as made:
         world.attempts = replace(world.attempts, cloud=made.cloud)
         yield made
 
 
-async def live_jobs(world: World, sky: Sky, seed: int, many: int, hours: float) -> Hostile:
+async def live_jobs(
+    world: World, cloud: ControlledCloud, seed: int, many: int, hours: float
+) -> Hostile:
     """So many jobs after so long a time."""
     prices = MovingPrices(PRICE)
     world.jobs = replace(world.jobs, prices=prices)
-    hostile = Hostile(world=world, draw=random.Random(seed), prices=prices, sky=sky)
+    hostile = Hostile(world=world, draw=random.Random(seed), prices=prices, cloud=cloud)
     await hostile.submit(many)
     await hostile.live(hours)
     return hostile
@@ -51,8 +55,8 @@ def worst_share(hostile: Hostile) -> float:
 
 
 @pytest.mark.long
-async def test_no_job_costs_more_than_its_budget(world: World, sky: Sky) -> None:
-    hostile = await live_jobs(world, sky, seed=3, many=1, hours=1)
+async def test_no_job_costs_more_than_its_budget(world: World, cloud: ControlledCloud) -> None:
+    hostile = await live_jobs(world, cloud, seed=3, many=1, hours=1)
 
     assert 0 < worst_share(hostile) <= 1
 
@@ -61,12 +65,12 @@ async def test_no_job_costs_more_than_its_budget(world: World, sky: Sky) -> None
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("seed", range(8))
 async def test_of_200_jobs_none_costs_more_than_its_budget(
-    world: World, sky: Sky, seed: int, capsys: pytest.CaptureFixture[str]
+    world: World, cloud: ControlledCloud, seed: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    hostile = await live_jobs(world, sky, seed=seed, many=25, hours=10)
+    hostile = await live_jobs(world, cloud, seed=seed, many=25, hours=10)
     states, told = await hostile.over(), await hostile.told()
     found = {
-        "sky": type(sky).__name__,
+        "cloud": type(cloud).__name__,
         "seed": seed,
         "lives": len(hostile.lives),
         "worst_share": round(worst_share(hostile), 4),

@@ -11,7 +11,7 @@ from bench.policy.lives import region
 from bench.policy.nomad import SkyNomad
 from bench.policy.optimum import optimum
 from bench.policy.traces import BadTrace, read
-from bench.policy.world import ReplayWorld, Weather
+from bench.policy.world import Capacity, ReplayWorld
 
 UP, DOWN = [True] * 40, [False] * 40
 
@@ -49,7 +49,7 @@ def test_a_tree_with_other_files_and_several_gaps_is_read_folder_by_folder(tmp_p
         ("a", 600.0, ("slow",)),
         ("b/c", 300.0, ("deep",)),
     ]
-    assert folders[0].weather[0] == (False, True, True)
+    assert folders[0].capacity[0] == (False, True, True)
 
 
 @pytest.mark.parametrize("text", ["{", '{"data": [1]}', '{"metadata": {"gap_seconds": 0}}', "[]"])
@@ -66,7 +66,7 @@ def test_a_folder_without_traces_is_said(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("weather", "cost"),
+    ("capacity", "cost"),
     [
         ([UP], 0.3 * 14),
         ([DOWN], 14.0),
@@ -75,15 +75,15 @@ def test_a_folder_without_traces_is_said(tmp_path: Path) -> None:
     ],
     ids=["always Spot", "never Spot", "it pays to wait", "Spot and then on demand"],
 )
-def test_the_optimum_is_what_one_works_out_by_hand(weather: Weather, cost: float) -> None:
-    assert optimum(world(), weather, 0) == pytest.approx(cost)
+def test_the_optimum_is_what_one_works_out_by_hand(capacity: Capacity, cost: float) -> None:
+    assert optimum(world(), capacity, 0) == pytest.approx(cost)
 
 
 def test_the_optimum_pays_for_a_checkpoint_that_moves_only_where_that_pays() -> None:
-    weather = [[True] * 8 + [False] * 32, [False] * 8 + [True] * 32]
+    capacity = [[True] * 8 + [False] * 32, [False] * 8 + [True] * 32]
 
-    cheap = optimum(world(2, egress=0.5), weather, 0)
-    dear = optimum(world(2, egress=50.0), weather, 0)
+    cheap = optimum(world(2, egress=0.5), capacity, 0)
+    dear = optimum(world(2, egress=50.0), capacity, 0)
 
     assert cheap == pytest.approx(0.3 * 8 + 0.5 + 0.3 * 8)
     assert dear == pytest.approx(0.3 * 8 + 2 + 6)
@@ -92,16 +92,16 @@ def test_the_optimum_pays_for_a_checkpoint_that_moves_only_where_that_pays() -> 
 def test_nobody_in_time_is_cheaper_than_the_optimum() -> None:
     draw = random.Random(5)
     for _ in range(12):
-        weather = [[draw.random() < 0.9 for _ in range(40)] for _ in range(2)]
-        best = optimum(world(2), weather, 0)
+        capacity = [[draw.random() < 0.9 for _ in range(40)] for _ in range(2)]
+        best = optimum(world(2), capacity, 0)
         policies: list[rivals.Policy] = [
             rivals.greedy,
             rivals.uniform_progress,
             rivals.on_demand,
             SkyNomad(),
         ]
-        results = [rivals.play(policy, world(2), weather, 0) for policy in policies]
-        results.append(ours.play(world(2), weather, 0, ours.fresh(world(2))))
+        results = [rivals.play(policy, world(2), capacity, 0) for policy in policies]
+        results.append(ours.play(world(2), capacity, 0, ours.fresh(world(2))))
 
         for result in results:
             late = result.finished is None or result.finished > 20

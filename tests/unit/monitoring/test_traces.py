@@ -90,7 +90,7 @@ def test_a_trace_is_read_by_the_benchmark_and_by_ourselves_as_it_was_written(
     again = CapacityTrace.from_dict(json.loads((tmp_path / "eastus_size.json").read_text()))
 
     assert (folder.gap_s, folder.zones) == (300, ("eastus_size",))
-    assert folder.weather == ((True,) * 5 + (False,) * 7,)
+    assert folder.capacity == ((True,) * 5 + (False,) * 7,)
     assert again == written
     assert again.prices == (PriceChange(2, Decimal("8.44")),)
 

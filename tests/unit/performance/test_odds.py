@@ -1,4 +1,4 @@
-"""What is believed of weather: hazards, lifetimes, what is still to be paid, how jobs go."""
+"""What is expected of Spot capacity: hazards, lifetimes, what is still to be paid, how jobs go."""
 
 import math
 import random

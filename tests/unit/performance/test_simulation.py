@@ -114,7 +114,7 @@ def test_a_short_job_is_no_dearer_with_a_looser_deadline() -> None:
     assert price(1) == price(24) == price(30 * 24) == price(365 * 24)
 
 
-def test_a_deadline_changes_what_is_done_about_the_weather_and_not_the_weather() -> None:
+def test_a_deadline_changes_the_moves_and_not_the_capacity() -> None:
     first, second = (
         replace(option(region, 0.5), total_steps=60, recovery_seconds=8.0, duration_p50=600.0)
         for region in ("eastus", "westus")

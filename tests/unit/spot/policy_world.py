@@ -1,4 +1,4 @@
-"""Candidates, situations and weather for the tests of the policy."""
+"""Candidates, situations and capacity for the tests of the policy."""
 
 from service.domain.cloud.fleet import Offering
 from service.domain.placement.policy_state import Candidate, CurrentHold, PolicyState
@@ -45,7 +45,7 @@ def hold(candidate: Candidate, age_s: float = HOUR) -> CurrentHold:
 
 
 def life(
-    weather: CapacityByTick,
+    capacity: CapacityByTick,
     *,
     work: int,
     deadline: int | None,
@@ -55,7 +55,7 @@ def life(
     seen: MarketExperience | None = None,
 ) -> SimulatedRun:
     """One life in ticks of five minutes, begun knowing nothing; adds to ``seen``."""
-    zones = tuple(spot(f"region-{z}", cold_start_s=cold * TICK_S) for z in range(len(weather)))
+    zones = tuple(spot(f"region-{z}", cold_start_s=cold * TICK_S) for z in range(len(capacity)))
     case = SimulationCase(
         tick_s=TICK_S,
         work=work,
@@ -66,4 +66,4 @@ def life(
         on_demand=paid(cold_start_s=cold * TICK_S),
         signs=signs,
     )
-    return simulate(case, weather, 0, seen or MarketExperience.empty(len(zones)))
+    return simulate(case, capacity, 0, seen or MarketExperience.empty(len(zones)))

@@ -1,4 +1,4 @@
-"""Where a job runs next, and that no weather makes a feasible deadline late."""
+"""Where a job runs next, and that no capacity makes a feasible deadline late."""
 
 import json
 from dataclasses import replace
@@ -229,14 +229,14 @@ WORLDS = st.fixed_dictionaries(
 
 @settings(max_examples=12)
 @given(world=WORLDS)
-def test_no_weather_makes_a_feasible_deadline_late(world: dict[str, Any]) -> None:
+def test_no_capacity_makes_a_feasible_deadline_late(world: dict[str, Any]) -> None:
     assert ends_in_time(world)
 
 
 @pytest.mark.long
 @settings(max_examples=100)
 @given(world=WORLDS)
-def test_no_weather_of_many_makes_a_feasible_deadline_late(world: dict[str, Any]) -> None:
+def test_no_random_capacity_makes_a_feasible_deadline_late(world: dict[str, Any]) -> None:
     assert ends_in_time(world)
 
 
@@ -261,12 +261,12 @@ def ends_in_time(world: dict[str, Any]) -> bool:
         (2, None, 2, (81, 78, 0, 4, 5)),
     ],
 )
-def test_a_life_in_known_weather_is_known(
+def test_a_run_on_known_capacity_is_known(
     zones: int, deadline: int | None, lost: int, lived: tuple[int, ...]
 ) -> None:
-    weather = [([True] * 14 + [False] * 5) * 20, ([False] * 3 + [True] * 30) * 12]
+    capacity = [([True] * 14 + [False] * 5) * 20, ([False] * 3 + [True] * 30) * 12]
 
-    found = life(weather[:zones], work=60, deadline=deadline, cold=2, lost=lost)
+    found = life(capacity[:zones], work=60, deadline=deadline, cold=2, lost=lost)
 
     assert lived == (found.finished, found.spot, found.on_demand, found.evictions, found.starts)
     price = (0.3 * found.spot + found.on_demand) * TICK_S / HOUR

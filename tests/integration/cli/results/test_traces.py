@@ -39,11 +39,11 @@ async def test_what_was_seen_is_written_as_files_that_the_benchmark_reads(shell:
     again = await shell.run("traces", "export", str(folder))
 
     (seen,) = read(folder, gang=2)
-    ((zone,), (weather,)) = seen.zones, seen.weather
+    ((zone,), (capacity,)) = seen.zones, seen.capacity
     written = json.loads((folder / f"{zone}.json").read_text())
     assert ended.code == 0, ended.err
     assert zone == f"{SPOT.region}_{SPOT.vm_size}"
-    assert weather == (True,) * (144 - 12) + (False,) * 12  # refusals and evictions last
+    assert capacity == (True,) * (144 - 12) + (False,) * 12  # refusals and evictions last
     assert written["metadata"]["seen"] == [[126, 133], [138, 139]]
     assert written["metadata"]["prices"] == [[126, "8.000000"]]
     assert "144 counts, 5.6 % observed" in ended.out

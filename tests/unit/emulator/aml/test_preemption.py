@@ -92,11 +92,11 @@ async def test_a_job_that_is_not_heard_of_can_be_cancelled(inside: Inside) -> No
 async def test_scarcity_of_spot_machines_preempts_jobs_too(tmp_path: Path) -> None:
     async with emulator_inside(tmp_path, Clock(), notice_seconds=1) as inside:
         await running(inside)
-        sky = {"region": "eastus", "kind": "constant", "capacity": 0}
-        await inside.metadata.post("/_emulator/weather", json=sky)
+        entry = {"region": "eastus", "kind": "constant", "capacity": 0}
+        await inside.metadata.post("/_emulator/spotCapacity", json=entry)
         await inside.pass_time(60)
         assert (await status(inside, "a"), await counts(inside)) == ("Queued", {"preempted": 2})
-        await inside.metadata.post("/_emulator/weather", json=sky | {"capacity": 9})
+        await inside.metadata.post("/_emulator/spotCapacity", json=entry | {"capacity": 9})
         await inside.pass_time(90)
         assert (await status(inside, "a"), await counts(inside)) == ("Running", {"running": 2})
 
@@ -120,7 +120,9 @@ async def test_nodes_are_on_the_bill_of_their_workspace_until_they_are_evicted(
         (await inside.arm.put(CLUSTER, json=tagged, params=OLD)).raise_for_status()
         await inside.pass_time(3585)
         bill = await _bill(inside)
-        await inside.metadata.post("/_emulator/weather", json={"region": "*", "capacity": 0} | SKY)
+        await inside.metadata.post(
+            "/_emulator/spotCapacity", json={"region": "*", "capacity": 0} | CONSTANT
+        )
         await order(inside, "preempt", job="a")
         await inside.pass_time(3600)
         later = await _bill(inside)
@@ -132,7 +134,7 @@ async def test_nodes_are_on_the_bill_of_their_workspace_until_they_are_evicted(
     assert later[0][1] == pytest.approx(hours, abs=0.01)
 
 
-SKY = {"kind": "constant"}
+CONSTANT = {"kind": "constant"}
 
 
 async def _bill(inside: Inside) -> list[list[Any]]:

@@ -300,10 +300,12 @@ ADMIN = [
         *("capacity", "crash", "disk", "events", "evict", "partition", "principals", "restore"),
         "market/restrictions",
     )),
-    Refusal("/_emulator/weather", {"kind": "constant", "slip": 1}, INVALID, "'slip'", 400, "POST"),
+    Refusal(
+        "/_emulator/spotCapacity", {"kind": "constant", "slip": 1}, INVALID, "'slip'", 400, "POST"
+    ),
     Refusal("/_emulator/evictions", None, "NotFound", "/_emulator/evict,", 404, "GET"),
     *(Refusal(f"/_emulator/{call}?regoin=eastus", None, INVALID, "'regoin'", 400, "DELETE")
-      for call in ("weather", "faults", "events")),
+      for call in ("spotCapacity", "faults", "events")),
     *(Refusal("/_emulator/faults", body, INVALID, words, 400, "POST") for body, words in (
         ({"kind": "earthquake"}, "'kind' must be one of"),
         ({"kind": "error", "color": "red"}, "no member 'color'"),

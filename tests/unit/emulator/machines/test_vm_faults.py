@@ -91,7 +91,7 @@ def test_of_orders_in_quick_succession_the_last_one_holds(vm: Vm) -> None:
     orders = harm.Harm()
     for _ in range(300):
         harm.write(vm.folder, orders)
-        harm.tell(init)
+        harm.notify_vm(init)
 
     wait_for(lambda: harm.obeyed(vm.folder) == orders.change)
 

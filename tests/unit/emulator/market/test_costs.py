@@ -146,8 +146,8 @@ async def test_an_hour_costs_what_it_cost_when_it_began(tmp_path: Path) -> None:
     }
     clock = Clock(datetime(2026, 11, 20, 22, 30, tzinfo=UTC))
     async with emulator_inside(tmp_path, clock, **AT_ONCE) as inside:
-        await inside.arm.post("/_emulator/weather", json=every_other_day)
-        price = inside.fabric.weather.spot_price
+        await inside.arm.post("/_emulator/spotCapacity", json=every_other_day)
+        price = inside.fabric.spot_capacity.spot_price
         before, after = (
             float(price("eastus", "Standard_ND96amsr_A100_v4", clock().timestamp() + wait) or 0)
             for wait in (0, 7200)

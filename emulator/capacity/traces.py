@@ -17,7 +17,7 @@ HOUR = 3600.0
 LONGEST_ORDER = 8  # times the mean; a longer one is cut there, so that only so much must be seen
 
 
-class WeatherTrace(Protocol):
+class CapacityTrace(Protocol):
     """Capacity that stays for a while, then changes."""
 
     @property
@@ -103,23 +103,23 @@ class Random:
         return _changes([(since, found[first][1]), *found[first + 1 : last]])
 
 
-def at(trace: WeatherTrace, now: float) -> int:
+def at(trace: CapacityTrace, now: float) -> int:
     """Return the capacity now."""
     return trace.steps(now, now)[0][1]
 
 
-def lowest(trace: WeatherTrace, since: float, until: float) -> int:
+def lowest(trace: CapacityTrace, since: float, until: float) -> int:
     """Return the lowest capacity in a span of time."""
     return min(count for _, count in trace.steps(since, until))
 
 
-def machine_hours(trace: WeatherTrace, since: float, until: float) -> float:
+def machine_hours(trace: CapacityTrace, since: float, until: float) -> float:
     """Capacity summed up over a span of time."""
     steps = [*trace.steps(since, until), (until, 0)]
     return sum(count * (end - begin) for (begin, count), (end, _) in pairwise(steps)) / HOUR
 
 
-def falls(trace: WeatherTrace, since: float, until: float) -> int:
+def falls(trace: CapacityTrace, since: float, until: float) -> int:
     """Return the number of machines taken back in a span of time."""
     counts = [count for _, count in trace.steps(since, until)]
     return sum(max(before - after, 0) for before, after in pairwise(counts))
@@ -146,7 +146,7 @@ def _day(trace: Random, day: int) -> Steps:
 @lru_cache(maxsize=4096)
 def _orders(trace: Random, day: int) -> tuple[tuple[float, float, int], ...]:
     """Draw the orders that arrive on one day: start, end, number of machines."""
-    draw = random.Random(f"{trace.seed}/{day}")  # noqa: S311 - weather, no secret
+    draw = random.Random(f"{trace.seed}/{day}")  # noqa: S311 - simulation, no secret
     longest = trace.order_hours * LONGEST_ORDER
     come, found = day * DAY, []
     while trace.orders_per_hour > 0:

@@ -23,8 +23,8 @@ _SETS = "/virtualMachineScaleSets"
 _CORES = 1_000_000  # more than all lives together ask for
 
 
-class Sky(Protocol):
-    """One cloud, as those who make its weather see it. Names are those of scale sets."""
+class ControlledCloud(Protocol):
+    """One cloud, as whoever changes its capacity sees it. Names are those of scale sets."""
 
     @property
     def sold_out(self) -> bool:
@@ -61,7 +61,7 @@ class Sky(Protocol):
 
 
 @dataclass
-class FakeSky:
+class ControlledFake:
     """That of the fake, which bills every machine from its order on."""
 
     cloud: FakeCloud
@@ -92,7 +92,7 @@ class FakeSky:
 
 
 @dataclass
-class EmulatedSky:
+class ControlledEmulator:
     """That of the emulator. A machine that is given is billed from its order on."""
 
     cloud: CloudProvider
@@ -158,7 +158,7 @@ class EmulatedSky:
 
 
 @asynccontextmanager
-async def emulated(folder: Path, clock: Clock) -> AsyncIterator[EmulatedSky]:
+async def emulated(folder: Path, clock: Clock) -> AsyncIterator[ControlledEmulator]:
     """Yield an emulator whose machines run nothing, and the adapter on it."""
     async with (
         emulator_inside(folder, clock, spot_quota=_CORES) as inside,
@@ -167,6 +167,6 @@ async def emulated(folder: Path, clock: Clock) -> AsyncIterator[EmulatedSky]:
         await inside.make_group()
         cloud = sign_in(reached, "test")
         try:
-            yield EmulatedSky(cloud=cloud, inside=inside)
+            yield ControlledEmulator(cloud=cloud, inside=inside)
         finally:
             await cloud.close()

@@ -1,7 +1,7 @@
-"""One entry of the weather as people write it: a JSON object.
+"""Read an entry of a capacity file: a JSON object.
 
 region, zone, size: where; region * is every region that has no entry of its own. Without a size
-every size has the same kind of weather, each its own machines.
+every size has the same kind of capacity, each its own machines.
 priority: Spot (default), or Regular for on-demand, which has machines of its own.
 kind: constant, random or trace.
 capacity (constant): how many machines.
@@ -21,8 +21,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from emulator.capacity.traces import CapacityTrace, Constant, Random, Recorded
 from emulator.core.errors import invalid
-from emulator.weather.traces import Constant, Random, Recorded, WeatherTrace
 
 PLACE = ("region", "zone", "size", "priority")
 WHIMS = {"seed": 0, "without_notice": 0.1, "victims": "random", "partial": 0.5}
@@ -38,14 +38,14 @@ AMOUNTS = ("orders_per_hour", "order_size", "order_hours", "gap_seconds")
 
 
 @dataclass(frozen=True)
-class Sky:
-    """The weather over one place; ``size`` and ``zone`` are empty where it is for any."""
+class CapacityEntry:
+    """The capacity of one place; ``size`` and ``zone`` are empty where it is for any."""
 
     region: str
     zone: str
     size: str
     spot: bool
-    entry: dict[str, Any]  # as given, with the recording in it
+    given: dict[str, Any]  # as given, with the recording in it
 
     @property
     def place(self) -> tuple[str, str, str, bool]:
@@ -59,14 +59,14 @@ class Sky:
 
     def whim(self, name: str) -> Any:  # noqa: ANN401 - as JSON has it
         """Return the entry's value for one of WHIMS, or its default."""
-        return self.entry.get(name, WHIMS[name])
+        return self.given.get(name, WHIMS[name])
 
-    def trace(self, region: str, size: str) -> WeatherTrace:
+    def trace(self, region: str, size: str) -> CapacityTrace:
         """Return the capacity over time of one size in one region."""
-        told = OF_KIND[self.entry["kind"]] | self.entry
-        if self.entry["kind"] == "constant":
+        told = OF_KIND[self.given["kind"]] | self.given
+        if self.given["kind"] == "constant":
             return Constant(told["capacity"])
-        if self.entry["kind"] == "random":
+        if self.given["kind"] == "random":
             return Random(
                 seed=f"{self.whim('seed')}/{region}/{self.zone}/{size}/{self.spot}",
                 total=told["total"],
@@ -78,39 +78,41 @@ class Sky:
         return Recorded(counts, float(told["gap_seconds"]), _moment(told["start"]))
 
 
-def read(file: Path) -> list[Sky]:
-    """Read the entries of a weather file, or raise ArmError."""
+def read(file: Path) -> list[CapacityEntry]:
+    """Read the entries of a capacity file, or raise ArmError."""
     try:
         entries = json.loads(file.read_text())
     except (OSError, ValueError) as error:
-        raise invalid(f"The weather {file} cannot be read: {error}") from error
+        raise invalid(f"The capacity file {file} cannot be read: {error}") from error
     if not isinstance(entries, list):
-        raise invalid(f"The weather {file} must be a JSON list of entries.")
+        raise invalid(f"The capacity file {file} must be a JSON list of entries.")
     return [parse(entry, file.parent) for entry in entries]
 
 
-def parse(entry: Any, folder: Path) -> Sky:  # noqa: ANN401 - as it came
+def parse(entry: Any, folder: Path) -> CapacityEntry:  # noqa: ANN401 - as it came
     """Check an entry, and take in the file that it names; ArmError for what is none."""
     if not isinstance(entry, dict) or entry.get("kind") not in OF_KIND:
-        raise invalid(f"The 'kind' of a weather must be one of {', '.join(OF_KIND)}.")
+        raise invalid(f"The 'kind' of a capacity entry must be one of {', '.join(OF_KIND)}.")
     known = {*PLACE, "kind", *WHIMS, *OF_KIND[entry["kind"]]}
     if unknown := sorted(set(entry) - known):
         has = ", ".join(sorted(known))
-        raise invalid(f"A {entry['kind']} weather has no member {unknown[0]!r}; it has {has}.")
+        raise invalid(f"A {entry['kind']} entry has no member {unknown[0]!r}; it has {has}.")
     region, zone, size = (_text(entry, name) for name in ("region", "zone", "size"))
     priority = _text(entry, "priority") or "spot"
     if not region or priority not in ("spot", "regular"):
-        raise invalid("A weather needs a 'region' (or *); its 'priority' is Spot or Regular.")
+        raise invalid(
+            "A capacity entry needs a 'region' (or *); its 'priority' is Spot or Regular."
+        )
     whole = _with_recording(entry, folder) if entry["kind"] == "trace" else dict(entry)
     for name, value in whole.items():
         _check(name, value)
-    return Sky("" if region == "*" else region, zone, size, priority == "spot", whole)
+    return CapacityEntry("" if region == "*" else region, zone, size, priority == "spot", whole)
 
 
 def _text(entry: dict[str, Any], name: str) -> str:
     value = entry.get(name) or ""
     if not isinstance(value, str | int) or isinstance(value, bool):
-        raise invalid(f"'{name}' of a weather cannot be {value!r}.")
+        raise invalid(f"'{name}' of a capacity entry cannot be {value!r}.")
     text = str(value).lower()
     return text.replace(" ", "") if name == "region" else text
 
@@ -139,11 +141,11 @@ def _with_recording(entry: dict[str, Any], folder: Path) -> dict[str, Any]:
 
 def _check(name: str, value: Any) -> None:  # noqa: ANN401 - as it came
     if name in WHOLE and not _count(value):
-        raise invalid(f"'{name}' of a weather must be a number of machines, not {value!r}.")
+        raise invalid(f"'{name}' of a capacity entry must be a number of machines, not {value!r}.")
     if name in SHARES and not (_number(value) and value <= 1):
-        raise invalid(f"'{name}' of a weather is a share, from 0 to 1, not {value!r}.")
+        raise invalid(f"'{name}' of a capacity entry is a share, from 0 to 1, not {value!r}.")
     if name in AMOUNTS and not _number(value):
-        raise invalid(f"'{name}' of a weather must be a number, not {value!r}.")
+        raise invalid(f"'{name}' of a capacity entry must be a number, not {value!r}.")
     if name == "order_size" and value < 1:
         raise invalid("An order is of one machine or more: 'order_size' is at least 1.")
     if name == "order_hours" and not 0 < value <= 168:
@@ -151,7 +153,7 @@ def _check(name: str, value: Any) -> None:  # noqa: ANN401 - as it came
     if name == "orders_per_hour" and value > 100:
         raise invalid("'orders_per_hour' is at most 100.")
     if name == "victims" and value not in ("random", "newest"):
-        raise invalid("'victims' of a weather are random or newest.")
+        raise invalid("'victims' of a capacity entry are random or newest.")
     if name == "start":
         _moment(value)
 
@@ -163,11 +165,11 @@ def _moment(value: Any) -> float:  # noqa: ANN401 - as it came
         found = datetime.fromisoformat(value)
     except (TypeError, ValueError) as error:
         raise invalid(
-            f"'start' of a weather must be a time such as 2026-11-20T12:00:00Z, not {value!r}; "
-            "now is for what is posted to /_emulator/weather."
+            f"'start' of a capacity entry must be a time (2026-11-20T12:00:00Z), not {value!r}; "
+            "now is for what is posted to /_emulator/spotCapacity."
         ) from error
     if found.tzinfo is None:
-        raise invalid(f"'start' of a weather needs a time zone: {value!r}.")
+        raise invalid(f"'start' of a capacity entry needs a time zone: {value!r}.")
     return found.timestamp()
 
 

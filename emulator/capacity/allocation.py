@@ -1,16 +1,16 @@
-"""Which instances get a machine when the weather allows fewer than are wanted.
+"""Which instances get a machine when there are fewer than requested.
 
 What Azure does with a scale set that is short of room is not written anywhere that we found:
 field reports have both the whole allocation failing and some of its instances coming up with
-the rest of them failed. So a share of allocations (`partial` of the weather) gets what there
+the rest of them failed. So a share of allocations (`partial` of the capacity entry) gets what there
 is, drawn by the name of the scale set and of the instances; the others get nothing.
 """
 
 import random
 
+from emulator.capacity.spot_capacity import CapacityPool, Place, SpotCapacity
 from emulator.core.errors import refusal, sku_not_available
 from emulator.core.state import EmulatorState, InstanceRow, ScaleSetRow
-from emulator.weather.weather import CapacityPool, CapacityWeather, Place
 
 LEAVING = ("evicted", "deleted", "surplus", "deallocate")  # dooms that free a machine
 Verdict = tuple[list[InstanceRow], dict[str, str] | None]  # who gets one, and why not all do
@@ -18,7 +18,7 @@ Verdict = tuple[list[InstanceRow], dict[str, str] | None]  # who gets one, and w
 
 def grant(
     state: EmulatorState,
-    weather: CapacityWeather,
+    spot_capacity: SpotCapacity,
     scale_set: ScaleSetRow,
     waiting: list[InstanceRow],
     now: float,
@@ -28,7 +28,7 @@ def grant(
     left = state.globals.capacity.get(place)
     if left is not None and left < len(waiting):
         return [], refusal("AllocationFailed")
-    fitting, short = _fitting(state, weather, scale_set, waiting, now)
+    fitting, short = _fitting(state, spot_capacity, scale_set, waiting, now)
     if short and not _partial(short, scale_set, waiting):
         fitting = []
     if left is not None:
@@ -38,15 +38,15 @@ def grant(
     return fitting, refusal(f"{zonal}AllocationFailed") if short else None
 
 
-def room(state: EmulatorState, weather: CapacityWeather, pool: CapacityPool, now: float) -> int:
+def room(state: EmulatorState, spot_capacity: SpotCapacity, pool: CapacityPool, now: float) -> int:
     """Return how many more machines a pool has, now and in the future that Azure knows."""
     held = staying = 0
     for scale_set in state.scale_sets.values():
         for instance in scale_set.instances.values():
-            if instance.phase == "allocated" and weather.pool(scale_set, instance) == pool:
+            if instance.phase == "allocated" and spot_capacity.pool(scale_set, instance) == pool:
                 held += 1
                 staying += not leaving(instance)
-    later = pool.lowest(now, now + weather.foresight)
+    later = pool.lowest(now, now + spot_capacity.foresight)
     return max(min(pool.now(now) - held, later - staying), 0)
 
 
@@ -55,18 +55,18 @@ def leaving(instance: InstanceRow) -> bool:
     return instance.eviction is not None or instance.doom in LEAVING
 
 
-def refuse_if_sold_out(weather: CapacityWeather, scale_set: ScaleSetRow, now: float) -> None:
+def refuse_if_sold_out(spot_capacity: SpotCapacity, scale_set: ScaleSetRow, now: float) -> None:
     """Raise ArmError if there is no machine at all for the Spot instances that are to be added."""
     if not scale_set.spot or scale_set.capacity <= len(scale_set.instances):
         return
-    pool = weather.pool(scale_set, InstanceRow("", "", "", "", "", now))
+    pool = spot_capacity.pool(scale_set, InstanceRow("", "", "", "", "", now))
     if pool and pool.now(now) == 0:
         raise sku_not_available(scale_set.name, scale_set.location, scale_set.subscription)
 
 
 def _fitting(
     state: EmulatorState,
-    weather: CapacityWeather,
+    spot_capacity: SpotCapacity,
     scale_set: ScaleSetRow,
     waiting: list[InstanceRow],
     now: float,
@@ -75,9 +75,9 @@ def _fitting(
     rooms: dict[Place, int] = {}
     fitting, short = [], None
     for instance in waiting:
-        pool = weather.pool(scale_set, instance)
+        pool = spot_capacity.pool(scale_set, instance)
         if pool and pool.key not in rooms:
-            rooms[pool.key] = room(state, weather, pool, now)
+            rooms[pool.key] = room(state, spot_capacity, pool, now)
         if pool is None or rooms[pool.key] > 0:
             fitting.append(instance)
         else:
@@ -88,6 +88,6 @@ def _fitting(
 
 
 def _partial(short: CapacityPool, scale_set: ScaleSetRow, waiting: list[InstanceRow]) -> bool:
-    names = f"{short.sky.whim('seed')}/{scale_set.name}/{waiting[0].instance_id}"
-    share = float(short.sky.whim("partial"))
-    return random.Random(names).random() < share  # noqa: S311 - weather, no secret
+    names = f"{short.entry.whim('seed')}/{scale_set.name}/{waiting[0].instance_id}"
+    share = float(short.entry.whim("partial"))
+    return random.Random(names).random() < share  # noqa: S311 - simulation, no secret

@@ -7,18 +7,18 @@ without notice; whose, and whom they take, follows from the VMs' names.
 
 import random
 
+from emulator.capacity.allocation import leaving
+from emulator.capacity.spot_capacity import CapacityPool, Place
 from emulator.compute import evictions
 from emulator.core.state import ANY_PRICE, InstanceRow, ScaleSetRow
 from emulator.fabric import Fabric
-from emulator.weather.allocation import leaving
-from emulator.weather.weather import CapacityPool, Place
 
 Found = tuple[ScaleSetRow, InstanceRow]
 
 
 def carry_on(fabric: Fabric, now: float) -> bool:
     """Begin every eviction that is due; a chore."""
-    if not fabric.weather.skies:
+    if not fabric.spot_capacity.entries:
         return False
     staying: dict[Place, tuple[CapacityPool, list[Found]]] = {}
     for scale_set in fabric.state.scale_sets.values():
@@ -37,14 +37,14 @@ def _gather(
         if instance.phase != "allocated" or leaving(instance):
             continue
         if instance.zone not in pools:
-            pools[instance.zone] = fabric.weather.pool(scale_set, instance)
+            pools[instance.zone] = fabric.spot_capacity.pool(scale_set, instance)
         if pool := pools[instance.zone]:
             staying.setdefault(pool.key, (pool, []))[1].append((scale_set, instance))
 
 
 def _make_room(fabric: Fabric, pool: CapacityPool, held: list[Found], now: float) -> bool:
     """Evict as many as there will be no machines for, each when it is wanted back."""
-    horizon = now + fabric.weather.foresight
+    horizon = now + fabric.spot_capacity.foresight
     if len(held) <= pool.lowest(now, horizon):
         return False
     going = _victims(pool, held)
@@ -57,13 +57,13 @@ def _make_room(fabric: Fabric, pool: CapacityPool, held: list[Found], now: float
 
 
 def _victims(pool: CapacityPool, held: list[Found]) -> list[Found]:
-    if pool.sky.whim("victims") == "newest":
+    if pool.entry.whim("victims") == "newest":
         return sorted(held, key=lambda found: -found[1].created_at)
     return sorted(held, key=lambda found: _draw(pool, found[0], found[1], "victim"))
 
 
 def _evict(fabric: Fabric, pool: CapacityPool, found: Found, now: float, at: float) -> None:
-    if _draw(pool, *found, "notice") < pool.sky.whim("without_notice"):
+    if _draw(pool, *found, "notice") < pool.entry.whim("without_notice"):
         evictions.strike(fabric.state, found[1], at)
     else:
         evictions.announce(fabric.state, found[1], now, at - now)
@@ -76,7 +76,7 @@ def _hold_to_max_price(fabric: Fabric, now: float) -> bool:
         bid = scale_set.max_price
         if bid == ANY_PRICE or not scale_set.spot:
             continue
-        price = fabric.weather.spot_price(scale_set.location, scale_set.vm_size, now)
+        price = fabric.spot_capacity.spot_price(scale_set.location, scale_set.vm_size, now)
         if price is not None and bid < price:
             for instance in scale_set.instances.values():
                 if instance.phase == "allocated" and not leaving(instance):
@@ -87,5 +87,5 @@ def _hold_to_max_price(fabric: Fabric, now: float) -> bool:
 
 
 def _draw(pool: CapacityPool, scale_set: ScaleSetRow, instance: InstanceRow, what: str) -> float:
-    seed = f"{pool.sky.whim('seed')}/{what}/{scale_set.vm_name(instance)}"
-    return random.Random(seed).random()  # noqa: S311 - weather, no secret
+    seed = f"{pool.entry.whim('seed')}/{what}/{scale_set.vm_name(instance)}"
+    return random.Random(seed).random()  # noqa: S311 - simulation, no secret

@@ -1,8 +1,8 @@
-"""The weather in force, and the answers that need no state of any VM: all functions of time.
+"""The capacity in force, and the answers that need no state of any VM: all functions of time.
 
-`--weather FILE` gives a base with each start. What is posted to `/_emulator/weather` lies over
+`--capacity FILE` gives a base at each start. What is posted to `/_emulator/spotCapacity` overrides
 it, in a file of its own beside the state: recordings are long, and change with nothing else.
-Where there is no weather, there is any amount of capacity and the price of the catalog.
+Without an entry, capacity is unlimited and the price is that of the catalog.
 """
 
 import json
@@ -12,11 +12,11 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+from emulator.capacity import scarcity
+from emulator.capacity.entries import CapacityEntry, parse, read
+from emulator.capacity.traces import CapacityTrace, at, lowest
 from emulator.core.catalog import catalog
 from emulator.core.state import InstanceRow, ScaleSetRow
-from emulator.weather import scarcity
-from emulator.weather.skies import Sky, parse, read
-from emulator.weather.traces import WeatherTrace, at, lowest
 
 Place = tuple[str, str, str, bool]  # region, zone, size, whether it is for Spot
 
@@ -26,8 +26,8 @@ class CapacityPool:
     """The machines that the instances of one place share."""
 
     key: Place
-    sky: Sky
-    trace: WeatherTrace
+    entry: CapacityEntry
+    trace: CapacityTrace
 
     def now(self, now: float) -> int:
         """Return the present capacity."""
@@ -38,8 +38,8 @@ class CapacityPool:
         return lowest(self.trace, since, until)
 
 
-class CapacityWeather:
-    """Every sky, and which of them is over a place."""
+class SpotCapacity:
+    """Every entry, and which of them is over a place."""
 
     def __init__(self, file: Path, base: Path | None = None, *, foresight: float = 31.0) -> None:
         self.foresight = foresight  # seconds: the notice that Azure gives, and one look more
@@ -49,12 +49,12 @@ class CapacityWeather:
         self._arrange()
 
     @property
-    def skies(self) -> list[Sky]:
+    def entries(self) -> list[CapacityEntry]:
         """Every one in force, the most exact first."""
-        return self._skies
+        return self._entries
 
-    def post(self, entries: list[Any]) -> list[Sky]:
-        """Set the weather of these places from now on, or raise ArmError."""
+    def post(self, entries: list[Any]) -> list[CapacityEntry]:
+        """Set the capacity of these places from now on, or raise ArmError."""
         fresh = [parse(entry, Path.cwd()) for entry in entries]
         self._posted = _over(self._posted, fresh)
         self._write()
@@ -63,9 +63,9 @@ class CapacityWeather:
     def clear(self, region: str = "", size: str = "") -> int:
         """Take back what was posted, all of it or that of a place; the base stays."""
         kept = [
-            sky
-            for sky in self._posted
-            if region.lower() not in ("", sky.region) or size.lower() not in ("", sky.size)
+            entry
+            for entry in self._posted
+            if region.lower() not in ("", entry.region) or size.lower() not in ("", entry.size)
         ]
         gone = len(self._posted) - len(kept)
         self._posted = kept
@@ -100,35 +100,37 @@ class CapacityWeather:
         """Evictions per machine and hour over the last 28 days, in percent: 0-5 ... 20+."""
         return scarcity.band(self._traces(region, size), now)
 
-    def _traces(self, region: str, size: str) -> list[WeatherTrace]:
+    def _traces(self, region: str, size: str) -> list[CapacityTrace]:
         """Return the trace of the region if it has one, else those of its zones."""
         region, size = region.lower(), size.lower()
         if pool := self.over(region, "", size):
             return [pool.trace]
-        zones = {sky.zone for sky in self._skies if sky.fits(region, sky.zone, size, spot=True)}
+        zones = {
+            entry.zone for entry in self._entries if entry.fits(region, entry.zone, size, spot=True)
+        }
         pools = [self.over(region, zone, size) for zone in sorted(zones)]
         return [pool.trace for pool in pools if pool]
 
     def _find(self, region: str, zone: str, size: str, spot: bool) -> CapacityPool | None:
-        for sky in self._skies:
-            if sky.fits(region, zone, size, spot=spot):
-                key = (region, sky.zone, size, spot)
-                return CapacityPool(key, sky, sky.trace(region, size))
+        for entry in self._entries:
+            if entry.fits(region, zone, size, spot=spot):
+                key = (region, entry.zone, size, spot)
+                return CapacityPool(key, entry, entry.trace(region, size))
         return None
 
     def _write(self) -> None:
         fresh = self._file.with_suffix(".new")
-        fresh.write_text(json.dumps([sky.entry for sky in self._posted]))
+        fresh.write_text(json.dumps([entry.given for entry in self._posted]))
         fresh.replace(self._file)
         self._arrange()
 
     def _arrange(self) -> None:
         self._pools: dict[Place, CapacityPool | None] = {}
         everything = _over(self._base, self._posted)
-        self._skies = sorted(
+        self._entries = sorted(
             everything, key=lambda s: (bool(s.region), bool(s.zone), bool(s.size)), reverse=True
         )
 
 
-def _over(lower: Iterable[Sky], upper: Iterable[Sky]) -> list[Sky]:
+def _over(lower: Iterable[CapacityEntry], upper: Iterable[CapacityEntry]) -> list[CapacityEntry]:
     return list(({s.place: s for s in lower} | {s.place: s for s in upper}).values())

@@ -1,4 +1,4 @@
-"""What weather does to scale sets: days of it, on a clock that the test moves."""
+"""What changing capacity does to scale sets: days of it, on a clock that the test moves."""
 
 import json
 import tempfile
@@ -9,8 +9,8 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from emulator.capacity.traces import DAY
 from emulator.core.state import ScaleSetRow
-from emulator.weather.traces import DAY
 from tests.clock import Clock
 from tests.emulated.inside import HERE, Inside, emulator_inside
 from tests.emulated.process import GROUP, scale_set
@@ -21,13 +21,13 @@ QUOTA = 96 * 100
 
 
 def trace(*minutes: int, **more: object) -> dict[str, Any]:
-    """Weather in eastus, a count per minute from noon on; the last one stays for long."""
+    """Capacity in eastus, a count per minute from noon on; the last one stays for long."""
     data = [*minutes, *minutes[-1:] * 10_000]
     entry = {"region": "eastus", "kind": "trace", "data": data, "gap_seconds": 60, "start": NOON}
     return entry | {"without_notice": 0} | more
 
 
-def weather(folder: Path, *entries: dict[str, Any]) -> Path:
+def capacity_file(folder: Path, *entries: dict[str, Any]) -> Path:
     file = folder / "given.json"
     file.write_text(json.dumps(entries))
     return file
@@ -61,8 +61,8 @@ async def failure(inside: Inside, name: str = "rk-1") -> str:
 async def test_a_burst_takes_its_victims_when_the_capacity_is_gone(
     tmp_path: Path, clock: Clock
 ) -> None:
-    given = weather(tmp_path, trace(4, 4, 4, 4, 1))
-    async with emulator_inside(tmp_path, clock, weather=given) as inside:
+    given = capacity_file(tmp_path, trace(4, 4, 4, 4, 1))
+    async with emulator_inside(tmp_path, clock, capacity=given) as inside:
         await inside.make_group()
         assert await put(inside, 4) == 201
         await inside.pass_time(208)
@@ -85,8 +85,8 @@ async def test_a_burst_takes_its_victims_when_the_capacity_is_gone(
 
 
 async def test_some_evictions_come_without_notice(tmp_path: Path, clock: Clock) -> None:
-    given = weather(tmp_path, trace(40, 0, without_notice=0.5))
-    async with emulator_inside(tmp_path, clock, weather=given, spot_quota=QUOTA) as inside:
+    given = capacity_file(tmp_path, trace(40, 0, without_notice=0.5))
+    async with emulator_inside(tmp_path, clock, capacity=given, spot_quota=QUOTA) as inside:
         await inside.make_group()
         await put(inside, 30)
         await inside.pass_time(31)
@@ -99,9 +99,9 @@ async def test_some_evictions_come_without_notice(tmp_path: Path, clock: Clock) 
         assert await ids(inside) == []
 
 
-async def test_the_newest_go_first_where_the_weather_says_so(tmp_path: Path, clock: Clock) -> None:
-    given = weather(tmp_path, trace(4, 4, 2, victims="newest"))
-    async with emulator_inside(tmp_path, clock, weather=given) as inside:
+async def test_the_newest_go_first_where_the_entry_says_so(tmp_path: Path, clock: Clock) -> None:
+    given = capacity_file(tmp_path, trace(4, 4, 2, victims="newest"))
+    async with emulator_inside(tmp_path, clock, capacity=given) as inside:
         await inside.make_group()
         await put(inside, 2)
         await inside.pass_time(10)
@@ -116,7 +116,7 @@ async def test_an_order_beyond_the_capacity_fails_whole_or_gets_what_there_is(
     all_or_none = trace(3, partial=0)
     zone = trace(3, partial=1, zone="1")
     async with emulator_inside(
-        tmp_path, clock, weather=weather(tmp_path, all_or_none, zone)
+        tmp_path, clock, capacity=capacity_file(tmp_path, all_or_none, zone)
     ) as inside:
         await inside.make_group()
         assert await put(inside, 4, "whole") == 201
@@ -132,7 +132,9 @@ async def test_an_order_beyond_the_capacity_fails_whole_or_gets_what_there_is(
 async def test_no_room_is_given_that_azure_knows_to_be_short_lived(
     tmp_path: Path, clock: Clock
 ) -> None:
-    async with emulator_inside(tmp_path, clock, weather=weather(tmp_path, trace(4, 0))) as inside:
+    async with emulator_inside(
+        tmp_path, clock, capacity=capacity_file(tmp_path, trace(4, 0))
+    ) as inside:
         await inside.make_group()
         await inside.pass_time(40)
         assert await put(inside, 1) == 201
@@ -143,17 +145,21 @@ async def test_no_room_is_given_that_azure_knows_to_be_short_lived(
 async def test_where_nothing_is_left_the_order_is_refused_at_once(
     tmp_path: Path, clock: Clock
 ) -> None:
-    async with emulator_inside(tmp_path, clock, weather=weather(tmp_path, trace(0))) as inside:
+    async with emulator_inside(
+        tmp_path, clock, capacity=capacity_file(tmp_path, trace(0))
+    ) as inside:
         await inside.make_group()
         answer = await inside.arm.put(f"{SETS}/rk-1", json=scale_set(1))
         assert (answer.status_code, answer.json()["error"]["code"]) == (409, "SkuNotAvailable")
         on_demand = {"priority": "Regular", "evictionPolicy": None, "billingProfile": None}
-        assert await put(inside, 1, profile=on_demand) == 201  # it is the weather of Spot
+        assert await put(inside, 1, profile=on_demand) == 201  # the entry is for Spot
         assert await put(inside, 0, "empty") == 201
 
 
 async def test_the_admins_limit_holds_too(tmp_path: Path, clock: Clock) -> None:
-    async with emulator_inside(tmp_path, clock, weather=weather(tmp_path, trace(9))) as inside:
+    async with emulator_inside(
+        tmp_path, clock, capacity=capacity_file(tmp_path, trace(9))
+    ) as inside:
         await inside.make_group()
         limit = {"region": "eastus", "vm_size": "Standard_ND96amsr_A100_v4", "available": 2}
         (await inside.arm.post("/_emulator/capacity", json=limit)).raise_for_status()
@@ -167,9 +173,9 @@ async def test_the_admins_limit_holds_too(tmp_path: Path, clock: Clock) -> None:
 RESTORE = {"spotRestorePolicy": {"enabled": True, "restoreTimeout": "PT10M"}}
 
 
-async def test_every_zone_has_weather_of_its_own(tmp_path: Path, clock: Clock) -> None:
-    given = weather(tmp_path, trace(2, 2, 0, zone="1"), trace(2, 2, 2, zone="2"))
-    async with emulator_inside(tmp_path, clock, weather=given) as inside:
+async def test_every_zone_has_its_own_capacity(tmp_path: Path, clock: Clock) -> None:
+    given = capacity_file(tmp_path, trace(2, 2, 0, zone="1"), trace(2, 2, 2, zone="2"))
+    async with emulator_inside(tmp_path, clock, capacity=given) as inside:
         await inside.make_group()
         wide = {"singlePlacementGroup": False}
         sku = {"name": "Standard_NC24ads_A100_v4", "tier": "Standard", "capacity": 4}
@@ -181,9 +187,9 @@ async def test_every_zone_has_weather_of_its_own(tmp_path: Path, clock: Clock) -
 
 async def test_who_bids_less_than_the_price_is_evicted(tmp_path: Path, clock: Clock) -> None:
     days = {"region": "eastus", "kind": "trace", "data": [9, 5], "gap_seconds": DAY}
-    given = weather(tmp_path, days | {"start": "2026-11-19T00:00:00Z"})
+    given = capacity_file(tmp_path, days | {"start": "2026-11-19T00:00:00Z"})
     low, high = {"billingProfile": {"maxPrice": 8.5}}, {"billingProfile": {"maxPrice": 32}}
-    async with emulator_inside(tmp_path, clock, weather=given) as inside:
+    async with emulator_inside(tmp_path, clock, capacity=given) as inside:
         await inside.make_group()
         await put(inside, 1, "low", profile=low)
         await put(inside, 1, "high", profile=high)
@@ -200,30 +206,30 @@ async def test_who_bids_less_than_the_price_of_the_day_is_refused(
     async with emulator_inside(tmp_path, clock) as inside:
         await inside.make_group()
         scarce = days | {"start": "2026-11-19T00:00:00Z"}
-        await inside.arm.post("/_emulator/weather", json=scarce)
+        await inside.arm.post("/_emulator/spotCapacity", json=scarce)
         bid = {"billingProfile": {"maxPrice": 8.5}}
         refused = await put(inside, 1, profile=bid)
-        (await inside.metadata.delete("/_emulator/weather")).raise_for_status()
+        (await inside.metadata.delete("/_emulator/spotCapacity")).raise_for_status()
 
         assert (refused, await put(inside, 1, profile=bid)) == (409, 201)
 
 
-async def test_weather_can_be_changed_seen_and_taken_back(tmp_path: Path, clock: Clock) -> None:
+async def test_capacity_can_be_posted_listed_and_removed(tmp_path: Path, clock: Clock) -> None:
     async with emulator_inside(tmp_path, clock) as inside:
         await inside.make_group()
         await put(inside, 2)
         await inside.pass_time(5)
         entry = trace(1) | {"start": "now"}
-        posted = await inside.arm.post("/_emulator/weather", json=entry)
+        posted = await inside.arm.post("/_emulator/spotCapacity", json=entry)
         assert posted.status_code == 201
-        seen = (await inside.arm.get("/_emulator/weather")).json()["value"]
+        seen = (await inside.arm.get("/_emulator/spotCapacity")).json()["value"]
         assert [(row["kind"], row["capacity_now"]) for row in seen] == [("trace", 1)]
         await inside.pass_time(31)
         assert len(await ids(inside)) == 1
 
-        wrong = await inside.arm.post("/_emulator/weather", json={"value": [{"kind": "snow"}]})
+        wrong = await inside.arm.post("/_emulator/spotCapacity", json={"value": [{"kind": "snow"}]})
         assert (wrong.status_code, wrong.json()["error"]["code"]) == (400, "InvalidParameter")
-        cleared = await inside.arm.delete("/_emulator/weather", params={"region": "eastus"})
+        cleared = await inside.arm.delete("/_emulator/spotCapacity", params={"region": "eastus"})
         assert cleared.json() == {"cleared": 1}
         assert await put(inside, 5) == 200
         await inside.pass_time(5)
@@ -231,13 +237,13 @@ async def test_weather_can_be_changed_seen_and_taken_back(tmp_path: Path, clock:
 
 
 async def week(folder: Path, seed: int, step: float) -> list[tuple[float, str]]:
-    """When which instance was evicted, in a week of bad weather over two scale sets."""
+    """When which instance was evicted, in a week of scarce capacity for two scale sets."""
     clock = Clock()
     bad = {"region": "*", "kind": "random", "seed": seed, "total": 24, "without_notice": 0.2}
     seen: list[tuple[float, str]] = []
     before: set[str] = set()
     async with emulator_inside(
-        folder, clock, weather=weather(folder, bad), spot_quota=QUOTA
+        folder, clock, capacity=capacity_file(folder, bad), spot_quota=QUOTA
     ) as inside:
         await inside.make_group()
         for _ in range(7 * 24):
@@ -276,6 +282,6 @@ def _check(inside: Inside) -> None:
         if i.phase == "allocated" and not i.eviction and not i.doom
     ]
     for scale_set_, instance in staying:
-        pool = inside.fabric.weather.pool(scale_set_, instance)
+        pool = inside.fabric.spot_capacity.pool(scale_set_, instance)
         assert pool
         assert len(staying) <= pool.lowest(now, now + 30)

@@ -1,4 +1,4 @@
-"""Weather as a function of time: the same whenever and however often it is asked."""
+"""Capacity is a function of time: the same whenever and however often it is asked."""
 
 import json
 from decimal import Decimal
@@ -9,20 +9,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from emulator.core.catalog import catalog
-from emulator.core.errors import ArmError
-from emulator.weather import CapacityWeather, scarcity
-from emulator.weather.traces import (
+from emulator.capacity import SpotCapacity, scarcity
+from emulator.capacity.traces import (
     DAY,
+    CapacityTrace,
     Constant,
     Random,
     Recorded,
-    WeatherTrace,
     at,
     falls,
     lowest,
     machine_hours,
 )
+from emulator.core.catalog import catalog
+from emulator.core.errors import ArmError
 
 SIZE = "Standard_ND96amsr_A100_v4"
 NOW = 1_795_176_000.0  # 20 November 2026
@@ -47,7 +47,7 @@ traces = st.one_of(randoms, recordings, st.builds(Constant, st.integers(0, 40)))
 
 @given(traces, moments, st.floats(0, 3 * DAY), st.floats(0, 1))
 def test_what_a_span_says_of_a_moment_is_what_the_moment_itself_says(
-    trace: WeatherTrace, since: float, span: float, share: float
+    trace: CapacityTrace, since: float, span: float, share: float
 ) -> None:
     steps = trace.steps(since, since + span)
     moment = since + share * span
@@ -59,7 +59,7 @@ def test_what_a_span_says_of_a_moment_is_what_the_moment_itself_says(
 
 @given(traces, moments, st.floats(0, 3 * DAY))
 def test_steps_are_in_order_and_each_changes_something(
-    trace: WeatherTrace, since: float, span: float
+    trace: CapacityTrace, since: float, span: float
 ) -> None:
     steps = trace.steps(since, since + span)
 
@@ -70,7 +70,7 @@ def test_steps_are_in_order_and_each_changes_something(
 
 @given(traces, moments, st.floats(1, DAY), st.floats(1, DAY))
 def test_machine_hours_and_falls_of_two_spans_add_up(
-    trace: WeatherTrace, since: float, first: float, second: float
+    trace: CapacityTrace, since: float, first: float, second: float
 ) -> None:
     middle, end = since + first, since + first + second
 
@@ -80,23 +80,23 @@ def test_machine_hours_and_falls_of_two_spans_add_up(
     assert falls(trace, since, middle) + falls(trace, middle, end) == falls(trace, since, end)
 
 
-def test_random_weather_holds_as_much_as_its_orders_say() -> None:
+def test_random_capacity_keeps_its_mean() -> None:
     roomy = Random("s", total=1000, orders_per_hour=0.5, order_size=8.0, order_hours=4.0)
     taken = 1000 - machine_hours(roomy, NOW - 365 * DAY, NOW) / (365 * 24)
 
     assert taken == pytest.approx(0.5 * 8 * 4, rel=0.15)
 
 
-def test_random_weather_comes_in_bursts() -> None:
+def test_random_capacity_falls_in_bursts() -> None:
     week = [count for _, count in MIXED.steps(NOW - 7 * DAY, NOW)]
 
     assert max(before - after for before, after in pairwise(week)) >= 8
     assert len(set(week)) > 5
 
 
-def test_other_seeds_and_places_have_other_weather(tmp_path: Path) -> None:
-    weather = over(tmp_path, {"region": "*", "kind": "random", "seed": 1})
-    east, west = weather.over("eastus", "", SIZE), weather.over("westus3", "", SIZE)
+def test_other_seeds_and_places_have_other_capacity(tmp_path: Path) -> None:
+    capacity = over(tmp_path, {"region": "*", "kind": "random", "seed": 1})
+    east, west = capacity.over("eastus", "", SIZE), capacity.over("westus3", "", SIZE)
     again = over(tmp_path, {"region": "*", "kind": "random", "seed": 2}).over("eastus", "", SIZE)
 
     assert east
@@ -111,17 +111,17 @@ def test_a_recording_is_read_as_it_was_recorded_and_begins_anew(tmp_path: Path) 
         json.dumps({"metadata": {"gap_seconds": 300}, "data": [1, 0, 2]})
     )
     entry = {"region": "East US", "kind": "trace", "file": "zone.json", "times": 4}
-    weather = over(tmp_path, entry | {"start": "2026-11-20T12:00:00Z"})
+    capacity = over(tmp_path, entry | {"start": "2026-11-20T12:00:00Z"})
     (tmp_path / "zone.json").unlink()  # it was taken in
 
-    pool = weather.over("eastus", "", SIZE)
+    pool = capacity.over("eastus", "", SIZE)
     assert pool
     assert [pool.now(NOW + 300 * n) for n in range(-1, 5)] == [8, 4, 0, 8, 4, 0]
     assert pool.now(NOW + 299) == 4
 
 
 def test_the_most_exact_entry_counts(tmp_path: Path) -> None:
-    weather = over(
+    capacity = over(
         tmp_path,
         {"region": "*", "kind": "constant", "capacity": 1},
         {"region": "eastus", "kind": "constant", "capacity": 2},
@@ -131,7 +131,7 @@ def test_the_most_exact_entry_counts(tmp_path: Path) -> None:
     )
 
     def found(region: str, zone: str, size: str, *, spot: bool = True) -> int | None:
-        pool = weather.over(region, zone, size, spot=spot)
+        pool = capacity.over(region, zone, size, spot=spot)
         return pool.now(NOW) if pool else None
 
     assert found("westus3", "", SIZE) == 1
@@ -145,16 +145,16 @@ def test_the_most_exact_entry_counts(tmp_path: Path) -> None:
 
 def test_what_is_posted_lies_over_the_base_and_outlives_the_emulator(tmp_path: Path) -> None:
     over(tmp_path, {"region": "eastus", "kind": "constant", "capacity": 2})
-    base, file = tmp_path / "base.json", tmp_path / "weather.json"
-    weather = CapacityWeather(file, base)
-    weather.post([{"region": "eastus", "kind": "trace", "data": [7], "gap_seconds": 60}])
-    again = CapacityWeather(file, base)
+    base, file = tmp_path / "base.json", tmp_path / "capacity.json"
+    capacity = SpotCapacity(file, base)
+    capacity.post([{"region": "eastus", "kind": "trace", "data": [7], "gap_seconds": 60}])
+    again = SpotCapacity(file, base)
 
     pool = again.over("eastus", "", SIZE)
     assert pool
     assert pool.now(NOW) == 7
     assert again.clear(region="EastUS") == 1
-    pool = CapacityWeather(file, base).over("eastus", "", SIZE)
+    pool = SpotCapacity(file, base).over("eastus", "", SIZE)
     assert pool
     assert pool.now(NOW) == 2
 
@@ -188,37 +188,37 @@ def test_what_is_posted_lies_over_the_base_and_outlives_the_emulator(tmp_path: P
         ),
     ],
 )
-def test_what_is_no_weather_is_refused_with_what_is_wrong(
+def test_a_malformed_entry_is_refused_with_the_reason(
     tmp_path: Path, entry: object, complaint: str
 ) -> None:
     with pytest.raises(ArmError, match=complaint):
         over(tmp_path, entry)
 
 
-def test_without_weather_the_price_is_that_of_the_catalog(tmp_path: Path) -> None:
-    weather = over(tmp_path)
+def test_without_an_entry_the_price_is_that_of_the_catalog(tmp_path: Path) -> None:
+    capacity = over(tmp_path)
 
-    assert weather.spot_price("eastus", SIZE, NOW) == Decimal("8.441552")
-    assert weather.price_history("eastus", SIZE, NOW) == [
+    assert capacity.spot_price("eastus", SIZE, NOW) == Decimal("8.441552")
+    assert capacity.price_history("eastus", SIZE, NOW) == [
         ((NOW // DAY - 89) * DAY, Decimal("8.441552"))
     ]
-    assert weather.eviction_band("eastus", SIZE, NOW) == "0-5"
-    assert weather.spot_price("nowhere", SIZE, NOW) is None
+    assert capacity.eviction_band("eastus", SIZE, NOW) == "0-5"
+    assert capacity.spot_price("nowhere", SIZE, NOW) is None
 
 
 def test_scarcity_raises_the_price_up_to_that_of_on_demand(tmp_path: Path) -> None:
     hours = [16] * 24 + [8] * 24 + [0] * 24
     entry = {"region": "eastus", "kind": "trace", "data": hours, "gap_seconds": 3600}
-    weather = over(tmp_path, entry | {"start": "2026-11-18T00:00:00Z"})
+    capacity = over(tmp_path, entry | {"start": "2026-11-18T00:00:00Z"})
 
-    history = weather.price_history("eastus", SIZE, NOW)
+    history = capacity.price_history("eastus", SIZE, NOW)
     assert [price for _, price in history[:3]] == [
         Decimal("14.523664"),  # the day before, half was missing: a quarter of the way
         Decimal("8.441552"),
         Decimal("32.77"),
     ]
     assert history[0][0] == NOW // DAY * DAY
-    assert weather.spot_price("eastus", SIZE, NOW) == history[0][1]
+    assert capacity.spot_price("eastus", SIZE, NOW) == history[0][1]
 
 
 @pytest.mark.parametrize(
@@ -255,7 +255,7 @@ def test_prices_stay_between_spot_and_on_demand(trace: Random, now: float) -> No
     assert prices[0][1] == scarcity.price(offer, [trace], now)
 
 
-def over(folder: Path, *entries: object) -> CapacityWeather:
+def over(folder: Path, *entries: object) -> SpotCapacity:
     base = folder / "base.json"
     base.write_text(json.dumps(list(entries)))
-    return CapacityWeather(folder / "weather.json", base)
+    return SpotCapacity(folder / "capacity.json", base)
