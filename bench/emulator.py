@@ -31,7 +31,7 @@ SETS = GROUP + "/providers/Microsoft.Compute/virtualMachineScaleSets"
 VERSION = "?api-version=2026-04-01"
 LARGEST_SET = 100
 IDLE_SECONDS = 5.0
-PATIENCE = 120.0  # seconds
+TIMEOUT = 120.0  # seconds
 READY = "emulator ready:"
 
 
@@ -110,8 +110,8 @@ def _connected(pid: int, seconds: float, words: list[str], folder: Path) -> Runn
     running = Running(
         psutil.Process(pid),
         seconds,
-        http.client.HTTPSConnection(arm.netloc, context=trusted, timeout=PATIENCE),
-        http.client.HTTPConnection(metadata.netloc, timeout=PATIENCE),
+        http.client.HTTPSConnection(arm.netloc, context=trusted, timeout=TIMEOUT),
+        http.client.HTTPConnection(metadata.netloc, timeout=TIMEOUT),
     )
     form = {"grant_type": "client_credentials", "client_id": "bench", "client_secret": "any"}
     kind = {"Content-Type": "application/x-www-form-urlencoded"}
@@ -142,7 +142,7 @@ def _fill(emulator: Running, machines: int) -> list[str]:
     sets = {f"{SETS}/rk-{n}": size for n, size in enumerate(sizes) if size}
     for path, size in sets.items():
         emulator.request("PUT", path + VERSION, _scale_set(size))
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT
     waiting = list(sets)
     while waiting:
         state = emulator.request("GET", waiting[0] + VERSION)["properties"]["provisioningState"]

@@ -21,7 +21,7 @@ from rekindle.local.setup import tools_path
 OSV = "https://api.osv.dev/v1/query"
 # Any package will do to learn whether a database answers at all.
 QUESTION = {"package": {"name": "pip", "ecosystem": "PyPI"}, "version": "26.2"}
-PATIENCE = 15.0  # seconds for one answer
+TIMEOUT = 15.0  # seconds for one answer
 
 
 class DatabaseUnreachable(Exception):
@@ -76,7 +76,7 @@ def _npm(_: argparse.Namespace) -> Iterator[str]:
 def _reach(url: str) -> None:
     """Raise DatabaseUnreachable unless a database answers; a proxy's refusal is no answer."""
     try:
-        httpx.post(url, json=QUESTION, timeout=PATIENCE).raise_for_status().json()
+        httpx.post(url, json=QUESTION, timeout=TIMEOUT).raise_for_status().json()
     except (httpx.HTTPError, ValueError) as error:
         raise DatabaseUnreachable(f"{url}: {error}") from error
 

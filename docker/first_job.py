@@ -20,7 +20,7 @@ ROWS = [
     }
     for n in range(16)
 ]
-PATIENCE = 900.0  # seconds until the job is over, on a busy machine
+TIMEOUT = 900.0  # seconds until the job is over, on a busy machine
 
 
 def main(url: str, key: str) -> int:
@@ -28,7 +28,7 @@ def main(url: str, key: str) -> int:
     headers = {"Authorization": f"Bearer {key}"}
     with httpx.Client(base_url=f"{url}/v1", headers=headers, timeout=60, trust_env=False) as http:
         job = _submit(http)
-        latest = time.monotonic() + PATIENCE
+        latest = time.monotonic() + TIMEOUT
         while time.monotonic() < latest and job["status"] not in {"succeeded", "failed"}:
             time.sleep(1)
             job = http.get(f"/fine_tuning/jobs/{job['id']}").raise_for_status().json()

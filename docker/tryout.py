@@ -26,7 +26,7 @@ from rekindle.local import postgres
 from trainer.contract import PROTOCOL, NodeConfig
 
 USER = 10001
-PATIENCE = 120.0  # seconds for anything to happen, on a busy machine
+TIMEOUT = 120.0  # seconds for anything to happen, on a busy machine
 GRACE = "20"  # seconds from SIGTERM to SIGKILL: who is killed here was deaf
 IMPORTS = "import torch, deepspeed, transformers, peft, trainer.train; print(torch.__version__)"
 INSTANCE = {
@@ -203,10 +203,10 @@ def health_check(engine: ContainerEngine, image: str) -> list[str]:
 
 def wait_until(look: Callable[[], int], wanted: int) -> None:
     """Call ``look`` until it returns ``wanted``."""
-    latest, pause = time.monotonic() + PATIENCE, threading.Event()
+    latest, pause = time.monotonic() + TIMEOUT, threading.Event()
     while (seen := look()) != wanted:
         if time.monotonic() > latest:
-            raise EngineError(f"still {seen}, not {wanted}, after {PATIENCE:.0f} s")
+            raise EngineError(f"still {seen}, not {wanted}, after {TIMEOUT:.0f} s")
         pause.wait(0.2)
 
 

@@ -32,7 +32,7 @@ LANES = floor.LANES  # concurrent requests
 WARM = 50  # warm-up requests, not counted
 POSTS = 4  # divisor: POSTs are a quarter of --requests
 GET_BAR, POST_BAR = 1500.0, 3000.0  # us: design, section 7
-PATIENCE = 120.0  # seconds
+TIMEOUT = 120.0  # seconds
 JOBS = "/v1/fine_tuning/jobs"
 Ask = Callable[[], Awaitable[httpx.Response]]
 
@@ -218,7 +218,7 @@ async def _ask(requests: int, ask: Ask) -> None:
 async def wait_until_training(api: httpx.AsyncClient, job: str) -> None:
     """Wait until the job trains."""
     loop = asyncio.get_running_loop()
-    until = loop.time() + PATIENCE
+    until = loop.time() + TIMEOUT
     while (phase := (await answered(api.get(f"{JOBS}/{job}")))["phase"]) != "training":
         if loop.time() > until:
             raise CannotMeasure(f"the job does not train, but is {phase}")
@@ -243,7 +243,7 @@ async def _child(
 
 
 async def _serves(client: httpx.AsyncClient) -> None:
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         while True:
             try:
                 await client.get("/jobs/1")

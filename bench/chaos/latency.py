@@ -20,7 +20,7 @@ from bench.scale.stack import ScaleStack, Shape, stack
 
 WAYS = ("notice", "drop", "silence")
 BETWEEN_SECONDS = 0.7  # seconds between two losses
-PATIENCE = 120.0
+TIMEOUT = 120.0
 SETTLE_SECONDS = 60.0  # wait after the last loss was detected
 SHAPE = Shape(apis=2, reconcilers=3, beat=5.0, commits=20.0, arm_ms=100.0, blob_ms=10.0)
 
@@ -57,10 +57,10 @@ async def measured(each: int, silence: float, say: Callable[[str], None]) -> lis
 
 
 async def _all_train(running: ScaleStack, nodes: int) -> None:
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT
     while await running.fleet.call("training") < nodes:
         if time.monotonic() > deadline:
-            raise CannotMeasure(f"{nodes} nodes did not come to train in {PATIENCE:.0f} s")
+            raise CannotMeasure(f"{nodes} nodes did not come to train in {TIMEOUT:.0f} s")
         await asyncio.sleep(0.5)
 
 

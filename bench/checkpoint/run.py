@@ -22,7 +22,7 @@ from bench.report import ROOT, CannotMeasure
 
 DCP, DCP_DISK = "torch_dcp_adlfs", "torch_dcp_disk"
 RIVALS = ("torch_save", DCP, "deepspeed")
-PATIENCE = 300.0  # seconds for one case of up to a GiB
+TIMEOUT = 300.0  # seconds for one case of up to a GiB
 RAW_STREAMS = 4
 RAW_MIB = 512
 TAIL = 3000
@@ -98,7 +98,7 @@ def _ran(tools: CheckpointTools, case: CheckpointCase) -> list[CheckpointTimes]:
             with (folder / f"said-{rank}.txt").open("w") as log:
                 own = {**environment, "RANK": str(rank), "LOCAL_RANK": str(rank)}
                 ranks.append(subprocess.Popen(command, env=own, cwd=ROOT, stdout=log, stderr=log))
-        _wait(ranks, began + PATIENCE * max(case.mib / 1024, 1.0))
+        _wait(ranks, began + TIMEOUT * max(case.mib / 1024, 1.0))
     finally:
         for process in ranks:
             process.kill()

@@ -31,7 +31,7 @@ BATCH, MICRO_BATCH = 24, 2  # 3 micro-steps on four nodes, 4 on three, 6 on two
 ROWS = 600
 STEPS_AN_EPOCH = ROWS // BATCH
 BEFORE_STEPS = 60  # steps on all nodes before an eviction
-PATIENCE_SECONDS = 900.0
+TIMEOUT_SECONDS = 900.0
 OVER = ("succeeded", "failed", "cancelled")
 
 
@@ -138,7 +138,7 @@ async def _full_world(tools: ElasticTools, job: str, *, after: int) -> tuple[int
         Number of the generation, its attempt and its last step. The number is 0 when the job ended
         before.
     """
-    latest = time.monotonic() + PATIENCE_SECONDS
+    latest = time.monotonic() + TIMEOUT_SECONDS
     while time.monotonic() < latest:
         row = await (await tools.database.execute(_NEWEST, [job])).fetchone()
         if row is not None and row[0] > after and row[2] == NODES and row[4] >= BEFORE_STEPS:
@@ -161,7 +161,7 @@ async def _strike(
 
 async def _ended(tools: ElasticTools, job: str) -> None:
     """Wait until the job ended and its attempts are over; fail unless it succeeded."""
-    latest = time.monotonic() + PATIENCE_SECONDS
+    latest = time.monotonic() + TIMEOUT_SECONDS
     while time.monotonic() < latest:
         if await _state(tools, job) in OVER and await _given_back(tools, job):
             break

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
-CROWD = 500
+BATCH = 500
 MIB = 2**20
 CUT_OFF = (ConnectionError, asyncio.IncompleteReadError, TimeoutError)
 
@@ -78,7 +78,7 @@ async def pipelined(target: AttackTarget) -> None:
                 await writer.drain()
         await target.read_answer(reader, 20)
 
-    await _crowd(one)
+    await _batch(one)
 
 
 async def half_bodies(target: AttackTarget) -> None:
@@ -95,7 +95,7 @@ async def half_bodies(target: AttackTarget) -> None:
                 await writer.drain()
         await target.read_answer(reader, 45)
 
-    await _crowd(one)
+    await _batch(one)
 
 
 async def chunks_without_key(target: AttackTarget) -> None:
@@ -135,7 +135,7 @@ async def slowly(target: AttackTarget, first: bytes, drop: bytes) -> None:
                 await asyncio.sleep(1)
         target.cut += reader.at_eof()
 
-    await _crowd(one)
+    await _batch(one)
 
 
 async def never_reads(target: AttackTarget) -> None:
@@ -155,7 +155,7 @@ async def never_reads(target: AttackTarget) -> None:
                     pass
         target.cut += reader.at_eof() or reader.exception() is not None
 
-    await _crowd(one, 3 * CROWD)
+    await _batch(one, 3 * BATCH)
 
 
 ATTACKS: dict[str, Callable[[AttackTarget], Awaitable[None]]] = {
@@ -171,7 +171,7 @@ ATTACKS: dict[str, Callable[[AttackTarget], Awaitable[None]]] = {
 }
 
 
-async def _crowd(one: Callable[[], Awaitable[None]], many: int = CROWD) -> None:
+async def _batch(one: Callable[[], Awaitable[None]], many: int = BATCH) -> None:
     await asyncio.gather(*(one() for _ in range(many)))
 
 

@@ -24,7 +24,7 @@ from bench.learning.cases import CASES, LearningCase
 from bench.report import CANNOT_MEASURE, ROOT, CannotMeasure, Measure, print_progress
 
 TAIL = 3000
-PATIENCE = 1800.0  # timeout of one case, seconds
+TIMEOUT = 1800.0  # timeout of one case, seconds
 Curve = list[tuple[int, float]]
 
 
@@ -76,7 +76,7 @@ def _run(module: Sequence[str]) -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=PATIENCE,
+        timeout=TIMEOUT,
         env={**os.environ, **quiet, "REKINDLE_ACCELERATOR": "cpu", "DS_ACCELERATOR": "cpu"},
     )
     if done.returncode:

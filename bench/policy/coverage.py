@@ -136,7 +136,7 @@ class _RunningJob:
         _, droughts = _history(hold, self.drought)
         evictions = round(sum(droughts.ends) / self.dry)
         return CapacityHistory(
-            droughts=droughts, regrants=(evictions, evictions - sum(droughts.ends))
+            outages=droughts, regrants=(evictions, evictions - sum(droughts.ends))
         )
 
     def live_until(self, done: float) -> None:

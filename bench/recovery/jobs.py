@@ -19,7 +19,7 @@ from bench.report import CannotMeasure
 from rekindle.local.layout import TINY_MODEL
 
 ROWS = 480
-PATIENCE_SECONDS = 90.0  # timeout of one request, with repeated kills of the service
+TIMEOUT_SECONDS = 90.0  # timeout of one request, with repeated kills of the service
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,7 +122,7 @@ class RecoveryJobs:
 
     async def _stubborn(self, verb: str, path: str, **content: Any) -> Mapping[str, Any]:  # noqa: ANN401 - httpx's own
         """Send a request again until it is answered, because the service is killed repeatedly."""
-        latest = time.monotonic() + PATIENCE_SECONDS
+        latest = time.monotonic() + TIMEOUT_SECONDS
         while True:
             try:
                 answer = await self._api.request(verb, path, timeout=10, **content)

@@ -16,7 +16,7 @@ from bench.recovery.jobs import PAIR, SOLO, RecoveryJobs, Spec
 from bench.recovery.phases import OVER
 from bench.recovery.plan import KillKind, plan
 from bench.recovery.records import JobRecord
-from bench.recovery.sight import Eyes
+from bench.recovery.sight import ClusterView
 from bench.recovery.slot import WHOLE_SECONDS, RecoveryTools, Slot
 from bench.recovery.stage import Stage
 from bench.recovery.watch import Watch
@@ -68,11 +68,11 @@ async def _tools(
         ends.push_async_callback(database.close)
         containers = Containers(layout.storage)
         ends.callback(containers.close)
-        eyes = Eyes(layout, database)
-        ends.push_async_callback(eyes.close)
+        view = ClusterView(layout, database)
+        ends.push_async_callback(view.close)
         yield RecoveryTools(
-            eyes=eyes,
-            watch=Watch(eyes, containers, book),
+            view=view,
+            watch=Watch(view, containers, book),
             jobs=RecoveryJobs(api, database, containers),
             containers=containers,
             stage=Stage(layout, api),

@@ -100,7 +100,7 @@ class Sight:
         return sorted(mine, key=lambda v: v.vm_id)
 
 
-class Eyes:
+class ClusterView:
     """Reader of snapshots, with persistent connections."""
 
     def __init__(self, layout: StackLayout, database: psycopg.AsyncConnection[Any]) -> None:

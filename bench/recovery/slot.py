@@ -13,7 +13,7 @@ from bench.recovery.book import Book, JobOutcome, Strike
 from bench.recovery.jobs import RecoveryJobs, Spec
 from bench.recovery.phases import JobSituation
 from bench.recovery.plan import MACHINE, RESTART, Kill, KillKind, Phase
-from bench.recovery.sight import Eyes, Vm
+from bench.recovery.sight import ClusterView, Vm
 from bench.recovery.stage import Stage
 from bench.recovery.watch import Watch
 
@@ -42,7 +42,7 @@ class Stuck(Exception):
 class RecoveryTools:
     """Connections and records that all slots share."""
 
-    eyes: Eyes
+    view: ClusterView
     watch: Watch
     jobs: RecoveryJobs
     containers: Containers
@@ -126,8 +126,8 @@ class Slot:
             if kill.kind is KillKind.EVICT and target.vm.in_azureml:
                 assert target.situation.attempt is not None, "a machine is an attempt's"
                 then = ENDINGS[int(kill.delay * len(ENDINGS))]
-                return await self.tools.eyes.preempt(target.situation.attempt.id, then)
-            return await self.tools.eyes.evict(target.vm, notice=kill.kind is KillKind.EVICT)
+                return await self.tools.view.preempt(target.situation.attempt.id, then)
+            return await self.tools.view.evict(target.vm, notice=kill.kind is KillKind.EVICT)
         if not victims.alive(target.process):
             return False
         if kill.kind is KillKind.SERVICE:

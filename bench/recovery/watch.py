@@ -11,7 +11,7 @@ import psutil
 from bench.recovery import blobs, disk, invariants
 from bench.recovery.blobs import Containers
 from bench.recovery.book import Book, ObservedGeneration
-from bench.recovery.sight import Eyes, Sight, SightedAttempt, Vm
+from bench.recovery.sight import ClusterView, Sight, SightedAttempt, Vm
 
 LOOK_SECONDS = 0.25
 
@@ -19,8 +19,8 @@ LOOK_SECONDS = 0.25
 class Watch:
     """The newest snapshot; findings are written to the book."""
 
-    def __init__(self, eyes: Eyes, containers: Containers, book: Book) -> None:
-        self._eyes = eyes
+    def __init__(self, view: ClusterView, containers: Containers, book: Book) -> None:
+        self._view = view
         self._containers = containers
         self._book = book
         self._checking: set[asyncio.Task[None]] = set()
@@ -39,7 +39,7 @@ class Watch:
 
     async def take_snapshot(self) -> Sight:
         """Take one snapshot, check it and record new generations."""
-        self.sight = sight = await self._eyes.take_snapshot(self.jobs)
+        self.sight = sight = await self._view.take_snapshot(self.jobs)
         self._book.looks += 1
         self._book.doubled |= set(invariants.doubled(sight))
         for scale_set in sight.sets:

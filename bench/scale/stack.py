@@ -28,7 +28,7 @@ LIMITS_TIMES = 1000  # Azure's own limits (125 new sets a minute) would dominate
 ROW = {"messages": [{"role": "user", "content": "2 + 2?"}, {"role": "assistant", "content": "4"}]}
 SPARE_FILES = 1000  # open files of a process, besides one for each node
 SECRET = secrets.token_hex()  # key that node tokens are derived from
-PATIENCE = 180.0  # timeout for a part to start, seconds
+TIMEOUT = 180.0  # timeout for a part to start, seconds
 # Durable like a production server; memory of a small one.
 SERVER = ("shared_buffers=512MB", "max_connections=300", "max_wal_size=4GB", "wal_level=replica")
 
@@ -232,7 +232,7 @@ async def _ready(process: subprocess.Popen[str]) -> None:
 
 async def _serving(port: int) -> None:
     loop = asyncio.get_running_loop()
-    deadline = loop.time() + PATIENCE
+    deadline = loop.time() + TIMEOUT
     async with httpx.AsyncClient(trust_env=False) as client:
         while True:
             try:

@@ -20,7 +20,7 @@ from service.domain import tokens
 
 EVERY = 0.02  # seconds between two probes
 BAR_MS = 200.0
-PATIENCE = 120.0
+TIMEOUT = 120.0
 MIB = 2**20
 GRADERS = "/v1/fine_tuning/alpha/graders"
 JOBS = "/v1/fine_tuning/jobs"
@@ -89,7 +89,7 @@ def main() -> int:
 
 
 async def _run() -> list[tuple[str, str, float]]:
-    async with stack(Shape(reconcilers=0)) as running, running.api_client(PATIENCE) as client:
+    async with stack(Shape(reconcilers=0)) as running, running.api_client(TIMEOUT) as client:
         found = [await _during(running, client, name, [ATTACKS[name]]) for name in ATTACKS]
         return [*found, await _during(running, client, "all at once", list(ATTACKS.values()))]
 
@@ -112,7 +112,7 @@ async def _during(
 
 async def _longest(running: ScaleStack, method: str, path: str, over: asyncio.Event) -> float:
     longest = 0.0
-    async with running.api_client(PATIENCE) as client:
+    async with running.api_client(TIMEOUT) as client:
         await client.get("/livez")  # opens the connection
         while not over.is_set():
             began = time.perf_counter()

@@ -18,7 +18,7 @@ from bench.trainer.case import RIVAL, TrainerCase
 
 POLL = 0.02
 ACCELERATOR = ("REKINDLE_ACCELERATOR", "DS_ACCELERATOR")  # variables of Rekindle and of DeepSpeed
-PATIENCE = 900.0  # timeout of one contestant, seconds
+TIMEOUT = 900.0  # timeout of one contestant, seconds
 TAIL = 3000
 STATUS = {"RssAnon:": "private", "RssFile:": "files", "RssShmem:": "shared"}
 OF_GPU = "gpu"  # kind of memory: that of the fullest GPU, by its driver
@@ -78,12 +78,12 @@ def watch(folder: Path, name: str, case: TrainerCase) -> ContestantUsage:
 
 
 def _usage(launcher: psutil.Process, root: Path, case: TrainerCase) -> ContestantUsage:
-    seen, latest = ContestantUsage(), time.monotonic() + PATIENCE
+    seen, latest = ContestantUsage(), time.monotonic() + TIMEOUT
     while (step := _progress(root)) < case.steps:
         if not launcher.is_running() or launcher.status() == psutil.STATUS_ZOMBIE:
             raise CannotMeasure((root / "said.txt").read_text()[-TAIL:])
         if time.monotonic() > latest:
-            raise CannotMeasure(f"{root.name} took longer than {PATIENCE:.0f} s")
+            raise CannotMeasure(f"{root.name} took longer than {TIMEOUT:.0f} s")
         _look(seen, launcher, step)
         time.sleep(POLL)
     _look(seen, launcher, step)

@@ -17,7 +17,7 @@ from tests.chaos import points, storms
 from tests.chaos.points import Share, Strike
 from tests.scenario import worlds
 
-_PATIENCE = 300.0  # s; a life takes 1 to 4 on a core of its own
+_TIMEOUT = 300.0  # s; a life takes 1 to 4 on a core of its own
 _TELL_EVERY = 100  # lives
 
 
@@ -116,7 +116,7 @@ async def _lived(
 
 async def _outcome(life: Coroutine[Any, Any, list[str] | None]) -> list[str] | None:
     """Return what a life broke; one that fails or hangs breaks that promise alone."""
-    task = asyncio.create_task(asyncio.wait_for(life, _PATIENCE))
+    task = asyncio.create_task(asyncio.wait_for(life, _TIMEOUT))
     await asyncio.wait({task})
     fault = task.exception()
     return task.result() if fault is None else [f"{type(fault).__name__}: {fault}"]

@@ -33,8 +33,8 @@ class Strike:
     def kind(self) -> str:
         """What befalls whom."""
         second = f"; of the second by itself: {self.then}" if self.then else ""
-        crowd = " (in a crowd)" if PLAYS[self.play].jobs > 1 else ""
-        return f"{self.harm}{second}{crowd}"
+        batch = " (in a crowd)" if PLAYS[self.play].jobs > 1 else ""
+        return f"{self.harm}{second}{batch}"
 
     def hook(self, restart: Restart) -> Hook:
         """Return a fresh hook that strikes here. A stall over a commit comes before it begins.
@@ -107,7 +107,7 @@ def strikes(play: str, found: Iterable[tuple[int, Point]], harm: Harm) -> Iterat
     for number, point in found:
         if harm is not Harm.DEADLOCK or point.door:
             yield Strike(play, number, point, harm)
-        if harm is Harm.DEADLOCK and PLAYS[play].jobs > 1 and point.crowd:
+        if harm is Harm.DEADLOCK and PLAYS[play].jobs > 1 and point.batch:
             yield from (Strike(play, number, point, harm, then) for then in _ALONE)
 
 

@@ -13,7 +13,7 @@ from tests.chaos.places import all_places
 from tests.chaos.points import Share, Strike
 from tests.scenario import worlds
 from tests.scenario.plays.job_plays import PLAYS
-from tests.scenario.scenario import Scenario, job_story
+from tests.scenario.scenario import Scenario, job_events
 from tests.scenario.seams import Harm, Hook, Point
 
 STORMS = (*range(1, 21), 35, 52)  # 35 had no end once; 52 met slow commits and a cut at once
@@ -97,7 +97,7 @@ async def test_a_life_ends_the_same_wherever_the_service_is_killed(
         async with worlds.a_world(engine, database_url) as world:
             scenario = Scenario(world, PLAYS["evicted"], Hook(at=at))
             assert await scenario.run() == [], at
-            return scenario.hook.points, await job_story(scenario.jobs[0])
+            return scenario.hook.points, await job_events(scenario.jobs[0])
 
     found, undisturbed = await told_of(0)
 

@@ -18,7 +18,7 @@ from tests.scenario.plays.job_plays import PLAYS
 from tests.scenario.scenario import Scenario
 from tests.scenario.seams import Harm, Hook, Point
 
-DEADLOCK = Strike("crowd", 1, Point("commit", 1, crowd=True), Harm.DEADLOCK, Harm.FAILS)
+DEADLOCK = Strike("crowd", 1, Point("commit", 1, batch=True), Harm.DEADLOCK, Harm.FAILS)
 
 
 @pytest.mark.parametrize("then", [Harm.FAILS, Harm.LATE])
@@ -36,7 +36,7 @@ async def test_after_a_deadlock_the_second_of_the_crowd_is_struck_whatever_is_do
 async def test_a_strike_in_a_crowd_befalls_the_one_of_its_name_however_many_come_before_it(
     harm: Harm,
 ) -> None:
-    hook = Hook(aim=Point("commit one", 7, crowd=False, nth=2), harm=harm)
+    hook = Hook(aim=Point("commit one", 7, batch=False, nth=2), harm=harm)
     came = ("two", "one", "two", "two", "one", "one")
     struck = [n for n, what in enumerate(came) if await _is_struck(hook, what)]
 

@@ -26,7 +26,7 @@ from azure.identity import ClientSecretCredential
 SUBSCRIPTION = "00000000-0000-0000-0000-000000000001"
 TENANT = "11111111-1111-1111-1111-111111111111"
 GROUP = "rekindle"
-PATIENCE = 60.0
+TIMEOUT = 60.0
 PULLER = (
     f"/subscriptions/{SUBSCRIPTION}/resourceGroups/{GROUP}"
     "/providers/Microsoft.ManagedIdentity/userAssignedIdentities/puller"
@@ -188,7 +188,7 @@ def _until(ml: MLClient, name: str, status: str) -> None:
 
 
 def _wait(found: Callable[[], Any]) -> Any:  # noqa: ANN401 - what is found
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT
     while not (value := found()):
         assert time.monotonic() < deadline, "waited in vain"
         time.sleep(0.1)  # noqa: TID251 - a program of its own

@@ -17,7 +17,7 @@ from tests.world import World, open_world
 
 
 @pytest.fixture
-async def crowd(database_url: str) -> AsyncIterator[AsyncEngine]:
+async def batch(database_url: str) -> AsyncIterator[AsyncEngine]:
     """Yield an engine of 12 connections on which a deadlock is detected within 50 ms."""
     made = make_engine(f"{database_url}&options=-c%20deadlock_timeout%3D50ms", pool_size=12)
     yield made

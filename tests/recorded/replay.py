@@ -25,7 +25,7 @@ TABLE = "shapes.jsonl"
 HEADERS = ("Azure-AsyncOperation", "Location", "Retry-After")
 DEEP = 9
 ENDED = ("Succeeded", "Failed", "Canceled")
-PATIENCE = 100  # maximum number of polls of an operation
+TIMEOUT = 100  # maximum number of polls of an operation
 INSTANCE = re.compile(r"(/virtualMachines/)(\d+)(?=/|$)", re.IGNORECASE)
 MACHINE = re.compile(r"(/Microsoft.Compute/virtualMachines/)([\w-]+)", re.IGNORECASE)
 SET = re.compile(r"(/subscriptions/.*/virtualMachineScaleSets/[^/]+)", re.IGNORECASE)
@@ -141,7 +141,7 @@ class Playing:
         if header not in begun.headers:
             return httpx.Response(599)  # no address to poll
         answer = await self.inside.follow(begun.headers[header])
-        for _ in range(PATIENCE):
+        for _ in range(TIMEOUT):
             status = answer.json().get("status", ENDED[0]) if answer.content else ENDED[0]
             if answer.status_code != 202 and status in ENDED:
                 return answer

@@ -118,7 +118,7 @@ class Scenario:
         asleep = 0
         while not all(job.is_over for job in self.jobs):
             if self.rounds >= ROUNDS:
-                return [f"no end: {await job_story(job)}" for job in self.jobs if not job.is_over]
+                return [f"no end: {await job_events(job)}" for job in self.jobs if not job.is_over]
             await self.pass_time()
             asleep = asleep + 1 if self.replicas.asleep else 0
             if asleep == LATE_ROUNDS and self.hook.harm is Harm.LATE:
@@ -138,7 +138,7 @@ class Scenario:
             if condition():
                 return
             await self.pass_time()
-        stories = [await job_story(job) for job in self.jobs]
+        stories = [await job_events(job) for job in self.jobs]
         raise AssertionError(f"not within {rounds} rounds: {stories}, {self.broken_so_far()}")
 
     async def _round(self) -> None:
@@ -258,7 +258,7 @@ class Scenario:
         return broken + list(promises.unbilled(self.census, costs, self.slack, self.apart))
 
 
-async def job_story(job: ScenarioJob) -> dict[str, object]:
+async def job_events(job: ScenarioJob) -> dict[str, object]:
     """Return what is to be the same, wherever the service was struck."""
     if not job.job_id:
         return {}

@@ -68,7 +68,7 @@ class Point:
 
     what: str  # e.g. "create reconciler/attempts/attempts.py _create"
     door: int = 0  # of a commit: the number of its transaction, among all that began
-    crowd: bool = False  # whether many share that transaction
+    batch: bool = False  # whether many share that transaction
     nth: int = 1  # of those of this name that are in a crowd as this one is, or are not
 
 
@@ -116,9 +116,9 @@ class Hook:
     async def come_to(self, what: str, door: int = 0) -> int:
         """Begin a point; return its number."""
         await self.alive()
-        crowd = len(served()) > 1
-        before = sum((p.what, p.crowd) == (what, crowd) for p in self.points)
-        self.points.append(Point(what, door, crowd, before + 1))
+        batch = len(served()) > 1
+        before = sum((p.what, p.batch) == (what, batch) for p in self.points)
+        self.points.append(Point(what, door, batch, before + 1))
         number = len(self.points)
         if self._is_aim(what, at_door=False):
             self.at = number
@@ -184,7 +184,7 @@ class Hook:
         """Return whether this is the aim; a stall over a commit aims at its door."""
         if self.aim is None or at_door != bool(self.harm in STALLS and self.aim.door):
             return False
-        if (what, len(served()) > 1) != (self.aim.what, self.aim.crowd):
+        if (what, len(served()) > 1) != (self.aim.what, self.aim.batch):
             return False
         self.met += 1
         return self.met == self.aim.nth

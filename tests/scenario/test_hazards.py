@@ -18,7 +18,7 @@ from tests.scenario.machines.job_container import BlobWire
 from tests.scenario.machines.machine import Machine
 from tests.scenario.plays.job_plays import PLAYS
 from tests.scenario.plays.play import Play
-from tests.scenario.scenario import Scenario, job_story
+from tests.scenario.scenario import Scenario, job_events
 from tests.scenario.seams import Harm, Hook, Point
 from tests.world import World
 from trainer.contract import HEAD, NodePhase
@@ -45,7 +45,7 @@ async def test_a_worker_that_comes_late_neither_opens_nor_fences_a_second_genera
 
     (job,) = scenario.jobs
     assert hook.struck
-    assert (await job_story(job))["generations"] == [1]
+    assert (await job_events(job))["generations"] == [1]
     assert (await job.head()).generation == 1
 
 
@@ -64,7 +64,7 @@ async def test_a_model_that_is_committed_after_the_look_is_not_trained_again(
         (job,) = scenario.jobs
         hook.restart = partial(_commit_model, job)
         assert await scenario.run() == []
-        story = await job_story(job)
+        story = await job_events(job)
 
     assert hook.struck
     assert story["generations"] == []
@@ -74,7 +74,7 @@ async def test_a_model_that_is_committed_after_the_look_is_not_trained_again(
 async def test_a_reimaged_node_is_not_started_again_in_the_same_generation(empty: World) -> None:
     scenario = await _live(empty, lambda machine: machine.lose_disk(), step=2)
 
-    assert (await job_story(scenario.jobs[0]))["generations"] == [1, 2]
+    assert (await job_events(scenario.jobs[0]))["generations"] == [1, 2]
 
 
 async def test_a_supervisor_killed_between_its_disk_and_its_effect_starts_no_trainer_twice(
@@ -95,7 +95,7 @@ async def test_a_supervisor_killed_between_its_disk_and_its_effect_starts_no_tra
 
     assert await scenario.run() == []
     assert killed
-    assert (await job_story(scenario.jobs[0]))["generations"] == [1, 2]
+    assert (await job_events(scenario.jobs[0]))["generations"] == [1, 2]
     assert len(scenario.jobs[0].attempts) == 1
 
 
@@ -131,7 +131,7 @@ async def test_a_commit_that_a_fence_overtakes_is_not_written(empty: World) -> N
 
     assert await scenario.run() == []
     assert overtaken.fenced
-    assert (await job_story(job))["generations"] == [1, 2]
+    assert (await job_events(job))["generations"] == [1, 2]
 
 
 async def test_a_node_that_lost_its_trainer_and_is_evicted_ends_the_attempt(empty: World) -> None:

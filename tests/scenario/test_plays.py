@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from tests.scenario import worlds
 from tests.scenario.plays.job_plays import PLAYS
-from tests.scenario.scenario import Scenario, job_story
+from tests.scenario.scenario import Scenario, job_events
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ async def test_a_play_keeps_every_promise_and_ends_in_time(
         scenario = Scenario(world, PLAYS[play])
         assert await scenario.run() == []
         (job,) = scenario.jobs
-        story = await job_story(job)
+        story = await job_events(job)
 
     assert len(job.attempts) == ends.attempts
     assert story["generations"] == list(range(1, ends.generations + 1))

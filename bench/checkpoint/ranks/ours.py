@@ -27,7 +27,7 @@ from trainer.contract import MANIFEST
 from trainer.rundir import RunDir, drop_checkpoint, write_whole
 
 LOOK_SECONDS = 0.005
-PATIENCE = 120.0
+TIMEOUT = 120.0
 
 
 class Rekindle(Local):
@@ -91,7 +91,7 @@ class Rekindle(Local):
         if self._node:
             assert self._node.stdin
             self._node.stdin.close()
-            self._node.wait(timeout=PATIENCE)
+            self._node.wait(timeout=TIMEOUT)
             shutil.rmtree(memory_of(self.root), ignore_errors=True)
 
 
@@ -109,8 +109,8 @@ def _await_word(node: "subprocess.Popen[str]", word: str) -> None:
 
 
 def _there(path: Path) -> None:
-    latest = time.monotonic() + PATIENCE
+    latest = time.monotonic() + TIMEOUT
     while not path.exists():
         if time.monotonic() > latest:
-            raise TimeoutError(f"{path.name} did not come within {PATIENCE:.0f} s")
+            raise TimeoutError(f"{path.name} did not come within {TIMEOUT:.0f} s")
         time.sleep(LOOK_SECONDS)

@@ -185,7 +185,7 @@ async def _stored_plan(parts: Parts, caller: Caller, asked: JobRequest) -> Plan 
         row = await plans.require_matching_plan(conn, caller.project_id, request, parts.now())
     plan, now = Plan.from_dict(row.plan), parts.now()
     limits = PlanLimits.of(terms_of(asked), parts.allowance, now)
-    feasibility.refuse_hopeless(plan, limits, now, lambda: None)  # time has passed since
+    feasibility.refuse_infeasible(plan, limits, now, lambda: None)  # time has passed since
     return plan
 
 
@@ -304,7 +304,7 @@ async def _plan_request(
 def _plan(request: PlanRequest, inputs: _Inputs, checked: Checked | None, now: datetime) -> Plan:
     """Return the plan; raises InvalidRequest where the model or its limits cannot fit."""
     plan = make_plan(request)
-    feasibility.refuse_hopeless(
+    feasibility.refuse_infeasible(
         plan, request.limits, now, partial(_replan_with_free_nodes, request)
     )
     if checked is None:

@@ -154,7 +154,7 @@ async def request_reread(conn: AsyncConnection, ids: Sequence[str], now: datetim
     """Make attempts due, and have their scale sets read: a cached list may be too old."""
     if not ids:
         return
-    await leases.hint_all(conn, attempts, ids, now)
+    await leases.enqueue_all(conn, attempts, ids, now)
     unseen = update(attempts).where(among(attempts.c.id, ids)).values(seen_at=None)
     await conn.execute(unseen)
 

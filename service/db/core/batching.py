@@ -68,21 +68,21 @@ class Batcher(Generic[T, R]):
                     async with asyncio.timeout(early):
                         await self._many.wait()
                 continue  # another task may have taken all items
-            crowd = self._crowd()
-            if len(crowd) > 1:
+            batch = self._batch()
+            if len(batch) > 1:
                 self._next_at = clock() + self._breath
-            await self._serve(crowd)
+            await self._serve(batch)
 
-    def _crowd(self) -> list[_Asked[T, R]]:
-        crowd: dict[Hashable, _Asked[T, R]] = {}
-        while self._waiting and len(crowd) < MOST:
+    def _batch(self) -> list[_Asked[T, R]]:
+        batch: dict[Hashable, _Asked[T, R]] = {}
+        while self._waiting and len(batch) < MOST:
             key = self._key(self._waiting[0][0])
-            if key in crowd:
+            if key in batch:
                 break
-            crowd[key] = self._waiting.popleft()
+            batch[key] = self._waiting.popleft()
         if len(self._waiting) < self._enough:
             self._many.clear()
-        return list(crowd.values())
+        return list(batch.values())
 
     async def _serve(self, taken: Sequence[_Asked[T, R]]) -> None:
         try:

@@ -14,7 +14,7 @@ IDLE_SECONDS = 1.0  # after which an idle connection is pinged before use
 FROZEN_SECONDS = 15
 # If the server's machine vanishes, queries fail and idle connections close after 25 seconds. TCP's
 # defaults are a quarter of an hour and two hours.
-_PATIENCE = {
+_TIMEOUTS = {
     "keepalives_idle": 10,
     "keepalives_interval": 5,
     "keepalives_count": 3,
@@ -34,7 +34,7 @@ def make_engine(url: str, *, pool_size: int = 20) -> AsyncEngine:
         driver_url(url),
         pool_size=pool_size,
         max_overflow=OVERFLOW,
-        connect_args=patience(url) | {"options": _options(url)},
+        connect_args=connection_timeouts(url) | {"options": _options(url)},
     )
     _try_the_idle(made.pool, made.dialect)
     return made
@@ -51,10 +51,10 @@ def driver_url(url: str) -> str:
     return f"postgresql+psycopg://{rest}" if scheme in ("postgres", "postgresql") else url
 
 
-def patience(url: str) -> dict[str, Any]:
+def connection_timeouts(url: str) -> dict[str, Any]:
     """Return our default timeouts of a connection, without those that the URL sets."""
     given = make_url(driver_url(url)).query
-    return {name: value for name, value in _PATIENCE.items() if name not in given}
+    return {name: value for name, value in _TIMEOUTS.items() if name not in given}
 
 
 def _options(url: str) -> str:

@@ -52,7 +52,7 @@ update {table} t set lease_token = null, lease_expires_at = null,
 from given g where t.id = g.id and t.lease_token = g.token and t.state = g.state
 returning t.id
 """
-_HINT_BY_SQL = """
+_ENQUEUE_BY_SQL = """
 with given as (
   select * from unnest(cast(:ids as text[]), cast(:ats as timestamptz[])) as g (id, at)
 )
@@ -64,7 +64,7 @@ _RELEASE = {
     "jobs": text(_RELEASE_SQL.format(table="jobs", more="")),
     "attempts": text(_RELEASE_SQL.format(table="attempts", more=_DEFERRAL)),
 }
-_HINT_BY = {table: text(_HINT_BY_SQL.format(table=table)) for table in _STATES}
+_ENQUEUE_BY = {table: text(_ENQUEUE_BY_SQL.format(table=table)) for table in _STATES}
 
 
 @dataclass(frozen=True)
@@ -237,13 +237,13 @@ async def release_all(
     return set(done.scalars())
 
 
-async def hint_all(
+async def enqueue_all(
     conn: AsyncConnection, table: Table, row_ids: Iterable[str], now: datetime
 ) -> None:
     """Make rows due now, and wake every reconciler; lock the rows in one order."""
     if ids := list(row_ids):
         await locks.before_writing(conn, table, ids)
-        await conn.execute(_hinted(table, now).where(among(table.c.id, ids)))
+        await conn.execute(_enqueued(table, now).where(among(table.c.id, ids)))
         await notify.notify(conn, notify.DUE)
 
 
@@ -286,11 +286,11 @@ async def check(conn: AsyncConnection, claim: Claim) -> None:
 
 async def hint(conn: AsyncConnection, table: Table, row_id: str, now: datetime) -> None:
     """Make the row due now, and wake every reconciler at commit."""
-    await conn.execute(_hinted(table, now).where(table.c.id == row_id))
+    await conn.execute(_enqueued(table, now).where(table.c.id == row_id))
     await notify.notify(conn, notify.DUE)
 
 
-async def hint_all_by(
+async def enqueue_all_by(
     conn: AsyncConnection, table: Table, at: Mapping[str, datetime], now: datetime
 ) -> None:
     """Make rows due at the given times, unless they are due earlier or being worked on.
@@ -303,12 +303,12 @@ async def hint_all_by(
     later = table.c.due_at > min(by.values())
     if ids := await locks.lock_rows(conn, table, by, later):
         given = {"ids": ids, "ats": [by[id_] for id_ in ids]}
-        await conn.execute(_HINT_BY[table.name], given)
+        await conn.execute(_ENQUEUE_BY[table.name], given)
     if now in by.values():
         await notify.notify(conn, notify.DUE)
 
 
-def _hinted(table: Table, now: datetime) -> Update:
+def _enqueued(table: Table, now: datetime) -> Update:
     c = table.c
     return update(table).values(due_at=func.least(c.due_at, now), hints=c.hints + 1)
 

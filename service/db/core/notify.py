@@ -12,7 +12,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.db.core import replicas
-from service.db.core.engine import patience
+from service.db.core.engine import connection_timeouts
 
 CHANNEL = "rekindle"
 DUE = "due"  # a row is due for a reconciler
@@ -92,7 +92,7 @@ class Listener:
             await asyncio.sleep(_RECONNECT_SECONDS)
 
     async def _listen(self) -> None:
-        options = patience(self._url)
+        options = connection_timeouts(self._url)
         if self._application_name:
             options["application_name"] = self._application_name
         conn = await psycopg.AsyncConnection.connect(self._url, autocommit=True, **options)

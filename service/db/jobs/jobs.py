@@ -216,7 +216,7 @@ async def request_once(
     return await _wish(conn, job_id, same, now, {column: None if back else now})
 
 
-async def wish_as_seen(
+async def request_if_unchanged(
     conn: AsyncConnection,
     claim: Claim,
     now: datetime,
@@ -241,7 +241,7 @@ async def _wish(
     """Write a request; return whether the job met ``same``. If not, the caller rolls back."""
     live = and_(attempts.c.job_id == job_id, attempts.c.state != AttemptState.ENDED)
     ids = (await conn.execute(select(attempts.c.id).where(live))).scalars().all()
-    await leases.hint_all(conn, attempts, ids, now)  # locks: attempts, then the job
+    await leases.enqueue_all(conn, attempts, ids, now)  # locks: attempts, then the job
     looked_at = {"due_at": func.least(jobs.c.due_at, now), "hints": jobs.c.hints + 1}
     mine = update(jobs).where(jobs.c.id == job_id, *same).returning(jobs.c.id)
     done = await conn.execute(mine.values(**columns, **looked_at))

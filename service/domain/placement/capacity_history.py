@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from typing import Self
 
 from service.domain.cloud.fleet import Offering
-from service.domain.placement.policy_state import UNSEEN_DROUGHT_S
+from service.domain.placement.policy_state import UNSEEN_OUTAGE_S
 from service.domain.spot.age_hazard import NO_EXPOSURE, Exposure
 
 _HOUR = 3600.0
@@ -36,8 +36,8 @@ class RequestOutcome:
 class CapacityHistory:
     """What a choice between some offerings knows of earlier requests."""
 
-    droughts: Exposure = NO_EXPOSURE
-    drought_seen: bool = True  # the beginning of the one that lasts, if any does
+    outages: Exposure = NO_EXPOSURE
+    outage_seen: bool = True  # the beginning of the one that lasts, if any does
     refused_at: datetime | None = None  # the last time that any was
     hops: tuple[int, int] = (0, 0)  # evictions, and those that another offering made good
     regrants: tuple[int, int] = (0, 0)  # the same, of those that were asked again after one
@@ -59,11 +59,11 @@ class CapacityHistory:
     ) -> Self:
         """Summarise the ``answers`` of these offerings, in any order."""
         ordered = sorted(answers, key=lambda a: a.at)
-        droughts, seen = _outage_exposure(ordered, len(offerings), now)
+        outages, seen = _outage_exposure(ordered, len(offerings), now)
         down_at = _last_unavailable(ordered)
         return cls(
-            droughts=droughts,
-            drought_seen=seen,
+            outages=outages,
+            outage_seen=seen,
             refused_at=max((a.at for a in ordered if not a.granted), default=None),
             hops=_failovers(ordered),
             regrants=_regrants(ordered),
@@ -98,7 +98,7 @@ def _outage_exposure(
 
 def _one_outage(since: datetime, until: datetime, seen: bool, *, ended: bool) -> Exposure:
     hours = (until - since).total_seconds() / _HOUR
-    return Exposure.of([(hours, ended)], begun=0.0 if seen else UNSEEN_DROUGHT_S / _HOUR)
+    return Exposure.of([(hours, ended)], begun=0.0 if seen else UNSEEN_OUTAGE_S / _HOUR)
 
 
 def _failovers(ordered: Sequence[RequestOutcome]) -> tuple[int, int]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 
 from service.domain.placement.capacity_history import CapacityHistory
-from service.domain.placement.policy_state import UNSEEN_DROUGHT_S
+from service.domain.placement.policy_state import UNSEEN_OUTAGE_S
 from service.domain.planning.forecast import EvictionWait, RemainingTime
 from service.domain.spot.age_hazard import OUTAGE_PRIOR, Exposure, residual_life_quantile
 from service.domain.spot.capacity_backoff import (
@@ -43,10 +43,10 @@ def failover_probability(hops: tuple[int, int], spots: int) -> float:
 
 def expected_aftermath(past: CapacityHistory, spots: int) -> EvictionWait:
     """Return the expected wait after each eviction of a job with ``spots`` offerings."""
-    of = outage_end_rates(past.droughts, spots)
+    of = outage_end_rates(past.outages, spots)
     p50, p90 = (residual_life_quantile(of, 0.0, share) * _HOUR for share in (0.5, 0.9))
     share = 1 - failover_probability(past.regrants, spots)
-    return EvictionWait(share=share, p50=p50, p90=p90, seen=_WEIGHT + sum(past.droughts.ends))
+    return EvictionWait(share=share, p50=p50, p90=p90, seen=_WEIGHT + sum(past.outages.ends))
 
 
 def is_every_offering_in_backoff(shortages: Iterable[Shortage], nodes: int, now: datetime) -> bool:
@@ -68,9 +68,9 @@ def expected_wait(
     """
     if past.refused_at is None or now - past.refused_at > _KNOWN:
         return None
-    unseen = 0.0 if past.drought_seen else UNSEEN_DROUGHT_S
+    unseen = 0.0 if past.outage_seen else UNSEEN_OUTAGE_S
     age = ((now - max(s.since for s in shortages)).total_seconds() + unseen) / _HOUR
-    of = outage_end_rates(past.droughts, len(shortages))
+    of = outage_end_rates(past.outages, len(shortages))
     p10, p50, p90 = (
         residual_life_quantile(of, max(age, 0.0), share) * _HOUR for share in (0.1, 0.5, 0.9)
     )

@@ -57,26 +57,26 @@ class CostToGo:
     wait: list[SlackTable]  # by work, bucket of the drought's age, slack
     on_demand: list[SlackTable]  # running, by the drought's age
 
-    def cost_of_wait(self, work: float, slack: float, drought: int) -> float:
+    def cost_of_wait(self, work: float, slack: float, outage: int) -> float:
         """Return the cost of waiting now and acting optimally afterwards."""
-        return self._between([row[drought] for row in self.wait], work, slack)
+        return self._between([row[outage] for row in self.wait], work, slack)
 
     def cost_of_start(self, work: float, slack: float) -> float:
         """Return the cost of starting on Spot now."""
         return self._between(self.start, work, slack)
 
-    def cost_of_on_demand(self, work: float, slack: float, drought: int) -> float:
+    def cost_of_on_demand(self, work: float, slack: float, outage: int) -> float:
         """Return the cost of training on demand."""
-        return self._between([row[drought] for row in self.on_demand], work, slack)
+        return self._between([row[outage] for row in self.on_demand], work, slack)
 
-    def cost_of_move(self, work: float, slack: float, drought: int) -> float:
+    def cost_of_move(self, work: float, slack: float, outage: int) -> float:
         """Return the cost of leaving on demand for Spot now, which may refuse."""
         sure, starts = self.terms.sure, self.cost_of_start(work, slack)
         if sure == 1:
             return starts
         cold = self.terms.cold_start
-        again = cold + self.cost_of_on_demand(work, slack - cold, drought)
-        return sure * starts + (1 - sure) * min(self.cost_of_wait(work, slack, drought), again)
+        again = cold + self.cost_of_on_demand(work, slack - cold, outage)
+        return sure * starts + (1 - sure) * min(self.cost_of_wait(work, slack, outage), again)
 
     def _between(self, rows: list[list[float]], work: float, slack: float) -> float:
         i, u = _interpolation_point(self.work, work)

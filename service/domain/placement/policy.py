@@ -14,7 +14,7 @@ from service.domain.humanize import format_duration
 from service.domain.placement import capacity_outages
 from service.domain.placement.cost_to_go import CostModel, solve
 from service.domain.placement.policy_state import (
-    UNSEEN_DROUGHT_S,
+    UNSEEN_OUTAGE_S,
     Candidate,
     Decision,
     DecisionKind,
@@ -202,10 +202,10 @@ def _return_or_stay(
     now: PolicyState, asked: Candidate, terms: CostModel, net: Candidate, slack: float
 ) -> Decision:
     """Decide whether to leave on demand for a requestable Spot candidate."""
-    work, drought = now.work_s / net.speed / HOUR, bucket_of(_outage_age_seconds(now) / HOUR)
-    outlay = solve(terms, _table_size(work), _table_size(slack))
-    goes = outlay.cost_of_move(work, slack, drought) + asked.move_dollars / net.hourly
-    stays = outlay.cost_of_on_demand(work, slack, drought)
+    work, outage = now.work_s / net.speed / HOUR, bucket_of(_outage_age_seconds(now) / HOUR)
+    cost_ahead = solve(terms, _table_size(work), _table_size(slack))
+    goes = cost_ahead.cost_of_move(work, slack, outage) + asked.move_dollars / net.hourly
+    stays = cost_ahead.cost_of_on_demand(work, slack, outage)
     figures = {"go_dollars": goes * net.hourly, "stay_dollars": stays * net.hourly}
     if goes >= stays:
         return _stay(now, _GOES_ON)
@@ -215,10 +215,10 @@ def _return_or_stay(
 
 def _wait_or_pay(now: PolicyState, terms: CostModel, net: Candidate, slack: float) -> Decision:
     """Decide between waiting for Spot and on demand, while Spot refuses."""
-    work, drought = now.work_s / net.speed / HOUR, bucket_of(_outage_age_seconds(now) / HOUR)
-    outlay, start = solve(terms, _table_size(work), _table_size(slack)), net.cold_start_s / HOUR
-    wait = outlay.cost_of_wait(work, slack, drought)
-    begin = start + outlay.cost_of_on_demand(work, slack - start, drought)
+    work, outage = now.work_s / net.speed / HOUR, bucket_of(_outage_age_seconds(now) / HOUR)
+    cost_ahead, start = solve(terms, _table_size(work), _table_size(slack)), net.cold_start_s / HOUR
+    wait = cost_ahead.cost_of_wait(work, slack, outage)
+    begin = start + cost_ahead.cost_of_on_demand(work, slack - start, outage)
     figures = {"wait_dollars": wait * net.hourly, "on_demand_dollars": begin * net.hourly}
     if begin < wait:
         spare = _spare_time(slack)
@@ -237,7 +237,7 @@ def _hours_until_answer(now: PolicyState) -> float:
 
 def _outage_age_seconds(now: PolicyState) -> float:
     """Return the likely age of the outage in seconds."""
-    return now.drought_s if now.drought_seen else now.drought_s + UNSEEN_DROUGHT_S
+    return now.outage_s if now.outage_seen else now.outage_s + UNSEEN_OUTAGE_S
 
 
 def _cost_model(now: PolicyState, net: Candidate, best: Candidate) -> CostModel:
@@ -250,7 +250,7 @@ def _cost_model(now: PolicyState, net: Candidate, best: Candidate) -> CostModel:
         cold_start=cold / HOUR,
         lost=math.ceil(now.lost_s / unit - _SURE) * unit / HOUR,  # upwards: it is a safe distance
         evictions=_round_rates(_rates(now, best), HOLD_PRIOR),
-        returns=_round_rates(capacity_outages.outage_end_rates(now.droughts, spots), OUTAGE_PRIOR),
+        returns=_round_rates(capacity_outages.outage_end_rates(now.outages, spots), OUTAGE_PRIOR),
         elsewhere=round(capacity_outages.failover_probability(now.hops, spots) * _PARTS) / _PARTS
         if spots > 1
         else 0.0,

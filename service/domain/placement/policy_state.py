@@ -10,7 +10,7 @@ from service.domain.spot.age_hazard import NO_EXPOSURE, Exposure
 from service.domain.states import CapacityType
 
 UNSEEN_UP_S = 12 * 3600.0  # capacity that was never seen to be gone is not new
-UNSEEN_DROUGHT_S = 4 * 3600.0  # nor is a drought whose beginning was not seen
+UNSEEN_OUTAGE_S = 4 * 3600.0  # nor is a drought whose beginning was not seen
 
 Key = tuple[Offering, int]  # an offering and the number of nodes
 
@@ -88,9 +88,9 @@ class PolicyState:
     step_s: float = 60.0  # the next choice comes no later than this
     margin_s: float = 0.0  # of the time left, kept for what is slower than expected
     retry_s: float = 60.0  # a candidate that refused is not asked again before
-    drought_s: float = 0.0  # since every Spot candidate refuses; 0: not so
-    drought_seen: bool = True  # its beginning: Spot was held before; else it is older than we know
-    droughts: Exposure = NO_EXPOSURE  # how long that lasted before, for candidates like these
+    outage_s: float = 0.0  # since every Spot candidate refuses; 0: not so
+    outage_seen: bool = True  # its beginning: Spot was held before; else it is older than we know
+    outages: Exposure = NO_EXPOSURE  # how long that lasted before, for candidates like these
     hops: tuple[int, int] = (0, 0)  # evictions, and how many of them another candidate made good
     moves: MoveMode = MoveMode.ASKS_FIRST
     returned: tuple[int, int] = (0, 0)  # moves from on demand back to Spot, and those it accepted

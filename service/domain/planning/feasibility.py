@@ -15,7 +15,7 @@ Freed = Callable[[], Plan | None]  # the same job with nodes left to the planner
 _ROUND_TO = 600  # seconds, up: of the deadline that is proposed
 
 
-def refuse_hopeless(plan: Plan, limits: PlanLimits, now: datetime, freed: Freed) -> None:
+def refuse_infeasible(plan: Plan, limits: PlanLimits, now: datetime, freed: Freed) -> None:
     """Raise InvalidRequest if no luck and no on-demand machine could meet the limits."""
     options = _bought(plan.options, limits)
     shown = (*options, *_bought(plan.alternatives, limits))

@@ -251,7 +251,7 @@ def _evictions_take(
     counts, expected = BELIEF + seen.evictions, course.expected(work, seen)
     if expected <= 0 or course.one_takes[0] <= 0:
         return RemainingTime(p10=0.0, p50=0.0, p90=0.0)
-    each, apart, drought = _one_takes(course, after)
+    each, apart, outage = _one_takes(course, after)
     some = -math.expm1(-counts * math.log1p(expected / counts))
     many, spread = _counted(expected, 1 + 1 / counts, some)
     by_chance, chance = _counted(expected, 1.0, -math.expm1(-expected))
@@ -264,7 +264,7 @@ def _evictions_take(
             return 0.0
         z = _NORMAL.inv_cdf(1 - (1 - share) / some)
         far = math.log(gamma_at(counts, math.copysign(Z, z)) / gamma_at(counts, 0.0)) / Z
-        return math.exp(middle + z * math.sqrt(noise + drought + (weight * far) ** 2))
+        return math.exp(middle + z * math.sqrt(noise + outage + (weight * far) ** 2))
 
     return RemainingTime(p10=at(0.1), p50=at(0.5), p90=at(0.9))
 

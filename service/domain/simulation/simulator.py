@@ -13,7 +13,7 @@ from typing import Self
 
 from service.domain.placement.policy import HOUR, choose
 from service.domain.placement.policy_state import (
-    UNSEEN_DROUGHT_S,
+    UNSEEN_OUTAGE_S,
     Candidate,
     CurrentHold,
     DecisionKind,
@@ -54,7 +54,7 @@ class MarketExperience:
     """What earlier runs observed of the market, as production keeps it in tables."""
 
     holds: list[Exposure]
-    droughts: Exposure = NO_EXPOSURE
+    outages: Exposure = NO_EXPOSURE
     evicted: int = 0
     hopped: int = 0
     moved: int = 0  # from on demand back to Spot ...
@@ -102,7 +102,7 @@ class _Run:
         self.cold = 0
         self.refused: list[int | None] = [None] * len(case.zones)  # tick
         self.down: list[int | None] = [None] * len(case.zones)
-        self.drought: int | None = None
+        self.outage: int | None = None
         self.spot_seen = False  # Spot was held before
         self.up_s = 0.0  # how long the held zone is likely to have had capacity when it accepted
         self.hopping = False  # evicted this tick, and not yet taken by another zone
@@ -118,8 +118,8 @@ class _Run:
             self.life.finished = self.at - self.begin
         if self.held is not None:
             self._leave(ended=False)
-        if self.drought is not None:
-            self._drought_over(ended=False)
+        if self.outage is not None:
+            self._is_outage_over(ended=False)
         return self.life
 
     def _tick(self) -> None:
@@ -157,10 +157,10 @@ class _Run:
             self.seen.holds[self.held] += Exposure.of([(hours, ended)], begun=self.up_s / HOUR)
         self.held = None
 
-    def _drought_over(self, *, ended: bool) -> None:
-        assert self.drought is not None
-        self.seen.droughts += self._drought_ages(ended=ended)
-        self.drought = None
+    def _is_outage_over(self, *, ended: bool) -> None:
+        assert self.outage is not None
+        self.seen.outages += self._outage_ages(ended=ended)
+        self.outage = None
 
     def _decide(self) -> None:
         while (decision := choose(self.situation())).kind is DecisionKind.RUN:
@@ -181,9 +181,9 @@ class _Run:
             lost_s=case.lost * tick_s,
             step_s=tick_s,
             retry_s=tick_s,
-            drought_seen=self.spot_seen,
-            drought_s=0.0 if self.drought is None else (self.at - self.drought) * tick_s,
-            droughts=self._droughts(),
+            outage_seen=self.spot_seen,
+            outage_s=0.0 if self.outage is None else (self.at - self.outage) * tick_s,
+            outages=self._outages(),
             moves=case.moves,
             returned=(self.seen.moved, self.seen.found),
             hops=(self.seen.evicted, self.seen.hopped),
@@ -218,17 +218,17 @@ class _Run:
         odds = signs.sees if self.capacity[zone][at] else signs.errs
         return random.Random(f"{self.begin} {zone} {at}").random() < odds  # noqa: S311 - no secret
 
-    def _droughts(self) -> Exposure:
+    def _outages(self) -> Exposure:
         """Return the exposure of outages, with the present one so far."""
-        if self.drought is None:
-            return self.seen.droughts
-        return self.seen.droughts + self._drought_ages(ended=False)
+        if self.outage is None:
+            return self.seen.outages
+        return self.seen.outages + self._outage_ages(ended=False)
 
-    def _drought_ages(self, *, ended: bool) -> Exposure:
-        assert self.drought is not None
-        hours = (self.at - self.drought) * self.case.tick_s / HOUR
+    def _outage_ages(self, *, ended: bool) -> Exposure:
+        assert self.outage is not None
+        hours = (self.at - self.outage) * self.case.tick_s / HOUR
         return Exposure.of(
-            [(hours, ended)], begun=0.0 if self.spot_seen else UNSEEN_DROUGHT_S / HOUR
+            [(hours, ended)], begun=0.0 if self.spot_seen else UNSEEN_OUTAGE_S / HOUR
         )
 
     def _current_hold(self) -> CurrentHold | None:
@@ -249,8 +249,8 @@ class _Run:
             self._leave(ended=False)
         if zone >= 0 and not self.capacity[zone][self.at]:
             self.refused[zone] = self.down[zone] = self.at
-            if self.drought is None and None not in self.refused:
-                self.drought = self.at
+            if self.outage is None and None not in self.refused:
+                self.outage = self.at
             return False
         if self.held is not None:
             self._leave(ended=False)
@@ -263,8 +263,8 @@ class _Run:
         return True
 
     def _granted(self, zone: int) -> None:
-        if self.drought is not None:
-            self._drought_over(ended=True)
+        if self.outage is not None:
+            self._is_outage_over(ended=True)
         self.spot_seen = True
         self.refused = [None] * len(self.refused)
         self.seen.hopped += self.hopping

@@ -44,7 +44,7 @@ async def return_to_spot(
     A new risk for the deadline is handled again. Raises LeaseLost where the job has had a request
     since it was claimed.
     """
-    await jobs.wish_as_seen(conn, claim, now, returns_since=now, at_risk_at=None)
+    await jobs.request_if_unchanged(conn, claim, now, returns_since=now, at_risk_at=None)
     data = {"figures": to.figures, "to": str(to.candidate)}
     text = f"Spot is cheaper again. {to.why} {_MOVES}"
     await events.add(conn, row.id, now, "job.back_to_spot", text, data=data)
@@ -62,7 +62,7 @@ async def record_missed_deadline(
     data = {"deadline": int(deadline.timestamp())}
     if await events.has_event(conn, row.id, "job.deadline_passed", data):
         return False
-    await jobs.wish_as_seen(conn, claim, now)
+    await jobs.request_if_unchanged(conn, claim, now)
     text = (
         f"The deadline ({deadline:%Y-%m-%d %H:%M} UTC) has passed, and the job is not done. A "
         "deadline does not stop a job: cancel it, or set another deadline."
@@ -91,7 +91,7 @@ async def handle_risk(
     else:
         columns["moves_since"] = now
         text = _MOVES
-    await jobs.wish_as_seen(conn, claim, now, **columns)
+    await jobs.request_if_unchanged(conn, claim, now, **columns)
     data = {"figures": risk.figures, "to": str(risk.candidate) if risk.candidate else None}
     what = f"The deadline is at risk. {risk.why} {text}"
     await events.add(conn, row.id, now, "job.deadline_at_risk", what, level="warn", data=data)

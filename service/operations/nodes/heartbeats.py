@@ -150,7 +150,7 @@ async def _write_changes(
     measured = [(t.speaker.job_id, t.heartbeat.generation, t.heartbeat.metrics) for t in accepted]
     await step_metrics.add_all(conn, measured)
     wakes = {t.after.attempt_id for t in accepted if t.must_act}
-    await leases.hint_all(conn, tables.attempts, wakes, now)
+    await leases.enqueue_all(conn, tables.attempts, wakes, now)
     notices = [t for t in accepted if t.is_notice]
     progress = {t.speaker.job_id: _progress(t) for t in accepted if t.is_progress}
     reports = [t for t in accepted if node_reports.has_reports(t.heartbeat)]

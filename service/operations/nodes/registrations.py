@@ -93,7 +93,7 @@ async def register_all(
     listed = {one.node: one for one in asked if _is_listed(one, live)}
     made = await nodes.add_all(conn, [_new_node(one) for one in listed.values()], now)
     unseen = {one.registration.attempt_id for one in asked if one.node not in listed}
-    await _hint_listing(conn, [live[id_] for id_ in unseen & live.keys()], now)
+    await _enqueue_listing(conn, [live[id_] for id_ in unseen & live.keys()], now)
     known = await _record_new_nodes(conn, [listed[node] for node in made], live, now)
 
     def answer(one: PendingRegistration) -> RegistrationAnswer:
@@ -118,9 +118,11 @@ def _new_node(one: PendingRegistration) -> NodeRegistration:
     return NodeRegistration(record=record, name=one.registration.name, spans=spans)
 
 
-async def _hint_listing(conn: AsyncConnection, seen: Iterable[AttemptRow], now: datetime) -> None:
+async def _enqueue_listing(
+    conn: AsyncConnection, seen: Iterable[AttemptRow], now: datetime
+) -> None:
     at = {row.id: row.seen_at + _LIST_AGAIN if row.seen_at else now for row in seen}
-    await leases.hint_all_by(conn, tables.attempts, at, now)
+    await leases.enqueue_all_by(conn, tables.attempts, at, now)
 
 
 async def _record_new_nodes(

@@ -126,7 +126,7 @@ class AttemptReconciler:
             log.info("attempt.lease_lost", extra={"attempt": row.id})
         except (CloudError, StorageError) as fault:
             await self._complain(row, fault)
-            await self._release(claim, self._patience(row, fault), [fault])
+            await self._release(claim, self._timeout(row, fault), [fault])
         except Exception as fault:
             log.exception("attempt.step_failed", extra={"attempt": row.id})
             with suppress(SQLAlchemyError):
@@ -350,11 +350,11 @@ class AttemptReconciler:
 
     def _pause(self, row: AttemptRow, found: ObservedAttempt, usual: timedelta | None) -> timedelta:
         """Return the requeue delay; with a deferred call it ends when the call may be made."""
-        pauses = [self._patience(row, fault) for fault in found.faults]
+        pauses = [self._timeout(row, fault) for fault in found.faults]
         asks = any(isinstance(f, Deferred | ConcurrencyLimitReached) for f in found.faults)
         return max(pauses) if asks else max([usual or self.pace.poll, *pauses])
 
-    def _patience(self, row: AttemptRow, fault: Exception) -> timedelta:
+    def _timeout(self, row: AttemptRow, fault: Exception) -> timedelta:
         """Return the delay after a fault; an attempt with nodes is still polled as usual."""
         if isinstance(fault, Throttled):
             pause = timedelta(seconds=fault.retry_after)

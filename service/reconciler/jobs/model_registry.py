@@ -21,7 +21,7 @@ from service.operations.models.models import full_name
 from service.storage.store import BlobStore
 
 log = logging.getLogger(__name__)
-PATIENCE = timedelta(days=1)  # from a job's end
+TIMEOUT = timedelta(days=1)  # from a job's end
 _BATCH_SIZE = 50
 
 
@@ -55,7 +55,7 @@ class ModelRegistrations:
 
     async def _retry_or_give_up(self, job: JobRow, fault: CloudError) -> None:
         log.warning("model.register_failed", extra={"job": job.id, "cause": str(fault)})
-        if job.finished_at is None or self.now() < job.finished_at + PATIENCE:
+        if job.finished_at is None or self.now() < job.finished_at + TIMEOUT:
             return
         message = f"The model is not registered in Azure ML; every try failed for a day: {fault}"
         await self._record_result(job, None, "model.not_registered", message, level="warn")

@@ -23,7 +23,7 @@ from service.db.trackers.tracker_runs import TrackerRunRow
 from service.trackers.tracker import Point, Tracker, TrackerError, TrackerRun
 
 log = logging.getLogger(__name__)
-PATIENCE = timedelta(days=1)  # until a failing tracker is given up
+TIMEOUT = timedelta(days=1)  # until a failing tracker is given up
 RETRY = timedelta(seconds=60)
 CLAIM = timedelta(minutes=10)
 SETTLING = timedelta(seconds=60)  # after a job's end, for its last figures to come in
@@ -95,7 +95,7 @@ class TrackerRuns:
         now, since = self.now(), claimed.failing_since or self.now()
         about = {"job": claimed.job_id, "tracker": claimed.kind, "cause": str(fault)}
         log.warning("tracker.failed", extra=about)
-        if now < since + PATIENCE:
+        if now < since + TIMEOUT:
             await self._update_run(claimed, due_at=now + RETRY, failing_since=since)
             return
         text = (

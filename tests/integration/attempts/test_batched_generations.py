@@ -122,9 +122,9 @@ MANY = 9
 
 
 async def test_generations_registrations_prices_and_hints_do_not_deadlock(
-    crowd: AsyncEngine, clock: Clock
+    batch: AsyncEngine, clock: Clock
 ) -> None:
-    async with crowd.begin() as conn:
+    async with batch.begin() as conn:
         found = await add_trained_attempts(conn, clock, MANY)
     gone = node_view(found[0][2], present=False)
     openings = [
@@ -137,18 +137,18 @@ async def test_generations_registrations_prices_and_hints_do_not_deadlock(
         lambda conn: register_all(conn, machines(ids, "vm-2", clock)),
         lambda conn: register_all(conn, machines(ids[::-1], "vm-3", clock)),
         lambda conn: attempts.reprice(conn, SPOT, dearer),
-        lambda conn: leases.hint_all(conn, tables.attempts, ids[::-1], clock()),
+        lambda conn: leases.enqueue_all(conn, tables.attempts, ids[::-1], clock()),
     ]
     for middle in (0, MANY // 2, MANY - 1):
-        await _again(crowd, found)
-        async with crowd.begin() as conn:  # who locks in another order holds what others want
+        await _again(batch, found)
+        async with batch.begin() as conn:  # who locks in another order holds what others want
             held = select(tables.attempts.c.id).where(tables.attempts.c.id == f"att-{middle}")
             await conn.execute(held.with_for_update(key_share=True))
-            doing = [asyncio.create_task(transact(crowd, deed)) for deed in deeds]
-            await waiting.until(partial(blocked, crowd), lambda count: count >= 2)
+            doing = [asyncio.create_task(transact(batch, deed)) for deed in deeds]
+            await waiting.until(partial(blocked, batch), lambda count: count >= 2)
         await asyncio.gather(*doing)  # raises where one met a deadlock
 
-        async with crowd.connect() as conn:
+        async with batch.connect() as conn:
             newest = [await generations.current(conn, id_) for id_ in ids]
             assert {n.generation.number for n in newest if n} == {2}
 

@@ -153,7 +153,7 @@ async def test_a_request_decided_from_an_older_row_is_not_written(
 
     async with engine.connect() as conn:
         with pytest.raises(LeaseLost):
-            await jobs.wish_as_seen(conn, claim, clock(), at_risk_at=clock())
+            await jobs.request_if_unchanged(conn, claim, clock(), at_risk_at=clock())
         await conn.rollback()
         at_risk_at = (await conn.execute(select(tables.jobs.c.at_risk_at))).scalar_one()
     assert at_risk_at is None

@@ -80,7 +80,7 @@ VMS = ("vm-1", "vm-2", "vm-3", "vm-4")
 
 
 @dataclass
-class Crowd:
+class Batch:
     """One job with a dying and a living attempt, and all that may be done to it."""
 
     engine: AsyncEngine
@@ -192,14 +192,14 @@ class Crowd:
 
 
 async def test_concurrent_operations_on_a_job_do_not_deadlock(
-    crowd: AsyncEngine, clock: Clock
+    batch: AsyncEngine, clock: Clock
 ) -> None:
-    async with crowd.begin() as conn:
+    async with batch.begin() as conn:
         await add_job(conn, clock(), state="running")
         over = {"state": "terminating", "outcome": "evicted"}
         await add_attempt(conn, clock(), **over)
         await add_attempt(conn, clock(), id="att-2", number=2, vm_ids=list(VMS))
-    everybody = Crowd(crowd, clock)
+    everybody = Batch(batch, clock)
     faults: list[DBAPIError] = []
 
     async def actor() -> None:
@@ -218,14 +218,14 @@ async def test_concurrent_operations_on_a_job_do_not_deadlock(
 
 
 async def test_two_boots_that_register_a_machine_at_once_get_different_epochs(
-    crowd: AsyncEngine, clock: Clock
+    batch: AsyncEngine, clock: Clock
 ) -> None:
     machines = [f"vm-{n}" for n in range(20)]
-    async with crowd.begin() as conn:
+    async with batch.begin() as conn:
         await add_job(conn, clock(), state="running")
         await add_attempt(conn, clock(), vm_ids=machines)
 
-    replicas, rng = [RegistrationBatcher(crowd) for _ in range(2)], Random(5)
+    replicas, rng = [RegistrationBatcher(batch) for _ in range(2)], Random(5)
 
     async def register(vm_id: str, boot_id: str) -> int:
         message = replace(_REGISTRATION, attempt_id="att-1", vm_id=vm_id, boot_id=boot_id)
@@ -243,10 +243,10 @@ MANY = 9
 
 
 async def test_heartbeats_and_moves_of_many_attempts_do_not_deadlock(
-    crowd: AsyncEngine, clock: Clock
+    batch: AsyncEngine, clock: Clock
 ) -> None:
     said, moving = {}, []
-    async with crowd.begin() as conn:
+    async with batch.begin() as conn:
         for n in range(MANY):
             await add_job(conn, clock(), id=f"job-{n}", state="running")
             await add_attempt(conn, clock(), id=f"att-{n}", job_id=f"job-{n}")
@@ -263,18 +263,18 @@ async def test_heartbeats_and_moves_of_many_attempts_do_not_deadlock(
         lambda conn: attempt_moves.move_all(conn, moving[::-1], clock()),
     ]
     for table in (tables.attempts, tables.jobs):
-        async with crowd.begin() as conn:
+        async with batch.begin() as conn:
             values = {"lease_token": moving[0].claim.token, "state": "running", "outcome": None}
             await conn.execute(update(tables.attempts).values(values))
             await conn.execute(update(tables.nodes).values(heartbeat_seq=0, evicting=False))
-        async with crowd.begin() as conn:  # who locks in another order holds what others want
+        async with batch.begin() as conn:  # who locks in another order holds what others want
             middle = table.c.id.like(f"%-{MANY // 2}")
             await conn.execute(select(table.c.id).where(middle).with_for_update())
-            doing = [asyncio.create_task(transact(crowd, deed)) for deed in deeds]
-            await waiting.until(partial(blocked, crowd), lambda count: count >= 2)
+            doing = [asyncio.create_task(transact(batch, deed)) for deed in deeds]
+            await waiting.until(partial(blocked, batch), lambda count: count >= 2)
         await asyncio.gather(*doing)  # raises where one met a deadlock
 
-        async with crowd.connect() as conn:
+        async with batch.connect() as conn:
             states = await conn.execute(select(tables.attempts.c.state))
             warned = await conn.execute(select(tables.nodes.c.evicting))
             assert set(states.scalars()) == {"terminating"}

@@ -48,14 +48,14 @@ PRICE = Price(hourly=Decimal(1), on_demand_hourly=Decimal(2))
 
 @pytest.mark.parametrize("table", [tables.attempts, tables.jobs], ids=str)
 async def test_a_writer_of_a_referenced_row_does_not_wait_at_its_older_version(
-    crowd: AsyncEngine, clock: Clock, table: Table
+    batch: AsyncEngine, clock: Clock, table: Table
 ) -> None:
     """Two write rows that a third has changed meanwhile, while a fourth adds rows to them.
 
     Within one statement the first has the newest version, and waits at the older one behind the
     second, which waits for the newest.
     """
-    async with crowd.begin() as conn:
+    async with batch.begin() as conn:
         for n in (1, 2):
             await add_job(conn, clock(), id=f"job-{n}", state="running")
             await add_attempt(conn, clock(), id=f"att-{n}", job_id=f"job-{n}")
@@ -63,19 +63,19 @@ async def test_a_writer_of_a_referenced_row_does_not_wait_at_its_older_version(
     far = table.c.due_at + timedelta(days=1)
 
     async def hint(conn: AsyncConnection) -> None:
-        await leases.hint_all(conn, table, ids, clock())
+        await leases.enqueue_all(conn, table, ids, clock())
 
-    async with crowd.connect() as fourth, fourth.begin():
+    async with batch.connect() as fourth, fourth.begin():
         await add_node(fourth, clock(), "vm-1", "att-1")
         over = {"state": "terminating", "outcome": "evicted"}
         await add_attempt(fourth, clock(), id="att-3", job_id="job-1", number=2, **over)
-        async with crowd.begin() as third:
+        async with batch.begin() as third:
             await third.execute(update(table).where(table.c.id == ids[0]).values(due_at=far))
-            writing = [asyncio.create_task(transact(crowd, hint)) for _ in range(2)]
-            await waiting.until(partial(blocked, crowd), lambda count: count == 2)
+            writing = [asyncio.create_task(transact(batch, hint)) for _ in range(2)]
+            await waiting.until(partial(blocked, batch), lambda count: count == 2)
         await asyncio.gather(*writing)  # raises where one met a deadlock
 
-    async with crowd.connect() as conn:
+    async with batch.connect() as conn:
         hints = await conn.execute(select(table.c.hints).where(table.c.id.in_(ids)))
         assert list(hints.scalars()) == [2, 2]
 
@@ -112,9 +112,9 @@ async def test_metrics_are_locked_before_attempts_and_jobs(
 
 
 async def test_a_batch_does_not_wait_for_a_row_of_another_worker(
-    crowd: AsyncEngine, clock: Clock
+    batch: AsyncEngine, clock: Clock
 ) -> None:
-    async with crowd.begin() as conn:
+    async with batch.begin() as conn:
         for n in (1, 2):
             await add_job(conn, clock(), id=f"job-{n}", state="running")
             await add_attempt(conn, clock(), id=f"att-{n}", job_id=f"job-{n}")
@@ -122,12 +122,12 @@ async def test_a_batch_does_not_wait_for_a_row_of_another_worker(
     mine = [(claim, clock()) for claim, _ in claims]
     lost = tables.attempts.c.id == "att-2"
     taken = update(tables.attempts).where(lost).values(lease_token="another's")
-    async with crowd.begin() as conn:
+    async with batch.begin() as conn:
         await conn.execute(taken)
 
-    async with crowd.begin() as another:
+    async with batch.begin() as another:
         await another.execute(taken)
-        async with crowd.begin() as conn, asyncio.timeout(60):
+        async with batch.begin() as conn, asyncio.timeout(60):
             released = await leases.release_all(conn, mine, clock())
 
     assert released == {"att-1"}

@@ -9,7 +9,7 @@ from service.api.app import make_app
 from service.cloud.fake import FakeRegistry
 from service.cloud.provider import CloudError
 from service.db.trackers import model_registry
-from service.reconciler.jobs.model_registry import PATIENCE, ModelRegistrations
+from service.reconciler.jobs.model_registry import TIMEOUT, ModelRegistrations
 from tests.integration.finished_jobs import make_model
 from tests.world import World, client
 
@@ -99,7 +99,7 @@ async def test_a_workspace_that_fails_is_asked_again_and_given_up_after_a_day(wo
     found = FakeRegistry(fault=CloudError("gone away"))
     await registrations(world, found).run_once()
     before = await model_events(world, job)
-    world.clock.advance(seconds=PATIENCE.total_seconds())
+    world.clock.advance(seconds=TIMEOUT.total_seconds())
     await registrations(world, found).run_once()
     found.fault = None
 

@@ -10,7 +10,7 @@ import pytest
 from service.api.app import make_app
 from service.db.jobs import step_metrics
 from service.domain.states import JobState
-from service.reconciler.jobs.trackers import CLAIM, PATIENCE, TrackerRuns
+from service.reconciler.jobs.trackers import CLAIM, TIMEOUT, TrackerRuns
 from service.trackers.fake import FakeTracker
 from service.trackers.mlflow import Mlflow
 from service.trackers.tracker import TrackerError
@@ -186,7 +186,7 @@ async def test_a_tracker_that_fails_is_given_up_after_a_day_with_one_event(world
     await serve_later(world, tracker)
     before = await tracker_events(world, job)
     for _ in "ab":
-        await serve_later(world, tracker, seconds=PATIENCE.total_seconds())
+        await serve_later(world, tracker, seconds=TIMEOUT.total_seconds())
 
     assert (before, await tracker_events(world, job)) == ([], ["tracker.given_up"])
     assert (await world.job(job["id"]))["status"] != "failed"
@@ -214,7 +214,7 @@ async def test_no_answer_event_or_log_shows_a_secret(
     await measure(world, job, range(4, 7))
     server.status = 403
     for _ in "ab":
-        world.clock.advance(seconds=PATIENCE.total_seconds())
+        world.clock.advance(seconds=TIMEOUT.total_seconds())
         await runs(world, tracker).run_once()
     events = (await world.call("GET", f"{JOBS}/{job['id']}/events?limit=100")).text
     logged = str([vars(record) for record in caplog.records])

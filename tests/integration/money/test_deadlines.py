@@ -319,8 +319,8 @@ async def test_what_spot_answered_is_known_to_the_next_choice(world: World) -> N
     async with world.engine.connect() as conn:
         known = await machine_history.capacity_history(conn, BOTH, 2, world.clock())
 
-    assert sum(known.droughts.hours) == pytest.approx(2.0, abs=0.05)
-    assert known.drought_seen
+    assert sum(known.outages.hours) == pytest.approx(2.0, abs=0.05)
+    assert known.outage_seen
     assert abs(known.last_unavailable[SPOT] - refused_at) < timedelta(minutes=1)
 
 

@@ -264,7 +264,7 @@ async def test_a_job_that_waits_for_cores_shows_when_they_are_forecast_to_be_fre
     world.clock.advance(seconds=6)
     with monkeypatch.context() as few:
         few.setattr("service.db.queue.queue_forecast_rows.MAX_HOLDS", 0)
-        crowd = (await world.job(third))["forecast"]
+        batch = (await world.job(third))["forecast"]
     await set_region_quota(world, queue, machines=4, others=4)
     await queue.run_once()
     never = await world.job(second)
@@ -275,7 +275,7 @@ async def test_a_job_that_waits_for_cores_shows_when_they_are_forecast_to_be_fre
     assert soon["estimated_finish"] > ends["p50"] + 300
     assert late["forecast"]["let_in"]["p50"] > soon["forecast"]["let_in"]["p50"] + 300
     assert past["forecast"]["let_in"]["p50"] == pytest.approx(ends["p50"] + 6, abs=2)
-    assert (crowd["let_in"], crowd["unknown_because"]) == (None, queue_forecast.TOO_MANY.why)
+    assert (batch["let_in"], batch["unknown_because"]) == (None, queue_forecast.TOO_MANY.why)
     assert never["estimated_finish"] is None
     assert never["forecast"]["finish"] is None
     assert never["forecast"]["unknown_because"].startswith("Others in the subscription hold")

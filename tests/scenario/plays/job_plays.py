@@ -20,7 +20,7 @@ ELASTIC = {
     "infrastructure": {"nodes": 2, "elastic": {"min_nodes": 1}},
     "hyperparameters": {"n_epochs": 50, "batch_size": 2},
 }
-CROWD = 3  # jobs: where each is done again by itself, one before and one after the one struck
+BATCH = 3  # jobs: where each is done again by itself, one before and one after the one struck
 
 
 async def undisturbed(job: ScenarioJob) -> None:
@@ -150,8 +150,8 @@ PLAYS: dict[str, Play] = {
     "elastic": Play(elastic, asks=lambda _: ELASTIC),
     "hopeless": Play(hopeless, JobState.FAILED),
     "silent": Play(silent),
-    "crowd": Play(evicted, jobs=CROWD),
-    "crowd noticed": Play(noticed, jobs=CROWD),
+    "crowd": Play(evicted, jobs=BATCH),
+    "crowd noticed": Play(noticed, jobs=BATCH),
     **trouble_plays.PLAYS,
     **storage_plays.PLAYS,
 }

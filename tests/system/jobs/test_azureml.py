@@ -20,7 +20,7 @@ from tests.system.product import Product
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # azure-ai-ml and what it imports
 EPOCHS = 6
-PATIENCE = 600.0  # seconds for a whole job, on however slow a machine
+TIMEOUT = 600.0  # seconds for a whole job, on however slow a machine
 _OVER = {"Completed", "Failed", "Canceled"}
 Eviction = Callable[[StackInfo, str], Awaitable[object]]
 
@@ -76,7 +76,7 @@ async def finished(product: Product, job_id: str) -> dict[str, Any]:
         lambda: product.get(f"/fine_tuning/jobs/{job_id}"),
         lambda job: job["finished_at"] is not None,
         interval=1.0,
-        deadline=PATIENCE,
+        deadline=TIMEOUT,
     )
 
 

@@ -10,7 +10,7 @@ from contract.choices import OnRisk
 from service.domain.errors import InvalidRequest
 from service.domain.lifecycle.constraints import JobConstraints
 from service.domain.money.budget import DEFAULT_ALLOWANCE, Allowance
-from service.domain.planning.feasibility import refuse_hopeless
+from service.domain.planning.feasibility import refuse_infeasible
 from service.domain.planning.option import Option
 from service.domain.planning.plan import Plan
 from service.domain.planning.plan_limits import PlanLimits
@@ -45,7 +45,7 @@ def refusal(terms: JobConstraints, allowance: Allowance, *options: Option) -> tu
         warnings=(),
     )
     try:
-        refuse_hopeless(plan, PlanLimits.of(terms, allowance, NOW), NOW, lambda: None)
+        refuse_infeasible(plan, PlanLimits.of(terms, allowance, NOW), NOW, lambda: None)
     except InvalidRequest as error:
         return error.code, str(error)
     return "", ""

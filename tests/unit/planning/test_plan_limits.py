@@ -11,7 +11,7 @@ from service.domain.cloud.fleet import Offering, Price
 from service.domain.errors import InvalidRequest
 from service.domain.lifecycle.constraints import JobConstraints
 from service.domain.money.budget import DEFAULT_ALLOWANCE
-from service.domain.planning.feasibility import refuse_hopeless
+from service.domain.planning.feasibility import refuse_infeasible
 from service.domain.planning.plan import Plan, make_plan
 from service.domain.planning.plan_limits import PlanLimits, seconds_p90
 from service.domain.planning.plan_request import Offer, PlanRequest
@@ -60,7 +60,7 @@ def plan_within(
     limited = replace(request, limits=PlanLimits.of(terms, DEFAULT_ALLOWANCE, NOW))
     plan = make_plan(limited)
     free = replace(limited, nodes=None)
-    refuse_hopeless(plan, limited.limits, NOW, lambda: make_plan(free) if request.nodes else None)
+    refuse_infeasible(plan, limited.limits, NOW, lambda: make_plan(free) if request.nodes else None)
     return plan
 
 

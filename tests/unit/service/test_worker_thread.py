@@ -13,15 +13,15 @@ from service.domain.datasets.dataset import DatasetSummary, DatasetValidator
 from service.operations.core import worker_thread
 from service.operations.files import files
 
-PATIENCE = 60.0  # seconds, however loaded the machine is
+TIMEOUT = 60.0  # seconds, however loaded the machine is
 ROW = b'{"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Ho"}]}\n'
 
 
 async def test_the_loop_goes_on_while_a_check_runs() -> None:
     served = threading.Event()
 
-    async with asyncio.timeout(PATIENCE):
-        check = asyncio.create_task(worker_thread.run_in_worker(served.wait, PATIENCE))
+    async with asyncio.timeout(TIMEOUT):
+        check = asyncio.create_task(worker_thread.run_in_worker(served.wait, TIMEOUT))
         await asyncio.sleep(0)  # it has begun, and the loop is free to say so
         served.set()
         assert await check
@@ -32,10 +32,10 @@ async def test_a_second_check_waits_for_the_first() -> None:
     first = threading.Event()
 
     def slow() -> None:
-        first.wait(PATIENCE)
+        first.wait(TIMEOUT)
         done.append("first")
 
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         checks = [
             worker_thread.run_in_worker(slow),
             worker_thread.run_in_worker(done.append, "second"),

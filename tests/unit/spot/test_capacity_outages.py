@@ -72,12 +72,12 @@ def test_what_has_lasted_is_likely_to_last() -> None:
 
 
 def test_a_drought_whose_beginning_was_not_seen_is_an_old_one() -> None:
-    assert waits(0.1, CapacityHistory(drought_seen=False)) == pytest.approx(waits(4.1))
+    assert waits(0.1, CapacityHistory(outage_seen=False)) == pytest.approx(waits(4.1))
 
 
 def test_own_experience_moves_the_wait() -> None:
-    short = CapacityHistory(droughts=Exposure.of([(0.2, True)] * 30))
-    long = CapacityHistory(droughts=Exposure.of([(20.0, True)] * 30))
+    short = CapacityHistory(outages=Exposure.of([(0.2, True)] * 30))
+    long = CapacityHistory(outages=Exposure.of([(20.0, True)] * 30))
 
     assert waits(0.1, short).p50 < waits(0.1).p50 / 2 < waits(0.1, long).p50 / 4
 
@@ -140,7 +140,7 @@ def test_eight_of_ten_jobs_that_wait_are_done_within_the_interval() -> None:
             continue
         lived += 1
         took = (whole - age) * 3600 + 10_000 * math.exp(draw.gauss(0, 0.12))
-        seen = CapacityHistory(droughts=Exposure.of([(age, False)]))
+        seen = CapacityHistory(outages=Exposure.of([(age, False)]))
         told = RemainingTime(p10=8575.0, p50=10_000.0, p90=11_660.0).after(waits(age, seen))
         within += told.p10 <= took <= told.p90
 
@@ -207,7 +207,7 @@ def test_eight_of_ten_jobs_end_within_the_interval_with_all_their_waits(
         steps = draw.randint(500, 8000)
         work = steps * draw.gauss(20.0, 1.56)
         rate = per_hour * draw.gammavariate(2, 0.5)
-        waits = expected_aftermath(CapacityHistory(droughts=seen), spots=1)
+        waits = expected_aftermath(CapacityHistory(outages=seen), spots=1)
         told = forecast.forecast_remaining(
             course, steps=steps, seconds_per_step=20.0, running=True, after=waits
         )

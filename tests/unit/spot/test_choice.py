@@ -98,8 +98,8 @@ def test_what_is_sold_out_to_a_gang_is_asked_for_by_a_smaller_job() -> None:
 
     assert choice(sold_out(8), nodes=1).places == (sold_out(8),)
     assert choice(sold_out(8), nodes=8).places == ()
-    assert (small.drought_s, small.candidates[0].refused_s) == (0.0, None)
-    assert (gang.drought_s, gang.candidates[0].refused_s) == (3 * 3600.0, 0.0)
+    assert (small.outage_s, small.candidates[0].refused_s) == (0.0, None)
+    assert (gang.outage_s, gang.candidates[0].refused_s) == (3 * 3600.0, 0.0)
 
 
 def test_who_waits_is_told_of_how_many_machines_there_are_none() -> None:

@@ -34,7 +34,7 @@ LEAVING = situation(
 
 
 def test_without_a_deadline_full_price_is_never_paid() -> None:
-    refused = situation(left_s=None, candidates=(GONE, paid()), drought_s=50 * HOUR)
+    refused = situation(left_s=None, candidates=(GONE, paid()), outage_s=50 * HOUR)
 
     assert choose(refused).kind is DecisionKind.WAIT
 
@@ -74,7 +74,7 @@ def test_a_missed_deadline_is_said() -> None:
         (situation(held=hold(spot()), lost_s=200.0), 800, paid(), spot()),
         (situation(held=hold(spot()), lost_s=200.0, margin_s=90.0, step_s=600.0), 890, *BACK),
         (situation(held=hold(SLOW), candidates=(SLOW, paid()), step_s=600.0), 900, paid(), SLOW),
-        (situation(candidates=(GONE, paid()), drought_s=3 * HOUR), 9000, paid(), None),
+        (situation(candidates=(GONE, paid()), outage_s=3 * HOUR), 9000, paid(), None),
         (situation(held=hold(paid())), 1200, paid(), spot()),
         (LEAVING, 600 + 600 + 900 + 60, paid(), LIKELY),
     ],
@@ -102,15 +102,15 @@ def test_the_choice_turns_at_a_second(
 @pytest.mark.parametrize(
     ("now", "figures"),
     [
-        (replace(TWICE, drought_s=HOUR / 2), {"go_dollars": 9.8868, "stay_dollars": 11.1626}),
-        (replace(TWICE, drought_s=9 * HOUR), {"go_dollars": 9.8868, "stay_dollars": 16.5998}),
+        (replace(TWICE, outage_s=HOUR / 2), {"go_dollars": 9.8868, "stay_dollars": 11.1626}),
+        (replace(TWICE, outage_s=9 * HOUR), {"go_dollars": 9.8868, "stay_dollars": 16.5998}),
         (
             replace(LEAVING, returned=(5, 1), left_s=15 * HOUR),
             {"go_dollars": 6.4523, "stay_dollars": 7.2061},
         ),
-        (replace(DRY, drought_s=HOUR / 2), {"wait_dollars": 7.6382, "on_demand_dollars": 8.3666}),
-        (replace(DRY, drought_s=9 * HOUR), {"wait_dollars": 13.8585, "on_demand_dollars": 14.8326}),
-        (replace(DRY, drought_seen=False), {"wait_dollars": 10.6904, "on_demand_dollars": 11.6222}),
+        (replace(DRY, outage_s=HOUR / 2), {"wait_dollars": 7.6382, "on_demand_dollars": 8.3666}),
+        (replace(DRY, outage_s=9 * HOUR), {"wait_dollars": 13.8585, "on_demand_dollars": 14.8326}),
+        (replace(DRY, outage_seen=False), {"wait_dollars": 10.6904, "on_demand_dollars": 11.6222}),
     ],
 )
 def test_a_choice_is_told_with_the_dollars_that_were_weighed(
@@ -154,7 +154,7 @@ def test_signs_that_were_wrong_are_believed_less() -> None:
         moves=MoveMode.LEAVES_FIRST,
         candidates=(likely, paid()),
     )
-    short = replace(ahead, work_s=HOUR, left_s=3 * HOUR, drought_s=30 * HOUR)
+    short = replace(ahead, work_s=HOUR, left_s=3 * HOUR, outage_s=30 * HOUR)
 
     assert choose(replace(short, returned=(1, 1))).kind is DecisionKind.RUN
     assert choose(replace(short, returned=(200, 0))).kind is DecisionKind.STAY

@@ -74,13 +74,13 @@ class StopController:
     limits: NodeLimits
     clock: NodeClock
     micro_steps: int = 1  # in a step: a stop is checked before each
-    _tempo: StepTimer = field(default_factory=StepTimer)
+    _step_times: StepTimer = field(default_factory=StepTimer)
     _gently: bool = False  # the stop flag lets the step finish
 
     def record_step(self) -> None:
         """Time the steps; the step that was loaded from a checkpoint does not count."""
         if not self.reports.fresh:
-            self._tempo.record_step(self.reports.step, self.clock.monotonic())
+            self._step_times.record_step(self.reports.step, self.clock.monotonic())
 
     def request_save(self) -> None:
         """Ask the trainer to save between two steps and to end.
@@ -93,7 +93,7 @@ class StopController:
         elif self.reports.fresh:
             self.wishes.request(StopRequest.KILL)
         elif (verdict := self._verdict()) is None:
-            self._raise(gently=has_time_for_step(self.limits.save, self._tempo.seconds))
+            self._raise(gently=has_time_for_step(self.limits.save, self._step_times.seconds))
         else:
             self._obey(verdict)
 
@@ -139,7 +139,7 @@ class StopController:
             return None
         outlook = EvictionOutlook(
             left=left - self.limits.upload_margin,
-            step=self._tempo.seconds,
+            step=self._step_times.seconds,
             micro_steps=self.micro_steps,
             size=self.memory.save_size(self.world.folder),
             pending=self.traffic.pending_bytes,

@@ -43,7 +43,7 @@ SETTINGS = {
     "REKINDLE_CLOUD": "fake",
     "REKINDLE_OFFERINGS": "Standard_ND96amsr_A100_v4@eastus",
 }
-PATIENCE = 60.0  # seconds, for a process on a machine that is busy
+TIMEOUT = 60.0  # seconds, for a process on a machine that is busy
 AT_ONCE = 18.0  # less than a poll of 20 s; one that is broken off is answered 503
 
 
@@ -68,7 +68,7 @@ class Face:
     async def end(self) -> int:
         """Its exit status, once it has obeyed the SIGTERM that it gets now."""
         self.process.terminate()
-        return await asyncio.wait_for(self.process.wait(), PATIENCE)
+        return await asyncio.wait_for(self.process.wait(), TIMEOUT)
 
     def said(self, level: str) -> list[dict[str, Any]]:
         """Its lines of this level."""
@@ -92,7 +92,7 @@ async def face(database_url: str, **settings: str) -> AsyncIterator[Face]:
         return made.url
 
     try:
-        await waiting.until(where, bool, deadline=PATIENCE)
+        await waiting.until(where, bool, deadline=TIMEOUT)
         yield made
     finally:
         if process.returncode is None:
@@ -112,7 +112,7 @@ class Asked:
                 path,
                 headers={"authorization": f"Bearer {token}"},
                 extensions={"trace": self._trace},
-                timeout=PATIENCE,
+                timeout=TIMEOUT,
             )
         )
 
@@ -122,7 +122,7 @@ class Asked:
 
     async def sent(self) -> None:
         """Return once the process has it to read."""
-        await asyncio.wait_for(self._sent.wait(), PATIENCE)
+        await asyncio.wait_for(self._sent.wait(), TIMEOUT)
 
 
 @pytest.fixture
@@ -228,7 +228,7 @@ async def test_a_download_that_outlasts_the_drain_breaks_off_and_raises_no_alert
         await StreamingResponse(endless())(scope, receive, send)
 
     drain = Drain(Listener("postgresql://nowhere"))
-    async with httpx.AsyncClient(timeout=PATIENCE) as http:
+    async with httpx.AsyncClient(timeout=TIMEOUT) as http:
         async with served(DrainMiddleware(download, drain), drain, seconds=0.2) as url:
             answer = await http.send(http.build_request("GET", url), stream=True)
 

@@ -12,7 +12,7 @@ from service.api.http.server import DrainingServer
 from service.db.core.notify import Listener
 from tests.served import running
 
-PATIENCE = 60.0
+TIMEOUT = 60.0
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
@@ -30,7 +30,7 @@ async def connected(limits: ConnectionLimits) -> AsyncIterator[Streams]:
     server = DrainingServer(
         refuses, drain, host="127.0.0.1", port=port, drain_seconds=1.0, limits=limits
     )
-    async with running(server), asyncio.timeout(PATIENCE):
+    async with running(server), asyncio.timeout(TIMEOUT):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         yield reader, writer
         writer.close()

@@ -74,11 +74,11 @@ print(patience[0], watchdog.timeout_seconds)
 
 
 def test_its_patience_is_a_multiple_of_the_usual_pause_and_never_below_the_floor() -> None:
-    assert _patience(1.0) == [LONG_SECONDS, MIN_SECONDS]
-    assert _patience(100.0) == [LONG_SECONDS, PAUSE_FACTOR * 100.0]
+    assert _timeout(1.0) == [LONG_SECONDS, MIN_SECONDS]
+    assert _timeout(100.0) == [LONG_SECONDS, PAUSE_FACTOR * 100.0]
 
 
-def _patience(pause: float) -> list[float]:
+def _timeout(pause: float) -> list[float]:
     """Asked in a process of its own: a watchdog that is armed would end this one."""
     done = subprocess.run(
         [sys.executable, "-c", ASKS, str(pause)],
