@@ -12,7 +12,7 @@ from tests.unit.emulator.access.access_world import Guarded, guarded
 
 @pytest.fixture
 async def inside(tmp_path: Path) -> AsyncIterator[Inside]:
-    """An emulator with a resource group."""
+    """Yield an emulator with a resource group."""
     async with emulator_inside(tmp_path, Clock()) as made:
         await made.make_group()
         yield made
@@ -20,6 +20,6 @@ async def inside(tmp_path: Path) -> AsyncIterator[Inside]:
 
 @pytest.fixture
 async def world(tmp_path: Path) -> AsyncIterator[Guarded]:
-    """An emulator that enforces access."""
+    """Yield an emulator that enforces access."""
     async with guarded(tmp_path) as made:
         yield made

@@ -35,12 +35,12 @@ from tests.unit.attempts.attempt_facts import (
 
 
 def ill(one: NodeView, since: timedelta = SECOND, *, present: bool = True) -> NodeView:
-    """The same node, which has said that its machine is unhealthy."""
+    """Return the node after it has reported that its machine is unhealthy."""
     return replace(one, unhealthy_for=since, present=present)
 
 
 def after(seen: AttemptView, *others: NodeView, state: AttemptState = STARTING) -> object:
-    """What is done of a job of a fixed size, of two machines."""
+    """Return the next step of a fixed-size attempt whose nodes after the first are ``others``."""
     seen = replace(seen, nodes=[*seen.nodes[:1], *others])
     return next_step(attempt(state), seen, NOW, PACE)
 

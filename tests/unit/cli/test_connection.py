@@ -11,7 +11,7 @@ LOCAL = {"api_url": "http://127.0.0.1:8080", "api_key": "rk-local"}
 
 @pytest.fixture
 def stack(tmp_path: Path) -> Path:
-    """The state folder of a stack that runs."""
+    """Return the state folder of a running local stack."""
     state = tmp_path / ".rekindle"
     state.mkdir()
     (state / "stack.json").write_text(json.dumps(LOCAL))

@@ -31,7 +31,7 @@ def reply(text: str, ended: str = "stop") -> TeacherReply:
 
 
 def said(row: dict[str, Any]) -> list[str]:
-    """The answers of a row, best first."""
+    """Return the answers of a row, best first."""
     names = ("preferred_output", "non_preferred_output")
     answers = row.get("ranked_outputs") or [row[name] for name in names]
     return [message["content"] for (message,) in answers]

@@ -42,7 +42,7 @@ def left_out(row: dict[str, Any], kind: RowFormat) -> str:
 
 
 def ours(row: dict[str, Any], kind: RowFormat) -> dict[str, Any]:
-    """The converted row, which the service takes."""
+    """Convert the row, check that the service accepts it and return it."""
     found = convert_row(row, kind).row
     assert isinstance(check_line(json.dumps(found).encode(), None), DatasetRow)
     return found

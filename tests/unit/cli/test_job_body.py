@@ -26,7 +26,7 @@ BODY: dict[str, Any] = {"model": "m", "training_file": "file-1"}
 
 
 def made(*settings: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
-    """The request with these settings, checked."""
+    """Apply the settings to the request, check it and return it."""
     sets = [parse_setting(text) for text in settings]
     found = apply_settings(sets, body or BODY)
     check_body(found, JobConfig(), sets)

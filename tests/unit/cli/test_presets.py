@@ -27,7 +27,7 @@ GRADER = {"type": "exact_answer", "input": "{{ sample.output_text }}", "referenc
 
 
 def shape(model_type: str, numbers: str, **more: object) -> dict[str, Any]:
-    """A config.json of "hidden layers heads kv_heads intermediate vocabulary positions"."""
+    """Return a config.json of "hidden layers heads kv_heads intermediate vocabulary positions"."""
     names = (
         "hidden_size",
         "num_hidden_layers",
@@ -62,7 +62,7 @@ OFFER = Offer(
 
 
 def request(name: str) -> JobRequest:
-    """What the service makes of the preset alone."""
+    """Return the request that the service parses from the preset alone."""
     body = find_preset(name).body() | FILE
     if body["method"]["type"] == "reinforcement":
         body["method"]["reinforcement"]["grader"] = GRADER
@@ -114,7 +114,7 @@ def asked(
     config: dict[str, Any] | None = None,
     member_options: MemberOptions = MemberOptions(),  # noqa: B008 - frozen
 ) -> dict[str, Any]:
-    """The request of these layers."""
+    """Return the job request merged from the preset, config file, options and settings."""
     sets = [parse_setting(text) for text in settings]
     read = JobConfig(body=(config or {}) | FILE)
     return merged_request(preset, read, member_options, {}, sets)

@@ -18,12 +18,12 @@ OS_DISK = f"{MACHINE}.storageProfile.osDisk"
 
 
 def body(**members: Any) -> dict[str, Any]:  # noqa: ANN401 - members of a policy
-    """What is asked of Azure under this policy."""
+    """Return the scale set that is requested from Azure under this policy."""
     return scale_set_body(SPEC, replace(SETTINGS, policy=AzurePolicy.model_validate(members)))
 
 
 def at(value: Any, path: str) -> Any:  # noqa: ANN401 - JSON
-    """The member at a path; None where there is none."""
+    """Return the member at a dotted path; None if it is missing."""
     for name in path.split("."):
         value = (value or {}).get(name)
     return value

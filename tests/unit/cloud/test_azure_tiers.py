@@ -14,7 +14,7 @@ CHANGED = MADE + timedelta(days=3)
 
 
 def listed(**members: Any) -> BlobProperties:  # noqa: ANN401 - as many kinds as there are members
-    """A row of the list, as the SDK makes it."""
+    """Return a blob with these members, as the SDK lists it."""
     found = BlobProperties()
     plain = {"name": "a", "size": 7, "creation_time": MADE, "blob_tier": "Hot"}
     for name, value in (plain | members).items():

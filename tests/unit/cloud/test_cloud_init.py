@@ -321,7 +321,7 @@ def _boot_disks(folder: Path, **programs: str) -> list[str]:
 def _pull_from_azure(
     folder: Path, curl: str = "", login: str = "", identity: str = ""
 ) -> list[str]:
-    """What is called to get an image of an Azure registry, with what was piped to it."""
+    """Pull an image from an Azure registry; return the calls made, with their piped input."""
     log = folder / "said"
     note = f'echo "${{0##*/}} $*$(input)" >>{log}'
     piped = 'input() { read -r word || [ "$word" ] && echo " < $word"; }\n'

@@ -67,7 +67,7 @@ def _text(bounds: list[Any]) -> st.SearchStrategy[str]:
 
 
 def unbounded(kind: type[Any], where: str = "") -> list[str]:
-    """The members of a message, and of those inside it, that state no bound of their own."""
+    """List the members of a message and its nested messages that state no bound of their own."""
     found: list[str] = []
     for name, hint in get_type_hints(kind, include_extras=True).items():
         found += _unbounded(hint, f"{where or kind.__name__}.{name}")

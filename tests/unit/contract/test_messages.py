@@ -178,7 +178,7 @@ AT_3 = Committed(
 
 
 def _example(kind: type[Message]) -> dict[str, object]:
-    """The plainest message of a kind, as parsed JSON."""
+    """Return the simplest valid message of a kind, as parsed JSON."""
     found: list[Message] = []
 
     @settings(max_examples=1, derandomize=True, database=None)

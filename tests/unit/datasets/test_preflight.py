@@ -33,7 +33,7 @@ TOO_MUCH_AFTER = {"messages": [user("2+2?"), answer("4."), user("word " * 99)]}
 
 
 def checked(*rows: Json | str, task: Task = TASK, family: str = "") -> DataReport:
-    """The report of a file with these rows."""
+    """Return the report of a file with these rows."""
     text = template(family) if family else CHAT_TEMPLATE
     preflight = Preflight(tiny_tokenizer(text), task)
     lines = [(row if isinstance(row, str) else json.dumps(row)).encode() for row in rows]

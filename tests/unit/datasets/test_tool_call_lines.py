@@ -49,7 +49,7 @@ def chat(*messages: object, **members: object) -> dict[str, Any]:
 
 
 def warned(row: object) -> list[str]:
-    """The warnings of a file that holds this row, too."""
+    """Return the codes of the warnings about a file that holds this row among others."""
     return codes(verdict(jsonl(*rows(10), row)))
 
 

@@ -7,5 +7,5 @@ FAMILIES = sorted(path.stem for path in HERE.glob("*.jinja"))
 
 
 def template(family: str) -> str:
-    """The Jinja source."""
+    """Return the Jinja source of a model family's chat template."""
     return (HERE / f"{family}.jinja").read_text()

@@ -18,7 +18,7 @@ GOING = {"joined": 2, "generation": 1}
 
 
 def attempt(state: AttemptState, **more: object) -> AttemptFacts:
-    """The second attempt, of two machines."""
+    """Return the facts of a job's second attempt, on two machines."""
     facts = AttemptFacts(
         state=state,
         since=NOW,

@@ -30,7 +30,7 @@ BATCH = Hyperparameters(batch_size=64)
 
 
 def options_of(**training: Any) -> Training:  # noqa: ANN401 - what JSON has
-    """What a request with this member ``training`` asks for."""
+    """Return the training options of a request with this member ``training``."""
     body = {"model": "m", "training_file": "file-1", "training": training}
     return training_of(parse(json.dumps(body).encode()))
 

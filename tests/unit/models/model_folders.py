@@ -16,7 +16,7 @@ FIRST, SECOND = "model-00001-of-00002.safetensors", "model-00002-of-00002.safete
 
 
 def copy_of(base: Path, folder: Path) -> Path:
-    """A copy that a test may break."""
+    """Copy a model folder, so that a test may break the copy."""
     shutil.copytree(base, folder)
     return folder
 

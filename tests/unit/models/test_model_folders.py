@@ -22,7 +22,7 @@ NORM, EMBEDDING = "model.norm.weight", "model.embed_tokens.weight"
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The tiny model."""
+    """Build the tiny model and return its folder."""
     folder = tmp_path_factory.mktemp("whole") / "tiny"
     build(folder)
     return folder
@@ -30,12 +30,12 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def folder(whole: Path, tmp_path: Path) -> Path:
-    """A copy of it to break."""
+    """Return a copy of the tiny model's folder that a test may break."""
     return make.copy_of(whole, tmp_path / "model")
 
 
 def refusal(folder: Path) -> str:
-    """The one fault that was found."""
+    """Return the only fault that the check of the folder finds."""
     (fault,) = check_model(folder).faults
     return fault
 
@@ -367,7 +367,7 @@ def test_without_torch_headers_are_checked_and_a_warning_says_what_was_not(
 
 
 def told_without_torch(folder: Path, path: Path) -> dict[str, list[str]]:
-    """What the program prints where `transformers` comes from ``path``, and is not there."""
+    """Return what the program prints if its import of ``transformers`` from ``path`` fails."""
     command = [sys.executable, "-m", "trainer.check_model", str(folder)]
     env = {**os.environ, "PYTHONPATH": str(path)}  # noqa: TID251 - a child's environment
     ended = subprocess.run(command, env=env, capture_output=True, check=True)

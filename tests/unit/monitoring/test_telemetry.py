@@ -15,7 +15,7 @@ from service.instruments import PROCESS
 
 @pytest.fixture
 def lines(monkeypatch: pytest.MonkeyPatch) -> Iterator[StringIO]:
-    """What a process writes to stderr; the root logger is as before afterwards."""
+    """Yield what a process writes to stderr; restore the root logger afterwards."""
     root, names = logging.getLogger(), {n: logging.getLevelName(n) for n in (10, 20, 30, 40, 50)}
     handlers, level, written = list(root.handlers), root.level, StringIO()
     monkeypatch.setattr("sys.stderr", written)

@@ -18,7 +18,7 @@ GB = 10**9
 
 
 def qwen(hidden: int, layers: int, heads: int, intermediate: int) -> Architecture:
-    """The first Qwen series: Qwen2's tensors, no grouped queries."""
+    """Return a model of the first Qwen series: Qwen2's tensors, no grouped queries."""
     return Architecture.from_config(
         {
             "model_type": "qwen2",

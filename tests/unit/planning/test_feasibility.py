@@ -29,7 +29,7 @@ FAST = replace(
 
 
 def refused(hours: float, wanted: OnRisk, *options: Option) -> str:
-    """The code of the refusal of a job with such a deadline; "" when it is taken."""
+    """Return the code of the refusal of a job with such a deadline; "" if it is accepted."""
     terms = JobConstraints(deadline=NOW + timedelta(hours=hours), on_deadline_risk=wanted)
     return refusal(terms, DEFAULT_ALLOWANCE, *options)[0]
 

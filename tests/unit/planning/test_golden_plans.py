@@ -150,7 +150,7 @@ FIGURES = dict(zip(PLANS, TABLE.strip().split("\n\n"), strict=True))
 
 
 def figures(o: Option) -> str:
-    """The layout, and what is told of it, in four digits."""
+    """Return the layout and its estimates as text, most of them rounded to four digits."""
     return (
         f"{o.nodes} x {o.processes_per_node}, zero {o.zero_stage}, {o.micro_batch} x "
         f"{o.accumulation}, {o.memory.needed / GIB:.4g} GiB, host {o.memory.host / GIB:.4g}, "

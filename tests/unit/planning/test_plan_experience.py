@@ -12,7 +12,7 @@ from trainer.contract import Lora
 
 
 def past(ratio: float, **change: str) -> MeasuredJob:
-    """A job like REQUEST's, that took ``ratio`` of what the roofline had said."""
+    """Return a job like REQUEST's that took ``ratio`` times as long as the roofline predicted."""
     job = MeasuredJob(
         model="llama",
         method="supervised",

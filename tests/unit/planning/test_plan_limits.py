@@ -51,7 +51,7 @@ def plan_within(
     budget: str | None = None,
     risk: OnRisk = OnRisk.SWITCH,
 ) -> Plan:
-    """The plan, unless it is refused."""
+    """Return the plan within these limits, unless it is refused."""
     terms = JobConstraints(
         deadline=None if hours is None else NOW + timedelta(hours=hours),
         budget=None if budget is None else Decimal(budget),

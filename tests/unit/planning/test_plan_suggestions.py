@@ -27,7 +27,7 @@ MANY_SHORT = replace(
 
 
 def suggested(request: PlanRequest) -> dict[str, Suggestion]:
-    """The faster ones by their change."""
+    """Return the suggestions that make the job faster, by their change."""
     found = suggestions(request, make_plan(request))
     return {each.change: each for each in found if each.aim == "faster"}
 

@@ -22,7 +22,7 @@ REWARDING = Training(method="reward")
 
 
 def config(model_type: str, shape: str, **more: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON
-    """A config.json from "hidden layers heads kv_heads intermediate vocabulary"."""
+    """Return a config.json of "hidden layers heads kv_heads intermediate vocabulary"."""
     names = (
         "hidden_size",
         "num_hidden_layers",

@@ -30,7 +30,7 @@ CORES_PER_GPU = 12  # of Standard_ND96amsr_A100_v4
 
 
 def job(name: str, project: str = "alpha", gpus: int = 8, **more: object) -> QueuedJob:
-    """A job of one machine that has waited for a minute, and may run in eastus."""
+    """Return a job of one machine that has waited for a minute and may run in eastus."""
     made = QueuedJob(
         job_id=name,
         project_id=project,

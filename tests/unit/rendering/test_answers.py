@@ -19,7 +19,7 @@ ASKED_AGAIN = [{"role": "user", "content": "3+3?"}, {"role": "assistant", "conte
 
 
 def read(family: str, row: Json) -> list[RenderedChat]:
-    """The examples of a row in a training run, as the check of the rows finds them."""
+    """Return the examples that a training run makes of a row, as the check of rows finds them."""
     tokenizer = tiny_tokenizer(template(family))
     try:
         found = RowReader(tokenizer, task(splits=False)).sequences(row)

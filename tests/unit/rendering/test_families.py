@@ -125,7 +125,7 @@ def tokenizer_of(family: str) -> Tokenizer:
 
 
 def rendered(family: str, row: Json) -> list[RenderedChat]:
-    """The examples that a run would train on."""
+    """Return the examples that a run would train on."""
     tokenizer = tokenizer_of(family)
     splits = rewrites_history(tokenizer, row, TODAY)
     return [render_chat(tokenizer, one, TODAY) for one in (split_answers(row) if splits else [row])]
@@ -146,7 +146,7 @@ def trained(found: list[RenderedChat]) -> list[str]:
 
 
 def with_brackets(found: RenderedChat) -> str:
-    """The text with brackets around what is trained."""
+    """Return the text with brackets around the parts that are trained."""
     text = found.text
     for start, end in sorted(found.trained, reverse=True):
         text = f"{text[:start]}{OPEN}{text[start:end]}{CLOSE}{text[end:]}"

@@ -38,7 +38,7 @@ TASK = Task(
 
 
 def preview_of(*rows: Json | str, task: Task = TASK, family: str = "") -> Json:
-    """The preview of a file with these rows."""
+    """Return the preview of a file with these rows."""
     lines = [(row if isinstance(row, str) else json.dumps(row)).encode() for row in rows]
     text = template(family) if family else CHAT_TEMPLATE
     return preview_rows(

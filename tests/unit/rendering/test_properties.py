@@ -53,7 +53,7 @@ TOOL = {
 
 @st.composite
 def turns(draw: st.DrawFn) -> list[Json]:
-    """A question, perhaps calls with their results, and an answer."""
+    """Draw a question, perhaps tool calls with their results, and an answer."""
     messages: list[Json] = [{"role": "user", "content": draw(WORDS)}]
     for _ in range(draw(st.sampled_from([0, 0, 0, 1, 2]))):
         arguments = json.dumps(draw(ARGUMENTS), ensure_ascii=draw(st.booleans()))
@@ -72,7 +72,7 @@ def turns(draw: st.DrawFn) -> list[Json]:
 
 @st.composite
 def rows(draw: st.DrawFn) -> Json:
-    """A chat as it is uploaded."""
+    """Draw a chat as it is uploaded."""
     system = draw(st.lists(st.fixed_dictionaries({"content": WORDS}), max_size=1))
     messages = [{"role": "system", **message} for message in system]
     for turn in draw(st.lists(turns(), min_size=1, max_size=3)):
@@ -81,7 +81,7 @@ def rows(draw: st.DrawFn) -> Json:
 
 
 def as_sent(row: Json, form: CallForm, count: int | None = None) -> list[Json]:
-    """The first messages as a client sends them, with the arguments in the template's form."""
+    """Return the first messages as a client sends them, with arguments in the template's form."""
     messages = [{n: v for n, v in m.items() if n != "weight"} for m in row["messages"][:count]]
     for message in messages:
         for call in message.get("tool_calls", ()):
@@ -100,7 +100,7 @@ def transformers_tokenizer() -> Any:  # noqa: ANN401 - transformers is untyped h
 
 
 def applied(family: str, row: Json, form: CallForm, count: int | None = None, **how: bool) -> Any:  # noqa: ANN401
-    """What transformers renders of the first messages; None where the template refuses."""
+    """Return what transformers renders of the first messages; None if the template refuses."""
     compiled = chat_template_utils._compile_jinja_template(template(family))
     compiled.globals["strftime_now"] = TODAY.strftime
     try:

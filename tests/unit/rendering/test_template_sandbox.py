@@ -30,7 +30,7 @@ def _limited_memory() -> Iterator[None]:
 
 
 def tried(source: str) -> str:
-    """What the template printed; "" where it was refused."""
+    """Return what the template prints; "" if it is refused."""
     tokenizer = tiny_tokenizer(source + "|{{ messages[0].content }}")
     try:
         return render_prompt(tokenizer, ROW, date(2026, 2, 3)).removesuffix("|hi")

@@ -13,7 +13,7 @@ from tests.waiting import until
 
 @pytest.fixture(autouse=True)
 def as_before() -> Iterator[None]:
-    """The tests' own process is none of the service."""
+    """Restore the thresholds of the garbage collector after the test."""
     before = gc.get_threshold()
     yield
     gc.set_threshold(*before)
@@ -21,7 +21,7 @@ def as_before() -> Iterator[None]:
 
 @asynccontextmanager
 async def looking(every: float = 0.05, rounds: int = 7_200) -> AsyncIterator[None]:
-    """The collector comes in bites meanwhile."""
+    """Run the service's garbage collection in steps during the block."""
     stop = asyncio.Event()
     task = asyncio.create_task(collector.run_in_steps(stop, every, rounds))
     await asyncio.sleep(0)

@@ -26,7 +26,7 @@ COMPLETE = {
 
 @pytest.fixture
 def environment(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    """A complete environment, to take things from."""
+    """Set a complete environment, from which a test may remove variables."""
     for name, value in COMPLETE.items():
         monkeypatch.setenv(name, value)
     return monkeypatch

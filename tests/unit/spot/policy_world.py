@@ -18,13 +18,13 @@ RIGHT = AvailabilitySignals(sees=1.0, errs=0.0)
 
 
 def spot(region: str = "eastus", hourly: float = 0.3, **more: object) -> Candidate:
-    """A Spot candidate; the numbers of an hour on demand are 1."""
+    """Return a Spot candidate, priced in units of an hour on demand."""
     where = Offering(region=region, vm_size="size", capacity_type=CapacityType.SPOT)
     return Candidate(**{"offering": where, "hourly": hourly, "cold_start_s": 600.0} | more)  # type: ignore[arg-type] # by name
 
 
 def paid(**more: object) -> Candidate:
-    """The same machines on demand."""
+    """Return a candidate of the same machines on demand, at 1 per hour."""
     where = Offering(region="eastus", vm_size="size", capacity_type=CapacityType.ON_DEMAND)
     return Candidate(**{"offering": where, "hourly": 1.0, "cold_start_s": 600.0} | more)  # type: ignore[arg-type] # by name
 
@@ -40,7 +40,7 @@ def situation(**more: object) -> PolicyState:
 
 
 def hold(candidate: Candidate, age_s: float = HOUR) -> CurrentHold:
-    """A warm hold."""
+    """Return a warm hold on the candidate's machines."""
     return CurrentHold(key=candidate.key, age_s=age_s)
 
 

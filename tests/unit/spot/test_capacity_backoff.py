@@ -20,7 +20,7 @@ SECOND = timedelta(seconds=1)
 
 
 def shortage_after(before: Shortage | None, nodes: int, asked: datetime, now: datetime) -> Shortage:
-    """What is known once Azure has refused so many machines."""
+    """Return the shortage that is recorded once Azure has refused ``nodes`` machines."""
     return record_refusal(before, SPOT, nodes, "AllocationFailed", asked, now)
 
 
@@ -119,7 +119,7 @@ class Sky:
         self.now += timedelta(seconds=seconds, microseconds=1)
 
     def asks(self, nodes: int) -> None:
-        """A job comes by, and asks if it may; whether it may follows from all that was asked."""
+        """Let a job ask for machines; check the answer against all earlier requests."""
         lasts = self.known is not None and self.now < self.known.ends_at
         may = not lasts or nodes < min(self.sizes)
         assert may is not (self.known is not None and self.known.covers(self.now, nodes))

@@ -123,7 +123,7 @@ def test_at_the_end_of_each_pause_another_job_comes_first() -> None:
 
 
 def risk(terms: JobConstraints, *options: Option, minutes: float) -> Decision | None:
-    """What a job of an hour is told so long before its deadline, while it has no machines."""
+    """Return the decision for an hour of work without machines, ``minutes`` before its deadline."""
     work = WorkLeft(
         steps=360, seconds_per_step=10.0, terms=replace(terms, deadline=NOW + minutes * MINUTE)
     )

@@ -58,7 +58,7 @@ async def guarded(folder: Path) -> AsyncIterator[Guarded]:
 
 
 def client(service: httpx.ASGITransport) -> httpx.AsyncClient:
-    """A client that is not signed in."""
+    """Return a client that is not signed in."""
     return httpx.AsyncClient(transport=service, base_url="https://azure", params=API)
 
 
@@ -71,13 +71,13 @@ async def sign_in(somebody: httpx.AsyncClient, client_id: str, secret: str) -> N
 
 
 def assignment(role: str, principal: str, **more: str) -> dict[str, Any]:
-    """The body of a role assignment."""
+    """Return the body of a role assignment."""
     definition = f"{HERE}{AUTHORIZATION}/roleDefinitions/{role}"
     return {"properties": {"roleDefinitionId": definition, "principalId": principal} | more}
 
 
 def guid(number: int) -> str:
-    """A name that an assignment may have."""
+    """Return a GUID that ends with this number, as a name for a role assignment."""
     return f"00000000-0000-0000-0000-{number:012}"
 
 

@@ -28,7 +28,7 @@ WRITER = {
 
 
 async def listed(world: Guarded, scope: str, text: str = "") -> set[str]:
-    """The last digits of the assignments that a list shows; without the first owner's."""
+    """Return the last digits of the assignments that a list shows, without the first owner's."""
     params = {"api-version": "2022-04-01"} | ({"$filter": text} if text else {})
     answer = await world.owner.get(f"{scope}{ASSIGNMENTS}", params=params)
     rows: list[dict[str, Any]] = answer.raise_for_status().json()["value"]

@@ -23,7 +23,7 @@ PART = "Microsoft.MachineLearningServices/workspaces"
 
 @pytest.fixture
 async def world(tmp_path: Path) -> AsyncIterator[Guarded]:
-    """An emulator that enforces access, with a workspace, its environment and a cluster."""
+    """Yield an emulator that enforces access, with a workspace, its environment and a cluster."""
     async with guarded(tmp_path) as made:
         image = {"properties": {"image": IMAGE}}
         for path, body in (

@@ -26,7 +26,7 @@ async def allow(world: Guarded, *actions: str) -> None:
 
 
 async def finished(world: Guarded) -> dict[str, Any]:
-    """The deployment at its end."""
+    """Run the deployment to its end and return its properties."""
     shown: dict[str, Any] = {}
     for _ in range(100):
         await world.fabric.step()

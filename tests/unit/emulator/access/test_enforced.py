@@ -26,7 +26,7 @@ SUBNET = f"{NETWORK}/virtualNetworks/v/subnets/s"
 
 
 def with_links(*identities: str) -> dict[str, Any]:
-    """A scale set in a subnet, with identities."""
+    """Return a scale set in a subnet, with these user-assigned identities."""
     address = {"name": "ip", "properties": {"subnet": {"id": SUBNET}}}
     card = {"name": "nic", "properties": {"primary": True, "ipConfigurations": [address]}}
     body = scale_set(0, networkProfile={"networkInterfaceConfigurations": [card]})

@@ -24,7 +24,7 @@ SETS = "/providers/Microsoft.Compute/virtualMachineScaleSets"
 
 @pytest.fixture
 async def world(tmp_path: Path) -> AsyncIterator[Guarded]:
-    """An emulator that enforces access, with two groups and a scale set in each."""
+    """Yield an emulator that enforces access, with two groups and a scale set in each."""
     async with guarded(tmp_path) as made:
         (await made.owner.put(OTHER, json={"location": "eastus"})).raise_for_status()
         for group in (GROUP, OTHER):

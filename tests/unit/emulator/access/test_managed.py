@@ -22,7 +22,7 @@ STORAGE = "https://storage.azure.com/"
 
 @pytest.fixture
 async def inside(tmp_path: Path) -> AsyncIterator[Inside]:
-    """An emulator with a resource group."""
+    """Yield an emulator with a resource group."""
     async with emulator_inside(tmp_path, Clock(), create_seconds=0.0) as made:
         await made.make_group()
         yield made
@@ -36,7 +36,7 @@ async def identity(inside: Inside, name: str) -> dict[str, Any]:
 
 
 async def vm(inside: Inside, *identities: str, system: bool = False) -> str:
-    """The metadata address of a VM in a new scale set with these identities."""
+    """Make a scale set with these identities and return the metadata address of its VM."""
     kinds = ["SystemAssigned"] * system + ["UserAssigned"] * bool(identities)
     put: dict[str, Any] = {"type": ", ".join(kinds) or "None"}
     if identities:
@@ -56,7 +56,7 @@ async def token(inside: Inside, url: str, **query: str) -> httpx.Response:
 
 
 def claims(answer: httpx.Response) -> dict[str, Any]:
-    """What a token says."""
+    """Return the claims of the token in this answer."""
     text = answer.raise_for_status().json()["access_token"]
     return jwt.decode(text, options={"verify_signature": False})
 

@@ -20,7 +20,7 @@ WORKLOAD = {"issuer": "https://issuer", "subject": "repo:me", "audiences": ["api
 
 @pytest.fixture
 async def inside(tmp_path: Path) -> AsyncIterator[Inside]:
-    """An emulator that everybody may use."""
+    """Yield an emulator that does not enforce access."""
     async with emulator_inside(tmp_path, Clock()) as made:
         yield made
 

@@ -27,7 +27,7 @@ exec sh "$@"
 
 @pytest.fixture
 def node(tmp_path: Path) -> Iterator[Path]:
-    """The folder of a VM whose agent runs."""
+    """Yield the folder of a VM with a running agent."""
     docker = tmp_path / "shims" / "docker"
     docker.parent.mkdir()
     docker.write_text(DOCKER)
@@ -55,7 +55,7 @@ def order(node: Path, command: str, *environments: dict[str, str], image: str = 
 
 
 def code(task: Path) -> int:
-    """The exit code, once the order is carried out."""
+    """Wait until the order is carried out and return its exit code."""
     done = task.with_suffix(".done")
     wait_for(done.exists)
     return int(done.read_text())

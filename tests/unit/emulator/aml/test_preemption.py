@@ -20,7 +20,7 @@ async def order(inside: Inside, what: str, **body: Any) -> int:  # noqa: ANN401 
 
 
 async def running(inside: Inside, nodes: int = 2) -> None:
-    """A workspace in which the job `a` runs."""
+    """Make a workspace in which the job `a` runs."""
     await make_workspace(inside, nodes)
     await submit(inside, "a", nodes=nodes)
     await inside.pass_time(15)
@@ -138,7 +138,7 @@ CONSTANT = {"kind": "constant"}
 
 
 async def _bill(inside: Inside) -> list[list[Any]]:
-    """What the tag `job` of the group cost."""
+    """Return today's cost of each resource that has the tag ``job`` with the value ``j-1``."""
     today = inside.clock().date().isoformat()
     query = {
         "type": "ActualCost",

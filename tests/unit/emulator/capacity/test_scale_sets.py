@@ -274,7 +274,7 @@ async def test_scale_sets_never_hold_more_than_there_is(seed: int) -> None:
 
 
 def _check(inside: Inside) -> None:
-    """What stays allocated fits what there is, now and for as long as Azure sees ahead."""
+    """Check that the VMs that stay allocated fit the capacity of now and of the next 30 seconds."""
     now = inside.fabric.now()
     staying = [
         (s, i)

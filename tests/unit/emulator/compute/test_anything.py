@@ -69,7 +69,7 @@ def places(value: object, path: tuple[str | int, ...] = ()) -> list[tuple[str | 
 
 @st.composite
 def requests(draw: st.DrawFn) -> tuple[str, str, str]:
-    """A good request with up to two places in its body gone odd."""
+    """Draw a valid request and replace up to two places in its body by arbitrary JSON."""
     method, path, good = draw(st.sampled_from(BODIES))
     body: Any = copy.deepcopy(good)
     for _ in range(draw(st.integers(1, 2))):

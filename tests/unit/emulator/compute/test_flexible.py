@@ -30,7 +30,7 @@ def flexible(count: int, **properties: object) -> dict[str, Any]:
 
 @pytest.fixture
 async def inside(tmp_path: Path) -> AsyncIterator[Inside]:
-    """An emulator with a Flexible scale set of four VMs."""
+    """Yield an emulator with a Flexible scale set of four VMs."""
     async with emulator_inside(tmp_path, Clock()) as running:
         await running.make_group()
         body = flexible(4)

@@ -12,7 +12,7 @@ SIZES = ("Standard_D4s_v5", "Standard_D2s_v5")
 
 
 def mix(*sizes: dict[str, Any], strategy: str | None = "Prioritized") -> dict[str, Any]:
-    """A Flexible scale set of one machine of one of these sizes."""
+    """Return a Flexible scale set of one machine of one of these sizes."""
     profile: dict[str, Any] = {"vmSizes": list(sizes)}
     properties = {
         "orchestrationMode": "Flexible",

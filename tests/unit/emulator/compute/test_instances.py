@@ -18,7 +18,7 @@ DURABLE: dict[str, Any] = {"evictionPolicy": "Deallocate", "storageProfile": {"o
 
 @pytest.fixture
 async def inside(tmp_path: Path) -> AsyncIterator[Inside]:
-    """An emulator with three VMs up whose OS disks outlive their host."""
+    """Yield an emulator with three running VMs whose OS disks outlive their host."""
     async with emulator_inside(tmp_path, Clock(), page_size=2) as running:
         await running.make_group()
         (await running.arm.put(SET, json=scale_set(3, **DURABLE))).raise_for_status()

@@ -21,41 +21,41 @@ MIXED = "SkuProfile"
 
 
 def profile(**members: Any) -> Json:  # noqa: ANN401 - JSON
-    """A Spot scale set with these members in its profile."""
+    """Return a Spot scale set with these members in its VM profile."""
     return scale_set(1, **members)
 
 
 def whole(capacity: int = 1, **properties: object) -> Json:
-    """A scale set with these properties."""
+    """Return a scale set with these properties."""
     body = scale_set(capacity)
     body["properties"] |= properties
     return body
 
 
 def system(**members: object) -> Json:
-    """A scale set with these members in its osProfile."""
+    """Return a scale set with these members in its osProfile."""
     return profile(osProfile=members)
 
 
 def disk(**members: object) -> Json:
-    """A scale set with these members in its ephemeral OS disk."""
+    """Return a scale set with these members in its ephemeral OS disk."""
     return profile(storageProfile={"osDisk": {"diffDiskSettings": {"option": "Local"}} | members})
 
 
 def priced(price: float) -> Json:
-    """A scale set with this maximum price."""
+    """Return a scale set with this maximum price."""
     return profile(billingProfile={"maxPrice": price})
 
 
 def linked(subnet: str) -> Json:
-    """A scale set with an address in this subnet."""
+    """Return a scale set with an address in this subnet."""
     address = {"name": "ip", "properties": {"subnet": {"id": subnet}}}
     card = {"name": "nic", "properties": {"primary": True, "ipConfigurations": [address]}}
     return profile(networkProfile={"networkInterfaceConfigurations": [card]})
 
 
 def flexible(**properties: object) -> Json:
-    """A Flexible scale set with these properties; None takes one away."""
+    """Return a Flexible scale set with these properties; None removes a property."""
     given = {"orchestrationMode": "Flexible", "platformFaultDomainCount": 1, **properties}
     plain = scale_set(1)
     inner = {"virtualMachineProfile": plain["properties"]["virtualMachineProfile"], **given}
@@ -63,7 +63,7 @@ def flexible(**properties: object) -> Json:
 
 
 def mix(sku: Json | None = None, **change: object) -> Json:
-    """A scale set with a mix of sizes, changed so."""
+    """Return a scale set with a mix of VM sizes; ``change`` replaces members of the mix."""
     sizes = {"vmSizes": [{"name": SIZES[0]}], "allocationStrategy": "Prioritized"} | change
     system = {"osProfile": {"adminUsername": "azureuser"}}
     body = flexible(skuProfile=sizes, virtualMachineProfile=system)
@@ -71,7 +71,7 @@ def mix(sku: Json | None = None, **change: object) -> Json:
 
 
 def key(data: str) -> Json:
-    """A scale set whose user has this SSH key."""
+    """Return a scale set whose user has this SSH key."""
     return system(linuxConfiguration={"ssh": {"publicKeys": [{"keyData": data}]}})
 
 

@@ -17,7 +17,7 @@ SET = f"{SETS}/rk-1"
 
 @pytest.fixture
 async def inside(tmp_path: Path) -> AsyncIterator[Inside]:
-    """An emulator with one scale set of two VMs that are up."""
+    """Yield an emulator with one scale set of two running VMs."""
     async with emulator_inside(tmp_path, Clock()) as running:
         await running.make_group()
         (await running.arm.put(SET, json=scale_set(2))).raise_for_status()

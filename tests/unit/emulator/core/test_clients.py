@@ -74,7 +74,7 @@ async def test_an_image_is_found_as_az_looks_for_it(inside: Inside) -> None:
 
 
 def _by_az(mode: str) -> list[dict[str, Any]]:
-    """The resources in the template of `az vmss create`, as far as they matter here."""
+    """Return the resources in the template of `az vmss create`, as far as they matter here."""
     balancer = {
         "type": "Microsoft.Network/loadBalancers",
         "apiVersion": "2022-01-01",

@@ -177,7 +177,7 @@ class World:
         return [(a.status_code, a.text) for a in answers]
 
     async def check(self) -> None:
-        """What always holds."""
+        """Check the invariants that always hold."""
         self.check_ids()
         await self.check_quota()
         await self.check_operations()
@@ -206,7 +206,7 @@ class World:
         assert listed * CORES <= QUOTA
 
     async def check_operations(self) -> None:
-        """What is over stays over, as it was."""
+        """Check that finished operations keep their status."""
         newest = list(self.operations.items())[-6:]
         for address, before in newest:
             answer = await self.inside.follow(address)
@@ -236,7 +236,7 @@ class World:
                 assert kinds & {"delete", "delete_group"}
 
     def check_agenda(self) -> None:
-        """What the fabric looks at is what there is to look at."""
+        """Check that the fabric's agenda and indexes match its VMs and operations."""
         fabric, found = self.inside.fabric, [i for _, i in self.inside.fabric.instances()]
         assert [i for _, i in fabric._agenda.doomed()] == [i for i in found if i.doom]
         assert all(fabric.by_token(i.token) for i in found)

@@ -31,25 +31,25 @@ OLD, NEW = "2023-08-01-preview", "2025-01-01-preview"
 
 
 def json(*rows: Json) -> tuple[Json, ...]:
-    """These rows, of any form."""
+    """Return these rows, typed as JSON of any form."""
     return rows
 
 
 def network(*prefixes: str, **subnets: str) -> Json:
-    """A network with subnets: name -> prefix."""
+    """Return a network with subnets, passed as name=prefix."""
     rows = [{"name": n, "properties": {"addressPrefix": p}} for n, p in subnets.items()]
     space = {"addressPrefixes": list(prefixes)}
     return EASTUS | {"properties": {"addressSpace": space, "subnets": rows}}
 
 
 def server(password: str | None, size: str = "Standard_B1ms") -> Json:
-    """A PostgreSQL server of the tier Burstable."""
+    """Return a PostgreSQL server of the tier Burstable."""
     login = {"administratorLogin": "rk", "administratorLoginPassword": password}
     return EASTUS | {"sku": {"name": size, "tier": "Burstable"}, "properties": login}
 
 
 def vault(**change: object) -> Json:
-    """A vault with these properties changed."""
+    """Return a key vault with these properties changed."""
     good = {
         "tenantId": "11111111-1111-1111-1111-111111111111",
         "sku": {"family": "A", "name": "standard"},
@@ -65,12 +65,12 @@ RULE: Json = {"type": "Lifecycle", "definition": {"filters": BLOCKS, "actions": 
 
 
 def policy(**change: object) -> Json:
-    """A lifecycle policy whose one rule is changed so."""
+    """Return a lifecycle policy whose only rule has these members changed."""
     return {"properties": {"policy": {"rules": [RULE | change]}}}
 
 
 def defined(filters: Json, actions: Json) -> Json:
-    """A lifecycle policy with these filters and actions."""
+    """Return a lifecycle policy with these filters and actions."""
     return policy(definition={"filters": filters, "actions": actions})
 
 

@@ -21,7 +21,7 @@ async def ask(inside: Inside, path: str, times: int) -> list[int]:
 
 
 def left(answer: httpx.Response) -> dict[str, int]:
-    """What is left by each policy of Microsoft.Compute."""
+    """Return the number of requests left under each rate limit policy of Microsoft.Compute."""
     lines = answer.headers.get_list("x-ms-ratelimit-remaining-resource")
     told = dict(line.removeprefix("Microsoft.Compute/").split(";") for line in lines)
     return {name: int(count) for name, count in told.items()}

@@ -13,13 +13,13 @@ Json = Any
 
 
 def template(*resources: Json, **members: Json) -> dict[str, Json]:
-    """A template with these resources and members."""
+    """Return a template with these resources and members."""
     form = {"$schema": SCHEMA, "contentVersion": "1.0.0.0", "resources": list(resources)}
     return form | members
 
 
 def body(wanted: Json, **parameters: Json) -> dict[str, Json]:
-    """What is sent to deploy a template."""
+    """Return the body of the request that deploys a template."""
     passed = {name: {"value": value} for name, value in parameters.items()}
     return {"properties": {"mode": "Incremental", "template": wanted, "parameters": passed}}
 
@@ -48,14 +48,14 @@ async def finished(azure: Inside, name: str = "d") -> dict[str, Json]:
 
 
 async def value_of(azure: Inside, expression: Json, **members: Json) -> Json:
-    """What an expression is worth as an output."""
+    """Deploy an expression as an output; return its value, or the error if the deployment fails."""
     outputs = {"x": {"type": "object", "value": expression}}
     shown = await deploy(azure, template(outputs=outputs, **members))
     return shown["outputs"]["x"]["value"] if "outputs" in shown else shown["error"]
 
 
 async def refusal(azure: Inside, wanted: Json, **parameters: Json) -> tuple[str, str]:
-    """The code and the message with which a template is refused."""
+    """Return the code and the message with which a template is refused."""
     answer = await azure.arm.put(f"{DEPLOYMENTS}/d", json=body(wanted, **parameters))
     assert answer.status_code == 400, answer.text
     error = answer.json()["error"]
@@ -63,7 +63,7 @@ async def refusal(azure: Inside, wanted: Json, **parameters: Json) -> tuple[str,
 
 
 def account(name: str = "account", **more: Json) -> dict[str, Json]:
-    """A storage account."""
+    """Return a storage account."""
     plain = {
         "type": "Microsoft.Storage/storageAccounts",
         "apiVersion": "2024-01-01",
@@ -77,7 +77,7 @@ def account(name: str = "account", **more: Json) -> dict[str, Json]:
 
 
 def network(name: str = "network", **more: Json) -> dict[str, Json]:
-    """A virtual network without subnets."""
+    """Return a virtual network without subnets."""
     plain = {
         "type": "Microsoft.Network/virtualNetworks",
         "apiVersion": "2024-05-01",

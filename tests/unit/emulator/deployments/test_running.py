@@ -22,7 +22,7 @@ ACCOUNTS = f"{GROUP_ID}/providers/Microsoft.Storage/storageAccounts"
 
 
 def slow(name: str = "rk-1", **more: Json) -> dict[str, Json]:
-    """A scale set, which takes its time."""
+    """Return a scale set whose deployment takes some time."""
     plain = {
         "type": "Microsoft.Compute/virtualMachineScaleSets",
         "apiVersion": "2024-07-01",

@@ -19,7 +19,7 @@ ACCOUNTS = f"{GROUP_ID}/providers/Microsoft.Storage/storageAccounts"
 
 
 async def names(inside: Inside) -> list[str]:
-    """The names of all resources of the group."""
+    """Return the names of all resources of the group."""
     rows = (await inside.arm.get(f"{GROUP_ID}/resources")).json()["value"]
     return [row["name"] for row in rows]
 

@@ -34,14 +34,14 @@ IMAGES = {
 
 @pytest.fixture
 def vm(tmp_path: Path) -> Iterator[Vm]:
-    """A VM that does not outlive the test."""
+    """Yield a VM and kill it after the test."""
     one = Vm(tmp_path / "vm")
     yield one
     one.kill()
 
 
 def told(vm: Vm) -> dict[str, Any]:
-    """What the probe wrote down."""
+    """Wait for the probe's file and return what the probe wrote to it."""
     wait_for((vm.folder / "probe.json").exists)
     return dict(json.loads((vm.folder / "probe.json").read_text()))
 

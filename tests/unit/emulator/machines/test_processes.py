@@ -40,14 +40,14 @@ while time.time() < end:
 
 @pytest.fixture
 def vm(tmp_path: Path) -> Iterator[Vm]:
-    """A VM that does not outlive the test."""
+    """Yield a VM and kill it after the test."""
     one = Vm(tmp_path / "vm")
     yield one
     one.kill()
 
 
 def python(program: str, *args: str) -> str:
-    """A shell command that runs a program."""
+    """Return a shell command that runs a Python program."""
     return subprocess.list2cmdline([sys.executable, "-c"]) + f" '{program}' {' '.join(args)}"
 
 

@@ -73,7 +73,7 @@ def proxy() -> Iterator[Proxy]:
 
 @pytest.fixture
 def session(proxy: Proxy) -> Iterator[requests.Session]:
-    """The client below Azure's Blob SDK, which takes one connection for all hosts of a proxy."""
+    """Yield the session below Azure's Blob SDK, with one connection for all hosts of a proxy."""
     with requests.Session() as made:
         made.trust_env = False
         made.proxies = {"http": proxy.url}

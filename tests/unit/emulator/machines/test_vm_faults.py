@@ -38,7 +38,7 @@ while True:
 
 @pytest.fixture
 def vm(tmp_path: Path) -> Iterator[Vm]:
-    """A VM that does not outlive the test."""
+    """Yield a VM behind a proxy and kill it after the test."""
     one = Vm(tmp_path / "vm", proxied=True)
     yield one
     processes.thaw(one.folder, one.url)
@@ -46,7 +46,7 @@ def vm(tmp_path: Path) -> Iterator[Vm]:
 
 
 def proxy_of(vm: Vm) -> str:
-    """The proxy that the VM's programs are told to use."""
+    """Return the proxy that the VM's programs are told to use."""
     vm.boot("echo $HTTP_PROXY > proxy; echo $no_proxy > spared; exec sleep 1000")
     return vm.text("proxy").strip()
 

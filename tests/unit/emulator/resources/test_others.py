@@ -47,7 +47,7 @@ def code(answer: httpx.Response) -> str:
 
 
 def network(*prefixes: str, **subnets: str) -> Json:
-    """A network with subnets: name -> prefix."""
+    """Return a network with subnets, passed as name=prefix."""
     rows = [{"name": n, "properties": {"addressPrefix": p}} for n, p in subnets.items()]
     space = {"addressPrefixes": list(prefixes or ("10.0.0.0/16",))}
     return {"properties": {"addressSpace": space, "subnets": rows}}

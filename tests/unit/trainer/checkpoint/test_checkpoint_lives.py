@@ -85,7 +85,7 @@ class Life:
         return Head.from_json(data), etag
 
     async def save(self) -> str:
-        """A folder of some generation, dead or alive; whole but for its manifest."""
+        """Write a checkpoint folder of any generation, complete except for its manifest."""
         self.folders += 1
         path = f"checkpoints/step-{self.step:08d}-{self.folders:08x}"
         for rank in range(2):
@@ -93,7 +93,7 @@ class Life:
         return path
 
     async def commit(self) -> None:
-        """The live generation trains on and commits, as its rank 0's node does."""
+        """Train on and commit a checkpoint, as rank 0's node of the live generation does."""
         head, etag = await self.head()
         if self.is_over or head.generation != self.number:
             return
@@ -136,7 +136,7 @@ class Life:
         assert {c.path for c in before.checkpoints if c.milestone} <= after.paths
 
     async def fence(self) -> None:
-        """The next generation, which may take out the newest checkpoint as broken."""
+        """Open the next generation, which may drop the newest checkpoint as broken."""
         if self.is_over:
             return
         self.clock.advance(seconds=self.rng.choice((1.0, 3600.0, 90_000.0)))
@@ -151,13 +151,13 @@ class Life:
         self.step = new.newest.step if new.newest else 0
 
     async def begin_save(self) -> None:
-        """The live generation's files, long before their commit. One that waits is torn by it."""
+        """Write the live generation's files long before their commit; abandon a save under way."""
         if not self.is_over:
             self.step += self.rng.randint(1, 5)
             self.under_way = (self.number, self.step, await self.save())
 
     def due(self) -> RetentionTask | None:
-        """What the database says."""
+        """Return the retention task that the database would return; None if none is due."""
         before = self.clock() - GRACE
         old = [n for n, (at, _) in self.opened.items() if at < before]  # type: ignore[operator]
         if not old and not self.is_over:

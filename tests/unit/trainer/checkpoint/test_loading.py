@@ -142,13 +142,13 @@ def test_an_ask_for_what_is_not_there_is_an_error_that_says_so(part: ByteRange, 
 def asked(
     checkpoint: CheckpointFiles, fragments: list[Fragment]
 ) -> tuple[WantedRanges, list[TensorRead]]:
-    """What a rank asks for, and will read."""
+    """Return the ranges that a rank requests and the tensors that it will read."""
     reads = plan_reads(fragments, checkpoint)
     return ranges_to_read(reads), reads
 
 
 def laid(folder: Path, files: dict[str, bytes], manifest: Manifest) -> Path:
-    """A checkpoint folder in which whole files are there, and blocks none."""
+    """Make a checkpoint folder that has all whole files but no blocks."""
     coming = {f.name for f in manifest.files if f.blocks}
     partitioned.write({n: d for n, d in files.items() if n not in coming}, folder)
     for file in manifest.files:
@@ -166,7 +166,7 @@ def arrive(
     *,
     spill: bool = False,
 ) -> None:
-    """These blocks come; ``spill``: onto the disk."""
+    """Write the contents of these blocks; with ``spill`` to the disk."""
     entries = {file.name: file for file in manifest.files}
     for block in blocks:
         coming = PartialTensors(folder / block.file, entries[block.file])

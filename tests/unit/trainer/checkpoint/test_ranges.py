@@ -11,7 +11,7 @@ from trainer.checkpoint.index import StoredPiece, plan_copies
 
 @st.composite
 def partitions(draw: st.DrawFn, size: int) -> list[tuple[int, int]]:
-    """A parameter of ``size`` elements cut into (start, numel) parts."""
+    """Draw a partition of ``size`` elements into (start, numel) parts."""
     cuts = sorted(draw(st.sets(st.integers(1, max(size - 1, 1)), max_size=6)))
     edges = [0, *(c for c in cuts if c < size), size]
     return [(a, b - a) for a, b in pairwise(edges)]

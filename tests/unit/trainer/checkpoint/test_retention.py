@@ -11,7 +11,7 @@ from trainer.supervisor.report.heartbeat_reports import HeartbeatReports
 
 
 def entry(step: int, valid_loss: float | None = None) -> Committed:
-    """A checkpoint of generation 1."""
+    """Return a checkpoint of generation 1."""
     return Committed(
         path=f"checkpoints/step-{step:08d}-0badcafe",
         step=step,

@@ -75,7 +75,7 @@ PATH = checkpoint_path(3, "0badcafe")
 
 
 def save(rundir: RunDir, world_size: int = 2) -> Replicated:
-    """A save of two ranks that hold the same, as replicas do."""
+    """Save the same state on every rank, as replicas do."""
     torch.manual_seed(1)
     first = Replicated(0, world_size)
     for rank in range(world_size):
@@ -188,7 +188,7 @@ def room_for(size: int) -> Iterator[None]:
 
 
 def large() -> Replicated:
-    """A model whose state is some 20 kB."""
+    """Return an engine whose model's state takes about 20 kB."""
     return Replicated(0, 1, module=torch.nn.Linear(30, 50))
 
 

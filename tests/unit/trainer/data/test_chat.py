@@ -28,13 +28,13 @@ TODAY = date(2026, 2, 3)
 
 @pytest.fixture(scope="module")
 def tokenizer() -> Tokenizer:
-    """The tiny model's tokenizer."""
+    """Return the tiny model's tokenizer."""
     return tiny_tokenizer()
 
 
 @pytest.fixture(scope="module")
 def plain_tokenizer() -> Tokenizer:
-    """The same, but its template does not mark what the assistant says."""
+    """Return the same tokenizer, but its template does not mark what the assistant says."""
     return tiny_tokenizer(UNMARKED)
 
 

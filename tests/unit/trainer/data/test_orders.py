@@ -187,7 +187,7 @@ def test_ranks_that_measure_a_share_each_agree_with_one_that_measures_all(
 
 
 def ordered(spec: RunSpec, data: Path, source: TokenSource, world: int) -> list[int]:
-    """The first rows; what each of the ranks has measured is added up."""
+    """Return the first 40 rows of the order, which adds up what each of the ranks has measured."""
     shares: list[NDArray[np.int64]] = []
 
     def kept(mine: NDArray[np.int64]) -> NDArray[np.int64]:

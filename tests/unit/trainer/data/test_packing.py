@@ -32,7 +32,7 @@ Loaded = dict[bool, Any]
 
 @pytest.fixture(scope="module")
 def models(base: Path) -> Loaded:
-    """The tiny model in fp32, with padding and packing; nothing drops out."""
+    """Load the tiny model in fp32 without dropout, once with padding and once with packing."""
     plain = replace(SPEC, precision="fp32")
     return {
         p: load_model(base, replace(plain, packing=p), {}, pad_id=0).eval() for p in (False, True)

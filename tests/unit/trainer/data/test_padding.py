@@ -23,7 +23,7 @@ STEPS = 150
 
 
 def ranks_of(lengths: list[int]) -> tuple[int, ...]:
-    """The lengths at evenly spaced ranks, as the check of rows stores them."""
+    """Return the lengths at evenly spaced ranks, as the check of rows stores them."""
     ranked = sorted(lengths)
     return tuple(ranked[int((r + 0.5) * len(ranked) / QUANTILES)] for r in range(QUANTILES))
 

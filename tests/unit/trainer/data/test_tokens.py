@@ -32,7 +32,7 @@ SHORT = replace(SPEC, max_seq_len=24)
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    """Some chats, one of them with an assistant turn that is not trained."""
+    """Write some chats, one of them with an assistant turn that is not trained."""
     path = tmp_path / "train.jsonl"
     write_samples(path, rows=20, seed=3)
     chat = [
@@ -51,7 +51,7 @@ def fresh(data: Path) -> TokenizedOnDemand:
 
 @pytest.fixture
 def left(fresh: TokenizedOnDemand, tmp_path: Path) -> Path:
-    """What a generation has left."""
+    """Write the token file that an earlier generation has left and return its path."""
     path = tmp_path / "cache" / "tokens-a.safetensors"
     tokenizing.write_tokens(fresh, path)
     return path
@@ -240,7 +240,7 @@ def test_the_program_leaves_whole_files_with_their_records_and_ends_with_its_par
 
 
 def _open_for_ever() -> int:
-    """The reading end of a pipe that nobody writes to and nobody closes."""
+    """Return the read end of a pipe that is never written to and never closed."""
     return os.pipe()[0]
 
 

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:MatMul8bitLt")  # bitsandbytes',
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The tiny model as if a job had made it, and rows beside it."""
+    """Make the tiny model as if a job had exported it, with rows beside it."""
     root = tmp_path_factory.mktemp("bits")
     write_samples(root / "run" / "inputs" / FILE.path, rows=6, seed=1)
     build(root / "model")

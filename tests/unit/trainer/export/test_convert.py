@@ -62,7 +62,7 @@ class Container:
         (self.root / HEAD).write_text(Head(generation=1, checkpoints=(entry,)).to_json())
 
     def whole(self) -> FullParameters:
-        """What is converted."""
+        """Return the parameters of the checkpoint that is converted."""
         manifest = Manifest.from_json((self.checkpoint / MANIFEST).read_bytes())
         return FullParameters(self.checkpoint, manifest)
 

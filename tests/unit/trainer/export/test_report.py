@@ -41,7 +41,7 @@ base_model: someone/else
 
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
-    """An exported model of 32 parameters in two files, and adapters beside it."""
+    """Make an exported model of 33 parameters in two files, with adapters beside it."""
     folder = tmp_path / "model"
     (folder / "adapter").mkdir(parents=True)
     save_file({"a": torch.ones(4, 4, dtype=torch.bfloat16)}, folder / "model-1.safetensors")

@@ -207,7 +207,7 @@ def test_the_filter_allows_what_the_list_has_and_refuses_all_else(machine: str) 
 
 
 def _said(code: bytes, audit: int, number: int, arguments: list[int]) -> int:
-    """What the filter returns, by the kernel's rules of BPF, for the operations that it has."""
+    """Run the filter's BPF code by the kernel's rules and return its decision."""
     data = struct.pack("<IIQ6Q", number, audit, 0, *arguments)
     held = at = 0
     operations = list(struct.iter_unpack("HBBI", code))

@@ -55,7 +55,7 @@ def write_texts(path: Path, count: int) -> Path:
 
 
 def build_bert(folder: Path) -> Path:
-    """A random encoder of two layers, with a tokenizer of whole words and no chat template."""
+    """Build a random encoder of two layers, with a whole-word tokenizer and no chat template."""
     words = ["it", "came", "and", "was", "lovely", "fine", "great", "broken", "awful", "late"]
     known = {w: n for n, w in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words])}
     raw = Tokenizer(models.WordLevel(known, unk_token="[UNK]"))
@@ -84,7 +84,7 @@ def build_bert(folder: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def bases(base: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """A decoder and an encoder."""
+    """Return the folders of a decoder and of an encoder."""
     return {"llama": base, "bert": build_bert(tmp_path_factory.mktemp("bert"))}
 
 

@@ -37,7 +37,7 @@ def mean_log_probability(table: torch.Tensor, tokens: Tokens) -> float:
 
 
 def literal(pair: tuple[Tokens, Tokens], model: Bigram) -> tuple[float, float]:
-    """The loss as the paper writes it, and the margin as TRL does."""
+    """Return the loss as the paper writes it, and the margin as TRL does."""
     preferred, other = (mean_log_probability(model.table, tokens) for tokens in pair)
     odds = [math.exp(p) / (1 - math.exp(p)) for p in (preferred, other)]
     ratio = math.log(odds[0] / odds[1])
@@ -52,7 +52,7 @@ class Keeps(Bigram):
 
 
 def certain(logit: float) -> Bigram:
-    """A model that is sure of token 2, and then of 3."""
+    """Return a model that is certain of token 2, and then of 3."""
     model = Bigram(1)
     with torch.no_grad():
         model.table[1, 2] = model.table[2, 3] = logit

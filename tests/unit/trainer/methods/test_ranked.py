@@ -31,7 +31,7 @@ SCORES = st.lists(st.floats(-4, 4, width=32), min_size=2, max_size=6)
 
 
 def says(*scores: float) -> Callable[..., Answer]:
-    """A model of these scores, which have a gradient."""
+    """Return a model with these scores, which have a gradient."""
     return lambda **_: Answer(torch.tensor(scores).unsqueeze(1))
 
 
@@ -45,7 +45,7 @@ def at_margin(margin: float, answers: int = 3) -> RankingLoss:
 
 
 def by_hand(scores: list[float], margin: float) -> float:
-    """The formula, term by term."""
+    """Return the loss by its formula, term by term."""
     return sum(
         max(0.0, margin - (scores[i] - scores[j])) * math.log(j - i + 1)
         for j in range(len(scores))

@@ -30,7 +30,7 @@ CUT_OFF = Tokens([1, 1], [False, False])  # before the assistant speaks
 
 
 def says(*rewards: float) -> Callable[..., Answer]:
-    """A model of these rewards."""
+    """Return a model with these rewards."""
     return lambda **_: Answer(torch.tensor(rewards).unsqueeze(1))
 
 

@@ -52,7 +52,7 @@ WAYS: dict[str, Load] = {
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The tiny model."""
+    """Build the tiny model and return its folder."""
     folder = tmp_path_factory.mktemp("whole") / "tiny"
     build(folder)
     return folder
@@ -60,7 +60,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def folder(whole: Path, tmp_path: Path) -> Path:
-    """A copy of it to break."""
+    """Return a copy of the tiny model's folder that a test may break."""
     return make.copy_of(whole, tmp_path / "model")
 
 

@@ -11,7 +11,7 @@ UNMARKED = CHAT_TEMPLATE.replace("{%- generation -%}", "").replace("{%- endgener
 
 
 def tiny_tokenizer(template: str = CHAT_TEMPLATE) -> Tokenizer:
-    """A tokenizer of its own for each call, whose chats are rendered by ``template``."""
+    """Return a new tokenizer that renders chats with ``template``."""
     text, specials = _built()
     return Tokenizer(Backend.from_str(text), specials, {DEFAULT: template})
 

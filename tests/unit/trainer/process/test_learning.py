@@ -263,7 +263,7 @@ TAUGHT = {
 
 
 def learning_from(rows: list[object], method: str, folder: Path, *, packing: bool) -> Rig:
-    """A rig with the true feed, of a method whose loss needs no model."""
+    """Return a rig with the real feed and a method whose loss needs no model."""
     path = folder / "train.jsonl"
     path.write_text("\n".join(json.dumps(row) for row in rows))
     spec = replace(

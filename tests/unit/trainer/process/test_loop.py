@@ -377,7 +377,7 @@ def evaluation(rig: Rig, batches: Callable[[], Iterator[Batch]]) -> LossEvaluati
 
 
 def stopping_validation(rig: Rig, after: int) -> Callable[[], Iterator[Batch]]:
-    """Validation during which somebody asks for a stop, once there were so many updates."""
+    """Return a validation that requests a stop if the engine has made ``after`` updates."""
 
     def batches() -> Iterator[Batch]:
         if rig.engine.updates == after:

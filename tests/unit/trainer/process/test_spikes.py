@@ -23,7 +23,7 @@ METRICS = StepMetrics(
 
 
 def found(losses: list[float], seen: LossHistory | None = None) -> list[float | None]:
-    """What is said of each."""
+    """Return the spike at each loss; None where there is none."""
     spikes = []
     for loss in losses:
         seen, spike = record_loss(GUARD, seen, loss)

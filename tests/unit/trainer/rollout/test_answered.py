@@ -65,7 +65,7 @@ def index(rank: int) -> RankIndex:
 
 
 def entry(path: Path) -> tuple[str, FileEntry]:
-    """A file as the manifest names it."""
+    """Return a file's name and its entry, as in the manifest."""
     return path.name, FileEntry(name=path.name, size=path.stat().st_size, etag="", crc64nvme="")
 
 

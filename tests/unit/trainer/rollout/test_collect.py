@@ -101,7 +101,7 @@ def collector(
 
 
 def roll(asked: RolloutCollector, micros: Sequence[Sequence[int]]) -> tuple[list[Any], RewardSums]:
-    """A rollout that nobody stops."""
+    """Run a rollout that is not stopped."""
     found = asked.run_rollout(micros, beta=0.0, born=0)
     assert found is not None
     return found

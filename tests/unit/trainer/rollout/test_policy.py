@@ -37,7 +37,7 @@ def logp(model: Bigram, batch: AnswerBatch) -> list[float]:
 
 
 def off_by(model: Bigram, rows: list[GradedAnswer], by: float) -> AnswerBatch:
-    """The rows, given by a policy whose log-probabilities are less by so much."""
+    """Return the rows, given by a policy whose log-probabilities are lower by ``by``."""
     now = iter(logp(model, answer_batch(rows, 0, least=1)))
     told = [
         replace(r, behaviour=np.array([next(now) - by for _ in range(r.tokens)], dtype=np.float32))

@@ -38,7 +38,7 @@ def rank_of_four(rank: int, folder: Path, expected: ExpectedBandwidth, answer: C
 
 
 def world_of_four(folder: Path, expected: ExpectedBandwidth) -> list[tuple[str, bool]]:
-    """What came of it on each rank, and whether its random numbers stayed as they were."""
+    """Return each rank's result and whether its random numbers stayed as they were."""
     fork = multiprocessing.get_context("fork")  # torch need not be imported four times
     pipes = [fork.Pipe(duplex=False) for _ in range(4)]
     ranks = [

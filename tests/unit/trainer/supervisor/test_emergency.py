@@ -139,7 +139,7 @@ class Machine:
     at: float = 1000.0
 
     def __post_init__(self) -> None:
-        """A trainer of generation 2 has been started from the state after step 10."""
+        """Set up a trainer of generation 2, started from the state after step 10."""
         clock = NodeClock(now=self.time, monotonic=self.time)
         self.reports, self.wire = HeartbeatReports(), Wire()
         self.wishes = StopRequests(NodeLimits(), clock)
@@ -166,13 +166,13 @@ class Machine:
         return self.at
 
     def comes_to(self, step: int, after: float) -> None:
-        """The trainer has loaded or finished a step, so many seconds later."""
+        """Record that the trainer has loaded or finished ``step``, ``after`` seconds later."""
         self.at += after
         self.reports.record_step(step)
         self.stopping.record_step()
 
     def trains(self, step_seconds: float) -> None:
-        """It loads for long, and does three steps of its own."""
+        """Load for 300 seconds, then train for three steps."""
         self.comes_to(10, 300.0)
         for step in (11, 12, 13):
             self.comes_to(step, step_seconds)

@@ -56,7 +56,7 @@ OLD_GPU = """
 
 
 def report(*gpus: str) -> str:
-    """A report as nvidia-smi frames it."""
+    """Return a report as nvidia-smi frames it."""
     return (
         '<?xml version="1.0" ?>\n<!DOCTYPE nvidia_smi_log SYSTEM "nvsmi_device_v12.dtd">\n'
         f"<nvidia_smi_log><attached_gpus>{len(gpus)}</attached_gpus>{''.join(gpus)}"
@@ -65,7 +65,7 @@ def report(*gpus: str) -> str:
 
 
 def with_member(name: str, value: str) -> str:
-    """A report in which the last member of this name says something else."""
+    """Return a report in which the second GPU's last member ``name`` has this value."""
     head, _, tail = GPU.rpartition(f"<{name}>")
     broken = f"{head}<{name}>{value}<{tail.partition('<')[2]}"
     return report(GPU, broken)

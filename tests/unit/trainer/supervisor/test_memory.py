@@ -14,7 +14,7 @@ from trainer.supervisor.machine.memory_files import MemoryFolder
 
 @pytest.fixture
 def left(tmp_path: Path) -> Path:
-    """What rank 3 of generation 1 saved last."""
+    """Write the last save of rank 3 of generation 1 and return its path."""
     folder = RunDir(tmp_path / "run")
     folder.root.mkdir()
     MemoryFolder(tmp_path / "memory").assign_folder(folder, 1)

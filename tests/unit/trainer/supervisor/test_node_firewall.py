@@ -41,7 +41,7 @@ case $* in *-C*) exit 1 ;; esac
 
 @pytest.fixture
 def machine(tmp_path: Path) -> Path:
-    """A folder with the script and programs that only note their calls."""
+    """Make a folder with the firewall's script and programs that only record their calls."""
     for name in ("iptables", "ip6tables"):
         for program in (name, f"{name}-restore"):
             (tmp_path / program).write_text(STAND_IN.format(folder=tmp_path))
@@ -56,7 +56,7 @@ def machine(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def watched(machine: Path) -> Iterator[Path]:
-    """The hook runs."""
+    """Yield the machine while the firewall's hook runs."""
     with _hook(machine):
         yield machine
 

@@ -195,7 +195,7 @@ class TestPorts:
 class TestOutbox:
     @pytest.fixture
     def folder(self, tmp_path: Path) -> RunDir:
-        """A run folder."""
+        """Return a run folder."""
         return RunDir(tmp_path)
 
     def test_a_save_is_whole_once_every_local_rank_has_added_to_it(self, folder: RunDir) -> None:
@@ -304,7 +304,7 @@ def _span(name: str) -> Span:
 
 
 def _event(**change: object) -> dict[str, object]:
-    """A Preempt event as Azure documents it."""
+    """Return a Preempt event as Azure documents it."""
     text = """{"EventId": "e", "EventStatus": "Scheduled", "EventType": "Preempt",
         "ResourceType": "VirtualMachine", "Resources": ["rk-1_0"], "Description": "",
         "NotBefore": "Tue, 09 Aug 2022 17:07:32 GMT", "DurationInSeconds": -1}"""

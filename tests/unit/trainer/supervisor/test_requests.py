@@ -22,7 +22,7 @@ class Time:
 
 @pytest.fixture
 def time() -> Time:
-    """The time."""
+    """Return a clock that stands still until it is moved."""
     return Time()
 
 

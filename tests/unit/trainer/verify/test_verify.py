@@ -32,7 +32,7 @@ METRICS = StepMetrics(
 
 @pytest.fixture(scope="module")
 def tokenizer() -> Any:  # noqa: ANN401
-    """The tiny model's."""
+    """Return the tiny model's tokenizer."""
     return tiny_tokenizer()
 
 
