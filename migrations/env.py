@@ -12,7 +12,7 @@ from sqlalchemy.engine import Connection
 from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.pool import NullPool
 
-from service.db.core.engine import driver_url, patience
+from service.db.core.engine import connection_timeouts, driver_url
 from service.db.schema.tables import metadata
 
 
@@ -34,7 +34,7 @@ def _run(connection: Connection) -> None:
 async def _connect() -> None:
     url = context.config.get_main_option("sqlalchemy.url") or ""
     # Without a pool: whatever becomes of it the connection ends, and with it what is locked.
-    engine = create_async_engine(driver_url(url), connect_args=patience(url), poolclass=NullPool)
+    engine = create_async_engine(driver_url(url), connect_args=connection_timeouts(url), poolclass=NullPool)
     async with engine.connect() as connection:
         await connection.run_sync(_run)
 

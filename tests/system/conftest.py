@@ -22,7 +22,7 @@ async def product(tmp_path: Path) -> AsyncIterator[Product]:
 
 @asynccontextmanager
 async def opened(folder: Path, *engines: Engine, **settings: str) -> AsyncIterator[Product]:
-    """A stack whose service has these settings, and a client of it; no engine: scale sets."""
+    """Run a stack with these service settings and yield a client; default engine: scale sets."""
     named = engines or (Engine.SCALE_SET,)
     async with up(folder / "state", ports.free(4), engines=named, **settings) as running:
         stack = StackInfo.read(running.state)

@@ -27,12 +27,12 @@ class Up:
     port: int
 
     def facts(self) -> dict[str, str]:
-        """What the stack says of itself to programs."""
+        """Return what the stack tells programs about itself."""
         facts: dict[str, str] = json.loads((self.state / "stack.json").read_text())
         return facts
 
     def printed(self) -> str:
-        """What it said to people."""
+        """Return what the stack printed for people."""
         return (self.state / "printed").read_text()
 
 

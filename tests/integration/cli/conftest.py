@@ -22,8 +22,10 @@ from tests.world import DATASET, World
 
 @contextlib.contextmanager
 def ctrl_c_is_heard() -> Iterator[None]:
-    """By processes begun within: tests that a shell runs in its background ignore Ctrl-C, and
-    what they begin inherits that.
+    """Let processes started within receive Ctrl-C.
+
+    A shell starts background jobs with SIGINT ignored, and the processes that a test starts would
+    inherit that.
     """
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
@@ -77,7 +79,7 @@ class Shell:
         return await invoke(self.url, self.key, arguments, environment)
 
     def dataset(self, name: str = "chats.jsonl", data: bytes = DATASET) -> str:
-        """A training file in the folder."""
+        """Write a training file into the shell's folder and return its path."""
         path = self.folder / name
         path.write_bytes(data)
         return str(path)
@@ -113,7 +115,7 @@ class Switch:
 async def shell(
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[Shell]:
-    """A shell that talks to it."""
+    """Yield a shell whose commands talk to the service."""
     monkeypatch.chdir(tmp_path)
     switch = Switch(make_app(world.parts))
     listening = asyncio.create_task(world.listener.run())

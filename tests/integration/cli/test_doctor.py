@@ -11,7 +11,7 @@ from tests.served import served
 
 
 def told(**settings: str) -> dict[str, CheckResult]:
-    """What is said of an environment with these settings of the service."""
+    """Return the results of the settings checks for these settings of the service, by name."""
     return {check.name: check for check in check_settings.settings_checks(settings)}
 
 

@@ -42,23 +42,23 @@ class Case:
 
 
 def policy(**members: object) -> dict[str, str]:
-    """The setting with these members."""
+    """Return the AZURE_POLICY setting with these members."""
     return {"AZURE_POLICY": json.dumps(members)}
 
 
 def subnet(*delegations: str) -> Request:
-    """The order that delegates the subnet."""
+    """Return the request that sets the subnet's delegations."""
     rows = [{"name": d, "properties": {"serviceName": d}} for d in delegations]
     return "PUT", SUBNET, {"properties": {"addressPrefix": "10.0.0.0/24", "delegations": rows}}
 
 
 def firewall(action: str) -> Request:
-    """The order that sets the account's firewall."""
+    """Return the request that sets the firewall of the storage account."""
     return "PATCH", ACCOUNT, {"properties": {"networkAcls": {"defaultAction": action}}}
 
 
 def compute(order: str) -> Request:
-    """The order that registers the provider, or unregisters it."""
+    """Return the request that registers or unregisters the compute provider."""
     return "POST", f"{PROVIDERS}/Microsoft.Compute/{order}", {}
 
 
@@ -218,7 +218,7 @@ class Deployed:
 
 @pytest.fixture(scope="module")
 def azure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployed]:
-    """A subscription in which Rekindle would run."""
+    """Yield an emulated subscription that is set up to run Rekindle."""
     options = ("--access", "enforced", "--hollow", "--spot-quota", "24")
     emulator = Emulator(tmp_path_factory.mktemp("azure"), *options)
     facts = json.loads((emulator.state / "access" / "owner.json").read_text())
@@ -265,7 +265,7 @@ def azure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployed]:
 
 
 def role(name: str, principal: str) -> Request:
-    """The order that gives somebody a role in the subscription."""
+    """Return the request that assigns a role in the subscription to a principal."""
     path = f"{ROOT}/providers/Microsoft.Authorization/roleAssignments/{principal}"
     definition = f"{ROOT}/providers/Microsoft.Authorization/roleDefinitions/{name}"
     given = {"roleDefinitionId": definition, "principalId": principal}

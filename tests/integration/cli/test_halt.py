@@ -15,7 +15,7 @@ from tests.world import World
 
 
 async def theirs(shell: Shell) -> World:
-    """The world of another project, whose key opens no other one."""
+    """Return the world as another project sees it, whose key opens no other project."""
     return replace(shell.world, key=await shell.world.other_key())
 
 

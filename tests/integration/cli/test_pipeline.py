@@ -21,7 +21,7 @@ NAMES = ["sft", "judge", "rl"]
 
 @pytest.fixture
 def pipeline(shell: Shell) -> str:
-    """The three phases of learning from preferences, and their files."""
+    """Write a pipeline of three phases (SFT, reward model, RL) with its files; return its path."""
     shell.dataset("chats.jsonl")
     shell.dataset("pairs.jsonl", PAIRS)
     shell.dataset("prompts.jsonl", prompts())
@@ -49,7 +49,7 @@ async def jobs(shell: Shell) -> list[dict[str, Any]]:
 
 
 async def submitted(shell: Shell, count: int) -> str:
-    """The id of the newest once there are so many."""
+    """Wait until there are this many jobs and return the id of the newest."""
     found = await waiting.until(lambda: jobs(shell), lambda found: len(found) >= count)
     return str(found[-1]["id"])
 

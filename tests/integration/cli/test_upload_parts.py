@@ -35,7 +35,7 @@ class Seen:
 
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The user's folder, where the command line keeps what it has begun."""
+    """Return the folder where the command line keeps unfinished uploads, in a temporary home."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "home"))
     return tmp_path / "home" / "rekindle" / "uploads"
 

@@ -40,7 +40,7 @@ RANKS = (
 
 @pytest.fixture
 def emulator(tmp_path: Path) -> Iterator[Emulator]:
-    """An emulator with a workspace."""
+    """Yield an emulator with an Azure ML workspace."""
     images = tmp_path / "images.json"
     known = {"command": ["true"], "env": {"IMAGE_SAYS": "hello"}}
     images.write_text(json.dumps({IMAGE: known, "example/train": known}))
@@ -54,7 +54,7 @@ def emulator(tmp_path: Path) -> Iterator[Emulator]:
 
 @pytest.fixture
 def client(emulator: Emulator) -> Iterator[httpx.Client]:
-    """A plain client, in a workspace with an environment and a cluster."""
+    """Yield a plain HTTP client of a workspace with an environment and a cluster."""
     with emulator.signed_in() as client:
         client.put(ENVIRONMENT, params=OLD, json={"properties": {"image": IMAGE}})
         client.put(CLUSTER, params=OLD, json=cluster(2)).raise_for_status()
@@ -70,7 +70,7 @@ def status(client: httpx.Client, name: str) -> str:
 
 
 def logs(client: httpx.Client, name: str) -> dict[str, str]:
-    """What each process has said."""
+    """Return what each process of a job has printed, by log file."""
     run = f"/history/v1.0{WORKSPACE}/runs/{name}/details"
     files = client.get(run).json()["logFiles"]
     return {file.rpartition("/")[2]: client.get(url).text for file, url in files.items()}

@@ -12,7 +12,7 @@ SETS = f"{HERE}/resourceGroups/rekindle/providers/Microsoft.Compute/virtualMachi
 
 @pytest.fixture(scope="module")
 def emulator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Emulator]:
-    """An emulator that takes no time, with its resource group."""
+    """Yield an emulator without delays, with its resource group."""
     quick = ("--create-seconds", "0", "--delete-seconds", "0")
     running = Emulator(tmp_path_factory.mktemp("azure"), *quick)
     running.make_group()

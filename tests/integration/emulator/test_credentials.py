@@ -35,7 +35,7 @@ ARM = "https://management.azure.com/.default"
 
 @pytest.fixture(scope="module")
 def emulator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Emulator]:
-    """An emulator with a registered principal ``app``."""
+    """Yield an emulator without delays, whose machines run nothing."""
     quick = ("--create-seconds", "0", "--delete-seconds", "0", "--hollow")
     running = Emulator(tmp_path_factory.mktemp("azure"), *quick)
     running.make_group()
@@ -45,7 +45,7 @@ def emulator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Emulator]:
 
 @pytest.fixture
 def nodes(emulator: Emulator) -> dict[str, Any]:
-    """A user-assigned identity."""
+    """Return a new user-assigned identity."""
     group = f"/subscriptions/{SUBSCRIPTION}/resourceGroups/{GROUP}"
     url = f"{group}/providers/Microsoft.ManagedIdentity/userAssignedIdentities/nodes"
     with emulator.signed_in() as client:
@@ -59,12 +59,12 @@ def register(emulator: Emulator, client_id: str, secret: str = "") -> dict[str, 
 
 
 def works(emulator: Emulator, credential: TokenCredential) -> dict[str, Any]:
-    """The claims of a token that opens ARM."""
+    """Check that the credential opens ARM and return the claims of its token."""
     return _opened(emulator, credential.get_token(ARM).token)
 
 
 async def works_aio(emulator: Emulator, credential: AsyncTokenCredential) -> dict[str, Any]:
-    """The same of an asynchronous credential, which is closed."""
+    """Check that an asynchronous credential opens ARM, close it and return its token's claims."""
     async with credential:
         token = await credential.get_token(ARM)
     return _opened(emulator, token.token)
@@ -79,7 +79,7 @@ def _opened(emulator: Emulator, token: str) -> dict[str, Any]:
 
 
 def trusted(emulator: Emulator) -> dict[str, Any]:
-    """What makes a credential sign in here."""
+    """Return the options with which a credential signs in to this emulator."""
     return {
         "authority": emulator.arm_url,
         "disable_instance_discovery": True,

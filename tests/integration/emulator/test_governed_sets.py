@@ -39,7 +39,7 @@ SETTINGS = AzureSettings(
 
 @pytest.fixture(scope="module")
 def emulator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Emulator]:
-    """An emulator whose machines run nothing."""
+    """Yield an emulator whose machines run nothing."""
     quick = ("--create-seconds", "0", "--delete-seconds", "0", "--hollow", "--spot-quota", "9600")
     made = Emulator(tmp_path_factory.mktemp("azure"), *quick)
     made.make_group()
@@ -63,7 +63,7 @@ async def cloud(emulator: Emulator) -> AsyncIterator[AzureCloud]:
 
 
 def under(cloud: AzureCloud, **members: object) -> AzureCloud:
-    """The same adapter under this policy."""
+    """Put the adapter under this policy and return it."""
     cloud._settings = replace(SETTINGS, policy=AzurePolicy.model_validate(members))
     return cloud
 

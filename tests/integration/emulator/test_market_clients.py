@@ -25,7 +25,7 @@ MARKET = ("--cost-delay-seconds", "0", "--spot-quota", "192")
 
 @pytest.fixture(scope="module")
 def emulator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Emulator]:
-    """An emulator that takes no time, with its resource group."""
+    """Yield an emulator without delays, with its resource group."""
     running = Emulator(tmp_path_factory.mktemp("azure"), *OPTIONS, *MARKET)
     running.make_group()
     yield running
@@ -34,7 +34,7 @@ def emulator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Emulator]:
 
 @pytest.fixture(scope="module")
 def sign_in(emulator: Emulator) -> dict[str, Any]:
-    """What every client is made with."""
+    """Return the options with which every client is made."""
     credential = ClientSecretCredential(
         TENANT,
         "me",

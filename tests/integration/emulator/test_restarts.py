@@ -26,7 +26,7 @@ from tests.emulated.process import (
 
 @pytest.fixture
 def restartable(tmp_path: Path) -> Iterator[Emulator]:
-    """An emulator that the test may kill."""
+    """Yield an emulator that the test may kill."""
     running = Emulator(tmp_path / "azure", "--create-seconds", "1", "--delete-seconds", "1")
     running.make_group()
     yield running

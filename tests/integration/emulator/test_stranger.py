@@ -171,7 +171,7 @@ async def _signed_in(emulator: Emulator) -> dict[str, str]:
 
 
 def _say(url: str, raw: bytes) -> bytes:
-    """What comes back for these bytes, until the line is closed or rests."""
+    """Send these bytes and return the reply, or nothing if the connection breaks."""
     where = urlsplit(url)
     with socket.create_connection((where.hostname, where.port), timeout=3) as line:
         try:

@@ -23,7 +23,7 @@ CPU = torch.device("cpu")
 
 @pytest.fixture(scope="module")
 def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The tiny model, which is no reward model."""
+    """Return the folder of the tiny model, which is no reward model."""
     folder = tmp_path_factory.mktemp("judge") / "tiny"
     build(folder)
     return folder
@@ -31,7 +31,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def judge(base: Path) -> RewardModelJudge:
-    """A reward model as a job exports it."""
+    """Return a judge that loads a reward model as a job exports it."""
     folder = base.parent / "reward"
     torch.manual_seed(1)
     pad_id = load_tokenizer(base, "reward").pad_token_id

@@ -17,7 +17,7 @@ RATE = 1_000_000  # bytes a second
 
 @pytest.fixture
 async def scene(azurite: Azurite, tmp_path: Path) -> AsyncIterator[Scene]:
-    """A service and a job whose container is behind a slow link; no supervisor yet."""
+    """Yield a service and a job whose container is behind a slow link; no supervisor runs yet."""
     async with set_scene(azurite, tmp_path) as made, laid_to(azurite.port) as cable:
         cable.rate = RATE
         job = cable.through(made.job.grants.job)
@@ -26,7 +26,7 @@ async def scene(azurite: Azurite, tmp_path: Path) -> AsyncIterator[Scene]:
 
 
 async def _noticed(scene: Scene, size: int, seconds: float) -> ScriptedNode:
-    """A machine that has committed one save of this size, and is then announced to go."""
+    """Return a machine that committed one save of this size and then got an eviction notice."""
     node = await scene.run_one(f"once:{size}")
     await scene.until(lambda: scene.job.head().newest, seconds=30.0)
     node.event, node.notice = "event-1", seconds

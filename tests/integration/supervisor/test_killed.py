@@ -49,7 +49,7 @@ class Mortal(BlobAccess):
 
 
 async def committed(container: JobContainer, folder: RunDir) -> None:
-    """What a supervisor does with a whole save, and with what an earlier one has begun."""
+    """Commit a whole save and finish what an earlier supervisor began, as a supervisor does."""
     committer = Committer(container, GENERATION, NodeClock())
     await committer.expect_earlier_saves()
     while sent := await Outbox(container, folder, range(2)).send_next():

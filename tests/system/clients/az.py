@@ -65,7 +65,7 @@ def creations(shell: Shell) -> None:
 
 
 def market(shell: Shell) -> None:
-    """What one asks before one buys."""
+    """Ask what a buyer asks first: Spot quota, sizes and placement score."""
     usages = shell.ask("vm", "list-usage", "-l", "eastus")
     spot = [u for u in usages if u["name"]["value"] == "lowPriorityCores"]
     expect(len(spot) == 1, "the Spot quota", usages)
@@ -80,7 +80,7 @@ def market(shell: Shell) -> None:
 
 
 def deployments(shell: Shell) -> None:
-    """The template of infra/, as its README says."""
+    """Deploy the template of infra/ as its README says."""
     where: tuple[str, ...] = ("-g", "az", "--template-file", str(TEMPLATE), "--name", "rekindle")
     where += ("--parameters", f"@{TEMPLATE.with_name('parameters.json')}", *GIVEN)
     shell.ask("deployment", "group", "validate", *where)

@@ -39,7 +39,7 @@ def spot(shell: Shell) -> None:
 
 
 def flexible(shell: Shell) -> None:
-    """What az makes where no mode is named."""
+    """Create a scale set without naming a mode; az makes a Flexible one."""
     shown = _create(shell, "flexible", *LINUX, "--generate-ssh-keys", "--instance-count", "2")
     expect(shown == {"mode": "Flexible", "capacity": 2, "one": False}, "a Flexible set", shown)
     names = shell.ask("vm", "list", *GROUP, "--query", "[].storageProfile.osDisk.osType")
@@ -47,7 +47,7 @@ def flexible(shell: Shell) -> None:
 
 
 def empty(shell: Shell) -> None:
-    """A Flexible scale set that knows nothing of its machines yet."""
+    """Create a Flexible scale set that has no machine profile yet."""
     asked = ("--orchestration-mode", "Flexible", "--platform-fault-domain-count", "1")
     shown = _create(shell, "empty", *asked)
     expect(shown == {"mode": "Flexible", "one": False}, "an empty set", shown)
@@ -79,7 +79,7 @@ def custom_data(shell: Shell) -> None:
 
 
 def mixed(shell: Shell) -> None:
-    """An instance mix: the first of the sizes that is to be had."""
+    """Create a set with an instance mix: Azure takes the first available one of the sizes."""
     sizes = ("--skuprofile-vmsizes", "Standard_D2s_v5", "Standard_D4s_v5")
     order = ("--skuprofile-allocation-strategy", "Prioritized", "--skuprofile-rank", "0", "1")
     image = ("--image", "Ubuntu2204", "--admin-username", "azureuser", "--generate-ssh-keys")

@@ -46,7 +46,7 @@ def interrupted(inputs: Path) -> dict[str, RunSpec]:
 
 
 def interrupt(root: Path, spec: RunSpec, inputs: Path) -> dict[str, object]:
-    """A run told to stop at random, then killed while it saves, against one that never was."""
+    """Compare a run that is stopped at random and killed while it saves with an undisturbed one."""
     whole = run_world(prepare(root / "whole", spec, inputs))
     told = told_at_random(prepare(root / "told", spec, inputs), spec, random.Random(root.name))
     often = replace(spec, checkpoint_seconds=0.0)

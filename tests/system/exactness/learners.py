@@ -42,7 +42,7 @@ def ordered(calm: Path) -> dict[str, RunSpec]:
 
 
 def by_rankings(inputs: Path) -> RunSpec:
-    """A reward model of two or three answers to each prompt."""
+    """Return a run spec for a reward model with two or three ranked answers to each prompt."""
     path = inputs / "files" / "ranked.jsonl"
     write_rankings(path, rows=40, seed=1)
     file = described(inputs, path)
@@ -51,7 +51,7 @@ def by_rankings(inputs: Path) -> RunSpec:
 
 
 def by_labels(inputs: Path) -> RunSpec:
-    """What a text is about: money, or something else."""
+    """Return a run spec that classifies whether a text is about money or something else."""
     path = inputs / "files" / "labelled.jsonl"
     with path.open("w") as lines:
         for chat in chats(40, seed=1):

@@ -141,7 +141,10 @@ class Part:
 
 
 def chain_matrix(spec: RunSpec) -> dict[str, RunSpec]:
-    """What is trained, ZeRO stages that share something out, and precision; nothing drops out."""
+    """Return run specs that vary what is trained, the sharding ZeRO stage and the precision.
+
+    Dropout is off. Stage 0 is left out: it shards nothing.
+    """
     return {
         name: replace(case, total_steps=STEPS, lora=case.lora and replace(LORA, dropout=0.0))
         for name, case in matrix(spec).items()
@@ -221,7 +224,7 @@ def _metrics(parts: Sequence[Part]) -> dict[int, StepMetrics]:
 
 
 def _rows(parts: Sequence[Part], spec: RunSpec) -> dict[int, list[int]]:
-    """The rows of every step that was trained, in their order; the one that was prepared is out."""
+    """Return the rows of every trained step in order, without steps that were only prepared."""
     return {
         step: part.rows[consumed]
         for part in parts
@@ -295,7 +298,7 @@ def _of_methods(root: Path, inputs: Path) -> Iterator[tuple[str, Case]]:
 
 
 def _remembered(inputs: Path) -> dict[str, RunSpec]:
-    """What a checkpoint must hold, each with a run that shows it."""
+    """Return what a checkpoint must hold, each with a run spec whose training shows it."""
     plain = make_spec(inputs)
     scaled = {"loss_scale": halved(inputs)["halved-full-zero2-sft"]} if has_fp16() else {}
     return scaled | {
@@ -309,9 +312,9 @@ def _remembered(inputs: Path) -> dict[str, RunSpec]:
 
 
 def narrowed(calm: Path) -> dict[str, RunSpec]:
-    """What memory runs out in; of answers, in the middle of what one rollout has given.
+    """Return run specs to resume with less memory; for answers, in the middle of a rollout.
 
-    Those of the third rollout are written by weights that are rounded otherwise: it is left out.
+    There is no third rollout: weights that are rounded differently would write its answers.
     """
     spec = replace(make_spec(calm), precision="fp32")
     lora = replace(LORA, dropout=0.0)

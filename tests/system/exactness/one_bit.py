@@ -26,7 +26,7 @@ STEPS, STOP, SHOWN = 400, 10, 40
 
 
 def long_spec(inputs: Path) -> RunSpec:
-    """The 40 rows, 80 times over: the loss falls to a thousandth of what it was."""
+    """Return a spec that trains 40 rows 80 times, so that the loss falls to a thousandth."""
     return replace(
         make_spec(inputs),
         total_steps=STEPS,
@@ -39,7 +39,7 @@ def long_spec(inputs: Path) -> RunSpec:
 
 
 def turn_a_bit(checkpoint: Path) -> None:
-    """The lowest one of a master weight's first element."""
+    """Flip the lowest bit of the first element of a master weight."""
     file = checkpoint / "rank-00000.safetensors"
     data = bytearray(file.read_bytes())
     length = int.from_bytes(data[:8], "little")

@@ -55,7 +55,7 @@ def impossible(spec: RunSpec) -> bool:
 
 
 def refusal(spec: RunSpec) -> dict[str, object]:
-    """What the trainer says of a run that cannot be."""
+    """Return whether the trainer refuses an impossible run spec, and why."""
     from trainer.engine.deepspeed_engine import build_config  # noqa: PLC0415 - slow, and other cases need none
     from trainer.process.non_retryable import NonRetryableError  # noqa: PLC0415
 

@@ -39,7 +39,7 @@ def rows_trained(root: Path, world: int) -> dict[int, list[int]]:
 
 
 def _in_order(ranks: list[list[list[int]]]) -> Iterator[int]:
-    """A micro-step's rows lie side by side on the ranks, and then come those of the next one."""
+    """Yield the rows of one micro-step after another, those of all ranks side by side."""
     for micro in zip_longest(*ranks, fillvalue=[]):
         for rows in micro:
             yield from rows

@@ -41,7 +41,7 @@ def halved(inputs: Path) -> dict[str, RunSpec]:
 
 
 def put_aside(inputs: Path) -> dict[str, RunSpec]:
-    """The optimizer on the host while answers are written."""
+    """Return run specs that move the optimizer to the host while answers are written."""
     answers = replace(by_grades(inputs, "grpo"), rollout_offload=True, total_steps=6, eval_steps=3)
     critic = by_grades(inputs, "ppo", steps_per_rollout=2)
     critic = replace(critic, rollout_offload=True, total_steps=6, eval_steps=3, lora=LORA)

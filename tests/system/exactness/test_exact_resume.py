@@ -43,7 +43,7 @@ class Bench:
 
 @pytest.fixture(scope="module")
 def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
-    """The tiny model with its data."""
+    """Return a bench with the tiny model and its data."""
     root = tmp_path_factory.mktemp("exact")
     inputs = worlds.build_inputs(root / "inputs")
     return Bench(root, inputs, worlds.make_spec(inputs))
@@ -57,7 +57,7 @@ def whole(bench: Bench) -> Outcome:
 
 @pytest.fixture(scope="module")
 def stopped(bench: Bench) -> Outcome:
-    """The same, stopped early in the first epoch."""
+    """Return the outcome of the same run, stopped early in the first epoch."""
     return run_world(prepare(bench.root / "stopped", bench.spec, bench.inputs), stop_at=2)
 
 
@@ -277,12 +277,12 @@ def base_weights_moved(base: Path, model: Path) -> bool:
 
 
 def report_of(outcome: Outcome) -> TrainingReport:
-    """What the exported model says of itself."""
+    """Return the report that comes with the exported model."""
     (model,) = outcome.rundir.outbox.iterdir()
     return TrainingReport.from_json((model / REPORT).read_bytes())
 
 
 def records(folder: Path) -> Iterator[RankSave]:
-    """The ranks' records in an outbox folder."""
+    """Yield the ranks' records in an outbox folder."""
     for path in folder.glob("rank-?????.json"):
         yield RankSave.from_json(path.read_bytes())

@@ -107,7 +107,7 @@ class Outcome:
 
 
 def build_inputs(folder: Path) -> Path:
-    """The tiny model and its data, laid out like a RunDir's inputs."""
+    """Build the tiny model and its data, laid out like a RunDir's inputs."""
     model = folder / "models" / "tiny"
     folder.mkdir(parents=True, exist_ok=True)
     if ACCELERATOR == "cpu":
@@ -125,7 +125,7 @@ def build_inputs(folder: Path) -> Path:
 
 
 def without_dropout(inputs: Path, folder: Path) -> Path:
-    """Copies of the inputs with a model that draws nothing: masks differ from world to world."""
+    """Copy the inputs with a model without dropout, whose masks depend on the world size."""
     shutil.copytree(inputs, folder)
     config = folder / "models" / "tiny" / "config.json"
     config.write_text(json.dumps(json.loads(config.read_text()) | {"attention_dropout": 0.0}))
@@ -198,7 +198,7 @@ def prepare(
     resume: Outcome | None = None,
     rung: Rung | None = None,
 ) -> RunDir:
-    """A RunDir as the supervisor leaves it; with ``resume``, that outcome's checkpoint in it."""
+    """Prepare a RunDir like the supervisor does, with the checkpoint of ``resume`` if given."""
     rundir = RunDir(root)
     root.mkdir(parents=True)
     (root / "inputs").symlink_to(inputs.resolve())
@@ -319,13 +319,13 @@ def outcome(rundir: RunDir, world: int) -> Outcome:
 
 
 def read_metrics(rundir: RunDir) -> dict[int, StepMetrics]:
-    """The last word about every step."""
+    """Return the latest metrics of every step."""
     lines = rundir.metrics.read_text().splitlines() if rundir.metrics.exists() else []
     return {m.step: m for m in map(StepMetrics.from_json, lines)}
 
 
 def read_saves(rundir: RunDir) -> tuple[RankSave, ...]:
-    """Saves of which every writer has left its record."""
+    """Return the saves of which every writer has left its record."""
     saves = []
     for folder in sorted(rundir.outbox.iterdir()) if rundir.outbox.exists() else []:
         records = [_record(p) for p in sorted(folder.glob("rank-?????.json"))]
@@ -343,13 +343,13 @@ def _progress(rundir: RunDir) -> int:
 
 
 def children(pid: int) -> list[int]:
-    """Processes that this one has started, torchrun's ranks."""
+    """Return the processes that this one has started: the ranks of torchrun."""
     text = Path(f"/proc/{pid}/task/{pid}/children").read_text()
     return [int(child) for child in text.split()]
 
 
 def described(inputs: Path, file: Path) -> InputFile:
-    """A file of the inputs, as a run spec names it."""
+    """Return a file of the inputs as a run spec names it."""
     data = file.read_bytes()
     path = str(file.relative_to(inputs))
     return InputFile(path=path, size=len(data), sha256=hashlib.sha256(data).hexdigest())

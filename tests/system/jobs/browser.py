@@ -31,18 +31,18 @@ async def browse(stack: Up, job: str) -> tuple[int, str]:
 
 
 async def _sign_in_token(stack: Up) -> str:
-    """A token of a new sign-in link; the one that `make up` printed expires while jobs train."""
+    """Return the token of a new sign-in link; the one of `make up` expires while jobs train."""
     link = await _main(stack, "sign-in", "--project", "local", "--scope", "write")
     return link.rpartition("=")[2]
 
 
 async def _newcomers_key(stack: Up) -> str:
-    """A key of a new project, which has no jobs."""
+    """Create an API key of a new project, which has no jobs."""
     return await _main(stack, "key", "create", "--project", "newcomer", "--name", "browser")
 
 
 async def _main(stack: Up, *words: str) -> str:
-    """The last line that a command of the service prints."""
+    """Run a command of the service and return the last line that it prints."""
     settings = StackLayout(
         StateFolder(stack.state), StackPorts.starting_at(stack.port)
     ).service_settings()

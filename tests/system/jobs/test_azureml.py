@@ -26,7 +26,7 @@ Eviction = Callable[[StackInfo, str], Awaitable[object]]
 
 
 def workspace(stack: StackInfo) -> Any:  # noqa: ANN401 - MLClient
-    """The real client, as a stranger who may do everything."""
+    """Return the real Azure ML client, signed in as a principal with every permission."""
     credential = ClientSecretCredential(
         TENANT,
         CLIENT,

@@ -82,7 +82,7 @@ def _record(found: Sequence[float], changes: Sequence[int]) -> dict[str, object]
 
 
 def _stage_without_dropout(product: Product) -> None:
-    """The tiny model, staged a second time as one that draws nothing."""
+    """Stage the tiny model a second time, without dropout."""
     folder = product.stack.state / "tiny-calm"
     shutil.copytree(model_folder(TINY_MODEL), folder)
     config = folder / "config.json"

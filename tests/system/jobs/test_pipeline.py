@@ -26,7 +26,7 @@ SHORT: dict[str, Any] = {"max_seq_len": 64, "learning_rate": 0.001}
 
 
 def write(folder: Path) -> Path:
-    """The pipeline with its files."""
+    """Write the pipeline and its files; return the pipeline's path."""
     rows = {"chats": CHAT, "pairs": PAIR, "prompts": {"messages": ASKED}}
     for name, row in rows.items():
         (folder / f"{name}.jsonl").write_text("\n".join([json.dumps(row)] * 24))

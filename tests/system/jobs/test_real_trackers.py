@@ -47,7 +47,7 @@ pytestmark = [
 
 @contextmanager
 def mlflow(folder: Path) -> Iterator[str]:
-    """A server with a SQLite database."""
+    """Serve MLflow with a SQLite database and yield its URL."""
     port = free_port("127.0.0.1")
     store = ("--backend-store-uri", f"sqlite:///{folder}/mlflow.db")
     options = ("--host", "127.0.0.1", "--port", str(port), "--workers", "1", *store)

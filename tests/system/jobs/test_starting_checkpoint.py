@@ -12,7 +12,7 @@ LORA = {"adapter": {"type": "lora", "r": 4}, "learning_rate": 0.01}
 
 
 async def trained(product: Product, **body: Any) -> dict[str, Any]:  # noqa: ANN401
-    """A job of one machine that has succeeded, with a validation loss for each step."""
+    """Run a one-machine job until it succeeds, with a validation loss for each step."""
     form = {"files": {"file": ("held-out.jsonl", DATA[:2000].rpartition(b"\n")[0])}}
     answer = await product.http.post("/files", **form, data={"purpose": "fine-tune"})  # type: ignore[arg-type] # a form
     held_out = answer.raise_for_status().json()["id"]

@@ -183,7 +183,7 @@ async def test_every_page_of_the_console_shows_them_without_a_fault(
 
 
 def _training(attempt: int) -> Callable[[dict[str, Any]], bool]:
-    """True of a job whose attempt of this number has done a step of its own."""
+    """Return a test for whether a job's attempt of this number has trained a step of its own."""
     return lambda job: job["attempts"]["count"] == attempt and job["phase"] == "training"
 
 

@@ -33,7 +33,7 @@ class Collector:
     spans: list[tuple[str, Span]] = field(default_factory=list)
 
     def app(self) -> Starlette:
-        """The collector as an app."""
+        """Return the collector as an app."""
         return Starlette(routes=[Route("/v1/traces", self._take, methods=["POST"])])
 
     async def _take(self, request: Request) -> Response:
@@ -46,7 +46,7 @@ class Collector:
         return Response(answer, media_type="application/x-protobuf")
 
     def of_job(self, job_id: str) -> list[tuple[str, Span]]:
-        """The spans of the job's trace."""
+        """Return the spans of the job's trace, each with its service."""
         trace = tracing.of_job(job_id).trace_id.to_bytes(16, "big")
         return [(service, span) for service, span in self.spans if span.trace_id == trace]
 

@@ -20,7 +20,7 @@ TRACKED = [{"type": "mlflow", "mlflow": {"experiment": "shop"}}]
 
 
 def over_http(server: MlflowServer) -> Starlette:
-    """The server in memory as an app: the service is another process."""
+    """Wrap the in-memory server into an app, since the service is another process."""
 
     async def answer(request: Request) -> Response:
         asked = httpx.Request(request.method, str(request.url), content=await request.body())

@@ -13,7 +13,7 @@ from tests.system.stacks import Up, up
 
 @pytest.fixture(scope="module")
 def port() -> int:
-    """The first of four ports that are free just now."""
+    """Return the first of four consecutive ports that are free now."""
     return ports.free(4)
 
 
@@ -41,7 +41,10 @@ async def test_the_stack_works_stands_in_the_way_of_another_and_leaves_no_proces
 
 
 async def _printed(stack: Up) -> str:
-    """What it said to people, who read the sign-in link a moment after programs can use it."""
+    """Wait for the sign-in link and return what the stack printed.
+
+    It prints the link for people a moment after programs can use the stack.
+    """
 
     async def look() -> str:
         return stack.printed()

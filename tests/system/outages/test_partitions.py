@@ -87,7 +87,10 @@ def _is_training_in_attempt(number: int) -> Callable[[dict[str, Any]], bool]:
 
 
 def _losses(machine: LocalMachine) -> dict[int, float]:
-    """What a machine of rank 0 has measured in its last generation, heard or not."""
+    """Return the losses that the machine of rank 0 measured in its last generation.
+
+    They include those that never reached the service.
+    """
     *_, newest = sorted(machine.folder.glob("fs/**/gen-*/metrics.jsonl"))
     rows = [json.loads(line) for line in newest.read_text().splitlines()]
     return {row["step"]: row["loss"] for row in rows}

@@ -27,7 +27,7 @@ Tensors = dict[str, torch.Tensor]
 
 
 def verify_folder(rundir: RunDir, folder: Path, **changes: Any) -> Verification:  # noqa: ANN401
-    """What a fresh process finds in ``folder``, asked as the trainer of ``rundir`` has asked."""
+    """Verify ``folder`` in a new process with the request that the trainer of ``rundir`` made."""
     asked = rundir.verification / "expected.json"
     expected = ExpectedExport.from_json(asked.read_bytes())
     expected = replace(expected, model=str(folder), **changes)
@@ -135,7 +135,7 @@ class Change:
 
 
 def copy_trainer(folder: Path, *changes: Change) -> Path:
-    """A copy of the trainer's source with these faults; the folder to run it in."""
+    """Copy the trainer's source with these faults and return the folder to run it in."""
     for package in ("rendering", "trainer"):
         ignored = shutil.ignore_patterns("__*__")
         shutil.copytree(ROOT / package, folder / package, ignore=ignored)

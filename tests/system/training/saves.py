@@ -56,7 +56,7 @@ class Saved:
 
 
 def cases(spec: RunSpec, reward: RunSpec) -> dict[str, RunSpec]:
-    """What is trained, by name; stage 1 in bf16 would run as stage 2."""
+    """Return the run specs by name; ZeRO stage 1 uses fp32 because bf16 would run as stage 2."""
     short, paired = (
         replace(s, total_steps=STEPS, checkpoint_seconds=0.0, validation_file=None)
         for s in (spec, reward)
@@ -74,7 +74,7 @@ def cases(spec: RunSpec, reward: RunSpec) -> dict[str, RunSpec]:
 
 
 def build_calm_inputs(folder: Path) -> Path:
-    """The tiny model without dropout, and its data: what is lost of random states is not seen."""
+    """Build the tiny model without dropout, so that lost random states make no difference."""
     worlds.build_inputs(folder)
     config = folder / "models" / "tiny" / "config.json"
     config.write_text(json.dumps(json.loads(config.read_text()) | {"attention_dropout": 0.0}))
@@ -121,7 +121,7 @@ def _prepare(root: Path, spec: RunSpec, inputs: Path, world: int) -> None:
 
 
 def _first(root: Path, digest: str) -> str:
-    """A job has one run spec; its export run here has another, and must pass for the same."""
+    """Return the digest of the job's run spec, also for the run that only exports its model."""
     if not root.name.endswith(EXPORT):
         return digest
     first = root.with_name(root.name.removesuffix(EXPORT)) / "run-spec.json"

@@ -46,13 +46,13 @@ Saves = dict[tuple[int, str], Saved]
 
 @pytest.fixture(scope="module")
 def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The tiny model and its data."""
+    """Return the folder of the tiny model and its data."""
     return saves.build_calm_inputs(tmp_path_factory.mktemp("foreign") / "inputs")
 
 
 @pytest.fixture(scope="module")
 def saved(inputs: Path) -> Saves:
-    """A save of every case, by two ranks and by one."""
+    """Return a save of every case by two ranks, and of some by one."""
     two = saves.make(inputs.with_name("two"), inputs, 2)
     one = saves.make(inputs.with_name("one"), inputs, 1, ALONE)
     return {(2, name): s for name, s in two.items()} | {(1, name): s for name, s in one.items()}
@@ -254,19 +254,19 @@ def test_a_checkpoint_is_converted_straight_from_the_jobs_container(
 
 
 def whole(one: Saved) -> FullParameters:
-    """The checkpoint, as everything is converted from it."""
+    """Open the checkpoint in the way in which every conversion reads it."""
     source = find_checkpoint(str(one.container), Path("unused"))
     return FullParameters(source.folder, source.manifest)
 
 
 def plain(one: Saved, inputs: Path) -> tuple[Any, torch.optim.AdamW]:
-    """The module in fp32 and its optimizer, as a program without DeepSpeed has them."""
+    """Return the fp32 module and its optimizer, like a program without DeepSpeed has them."""
     model = load_model(inputs / "models" / "tiny", one.spec, {}, pad_id=0).float()
     return model, torch.optim.AdamW(parameter_groups(model, one.spec.weight_decay), lr=1.0)
 
 
 def same(ours: dict[str, torch.Tensor], theirs: dict[str, torch.Tensor]) -> None:
-    """The same tensors, bit for bit."""
+    """Check that both hold the same tensors, bit for bit."""
     assert set(ours) == set(theirs)
     assert [name for name in ours if not torch.equal(ours[name], theirs[name])] == []
     assert {t.dtype for t in ours.values()} == {t.dtype for t in theirs.values()}

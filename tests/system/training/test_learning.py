@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 @pytest.fixture(scope="module")
 def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The tiny model with its data."""
+    """Return the folder of the tiny model with its data."""
     return worlds.build_inputs(tmp_path_factory.mktemp("learning") / "inputs")
 
 

@@ -33,7 +33,7 @@ CLOSE = 1e-6
 
 @pytest.fixture(scope="module")
 def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The tiny model, and preferences beside it."""
+    """Build the tiny model with preferences beside it and return its folder."""
     folder = tmp_path_factory.mktemp("trl") / "tiny"
     build(folder)
     write_preferences(folder.parent / "rows.jsonl", PAIRS, seed=1)

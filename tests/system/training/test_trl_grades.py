@@ -26,7 +26,7 @@ TEMPERATURE = 0.7
 
 @pytest.fixture(scope="module")
 def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The tiny model."""
+    """Build the tiny model and return its folder."""
     folder = tmp_path_factory.mktemp("trl-grades") / "tiny"
     build(folder)
     return folder

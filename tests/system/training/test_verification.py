@@ -37,14 +37,14 @@ class Bench:
     spec: RunSpec
 
     def run(self, name: str, **members: Any) -> Outcome:  # noqa: ANN401
-        """A whole run, of one process."""
+        """Run a training of one process to the end."""
         spec = replace(self.spec, **members)
         return run_world(prepare(self.root / name, spec, self.inputs, world=1), world=1)
 
 
 @pytest.fixture(scope="module")
 def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
-    """The tiny model with its data; the learning rate is one at which it learns much."""
+    """Return a bench with the tiny model and a learning rate at which it learns much."""
     root = tmp_path_factory.mktemp("verified")
     inputs = worlds.build_inputs(root / "inputs")
     return Bench(root, inputs, replace(worlds.make_spec(inputs), verify=True))
@@ -52,24 +52,24 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
 
 @pytest.fixture(scope="module")
 def full(bench: Bench) -> Outcome:
-    """A full fine-tune of which an average is exported."""
+    """Return the outcome of a full fine-tune that exports an average of its weights."""
     return bench.run("full", ema_decay=0.9)
 
 
 @pytest.fixture(scope="module")
 def adapted(bench: Bench) -> Outcome:
-    """A run with adapters."""
+    """Return the outcome of a run with adapters."""
     return bench.run("adapted", lora=LORA)
 
 
 def exported(outcome: Outcome) -> Path:
-    """The folder of the final model."""
+    """Return the folder of the final model."""
     (final,) = (save for save in outcome.saves if save.kind == "final")
     return outcome.rundir.save_folder(final.path)
 
 
 def verification(outcome: Outcome) -> Verification:
-    """What the report says of it."""
+    """Return the verification in the training report."""
     found = TrainingReport.from_json((exported(outcome) / REPORT).read_bytes()).verification
     assert found is not None
     return found
@@ -77,7 +77,7 @@ def verification(outcome: Outcome) -> Verification:
 
 @pytest.fixture
 def copy(full: Outcome, tmp_path: Path) -> Path:
-    """A copy of the exported folder."""
+    """Copy the exported folder and return the copy."""
     return Path(shutil.copytree(exported(full), tmp_path / "model"))
 
 

@@ -18,14 +18,14 @@ from tests.world import World
 
 
 async def lived(world: World, job: str) -> datetime:
-    """An attempt of one machine, from 23:00 three days ago for two hours at 8 dollars."""
+    """Record an attempt of two hours from 23:00 three days ago; return the midnight within it."""
     midnight = datetime.combine(world.clock().date(), time(), UTC) - timedelta(days=2)
     await held(world, job, 1, 2)
     return midnight
 
 
 async def held(world: World, job: str, number: int, hours: float) -> None:
-    """The attempt of this number, of one machine, from 23:00 three days ago at 8 dollars."""
+    """Record a one-machine attempt of this number: from 23:00 three days ago, at $8 an hour."""
     midnight = datetime.combine(world.clock().date(), time(), UTC) - timedelta(days=2)
     begin, name = midnight - timedelta(hours=1), f"att-{number}"
     end = begin + timedelta(hours=hours)
@@ -209,9 +209,9 @@ async def test_what_no_project_is_charged_with_is_told_to_operators_alone(shell:
 
 
 async def two_projects(world: World, job: str) -> None:
-    """A hold of the day before yesterday, and another project's of today that was evicted.
+    """Record an attempt of each of three projects: two days ago, evicted today, and refused.
 
-    A third one's job was refused machines and never had any.
+    The refused job never had any machines.
     """
     await held(world, job, 1, 2)
     now, begin = world.clock(), world.clock() - timedelta(hours=3)

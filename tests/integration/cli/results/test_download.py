@@ -15,7 +15,7 @@ FILES = {"config.json": b"{}", "model.safetensors": bytes(range(256)) * 1000, "e
 
 @pytest.fixture
 async def job(shell: Shell) -> str:
-    """A job whose final model lies in Blob."""
+    """Return the id of a job whose final model is in Blob storage."""
     world = shell.world
     name = str((await world.submit())["id"])
     nodes = await boot(world, name)

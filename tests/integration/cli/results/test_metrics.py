@@ -15,7 +15,7 @@ STEPS = 12
 
 @pytest.fixture
 async def job(shell: Shell) -> str:
-    """A job that has trained some steps."""
+    """Return the id of a job that has trained some steps."""
     name = str((await shell.world.submit())["id"])
     nodes = await boot(shell.world, name)
     number = await train(shell.world, nodes, step=1)

@@ -20,14 +20,14 @@ TEMPLATE = f"<!doctype html><title>Rekindle report</title>{DATA}"
 
 
 def data_in(page: str) -> Any:  # noqa: ANN401 - JSON
-    """What a browser finds in the script element: it ends at the first end tag."""
+    """Return the data in the script element, which ends at the first end tag, as in a browser."""
     (text,) = re.findall(r'id="report-data">(.*?)</script>', page, re.DOTALL)
     return json.loads(text)
 
 
 @pytest.fixture
 async def console(shell: Shell, tmp_path: Path) -> AsyncIterator[Shell]:
-    """The same service with a console that was built."""
+    """Yield a shell for the same service with a built console."""
     built = tmp_path / "dist"
     built.mkdir()
     (built / "report.html").write_text(TEMPLATE)

@@ -8,7 +8,7 @@ from tests.integration.stored_jobs import finish_job, list_tiers, make_moves
 
 @pytest.fixture
 async def job(shell: Shell) -> str:
-    """A job that is over, with checkpoints and a model."""
+    """Return the id of a finished job that has checkpoints and a model."""
     return await finish_job(shell.world)
 
 

@@ -17,12 +17,12 @@ from trainer.contract import NodePhase, log_path
 
 @pytest.fixture
 async def job(shell: Shell) -> str:
-    """A job that trains on two scripted machines."""
+    """Return the id of a job that trains on two scripted machines."""
     return str((await shell.world.submit())["id"])
 
 
 async def finish(shell: Shell, job: str, nodes: list[ScriptedNode], number: int) -> None:
-    """The final model is committed and every machine is gone."""
+    """Commit the final model and let every machine finish and go away."""
     await commit(shell.world, job, committed(10, number, "final"))
     for node in nodes:
         await node.say(NodePhase.FINISHED, number, step=10)

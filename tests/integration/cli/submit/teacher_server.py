@@ -44,7 +44,7 @@ class Served:
 
 
 def answer(text: str | None, ended: str = "stop", tokens: tuple[int, int] = (10, 4)) -> Said:
-    """A chat completion."""
+    """Return a chat completion."""
     choice = {"index": 0, "message": {"role": "assistant", "content": text}}
     usage = {"prompt_tokens": tokens[0], "completion_tokens": tokens[1]}
     return Said(
@@ -61,7 +61,7 @@ def failure(status: int, message: str, code: str = "", **headers: str) -> Said:
 
 @contextmanager
 def teaching(answering: Answering) -> Iterator[Served]:
-    """The teacher while it is served."""
+    """Serve a teacher as long as the context is open."""
     served = Served()
 
     class Handler(BaseHTTPRequestHandler):

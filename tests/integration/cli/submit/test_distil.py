@@ -31,7 +31,7 @@ HUNG = 60.0  # seconds; a test that takes so long has failed
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty folder to stand in, and no key in the environment."""
+    """Enter an empty folder, remove teacher keys from the environment, and return the folder."""
     monkeypatch.chdir(tmp_path)
     for name in ("REKINDLE_TEACHER_KEY", "OPENAI_API_KEY", "OPENAI_BASE_URL"):
         monkeypatch.delenv(name, raising=False)

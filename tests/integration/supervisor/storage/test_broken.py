@@ -21,14 +21,14 @@ Damage = Callable[[Scene, str], None]
 
 @pytest.fixture
 async def store(azurite: Azurite) -> AsyncIterator[AzureBlobStore]:
-    """The same account as the service sees it."""
+    """Yield the storage account as the service sees it."""
     made = AzureBlobStore(azurite.connection_string)
     yield made
     await made.close()
 
 
 def saved(scene: Scene, step: int, flipped: int | None = None) -> Committed:
-    """A checkpoint of two files; ``flipped``: where a byte of the second one differs."""
+    """Commit a checkpoint of two files; ``flipped``: offset of a wrong byte in the second."""
     files = {name: f"{name} of step {step}".encode() for name in SHARDS}
     wrong = {} if flipped is None else {SHARDS[1]: flipped}
     return commit_newest(scene.job, files, wrong, step=step)

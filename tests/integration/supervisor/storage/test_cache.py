@@ -30,7 +30,7 @@ from trainer.supervisor.machine.memory_files import MemoryFolder
 
 @pytest.fixture
 def folder(tmp_path: Path) -> RunDir:
-    """The run folder of generation 1."""
+    """Return the run folder of generation 1."""
     return RunDir(tmp_path / "work" / "gen-0001")
 
 
@@ -274,7 +274,7 @@ def _spec(scene: Scene) -> RunSpec:
 
 
 def _commit(scene: Scene, step: int, data: bytes, flipped: int | None = None) -> Committed:
-    """A checkpoint of one file, in Blob and in HEAD; ``flipped``: where a byte of it differs."""
+    """Commit a checkpoint of one file to Blob and HEAD; ``flipped``: offset of a wrong byte."""
     name = "rank-00000.bin"
     wrong = {} if flipped is None else {name: flipped}
     return commit_newest(scene.job, {name: data}, wrong, step=step)
@@ -294,7 +294,7 @@ def _name(scene: Scene) -> str:
 
 
 def _leave(scene: Scene, folder: RunDir, data: bytes) -> Path:
-    """What the child of a trainer leaves when it has tokenized the training file."""
+    """Write what a trainer's child process leaves after tokenizing the training file."""
     path = folder.cache / _name(scene)
     write_whole(path, data)
     write_whole(path.with_suffix(RECORD), describe_file(path, path.name).to_json())

@@ -69,7 +69,7 @@ class Flaky(JobContainer):
 
 @pytest.fixture
 def client(azurite: Azurite) -> Iterator[ContainerClient]:
-    """The job's container, as its owner sees it."""
+    """Yield the job's container as its owner sees it."""
     with azurite.container("job") as made:
         made.upload_blob(HEAD, Head(generation=1).to_json())
         made.upload_blob(RUN_SPEC, run_spec(FILE, FILE).to_json())
@@ -78,7 +78,7 @@ def client(azurite: Azurite) -> Iterator[ContainerClient]:
 
 @pytest.fixture
 async def container(azurite: Azurite, client: ContainerClient) -> AsyncIterator[Flaky]:
-    """The same, as the node sees it."""
+    """Yield the job's container as the node sees it, with failures that a test can set."""
     access = BlobAccess()
     yield Flaky(access, azurite.container_sas(client.container_name))
     access.close()
@@ -86,7 +86,7 @@ async def container(azurite: Azurite, client: ContainerClient) -> AsyncIterator[
 
 @pytest.fixture
 def folder(tmp_path: Path) -> RunDir:
-    """The run folder of generation 1."""
+    """Return the run folder of generation 1."""
     return RunDir(tmp_path / "gen-0001")
 
 
@@ -325,7 +325,7 @@ async def _sent(
 async def _forged(
     container: JobContainer, client: ContainerClient, folder: RunDir, change: dict[str, object]
 ) -> Committed:
-    """A commit whose manifest was made to say something else of its first file."""
+    """Commit a checkpoint, then change its manifest to describe the first file differently."""
     (entry,) = await (await _saved(container, folder)).commit_complete()
     name = f"{PATH}/manifest.json"
     told = json.loads(client.download_blob(name).readall())

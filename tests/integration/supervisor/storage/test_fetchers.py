@@ -61,7 +61,7 @@ async def access() -> AsyncIterator[BlobAccess]:
 
 @pytest.fixture
 def url(azurite: Azurite) -> str:
-    """The job's container as a node sees it, with DATA in the blob "file"."""
+    """Return the URL of the job's container as a node sees it, with DATA in the blob "file"."""
     with azurite.container("job") as owner:
         owner.upload_blob("file", DATA)
         return azurite.container_sas(owner.container_name)
@@ -69,7 +69,7 @@ def url(azurite: Azurite) -> str:
 
 @pytest.fixture
 def into(tmp_path: Path) -> Path:
-    """A file that waits for its bytes."""
+    """Return a file of zeros into which bytes can be fetched."""
     path = tmp_path / "into"
     path.write_bytes(bytes(len(DATA)))
     return path
@@ -84,7 +84,7 @@ def other(tmp_path: Path) -> Path:
 
 
 def content(path: Path) -> bytes:
-    """What is in a file."""
+    """Return the content of a file."""
     return path.read_bytes()
 
 
@@ -95,12 +95,12 @@ def below_children() -> list[int]:
 
 
 async def workers() -> list[int]:
-    """The same, to wait for."""
+    """Return the processes that fetch, as a coroutine that can be polled."""
     return below_children()
 
 
 def part(url: str, path: Path, name: str = "file", etag: str = "") -> BlobRange:
-    """The end of a blob."""
+    """Return the range from byte 1000 to the end of a blob."""
     place, sas = url.split("?")
     end = {"offset": 1000, "length": len(DATA) - 1000}
     return BlobRange(url=f"{place}/{name}?{sas}", path=path, etag=etag, **end)

@@ -36,7 +36,7 @@ class Deaf(BlobAccess):
 
 @pytest.fixture
 def client(azurite: Azurite) -> Iterator[ContainerClient]:
-    """The job's container, as its owner sees it."""
+    """Yield the job's container as its owner sees it."""
     with azurite.container("job") as made:
         made.upload_blob(HEAD, Head(generation=1).to_json())
         yield made
@@ -44,7 +44,7 @@ def client(azurite: Azurite) -> Iterator[ContainerClient]:
 
 @pytest.fixture
 async def container(azurite: Azurite, client: ContainerClient) -> AsyncIterator[JobContainer]:
-    """The same, as the node sees it."""
+    """Yield the job's container as the node sees it."""
     access = BlobAccess()
     yield JobContainer(access, azurite.container_sas(client.container_name))
     access.close()

@@ -39,7 +39,7 @@ LOSSES = {10: 0.9, 20: 0.1, 30: 0.5, 40: 0.4, 50: 0.3}
 
 @pytest.fixture
 def job(azurite: Azurite) -> Iterator[Job]:
-    """A job of generation 1."""
+    """Yield a job of generation 1."""
     with azurite.container("job") as client, azurite.container("inputs") as inputs:
         made = make_job(azurite, client, inputs)
         made.write_head(made.head().fenced(1))
@@ -236,7 +236,7 @@ async def _names(job: Job, step: int) -> None:
 
 
 def _looked(at: Callable[[], T]) -> Callable[[], Awaitable[T]]:
-    """The same, to be waited for."""
+    """Wrap a function into a coroutine function that can be awaited repeatedly."""
 
     async def look() -> T:
         return at()

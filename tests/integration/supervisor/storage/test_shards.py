@@ -100,14 +100,17 @@ Place = Callable[..., Node]
 
 @pytest.fixture
 def client(azurite: Azurite) -> Iterator[ContainerClient]:
-    """The job's container, as its owner sees it."""
+    """Yield the job's container as its owner sees it."""
     with azurite.container("job") as made:
         yield made
 
 
 @pytest.fixture
 async def place(azurite: Azurite, client: ContainerClient, tmp_path: Path) -> AsyncIterator[Place]:
-    """Makes a machine with these ranks; of the same name it is the same, with a new supervisor."""
+    """Yield a function that makes a machine with these ranks.
+
+    Called with a known name, it gives the same machine a new supervisor.
+    """
     nodes: list[Node] = []
     accesses: list[BlobAccess] = []
 
@@ -132,7 +135,7 @@ async def place(azurite: Azurite, client: ContainerClient, tmp_path: Path) -> As
 def commit(
     client: ContainerClient, cut: Cut, wrong: TensorBlock | None = None, *, forging: bool = False
 ) -> tuple[Committed, Manifest]:
-    """A checkpoint of two ranks in Blob; ``wrong``: a block in which a byte differs."""
+    """Commit a checkpoint of two ranks to Blob; ``wrong``: a block in which a byte differs."""
     files = partitioned.files_of(cut, SIZES, 2)
     flipped = {wrong.file: wrong.number * BLOCK + 100} if wrong else {}
     return partitioned.commit(client, PATH, files, 2, BLOCK, flipped, forging=forging)
@@ -357,7 +360,7 @@ async def _patiently(work: Callable[[], Awaitable[None]]) -> None:
 
 
 def blocks_of(node: Node, manifest: Manifest) -> set[TensorBlock]:
-    """What its ranks have asked for."""
+    """Return the blocks that the node's ranks have asked for."""
     asks = [
         WantedRanges.from_json(node.folder.wanted_ranges(rank).read_bytes()) for rank in node.ranks
     ]

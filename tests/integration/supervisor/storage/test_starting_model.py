@@ -50,7 +50,7 @@ SHARD = b"shard" * 1000
 
 @pytest.fixture
 async def scene(azurite: Azurite, tmp_path: Path) -> AsyncIterator[Scene]:
-    """A job whose base model is made of a checkpoint; no supervisor yet."""
+    """Yield a job whose base model is made of a checkpoint; no supervisor runs yet."""
     with azurite.container("job") as container, azurite.container("inputs") as inputs:
         job = make_job(azurite, container, inputs)
         blobs = {f"{EARLIER}/c/rank-00000.safetensors": SHARD}
