@@ -34,7 +34,8 @@ def _run(connection: Connection) -> None:
 async def _connect() -> None:
     url = context.config.get_main_option("sqlalchemy.url") or ""
     # Without a pool: whatever becomes of it the connection ends, and with it what is locked.
-    engine = create_async_engine(driver_url(url), connect_args=connection_timeouts(url), poolclass=NullPool)
+    timeouts = connection_timeouts(url)
+    engine = create_async_engine(driver_url(url), connect_args=timeouts, poolclass=NullPool)
     async with engine.connect() as connection:
         await connection.run_sync(_run)
 
