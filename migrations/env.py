@@ -1,4 +1,4 @@
-"""Alembic's entry: one connection, short lock time-outs, the URL from whoever calls.
+"""Entry point of Alembic: one connection, short lock timeouts, the URL of the caller.
 
 A transaction for each migration: else what the first one locks is locked until the last one ends,
 and the release before waits for all of them.
