@@ -227,7 +227,7 @@ def test_the_trainer_is_not_killed_by_a_signal_that_the_kernel_sends(stand: Path
     """Its own pipes did it: F_SETOWN names whom the kernel signals when there is something."""
     program = f"""
 import pathlib
-from tests.integration import test_grader_escapes as here
+from tests.integration.graders import test_grader_escapes as here
 print(here.graded(pathlib.Path({str(stand)!r}), here.SIGNALLED, answers=3))
 """
     assert _said(program) == str([Grade(1.0)] * 3)
