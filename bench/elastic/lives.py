@@ -6,8 +6,8 @@ from typing import Any
 
 import psycopg
 
-from bench.recovery import records
-from bench.recovery.records import GenerationRecord, JobRecord
+from bench.recovery.observed import records
+from bench.recovery.observed.records import GenerationRecord, JobRecord
 from bench.report import percentile
 
 

@@ -1,7 +1,7 @@
 """Coverage of the 80 % forecast intervals, on simulated jobs.
 
 The simulated market does not follow the law that the forecasts assume. Holds (times with Spot
-capacity) and droughts (times without) are lognormal, with new parameters for each simulated world.
+capacity) and outages (times without) are lognormal, with new parameters for each simulated world.
 """
 
 import math
@@ -34,10 +34,10 @@ def coverage(lives: int, seed: int) -> Coverage:
     draw = random.Random(seed)  # noqa: S311 - no secret
     dollars = seconds = 0
     for _ in range(lives):
-        hold, drought = _law(draw, 1.5), _law(draw, 1.0)
-        holds, droughts = _history(hold, drought)
-        odds = simulate_runs(JOB, draw, lives=_SAMPLES, holds=holds, outages=droughts)
-        life: SpotRun = simulate_run(JOB, hold, drought)
+        hold, outage = _law(draw, 1.5), _law(draw, 1.0)
+        holds, past_outages = _history(hold, outage)
+        odds = simulate_runs(JOB, draw, lives=_SAMPLES, holds=holds, outages=past_outages)
+        life: SpotRun = simulate_run(JOB, hold, outage)
         dollars += odds.dollars.contains(life.dollars)
         seconds += odds.seconds.contains(life.seconds)
     return Coverage(
@@ -46,23 +46,23 @@ def coverage(lives: int, seed: int) -> Coverage:
 
 
 def _law(draw: random.Random, median_h: float) -> Callable[[], float]:
-    """Return a generator of holds or droughts in hours, with a random median and spread."""
+    """Return a generator of holds or outages in hours, with a random median and spread."""
     middle = math.log(median_h) + draw.gauss(0, 0.7)
     spread = draw.uniform(0.8, 1.6)
     return lambda: draw.lognormvariate(middle, spread)
 
 
-def _history(hold: Callable[[], float], drought: Callable[[], float]) -> tuple[Exposure, Exposure]:
-    """Return the holds and droughts of ten days; the last one is censored."""
-    left, holds, droughts = _DAYS * 24.0, Exposure(), Exposure()
+def _history(hold: Callable[[], float], outage: Callable[[], float]) -> tuple[Exposure, Exposure]:
+    """Return the holds and outages of ten days; the last one is censored."""
+    left, holds, past_outages = _DAYS * 24.0, Exposure(), Exposure()
     while left > 0:
-        up, down = hold(), drought()
+        up, down = hold(), outage()
         holds += Exposure.of([(min(up, left), up < left)])
         left -= up
         if left > 0:
-            droughts += Exposure.of([(min(down, left), down < left)])
+            past_outages += Exposure.of([(min(down, left), down < left)])
             left -= down
-    return holds, droughts
+    return holds, past_outages
 
 
 def live_coverage(lives: int, seed: int) -> tuple[float, float]:
@@ -121,8 +121,8 @@ class _RunningJob:
         self.median = math.log(mean_h) - self.spread**2 / 2
         self.unlike = draw.uniform(0.02, 0.5)  # relative standard deviation of step times
         self.done, self.seconds, self.evictions = 0.0, 0.0, 0
-        self.waited, self.dry = 0.0, draw.uniform(0.3, 1.0)  # share of evictions before a drought
-        self.drought = _law(draw, 1.0)
+        self.waited, self.dry = 0.0, draw.uniform(0.3, 1.0)  # share of evictions before a outage
+        self.outage = _law(draw, 1.0)
         self.past = self._past()
         self._hold()
 
@@ -133,10 +133,10 @@ class _RunningJob:
     def _past(self) -> CapacityHistory:
         """Return the capacity history that ten days of other jobs recorded."""
         hold = _law(self.draw, 1.5)
-        _, droughts = _history(hold, self.drought)
-        evictions = round(sum(droughts.ends) / self.dry)
+        _, past_outages = _history(hold, self.outage)
+        evictions = round(sum(past_outages.ends) / self.dry)
         return CapacityHistory(
-            outages=droughts, regrants=(evictions, evictions - sum(droughts.ends))
+            outages=past_outages, regrants=(evictions, evictions - sum(past_outages.ends))
         )
 
     def live_until(self, done: float) -> None:
@@ -154,7 +154,7 @@ class _RunningJob:
                 self.seconds += self.course.recovery_seconds * self.draw.lognormvariate(-0.045, 0.3)
                 self.evictions += 1
                 if self.draw.random() < self.dry:
-                    self.waited += self.drought() * 3600
+                    self.waited += self.outage() * 3600
                 self._hold()
 
     def observations(self) -> live.ObservedProgress:

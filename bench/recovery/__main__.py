@@ -24,7 +24,7 @@ from azure.core.exceptions import AzureError
 from bench import ports, report
 from bench.recovery import measures, run
 from bench.recovery.book import Book
-from bench.recovery.records import JobRecord
+from bench.recovery.observed.records import JobRecord
 from bench.report import CANNOT_MEASURE, INTERRUPTED, CannotMeasure, print_progress
 from contract.choices import Engine
 from rekindle.local.layout import StackLayout

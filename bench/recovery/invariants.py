@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
 from bench.recovery.book import JobOutcome
-from bench.recovery.sight import Sight
+from bench.recovery.observed.cluster import Sight
 
 
 def doubled(sight: Sight) -> Iterator[str]:

@@ -11,9 +11,9 @@ from typing import Any
 import httpx
 import psycopg
 
-from bench.recovery import blobs
-from bench.recovery.blobs import Containers
 from bench.recovery.book import JobOutcome
+from bench.recovery.observed import blobs
+from bench.recovery.observed.blobs import Containers
 from bench.recovery.phases import OVER
 from bench.report import CannotMeasure
 from rekindle.local.layout import TINY_MODEL

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from bench.recovery import spans
 from bench.recovery.book import Book, Strike
+from bench.recovery.observed import spans
+from bench.recovery.observed.records import JobRecord
 from bench.recovery.plan import TRAINING, KillKind, Phase
-from bench.recovery.records import JobRecord
 from bench.report import Measure, percentile, rounded
 
 LEASE_SECONDS = 7.0  # lease of 6 s, and 1 s until the next reconciler polls

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bench.recovery import disk
+from bench.recovery.observed import disk
+from bench.recovery.observed.cluster import Sight, SightedAttempt, SightedScaleSet, Vm
 from bench.recovery.plan import WALK, Phase
-from bench.recovery.sight import Sight, SightedAttempt, SightedScaleSet, Vm
 
 OVER = ("succeeded", "failed", "cancelled")
 

@@ -9,17 +9,18 @@ import httpx
 import psutil
 import psycopg
 
-from bench.recovery import invariants, records
-from bench.recovery.blobs import Containers
+from bench.recovery import invariants
 from bench.recovery.book import Book, JobOutcome, Strike
 from bench.recovery.jobs import PAIR, SOLO, RecoveryJobs, Spec
+from bench.recovery.observed import records
+from bench.recovery.observed.blobs import Containers
+from bench.recovery.observed.cluster import ClusterView
+from bench.recovery.observed.records import JobRecord
+from bench.recovery.observed.watch import Watch
 from bench.recovery.phases import OVER
 from bench.recovery.plan import KillKind, plan
-from bench.recovery.records import JobRecord
-from bench.recovery.sight import ClusterView
 from bench.recovery.slot import WHOLE_SECONDS, RecoveryTools, Slot
 from bench.recovery.stage import Stage
-from bench.recovery.watch import Watch
 from bench.report import CannotMeasure
 from rekindle.local.layout import StackLayout
 from rekindle.local.parts import PartRunner

@@ -7,15 +7,16 @@ from dataclasses import dataclass
 
 import psutil
 
-from bench.recovery import blobs, disk, invariants, phases, victims
-from bench.recovery.blobs import Containers
+from bench.recovery import invariants, phases, victims
 from bench.recovery.book import Book, JobOutcome, Strike
 from bench.recovery.jobs import RecoveryJobs, Spec
+from bench.recovery.observed import blobs, disk
+from bench.recovery.observed.blobs import Containers
+from bench.recovery.observed.cluster import ClusterView, Vm
+from bench.recovery.observed.watch import Watch
 from bench.recovery.phases import JobSituation
 from bench.recovery.plan import MACHINE, RESTART, Kill, KillKind, Phase
-from bench.recovery.sight import ClusterView, Vm
 from bench.recovery.stage import Stage
-from bench.recovery.watch import Watch
 
 STUCK_SECONDS = 240.0  # timeout for a job to reach the next phase
 WHOLE_SECONDS = 600.0  # timeout for a whole job

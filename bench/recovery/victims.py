@@ -5,8 +5,8 @@
 
 import psutil
 
+from bench.recovery.observed.cluster import Vm
 from bench.recovery.plan import KillKind
-from bench.recovery.sight import Vm
 from rekindle.local.running_stack import RANK, SUPERVISOR, TORCHRUN
 
 _PROGRAMS = {KillKind.SUPERVISOR: SUPERVISOR, KillKind.TRAINER: RANK, KillKind.LAUNCHER: TORCHRUN}

@@ -21,7 +21,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from emulator.capacity.traces import CapacityTrace, Constant, Random, Recorded
+from emulator.capacity.traces import Constant, MachinesOverTime, Random, Recorded
 from emulator.core.errors import invalid
 
 PLACE = ("region", "zone", "size", "priority")
@@ -61,7 +61,7 @@ class CapacityEntry:
         """Return the entry's value for one of WHIMS, or its default."""
         return self.given.get(name, WHIMS[name])
 
-    def trace(self, region: str, size: str) -> CapacityTrace:
+    def trace(self, region: str, size: str) -> MachinesOverTime:
         """Return the capacity over time of one size in one region."""
         told = OF_KIND[self.given["kind"]] | self.given
         if self.given["kind"] == "constant":

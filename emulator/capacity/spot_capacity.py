@@ -14,7 +14,7 @@ from typing import Any
 
 from emulator.capacity import scarcity
 from emulator.capacity.entries import CapacityEntry, parse, read
-from emulator.capacity.traces import CapacityTrace, at, lowest
+from emulator.capacity.traces import MachinesOverTime, at, lowest
 from emulator.core.catalog import catalog
 from emulator.core.state import InstanceRow, ScaleSetRow
 
@@ -27,7 +27,7 @@ class CapacityPool:
 
     key: Place
     entry: CapacityEntry
-    trace: CapacityTrace
+    trace: MachinesOverTime
 
     def now(self, now: float) -> int:
         """Return the present capacity."""
@@ -100,7 +100,7 @@ class SpotCapacity:
         """Evictions per machine and hour over the last 28 days, in percent: 0-5 ... 20+."""
         return scarcity.band(self._traces(region, size), now)
 
-    def _traces(self, region: str, size: str) -> list[CapacityTrace]:
+    def _traces(self, region: str, size: str) -> list[MachinesOverTime]:
         """Return the trace of the region if it has one, else those of its zones."""
         region, size = region.lower(), size.lower()
         if pool := self.over(region, "", size):

@@ -17,7 +17,7 @@ HOUR = 3600.0
 LONGEST_ORDER = 8  # times the mean; a longer one is cut there, so that only so much must be seen
 
 
-class CapacityTrace(Protocol):
+class MachinesOverTime(Protocol):
     """Capacity that stays for a while, then changes."""
 
     @property
@@ -103,23 +103,23 @@ class Random:
         return _changes([(since, found[first][1]), *found[first + 1 : last]])
 
 
-def at(trace: CapacityTrace, now: float) -> int:
+def at(trace: MachinesOverTime, now: float) -> int:
     """Return the capacity now."""
     return trace.steps(now, now)[0][1]
 
 
-def lowest(trace: CapacityTrace, since: float, until: float) -> int:
+def lowest(trace: MachinesOverTime, since: float, until: float) -> int:
     """Return the lowest capacity in a span of time."""
     return min(count for _, count in trace.steps(since, until))
 
 
-def machine_hours(trace: CapacityTrace, since: float, until: float) -> float:
+def machine_hours(trace: MachinesOverTime, since: float, until: float) -> float:
     """Capacity summed up over a span of time."""
     steps = [*trace.steps(since, until), (until, 0)]
     return sum(count * (end - begin) for (begin, count), (end, _) in pairwise(steps)) / HOUR
 
 
-def falls(trace: CapacityTrace, since: float, until: float) -> int:
+def falls(trace: MachinesOverTime, since: float, until: float) -> int:
     """Return the number of machines taken back in a span of time."""
     counts = [count for _, count in trace.steps(since, until)]
     return sum(max(before - after, 0) for before, after in pairwise(counts))

@@ -22,7 +22,7 @@ DEADLOCK = Strike("crowd", 1, Point("commit", 1, batch=True), Harm.DEADLOCK, Har
 
 
 @pytest.mark.parametrize("then", [Harm.FAILS, Harm.LATE])
-async def test_after_a_deadlock_the_second_of_the_crowd_is_struck_whatever_is_done_between(
+async def test_after_a_deadlock_the_second_of_the_batch_is_struck_whatever_is_done_between(
     then: Harm,
 ) -> None:
     hook = Hook(at=1, harm=Harm.DEADLOCK, then=then)
@@ -33,7 +33,7 @@ async def test_after_a_deadlock_the_second_of_the_crowd_is_struck_whatever_is_do
 
 
 @pytest.mark.parametrize("harm", [Harm.FAILS, Harm.LATE])
-async def test_a_strike_in_a_crowd_befalls_the_one_of_its_name_however_many_come_before_it(
+async def test_a_strike_in_a_batch_hits_the_named_one(
     harm: Harm,
 ) -> None:
     hook = Hook(aim=Point("commit one", 7, batch=False, nth=2), harm=harm)
@@ -59,7 +59,7 @@ async def test_whoever_looks_on_goes_on_where_the_replicas_connections_end(
             await _ask(engine)
 
 
-async def test_where_there_was_no_crowd_nobody_is_second() -> None:
+async def test_without_a_batch_there_is_no_second() -> None:
     hook = Hook(at=1, harm=Harm.DEADLOCK, then=Harm.FAILS)
     await _lived(hook, ["one"])
     await _lived(hook, ["two", "three"])

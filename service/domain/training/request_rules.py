@@ -47,7 +47,7 @@ class RuleInputs(NamedTuple):
         return self.t.ranked or Ranked()
 
 
-class Rule(NamedTuple):
+class RequestRule(NamedTuple):
     """A rule: ``param`` is ``value`` but must be ``must``, both formatted with the facts ``f``."""
 
     param: str
@@ -62,159 +62,159 @@ _KEPT_NEAR = "left out, or beta above 0 to begin with"
 _RL = "method.reinforcement."
 
 RULES = (
-    Rule(
+    RequestRule(
         "method.type",
         "{f.t.method}",
         lambda f: f.a.encoder and f.t.method != "classification",
         "classification with this base model, which writes no text",
     ),
-    Rule(
+    RequestRule(
         "training.adapter",
         "lora",
         lambda f: f.t.lora and not f.a.adapts,
         "left out with this base model: its matrices are transposed (Conv1D)",
     ),
-    Rule(
+    RequestRule(
         "training.loss_chunk",
         "{f.t.loss_chunk}",
         lambda f: f.t.loss_chunk and not f.a.packs,
         "left out with this base model: it may change its logits after the head",
     ),
-    Rule(
+    RequestRule(
         _RL + "algorithm",
         "{f.rl.algorithm}",
         lambda f: not f.a.critic and models_trained(f.rl) > 1,
         "grpo or rloo with this base model: transformers has no critic of its family",
     ),
-    Rule(
+    RequestRule(
         "training.max_seq_len",
         "{f.t.max_seq_len}",
         lambda f: f.longest > f.a.max_positions,
         "2 to {f.a.max_positions}, the maximum of the base model",
     ),
-    Rule(
+    RequestRule(
         "training.zero_stage",
         "{f.t.zero_stage}",
         lambda f: f.t.zero_stage is not None and f.t.zero_stage not in f.stages,
         "{f.stages_rule}",
     ),
-    Rule(
+    RequestRule(
         "training.packing",
         "true",
         lambda f: f.t.packing and METHODS[f.t.method].head,
         "left out with method {f.t.method}, which reads a score at the end of each row",
     ),
-    Rule(
+    RequestRule(
         "training.packing",
         "true",
         lambda f: f.t.packing and f.learns,
         "left out with method reinforcement, whose answers have no length yet",
     ),
-    Rule(
+    RequestRule(
         "training.packing",
         "true",
         lambda f: f.t.packing and not f.a.packs,
         "left out with this base model: its attention might mix sequences side by side",
     ),
-    Rule(
+    RequestRule(
         "training.train_last_n_layers",
         "{f.t.train_last_n_layers}",
         lambda f: (f.t.train_last_n_layers or 1) > f.a.layers,
         "1 to {f.a.layers}, the base model's layers",
     ),
-    Rule(
+    RequestRule(
         "training.train_last_n_layers",
         "{f.t.train_last_n_layers}",
         lambda f: f.t.train_last_n_layers and f.t.lora,
         _FROZEN,
     ),
-    Rule(
+    RequestRule(
         "training.train_embeddings",
         "false",
         lambda f: f.t.lora and not f.t.train_embeddings,
         _FROZEN,
     ),
-    Rule(
+    RequestRule(
         "training.loss_chunk",
         "{f.t.loss_chunk}",
         lambda f: 0 < f.t.loss_chunk < MIN_CHUNK,
         f"0, or {MIN_CHUNK} or more",
     ),
-    Rule(
+    RequestRule(
         "training.offload",
         "{f.t.offload}",
         lambda f: f.t.offload == "parameters" and not f.stages,
         "optimizer, or left out: offloaded weights need ZeRO stage 3",
     ),
-    Rule(
+    RequestRule(
         "training.loss_chunk",
         "{f.t.loss_chunk}",
         lambda f: f.t.loss_chunk and f.t.method != "supervised",
         "left out: only the supervised method has it",
     ),
-    Rule(
+    RequestRule(
         "training.on_spike",
         "{f.t.spike_guard.on_spike}",
         lambda f: f.t.spike_guard and f.learns,
         "left out with method reinforcement, whose loss is about 0 and has no spikes",
     ),
-    Rule(
+    RequestRule(
         "training.zero_plus_plus",
         "{f.t.zero_plus_plus}",
         lambda f: f.t.zero_plus_plus and f.t.zero_stage != 3,
         "left out unless training.zero_stage is 3",
     ),
-    Rule(
+    RequestRule(
         "training.rollout_offload",
         "true",
         lambda f: f.t.rollout_offload and not f.learns,
         "left out unless the method is reinforcement",
     ),
-    Rule(
+    RequestRule(
         "method.dpo.label_smoothing",
         "{f.dpo.label_smoothing}",
         lambda f: f.dpo.loss == "ipo" and f.dpo.label_smoothing,
         "left out with loss ipo, which has none",
     ),
-    Rule(
+    RequestRule(
         "method.reward.margin_end",
         "{f.ranked.margin_end}",
         lambda f: max(f.ranked.margin_start, f.ranked.margin_end) <= 0,
         "above 0, or no answer is ever wrong",
     ),
-    Rule("training.mix", "given", lambda f: f.t.mix and f.learns, _SHUFFLED),
-    Rule("training.curriculum", "given", lambda f: f.t.curriculum and f.learns, _SHUFFLED),
-    Rule(
+    RequestRule("training.mix", "given", lambda f: f.t.mix and f.learns, _SHUFFLED),
+    RequestRule("training.curriculum", "given", lambda f: f.t.curriculum and f.learns, _SHUFFLED),
+    RequestRule(
         "training.curriculum",
         "given",
         lambda f: f.t.mix and f.t.curriculum,
         "left out with training.mix: rows have one order",
     ),
-    Rule(
+    RequestRule(
         _RL + "answers",
         "{f.rl.answers}",
         lambda f: f.rl.answers < 2 and f.rl.algorithm != "ppo",
         "2 to 64, as {f.rl.algorithm} compares the answers to a prompt",
     ),
-    Rule(
+    RequestRule(
         _RL + "max_answer_tokens",
         "{f.answer_tokens}",
         lambda f: f.learns and not 1 <= f.answer_tokens < f.longest,
         "below {f.longest}: max_seq_len is {f.longest}, and the prompt has to fit as well",
     ),
-    Rule(
+    RequestRule(
         _RL + "beta_end",
         "{f.rl.beta_end}",
         lambda f: f.rl.beta_end is not None and f.rl.beta <= 0,
         _KEPT_NEAR,
     ),
-    Rule(
+    RequestRule(
         _RL + "beta_end",
         "{f.rl.beta_end}",
         lambda f: f.rl.beta_end is not None and f.rl.kl_target is not None,
         "left out beside kl_target, which moves beta",
     ),
-    Rule(
+    RequestRule(
         _RL + "kl_target",
         "{f.rl.kl_target}",
         lambda f: f.rl.kl_target is not None and f.rl.beta <= 0,

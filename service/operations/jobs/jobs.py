@@ -130,9 +130,8 @@ async def submit(conn: AsyncConnection, submission: Submission, now: datetime) -
     Raises FileJustDeleted.
     """
     identity = submission.identity
-    await jobs.take_turn(
-        conn, identity.lock_key, shared=identity.is_first
-    )  # repeats wait for firsts
+    # Repeats wait for firsts.
+    await jobs.take_turn(conn, identity.lock_key, shared=identity.is_first)
     if (earlier := await find_earlier(conn, identity, now)) is not None:
         return Submitted(job=earlier, is_new=False)
     await model_references.reserve_sources(conn, identity.caller.project_id, submission.sources)

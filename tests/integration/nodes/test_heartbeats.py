@@ -1,4 +1,4 @@
-"""Heartbeats in a crowd are heard as they are alone; a long poll is answered by one look."""
+"""Heartbeats in a many are heard as they are alone; a long poll is answered by one look."""
 
 import asyncio
 from dataclasses import replace
@@ -45,13 +45,13 @@ def heartbeat(seq: int, step: int = 2, **more: object) -> Heartbeat:
 
 async def test_heartbeats_of_a_batch_get_an_answer_each(engine: AsyncEngine, clock: Clock) -> None:
     async with engine.begin() as conn:
-        crowd = await add_training_nodes(conn, clock, count=len(SOME))
-        await nodes.direct_all(conn, {crowd[0].node_id: (DirectiveKind.STOP, 1)})
+        many = await add_training_nodes(conn, clock, count=len(SOME))
+        await nodes.direct_all(conn, {many[0].node_id: (DirectiveKind.STOP, 1)})
     clock.advance(seconds=10)
     hearing = HeartbeatBatcher(engine)
 
     answers = await asyncio.gather(
-        *(hearing.record(n.node_id, heartbeat(2, step=5), clock()) for n in crowd)
+        *(hearing.record(n.node_id, heartbeat(2, step=5), clock()) for n in many)
     )
 
     assert [a.directive_seq for a in answers] == [1, *[0] * (len(SOME) - 1)]

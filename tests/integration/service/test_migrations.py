@@ -42,7 +42,7 @@ async def test_a_schema_of_another_release_is_refused_with_what_to_do(
 ) -> None:
     await transact(engine, lambda conn: conn.execute(_RENAME, {"to": "9999"}))
     try:
-        with pytest.raises(UnknownSchema, match=r"'9999'\. Use the release that made it, or start"):
+        with pytest.raises(UnknownSchema, match=r"'9999'\. Use that release, or an empty database"):
             await asyncio.to_thread(migrate, database_url)
     finally:
         await transact(engine, lambda conn: conn.execute(_RENAME, {"to": schema().newest}))

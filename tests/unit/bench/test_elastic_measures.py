@@ -2,7 +2,7 @@
 
 from bench.elastic.lives import GenerationWorld, JobHistory, MachineLoss, recovery
 from bench.elastic.measures import measures, rows
-from bench.recovery.records import AttemptTimes, GenerationRecord, JobRecord
+from bench.recovery.observed.records import AttemptTimes, GenerationRecord, JobRecord
 
 STRUCK = MachineLoss(noticed=False, at=100.0, attempt="a1", generation=1)
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from bench.recovery.book import JobOutcome
 from bench.recovery.invariants import doubled, leaked, mismatches, unfinished
-from bench.recovery.sight import Sight, SightedAttempt, SightedScaleSet, Vm
+from bench.recovery.observed.cluster import Sight, SightedAttempt, SightedScaleSet, Vm
 
 
 def scale_set(

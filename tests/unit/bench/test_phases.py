@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from bench.recovery import disk
+from bench.recovery.observed import disk
+from bench.recovery.observed.cluster import Sight, SightedAttempt, SightedScaleSet, Vm
 from bench.recovery.phases import phase_of, situation
 from bench.recovery.plan import Phase
-from bench.recovery.sight import Sight, SightedAttempt, SightedScaleSet, Vm
 from contract.choices import Engine
 
 ROW = {"checkpoint": {"step": 20, "path": "checkpoints/step-00000020-aa"}}

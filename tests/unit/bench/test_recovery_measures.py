@@ -2,11 +2,11 @@
 
 from dataclasses import replace
 
-from bench.recovery import spans
 from bench.recovery.book import Book, ObservedGeneration, Strike
 from bench.recovery.measures import broken, measures, notice_to_decision, recoveries
+from bench.recovery.observed import spans
+from bench.recovery.observed.records import AttemptTimes, GenerationRecord, JobRecord
 from bench.recovery.plan import Kill, KillKind, Phase
-from bench.recovery.records import AttemptTimes, GenerationRecord, JobRecord
 
 OLD = AttemptTimes(id="a1", number=1, created_at=0.0, terminating_at=103.0, joined_at=8.0)
 NEW = AttemptTimes(

@@ -12,7 +12,7 @@ from awscrt.checksums import crc64nvme
 from azure.core.exceptions import ResourceNotFoundError
 from azure.storage.blob import ContainerClient
 
-from bench.recovery import blobs
+from bench.recovery.observed import blobs
 
 PATH = "checkpoints/step-00000020-aa"
 DATA = b"weights"

@@ -38,7 +38,7 @@ async def test_an_answer_holds_for_some_minutes_and_for_its_key_only() -> None:
     assert await listed.remembered.of("westus") == "westus 3"
 
 
-async def test_of_a_crowd_one_asks() -> None:
+async def test_one_of_concurrent_callers_asks() -> None:
     listed = Listed()
 
     found = await asyncio.gather(*(listed.after(0) for _ in range(50)))
@@ -46,7 +46,7 @@ async def test_of_a_crowd_one_asks() -> None:
     assert set(found) == {"eastus 1"}
 
 
-async def test_a_crowd_before_a_list_that_fails_asks_it_once() -> None:
+async def test_concurrent_callers_ask_a_failing_list_once() -> None:
     listed = Listed()
     listed.fails = True
 

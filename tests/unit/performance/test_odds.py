@@ -98,7 +98,7 @@ def test_more_slack_never_costs_more_and_nothing_costs_more_than_on_demand() -> 
     assert all(12 * 0.3 < cost <= 12.2 for cost in costs)
 
 
-def test_an_older_drought_is_dearer_to_wait_out() -> None:
+def test_an_older_outage_costs_more_to_wait_out() -> None:
     table = solved()
 
     assert table.cost_of_wait(12.0, 4.0, 3) > table.cost_of_wait(12.0, 4.0, 0)

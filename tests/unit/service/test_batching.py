@@ -38,7 +38,7 @@ async def test_one_alone_is_served_at_once() -> None:
     assert work.crowds == [1]
 
 
-async def test_a_crowd_shares_and_each_gets_its_own_answer() -> None:
+async def test_a_batch_is_shared_and_each_gets_its_own_answer() -> None:
     work = Work()
     together = Batcher(work)
     numbers = range(100, 100 + 3 * MOST)
@@ -95,7 +95,7 @@ async def test_who_asks_again_in_the_instant_in_which_the_others_end_is_served()
     assert answers[0] == 4
 
 
-async def test_two_of_one_key_are_never_in_one_crowd() -> None:
+async def test_two_of_one_key_are_never_in_one_batch() -> None:
     work = Work()
     together = Batcher(work, key=lambda n: n % 10)
 
@@ -105,7 +105,7 @@ async def test_two_of_one_key_are_never_in_one_crowd() -> None:
     assert sorted(work.crowds) == [2, 3]
 
 
-async def test_after_a_crowd_the_next_one_is_waited_for_a_moment() -> None:
+async def test_after_a_batch_the_next_one_is_waited_for_a_moment() -> None:
     work = Work()
     together = Batcher(work)
     await asyncio.gather(*(together.do(n) for n in (1, 2, 3)))
@@ -133,7 +133,7 @@ async def test_who_has_time_waits_for_others_until_they_are_enough() -> None:
 
 
 @pytest.mark.parametrize("met", [Deadlock("deadlock detected"), Exception("too many values")])
-async def test_a_crowd_whose_statement_failed_is_done_one_by_one(met: Exception) -> None:
+async def test_a_batch_whose_statement_failed_is_done_one_by_one(met: Exception) -> None:
     crowds: list[int] = []
 
     async def work(numbers: Sequence[int]) -> list[int | Exception]:

@@ -58,7 +58,7 @@ def test_another_offering_takes_over_the_likelier_the_more_there_are(
     assert failover_probability(hops, spots) == pytest.approx(odds)
 
 
-def test_half_of_all_old_droughts_end_after_the_half_life_of_their_rate() -> None:
+def test_half_of_all_old_outages_end_after_the_half_life_of_their_rate() -> None:
     assert residual_life_quantile((0.5, 0.5, 0.1, 0.1), 30.0, 0.5) == pytest.approx(
         math.log(2) / 0.1
     )
@@ -71,7 +71,7 @@ def test_what_has_lasted_is_likely_to_last() -> None:
     assert young.p10 < young.p50 < young.p90
 
 
-def test_a_drought_whose_beginning_was_not_seen_is_an_old_one() -> None:
+def test_an_outage_whose_beginning_was_not_seen_is_an_old_one() -> None:
     assert waits(0.1, CapacityHistory(outage_seen=False)) == pytest.approx(waits(4.1))
 
 
@@ -96,7 +96,7 @@ def test_where_more_machines_were_refused_a_smaller_job_has_no_wait() -> None:
     assert not is_every_offering_in_backoff([refused(1.0, ends=9)], 1, NOW)
 
 
-def test_of_a_drought_in_which_nobody_asked_for_long_nothing_is_known() -> None:
+def test_without_requests_nothing_is_known_of_an_outage() -> None:
     def wait_if_refused(minutes: float) -> RemainingTime | None:
         at = NOW - timedelta(minutes=minutes)
         answer = RequestOutcome(offering=SPOT, job_id="", nodes=1, at=at, granted=False)
@@ -109,14 +109,14 @@ def test_of_a_drought_in_which_nobody_asked_for_long_nothing_is_known() -> None:
     assert expected_wait([refused(72.0, ends=5)], NO_HISTORY, NOW) is None
 
 
-def test_more_offerings_end_a_drought_sooner() -> None:
+def test_more_offerings_end_an_outage_sooner() -> None:
     both = expected_wait([refused(1.0), refused(1.0)], CapacityHistory(refused_at=NOW), NOW)
 
     assert both is not None
     assert both.p50 < waits(1.0).p50
 
 
-def test_half_of_all_droughts_end_within_the_median_of_their_age() -> None:
+def test_half_of_all_outages_end_within_the_median_of_their_age() -> None:
     of, draw = outage_end_rates(Exposure(), 1), random.Random(1)
     lasted = [residual_life_quantile(of, 0.0, draw.random()) for _ in range(4000)]
     older = [hours - 1.0 for hours in lasted if hours > 1.0]

@@ -190,7 +190,7 @@ class TestCommit:
 
         assert heir.is_idle
 
-    @pytest.mark.parametrize("racing", [False, True])
+    @pytest.mark.parametrize("racing", [False, True], ids=["before", "racing"])
     async def test_a_newer_generation_keeps_us_out_also_if_it_comes_while_we_write(
         self, container: Flaky, client: ContainerClient, folder: RunDir, *, racing: bool
     ) -> None:

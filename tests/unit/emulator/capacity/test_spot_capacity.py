@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from emulator.capacity import SpotCapacity, scarcity
 from emulator.capacity.traces import (
     DAY,
-    CapacityTrace,
     Constant,
+    MachinesOverTime,
     Random,
     Recorded,
     at,
@@ -47,7 +47,7 @@ traces = st.one_of(randoms, recordings, st.builds(Constant, st.integers(0, 40)))
 
 @given(traces, moments, st.floats(0, 3 * DAY), st.floats(0, 1))
 def test_what_a_span_says_of_a_moment_is_what_the_moment_itself_says(
-    trace: CapacityTrace, since: float, span: float, share: float
+    trace: MachinesOverTime, since: float, span: float, share: float
 ) -> None:
     steps = trace.steps(since, since + span)
     moment = since + share * span
@@ -59,7 +59,7 @@ def test_what_a_span_says_of_a_moment_is_what_the_moment_itself_says(
 
 @given(traces, moments, st.floats(0, 3 * DAY))
 def test_steps_are_in_order_and_each_changes_something(
-    trace: CapacityTrace, since: float, span: float
+    trace: MachinesOverTime, since: float, span: float
 ) -> None:
     steps = trace.steps(since, since + span)
 
@@ -70,7 +70,7 @@ def test_steps_are_in_order_and_each_changes_something(
 
 @given(traces, moments, st.floats(1, DAY), st.floats(1, DAY))
 def test_machine_hours_and_falls_of_two_spans_add_up(
-    trace: CapacityTrace, since: float, first: float, second: float
+    trace: MachinesOverTime, since: float, first: float, second: float
 ) -> None:
     middle, end = since + first, since + first + second
 

@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 from bench.recovery.book import Strike
-from bench.recovery.records import AttemptTimes, JobRecord, Span
+from bench.recovery.observed.records import AttemptTimes, JobRecord, Span
 
 NOT_OURS = frozenset({"allocate"})
 _FETCH = ("fetch_inputs", "fetch_checkpoint")

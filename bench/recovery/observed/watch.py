@@ -8,10 +8,11 @@ from contextlib import suppress
 import httpx
 import psutil
 
-from bench.recovery import blobs, disk, invariants
-from bench.recovery.blobs import Containers
+from bench.recovery import invariants
 from bench.recovery.book import Book, ObservedGeneration
-from bench.recovery.sight import ClusterView, Sight, SightedAttempt, Vm
+from bench.recovery.observed import blobs, disk
+from bench.recovery.observed.blobs import Containers
+from bench.recovery.observed.cluster import ClusterView, Sight, SightedAttempt, Vm
 
 LOOK_SECONDS = 0.25
 

@@ -1,0 +1,1 @@
+"""What the recovery benchmark observes: blobs, disks, the cluster, spans, records."""
