@@ -339,7 +339,7 @@ async def test_no_page_of_the_audit_loses_a_stray_whose_type_ends_as_anothers(wo
     ("fault", "then"),
     [
         (Misconfigured("no role"), "Give the service's identity the actions"),
-        (Throttled("too many"), "Ask again"),
+        (Throttled("too many"), "Retry"),
     ],
 )
 async def test_an_audit_that_may_not_list_all_else_shows_the_scale_sets_and_says_so(

@@ -105,7 +105,7 @@ async def test_a_process_that_is_killed_while_it_raises_an_alarm_leaves_it_to_th
     await watch.run_once()
     clock.advance(minutes=15)
     with monkeypatch.context() as patch:
-        patch.setattr(strays, "_tell", die)
+        patch.setattr(strays, "_log_alarm", die)
         with pytest.raises(asyncio.CancelledError):
             await watch.run_once()
 

@@ -154,7 +154,7 @@ async def test_an_upload_that_was_given_up_never_becomes_a_file(world: World) ->
     answer = await world.call("POST", "/v1/files", content=still(), headers=headers)
 
     assert answer.status_code == 503
-    assert "Upload it again" in answer.json()["error"]["message"]
+    assert "Upload the file again" in answer.json()["error"]["message"]
     assert len(sent) < 20
     assert (await world.call("GET", "/v1/files")).json()["data"] == []
 
@@ -189,7 +189,7 @@ async def test_an_upload_that_wakes_after_it_was_given_up_deletes_its_own_blob(
         )
 
     assert answer.status_code == 503
-    assert "Upload it again" in answer.json()["error"]["message"]
+    assert "Upload the file again" in answer.json()["error"]["message"]
     assert (await blobs(world), len(await rows(world))) == ([], left)
     assert (await world.call("GET", "/v1/files")).json()["data"] == []
 
