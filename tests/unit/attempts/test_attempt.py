@@ -239,7 +239,7 @@ ENDS: dict[str, tuple[Attempt, AttemptView, Outcome, str]] = {
         attempt(PROVISIONING),
         AttemptView(scale_set=machines(DELETING)),
         Outcome.EVICTED,
-        "somebody else",
+        "something other than Rekindle",
     ),
     "a cancel while the scale set is made": (
         attempt(PROVISIONING, wish=Outcome.CANCELLED),
