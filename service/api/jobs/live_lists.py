@@ -75,7 +75,7 @@ class LiveLists:
         queue = _Queue(_MAX_LAG + 1)
         project = self._projects.setdefault(project_id, _Project(self._parts.now()))
         project.queues.add(queue)
-        if self._reader is None:
+        if self._reader is None or self._reader.done():
             self._reader = asyncio.create_task(self._run_reader())
             self._reader.add_done_callback(self._end_streams)
         try:
@@ -84,14 +84,12 @@ class LiveLists:
             project.queues.discard(queue)
             if not project.queues and self._projects.get(project_id) is project:
                 del self._projects[project_id]
-            if not self._projects and self._reader is not None:
-                self._reader.cancel()
-                self._reader = None
 
     async def _run_reader(self) -> None:
         parts, kind = self._parts, job_versions.KIND
         with parts.drain.polling(notify.any_of(kind)) as changed, parts.listener.noting(kind) as t:
-            while not parts.drain.has_begun:
+            # Ends by itself after the last page: cancelled, it could leave a connection open.
+            while self._projects and not parts.drain.has_begun:
                 await notify.wait(changed, _RECHECK_SECONDS)
                 ids, known = [job_versions.job_of(topic) for topic in t], parts.listener.hears
                 t.clear()
@@ -141,7 +139,7 @@ class LiveLists:
 
     def _end_streams(self, reader: asyncio.Task[None]) -> None:
         """End every stream: the service is shutting down, or the database did not answer."""
-        if reader is not self._reader:  # its last page was closed
+        if reader is not self._reader:  # another one has taken its place
             return
         self._reader = None
         if not reader.cancelled() and (cause := reader.exception()):
