@@ -75,7 +75,7 @@ async def move_model(parts: PartsDep, caller: Writer, job_id: str, asked: TierRe
 async def _move(
     parts: Parts, caller: Caller, job_id: str, checkpoint_id: str | None, asked: TierRequest
 ) -> TierMove:
-    wish = MoveRequest(
+    request = MoveRequest(
         project_id=caller.project_id,
         job_id=job_id,
         checkpoint_id=checkpoint_id,
@@ -83,11 +83,11 @@ async def _move(
         priority=ArchivePriority(asked.priority),
     )
     if asked.dry_run:
-        seen, made = await tier_moves.quote_move(parts.engine, parts.outside, wish, parts.now)
+        seen, made = await tier_moves.quote_move(parts.engine, parts.outside, request, parts.now)
         move = None
     else:
         seen, made, move = await tier_moves.request_move(
-            parts.engine, parts.outside, wish, parts.now
+            parts.engine, parts.outside, request, parts.now
         )
-    shown = tier_views.move(seen, wish.tier, wish.priority, made, move)
+    shown = tier_views.move(seen, request.tier, request.priority, made, move)
     return TierMove(**shown, dry_run=asked.dry_run, account=tier_views.account(parts.account))

@@ -186,12 +186,12 @@ async def move_end(conn: AsyncConnection, attempt_id: str, at: datetime) -> bool
 
 def snapshot(row: AttemptRow, job: Mapping[Any, Any]) -> Attempt:
     """Return the attempt as decisions see it; ``job``: its job's requests and elastic members."""
-    wish = Outcome.PAUSED if job["pause_requested_at"] else None
-    wish = Outcome.OVER_BUDGET if job["over_budget_at"] else wish
-    wish = Outcome.CANCELLED if job["cancel_requested_at"] else wish
+    stop_as = Outcome.PAUSED if job["pause_requested_at"] else None
+    stop_as = Outcome.OVER_BUDGET if job["over_budget_at"] else stop_as
+    stop_as = Outcome.CANCELLED if job["cancel_requested_at"] else stop_as
     spot = row.offering.capacity_type is CapacityType.SPOT
     since = job["moves_since"] if spot else job["returns_since"]
-    moving = wish is None and since is not None and since >= row.created_at
+    moving = stop_as is None and since is not None and since >= row.created_at
     creates = row.deferred_call is CloudCall.CREATE
     return Attempt(
         id=row.id,
@@ -202,11 +202,11 @@ def snapshot(row: AttemptRow, job: Mapping[Any, Any]) -> Attempt:
         offering=row.offering,
         instance_count=row.instance_count,
         outcome=row.outcome,
-        wish=Outcome.PAUSED if moving else wish,
+        stop_as=Outcome.PAUSED if moving else stop_as,
         because=(MOVES_TO_ON_DEMAND if spot else RETURNS_TO_SPOT)
         if moving
         else OVER_BUDGET
-        if wish is Outcome.OVER_BUDGET
+        if stop_as is Outcome.OVER_BUDGET
         else "",
         trainer_errors=job["trainer_errors"],
         elastic=ElasticNodes.of_plan(job),

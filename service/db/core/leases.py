@@ -284,7 +284,7 @@ async def check(conn: AsyncConnection, claim: Claim) -> None:
         raise LeaseLost(f"{claim.table.name} {claim.row_id}")
 
 
-async def hint(conn: AsyncConnection, table: Table, row_id: str, now: datetime) -> None:
+async def enqueue(conn: AsyncConnection, table: Table, row_id: str, now: datetime) -> None:
     """Make the row due now, and wake every reconciler at commit."""
     await conn.execute(_enqueued(table, now).where(table.c.id == row_id))
     await notify.notify(conn, notify.DUE)

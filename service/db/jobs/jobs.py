@@ -187,7 +187,7 @@ async def request_action(
     **columns: Any,  # noqa: ANN401
 ) -> None:
     """Write a request on the job, such as cancel_requested_at; make it and its attempts due."""
-    await _wish(conn, job_id, (), now, columns)
+    await _request(conn, job_id, (), now, columns)
 
 
 async def request_once(
@@ -213,7 +213,7 @@ async def request_once(
     found = await conn.execute(select(jobs.c.id).where(jobs.c.id == job_id, *same))
     if found.first() is None:
         return False
-    return await _wish(conn, job_id, same, now, {column: None if back else now})
+    return await _request(conn, job_id, same, now, {column: None if back else now})
 
 
 async def request_if_unchanged(
@@ -222,16 +222,16 @@ async def request_if_unchanged(
     now: datetime,
     **columns: Any,  # noqa: ANN401
 ) -> None:
-    """Write a request that was decided from the claimed row, as ``wish`` does.
+    """Write a request that was decided from the claimed row, as ``request_action`` does.
 
     Raises LeaseLost if the job has had a request since it was claimed, or the lease is gone.
     """
     same = (jobs.c.lease_token == claim.token, jobs.c.hints == claim.hints)
-    if not await _wish(conn, claim.row_id, same, now, columns):
+    if not await _request(conn, claim.row_id, same, now, columns):
         raise LeaseLost(f"jobs {claim.row_id}")
 
 
-async def _wish(
+async def _request(
     conn: AsyncConnection,
     job_id: str,
     same: tuple[ColumnElement[bool], ...],

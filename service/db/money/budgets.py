@@ -134,7 +134,7 @@ async def mark_exhausted(conn: AsyncConnection, job_id: str, because: str, now: 
     at = func.greatest(now, set_at.scalar_subquery())
     values = {"over_budget_at": at, "over_budget_because": because, "waits_for": ""}
     await conn.execute(update(jobs).where(jobs.c.id == job_id).values(values))
-    await leases.hint(conn, jobs, job_id, now)
+    await leases.enqueue(conn, jobs, job_id, now)
 
 
 async def clear_exhausted(conn: AsyncConnection, job_id: str) -> None:
@@ -172,7 +172,7 @@ async def set_terms(
     if any(getattr(terms, name) != getattr(before, name) for name in _OF_RISK):
         values |= {"at_risk_at": None, "moves_since": None, "returns_since": None}
     await conn.execute(update(jobs).where(jobs.c.id == job_id).values(values))
-    await leases.hint(conn, jobs, job_id, now)
+    await leases.enqueue(conn, jobs, job_id, now)
 
 
 async def set_project(

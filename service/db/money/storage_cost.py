@@ -25,7 +25,7 @@ async def start_metering(conn: AsyncConnection, job_id: str, now: datetime) -> N
 
 async def make_due(conn: AsyncConnection, job_id: str, now: datetime) -> None:
     """Make the container due now: its cost has changed."""
-    await leases.hint(conn, storage_meters, job_id, now)
+    await leases.enqueue(conn, storage_meters, job_id, now)
 
 
 async def claim_due(conn: AsyncConnection, now: datetime, limit: int) -> list[Claim]:

@@ -112,7 +112,7 @@ async def hurry(
     mine = update(tier_moves).where(tier_moves.c.id == move.id, _OPEN)
     values = {"priority": ArchivePriority.HIGH, "charge": charge, "expected_at": expected_at}
     await conn.execute(mine.values(values))
-    await leases.hint(conn, tier_moves, move.id, now)
+    await leases.enqueue(conn, tier_moves, move.id, now)
 
 
 async def replace(conn: AsyncConnection, move: TierMove, not_moved: Decimal, now: datetime) -> None:

@@ -52,8 +52,8 @@ class Attempt:
     offering: Offering
     instance_count: int
     outcome: Outcome | None = None
-    wish: Outcome | None = None  # CANCELLED, PAUSED or OVER_BUDGET: what the job wants of it
-    because: str = ""  # why it is wished, where the user did not ask for it
+    stop_as: Outcome | None = None  # CANCELLED, PAUSED or OVER_BUDGET: what the job wants of it
+    because: str = ""  # why it is to stop, where the user did not ask for it
     trainer_errors: int = 0  # of the job, in a row
     elastic: ElasticNodes | None = None  # None: the world size is kept
     refills: int = 0  # how often machines were asked for in place of lost ones, in a row ...

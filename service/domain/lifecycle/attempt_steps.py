@@ -54,17 +54,17 @@ def next_step(
     attempt: Attempt, seen: AttemptView, now: datetime, pace: AttemptTiming
 ) -> AttemptStep:
     """Decide one step; the same arguments always give the same step."""
-    if attempt.ends_by and not attempt.wish and now >= attempt.ends_by - _BEFORE_END:
-        attempt = replace(attempt, wish=Outcome.EVICTED, because=LONGEST_RUN)
+    if attempt.ends_by and not attempt.stop_as and now >= attempt.ends_by - _BEFORE_END:
+        attempt = replace(attempt, stop_as=Outcome.EVICTED, because=LONGEST_RUN)
     return DECISIONS[attempt.state](attempt, seen, now, pace)
 
 
 def _pending(
     attempt: Attempt, seen: AttemptView, now: datetime, pace: AttemptTiming
 ) -> AttemptStep:
-    if attempt.wish:
+    if attempt.stop_as:
         why = attempt.because or "before launch"
-        return MoveAttempt(to=AttemptState.ENDED, outcome=attempt.wish, reason=why)
+        return MoveAttempt(to=AttemptState.ENDED, outcome=attempt.stop_as, reason=why)
     return MoveAttempt(to=AttemptState.PROVISIONING)
 
 
@@ -74,7 +74,7 @@ def _provisioning(
     found, running = seen.scale_set, seen.running_instances
     if end := _end_if_unbootable(attempt, seen):
         return end  # those that are still to come would not, either
-    if found is not None and not attempt.wish and _has_enough_machines(attempt, found, running):
+    if found is not None and not attempt.stop_as and _has_enough_machines(attempt, found, running):
         few = f"{running} of {attempt.instance_count} machines"
         return MoveAttempt(  # however late: the machines are there
             to=AttemptState.STARTING, reason=few if running < attempt.instance_count else ""
@@ -92,7 +92,7 @@ def _provisioning(
 
 def _end_if_unbootable(attempt: Attempt, seen: AttemptView) -> MoveAttempt | None:
     """End an attempt of which a machine reported that none can boot."""
-    given_up = seen.cannot_boot and seen.generation is None and not attempt.wish
+    given_up = seen.cannot_boot and seen.generation is None and not attempt.stop_as
     return _end(Outcome.UNRESPONSIVE, seen.cannot_boot) if given_up else None
 
 
@@ -164,9 +164,9 @@ def _train(attempt: Attempt, seen: AttemptView, now: datetime, pace: AttemptTimi
     if seen.model_committed:  # whatever else happened: the result is there
         return _end(Outcome.SUCCEEDED, "the final model is committed")
     finished = current is not None and is_finished(current, seen.nodes)
-    if finished and attempt.wish is not Outcome.CANCELLED:  # HEAD is about to say so too
+    if finished and attempt.stop_as is not Outcome.CANCELLED:  # HEAD is about to say so too
         return _end_if_silent(seen, now, pace) or RequeueAttempt()
-    if attempt.wish:
+    if attempt.stop_as:
         return _wind_down(attempt, seen, now, pace)
     wanted = _target_node_count(attempt, seen)
     membership = next_membership(current, seen.nodes, wanted)
@@ -217,7 +217,8 @@ def _end(outcome: Outcome, reason: str) -> MoveAttempt:
 
 
 def _end_as_requested(attempt: Attempt) -> MoveAttempt | None:
-    return _end(attempt.wish, attempt.because or "as the user asked") if attempt.wish else None
+    why = attempt.because or "as the user asked"
+    return _end(attempt.stop_as, why) if attempt.stop_as else None
 
 
 def _end_if_out_of_money(
@@ -237,7 +238,7 @@ def _end_if_out_of_money(
     took = humanize.format_duration(allowed.total_seconds())
     why = attempt.because or "the budget is exhausted"
     return _end(
-        attempt.wish or Outcome.OVER_BUDGET,
+        attempt.stop_as or Outcome.OVER_BUDGET,
         f"{why}; the machines did not stop in the {took} that the budget reserves for saving",
     )
 
@@ -264,11 +265,10 @@ def _wind_down(
     current = seen.generation
     if current is None or is_settled(current, seen.nodes):
         return end
-    cancel = attempt.wish is Outcome.CANCELLED
+    cancel = attempt.stop_as is Outcome.CANCELLED
     kind = DirectiveKind.STOP if cancel else DirectiveKind.CHECKPOINT_AND_STOP
-    asked = halt_members(
-        current, seen.nodes, kind, attempt.because or f"the job is to be {attempt.wish}"
-    )
+    why = attempt.because or f"the job is to be {attempt.stop_as}"
+    asked = halt_members(current, seen.nodes, kind, why)
     if not cancel and _end_if_silent(seen, now, pace):  # it takes every member to save
         return end
     # A cancelled attempt ends the same way whether or not its nodes could say that they stopped.
@@ -391,6 +391,6 @@ def _end_if_out_of_time(
         return None
     if attempt.state is AttemptState.PROVISIONING and seen.misconfigured:
         return _end(Outcome.MISCONFIGURED, seen.misconfigured)
-    spent = humanize.format_duration((now - attempt.since).total_seconds())
+    spent = humanize.format_duration((now - since).total_seconds())
     unseen = "; Azure does not tell what has become of it" if seen.blind else ""
     return _end(outcome, f"{attempt.state} for {spent}{unseen}")

@@ -46,7 +46,7 @@ def useless_machines(
 def is_refill_due(attempt: Attempt, seen: AttemptView, now: datetime) -> bool:
     """Return whether machines are missing, none is on its way, and one more is useful."""
     elastic, found = attempt.elastic, seen.scale_set
-    if found is None or seen.blind or attempt.wish or unhealthy_nodes.has_too_many(seen.nodes):
+    if found is None or seen.blind or attempt.stop_as or unhealthy_nodes.has_too_many(seen.nodes):
         return False
     quiet = found.phase in (ScaleSetPhase.READY, ScaleSetPhase.FAILED)
     if not quiet or seen.running_instances >= attempt.instance_count:

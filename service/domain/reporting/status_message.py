@@ -101,7 +101,7 @@ class StatusMessage:
 
 def status_message(job: JobFacts) -> StatusMessage:
     """Return the status message of a job at this moment."""
-    told = _ending(job) or _wish(job) or _life(job)
+    told = _ending(job) or _request(job) or _life(job)
     if job.help_wanted and job.state not in JOB_TERMINAL and told.code not in _OURS.values():
         return replace(told, code="needs_help", message=job.help_wanted)
     return told
@@ -168,7 +168,7 @@ def _leaving(job: JobFacts) -> str:
     return f" {job.its_machines.capitalize()} {are} being deleted."
 
 
-def _wish(job: JobFacts) -> StatusMessage | None:
+def _request(job: JobFacts) -> StatusMessage | None:
     """Return the message of a pending request of the user."""
     attempt = job.attempt
     live = attempt is not None and attempt.state not in ATTEMPT_OVER
@@ -325,7 +325,7 @@ def _between(job: JobFacts, attempt: AttemptFacts, outcome: Outcome) -> StatusMe
 
 
 def _resumes(job: JobFacts) -> StatusMessage:
-    """Return the message of a resumed job; without money `_ending` or `_wish` applies."""
+    """Return the message of a resumed job; without money `_ending` or `_request` applies."""
     paid = job.attempt is not None and job.attempt.outcome is Outcome.OVER_BUDGET
     text = _asked_next("There is money again" if paid else "Resumed by the user", job)
     return StatusMessage("recovering" if job.has_trained else "queued", "resuming", text)

@@ -47,7 +47,7 @@ class TierMoveOutcome(StrEnum):
 
     DONE = "done"
     GONE = "gone"  # what was to be moved has been deleted
-    REPLACED = "replaced"  # by a wish for another tier
+    REPLACED = "replaced"  # by a request for another tier
 
 
 ARCHIVE_REDUNDANCIES = frozenset({"LRS", "GRS", "RAGRS"})  # redundancies that have an archive

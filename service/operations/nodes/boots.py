@@ -27,7 +27,7 @@ async def record(conn: AsyncConnection, attempt_id: str, report: BootReport, now
     attempt = await nodes.live_attempt(conn, attempt_id)
     ends = boot_report.is_not_retryable(report) and attempt.state in _NO_NODES_YET
     if ends:
-        await leases.hint(conn, tables.attempts, attempt.id, now)  # before any lock on the job
+        await leases.enqueue(conn, tables.attempts, attempt.id, now)  # before any lock on the job
     if report.said is BootStatus.BEGUN:
         await _record_phase(conn, attempt, report, now)
     else:

@@ -172,7 +172,7 @@ async def _record_reboot(
     await nodes.save(conn, record_now, name=registration.name, registered_at=now)
     await nodes.add_spans(conn, record.node_id, spans)
     await nodes.wake(conn, record.node_id)
-    await leases.hint(conn, tables.attempts, attempt.id, now)
+    await leases.enqueue(conn, tables.attempts, attempt.id, now)
     await job_versions.raise_all(conn, [attempt.job_id], now)
     await events.add_all(
         conn, [_registered_event(attempt, registration, " again (its supervisor restarted)", now)]

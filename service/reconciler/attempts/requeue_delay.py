@@ -26,7 +26,7 @@ def while_running(
     None while a machine is missing, a stop is requested, or anything else is to be done soon.
     """
     seen = found.seen
-    if row.state is not AttemptState.RUNNING or found.attempt.wish or found.faults or found.call:
+    if row.state is not AttemptState.RUNNING or found.attempt.stop_as or found.faults or found.call:
         return None
     if row.stop_by is not None or seen.halted_at or not _whole(row, seen):
         return None

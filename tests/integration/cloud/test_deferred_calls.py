@@ -122,7 +122,7 @@ async def test_a_hint_keeps_the_place_of_a_deferred_call_and_takes_no_token(
         tokens.append((await tokens_of(engine))[RequestKind.LIST])
         clock.advance(seconds=1)
         async with engine.begin() as conn:
-            await leases.hint(conn, tables.attempts, "att-1", clock())
+            await leases.enqueue(conn, tables.attempts, "att-1", clock())
 
     assert due == [due[0]] * 3
     assert tokens == [-101] * 3
@@ -138,7 +138,7 @@ async def test_a_deferred_delete_is_made_without_another_look(
     await left(engine, clock, RequestKind.DELETE, -10)
     await reconciler.run_once()
     async with engine.begin() as conn:
-        await leases.hint(conn, tables.attempts, "att-1", clock())
+        await leases.enqueue(conn, tables.attempts, "att-1", clock())
     await reconciler.run_once()
     clock.advance(seconds=10)
     await reconciler.run_once()
@@ -154,7 +154,7 @@ async def test_a_look_that_is_deferred_while_a_wish_comes_does_not_hold_it_up(
     await reconciler.run_once()
     async with engine.begin() as conn:
         await conn.execute(update(tables.jobs).values(cancel_requested_at=clock()))
-        await leases.hint(conn, tables.attempts, "att-1", clock())
+        await leases.enqueue(conn, tables.attempts, "att-1", clock())
     await reconciler.run_once()
     row = await row_of(engine)
 
@@ -259,7 +259,7 @@ async def test_a_call_that_azure_refuses_is_not_made_again_before_azure_allows_i
         await reconciler.run_once()
         clock.advance(seconds=1)
         async with engine.begin() as conn:
-            await leases.hint(conn, tables.attempts, "att-1", clock())
+            await leases.enqueue(conn, tables.attempts, "att-1", clock())
     refused, row = list(cloud.asked), await row_of(engine)
     clock.advance(seconds=60)
     await reconciler.run_once()

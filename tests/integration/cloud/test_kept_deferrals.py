@@ -110,7 +110,7 @@ async def test_a_deferred_creation_that_is_cancelled_gives_its_tokens_back(
     taken = (await tokens_of(engine))[RequestKind.CREATE]
     async with engine.begin() as conn:
         await conn.execute(update(tables.jobs).values(cancel_requested_at=clock()))
-        await leases.hint(conn, tables.attempts, "att-1", clock())
+        await leases.enqueue(conn, tables.attempts, "att-1", clock())
     await reconciler.run_once()
 
     assert (await row_of(engine)).state == AttemptState.TERMINATING

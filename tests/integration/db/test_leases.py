@@ -229,7 +229,7 @@ async def test_a_hint_wakes_a_row_before_it_is_due(engine: AsyncEngine, clock: C
     async with engine.begin() as conn:
         claim, _ = await claim_attempt(conn, clock())
         await leases.release(conn, claim, clock(), clock() + timedelta(hours=1))
-        await leases.hint(conn, tables.attempts, "att-1", clock())
+        await leases.enqueue(conn, tables.attempts, "att-1", clock())
 
         assert len(await attempts.claim_due(conn, clock(), 10)) == 1
 
@@ -242,7 +242,7 @@ async def test_a_hint_while_the_row_is_claimed_is_not_lost(
     async with engine.begin() as conn:
         claim, _ = await claim_attempt(conn, clock())
     async with engine.begin() as conn:
-        await leases.hint(conn, tables.attempts, "att-1", clock())
+        await leases.enqueue(conn, tables.attempts, "att-1", clock())
     async with engine.begin() as conn:
         assert await attempts.claim_due(conn, clock(), 10) == [], "it is still claimed"
         later = clock() + timedelta(hours=1)
@@ -280,7 +280,7 @@ async def test_a_hint_survives_the_worker_that_was_killed_with_the_lease(
 ) -> None:
     async with engine.begin() as conn:
         await claim_attempt(conn, clock())
-        await leases.hint(conn, tables.attempts, "att-1", clock())
+        await leases.enqueue(conn, tables.attempts, "att-1", clock())
     clock.advance(seconds=AFTER_LEASE)
 
     async with engine.begin() as conn:

@@ -245,7 +245,7 @@ HOT: dict[str, Query] = {
     "checkpoints that exist": lambda conn, _: checkpoints.retained_paths(conn, ["ftjob-007"]),
     "claiming attempts": claim_attempts,
     "claiming jobs": claim_jobs,
-    "a hint": lambda conn, clock: leases.hint(conn, tables.attempts, "att-of-7", clock()),
+    "a hint": lambda conn, clock: leases.enqueue(conn, tables.attempts, "att-of-7", clock()),
     "attempts that live": lambda conn, _: attempts.live_ids(conn),
     "what attempts saw of Spot": seen_of_spot,
     "how often attempts save": lambda conn, _: generations.save_histories(conn, ["att-of-7"]),

@@ -57,7 +57,7 @@ WRITES: dict[str, tuple[Table, Write]] = {
     ),
     "an attempt is hinted": (
         tables.attempts,
-        lambda c, now: leases.hint(c, tables.attempts, ATTEMPT, now()),
+        lambda c, now: leases.enqueue(c, tables.attempts, ATTEMPT, now()),
     ),
     "a node was heard": (tables.nodes, lambda c, _: nodes.record_acknowledged(c, NODE, 9)),
     "storage ends": (storage_ledger, end_of_storage),

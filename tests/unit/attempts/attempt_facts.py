@@ -24,7 +24,7 @@ def attempt(
     *,
     ago: timedelta = timedelta(0),
     outcome: Outcome | None = None,
-    wish: Outcome | None = None,
+    stop_as: Outcome | None = None,
     trainer_errors: int = 0,
 ) -> Attempt:
     return Attempt(
@@ -36,7 +36,7 @@ def attempt(
         offering=SPOT,
         instance_count=2,
         outcome=outcome,
-        wish=wish,
+        stop_as=stop_as,
         trainer_errors=trainer_errors,
     )
 

@@ -68,13 +68,13 @@ RULES: dict[str, tuple[Attempt, AttemptView, AttemptStep]] = {
         NONE,
         MoveAttempt(to=PROVISIONING),
     ),
-    "a wish before launch costs nothing": (
-        attempt(PENDING, wish=Outcome.CANCELLED),
+    "a request before launch costs nothing": (
+        attempt(PENDING, stop_as=Outcome.CANCELLED),
         NONE,
         MoveAttempt(to=ENDED, outcome=Outcome.CANCELLED, reason="before launch"),
     ),
     "a move before launch says why": (
-        replace(attempt(PENDING, wish=Outcome.PAUSED), because=MOVES_TO_ON_DEMAND),
+        replace(attempt(PENDING, stop_as=Outcome.PAUSED), because=MOVES_TO_ON_DEMAND),
         NONE,
         MoveAttempt(to=ENDED, outcome=Outcome.PAUSED, reason=MOVES_TO_ON_DEMAND),
     ),
@@ -149,22 +149,22 @@ RULES: dict[str, tuple[Attempt, AttemptView, AttemptStep]] = {
         RequeueAttempt(),
     ),
     "a pause waits for a model that is about to be seen": (
-        attempt(RUNNING, wish=Outcome.PAUSED),
+        attempt(RUNNING, stop_as=Outcome.PAUSED),
         RANK_0_FINISHED,
         RequeueAttempt(),
     ),
     "a cancel stops the nodes without a save": (
-        attempt(RUNNING, wish=Outcome.CANCELLED),
+        attempt(RUNNING, stop_as=Outcome.CANCELLED),
         TRAINING,
         HaltGeneration(kind=STOP, node_ids=("n0", "n1"), reason="the job is to be cancelled"),
     ),
     "a pause lets them save": (
-        attempt(RUNNING, wish=Outcome.PAUSED),
+        attempt(RUNNING, stop_as=Outcome.PAUSED),
         TRAINING,
         HaltGeneration(kind=SAVE_AND_STOP, node_ids=("n0", "n1"), reason="the job is to be paused"),
     ),
     "a budget that is used up lets them save": (
-        attempt(RUNNING, wish=Outcome.OVER_BUDGET),
+        attempt(RUNNING, stop_as=Outcome.OVER_BUDGET),
         TRAINING,
         HaltGeneration(
             kind=SAVE_AND_STOP, node_ids=("n0", "n1"), reason="the job is to be over_budget"
@@ -242,7 +242,7 @@ ENDS: dict[str, tuple[Attempt, AttemptView, Outcome, str]] = {
         "something other than Rekindle",
     ),
     "a cancel while the scale set is made": (
-        attempt(PROVISIONING, wish=Outcome.CANCELLED),
+        attempt(PROVISIONING, stop_as=Outcome.CANCELLED),
         NONE,
         Outcome.CANCELLED,
         "asked",
@@ -333,31 +333,31 @@ ENDS: dict[str, tuple[Attempt, AttemptView, Outcome, str]] = {
         "committed",
     ),
     "a cancel that came after the model": (
-        attempt(RUNNING, wish=Outcome.CANCELLED),
+        attempt(RUNNING, stop_as=Outcome.CANCELLED),
         replace(RANK_0_FINISHED, model_committed=True),
         Outcome.SUCCEEDED,
         "committed",
     ),
     "a cancel once everybody has stopped": (
-        attempt(RUNNING, wish=Outcome.CANCELLED),
+        attempt(RUNNING, stop_as=Outcome.CANCELLED),
         ALL_STOPPED,
         Outcome.CANCELLED,
         "asked",
     ),
     "a pause once everybody has saved": (
-        attempt(RUNNING, wish=Outcome.PAUSED),
+        attempt(RUNNING, stop_as=Outcome.PAUSED),
         ALL_STOPPED,
         Outcome.PAUSED,
         "asked",
     ),
     "a cancel that nodes do not obey": (
-        attempt(RUNNING, wish=Outcome.CANCELLED),
+        attempt(RUNNING, stop_as=Outcome.CANCELLED),
         halted(TRAINING, STOP, MINUTE + SECOND),
         Outcome.CANCELLED,
         "asked",
     ),
     "a pause before the first generation": (
-        attempt(STARTING, wish=Outcome.PAUSED),
+        attempt(STARTING, stop_as=Outcome.PAUSED),
         BOOTED,
         Outcome.PAUSED,
         "asked",
@@ -377,13 +377,14 @@ def test_an_attempt_is_ended_by(cause: str) -> None:
 
 
 @pytest.mark.parametrize("state", sorted(set(AttemptState)))
-@pytest.mark.parametrize("wish", [None, Outcome.CANCELLED, Outcome.PAUSED, Outcome.OVER_BUDGET])
+@pytest.mark.parametrize("stop_as", [None, Outcome.CANCELLED, Outcome.PAUSED, Outcome.OVER_BUDGET])
 @pytest.mark.parametrize("seen", [NONE, BOOTED, TRAINING, ONE_GONE, ALL_FAILED, WITH_MODEL])
 def test_whatever_is_seen_the_move_exists_and_its_outcome_is_known_in_time(
-    state: AttemptState, wish: Outcome | None, seen: AttemptView
+    state: AttemptState, stop_as: Outcome | None, seen: AttemptView
 ) -> None:
     over = state in (TERMINATING, ENDED)
-    row = attempt(state, wish=wish, outcome=Outcome.EVICTED if over else None, ago=2 * MINUTE)
+    outcome = Outcome.EVICTED if over else None
+    row = attempt(state, stop_as=stop_as, outcome=outcome, ago=2 * MINUTE)
 
     step = next_step(row, seen, NOW, PACE)
 

@@ -41,20 +41,20 @@ from trainer.contract import DirectiveKind
 
 
 @pytest.mark.parametrize("state", [STARTING, RUNNING])
-@pytest.mark.parametrize("wish", [Outcome.CANCELLED, Outcome.PAUSED, Outcome.OVER_BUDGET])
+@pytest.mark.parametrize("stop_as", [Outcome.CANCELLED, Outcome.PAUSED, Outcome.OVER_BUDGET])
 @pytest.mark.parametrize("kind", [None, SAVE_AND_STOP, STOP])
 @pytest.mark.parametrize("seen", [BOOTED, TRAINING, ONE_GONE, ALL_FAILED, RANK_0_FINISHED])
 @pytest.mark.parametrize("planned", [None, 40.0, 7200.0])
 def test_machines_go_when_the_time_to_save_is_over_whatever_they_say_and_whoever_was_deaf(
     state: AttemptState,
-    wish: Outcome,
+    stop_as: Outcome,
     kind: DirectiveKind | None,
     seen: AttemptView,
     planned: float | None,
 ) -> None:
     allowed = 40 * SECOND if planned == 40.0 else PACE.save
     over = replace(
-        attempt(state, wish=wish),
+        attempt(state, stop_as=stop_as),
         over_budget_at=NOW - allowed - SECOND,
         save_seconds=planned,
     )
@@ -63,13 +63,13 @@ def test_machines_go_when_the_time_to_save_is_over_whatever_they_say_and_whoever
     step = next_step(over, replace(told, awake_since=NOW), NOW, PACE)
 
     assert isinstance(step, MoveAttempt)
-    assert (step.to, step.outcome) == (TERMINATING, wish)
+    assert (step.to, step.outcome) == (TERMINATING, stop_as)
 
 
 @pytest.mark.parametrize("state", [STARTING, RUNNING])
 def test_machines_may_save_for_as_long_as_the_budget_reserves_for_it(state: AttemptState) -> None:
     row = replace(
-        attempt(state, wish=Outcome.OVER_BUDGET),
+        attempt(state, stop_as=Outcome.OVER_BUDGET),
         over_budget_at=NOW - 40 * SECOND,
         save_seconds=40.0,
     )
@@ -83,7 +83,7 @@ def test_machines_may_save_for_as_long_as_the_budget_reserves_for_it(state: Atte
         (attempt(RUNNING), halted(ONE_GONE, STOP, LONGEST_EXCUSE + 2 * MINUTE)),
         (attempt(RUNNING), halted(UNDER_NOTICE, SAVE_AND_STOP, LONGEST_EXCUSE + 16 * MINUTE)),
         (attempt(STARTING, ago=LONGEST_EXCUSE + 31 * MINUTE), BOOTED),
-        (attempt(RUNNING, wish=Outcome.CANCELLED), halted(TRAINING, STOP, 2 * MINUTE)),
+        (attempt(RUNNING, stop_as=Outcome.CANCELLED), halted(TRAINING, STOP, 2 * MINUTE)),
     ],
 )
 def test_no_rhythm_of_rounds_excuses_machines_for_ever(row: Attempt, seen: AttemptView) -> None:

@@ -115,7 +115,7 @@ def test_what_one_machine_cannot_do_ends_no_generation() -> None:
 
 
 def test_a_cancel_of_machines_that_cannot_boot_is_a_cancel() -> None:
-    cancelled = attempt(STARTING, wish=Outcome.CANCELLED)
+    cancelled = attempt(STARTING, stop_as=Outcome.CANCELLED)
     step = next_step(cancelled, replace(BOOTED, cannot_boot=WHY), NOW, PACE)
 
     assert isinstance(step, MoveAttempt)

@@ -320,4 +320,6 @@ def test_generations_that_lost_a_machine_are_not_held_against_the_job() -> None:
 
 def test_no_machine_is_asked_for_once_an_attempt_is_to_end() -> None:
     assert is_refill_due(TRAINS, ON_TWO, NOW)
-    assert not any(is_refill_due(replace(TRAINS, wish=wish), ON_TWO, NOW) for wish in Outcome)
+    assert not any(
+        is_refill_due(replace(TRAINS, stop_as=stop_as), ON_TWO, NOW) for stop_as in Outcome
+    )

@@ -89,7 +89,7 @@ class GenerationRun:
         self._world = world
         self._grants = grants
         self._tools = tools
-        self._wishes = StopRequests(tools.limits, tools.clock)
+        self._requests = StopRequests(tools.limits, tools.clock)
         self._freed = False  # the memory that the checkpoint to load took
         self._uploads = SaveUploads(
             world,
@@ -102,7 +102,7 @@ class GenerationRun:
         )
         self._stopping = StopController(
             world=world,
-            wishes=self._wishes,
+            requests=self._requests,
             traffic=self._uploads,
             memory=tools.memory,
             reports=tools.reports,
@@ -130,11 +130,11 @@ class GenerationRun:
 
     def kill(self) -> None:
         """Kill the trainer; complete saves are still uploaded and committed."""
-        self._wishes.request(StopRequest.KILL)
+        self._requests.request(StopRequest.KILL)
 
     def abandon(self) -> None:
         """Kill the trainer; upload and commit nothing more."""
-        self._wishes.request(StopRequest.ABANDON)
+        self._requests.request(StopRequest.ABANDON)
 
     async def run_to_end(self) -> RunOutcome:
         """Run the generation; return once all processes are gone and uploads are settled."""
@@ -163,9 +163,9 @@ class GenerationRun:
         """Settle the saves that an earlier supervisor's trainer left; no process of it lives."""
         self._follower.skip_spans()
         self._follow()
-        self._wishes.request(StopRequest.SAVE)
-        self._wishes.trainer_ended(ended_well=self._how() is not NodePhase.FAILED)
-        uploading = asyncio.create_task(self._uploads.run_to_end(self._wishes, recall=True))
+        self._requests.request(StopRequest.SAVE)
+        self._requests.trainer_ended(ended_well=self._how() is not NodePhase.FAILED)
+        uploading = asyncio.create_task(self._uploads.run_to_end(self._requests, recall=True))
         try:
             await self._unless(StopRequest.ABANDON, self._settle(uploading))
         except StaleGeneration as e:
@@ -221,7 +221,7 @@ class GenerationRun:
         """Run from the start of the trainer to the end of its uploads."""
         shipping = asyncio.create_task(self._ship_logs())
         sharing = asyncio.create_task(self._share())
-        uploading = asyncio.create_task(self._uploads.run_to_end(self._wishes))
+        uploading = asyncio.create_task(self._uploads.run_to_end(self._requests))
         loading = asyncio.create_task(self._load())
         try:
             await self._until_gone(process, uploading, loading)
@@ -251,7 +251,7 @@ class GenerationRun:
         self, process: Process, uploading: asyncio.Task[None], loading: asyncio.Task[None]
     ) -> None:
         """Wait until no process of the trainer is left; kill it when it must end."""
-        while process.returncode is None and not self._wishes.must_be_killed:
+        while process.returncode is None and not self._requests.must_be_killed:
             if uploading.done():
                 uploading.result()  # raises: it never ends well before the trainer does
             if loading.done() and not loading.cancelled():
@@ -260,15 +260,15 @@ class GenerationRun:
             await self._free_what_is_loaded(loading)
             await wait_first(
                 process.wait(),
-                self._wishes.wait_for(StopRequest.KILL),
+                self._requests.wait_for(StopRequest.KILL),
                 seconds=self._tools.limits.poll_interval,
             )
-        if self._wishes.strongest is StopRequest.ABANDON:
+        if self._requests.strongest is StopRequest.ABANDON:
             uploading.cancel()
         await self._tools.launcher.kill_all()
         await process.wait()
         self._follow()
-        self._wishes.trainer_ended(ended_well=self._ended_by_itself())
+        self._requests.trainer_ended(ended_well=self._ended_by_itself())
 
     async def _free_what_is_loaded(self, loading: asyncio.Task[None]) -> None:
         if not self._freed and not self._tools.reports.fresh:
@@ -277,9 +277,9 @@ class GenerationRun:
             await self._tools.cache.drop_checkpoint()
 
     async def _settle(self, uploading: asyncio.Task[None]) -> None:
-        if self._wishes.strongest is StopRequest.ABANDON:
+        if self._requests.strongest is StopRequest.ABANDON:
             return
-        while not uploading.done() and not self._wishes.is_upload_time_over:
+        while not uploading.done() and not self._requests.is_upload_time_over:
             await asyncio.wait({uploading}, timeout=self._tools.limits.poll_interval)
         if uploading.done():
             uploading.result()
@@ -324,7 +324,7 @@ class GenerationRun:
     def _last_words(self, process: Process, why: str) -> str:
         folder, ranks = self._world.folder, self._world.ranks
         silent = [rank for rank in ranks if read_result(folder, rank) is None]
-        cause = "killed" if self._wishes.must_be_killed else f"launcher exit {process.returncode}"
+        cause = "killed" if self._requests.must_be_killed else f"launcher exit {process.returncode}"
         ended = f"{why}ranks {silent} ended without a result ({cause})"
         said = f"{ended}\n{self._logs.tail(silent)}"
         return (
@@ -363,12 +363,12 @@ class GenerationRun:
         except TimeoutError:
             log.warning("log.cut_short generation=%d", self._world.generation.number)
 
-    async def _unless(self, wish: StopRequest, work: Coroutine[Any, Any, None]) -> bool:
+    async def _unless(self, request: StopRequest, work: Coroutine[Any, Any, None]) -> bool:
         """Run the work, or cancel it on this request; return whether it completed."""
         task = asyncio.ensure_future(work)
         try:
-            await wait_first(self._wishes.wait_for(wish), asyncio.wait({task}))
-            if self._wishes.strongest >= wish and not task.done():
+            await wait_first(self._requests.wait_for(request), asyncio.wait({task}))
+            if self._requests.strongest >= request and not task.done():
                 return False
             task.result()
             return True

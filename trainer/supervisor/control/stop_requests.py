@@ -21,7 +21,7 @@ class StopRequests:
     def __init__(self, limits: NodeLimits, clock: NodeClock) -> None:
         self._limits = limits
         self._clock = clock
-        self._heard = {wish: asyncio.Event() for wish in StopRequest}
+        self._heard = {request: asyncio.Event() for request in StopRequest}
         self._asked_at = 0.0
         self._gone_at = 0.0
         self._machine_goes_at = float("inf")
@@ -29,13 +29,13 @@ class StopRequests:
         self.trainer_gone = asyncio.Event()
         self._ended_well = False
 
-    def request(self, wish: StopRequest) -> None:
+    def request(self, request: StopRequest) -> None:
         """Request a stop; one weaker than an earlier one changes nothing."""
-        if wish > self.strongest:
-            self.strongest = wish
+        if request > self.strongest:
+            self.strongest = request
             self._asked_at = self._clock.monotonic()
         for weaker in StopRequest:
-            if weaker <= wish:
+            if weaker <= request:
                 self._heard[weaker].set()
 
     def set_machine_deadline(self, seconds: float) -> None:
@@ -54,9 +54,9 @@ class StopRequests:
         self._ended_well = ended_well
         self.trainer_gone.set()
 
-    async def wait_for(self, wish: StopRequest) -> None:
+    async def wait_for(self, request: StopRequest) -> None:
         """Return once this request, or a stronger one, was made."""
-        await self._heard[wish].wait()
+        await self._heard[request].wait()
 
     @property
     def must_be_killed(self) -> bool:

@@ -67,7 +67,7 @@ class StopController:
     """Stops one run on this node."""
 
     world: NodeWorld
-    wishes: StopRequests
+    requests: StopRequests
     traffic: UploadTraffic
     memory: MemoryFolder
     reports: HeartbeatReports
@@ -89,9 +89,9 @@ class StopController:
         never comes: then it is killed. Once it has ended, its saves are uploaded without a limit.
         """
         if self._ended:
-            self.wishes.request(StopRequest.SAVE)
+            self.requests.request(StopRequest.SAVE)
         elif self.reports.fresh:
-            self.wishes.request(StopRequest.KILL)
+            self.requests.request(StopRequest.KILL)
         elif (verdict := self._verdict()) is None:
             self._raise(gently=has_time_for_step(self.limits.save, self._step_times.seconds))
         else:
@@ -99,7 +99,7 @@ class StopController:
 
     def set_machine_deadline(self, seconds: float) -> None:
         """Record that Azure takes the machine; make an unhurried stop urgent."""
-        self.wishes.set_machine_deadline(seconds)
+        self.requests.set_machine_deadline(seconds)
         if not self._gently or self._ended:
             return
         verdict = self._verdict()
@@ -110,7 +110,7 @@ class StopController:
     @property
     def _ended(self) -> bool:
         """Whether all ranks have left results; torchrun may take a while to notice."""
-        if self.wishes.trainer_gone.is_set():
+        if self.requests.trainer_gone.is_set():
             return True
         return run_phase(self.world.folder, self.world.ranks) is not NodePhase.FAILED
 
@@ -118,7 +118,7 @@ class StopController:
         log.info("notice.verdict choice=%s needs=%s", verdict.choice.name, verdict.needs)
         self.reports.add_notice("notice", decision_message(verdict), self.clock.now())
         if verdict.choice is EvictionChoice.RELY:
-            self.wishes.request(StopRequest.KILL)
+            self.requests.request(StopRequest.KILL)
         else:
             self._raise(gently=verdict.choice is EvictionChoice.FINISH_STEP)
 
@@ -128,13 +128,13 @@ class StopController:
             self.world.folder.raise_stop_flag(after_step=gently)
         except OSError as e:
             log.warning("stop.not_raised reason=%s", e)
-            self.wishes.request(StopRequest.KILL)
+            self.requests.request(StopRequest.KILL)
         else:
-            self.wishes.request(StopRequest.SAVE)
+            self.requests.request(StopRequest.SAVE)
 
     def _verdict(self) -> EvictionDecision | None:
         """Return the decision for the time that is left; None without an eviction."""
-        left = self.wishes.seconds_left
+        left = self.requests.seconds_left
         if left is None:
             return None
         outlook = EvictionOutlook(

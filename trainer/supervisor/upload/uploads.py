@@ -83,48 +83,48 @@ class SaveUploads:
             return 0.0
         return self._measured * (self._clock.monotonic() - self._sending_since)
 
-    async def run_to_end(self, wishes: StopRequests, *, recall: bool = False) -> None:
+    async def run_to_end(self, requests: StopRequests, *, recall: bool = False) -> None:
         """Upload and commit until the trainer is gone and nothing is left, or time is up.
 
         ``recall``: an earlier supervisor may have sent saves without committing them. Raises
         StaleGeneration when nothing more can be committed.
         """
-        lifting = asyncio.create_task(self._hurry(wishes))
+        lifting = asyncio.create_task(self._hurry(requests))
         try:
-            await self._work(wishes, recall=recall)
+            await self._work(requests, recall=recall)
         finally:
             tasks = [lifting, *([self._deleting] if self._deleting else [])]
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _hurry(self, wishes: StopRequests) -> None:
+    async def _hurry(self, requests: StopRequests) -> None:
         """Lift the rate limit after a stop request or the trainer's end."""
-        await wait_first(wishes.wait_for(StopRequest.SAVE), wishes.trainer_gone.wait())
+        await wait_first(requests.wait_for(StopRequest.SAVE), requests.trainer_gone.wait())
         self._pace.lift_cap()
 
-    async def _work(self, wishes: StopRequests, *, recall: bool) -> None:
+    async def _work(self, requests: StopRequests, *, recall: bool) -> None:
         waiting_since: float | None = None
         self._recall = recall and self._commits
         while True:
-            gone = wishes.trainer_gone.is_set()  # before the check of the outbox
+            gone = requests.trainer_gone.is_set()  # before the check of the outbox
             self._hopeless = False
             failures = self._failures
             sent = await self._send()
             if gone and sent and waiting_since is None:
                 waiting_since = self._clock.monotonic()
             # Asked before the look, so that one look follows the end of our patience.
-            over = gone and _is_time_over(wishes, waiting_since)
+            over = gone and _is_time_over(requests, waiting_since)
             done = await self._commit() and sent
             if self._failures == failures:
                 self._worked()
             if gone and (done or over or self._hopeless):
                 return
             if not gone:
-                self._make_room(wishes)
-            await self._pause(wishes)
+                self._make_room(requests)
+            await self._pause(requests)
 
-    def _make_room(self, wishes: StopRequests) -> None:
+    def _make_room(self, requests: StopRequests) -> None:
         """Delete dropped checkpoints beside the uploads, until a stop is requested.
 
         There may be hundreds of blobs; the service's sweep deletes the rest.
@@ -132,10 +132,10 @@ class SaveUploads:
         if self._deleting is not None and self._deleting.done():
             self._deleting.result()
             self._deleting = None
-        idle = self._deleting is None and wishes.strongest is StopRequest.NONE
+        idle = self._deleting is None and requests.strongest is StopRequest.NONE
         if idle and self._committer.dropped:
             deleting = wait_first(
-                wishes.wait_for(StopRequest.SAVE), self._committer.delete_dropped()
+                requests.wait_for(StopRequest.SAVE), self._committer.delete_dropped()
             )
             self._deleting = asyncio.create_task(deleting)
 
@@ -187,14 +187,14 @@ class SaveUploads:
         self.model = next((e for e in entries if e.kind == "final"), self.model)
         return self._committer.is_idle
 
-    async def _pause(self, wishes: StopRequests) -> None:
-        if wishes.trainer_gone.is_set():
+    async def _pause(self, requests: StopRequests) -> None:
+        if requests.trainer_gone.is_set():
             await asyncio.sleep(self._limits.poll_interval)
         else:
             back_off = min(
                 self._limits.poll_interval * 2 ** min(self._failures, 10), self._limits.retry
             )
-            await wait_first(wishes.trainer_gone.wait(), seconds=back_off)
+            await wait_first(requests.trainer_gone.wait(), seconds=back_off)
 
     def _worked(self) -> None:
         """Record success; peers' parts may still be missing."""
@@ -217,7 +217,7 @@ class SaveUploads:
             await self._regrant()
 
 
-def _is_time_over(wishes: StopRequests, waiting_since: float | None) -> bool:
+def _is_time_over(requests: StopRequests, waiting_since: float | None) -> bool:
     if waiting_since is None:
-        return wishes.is_upload_time_over
-    return wishes.is_peer_time_over(waiting_since)
+        return requests.is_upload_time_over
+    return requests.is_peer_time_over(waiting_since)

@@ -162,17 +162,17 @@ async def test_deleting_old_checkpoints_holds_up_no_save_and_no_stop(
     job: Job, access: BlobAccess, tmp_path: Path
 ) -> None:
     job.ask(keep_checkpoints=1)
-    folder, wishes = RunDir(tmp_path), StopRequests(QUICK, NodeClock())
+    folder, requests = RunDir(tmp_path), StopRequests(QUICK, NodeClock())
     container = Overloaded(access, job.grants.job)
-    working = asyncio.create_task(_uploads(container, folder).run_to_end(wishes))
+    working = asyncio.create_task(_uploads(container, folder).run_to_end(requests))
     for step in (10, 20, 30, 40):
         save(folder, ALONE, 0, step, checkpoint_path(step, "g1"), 1, "periodic")
         await _names(job, step)
     at_once = len(container.begun) - len(container.given_up)
-    wishes.request(StopRequest.SAVE)
+    requests.request(StopRequest.SAVE)
     await until(_looked(lambda: container.given_up), bool)
     save(folder, ALONE, 0, 50, checkpoint_path(50, "g1"), 1, "stop")
-    wishes.trainer_ended(ended_well=True)
+    requests.trainer_ended(ended_well=True)
     await asyncio.wait_for(working, 30.0)
 
     assert at_once == 1
@@ -184,15 +184,15 @@ async def test_checkpoints_that_head_lets_go_of_are_deleted_while_it_trains(
     job: Job, access: BlobAccess, tmp_path: Path
 ) -> None:
     job.ask(keep_checkpoints=1)
-    folder, wishes = RunDir(tmp_path), StopRequests(QUICK, NodeClock())
+    folder, requests = RunDir(tmp_path), StopRequests(QUICK, NodeClock())
     container = JobContainer(access, job.grants.job)
-    working = asyncio.create_task(_uploads(container, folder).run_to_end(wishes))
+    working = asyncio.create_task(_uploads(container, folder).run_to_end(requests))
     for step in (10, 20, 30):
         save(folder, ALONE, 0, step, checkpoint_path(step, "g1"), 1, "periodic")
         await _names(job, step)
     left = _looked(lambda: {name.split("/")[1] for name in job.names("checkpoints/")})
     await until(left, lambda folders: folders == {checkpoint_path(30, "g1").split("/")[1]})
-    wishes.trainer_ended(ended_well=True)
+    requests.trainer_ended(ended_well=True)
     await asyncio.wait_for(working, 30.0)
 
 
@@ -213,17 +213,17 @@ class Stalled(BlockClient):
 async def test_a_save_is_committed_before_the_one_behind_it_is_sent(
     job: Job, access: BlobAccess, tmp_path: Path
 ) -> None:
-    folder, wishes = RunDir(tmp_path), StopRequests(QUICK, NodeClock())
+    folder, requests = RunDir(tmp_path), StopRequests(QUICK, NodeClock())
     access.blocks = stalled = Stalled()
     for step, kind in ((10, "periodic"), (20, "stop")):
         save(folder, ALONE, 0, step, checkpoint_path(step, "g1"), 1, kind)
     uploads = _uploads(JobContainer(access, job.grants.job), folder)
-    working = asyncio.create_task(uploads.run_to_end(wishes))
+    working = asyncio.create_task(uploads.run_to_end(requests))
     await _names(job, 10)
     # As fast as the first one went, the second would be there by now.
     await until(_looked(lambda: uploads.pending_bytes), lambda left: left == 0)
     stalled.over.set()
-    wishes.trainer_ended(ended_well=True)
+    requests.trainer_ended(ended_well=True)
     await asyncio.wait_for(working, 30.0)
 
     assert [c.step for c in job.head().checkpoints] == [10, 20]

@@ -142,7 +142,7 @@ class Machine:
         """Set up a trainer of generation 2, started from the state after step 10."""
         clock = NodeClock(now=self.time, monotonic=self.time)
         self.reports, self.wire = HeartbeatReports(), Wire()
-        self.wishes = StopRequests(NodeLimits(), clock)
+        self.requests = StopRequests(NodeLimits(), clock)
         self.stopping = StopController(
             world=NodeWorld(
                 generation=GENERATION,
@@ -150,7 +150,7 @@ class Machine:
                 folder=self.folder,
                 logs=self.folder.root / "logs",
             ),
-            wishes=self.wishes,
+            requests=self.requests,
             traffic=self.wire,
             memory=MemoryFolder(self.folder.root / "memory"),
             reports=self.reports,
@@ -201,7 +201,7 @@ def test_what_loading_took_is_not_taken_for_steps(machine: Machine) -> None:
     machine.stopping.request_save()
 
     assert machine.flag == AFTER_STEP
-    assert machine.wishes.strongest is StopRequest.SAVE
+    assert machine.requests.strongest is StopRequest.SAVE
 
 
 @pytest.mark.parametrize(("step_seconds", "asked"), [(2.0, AFTER_STEP), (100.0, NOW)])
@@ -231,7 +231,7 @@ def test_a_stop_that_was_in_no_hurry_is_in_one_once_the_machine_is_to_go(
     machine.stopping.set_machine_deadline(seconds)
 
     assert machine.flag == asked
-    assert machine.wishes.strongest is StopRequest.SAVE
+    assert machine.requests.strongest is StopRequest.SAVE
 
 
 def test_a_notice_before_any_stop_asks_nothing_by_itself(machine: Machine) -> None:
@@ -245,7 +245,7 @@ def test_before_its_first_own_step_a_trainer_has_nothing_to_save(machine: Machin
     machine.comes_to(10, 300.0)
     machine.stopping.request_save()
 
-    assert machine.wishes.strongest is StopRequest.KILL
+    assert machine.requests.strongest is StopRequest.KILL
 
 
 @pytest.mark.parametrize("own_steps", [0, 3])
@@ -257,16 +257,16 @@ def test_a_stop_does_not_cut_the_upload_of_a_trainer_that_has_ended(
     for number in range(own_steps):
         machine.comes_to(11 + number, 2.0)
     machine.ends()
-    machine.wishes.trainer_ended(ended_well=True)
+    machine.requests.trainer_ended(ended_well=True)
     machine.wire.pending_bytes = 140 * GB
     machine.at += 100.0
     if noticed:
         machine.stopping.set_machine_deadline(60.0)
     machine.stopping.request_save()
 
-    assert not machine.wishes.is_upload_time_over
+    assert not machine.requests.is_upload_time_over
     machine.at += 56.0
-    assert not machine.wishes.is_upload_time_over
+    assert not machine.requests.is_upload_time_over
     assert machine.flag is None
 
 
@@ -279,21 +279,21 @@ def test_what_all_ranks_have_ended_is_not_killed_while_the_launcher_still_runs(
     machine.stopping.set_machine_deadline(30.0)
     machine.stopping.request_save()
 
-    assert not machine.wishes.must_be_killed
+    assert not machine.requests.must_be_killed
 
 
 def test_a_kill_long_after_the_trainer_ended_leaves_what_is_on_its_way_its_45_seconds(
     machine: Machine,
 ) -> None:
-    machine.wishes.trainer_ended(ended_well=True)
+    machine.requests.trainer_ended(ended_well=True)
     waiting_since = machine.at
     machine.at += 100.0
-    machine.wishes.request(StopRequest.KILL)
+    machine.requests.request(StopRequest.KILL)
     machine.at += 9.9
-    assert not machine.wishes.is_peer_time_over(waiting_since)
+    assert not machine.requests.is_peer_time_over(waiting_since)
     machine.at += 35.0
-    assert not machine.wishes.is_upload_time_over
+    assert not machine.requests.is_upload_time_over
     machine.at += 0.2
 
-    assert machine.wishes.is_peer_time_over(waiting_since)
-    assert machine.wishes.is_upload_time_over
+    assert machine.requests.is_peer_time_over(waiting_since)
+    assert machine.requests.is_upload_time_over

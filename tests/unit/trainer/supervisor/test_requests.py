@@ -27,30 +27,30 @@ def time() -> Time:
 
 
 @pytest.fixture
-def wishes(time: Time) -> StopRequests:
-    """Nothing is wished yet; the limits are those of production."""
+def requests(time: Time) -> StopRequests:
+    """Nothing is requested yet; the limits are those of production."""
     return StopRequests(NodeLimits(), NodeClock(now=time, monotonic=time))
 
 
-def test_a_trainer_that_nobody_asked_may_go_on_for_ever(wishes: StopRequests, time: Time) -> None:
+def test_a_trainer_that_nobody_asked_may_go_on_for_ever(requests: StopRequests, time: Time) -> None:
     time.at += 1e6
 
-    assert not wishes.must_be_killed
+    assert not requests.must_be_killed
 
 
-def killed(wishes: StopRequests, _: float) -> bool:
+def killed(requests: StopRequests, _: float) -> bool:
     """Return whether the trainer must be killed."""
-    return wishes.must_be_killed
+    return requests.must_be_killed
 
 
-def peers(wishes: StopRequests, since: float) -> bool:
+def peers(requests: StopRequests, since: float) -> bool:
     """Return whether the wait for peers since then is over."""
-    return wishes.is_peer_time_over(since)
+    return requests.is_peer_time_over(since)
 
 
-def uploads(wishes: StopRequests, _: float) -> bool:
+def uploads(requests: StopRequests, _: float) -> bool:
     """Return whether uploads must end."""
-    return wishes.is_upload_time_over
+    return requests.is_upload_time_over
 
 
 SAVE, KILL = StopRequest.SAVE, StopRequest.KILL
@@ -70,7 +70,7 @@ SAVE, KILL = StopRequest.SAVE, StopRequest.KILL
     ],
 )
 def test_a_limit_is_reached_after_its_seconds(
-    wishes: StopRequests,
+    requests: StopRequests,
     time: Time,
     notice: float | None,
     ended_well: bool | None,
@@ -80,42 +80,42 @@ def test_a_limit_is_reached_after_its_seconds(
 ) -> None:
     since = time.at
     if notice is not None:
-        wishes.set_machine_deadline(notice)
+        requests.set_machine_deadline(notice)
     if ended_well is not None:
-        wishes.trainer_ended(ended_well=ended_well)
+        requests.trainer_ended(ended_well=ended_well)
     if asked is not None:
-        wishes.request(asked)
+        requests.request(asked)
     time.at = since + seconds - 0.125
-    before = is_over(wishes, since)
+    before = is_over(requests, since)
     time.at = since + seconds
 
     assert not before
-    assert is_over(wishes, since)
+    assert is_over(requests, since)
 
 
 def test_uploads_after_a_kill_end_before_the_service_runs_out_of_patience() -> None:
     assert NodeLimits().uploads_after_kill + 10 < Settings.model_fields["settle_seconds"].default
 
 
-def test_a_notice_shortens_a_save_that_is_under_way(wishes: StopRequests, time: Time) -> None:
-    wishes.request(SAVE)
+def test_a_notice_shortens_a_save_that_is_under_way(requests: StopRequests, time: Time) -> None:
+    requests.request(SAVE)
     time.at += 50
-    wishes.set_machine_deadline(30.0)
+    requests.set_machine_deadline(30.0)
     time.at += 25
 
-    assert wishes.must_be_killed
+    assert requests.must_be_killed
 
 
-@pytest.mark.parametrize("wish", [StopRequest.KILL, StopRequest.ABANDON])
-async def test_a_stronger_wish_implies_the_weaker_ones(
-    wishes: StopRequests, wish: StopRequest
+@pytest.mark.parametrize("stop", [StopRequest.KILL, StopRequest.ABANDON])
+async def test_a_stronger_request_implies_the_weaker_ones(
+    requests: StopRequests, stop: StopRequest
 ) -> None:
-    wishes.request(wish)
-    wishes.request(StopRequest.SAVE)
+    requests.request(stop)
+    requests.request(StopRequest.SAVE)
 
-    assert wishes.must_be_killed
-    assert wishes.strongest is wish
-    await wishes.wait_for(StopRequest.SAVE)
+    assert requests.must_be_killed
+    assert requests.strongest is stop
+    await requests.wait_for(StopRequest.SAVE)
 
 
 @pytest.mark.parametrize(
