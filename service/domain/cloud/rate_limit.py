@@ -87,7 +87,7 @@ SWEPT = frozenset({RequestKind.DELETE, RequestKind.GET, RequestKind.LIST})
 
 @dataclass(frozen=True, kw_only=True)
 class Deferral:
-    """A call that an attempt may make from ``until`` on; its tokens are taken already."""
+    """A call that an attempt may make from ``until`` on; its tokens have been taken."""
 
     call: CloudCall
     until: datetime

@@ -306,17 +306,18 @@ class AttemptReconciler:
     ) -> None:
         generation = found.seen.generation
         assert generation is not None, "only a generation can be halted"
-        again = requeue_delay.while_stopping(found.seen, step, self.pace, self.now())
+        deferral = deferral_after(claim, found.faults, self.now())
         await self._writes.halt(
             Halting(
                 claim=claim,
                 row=row,
                 generation=generation,
                 step=step,
-                again=again,
-                deferral=deferral_after(claim, found.faults, self.now()),
+                again=requeue_delay.while_stopping(found.seen, step, self.pace, self.now()),
+                deferral=deferral,
             )
         )
+        await self._give_back(claim, deferral)
 
     async def _open(
         self, claim: Claim, row: AttemptRow, found: ObservedAttempt, step: OpenGeneration
@@ -345,8 +346,10 @@ class AttemptReconciler:
             await self._give_back(claim, deferral)
 
     async def _give_back(self, claim: Claim, kept: Deferral | None = None) -> None:
+        """Give back tokens after the row has been written; without a database they are lost."""
         if self.limited_cloud is not None:
-            await self.limited_cloud.give_back(claim, kept)
+            with suppress(SQLAlchemyError):
+                await self.limited_cloud.give_back(claim, kept)
 
     def _pause(self, row: AttemptRow, found: ObservedAttempt, usual: timedelta | None) -> timedelta:
         """Return the requeue delay; with a deferred call it ends when the call may be made."""

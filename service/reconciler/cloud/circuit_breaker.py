@@ -21,32 +21,43 @@ class CircuitOpen(Throttled):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Admission:
+    """A call that may be made."""
+
+    fails: bool  # the region has failed since its last answer
+    probes: bool = False  # no other call is made there meanwhile
+
+
+@dataclass(frozen=True, kw_only=True)
 class CircuitBreaker:
     """The circuits of all regions, in PostgreSQL."""
 
     engine: AsyncEngine
     now: Callable[[], datetime]
 
-    async def admit(self, region: str) -> bool:
-        """Let a call to the region pass; True: it is the probe. Raises CircuitOpen."""
+    async def admit(self, region: str) -> Admission:
+        """Let a call to the region pass. Raises CircuitOpen."""
         async with self.engine.connect() as conn:
             circuit = await circuit_breaker.find(conn, region)
         if circuit.shut_until is None:
-            return False
+            return Admission(fails=circuit.failures > 0)
         async with self.engine.begin() as conn:
             if await circuit_breaker.claim_probe(conn, region, self.now()):
-                return True
+                return Admission(fails=True, probes=True)
         wait = max((circuit.shut_until - self.now()).total_seconds(), _SHORTEST_WAIT)
         raise CircuitOpen(f"Azure fails in {region}; it is asked again later", "", wait)
 
-    async def record(self, region: str, fault: CloudError | None, *, probed: bool) -> None:
+    async def record(self, region: str, fault: CloudError | None, call: Admission) -> None:
         """Count a failure of the region; an answer, also any other error, closes the circuit."""
+        answered = type(fault) not in (CloudError, Throttled)
+        if answered and not call.fails:
+            return  # nothing to close
         async with self.engine.begin() as conn:
-            if type(fault) not in (CloudError, Throttled):
+            if answered:
                 await circuit_breaker.record_success(conn, region)
                 return
             jitter = random.random()  # noqa: S311 - no secret
             given = (conn, region, self.now(), jitter)
-            circuit = await circuit_breaker.record_failure(*given, probed=probed)
+            circuit = await circuit_breaker.record_failure(*given, probed=call.probes)
         if circuit.failures == FAILURES:
             log.warning("cloud.region_fails", extra={"region": region, "cause": str(fault)})

@@ -130,8 +130,8 @@ class RateLimitedCloud:
                 if permit and permit.is_pending(self.now()):
                     raise self._deferred(region, permit)
                 slot.enter_context(self._limit.slot(region))
-                probes = await self._circuits.admit(region)
-                if permit is None and TOKENS[call] and not probes:
+                admission = await self._circuits.admit(region)
+                if permit is None and TOKENS[call] and not admission.probes:
                     await self._take(region, call, claim, waits)
             if first is not None:
                 await first()
@@ -139,11 +139,11 @@ class RateLimitedCloud:
                 try:
                     answer = await _timed(call, region, make)
                 except CloudError as fault:
-                    await self._circuits.record(region, fault, probed=probes)
-                    raise self._kept(fault, call, claim) from fault
+                    await self._circuits.record(region, fault, admission)
+                    raise self._kept(fault, call, None if admission.probes else claim) from fault
                 finally:
                     await self._learn(region, left)
-        await self._circuits.record(region, None, probed=probes)
+        await self._circuits.record(region, None, admission)
         return answer
 
     async def give_back(self, claim: Claim, kept: Deferral | None) -> None:
@@ -174,7 +174,7 @@ class RateLimitedCloud:
                 (wait,) = await rate_limit.take(conn, [one], now)
                 if not wait:
                     return
-                await conn.rollback()  # else tokens would be taken in vain
+                await conn.rollback()  # give the tokens back: the call is not made
         if other:
             raise self._deferred(region, other)
         raise Throttled(_message(region, call), "", wait.total_seconds())
@@ -203,7 +203,10 @@ class RateLimitedCloud:
         return Deferred(_message(region, deferral.call), deferral, self.now())
 
     def _kept(self, fault: CloudError, call: CloudCall, claim: Claim | None) -> CloudError:
-        """Return Azure's 429 as Deferred, so that the attempt waits for Azure's Retry-After."""
+        """Return Azure's 429 as Deferred, so that the attempt waits for Azure's Retry-After.
+
+        Azure does not count a call that it refuses: the tokens of this one serve its retry.
+        """
         if claim is None or not isinstance(fault, Throttled):
             return fault
         wait = min(timedelta(seconds=fault.retry_after), LONGEST_WAIT)

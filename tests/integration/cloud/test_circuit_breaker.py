@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from sqlalchemy import select
+from sqlalchemy import event, select
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from service.cloud.provider import CloudError, InsufficientCapacity, Throttled
@@ -108,6 +108,21 @@ async def test_a_clear_refusal_is_no_sign_of_an_ill_region(
     assert await cloud.ask(ILL, CloudCall.CREATE, fine) == "fine"
 
 
+async def test_an_answer_is_kept_though_the_database_goes_meanwhile(
+    engine: AsyncEngine, clock: Clock
+) -> None:
+    replica = limited(engine, clock)
+
+    async def make() -> str:
+        event.listen(engine.sync_engine, "before_cursor_execute", _refuse_statement)
+        return "fine"
+
+    try:
+        assert await replica.ask(SPOT.region, CloudCall.GET, make) == "fine"
+    finally:
+        event.remove(engine.sync_engine, "before_cursor_execute", _refuse_statement)
+
+
 async def test_what_an_ill_region_refuses_the_sweep_is_not_asked_again(
     world: World, engine: AsyncEngine, clock: Clock
 ) -> None:
@@ -167,6 +182,10 @@ async def test_nodes_are_seen_to_as_often_as_ever_while_their_region_is_left_alo
     assert set(looks) == {1}
     silent = len(looks) * world.pace.poll
     assert world.pace.silence <= silent <= world.pace.silence + 3 * world.pace.poll
+
+
+def _refuse_statement(*_: object) -> None:
+    raise OSError("the database is gone")
 
 
 async def _fail_until_left_alone(limited: RateLimitedCloud, clock: Clock) -> None:

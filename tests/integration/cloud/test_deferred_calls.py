@@ -71,10 +71,10 @@ def cloud(world: World, clock: Clock) -> Watched:
 @pytest.fixture
 def reconciler(world: World, cloud: Watched) -> AttemptReconciler:
     """Return a replica that keeps to the rate limits."""
-    return _replica(world, cloud)
+    return replica_of(world, cloud)
 
 
-def _replica(world: World, cloud: FakeCloud, *, lists: bool = False) -> AttemptReconciler:
+def replica_of(world: World, cloud: FakeCloud, *, lists: bool = False) -> AttemptReconciler:
     limited = RateLimitedCloud(engine=world.engine, cloud=cloud, now=world.clock)
     every = world.pace.poll
     lister = Lister(engine=world.engine, cloud=cloud, every=every, now=world.clock)
@@ -94,7 +94,7 @@ async def test_a_creation_without_a_token_is_made_by_any_replica_when_it_is_due(
     await reconciler.run_once()
     row = await row_of(engine)
     waits = (row.deferred_call, row.due_at - clock(), row.deferred_until - clock())
-    another = _replica(world, cloud)
+    another = replica_of(world, cloud)
     clock.advance(seconds=59)
     early = await another.run_once()
     clock.advance(seconds=1)
@@ -109,7 +109,7 @@ async def test_a_creation_without_a_token_is_made_by_any_replica_when_it_is_due(
     assert (after.deferred_call, after.deferred_until) == (None, None)
 
 
-async def test_a_hint_keeps_the_place_of_a_deferred_call_and_takes_no_token(
+async def test_news_keep_the_place_of_a_deferred_call_and_takes_no_token(
     engine: AsyncEngine, clock: Clock, cloud: Watched, reconciler: AttemptReconciler
 ) -> None:
     await add_waiting(engine, clock, AttemptState.PROVISIONING)
@@ -146,7 +146,7 @@ async def test_a_deferred_delete_is_made_without_another_look(
     assert cloud.asked == ["create", "get", "delete"]
 
 
-async def test_a_look_that_is_deferred_while_a_wish_comes_does_not_hold_it_up(
+async def test_a_look_that_is_deferred_while_a_request_comes_does_not_hold_it_up(
     engine: AsyncEngine, clock: Clock, reconciler: AttemptReconciler
 ) -> None:
     await add_waiting(engine, clock, AttemptState.PROVISIONING)
@@ -182,7 +182,7 @@ async def test_an_attempt_waits_for_one_call_at_a_time(
 async def test_a_deferred_creation_that_is_listed_is_looked_at(
     world: World, engine: AsyncEngine, clock: Clock, cloud: Watched
 ) -> None:
-    replica = _replica(world, cloud, lists=True)
+    replica = replica_of(world, cloud, lists=True)
     assert replica.lister is not None
     later = clock() + timedelta(minutes=20)
     deferred = {"deferred_call": "create", "deferred_until": later, "due_at": clock()}

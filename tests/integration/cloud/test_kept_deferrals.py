@@ -25,10 +25,12 @@ from tests.integration.cloud.test_deferred_calls import (
     cloud,
     left,
     reconciler,
+    replica_of,
     row_of,
     tokens_of,
 )
 from tests.integration.cloud.test_rate_limit import failing
+from tests.nodes.scripted_node import boot, train
 from tests.world import SPOT, World
 from trainer.contract import DirectiveKind, NodePhase
 
@@ -183,3 +185,25 @@ async def test_a_deferred_creation_of_an_attempt_that_ends_does_not_prove_its_ma
 async def _add_deferred_creation(engine: AsyncEngine, clock: Clock, *, after: timedelta) -> None:
     waits = {"deferred_call": "create", "deferred_until": clock() + after}
     await add_waiting(engine, clock, AttemptState.PROVISIONING, **waits)
+
+
+async def test_a_halt_gives_the_tokens_of_a_look_back_that_a_list_replaces(
+    world: World, engine: AsyncEngine, clock: Clock, cloud: Watched
+) -> None:
+    replica = replica_of(world, cloud, lists=True)
+    assert replica.lister is not None
+    job = await world.submit()
+    await train(world, await boot(world, job["id"]), step=1)
+    await left(engine, clock, RequestKind.LIST, -100)
+    async with engine.begin() as conn:
+        await conn.execute(update(tables.attempts).values(due_at=clock()))
+    await replica.run_once()
+    waits, taken = await row_of(engine), await tokens_of(engine)
+    await replica.lister.run_once()
+    await world.call("POST", f"/v1/fine_tuning/jobs/{job['id']}/cancel")
+    await replica.run_once()
+    row = await row_of(engine)
+
+    assert (waits.deferred_call, row.deferred_call) == ("get", None)
+    assert row.state == AttemptState.RUNNING  # it stops
+    assert (await tokens_of(engine))[RequestKind.LIST] == taken[RequestKind.LIST] + 1
