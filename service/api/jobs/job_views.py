@@ -11,7 +11,6 @@ from service.api.schemas.jobs import Job, JobSummary
 from service.db.jobs.job_facts import JobOverview, NewestCheckpoint
 from service.db.jobs.jobs import JobRow
 from service.domain import humanize
-from service.domain.lifecycle.constraints import JobConstraints
 from service.domain.money import cost
 from service.domain.money.storage_cost import HOURS_PER_MONTH
 from service.domain.planning import forecast
@@ -78,7 +77,7 @@ def costs(overview: JobOverview, now: datetime) -> dict[str, Any]:
     over = job.state in JOB_TERMINAL
     saved = machines.on_demand - machines.spent
     low, middle, high = _forecast(overview)
-    budget = JobConstraints.from_dict(job.terms).budget
+    budget = job.constraints.budget
     spent = machines.spent + storage.spent
     return {
         "currency": cost.CURRENCY,
@@ -274,7 +273,7 @@ def _checkpoint(newest: NewestCheckpoint | None) -> dict[str, Any] | None:
 
 def _outlook(overview: JobOverview, now: datetime) -> dict[str, Any]:
     """Return when the job finishes and how likely it meets its deadline, or why unknown."""
-    left, deadline = overview.finish, JobConstraints.from_dict(overview.job.terms).deadline
+    left, deadline = overview.finish, overview.job.constraints.deadline
     turn = overview.turn
     status = turn is None or turn.after is not None
     odds = left.odds(forecast.seconds_until(deadline, now)) if deadline else None
@@ -292,7 +291,7 @@ def _finish_times(left: RemainingTime, now: datetime) -> dict[str, int]:
 
 def _terms(job: JobRow) -> dict[str, Any]:
     """Return the job's current limits of money, time and place."""
-    terms = JobConstraints.from_dict(job.terms).as_dict()
+    terms = job.constraints.as_dict()
     budget, most = terms["budget"], terms["max_price"]
     usd = {"currency": cost.CURRENCY}
     return {

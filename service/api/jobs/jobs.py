@@ -21,7 +21,6 @@ from service.api.schemas.plans import JobPlan, OfferedPlan
 from service.db.jobs import job_facts
 from service.db.jobs.job_facts import JobOverview
 from service.db.projects.keys import Caller
-from service.domain.lifecycle.constraints import JobConstraints
 from service.domain.planning.plan_limits import PlanLimits
 from service.operations.jobs import jobs
 from service.operations.jobs.jobs import RequestIdentity
@@ -112,7 +111,7 @@ async def change(parts: PartsDep, caller: Writer, now: Now, job_id: str, asked: 
         await tiers.check_paid_resume(parts.reading, parts.outside, caller.project_id, job_id)
     async with parts.engine.begin() as conn:
         job = await jobs.get_locked(conn, caller.project_id, job_id)
-        before = JobConstraints.from_dict(job.terms)
+        before = job.constraints
         terms = job_requests.apply_terms(before, asked.infrastructure)
         metadata, allowance = job_requests.new_metadata(asked), parts.allowance
         await jobs.change(conn, caller, job, terms, now, metadata=metadata, allowance=allowance)

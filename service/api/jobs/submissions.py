@@ -183,7 +183,7 @@ async def _stored_plan(parts: Parts, caller: Caller, asked: JobRequest) -> Plan 
     async with parts.reading.connect() as conn:
         request = asked.model_dump(mode="json")
         row = await plans.require_matching_plan(conn, caller.project_id, request, parts.now())
-    plan, now = Plan.from_dict(row.plan), parts.now()
+    plan, now = row.parsed_plan, parts.now()
     limits = PlanLimits.of(terms_of(asked), parts.allowance, now)
     feasibility.refuse_infeasible(plan, limits, now, lambda: None)  # time has passed since
     return plan

@@ -27,7 +27,7 @@ def judged_plan(plan: Plan, limits: PlanLimits) -> dict[str, Any]:
 
 def stored_plan(row: PlanRow, allowance: Allowance, now: datetime) -> StoredPlan:
     """Return a stored plan: the chosen option, the next ones, and suggestions."""
-    plan = Plan.from_dict(row.plan)
+    plan = row.parsed_plan
     terms = terms_of(JobRequest.model_validate_json(json.dumps(row.request)))
     shown = judged_plan(plan, PlanLimits.of(terms, allowance, now))
     return StoredPlan(

@@ -12,8 +12,6 @@ from service.api.deps import Now, PartsDep, Reader
 from service.api.http.requests import JsonRoute
 from service.api.schemas.plans import Simulation, Way
 from service.db.attempts import machine_history
-from service.domain.lifecycle.constraints import JobConstraints
-from service.domain.planning.plan import Plan
 from service.domain.simulation.job_simulation import StrategyResult, simulate_job
 from service.operations.jobs import jobs
 
@@ -37,11 +35,11 @@ async def simulate(
     """Simulate the cost and duration of the job's plan. Nothing is stored."""
     async with parts.reading.connect() as conn:  # not held while it computes
         job = await jobs.get(conn, caller.project_id, job_id)
-        plan = Plan.from_dict(job.plan)
+        plan = job.parsed_plan
         lived = await machine_history.holds_by_offering(
             conn, [option.offering for option in plan.options], now
         )
-    deadline = JobConstraints.from_dict(job.terms).kept_seconds(job.created_at, body.deadline_hours)
+    deadline = job.constraints.kept_seconds(job.created_at, body.deadline_hours)
     async with _ONE_AT_A_TIME:
         found = await asyncio.to_thread(
             simulate_job,

@@ -18,6 +18,7 @@ from service.db.schema.tables import events as events_table
 from service.domain.errors import IllegalMove, LeaseLost, NothingTrained
 from service.domain.lifecycle.constraints import JobConstraints
 from service.domain.lifecycle.job import Job, LastAttempt, MoveJob
+from service.domain.planning.plan import Plan
 from service.domain.states import JOB_MOVES, JOB_TERMINAL, AttemptState, JobState, Outcome
 
 
@@ -62,6 +63,16 @@ class JobRow:
     waits_for: str
     asks_again_at: datetime | None = None
     returns_since: datetime | None = None
+
+    @property
+    def parsed_plan(self) -> Plan:
+        """Return the plan that the user has accepted."""
+        return Plan.from_dict(self.plan)
+
+    @property
+    def constraints(self) -> JobConstraints:
+        """Return the budget and the deadline that hold now."""
+        return JobConstraints.from_dict(self.terms)
 
 
 _LAST = text("""

@@ -8,6 +8,7 @@ from sqlalchemy import delete, insert, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.db.schema.plan_tables import plans
+from service.domain.planning.plan import Plan
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,6 +22,11 @@ class PlanRow:
     model: str
     request: dict[str, Any]
     plan: dict[str, Any]
+
+    @property
+    def parsed_plan(self) -> Plan:
+        """Return what was planned."""
+        return Plan.from_dict(self.plan)
 
 
 async def add(conn: AsyncConnection, row: PlanRow) -> None:

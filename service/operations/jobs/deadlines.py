@@ -9,7 +9,6 @@ from contract.choices import OnRisk
 from service.db.core.leases import Claim
 from service.db.jobs import events, jobs
 from service.db.jobs.jobs import JobRow
-from service.domain.lifecycle.constraints import JobConstraints
 from service.domain.placement.policy_state import Decision, DecisionKind
 
 _NOTHING_ELSE = "The job stays on Spot; a later deadline or more nodes would help."
@@ -20,13 +19,13 @@ _MOVES = "The job saves a checkpoint and moves there."
 
 def wants_to_move(row: JobRow, risk: Decision) -> bool:
     """Return whether the risk moves the job from Spot to machines that are available."""
-    wanted = JobConstraints.from_dict(row.terms).on_deadline_risk
+    wanted = row.constraints.on_deadline_risk
     return wanted is OnRisk.SWITCH and risk.candidate is not None
 
 
 def may_return(row: JobRow) -> bool:
     """Return whether the job may return to Spot, which it may once."""
-    wanted = JobConstraints.from_dict(row.terms).on_deadline_risk
+    wanted = row.constraints.on_deadline_risk
     return wanted is OnRisk.SWITCH and row.returns_since is None
 
 
@@ -57,7 +56,7 @@ async def record_missed_deadline(
 
     Raises LeaseLost where the job has had a request since it was claimed.
     """
-    deadline = JobConstraints.from_dict(row.terms).deadline
+    deadline = row.constraints.deadline
     assert deadline is not None, "the caller checked that it has passed"
     data = {"deadline": int(deadline.timestamp())}
     if await events.has_event(conn, row.id, "job.deadline_passed", data):
@@ -79,7 +78,7 @@ async def handle_risk(
     Called once for the same terms: another risk does not undo a switch. Locks the attempts before
     the job. Raises LeaseLost as ``return_to_spot`` does.
     """
-    wanted = JobConstraints.from_dict(row.terms).on_deadline_risk
+    wanted = row.constraints.on_deadline_risk
     columns: dict[str, datetime] = {"at_risk_at": now}
     if wanted is OnRisk.CANCEL:
         columns["cancel_requested_at"] = now

@@ -190,7 +190,7 @@ async def change(
     _require_live(job, "changed")
     if not isinstance(metadata, Unchanged):
         await jobs.set_metadata(conn, job.id, metadata)
-    before = JobConstraints.from_dict(job.terms)
+    before = job.constraints
     if terms != before:
         _check_terms(job, before, terms, now)
         await budgets.set_terms(conn, job.id, before, terms, now)
@@ -354,7 +354,7 @@ def _check_regions(job: JobRow, before: tuple[str, ...], regions: tuple[str, ...
             " and submit it again with them or without regions.",
             param="infrastructure.regions",
         )
-    places = {option.offering.region for option in Plan.from_dict(job.plan).options}
+    places = {option.offering.region for option in job.parsed_plan.options}
     if regions and not places & set(regions):
         raise InvalidRequest(
             f"The job was planned for {', '.join(sorted(places))}: keep one of them in regions.",
@@ -371,7 +371,7 @@ def _check_engine(job: JobRow, before: Engine | None, engine: Engine | None) -> 
             " again without engine or with another one.",
             param="infrastructure.engine",
         )
-    engines = {option.offering.engine for option in Plan.from_dict(job.plan).options}
+    engines = {option.offering.engine for option in job.parsed_plan.options}
     if engine and engine not in engines:
         raise InvalidRequest(
             f"The job was planned for {', '.join(sorted(engines))}: send that engine, or none.",

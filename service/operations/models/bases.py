@@ -18,7 +18,6 @@ from service.domain.errors import ContentChanged, InvalidRequest, UnsupportedMod
 from service.domain.models import lineage
 from service.domain.models.base_models import SupportedModel
 from service.domain.models.lineage import OF_BASE
-from service.domain.planning.plan import Plan
 from service.domain.states import JOB_TERMINAL, JobState
 from service.operations.models import checkpoint_bases, checkpoint_models, models
 from service.operations.models.checkpoint_bases import CONFIG
@@ -76,13 +75,13 @@ async def find_basis(
         async with engine.connect() as conn:
             found = await _find_checkpoint(conn, project_id, name, param)
         staged = await checkpoint_bases.read(store, found, param)
-        return Basis(staged=staged, method=Plan.from_dict(found.job.plan).recipe.method)
+        return Basis(staged=staged, method=found.job.parsed_plan.recipe.method)
     async with engine.connect() as conn:
         job = await _find_maker(conn, project_id, name, param)
     manifest = await _manifest(store, job, param)
     model = _base_model_of(job, manifest)
     staged = StagedModel(model=model, config=await _config(store, job, model, param))
-    return Basis(staged=staged, method=Plan.from_dict(job.plan).recipe.method)
+    return Basis(staged=staged, method=job.parsed_plan.recipe.method)
 
 
 def unstaged_basis(known: SupportedModel) -> Basis:

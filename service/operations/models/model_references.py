@@ -14,7 +14,6 @@ from service.db.storage import checkpoints, tier_moves
 from service.domain.errors import Archived, UnsupportedModel
 from service.domain.models import lineage
 from service.domain.models.lineage import ModelSource
-from service.domain.planning.plan import Plan
 from service.domain.storage.access_tiers import AccessTier
 
 
@@ -53,7 +52,7 @@ async def list_readers(
 
 
 async def _is_reader(conn: AsyncConnection, job: JobRow, source: ModelSource) -> bool:
-    named = lineage.sources(job.model, Plan.from_dict(job.plan).recipe.reinforcement)
+    named = lineage.sources(job.model, job.parsed_plan.recipe.reinforcement)
     return source in named or source in await _with_bases(conn, named)
 
 

@@ -17,10 +17,8 @@ from service.db.spot import capacity_outages
 from service.domain import humanize
 from service.domain.cloud.fleet import Offering, Price
 from service.domain.errors import InvalidRequest
-from service.domain.lifecycle.constraints import JobConstraints
 from service.domain.performance.vm_catalogue import lookup
 from service.domain.placement.offering_choice import OfferingState, gpus_per_machine
-from service.domain.planning.plan import Plan
 from service.domain.queue.admission import (
     AdmittedJob,
     ProjectQuota,
@@ -143,7 +141,7 @@ async def requeue_job(
     It stays admitted if there is no such place, or if its deadline allows it to buy on demand: a
     job that waits for a price or for Azure keeps cores from no other.
     """
-    terms = JobConstraints.from_dict(row.terms)
+    terms = row.constraints
     too_expensive = {
         p.offering for p in places if terms.forbids(p.offering, p.price, _gpus(p.offering.vm_size))
     }
@@ -159,7 +157,7 @@ async def requeue_job(
 
 async def reserve_cores(conn: AsyncConnection, row: JobRow, offering: Offering) -> None:
     """Reserve the offering's cores for the job, which the caller holds."""
-    nodes = Plan.from_dict(row.plan).chosen.nodes
+    nodes = row.parsed_plan.chosen.nodes
     await queue.move_reservation(conn, row.id, offering.pool, _spot_cores(offering, nodes))
 
 
@@ -196,7 +194,7 @@ def gang_of(
     Leaves out ``closed`` offerings while there is another that it would buy, and ``too_expensive``
     ones (above its price limit) while it would buy any.
     """
-    plan, terms = Plan.from_dict(row.plan), JobConstraints.from_dict(row.terms)
+    plan, terms = row.parsed_plan, row.constraints
     nodes = plan.chosen.nodes
     every = [option.offering for option in plan.options]
     allowed = [o for o in every if not terms.forbids(o, None, 0)]
@@ -223,7 +221,7 @@ async def _open_gang(
     On demand needs no cores: a job that may buy there tries again as soon as the shortage has
     ended.
     """
-    plan, terms = Plan.from_dict(row.plan), JobConstraints.from_dict(row.terms)
+    plan, terms = row.parsed_plan, row.constraints
     every, nodes = [option.offering for option in plan.options], plan.chosen.nodes
     known = await capacity_outages.open_shortages(conn, every)
     refused = {

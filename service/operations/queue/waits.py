@@ -54,7 +54,7 @@ class WaitForecasts:
         elastic, requests = job.plan.get("elastic"), facts.queue is None and _waits_now(overview)
         if elastic and not requests and facts.queue is None:  # it goes on with fewer machines
             return overview
-        terms, nodes = JobConstraints.from_dict(job.terms), job.plan["options"][0]["nodes"]
+        terms, nodes = job.constraints, job.plan["options"][0]["nodes"]
         kept = await self._affordable(terms, job.plan)
         spots = [o for o in kept if o.capacity_type is CapacityType.SPOT]
         if not spots:

@@ -14,7 +14,6 @@ from service.db.jobs.jobs import JobRow
 from service.domain.cloud.fleet import ScaleSet, ScaleSetPhase
 from service.domain.lifecycle.attempt import Attempt
 from service.domain.lifecycle.elastic import GrowthOutlook
-from service.domain.planning.plan import Plan
 from trainer.contract import DirectiveKind
 
 _COMING = (ScaleSetPhase.CREATING, ScaleSetPhase.READY)
@@ -67,7 +66,7 @@ def _remaining(job: JobRow) -> float:
 
 def _disruption(job: JobRow, row: AttemptRow) -> float:
     """Return the mean time in seconds between evictions that the plan expects here."""
-    plan = Plan.from_dict(job.plan)
+    plan = job.parsed_plan
     option = next((o for o in plan.options if o.offering == row.offering), plan.chosen)
     evictions = option.expected_evictions
     return option.duration_p50 / evictions if evictions > 0 else math.inf

@@ -23,7 +23,6 @@ from service.db.spot import capacity_outages
 from service.domain.cloud.fleet import Offering, Price
 from service.domain.errors import LeaseLost
 from service.domain.ids import new_id
-from service.domain.lifecycle.constraints import JobConstraints
 from service.domain.lifecycle.job import Job
 from service.domain.planning.plan import Plan
 from service.operations.queue import admission
@@ -46,7 +45,7 @@ class PlainLaunch:
     @property
     def is_plain(self) -> bool:
         """Whether the job has one offering and nothing limits the choice."""
-        terms = JobConstraints.from_dict(self.row.terms)
+        terms = self.row.constraints
         limits = (terms.deadline, terms.budget, terms.max_price, self.row.over_budget_at)
         found = self.claim.row._asdict()
         left = any(found.get(name) for name in _LEFT_FROM_BEFORE)

@@ -32,7 +32,6 @@ from service.domain.lifecycle.job import (
 )
 from service.domain.money.budget import DEFAULT_ALLOWANCE, Allowance
 from service.domain.money.cost import NO_EGRESS, Egress
-from service.domain.planning.plan import Plan
 from service.domain.queue.admission import NO_QUOTA, ProjectQuota
 from service.domain.states import JobState, Outcome
 from service.instruments import LEASE_LAG
@@ -146,7 +145,7 @@ class JobReconciler:
     async def _start(self, claim: Claim, job: Job, number: int) -> None:
         """Launch the next attempt of an admitted job, or queue the job; admission hints its row."""
         row = jobs.parse_row(claim.row)
-        plan = Plan.from_dict(row.plan)
+        plan = row.parsed_plan
         plain = PlainLaunch(claim=claim, job=job, row=row, plan=plan, number=number)
         if plain.is_plain and await self._bulk_launcher.start(plain):
             return
@@ -168,7 +167,7 @@ class JobReconciler:
             await self._release(claim, _IN_QUEUE)
 
     async def _request_admission(self, row: JobRow) -> bool:
-        prices = await self._launcher.read_prices(Plan.from_dict(row.plan))
+        prices = await self._launcher.read_prices(row.parsed_plan)
         return await admission.request_admission(self.engine, row, self.usual, prices, self.now())
 
     @cached_property

@@ -23,7 +23,6 @@ from service.db.storage import checkpoints
 from service.db.storage.checkpoints import CheckpointRow
 from service.domain.cloud.fleet import Offering, Price
 from service.domain.ids import new_id
-from service.domain.lifecycle.constraints import JobConstraints
 from service.domain.lifecycle.job import Job, LastAttempt
 from service.domain.money.budget import Allowance
 from service.domain.money.cost import NO_EGRESS, Egress
@@ -64,7 +63,7 @@ class AttemptLauncher:
 
     async def start(self, claim: Claim, job: Job, row: JobRow, number: int) -> None:
         """Write the next attempt, or the reason why none starts now."""
-        plan = Plan.from_dict(row.plan)
+        plan = row.parsed_plan
         work, places, past = await self._read_work_left(row, plan)
         now, nodes = self.now(), plan.chosen.nodes
         choose = partial(
@@ -96,7 +95,7 @@ class AttemptLauncher:
         number: int,
     ) -> None:
         """Start an attempt at the chosen offering, if the budgets cover it."""
-        plan, now = Plan.from_dict(row.plan), self.now()
+        plan, now = row.parsed_plan, self.now()
         place = await self._reserve_money(conn, job, plan, choice.places)
         if isinstance(place, OfferingState):
             if await self._write_attempt(conn, claim, job, row, place, number):
@@ -128,9 +127,9 @@ class AttemptLauncher:
 
     async def enforce_deadline(self, claim: Claim, row: JobRow, last: LastAttempt) -> None:
         """Move a training attempt: off Spot for the deadline, or from on demand back to Spot."""
-        if JobConstraints.from_dict(row.terms).deadline is None or last.state in ATTEMPT_OVER:
+        if row.constraints.deadline is None or last.state in ATTEMPT_OVER:
             return
-        plan = Plan.from_dict(row.plan)
+        plan = row.parsed_plan
         async with self.engine.connect() as conn:
             live = await attempts.find(conn, last.id)
         assert live is not None, "it was read with the job"
@@ -155,7 +154,7 @@ class AttemptLauncher:
 
         Skips a job that switches to on demand: its next attempt is requested there in time.
         """
-        terms, plan = JobConstraints.from_dict(row.terms), Plan.from_dict(row.plan)
+        terms, plan = row.constraints, row.parsed_plan
         if terms.deadline is None or terms.switches or row.at_risk_at:
             return False
         work, places, past = await self._read_work_left(row, plan)
@@ -235,7 +234,7 @@ class AttemptLauncher:
         return WorkLeft(
             steps=row.total_steps - step,
             seconds_per_step=row.progress.get("seconds_per_step"),
-            terms=JobConstraints.from_dict(row.terms),
+            terms=row.constraints,
             leave_s=self.allowance.save.total_seconds(),
             checkpoint_s=checkpoint_interval.spot_interval(row.progress),
         )
@@ -317,7 +316,7 @@ class AttemptLauncher:
         the job's terms have changed since they were read.
         """
         await leases.lock_claimed(conn, claim, unchanged=True)
-        last, now, plan = job.last_attempt, self.now(), Plan.from_dict(row.plan)
+        last, now, plan = job.last_attempt, self.now(), row.parsed_plan
         short, nodes = place.shortage, plan.chosen.nodes
         if short is not None and not await capacity_outages.probe(conn, short, nodes, now):
             await leases.release(conn, claim, now, now + _SOON)

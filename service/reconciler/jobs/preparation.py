@@ -54,7 +54,7 @@ class Preparation:
         Raises InvalidRequest for a job that can never train.
         """
         row = await self._find_row(job)
-        plan = Plan.from_dict(row.plan)
+        plan = row.parsed_plan
         model, judge = await self._find_models(row, plan)
         by_id = await self._find_files(row)
         checked = await self._check_rows(row, plan, model, by_id)
