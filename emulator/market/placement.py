@@ -98,7 +98,7 @@ def _room(fabric: Fabric, offer: SizeOffer, zone: str) -> int | None:
     """Return how many machines an allocation would find; None for any number."""
     place = f"{offer.location}/{offer.size.name}".lower()
     left = [n for n in [fabric.state.globals.capacity.get(place)] if n is not None]
-    pool = fabric.spot_capacity.over(offer.location, zone, offer.size.name)
+    pool = fabric.spot_capacity.pool_at(offer.location, zone, offer.size.name)
     if pool:
         left.append(allocation.room(fabric.state, fabric.spot_capacity, pool, fabric.now()))
     return min(left, default=None)
