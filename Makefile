@@ -6,7 +6,7 @@ VENV := .venv/bin
 NPM = PATH="$(CURDIR)/$(VENV):$$PATH" npm --prefix web --silent
 STATE ?= .rekindle
 PORT ?= 8080
-CAPACITY ?=
+SPOT_CAPACITY ?=
 MODEL ?=
 ENGINE ?=
 TORCH ?=
@@ -29,8 +29,8 @@ setup: ## install everything into .venv and node_modules (TORCH="wheel or pip ar
 demo: setup ## train a model on the local stack, evict it, watch it come back (MODEL=name ENGINE=name); the last line is JSON
 	@$(VENV)/python -m rekindle.local.demo $(if $(MODEL),--model '$(MODEL)') $(if $(ENGINE),--engine '$(ENGINE)')
 
-up: setup ## run the local stack in the foreground (STATE=dir PORT=n MODEL=name ENGINE=name CAPACITY=file)
-	@$(VENV)/python -m rekindle.local.up --state '$(STATE)' --port $(PORT) $(if $(MODEL),--model '$(MODEL)') $(if $(ENGINE),--engine '$(ENGINE)') $(if $(CAPACITY),--capacity '$(CAPACITY)')
+up: setup ## run the local stack in the foreground (STATE=dir PORT=n MODEL=name ENGINE=name SPOT_CAPACITY=file)
+	@$(VENV)/python -m rekindle.local.up --state '$(STATE)' --port $(PORT) $(if $(MODEL),--model '$(MODEL)') $(if $(ENGINE),--engine '$(ENGINE)') $(if $(SPOT_CAPACITY),--spot-capacity '$(SPOT_CAPACITY)')
 
 test: check ## lint, types, import contracts and every test that needs no cloud and no GPU (T=path narrows)
 	@$(NPM) test

@@ -27,7 +27,7 @@ from trainer.contract import PROTOCOL, NodeConfig
 
 USER = 10001
 TIMEOUT = 120.0  # seconds for anything to happen, on a busy machine
-GRACE = "20"  # seconds from SIGTERM to SIGKILL: who is killed here was deaf
+GRACE = "20"  # seconds from SIGTERM to SIGKILL; a container that needs SIGKILL ignored SIGTERM
 IMPORTS = "import torch, deepspeed, transformers, peft, trainer.train; print(torch.__version__)"
 INSTANCE = {
     "compute": {"vmId": "11111111-2222-3333-4444-555555555555", "name": "tryout_0"},

@@ -48,7 +48,7 @@ class EmulatorSettings:
     address_prefix: str = "127.77"  # of VM addresses; empty where only 127.0.0.1 works
     hollow: bool = False  # VMs run nothing: they only are
     access: str = "open"  # or "enforced": roles decide who may do what
-    capacity: Path | None = None  # a JSON list of entries as `emulator.capacity.entries` has them
+    spot_capacity: Path | None = None  # JSON list of entries: `emulator.capacity.entries`
     throttling: str = "none"  # or azure: Azure's own limits
     blob_endpoint: str = ""  # of an Azurite that holds every storage account
     blob_key: str = ""
@@ -76,8 +76,8 @@ class Fabric:
         self.requests = RequestLog(settings.requests_kept)
         self._agenda = Agenda(self.state)
         self.spot_capacity = SpotCapacity(
-            settings.folder / "capacity.json",
-            settings.capacity,
+            settings.folder / "spot-capacity.json",
+            settings.spot_capacity,
             foresight=settings.notice_seconds + LONGEST_SLEEP * settings.speed,
         )
         self._meters = Meters(self.state, self.spot_capacity)

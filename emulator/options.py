@@ -53,7 +53,7 @@ def _add_azure(made: argparse.ArgumentParser) -> None:
     add("--azureml-quota", type=_count, default=1000, metavar="CORES", help="of Azure ML (1000)")
     add("--throttling", choices=("none", "azure"), default="none", help="Azure's limits (none)")
     add(
-        "--capacity",
+        "--spot-capacity",
         type=_capacity,
         metavar="FILE",
         help="Spot machines over time: a JSON list",

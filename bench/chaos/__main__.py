@@ -45,7 +45,7 @@ def main() -> int:
             asyncio.run(_run(options, counted, victims, cpu))
             measures = [*counts(options.jobs, counted, victims), *cpu_measures(cpu)]
     except CannotMeasure as error:
-        print_progress(f"cannot go on: {error}")
+        print_progress(f"cannot measure: {error}")
         return 2
     evidence = [*counted.unfinished, *counted.doubled, *counted.forgotten, *counted.leaked]
     for line in [*evidence, *counted.disordered]:

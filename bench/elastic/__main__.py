@@ -50,9 +50,9 @@ def main() -> int:
             f"cannot measure: {type(error).__name__}: {error}; the stack's state is in {folder}"
         )
         return CANNOT_MEASURE
+    _show(plan, lives, time.monotonic() - began, options.json)
     if options.state is None:
         shutil.rmtree(folder)
-    _show(plan, lives, time.monotonic() - began, options.json)
     return 0
 
 

@@ -29,7 +29,7 @@ Curve = list[tuple[int, float]]
 
 
 def main() -> int:
-    """Train all chosen cases, print and draw the results and return the exit status."""
+    """Train all chosen cases, publish and draw the results and return the exit status."""
     options = _options()
     rows = dict(pair.split("=", 1) for pair in options.rows)
     curves: dict[str, Curve] = {}
@@ -40,10 +40,10 @@ def main() -> int:
     except CannotMeasure as error:
         print_progress(f"cannot measure: {error}")
         return CANNOT_MEASURE
-    if options.picture:
-        _draw(curves, options.picture)
     measures = [_measure(name, curve) for name, curve in curves.items()]
     report.publish("learning", measures, options.json, curves=curves)
+    if options.picture:
+        _draw(curves, options.picture)
     return 0
 
 

@@ -1,10 +1,11 @@
-"""Compute goodput, the share of paid time that is durable training, and its best interval.
+"""Compute, in closed form, the goodput and the interval of checkpoints that is best for it.
 
-In closed form. Between recoveries a job runs for an exponential time. It trains for ``interval``
-seconds, stops for ``stall`` to take a copy, and continues while the copy is uploaded. An eviction
-with an answered notice loses nothing; any other one loses what is not uploaded. Exact for Poisson
-evictions; the benchmark checks it against a simulation. The service uses the first-order interval
-(`checkpoint_interval.best_interval`), which needs no search and no recovery time.
+Goodput is the share of paid time that is durable training. Between recoveries a job runs for an
+exponential time. It trains for ``interval`` seconds, stops for ``stall`` to take a copy, and
+continues while the copy is uploaded. An eviction with an answered notice loses nothing; any other
+one loses what is not uploaded. Exact for Poisson evictions; the benchmark checks it against a
+simulation. The service uses the first-order interval (`checkpoint_interval.best_interval`), which
+needs no search and no recovery time.
 """
 
 import math

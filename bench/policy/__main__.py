@@ -51,10 +51,10 @@ def main() -> int:
     measures += _covered(options.forecasts, options.seed)
     rows = _rows(lived)
     report.table(("folder", "zones", "deadline", *_columns(lived)), rows)
-    if options.picture:
-        draw(lived, options.picture, gang=options.gang)
     told = {"gang": options.gang, "rules": dataclasses.asdict(rules), "rows": _plain(lived)}
     report.publish("policy", measures, options.json, **told)
+    if options.picture:
+        draw(lived, options.picture, gang=options.gang)
     return 0
 
 
@@ -111,10 +111,20 @@ NUMBERS: tuple[tuple[str, Callable[[str], float], float, str], ...] = (
     ("--egress-dollars", AT_LEAST_0, 0.0, "Cost of moving a checkpoint to another region"),
     ("--hourly-dollars", POSITIVE, 32.77, "On-demand price of a node per hour"),
     ("--windows", _count, 8, "Random start times per zone"),
-    ("--seed", int, 1, "Random seed of the start times"),
+    ("--seed", int, 1, "Random seed of start times and forecasts"),
     ("--sign-minutes", POSITIVE, USUAL.every_s / 60, "Minutes between two placement scores"),
-    ("--sign-sees", _share, USUAL.sees, "Probability that a score shows existing capacity"),
-    ("--sign-errs", _share, USUAL.errs, "Probability that a score shows missing capacity"),
+    (
+        "--sign-sees",
+        _share,
+        USUAL.sees,
+        "Probability that a score shows capacity where there is some",
+    ),
+    (
+        "--sign-errs",
+        _share,
+        USUAL.errs,
+        "Probability that a score shows capacity where there is none",
+    ),
     ("--forecasts", _count, 2000, "Simulated jobs with a forecast each"),
 )
 SWITCHES = (

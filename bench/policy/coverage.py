@@ -121,7 +121,7 @@ class _RunningJob:
         self.median = math.log(mean_h) - self.spread**2 / 2
         self.unlike = draw.uniform(0.02, 0.5)  # relative standard deviation of step times
         self.done, self.seconds, self.evictions = 0.0, 0.0, 0
-        self.waited, self.dry = 0.0, draw.uniform(0.3, 1.0)  # share of evictions before a outage
+        self.waited, self.dry = 0.0, draw.uniform(0.3, 1.0)  # share of evictions before an outage
         self.outage = _law(draw, 1.0)
         self.past = self._past()
         self._hold()

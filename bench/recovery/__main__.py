@@ -59,7 +59,7 @@ def main() -> int:
         print_progress("interrupted; everything that it started has ended")
     except FAULTS as error:
         status = CANNOT_MEASURE
-        print_progress(f"cannot go on: {type(error).__name__}: {error}")
+        print_progress(f"cannot measure: {type(error).__name__}: {error}")
     result = measures.measures(book, found)
     _show(book, found)
     evidence = _evidence(book)
@@ -67,13 +67,13 @@ def main() -> int:
         print_progress(f"BROKEN: {line}")
     if measures.broken(result):
         status = status or BROKEN
+    alone = len(measures.recoveries(book, found))
+    more = _more(book, evidence, time.monotonic() - began, alone)
+    report.publish("recovery", result, options.json, **more)
     if status:
         print_progress(f"the stack's state is kept in {folder}")
     elif options.state is None:
         shutil.rmtree(folder)
-    alone = len(measures.recoveries(book, found))
-    more = _more(book, evidence, time.monotonic() - began, alone)
-    report.publish("recovery", result, options.json, **more)
     return status
 
 

@@ -57,7 +57,7 @@ def main() -> int:
         status = INTERRUPTED
     except FAULTS as error:
         status = CANNOT_MEASURE
-        print_progress(f"cannot go on: {type(error).__name__}: {error}")
+        print_progress(f"cannot measure: {type(error).__name__}: {error}")
     result = measures.measures(found)
     _show(found)
     arguments, windows = {**vars(order), **vars(shape)}, [_row(w) for w in found.windows]

@@ -152,11 +152,11 @@ def page(request: Request, rows: Sequence[dict[str, Any]]) -> Response:
     return JSONResponse(body)
 
 
-def skip_token(request: Request) -> int:
-    """Return how many rows came on earlier pages, or raise ArmError."""
+def skip_token(request: Request, code: str = "InvalidParameter") -> int:
+    """Return how many rows came on earlier pages, or raise ArmError with ``code``."""
     skip = request.query_params.get("$skiptoken", "0")
     if not TOKEN.fullmatch(skip):
-        raise invalid(f"The $skiptoken '{skip}' was not issued here.")
+        raise invalid(f"The $skiptoken '{skip}' was not issued here.", code)
     return int(skip)
 
 

@@ -88,6 +88,6 @@ def _fitting(
 
 
 def _partial(short: CapacityPool, scale_set: ScaleSetRow, waiting: list[InstanceRow]) -> bool:
-    names = f"{short.entry.whim('seed')}/{scale_set.name}/{waiting[0].instance_id}"
-    share = float(short.entry.whim("partial"))
+    names = f"{short.entry.option('seed')}/{scale_set.name}/{waiting[0].instance_id}"
+    share = float(short.entry.option("partial"))
     return random.Random(names).random() < share  # noqa: S311 - simulation, no secret

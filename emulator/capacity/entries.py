@@ -25,7 +25,7 @@ from emulator.capacity.traces import Constant, MachinesOverTime, Random, Recorde
 from emulator.core.errors import invalid
 
 PLACE = ("region", "zone", "size", "priority")
-WHIMS = {"seed": 0, "without_notice": 0.1, "victims": "random", "partial": 0.5}
+DEFAULTS = {"seed": 0, "without_notice": 0.1, "victims": "random", "partial": 0.5}
 OF_KIND: dict[str, dict[str, Any]] = {
     "constant": {"capacity": 0},
     "random": {"total": 32, "orders_per_hour": 0.5, "order_size": 8.0, "order_hours": 4.0},
@@ -53,13 +53,13 @@ class CapacityEntry:
         return self.region, self.zone, self.size, self.spot
 
     def fits(self, region: str, zone: str, size: str, *, spot: bool) -> bool:
-        """Whether it is over that place; all in lower case."""
+        """Whether it applies to that place; all in lower case."""
         wanted = ((self.region, region), (self.zone, zone), (self.size, size))
         return self.spot is spot and all(mine in ("", other) for mine, other in wanted)
 
-    def whim(self, name: str) -> Any:  # noqa: ANN401 - as JSON has it
-        """Return the entry's value for one of WHIMS, or its default."""
-        return self.given.get(name, WHIMS[name])
+    def option(self, name: str) -> Any:  # noqa: ANN401 - as JSON has it
+        """Return the entry's value for one of DEFAULTS, or the default."""
+        return self.given.get(name, DEFAULTS[name])
 
     def trace(self, region: str, size: str) -> MachinesOverTime:
         """Return the capacity over time of one size in one region."""
@@ -68,7 +68,7 @@ class CapacityEntry:
             return Constant(told["capacity"])
         if self.given["kind"] == "random":
             return Random(
-                seed=f"{self.whim('seed')}/{region}/{self.zone}/{size}/{self.spot}",
+                seed=f"{self.option('seed')}/{region}/{self.zone}/{size}/{self.spot}",
                 total=told["total"],
                 orders_per_hour=told["orders_per_hour"],
                 order_size=told["order_size"],
@@ -93,7 +93,7 @@ def parse(entry: Any, folder: Path) -> CapacityEntry:  # noqa: ANN401 - as it ca
     """Check an entry, and take in the file that it names; ArmError for what is none."""
     if not isinstance(entry, dict) or entry.get("kind") not in OF_KIND:
         raise invalid(f"The 'kind' of a capacity entry must be one of {', '.join(OF_KIND)}.")
-    known = {*PLACE, "kind", *WHIMS, *OF_KIND[entry["kind"]]}
+    known = {*PLACE, "kind", *DEFAULTS, *OF_KIND[entry["kind"]]}
     if unknown := sorted(set(entry) - known):
         has = ", ".join(sorted(known))
         raise invalid(f"A {entry['kind']} entry has no member {unknown[0]!r}; it has {has}.")

@@ -57,13 +57,13 @@ def _make_room(fabric: Fabric, pool: CapacityPool, held: list[Found], now: float
 
 
 def _victims(pool: CapacityPool, held: list[Found]) -> list[Found]:
-    if pool.entry.whim("victims") == "newest":
+    if pool.entry.option("victims") == "newest":
         return sorted(held, key=lambda found: -found[1].created_at)
     return sorted(held, key=lambda found: _draw(pool, found[0], found[1], "victim"))
 
 
 def _evict(fabric: Fabric, pool: CapacityPool, found: Found, now: float, at: float) -> None:
-    if _draw(pool, *found, "notice") < pool.entry.whim("without_notice"):
+    if _draw(pool, *found, "notice") < pool.entry.option("without_notice"):
         evictions.strike(fabric.state, found[1], at)
     else:
         evictions.announce(fabric.state, found[1], now, at - now)
@@ -87,5 +87,5 @@ def _hold_to_max_price(fabric: Fabric, now: float) -> bool:
 
 
 def _draw(pool: CapacityPool, scale_set: ScaleSetRow, instance: InstanceRow, what: str) -> float:
-    seed = f"{pool.entry.whim('seed')}/{what}/{scale_set.vm_name(instance)}"
+    seed = f"{pool.entry.option('seed')}/{what}/{scale_set.vm_name(instance)}"
     return random.Random(seed).random()  # noqa: S311 - simulation, no secret

@@ -31,7 +31,7 @@ async def get(request: Request) -> Response:
 
 
 async def delete(request: Request) -> Response:
-    """Remove posted entries: all, or of ?region= and ?size=. That of --capacity stays."""
+    """Remove posted entries: all, or of ?region= and ?size=. That of --spot-capacity stays."""
     refuse_unknown(request.query_params, ("region", "size"), "parameter")
     fabric, query = fabric_of(request), request.query_params
     gone = fabric.spot_capacity.clear(query.get("region", ""), query.get("size", ""))

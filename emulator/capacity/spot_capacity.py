@@ -1,8 +1,8 @@
 """The capacity in force, and the answers that need no state of any VM: all functions of time.
 
-`--capacity FILE` gives a base at each start. What is posted to `/_emulator/spotCapacity` overrides
-it, in a file of its own beside the state: recordings are long, and change with nothing else.
-Without an entry, capacity is unlimited and the price is that of the catalog.
+`--spot-capacity FILE` gives a base at each start. What is posted to `/_emulator/spotCapacity`
+overrides it, in a file of its own beside the state: recordings are long, and change with nothing
+else. Without an entry, capacity is unlimited and the price is that of the catalog.
 """
 
 import json
@@ -39,7 +39,7 @@ class CapacityPool:
 
 
 class SpotCapacity:
-    """Every entry, and which of them is over a place."""
+    """All entries, and which of them applies to a place."""
 
     def __init__(self, file: Path, base: Path | None = None, *, foresight: float = 31.0) -> None:
         self.foresight = foresight  # seconds: the notice that Azure gives, and one look more
@@ -56,7 +56,7 @@ class SpotCapacity:
     def post(self, entries: list[Any]) -> list[CapacityEntry]:
         """Set the capacity of these places from now on, or raise ArmError."""
         fresh = [parse(entry, Path.cwd()) for entry in entries]
-        self._posted = _over(self._posted, fresh)
+        self._posted = _override(self._posted, fresh)
         self._write()
         return fresh
 
@@ -77,9 +77,11 @@ class SpotCapacity:
         zones = scale_set.model.get("zones") or []
         zone = instance.zone or (str(zones[0]) if len(zones) == 1 else "")
         spot = scale_set.spot
-        return self.over(scale_set.location, zone, scale_set.vm_size, spot=spot)
+        return self.pool_at(scale_set.location, zone, scale_set.vm_size, spot=spot)
 
-    def over(self, region: str, zone: str, size: str, *, spot: bool = True) -> CapacityPool | None:
+    def pool_at(
+        self, region: str, zone: str, size: str, *, spot: bool = True
+    ) -> CapacityPool | None:
         """Return the pool of a place. Without a zone, entries for zones do not count."""
         place = region.lower(), zone, size.lower(), spot
         if place not in self._pools:
@@ -103,12 +105,12 @@ class SpotCapacity:
     def _traces(self, region: str, size: str) -> list[MachinesOverTime]:
         """Return the trace of the region if it has one, else those of its zones."""
         region, size = region.lower(), size.lower()
-        if pool := self.over(region, "", size):
+        if pool := self.pool_at(region, "", size):
             return [pool.trace]
         zones = {
             entry.zone for entry in self._entries if entry.fits(region, entry.zone, size, spot=True)
         }
-        pools = [self.over(region, zone, size) for zone in sorted(zones)]
+        pools = [self.pool_at(region, zone, size) for zone in sorted(zones)]
         return [pool.trace for pool in pools if pool]
 
     def _find(self, region: str, zone: str, size: str, spot: bool) -> CapacityPool | None:
@@ -126,11 +128,13 @@ class SpotCapacity:
 
     def _arrange(self) -> None:
         self._pools: dict[Place, CapacityPool | None] = {}
-        everything = _over(self._base, self._posted)
+        everything = _override(self._base, self._posted)
         self._entries = sorted(
             everything, key=lambda s: (bool(s.region), bool(s.zone), bool(s.size)), reverse=True
         )
 
 
-def _over(lower: Iterable[CapacityEntry], upper: Iterable[CapacityEntry]) -> list[CapacityEntry]:
+def _override(
+    lower: Iterable[CapacityEntry], upper: Iterable[CapacityEntry]
+) -> list[CapacityEntry]:
     return list(({s.place: s for s in lower} | {s.place: s for s in upper}).values())

@@ -10,7 +10,7 @@ from starlette.responses import JSONResponse, Response
 
 from emulator.arm import operations
 from emulator.arm.front_door import check_conditions, fabric_of, page
-from emulator.arm.resource_groups import find_group, list_start
+from emulator.arm.resource_groups import list_start
 from emulator.arm.views import expanded, instance_body, instance_view, virtual_machine_body
 from emulator.compute import evictions
 from emulator.compute.scale_sets import find_scale_set, refused_of_flexible
@@ -108,9 +108,10 @@ def unsupported_filter(text: str) -> Exception:
 def _lookup(request: Request) -> Found | None:
     names = request.path_params
     if "vm" in names:
-        find_group(request)
         wanted, rows = names["vm"], virtual_machines(request)
     else:
         scale_set, wanted = find_scale_set(request), names["instance"]
+        if (exact := scale_set.instances.get(wanted)) or not scale_set.flexible:
+            return (scale_set, exact) if exact else None
         rows = ((scale_set, instance) for instance in scale_set.instances.values())
     return next((f for f in rows if f[1].instance_id.lower() == wanted.lower()), None)

@@ -4,6 +4,8 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+MISSING = "Required parameter '{0}' is missing (null)."
+
 
 class ArmError(Exception):
     """An answer of status 400 or more; ``body`` is what ARM sends."""
@@ -51,7 +53,7 @@ def refuse_unknown(given: Iterable[str], known: Sequence[str], what: str) -> Non
 
 def missing(name: str) -> ArmError:
     """Return 400: a required parameter is missing."""
-    return invalid(f"Required parameter '{name}' is missing (null).", target=name)
+    return invalid(MISSING.format(name), target=name)
 
 
 def not_allowed(message: str) -> ArmError:

@@ -173,7 +173,7 @@ def _of_tag(name: str) -> list[Column]:
 def _answer(
     request: Request, scope: str, columns: list[tuple[str, str]], rows: list[list[Any]]
 ) -> Response:
-    skip = skip_token(request)
+    skip = skip_token(request, "BadRequest")
     end = skip + PAGE
     link = None
     if end < len(rows):

@@ -14,6 +14,7 @@ from emulator.arm.front_door import fabric_of, read_json
 from emulator.capacity import allocation
 from emulator.compute.usages import Region, limit, used_cores
 from emulator.core.catalog import SizeOffer, catalog
+from emulator.core.errors import MISSING
 from emulator.core.rules import Rule, check_rules
 from emulator.fabric import Fabric
 from emulator.market import restrictions
@@ -34,8 +35,9 @@ def _is_no_count(body: dict[str, Any]) -> bool:
 RULES: tuple[Rule[dict[str, Any]], ...] = (
     *(Rule(partial(_is_no_list, name=name), f"The parameter {name} must be a list of 1 to {most}.")
       for name, most in MOST.items() if name != "desiredCount"),
-    Rule(lambda b: not all(isinstance(row, dict) and row.get("sku") for row in b["desiredSizes"]),
-         "Required parameter 'desiredSizes.sku' is missing (null)."),
+    Rule(lambda b: not all(isinstance(row, dict) and row.get("sku") for row in b["desiredSizes"])
+         and "desiredSizes.sku",
+         MISSING),
     Rule(_is_no_count, f"The value of parameter desiredCount must be 1 to {MOST['desiredCount']}."),
     Rule(lambda b: not isinstance(b.get("availabilityZones", False), bool),
          "The value of parameter availabilityZones is invalid."),
@@ -96,7 +98,7 @@ def _room(fabric: Fabric, offer: SizeOffer, zone: str) -> int | None:
     """Return how many machines an allocation would find; None for any number."""
     place = f"{offer.location}/{offer.size.name}".lower()
     left = [n for n in [fabric.state.globals.capacity.get(place)] if n is not None]
-    pool = fabric.spot_capacity.over(offer.location, zone, offer.size.name)
+    pool = fabric.spot_capacity.pool_at(offer.location, zone, offer.size.name)
     if pool:
         left.append(allocation.room(fabric.state, fabric.spot_capacity, pool, fabric.now()))
     return min(left, default=None)

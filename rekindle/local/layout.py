@@ -54,7 +54,7 @@ class StackLayout:
     state: StateFolder
     ports: StackPorts
     restarts: int = MAX_RESTARTS  # maximum restarts of one part within a minute
-    capacity: Path | None = None  # file with Spot capacity over time: docs/emulator.md
+    spot_capacity: Path | None = None  # file with Spot capacity over time: docs/emulator.md
     create_seconds: float | None = None  # seconds to create machines; None: the emulator's default
     models: tuple[str, ...] = (TINY_MODEL,)  # base models to stage
     engines: tuple[Engine, ...] = (Engine.SCALE_SET,)  # one offering for each
@@ -134,7 +134,7 @@ class StackLayout:
             str(self.state / "images.json"),
         ]
         ports = ["--arm-port", str(self.ports.arm), "--metadata-port", str(self.ports.metadata)]
-        options = ["--capacity", str(self.capacity)] if self.capacity else []
+        options = ["--spot-capacity", str(self.spot_capacity)] if self.spot_capacity else []
         if self.create_seconds is not None:
             options += ["--create-seconds", str(self.create_seconds)]
         return StackPart(

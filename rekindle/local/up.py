@@ -30,7 +30,7 @@ def main() -> int:
     )
     parser.add_argument("--port", type=int, default=8080, help="first of four consecutive ports")
     parser.add_argument(
-        "--capacity",
+        "--spot-capacity",
         type=Path,
         metavar="FILE",
         help="file with Spot capacity over time; see docs/emulator.md",
@@ -57,12 +57,12 @@ def main() -> int:
     )
     options = parser.parse_args()
     ports = StackPorts.starting_at(options.port)
-    capacity = options.capacity and options.capacity.resolve()
+    spot_capacity = options.spot_capacity and options.spot_capacity.resolve()
     layout = StackLayout(
         StateFolder(options.state.resolve()),
         ports,
         options.restarts,
-        capacity,
+        spot_capacity,
         models=tuple(options.model or BASE_MODELS),
         engines=tuple(options.engine or [Engine.SCALE_SET]),
     )

@@ -84,7 +84,12 @@ AGREE = (
 
 
 def check_tokenizer(folder: Path, *, is_encoder: bool) -> ModelFindings:
-    """Compare ids and special tokens; encoders read every text with special tokens around it."""
+    """Compare the ids and special tokens of the two tokenizers that read the model's text.
+
+    Training reads tokenizer.json by itself, other programs read it through transformers. If the two
+    differ, a model would be trained on other tokens than it sees later. Encoders read every text
+    with special tokens around it.
+    """
     try:
         ours = read_tokenizer(folder)
     except UnusableTokenizer as error:

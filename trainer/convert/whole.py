@@ -83,7 +83,10 @@ class ParameterGroup:
 
 
 def parameter_groups(whole: FullParameters, spec: RunSpec) -> list[ParameterGroup]:
-    """Return the groups in the trainer's order: matrices decay; norms and biases do not."""
+    """Return the groups in the trainer's order: matrices decay; norms and biases do not.
+
+    A checkpoint does not hold the groups: they are derived from the run spec.
+    """
     decayed = tuple(name for name, shape in whole.shapes.items() if len(shape) > 1)
     others = tuple(name for name, shape in whole.shapes.items() if len(shape) <= 1)
     rate = learning_rate(

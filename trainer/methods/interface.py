@@ -52,7 +52,10 @@ def real_pairs(batch: Batch) -> torch.Tensor:
 
 
 class PairMethod(Method):
-    """Base of methods of pairs: each pair counts alike, whatever the length of its answers."""
+    """Base of methods of pairs: each pair counts alike, whatever the length of its answers.
+
+    In a batch, each even sequence is preferred to the odd one after it.
+    """
 
     def units(self, batch: Batch) -> int:
         """Return the number of pairs with both answers."""

@@ -117,7 +117,11 @@ def _with_adapters(model: Any, lora: Lora, task: str) -> Any:  # noqa: ANN401
 
 
 def freeze_parameters(model: Any, spec: RunSpec) -> None:  # noqa: ANN401 - transformers is untyped here
-    """Freeze what the run spec says; with adapters peft has frozen the base."""
+    """Freeze what the run spec says; with adapters peft has frozen the base.
+
+    A frozen parameter has no gradient, no optimizer state and no place in checkpoints: a resume
+    loads it from the base model's files.
+    """
     if spec.train_last_n_layers is not None:
         layers = _layers(model)
         if not 1 <= spec.train_last_n_layers <= len(layers):

@@ -1,6 +1,7 @@
-"""Flags that all ranks agree on before a micro-step: stop requested, save due, save in progress.
+"""Flags that all ranks agree on before a micro-step, and sums over all ranks.
 
-Every flag is the maximum over all ranks: one rank's view alone would tear a checkpoint.
+The flags: stop requested, save due, save in progress. Every flag is the maximum over all ranks:
+one rank's view alone would tear a checkpoint.
 """
 
 import signal

@@ -85,7 +85,7 @@ export function absolute(at: number): string {
   return full.format(new Date(at * 1000));
 }
 
-/** A phase or code as words: `waiting_capacity` is "Waiting capacity". */
+/** A phase or code as words: `no_capacity` is "No capacity". */
 export function words(code: string): string {
   const text = code.replaceAll("_", " ");
   return text.charAt(0).toUpperCase() + text.slice(1);

@@ -12,7 +12,7 @@ from emulator.arm.resource_groups import find_group, list_start
 from emulator.arm.tags import tags_of
 from emulator.core.catalog import check_location
 from emulator.core.errors import elsewhere, resource_not_found
-from emulator.core.state import ResourceRow, group_id
+from emulator.core.state import ResourceGroup, ResourceRow, group_id
 
 PROVIDER = "/providers/Microsoft.ManagedIdentity/userAssignedIdentities"
 
@@ -29,7 +29,7 @@ async def put(request: Request) -> Response:
     ids = {"tenantId": TENANT, "principalId": str(uuid.uuid4()), "clientId": str(uuid.uuid4())}
     known = old.body["properties"] if old else ids
     resource = ResourceRow(
-        id=old.id if old else _id(request),
+        id=old.id if old else _new_id(group, request.path_params["name"]),
         type=IDENTITY,
         location=location,
         body={"tags": tags_of(body), "properties": known},
@@ -73,6 +73,10 @@ def _find_identity(request: Request) -> ResourceRow:
 
 def _lookup(request: Request) -> ResourceRow | None:
     return fabric_of(request).state.resources.get(_id(request).lower())
+
+
+def _new_id(group: ResourceGroup, name: str) -> str:
+    return f"{group_id(group.subscription, group.name)}{PROVIDER}/{name}"
 
 
 def _id(request: Request) -> str:

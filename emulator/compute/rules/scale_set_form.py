@@ -5,7 +5,7 @@ Members that are not named here pass unseen: the emulator keeps them and shows t
 
 from typing import Any
 
-from emulator.core.errors import invalid
+from emulator.core.errors import invalid, missing
 
 TEXT, WHOLE, NUMBER, SWITCH, TEXTS = "text", "whole", "number", "switch", "texts"
 RANK = "rank"
@@ -150,7 +150,7 @@ def _typed(value: Any, kind: type, path: str) -> Any:  # noqa: ANN401 - as it ca
 
 def _not_null(value: Any, path: str) -> Any:  # noqa: ANN401 - as it came
     if value is None:
-        raise invalid(f"Required parameter '{path}' is missing (null).", target=path)
+        raise missing(path)
     return value
 
 

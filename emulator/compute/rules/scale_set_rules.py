@@ -19,7 +19,7 @@ from typing import Any
 
 from emulator.arm import registrations
 from emulator.core.catalog import SizeOffer
-from emulator.core.errors import invalid
+from emulator.core.errors import MISSING, invalid
 from emulator.core.rules import Rule, check_rules
 from emulator.core.state import ANY_PRICE, EmulatorState, ScaleSetRow
 
@@ -187,7 +187,6 @@ def _lost_group(w: WantedScaleSet) -> str:
 
 
 _BASE64 = f"must be in Base64 encoding and with a maximum length of {LONGEST_DATA} characters."
-_MISSING = "Required parameter '{0}' is missing (null)."
 RULES: tuple[Rule[WantedScaleSet], ...] = (
     # Names
     Rule(lambda w: str(w.vm("osProfile.adminUsername")).lower() in RESERVED,
@@ -206,7 +205,7 @@ RULES: tuple[Rule[WantedScaleSet], ...] = (
          "characters than letters, digits and hyphens."),
     # Shape
     Rule(lambda w: "upgradePolicy" if not w.row.flexible and not w.at("upgradePolicy.mode") else "",
-         _MISSING, target="upgradePolicy"),
+         MISSING, target="upgradePolicy"),
     Rule(lambda w: not isinstance(w.capacity, int) or w.capacity < 0,
          "The value of parameter sku.capacity is invalid.", target="sku.capacity"),
     Rule(lambda w: w.at("singlePlacementGroup") and w.capacity > LARGEST_GROUP,
@@ -226,7 +225,7 @@ RULES: tuple[Rule[WantedScaleSet], ...] = (
          "Parameter 'overprovision' is not allowed.", target="overprovision"),
     Rule(lambda w: w.row.flexible and w.at("platformFaultDomainCount") is None
          and "platformFaultDomainCount",
-         _MISSING, target="platformFaultDomainCount"),
+         MISSING, target="platformFaultDomainCount"),
     Rule(lambda w: w.row.flexible and w.vm("networkProfile.networkInterfaceConfigurations")
          and not w.vm("networkProfile.networkApiVersion"),
          "Network api version in network profile of virtual machine {w.row.name} must be specified "

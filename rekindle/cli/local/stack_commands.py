@@ -32,10 +32,10 @@ def start_stack(
         Path, typer.Option("--state", metavar="DIR", help="State folder of the stack.")
     ] = Path(".rekindle"),
     port: Annotated[int, typer.Option("--port", help="First of four consecutive ports.")] = 8080,
-    capacity: Annotated[
+    spot_capacity: Annotated[
         Path | None,
         typer.Option(
-            "--capacity",
+            "--spot-capacity",
             metavar="FILE",
             help="File with Spot capacity over time; see docs/emulator.md.",
         ),
@@ -57,7 +57,7 @@ def start_stack(
         )
         raise typer.Exit(ExitCode.FAILED)
     argv = ["-m", "rekindle.local.up", "--state", str(state), "--port", str(port)]
-    more = ["--capacity", str(capacity)] if capacity else []
+    more = ["--spot-capacity", str(spot_capacity)] if spot_capacity else []
     more += [f"--model={name}" for name in model or ()]
     more += ["--keep"] if keep else []
     os.execv(sys.executable, [sys.executable, *argv, *more])  # noqa: S606 - replaces this process

@@ -23,7 +23,10 @@ from trainer.supervisor.concurrency import gather_or_cancel, wait_first
 
 
 class UploadRateLimiter:
-    """Delays bytes to keep a rate, until the cap is lifted."""
+    """Delays bytes to keep a rate, until the cap is lifted.
+
+    The cap leaves bandwidth to the training.
+    """
 
     def __init__(self, bytes_per_second: float, monotonic: Callable[[], float]) -> None:
         self._rate, self._monotonic = bytes_per_second, monotonic

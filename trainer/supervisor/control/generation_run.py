@@ -109,7 +109,7 @@ class GenerationRun:
             limits=tools.limits,
             clock=tools.clock,
         )
-        self._timeout = _outage_retry(world, tools)
+        self._retry = _outage_retry(world, tools)
         self._logs = LogUploads(
             tools.container, world.generation.attempt_id, world.ranks, world.logs
         )
@@ -141,7 +141,7 @@ class GenerationRun:
         self._began = self._tools.clock.now()
         try:
             if not await self._unless(
-                StopRequest.SAVE, self._timeout.run_until_outage_ends(self._claim)
+                StopRequest.SAVE, self._retry.run_until_outage_ends(self._claim)
             ):
                 return RunOutcome(how=NodePhase.STOPPED)
             process = await self._tools.launcher.start(self._world, self._spec.nccl)
@@ -180,7 +180,7 @@ class GenerationRun:
 
     async def _supply(self, process: Process) -> None:
         """Fetch while the ranks start; stop when they have ended."""
-        await wait_first(self._timeout.run_until_outage_ends(self._fetch), process.wait())
+        await wait_first(self._retry.run_until_outage_ends(self._fetch), process.wait())
 
     async def _claim(self) -> None:
         """Check that HEAD belongs to this generation; read the run spec."""
@@ -244,7 +244,7 @@ class GenerationRun:
         checkpoint, size = world.generation.checkpoint, world.generation.world_size
         if checkpoint is not None:
             await self._tools.cache.serve_tensor_blocks(
-                checkpoint, world.folder, size, world.ranks, self._timeout.run_until_outage_ends
+                checkpoint, world.folder, size, world.ranks, self._retry.run_until_outage_ends
             )
 
     async def _until_gone(

@@ -70,9 +70,9 @@ def seconds_to_save(outlook: EvictionOutlook) -> float:
     return CAUTION * (boundary + wire) + COMMIT_SECONDS
 
 
-def has_time_for_step(timeout: float, step: float | None) -> bool:
-    """Return whether a stop with ``timeout`` seconds may wait for the end of a step."""
-    return step is not None and step <= LEISURE * timeout
+def has_time_for_step(seconds_left: float, step: float | None) -> bool:
+    """Return whether a stop that may take ``seconds_left`` can wait for the end of a step."""
+    return step is not None and step <= LEISURE * seconds_left
 
 
 def unsent_bytes(sizes: Sequence[int], sent: float) -> int:

@@ -61,6 +61,14 @@ def claims(answer: httpx.Response) -> dict[str, Any]:
     return jwt.decode(text, options={"verify_signature": False})
 
 
+async def test_the_id_of_an_identity_has_the_groups_own_spelling(inside: Inside) -> None:
+    path = f"{IDENTITIES}/mine".replace("/rekindle/", "/REKINDLE/")
+
+    made = (await inside.arm.put(path, json={"location": "eastus"})).raise_for_status().json()
+
+    assert made["id"] == f"{IDENTITIES}/mine"
+
+
 async def test_a_vm_is_who_its_scale_set_says(inside: Inside) -> None:
     mine, other = await identity(inside, "mine"), await identity(inside, "other")
     url = await vm(inside, mine["id"])

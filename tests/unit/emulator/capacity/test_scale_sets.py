@@ -62,7 +62,7 @@ async def test_a_burst_takes_its_victims_when_the_capacity_is_gone(
     tmp_path: Path, clock: Clock
 ) -> None:
     given = capacity_file(tmp_path, trace(4, 4, 4, 4, 1))
-    async with emulator_inside(tmp_path, clock, capacity=given) as inside:
+    async with emulator_inside(tmp_path, clock, spot_capacity=given) as inside:
         await inside.make_group()
         assert await put(inside, 4) == 201
         await inside.pass_time(208)
@@ -86,7 +86,7 @@ async def test_a_burst_takes_its_victims_when_the_capacity_is_gone(
 
 async def test_some_evictions_come_without_notice(tmp_path: Path, clock: Clock) -> None:
     given = capacity_file(tmp_path, trace(40, 0, without_notice=0.5))
-    async with emulator_inside(tmp_path, clock, capacity=given, spot_quota=QUOTA) as inside:
+    async with emulator_inside(tmp_path, clock, spot_capacity=given, spot_quota=QUOTA) as inside:
         await inside.make_group()
         await put(inside, 30)
         await inside.pass_time(31)
@@ -101,7 +101,7 @@ async def test_some_evictions_come_without_notice(tmp_path: Path, clock: Clock) 
 
 async def test_the_newest_go_first_where_the_entry_says_so(tmp_path: Path, clock: Clock) -> None:
     given = capacity_file(tmp_path, trace(4, 4, 2, victims="newest"))
-    async with emulator_inside(tmp_path, clock, capacity=given) as inside:
+    async with emulator_inside(tmp_path, clock, spot_capacity=given) as inside:
         await inside.make_group()
         await put(inside, 2)
         await inside.pass_time(10)
@@ -116,7 +116,7 @@ async def test_an_order_beyond_the_capacity_fails_whole_or_gets_what_there_is(
     all_or_none = trace(3, partial=0)
     zone = trace(3, partial=1, zone="1")
     async with emulator_inside(
-        tmp_path, clock, capacity=capacity_file(tmp_path, all_or_none, zone)
+        tmp_path, clock, spot_capacity=capacity_file(tmp_path, all_or_none, zone)
     ) as inside:
         await inside.make_group()
         assert await put(inside, 4, "whole") == 201
@@ -133,7 +133,7 @@ async def test_no_room_is_given_that_azure_knows_to_be_short_lived(
     tmp_path: Path, clock: Clock
 ) -> None:
     async with emulator_inside(
-        tmp_path, clock, capacity=capacity_file(tmp_path, trace(4, 0))
+        tmp_path, clock, spot_capacity=capacity_file(tmp_path, trace(4, 0))
     ) as inside:
         await inside.make_group()
         await inside.pass_time(40)
@@ -146,7 +146,7 @@ async def test_where_nothing_is_left_the_order_is_refused_at_once(
     tmp_path: Path, clock: Clock
 ) -> None:
     async with emulator_inside(
-        tmp_path, clock, capacity=capacity_file(tmp_path, trace(0))
+        tmp_path, clock, spot_capacity=capacity_file(tmp_path, trace(0))
     ) as inside:
         await inside.make_group()
         answer = await inside.arm.put(f"{SETS}/rk-1", json=scale_set(1))
@@ -158,7 +158,7 @@ async def test_where_nothing_is_left_the_order_is_refused_at_once(
 
 async def test_the_admins_limit_holds_too(tmp_path: Path, clock: Clock) -> None:
     async with emulator_inside(
-        tmp_path, clock, capacity=capacity_file(tmp_path, trace(9))
+        tmp_path, clock, spot_capacity=capacity_file(tmp_path, trace(9))
     ) as inside:
         await inside.make_group()
         limit = {"region": "eastus", "vm_size": "Standard_ND96amsr_A100_v4", "available": 2}
@@ -175,7 +175,7 @@ RESTORE = {"spotRestorePolicy": {"enabled": True, "restoreTimeout": "PT10M"}}
 
 async def test_every_zone_has_its_own_capacity(tmp_path: Path, clock: Clock) -> None:
     given = capacity_file(tmp_path, trace(2, 2, 0, zone="1"), trace(2, 2, 2, zone="2"))
-    async with emulator_inside(tmp_path, clock, capacity=given) as inside:
+    async with emulator_inside(tmp_path, clock, spot_capacity=given) as inside:
         await inside.make_group()
         wide = {"singlePlacementGroup": False}
         sku = {"name": "Standard_NC24ads_A100_v4", "tier": "Standard", "capacity": 4}
@@ -189,7 +189,7 @@ async def test_who_bids_less_than_the_price_is_evicted(tmp_path: Path, clock: Cl
     days = {"region": "eastus", "kind": "trace", "data": [9, 5], "gap_seconds": DAY}
     given = capacity_file(tmp_path, days | {"start": "2026-11-19T00:00:00Z"})
     low, high = {"billingProfile": {"maxPrice": 8.5}}, {"billingProfile": {"maxPrice": 32}}
-    async with emulator_inside(tmp_path, clock, capacity=given) as inside:
+    async with emulator_inside(tmp_path, clock, spot_capacity=given) as inside:
         await inside.make_group()
         await put(inside, 1, "low", profile=low)
         await put(inside, 1, "high", profile=high)
@@ -243,7 +243,7 @@ async def week(folder: Path, seed: int, step: float) -> list[tuple[float, str]]:
     seen: list[tuple[float, str]] = []
     before: set[str] = set()
     async with emulator_inside(
-        folder, clock, capacity=capacity_file(folder, bad), spot_quota=QUOTA
+        folder, clock, spot_capacity=capacity_file(folder, bad), spot_quota=QUOTA
     ) as inside:
         await inside.make_group()
         for _ in range(7 * 24):

@@ -96,8 +96,8 @@ def test_random_capacity_falls_in_bursts() -> None:
 
 def test_other_seeds_and_places_have_other_capacity(tmp_path: Path) -> None:
     capacity = over(tmp_path, {"region": "*", "kind": "random", "seed": 1})
-    east, west = capacity.over("eastus", "", SIZE), capacity.over("westus3", "", SIZE)
-    again = over(tmp_path, {"region": "*", "kind": "random", "seed": 2}).over("eastus", "", SIZE)
+    east, west = capacity.pool_at("eastus", "", SIZE), capacity.pool_at("westus3", "", SIZE)
+    again = over(tmp_path, {"region": "*", "kind": "random", "seed": 2}).pool_at("eastus", "", SIZE)
 
     assert east
     assert west
@@ -114,7 +114,7 @@ def test_a_recording_is_read_as_it_was_recorded_and_begins_anew(tmp_path: Path) 
     capacity = over(tmp_path, entry | {"start": "2026-11-20T12:00:00Z"})
     (tmp_path / "zone.json").unlink()  # it was taken in
 
-    pool = capacity.over("eastus", "", SIZE)
+    pool = capacity.pool_at("eastus", "", SIZE)
     assert pool
     assert [pool.now(NOW + 300 * n) for n in range(-1, 5)] == [8, 4, 0, 8, 4, 0]
     assert pool.now(NOW + 299) == 4
@@ -131,7 +131,7 @@ def test_the_most_exact_entry_counts(tmp_path: Path) -> None:
     )
 
     def found(region: str, zone: str, size: str, *, spot: bool = True) -> int | None:
-        pool = capacity.over(region, zone, size, spot=spot)
+        pool = capacity.pool_at(region, zone, size, spot=spot)
         return pool.now(NOW) if pool else None
 
     assert found("westus3", "", SIZE) == 1
@@ -145,16 +145,16 @@ def test_the_most_exact_entry_counts(tmp_path: Path) -> None:
 
 def test_what_is_posted_lies_over_the_base_and_outlives_the_emulator(tmp_path: Path) -> None:
     over(tmp_path, {"region": "eastus", "kind": "constant", "capacity": 2})
-    base, file = tmp_path / "base.json", tmp_path / "capacity.json"
+    base, file = tmp_path / "base.json", tmp_path / "spot-capacity.json"
     capacity = SpotCapacity(file, base)
     capacity.post([{"region": "eastus", "kind": "trace", "data": [7], "gap_seconds": 60}])
     again = SpotCapacity(file, base)
 
-    pool = again.over("eastus", "", SIZE)
+    pool = again.pool_at("eastus", "", SIZE)
     assert pool
     assert pool.now(NOW) == 7
     assert again.clear(region="EastUS") == 1
-    pool = SpotCapacity(file, base).over("eastus", "", SIZE)
+    pool = SpotCapacity(file, base).pool_at("eastus", "", SIZE)
     assert pool
     assert pool.now(NOW) == 2
 
@@ -258,4 +258,4 @@ def test_prices_stay_between_spot_and_on_demand(trace: Random, now: float) -> No
 def over(folder: Path, *entries: object) -> SpotCapacity:
     base = folder / "base.json"
     base.write_text(json.dumps(list(entries)))
-    return SpotCapacity(folder / "capacity.json", base)
+    return SpotCapacity(folder / "spot-capacity.json", base)

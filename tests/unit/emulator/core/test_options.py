@@ -26,7 +26,7 @@ NEEDED = ["--state", "x", "--arm-port", "0", "--metadata-port", "0"]
         ("--spot-quota", "-1", "a whole number of 0 or more"),
         ("--blob-endpoint", "localhost", "an address such as http://127.0.0.1:10000"),
         ("--blob-endpoint", "http://[", "an address such as http://127.0.0.1:10000"),
-        ("--capacity", "nowhere.json", "The capacity file nowhere.json cannot be read"),
+        ("--spot-capacity", "nowhere.json", "The capacity file nowhere.json cannot be read"),
         ("--images", "nowhere.json", "nowhere.json cannot be read"),
         ("--catalog", "nowhere.json", "has not the form of emulator/core/catalog.json"),
     ],
@@ -60,7 +60,7 @@ def test_now_is_no_time_in_a_capacity_file(
     (tmp_path / "capacity.json").write_text(json.dumps([entry]))
 
     with pytest.raises(SystemExit):
-        parser().parse_args([*NEEDED, "--capacity", str(tmp_path / "capacity.json")])
+        parser().parse_args([*NEEDED, "--spot-capacity", str(tmp_path / "capacity.json")])
 
     assert "now is for what is posted" in capsys.readouterr().err
 
@@ -69,11 +69,11 @@ def test_the_local_stack_gives_its_capacity_file_to_the_emulator(tmp_path: Path)
     file = tmp_path / "capacity.json"
     file.write_text("[]")
     (tmp_path / "images.json").write_text("{}")  # which the stack writes first
-    layout = StackLayout(StateFolder(tmp_path), StackPorts.starting_at(9080), capacity=file)
+    layout = StackLayout(StateFolder(tmp_path), StackPorts.starting_at(9080), spot_capacity=file)
 
     argv = list(layout.emulator().argv)
 
-    assert parser().parse_args(argv[argv.index("emulator") + 1 :]).capacity == file
+    assert parser().parse_args(argv[argv.index("emulator") + 1 :]).spot_capacity == file
 
 
 def test_a_catalog_adds_what_it_sells_to_what_there_is(tmp_path: Path) -> None:

@@ -193,6 +193,8 @@ MARKET = [
             {"filter": {"tags": {"name": "a"}}},
         )),
     )),
+    Refusal(f"{HERE}/providers/Microsoft.CostManagement/query?$skiptoken=-1", QUERY, BAD,
+            "not issued here", 400, "POST", "2025-03-01"),
     *(Refusal(f"{COMPUTE}/locations/eastus/placementScores/spot/generate", WISH | wrong, INVALID,
               "", 400, "POST", "2025-06-05") for wrong in json(
         {"desiredLocations": ["eastus"] * 9},
