@@ -137,41 +137,29 @@ def rank_record(rank: int) -> str:
     return f"rank-{rank:05d}.json"
 
 
-class _PathInRoot:
-    """Attribute of a RunDir: the path of this name in its root."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-
-    def __get__(self, folder: "RunDir", _owner: type) -> Path:
-        return folder.root / self._name
-
-
-@dataclass(frozen=True)
 class RunDir:
     """Paths in one generation's folder, as the module describes them."""
 
-    root: Path
-
-    generation = _PathInRoot("generation.json")
-    run_spec = _PathInRoot("run-spec.json")
-    converted_base = _PathInRoot("base")
-    checkpoint = _PathInRoot("checkpoint")
-    cache = _PathInRoot("cache")
-    ready = _PathInRoot("ready")
-    stop = _PathInRoot("stop")
-    save_cost = _PathInRoot("save-cost.json")
-    skipped = _PathInRoot("skipped")
-    memory = _PathInRoot("memory")
-    slots = _PathInRoot("slots")
-    outbox = _PathInRoot("outbox")
-    metrics = _PathInRoot("metrics.jsonl")
-    spans = _PathInRoot("spans.jsonl")
-    progress = _PathInRoot("progress")
-    warnings = _PathInRoot("warnings")
-    verification = _PathInRoot("verification")
-    _laid_stop = _PathInRoot(".stop")
-    _laid_gentle_stop = _PathInRoot(".stop-after-step")
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.generation = root / "generation.json"
+        self.run_spec = root / "run-spec.json"
+        self.converted_base = root / "base"
+        self.checkpoint = root / "checkpoint"
+        self.cache = root / "cache"
+        self.ready = root / "ready"
+        self.stop = root / "stop"
+        self.save_cost = root / "save-cost.json"
+        self.skipped = root / "skipped"
+        self.memory = root / "memory"
+        self.slots = root / "slots"
+        self.outbox = root / "outbox"
+        self.metrics = root / "metrics.jsonl"
+        self.spans = root / "spans.jsonl"
+        self.progress = root / "progress"
+        self.warnings = root / "warnings"
+        self.verification = root / "verification"
+        self._laid_stop, self._laid_gentle_stop = root / ".stop", root / ".stop-after-step"
 
     def input(self, path: str) -> Path:
         """Return the path of the input blob "container/name"."""
