@@ -41,7 +41,7 @@ class StepTime:
     high: float
     compute: float  # of it, were the network infinitely fast
     network: float  # of it, were the GPUs infinitely fast
-    doubt: str = ""  # why it is no promise; empty where it is one
+    doubt: str = ""  # why it is uncertain; empty where it is not
     roofline: float = 0.0  # the seconds before past jobs were asked; 0: they were not
 
 
@@ -160,14 +160,14 @@ def _doubt(sku: Sku, stack: TrainingStack, *, bound: bool) -> str:
     """Return why the step time is uncertain before measurements; empty if it is not."""
     if sku.family not in stack.speeds:
         return (
-            f"The time of a step on {sku.gpu} is no promise: no training was measured on such "
-            "GPUs. The first 50 steps will tell."
+            f"The step time on {sku.gpu} is uncertain: no training was measured on this GPU. "
+            "The first 50 steps will show it."
         )
     if bound:
         return (
-            "The time of a step is no promise: it waits for the network between the machines "
+            "The step time is uncertain: a step waits for the network between the machines "
             "longer than it computes. A larger micro_batch, fewer nodes, or LoRA would help; the "
-            "first 50 steps will tell."
+            "first 50 steps will show it."
         )
     return ""
 

@@ -10,7 +10,7 @@ from typing import ParamSpec, TypeVar
 
 P = ParamSpec("P")
 R = TypeVar("R")
-LONG = 64 * 1024  # bytes; a check of so many takes a few milliseconds
+LONG = 64 * 1024  # bytes; checking this many takes a few milliseconds
 _THREAD = ThreadPoolExecutor(max_workers=1, thread_name_prefix="worker")
 
 

@@ -281,7 +281,7 @@ def test_nothing_is_promised_on_gpus_that_nobody_measured() -> None:
 
     step, known = (gpu_step(WORK, s, nodes=1, processes_per_node=8) for s in (newer, ND))
 
-    assert "no promise: no training was measured" in step.doubt
+    assert "uncertain: no training was measured" in step.doubt
     assert step.high / step.low > 3 * known.high / known.low
     assert known.doubt == ""
 
