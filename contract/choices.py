@@ -41,7 +41,7 @@ class Format(StrEnum):
 
 
 class OnExhausted(StrEnum):
-    """Action on a job whose budget is used up, once it has saved a checkpoint."""
+    """Action on a job whose budget is exhausted, once it has saved a checkpoint."""
 
     PAUSE = "pause"
     CANCEL = "cancel"

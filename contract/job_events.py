@@ -44,7 +44,7 @@ JOB_EVENTS: Final[dict[str, JobEvent]] = {
     "job.deadline_at_risk": _warn("Spot could miss the deadline; the message says what follows."),
     "job.deadline_passed": _warn("The deadline passed before the job was done."),
     "job.budget_threshold": JobEvent(("info", "warn"), "50, 75 or 90 % of the budget are spent."),
-    "job.budget_exhausted": _warn("The budget is used up: the job saves and stops."),
+    "job.budget_exhausted": _warn("The budget is exhausted: the job saves and stops."),
     "job.budget_passed": _error(
         "Machines outlasted the reserve, so more than the budget is spent."
     ),

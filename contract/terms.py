@@ -22,7 +22,7 @@ class BudgetRequest(Strict):
     currency: Literal["USD"] = "USD"
     """Currency of the amount."""
     on_exhausted: OnExhausted = Field(default=OnExhausted.PAUSE, strict=False)
-    """What happens to the job when the budget is used up and a checkpoint is saved."""
+    """What happens to the job when the budget is exhausted and a checkpoint is saved."""
 
 
 class PriceRequest(Strict):

@@ -203,12 +203,6 @@ async def clear_faults(stack: StackInfo, fault_id: str = "") -> None:
     await call_emulator(stack, "DELETE", f"faults?id={fault_id}" if fault_id else "faults")
 
 
-async def set_capacity(stack: StackInfo, region: str, vm_size: str, available: int | None) -> None:
-    """Set how many more machines of a size the region has; None: unlimited."""
-    body = {"region": region, "vm_size": vm_size, "available": available}
-    await call_emulator(stack, "POST", "capacity", body)
-
-
 async def _kill_process(vm: LocalMachine, program: str) -> int:
     victim = _find_processes(vm, program)[0]
     victim.kill()

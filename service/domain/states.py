@@ -94,7 +94,7 @@ JOB_AFTER: dict[Outcome, JobState | None] = {
     Outcome.SUCCEEDED: _J.SUCCEEDED,
     Outcome.EVICTED: None,
     Outcome.NO_CAPACITY: None,
-    Outcome.MISCONFIGURED: _J.FAILED,  # a job that has trained is paused instead (domain/job.py)
+    Outcome.MISCONFIGURED: _J.FAILED,  # a job that has trained is paused instead (lifecycle/job.py)
     Outcome.PROVISIONING_FAILED: None,
     Outcome.UNRESPONSIVE: None,
     Outcome.TRAINER_ERROR: _J.FAILED,

@@ -18,9 +18,7 @@ from service.operations.core.liveness import LoopLiveness
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 AT_ONCE = 200  # steps of one kind; most share their transactions (service/db/core/batching.py)
-CLAIM_INTERVAL_SECONDS = (
-    0.05  # between two claims: rows of one eviction are claimed in a batch, not singly
-)
+CLAIM_INTERVAL_SECONDS = 0.05  # between claims, so that rows of one eviction share a batch
 BATCH_SECONDS = 0.15  # after a batch: its rows are observed and written in shared transactions
 _SAFETY_NET_SECONDS = 1.0  # notices may be lost; due rows are also looked for this often
 _AFTER_FAULT_SECONDS = 1.0

@@ -7,10 +7,12 @@ source. A test makes a `Scenario` in `worlds.a_world` and uses its verbs: `submi
 
 What a life consists of:
 
-- `play.py`: a play, one turn a round; `plays.py`, `trouble_plays.py`, `storage_plays.py` have them
-- `random_life.py`: a play in which anything may happen
-- `job.py`, `machine.py`, `supervisor.py`, `trainer_process.py`: the job, and what runs on a VM
-- `wire.py`, `job_container.py`: wires that lose, double and delay
+- `plays/play.py`: a play, one turn a round; `job_plays.py`, `trouble_plays.py` and
+  `storage_plays.py` beside it have them
+- `plays/random_life.py`: a play in which anything may happen
+- `job.py`; `machines/`: `machine.py`, `supervisor.py`, `trainer_process.py`: the job, and what runs
+  on a VM
+- `machines/wire.py`, `machines/job_container.py`: wires that lose, double and delay
 - `seams.py`: a hook at every effect and every commit of a replica, where it may be struck
 - `replicas.py`, `crew.py`, `periodic_work.py`: the replicas, and what strikes them at random
 
@@ -29,7 +31,7 @@ Promises, and where they are checked in every life:
 | a job that has its model is not trained again | `TrainerWatch.claim`, `WatchedStore` |
 | a node starts a generation once; one generation runs at a time | `TrainerWatch.start` |
 | success has a model; every job comes to its end | `Scenario.run` |
-| a cancel is granted soon; a job fails only by its trainer | `random_life.py` |
+| a cancel is granted soon; a job fails only by its trainer | `plays/random_life.py` |
 | an eviction is told at once; silence ends an attempt | rows of `test_plays.py` |
 | an elastic job trains with allowed numbers of nodes | `promises.odd_sizes` |
 

@@ -57,7 +57,7 @@ def azure_checks(environment: Mapping[str, str]) -> Iterator[CheckResult]:
     yield from check_settings.settings_checks(environment)
     if not environment.get("REKINDLE_AZURE_SUBSCRIPTION_ID"):
         why = "REKINDLE_AZURE_SUBSCRIPTION_ID is not set; Azure is not checked"
-        yield skipped_check("ArmClient", why)
+        yield skipped_check("Azure", why)
         return
     yield check_network.check_trainer_image(environment.get("REKINDLE_TRAINER_IMAGE", ""))
     yield from subscription_checks(environment)

@@ -61,7 +61,8 @@ def check_group_roles(azure: ArmClient) -> Iterator[CheckResult]:
     yield passed_check("resource group", azure.group)
     scope = f"/subscriptions/{azure.subscription}{path}"
     yield check_permissions(azure, "Virtual Machine Contributor", MACHINES, scope)
-    for place in azure.in_regions(azure.setting("AZURE_SUBNET_ID")) or [""]:
+    subnet = azure.setting("AZURE_SUBNET_ID")
+    for place in azure.in_regions(subnet) or [subnet.replace("{region}", "")]:
         yield check_permissions(azure, "Network Contributor", (JOIN,), place or scope)
     audit = check_permissions(azure, "Reader", AUDIT, scope)
     if audit.remedy:

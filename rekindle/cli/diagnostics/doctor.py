@@ -43,7 +43,7 @@ def _run_checks(cli: Cli, port: int) -> "Iterator[tuple[str, Iterable[CheckResul
     from rekindle.cli.diagnostics.check import skipped_check
 
     state = cli.options.state or Path(".rekindle")
-    if _is_remote_service(cli):
+    if is_remote_service(cli):
         why = "a remote service is configured, so no local stack is needed"
         yield "machine", [skipped_check("local stack", why)]
     else:
@@ -53,9 +53,21 @@ def _run_checks(cli: Cli, port: int) -> "Iterator[tuple[str, Iterable[CheckResul
     yield "azure", check_azure.azure_checks(os.environ)
 
 
-def _is_remote_service(cli: Cli) -> bool:
+def is_remote_service(cli: Cli) -> bool:
+    """Return whether a service is configured that does not run on this machine."""
     url = cli.options.url or os.environ.get("REKINDLE_URL") or os.environ.get("OPENAI_BASE_URL")
-    return bool(url) and not any(host in str(url) for host in ("127.0.0.1", "localhost"))
+    return bool(url) and not _is_this_machine(str(url))
+
+
+def _is_this_machine(url: str) -> bool:
+    import httpx
+
+    from rekindle.cli.api_client import is_loopback
+
+    try:
+        return is_loopback(url)
+    except httpx.InvalidURL:
+        return False
 
 
 def _report_lines(results: "dict[str, list[CheckResult]]", failed: int) -> Iterator[Any]:

@@ -1,4 +1,4 @@
-"""The result_content of a result file: a job's metrics as CSV, in base64 as OpenAI serves it."""
+"""The content of a result file: a job's metrics as CSV, in base64 as OpenAI serves it."""
 
 import base64
 

@@ -1,4 +1,4 @@
-"""Hints for unknown URLs: what to use instead, and which allowed_methods a URL takes."""
+"""Hints for unknown URLs: what to use instead, and which methods a URL takes."""
 
 import re
 
@@ -33,7 +33,7 @@ def hint_for(request: Request) -> str:
 
 
 def allowed_methods(request: Request) -> list[str]:
-    """Return the allowed_methods that the request's path takes."""
+    """Return the methods that the request's path takes."""
 
     def takes(method: str) -> bool:
         scope = dict(request.scope) | {"method": "GET" if method == "HEAD" else method}

@@ -1,4 +1,4 @@
-"""RateLimitState and concurrency limits of a key and a project in this process.
+"""Rate and concurrency limits of a key and a project in this process.
 
 Counts are of one process and in memory: docs/adr/0062-request-limits.md says why.
 """

@@ -36,7 +36,9 @@ async def get_audit(
     fails.
     """
     if parts.cloud is None:
-        raise ServiceUnavailable("This replica has no access to Azure. Send it to another replica.")
+        raise ServiceUnavailable(
+            "This replica has no access to Azure. Retry; another replica may answer."
+        )
     taken = await audit.run_audit(parts.engine, parts.cloud, parts.store, parts.prices, now)
     found = taken.found
     rest = found

@@ -1,7 +1,7 @@
 """Clusters in an Azure Machine Learning workspace, through azure-ai-ml.
 
 An attempt is one command job, which runs one supervisor on each node of a cluster of its own. Where
-its offering names a cluster, it is a job on that one: `azureml_named.py`. The client knows no
+its offering names a cluster, it is a job on that one: `named.py`. The client knows no
 asyncio and is large: it is imported when it is needed, and its calls run in threads. No call waits:
 its outcome is read from the workspace.
 """

@@ -72,13 +72,13 @@ async def touch(
 ) -> bool:
     """Record progress; return False if the upload is abandoned or another request claims it."""
     progress = {"touched_at": now, "received_bytes": received_bytes, "examples": examples}
-    mine = update(uploads).where(*_is_claimed(upload_id, claim)).values(progress)
+    mine = update(uploads).where(*_claim_conditions(upload_id, claim)).values(progress)
     return (await conn.execute(mine.returning(uploads.c.id))).one_or_none() is not None
 
 
 async def end(conn: AsyncConnection, upload_id: str, *, claim: str | None = None) -> bool:
     """Delete the row, which the row of a file replaces; return False as ``touch`` does."""
-    gone = delete(uploads).where(*_is_claimed(upload_id, claim)).returning(uploads.c.id)
+    gone = delete(uploads).where(*_claim_conditions(upload_id, claim)).returning(uploads.c.id)
     ended = (await conn.execute(gone)).one_or_none() is not None
     if claim is not None:
         await notify.notify(conn, topic(upload_id))
@@ -94,7 +94,7 @@ async def give_up(
     refusal: dict[str, Any] | None = None,
 ) -> None:
     """Abandon the upload; do nothing if it is over, or another request claims it."""
-    mine = update(uploads).where(*_is_claimed(upload_id, claim))
+    mine = update(uploads).where(*_claim_conditions(upload_id, claim))
     await conn.execute(mine.values(given_up_at=now, refusal=refusal))
     if claim is not None:
         await notify.notify(conn, topic(upload_id))
@@ -161,7 +161,7 @@ async def claim(conn: AsyncConnection, upload_id: str, token: str, now: datetime
 
 async def release(conn: AsyncConnection, upload_id: str, token: str) -> None:
     """Release the claim, so that another request can complete the upload."""
-    mine = update(uploads).where(*_is_claimed(upload_id, token))
+    mine = update(uploads).where(*_claim_conditions(upload_id, token))
     await conn.execute(mine.values(claim=None))
     await notify.notify(conn, topic(upload_id))
 
@@ -172,6 +172,6 @@ async def given_up_in_parts(conn: AsyncConnection) -> list[str]:
     return list((await conn.execute(query.order_by(uploads.c.id))).scalars())
 
 
-def _is_claimed(upload_id: str, claim: str | None) -> tuple[Any, ...]:
+def _claim_conditions(upload_id: str, claim: str | None) -> tuple[Any, ...]:
     """Return the conditions for a running upload with this claim; None: no claim."""
     return (uploads.c.id == upload_id, uploads.c.claim.is_not_distinct_from(claim), _UNDER_WAY)

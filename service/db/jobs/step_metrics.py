@@ -29,7 +29,7 @@ set {", ".join(f"{name} = excluded.{name}" for name in _NUMBERS)}
 where metrics.generation <= excluded.generation
 """)  # noqa: S608 - names of columns
 
-# Figures by which `thinned` can choose the rows of a stretch.
+# Figures by which `thinned_series` can choose the rows of a stretch.
 FIGURES = tuple(n for n in _NUMBERS if n not in ("generation", "slowest_rank", "skipped"))
 # PostgreSQL orders NaN above every number, so a loss of NaN is shown like a spike.
 _THIN = """

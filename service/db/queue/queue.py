@@ -207,7 +207,7 @@ async def drop_admission(
 async def drop_admissions(
     conn: AsyncConnection, moves: Sequence[tuple[str, JobState, JobState]]
 ) -> None:
-    """Drop admissions as ``moved`` does, for many jobs with their old and new states."""
+    """Drop admissions as ``drop_admission`` does, for many jobs with their old and new states."""
     over = [job_id for job_id, _, to in moves if to in JOB_TERMINAL]
     rest = [job_id for job_id, *ends in moves if JobState.PAUSED in ends and job_id not in over]
     if over:

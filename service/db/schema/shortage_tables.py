@@ -15,9 +15,8 @@ shortages = Table(  # shared by all jobs and replicas
     Column("ends_at", Moment, nullable=False),  # no request before
     Column("in_a_row", Integer, nullable=False),
     Column("reason", Text, nullable=False),
-    Column(
-        "nodes", Integer, nullable=False, server_default="1"
-    ),  # for this many or more machines: no request
+    # No request for this many or more machines.
+    Column("nodes", Integer, nullable=False, server_default="1"),
     PrimaryKeyConstraint("region", "vm_size", "capacity_type", "engine"),
     CheckConstraint("in_a_row > 0", name="in_a_row"),
     CheckConstraint("nodes > 0", name="nodes"),

@@ -59,7 +59,7 @@ class Attempt:
     refills: int = 0  # how often machines were asked for in place of lost ones, in a row ...
     refilled_at: datetime | None = None  # ... and when last
     step_seconds: float = 0.0  # of a training step as planned, at P90, wherever it is slowest
-    over_budget_at: datetime | None = None  # when the job's budget or its project's was used up
+    over_budget_at: datetime | None = None  # when the job's budget or its project's was exhausted
     save_seconds: float | None = None  # reserved for saving this job; None: `AttemptTiming.save`
     ends_by: datetime | None = None  # the engine ends it then; None: never
     creates_at: datetime | None = None  # when its creation may be made; None: at once

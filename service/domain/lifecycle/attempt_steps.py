@@ -226,8 +226,8 @@ def _end_if_out_of_money(
 ) -> MoveAttempt | None:
     """End the attempt when the reserved time to save is over.
 
-    It counts from when the budget was used up. Neither what nodes say nor when they could be heard
-    extends it: each further minute would cost money that is not reserved.
+    It counts from when the budget was exhausted. Neither what nodes say nor when they could be
+    heard extends it: each further minute would cost money that is not reserved.
     """
     if attempt.over_budget_at is None or seen.model_committed:
         return None

@@ -12,7 +12,7 @@ from service.domain.money.cost import CURRENCY
 from service.domain.states import CapacityType
 
 # Why the service stops an attempt by itself.
-OVER_BUDGET = "the budget is used up"
+OVER_BUDGET = "the budget is exhausted"
 MOVES_TO_ON_DEMAND = "Spot would miss the deadline, so the job goes on on demand"
 RETURNS_TO_SPOT = "Spot is likely to be had again, so the job goes back to it"
 

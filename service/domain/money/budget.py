@@ -199,12 +199,18 @@ def exhausted_message(standing: BudgetStanding, job_id: str, short_of: Decimal =
     return f"{standing.whose} exhausted: {rest}; {remedy}"
 
 
+def without_remedy(exhausted: str) -> str:
+    """Return an `exhausted_message` without what the user can do, for a job that is over."""
+    return exhausted.partition("; ")[0]
+
+
 def threshold_message(standing: BudgetStanding, reached: int) -> str:
     """Return the announcement of a threshold."""
     used = f"{cents(standing.spent)} of {cents(standing.cap)} {CURRENCY}"
     if reached == CAP_PASSED:
         return (
-            f"The {standing.whose} is exceeded: {used} are spent. An outage of the service or of "
-            "Azure's deletions lasted longer than the reserve."
+            f"The {standing.whose} is exceeded: {used} are spent, as an outage of the service or a "
+            "deletion by Azure took longer than the reserve covers. Check that the job's machines "
+            "are gone."
         )
     return f"{reached} % of the {standing.whose} are spent: {used}"

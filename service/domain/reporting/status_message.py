@@ -13,6 +13,7 @@ from service.domain.humanize import count_machines
 from service.domain.lifecycle.attempt import BOOT_FAILED, CANNOT_BOOT, FRUITLESS, HEAD_UNREADABLE
 from service.domain.lifecycle.constraints import MOVES_TO_ON_DEMAND, RETURNS_TO_SPOT
 from service.domain.lifecycle.job import NEVER_TRAINED, backoff_before_next
+from service.domain.money.budget import without_remedy
 from service.domain.queue.admission import QueueStanding
 from service.domain.states import ATTEMPT_OVER, JOB_TERMINAL, AttemptState, JobState, Outcome
 from trainer.contract import DirectiveKind
@@ -128,8 +129,8 @@ def _ending(job: JobFacts) -> StatusMessage | None:
 
 def _cancelled(job: JobFacts, leaving: str) -> StatusMessage:
     if job.over_budget and not job.cancel_requested:
-        why = humanize.as_sentence(job.over_budget)
-        text = f"Cancelled {_reached(job)}. {why}{leaving}"
+        why = humanize.as_sentence(without_remedy(job.over_budget))
+        text = f"Cancelled {_reached(job)}, as budget.on_exhausted is cancel. {why}{leaving}"
         return StatusMessage("done", "budget_exhausted", text)
     return StatusMessage("done", "cancelled", f"Cancelled by the user {_reached(job)}.{leaving}")
 

@@ -42,7 +42,7 @@ async def record_refill(
         lost = "to replace evicted ones"
         if row.state is AttemptState.PROVISIONING:
             why = f" ({found.error_code})" if found and found.error_code else ""
-            lost = f"that Azure did not deliver with the others{why}; those are kept"
+            lost = f"that Azure did not deliver{why}; the delivered ones are kept"
         await events.add(
             conn,
             row.job_id,

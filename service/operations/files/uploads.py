@@ -1,7 +1,7 @@
 """Uploads in parts: OpenAI's Uploads API, resumable after a crash of the client or of a replica.
 
 Parts are blocks staged in the blob of the later file; only completing the upload commits them. See
-docs/adr/0061-uploads-in-parts.md.
+docs/adr/0061-multipart-uploads.md.
 """
 
 import asyncio

@@ -122,7 +122,7 @@ async def _find_checkpoint(
     try:
         found = await checkpoint_models.find(conn, project_id, name)
     except UnusableCheckpoint as error:
-        raise _unsupported_error(str(error), param) from None
+        raise UnsupportedModel(str(error), param=param) from None
     if lineage.base_of(found.job.model) is not None:
         await _find_maker(conn, project_id, found.job.model, param)
     return found
@@ -131,21 +131,24 @@ async def _find_checkpoint(
 async def _find_maker(conn: AsyncConnection, project_id: str, name: str, param: str) -> JobRow:
     job = await jobs.find(conn, lineage.maker(name), project_id)
     if job is None or name not in (job.id, full_name(job)):
-        raise _unsupported_error(
+        raise UnsupportedModel(
             f"No model {name!r}. List models: GET /v1/models. The model of a job is its "
             "fine_tuned_model, or the job's id.",
-            param,
+            param=param,
         )
     if lineage.is_deleted(job.result):
-        raise _unsupported_error(f"The model of job {job.id} was deleted. Take another one.", param)
+        raise UnsupportedModel(
+            f"The model of job {job.id} was deleted. Take another one.", param=param
+        )
     if job.state is JobState.SUCCEEDED:
         return job
     if job.state in JOB_TERMINAL:
-        raise _unsupported_error(
-            f"Job {job.id} has {job.state} and made no model. Take another one.", param
+        raise UnsupportedModel(
+            f"Job {job.id} has {job.state} and made no model. Take another one.", param=param
         )
-    raise _unsupported_error(
-        f"Job {job.id} is {job.state}: it has no model yet. Wait until it has succeeded.", param
+    raise UnsupportedModel(
+        f"Job {job.id} is {job.state}: it has no model yet. Wait until it has succeeded.",
+        param=param,
     )
 
 
@@ -154,15 +157,15 @@ async def _manifest(store: BlobStore, job: JobRow, param: str) -> Manifest:
     result: dict[str, Any] = job.result or {}
     where = f"{result['path']}/{MANIFEST}"
     if not where.startswith("models/") or ".." in where.split("/"):  # nodes may be hostile
-        raise _unsupported_error(
-            f"HEAD of {job.id} names {where!r}, which is not a folder of models.", param
+        raise UnsupportedModel(
+            f"HEAD of {job.id} names {where!r}, which is not a folder of models.", param=param
         )
     try:
         return await integrity.read_manifest(store, job.id, result)
     except ContentChanged as error:
-        raise _unsupported_error(error.message, param) from None
+        raise UnsupportedModel(error.message, param=param) from None
     except BlobNotFound:
-        raise _unsupported_error(missing_message(job.id, f"Blob {where}"), param) from None
+        raise UnsupportedModel(missing_message(job.id, f"Blob {where}"), param=param) from None
     except ValueError as error:
         raise _invalid_blob_error(job, where, str(error), param) from None
 
@@ -176,7 +179,7 @@ async def _config(store: BlobStore, job: JobRow, model: PinnedModel, param: str)
     try:
         config = json.loads(await integrity.read_input(store, file))
     except BlobNotFound:
-        raise _unsupported_error(missing_message(job.id, f"Blob {where}"), param) from None
+        raise UnsupportedModel(missing_message(job.id, f"Blob {where}"), param=param) from None
     except ValueError as error:
         raise _invalid_blob_error(job, where, str(error), param) from None
     if not isinstance(config, dict):
@@ -203,10 +206,7 @@ def _base_model_of(job: JobRow, manifest: Manifest) -> PinnedModel:
 
 
 def _invalid_blob_error(job: JobRow, where: str, why: str, param: str) -> InvalidRequest:
-    return _unsupported_error(
-        f"Blob {where} of container {job.id} is invalid ({why}). Train the model again.", param
+    return UnsupportedModel(
+        f"Blob {where} of container {job.id} is invalid ({why}). Train the model again.",
+        param=param,
     )
-
-
-def _unsupported_error(message: str, param: str) -> InvalidRequest:
-    return UnsupportedModel(message, param=param)

@@ -1,4 +1,4 @@
-"""AttemptRecord metrics and traces of moves, once they are committed.
+"""Record metrics and traces of moves, once they are committed.
 
 The one replica that writes a move also observes it, so nothing is counted twice. Observations that
 Prometheus has not scraped are lost with their process; state is read from the database instead.

@@ -20,10 +20,8 @@ from service.storage.store import BlobStore, StorageError
 from trainer.contract import log_path
 
 log = logging.getLogger(__name__)
-TIME_LIMIT_SECONDS = (
-    20.0  # for all of them: machines cost money, so their deletion does not wait longer
-)
-MAX_MACHINES = 4  # machines
+TIME_LIMIT_SECONDS = 20.0  # for all logs: machines cost money while their deletion waits
+MAX_MACHINES = 4  # whose logs are copied
 
 
 def is_boot_failure(row: AttemptRow, seen: AttemptView, step: MoveAttempt) -> bool:

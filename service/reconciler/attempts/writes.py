@@ -16,7 +16,7 @@ from service.db.core import leases
 from service.db.core.batching import Batcher
 from service.db.core.leases import Claim
 from service.db.jobs import job_moves
-from service.db.jobs.job_moves import ClaimedJobMove as JobMoving
+from service.db.jobs.job_moves import ClaimedJobMove
 from service.domain.cloud.rate_limit import Deferral
 from service.domain.errors import LeaseLost
 from service.instruments import LEASES_LOST
@@ -44,7 +44,7 @@ class Writes:
         """Write an attempt's move with its event, and wake its job."""
         await self._moves.do(moving)
 
-    async def move_job(self, moving: JobMoving) -> None:
+    async def move_job(self, moving: ClaimedJobMove) -> None:
         """Write a job's move with its event, except success and failure."""
         await self._job_moves.do(moving)
 
@@ -61,7 +61,7 @@ class Writes:
         return Batcher(self._move_all, key=lambda one: one.claim.row_id)
 
     @cached_property
-    def _job_moves(self) -> Batcher[JobMoving, None]:
+    def _job_moves(self) -> Batcher[ClaimedJobMove, None]:
         return Batcher(self._move_all_jobs, key=lambda one: one.claim.row_id)
 
     @cached_property
@@ -81,7 +81,7 @@ class Writes:
         measures.observe_attempt_moves([one for one in moving if one.row.id in held], self.now())
         return [_lease_lost(one.claim, held) for one in moving]
 
-    async def _move_all_jobs(self, moving: Sequence[JobMoving]) -> list[Exception | None]:
+    async def _move_all_jobs(self, moving: Sequence[ClaimedJobMove]) -> list[Exception | None]:
         async with self.engine.begin() as conn:
             held = await job_moves.move_all(conn, moving, self.now())
         for one in moving:

@@ -87,7 +87,7 @@ class JobReconciler:
                 await self._step(claim, job)
         except LeaseLost:
             log.info("job.lease_lost", extra={"job": job.id})
-            await self._release(claim, timedelta(0))  # held if only the terms changed
+            await self._release(claim, timedelta(0))  # held if it only had news since
         except NothingTrained as fault:
             await self._fail_job(claim, job, fault.code, str(fault))
         except InvalidRequest as fault:

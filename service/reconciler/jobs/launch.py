@@ -313,7 +313,7 @@ class AttemptLauncher:
         """Write the attempt; return False if another job has probed the offering meanwhile.
 
         Then the job is requeued soon, for a new choice. Raises LeaseLost, and writes nothing, if
-        the job's terms have changed since they were read.
+        the job has had a request or news since it was claimed.
         """
         await leases.lock_claimed(conn, claim, unchanged=True)
         last, now, plan = job.last_attempt, self.now(), row.parsed_plan

@@ -46,9 +46,8 @@ class OrphanSweep:
         at the end.
         """
         try:
-            owned = await self._cloud_in(
-                ALL
-            ).list_owned()  # list first: the row is older than its set
+            # List before reading rows: a row is older than its set.
+            owned = await self._cloud_in(ALL).list_owned()
         except CloudError as fault:
             log.warning("sweep.list_failed", extra={"cause": str(fault)})
             return []

@@ -101,7 +101,8 @@ async def test_a_job_may_be_cancelled_rather_than_paused_when_money_runs_out(wor
 
     assert told.kind is DirectiveKind.CHECKPOINT_AND_STOP
     assert ended["status"] == "cancelled"
-    assert "Budget exhausted" in ended["status_reason"]["message"]
+    assert "as budget.on_exhausted is cancel. Budget exhausted" in ended["status_reason"]["message"]
+    assert "raise it" not in ended["status_reason"]["message"]
 
 
 async def test_each_threshold_of_a_budget_is_one_event(world: World) -> None:

@@ -18,7 +18,7 @@ from service.db.attempts.attempts import AttemptRow
 from service.db.core import leases
 from service.db.core.leases import Claim
 from service.db.jobs import events, jobs
-from service.db.jobs.job_moves import ClaimedJobMove as JobMoving
+from service.db.jobs.job_moves import ClaimedJobMove
 from service.db.queue import queue, quotas
 from service.db.queue.queue import Gang
 from service.db.schema import tables
@@ -237,7 +237,7 @@ async def test_in_a_batch_of_jobs_only_the_one_with_a_lost_lease_does_not_move(
 
     done = await asyncio.gather(
         *(
-            writes.move_job(JobMoving(claim=claim, job=job, step=step))
+            writes.move_job(ClaimedJobMove(claim=claim, job=job, step=step))
             for (claim, job), step in zip(claims, steps, strict=True)
         ),
         return_exceptions=True,

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ PAGES = [file for file in files() if file.suffix == ".md"]
 TROUBLESHOOTING = Path("docs/troubleshooting.md")
 FAULTS = Path("docs/faults.md")
 EMULATOR = Path("docs/emulator.md")
+TEST_FILE = re.compile(r"`((?:tests/)?[\w./*-]*test_[\w*-]*\.py)`")
 
 
 def test_agents_md_stays_under_150_lines() -> None:
@@ -55,6 +57,14 @@ def test_every_file_that_a_guide_names_exists() -> None:
     named = re.findall(r"`([\w.-]+/[\w./-]*)`", pages)
 
     assert [n for n in named if n.split("/")[0] in tops and not (ROOT / n).exists()] == []
+
+
+def test_every_test_file_that_a_page_names_exists() -> None:
+    tests = [file.as_posix() for file in files() if file.parts[0] == "tests"]
+    removed = {"tests/repository/test_expand_only.py"}  # the record that suspends it names it
+    named = {(p, n) for p in PAGES for n in TEST_FILE.findall(text(p)) if n not in removed}
+
+    assert {(p, n) for p, n in named if not any(fnmatch(f"/{t}", f"*/{n}") for t in tests)} == set()
 
 
 def test_decision_records_have_one_form_and_fit_a_page() -> None:

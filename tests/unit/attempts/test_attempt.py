@@ -163,7 +163,7 @@ RULES: dict[str, tuple[Attempt, AttemptView, AttemptStep]] = {
         TRAINING,
         HaltGeneration(kind=SAVE_AND_STOP, node_ids=("n0", "n1"), reason="the job is to be paused"),
     ),
-    "a budget that is used up lets them save": (
+    "an exhausted budget lets them save": (
         attempt(RUNNING, stop_as=Outcome.OVER_BUDGET),
         TRAINING,
         HaltGeneration(

@@ -10,6 +10,8 @@ import httpx
 import pytest
 
 from bench import ports
+from rekindle.cli.command import Cli
+from rekindle.cli.connection import ConnectionOptions
 from rekindle.cli.diagnostics import (
     check_azure,
     check_azureml,
@@ -19,6 +21,7 @@ from rekindle.cli.diagnostics import (
 )
 from rekindle.cli.diagnostics.arm_client import ArmClient
 from rekindle.cli.diagnostics.check import CheckResult, CheckStatus
+from rekindle.cli.diagnostics.doctor import is_remote_service
 
 
 def by_name(checks: Iterator[CheckResult]) -> dict[str, CheckResult]:
@@ -60,8 +63,24 @@ def test_ports_of_a_stack_that_runs_are_no_fault(tmp_path: Path) -> None:
 def test_without_a_subscription_azure_is_skipped_and_says_why() -> None:
     (only,) = check_azure.azure_checks({})
 
-    assert only.verdict is CheckStatus.SKIPPED
+    assert (only.name, only.verdict) == ("Azure", CheckStatus.SKIPPED)
     assert "REKINDLE_AZURE_SUBSCRIPTION_ID" in only.found
+
+
+@pytest.mark.parametrize(
+    ("url", "remote"),
+    [
+        ("http://127.0.0.1:8080", False),
+        ("http://localhost:8080/v1", False),
+        ("http://[::1]:8080", False),
+        ("https://localhost.example.com", True),
+        ("http://[nonsense", True),
+    ],
+)
+def test_a_service_is_remote_unless_its_host_is_this_machine(url: str, remote: bool) -> None:
+    cli = Cli(ConnectionOptions(url), as_json=True)
+
+    assert is_remote_service(cli) is remote
 
 
 def test_a_role_is_missing_as_long_as_one_of_its_actions_is() -> None:
@@ -122,6 +141,19 @@ def test_a_resource_group_that_is_not_there_comes_with_the_command_that_makes_it
 
     assert found.verdict is CheckStatus.MISSING
     assert "az group create -n rekindle" in found.remedy
+
+
+def test_a_subnet_is_checked_where_only_azure_ml_offers_machines() -> None:
+    subnet = "/subscriptions/s/resourceGroups/net/providers/Microsoft.Network/x/subnets/nodes"
+    settings = {"OFFERINGS": "Standard_ND96@eastus:azureml", "AZURE_SUBNET_ID": subnet}
+
+    found = by_name(
+        check_roles.check_group_roles(
+            arm({"rekindle": {}, "permissions": {"value": []}}, **settings)
+        )
+    )
+
+    assert found["role Network Contributor"].remedy.endswith(f"--scope {subnet}")
 
 
 def test_roles_that_cannot_be_read_are_a_doubt_and_no_fault() -> None:

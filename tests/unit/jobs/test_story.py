@@ -230,7 +230,7 @@ TABLE: list[tuple[JobFacts, str, str, str]] = [
         "3 trainer errors in a row.",
     ),
     (
-        trained(RECOVERING, over(Outcome.OVER_BUDGET, reason="the budget is used up")),
+        trained(RECOVERING, over(Outcome.OVER_BUDGET, reason="the budget is exhausted")),
         "recovering",
         "resuming",
         "There is money again; machines to go on from step 40 are about to be asked for.",

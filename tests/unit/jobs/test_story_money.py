@@ -30,10 +30,14 @@ TABLE: list[tuple[JobFacts, str, str, str]] = [
         "Its machines are being deleted.",
     ),
     (
-        replace(trained(CANCELLED, None), over_budget="budget exhausted: raise it"),
+        replace(
+            trained(CANCELLED, None),
+            over_budget="budget exhausted: 40.00 of 40.00 USD are spent; raise it",
+        ),
         "done",
         "budget_exhausted",
-        "Cancelled after step 50. Budget exhausted: raise it.",
+        "Cancelled after step 50, as budget.on_exhausted is cancel. Budget exhausted: 40.00 of "
+        "40.00 USD are spent.",
     ),
     (
         replace(job(QUEUED, over(Outcome.NO_CAPACITY)), waits_for="Azure has no room until noon."),

@@ -27,7 +27,7 @@ export function LimitFields({ form, hadDeadline }: LimitFieldsProps) {
         <SelectField
           form={form}
           name="onExhausted"
-          label="When the budget is used up"
+          label="When the budget is exhausted"
           hint={draft.budget === "" ? "Applies with a budget." : undefined}
           options={[
             ["pause", "Save and pause"],
