@@ -48,7 +48,7 @@ def event_codes() -> set[str]:
     found = {"attempt.terminating", "job.failed"}
     for function in (node for tree in _trees("service") for node in ast.walk(tree)):
         if isinstance(function, FunctionNode):
-            calls = _calls(function, "add")
+            calls = _calls(function, "add", "new_event")
             if any(k.arg == "level" for call in calls for k in call.keywords):
                 found |= {c for c in _constants(function) if _EVENT.fullmatch(c)}
     return found

@@ -7,6 +7,7 @@ import pytest
 from service.cloud.provider import CloudError, ScaleSetNotFound
 from service.db.attempts import attempts as attempt_rows
 from service.domain.cloud.fleet import scale_set_name
+from tests.integration.stored_jobs import put_files
 from tests.nodes.scripted_node import boot, commit, committed, say_all, start_training, train
 from tests.world import World
 from trainer.contract import RUN_SPEC, DirectiveKind, NodePhase, RunSpec
@@ -37,6 +38,39 @@ async def test_the_machines_of_a_finished_job_are_deleted_and_then_its_cost_is_f
     assert after["cost"]["final"]
     assert (await world.attempts_of(job))[0]["state"] == "ended"
     assert await world.cloud.list_owned() == []
+
+
+async def test_a_cancelled_job_stops_its_nodes_and_a_paused_one_lets_them_save(
+    world: World,
+) -> None:
+    heard = list[DirectiveKind]()
+    for verb in ("cancel", "pause"):
+        job, nodes, _ = await start_training(world)
+        await world.call("POST", f"/v1/fine_tuning/jobs/{job}/{verb}")
+        await world.tick(1, seconds=1)
+        heard += [(await node.hear()).kind for node in nodes]
+
+    assert heard == [DirectiveKind.STOP] * 2 + [DirectiveKind.CHECKPOINT_AND_STOP] * 2
+
+
+async def test_a_paused_job_has_no_machines_and_trains_again_once_it_is_resumed(
+    world: World,
+) -> None:
+    job, nodes, number = await start_training(world)
+    await world.call("POST", f"/v1/fine_tuning/jobs/{job}/pause")
+    await world.tick(1, seconds=1)
+    saved = committed(2, number, "stop")
+    await put_files(world.store, job, saved.path)
+    await commit(world, job, saved)
+    await say_all(nodes, NodePhase.STOPPED, number, step=2)
+    await world.tick(30)
+    paused, left = await world.job(job), await world.cloud.list_owned()
+    await world.call("POST", f"/v1/fine_tuning/jobs/{job}/resume")
+
+    await train(world, await boot(world, job), step=3)
+
+    assert (paused["phase"], left) == ("paused", [])
+    assert (await world.job(job))["phase"] == "training"
 
 
 async def test_after_a_noticed_eviction_the_next_attempt_loads_what_was_saved(world: World) -> None:

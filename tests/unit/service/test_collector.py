@@ -16,7 +16,7 @@ def as_before() -> Iterator[None]:
     """Restore the thresholds of the garbage collector after the test."""
     before = gc.get_threshold()
     yield
-    gc.set_threshold(*before)
+    gc.set_threshold(*before)  # and no unfreeze: conftest froze what was imported
 
 
 @asynccontextmanager
