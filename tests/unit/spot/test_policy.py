@@ -234,7 +234,7 @@ def test_no_capacity_makes_a_feasible_deadline_late(world: dict[str, Any]) -> No
 
 
 @pytest.mark.long
-@settings(max_examples=100)
+@settings(max_examples=300)
 @given(world=WORLDS)
 def test_no_random_capacity_makes_a_feasible_deadline_late(world: dict[str, Any]) -> None:
     assert ends_in_time(world)

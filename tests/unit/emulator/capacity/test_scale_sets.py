@@ -270,7 +270,8 @@ async def test_the_same_seed_gives_the_same_evictions_at_the_same_moments() -> N
 @given(st.integers(0, 1000))
 async def test_scale_sets_never_hold_more_than_there_is(seed: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        await week(Path(folder), seed, step=300)
+        evicted = await week(Path(folder), seed, step=300)
+    assert evicted, "there were machines"
 
 
 def _check(inside: Inside) -> None:
