@@ -132,9 +132,9 @@ class World:
                 continue
             steps = await self.jobs.run_once() + await self.attempts.run_once()
             if left > 1 and not steps:
-                wake_at = await self._next_due()
+                wake_at = await self.next_due()
 
-    async def _next_due(self) -> datetime:
+    async def next_due(self) -> datetime:
         """Return when the first job or attempt is due."""
         async with self.engine.connect() as conn:
             found: datetime | None = (await conn.execute(text(_NEXT_DUE))).scalar_one()

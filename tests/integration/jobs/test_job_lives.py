@@ -73,6 +73,20 @@ async def test_a_paused_job_has_no_machines_and_trains_again_once_it_is_resumed(
     assert (await world.job(job))["phase"] == "training"
 
 
+async def test_a_round_that_the_world_skips_would_have_done_nothing(world: World) -> None:
+    _, nodes, number = await start_training(world)
+    rounds = list[tuple[bool, bool]]()
+    for _ in range(60):
+        world.clock.advance(seconds=7)
+        due = await world.next_due() <= world.clock()
+        steps = await world.jobs.run_once() + await world.attempts.run_once()
+        rounds.append((due, steps > 0))
+        await say_all(nodes, NodePhase.RUNNING, number, step=2)
+
+    assert {(True, True), (False, False)} <= set(rounds)
+    assert (False, True) not in rounds
+
+
 async def test_after_a_noticed_eviction_the_next_attempt_loads_what_was_saved(world: World) -> None:
     job, nodes, first = await start_training(world, step=3)
     await nodes[1].notice(first, step=3)
