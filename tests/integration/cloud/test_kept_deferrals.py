@@ -75,6 +75,7 @@ async def test_machines_that_go_while_a_refill_is_deferred_are_missed_without_a_
     number = await shrink(world, nodes, number)
     await world.tick(seconds=10)
     waits, name = await row_of(engine), scale_set_name(nodes[0].attempt_id)
+    await left(engine, clock, RequestKind.UPDATE, -20000)  # others wait behind it
     ids = {i.vm_id: i.instance_id for i in (await cloud.get(name)).instances}
     cloud.evict(name, ids[nodes[1].vm_id])
     await world.tick(2, seconds=10)
