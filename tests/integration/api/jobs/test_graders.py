@@ -12,6 +12,7 @@ from trainer.graders.answer import ModelAnswer
 from trainer.graders.build import make_grader
 
 RUN = "/v1/fine_tuning/alpha/graders/run"
+VALIDATE = "/v1/fine_tuning/alpha/graders/validate"
 Json = dict[str, Any]
 SAMPLE = '{"word": "The cat sat", "n": 3, "list": ["a"]}'
 ITEM = {
@@ -52,6 +53,13 @@ GRADERS = [
     multi("1 / (check - exact)", check=CHECK, exact=EXACT),
     multi("check + gone", check=CHECK, gone=CHECK | {"reference": "{{ item.gone }}"}),
 ]
+
+
+async def test_a_valid_grader_is_answered_as_it_was_sent(world: World) -> None:
+    for grader in GRADERS:
+        answer = await world.call("POST", VALIDATE, json={"grader": grader})
+
+        assert (answer.status_code, answer.json()) == (200, {"grader": grader})
 
 
 async def test_the_service_grades_as_a_training_run_does(world: World, tmp_path: Path) -> None:
