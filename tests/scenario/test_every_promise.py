@@ -1,4 +1,4 @@
-"""Every promise holds in every life, whatever is killed, lost, doubled, late, evicted or wished.
+"""Every promise holds in every life, whatever is killed, lost, doubled, late, evicted or requested.
 
 The promises are checked in `promises.py`, `checkpoint_promises.py` and `random_life.py`.
 """

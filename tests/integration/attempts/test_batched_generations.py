@@ -121,7 +121,7 @@ def machines(ids: Sequence[str], vm_id: str, now: Clock) -> list[PendingRegistra
 MANY = 9
 
 
-async def test_generations_registrations_prices_and_hints_do_not_deadlock(
+async def test_generations_registrations_prices_and_enqueues_do_not_deadlock(
     batch: AsyncEngine, clock: Clock
 ) -> None:
     async with batch.begin() as conn:

@@ -78,7 +78,7 @@ async def likely(world: World) -> None:
         await market.save_scores(conn, told, 2, world.clock())
 
 
-async def wishes(world: World, job_id: str) -> tuple[object, ...]:
+async def deadline_changes(world: World, job_id: str) -> tuple[object, ...]:
     """Return what is wanted of the job because of its deadline."""
     c = tables.jobs.c
     query = select(c.at_risk_at, c.moves_since, c.returns_since).where(c.id == job_id)
@@ -112,7 +112,7 @@ async def test_a_job_whose_deadline_moves_during_a_step_stays_on_spot(
     await world.tick(2, seconds=1)
 
     assert not prices.waits
-    assert await wishes(world, job) == (None, None, None)
+    assert await deadline_changes(world, job) == (None, None, None)
     assert "job.deadline_at_risk" not in await world.event_codes(job)
 
 
@@ -124,7 +124,7 @@ async def test_a_job_set_to_stay_on_demand_during_a_step_is_not_moved_to_spot(
     await world.tick(2, seconds=31)
 
     assert not prices.waits
-    assert await wishes(world, job) == (None, None, None)
+    assert await deadline_changes(world, job) == (None, None, None)
     assert "job.back_to_spot" not in await world.event_codes(job)
 
 

@@ -82,7 +82,7 @@ async def test_last_of_no_jobs_says_how_to_make_one(shell: Shell) -> None:
     assert "rekindle submit" in ended.err
 
 
-async def test_a_wish_is_granted_once_and_refused_where_it_makes_no_sense(shell: Shell) -> None:
+async def test_a_request_is_granted_once_and_refused_where_it_makes_no_sense(shell: Shell) -> None:
     name = await submit(shell)
 
     first = await shell.run("cancel", name)

@@ -1,4 +1,4 @@
-"""Leases: who may write a row, who may not any more, and that no hint is lost."""
+"""Leases: who may write a row, who may not any more, and that no enqueue is lost."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -225,7 +225,7 @@ async def test_a_job_that_has_trained_goes_before_those_that_are_new(
 
 
 @pytest.mark.usefixtures("_one_attempt")
-async def test_a_hint_wakes_a_row_before_it_is_due(engine: AsyncEngine, clock: Clock) -> None:
+async def test_an_enqueue_wakes_a_row_before_it_is_due(engine: AsyncEngine, clock: Clock) -> None:
     async with engine.begin() as conn:
         claim, _ = await claim_attempt(conn, clock())
         await leases.release(conn, claim, clock(), clock() + timedelta(hours=1))
@@ -236,7 +236,7 @@ async def test_a_hint_wakes_a_row_before_it_is_due(engine: AsyncEngine, clock: C
 
 @pytest.mark.usefixtures("_one_attempt")
 @pytest.mark.parametrize("in_batch", [False, True])
-async def test_a_hint_while_the_row_is_claimed_is_not_lost(
+async def test_an_enqueue_while_the_row_is_claimed_is_not_lost(
     engine: AsyncEngine, clock: Clock, *, in_batch: bool
 ) -> None:
     async with engine.begin() as conn:
@@ -275,7 +275,7 @@ async def test_a_release_forgets_a_deferred_call_unless_it_goes_on_waiting(
 
 
 @pytest.mark.usefixtures("_one_attempt")
-async def test_a_hint_survives_the_worker_that_was_killed_with_the_lease(
+async def test_an_enqueue_survives_the_worker_that_was_killed_with_the_lease(
     engine: AsyncEngine, clock: Clock
 ) -> None:
     async with engine.begin() as conn:

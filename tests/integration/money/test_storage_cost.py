@@ -70,9 +70,9 @@ async def make_model(world: World, tier: AccessTier) -> tuple[str, list[str]]:
     return job, files
 
 
-async def move_model(world: World, job: str, **wish: str) -> Decimal:
+async def move_model(world: World, job: str, **request: str) -> Decimal:
     """Move the model; return what is charged for it."""
-    answer = await world.call("POST", f"{JOBS}/{job}/model/tier", json=wish)
+    answer = await world.call("POST", f"{JOBS}/{job}/model/tier", json=request)
     return Decimal(body(answer)["cost"]["charged"])
 
 
@@ -190,7 +190,7 @@ async def test_what_a_move_cost_is_counted_once(world: World) -> None:
 ROUNDED = Decimal("0.0002")  # as what is shown
 
 
-async def test_a_wish_that_was_replaced_before_anything_moved_costs_nothing(dear: World) -> None:
+async def test_a_request_that_was_replaced_before_anything_moved_costs_nothing(dear: World) -> None:
     job, _ = await make_model(dear, AccessTier.COLD)
     first = await move_model(dear, job, tier="hot")
     dear.clock.advance(days=20)
@@ -200,7 +200,7 @@ async def test_a_wish_that_was_replaced_before_anything_moved_costs_nothing(dear
     assert await paid_charges(dear, job) == second
 
 
-async def test_a_wish_that_was_replaced_half_way_costs_what_has_moved(dear: World) -> None:
+async def test_a_request_that_was_replaced_half_way_costs_what_has_moved(dear: World) -> None:
     job, files = await make_model(dear, AccessTier.COLD)
     first = await move_model(dear, job, tier="hot")
     await make_moves(dear).run_once()

@@ -27,14 +27,14 @@ async def test_asking_twice_moves_once(world: World) -> None:
     assert await codes(world, job) == ["storage.tier_asked", "storage.tier_changed"]
 
 
-async def test_another_wish_takes_the_place_of_the_first(world: World) -> None:
+async def test_another_request_takes_the_place_of_the_first(world: World) -> None:
     job = await finish_job(world)
 
     await request_move(world, job, tier="cool")
     steps = await make_moves(world).claim(10)
     await request_move(world, job, tier="cold")
     for step in steps:
-        await step()  # it had claimed the first wish, and writes nothing more of it
+        await step()  # it had claimed the first request, and writes nothing more of it
     world.clock.advance(seconds=10)
     await carry_out(world)
 
@@ -121,7 +121,7 @@ async def test_what_was_asked_last_holds_though_nothing_had_moved_yet(world: Wor
     assert (await codes(world, job))[-1] == "storage.tier_changed"
 
 
-async def test_an_order_that_hangs_is_over_before_another_wish_begins(world: World) -> None:
+async def test_an_order_that_hangs_is_over_before_another_request_begins(world: World) -> None:
     job = await finish_job(world)
     await request_move(world, job, tier="archive")
     hanging = InterruptedStore(**vars(world.store), meanwhile=asyncio.Event().wait)

@@ -101,7 +101,7 @@ async def test_many_cancels_at_once_are_one_event(world: World) -> None:
     assert [e["code"] for e in told].count("job.cancel_requested") == 1
 
 
-async def test_a_wish_is_no_ones_but_the_projects(world: World) -> None:
+async def test_only_the_project_of_a_job_can_cancel_pause_or_resume_it(world: World) -> None:
     job = await world.submit()
     await world.tick(3)
     theirs = {"authorization": f"Bearer {await world.other_key()}"}

@@ -13,11 +13,11 @@ GENERATE = (
     "?api-version=2025-06-05"
 )
 ND = "Standard_ND96amsr_A100_v4"
-WISH = {"desiredLocations": ["eastus"], "desiredSizes": [{"sku": ND}], "desiredCount": 2}
+PLACEMENT = {"desiredLocations": ["eastus"], "desiredSizes": [{"sku": ND}], "desiredCount": 2}
 
 
 async def scores(inside: Inside, **more: object) -> list[dict[str, Any]]:
-    answer = await inside.arm.post(GENERATE, json=WISH | more)
+    answer = await inside.arm.post(GENERATE, json=PLACEMENT | more)
     return list(answer.raise_for_status().json()["placementScores"])
 
 
