@@ -24,7 +24,10 @@ FLAKY = """
 import sys
 with open("starts", "a+") as file:
     file.write("x"); file.seek(0)
-    sys.exit(0 if len(file.read()) >= 3 else 1)
+    starts = len(file.read())
+if starts < 3:
+    sys.exit(1)
+open("done", "w").close()
 """
 IMAGES = {
     "rekindle/probe:1": {"command": [sys.executable, "-c", PROBE], "env": {"FROM": "image"}},
@@ -98,7 +101,8 @@ def test_a_detached_container_dies_with_its_vm(vm: Vm) -> None:
 def test_a_failing_container_is_started_again(vm: Vm) -> None:
     vm.boot("docker run -d --restart on-failure rekindle/flaky:1", images=IMAGES)
 
-    wait_for(lambda: _starts(vm) == "xxx")
+    wait_for((vm.folder / "done").exists)
+    assert _starts(vm) == "xxx"
 
 
 def test_an_environment_file_of_the_vm_is_read(vm: Vm) -> None:
