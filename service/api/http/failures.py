@@ -64,8 +64,9 @@ async def _answer_invalid_request(request: Request, error: Exception) -> JSONRes
 async def _answer_http_exception(request: Request, error: Exception) -> JSONResponse:
     """Answer FastAPI's own refusals: an unknown URL, a method, or an unreadable body."""
     assert isinstance(error, HTTPException)
-    if isinstance(error.__cause__, ServiceError):  # of JsonRequest; FastAPI hides it in a 400
-        return await _answer_service_error(request, error.__cause__)
+    for kind, answer in _HANDLERS.items():  # what JsonRequest raises; FastAPI hides it in a 400
+        if isinstance(error.__cause__, kind):
+            return await answer(request, error.__cause__)
     what = f"{request.method} {request.url.path:.200}"
     if error.status_code == 404:
         return _answer(UnknownUrl(f"{what}: no such URL. {hints.hint_for(request)}"))

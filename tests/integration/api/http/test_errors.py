@@ -8,7 +8,8 @@ import httpx
 import openai
 import pytest
 from openai import AsyncOpenAI
-from sqlalchemy import text
+from sqlalchemy import event, text
+from sqlalchemy.exc import OperationalError
 
 from service.api.app import make_app
 from service.storage.fake import MemoryStore
@@ -170,3 +171,22 @@ _AT_COMMIT = """
 create constraint trigger refuse after insert or update on jobs
 deferrable initially deferred for each row execute function refuse()
 """
+
+
+async def test_a_database_that_goes_while_a_body_is_read_is_no_fault_of_the_body(
+    world: World,
+) -> None:
+    def lose_connection(*_: object) -> None:
+        raise OperationalError(None, None, OSError("the server closed the connection"))
+
+    key = await world.other_key()
+    body = await world.asked()
+    event.listen(world.engine.sync_engine, "before_cursor_execute", lose_connection)
+    try:
+        answer = await world.http.post(
+            "/v1/fine_tuning/jobs", json=body, headers={"authorization": f"Bearer {key}"}
+        )
+    finally:
+        event.remove(world.engine.sync_engine, "before_cursor_execute", lose_connection)
+
+    assert answer.status_code == 503, answer.text
