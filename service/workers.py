@@ -44,7 +44,7 @@ from service.settings import Settings
 WATCH_SECONDS = 10.0
 REACH_SECONDS = 15.0
 SWEEP_SECONDS = 60.0
-STRAY_SECONDS = 900.0
+UNTRACKED_SECONDS = 900.0
 UPLOAD_SWEEP_SECONDS = 600.0
 CONTAINER_SECONDS = 600.0
 CHECKPOINT_SWEEP_SECONDS = 600.0
@@ -92,7 +92,9 @@ def reconcilers(
     orphans = OrphanSweep(
         engine=world.engine, cloud=world.cloud, now=world.now, limited_cloud=limited_cloud
     )
-    strays = UntrackedResourceSweep(engine=world.engine, cloud=limited_cloud.at(ALL), now=world.now)
+    untracked = UntrackedResourceSweep(
+        engine=world.engine, cloud=limited_cloud.at(ALL), now=world.now
+    )
     prune = Pruning(engine=world.engine, keep=_retention(settings), now=world.now)
     drain = settings.drain_seconds
     loop = Loop(listener=world.listener, stop=stop, liveness=liveness, drain=drain)
@@ -103,7 +105,7 @@ def reconcilers(
         loop.run_every(WATCH_SECONDS, "watch", attempts.keep_watch),
         loop.run_every(REACH_SECONDS, "reach", reach.run_once),
         loop.run_every(SWEEP_SECONDS, "orphans", orphans.run_once),
-        loop.run_every(STRAY_SECONDS, "strays", strays.run_once),
+        loop.run_every(UNTRACKED_SECONDS, "untracked", untracked.run_once),
         loop.run_every(PRUNING_SECONDS, "pruning", prune.run_once),
         *_storage_loops(settings, world, loop),
         *_money_loops(settings, world, loop),

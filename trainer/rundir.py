@@ -35,7 +35,7 @@ ranks may read once `ready` is there, and the stop flag later; the trainer write
     skipped/rank-00000.json why this rank gave up its last save; gone once one was written
     verification/           what the process that verifies the export is asked, and its result
     out-of-memory/rank-00000.json  memory ran out while this rank trained: it is about to fail
-    hopeless/rank-00000.txt why no second try would help, in words for the user
+    non_retryable/rank-00000.txt why no second try would help, in words for the user
     unhealthy/rank-00000.txt why this machine must be replaced, in words for the user
     results/rank-00000.json how this rank ended, written last; no file means it failed
 """
@@ -198,9 +198,9 @@ class RunDir:
         """Return the path of the rank's out-of-memory mark."""
         return self.root / "out-of-memory" / rank_record(rank)
 
-    def hopeless(self, rank: int) -> Path:
+    def non_retryable(self, rank: int) -> Path:
         """Return the path of the rank's non-retryable error."""
-        return self.root / "hopeless" / f"rank-{rank:05d}.txt"
+        return self.root / "non_retryable" / f"rank-{rank:05d}.txt"
 
     def unhealthy(self, rank: int) -> Path:
         """Return the path of the reason to replace the machine."""

@@ -80,7 +80,7 @@ class FakeCloud:
     fail_next: list[CloudError] = field(default_factory=list)  # raised by the next calls
     fail_creates: list[CloudError] = field(default_factory=list)  # raised by the next creates
     spot_quotas: dict[str, SpotCores] = field(default_factory=dict)  # by region; others: no limit
-    strays: list[TaggedResource] = field(default_factory=list)  # other resources, of any owner
+    untracked: list[TaggedResource] = field(default_factory=list)  # other resources, of any owner
     serial_logs: dict[str, bytes] = field(default_factory=dict)  # by name; others: a line
     fail_serial_logs: bool = False
     lose_answers: int = 0  # creates and deletes that succeed and seem to fail
@@ -135,7 +135,9 @@ class FakeCloud:
 
     async def list_tagged(self) -> list[TaggedResource]:
         self._admit()
-        return [stray for stray in self.strays if stray.tags.get(OWNER_TAG) == self.owner]
+        return [
+            resource for resource in self.untracked if resource.tags.get(OWNER_TAG) == self.owner
+        ]
 
     async def refill(self, name: str, instance_count: int, useless: Collection[str] = ()) -> None:
         self._admit()

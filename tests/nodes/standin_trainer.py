@@ -74,7 +74,7 @@ def main() -> int:
         threading.Event().wait(1.0)
     if mode == "wrong":
         save_now(folder, generation, ranks, step, torn=False)
-        write_whole(folder.hopeless(ranks[-1]), "verification failed: the scale is wrong")
+        write_whole(folder.non_retryable(ranks[-1]), "verification failed: the scale is wrong")
         return 1
     how = "finished" if mode == "finish" else "stopped"
     last = (step // 10 + 1) * 10 if mode in {"saves", "once"} else begin + 10
@@ -96,11 +96,11 @@ def fails(mode: str, folder: RunDir, logs: Path, ranks: range) -> bool:
             peak=1,
         )
         write_whole(folder.out_of_memory(ranks[-1]), mark.to_json())
-    elif mode == "hopeless":
-        write_whole(folder.hopeless(ranks[-1]), "line 3 has no answer; mend it")
+    elif mode == "non_retryable":
+        write_whole(folder.non_retryable(ranks[-1]), "line 3 has no answer; mend it")
     elif mode == "slow links":
         write_whole(folder.unhealthy(ranks[-1]), "all-reduce reaches 9 GB/s")
-    return mode in {"crash", "no port", "no memory", "hopeless", "slow links"}
+    return mode in {"crash", "no port", "no memory", "non_retryable", "slow links"}
 
 
 def load(folder: RunDir, ranks: range, mode: str) -> None:

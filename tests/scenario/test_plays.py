@@ -34,7 +34,7 @@ ENDS = {
     "cancelled early": Ends(attempts=1, generations=0, rounds=8),
     "refused": Ends(attempts=3, generations=1, rounds=40),
     "elastic": Ends(attempts=1, generations=3, rounds=20),
-    "hopeless": Ends(attempts=1, generations=1, rounds=12),
+    "non_retryable": Ends(attempts=1, generations=1, rounds=12),
     "silent": Ends(attempts=2, generations=2, rounds=36),
     "misconfigured": Ends(attempts=1, generations=1, rounds=23),
     "rotten": Ends(attempts=2, generations=3, rounds=27),

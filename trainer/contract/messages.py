@@ -289,7 +289,7 @@ class Heartbeat(Message):
     error: Prose = ""  # why it FAILED, with the tail of the log, or STOPPED without a request
     broken: BrokenCheckpoint | None = None  # why STOPPED
     out_of_memory: bool = False  # while it trained: why it ended
-    hopeless: bool = False  # no second try would help; see error
+    non_retryable: bool = False  # no second try would help; see error
     unhealthy: Prose = ""  # why this machine must be replaced
     save_cost: SaveCost | None = None  # of the last save, as rank 0 measured it in this run
     # Of this minute, if they were read since the last heartbeat.

@@ -33,7 +33,7 @@ def require_whole(
     new_head: bool,
     **settings: Any,  # noqa: ANN401
 ) -> None:
-    """Raise Hopeless unless the folder holds every tensor of the model that ``kind`` makes of it.
+    """Raise NonRetryableError unless the folder holds every tensor of the ``kind`` of model.
 
     ``new_head``: the method adds a head, which may be missing. ``settings`` change the
     configuration. Reads headers only. Must not be called while an HfDeepSpeedConfig is alive.
@@ -56,7 +56,7 @@ def load_whole(
 ) -> Any:  # noqa: ANN401
     """Return the model that `from_pretrained` loads with ``options``; no code of its own is run.
 
-    Raises Hopeless where it was loaded without all of its tensors. Call `require_whole` first:
+    Raises NonRetryableError where tensors are missing. Call `require_whole` first:
     under ZeRO-3 transformers sees a wrong shape on one rank only, and drops tensors silently.
     """
     try:

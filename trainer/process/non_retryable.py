@@ -42,11 +42,11 @@ def record_non_retryable(rundir: RunDir, rank: int) -> Iterator[None]:
     try:
         yield
     except NonRetryableError as e:
-        write_whole(rundir.hopeless(rank), str(e))
+        write_whole(rundir.non_retryable(rank), str(e))
         raise
     except (RuntimeError, *RECURRING) as e:
         if is_recurring(e):
-            write_whole(rundir.hopeless(rank), _recurring(e))
+            write_whole(rundir.non_retryable(rank), _recurring(e))
         raise
 
 

@@ -49,7 +49,7 @@ const AUDIT = {
   has_more: false,
   summary: {
     currency: "USD",
-    groups: { used: { ...NONE, scale_sets: 2 }, stray: { ...NONE, resources: 0 } },
+    groups: { used: { ...NONE, scale_sets: 2 }, untracked: { ...NONE, resources: 0 } },
     leaks: 0,
     unpriced_leaks: 0,
     unseen: null,

@@ -22,7 +22,7 @@ _WHAT = {
     "lingering": "deleted long ago but still exist",
     "unknown": "not used by any live attempt",
     "missing": "expected by an attempt but do not exist",
-    "stray": "not scale sets but carry our tag; Rekindle does not create them",
+    "untracked": "not scale sets but carry our tag; Rekindle does not create them",
 }
 
 
@@ -73,19 +73,19 @@ def _container_line(number: int | None) -> str:
 
 
 def _leak_counts(summary: Mapping[str, Any]) -> str:
-    """Return the number of leaks by kind; every stray resource is a leak."""
-    strays = summary["groups"]["stray"]["resources"]
-    sets = summary["leaks"] - strays
-    kinds = ((sets, "scale set"), (strays, "other resource"))
+    """Return the number of leaks by kind; every untracked resource is a leak."""
+    untracked = summary["groups"]["untracked"]["resources"]
+    sets = summary["leaks"] - untracked
+    kinds = ((sets, "scale set"), (untracked, "other resource"))
     return " and ".join(formats.count(number, noun) for number, noun in kinds if number)
 
 
 def _count_member(standing: str) -> str:
-    return "resources" if standing == "stray" else "scale_sets"
+    return "resources" if standing == "untracked" else "scale_sets"
 
 
 def _group_counts(standing: str, group: Mapping[str, Any]) -> str:
-    if standing == "stray":
+    if standing == "untracked":
         return formats.count(group["resources"], "resource")
     sets = formats.count(group["scale_sets"], "scale set")
     machines = formats.count(group["machines"], "machine")
@@ -111,7 +111,7 @@ def _cells(finding: Mapping[str, Any], now: float) -> Iterable[str]:
         f"{finding['vm_size'] or finding['type']} in {finding['region']}",
         str(finding["machines"]),
         finding["job"] or "-",
-        "-" if finding["standing"] == "stray" else finding["attempt_state"] or "not known",
+        "-" if finding["standing"] == "untracked" else finding["attempt_state"] or "not known",
         age,
         _hourly_cost(finding),
     )

@@ -67,7 +67,7 @@ def _summary(found: list[AuditedResource]) -> dict[str, Any]:
 
 
 def _counted_as(standing: AuditStanding) -> str:
-    return "resources" if standing is AuditStanding.STRAY else "scale_sets"
+    return "resources" if standing is AuditStanding.UNTRACKED else "scale_sets"
 
 
 def _resource(found: AuditedResource) -> Resource:

@@ -125,8 +125,9 @@ def _failure(
             machine="Azure ML",
             text=why,
         )
-        hopeless = all(cause.hopeless for cause in boot_report.failure_causes(report))
-        kind = ScaleSetFailure.MISCONFIGURED if hopeless else ScaleSetFailure.TRANSIENT
+        causes = boot_report.failure_causes(report)
+        permanent = all(cause.non_retryable_after for cause in causes)
+        kind = ScaleSetFailure.MISCONFIGURED if permanent else ScaleSetFailure.TRANSIENT
         return str(status), kind, boot_report.failure_sentence(report)
     if status in OVER:
         where = f"Azure ML studio shows its logs under the job {name}"

@@ -72,13 +72,14 @@ where n.id = any(:ids)
 _SAVE = text("""
 update nodes n set heartbeat_seq = g.seq, heard_at = :now, phase = g.phase,
   generation = g.generation, step = g.step, free_port = g.port, evicting = g.evicting,
-  out_of_memory = g.short, hopeless = g.hopeless, unhealthy_at = g.unhealthy_at, error = g.error
+  out_of_memory = g.short, non_retryable = g.non_retryable, unhealthy_at = g.unhealthy_at,
+  error = g.error
 from unnest(
   cast(:ids as text[]), cast(:seqs as int[]), cast(:phases as text[]), cast(:generations as int[]),
   cast(:steps as int[]), cast(:ports as int[]), cast(:evicting as boolean[]),
-  cast(:short as boolean[]), cast(:hopeless as boolean[]), cast(:unhealthy as float8[]),
+  cast(:short as boolean[]), cast(:non_retryable as boolean[]), cast(:unhealthy as float8[]),
   cast(:errors as text[])
-) as g (id, seq, phase, generation, step, port, evicting, short, hopeless, unhealthy_at, error)
+) as g (id, seq, phase, generation, step, port, evicting, short, non_retryable, unhealthy_at, error)
 where n.id = g.id
 """)
 
@@ -170,7 +171,7 @@ async def save(
         "ports": [r.free_port for r in records],
         "evicting": [r.evicting for r in records],
         "short": [r.out_of_memory for r in records],
-        "hopeless": [r.hopeless for r in records],
+        "non_retryable": [r.non_retryable for r in records],
         "unhealthy": [r.unhealthy_at for r in records],
         "errors": [error for _, error in said],
     }

@@ -180,7 +180,7 @@ async def are_all_silent(conn: AsyncConnection, since: datetime) -> bool:
 async def last_error(conn: AsyncConnection, attempt_id: str) -> str:
     """Return the last output of a failed trainer of the attempt; empty if none failed."""
     query = select(nodes.c.error).where(nodes.c.attempt_id == attempt_id, nodes.c.error != "")
-    newest = query.order_by(nodes.c.hopeless.desc(), nodes.c.heard_at.desc()).limit(1)
+    newest = query.order_by(nodes.c.non_retryable.desc(), nodes.c.heard_at.desc()).limit(1)
     return (await conn.execute(newest)).scalar_one_or_none() or ""
 
 

@@ -271,7 +271,7 @@ nodes = Table(
     Column("spans", JSONB, nullable=False, server_default="[]"),
     Column("error", Text, nullable=False, server_default=""),
     Column("out_of_memory", Boolean, nullable=False, server_default="false"),
-    Column("hopeless", Boolean, nullable=False, server_default="false"),
+    Column("non_retryable", Boolean, nullable=False, server_default="false"),
     Column("unhealthy_at", Float, nullable=False, server_default="0"),  # unix seconds; 0: never
     UniqueConstraint("attempt_id", "vm_id"),  # a repeated registration is one node
     one_of("phase", NodePhase),

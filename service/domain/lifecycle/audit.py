@@ -33,10 +33,10 @@ class AuditStanding(StrEnum):
     LINGERING = "lingering"  # the same for far too long
     UNKNOWN = "unknown"  # no attempt that is not ended has it
     MISSING = "missing"  # an attempt thinks that it is there, and it is not
-    STRAY = "stray"  # no scale set: a disk, a network interface, whatever carries our tag
+    UNTRACKED = "untracked"  # no scale set: a disk, a network interface, whatever carries our tag
 
 
-LEAKS = frozenset({AuditStanding.LINGERING, AuditStanding.UNKNOWN, AuditStanding.STRAY})
+LEAKS = frozenset({AuditStanding.LINGERING, AuditStanding.UNKNOWN, AuditStanding.UNTRACKED})
 SCALE_SET = "Microsoft.Compute/virtualMachineScaleSets"
 
 
@@ -85,7 +85,7 @@ def audit_resources(
     now: datetime,
     *,
     prices: Mapping[Offering, Price] = MappingProxyType({}),
-    strays: Sequence[TaggedResource] = (),
+    untracked: Sequence[TaggedResource] = (),
     attempt_tag: str,
     job_tag: str,
 ) -> list[AuditedResource]:
@@ -110,7 +110,7 @@ def audit_resources(
         if name not in names and owner.state in ATTEMPT_WITH_NODES
     ]
     found += [
-        _audit_untracked(s, s.tags.get(attempt_tag, ""), s.tags.get(job_tag, "")) for s in strays
+        _audit_untracked(r, r.tags.get(attempt_tag, ""), r.tags.get(job_tag, "")) for r in untracked
     ]
     return sorted(found, key=lambda f: f.name)
 
@@ -204,7 +204,7 @@ def _audit_untracked(found: TaggedResource, attempt_id: str, job_id: str) -> Aud
     return AuditedResource(
         name=f"{found.kind}/{found.name}",  # a last word alone is that of several providers
         kind=found.kind,
-        standing=AuditStanding.STRAY,
+        standing=AuditStanding.UNTRACKED,
         region=found.region,
         vm_size="",
         attempt_id=attempt_id,

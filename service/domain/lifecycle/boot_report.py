@@ -42,14 +42,14 @@ class BootReport:
 class BootFailureCause:
     """A kind of failure.
 
-    ``hopeless``: after so many tries in a row no later one and no other machine would fare better;
-    0: it may pass by itself.
+    ``non_retryable_after``: after this many tries in a row, no retry and no other machine would
+    succeed; 0: a retry may succeed.
     """
 
     name: str
     pattern: str  # found somewhere in what the program said
     remedy: str
-    hopeless: int = 0
+    non_retryable_after: int = 0
 
 
 # First match wins. The texts are those of Docker and of registries as users report them:
@@ -81,20 +81,20 @@ CAUSES = (
         pattern=r"is not allowed access|aka\.ms/acr/firewall",
         remedy="The registry's firewall refuses the machines. Allow their subnet, or give it a"
         " private endpoint.",
-        hopeless=_TRIES,
+        non_retryable_after=_TRIES,
     ),
     BootFailureCause(
         name="no_docker",
         pattern=r"docker: (command )?not found",
         remedy="The machines' image has no Docker. Check REKINDLE_AZURE_IMAGE.",
-        hopeless=1,
+        non_retryable_after=1,
     ),
     BootFailureCause(
         name="image_not_found",
         pattern=r"manifest unknown|manifest for .+ not found|name unknown|: not found\b"
         r"|invalid reference format",
         remedy="The registry has no such image or tag. Check REKINDLE_TRAINER_IMAGE.",
-        hopeless=_TRIES,
+        non_retryable_after=_TRIES,
     ),
     BootFailureCause(
         name="sign_in_refused",
@@ -103,13 +103,13 @@ CAUSES = (
         remedy="The registry refuses the machines' sign-in. Give the nodes' identity the role"
         " AcrPull on the registry, and check REKINDLE_AZURE_IDENTITY_ID and the name of the image"
         " in REKINDLE_TRAINER_IMAGE.",
-        hopeless=_TRIES,
+        non_retryable_after=_TRIES,
     ),
     BootFailureCause(
         name="no_gpu_runtime",
         pattern="could not select device driver",
         remedy="The machines' image has no NVIDIA Container Toolkit. Check REKINDLE_AZURE_IMAGE.",
-        hopeless=1,
+        non_retryable_after=1,
     ),
 )
 _OTHER = BootFailureCause(
@@ -120,7 +120,7 @@ _NO_FIREWALL = BootFailureCause(
     pattern="",
     remedy="The machine's own firewall cannot be set up, and without it nothing of a job runs."
     " Check that REKINDLE_AZURE_IMAGE has iptables and systemd.",
-    hopeless=1,
+    non_retryable_after=1,
 )
 
 
@@ -139,8 +139,8 @@ def is_not_retryable(report: BootReport) -> bool:
     registry in trouble may know none of its images: one try proves too little.
     """
     found = failure_causes(report)
-    certain = all(cause.hopeless and len(found) >= cause.hopeless for cause in found)
-    return report.said is BootStatus.GAVE_UP and certain
+    gave_up = report.said is BootStatus.GAVE_UP
+    return gave_up and all(0 < cause.non_retryable_after <= len(found) for cause in found)
 
 
 def failure_sentence(report: BootReport) -> str:

@@ -28,7 +28,7 @@ class NodeView:
     present: bool  # in the cloud's instance list, running
     evicting: bool = False  # it has reported an eviction notice
     restarted_in: int = 0  # the generation that was current when it last registered afresh
-    hopeless: bool = False  # its trainer's error is one that no second try mends
+    non_retryable: bool = False  # its trainer's error is one that no second try mends
     quiet: timedelta = timedelta(0)  # since it was last heard, as far as it could be heard
     unhealthy_for: timedelta | None = None  # since it said so; None: it is healthy
     waiting: timedelta = timedelta(0)  # since it registered
@@ -143,7 +143,7 @@ def is_trainers_fault(current: Generation, nodes: Sequence[NodeView]) -> bool:
 def is_not_retryable(current: Generation, nodes: Sequence[NodeView]) -> bool:
     """Return whether a member's trainer failed in a way that every retry would repeat."""
     members = members_of(current, nodes)
-    return any(n.hopeless and n.generation == current.number for n in members)
+    return any(n.non_retryable and n.generation == current.number for n in members)
 
 
 def count_without_loss(generations: Iterable[Generation], nodes: Sequence[NodeView]) -> int:

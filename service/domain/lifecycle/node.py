@@ -43,7 +43,7 @@ class NodeRecord:
     directive_kind: DirectiveKind = DirectiveKind.CARRY_ON
     directive_number: int = 0
     out_of_memory: bool = False  # in the generation that the phase speaks of
-    hopeless: bool = False  # the same: its error is one that no second try mends
+    non_retryable: bool = False  # the same: its error is one that no second try mends
     unhealthy_at: float = 0.0  # when it first said that its machine must be replaced; 0: never
 
     @property
@@ -124,7 +124,7 @@ def apply_heartbeat(
         free_port=heartbeat.free_port,
         evicting=record.evicting or heartbeat.eviction is not None,
         out_of_memory=heartbeat.out_of_memory or _was_out_of_memory(record, heartbeat),
-        hopeless=heartbeat.hopeless,
+        non_retryable=heartbeat.non_retryable,
         unhealthy_at=record.unhealthy_at or (now if heartbeat.unhealthy else 0.0),
     )
 
@@ -191,6 +191,6 @@ def node_view(
         restarted_in=record.restarted_in,
         quiet=quiet,
         waiting=waiting,
-        hopeless=record.hopeless,
+        non_retryable=record.non_retryable,
         unhealthy_for=unhealthy_for,
     )

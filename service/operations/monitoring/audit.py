@@ -59,7 +59,7 @@ async def run_audit(
         raise ServiceUnavailable(
             f"Listing Azure resources failed; the audit is incomplete: {fault}"
         ) from fault
-    strays, unseen = await _list_untracked(cloud)
+    untracked, unseen = await _list_untracked(cloud)
     why = engines.unlisted(there)
     unseen = " ".join(filter(None, (_unlisted_clusters_message(why) if why else "", unseen)))
     tagged = {s.tags.get(ATTEMPT_TAG, "") for s in there} - {""}
@@ -69,7 +69,7 @@ async def run_audit(
     tags = {"attempt_tag": ATTEMPT_TAG, "job_tag": JOB_TAG}
     if why:  # what was not listed is not missing
         owners = {i: o for i, o in owners.items() if o.engine is not Engine.AZUREML}
-    found = audit.audit_resources(there, owners, now, prices=prices, strays=strays, **tags)
+    found = audit.audit_resources(there, owners, now, prices=prices, untracked=untracked, **tags)
     blobs = await _count_unknown_containers(engine, store, now)
     return AuditResult(found=found, unseen=unseen, unknown_containers=blobs)
 

@@ -15,7 +15,7 @@ from service.db.cloud import alarms
 from service.domain.cloud.fleet import TaggedResource
 
 log = logging.getLogger(__name__)
-ALARM = "leak.stray"
+ALARM = "leak.untracked"
 GRACE = timedelta(minutes=10)  # what is deleted with its scale set is gone by then
 REPEAT_INTERVAL = timedelta(days=1)
 
@@ -45,6 +45,6 @@ class UntrackedResourceSweep:
         return late
 
 
-def _log_alarm(name: str, stray: TaggedResource) -> None:
-    tags = {"attempt": stray.tags.get(ATTEMPT_TAG, ""), "job": stray.tags.get(JOB_TAG, "")}
-    log.error(ALARM, extra={"resource": name, "region": stray.region, **tags})
+def _log_alarm(name: str, resource: TaggedResource) -> None:
+    tags = {"attempt": resource.tags.get(ATTEMPT_TAG, ""), "job": resource.tags.get(JOB_TAG, "")}
+    log.error(ALARM, extra={"resource": name, "region": resource.region, **tags})

@@ -39,7 +39,9 @@ SPOT = Offering(
 )
 SCARCE = replace(SPOT, region="westus3")  # accepted, but the allocation fails
 QUIET = replace(SPOT, region="southcentralus")  # no other test creates instances there
-STRAY = "Microsoft.Network/networkSecurityGroups"  # an example of a resource that is no scale set
+UNTRACKED_KIND = (
+    "Microsoft.Network/networkSecurityGroups"  # an example of a resource that is no scale set
+)
 NOT_SOLD = replace(SPOT, region="northcentralus")  # refused immediately
 QUOTA = (
     "Operation could not be completed as it results in exceeding approved LowPriorityCores quota."
@@ -94,7 +96,9 @@ async def fake_world(clock: Clock) -> AsyncIterator[World]:
 
     async def leave(name: str, *, mine: bool) -> None:
         tags = {OWNER_TAG: cloud.owner if mine else "neighbour"}
-        cloud.strays.append(TaggedResource(kind=STRAY, name=name, region="eastus", tags=tags))
+        cloud.untracked.append(
+            TaggedResource(kind=UNTRACKED_KIND, name=name, region="eastus", tags=tags)
+        )
 
     def print_to_console(name: str, instance_id: str, text: bytes) -> None:
         cloud.serial_logs[f"{name}_{instance_id}"] = text
@@ -136,7 +140,9 @@ async def azure_world(emulator: Emulator) -> AsyncIterator[World]:
     async def leave(name: str, *, mine: bool) -> None:
         body = {"location": "eastus", "tags": {OWNER_TAG: owner if mine else "neighbour"}}
         with emulator.signed_in() as client:
-            path = f"resourceGroups/{GROUP}/providers/{STRAY}/{name}?api-version=2024-05-01"
+            path = (
+                f"resourceGroups/{GROUP}/providers/{UNTRACKED_KIND}/{name}?api-version=2024-05-01"
+            )
             client.put(f"/subscriptions/{SUBSCRIPTION}/{path}", json=body).raise_for_status()
 
     def print_to_console(name: str, instance_id: str, text: bytes) -> None:

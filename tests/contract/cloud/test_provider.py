@@ -15,7 +15,7 @@ from service.cloud.provider import (
 )
 from service.domain.cloud.fleet import ScaleSet, ScaleSetPhase, ScaleSetSpec
 from service.domain.states import CapacityType
-from tests.contract.cloud.clouds import NOT_SOLD, QUIET, SCARCE, SPOT, STRAY, World, a_spec
+from tests.contract.cloud.clouds import NOT_SOLD, QUIET, SCARCE, SPOT, UNTRACKED_KIND, World, a_spec
 
 CREATING, READY, FAILED, DELETING = (
     ScaleSetPhase.CREATING,
@@ -323,7 +323,7 @@ class TestOwnership:
         found = await world.cloud.list_tagged()
 
         assert {r.name for r in found} == names
-        assert {(r.kind, r.region) for r in found} == {(STRAY, "eastus")}
+        assert {(r.kind, r.region) for r in found} == {(UNTRACKED_KIND, "eastus")}
         assert all(OWNER_TAG in r.tags for r in found)
 
 

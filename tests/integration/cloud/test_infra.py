@@ -152,7 +152,7 @@ NEEDED: list[tuple[str, Verb]] = [
     ("Microsoft.ManagedIdentity/userAssignedIdentities/assign/action", create),
     ("Microsoft.Resources/subscriptions/resourcegroups/resources/read", list_tagged),
 ]
-STRAYS = [
+OTHER_KINDS = [
     "Microsoft.Compute/disks",
     "Microsoft.Compute/snapshots",
     "Microsoft.Compute/virtualMachines",
@@ -213,7 +213,7 @@ async def test_without_the_right_to_read_a_type_the_list_by_tag_is_silent_about_
 
 
 def test_the_role_has_no_action_that_no_call_needs() -> None:
-    seen = {f"{kind}/read" for kind in STRAYS}
+    seen = {f"{kind}/read" for kind in OTHER_KINDS}
 
     assert sorted(ACTIONS) == sorted(seen | {action for action, _ in NEEDED})
 

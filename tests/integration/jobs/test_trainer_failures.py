@@ -30,7 +30,7 @@ async def test_an_error_that_no_retry_can_fix_fails_the_job_at_once_with_its_mes
     world: World, error: str, code: str
 ) -> None:
     job, nodes, number = await start_training(world, step=3)
-    await nodes[0].say(NodePhase.FAILED, number, step=3, error=error, hopeless=True)
+    await nodes[0].say(NodePhase.FAILED, number, step=3, error=error, non_retryable=True)
     await nodes[1].say(NodePhase.FAILED, number, step=3, error="a peer is gone")
     await world.tick(3)
     failed = await world.job(job)

@@ -177,7 +177,7 @@ async def test_a_gpu_that_broke_in_training_is_reported_with_the_failure_of_the_
     scene: Scene, tmp_path: Path
 ) -> None:
     scene.health = check_of(tmp_path, write_nvidia_smi(tmp_path, report(GPU, GPU)))
-    scene.modes["one"] = "hopeless"  # a GPU that computes rubbish causes errors of any kind
+    scene.modes["one"] = "non_retryable"  # a GPU that computes rubbish causes errors of any kind
     node = scene.service.add("one")
     scene.start(node)
     await scene.until(lambda: node.heartbeats)
@@ -187,7 +187,7 @@ async def test_a_gpu_that_broke_in_training_is_reported_with_the_failure_of_the_
 
     assert node.heartbeats[0].unhealthy == ""
     assert node.said.unhealthy.endswith("a row of its memory could not be remapped")
-    assert not node.said.hopeless
+    assert not node.said.non_retryable
 
 
 async def test_a_rank_that_finds_its_machine_slow_has_it_replaced(scene: Scene) -> None:
@@ -204,7 +204,7 @@ async def test_errors_of_a_broken_gpu_are_reported_before_its_machine_is_deleted
     scene: Scene, tmp_path: Path
 ) -> None:
     scene.health = check_of(tmp_path, write_nvidia_smi(tmp_path, report(GPU, GPU)))
-    scene.modes["one"] = "hopeless"
+    scene.modes["one"] = "non_retryable"
     node = scene.service.add("one")
     scene.start(node)
     await scene.until(lambda: any(h.gpus for h in node.heartbeats))

@@ -49,7 +49,7 @@ async def test_a_failed_job_is_no_alert_for_operators(
     job = await world.submit()
     nodes = await boot(world, job["id"])
     number = await train(world, nodes, step=3)
-    await nodes[0].say(NodePhase.FAILED, number, step=3, error=WHY, hopeless=True)
+    await nodes[0].say(NodePhase.FAILED, number, step=3, error=WHY, non_retryable=True)
     await nodes[1].say(NodePhase.FAILED, number, step=3, error="a peer is gone")
     await world.tick(3)
 

@@ -32,10 +32,10 @@ async def test_memory_that_ran_out_is_told_apart_from_other_errors(scene: Scene)
 
 
 async def test_an_error_that_no_second_try_mends_is_told_in_its_own_words(scene: Scene) -> None:
-    node = await scene.run_one("hopeless")
+    node = await scene.run_one("non_retryable")
     await scene.until(lambda: node.has_said(NodePhase.FAILED, 1))
 
-    assert node.said.hopeless
+    assert node.said.non_retryable
     assert node.said.error == "line 3 has no answer; mend it"
 
 
@@ -45,5 +45,5 @@ async def test_what_a_run_without_a_second_try_has_saved_is_committed_however_lo
     node = await scene.run_one("wrong", limits=replace(QUICK, uploads_after_kill=0.0))
     await scene.until(lambda: node.has_said(NodePhase.FAILED, 1))
 
-    assert node.said.hopeless
+    assert node.said.non_retryable
     assert [c.step for c in scene.job.head().checkpoints] == [10]

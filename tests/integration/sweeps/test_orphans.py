@@ -310,24 +310,24 @@ async def test_a_disk_that_carries_our_tag_is_in_the_audit_and_a_neighbours_is_n
     disk = TaggedResource(
         kind="Microsoft.Compute/disks", name="old", tags={OWNER_TAG: world.cloud.owner}
     )
-    world.cloud.strays += [disk, replace(disk, name="theirs", tags={OWNER_TAG: "neighbour"})]
+    world.cloud.untracked += [disk, replace(disk, name="theirs", tags={OWNER_TAG: "neighbour"})]
 
     shown = (await world.call("GET", "/v1/organization/audit")).json()
 
-    (stray,) = shown["data"]
-    assert stray["id"] == "Microsoft.Compute/disks/old"
-    assert (stray["object"], stray["standing"]) == ("resource", "stray")
-    assert (stray["type"], stray["leaks"]) == ("Microsoft.Compute/disks", True)
+    (resource,) = shown["data"]
+    assert resource["id"] == "Microsoft.Compute/disks/old"
+    assert (resource["object"], resource["standing"]) == ("resource", "untracked")
+    assert (resource["type"], resource["leaks"]) == ("Microsoft.Compute/disks", True)
     groups = shown["summary"]["groups"]
-    assert (groups["stray"]["resources"], groups["unknown"]["scale_sets"]) == (1, 0)
-    assert "scale_sets" not in groups["stray"]
+    assert (groups["untracked"]["resources"], groups["unknown"]["scale_sets"]) == (1, 0)
+    assert "scale_sets" not in groups["untracked"]
     assert shown["summary"]["unseen"] is None
 
 
 async def test_no_page_of_the_audit_loses_a_stray_whose_type_ends_as_anothers(world: World) -> None:
     kinds = ("Elsewhere.Compute/disks", "Microsoft.Compute/disks")
     tags = {OWNER_TAG: world.cloud.owner}
-    world.cloud.strays += [TaggedResource(kind=kind, name="old", tags=tags) for kind in kinds]
+    world.cloud.untracked += [TaggedResource(kind=kind, name="old", tags=tags) for kind in kinds]
 
     first = (await world.call("GET", "/v1/organization/audit?limit=1")).json()
     rest = await world.call("GET", f"/v1/organization/audit?after={first['last_id']}")

@@ -11,7 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from service.cloud.fake import FakeCloud
 from service.cloud.provider import JOB_TAG, OWNER_TAG, Misconfigured
 from service.domain.cloud.fleet import TaggedResource
-from service.reconciler.sweeps import untracked_resources as strays
+from service.reconciler.sweeps import untracked_resources
 from service.reconciler.sweeps.untracked_resources import ALARM, UntrackedResourceSweep
 from tests.clock import Clock
 
@@ -23,7 +23,7 @@ def watched(engine: AsyncEngine, clock: Clock) -> tuple[FakeCloud, UntrackedReso
     cloud = FakeCloud(now=clock)
     tags = {OWNER_TAG: cloud.owner, JOB_TAG: "ftjob-1"}
     disk = TaggedResource(kind="Microsoft.Compute/disks", name="old", region="eastus", tags=tags)
-    cloud.strays += [disk, replace(disk, name="theirs", tags={OWNER_TAG: "neighbour"})]
+    cloud.untracked += [disk, replace(disk, name="theirs", tags={OWNER_TAG: "neighbour"})]
     return cloud, UntrackedResourceSweep(engine=engine, cloud=cloud, now=clock)
 
 
@@ -42,20 +42,20 @@ async def test_an_untracked_resource_is_reported_once_a_day(
     assert [(a["resource"], a["region"], a["job"]) for a in alarms] == [
         (DISK, "eastus", "ftjob-1")
     ] * 2
-    assert len(cloud.strays) == 2, "a person's disk was deleted"
+    assert len(cloud.untracked) == 2, "a person's disk was deleted"
 
 
 async def test_what_goes_before_the_next_look_is_no_alarm(
     engine: AsyncEngine, clock: Clock
 ) -> None:
     cloud, watch = watched(engine, clock)
-    strays = list(cloud.strays)
+    untracked = list(cloud.untracked)
 
     told = [await watch.run_once()]
-    cloud.strays.clear()
+    cloud.untracked.clear()
     clock.advance(minutes=15)
     told.append(await watch.run_once())
-    cloud.strays += strays
+    cloud.untracked += untracked
     clock.advance(minutes=15)
     told.append(await watch.run_once())
 
@@ -92,7 +92,7 @@ async def test_a_replica_whose_clock_was_ahead_delays_no_alarm(
     clock.advance(minutes=15)
 
     assert (first, await watch.run_once()) == ([], [DISK])
-    assert len(cloud.strays) == 2
+    assert len(cloud.untracked) == 2
 
 
 async def test_a_process_that_is_killed_while_it_raises_an_alarm_leaves_it_to_the_next_look(
@@ -105,7 +105,7 @@ async def test_a_process_that_is_killed_while_it_raises_an_alarm_leaves_it_to_th
     await watch.run_once()
     clock.advance(minutes=15)
     with monkeypatch.context() as patch:
-        patch.setattr(strays, "_log_alarm", die)
+        patch.setattr(untracked_resources, "_log_alarm", die)
         with pytest.raises(asyncio.CancelledError):
             await watch.run_once()
 

@@ -46,7 +46,7 @@ class Machine:
     chatty: bool = False  # sends a heartbeat in each turn, not only with news
     noticed: bool = False  # Azure has announced its eviction
     silent: bool = False  # cut off from the service, and only from it
-    hopeless: bool = False  # its data cannot be trained on
+    non_retryable: bool = False  # its data cannot be trained on
     unhealthy: bool = False  # one of its GPUs is broken
     boots_never: bool = False  # it cannot pull its image
     left: bool = False  # the service has dismissed it
@@ -101,7 +101,7 @@ class Machine:
 
     def fail_if_ill(self) -> None:
         """Let the training process fail, if its data or a GPU is bad."""
-        if (self.hopeless or self.unhealthy) and self.is_training:
+        if (self.non_retryable or self.unhealthy) and self.is_training:
             self.kill_trainer()
 
     async def listen(self) -> None:

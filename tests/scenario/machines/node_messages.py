@@ -59,7 +59,7 @@ def heartbeat(machine: Machine, supervisor: Supervisor) -> Heartbeat:
         committed=tuple(supervisor.committed),
         eviction=notice if machine.noticed else None,
         error="row 17 has no text" if failed else "",
-        hopeless=failed and machine.hopeless,
+        non_retryable=failed and machine.non_retryable,
         unhealthy="GPU 3 has fallen off the bus" if machine.unhealthy else "",
         broken=supervisor.broken if disk.phase in _ENDED else None,
     )

@@ -117,11 +117,11 @@ async def elastic(job: ScenarioJob) -> None:
         job.finish()
 
 
-async def hopeless(job: ScenarioJob) -> None:
+async def non_retryable(job: ScenarioJob) -> None:
     """Let every trainer fail on its data."""
     job.train(2)
     for machine in job.mine():
-        machine.hopeless = machine.step >= 2
+        machine.non_retryable = machine.step >= 2
 
 
 async def silent(job: ScenarioJob) -> None:
@@ -148,7 +148,7 @@ PLAYS: dict[str, Play] = {
     "cancelled early": Play(cancelled_early, JobState.CANCELLED),
     "refused": Play(refused),
     "elastic": Play(elastic, asks=lambda _: ELASTIC),
-    "hopeless": Play(hopeless, JobState.FAILED),
+    "non_retryable": Play(non_retryable, JobState.FAILED),
     "silent": Play(silent),
     "crowd": Play(evicted, jobs=BATCH),
     "crowd noticed": Play(noticed, jobs=BATCH),

@@ -89,7 +89,7 @@ def test_a_run_that_can_learn_nothing_ends_at_its_first_step_on_every_rank_alike
     process = worlds.start_world(rundir)
     output, _ = process.communicate(timeout=worlds.DEADLINE)
 
-    said = {rundir.hopeless(rank).read_text() for rank in range(2)}
+    said = {rundir.non_retryable(rank).read_text() for rank in range(2)}
     assert len(said) == 1, output
     assert f"within {spec.max_seq_len} tokens (training.max_seq_len) no row has" in said.pop()
     assert not rundir.metrics.exists()

@@ -257,7 +257,7 @@ def test_a_trainer_that_exports_another_model_fails_and_keeps_the_trained_weight
     process = worlds.start_torchrun(rundir, cwd=source)
     process.communicate(timeout=worlds.DEADLINE)
 
-    texts = [rundir.hopeless(rank).read_text() for rank in range(2)]
+    texts = [rundir.non_retryable(rank).read_text() for rank in range(2)]
     assert texts[0] == texts[1]
     assert texts[0].startswith(f"{NOT_THE_MODEL}: the exported files are not the model")
     assert "single values differ by" in texts[0]

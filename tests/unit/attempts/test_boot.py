@@ -66,7 +66,9 @@ def test_every_cause_is_met_by_a_message_that_was_seen() -> None:
     assert {cause.name for cause in CAUSES} < set(SEEN.values())
 
 
-@pytest.mark.parametrize("cause", [c for c in CAUSES if c.hopeless > 1], ids=lambda c: c.name)
+@pytest.mark.parametrize(
+    "cause", [c for c in CAUSES if c.non_retryable_after > 1], ids=lambda c: c.name
+)
 def test_a_registry_is_believed_once_it_has_said_so_again_and_again(cause: object) -> None:
     text = next(text for text, name in SEEN.items() if name == getattr(cause, "name", ""))
 
@@ -81,7 +83,7 @@ def test_a_registry_is_believed_once_it_has_said_so_again_and_again(cause: objec
     assert not gave_up(text, "something else", text)
 
 
-def test_a_machine_without_its_firewall_is_hopeless_whatever_systemd_says() -> None:
+def test_a_machine_without_its_firewall_is_non_retryable_whatever_systemd_says() -> None:
     report = BootReport(
         phase=BootPhase.FIREWALL, said=BootStatus.GAVE_UP, machine="m", text="Job failed."
     )

@@ -137,22 +137,22 @@ def test_a_disk_with_our_tag_is_a_stray_and_leaks_at_a_price_that_nobody_knows()
     )
 
     first, second = audit_resources(
-        [scale_set()], {}, NOW, attempt_tag="a", job_tag="j", strays=[disk]
+        [scale_set()], {}, NOW, attempt_tag="a", job_tag="j", untracked=[disk]
     )
 
     assert (first.name, first.standing, first.leaks) == (
         "Microsoft.Compute/disks/old",
-        S.STRAY,
+        S.UNTRACKED,
         True,
     )
     assert (first.attempt_id, first.hourly, second.name) == ("att-9", None, "rk-1")
 
 
-def test_strays_of_two_providers_whose_types_end_alike_keep_names_of_their_own() -> None:
+def test_types_of_two_providers_that_end_alike_keep_names_of_their_own() -> None:
     kinds = ("Microsoft.Compute/disks", "Elsewhere.Compute/disks")
-    strays = [TaggedResource(kind=kind, name="old") for kind in kinds]
+    untracked = [TaggedResource(kind=kind, name="old") for kind in kinds]
 
-    found = audit_resources([], {}, NOW, attempt_tag="a", job_tag="j", strays=strays)
+    found = audit_resources([], {}, NOW, attempt_tag="a", job_tag="j", untracked=untracked)
 
     assert [f.name for f in found] == [f"{kind}/old" for kind in sorted(kinds)]
 
@@ -204,11 +204,11 @@ def test_the_command_tells_of_containers_of_jobs_that_nobody_knows(
 
 
 def test_the_command_counts_scale_sets_and_what_else_leaks_apart() -> None:
-    unknown, stray, last = audit_lines([], summary(unknown=2, strays=1), 0.0)
-    *_, alone = audit_lines([], summary(strays=1), 0.0)
+    unknown, untracked, last = audit_lines([], summary(unknown=2, untracked=1), 0.0)
+    *_, alone = audit_lines([], summary(untracked=1), 0.0)
 
     assert unknown.startswith("unknown: 2 scale sets with 4 machines")
-    assert stray.startswith("stray: 1 resource - ")
+    assert untracked.startswith("untracked: 1 resource - ")
     assert last.startswith("2 scale sets and 1 other resource leak (the price of 3 is not known).")
     assert alone.startswith("1 other resource leak (")
 
@@ -221,7 +221,7 @@ def test_the_command_never_says_that_nothing_leaks_where_it_could_not_look() -> 
 
 @pytest.mark.parametrize(
     ("found", "code"),
-    [({}, ExitCode.OK), ({"strays": 1}, ExitCode.FAILED), ({"unseen": "?"}, ExitCode.FAILED)],
+    [({}, ExitCode.OK), ({"untracked": 1}, ExitCode.FAILED), ({"unseen": "?"}, ExitCode.FAILED)],
 )
 def test_a_cron_job_hears_of_what_leaks_and_of_what_could_not_be_looked_at(
     found: dict[str, Any], code: ExitCode
@@ -233,10 +233,10 @@ def test_a_cron_job_hears_of_what_leaks_and_of_what_could_not_be_looked_at(
     assert command(cli) == code
 
 
-def summary(*, unknown: int = 0, strays: int = 0, unseen: str | None = None) -> dict[str, Any]:
+def summary(*, unknown: int = 0, untracked: int = 0, unseen: str | None = None) -> dict[str, Any]:
     """As the service tells it."""
     groups = {s: {"scale_sets": 0, "machines": 0, "per_hour": "0"} for s in S}
     groups[S.UNKNOWN] = {"scale_sets": unknown, "machines": 2 * unknown, "per_hour": "0"}
-    groups[S.STRAY] = {"resources": strays, "machines": 0, "per_hour": "0"}
-    leaks = unknown + strays
+    groups[S.UNTRACKED] = {"resources": untracked, "machines": 0, "per_hour": "0"}
+    leaks = unknown + untracked
     return {"groups": groups, "leaks": leaks, "unpriced_leaks": leaks, "unseen": unseen}

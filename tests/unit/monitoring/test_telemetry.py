@@ -59,11 +59,11 @@ def test_an_exception_is_in_the_member_error(lines: StringIO) -> None:
 def test_warnings_and_errors_are_counted_by_event_and_sentences_of_others_are_not(
     lines: StringIO,
 ) -> None:
-    before = counted("error", "leak.stray"), counted("warning", "other")
-    logging.getLogger("service.x").error("leak.stray")
+    before = counted("error", "leak.untracked"), counted("warning", "other")
+    logging.getLogger("service.x").error("leak.untracked")
     logging.getLogger("asyncio").warning("a sentence about %s", "something")
 
-    assert counted("error", "leak.stray") == before[0] + 1
+    assert counted("error", "leak.untracked") == before[0] + 1
     assert counted("warning", "other") == before[1] + 1
     assert "a sentence about something" in lines.getvalue()
 

@@ -149,12 +149,12 @@ def test_evictions_can_make_the_cheaper_hour_the_dearer_job() -> None:
 
 
 def test_a_place_evicted_faster_than_it_recovers_is_rejected() -> None:
-    hopeless = offer(region="hopeless", evictions_per_hour=6.0)
+    non_retryable = offer(region="non_retryable", evictions_per_hour=6.0)
 
-    plan = make_plan(replace(REQUEST, offers=(hopeless, offer())))
+    plan = make_plan(replace(REQUEST, offers=(non_retryable, offer())))
 
     assert [o.offering.region for o in plan.options] == ["eastus"]
-    assert "hopeless" in plan.rejected[0]
+    assert "non_retryable" in plan.rejected[0]
     assert "evicted faster" in plan.rejected[0]
 
 

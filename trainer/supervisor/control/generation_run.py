@@ -60,7 +60,7 @@ class RunOutcome:
     error: str = ""
     broken: BrokenCheckpoint | None = None  # the checkpoint that could not be loaded
     out_of_memory: bool = False  # of a rank without a result
-    hopeless: bool = False  # a person must change the job; see error
+    non_retryable: bool = False  # a person must change the job; see error
     unhealthy: str = ""  # why the machine must be replaced, by a rank's word
 
 
@@ -149,7 +149,7 @@ class GenerationRun:
                 return await self._trained(process)
         except (NotConvertibleError, ForgedError) as e:
             await self._tools.launcher.kill_all()
-            return RunOutcome(how=NodePhase.FAILED, error=str(e), hopeless=True)
+            return RunOutcome(how=NodePhase.FAILED, error=str(e), non_retryable=True)
         except (BlobError, CorruptError, OSError, ValueError, StaleGeneration) as e:
             await self._tools.launcher.kill_all()
             broken = e.finding if isinstance(e, BrokenCheckpointError) else None
@@ -290,7 +290,7 @@ class GenerationRun:
             return RunOutcome(how=NodePhase.STOPPED, error=why)
         if how is NodePhase.FAILED:
             if why := non_retryable_reason(self._world.folder, self._world.ranks):
-                return RunOutcome(how=how, error=why, hopeless=True)
+                return RunOutcome(how=how, error=why, non_retryable=True)
             lacked = out_of_memory_marks(self._world.folder, self._world.ranks)
             error = self._last_words(process, _out_of_memory_text(lacked))
             ill = unhealthy_reason(self._world.folder, self._world.ranks)

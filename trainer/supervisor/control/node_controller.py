@@ -58,7 +58,7 @@ class NodeController:
         self.node, self._owed = self._remember()  # effects of the restart, until there are tools
         self.error = RESTARTED if self._owed else ""
         self.broken: BrokenCheckpoint | None = None
-        self.out_of_memory = self.hopeless = False
+        self.out_of_memory = self.non_retryable = False
         self.unhealthy = ""  # why this machine must be replaced; it stays so
         self.notice: EvictionNotice | None = None
         self.left = asyncio.Event()
@@ -94,7 +94,7 @@ class NodeController:
             log.info("node.changed node=%s", node.to_json())
         if node.generation != self.node.generation:
             self.error, self.broken = "", None
-            self.out_of_memory = self.hopeless = False
+            self.out_of_memory = self.non_retryable = False
         trouble = self._write(node) if node != self.node else ""
         self.node = node
         if node.phase is NodePhase.RUNNING:
@@ -219,7 +219,7 @@ class NodeController:
             health = self._tools.health
             self.unhealthy = ending.unhealthy or await health.find_faults()
             self._tools.reports.record_gpus(await health.read_gpus())  # while the machine is there
-        return replace(ending, hopeless=ending.hopeless and not self.unhealthy)
+        return replace(ending, non_retryable=ending.non_retryable and not self.unhealthy)
 
     def _ended(self, number: int, ending: RunOutcome) -> None:
         log.info("run.ended number=%d how=%s %s", number, ending.how, ending.error)
@@ -227,7 +227,7 @@ class NodeController:
         self._tools.reports.end_all_troubles(now)
         if number == self.node.generation:
             self.error, self.broken = ending.error, ending.broken
-            self.out_of_memory, self.hopeless = ending.out_of_memory, ending.hopeless
+            self.out_of_memory, self.non_retryable = ending.out_of_memory, ending.non_retryable
         self.apply(on_run_ended(self.node, number, ending.how))
 
     @property

@@ -31,7 +31,7 @@ def out_of_memory_marks(folder: RunDir, ranks: range) -> dict[int, OutOfMemoryMa
 
 def non_retryable_reason(folder: RunDir, ranks: range) -> str:
     """Return the first rank's reason why a retry would not help, or ""."""
-    return _first_text(folder.hopeless(rank) for rank in ranks)
+    return _first_text(folder.non_retryable(rank) for rank in ranks)
 
 
 def unhealthy_reason(folder: RunDir, ranks: range) -> str:

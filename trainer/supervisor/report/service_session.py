@@ -184,7 +184,7 @@ class ServiceSession:
             error=self._duty.error if node.phase in _ENDED else "",
             broken=self._duty.broken if node.phase in _ENDED else None,
             out_of_memory=self._duty.out_of_memory and node.phase in _ENDED,
-            hopeless=self._duty.hopeless and node.phase in _ENDED,
+            non_retryable=self._duty.non_retryable and node.phase in _ENDED,
             unhealthy=self._duty.unhealthy,
             save_cost=self._reports.save_cost,
             **vars(batch),

@@ -52,7 +52,7 @@ class SaveUploads:
         self._failures = 0  # in a row
         self._failing_since = 0.0
         self._recall = False  # expect what an earlier supervisor had sent
-        self._hopeless = False  # waiting does not mend what went wrong in this pass
+        self._non_retryable = False  # waiting does not mend what went wrong in this pass
         self._sent, self._seconds = 0, 0.0
         self._sending_since: float | None = None
         self._deleting: asyncio.Task[None] | None = None
@@ -108,7 +108,7 @@ class SaveUploads:
         self._recall = recall and self._commits
         while True:
             gone = requests.trainer_gone.is_set()  # before the check of the outbox
-            self._hopeless = False
+            self._non_retryable = False
             failures = self._failures
             sent = await self._send()
             if gone and sent and waiting_since is None:
@@ -118,7 +118,7 @@ class SaveUploads:
             done = await self._commit() and sent
             if self._failures == failures:
                 self._worked()
-            if gone and (done or over or self._hopeless):
+            if gone and (done or over or self._non_retryable):
                 return
             if not gone:
                 self._make_room(requests)
@@ -154,7 +154,7 @@ class SaveUploads:
             return False
         except ValueError as e:
             await self._failed(e)
-            self._hopeless = True
+            self._non_retryable = True
             return False
         return True
 
@@ -181,7 +181,7 @@ class SaveUploads:
             return False
         except ValueError as e:
             await self._failed(e)
-            self._hopeless = True
+            self._non_retryable = True
             return False
         self._reports.add_committed(entries)
         self.model = next((e for e in entries if e.kind == "final"), self.model)

@@ -142,16 +142,16 @@ def describe_bytes(scene: Scene, data: bytes) -> str:
 
 
 @pytest.mark.parametrize(
-    ("why", "phase", "hopeless"),
+    ("why", "phase", "non_retryable"),
     [("lm_head is nowhere", NodePhase.FAILED, True), ("disk full", NodePhase.STOPPED, False)],
 )
 async def test_what_cannot_be_converted_is_told_and_tried_again_where_that_may_help(
-    scene: Scene, why: str, phase: NodePhase, hopeless: bool
+    scene: Scene, why: str, phase: NodePhase, non_retryable: bool
 ) -> None:
     (scene.folder / "mode").write_text(why)
     node = await scene.run_one()
     await scene.until(lambda: node.has_said(phase, 1))
 
     assert f"the checkpoint that the job begins with: not converted: {why}" in node.said.error
-    assert node.said.hopeless == hopeless
+    assert node.said.non_retryable == non_retryable
     assert scene.job.names(f"{BASE_FOLDER}/") == []

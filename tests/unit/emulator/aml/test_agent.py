@@ -103,16 +103,16 @@ def test_an_order_is_carried_out_once(node: Path) -> None:
 def test_a_killed_order_has_no_time_to_end_and_leaves_nothing(node: Path) -> None:
     stubborn = "trap '' TERM; setsid sh -c 'echo $$ > stray; exec sleep 1000' & echo up; wait"
     task = order(node, stubborn)
-    wait_for(lambda: (task / "stray").exists() and (task / "stray").read_text())
+    wait_for(lambda: (task / "untracked").exists() and (task / "untracked").read_text())
     assert task.with_suffix(".begun").exists()
     task.with_suffix(".kill").touch()
 
     assert code(task) == -signal.SIGKILL
-    assert not psutil.pid_exists(int((task / "stray").read_text()))
+    assert not psutil.pid_exists(int((task / "untracked").read_text()))
 
 
 def test_what_a_container_left_behind_ends_with_it(node: Path) -> None:
     task = order(node, "setsid sleep 1000 & echo $! > stray")
 
     assert code(task) == 0
-    assert not psutil.pid_exists(int((task / "stray").read_text()))
+    assert not psutil.pid_exists(int((task / "untracked").read_text()))

@@ -82,7 +82,7 @@ def with_a_bias(weights: Weights) -> Weights:
 
 @pytest.mark.parametrize("load", WAYS.values(), ids=WAYS)
 @pytest.mark.parametrize("change", [lacking_one, with_one_cut, renamed, with_a_bias])
-def test_a_model_that_is_not_whole_is_hopeless_however_it_is_loaded(
+def test_a_model_that_is_not_whole_is_non_retryable_however_it_is_loaded(
     change: Callable[[Weights], Weights], load: Load, folder: Path
 ) -> None:
     make.rewrite(folder, change)
@@ -121,7 +121,7 @@ def cut_short(folder: Path) -> None:
         ),
     ],
 )
-def test_files_that_no_machine_can_load_are_hopeless(
+def test_files_that_no_machine_can_load_are_non_retryable(
     damage: Callable[[Path], object], says: str, folder: Path
 ) -> None:
     damage(folder)
@@ -130,7 +130,7 @@ def test_files_that_no_machine_can_load_are_hopeless(
         load_model(folder, PLAIN, {}, 0)
 
 
-def test_a_head_of_other_labels_is_hopeless(folder: Path) -> None:
+def test_a_head_of_other_labels_is_non_retryable(folder: Path) -> None:
     make.rewrite(folder, lambda weights: weights | {"score.weight": torch.ones(5, 128)})
 
     with pytest.raises(
@@ -151,7 +151,7 @@ def test_what_was_loaded_is_compared_once_more(folder: Path) -> None:
         loading.load_whole(AutoModelForCausalLM, folder, dtype=torch.float32)
 
 
-def test_an_error_of_the_loader_about_the_checkpoint_is_hopeless(folder: Path) -> None:
+def test_an_error_of_the_loader_about_the_checkpoint_is_non_retryable(folder: Path) -> None:
     make.rewrite(folder, with_one_cut)
 
     with pytest.raises(NonRetryableError, match="You set `ignore_mismatched_sizes`"):
@@ -177,7 +177,7 @@ def test_the_comparison_draws_no_random_number(spec: RunSpec, folder: Path) -> N
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_a_tokenizer_that_cannot_be_used_is_hopeless(folder: Path) -> None:
+def test_a_tokenizer_that_cannot_be_used_is_non_retryable(folder: Path) -> None:
     (folder / "chat_template.jinja").unlink()
 
     with pytest.raises(NonRetryableError, match="has no chat template"):

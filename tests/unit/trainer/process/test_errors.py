@@ -38,7 +38,7 @@ def test_tensors_that_do_not_go_together_recur(tmp_path: Path, fails: object) ->
     ):
         fails()
 
-    said = RunDir(tmp_path).hopeless(0).read_text()
+    said = RunDir(tmp_path).non_retryable(0).read_text()
     assert said.startswith(f"{raised.type.__name__}: ")
     assert said.endswith("change the job, or report the traceback in its log")
 
@@ -59,7 +59,7 @@ def test_errors_of_code_recur(tmp_path: Path, error: Exception) -> None:
     with pytest.raises(type(error)), record_non_retryable(RunDir(tmp_path), 1):
         raise error
 
-    said = RunDir(tmp_path).hopeless(1).read_text()
+    said = RunDir(tmp_path).non_retryable(1).read_text()
     assert said.startswith(f"{type(error).__name__}: {error}. It would recur on any machine")
 
 
@@ -81,7 +81,7 @@ def test_what_another_machine_may_not_meet_is_tried_again(tmp_path: Path, error:
     with pytest.raises(type(error)), record_non_retryable(RunDir(tmp_path), 0):
         raise error
 
-    assert not RunDir(tmp_path).hopeless(0).exists()
+    assert not RunDir(tmp_path).non_retryable(0).exists()
 
 
 def test_a_checkpoint_that_cannot_be_read_is_fetched_again(tmp_path: Path) -> None:
@@ -92,7 +92,7 @@ def test_a_checkpoint_that_cannot_be_read_is_fetched_again(tmp_path: Path) -> No
     ):
         raise ValueError("checkpoint file a is missing or cut; fetch it again")
 
-    assert not RunDir(tmp_path).hopeless(0).exists()
+    assert not RunDir(tmp_path).non_retryable(0).exists()
 
 
 def test_a_model_of_which_nothing_is_trained_is_refused() -> None:

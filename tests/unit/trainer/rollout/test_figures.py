@@ -79,4 +79,4 @@ def test_a_grader_that_fails_on_every_answer_ends_the_run_and_says_how_to_mend_i
     ):
         sum_rewards_over_ranks(figures, CPU, GRADED)
 
-    assert "line 2: KeyError: 'x'. Mend the grader" in rundir.hopeless(0).read_text()
+    assert "line 2: KeyError: 'x'. Mend the grader" in rundir.non_retryable(0).read_text()

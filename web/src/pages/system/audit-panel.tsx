@@ -21,7 +21,7 @@ const MEANING: Record<string, string> = {
   lingering: "should be deleted, and still exist",
   unknown: "the database does not know them",
   missing: "an attempt needs them, and Azure has none",
-  stray: "resources without their scale set",
+  untracked: "resources without their scale set",
 };
 
 /** What exists in Azure, against what the database knows; it asks Azure, so it does not poll. */
