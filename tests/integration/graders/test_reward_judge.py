@@ -64,11 +64,6 @@ def test_a_formula_may_weigh_it_against_other_graders(
     assert found.score == pytest.approx(2 * judge.grade([answer])[0].score + 1)
 
 
-def test_where_there_is_no_reward_model_none_is_asked(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="on the machines that train, and not here"):
-        make_grader('{"type": "reward_model", "model": "ft:mine"}', tmp_path)
-
-
 def test_a_classifier_of_several_labels_is_no_reward_model(
     base: Path, judge: RewardModelJudge
 ) -> None:

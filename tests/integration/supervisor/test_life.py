@@ -62,16 +62,6 @@ async def test_a_noticed_eviction_loses_nothing(scene: Scene) -> None:
     assert node.said.phase is NodePhase.STOPPED
 
 
-async def test_an_idle_node_lets_its_machine_go_at_once(scene: Scene) -> None:
-    node = scene.service.add("one")
-    scene.start(node)
-    await scene.until(lambda: node.heartbeats)
-    node.event = "event-1"
-    await scene.until(lambda: node.acknowledged)
-
-    assert "one noticed" in scene.service.happened
-
-
 async def test_a_directive_that_comes_again_starts_nothing_again(scene: Scene) -> None:
     node, _ = await _training(scene)
     generation = node.directives[0].generation
@@ -147,15 +137,6 @@ async def test_measurements_wait_out_an_outage(scene: Scene) -> None:
     assert steps == list(range(1, len(steps) + 1))
 
 
-async def test_head_taken_between_save_and_commit_keeps_the_save_out(scene: Scene) -> None:
-    node, _ = await _training(scene)
-    scene.job.write_head(replace(scene.job.head(), generation=2))
-    await scene.service.direct(node, STOP, number=1)
-    await scene.until(lambda: node.has_said(NodePhase.STOPPED, 1))
-
-    assert scene.job.head().checkpoints == ()
-
-
 async def test_a_save_that_lacks_a_peers_part_is_never_committed(scene: Scene) -> None:
     one, two = scene.service.add("one"), scene.service.add("two")
     for node in (one, two):
@@ -168,18 +149,6 @@ async def test_a_save_that_lacks_a_peers_part_is_never_committed(scene: Scene) -
 
     assert scene.job.head().checkpoints == ()
     assert any(n.endswith("rank-00000.json") for n in scene.job.names("checkpoints/"))
-
-
-async def test_a_checkpoint_with_a_wrong_byte_is_refused_by_name(scene: Scene) -> None:
-    node, _ = await _training(scene)
-    await scene.service.direct(node, STOP, number=1)
-    await scene.until(lambda: node.has_said(NodePhase.STOPPED, 1))
-    (shard,) = [n for n in scene.job.names("checkpoints/") if n.endswith(".bin")]
-    scene.job.container.upload_blob(shard, b"not what was saved", overwrite=True)
-    await scene.generation(node, number=2)
-    await scene.until(lambda: node.has_said(NodePhase.STOPPED, 2))
-
-    assert shard in node.said.error
 
 
 async def test_a_generation_that_head_does_not_name_is_not_started(scene: Scene) -> None:
@@ -198,16 +167,6 @@ async def test_a_trainer_that_does_not_stop_in_time_is_killed(scene: Scene) -> N
     scene.modes["one"] = "stubborn"
     node, work = await _training(scene, replace(QUICK, save=0.3))
     await scene.service.direct(node, STOP, number=1)
-    await scene.until(lambda: node.has_said(NodePhase.STOPPED, 1))
-
-    assert find_marked_processes(str(work)) == []
-
-
-async def test_killing_a_trainer_kills_what_fled_into_another_session(scene: Scene) -> None:
-    scene.modes["one"] = "orphan"
-    node, work = await _training(scene)
-    await scene.until(lambda: len(find_marked_processes(str(work))) == 2)
-    await scene.service.direct(node, DirectiveKind.STOP, number=1)
     await scene.until(lambda: node.has_said(NodePhase.STOPPED, 1))
 
     assert find_marked_processes(str(work)) == []
@@ -236,19 +195,6 @@ async def test_grants_that_stay_refused_are_called_by_their_name_and_blame_no_tr
     await scene.until(lambda: node.has_said(NodePhase.STOPPED, 1))
 
     assert "fresh grants" in node.said.error
-
-
-async def test_grants_that_ran_out_are_asked_for_again_before_a_start(scene: Scene) -> None:
-    scene.service.grants = replace(scene.job.grants, job=_expired(scene))
-    node = scene.service.add("one")
-    scene.start(node)
-    await scene.until(lambda: node.heartbeats)
-    scene.service.grants = scene.job.grants
-    await scene.generation(node)
-    await scene.trains(node)
-
-    assert len(node.registrations) > 1
-    assert len(node.boots) == 1
 
 
 async def test_grants_that_run_out_while_training_are_asked_for_again(scene: Scene) -> None:

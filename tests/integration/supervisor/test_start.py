@@ -9,7 +9,7 @@ import pytest
 from tests.azurite import Azurite
 from tests.nodes.cable import Cable, laid_to
 from tests.nodes.supervised import Scene
-from trainer.contract import DirectiveKind, NodePhase
+from trainer.contract import NodePhase
 from trainer.supervisor.control.launch import find_marked_processes
 
 BOOT = ("start_supervisor", "join", "wait_for_nodes", "fetch_inputs")
@@ -37,19 +37,6 @@ async def test_a_trainer_is_started_while_its_inputs_are_still_fetched(
 
     assert waited
     assert [s.name for h in node.heartbeats for s in h.spans].count("wait_for_nodes") >= 1
-
-
-async def test_a_generation_that_is_stopped_while_it_fetches_leaves_no_trainer(
-    scene: Scene, cable: Cable
-) -> None:
-    node = await scene.run_one()
-    work = scene.folder / "one"
-    await scene.until(lambda: find_marked_processes(str(work)))
-    await scene.service.direct(node, DirectiveKind.CHECKPOINT_AND_STOP, number=1)
-    await scene.until(lambda: node.has_said(NodePhase.STOPPED, 1))
-
-    assert find_marked_processes(str(work)) == []
-    assert scene.progress("one") == 0
 
 
 async def test_from_its_start_to_the_trainers_a_node_accounts_for_all_its_time(

@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from tests.unit.contract.bounded import messages
 from trainer import contract
 from trainer.contract import (
-    CHECKPOINTS_KEPT,
     Committed,
     Directive,
     Head,
@@ -18,7 +17,6 @@ from trainer.contract import (
     Message,
     NodePhase,
     StaleGeneration,
-    checkpoint_path,
 )
 
 MESSAGES = [
@@ -101,10 +99,6 @@ def test_what_is_no_object_is_refused() -> None:
         Directive.from_json("[]")
 
 
-def test_equal_messages_are_equal_bytes() -> None:
-    assert AT_3.to_json() == Committed.from_dict(AT_3.to_plain()).to_json()
-
-
 def test_a_reader_of_before_is_told_of_later_members_only_where_they_say_something() -> None:
     best = replace(AT_3, valid_loss=0.5)
 
@@ -128,40 +122,6 @@ def test_head_taken_by_a_newer_generation_refuses_the_older_one() -> None:
 def test_head_is_not_given_back_to_an_older_generation() -> None:
     with pytest.raises(StaleGeneration, match="generation 2 came after 3"):
         Head(generation=3).fenced(2)
-
-
-def test_taking_head_again_for_the_same_generation_changes_nothing() -> None:
-    head = Head(generation=3, checkpoints=(AT_3,))
-
-    assert head.fenced(3) == head
-
-
-def test_taking_head_keeps_every_checkpoint() -> None:
-    assert Head(generation=3, checkpoints=(AT_3,)).fenced(9).newest == AT_3
-
-
-def test_head_does_not_go_back_in_steps() -> None:
-    head = Head(generation=3, checkpoints=(AT_3,))
-
-    with pytest.raises(StaleGeneration, match="step 2 is older than the committed 3"):
-        head.with_checkpoint(replace(AT_3, step=2))
-
-
-def test_head_keeps_the_newest_checkpoints_oldest_first() -> None:
-    head = Head(generation=3)
-    for step in range(CHECKPOINTS_KEPT + 2):
-        head = head.with_checkpoint(replace(AT_3, step=step, path=checkpoint_path(step, "x")))
-
-    assert [c.step for c in head.checkpoints] == [2, 3, 4]
-    assert head.newest is not None
-    assert head.newest.step == CHECKPOINTS_KEPT + 1
-
-
-def test_the_model_stands_beside_the_checkpoints() -> None:
-    head = Head(generation=3, checkpoints=(AT_3,)).with_model(replace(AT_3, kind="final"))
-
-    assert head.checkpoints == (AT_3,)
-    assert head.model is not None
 
 
 AT_3 = Committed(

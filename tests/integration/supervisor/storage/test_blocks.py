@@ -118,10 +118,6 @@ def test_a_block_goes_with_the_checksum_that_blob_computes(
     assert store.heard[0]["x-ms-content-crc64"] == "iJh5CoYUi64="
 
 
-def test_a_range_is_what_was_asked_for(store: Store, blocks: BlockClient) -> None:
-    assert got(blocks, store.url, 300, 3_000_000) == bytes(DATA[300:3_000_300])
-
-
 @pytest.mark.parametrize("code", ["ServerBusy", "OperationTimedOut", "InternalError"])
 async def test_a_store_that_is_busy_is_asked_again(
     store: Store, access: BlobAccess, code: str

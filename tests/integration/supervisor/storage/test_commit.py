@@ -27,7 +27,6 @@ from trainer.contract import (
     StaleGeneration,
     StepMetrics,
     checkpoint_path,
-    model_path,
 )
 from trainer.rundir import RunDir
 from trainer.supervisor.blob.container import (
@@ -204,33 +203,6 @@ class TestCommit:
 
         assert _head(client) == Head(generation=2)
 
-    async def test_the_model_is_committed_beside_the_checkpoints(
-        self, container: Flaky, client: ContainerClient, folder: RunDir
-    ) -> None:
-        path = model_path(10, "g1")
-        save(folder, GENERATION, 0, 10, path, 1, "final")
-        committer = await _sent(container, folder)
-        (entry,) = await committer.commit_complete()
-
-        assert _head(client).model == entry
-        assert _head(client).checkpoints == ()
-
-    async def test_checkpoints_that_head_lets_go_of_are_deleted(
-        self, container: Flaky, client: ContainerClient, folder: RunDir
-    ) -> None:
-        committer = Committer(container, GENERATION, NodeClock())
-        for step in (10, 20, 30, 40):
-            for rank in (0, 1):
-                save(folder, GENERATION, rank, step, checkpoint_path(step, "g1"), 2, "periodic")
-            outbox = Outbox(container, folder, range(2))
-            while sent := await outbox.send_next():
-                committer.expect_commit(sent)
-            await committer.commit_complete()
-        await committer.delete_dropped()
-
-        assert [c.step for c in _head(client).checkpoints] == [20, 30, 40]
-        assert not list(client.list_blobs(name_starts_with=checkpoint_path(10, "g1")))
-
     async def test_an_older_save_is_dropped_once_a_newer_one_is_committed(
         self, container: Flaky, client: ContainerClient, folder: RunDir
     ) -> None:
@@ -263,15 +235,6 @@ class TestCommit:
 
 
 class TestFetch:
-    async def test_a_manifest_that_is_not_the_committed_one_is_refused(
-        self, container: Flaky, folder: RunDir
-    ) -> None:
-        committer = await _saved(container, folder)
-        (entry,) = await committer.commit_complete()
-        other = replace(entry, manifest_sha256="0" * 64)
-        with pytest.raises(CorruptError, match=r"manifest\.json"):
-            await fetch_checkpoint(container, other, folder.checkpoint)
-
     @pytest.mark.parametrize(
         ("change", "says"),
         [

@@ -2,9 +2,8 @@
 
 import asyncio
 import errno
-import hashlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -20,7 +19,7 @@ from tests.waiting import until
 from trainer.checkpoint.fragments import Fragment
 from trainer.checkpoint.loader import open_checkpoint, plan_reads, ranges_to_read
 from trainer.checkpoint.partial_tensors import BlockState, PartialTensors
-from trainer.contract import MANIFEST, Committed, FileEntry, Manifest, checkpoint_path
+from trainer.contract import Committed, FileEntry, Manifest, checkpoint_path
 from trainer.rundir import ByteRange, RunDir, WantedRanges, tensors_name, write_whole
 from trainer.supervisor.blob.blocks import BlockClient
 from trainer.supervisor.blob.container import BlobAccess, BlobUnavailableError, JobContainer
@@ -316,37 +315,6 @@ async def test_what_a_crashed_trainer_has_left_here_is_neither_laid_nor_fetched(
 
     assert await node.whole(committed, flat)
     assert {block.file for block in node.watched.asked} == {tensors_name(1)}
-
-
-@pytest.mark.parametrize("name", ["rank-00009.safetensors", tensors_name(0)])
-async def test_an_ask_that_makes_no_sense_ends_the_serving_with_what_is_wrong(
-    client: ContainerClient, place: Place, name: str
-) -> None:
-    committed, _ = commit(client, flat)
-    node = place(range(1), 1)
-    await node.lay(committed)
-    outside = ByteRange(file=name, begin=0, end=10**9)
-    write_whole(node.folder.wanted_ranges(0), WantedRanges(ranges=(outside,)).to_json())
-
-    with pytest.raises(ValueError, match=f"{name}: a rank wants"):
-        await node.serve(committed)
-
-
-async def test_a_checkpoint_without_blocks_comes_whole_before_anybody_asks(
-    client: ContainerClient, place: Place
-) -> None:
-    committed, manifest = commit(client, flat)
-    old = replace(
-        manifest,
-        files=tuple(replace(f, block_size=0, blocks=(), block_sha256=()) for f in manifest.files),
-    )
-    data = old.to_json().encode()
-    client.upload_blob(f"{PATH}/{MANIFEST}", data, overwrite=True)
-    committed = replace(committed, manifest_sha256=hashlib.sha256(data).hexdigest())
-    node = place(range(1), 1)
-    await node.lay(committed)
-
-    assert partitioned.is_filled(await asyncio.to_thread(node.load, 0, split))
 
 
 async def _patiently(work: Callable[[], Awaitable[None]]) -> None:

@@ -2,7 +2,6 @@
 
 import tempfile
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -74,26 +73,6 @@ def test_a_rank_of_the_same_world_asks_for_its_own_file_from_its_beginning_to_it
     assert ask.ranges == (ByteRange(file=tensors_name(1), begin=0, end=size),)
     assert wanted_blocks(ask, manifest) == own_blocks(manifest, 2, 1)
     assert own_blocks(manifest, 3, 1) == []
-
-
-def test_what_is_there_is_copied_while_the_rest_is_on_its_way(tmp_path: Path) -> None:
-    files = partitioned.files_of(split, SIZES, 2)
-    manifest = partitioned.manifest_of(files, 2, 64)
-    folder = laid(tmp_path, files, manifest)
-    fragments = partitioned.empty(flat(SIZES, 0, 1))
-    ask, reads = asked(open_checkpoint(folder, partitioned.SPEC_SHA256), fragments)
-    blocks = wanted_blocks(ask, manifest)
-    with ThreadPoolExecutor(1) as loading:
-        copied = [loading.submit(r.tensors.copy, r.begin, r.end, r.into) for r in reads]
-        arrive(folder, files, manifest, blocks[:-1])
-        copied[0].result(timeout=120)
-        early = copied[-1].done()
-        arrive(folder, files, manifest, blocks[-1:], spill=True)
-        for copy in copied:
-            copy.result(timeout=120)
-
-    assert not early
-    assert partitioned.is_filled(fragments)
 
 
 def test_whole_files_are_read_however_they_are_laid_out(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from itertools import pairwise
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -30,13 +29,6 @@ def test_any_cut_of_a_parameter_loads_into_any_other_cut(data: st.DataObject, si
             target[copy.target : copy.target + copy.numel] = source
 
         assert target == values[start : start + numel]
-
-
-def test_a_gap_is_told_and_not_filled() -> None:
-    pieces = [StoredPiece(0, 4, rank=0), StoredPiece(6, 4, rank=1)]
-
-    with pytest.raises(ValueError, match="elements 4 to 10 are in no file"):
-        plan_copies(0, 10, pieces)
 
 
 def test_replicas_are_read_once() -> None:

@@ -1,5 +1,6 @@
 """Which committed checkpoints HEAD keeps, and why."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -62,11 +63,11 @@ def test_the_best_is_kept_until_a_better_one_comes() -> None:
     assert kept(then) == {9: "best"}
 
 
-def test_of_equally_good_ones_the_oldest_is_the_best_and_a_loss_that_is_not_known_is_none() -> None:
-    head = grown(Retention(newest=4), [entry(1), entry(2, 0.5), entry(3, 0.5), entry(4)])
+def test_of_equally_good_ones_the_oldest_is_the_best_and_a_loss_that_is_no_number_is_none() -> None:
+    head = grown(Retention(newest=4), [entry(1, math.nan), entry(2, 0.5), entry(3, 0.5), entry(4)])
 
     assert head.best == entry(2, 0.5)
-    assert Head(generation=1, checkpoints=(entry(1),)).best is None
+    assert Head(generation=1, checkpoints=(entry(1), entry(2, math.nan))).best is None
 
 
 def test_the_first_checkpoint_at_or_after_each_multiple_is_a_milestone() -> None:

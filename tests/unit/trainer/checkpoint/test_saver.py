@@ -17,12 +17,12 @@ from tests.system.exactness.worlds import SPEC_SHA256, place_checkpoint
 from tests.unit.trainer.process.trainer_spec import ME
 from trainer.checkpoint.index import index_name
 from trainer.checkpoint.loader import load_checkpoint, open_checkpoint
-from trainer.checkpoint.rng_state import capture_rng, seed_rng
+from trainer.checkpoint.rng_state import capture_rng
 from trainer.checkpoint.saver import Saver, give_up_save, is_given_up
 from trainer.contract import StepMetrics, checkpoint_path
 from trainer.engine.loss_spikes import LossHistory
 from trainer.process.journal import Journal
-from trainer.rundir import RankSave, RunDir, rank_record, tensors_name
+from trainer.rundir import RunDir, rank_record, tensors_name
 from trainer.state import RankIdentity, TrainingState
 
 
@@ -107,30 +107,6 @@ def test_two_ranks_save_and_one_of_another_world_loads(tmp_path: Path) -> None:
         assert torch.equal(here["exp_avg"], there["exp_avg"])
         assert torch.equal(here["exp_avg_sq"], there["exp_avg_sq"])
         assert here["step"] == there["step"] == 1
-
-
-def test_the_same_world_goes_on_with_the_same_random_numbers(tmp_path: Path) -> None:
-    rundir = RunDir(tmp_path)
-    seed_rng(1, 2)
-    save(rundir, world_size=1)
-    place_checkpoint(rundir.save_folder(PATH), rundir.checkpoint)
-    expected = torch.rand(2)
-
-    checkpoint = open_checkpoint(rundir.checkpoint, SPEC_SHA256)
-    load_checkpoint(Replicated(0, 1), checkpoint, 7, identity(0, 1))
-
-    assert torch.equal(torch.rand(2), expected)
-
-
-def test_a_record_says_size_and_checksum_of_every_file(tmp_path: Path) -> None:
-    rundir = RunDir(tmp_path)
-    save(rundir)
-
-    folder = rundir.save_folder(PATH)
-    record = RankSave.from_json((folder / rank_record(1)).read_bytes())
-    assert [f.name for f in record.files] == [tensors_name(1), index_name(1)]
-    assert all((folder / f.name).stat().st_size == f.size for f in record.files)
-    assert (record.writers, record.step, record.kind) == (2, 3, "stop")
 
 
 def test_a_save_that_breaks_half_way_has_no_record_and_is_told(tmp_path: Path) -> None:

@@ -29,11 +29,6 @@ def test_every_rank_runs_as_many_micro_steps_as_the_others(
     assert all(len(step) <= micro for rank in ranks for step in rank)
 
 
-def test_a_batch_that_divides_evenly_needs_no_more_micro_steps_than_that() -> None:
-    assert micro_steps(global_batch=16, micro_batch=2, world_size=4) == 2
-    assert micro_steps(global_batch=17, micro_batch=2, world_size=4) == 3
-
-
 @given(st.integers(0, 2**31), st.integers(1, 200), st.integers(0, 5))
 def test_an_epoch_goes_once_through_all_rows(seed: int, rows: int, epoch: int) -> None:
     order = [shuffled_row(seed, rows, cursor) for cursor in range(epoch * rows, (epoch + 1) * rows)]

@@ -19,10 +19,9 @@ from trainer.contract import Curriculum, Mix, RunSpec
 from trainer.data import tokenizing
 from trainer.data.batch import Batch
 from trainer.data.file_batches import build_order
-from trainer.data.order import CurriculumOrder, LengthMixOrder, micro_batch_samples, shuffled_row
+from trainer.data.order import CurriculumOrder, LengthMixOrder, shuffled_row
 from trainer.data.prefetch import BatchPrefetcher
 from trainer.data.tokens import TokenizedFile, TokenizedOnDemand, TokenSource
-from trainer.methods.descriptor import require_valid_method
 from trainer.sample_data.tiny_chats import write_rankings, write_samples
 from trainer.state import RankIdentity
 
@@ -76,13 +75,6 @@ def test_rows_of_one_kind_are_shuffled_as_ever() -> None:
     rows = [mixed(7, tokens).row(n) for n in range(12)]
 
     assert rows == [shuffled_row(7, 10, n) for n in range(12)]
-
-
-def test_epochs_of_the_two_kinds_have_orders_that_know_nothing_of_each_other() -> None:
-    tokens = np.array([1, 30] * 50)
-    rows = [mixed(1, tokens, 0.5).row(n) for n in range(100)]
-
-    assert [row // 2 for row in rows if row % 2] != [row // 2 for row in rows if not row % 2]
 
 
 def test_the_mixed_order_is_the_one_of_yesterday() -> None:
@@ -144,19 +136,6 @@ def test_the_eased_order_is_the_one_of_yesterday() -> None:
 
 
 # --- Both --------------------------------------------------------------------------------------
-
-
-@given(SEEDS, st.integers(1, 5), st.integers(1, 4), st.integers(1, 20), st.integers(0, 200))
-def test_any_world_trains_the_same_rows_in_a_step(
-    seed: int, world: int, micro: int, batch: int, step: int
-) -> None:
-    tokens = np.arange(1, 40)
-    for order in (mixed(seed, tokens), CurriculumOrder(seed, tokens, tokens, EASING, batch)):
-        consumed = step * batch
-        ranks = [micro_batch_samples(consumed, batch, micro, world, rank) for rank in range(world)]
-        seen = Counter(order.row(c) for rank in ranks for part in rank for c in part)
-
-        assert seen == Counter(order.row(consumed + n) for n in range(batch))
 
 
 @pytest.fixture
@@ -260,8 +239,3 @@ def test_no_order_is_a_shuffle(data: Path) -> None:
     assert (
         build_order(SPEC, data, TokenizedOnDemand(data, TOKENIZER, SPEC), me(), lambda m: m) is None
     )
-
-
-def test_two_orders_at_once_are_refused() -> None:
-    with pytest.raises(ValueError, match="one order"):
-        require_valid_method(replace(MIXING, curriculum=EASING))

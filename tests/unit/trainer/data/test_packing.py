@@ -10,11 +10,8 @@ from transformers import MistralConfig, MistralForCausalLM
 
 from rendering.tokens import Tokens
 from tests.unit.trainer.process.trainer_spec import SPEC
-from trainer.contract import Dpo as Settings
 from trainer.data.batch import IGNORED, Batch, packed, padded
-from trainer.methods.descriptor import require_valid_method
-from trainer.methods.dpo import DpoLoss
-from trainer.methods.forward import log_probabilities, sum_by_sequence
+from trainer.methods.forward import log_probabilities
 from trainer.methods.supervised import SupervisedLoss
 from trainer.model import attention
 from trainer.model.base_model import load_model
@@ -60,29 +57,6 @@ def test_loss_and_gradients_are_those_of_padding(models: Loaded) -> None:
         assert torch.allclose(packed_gradients[name], gradient, atol=1e-5), name
 
 
-def test_no_sequence_sees_its_neighbours(models: Loaded) -> None:
-    others = [Tokens([11] * 6, [True] * 6), *ROWS[1:]]
-
-    alone, first, last = (
-        _of_sequences(models[True], packed(rows, pad_id=0))
-        for rows in ([ROWS[0]], ROWS, [*others, ROWS[0]])
-    )
-
-    assert torch.allclose(first[0], alone[0], atol=1e-5)
-    assert torch.allclose(last[-1], alone[0], atol=1e-5)
-
-
-def test_preferences_may_be_packed(models: Loaded) -> None:
-    dpo = DpoLoss(Settings(beta=0.1, loss="ipo"), _nothing_known)
-
-    plain = dpo.scores(models[False], padded(ROWS, 0))
-    found = dpo.scores(models[True], packed(ROWS, 0))
-
-    assert found.loss.item() == pytest.approx(plain.loss.item(), rel=1e-5)
-    assert found.correct == plain.correct
-    assert dpo.units(packed(ROWS, 0)) == dpo.units(padded(ROWS, 0)) == 1
-
-
 @pytest.mark.parametrize("rows", [[], [ROWS[2]]])
 def test_a_micro_batch_without_a_target_is_zero_and_moves_nothing(
     rows: list[Tokens], models: Loaded
@@ -114,15 +88,6 @@ def test_attention_of_another_kind_is_refused(models: Loaded) -> None:
         attention.packed_attention(layer, ones, ones, ones, None, lengths=(4,), softcap=50.0)
 
 
-def test_a_reward_model_is_not_packed() -> None:
-    with pytest.raises(ValueError, match="pads its rows"):
-        require_valid_method(replace(SPEC, method="reward", packing=True))
-
-
-def _of_sequences(model: Any, batch: Batch) -> torch.Tensor:  # noqa: ANN401
-    return sum_by_sequence(batch, log_probabilities(model, batch))
-
-
 def _trained(model: Any, batch: Batch) -> tuple[float, dict[str, torch.Tensor]]:  # noqa: ANN401
     model.zero_grad()
     loss = SupervisedLoss().scores(model, batch).loss
@@ -130,7 +95,3 @@ def _trained(model: Any, batch: Batch) -> tuple[float, dict[str, torch.Tensor]]:
     return loss.item(), {
         n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None
     }
-
-
-def _nothing_known(batch: Batch) -> torch.Tensor:
-    return torch.zeros(batch.targets)

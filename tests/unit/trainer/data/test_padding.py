@@ -80,13 +80,6 @@ def test_rows_of_one_length_are_not_padded() -> None:
     assert computed_tokens(alike, side_by_side=8, packing=False, ranks=16, rounds=1) == 300
 
 
-def test_a_packed_batch_on_one_process_has_no_padding() -> None:
-    lengths = ranks_of(CHATS)
-    alone = computed_tokens(lengths, side_by_side=8, packing=True, ranks=1, rounds=1)
-
-    assert alone == pytest.approx(fmean(CHATS), rel=0.03)
-
-
 def test_the_lengths_of_a_small_file_are_known_from_its_upload() -> None:
     rows = [40, 80, 120, 400]
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tests.unit.trainer.process.trainer_spec import SPEC
-from trainer.contract import engine_config
+from trainer.contract import Lora, LossScaling, RunSpec, engine_config
 from trainer.engine.deepspeed_engine import build_config, parameter_groups
 
 
@@ -16,18 +16,6 @@ def test_accumulation_keeps_the_global_batch(world: int, accumulation: int) -> N
 
     assert config["gradient_accumulation_steps"] == accumulation
     assert config["train_micro_batch_size_per_gpu"] == SPEC.micro_batch
-
-
-def test_the_trainer_uses_the_configuration_that_the_service_shows() -> None:
-    assert build_config(SPEC, 2) == engine_config(SPEC, 2, "cpu")
-
-
-def test_host_memory_is_pinned_for_gpus_only() -> None:
-    spec = replace(SPEC, offload="optimizer")
-    on_gpus, on_cpus = (engine_config(spec, 2, device) for device in ("cuda", "cpu"))
-
-    assert on_gpus["zero_optimization"]["offload_optimizer"]["pin_memory"]
-    assert not on_cpus["zero_optimization"]["offload_optimizer"]["pin_memory"]
 
 
 def test_adamw_is_torchs_and_there_is_no_scheduler() -> None:
@@ -64,14 +52,49 @@ def test_bf16_has_its_gradients_sharded_from_stage_1_on(
     assert build_config(spec, 2)["zero_optimization"]["stage"] == used
 
 
-def test_bf16_without_zero_is_refused() -> None:
-    with pytest.raises(ValueError, match="bf16 needs ZeRO stage 1"):
-        build_config(replace(SPEC, zero_stage=0), 2)
+SHARED = replace(SPEC, zero_stage=3, processes_per_node=8)
+QLORA = Lora(rank=4, alpha=8, dropout=0.0, quantized=True)
 
 
-def test_an_unknown_precision_is_refused() -> None:
-    with pytest.raises(ValueError, match="'fp8' is not known"):
-        build_config(replace(SPEC, precision="fp8"), 2)
+@pytest.mark.parametrize(
+    ("spec", "says"),
+    [
+        (replace(SPEC, zero_stage=0), "bf16 needs ZeRO stage 1"),
+        (replace(SPEC, precision="fp16", zero_stage=0), "fp16 needs ZeRO stage 1"),
+        (replace(SPEC, precision="fp8"), "'fp8' is not known"),
+        (replace(SPEC, loss_scaling=LossScaling()), "'bf16' needs no loss scale"),
+        (replace(SHARED, zero_plus_plus=("hpz",)), "kernels for GPUs only"),
+        (replace(SPEC, zero_plus_plus=("hpz",)), "a part of ZeRO stage 3"),
+        (replace(SHARED, zero_plus_plus=("mics",)), "'mics' is not known; use hpz, qwz, qgz"),
+        (replace(SPEC, offload="nvme"), "nothing is compiled in a job: use 'parameters'"),
+        (replace(SPEC, offload="disk"), "offload 'disk' is not known"),
+        (replace(SPEC, offload="parameters"), "under ZeRO stage 3 only"),
+        (
+            replace(SPEC, precision="fp32", zero_stage=0, offload="optimizer"),
+            "offload needs ZeRO stage 1",
+        ),
+        (replace(SPEC, rollout_offload=True), "for reinforcement under ZeRO stage 1 or 2"),
+        (replace(SPEC, lora=QLORA, zero_stage=3), "QLoRA needs ZeRO stage 0 to 2"),
+        (replace(SPEC, lora=QLORA, train_last_n_layers=1), "adapters freeze the whole base"),
+        (replace(SPEC, lora=QLORA, train_embeddings=False), "adapters freeze the whole base"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_a_sentence(spec: RunSpec, says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        build_config(spec, 2)
+
+
+@pytest.mark.parametrize("device", ["cuda", "cpu"])
+def test_what_is_offloaded_lies_on_the_host_and_is_pinned_for_gpus_only(device: str) -> None:
+    optimizer, weights = (
+        engine_config(replace(SHARED, offload=what), 2, device)["zero_optimization"]
+        for what in ("optimizer", "parameters")
+    )
+
+    assert optimizer["offload_optimizer"]["device"] == "cpu"
+    assert optimizer["offload_optimizer"]["pin_memory"] is (device == "cuda")
+    assert weights["offload_optimizer"]["device"] == weights["offload_param"]["device"] == "cpu"
+    assert "offload_optimizer" not in build_config(SPEC, 2)["zero_optimization"]
 
 
 def test_norms_and_biases_are_not_decayed_and_frozen_weights_not_trained() -> None:

@@ -4,7 +4,6 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import pytest
 from deepspeed.runtime.fp16.loss_scaler import DynamicLossScaler
 
 from tests.unit.trainer.process.trainer_spec import SPEC
@@ -92,10 +91,3 @@ def test_fp16_has_a_dynamic_scale_and_sums_its_gradients_in_fp32() -> None:
     assert (config["fp16"]["loss_scale"], config["fp16"]["loss_scale_window"]) == (0, 7)
     assert config["data_types"] == {"grad_accum_dtype": "fp32"}
     assert "fp16" not in ds.build_config(SPEC, 2)
-
-
-def test_fp16_without_zero_and_a_loss_scale_without_fp16_are_refused() -> None:
-    with pytest.raises(ValueError, match="fp16 needs ZeRO stage 1"):
-        ds.build_config(replace(HALF, zero_stage=0), 2)
-    with pytest.raises(ValueError, match="'bf16' needs no loss scale"):
-        ds.build_config(replace(SPEC, loss_scaling=LossScaling()), 2)

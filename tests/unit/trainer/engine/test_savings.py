@@ -17,9 +17,7 @@ from trainer.convert import hf
 from trainer.convert.adapters import merge_adapter as merged_of
 from trainer.convert.whole import FullParameters
 from trainer.data.batch import Batch, packed, padded
-from trainer.engine.deepspeed_engine import build_config
 from trainer.export.hf_folder import _write_model
-from trainer.methods.descriptor import require_valid_method
 from trainer.methods.supervised import ChunkedSupervisedLoss, SupervisedLoss
 from trainer.model.base_model import freeze_parameters, load_model
 
@@ -67,8 +65,7 @@ class Saved(FullParameters):
 # --- The loss in chunks ------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("chunk", [1, 3, 100])
-@pytest.mark.parametrize("side_by_side", [False, True])
+@pytest.mark.parametrize(("chunk", "side_by_side"), [(1, False), (3, True), (100, False)])
 def test_losses_and_gradients_in_chunks_are_those_of_all_logits_at_once(
     models: dict[bool, Any], chunk: int, side_by_side: bool
 ) -> None:
@@ -98,18 +95,11 @@ def test_the_head_gives_logits_again_once_the_loss_is_known(models: dict[bool, A
     model = models[False]
     before = model(input_ids=padded(ROWS, 0).ids).logits
 
-    ChunkedSupervisedLoss(model, 2).scores(model, padded(ROWS, 0))
-
-    assert torch.equal(model(input_ids=padded(ROWS, 0).ids).logits, before)
-
-
-def test_evaluation_in_chunks_holds_no_gradients(models: dict[bool, Any]) -> None:
-    model = models[False]
-
     with torch.no_grad():
         found = ChunkedSupervisedLoss(model, 2).scores(model, padded(ROWS, 0))
 
     assert not found.loss.requires_grad
+    assert torch.equal(model(input_ids=padded(ROWS, 0).ids).logits, before)
 
 
 def test_chunks_are_refused_where_something_happens_to_logits_behind_the_head() -> None:
@@ -254,31 +244,3 @@ UP = "base_model.model.model.layers.0.mlp.up_proj"
 
 
 # --- What does not go together -----------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("spec", "says"),
-    [
-        (replace(SPEC, lora=QLORA, zero_stage=3), "QLoRA needs ZeRO stage 0 to 2"),
-        (replace(SPEC, lora=QLORA, train_last_n_layers=1), "adapters freeze the whole base"),
-        (replace(SPEC, lora=QLORA, train_embeddings=False), "adapters freeze the whole base"),
-        (replace(FP32, zero_stage=0, offload="optimizer"), "offload needs ZeRO stage 1"),
-        (replace(SPEC, offload="disk"), "offload 'disk' is not known"),
-    ],
-)
-def test_what_cannot_be_trained_is_refused_in_a_sentence(spec: RunSpec, says: str) -> None:
-    with pytest.raises(ValueError, match=says):
-        build_config(spec, 2)
-
-
-def test_only_the_supervised_method_has_its_loss_in_chunks() -> None:
-    with pytest.raises(ValueError, match="leave out `loss_chunk`"):
-        require_valid_method(replace(SPEC, method="reward", loss_chunk=16))
-
-
-def test_an_offloaded_optimizer_is_on_the_host_and_still_torchs() -> None:
-    config = build_config(replace(SPEC, offload="optimizer"), 2)
-
-    assert config["zero_optimization"]["offload_optimizer"]["device"] == "cpu"
-    assert config["optimizer"]["params"]["torch_adam"] is True
-    assert "offload_optimizer" not in build_config(SPEC, 2)["zero_optimization"]

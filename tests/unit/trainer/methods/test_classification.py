@@ -28,7 +28,6 @@ from trainer.data.tokens import TokenizedOnDemand
 from trainer.export.companion_files import copy_companions
 from trainer.export.hf_folder import merge_adapters
 from trainer.methods.classification import ClassificationLoss
-from trainer.methods.descriptor import MethodInputs, make_method, require_valid_method
 from trainer.model import sequence_head
 from trainer.model.base_model import load_model
 from trainer.model.tokenizer import load_tokenizer
@@ -223,23 +222,3 @@ def test_a_checkpoint_names_a_head_with_its_bias_and_its_labels() -> None:
     )
     assert (config.num_labels, config.pad_token_id) == (2, 3)
     assert (config.id2label, config.label2id) == ({0: "bad", 1: "good"}, {"bad": 0, "good": 1})
-
-
-@pytest.mark.parametrize(
-    "spec",
-    [
-        replace(SPEC_OF, labels=("good",)),
-        replace(SPEC_OF, method="supervised"),
-        replace(SPEC_OF, packing=True),
-    ],
-)
-def test_what_does_not_go_together_is_refused(spec: RunSpec) -> None:
-    with pytest.raises(ValueError, match=r"classification|labels"):
-        require_valid_method(spec)
-
-
-def test_the_method_of_a_spec_with_labels_is_classification(tmp_path: Path) -> None:
-    require_valid_method(SPEC_OF)
-
-    assert isinstance(make_method(MethodInputs(None, tmp_path, SPEC_OF, {})), ClassificationLoss)
-    assert RunSpec.from_json(SPEC_OF.to_json()).labels == LABELS

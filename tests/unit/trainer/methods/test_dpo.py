@@ -8,10 +8,8 @@ import torch
 
 from rendering.tokens import Tokens
 from tests.unit.trainer.model.bigram import CUT_OFF, PAIRS, Answer, Bigram, batch_of
-from tests.unit.trainer.process.trainer_spec import SPEC
 from trainer.contract import Dpo as Settings
 from trainer.data.batch import Batch
-from trainer.methods.descriptor import require_valid_method
 from trainer.methods.dpo import DpoLoss
 from trainer.methods.forward import log_probabilities
 from trainer.methods.reference_model import disabled_adapters
@@ -65,14 +63,6 @@ def test_the_ipo_loss_is_a_square_around_half_of_one_over_beta() -> None:
     assert found.loss.item() == pytest.approx(expected, rel=1e-6)
 
 
-def test_a_model_that_is_its_reference_has_no_margin_and_a_loss_of_log_two() -> None:
-    found = DpoLoss(Settings(beta=0.1), reference).scores(Bigram(2), batch_of(*PAIRS))
-
-    assert found.loss.item() == pytest.approx(3 * math.log(2))
-    assert found.margin == 0.0
-    assert found.correct == 0
-
-
 def test_pairs_that_are_padding_or_cut_before_their_answers_count_for_nothing() -> None:
     dpo, model = DpoLoss(Settings(beta=0.1), reference), Bigram(1)
     empty, cut = batch_of(), batch_of((CUT_OFF, CUT_OFF))
@@ -85,21 +75,6 @@ def test_pairs_that_are_padding_or_cut_before_their_answers_count_for_nothing() 
         assert (found.loss.item(), found.correct.item()) == (0.0, 0)
     whole = dpo.scores(model, batch_of(PAIRS[0])).loss
     assert dpo.scores(model, beside).loss.item() == pytest.approx(whole.item())
-
-
-def test_what_is_preferred_becomes_more_probable_and_the_reference_stays() -> None:
-    dpo, model = DpoLoss(Settings(beta=0.5), reference), Bigram(2)
-    optimizer, batch = torch.optim.SGD(model.parameters(), lr=1.0), batch_of(*PAIRS)
-    before = reference(batch)
-    for _ in range(50):
-        optimizer.zero_grad()
-        dpo.scores(model, batch).loss.backward()
-        optimizer.step()
-    found = dpo.scores(model, batch)
-
-    assert found.correct == len(PAIRS)
-    assert found.loss.item() < 0.2 * len(PAIRS) * math.log(2)
-    assert torch.equal(reference(batch), before)
 
 
 class Adapted(Bigram):
@@ -131,15 +106,3 @@ def test_the_reference_of_adapters_is_the_base_and_leaves_them_on() -> None:
     assert torch.equal(disabled_adapters(model, 1.0)(batch), reference(batch))
     assert torch.equal(log_probabilities(model, batch), adapted)
     assert model.training
-
-
-def test_a_method_without_its_settings_and_an_unknown_loss_are_refused() -> None:
-    for method, settings in (("dpo", None), ("supervised", Settings(beta=0.1)), ("kto", None)):
-        with pytest.raises(ValueError, match=method):
-            require_valid_method(SPEC.from_dict(SPEC.to_plain() | _told(method, settings)))
-    with pytest.raises(ValueError, match="use sigmoid or ipo"):
-        DpoLoss(Settings(beta=0.1, loss="hinge"), reference)
-
-
-def _told(method: str, settings: Settings | None) -> dict[str, Any]:
-    return {"method": method} | ({"dpo": settings.to_plain()} if settings else {})

@@ -15,12 +15,11 @@ from rendering.tokens import Tokens
 from tests.unit.trainer.model.bigram import Answer
 from tests.unit.trainer.model.tiny_tokenizer import tiny_tokenizer
 from tests.unit.trainer.process.trainer_spec import ME, SPEC
-from trainer.contract import Ranked, RunSpec
+from trainer.contract import Ranked
 from trainer.data import tokenizing
 from trainer.data.batch import Batch, padded
 from trainer.data.prefetch import evaluation_batches
 from trainer.data.tokens import NO_TOKENS, TokenizedFile, TokenizedOnDemand
-from trainer.methods.descriptor import MethodInputs, make_method, require_valid_method
 from trainer.methods.reward import RankingLoss, margin_at
 from trainer.sample_data.tiny_chats import write_preferences, write_rankings
 
@@ -53,13 +52,6 @@ def by_hand(scores: list[float], margin: float) -> float:
     )
 
 
-def test_answers_that_lead_by_the_margin_cost_nothing() -> None:
-    found = at_margin(0.5).scores(says(2.0, 1.0, 0.5), batch_of(SAID, SAID, SAID))
-
-    assert (found.loss.item(), found.correct.item()) == (0.0, 1.0)
-    assert found.margin == pytest.approx((1.0 + 0.5) / 2)
-
-
 def test_equal_scores_cost_the_margin_times_the_weights() -> None:
     found = at_margin(0.1).scores(says(0.0, 0.0, 0.0), batch_of(SAID, SAID, SAID))
 
@@ -74,17 +66,6 @@ def test_a_row_costs_what_the_formula_says(scores: list[float], margin: float) -
     found = method.scores(says(*scores), batch_of(*[SAID] * len(scores)))
 
     assert found.loss.item() == pytest.approx(by_hand(scores, margin), abs=1e-4)
-
-
-@given(SCORES)
-def test_no_answer_is_pushed_the_wrong_way_at_the_ends(scores: list[float]) -> None:
-    """The best can only gain by rising, the worst by falling."""
-    score = torch.tensor(scores).unsqueeze(1).requires_grad_()
-    method = at_margin(0.5, answers=len(scores))
-    method.scores(lambda **_: Answer(score), batch_of(*[SAID] * len(scores))).loss.backward()
-
-    assert score.grad is not None
-    assert score.grad[0, 0] <= 0 <= score.grad[-1, 0]
 
 
 def test_the_order_of_pairs_and_rows_adds_up() -> None:
@@ -172,28 +153,3 @@ def test_a_row_of_more_answers_than_planned_is_named(data: Path) -> None:
 
     with pytest.raises(ValueError, match=r"line 2: 3 answers; the run was planned for 2"):
         source[2]
-
-
-@pytest.mark.parametrize(
-    "spec",
-    [
-        replace(RANKED, method="supervised"),
-        replace(SPEC, method="reward", answers_per_row=3),
-        replace(RANKED, answers_per_row=1),
-    ],
-)
-def test_what_does_not_go_together_is_refused(spec: RunSpec, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"rank|answers"):
-        _made(spec, tmp_path)
-
-
-def test_a_run_spec_without_rankings_is_what_it_was() -> None:
-    assert "ranked" not in SPEC.to_json()
-    assert "answers_per_row" not in SPEC.to_json()
-    assert RunSpec.from_json(RANKED.to_json()) == RANKED
-    assert replace(SPEC, method="dpo").sequences_per_row == 2
-
-
-def _made(spec: RunSpec, base: Path) -> object:
-    require_valid_method(spec)
-    return make_method(MethodInputs(None, base, spec, {}))

@@ -11,13 +11,6 @@ from trainer.data.batch import padded
 from trainer.methods.interface import scaled_loss
 from trainer.methods.supervised import SupervisedLoss
 
-ROWS = [
-    Tokens([1, 2, 3, 4], [False, False, True, True]),
-    Tokens([4, 3, 2], [False, True, True]),
-    Tokens([2, 2], [False, False]),  # cut off before the assistant speaks
-    Tokens([1, 4, 1, 4, 1], [False, True, True, True, True]),
-]
-
 
 def test_the_loss_is_the_sum_over_trained_tokens_only() -> None:
     logits = torch.tensor([[[math.log(3), 0.0], [0.0, math.log(9)], [5.0, 5.0]]])

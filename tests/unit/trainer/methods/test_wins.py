@@ -43,15 +43,6 @@ def test_the_higher_reward_wins_and_the_same_answer_is_a_tie() -> None:
     assert found.mean_reward[0] == pytest.approx(6 / 4)
 
 
-def test_swapping_the_models_swaps_the_result() -> None:
-    ours, theirs = told(2, 0, 3, 1), told(1, 5, 0.5, 0)
-
-    one, other = compare_answers(ours, theirs), compare_answers(theirs, ours)
-
-    assert (one.wins, one.losses) == (other.losses, other.wins)
-    assert (one.low, one.high) == pytest.approx((1 - other.high, 1 - other.low))
-
-
 def test_a_clear_win_is_not_called_a_draw() -> None:
     found = compare_answers(told(*[1.0] * 50), told(*[0.0] * 50))
 

@@ -3,7 +3,7 @@
 import hashlib
 from pathlib import Path
 
-from trainer.sample_data.tiny_chats import chats, write_samples
+from trainer.sample_data.tiny_chats import write_samples
 from trainer.tiny import build
 
 
@@ -29,12 +29,3 @@ def test_samples_are_the_same_for_a_seed_and_more_of_them_begin_alike(tmp_path: 
     )
 
     assert many[:20] == few != other
-
-
-def test_chats_alternate_and_some_have_several_turns() -> None:
-    said = list(chats(100, seed=0))
-
-    for messages in said:
-        roles = [m["role"] for m in messages if m["role"] != "system"]
-        assert roles == ["user", "assistant"] * (len(roles) // 2)
-    assert {len(messages) for messages in said} >= {2, 3, 4, 5}

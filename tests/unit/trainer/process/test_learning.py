@@ -11,12 +11,12 @@ import pytest
 import torch
 
 from rendering.tokens import Tokens
-from tests.nodes.scripted_node import committed, metrics
+from tests.nodes.scripted_node import metrics
 from tests.unit.trainer.model.tiny_tokenizer import tiny_tokenizer
 from tests.unit.trainer.process.test_loop import BATCH, Feed, Rig, evaluation, make_rig
 from tests.unit.trainer.process.trainer_spec import FILE, GRADED, ME, SPEC
 from trainer.contract import Dpo as Settings
-from trainer.contract import Head, Ranked, RunSpec, StepMetrics
+from trainer.contract import Ranked, RunSpec, StepMetrics
 from trainer.data.batch import Batch, padded
 from trainer.data.prefetch import BatchPrefetcher as RowFeed
 from trainer.data.step_input import FileStepSource
@@ -77,18 +77,6 @@ def test_a_step_without_a_target_updates_nothing_and_has_no_loss(tmp_path: Path)
     assert [m.tokens for m in found] == [0, 0, 4, 4]
     assert (rig.engine.updates, rig.engine.micro_steps, state.tokens) == (2, 8, 8)
     assert not state.unmoved
-
-
-def test_a_step_of_which_one_micro_batch_has_a_target_is_the_mean_over_its_targets(
-    tmp_path: Path,
-) -> None:
-    rig = make_rig(tmp_path, replace(SPOKEN, total_steps=1))
-    rig.feed.batches = [CUT, BATCH]
-    state, _ = rig.run()
-
-    assert state.tokens == BATCH.targets
-    assert state.metrics is not None
-    assert math.isfinite(state.metrics.loss)
 
 
 def test_a_step_is_the_mean_over_its_tokens_however_they_lie_in_micro_batches(
@@ -208,14 +196,6 @@ def test_rows_without_targets_do_not_dilute_a_validation(tmp_path: Path) -> None
     )
 
     assert alone == among
-
-
-def test_a_checkpoint_whose_validation_is_no_number_is_never_the_best() -> None:
-    one, other = (
-        replace(committed(step, 1), valid_loss=loss) for step, loss in ((1, math.nan), (2, 3.0))
-    )
-    assert Head(generation=1, checkpoints=(one, other)).best == other
-    assert Head(generation=1, checkpoints=(one,)).best is None
 
 
 def test_a_learning_rate_of_nothing_is_refused_before_the_first_step() -> None:

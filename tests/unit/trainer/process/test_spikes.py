@@ -4,16 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from tests.unit.trainer.process.trainer_spec import GRADED, SPEC
 from trainer.contract import SpikeGuard, StepMetrics
 from trainer.engine.loss_spikes import (
     LossHistory,
     LossSpikeError,
     record_loss,
     require_no_spike,
-    require_valid_guard,
 )
-from trainer.process.non_retryable import NonRetryableError
 
 GUARD = SpikeGuard(factor=3.0, steps=2, window=12)
 CALM = [2.0, 2.2, 1.8] * 4
@@ -71,23 +68,3 @@ def test_a_spike_ends_the_run_only_where_that_is_asked_for() -> None:
         LossSpikeError, match=r"step 9 is 7, 3\.5 times the median .* lower the learning"
     ):
         require_no_spike(replace(GUARD, on_spike="stop"), METRICS)
-
-
-@pytest.mark.parametrize(
-    ("guard", "says"),
-    [
-        (replace(GUARD, on_spike="cry"), "on_spike 'cry' is not known"),
-        (replace(GUARD, factor=1.0), "more than 1 times the median"),
-        (replace(GUARD, window=3), "the median of 10 steps or more"),
-    ],
-)
-def test_a_guard_that_cannot_tell_a_spike_is_refused(guard: SpikeGuard, says: str) -> None:
-    with pytest.raises(NonRetryableError, match=says):
-        require_valid_guard(replace(SPEC, spike_guard=guard))
-
-
-def test_reinforcement_has_no_spikes() -> None:
-    with pytest.raises(NonRetryableError, match="made of advantages"):
-        require_valid_guard(
-            replace(SPEC, method="reinforcement", reinforcement=GRADED, spike_guard=GUARD)
-        )

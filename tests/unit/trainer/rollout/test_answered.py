@@ -1,6 +1,5 @@
 """What is kept of the model's own answers, and that a checkpoint forgets nothing of it."""
 
-import json
 from dataclasses import fields
 from pathlib import Path
 
@@ -19,7 +18,6 @@ from trainer.checkpoint.index import FORMAT, RankIndex
 from trainer.checkpoint.loader import CheckpointFiles
 from trainer.checkpoint.rng_state import capture_rng
 from trainer.contract import FileEntry
-from trainer.contract.wire import LATER
 from trainer.rollout.experience import GradedAnswer, ReplayState
 from trainer.state import RankIdentity
 
@@ -151,12 +149,3 @@ def test_with_a_smaller_micro_batch_a_rank_has_all_that_wait_and_its_own_old_ans
     assert names(same.waiting) == [(101, 0)]
     assert names(narrowed.waiting) == [(100, 0), (101, 0)]
     assert names(narrowed.replay) == names(same.replay) == [(1, 0), (11, 0)]
-
-
-def test_an_index_of_an_older_release_leaves_later_members_as_they_usually_are() -> None:
-    told = index(0).to_plain()
-    later = [f.name for f in fields(RankIndex) if f.metadata == LATER]
-    older = json.dumps({name: value for name, value in told.items() if name not in later})
-
-    read = RankIndex.from_json(older)
-    assert [getattr(read, name) for name in later] == [False, *[None] * 5, False]

@@ -1,16 +1,13 @@
 """A node of a job in Azure ML: who it is, what it takes out of its environment, where saves lie."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from trainer.contract import PROTOCOL, NodeConfig
-from trainer.supervisor.clock import NodeLimits
-from trainer.supervisor.control.launch import torchrun_command
 from trainer.supervisor.machine.azureml import find_memory_folder, take_job_environment
-from trainer.supervisor.machine.metadata import MetadataError, VmInstance
-from trainer.supervisor.main import BAD_CONFIGURATION, read_settings, run_supervisor
+from trainer.supervisor.machine.metadata import MetadataError
+from trainer.supervisor.main import read_settings
 
 CONFIG = NodeConfig(
     protocol=PROTOCOL,
@@ -33,16 +30,6 @@ JOB = {
     **SECRETS,
 }
 KEPT = {"PATH": "/bin", "NCCL_DEBUG": "INFO", "REKINDLE_METADATA_URL": "http://here"}
-
-
-async def test_a_node_is_known_by_what_batch_calls_it_and_by_its_way_to_the_first_node() -> None:
-    job = take_job_environment(JOB | KEPT)
-
-    assert job is not None
-    assert await replace(job, vm_size="ND").instance() == VmInstance(
-        vm_id="tvmps_7_p", name="rk-1_1", address="127.0.0.1", vm_size="ND"
-    )
-    assert await job.eviction("rk-1_1", now=0.0) is None
 
 
 @pytest.mark.parametrize("missing", [{"AZ_BATCH_NODE_ID": ""}, {"MASTER_ADDR": "no-such.invalid"}])
@@ -78,13 +65,6 @@ def test_what_the_environment_names_is_used_on_both_engines() -> None:
     settings = read_settings(JOB | named)
 
     assert (settings.work, settings.memory) == (Path("/here"), Path("/there"))
-
-
-def test_a_configuration_of_another_protocol_is_refused(tmp_path: Path) -> None:
-    other = replace(CONFIG, protocol=99).to_json()
-    settings = read_settings(JOB | {"REKINDLE_NODE": other, "REKINDLE_WORK_DIR": str(tmp_path)})
-
-    assert run_supervisor(settings, torchrun_command, NodeLimits()) == BAD_CONFIGURATION
 
 
 def test_saves_lie_in_memory_where_the_job_was_given_enough(tmp_path: Path) -> None:

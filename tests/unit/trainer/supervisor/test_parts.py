@@ -13,7 +13,6 @@ from tests.nodes.supervised import ALONE
 from tests.unit.trainer.process.trainer_spec import ME
 from trainer.contract import (
     GpuErrors,
-    NodePhase,
     SaveCost,
     Span,
 )
@@ -218,29 +217,8 @@ class TestOutbox:
         steps = [records[0].step for records in _outbox(folder, range(1)).whole_saves()]
         assert steps == [10, 20, 30]
 
-    def test_an_outbox_that_was_never_made_is_empty(self, folder: RunDir) -> None:
-        assert _outbox(folder, range(1)).whole_saves() == []
-
 
 class TestMemory:
-    def test_a_restart_owes_what_the_trainer_that_died_with_its_supervisor_left(
-        self, tmp_path: Path
-    ) -> None:
-        before = NodeState(
-            epoch=3, directive=7, generation=2, phase=NodePhase.RUNNING, stopping=True
-        )
-        (tmp_path / "node.json").write_text(before.to_json())
-        duty = NodeController(tmp_path)
-
-        assert duty.node == before  # not settled yet
-        assert "restarted" in duty.error
-
-    def test_a_terminated_node_takes_up_work_after_its_restart(self, tmp_path: Path) -> None:
-        before = NodeState(epoch=3, generation=2, phase=NodePhase.STOPPED, evicting=True)
-        (tmp_path / "node.json").write_text(before.to_json())
-
-        assert not NodeController(tmp_path).node.evicting
-
     @pytest.mark.parametrize("rest", ["", "{", '{"epoch": "three"}'])
     def test_a_memory_that_was_lost_is_no_reason_to_crash(self, tmp_path: Path, rest: str) -> None:
         (tmp_path / "node.json").write_text(rest)

@@ -5,22 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from trainer.contract import PROTOCOL, Generation, Member, NodeConfig
+from trainer.contract import Generation, Member
 from trainer.rundir import RunDir
 from trainer.supervisor.blob.container import BlobAccess, JobContainer
 from trainer.supervisor.clock import NodeClock, NodeLimits
 from trainer.supervisor.control.launch import NodeWorld
 from trainer.supervisor.report.heartbeat_reports import HeartbeatReports
 from trainer.supervisor.upload.uploads import SaveUploads
-
-CONFIG = NodeConfig(
-    protocol=PROTOCOL,
-    service_url="http://service",
-    attempt_id="att-test",
-    bootstrap_token="token",
-    accelerator="cuda",
-    processes_per_node=8,
-)
 
 
 def uploads(nodes: int, limits: NodeLimits, folder: Path) -> SaveUploads:
@@ -59,12 +50,6 @@ def test_all_nodes_together_send_no_more_than_the_account_takes(
 
     assert made.paced_at == rate
     assert nodes * made.paced_at <= gbps * 1e9 / 8
-
-
-def test_another_limit_reaches_the_node() -> None:
-    small = replace(CONFIG, storage_ingress=3.125e9)
-
-    assert NodeConfig.from_json(small.to_json()) == small
 
 
 async def _nothing() -> None:
