@@ -14,6 +14,7 @@ from awscrt import checksums
 from azure.storage.blob import ContainerClient
 
 from tests.nodes.forged import forged
+from tests.nodes.scripted_node import committed
 from tests.nodes.supervised import Job
 from trainer.checkpoint.checksum import format_crc
 from trainer.checkpoint.fragments import STATES, Fragment
@@ -167,18 +168,9 @@ def commit(
     manifest = replace(manifest, files=tuple(entries))
     told = manifest.to_json().encode()
     client.upload_blob(f"{path}/{MANIFEST}", told)
-    committed = Committed(
-        path=path,
-        step=manifest.step,
-        consumed_samples=manifest.consumed_samples,
-        world_size=world,
-        generation=1,
-        kind="periodic",
-        size=manifest.size,
-        manifest_sha256=hashlib.sha256(told).hexdigest(),
-        committed_at=0.0,
-    )
-    return committed, manifest
+    digest = hashlib.sha256(told).hexdigest()
+    base = committed(step, 1)
+    return replace(base, path=path, world_size=world, manifest_sha256=digest), manifest
 
 
 def commit_newest(

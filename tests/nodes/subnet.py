@@ -11,14 +11,14 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
 import pytest
 
 from service.cloud import node_firewall
-from tests.nodes.supervised import ROOT
+from tests.nodes.supervised import ALONE, ROOT
 from trainer.contract import Generation, Member
 from trainer.rundir import RunDir
 from trainer.supervisor.control.launch import NodeWorld, TrainerLauncher, torchrun_command
@@ -158,20 +158,11 @@ def close(machine: Machine) -> None:
 
 def generation_of(*members: Machine) -> Generation:
     """Return a generation with one rank on each machine."""
-    return Generation(
-        number=1,
-        job_id="job-test",
-        attempt_id="att-test",
-        members=tuple(
-            Member(node_id=m.name, vm_id=m.name, address=m.address, node_rank=rank)
-            for rank, m in enumerate(members)
-        ),
-        processes_per_node=1,
-        master_address=members[0].address,
-        master_port=40123,
-        checkpoint=None,
-        run_spec_sha256="",
+    found = tuple(
+        Member(node_id=m.name, vm_id=m.name, address=m.address, node_rank=rank)
+        for rank, m in enumerate(members)
     )
+    return replace(ALONE, members=found, master_address=members[0].address, master_port=40123)
 
 
 def _plug_in(machine: Machine, bridge: str, cable: str, also: str) -> None:

@@ -15,6 +15,7 @@ from azure.storage.blob import ContainerClient
 
 from tests.azurite import Azurite
 from tests.nodes.scripted_service import ScriptedNode, ScriptedService, serving
+from tests.unit.trainer.process.trainer_spec import SPEC
 from trainer.contract import (
     HEAD,
     PROTOCOL,
@@ -157,32 +158,8 @@ def make_job(azurite: Azurite, container: ContainerClient, inputs: ContainerClie
 
 def run_spec(model: InputFile, data: InputFile) -> RunSpec:
     """Return a run spec with these inputs."""
-    return RunSpec(
-        version=1,
-        job_id="job-test",
-        seed=1,
-        method="supervised",
-        base_model=PinnedModel(name="tiny", revision="r1", files=(model,)),
-        training_file=data,
-        validation_file=None,
-        total_steps=10,
-        global_batch=4,
-        micro_batch=1,
-        max_seq_len=64,
-        learning_rate=0.1,
-        warmup_steps=1,
-        min_lr_ratio=0.1,
-        weight_decay=0.0,
-        max_grad_norm=1.0,
-        precision="fp32",
-        zero_stage=1,
-        lora=None,
-        gradient_checkpointing=False,
-        checkpoint_seconds=60.0,
-        eval_steps=0,
-        nodes=1,
-        processes_per_node=1,
-    )
+    base = PinnedModel(name="tiny", revision="r1", files=(model,))
+    return replace(SPEC, job_id="job-test", base_model=base, training_file=data)
 
 
 @dataclass

@@ -72,15 +72,6 @@ def test_the_same_call_gives_the_same_numbers_to_the_last_bit(
     assert told["wins"] == sum(lead > 0 for lead in leads)
 
 
-def test_a_model_ties_with_itself(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run(folder, "a", "a", "--rows", "1")
-
-    said = capsys.readouterr().out
-    assert "A wins 0, B wins 0, ties 1; prompts 1" in said
-    assert "win rate of A: 50.0%" in said
-    assert "no difference yet" in said
-
-
 @pytest.mark.parametrize(
     ("models", "more", "why"),
     [

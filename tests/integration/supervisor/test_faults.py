@@ -1,4 +1,4 @@
-"""What goes wrong around a node while it works: Blob, the service, the clock, its own trainer."""
+"""What goes wrong around a node while it works: Blob, the service, the clock, its trainer."""
 
 import signal
 import time
@@ -10,8 +10,8 @@ import pytest
 from tests.azurite import Azurite
 from tests.nodes.cable import Cable, laid_to
 from tests.nodes.scripted_service import ScriptedNode
-from tests.nodes.supervised import QUICK, Scene
-from trainer.contract import DirectiveKind, NodePhase, Trouble
+from tests.nodes.supervised import ATTEMPT, QUICK, Scene
+from trainer.contract import DirectiveKind, NodePhase, Trouble, log_path
 from trainer.supervisor.clock import NodeClock
 from trainer.supervisor.control.launch import find_marked_processes
 
@@ -62,8 +62,7 @@ async def test_a_stop_while_blob_is_away_is_committed_when_it_is_back(
     assert scene.job.newest().step == 10
 
 
-@pytest.mark.parametrize("off", [HOURS, -HOURS])
-@pytest.mark.parametrize("jumps", [False, True])
+@pytest.mark.parametrize(("off", "jumps"), [(HOURS, True), (-HOURS, False)])
 async def test_a_clock_that_is_hours_off_costs_no_step_and_shows_nowhere(
     scene: Scene, off: float, jumps: bool
 ) -> None:
@@ -162,3 +161,46 @@ async def test_a_base_model_that_is_missing_in_blob_is_named_and_blames_no_train
 
 def _troubles(node: ScriptedNode) -> list[Trouble]:
     return [t for h in node.heartbeats for t in h.troubles]
+
+
+async def test_a_crash_is_reported_with_the_end_of_the_log(scene: Scene) -> None:
+    node = await scene.run_one("crash")
+    await scene.until(lambda: node.has_said(NodePhase.FAILED, 1))
+
+    assert "the loss is not a number" in node.said.error
+    assert "the loss is not a number" in scene.job.text(log_path(ATTEMPT, 0))
+
+
+async def test_memory_that_ran_out_is_told_apart_from_other_errors(scene: Scene) -> None:
+    scene.modes["one"] = "no memory"
+    scene.job.processes_per_node = 2
+    node = await scene.run_one()
+    await scene.until(lambda: node.has_said(NodePhase.FAILED, 1))
+    short = node.said
+    scene.modes["one"] = "crash"
+    await scene.generation(node, number=2)
+    await scene.until(lambda: node.has_said(NodePhase.FAILED, 2))
+
+    assert short.out_of_memory
+    first, second, *_ = short.error.splitlines()
+    assert first.startswith("memory ran out on rank 1 with micro-batch 2: CUDA out of memory.")
+    assert second.startswith("ranks [0, 1] ended without a result")
+    assert not node.said.out_of_memory
+
+
+async def test_an_error_that_no_second_try_mends_is_told_in_its_own_words(scene: Scene) -> None:
+    node = await scene.run_one("non_retryable")
+    await scene.until(lambda: node.has_said(NodePhase.FAILED, 1))
+
+    assert node.said.non_retryable
+    assert node.said.error == "line 3 has no answer; mend it"
+
+
+async def test_what_a_run_without_a_second_try_has_saved_is_committed_however_long_it_takes(
+    scene: Scene,
+) -> None:
+    node = await scene.run_one("wrong", limits=replace(QUICK, uploads_after_kill=0.0))
+    await scene.until(lambda: node.has_said(NodePhase.FAILED, 1))
+
+    assert node.said.non_retryable
+    assert [c.step for c in scene.job.head().checkpoints] == [10]

@@ -11,10 +11,10 @@ from typing import TypeVar
 import pytest
 
 from tests.azurite import Azurite
-from tests.integration.supervisor.storage.test_commit import FILE, GENERATION, PATH
+from tests.integration.supervisor.storage.test_commit import GENERATION, PATH
 from tests.nodes.standin_trainer import save
 from tests.nodes.supervised import run_spec
-from trainer.contract import HEAD, RUN_SPEC, Head
+from trainer.contract import HEAD, RUN_SPEC, Head, InputFile
 from trainer.rundir import RunDir
 from trainer.supervisor.blob.container import BlobAccess, JobContainer
 from trainer.supervisor.clock import NodeClock
@@ -24,6 +24,7 @@ from trainer.supervisor.upload.outbox import Outbox
 
 T = TypeVar("T")
 NEVER = 10**9
+FILE = InputFile(path="inputs/train.jsonl", size=1, sha256="")
 
 
 class Killed(BaseException):

@@ -6,15 +6,15 @@ import errno
 import os
 import socket
 import sys
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import psutil
 import pytest
 
-from tests.nodes.supervised import ROOT
+from tests.nodes.supervised import ALONE, ROOT
 from tests.waiting import until
-from trainer.contract import Generation, Member
 from trainer.process.landlock import landlock_version
 from trainer.rundir import RunDir
 from trainer.supervisor.blob.container import BlobAccess, JobContainer
@@ -43,34 +43,31 @@ signal.pause()
 @pytest.fixture
 def world(tmp_path: Path) -> NodeWorld:
     """One node with two ranks."""
-    member = Member(node_id="one", vm_id="one", address="127.0.0.1", node_rank=0)
-    generation = Generation(
-        number=1,
-        job_id="job-test",
-        attempt_id="att-test",
-        members=(member,),
-        processes_per_node=2,
-        master_address=member.address,
-        master_port=free_port(member.address),
-        checkpoint=None,
-        run_spec_sha256="",
+    generation = replace(ALONE, processes_per_node=2, master_port=free_port("127.0.0.1"))
+    return NodeWorld(
+        generation=generation,
+        member=generation.members[0],
+        folder=RunDir(tmp_path / "gen-0001"),
+        logs=tmp_path / "logs",
     )
-    folder = RunDir(tmp_path / "gen-0001")
-    return NodeWorld(generation=generation, member=member, folder=folder, logs=tmp_path / "logs")
 
 
-async def test_ranks_print_where_the_logs_look_and_die_when_killed(
-    world: NodeWorld, tmp_path: Path
-) -> None:
-    program = tmp_path / "program.py"
-    program.write_text(PROGRAM)
-    launcher = TrainerLauncher(
-        command=partial(torchrun_command, program=(str(program),)),
+@pytest.fixture
+def launcher(tmp_path: Path) -> TrainerLauncher:
+    """Launch the program of two lines by torchrun."""
+    (tmp_path / "program.py").write_text(PROGRAM)
+    return TrainerLauncher(
+        command=partial(torchrun_command, program=(str(tmp_path / "program.py"),)),
         environment={"PATH": os.defpath, "PYTHONPATH": str(ROOT)},
         accelerator="cpu",
         mark=str(tmp_path),
         vm_size="Standard_NC40ads_H100_v5",
     )
+
+
+async def test_ranks_print_where_the_logs_look_and_die_when_killed(
+    world: NodeWorld, launcher: TrainerLauncher, tmp_path: Path
+) -> None:
     access = BlobAccess()
     logs = LogUploads(
         JobContainer(access, "http://127.0.0.1:9/a/c"), "att-test", world.ranks, world.logs
@@ -99,20 +96,12 @@ async def test_ranks_print_where_the_logs_look_and_die_when_killed(
     metadata = errno.EACCES if landlock_version(ctypes.CDLL(None)) >= 4 else errno.ECONNREFUSED
     assert all(f"port 80 {metadata}\n" in tail for tail in seen)
     assert all(f"port {world.generation.master_port} 0\n" in tail for tail in seen)
-    assert not any(str(program) in _command(p) for p in psutil.process_iter())
+    assert not any(str(tmp_path / "program.py") in _command(p) for p in psutil.process_iter())
 
 
 async def test_a_master_port_that_is_taken_is_called_by_its_name(
-    world: NodeWorld, tmp_path: Path
+    world: NodeWorld, launcher: TrainerLauncher
 ) -> None:
-    program = tmp_path / "program.py"
-    program.write_text(PROGRAM)
-    launcher = TrainerLauncher(
-        command=partial(torchrun_command, program=(str(program),)),
-        environment={"PATH": os.defpath, "PYTHONPATH": str(ROOT)},
-        accelerator="cpu",
-        mark=str(tmp_path),
-    )
     with socket.socket() as taken:
         taken.bind((world.member.address, world.generation.master_port))
         taken.listen()

@@ -90,13 +90,6 @@ def blocks() -> Iterator[BlockClient]:
     made.close()
 
 
-@pytest.fixture
-def access() -> Iterator[BlobAccess]:
-    made = BlobAccess()
-    yield made
-    made.close()
-
-
 def got(blocks: BlockClient, url: str, offset: int, length: int) -> bytes:
     taken = bytearray(length)
 

@@ -18,7 +18,7 @@ from tests.nodes.forged import forged
 from tests.nodes.partitioned import commit_newest
 from tests.nodes.supervised import QUICK, Scene
 from trainer.checkpoint.checksum import describe_file
-from trainer.contract import HEAD, MANIFEST, RUN_SPEC, Committed, RunSpec
+from trainer.contract import HEAD, RUN_SPEC, Committed, RunSpec
 from trainer.data.token_cache import RECORD, tokens_name
 from trainer.rundir import RunDir, write_whole
 from trainer.supervisor.blob.container import BlobAccess, JobContainer, ListedBlob
@@ -92,18 +92,6 @@ class TestPrefetch:
 
         assert not folder.input(base.files[0].path).exists()
 
-    async def test_a_model_of_a_job_is_known_by_its_sum(
-        self, scene: Scene, cache: InputCache, folder: RunDir
-    ) -> None:
-        spec = _spec(scene)
-        crc = f"{checksums.crc64nvme(b'weights' * 5000):016x}"
-        file = replace(spec.base_model.files[0], sha256="", crc64nvme=crc)
-        base = replace(spec.base_model, files=(file,))
-
-        await cache.link_inputs(replace(spec, base_model=base), scene.job.grants, folder)
-
-        assert folder.input(file.path).read_bytes() == b"weights" * 5000
-
     async def test_a_file_of_the_right_crc_and_another_sha256_was_forged_not_damaged(
         self, scene: Scene, cache: InputCache, folder: RunDir
     ) -> None:
@@ -134,16 +122,6 @@ class TestPrefetch:
 
         assert (folder.checkpoint / "rank-00000.bin").stat().st_ino == inode
         assert (folder.checkpoint / "rank-00000.bin").stat().st_size == 30_000_000
-
-    async def test_a_copy_with_a_wrong_byte_gets_no_name(
-        self, scene: Scene, cache: InputCache, folder: RunDir
-    ) -> None:
-        committed = _commit(scene, 10, b"ten", flipped=0)
-        await cache.prefetch(scene.job.grants)
-
-        assert not list(folder.root.parent.glob(f"memory/checkpoints/*/{MANIFEST}"))
-        with pytest.raises(CorruptError, match="crc64nvme is"):
-            await cache.link_checkpoint(committed, folder, 1, range(1))
 
     async def test_a_checkpoint_that_made_room_for_a_save_is_fetched_again(
         self, scene: Scene, cache: InputCache, folder: RunDir

@@ -7,7 +7,6 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import AsyncIterator
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
@@ -49,14 +48,6 @@ async def main():
 
 asyncio.run(main())
 """
-
-
-@pytest.fixture
-async def access() -> AsyncIterator[BlobAccess]:
-    """Of one supervisor."""
-    made = BlobAccess()
-    yield made
-    made.close()
 
 
 @pytest.fixture

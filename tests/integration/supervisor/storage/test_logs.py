@@ -1,6 +1,6 @@
 """What ranks print, on its way to append blobs; on a real Azurite."""
 
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
@@ -8,10 +8,6 @@ import pytest
 from azure.storage.blob import ContainerClient
 
 from tests.azurite import Azurite
-from trainer.contract import (
-    HEAD,
-    Head,
-)
 from trainer.supervisor.blob.container import BlobAccess, BlobUnavailableError, JobContainer
 from trainer.supervisor.report.log_upload import LogUploads
 
@@ -32,22 +28,6 @@ class Deaf(BlobAccess):
         if loses == "answer":
             raise BlobUnavailableError("no answer")
         return result
-
-
-@pytest.fixture
-def client(azurite: Azurite) -> Iterator[ContainerClient]:
-    """Yield the job's container as its owner sees it."""
-    with azurite.container("job") as made:
-        made.upload_blob(HEAD, Head(generation=1).to_json())
-        yield made
-
-
-@pytest.fixture
-async def container(azurite: Azurite, client: ContainerClient) -> AsyncIterator[JobContainer]:
-    """Yield the job's container as the node sees it."""
-    access = BlobAccess()
-    yield JobContainer(access, azurite.container_sas(client.container_name))
-    access.close()
 
 
 class TestLogs:
@@ -72,16 +52,6 @@ class TestLogs:
         await logs.flush(last=True)
 
         assert _log(client, 0) == "killed in the mid"
-
-    async def test_two_generations_share_one_blob(
-        self, container: JobContainer, client: ContainerClient, tmp_path: Path
-    ) -> None:
-        for number in ("1", "2"):
-            logs = LogUploads(container, "att-1", range(1), tmp_path / number)
-            _print(tmp_path / number, f"generation {number}\n")
-            await logs.flush()
-
-        assert _log(client, 0) == "generation 1\ngeneration 2\n"
 
     async def test_somebody_elses_lines_do_not_confuse_ours(
         self, container: JobContainer, client: ContainerClient, tmp_path: Path

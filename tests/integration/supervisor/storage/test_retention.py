@@ -46,14 +46,6 @@ def job(azurite: Azurite) -> Iterator[Job]:
         yield made
 
 
-@pytest.fixture
-def access() -> Iterator[BlobAccess]:
-    """Of one supervisor."""
-    made = BlobAccess()
-    yield made
-    made.close()
-
-
 async def test_a_job_keeps_what_its_run_spec_says_and_what_the_generation_started_from(
     job: Job, access: BlobAccess, tmp_path: Path
 ) -> None:

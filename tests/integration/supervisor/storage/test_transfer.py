@@ -1,7 +1,6 @@
 """Files and small blobs to and from a real Azurite."""
 
 import hashlib
-from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
@@ -13,32 +12,14 @@ from trainer.checkpoint.checksum import describe_blocks
 from trainer.contract import (
     BLOCK,
     HEAD,
-    Head,
 )
 from trainer.supervisor.blob.container import (
     AccessRefusedError,
-    BlobAccess,
     BlobUnavailableError,
     JobContainer,
     PreconditionFailedError,
 )
 from trainer.supervisor.blob.transfer import CorruptError, download_blob, upload_file
-
-
-@pytest.fixture
-def client(azurite: Azurite) -> Iterator[ContainerClient]:
-    """Yield the job's container as its owner sees it."""
-    with azurite.container("job") as made:
-        made.upload_blob(HEAD, Head(generation=1).to_json())
-        yield made
-
-
-@pytest.fixture
-async def container(azurite: Azurite, client: ContainerClient) -> AsyncIterator[JobContainer]:
-    """Yield the job's container as the node sees it."""
-    access = BlobAccess()
-    yield JobContainer(access, azurite.container_sas(client.container_name))
-    access.close()
 
 
 class TestTransfer:

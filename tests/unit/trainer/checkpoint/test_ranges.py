@@ -1,10 +1,15 @@
-"""Fragments stored by one world cover what another world needs."""
+"""What a rank loads of a save: fragments of another world, and the random generators."""
 
+import random
 from itertools import pairwise
 
+import numpy as np
+import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from trainer.checkpoint import rng_state
 from trainer.checkpoint.index import StoredPiece, plan_copies
 
 
@@ -35,3 +40,30 @@ def test_replicas_are_read_once() -> None:
     pieces = [StoredPiece(0, 10, rank=0), StoredPiece(0, 10, rank=1)]
 
     assert [copy.rank for copy in plan_copies(2, 5, pieces)] == [0]
+
+
+def draw() -> tuple[list[float], float, float]:
+    return torch.rand(3).tolist(), random.random(), float(np.random.rand())
+
+
+def test_generators_go_on_where_they_were_captured() -> None:
+    rng_state.seed_rng(1, 2, 3)
+    draw()
+    state = rng_state.RngState.from_json(rng_state.capture_rng().to_json())
+    first = draw()
+    rng_state.seed_rng(9)
+
+    rng_state.restore_rng(state)
+
+    assert draw() == first
+
+
+def test_a_seed_draws_what_it_drew_yesterday() -> None:
+    rng_state.seed_rng(1, 2, 3)
+
+    of_torch, *others = draw()
+    assert of_torch == pytest.approx([0.6271212, 0.0230034, 0.7366656])
+    assert others == [0.17754431735171294, 0.9633871940611571]
+    for parts in ((1, 2, 4), (1, 3, 3), (2, 2, 3)):
+        rng_state.seed_rng(*parts)
+        assert draw()[0] != of_torch

@@ -6,25 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from tests.nodes.scripted_node import metrics
+from tests.nodes.scripted_node import committed, metrics
 from trainer.contract import MILESTONES_KEPT, Committed, Head, Retention, StaleGeneration
 from trainer.supervisor.report.heartbeat_reports import HeartbeatReports
 
 
 def entry(step: int, valid_loss: float | None = None) -> Committed:
     """Return a checkpoint of generation 1."""
-    return Committed(
-        path=f"checkpoints/step-{step:08d}-0badcafe",
-        step=step,
-        consumed_samples=step,
-        world_size=1,
-        generation=1,
-        kind="periodic",
-        size=10,
-        manifest_sha256="0" * 64,
-        committed_at=1.5,
-        valid_loss=valid_loss,
-    )
+    return replace(committed(step, 1), valid_loss=valid_loss)
 
 
 def grown(retention: Retention, entries: Sequence[Committed], loaded: str = "") -> Head:

@@ -1,4 +1,4 @@
-"""Orders of rows that are no plain shuffle: lengths in one proportion, and easy rows first."""
+"""Which sample is trained when, on which rank: shuffled, in proportion, or easy rows first."""
 
 import json
 from collections import Counter
@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 
 from tests.unit.trainer.model.tiny_tokenizer import tiny_tokenizer
 from tests.unit.trainer.process.trainer_spec import ME, SPEC
-from trainer.contract import Curriculum, Mix, RunSpec
+from trainer.contract import Curriculum, Mix, RunSpec, micro_steps
 from trainer.data import tokenizing
 from trainer.data.batch import Batch
 from trainer.data.file_batches import build_order
-from trainer.data.order import CurriculumOrder, LengthMixOrder, shuffled_row
+from trainer.data.order import CurriculumOrder, LengthMixOrder, micro_batch_samples, shuffled_row
 from trainer.data.prefetch import BatchPrefetcher
 from trainer.data.tokens import TokenizedFile, TokenizedOnDemand, TokenSource
 from trainer.sample_data.tiny_chats import write_rankings, write_samples
@@ -67,14 +67,6 @@ def test_each_kind_goes_once_through_its_rows_before_one_comes_again(
         of_kind = [row for row in rows if row in kind]
         assert (len(set(of_kind[: len(kind)])) == len(kind)) or len(of_kind) < len(kind)
         assert max(Counter(of_kind).values(), default=0) <= len(of_kind) // max(len(kind), 1) + 1
-
-
-def test_rows_of_one_kind_are_shuffled_as_ever() -> None:
-    tokens = np.full(10, 5)
-
-    rows = [mixed(7, tokens).row(n) for n in range(12)]
-
-    assert rows == [shuffled_row(7, 10, n) for n in range(12)]
 
 
 def test_the_mixed_order_is_the_one_of_yesterday() -> None:
@@ -235,7 +227,42 @@ def trained_rows(batch: Batch) -> list[tuple[int, ...]]:
     return [tuple(ids[there].tolist()) for ids, there in kept if there.any()]
 
 
-def test_no_order_is_a_shuffle(data: Path) -> None:
-    assert (
-        build_order(SPEC, data, TokenizedOnDemand(data, TOKENIZER, SPEC), me(), lambda m: m) is None
-    )
+WORLDS = st.integers(1, 7)
+
+
+@given(WORLDS, st.integers(1, 4), st.integers(1, 40), st.integers(0, 500))
+def test_every_world_trains_exactly_the_same_samples_in_a_step(
+    world: int, micro: int, batch: int, consumed: int
+) -> None:
+    ranks = [micro_batch_samples(consumed, batch, micro, world, rank) for rank in range(world)]
+
+    seen = sorted(c for rank in ranks for step in rank for c in step)
+    assert seen == list(range(consumed, consumed + batch))
+
+
+@given(WORLDS, st.integers(1, 4), st.integers(1, 40))
+def test_every_rank_runs_as_many_micro_steps_as_the_others(
+    world: int, micro: int, batch: int
+) -> None:
+    ranks = [micro_batch_samples(0, batch, micro, world, rank) for rank in range(world)]
+
+    assert {len(rank) for rank in ranks} == {micro_steps(batch, micro, world)}
+    assert all(len(step) <= micro for rank in ranks for step in rank)
+
+
+@given(st.integers(0, 2**31), st.integers(1, 200), st.integers(0, 5))
+def test_an_epoch_goes_once_through_all_rows(seed: int, rows: int, epoch: int) -> None:
+    order = [shuffled_row(seed, rows, cursor) for cursor in range(epoch * rows, (epoch + 1) * rows)]
+
+    assert sorted(order) == list(range(rows))
+
+
+def test_epochs_and_seeds_have_orders_of_their_own() -> None:
+    first = [shuffled_row(1, 50, c) for c in range(50)]
+
+    assert [shuffled_row(1, 50, c) for c in range(50, 100)] != first
+    assert [shuffled_row(2, 50, c) for c in range(50)] != first
+
+
+def test_the_order_is_the_one_of_yesterday() -> None:
+    assert [shuffled_row(7, 10, c) for c in range(12)] == [8, 4, 1, 6, 3, 2, 7, 5, 9, 0, 3, 9]

@@ -121,27 +121,11 @@ def test_what_an_earlier_generation_has_left_is_not_made_again(tmp_path: Path) -
     assert tokenizing.missing_token_files(rundir, SPEC) == []
 
 
-@pytest.mark.parametrize(
-    ("template", "said"),
-    [
-        ("{{ raise_exception('roles must take turns') }}", "roles must take turns"),
-        ("{{ messages | length }}{% for m in messages %}{{ m.content }}{% endfor %}", "rewrites"),
-    ],
-)
-def test_a_row_that_the_template_refuses_is_named(data: Path, template: str, said: str) -> None:
-    tokenizer = tiny_tokenizer(template)
-
-    with pytest.raises(ValueError, match=rf"train\.jsonl, line 2: .*{said}"):
-        TokenizedOnDemand(data, tokenizer, SHORT)[1]
-
-
 BREAKS = {
     "half a surrogate pair": {"role": "user", "content": "a\ud83d"},
-    "no role": {"content": "Hm?"},
     "a text that is a number": {"role": "user", "content": 7},
-    "parts that are none": {"role": "user", "content": [{"type": "image"}]},
     "a message that is none": "Hm?",
-    "no content": {"role": "user"},
+    "what a template refuses": {"role": "nobody", "content": "Hm?"},
 }
 
 

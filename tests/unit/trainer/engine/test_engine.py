@@ -1,13 +1,16 @@
-"""Run spec -> DeepSpeed's configuration."""
+"""What a run spec makes of DeepSpeed, of the learning rate and of what makes steps faster."""
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
 
 from tests.unit.trainer.process.trainer_spec import SPEC
 from trainer.contract import Lora, LossScaling, RunSpec, engine_config
+from trainer.engine import speedups
 from trainer.engine.deepspeed_engine import build_config, parameter_groups
+from trainer.engine.lr_schedule import learning_rate
 
 
 @pytest.mark.parametrize(("world", "accumulation"), [(1, 8), (2, 4), (3, 3), (16, 1)])
@@ -104,3 +107,60 @@ def test_norms_and_biases_are_not_decayed_and_frozen_weights_not_trained() -> No
     groups = parameter_groups(model, weight_decay=0.1)
 
     assert [(len(g["params"]), g["weight_decay"]) for g in groups] == [(1, 0.1), (3, 0.0)]
+
+
+rate = partial(learning_rate, peak=1.0, warmup_steps=4, total_steps=12, min_ratio=0.1)
+
+
+def test_the_rate_rises_in_a_line_to_the_peak() -> None:
+    assert [rate(step) for step in (1, 2, 3, 4)] == [0.25, 0.5, 0.75, 1.0]
+
+
+def test_the_rate_falls_along_a_cosine_to_its_floor() -> None:
+    assert rate(8) == pytest.approx(0.55)
+    assert rate(12) == pytest.approx(0.1)
+    assert rate(6) > rate(7) > rate(8)
+
+
+def test_without_warm_up_the_first_step_is_just_below_the_peak() -> None:
+    assert 0.9 < learning_rate(1, peak=1, warmup_steps=0, total_steps=12, min_ratio=0) < 1
+
+
+WISHES = replace(SPEC, compiled=True, fused_kernels=True)
+
+
+def test_on_a_cpu_neither_is_used_and_both_are_told() -> None:
+    model = torch.nn.Linear(2, 2)
+
+    told = speedups.apply_speedups(model, WISHES, "cpu")
+
+    assert set(told) == {"compiled", "fused_kernels"}
+    assert tuple(told.values()) == speedups.unused_speedups(WISHES, "cpu")
+    assert told["compiled"] == "compiled was not used: on a CPU nothing is compiled."
+    assert model._compiled_call_impl is None
+    assert speedups.apply_speedups(model, SPEC, "cpu") == {}
+
+
+def test_on_a_gpu_it_depends_on_what_is_installed_and_what_else_is_asked_for() -> None:
+    assert speedups.unused_speedups(WISHES, "cuda", has_liger=True, has_compiler=True) == ()
+    assert speedups.unused_speedups(WISHES, "cuda", has_liger=False, has_compiler=True) == (
+        "fused_kernels were not used: liger-kernel is not installed.",
+    )
+    (told,) = speedups.unused_speedups(replace(WISHES, zero_stage=3), "cuda", has_liger=True)
+    assert "not with ZeRO stage 3" in told
+    # Triton raised `Failed to find C compiler` in the first step.
+    assert speedups.unused_speedups(WISHES, "cuda", has_liger=True, has_compiler=False) == (
+        "compiled was not used: this image has no C compiler, which Triton needs.",
+    )
+
+
+def test_zero_plus_plus_is_what_deepspeed_calls_it() -> None:
+    asked = replace(SHARED, zero_plus_plus=("hpz", "qwz", "qgz"))
+    plain = engine_config(SHARED, 16, "cuda")["zero_optimization"]
+
+    assert engine_config(asked, 16, "cuda")["zero_optimization"] == plain | {
+        "zero_hpz_partition_size": 8,
+        "zero_quantized_weights": True,
+        "zero_quantized_gradients": True,
+    }
+    speedups.require_zero_plus_plus(replace(SHARED, zero_plus_plus=("hpz",)), "cuda")

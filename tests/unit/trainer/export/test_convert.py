@@ -1,6 +1,7 @@
 """A checkpoint becomes another program's folder whole or not at all; what is wrong is said."""
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -10,12 +11,13 @@ from deepspeed.runtime.lr_schedules import WarmupLR
 from safetensors.torch import load_file
 
 from tests.nodes.forged import forged
+from tests.nodes.scripted_node import committed
 from tests.system.exactness.worlds import place_checkpoint
 from tests.unit.trainer.checkpoint.test_saver import PATH, save
 from tests.unit.trainer.process.trainer_spec import SPEC
 from trainer.checkpoint.checksum import describe_file
 from trainer.checkpoint.index import RankIndex, index_name
-from trainer.contract import HEAD, MANIFEST, RUN_SPEC, Committed, Head, Manifest
+from trainer.contract import HEAD, MANIFEST, RUN_SPEC, Head, Manifest
 from trainer.convert import shards, universal
 from trainer.convert.__main__ import main
 from trainer.convert.whole import FullParameters
@@ -48,17 +50,8 @@ class Container:
         )
         manifest = replace(manifest, files=files, run_spec_sha256=digest)
         (self.checkpoint / MANIFEST).write_text(manifest.to_json())
-        entry = Committed(
-            path=PATH,
-            step=manifest.step,
-            consumed_samples=manifest.consumed_samples,
-            world_size=manifest.world_size,
-            generation=manifest.generation,
-            kind=manifest.kind,
-            size=manifest.size,
-            manifest_sha256=hashlib.sha256(manifest.to_json().encode()).hexdigest(),
-            committed_at=0.0,
-        )
+        told = hashlib.sha256(manifest.to_json().encode()).hexdigest()
+        entry = replace(committed(3, 1), path=PATH, manifest_sha256=told)
         (self.root / HEAD).write_text(Head(generation=1, checkpoints=(entry,)).to_json())
 
     def whole(self) -> FullParameters:
@@ -77,15 +70,6 @@ def container(tmp_path: Path) -> Container:
     (made.root / RUN_SPEC).write_text(SPEC.to_json())
     made.seal()
     return made
-
-
-def refused(capsys: pytest.CaptureFixture[str], target: Path, *arguments: str) -> str:
-    """Why it was not converted; nothing must be left."""
-    with pytest.raises(SystemExit) as ended:
-        main([*arguments, str(target)])
-    assert list(target.parent.iterdir()) == []
-    capsys.readouterr()
-    return str(ended.value.code)
 
 
 @pytest.fixture
@@ -149,93 +133,84 @@ def test_a_model_is_split_into_files_that_are_small_enough(tmp_path: Path, limit
     assert len(files) == {1: 4, 50: 1, 10**9: 1}[limit]
 
 
-class TestRefusals:
-    def test_a_flipped_bit(
-        self, container: Container, target: Path, capsys: pytest.CaptureFixture[str]
-    ) -> None:
-        file = container.checkpoint / tensors_name(0)
-        data = bytearray(file.read_bytes())
-        data[-1] ^= 1
-        file.write_bytes(data)
+def flipped(container: Container) -> None:
+    file = container.checkpoint / tensors_name(0)
+    data = file.read_bytes()
+    file.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
 
-        said = refused(capsys, target, "--to", "dcp", str(container.root))
-        assert f"{tensors_name(0)} is damaged" in said
 
-    def test_a_forged_file_of_the_same_size_and_crc(
-        self, container: Container, target: Path, capsys: pytest.CaptureFixture[str]
-    ) -> None:
-        file = container.checkpoint / tensors_name(0)
-        file.write_bytes(forged(file.read_bytes(), at=file.stat().st_size - 20))
+def forged_file(container: Container) -> None:
+    file = container.checkpoint / tensors_name(0)
+    file.write_bytes(forged(file.read_bytes(), at=file.stat().st_size - 20))
 
-        said = refused(capsys, target, "--to", "dcp", str(container.root))
-        assert f"{tensors_name(0)} is damaged: sha256" in said
 
-    def test_a_file_that_is_missing(
-        self, container: Container, target: Path, capsys: pytest.CaptureFixture[str]
-    ) -> None:
-        (container.checkpoint / tensors_name(1)).unlink()
+def another_manifest(container: Container) -> None:
+    manifest = container.checkpoint / MANIFEST
+    manifest.write_bytes(manifest.read_bytes() + b"\n")
 
-        said = refused(capsys, target, "--to", "universal", str(container.root))
-        assert f"{tensors_name(1)} is missing" in said
 
-    def test_a_manifest_that_head_does_not_name(
-        self, container: Container, target: Path, capsys: pytest.CaptureFixture[str]
-    ) -> None:
-        manifest = container.checkpoint / MANIFEST
-        manifest.write_bytes(manifest.read_bytes() + b"\n")
+def nothing_committed(container: Container) -> None:
+    (container.root / HEAD).write_text(Head(generation=1).to_json())
 
-        said = refused(capsys, target, "--to", "dcp", str(container.root))
-        assert "HEAD names another" in said
 
-    def test_another_jobs_run_spec(
-        self, container: Container, target: Path, capsys: pytest.CaptureFixture[str]
-    ) -> None:
-        other = container.root / "other.json"
-        other.write_text(replace(SPEC, seed=SPEC.seed + 1).to_json())
-        where = ["--run-spec", str(other), str(container.checkpoint)]
+DCP, ALL = "--to dcp ", "{root}"
 
-        assert "is not the run spec" in refused(capsys, target, "--to", "dcp", *where)
 
-    def test_a_step_that_is_not_committed(
-        self, container: Container, target: Path, capsys: pytest.CaptureFixture[str]
-    ) -> None:
-        said = refused(capsys, target, "--to", "dcp", "--step", "4", str(container.root))
+@pytest.mark.parametrize(
+    ("harm", "arguments", "says"),
+    [
+        pytest.param(flipped, DCP + ALL, f"{tensors_name(0)} is damaged", id="flipped"),
+        pytest.param(forged_file, DCP + ALL, f"{tensors_name(0)} is damaged: sha256", id="forged"),
+        pytest.param(
+            lambda c: (c.checkpoint / tensors_name(1)).unlink(),
+            "--to universal {root}",
+            f"{tensors_name(1)} is missing",
+            id="missing",
+        ),
+        pytest.param(another_manifest, DCP + ALL, "HEAD names another", id="manifest"),
+        pytest.param(
+            lambda c: (c.root / "other.json").write_text(replace(SPEC, seed=99).to_json()),
+            DCP + "--run-spec {root}/other.json {checkpoint}",
+            "is not the run spec",
+            id="run spec",
+        ),
+        pytest.param(
+            Container.seal,
+            DCP + "--step 4 {root}",
+            "no checkpoint of step 4 is committed; HEAD names those of 3",
+            id="step",
+        ),
+        pytest.param(nothing_committed, DCP + ALL, "nothing of this job is committed", id="none"),
+        pytest.param(Container.seal, DCP + "{checkpoint}/..", "neither HEAD", id="folder"),
+        pytest.param(Container.seal, "--to hf {root}", "--base FOLDER", id="no base"),
+        pytest.param(
+            Container.seal, "--to hf --base {root} {root}", "--base must be", id="other base"
+        ),
+    ],
+)
+def test_what_is_wrong_with_a_checkpoint_is_said_and_nothing_is_left(
+    harm: Callable[[Container], object],
+    arguments: str,
+    says: str,
+    container: Container,
+    target: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    harm(container)
+    words = arguments.format(root=container.root, checkpoint=container.checkpoint).split()
 
-        assert "no checkpoint of step 4 is committed; HEAD names those of 3" in said
+    with pytest.raises(SystemExit) as ended:
+        main([*words, str(target)])
 
-    def test_a_head_without_checkpoints(
-        self, container: Container, target: Path, capsys: pytest.CaptureFixture[str]
-    ) -> None:
-        (container.root / HEAD).write_text(Head(generation=1).to_json())
+    assert list(target.parent.iterdir()) == []
+    capsys.readouterr()
+    assert says in str(ended.value.code)
 
-        said = refused(capsys, target, "--to", "dcp", str(container.root))
-        assert "nothing of this job is committed yet" in said
 
-    def test_a_folder_of_something_else(
-        self, tmp_path: Path, target: Path, capsys: pytest.CaptureFixture[str]
-    ) -> None:
-        said = refused(capsys, target, "--to", "dcp", str(tmp_path))
+def test_a_target_that_exists_is_left_alone(container: Container, target: Path) -> None:
+    target.write_text("mine")
 
-        assert "neither HEAD" in said
+    with pytest.raises(SystemExit, match="exists"):
+        main(["--to", "dcp", str(container.root), str(target)])
 
-    def test_hugging_face_without_the_base(
-        self, container: Container, target: Path, capsys: pytest.CaptureFixture[str]
-    ) -> None:
-        said = refused(capsys, target, "--to", "hf", str(container.root))
-
-        assert "--base FOLDER" in said
-
-    def test_a_base_that_is_not_the_jobs(
-        self, container: Container, target: Path, capsys: pytest.CaptureFixture[str]
-    ) -> None:
-        arguments = ["--base", str(container.root), str(container.root)]
-
-        assert "--base must be" in refused(capsys, target, "--to", "hf", *arguments)
-
-    def test_a_target_that_exists_is_left_alone(self, container: Container, target: Path) -> None:
-        target.write_text("mine")
-
-        with pytest.raises(SystemExit, match="exists"):
-            main(["--to", "dcp", str(container.root), str(target)])
-
-        assert target.read_text() == "mine"
+    assert target.read_text() == "mine"

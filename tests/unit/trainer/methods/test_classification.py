@@ -162,8 +162,7 @@ def test_a_row_that_lacks_something_is_named(
 
 
 @pytest.mark.filterwarnings("ignore::FutureWarning")  # peft asks transformers by an old name
-@pytest.mark.parametrize("lora", [None, LORA])
-@pytest.mark.parametrize("kind", ["llama", "bert"])
+@pytest.mark.parametrize(("kind", "lora"), [("llama", None), ("bert", LORA)])
 def test_a_trained_classifier_loads_as_a_pipeline_that_names_the_labels(
     kind: str, lora: Lora | None, bases: dict[str, Path], tmp_path: Path
 ) -> None:

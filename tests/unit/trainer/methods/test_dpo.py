@@ -1,4 +1,4 @@
-"""The loss of direct preference optimization."""
+"""The losses of supervised training and of direct preference optimization."""
 
 import math
 from typing import Any
@@ -7,12 +7,16 @@ import pytest
 import torch
 
 from rendering.tokens import Tokens
-from tests.unit.trainer.model.bigram import CUT_OFF, PAIRS, Answer, Bigram, batch_of
+from tests.unit.trainer.model.bigram import CUT_OFF, PAIRS, Answer, Bigram, answer, batch_of
+from trainer.contract import Dpo
 from trainer.contract import Dpo as Settings
-from trainer.data.batch import Batch
+from trainer.data.batch import Batch, padded
 from trainer.methods.dpo import DpoLoss
 from trainer.methods.forward import log_probabilities
+from trainer.methods.interface import scaled_loss
+from trainer.methods.orpo import OrpoLoss, OrpoOptions
 from trainer.methods.reference_model import disabled_adapters
+from trainer.methods.supervised import SupervisedLoss
 
 
 def reference(batch: Batch) -> torch.Tensor:
@@ -106,3 +110,58 @@ def test_the_reference_of_adapters_is_the_base_and_leaves_them_on() -> None:
     assert torch.equal(disabled_adapters(model, 1.0)(batch), reference(batch))
     assert torch.equal(log_probabilities(model, batch), adapted)
     assert model.training
+
+
+CHATS = [
+    Tokens([1, 2, 3, 4], [False, False, True, True]),
+    Tokens([4, 3, 2], [False, True, True]),
+    Tokens([2, 2], [False, False]),  # cut off before the assistant speaks
+    answer(4, 1, 4, 1),
+]
+
+
+METHODS = {
+    "supervised": SupervisedLoss(),
+    "dpo": DpoLoss(Dpo(beta=0.5), reference),
+    "ipo": DpoLoss(Dpo(beta=0.5, loss="ipo"), reference),
+    "orpo": OrpoLoss(OrpoOptions(beta=0.3)),
+}
+
+
+@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize(("micro", "world"), [(1, 1), (2, 2)])
+def test_micro_steps_and_ranks_add_up_to_one_big_batch(name: str, micro: int, world: int) -> None:
+    method, rows = METHODS[name], CHATS if name == "supervised" else PAIRS
+    whole, big, small = _batch(rows), Bigram(), Bigram()
+    units = method.units(whole)
+    scaled_loss(method.scores(big, whole).loss, units, 1).backward()
+    for at in range(0, len(rows), micro):
+        share = method.scores(small, _batch(rows[at : at + micro])).loss
+        (scaled_loss(share, units, world) / world).backward()  # DeepSpeed averages over ranks
+
+    assert big.table.grad is not None
+    assert torch.allclose(big.table.grad, small.table.grad, atol=1e-7)
+
+
+def _batch(rows: list[Any]) -> Batch:
+    return padded(rows, pad_id=0) if isinstance(rows[0], Tokens) else batch_of(*rows)
+
+
+def test_the_loss_is_the_sum_over_trained_tokens_only() -> None:
+    logits = torch.tensor([[[math.log(3), 0.0], [0.0, math.log(9)], [5.0, 5.0]]])
+    batch = padded([Tokens([1, 0, 0], [False, True, True])], pad_id=0)
+
+    found = SupervisedLoss().scores(lambda **_: Answer(logits), batch)
+
+    assert found.loss.item() == pytest.approx(math.log(4 / 3) + math.log(10))
+    assert found.correct.item() == 1
+
+
+def test_a_step_without_trained_tokens_is_zero_and_moves_nothing() -> None:
+    model = Bigram()
+    loss = scaled_loss(SupervisedLoss().scores(model, padded([], 0)).loss, 0, 2)
+    loss.backward()
+
+    assert loss.item() == 0.0
+    assert model.table.grad is not None
+    assert not model.table.grad.any()

@@ -69,7 +69,7 @@ def test_the_gradient_reaches_the_model_through_both_answers() -> None:
     assert model.table.grad[1, 2] < 0 < model.table.grad[1, 3]
 
 
-@pytest.mark.parametrize("logit", [20.0, 200.0, 1e4])
+@pytest.mark.parametrize("logit", [20.0, 1e4])
 @pytest.mark.parametrize("turned", [False, True])
 def test_a_model_that_is_certain_has_a_finite_loss_and_gradient(
     logit: float, *, turned: bool

@@ -164,23 +164,6 @@ def test_a_run_goes_to_its_last_step_without_a_save_at_the_end(rig: Rig) -> None
     assert len(rig.rundir.metrics.read_text().splitlines()) == 3
 
 
-class Told(SupervisedLoss):
-    """Remembers which steps were begun."""
-
-    def __init__(self) -> None:
-        self.steps: list[int] = []
-
-    def prepare_step(self, step: int) -> None:
-        self.steps.append(step)
-
-
-def test_a_method_is_told_the_number_of_each_step_before_it(rig: Rig) -> None:
-    told = Told()
-    train(replace(rig.parts, method=told), TrainingState(step=1, consumed_samples=2))
-
-    assert told.steps == [2, 3]
-
-
 def test_a_stop_in_the_middle_of_a_step_drops_it_and_saves_the_boundary(rig: Rig) -> None:
     boundaries: list[RngState] = []
     rig.feed.before = lambda _: boundaries.append(capture_rng())
@@ -272,16 +255,6 @@ def test_saves_are_periodic_but_wait_while_an_earlier_one_is_on_its_way(tmp_path
     assert rig.saves.kinds == [("periodic", step) for step in (1, 2, 5)]
 
 
-def test_nothing_is_saved_while_the_last_save_is_being_written(tmp_path: Path) -> None:
-    spec = replace(SPEC, total_steps=3, global_batch=2, micro_batch=1, checkpoint_seconds=0.0)
-    rig = make_rig(tmp_path, spec)
-    rig.saves.busy = True
-
-    rig.run()
-
-    assert rig.saves.kinds == []
-
-
 def test_a_loss_that_is_not_finite_stops_before_the_update(rig: Rig) -> None:
     with torch.no_grad():
         rig.engine.module.weight.fill_(math.nan)
@@ -293,18 +266,6 @@ def test_a_loss_that_is_not_finite_stops_before_the_update(rig: Rig) -> None:
     assert not issubclass(
         NotFiniteError, NonRetryableError
     )  # a broken GPU does it too: other machines may not
-
-
-def test_a_resumed_last_step_is_evaluated_and_told_again(rig: Rig) -> None:
-    first, _ = rig.run()
-    rig.parts = replace(rig.parts, evaluation=evaluation(rig, lambda: iter([BATCH])))
-
-    state, finished = rig.run(first)
-
-    assert finished
-    assert rig.engine.updates == 3
-    assert state.metrics is not None
-    assert state.metrics.valid_loss is not None
 
 
 def test_the_validation_loss_before_the_first_step_is_kept_and_changes_nothing(

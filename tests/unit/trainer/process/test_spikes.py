@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from trainer.contract import SpikeGuard, StepMetrics
+from tests.nodes.scripted_node import metrics
+from trainer.contract import SpikeGuard
 from trainer.engine.loss_spikes import (
     LossHistory,
     LossSpikeError,
@@ -14,9 +15,7 @@ from trainer.engine.loss_spikes import (
 
 GUARD = SpikeGuard(factor=3.0, steps=2, window=12)
 CALM = [2.0, 2.2, 1.8] * 4
-METRICS = StepMetrics(
-    step=9, loss=7.0, learning_rate=1e-3, grad_norm=1.0, tokens=1, seconds=1.0, at=0.0, spike=3.5
-)
+METRICS = replace(metrics(9, loss=7.0), spike=3.5)
 
 
 def found(losses: list[float], seen: LossHistory | None = None) -> list[float | None]:

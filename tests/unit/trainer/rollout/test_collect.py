@@ -138,18 +138,13 @@ def test_a_prompt_that_leaves_no_room_is_not_even_asked() -> None:
 
 
 def test_what_was_cut_short_by_a_stop_is_dropped_however_it_was_graded() -> None:
-    asked = iter([False, True])
-    model, grader = Model(), Grader(lambda _: Grade(0.0, "cut short"))
-    found = collector(model, grader, stop=lambda: next(asked)).run_rollout([[0]], beta=0.0, born=0)
+    def stopped() -> RolloutCollector:
+        asked = iter([False, True])
+        grader = Grader(lambda _: Grade(0.0, "cut short"))
+        return collector(Model(), grader, stop=lambda: next(asked))
 
-    assert found is None
-
-
-def test_a_validation_that_was_cut_short_by_a_stop_says_nothing() -> None:
-    asked = iter([False, True])
-    grades = RewardEvaluation(collector(Model(), Grader(), stop=lambda: next(asked)), ME)
-
-    assert grades(None) is None  # type: ignore[arg-type] # no method is asked
+    assert stopped().run_rollout([[0]], beta=0.0, born=0) is None
+    assert RewardEvaluation(stopped(), ME)(None) is None  # type: ignore[arg-type] # no method is asked
 
 
 def test_prompts_that_leave_no_room_are_no_part_of_a_validation() -> None:

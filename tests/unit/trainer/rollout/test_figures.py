@@ -1,5 +1,6 @@
-"""What grades say of a step, and when there is nothing to learn from."""
+"""Grading many answers, and what their grades say of a step."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -7,7 +8,9 @@ import pytest
 import torch
 
 from tests.unit.trainer.process.trainer_spec import GRADED
+from trainer.graders.answer import Grade, ModelAnswer
 from trainer.process.non_retryable import record_non_retryable
+from trainer.rollout.collector import SLICE, TIMEOUT_MESSAGE, TIMEOUT_SECONDS, grade_in_slices
 from trainer.rollout.reward_metrics import (
     GradingFailedError,
     RewardSummary,
@@ -46,12 +49,8 @@ def test_prompts_that_leave_no_room_show_as_answers_of_no_tokens() -> None:
     found = sum_rewards_over_ranks(RewardSums(), CPU, GRADED)
 
     assert (found.members, found.differ) == ({"answer_tokens": 0.0}, False)
-
-
-def test_where_no_reference_is_kept_no_divergence_is_claimed() -> None:
-    figures = RewardSums(answers=1, grades=1.0, tokens=2)
-
-    assert sum_rewards_over_ranks(figures, CPU, GRADED).members["kl"] is None
+    without_reference = RewardSums(answers=1, grades=1.0, tokens=2)
+    assert sum_rewards_over_ranks(without_reference, CPU, GRADED).members["kl"] is None
 
 
 @pytest.mark.parametrize(("grades", "differ"), [([0.1] * 3, False), ([0.1, 0.1, 0.2], True)])
@@ -80,3 +79,63 @@ def test_a_grader_that_fails_on_every_answer_ends_the_run_and_says_how_to_mend_i
         sum_rewards_over_ranks(figures, CPU, GRADED)
 
     assert "line 2: KeyError: 'x'. Mend the grader" in rundir.non_retryable(0).read_text()
+
+
+ANSWERS = [ModelAnswer(str(n), {}) for n in range(3 * SLICE)]
+
+
+class Slow:
+    """A grader that takes ``seconds`` for a slice."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds, self.clock, self.slices = seconds, 0.0, 0
+
+    def now(self) -> float:
+        return self.clock
+
+    def grade(self, answers: Sequence[ModelAnswer]) -> list[Grade]:
+        self.clock += self.seconds
+        self.slices += 1
+        return [Grade(float(answer.text)) for answer in answers]
+
+    def close(self) -> None: ...
+
+
+def test_every_answer_gets_its_grade_in_order() -> None:
+    found = grade_in_slices(grader := Slow(1.0), ANSWERS, lambda: False, grader.now)
+
+    assert [grade.score for grade in found] == list(range(3 * SLICE))
+    assert not any(grade.error for grade in found)
+
+
+def test_what_there_is_no_time_for_is_an_error_and_not_a_grade() -> None:
+    grader = Slow(TIMEOUT_SECONDS + 1)
+    found = grade_in_slices(grader, ANSWERS, lambda: False, grader.now)
+
+    assert grader.slices == 1
+    assert [grade.error for grade in found] == [""] * SLICE + [TIMEOUT_MESSAGE] * 2 * SLICE
+
+
+class Picky(Slow):
+    """Cannot read one of the answers."""
+
+    def grade(self, answers: Sequence[ModelAnswer]) -> list[Grade]:
+        if any(answer.text == "3" for answer in answers):
+            raise KeyError("content")
+        return super().grade(answers)
+
+
+def test_an_answer_on_which_a_grader_breaks_is_an_error_of_that_answer_alone() -> None:
+    found = grade_in_slices(grader := Picky(0.1), ANSWERS, lambda: False, grader.now)
+
+    assert [n for n, grade in enumerate(found) if grade.error] == [3]
+    assert found[3].error == "KeyError: 'content'"
+    assert found[4].score == 4.0
+
+
+def test_once_a_stop_is_asked_nothing_more_is_graded() -> None:
+    grader = Slow(1.0)
+    found = grade_in_slices(grader, ANSWERS, lambda: grader.slices == 1, grader.now)
+
+    assert grader.slices == 1
+    assert len(found) == len(ANSWERS)

@@ -10,7 +10,7 @@ import torch
 
 from tests.unit.trainer.model.bigram import Answer, Bigram
 from tests.unit.trainer.process.trainer_spec import GRADED
-from trainer.methods.forward import log_probabilities, sum_by_sequence
+from trainer.methods.forward import log_probabilities
 from trainer.methods.reinforcement import VALUE_SHARE, GrpoLoss, RlooLoss, make_policy_loss
 from trainer.rollout.answer_batch import AnswerBatch, answer_batch
 from trainer.rollout.experience import GradedAnswer
@@ -148,15 +148,3 @@ def test_a_batch_without_answers_moves_nothing() -> None:
 def test_an_algorithm_that_is_not_known_is_refused_with_those_that_are() -> None:
     with pytest.raises(ValueError, match="'reinforce' is not known; use grpo, rloo, ppo"):
         make_policy_loss(replace(GRADED, algorithm="reinforce"))
-
-
-def test_flat_members_lie_as_the_labels_do() -> None:
-    rows = [row(2, 3, advantage=1.0, behaviour=(-1, -2)), row(4, advantage=2.0, behaviour=(-3,))]
-    batch = answer_batch(rows, 0, least=1)
-
-    assert batch.behaviour.tolist() == [-1, -2, -3]
-    assert batch.advantages.tolist() == [1, 1, 2]
-    assert sum_by_sequence(batch, batch.behaviour).tolist() == [-3, -3]
-    moved = batch.to(torch.device("cpu"))
-    assert isinstance(moved, AnswerBatch)
-    assert moved.behaviour.tolist() == [-1, -2, -3]

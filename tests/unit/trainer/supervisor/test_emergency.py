@@ -195,31 +195,23 @@ def machine(tmp_path: Path) -> Machine:
     return Machine(RunDir(tmp_path))
 
 
-def test_what_loading_took_is_not_taken_for_steps(machine: Machine) -> None:
-    machine.trains(2.0)
-    machine.stopping.set_machine_deadline(30.0)
-    machine.stopping.request_save()
-
-    assert machine.flag == AFTER_STEP
-    assert machine.requests.strongest is StopRequest.SAVE
-
-
-@pytest.mark.parametrize(("step_seconds", "asked"), [(2.0, AFTER_STEP), (100.0, NOW)])
+@pytest.mark.parametrize(
+    ("step_seconds", "asked"),
+    [
+        pytest.param(2.0, AFTER_STEP, id="short steps; what loading took is none of them"),
+        pytest.param(100.0, NOW, id="long steps"),
+        pytest.param(None, NOW, id="no step was measured"),
+    ],
+)
 def test_a_machine_that_stays_ends_its_step_first_if_that_is_short(
-    machine: Machine, step_seconds: float, asked: str
+    machine: Machine, step_seconds: float | None, asked: str
 ) -> None:
-    machine.trains(step_seconds)
+    machine.trains(step_seconds) if step_seconds else machine.comes_to(11, 300.0)
     machine.stopping.request_save()
 
     assert machine.flag == asked
+    assert machine.requests.strongest is StopRequest.SAVE
     assert machine.reports.next_payload().troubles == ()
-
-
-def test_a_machine_that_has_measured_no_step_saves_at_once(machine: Machine) -> None:
-    machine.comes_to(11, 300.0)
-    machine.stopping.request_save()
-
-    assert machine.flag == NOW
 
 
 @pytest.mark.parametrize(("seconds", "asked"), [(60.0, AFTER_STEP), (25.0, NOW)])

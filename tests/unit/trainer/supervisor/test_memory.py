@@ -1,15 +1,23 @@
-"""A machine's memory gives a new trainer what the crashed one has left, and nothing else."""
+"""What a machine's memory gives a new trainer, how fast it uploads, and what Blob refuses."""
 
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from tests.nodes.supervised import ALONE
 from trainer.checkpoint.checksum import describe_file
-from trainer.contract import FileEntry
+from trainer.contract import FileEntry, Member
 from trainer.rundir import RunDir
+from trainer.supervisor.blob.container import BlobAccess, JobContainer
+from trainer.supervisor.blob.errors import PreconditionFailedError, error_for_status
 from trainer.supervisor.blob.transfer import UploadRateLimiter
+from trainer.supervisor.clock import NodeClock, NodeLimits
+from trainer.supervisor.control.launch import NodeWorld
 from trainer.supervisor.machine.memory_files import MemoryFolder
+from trainer.supervisor.report.heartbeat_reports import HeartbeatReports
+from trainer.supervisor.upload.uploads import SaveUploads
 
 
 @pytest.fixture
@@ -71,3 +79,47 @@ async def test_uploads_keep_to_their_pace_until_it_is_lifted() -> None:
     await pace.wait_for_turn(10**12)
 
     assert spent >= 0.2
+
+
+def uploads(nodes: int, limits: NodeLimits, folder: Path) -> SaveUploads:
+    members = tuple(
+        Member(node_id=f"n{n}", vm_id=f"n{n}", address="127.0.0.1", node_rank=n)
+        for n in range(nodes)
+    )
+    generation = replace(ALONE, members=members, processes_per_node=8)
+    world = NodeWorld(
+        generation=generation, member=members[0], folder=RunDir(folder), logs=folder / "logs"
+    )
+    container = JobContainer(BlobAccess(), "https://account.blob.core.windows.net/job?sig=none")
+    return SaveUploads(
+        world, container, HeartbeatReports(), limits, NodeClock(), _nothing, lambda _: ()
+    )
+
+
+@pytest.mark.parametrize(
+    ("nodes", "gbps", "rate"),
+    [(8, 60, 0.9e9), (16, 60, 7.5e9 / 16), (8, 25, 3.125e9 / 8)],
+)
+def test_all_nodes_together_send_no_more_than_the_account_takes(
+    tmp_path: Path, nodes: int, gbps: float, rate: float
+) -> None:
+    made = uploads(nodes, replace(NodeLimits(), ingress=gbps * 1e9 / 8), tmp_path)
+
+    assert made.paced_at == rate
+    assert nodes * made.paced_at <= gbps * 1e9 / 8
+
+
+async def _nothing() -> None:
+    """Grants last."""
+
+
+@pytest.mark.parametrize("code", ["BlobArchived", "BlobBeingRehydrated"])
+def test_a_blob_in_the_archive_is_not_one_that_was_written_again(code: str) -> None:
+    archived = error_for_status("https://account/job/checkpoints/9/file?sig=1", 409, code)
+    written = error_for_status(
+        "https://account/job/checkpoints/9/file?sig=1", 409, "BlobAlreadyExists"
+    )
+
+    assert isinstance(written, PreconditionFailedError)
+    assert not isinstance(archived, PreconditionFailedError)
+    assert "archive" in str(archived)

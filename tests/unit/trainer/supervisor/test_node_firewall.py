@@ -11,7 +11,8 @@ import pytest
 
 from service.cloud import node_firewall
 from service.cloud.cloud_init import USER
-from trainer.contract import Generation, Member
+from tests.nodes.supervised import ALONE
+from trainer.contract import Member
 from trainer.supervisor.machine import firewall
 from trainer.supervisor.machine.firewall import FirewallError, admit_members
 
@@ -19,17 +20,7 @@ MEMBERS = (
     Member(node_id="a", vm_id="a", address="10.1.0.5", node_rank=0),
     Member(node_id="b", vm_id="b", address="10.1.0.4", node_rank=1),
 )
-GENERATION = Generation(
-    number=3,
-    job_id="job-test",
-    attempt_id="att-test",
-    members=MEMBERS,
-    processes_per_node=1,
-    master_address="10.1.0.5",
-    master_port=40000,
-    checkpoint=None,
-    run_spec_sha256="",
-)
+GENERATION = replace(ALONE, number=3, members=MEMBERS)
 # Notes what it is called with and given; fails while FOLDER/broken is there.
 STAND_IN = """#!/bin/sh
 [ ! -e {folder}/broken ] || exit 1

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from trainer.contract import Directive, DirectiveKind, Generation, Member, NodePhase
+from tests.nodes.supervised import ALONE
+from trainer.contract import Directive, DirectiveKind, Generation, NodePhase
 from trainer.supervisor.control.node_state import (
     AbandonRun,
     Effect,
@@ -28,18 +29,7 @@ START, SAVE_AND_STOP, STOP, CARRY_ON = DirectiveKind
 
 
 def row(number: int) -> Generation:
-    member = Member(node_id="n", vm_id="v", address="a", node_rank=0)
-    return Generation(
-        number=number,
-        job_id="j",
-        attempt_id="a",
-        members=(member,),
-        processes_per_node=1,
-        master_address="a",
-        master_port=1,
-        checkpoint=None,
-        run_spec_sha256="",
-    )
+    return replace(ALONE, number=number)
 
 
 def told(kind: DirectiveKind, number: int, seq: int = 9) -> Directive:

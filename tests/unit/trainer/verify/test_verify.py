@@ -7,15 +7,16 @@ from typing import Any
 import pytest
 import torch
 
+from tests.nodes.scripted_node import metrics
 from tests.unit.trainer.model.tiny_tokenizer import tiny_tokenizer
 from tests.unit.trainer.process.trainer_spec import GRADED, SPEC
-from trainer.contract import RunSpec, StepMetrics
+from trainer.contract import RunSpec
 from trainer.engine import ema
 from trainer.export.finalize import no_better_message
 from trainer.rundir import RunDir
 from trainer.sample_data.tiny_chats import write_preferences, write_prompts, write_samples
 from trainer.state import TrainingState
-from trainer.verify.checks import ExpectedExport, tolerance
+from trainer.verify.checks import ExpectedExport
 from trainer.verify.launcher import run_verification
 from trainer.verify.loading import NoMemoryError, choose_device
 from trainer.verify.result import NOT_VERIFIED, Comparison
@@ -25,9 +26,7 @@ from trainer.verify.tokenizer_facts import TokenizerFacts
 
 GIB = 1 << 30
 FACTS = TokenizerFacts(vocabulary={}, added={}, special={}, template="", program="")
-METRICS = StepMetrics(
-    step=12, loss=1.5, learning_rate=0.0, grad_norm=1.0, tokens=40, seconds=1.0, at=0.0
-)
+METRICS = metrics(12)
 
 
 @pytest.fixture(scope="module")
@@ -101,12 +100,6 @@ def test_what_is_not_a_number_never_agrees() -> None:
     assert not found.agrees
 
 
-def test_the_same_sums_must_agree_better_than_merged_or_moved_ones() -> None:
-    for precision in ("fp32", "bf16", "fp16"):
-        same = tolerance(precision, alike=True)
-        assert same <= tolerance(precision, alike=False)
-
-
 @pytest.mark.parametrize(
     ("gpu", "host", "device"),
     [(20 * GIB, 0, "cuda:0"), (10 * GIB, 20 * GIB, "cpu"), (0, 20 * GIB, "cpu")],
@@ -167,30 +160,25 @@ def test_a_process_that_ends_without_a_result_verifies_nothing(tmp_path: Path) -
 
 @pytest.mark.parametrize(
     ("before", "after", "told"),
-    [(2.0, 1.9, False), (2.0, 2.0, True), (2.0, 2.5, True), (None, 2.5, False), (2.0, None, False)],
+    [
+        (2.0, 1.9, ""),
+        (2.0, 2.0, "its loss is 2.0000, before the first step it was 2.0000"),
+        (2.0, 2.5, "its loss is 2.5000, before the first step it was 2.0000"),
+        (None, 2.5, ""),
+        (2.0, None, ""),
+        (-0.3, -0.2, "its reward is 0.2000, before the first step it was 0.3000"),
+    ],
 )
 def test_a_tuned_model_that_is_no_better_than_its_base_is_told(
-    before: float | None, after: float | None, told: bool
+    before: float | None, after: float | None, told: str
 ) -> None:
     state = TrainingState(
         step=12, metrics=replace(METRICS, valid_loss=after), valid_loss_before=before
     )
 
-    text = no_better_message(state, graded=False)
+    text = no_better_message(state, graded="reward" in told)
 
-    assert bool(text) == told
-    if told:
-        assert f"its loss is {after:.4f}, before the first step it was 2.0000" in text
-
-
-def test_grades_that_have_not_risen_are_told_the_right_way_up() -> None:
-    state = TrainingState(
-        step=12, metrics=replace(METRICS, valid_loss=-0.2), valid_loss_before=-0.3
-    )
-
-    assert "its reward is 0.2000, before the first step it was 0.3000" in no_better_message(
-        state, graded=True
-    )
+    assert (told in text) if told else text == ""
 
 
 class _Engine:
