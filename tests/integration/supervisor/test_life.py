@@ -6,8 +6,6 @@ from pathlib import Path
 from tests.nodes.scripted_service import ScriptedNode
 from tests.nodes.supervised import ATTEMPT, QUICK, Scene
 from trainer.contract import DirectiveKind, NodePhase, StepMetrics, log_path
-from trainer.supervisor.blob.blocks import BlobRange
-from trainer.supervisor.blob.container import BlobAccess, BlobUnavailableError
 from trainer.supervisor.clock import NodeLimits
 from trainer.supervisor.control.launch import find_marked_processes
 
@@ -60,20 +58,6 @@ async def test_a_noticed_eviction_loses_nothing(scene: Scene) -> None:
     assert sorted(order, key=happened.index) == order
     assert scene.job.newest().committed_at > 0
     assert node.said.phase is NodePhase.STOPPED
-
-
-async def test_a_directive_that_comes_again_starts_nothing_again(scene: Scene) -> None:
-    node, _ = await _training(scene)
-    generation = node.directives[0].generation
-    await scene.service.direct(node, DirectiveKind.START, generation, seq=1)
-    await scene.service.direct(node, DirectiveKind.START, generation, seq=7)
-    await scene.service.direct(node, STOP, number=1, seq=8)
-    await scene.until(lambda: node.has_said(NodePhase.STOPPED, 1))
-    await scene.service.direct(node, DirectiveKind.START, generation, seq=9)
-    await scene.until(lambda: scene.node("one").directive == 9)
-
-    assert scene.job.text(log_path(ATTEMPT, 0)).count("generation 1 starts") == 1
-    assert node.has_said(NodePhase.STOPPED, 1)
 
 
 async def test_a_stale_generation_is_abandoned(scene: Scene) -> None:
@@ -231,37 +215,6 @@ async def test_a_generation_waits_for_a_store_that_is_away(scene: Scene) -> None
     await scene.trains(node)
 
     assert scene.progress("one") > 0
-
-
-class Hiccups(BlobAccess):
-    """The base model breaks off on its way: before the generation starts, and once after."""
-
-    generation: Path  # is there once it has started
-    over = False
-
-    async def receive(self, part: BlobRange, *, apart: bool) -> tuple[int, int]:
-        """Half of it, or all."""
-        if self.over or "model" not in part.path.name:
-            return await super().receive(part, apart=apart)
-        self.over = self.generation.exists()
-        if self.over:
-            part.path.write_bytes(bytes(part.length // 2))
-        raise BlobUnavailableError("the connection broke off")
-
-
-async def test_a_base_model_that_took_longer_than_an_outage_may_survives_a_hiccup(
-    scene: Scene,
-) -> None:
-    scene.access = access = Hiccups()
-    node = scene.service.add("one")
-    work = scene.start(node, limits=replace(QUICK, outage=0.0))  # whatever it took was longer
-    access.generation = work / "gen-0001" / "generation.json"
-    await scene.until(lambda: "prefetch" in {s.name for h in node.heartbeats for s in h.spans})
-    await scene.generation(node)
-    await scene.trains(node)
-    access.close()
-
-    assert access.over
 
 
 async def test_only_what_a_generation_needs_is_fetched_again(scene: Scene) -> None:

@@ -79,6 +79,26 @@ async def test_twice_in_one_epoch_each_time_it_goes_on_where_it_was(scene: Scene
     assert [(c.generation, c.step) for c in scene.job.head().checkpoints] == [(1, 10), (2, 20)]
 
 
+async def test_what_cannot_fit_is_not_begun_and_the_machine_is_let_go_early(
+    azurite: Azurite, scene: Scene
+) -> None:
+    async with laid_to(azurite.port) as cable:
+        cable.rate = 1_000_000  # bytes a second
+        job = cable.through(scene.job.grants.job)
+        scene.service.grants = replace(scene.job.grants, job=job)
+        node = await scene.run_one("once:2000000")
+        await scene.until(lambda: scene.job.head().newest, seconds=30.0)
+        node.event, node.notice = "event-1", 4.0
+        await scene.until(lambda: node.acknowledged)
+
+    newest = scene.job.newest()
+    assert (newest.kind, newest.step) == ("periodic", 10)
+    told = {t.message for h in node.heartbeats for t in h.troubles if t.kind == "notice"}
+    assert len(told) == 1
+    assert "it would not be whole" in told.pop()
+    assert node.has_said(NodePhase.STOPPED, 1)
+
+
 async def _steps(scene: Scene, node: ScriptedNode, *, beyond: int) -> None:
     await scene.until(lambda: node.heartbeats and node.said.step > beyond)
 

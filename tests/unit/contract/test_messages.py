@@ -73,17 +73,6 @@ def test_an_unknown_member_is_named(kind: type[Message]) -> None:
         kind.from_dict(_example(kind) | {"colour": "red"})
 
 
-def test_a_fault_deep_inside_is_named_by_its_whole_path() -> None:
-    beat = Heartbeat(
-        epoch=1, seq=1, phase=NodePhase.READY, generation=0, step=0, free_port=1, committed=(AT_3,)
-    )
-    data = json.loads(beat.to_json())
-    data["committed"][0]["step"] = "three"
-
-    with pytest.raises(ValueError, match=r"committed\[0\]\.step: int is needed, not 'three'"):
-        Heartbeat.from_dict(data)
-
-
 @pytest.mark.parametrize(("name", "value"), [("seq", True), ("seq", 1.0), ("stop_by", "1")])
 def test_numbers_are_not_guessed(name: str, value: object) -> None:
     data = {"seq": 1, "kind": "stop", "now": 1.0, "stop_by": 2.0} | {name: value}
@@ -101,11 +90,6 @@ def test_a_whole_number_stands_for_a_time_too() -> None:
 def test_an_unknown_phase_is_refused_with_those_that_there_are() -> None:
     with pytest.raises(ValueError, match=r"kind: 'jump' is none of start, checkpoint_and_stop"):
         Directive.from_dict({"seq": 1, "kind": "jump", "now": 1, "stop_by": 2})
-
-
-def test_what_is_no_object_is_refused() -> None:
-    with pytest.raises(ValueError, match="an object is needed"):
-        Directive.from_json("[]")
 
 
 def test_a_reader_of_before_is_told_of_later_members_only_where_they_say_something() -> None:
@@ -176,7 +160,7 @@ def test_every_member_that_a_node_writes_states_its_bounds(kind: type[Message]) 
     ("path", "value", "why"),
     [
         (("step",), 2**70, "not between 0 and 2147483647"),
-        (("step",), -1, "not between"),
+        (("committed", 0, "step"), "three", r"int is needed, not 'three'"),
         (("free_port",), 65_536, "not between"),
         (("error",), "x" * 200_000, "200000 characters"),
         (("committed", 0, "path"), "checkpoints/../../other", "not of the form"),
@@ -197,16 +181,11 @@ def test_a_member_out_of_its_bounds_is_refused_by_name(
     place = data
     for part in path[:-1]:
         place = place[part]
+    where = ".".join(map(str, path)).replace(".0", r"\[0\]")
     place[path[-1]] = value
 
-    with pytest.raises(ValueError, match=f"{path[-1]}: .*{why}"):
+    with pytest.raises(ValueError, match=rf"{where}: .*{why}"):
         Heartbeat.from_json(json.dumps(data))
-
-
-def test_a_loss_that_is_no_number_is_a_measurement() -> None:
-    told = json.dumps(BEAT).replace('"loss": 1.0', '"loss": NaN')
-
-    assert str(Heartbeat.from_json(told).metrics[0].loss) == "nan"
 
 
 def test_a_message_that_names_a_member_twice_is_refused() -> None:

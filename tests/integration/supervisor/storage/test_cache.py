@@ -65,17 +65,6 @@ class TestPrefetch:
         kept = [p.name for p in folder.checkpoint.resolve().parent.iterdir()]
         assert kept == [older.manifest_sha256] != [newer.manifest_sha256]
 
-    async def test_what_could_not_be_fetched_ahead_is_fetched_when_it_is_needed(
-        self, scene: Scene, cache: InputCache, folder: RunDir
-    ) -> None:
-        await cache.prefetch(replace(scene.job.grants, inputs={}))
-        spec = _spec(scene)
-        with pytest.raises(CorruptError, match="no grant"):
-            await cache.link_inputs(spec, replace(scene.job.grants, inputs={}), folder)
-        await cache.link_inputs(spec, scene.job.grants, folder)
-
-        assert all(folder.input(f.path).exists() for f in spec.base_model.files)
-
     @pytest.mark.parametrize("wrong", [{"sha256": "0" * 64}, {"crc64nvme": "0" * 16}])
     async def test_an_input_with_a_wrong_byte_gets_no_name(
         self,

@@ -165,16 +165,6 @@ class TestCommit:
         left = client.download_blob(f"{PATH}/{MEASURED}").readall().splitlines()
         assert [StepMetrics.from_json(line).step for line in left] == [9, 10]
 
-    async def test_what_another_generation_sent_is_not_recalled(
-        self, container: Flaky, client: ContainerClient, folder: RunDir
-    ) -> None:
-        await _saved(container, folder)
-        client.upload_blob(HEAD, Head(generation=2).to_json(), overwrite=True)
-        heir = Committer(container, replace(GENERATION, number=2), NodeClock())
-        await heir.expect_earlier_saves()
-
-        assert heir.is_idle
-
     @pytest.mark.parametrize("racing", [False, True], ids=["before", "racing"])
     async def test_a_newer_generation_keeps_us_out_also_if_it_comes_while_we_write(
         self, container: Flaky, client: ContainerClient, folder: RunDir, *, racing: bool

@@ -9,9 +9,6 @@ from typing import TypeVar
 
 import pytest
 
-from service.db.storage.retention import RetentionTask
-from service.reconciler.sweeps.retention import CLOCK_SKEW, GRACE, collect_garbage
-from service.storage.azure import AzureBlobStore
 from tests.azurite import Azurite
 from tests.nodes.standin_trainer import save
 from tests.nodes.supervised import ALONE, QUICK, Job, make_job
@@ -102,37 +99,6 @@ async def _committed(
     return entry
 
 
-async def test_what_a_save_has_left_is_deleted_and_what_head_names_is_not(
-    azurite: Azurite, job: Job, access: BlobAccess, tmp_path: Path
-) -> None:
-    store = AzureBlobStore(azurite.connection_string)
-    container, folder = JobContainer(access, job.grants.job), RunDir(tmp_path)
-    kept = await _committed(container, folder, ALONE, 10)
-    save(folder, ALONE, 0, 20, checkpoint_path(20, "torn"), 2, "periodic")
-    torn = await Outbox(container, folder, range(1)).send_next()
-    job.write_head(job.head().fenced(2))
-    written = job.container.get_blob_client(f"{kept.path}/manifest.json").get_blob_properties()
-    next_opened = written.last_modified + 2 * CLOCK_SKEW
-    due = RetentionTask(
-        job_id=job.container.container_name,
-        is_over=False,
-        newest=2,
-        generation=2,
-        opened_at=next_opened,
-        loaded="",
-    )
-    bytes_left = sum(b.size for b in job.container.list_blobs(checkpoint_path(20, "torn")))
-    early = await collect_garbage(store, due, next_opened)
-    freed = await collect_garbage(store, due, next_opened + GRACE)
-    await store.close()
-
-    assert torn is not None
-    assert early.freed == 0
-    assert freed.freed == bytes_left > 0
-    assert job.names(torn.path) == []
-    assert len(job.names(kept.path)) == 3
-
-
 class Overloaded(JobContainer):
     """Takes everything at once, but has not answered a delete yet."""
 
@@ -170,22 +136,6 @@ async def test_deleting_old_checkpoints_holds_up_no_save_and_no_stop(
     assert at_once == 1
     assert [c.step for c in job.head().checkpoints] == [50]
     assert len(container.begun) == 1  # the rest is left to the sweep
-
-
-async def test_checkpoints_that_head_lets_go_of_are_deleted_while_it_trains(
-    job: Job, access: BlobAccess, tmp_path: Path
-) -> None:
-    job.ask(keep_checkpoints=1)
-    folder, requests = RunDir(tmp_path), StopRequests(QUICK, NodeClock())
-    container = JobContainer(access, job.grants.job)
-    working = asyncio.create_task(_uploads(container, folder).run_to_end(requests))
-    for step in (10, 20, 30):
-        save(folder, ALONE, 0, step, checkpoint_path(step, "g1"), 1, "periodic")
-        await _names(job, step)
-    left = _looked(lambda: {name.split("/")[1] for name in job.names("checkpoints/")})
-    await until(left, lambda folders: folders == {checkpoint_path(30, "g1").split("/")[1]})
-    requests.trainer_ended(ended_well=True)
-    await asyncio.wait_for(working, 30.0)
 
 
 class Stalled(BlockClient):

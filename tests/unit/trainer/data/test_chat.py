@@ -10,7 +10,7 @@ from rendering.rows import read_answers, read_chat
 from rendering.tokenizer import Tokenizer
 from rendering.tokens import Tokens, tokenize_chat
 from tests.unit.trainer.model.tiny_tokenizer import UNMARKED, tiny_tokenizer
-from trainer.data.batch import IGNORED, padded
+from trainer.data.batch import padded
 from trainer.data.rows import JsonlRows
 from trainer.process.non_retryable import NonRetryableError
 from trainer.sample_data.tiny_chats import chats
@@ -122,27 +122,6 @@ def test_a_long_row_is_cut_and_may_be_left_without_a_target(tokenizer: Tokenizer
 
     assert len(tokens.ids) == len(tokens.trained) == 5
     assert padded([tokens], pad_id=0).targets == 0
-
-
-def test_labels_are_the_next_token_where_it_is_trained() -> None:
-    rows = [Tokens([5, 6, 7], [False, True, True]), Tokens([8, 9], [True, False])]
-
-    batch = padded(rows, pad_id=0)
-
-    assert batch.ids.tolist() == [[5, 6, 7], [8, 9, 0]]
-    assert batch.attention is not None
-    assert batch.attention.tolist() == [[1, 1, 1], [1, 1, 0]]
-    assert batch.labels.tolist() == [[6, 7, IGNORED], [IGNORED] * 3]
-    assert batch.targets == 2
-
-
-def test_rows_are_found_by_number_past_blank_lines(tmp_path: Path) -> None:
-    path = tmp_path / "rows.jsonl"
-    path.write_text('{"messages": [1]}\n\n{"messages": [2]}\n{"messages": [3]}')
-    rows = JsonlRows(path, read_chat)
-
-    assert len(rows) == 3
-    assert [rows[i][0]["messages"] for i in (2, 0, 1)] == [[3], [1], [2]]
 
 
 def test_a_broken_row_is_named_by_its_line_as_an_editor_counts(tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 """What a finished model says of itself: the report for programs, the card for people."""
 
-import json
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +16,7 @@ from tests.unit.trainer.process.trainer_spec import ME as WORLD_OF_ONE
 from trainer.contract import Dpo, InputFile, Lora, PinnedModel, Ranked, RunSpec
 from trainer.export.companion_files import copy_companions
 from trainer.export.model_card import write_card
-from trainer.export.report import REPORT, TrainingReport, make_report, write_report
+from trainer.export.report import TrainingReport, make_report
 from trainer.rundir import RunDir
 from trainer.sample_data.tiny_chats import write_samples
 from trainer.state import TrainingState
@@ -80,27 +79,10 @@ def test_a_report_says_what_was_trained_on_what_and_what_came_of_it(model: Path)
     }
     assert found.validation is not None
     assert (found.validation.before, found.validation.after) == (3.0, 2.0)
+    assert found.validation.perplexity_before == pytest.approx(math.e**3)
     assert found.validation.perplexity_after == pytest.approx(math.e**2)
     assert found.versions["torch"] == torch.__version__
     assert (found.parameters_sha256, found.run_spec_sha256) == ("a" * 64, "5" * 64)
-
-
-def test_a_report_is_a_file_that_other_programs_read(model: Path) -> None:
-    found = report(model, replace(WITH_VALIDATION, lora=Lora(rank=4, alpha=8, dropout=0.1)))
-
-    write_report(found, model)
-
-    told = json.loads((model / REPORT).read_text())
-    assert told["lora"]["rank"] == 4
-    assert told["validation"]["perplexity_before"] == pytest.approx(math.e**3)
-    assert TrainingReport.from_dict(told) == found
-
-
-def test_only_a_mean_over_tokens_has_a_perplexity(model: Path) -> None:
-    found = report(model, replace(WITH_VALIDATION, method="dpo", dpo=Dpo(beta=0.1)))
-
-    assert found.validation is not None
-    assert (found.validation.after, found.validation.perplexity_after) == (2.0, None)
 
 
 def test_grades_are_told_the_right_way_up(model: Path) -> None:
@@ -111,6 +93,7 @@ def test_grades_are_told_the_right_way_up(model: Path) -> None:
     assert found.validation is not None
     assert found.validation.measure == "reward"
     assert (found.validation.before, found.validation.after) == (0.25, 0.75)
+    assert found.validation.perplexity_after is None, "only a mean over tokens has one"
 
 
 @pytest.mark.parametrize("loss", [None, math.nan, math.inf])

@@ -132,6 +132,9 @@ def test_rows_of_fewer_answers_are_filled_with_nothing_in_batches_and_caches(
     assert [cached[n] for n in range(18)] == [fresh[n] for n in range(18)]
     assert [b.sequences for b in batches] == [6, 6, 6]
     assert [RankingLoss(Ranked(), 3, 9).units(b) for b in batches] == [2, 2, 2]
+    planned_for_less = TokenizedOnDemand(data, TOKENIZER, replace(RANKED, answers_per_row=2))
+    with pytest.raises(ValueError, match=r"line 2: 3 answers; the run was planned for 2"):
+        planned_for_less[2]
 
 
 def test_preferences_are_rankings_of_two(tmp_path: Path) -> None:
@@ -146,10 +149,3 @@ def test_preferences_are_rankings_of_two(tmp_path: Path) -> None:
     old, new = (TokenizedOnDemand(file, TOKENIZER, spec) for file in (path, ranked))
 
     assert [new[n] for n in range(4)] == [old[n] for n in range(4)]
-
-
-def test_a_row_of_more_answers_than_planned_is_named(data: Path) -> None:
-    source = TokenizedOnDemand(data, TOKENIZER, replace(RANKED, answers_per_row=2))
-
-    with pytest.raises(ValueError, match=r"line 2: 3 answers; the run was planned for 2"):
-        source[2]

@@ -58,16 +58,6 @@ def test_padding_and_what_is_cut_before_its_answer_count_for_nothing() -> None:
     assert found.loss.item() == pytest.approx(math.log1p(math.exp(-1.5)))
 
 
-def test_padding_on_the_right_changes_no_reward(base: Path) -> None:
-    model = load_model(base, REWARD, {}, pad_id=0).eval()
-    alone, beside = batch_of(SHORT, SHORT), batch_of(SHORT, LONG)
-
-    rewards = [model(input_ids=b.ids, attention_mask=b.attention).logits for b in (alone, beside)]
-
-    assert rewards[0].shape == (2, 1)
-    assert torch.allclose(rewards[0][0], rewards[1][0], atol=1e-6)
-
-
 def test_where_padding_is_the_end_token_a_reserved_one_pads_and_is_exported(
     base: Path, tmp_path: Path
 ) -> None:

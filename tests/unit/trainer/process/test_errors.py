@@ -9,7 +9,6 @@ from jinja2 import TemplateError
 
 from tests.unit.trainer.process.trainer_spec import ME as WORLD_OF_ONE
 from tests.unit.trainer.process.trainer_spec import SPEC
-from trainer.contract import Rung
 from trainer.engine.deepspeed_engine import build_engine
 from trainer.loop import NotFiniteError
 from trainer.process.non_retryable import (
@@ -154,10 +153,3 @@ def test_a_mark_that_cannot_be_read_is_none(tmp_path: Path) -> None:
     folder.out_of_memory(0).write_text(RankResult(how="stopped", step=1).to_json())
 
     assert out_of_memory_marks(folder, range(2)) == {}
-
-
-def test_a_rung_changes_how_much_is_taken_at_once_and_nothing_else() -> None:
-    rung = Rung(micro_batch=1, gradient_checkpointing=True)
-
-    assert SPEC.on(rung) == replace(SPEC, micro_batch=1, gradient_checkpointing=True)
-    assert SPEC.on(None) == SPEC

@@ -1,6 +1,6 @@
 """What is said of how fast ranks are."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
@@ -74,9 +74,3 @@ def test_a_weight_costs_less_where_it_is_not_trained_and_nothing_where_it_is_loo
     assert _flops_per_token(apart) == 6 * (20 + 30)
     assert _flops_per_token(tied) == 6 * (20 + 10)
     assert _flops_per_token(frozen) == 4 * 20 + 6 * 30
-
-
-def test_no_share_of_a_peak_is_told_of_a_machine_whose_peak_nobody_knows() -> None:
-    pace = UtilizationMeter(Engine(), replace(SPEC, precision="bf16"), ME)
-
-    assert "mfu" not in pace.step_metrics(COMPARE_EVERY, 1e6, 1.0)

@@ -12,7 +12,7 @@ from transformers import AutoModelForCausalLM
 from tests.unit.trainer.process.trainer_spec import GRADED
 from trainer.contract import Reinforcement
 from trainer.model.tokenizer import load_tokenizer
-from trainer.rollout.sampler import Sampler, sample_tokens, uniforms
+from trainer.rollout.sampler import Sampler, sample_tokens
 
 PROMPTS = [[1, 4, 300, 301], [1, 4, 302], [1, 4, 303, 304, 305]]
 DRAWS = [(0, 0), (0, 1), (7, 0)]
@@ -83,19 +83,6 @@ def test_tokens_come_as_often_as_the_model_says(base: Path) -> None:
     for token in np.argsort(expected)[-5:]:
         spread = (expected[token] * (1 - expected[token]) / count) ** 0.5
         assert abs(seen[token] - expected[token]) < 5 * spread
-
-
-def test_an_idle_rank_answers_nothing(base: Path) -> None:
-    assert sampler(base).answers([], []) == []
-
-
-def test_draws_are_even_and_each_answer_has_its_own() -> None:
-    found = np.array([uniforms(7, sample, number, 50) for sample in range(20) for number in (0, 1)])
-
-    assert found.min() >= 0
-    assert found.max() < 1
-    assert abs(found.mean() - 0.5) < 0.03
-    assert len({row.tobytes() for row in found}) == 40
 
 
 def test_only_the_likeliest_are_drawn_where_that_is_asked_for() -> None:

@@ -63,12 +63,6 @@ def test_what_a_trainer_still_saves_into_is_given_to_nobody(left: Path, tmp_path
     assert not memory.reuse_file(entry_of(left), tmp_path / "target")
 
 
-def test_another_ranks_save_is_another_one(left: Path, tmp_path: Path) -> None:
-    other = entry_of(left, "rank-00004.safetensors")
-
-    assert not MemoryFolder(tmp_path / "memory").reuse_file(other, tmp_path / "target")
-
-
 async def test_uploads_keep_to_their_pace_until_it_is_lifted() -> None:
     pace, began = UploadRateLimiter(1_000_000, time.monotonic), time.monotonic()
     for _ in range(3):

@@ -28,16 +28,6 @@ def test_an_address_of_no_interface_is_said_to_be_so() -> None:
     assert "192.0.2.1" in network.network_report("192.0.2.1", "")[0]
 
 
-def test_gloo_and_nccl_use_the_same_interface_and_no_other() -> None:
-    chosen = network.network_settings("127.0.0.1", "Standard_D2s_v5")
-
-    assert chosen == {
-        "NCCL_DEBUG": "WARN",
-        "GLOO_SOCKET_IFNAME": network.find_interface("127.0.0.1"),
-        "NCCL_SOCKET_IFNAME": f"={network.find_interface('127.0.0.1')}",
-    }
-
-
 def test_nccl_uses_infiniband_where_a_size_has_it_and_no_rdma_elsewhere() -> None:
     for sku in SKUS:
         chosen = network.nccl_settings(sku.vm_size.upper())

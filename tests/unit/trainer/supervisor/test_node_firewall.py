@@ -87,18 +87,6 @@ async def test_members_are_admitted_before_the_ranks_may_meet(watched: Path) -> 
     ]
 
 
-async def test_the_next_generation_replaces_the_members(watched: Path) -> None:
-    await admit_members(GENERATION, watched / "door")
-    later = replace(MEMBERS[0], address="10.1.0.9")
-    await admit_members(replace(GENERATION, number=4, members=(later,)), watched / "door")
-
-    assert _admitted(watched)[-3:] == [
-        ":REKINDLE-MEMBERS - [0:0]",
-        "-A REKINDLE-MEMBERS -s 10.1.0.9/32 -j ACCEPT",
-        "COMMIT",
-    ]
-
-
 @pytest.mark.parametrize(
     "line", ["3 10.0.0.0/8", "3 10.1.0.4 -j ACCEPT", "3 $(reboot)", "*", "3 a;b"]
 )

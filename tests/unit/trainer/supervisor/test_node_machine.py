@@ -81,7 +81,7 @@ def test_directives(
     assert (after.phase, after.generation, does) == (phase, generation, effects)
 
 
-@pytest.mark.parametrize("kind", [START, SAVE_AND_STOP, STOP])
+@pytest.mark.parametrize("kind", [START, SAVE_AND_STOP, STOP, CARRY_ON])
 @pytest.mark.parametrize("seq", [4, 5])
 def test_a_replayed_directive_changes_nothing(kind: DirectiveKind, seq: int) -> None:
     assert on_directive(AT_2, told(kind, 3, seq)) == (AT_2, ())
@@ -91,10 +91,6 @@ def test_a_directive_without_effect_is_remembered_all_the_same() -> None:
     after, _ = on_directive(LEAVING, told(START, 1, seq=7))
 
     assert after.directive == 7
-
-
-def test_carry_on_is_not_remembered() -> None:
-    assert on_directive(AT_2, told(CARRY_ON, 0, seq=99)) == (AT_2, ())
 
 
 @pytest.mark.parametrize(
@@ -137,13 +133,10 @@ def test_the_end_of_a_trainer(
     ],
 )
 def test_other_news(react, node: NodeState, effects: tuple[Effect, ...]) -> None:  # type: ignore[no-untyped-def]  # noqa: ANN001
-    assert react(node)[1] == effects
+    after, does = react(node)
 
-
-def test_a_node_under_notice_starts_nothing_any_more() -> None:
-    under_notice, _ = on_eviction_notice(STOPPED_2)
-
-    assert on_directive(under_notice, told(START, 3))[1] == ()
+    assert does == effects
+    assert after.evicting is (react is on_eviction_notice), "nothing is started any more"
 
 
 def test_a_trainer_that_ran_when_its_supervisor_died_has_not_settled_before_its_saves() -> None:

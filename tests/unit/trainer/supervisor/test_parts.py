@@ -196,11 +196,6 @@ class TestOutbox:
 
         assert [[r.rank for r in records] for records in outbox.whole_saves()] == [[2, 3]]
 
-    def test_a_model_needs_its_one_writer_only(self, folder: RunDir) -> None:
-        save(folder, GENERATION, 0, 10, "models/step-10-n", 1, "final")
-
-        assert [[r.rank for r in rs] for rs in _outbox(folder, range(4)).whole_saves()] == [[0]]
-
     def test_older_saves_go_first(self, folder: RunDir) -> None:
         for step in (30, 10, 20):
             save(folder, GENERATION, 0, step, f"checkpoints/step-{step}-n", 1, "periodic")

@@ -32,12 +32,6 @@ def requests(time: Time) -> StopRequests:
     return StopRequests(NodeLimits(), NodeClock(now=time, monotonic=time))
 
 
-def test_a_trainer_that_nobody_asked_may_go_on_for_ever(requests: StopRequests, time: Time) -> None:
-    time.at += 1e6
-
-    assert not requests.must_be_killed
-
-
 def killed(requests: StopRequests, _: float) -> bool:
     """Return whether the trainer must be killed."""
     return requests.must_be_killed
