@@ -156,13 +156,7 @@ def end(
 
 
 def save(
-    folder: RunDir,
-    generation: Generation,
-    rank: int,
-    step: int,
-    path: str,
-    writers: int,
-    kind: str,
+    folder: RunDir, generation: Generation, rank: int, step: int, path: str, writers: int, kind: str
 ) -> None:
     """Write one rank's part of a save: a data file, then the record."""
     slot = folder.memory / "rank-00000.a"

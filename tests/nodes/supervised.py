@@ -177,11 +177,7 @@ class Scene:
     tasks: dict[str, asyncio.Task[None]] = field(default_factory=dict)
 
     def start(
-        self,
-        node: ScriptedNode,
-        *,
-        limits: NodeLimits = QUICK,
-        clock: NodeClock | None = None,
+        self, node: ScriptedNode, *, limits: NodeLimits = QUICK, clock: NodeClock | None = None
     ) -> Path:
         """Start a supervisor on a node and return its work folder."""
         work = self.folder / node.node_id

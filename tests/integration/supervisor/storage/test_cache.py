@@ -67,11 +67,7 @@ class TestPrefetch:
 
     @pytest.mark.parametrize("wrong", [{"sha256": "0" * 64}, {"crc64nvme": "0" * 16}])
     async def test_an_input_with_a_wrong_byte_gets_no_name(
-        self,
-        scene: Scene,
-        cache: InputCache,
-        folder: RunDir,
-        wrong: dict[str, Any],
+        self, scene: Scene, cache: InputCache, folder: RunDir, wrong: dict[str, Any]
     ) -> None:
         spec = _spec(scene)
         base = replace(spec.base_model, files=(replace(spec.base_model.files[0], **wrong),))

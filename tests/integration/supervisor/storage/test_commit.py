@@ -21,17 +21,12 @@ from trainer.contract import (
     Committed,
     FileEntry,
     Head,
-    Manifest,
     StaleGeneration,
     StepMetrics,
     checkpoint_path,
 )
 from trainer.rundir import RunDir
-from trainer.supervisor.blob.container import (
-    BlobAccess,
-    BlobUnavailableError,
-    JobContainer,
-)
+from trainer.supervisor.blob.container import BlobAccess, BlobUnavailableError, JobContainer
 from trainer.supervisor.blob.transfer import CorruptError
 from trainer.supervisor.clock import NodeClock
 from trainer.supervisor.input.fetch import fetch_checkpoint
@@ -76,25 +71,6 @@ def folder(tmp_path: Path) -> RunDir:
 
 
 class TestCommit:
-    async def test_a_whole_save_is_committed_and_can_be_fetched(
-        self, container: Flaky, client: ContainerClient, folder: RunDir, tmp_path: Path
-    ) -> None:
-        committer = await _saved(container, folder)
-        (entry,) = await committer.commit_complete()
-        there = RunDir(tmp_path / "elsewhere")
-        await fetch_checkpoint(container, entry, there.checkpoint)
-
-        head = _head(client)
-        assert head.checkpoints == (entry,)
-        assert entry.manifest_sha256 == _sha256(client, f"{PATH}/manifest.json")
-        manifest = Manifest.from_json(client.download_blob(f"{PATH}/manifest.json").readall())
-        assert [f.name for f in manifest.files] == ["rank-00000.bin", "rank-00001.bin"]
-        data = client.download_blob(f"{PATH}/rank-00001.bin").readall()
-        assert manifest.files[1].sha256 == hashlib.sha256(data).hexdigest()
-        assert (there.checkpoint / "rank-00001.bin").stat().st_size == manifest.files[1].size
-        assert committer.is_idle
-        assert not list(folder.outbox.iterdir())
-
     async def test_a_trainer_that_makes_room_meanwhile_costs_no_save(
         self, container: Flaky, folder: RunDir
     ) -> None:
@@ -275,7 +251,3 @@ async def _forged(
 
 def _head(client: ContainerClient) -> Head:
     return Head.from_json(client.download_blob(HEAD).readall())
-
-
-def _sha256(client: ContainerClient, name: str) -> str:
-    return hashlib.sha256(client.download_blob(name).readall()).hexdigest()

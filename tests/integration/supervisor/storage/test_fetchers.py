@@ -110,13 +110,6 @@ async def test_a_large_file_comes_back_as_it_went(
     assert (tmp_path / "back").read_bytes() == data
 
 
-async def test_a_part_comes_to_its_own_place(access: BlobAccess, url: str, into: Path) -> None:
-    crc, whole = await access.receive(part(url, into), apart=True)
-
-    assert content(into) == bytes(1000) + DATA[1000:]
-    assert (crc, whole) == (checksums.crc64nvme(DATA[1000:]), len(DATA))
-
-
 async def test_what_blob_refuses_is_refused_as_in_a_thread(
     access: BlobAccess, url: str, into: Path
 ) -> None:

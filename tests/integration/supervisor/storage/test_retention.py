@@ -13,12 +13,7 @@ from tests.azurite import Azurite
 from tests.nodes.standin_trainer import save
 from tests.nodes.supervised import ALONE, QUICK, Job, make_job
 from tests.waiting import until
-from trainer.contract import (
-    MANIFEST,
-    Committed,
-    Generation,
-    checkpoint_path,
-)
+from trainer.contract import MANIFEST, Committed, Generation, checkpoint_path
 from trainer.rundir import RunDir
 from trainer.supervisor.blob.blocks import BlockClient
 from trainer.supervisor.blob.container import BlobAccess, BlobUnavailableError, JobContainer
@@ -189,10 +184,7 @@ def _looked(at: Callable[[], T]) -> Callable[[], Awaitable[T]]:
 def _uploads(container: JobContainer, folder: RunDir) -> SaveUploads:
     """Of a node that is alone in its generation."""
     world = NodeWorld(
-        generation=ALONE,
-        member=ALONE.members[0],
-        folder=folder,
-        logs=folder.root / "logs",
+        generation=ALONE, member=ALONE.members[0], folder=folder, logs=folder.root / "logs"
     )
     return SaveUploads(
         world, container, HeartbeatReports(), QUICK, NodeClock(), _nothing, lambda _: ()

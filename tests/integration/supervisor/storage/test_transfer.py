@@ -9,10 +9,7 @@ from azure.storage.blob import ContainerClient
 
 from tests.azurite import Azurite
 from trainer.checkpoint.checksum import describe_blocks
-from trainer.contract import (
-    BLOCK,
-    HEAD,
-)
+from trainer.contract import BLOCK, HEAD
 from trainer.supervisor.blob.container import (
     AccessRefusedError,
     BlobUnavailableError,
@@ -36,17 +33,6 @@ class TestTransfer:
         assert await download_blob(container.access, blob, back, size, stored.etag) == crc
         assert back.read_bytes() == path.read_bytes()
         assert (stored.size, stored.crc64nvme) == (size, crc)
-
-    async def test_uploading_the_same_again_is_harmless(
-        self, container: JobContainer, tmp_path: Path
-    ) -> None:
-        crc = _write(tmp_path / "file", b"same")
-        blob = container.blob("file")
-        await upload_file(container.access, blob, tmp_path / "file", crc)
-        before = await container.list_blobs("file")
-        await upload_file(container.access, blob, tmp_path / "file", crc)
-
-        assert await container.list_blobs("file") == before
 
     async def test_another_file_is_never_overwritten(
         self, container: JobContainer, tmp_path: Path

@@ -75,19 +75,6 @@ def test_a_rank_of_the_same_world_asks_for_its_own_file_from_its_beginning_to_it
     assert own_blocks(manifest, 3, 1) == []
 
 
-def test_whole_files_are_read_however_they_are_laid_out(tmp_path: Path) -> None:
-    files = partitioned.files_of(flat, SIZES, 1)
-    name, stored = tensors_name(0), flat(SIZES, 0, 1)
-    files[name] = partitioned.tensors_of(stored[::-1])
-    folder = laid(tmp_path, files, partitioned.manifest_of(files, 1, 0))
-    fragments = partitioned.empty(stored)
-    _, reads = asked(open_checkpoint(folder, partitioned.SPEC_SHA256), fragments)
-    for read in reads:
-        read.tensors.copy(read.begin, read.end, read.into)
-
-    assert partitioned.is_filled(fragments)
-
-
 def test_tensors_that_do_not_lie_as_their_index_says_are_refused(tmp_path: Path) -> None:
     files = partitioned.files_of(flat, SIZES, 1)
     files[tensors_name(0)] = partitioned.tensors_of(flat(SIZES, 0, 1)[::-1])

@@ -43,32 +43,6 @@ def trained_text(tokenizer: Tokenizer, tokens: Tokens) -> str:
     return str(tokenizer.decode(ids))
 
 
-def test_only_what_the_assistant_says_is_trained_and_its_end(tokenizer: Tokenizer) -> None:
-    tokens = tokenize_chat(tokenizer, {"messages": TALK}, 512, TODAY)
-
-    assert trained_text(tokenizer, tokens) == "2 plus 2 is 4.<|end|>3 plus 3 is 6.<|end|>"
-    assert tokens.ids[0] == tokenizer.token_id("bos_token")
-
-
-def test_an_assistant_message_of_weight_0_is_read_but_not_trained(tokenizer: Tokenizer) -> None:
-    muted = [TALK[2] | {"weight": 0}, TALK[4] | {"weight": 1}]
-    row: dict[str, Any] = {"messages": [*TALK[:2], muted[0], TALK[3], muted[1]]}
-
-    tokens = tokenize_chat(tokenizer, row, 512, TODAY)
-
-    assert trained_text(tokenizer, tokens) == "3 plus 3 is 6.<|end|>"
-    assert tokens.ids == tokenize_chat(tokenizer, {"messages": TALK}, 512, TODAY).ids
-
-
-def test_text_parts_and_the_developer_role_mean_what_they_say(tokenizer: Tokenizer) -> None:
-    parts = [{"type": "text", "text": "Be "}, {"type": "text", "text": "short."}]
-    row = {"messages": [{"role": "developer", "content": parts}, *TALK[1:]]}
-
-    assert tokenize_chat(tokenizer, row, 512, TODAY) == tokenize_chat(
-        tokenizer, {"messages": TALK}, 512, TODAY
-    )
-
-
 def test_a_member_that_is_null_is_not_there_and_a_content_that_is_null_is_empty() -> None:
     tokenizer = tiny_tokenizer(
         "{% for m in messages %}{{ m.name if m.name is defined else 'nameless' }}"
@@ -80,8 +54,7 @@ def test_a_member_that_is_null_is_not_there_and_a_content_that_is_null_is_empty(
 
 
 def test_templates_with_and_without_marks_train_the_same_tokens(
-    tokenizer: Tokenizer,
-    plain_tokenizer: Tokenizer,
+    tokenizer: Tokenizer, plain_tokenizer: Tokenizer
 ) -> None:
     for messages in chats(50, seed=3):
         row = {"messages": messages}
@@ -132,39 +105,11 @@ def test_a_broken_row_is_named_by_its_line_as_an_editor_counts(tmp_path: Path) -
         JsonlRows(path, read_chat)[1]
 
 
-def test_a_file_without_rows_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "rows.jsonl"
-    path.write_text("\n")
-
-    with pytest.raises(ValueError, match="holds no rows"):
-        JsonlRows(path, read_chat)
-
-
-def test_a_preference_is_two_chats_of_which_the_answers_alone_are_trained(
-    tokenizer: Tokenizer,
-) -> None:
-    row = {
-        "input": {"messages": TALK, "tools": None},
-        "preferred_output": [{"role": "assistant", "content": "Yes."}],
-        "non_preferred_completion": [{"role": "assistant", "content": "No way."}],
-    }
-
-    preferred, other = (tokenize_chat(tokenizer, c, 512, TODAY) for c in read_answers(row))
-
-    said = [trained_text(tokenizer, tokens).strip() for tokens in (preferred, other)]
-    assert said == ["Yes.<|end|>", "No way.<|end|>"]
-    prompt = preferred.trained.index(True)
-    assert preferred.ids[:prompt] == other.ids[:prompt]
-    assert "weight" not in TALK[1]
-
-
 @pytest.mark.parametrize(
     ("row", "lacks"),
     [
         ([], "`input` with a list `messages`"),
-        ({"messages": TALK}, "`input` with a list `messages`"),
         ({"input": {"messages": TALK}, "preferred_output": []}, "a list `non_preferred_output`"),
-        ({"input": {"messages": TALK}, "preferred_output": "Yes."}, "a list `preferred_output`"),
     ],
 )
 def test_a_preference_that_lacks_something_says_what_it_needs(row: Any, lacks: str) -> None:  # noqa: ANN401

@@ -44,13 +44,7 @@ def trained_by(micro: int, world: int, rounds: int, *, packing: bool) -> float:
     return fmean(slowest)
 
 
-LAYOUTS = [
-    (1, 1, 1, False),
-    (8, 1, 1, False),
-    (2, 8, 1, False),
-    (4, 8, 4, False),
-    (8, 8, 1, True),
-]
+LAYOUTS = [(1, 1, 1, False), (8, 1, 1, False), (2, 8, 1, False), (4, 8, 4, False), (8, 8, 1, True)]
 
 
 @pytest.mark.parametrize(("micro", "world", "rounds", "packing"), LAYOUTS)
@@ -71,19 +65,13 @@ def test_a_plan_counts_the_tokens_that_the_trainer_computes(
     assert guessed == pytest.approx(wanted, rel=0.12)
 
 
-def test_rows_of_one_length_are_not_padded() -> None:
+def test_estimated_lengths_at_the_bounds() -> None:
     alike = estimate_lengths(300.0, (300,) * 100, 5000)
 
     assert computed_tokens(alike, side_by_side=8, packing=False, ranks=16, rounds=1) == 300
-
-
-def test_the_lengths_of_a_small_file_are_known_from_its_upload() -> None:
-    rows = [40, 80, 120, 400]
-
-    found = estimate_lengths(160.0, (400, 120, 80, 40), 4)
-
-    assert set(found) == set(rows)
-    assert fmean(found) == 160.0
+    assert set(estimate_lengths(160.0, (400, 120, 80, 40), 4)) == {40, 80, 120, 400}
+    assert estimate_lengths(123.4, (), 5000) == (123,), "the longest are not known"
+    assert cut_lengths((10, 5000), 2048) == (10, 2048)
 
 
 @pytest.mark.parametrize("rows", [1000, 1_000_000])
@@ -95,14 +83,6 @@ def test_guessed_lengths_keep_the_mean_and_the_longest_of_the_file(rows: int) ->
     assert list(found) == sorted(found)
     assert found[-1] <= 3000
     assert fmean(found) == pytest.approx(600.0, rel=0.05)
-
-
-def test_without_the_longest_rows_every_row_is_a_mean_one() -> None:
-    assert estimate_lengths(123.4, (), 5000) == (123,)
-
-
-def test_rows_are_cut_to_the_context_before_they_are_padded() -> None:
-    assert cut_lengths((10, 5000), 2048) == (10, 2048)
 
 
 @pytest.mark.parametrize("share", [0.2, 0.9])

@@ -121,11 +121,17 @@ def test_what_an_earlier_generation_has_left_is_not_made_again(tmp_path: Path) -
     assert tokenizing.missing_token_files(rundir, SPEC) == []
 
 
+def test_a_row_that_the_template_refuses_is_named(data: Path) -> None:
+    refusing = tiny_tokenizer("{{ raise_exception('roles must take turns') }}")
+
+    with pytest.raises(ValueError, match=r"train\.jsonl, line 2: .*roles must take turns"):
+        TokenizedOnDemand(data, refusing, SHORT)[1]
+
+
 BREAKS = {
     "half a surrogate pair": {"role": "user", "content": "a\ud83d"},
     "a text that is a number": {"role": "user", "content": 7},
     "a message that is none": "Hm?",
-    "what a template refuses": {"role": "nobody", "content": "Hm?"},
 }
 
 

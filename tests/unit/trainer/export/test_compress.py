@@ -79,12 +79,9 @@ def test_two_of_every_four_weights_in_a_row_become_zero_and_they_are_the_smalles
     assert said.err.count("measuring rows: 100%") >= 2  # for the loss before, and after
 
 
-def test_a_folder_that_is_there_is_not_written_over(model: Path, tmp_path: Path) -> None:
+def test_a_folder_that_is_there_or_that_no_job_made_is_refused(model: Path, tmp_path: Path) -> None:
     with pytest.raises(CompressionError, match="is there already"):
         compress_model(model, tmp_path, "int8")
-
-
-def test_a_folder_that_no_job_made_is_refused(tmp_path: Path) -> None:
     with pytest.raises(CompressionError, match=r"has no report\.json"):
         compress_model(tmp_path, tmp_path / "small", "int8")
 

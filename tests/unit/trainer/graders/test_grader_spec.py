@@ -48,8 +48,6 @@ def test_the_members_that_templates_read_are_known() -> None:
         ({"operation": "neq"}, "grader.operation: 'neq' is none of eq, ne, like, ilike"),
         ({"weight": 1}, "grader: unknown member 'weight'"),
         ({"reference": "{{ row.x }}"}, "grader.reference: nothing is called 'row.x'"),
-        ({"reference": "{{ item }}"}, "grader.reference: nothing is called 'item'"),
-        ({"reference": "{{ sample.output_tools }}"}, "nothing is called 'sample.output_tools'"),
         ({"reference": "{{ item.x | upper }}"}, "grader.reference: 'item.x | upper' cannot stand"),
         ({"reference": "{{ item.x "}, "grader.reference: a `{{` has no `}}`"),
         ({"reference": "{{ item.x }}" * 1001}, "grader.reference: more than 1000 pairs of braces"),
@@ -75,15 +73,12 @@ def test_a_metric_that_needs_what_nodes_lack_is_refused_with_the_reason(metric: 
     [
         ("def grade(sample, item:\n  pass", "line 1: '(' was never closed"),
         ("x = 1", "no function `grade`"),
-        ("class A:\n    def grade(a, b): pass", "no function `grade`"),
         ("def grade(sample): return 1", "line 1: `grade` takes two arguments"),
-        ("def grade(a, b, *, c): return 1", "line 1: `grade` takes two arguments"),
         ("async def grade(a, b): return 1", "line 1: `grade` is async"),
         ("-" * 32_000 + "1", "nested too deeply"),
         ("\0", "null bytes"),
         ("'\ud800'", "surrogates not allowed"),
         ("#" * 32_769, "longer than 32768 bytes"),
-        ("é" * 16_385, "longer than 32768 bytes"),
     ],
 )
 def test_a_source_that_cannot_work_is_refused(source: str, said: str) -> None:
@@ -98,10 +93,8 @@ def test_a_source_that_cannot_work_is_refused(source: str, said: str) -> None:
     [
         ("same + shrot", "no grader is called 'shrot'; there are: same, short"),
         ("same", "grader 'short' is not in it"),
-        ("same +", "'same +' is no arithmetic"),
         ("same + short.real", "what stands at character 8 is not known"),
         ("__import__('os') + same", "what stands at character 1 is not known"),
-        ("same if short else 1", "what stands at character 1 is not known"),
         ("abs(same, short)", "abs takes one value"),
         ("-" * 900 + "same", "more than 50 operations"),
         ("same " * 300, "longer than 1000 characters"),
@@ -119,7 +112,6 @@ def test_a_formula_that_is_no_arithmetic_over_the_graders_is_refused(
     [
         ({}, "grader.graders: 1 to 16"),
         ({"max": CHECK}, "grader.graders.max: the formula cannot use that name"),
-        ({"a b": CHECK}, "grader.graders.a b: the formula cannot use that name"),
         ({"a": MULTI}, "grader.graders.a.type: a multi grader cannot be part of another"),
         ({"a": {"type": "python"}}, "grader.graders.a.source: missing"),
         ({"a": 3}, "grader.graders.a: an object is needed"),

@@ -92,7 +92,6 @@ def test_what_a_template_does_not_find_is_an_error_and_no_points(
     [
         (Metric.ROUGE_1, 2 * 2 / (3 + 4)),
         (Metric.ROUGE_2, 2 * 1 / (2 + 3)),
-        (Metric.ROUGE_3, 0.0),
         (Metric.ROUGE_5, 0.0),
         (Metric.ROUGE_L, 2 * 2 / (3 + 4)),
         (Metric.GLEU, (2 + 1) / (4 + 3 + 2 + 1)),
@@ -116,29 +115,21 @@ def test_equal_texts_are_wholly_similar_and_empty_ones_do_no_harm(metric: Metric
     [
         ("So we get \\boxed{42}.", "3 + 39 = <<3+39=42>>42\n#### 42", True),
         ("That makes 1,200 dollars, not 3", "#### 3", True),
-        ("A: $1,200.00", "1200", True),
         ("**Answer:** x = 1/2", "\\boxed{\\frac{1}{2}}", True),
         ("Answer: Paris.", "answer: paris", True),
         ("first 42, then 41", "42", False),
         ("\\boxed{\\sqrt{3}}", "3", False),
-        ("-3", "3", False),
         ("I do not know", "3", False),
         ("Paris", "Paris", True),
-        ("  paris. ", "Paris", True),
         ("Let me think: 2 rivers.\nAnswer: Paris", "Paris", True),
         ("\\boxed{Paris}", "Paris", True),
-        ("Paris.\n", "Paris", True),
         ("**Paris**\r\n", "Paris", True),
-        ("Paris", "#### Paris", True),
         ("Paris.", "It is in France.\nAnswer: Paris", True),
-        ("x^2", "\\boxed{x^2}", True),
-        ("It is Paris", "#### Paris", False),
         ("It is Paris", "Paris", False),
-        ("Rome", "Paris", False),
         ("Answer: Rome, not\nParis", "Paris", False),
         ("", "Paris", False),
-        (" ", " ", False),
         ("", "", False),
+        ("-3", "3", False),
         ("\\boxed{1", "1", True),
         ("9" * 5000, "9" * 5000, True),
     ],
@@ -234,12 +225,7 @@ def _grade(grader: dict[str, Any], text: str, item: dict[str, Any], folder: Path
 
 
 def _check(operation: str, text: str, reference: str) -> dict[str, Any]:
-    return {
-        "type": "string_check",
-        "input": text,
-        "reference": reference,
-        "operation": operation,
-    }
+    return {"type": "string_check", "input": text, "reference": reference, "operation": operation}
 
 
 def _multi(formula: str, long: str = "{{ sample.output_text }}") -> dict[str, Any]:

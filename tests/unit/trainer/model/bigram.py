@@ -34,11 +34,7 @@ def answer(*ids: int, asked: tuple[int, ...] = (1,)) -> Tokens:
     return Tokens([*asked, *ids], [False] * len(asked) + [True] * len(ids))
 
 
-PAIRS = [
-    (answer(2, 3, 4), answer(2, 4)),
-    (answer(4), answer(3, 3, 3, 2)),
-    (answer(2), answer(3)),
-]
+PAIRS = [(answer(2, 3, 4), answer(2, 4)), (answer(4), answer(3, 3, 3, 2)), (answer(2), answer(3))]
 CUT_OFF = Tokens([1, 1], [False, False])  # before the assistant speaks
 
 

@@ -14,7 +14,6 @@ from transformers import (
 
 from tests.unit.models import model_folders as make
 from tests.unit.models.model_folders import SINGLE
-from tests.unit.trainer.methods.test_classification import build_bert
 from trainer.check_model.check import check_model
 from trainer.model.loading import require_whole
 from trainer.tiny import build
@@ -60,14 +59,3 @@ def test_every_family_is_staged_as_it_is_saved_and_no_tensor_of_it_may_lack(
     make.rewrite(folder, lambda weights: {n: t for n, t in weights.items() if n != lacking[0]})
     (fault,) = check_model(folder).faults
     assert f"would be random: {lacking[0]}" in fault
-
-
-def test_an_encoder_without_a_head_is_staged_to_classify(tmp_path: Path) -> None:
-    folder = build_bert(tmp_path / "bert")
-
-    found = check_model(folder)
-
-    assert found.faults == []
-    # Its tokenizer is the tiny model's, which transformers reads by the family's own rules.
-    told = [text for text in found.warnings if "transformers" not in text]
-    assert all("other tasks" in warning for warning in told)

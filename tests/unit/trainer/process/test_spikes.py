@@ -6,12 +6,7 @@ import pytest
 
 from tests.nodes.scripted_node import metrics
 from trainer.contract import SpikeGuard
-from trainer.engine.loss_spikes import (
-    LossHistory,
-    LossSpikeError,
-    record_loss,
-    require_no_spike,
-)
+from trainer.engine.loss_spikes import LossHistory, LossSpikeError, record_loss, require_no_spike
 
 GUARD = SpikeGuard(factor=3.0, steps=2, window=12)
 CALM = [2.0, 2.2, 1.8] * 4

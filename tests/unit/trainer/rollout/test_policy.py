@@ -143,8 +143,3 @@ def test_a_batch_without_answers_moves_nothing() -> None:
         found.loss.backward()
         assert found.loss.item() == 0.0
         assert torch.count_nonzero(model.table.grad) == 0
-
-
-def test_an_algorithm_that_is_not_known_is_refused_with_those_that_are() -> None:
-    with pytest.raises(ValueError, match="'reinforce' is not known; use grpo, rloo, ppo"):
-        make_policy_loss(replace(GRADED, algorithm="reinforce"))

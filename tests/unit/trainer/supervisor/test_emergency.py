@@ -20,7 +20,6 @@ from trainer.supervisor.upload.eviction_plan import (
     EvictionChoice,
     EvictionOutlook,
     decide_on_eviction,
-    decision_message,
     seconds_to_save,
     uncapped_rate,
     unsent_bytes,
@@ -81,16 +80,6 @@ def test_what_is_chosen_fits_into_the_time(outlook: EvictionOutlook) -> None:
     assert verdict.needs is not None
     after = outlook.step if verdict.choice is EvictionChoice.FINISH_STEP else 0.0
     assert verdict.choice is EvictionChoice.RELY or verdict.needs + after <= outlook.left
-
-
-def test_every_choice_is_told_in_a_sentence_with_its_figures() -> None:
-    told = {
-        decision_message(decide_on_eviction(replace(LORA, size=size)))
-        for size in (GB, 40 * GB, 98 * GB)
-    }
-
-    assert len(told) == 3
-    assert all("Azure takes the machine in 27 s" in s for s in told)
 
 
 def test_an_upload_that_its_cap_held_back_says_that_the_wire_has_more() -> None:

@@ -82,11 +82,7 @@ def test_gpus_with_a_few_corrected_errors_and_rows_that_were_remapped_are_health
         ("remapped_row_failure", "Yes", ": a row of its memory could not be remapped"),
         ("remapped_row_unc", "513", ": 513 rows of its memory were remapped, at most 512 may be"),
         ("sram_uncorrectable_secded", "2", ": 2 uncorrectable ECC errors in SRAM"),
-        (
-            "sram_correctable",
-            "10001",
-            ": 10001 corrected ECC errors in SRAM, at most 10000 may be",
-        ),
+        ("sram_correctable", "10001", ": 10001 corrected ECC errors in SRAM, at most 10000 may be"),
         ("dram_correctable", "20000001", ": 20000004 ECC errors in DRAM, at most 20000000 may be"),
         ("gpu_recovery_action", "Reset", " needs recovery by its driver's word: Reset"),
         ("total", "40536 MiB", " has 39.6 GiB of memory, the size has 80"),

@@ -91,8 +91,7 @@ def uploads(nodes: int, limits: NodeLimits, folder: Path) -> SaveUploads:
 
 
 @pytest.mark.parametrize(
-    ("nodes", "gbps", "rate"),
-    [(8, 60, 0.9e9), (16, 60, 7.5e9 / 16), (8, 25, 3.125e9 / 8)],
+    ("nodes", "gbps", "rate"), [(8, 60, 0.9e9), (16, 60, 7.5e9 / 16), (8, 25, 3.125e9 / 8)]
 )
 def test_all_nodes_together_send_no_more_than_the_account_takes(
     tmp_path: Path, nodes: int, gbps: float, rate: float

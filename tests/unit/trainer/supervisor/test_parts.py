@@ -11,11 +11,7 @@ from tests.nodes.scripted_node import committed, metrics
 from tests.nodes.standin_trainer import save
 from tests.nodes.supervised import ALONE
 from tests.unit.trainer.process.trainer_spec import ME
-from trainer.contract import (
-    GpuErrors,
-    SaveCost,
-    Span,
-)
+from trainer.contract import GpuErrors, SaveCost, Span
 from trainer.process.journal import Journal
 from trainer.rundir import RunDir
 from trainer.supervisor.blob.container import BlobAccess, JobContainer
