@@ -1,9 +1,9 @@
-"""A node that finds its checkpoint broken says which file, and the next generation loads another.
+"""A run that loads a checkpoint; if it is broken, a node says so and another one is loaded.
 
 The node's part and the service's look and fence, over the same blobs of a real Azurite.
 """
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 
 import pytest
 
@@ -11,6 +11,7 @@ from service.domain.storage.checkpoint_faults import CheckpointFault
 from service.operations.attempts import findings, heads
 from service.storage.azure import AzureBlobStore
 from tests.azurite import Azurite
+from tests.nodes import partitioned
 from tests.nodes.partitioned import commit_newest
 from tests.nodes.supervised import Scene
 from trainer.contract import MANIFEST, BrokenCheckpoint, Committed, NodePhase
@@ -105,3 +106,32 @@ async def test_bytes_that_only_a_reader_sees_to_differ_are_told_and_not_seen_by_
     assert said.file == SHARDS[1]
     assert said.reason.startswith("crc64nvme is ")
     assert await findings.find_fault(store, scene.job.container.container_name, newest) is None
+
+
+SIZES = {"layer.weight": 30_000, "layer.bias": 77}
+BLOCK = 16 * 2**10
+
+
+async def test_all_that_is_asked_for_comes_and_is_let_go_once_training_has_begun(
+    scene: Scene,
+) -> None:
+    saved_by_two(scene)
+    node = await scene.run_one("loads")
+    await scene.until(lambda: scene.progress("one") > 10)
+
+    await scene.until(lambda: not scene.checkpoint_files("one"))
+    assert node.said.phase is NodePhase.RUNNING
+
+
+async def test_a_trainer_that_ends_and_never_asked_has_failed(scene: Scene) -> None:
+    saved_by_two(scene)
+    node = await scene.run_one("crash")
+    await scene.until(lambda: node.has_said(NodePhase.FAILED, 1))
+
+    assert "the loss is not a number" in node.said.error
+
+
+def saved_by_two(scene: Scene, flipped: Mapping[str, int] | None = None) -> Committed:
+    """Two ranks' checkpoint, in Blob and in HEAD."""
+    files = partitioned.files_of(partitioned.flat, SIZES, 2)
+    return partitioned.commit_newest(scene.job, files, flipped, world=2, block_size=BLOCK)

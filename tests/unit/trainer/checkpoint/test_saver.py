@@ -1,4 +1,4 @@
-"""A rank's part of a save is whole or has no record; a checkpoint is complete or refused."""
+"""A rank's part of a save is whole or has no record; the memory that it is copied into."""
 
 import resource
 from collections.abc import Iterator
@@ -11,15 +11,18 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from tests.nodes.scripted_node import metrics
 from tests.system.exactness.worlds import SPEC_SHA256, place_checkpoint
 from tests.unit.trainer.process.trainer_spec import ME
+from trainer.checkpoint.checksum import describe_file
+from trainer.checkpoint.host_buffers import SaveSlot, make_slots
 from trainer.checkpoint.index import index_name
 from trainer.checkpoint.loader import load_checkpoint, open_checkpoint
 from trainer.checkpoint.rng_state import capture_rng
 from trainer.checkpoint.saver import Saver, give_up_save, is_given_up
-from trainer.contract import StepMetrics, checkpoint_path
+from trainer.contract import BLOCK, StepMetrics, checkpoint_path
 from trainer.engine.loss_spikes import LossHistory
 from trainer.process.journal import Journal
 from trainer.rundir import RunDir, rank_record, tensors_name
@@ -246,3 +249,49 @@ def test_measurements_wait_for_room_on_the_disk(tmp_path: Path) -> None:
 
     lines = rundir.metrics.read_text().splitlines()
     assert [StepMetrics.from_json(line).step for line in lines] == [1, 2, 3, 4, 5, 6]
+
+
+SIZES = {"x|master": 3, "y": 4}
+
+
+def slots_of(root: Path, sizes: dict[str, int]) -> list[SaveSlot]:
+    return make_slots(RunDir(root), 2, sizes, pinned=False)
+
+
+def test_a_slot_is_a_safetensors_file_of_what_was_copied_into_it(tmp_path: Path) -> None:
+    slot = slots_of(tmp_path, SIZES)[0]
+    slot.flat.copy_(torch.arange(7))
+    saved = slot.link_into(tmp_path, 2)
+
+    path = tmp_path / tensors_name(2)
+    read = load_file(path)
+    assert read["x|master"].tolist() == [0, 1, 2]
+    assert read["y"].tolist() == [3, 4, 5, 6]
+    whole = replace(describe_file(path, path.name), sha256="")  # of blocks, once it is uploaded
+    assert replace(saved, block_size=0, blocks=()) == whole
+    assert (saved.block_size, saved.blocks) == (BLOCK, (saved.crc64nvme,))
+
+
+def test_a_rank_that_owns_nothing_saves_an_empty_file(tmp_path: Path) -> None:
+    slots_of(tmp_path, {})[0].link_into(tmp_path, 2)
+
+    assert load_file(tmp_path / tensors_name(2)) == {}
+
+
+def test_a_slot_is_taken_until_its_save_has_left_the_outbox(tmp_path: Path) -> None:
+    folder = tmp_path / "outbox"
+    folder.mkdir()
+    first, second = slots_of(tmp_path, SIZES)
+    first.link_into(folder, 2)
+    taken = first.is_free, second.is_free
+    folder.rename(tmp_path / "sent")
+
+    assert taken == (False, True)
+    assert first.is_free
+
+
+def test_a_full_memory_is_told_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    with room_for(100), pytest.raises(OSError, match="File too large"):
+        slots_of(tmp_path, SIZES)
+
+    assert [p for p in tmp_path.rglob("*") if p.is_file()] == []

@@ -1,5 +1,6 @@
 """Models of every family pass the check as transformers saves them, and lack no tensor."""
 
+import hashlib
 import re
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from tests.unit.models import model_folders as make
 from tests.unit.models.model_folders import SINGLE
 from trainer.check_model.check import check_model
 from trainer.model.loading import require_whole
+from trainer.sample_data.tiny_chats import write_samples
 from trainer.tiny import build
 
 FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "gemma2", "gemma3_text", "phi3", "gpt2", "opt")
@@ -59,3 +61,27 @@ def test_every_family_is_staged_as_it_is_saved_and_no_tensor_of_it_may_lack(
     make.rewrite(folder, lambda weights: {n: t for n, t in weights.items() if n != lacking[0]})
     (fault,) = check_model(folder).faults
     assert f"would be random: {lacking[0]}" in fault
+
+
+def digests(folder: Path) -> dict[str, str]:
+    return {f.name: hashlib.sha256(f.read_bytes()).hexdigest() for f in folder.iterdir()}
+
+
+def test_the_model_is_the_same_every_time(tmp_path: Path) -> None:
+    build(tmp_path / "one")
+    build(tmp_path / "two")
+
+    made = digests(tmp_path / "one")
+    assert made == digests(tmp_path / "two")
+    assert set(made) >= {"config.json", "model.safetensors", "tokenizer.json"}
+
+
+def test_samples_are_the_same_for_a_seed_and_more_of_them_begin_alike(tmp_path: Path) -> None:
+    write_samples(tmp_path / "few.jsonl", rows=20, seed=1)
+    write_samples(tmp_path / "many.jsonl", rows=40, seed=1)
+    write_samples(tmp_path / "other.jsonl", rows=20, seed=2)
+    few, many, other = (
+        (tmp_path / f"{name}.jsonl").read_text().splitlines() for name in ("few", "many", "other")
+    )
+
+    assert many[:20] == few != other

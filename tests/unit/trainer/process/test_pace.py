@@ -1,5 +1,6 @@
-"""What is said of how fast ranks are."""
+"""How fast ranks are, and this computer."""
 
+import time
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
@@ -18,6 +19,7 @@ from trainer.engine.utilization import (
     peak_memory,
     slowest_rank,
 )
+from trainer.process.cpu_speed import measure_cpu_flops
 
 pytestmark = pytest.mark.usefixtures("world_of_one")
 
@@ -74,3 +76,12 @@ def test_a_weight_costs_less_where_it_is_not_trained_and_nothing_where_it_is_loo
     assert _flops_per_token(apart) == 6 * (20 + 30)
     assert _flops_per_token(tied) == 6 * (20 + 10)
     assert _flops_per_token(frozen) == 4 * 20 + 6 * 30
+
+
+def test_the_speed_of_this_computer_is_measured_in_two_seconds() -> None:
+    began = time.process_time()
+
+    flops = measure_cpu_flops()
+
+    assert 1e8 < flops < 1e13  # of one thread
+    assert time.process_time() - began < 2

@@ -1,6 +1,7 @@
-"""Which token an answer gets: a pure function of what it is an answer to."""
+"""How answers are made: which tokens they get, and what is on the host meanwhile."""
 
-from dataclasses import replace
+import sys
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,12 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from tests.unit.trainer.process.trainer_spec import GRADED
+from trainer import answer
 from trainer.contract import Reinforcement
 from trainer.model.tokenizer import load_tokenizer
+from trainer.rollout.rollouts import offload_optimizer
 from trainer.rollout.sampler import Sampler, sample_tokens
+from trainer.tiny import build
 
 PROMPTS = [[1, 4, 300, 301], [1, 4, 302], [1, 4, 303, 304, 305]]
 DRAWS = [(0, 0), (0, 1), (7, 0)]
@@ -105,3 +109,52 @@ def test_what_cannot_be_is_never_drawn() -> None:
     draws = torch.tensor([[0.0], [0.5], [1 - 2**-53]], dtype=torch.float64)
 
     assert sample_tokens(logits, draws, 1.0)[:, 0].tolist() == [2, 2, 2]
+
+
+def test_an_answer_stands_alone_and_progress_says_what_happens(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    build(tmp_path / "model")
+    capfd.readouterr()
+    monkeypatch.setattr(sys, "argv", ["answer", str(tmp_path / "model"), "Hello?", "--tokens", "4"])
+
+    assert answer.main() == 0
+
+    said = capfd.readouterr()
+    assert len(said.out.splitlines()) == 1
+    assert said.err.index("loading") < said.err.index("answering")
+    assert "Loading weights" not in said.err
+
+
+@dataclass
+class Offloading:
+    """As much of DeepSpeed's as is asked; it says what it was told."""
+
+    optimizer: torch.optim.Optimizer = field(
+        default_factory=lambda: torch.optim.AdamW([torch.nn.Parameter(torch.ones(2))])
+    )
+    told: list[object] = field(default_factory=list)
+
+    def offload_states(self, include: list[object]) -> None:
+        self.told.append({str(getattr(state, "value", state)) for state in include})
+
+    def reload_states(self) -> None:
+        self.told.append("back")
+
+
+def test_masters_and_moments_go_and_come_back_even_if_answering_fails() -> None:
+    engine = Offloading()
+
+    with pytest.raises(RuntimeError, match="no memory"), offload_optimizer(engine, asked=True):
+        raise RuntimeError("no memory")
+
+    assert engine.told == [{"optim_states", "hp_params"}, "back"]
+
+
+def test_nothing_moves_unless_it_is_asked_for() -> None:
+    engine = Offloading()
+
+    with offload_optimizer(engine, asked=False):
+        pass
+
+    assert engine.told == []
