@@ -1,8 +1,6 @@
 """From the outbox to HEAD and back: what is committed, what never is; on a real Azurite."""
 
 import asyncio
-import hashlib
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,8 +16,6 @@ from tests.nodes.supervised import ALONE
 from trainer.contract import (
     HEAD,
     MEASURED,
-    Committed,
-    FileEntry,
     Head,
     StaleGeneration,
     StepMetrics,
@@ -29,7 +25,6 @@ from trainer.rundir import RunDir
 from trainer.supervisor.blob.container import BlobAccess, BlobUnavailableError, JobContainer
 from trainer.supervisor.blob.transfer import CorruptError
 from trainer.supervisor.clock import NodeClock
-from trainer.supervisor.input.fetch import fetch_checkpoint
 from trainer.supervisor.report.heartbeat_reports import HeartbeatReports
 from trainer.supervisor.upload.commit import Committer
 from trainer.supervisor.upload.outbox import Outbox
@@ -186,28 +181,6 @@ class TestCommit:
         assert [c.step for c in _head(client).checkpoints] == [20]
 
 
-class TestFetch:
-    @pytest.mark.parametrize(
-        ("change", "says"),
-        [
-            ({"crc64nvme": "0" * 16}, "crc64nvme is"),
-            ({"size": 1}, "bytes, not 1"),
-            ({"name": "../../outside"}, "not of the form"),
-        ],
-    )
-    async def test_every_file_must_be_the_one_that_was_committed(
-        self,
-        container: Flaky,
-        client: ContainerClient,
-        folder: RunDir,
-        change: dict[str, object],
-        says: str,
-    ) -> None:
-        entry = await _forged(container, client, folder, change)
-        with pytest.raises(CorruptError, match=says):
-            await fetch_checkpoint(container, entry, folder.checkpoint)
-
-
 GENERATION = replace(ALONE, processes_per_node=2, run_spec_sha256="0" * 64)
 
 
@@ -233,20 +206,6 @@ async def _sent(
     while sent := await Outbox(container, folder, range(2)).send_next():
         committer.expect_commit(sent)
     return committer
-
-
-async def _forged(
-    container: JobContainer, client: ContainerClient, folder: RunDir, change: dict[str, object]
-) -> Committed:
-    """Commit a checkpoint, then change its manifest to describe the first file differently."""
-    (entry,) = await (await _saved(container, folder)).commit_complete()
-    name = f"{PATH}/manifest.json"
-    told = json.loads(client.download_blob(name).readall())
-    FileEntry.from_dict(told["files"][0])
-    told["files"][0] |= change
-    data = json.dumps(told).encode()
-    client.upload_blob(name, data, overwrite=True)
-    return replace(entry, manifest_sha256=hashlib.sha256(data).hexdigest())
 
 
 def _head(client: ContainerClient) -> Head:

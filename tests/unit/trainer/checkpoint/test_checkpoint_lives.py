@@ -13,7 +13,7 @@ from random import Random
 import pytest
 
 from service.db.storage.retention import RetentionTask
-from service.reconciler.sweeps.retention import GRACE, collect_garbage
+from service.reconciler.sweeps.retention import CLOCK_SKEW, GRACE, collect_garbage
 from service.storage.fake import MemoryStore
 from service.storage.store import SMALL, PreconditionFailed
 from tests.clock import Clock
@@ -238,3 +238,17 @@ def test_in_the_end_nothing_is_left_but_what_head_names(seed: int) -> None:
 
     left, named = asyncio.run(ended())
     assert left == named
+
+
+def test_a_save_under_way_is_never_taken_for_garbage_however_long_it_takes() -> None:
+    async def slow() -> list[str]:
+        life = Life(Random(1))
+        await life.begin()
+        await life.fence()
+        life.clock.advance(seconds=2 * CLOCK_SKEW.total_seconds())
+        path = await life.save()
+        life.clock.advance(seconds=10 * GRACE.total_seconds())
+        await life.collect_garbage(killed=False)
+        return [b.name for b in await life.store.list_blobs(JOB, path)]
+
+    assert len(asyncio.run(slow())) == 2

@@ -345,6 +345,24 @@ def test_a_broken_row_is_named_by_its_line_as_an_editor_counts(tmp_path: Path) -
         JsonlRows(path, read_chat)[1]
 
 
+def test_a_preference_is_two_chats_of_which_the_answers_alone_are_trained(
+    tokenizer: Tokenizer,
+) -> None:
+    row = {
+        "input": {"messages": TALK, "tools": None},
+        "preferred_output": [{"role": "assistant", "content": "Yes."}],
+        "non_preferred_completion": [{"role": "assistant", "content": "No way."}],
+    }
+
+    preferred, other = (tokenize_chat(tokenizer, c, 512, TODAY) for c in read_answers(row))
+
+    said = [trained_text(tokenizer, tokens).strip() for tokens in (preferred, other)]
+    assert said == ["Yes.<|end|>", "No way.<|end|>"]
+    prompt = preferred.trained.index(True)
+    assert preferred.ids[:prompt] == other.ids[:prompt]
+    assert "weight" not in TALK[1]
+
+
 @pytest.mark.parametrize(
     ("row", "lacks"),
     [
