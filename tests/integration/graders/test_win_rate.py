@@ -5,7 +5,6 @@ import shutil
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -34,28 +33,20 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for weights in model.parameters():
             weights.add_(torch.randn_like(weights), alpha=0.05)
     model.save_pretrained(root / "b")
-    _reward(root / "a", root / "judge")
+    torch.manual_seed(1)
+    spec = replace(SPEC, method="reward", precision="fp32")
+    pad_id = load_tokenizer(root / "a", "reward").pad_token_id
+    load_model(root / "a", spec, {}, pad_id).save_pretrained(root / "judge")
+    copy_companions(root / "a", root / "judge", spec)
     rows = [{"messages": [{"role": "user", "content": f"What is {n} plus 1?"}]} for n in range(4)]
     (root / "prompts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     return root
-
-
-def _reward(base: Path, folder: Path) -> None:
-    tokenizer = load_tokenizer(base, "reward")
-    torch.manual_seed(1)
-    spec = replace(SPEC, method="reward", precision="fp32")
-    load_model(base, spec, {}, tokenizer.pad_token_id).save_pretrained(folder)
-    copy_companions(base, folder, spec)
 
 
 def run(folder: Path, a: str, b: str, *more: str) -> None:
     usual = ["--prompts", "prompts.jsonl", "--judge", "judge", "--max-tokens", "5"]
     told = [a, b, *usual, "--device", "cpu", *more]
     win_rate.main([str(folder / name) if (folder / name).exists() else name for name in told])
-
-
-def result(capsys: pytest.CaptureFixture[str]) -> Any:  # noqa: ANN401 - JSON
-    return json.loads(capsys.readouterr().out)
 
 
 def test_the_same_call_gives_the_same_numbers_to_the_last_bit(
@@ -65,7 +56,7 @@ def test_the_same_call_gives_the_same_numbers_to_the_last_bit(
     for name in ("one", "two"):
         out = tmp_path / name
         run(folder, "a", "b", "--json", "--temperature", "1", "--out", str(out))
-        found.append((result(capsys), out.read_bytes()))
+        found.append((json.loads(capsys.readouterr().out), out.read_bytes()))
 
     assert found[0] == found[1]
     told = found[0][0]

@@ -103,7 +103,8 @@ async def test_what_lay_whole_when_the_supervisor_was_killed_is_committed_unless
         await scene.generation(node)
         await scene.until(lambda: scene.job.head().newest)
         cable.cut()  # what is saved from now on lies on the disk
-        await _outbox_fills(scene)
+        outbox = scene.folder / "one" / "gen-0001" / "outbox"
+        await scene.until(lambda: len(list(outbox.glob("*/rank-00000.json"))) >= 2)
         first.send_signal(signal.SIGKILL)
         await first.wait()
         before = scene.job.head()
@@ -170,11 +171,6 @@ def _limit_files(size: int) -> None:
 async def _terminate(process: Process) -> None:
     process.terminate()
     assert await process.wait() == 0
-
-
-async def _outbox_fills(scene: Scene) -> None:
-    outbox = scene.folder / "one" / "gen-0001" / "outbox"
-    await scene.until(lambda: len(list(outbox.glob("*/rank-00000.json"))) >= 2)
 
 
 SECRET = "REKINDLE_NODE"

@@ -48,18 +48,10 @@ def _cut(scene: Scene, path: str) -> None:
     scene.job.container.upload_blob(blob, data[:-1], overwrite=True)
 
 
-def _remove(scene: Scene, path: str) -> None:
-    scene.job.container.delete_blob(f"{path}/{SHARDS[1]}")
-
-
 def _other_jobs_manifest(scene: Scene, path: str) -> None:
     older = scene.job.head().checkpoints[0].path
     other = scene.job.container.download_blob(f"{older}/{MANIFEST}").readall()
     scene.job.container.upload_blob(f"{path}/{MANIFEST}", other, overwrite=True)
-
-
-def _no_manifest(scene: Scene, path: str) -> None:
-    scene.job.container.delete_blob(f"{path}/{MANIFEST}")
 
 
 @pytest.mark.parametrize(
@@ -67,9 +59,9 @@ def _no_manifest(scene: Scene, path: str) -> None:
     [
         (_flip, SHARDS[1], "was written again since it was committed"),
         (_cut, SHARDS[1], "has 24 bytes instead of 25"),
-        (_remove, SHARDS[1], "is gone"),
+        (lambda s, path: s.job.container.delete_blob(f"{path}/{SHARDS[1]}"), SHARDS[1], "is gone"),
         (_other_jobs_manifest, MANIFEST, "is another one than was committed"),
-        (_no_manifest, MANIFEST, "is gone"),
+        (lambda s, path: s.job.container.delete_blob(f"{path}/{MANIFEST}"), MANIFEST, "is gone"),
     ],
     ids=["flipped", "truncated", "missing", "of another job", "no manifest"],
 )

@@ -7,11 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from awscrt import checksums
 
 from tests.azurite import Azurite
 from tests.nodes.scripted_service import ScriptedService, serving
 from tests.nodes.supervised import Scene, make_job, staged
-from trainer.checkpoint.checksum import describe_file
 from trainer.contract import (
     BASE_FOLDER,
     CONVERTED_BASE,
@@ -122,7 +122,7 @@ async def test_the_first_node_converts_and_all_nodes_and_attempts_read_that(scen
 async def test_whoever_is_first_decides_what_all_train_on(scene: Scene) -> None:
     """A node that is cut off may still convert; what it made would be the same but for a bit."""
     scene.job.container.upload_blob(f"{converted_base_path(9)}/model.safetensors", b"another")
-    crc = describe_bytes(scene, b"another")
+    crc = f"{checksums.crc64nvme(b'another'):016x}"
     path = f"job-test/{converted_base_path(9)}/model.safetensors"
     file = InputFile(path=path, size=7, sha256="", crc64nvme=crc)
     scene.job.container.upload_blob(CONVERTED_BASE, ConvertedBase(files=(file,)).to_json())
@@ -132,13 +132,6 @@ async def test_whoever_is_first_decides_what_all_train_on(scene: Scene) -> None:
 
     assert (work / "gen-0001/base/model.safetensors").read_bytes() == b"another"
     assert not (scene.folder / "conversions").exists()
-
-
-def describe_bytes(scene: Scene, data: bytes) -> str:
-    """Their CRC."""
-    path = scene.folder / "some"
-    path.write_bytes(data)
-    return describe_file(path, path.name).crc64nvme
 
 
 @pytest.mark.parametrize(

@@ -21,19 +21,14 @@ from trainer.rundir import RankResult, RunDir
 from trainer.supervisor.control.results import out_of_memory_marks
 
 
-def _shapes() -> None:
-    torch.zeros(2, 3) @ torch.zeros(2, 3)
-
-
-def _outside_the_vocabulary() -> None:
-    torch.nn.Embedding(4, 4)(torch.tensor([9]))
-
-
-def _other_weights() -> None:
-    torch.nn.Linear(2, 2).load_state_dict(torch.nn.Linear(2, 3).state_dict())
-
-
-@pytest.mark.parametrize("fails", [_shapes, _outside_the_vocabulary, _other_weights])
+@pytest.mark.parametrize(
+    "fails",
+    [
+        lambda: torch.zeros(2, 3) @ torch.zeros(2, 3),
+        lambda: torch.nn.Embedding(4, 4)(torch.tensor([9])),
+        lambda: torch.nn.Linear(2, 2).load_state_dict(torch.nn.Linear(2, 3).state_dict()),
+    ],
+)
 def test_tensors_that_do_not_go_together_recur(tmp_path: Path, fails: object) -> None:
     assert callable(fails)
     with (

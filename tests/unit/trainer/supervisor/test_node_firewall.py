@@ -41,7 +41,7 @@ def machine(tmp_path: Path) -> Path:
     (tmp_path / "chown").chmod(0o755)
     script = node_firewall.SCRIPT.format(door=tmp_path / "door", user=10001)
     (tmp_path / "firewall").write_text(script)
-    _run(tmp_path, "setup")
+    subprocess.run(["sh", tmp_path / "firewall", "setup"], env=_environment(tmp_path), check=True)
     return tmp_path
 
 
@@ -127,10 +127,6 @@ def _hook(machine: Path) -> Iterator[None]:
     with subprocess.Popen(["sh", machine / "firewall", "watch"], env=_environment(machine)) as hook:
         yield
         hook.kill()
-
-
-def _run(machine: Path, command: str) -> None:
-    subprocess.run(["sh", machine / "firewall", command], env=_environment(machine), check=True)
 
 
 def _environment(machine: Path) -> dict[str, str]:
