@@ -48,3 +48,12 @@ async def until(
         await wait(interval)
         waited += interval
     return seen
+
+
+async def until_true(holds: Callable[[], object], deadline: float = 60.0) -> None:
+    """Wait in real time until ``holds`` returns something true."""
+
+    async def look() -> object:
+        return holds()
+
+    await until(look, bool, deadline=deadline)

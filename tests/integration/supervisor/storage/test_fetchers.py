@@ -16,7 +16,7 @@ from awscrt import checksums
 
 from tests.azurite import Azurite
 from tests.emulated.process import runs, wait_for
-from tests.waiting import until
+from tests.waiting import until_true
 from trainer.contract import BLOCK
 from trainer.process.disk_full import is_disk_full
 from trainer.supervisor.blob.blocks import BlobRange
@@ -83,11 +83,6 @@ def below_children() -> list[int]:
     """Those that fetch are started by a child of ours, which starts nothing else."""
     children = psutil.Process().children()
     return [process.pid for child in children for process in child.children()]
-
-
-async def workers() -> list[int]:
-    """Return the processes that fetch, as a coroutine that can be polled."""
-    return below_children()
 
 
 def part(url: str, path: Path, name: str = "file", etag: str = "") -> BlobRange:
@@ -168,7 +163,8 @@ async def test_one_that_hangs_is_killed_and_another_one_fetches(url: str, into: 
     with socket.create_server(("127.0.0.1", 0)) as silent:
         nobody = part(f"http://127.0.0.1:{silent.getsockname()[1]}/a/c?s=1", into)
         waiting = asyncio.create_task(fetchers.receive(nobody))
-        hung = set(await until(workers, lambda seen: bool(set(seen) - before))) - before
+        await until_true(lambda: set(below_children()) - before)
+        hung = set(below_children()) - before
         with pytest.raises(BlobUnavailableError, match="into"):
             await waiting
     await access.receive(part(url, into), apart=True)

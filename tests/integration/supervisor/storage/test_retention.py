@@ -2,17 +2,16 @@
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
 
 import pytest
 
 from tests.azurite import Azurite
 from tests.nodes.standin_trainer import save
 from tests.nodes.supervised import ALONE, QUICK, Job, make_job
-from tests.waiting import until
+from tests.waiting import until_true
 from trainer.contract import MANIFEST, Committed, Generation, checkpoint_path
 from trainer.rundir import RunDir
 from trainer.supervisor.blob.blocks import BlockClient
@@ -25,7 +24,6 @@ from trainer.supervisor.upload.commit import Committer
 from trainer.supervisor.upload.outbox import Outbox
 from trainer.supervisor.upload.uploads import SaveUploads
 
-T = TypeVar("T")
 LOSSES = {10: 0.9, 20: 0.1, 30: 0.5, 40: 0.4, 50: 0.3}
 
 
@@ -123,7 +121,7 @@ async def test_deleting_old_checkpoints_holds_up_no_save_and_no_stop(
         await _names(job, step)
     at_once = len(container.begun) - len(container.given_up)
     requests.request(StopRequest.SAVE)
-    await until(_looked(lambda: container.given_up), bool)
+    await until_true(lambda: container.given_up)
     save(folder, ALONE, 0, 50, checkpoint_path(50, "g1"), 1, "stop")
     requests.trainer_ended(ended_well=True)
     await asyncio.wait_for(working, 30.0)
@@ -158,7 +156,7 @@ async def test_a_save_is_committed_before_the_one_behind_it_is_sent(
     working = asyncio.create_task(uploads.run_to_end(requests))
     await _names(job, 10)
     # As fast as the first one went, the second would be there by now.
-    await until(_looked(lambda: uploads.pending_bytes), lambda left: left == 0)
+    await until_true(lambda: not uploads.pending_bytes)
     stalled.over.set()
     requests.trainer_ended(ended_well=True)
     await asyncio.wait_for(working, 30.0)
@@ -168,17 +166,7 @@ async def test_a_save_is_committed_before_the_one_behind_it_is_sent(
 
 async def _names(job: Job, step: int) -> None:
     """Wait until HEAD names the checkpoint of this step."""
-    steps = _looked(lambda: [c.step for c in job.head().checkpoints])
-    await until(steps, lambda named: step in named)
-
-
-def _looked(at: Callable[[], T]) -> Callable[[], Awaitable[T]]:
-    """Wrap a function into a coroutine function that can be awaited repeatedly."""
-
-    async def look() -> T:
-        return at()
-
-    return look
+    await until_true(lambda: step in [c.step for c in job.head().checkpoints])
 
 
 def _uploads(container: JobContainer, folder: RunDir) -> SaveUploads:

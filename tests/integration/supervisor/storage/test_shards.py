@@ -4,7 +4,6 @@ import asyncio
 import errno
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -15,7 +14,7 @@ from tests.azurite import Azurite
 from tests.nodes import partitioned
 from tests.nodes.cable import laid_to
 from tests.nodes.partitioned import Cut, flat, split
-from tests.waiting import until
+from tests.waiting import until_true
 from trainer.checkpoint.fragments import Fragment
 from trainer.checkpoint.loader import open_checkpoint, plan_reads, ranges_to_read
 from trainer.checkpoint.partial_tensors import BlockState, PartialTensors
@@ -180,7 +179,7 @@ async def test_ranks_of_the_same_world_need_not_ask_for_what_they_saved(
     serving = asyncio.create_task(node.serve(committed))
     last = len(entry_of(manifest, 1).blocks) - 1
     own = PartialTensors(node.folder.checkpoint / tensors_name(1), entry_of(manifest, 1))
-    await until(partial(at, own, last), lambda mark: mark is BlockState.HERE)
+    await until_true(lambda: own.block_state(last) is BlockState.HERE)
     assert not serving.done()
     fetched = list(node.watched.asked)
     loaded = await asyncio.to_thread(node.load, 1, flat)
@@ -256,7 +255,7 @@ async def test_a_store_that_is_away_half_way_is_waited_for(
         cable.cut()
         loading = asyncio.create_task(asyncio.to_thread(node.load, 0, flat))
         serving = asyncio.create_task(node.serve(committed))
-        await until(partial(count, node), lambda asked: asked > 16)
+        await until_true(lambda: len(node.watched.asked) > 16)
         assert not loading.done()
         cable.mend()
         await serving
@@ -336,13 +335,3 @@ def ask_for_all(node: Node, manifest: Manifest) -> None:
 def entry_of(manifest: Manifest, rank: int) -> FileEntry:
     """Of a rank's tensors."""
     return next(f for f in manifest.files if f.name == tensors_name(rank))
-
-
-async def at(coming: PartialTensors, block: int) -> BlockState:
-    """Where it is."""
-    return coming.block_state(block)
-
-
-async def count(node: Node) -> int:
-    """Blocks asked for."""
-    return len(node.watched.asked)
