@@ -266,18 +266,6 @@ TALK = [
 TODAY = date(2026, 2, 3)
 
 
-@pytest.fixture(scope="module")
-def tokenizer() -> Tokenizer:
-    """Return the tiny model's tokenizer."""
-    return tiny_tokenizer()
-
-
-@pytest.fixture(scope="module")
-def plain_tokenizer() -> Tokenizer:
-    """Return the same tokenizer, but its template does not mark what the assistant says."""
-    return tiny_tokenizer(UNMARKED)
-
-
 def trained_text(tokenizer: Tokenizer, tokens: Tokens) -> str:
     ids = [i for i, trained in zip(tokens.ids, tokens.trained, strict=True) if trained]
     return str(tokenizer.decode(ids))
@@ -293,17 +281,15 @@ def test_a_member_that_is_null_is_not_there_and_a_content_that_is_null_is_empty(
     assert tokenizer.decode(tokenize_chat(tokenizer, row, 512, TODAY).ids) == "nameless."
 
 
-def test_templates_with_and_without_marks_train_the_same_tokens(
-    tokenizer: Tokenizer, plain_tokenizer: Tokenizer
-) -> None:
+def test_templates_with_and_without_marks_train_the_same_tokens() -> None:
+    plain = tiny_tokenizer(UNMARKED)
     for messages in chats(50, seed=3):
         row = {"messages": messages}
-        assert tokenize_chat(plain_tokenizer, row, 512, TODAY) == tokenize_chat(
-            tokenizer, row, 512, TODAY
-        )
+        found = tokenize_chat(plain, row, 512, TODAY)
+        assert found == tokenize_chat(TOKENIZER, row, 512, TODAY)
 
 
-def test_a_turn_that_is_not_trained_may_be_rewritten_later(plain_tokenizer: Tokenizer) -> None:
+def test_a_turn_that_is_not_trained_may_be_rewritten_later() -> None:
     """As Qwen 3 does, which forgets what was thought in earlier turns."""
     short = "message['content'][:3] if message['role'] == 'assistant' and not loop.last else "
     template = UNMARKED.replace("message['content']", f"({short}message['content'])")
@@ -330,8 +316,8 @@ def test_a_template_that_prints_the_date_prints_the_jobs(template: str) -> None:
         assert dated.decode(tokens.ids).startswith(said)
 
 
-def test_a_long_row_is_cut_and_may_be_left_without_a_target(tokenizer: Tokenizer) -> None:
-    tokens = tokenize_chat(tokenizer, {"messages": TALK}, 5, TODAY)
+def test_a_long_row_is_cut_and_may_be_left_without_a_target() -> None:
+    tokens = tokenize_chat(TOKENIZER, {"messages": TALK}, 5, TODAY)
 
     assert len(tokens.ids) == len(tokens.trained) == 5
     assert padded([tokens], pad_id=0).targets == 0
@@ -345,18 +331,16 @@ def test_a_broken_row_is_named_by_its_line_as_an_editor_counts(tmp_path: Path) -
         JsonlRows(path, read_chat)[1]
 
 
-def test_a_preference_is_two_chats_of_which_the_answers_alone_are_trained(
-    tokenizer: Tokenizer,
-) -> None:
+def test_a_preference_is_two_chats_of_which_the_answers_alone_are_trained() -> None:
     row = {
         "input": {"messages": TALK, "tools": None},
         "preferred_output": [{"role": "assistant", "content": "Yes."}],
         "non_preferred_completion": [{"role": "assistant", "content": "No way."}],
     }
 
-    preferred, other = (tokenize_chat(tokenizer, c, 512, TODAY) for c in read_answers(row))
+    preferred, other = (tokenize_chat(TOKENIZER, c, 512, TODAY) for c in read_answers(row))
 
-    said = [trained_text(tokenizer, tokens).strip() for tokens in (preferred, other)]
+    said = [trained_text(TOKENIZER, tokens).strip() for tokens in (preferred, other)]
     assert said == ["Yes.<|end|>", "No way.<|end|>"]
     prompt = preferred.trained.index(True)
     assert preferred.ids[:prompt] == other.ids[:prompt]

@@ -1,8 +1,8 @@
 """What is compared in a verification, within which bounds, and what the user is told."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -29,26 +29,18 @@ FACTS = TokenizerFacts(vocabulary={}, added={}, special={}, template="", program
 METRICS = metrics(12)
 
 
-@pytest.fixture(scope="module")
-def tokenizer() -> Any:  # noqa: ANN401
-    """Return the tiny model's tokenizer."""
-    return tiny_tokenizer()
-
-
 def chosen(
-    path: Path,
-    tokenizer: Any,  # noqa: ANN401
-    spec: RunSpec,
-    *,
-    by_score: bool = False,
+    folder: Path, write: Callable[..., object], count: int, spec: RunSpec, *, by_score: bool = False
 ) -> list[VerificationRow]:
-    source = VerificationRows(path, path / "no tokens", tokenizer, spec)
+    """Write so many rows and choose those that are scored."""
+    path = folder / "rows.jsonl"
+    write(path, rows=count, seed=1)
+    source = VerificationRows(path, path / "no tokens", tiny_tokenizer(), spec)
     return choose_rows(source, spec, by_score=by_score)
 
 
-def test_a_few_rows_of_the_whole_file_are_scored(tmp_path: Path, tokenizer: Any) -> None:  # noqa: ANN401
-    write_samples(tmp_path / "rows.jsonl", rows=500, seed=1)
-    rows = chosen(tmp_path / "rows.jsonl", tokenizer, SPEC)
+def test_a_few_rows_of_the_whole_file_are_scored(tmp_path: Path) -> None:
+    rows = chosen(tmp_path, write_samples, 500, SPEC)
 
     assert len(rows) == SEQUENCES
     assert sum(row.length for row in rows) <= TOKENS
@@ -56,19 +48,17 @@ def test_a_few_rows_of_the_whole_file_are_scored(tmp_path: Path, tokenizer: Any)
     assert all(row.positions for row in rows)
 
 
-def test_pairs_stay_together(tmp_path: Path, tokenizer: Any) -> None:  # noqa: ANN401
-    write_preferences(tmp_path / "rows.jsonl", rows=50, seed=1)
+def test_pairs_stay_together(tmp_path: Path) -> None:
     spec = replace(SPEC, method="reward")
-    rows = chosen(tmp_path / "rows.jsonl", tokenizer, spec, by_score=True)
+    rows = chosen(tmp_path, write_preferences, 50, spec, by_score=True)
 
     numbers = [row.number for row in rows]
     assert [n // 2 for n in numbers[::2]] == [n // 2 for n in numbers[1::2]]
 
 
-def test_of_prompts_every_token_is_scored(tmp_path: Path, tokenizer: Any) -> None:  # noqa: ANN401
-    write_prompts(tmp_path / "rows.jsonl", rows=5, seed=1)
+def test_of_prompts_every_token_is_scored(tmp_path: Path) -> None:
     spec = replace(SPEC, method="reinforcement", reinforcement=GRADED)
-    rows = chosen(tmp_path / "rows.jsonl", tokenizer, spec)
+    rows = chosen(tmp_path, write_prompts, 5, spec)
 
     assert len(rows) == 5
     assert all(row.positions == list(range(1, len(row.ids))) for row in rows)
@@ -76,10 +66,8 @@ def test_of_prompts_every_token_is_scored(tmp_path: Path, tokenizer: Any) -> Non
 
 def test_rows_whose_answers_lie_beyond_the_bound_are_scored_on_their_other_tokens(
     tmp_path: Path,
-    tokenizer: Any,  # noqa: ANN401
 ) -> None:
-    write_samples(tmp_path / "rows.jsonl", rows=5, seed=1)
-    rows = chosen(tmp_path / "rows.jsonl", tokenizer, replace(SPEC, loss_chunk=3))
+    rows = chosen(tmp_path, write_samples, 5, replace(SPEC, loss_chunk=3))
 
     assert [row.length for row in rows] == [3] * 5
     assert all(row.positions == [1, 2] for row in rows)
