@@ -59,7 +59,7 @@ async def test_a_worker_that_comes_after_a_killed_one_takes_the_same_number() ->
     assert first == second == await _head(store)
 
 
-@pytest.mark.parametrize("after", [0, 2, 3])
+@pytest.mark.parametrize("after", [0, 3])
 async def test_a_worker_that_looked_too_long_ago_is_refused(after: int) -> None:
     store = await _store(Head(generation=5))
 
@@ -104,7 +104,7 @@ async def test_a_commit_between_the_read_and_the_fence_is_not_overwritten() -> N
         assert now == committed
 
 
-@pytest.mark.parametrize("after", [0, 3, 4, 5])
+@pytest.mark.parametrize("after", [3, 4, 5])
 async def test_only_a_head_that_is_ahead_is_asked_whether_its_generation_is_forgotten(
     after: int,
 ) -> None:

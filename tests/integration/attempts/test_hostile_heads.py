@@ -136,17 +136,6 @@ async def test_a_cancel_or_pause_ends_the_machines_whatever_head_holds(
     assert await victims.states() == {state}
 
 
-async def test_a_budget_ends_the_machines_whatever_head_holds(
-    world: World, heads: list[str]
-) -> None:
-    victims = await attack(world, heads, budget={"amount": "20"})
-    world.clock.advance(minutes=100)
-    await victims.tick(13, 120)
-
-    assert await victims.left() == []
-    assert await victims.states() == {("queued", "paused")}
-
-
 async def test_silence_ends_the_machines_whatever_head_holds(
     world: World, heads: list[str]
 ) -> None:
@@ -173,16 +162,6 @@ async def test_a_head_that_stays_unreadable_pauses_its_job_and_says_why(world: W
     await made.ask("resume")
     await made.tick(8, 15, chatty=False)
     assert [len(await world.attempts_of(one.id)) for one in made.all] == [2, 2]
-
-
-async def test_a_head_that_stays_invalid_is_one_event(world: World) -> None:
-    made = await start_victims(world, ["any"])
-    for number in range(6):
-        await world.store.write(made.all[0].id, HEAD, b"garbage" * number)
-        await made.tick(1, 60)
-    codes = await world.event_codes(made.all[0].id)
-
-    assert codes.count("attempt.needs_help") == 1
 
 
 async def test_a_node_that_finishes_without_a_model_does_not_hold_its_machine(world: World) -> None:

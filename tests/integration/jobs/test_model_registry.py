@@ -8,7 +8,6 @@ import pytest
 from service.api.app import make_app
 from service.cloud.fake import FakeRegistry
 from service.cloud.provider import CloudError
-from service.db.trackers import model_registry
 from service.reconciler.jobs.model_registry import TIMEOUT, ModelRegistrations
 from tests.integration.finished_jobs import make_model
 from tests.world import World, client
@@ -83,15 +82,6 @@ async def test_killed_between_registering_and_writing_it_down_it_is_registered_o
 
     assert (before, await model_events(world, job)) == ([], ["model.registered"])
     assert len(found.models) == 1
-
-
-async def test_one_of_two_replicas_writes_the_event(world: World) -> None:
-    job = await make_model(registering(world), register_model=True)
-
-    async with world.engine.begin() as conn:
-        wrote = [await model_registry.settle(conn, job["id"], {"name": "n"}) for _ in "ab"]
-
-    assert wrote == [True, False]
 
 
 async def test_a_workspace_that_fails_is_asked_again_and_given_up_after_a_day(world: World) -> None:

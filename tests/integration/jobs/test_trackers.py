@@ -101,32 +101,24 @@ async def test_a_tracker_that_the_deployment_lacks_is_refused_with_what_to_set(
     assert variable in error["message"]
 
 
-async def test_steps_are_sent_while_the_job_trains_but_the_newest(world: World) -> None:
+@pytest.mark.parametrize(
+    ("begun", "then", "sent", "all_sent"),
+    [
+        (range(1, 4), range(4, 6), [1, 2], [1, 2, 3, 4]),  # all but the newest
+        (range(1, 5), range(2, 7), [1, 2, 3], [1, 2, 3, 4, 5]),  # done again after an eviction
+        ([1, 2, 5, 6], [3, 4], [1, 2], [1, 2, 3, 4, 5]),  # those in between are still in Blob
+    ],
+)
+async def test_each_step_is_sent_once_in_order_while_the_job_trains(
+    world: World, begun: Iterable[int], then: Iterable[int], sent: list[int], all_sent: list[int]
+) -> None:
     job, tracker = await a_job(world, MLFLOW), FakeTracker()
-    await measure(world, job, range(1, 4))
+    await measure(world, job, begun)
     first = await serve_later(world, tracker)
-    await measure(world, job, range(4, 6))
+    await measure(world, job, then, gen=2)
 
-    assert (first, await serve_later(world, tracker)) == ([1, 2], [1, 2, 3, 4])
+    assert (first, await serve_later(world, tracker)) == (sent, all_sent)
     assert await tracker_events(world, job) == ["tracker.started"]
-
-
-async def test_steps_that_are_done_again_after_an_eviction_are_sent_once(world: World) -> None:
-    job, tracker = await a_job(world, MLFLOW), FakeTracker()
-    await measure(world, job, range(1, 5))
-    await serve_later(world, tracker)
-    await measure(world, job, range(2, 7), gen=2)
-
-    assert await serve_later(world, tracker) == [1, 2, 3, 4, 5]
-
-
-async def test_a_step_waits_for_those_before_it_that_are_still_in_blob(world: World) -> None:
-    job, tracker = await a_job(world, MLFLOW), FakeTracker()
-    await measure(world, job, [1, 2, 5, 6])
-    first = await serve_later(world, tracker)
-    await measure(world, job, [3, 4])
-
-    assert (first, await serve_later(world, tracker)) == ([1, 2], [1, 2, 3, 4, 5])
 
 
 async def test_once_the_job_has_ended_all_is_sent_and_the_run_ends(world: World) -> None:

@@ -8,8 +8,9 @@ from decimal import Decimal
 import pytest
 
 from service.api.app import make_app
-from service.db.money import budgets as caps
-from service.domain.money.budget import Allowance
+from service.domain.money import budget
+from service.domain.money.budget import Allowance, BudgetStanding
+from service.operations.money import budgets
 from service.reconciler.cloud.heartbeat_visibility import HeartbeatVisibility
 from tests.integration.money.test_budgets import start_job, train_on, with_budget
 from tests.integration.stored_jobs import put_files
@@ -52,16 +53,6 @@ async def test_a_job_of_twenty_cents_runs_on_a_budget_of_a_dollar(local: World) 
     assert "job.budget_exhausted" not in await local.event_codes(job)
 
 
-async def test_an_attempt_reserves_the_time_that_its_own_job_needs_to_save(world: World) -> None:
-    job, _, _ = await start_job(world, nodes=2)
-    async with world.engine.connect() as conn:
-        (hold,) = await caps.holds_of_job(conn, job)
-        found = await caps.caps(conn, job)
-
-    assert hold.save_seconds == found.save_seconds
-    assert 30 < (hold.save_seconds or 0) < 60
-
-
 @pytest.mark.parametrize(
     ("speaks", "restarts", "seconds"),
     [(True, True, 45), (True, False, 90), (False, True, 90), (False, False, 45)],  # all pairs
@@ -83,3 +74,17 @@ async def test_no_rhythm_of_rounds_keeps_machines_that_do_not_stop_past_their_bu
     (attempt,) = await world.attempts_of(job)
     assert (attempt["state"], attempt["outcome"]) == ("ended", "over_budget")
     assert Decimal((await world.job(job))["cost"]["spent"]) < 40
+
+
+@pytest.mark.parametrize("reached", [50, 90, budget.CAP_PASSED])
+async def test_a_budget_that_did_not_hold_is_the_operators_matter_and_a_threshold_is_not(
+    world: World, caplog: pytest.LogCaptureFixture, reached: int
+) -> None:
+    job = await world.submit()
+    standing = BudgetStanding(cap=Decimal(10), metered=Decimal(11))
+    async with world.engine.begin() as conn:
+        await budgets.record_threshold(conn, job["id"], standing, reached, world.clock())
+
+    told = [vars(r) for r in caplog.records if r.getMessage() == "job.budget_passed"]
+    passed = [("ERROR", job["id"])] if reached == budget.CAP_PASSED else []
+    assert [(line["levelname"], line["job"]) for line in told] == passed

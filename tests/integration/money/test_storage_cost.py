@@ -14,7 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from service.api.app import make_app
 from service.db.money import storage_cost
 from service.db.schema import storage_tables
-from service.domain.money.storage_cost import StoragePrices, cost_of_keeping, quote_rehydration
+from service.domain.money.storage_cost import StoragePrices, quote_rehydration
 from service.domain.storage.access_tiers import (
     GIB,
     SMALL,
@@ -114,21 +114,6 @@ async def test_what_lies_there_costs_by_the_month_and_is_in_what_was_spent(world
     assert listed == after["spent"]
 
 
-async def test_the_job_shows_what_the_rows_add_up_to(world: World) -> None:
-    job, _, _ = await start_with_checkpoints(world)
-    for _ in range(3):
-        await make_meters(world, PRICES).run_once()
-        world.clock.advance(hours=2)
-        await world.store.write(job, f"logs/{world.clock().timestamp()}", bytes(300_000))
-    await make_meters(world, PRICES).run_once()
-    world.clock.advance(hours=5)
-
-    total = cost_of_keeping(await read_ledger(world, job), world.clock())
-
-    assert total > 0
-    assert (await read_cost(world, job))["storage"] == str(total.quantize(Decimal("0.0001")))
-
-
 async def test_two_replicas_and_a_repeated_look_count_nothing_twice(world: World) -> None:
     job = await finish_job(world)
 
@@ -170,21 +155,6 @@ async def test_after_a_move_each_tier_has_its_own_price(world: World) -> None:
     assert set(open_rows) == {AccessTier.HOT, AccessTier.ARCHIVE}
     assert open_rows[AccessTier.ARCHIVE].size == 200 * 1024
     assert open_rows[AccessTier.ARCHIVE].month == DEAR.tiers[AccessTier.ARCHIVE].month
-
-
-async def test_what_a_move_cost_is_counted_once(world: World) -> None:
-    job = await finish_job(world)
-    world.store.slow_archive = True
-    await world.call("POST", f"{JOBS}/{job}/model/tier", json={"tier": "archive"})
-    while await make_moves(world).run_once():
-        pass
-    before = Decimal((await read_cost(world, job))["storage"])
-    back = {"tier": "hot", "priority": "high"}
-    answers = [await world.call("POST", f"{JOBS}/{job}/model/tier", json=back) for _ in range(3)]
-    charged = {body(answer)["cost"]["charged"] for answer in answers}
-
-    (charge,) = charged
-    assert Decimal((await read_cost(world, job))["storage"]) == before + Decimal(charge)
 
 
 ROUNDED = Decimal("0.0002")  # as what is shown
@@ -266,19 +236,6 @@ async def test_hurrying_costs_more_for_what_is_not_back_yet_only(dear: World) ->
 async def carry_out(world: World) -> None:
     while await make_moves(world).run_once():
         pass
-
-
-async def test_what_is_gone_costs_nothing_any_more(world: World) -> None:
-    job = await finish_job(world)
-    await make_meters(world, PRICES).run_once()
-    await world.store.delete_container(job)
-    world.clock.advance(days=1)
-    await make_meters(world, PRICES).run_once()
-    then = (await read_cost(world, job))["storage"]
-    world.clock.advance(days=9)
-
-    shown = await read_cost(world, job)
-    assert (shown["storage"], shown["storage_a_month"]) == (then, "0.0000")
 
 
 @dataclass

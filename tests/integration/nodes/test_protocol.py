@@ -1,6 +1,5 @@
 """/internal/nodes: who may speak, what is refused and how."""
 
-import asyncio
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -106,19 +105,6 @@ async def test_a_machine_has_its_attempt_looked_at_once_it_names_a_port_and_not_
             told.append(tuple((await conn.execute(query)).one()))
 
     assert told == [(now + timedelta(seconds=15), hints), (now, hints + 1), (now, hints + 1)]
-
-
-async def test_registering_twice_is_one_node_with_one_token(world: World) -> None:
-    node = (await boot_job(world))[0]
-    before = node.seat
-    answers = await asyncio.gather(*(node.register() for _ in range(4)))
-
-    assert {a.status_code for a in answers} == {200}
-    assert node.seat is not None
-    assert before is not None
-    assert replace(node.seat, now=0, stop_by=0, grants=before.grants) == replace(
-        before, now=0, stop_by=0
-    )
 
 
 async def test_a_heartbeat_of_an_old_generation_is_refused_and_kept(world: World) -> None:

@@ -10,10 +10,8 @@ from sqlalchemy import select, update
 from service import console
 from service.db.schema import queue_tables, tables
 from service.domain.cloud.fleet import SpotCores, scale_set_name
-from service.domain.errors import InvalidRequest
 from service.domain.queue import queue_forecast
 from service.domain.queue.admission import NO_QUOTA, RESERVATION_DELAY, ProjectQuota, WaitReason
-from service.operations.queue import admission
 from service.reconciler.jobs.admission import Admissions
 from tests.nodes.scripted_node import boot, train
 from tests.world import SPOT, World
@@ -61,15 +59,6 @@ async def set_region_quota(world: World, queue: Admissions, machines: int, other
     told = SpotCores(limit=machines * CORES, used=others * CORES)
     world.cloud.spot_quotas[SPOT.region] = told
     await queue.read_cores()
-
-
-async def test_without_limits_a_job_is_admitted_by_the_step_that_asks(world: World) -> None:
-    job = await submit_job(world)
-
-    shown = await world.job(job)
-
-    assert (await count_attempts(world, job), shown["queue"]) == (1, None)
-    assert not {"job.waits", "job.admitted"} & set(await world.event_codes(job))
 
 
 async def test_a_quota_holds_while_three_replicas_admit_at_once(world: World) -> None:
@@ -149,20 +138,6 @@ async def test_a_pause_gives_the_place_back_and_a_resumed_job_waits_again(world:
     assert (await world.job(first))["queue"]["position"] == 1
 
 
-async def test_a_job_that_is_over_makes_room_and_one_that_is_cancelled_waits_no_more(
-    world: World,
-) -> None:
-    queue = limit_projects(world, ONE)
-    first, second, third = [await submit_job(world) for _ in range(3)]
-    await world.call("POST", f"{JOBS}/{second}/cancel")
-    await world.call("POST", f"{JOBS}/{first}/cancel")
-    await world.tick(4)
-    await run_queue(world, queue)
-
-    assert (await count_attempts(world, second), await count_attempts(world, third)) == (0, 1)
-    assert (await world.job(second))["queue"] is None
-
-
 async def test_an_eviction_never_sends_a_job_back_into_the_queue(world: World) -> None:
     queue = limit_projects(world, ONE)
     first, urgent = await submit_job(world, nodes=1), await submit_job(world, priority="high")
@@ -197,19 +172,6 @@ async def test_a_large_gang_is_admitted_though_small_jobs_keep_coming(world: Wor
     assert (await count_attempts(world, large), await count_attempts(world, small)) == (1, 0)
 
 
-async def test_what_others_in_the_subscription_use_is_not_there_to_be_had(world: World) -> None:
-    await submit_job(world)
-    await world.tick(2, seconds=60)
-    queue = admissions(world)
-    await set_region_quota(world, queue, machines=5, others=2)
-    second = await submit_job(world)
-    await queue.run_once()
-
-    assert (await world.job(second))["queue"]["reason"] == (
-        "It needs 192 Spot cores in eastus, and 96 of 480 are free."
-    )
-
-
 async def test_no_more_machines_are_asked_for_than_azure_has_cores_left(world: World) -> None:
     first, second = await submit_job(world, nodes=1), await submit_job(world, nodes=1)
     assert (await count_attempts(world, first), await count_attempts(world, second)) == (1, 1), (
@@ -229,21 +191,6 @@ async def test_no_more_machines_are_asked_for_than_azure_has_cores_left(world: W
     )
     ends = (await world.job(first))["forecast"]["finish"]
     assert shown["forecast"]["let_in"]["p50"] == pytest.approx(ends["p50"], abs=15)
-
-
-async def test_cores_that_are_kept_for_a_job_do_not_come_free_for_it(world: World) -> None:
-    queue = admissions(world)
-    await set_region_quota(world, queue, machines=1)
-    job = await submit_job(world, nodes=1)
-    await train(world, await boot(world, job), step=1)
-    await set_region_quota(world, queue, machines=1, others=1)
-    world.cloud.evict(scale_set_name((await world.attempts_of(job))[0]["id"]))
-    await world.tick(4)
-
-    told = (await world.job(job))["forecast"]
-
-    assert (told["let_in"], told["finish"]) == (None, None)
-    assert told["unknown_because"].startswith("Others in the subscription hold")
 
 
 async def test_a_job_that_waits_for_cores_shows_when_they_are_forecast_to_be_free(
@@ -317,9 +264,3 @@ async def test_an_operator_gives_a_project_a_quota_and_lifts_it(world: World) ->
         lifted.splitlines()[0]
         == "Project tests: 1 jobs under way of any number, 16 GPUs of 64, weight 2."
     )
-
-
-async def test_a_quota_that_cannot_be_is_refused(world: World) -> None:
-    async with world.engine.begin() as conn:
-        with pytest.raises(InvalidRequest, match="a weight is above 0"):
-            await admission.set_quota(conn, "tests", {"weight": 0.0}, NO_QUOTA)

@@ -1,12 +1,6 @@
 """Spot cores where machines could be had on demand too: that is no way past the queue."""
 
-from collections.abc import AsyncIterator
-
-import pytest
-from sqlalchemy.ext.asyncio import AsyncEngine
-
-from tests.clock import Clock
-from tests.integration.money.test_deadlines import BOTH, ON_DEMAND, until
+from tests.integration.money.test_deadlines import until
 from tests.integration.queue.test_admission import (
     admissions,
     count_attempts,
@@ -15,14 +9,9 @@ from tests.integration.queue.test_admission import (
 )
 from tests.integration.queue.test_core_release import pass_time
 from tests.integration.queue.test_two_regions import pass_minutes
-from tests.world import World, open_world
+from tests.world import BOTH, ON_DEMAND, World
 
-
-@pytest.fixture
-async def world(engine: AsyncEngine, database_url: str, clock: Clock) -> AsyncIterator[World]:
-    """Yield a service that may buy on demand as well."""
-    async with open_world(engine, database_url, clock, BOTH) as made:
-        yield made
+OFFERINGS = BOTH
 
 
 async def test_a_job_without_a_deadline_waits_its_turn_for_spot(world: World) -> None:

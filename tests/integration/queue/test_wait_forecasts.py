@@ -1,39 +1,22 @@
 """What a job that Spot refuses tells of its end: later, less sure, and no dearer."""
 
-from collections.abc import AsyncIterator
 from dataclasses import replace
-from datetime import timedelta
 from decimal import Decimal
 from typing import Any
 
-import pytest
 from sqlalchemy import text
-from sqlalchemy.ext.asyncio import AsyncEngine
 
 from service.db.jobs import job_facts
 from service.db.jobs.job_facts import JobOverview
 from service.domain.cloud.fleet import Price
 from service.domain.planning.forecast import RemainingTime
-from service.domain.states import CapacityType
 from service.operations.queue.waits import WaitForecasts
 from service.pricing.fixed import FixedPrices
-from tests.clock import Clock
 from tests.integration.api.jobs.test_submissions import statements
 from tests.nodes.scripted_node import start_training
-from tests.world import PRICE, SPOT, World, open_world
+from tests.world import BOTH, PRICE, SPOT, World
 
-ON_DEMAND = type(SPOT)(
-    region=SPOT.region, vm_size=SPOT.vm_size, capacity_type=CapacityType.ON_DEMAND
-)
-
-
-@pytest.fixture
-async def world(engine: AsyncEngine, database_url: str, clock: Clock) -> AsyncIterator[World]:
-    """Machines of one size, on Spot and on demand."""
-    full = Price(hourly=PRICE.on_demand_hourly, on_demand_hourly=PRICE.on_demand_hourly)
-    table = {SPOT: PRICE, ON_DEMAND: full}
-    async with open_world(engine, database_url, clock, table) as made:
-        yield made
+OFFERINGS = BOTH
 
 
 async def submit_refused(world: World, minutes: int, **infrastructure: Any) -> dict[str, Any]:  # noqa: ANN401
@@ -68,38 +51,6 @@ async def test_a_job_that_waits_is_done_later_the_longer_it_waits_and_costs_no_m
     assert late["p90"] - late["p10"] > soon["p90"] - soon["p10"]
     assert young["estimated_finish"] == young["forecast"]["finish"]["p50"]
     assert young["cost"]["forecast_total"] == early["cost"]["forecast_total"]
-
-
-async def test_a_job_that_will_buy_on_demand_in_time_waits_no_longer_than_it_may(
-    world: World,
-) -> None:
-    deadline = int((world.clock() + timedelta(hours=2)).timestamp())
-
-    shown = await submit_refused(world, minutes=3, deadline=deadline)
-
-    assert shown["forecast"]["finish"]["p50"] <= deadline
-    assert shown["forecast"]["meets_deadline"] >= 0.85
-
-
-async def test_what_was_refused_days_ago_is_no_wait_of_today(world: World) -> None:
-    fresh = await world.submit()
-    told = seconds_to_finish(world, await world.job(fresh["id"]))
-    monday = await submit_refused(world, minutes=9)
-    for job in (fresh, monday):
-        await world.call("POST", f"/v1/fine_tuning/jobs/{job['id']}/cancel")
-    await world.tick(9, seconds=60)
-    world.clock.advance(hours=72)
-    world.cloud.sold_out.clear()
-
-    thursday = await world.submit()
-    before = seconds_to_finish(world, await world.job(thursday["id"]))
-    while (shown := await world.job(thursday["id"]))["attempts"]["count"] == 0:
-        world.clock.advance(seconds=5)
-        await world.jobs.run_once()
-    asking = seconds_to_finish(world, shown)
-
-    assert before["p50"] == pytest.approx(told["p50"], abs=2)
-    assert asking["p50"] == pytest.approx(told["p50"], abs=15)
 
 
 async def around_of(world: World, job: str) -> JobOverview:

@@ -23,11 +23,6 @@ def test_the_migrations_lead_to_the_tables_in_the_code(database_url: str) -> Non
     command.check(migrations(database_url))
 
 
-def test_migrating_again_changes_nothing(database_url: str) -> None:
-    command.upgrade(migrations(database_url), "head")
-    command.check(migrations(database_url))
-
-
 async def test_a_file_is_of_a_format_that_there_is(engine: AsyncEngine, clock: Clock) -> None:
     async with engine.begin() as conn:
         await add_job(conn, clock())

@@ -8,13 +8,10 @@ import pytest
 from sqlalchemy import update
 from sqlalchemy.exc import DataError
 
-from service.api.app import make_app
 from service.cloud.fake import FakeCloud
 from service.cloud.provider import (
     ATTEMPT_TAG,
     JOB_TAG,
-    OWNER_TAG,
-    CloudError,
     Misconfigured,
     Throttled,
 )
@@ -23,20 +20,16 @@ from service.db.attempts.attempts import AttemptRow
 from service.db.money import ledger
 from service.db.schema import tables
 from service.domain.cloud.fleet import (
-    Offering,
-    Price,
     ScaleSet,
     ScaleSetPhase,
     TaggedResource,
     scale_set_name,
 )
 from service.domain.states import AttemptState
-from service.pricing.fixed import FixedPrices
-from service.pricing.source import PricesUnavailable
 from service.reconciler.sweeps.late_billing import LateBilling
 from tests.integration.db.rows import add, add_attempt, add_job
 from tests.nodes.scripted_node import boot
-from tests.world import World, client
+from tests.world import World
 
 
 async def _make_orphan(world: World, **tags: str) -> str:
@@ -81,19 +74,6 @@ async def test_an_orphan_that_cannot_be_deleted_is_reported_once_by_all_replicas
     assert len(told) == 1
     assert "rk-nobodys of this job cannot be deleted" in told[0]["message"]
     assert caplog.messages.count("leak.will_not_die") == 2  # every quarter of an hour
-
-
-async def test_an_orphan_that_goes_is_no_alarm(
-    world: World, caplog: pytest.LogCaptureFixture
-) -> None:
-    await _make_orphan(world)
-    with caplog.at_level(logging.ERROR):
-        for _ in range(40):
-            await world.orphans.run_once()
-            world.clock.advance(minutes=1)
-
-    assert "leak.will_not_die" not in caplog.messages
-    assert world.cloud.costing() == {scale_set_name(await _newest(world))}
 
 
 async def test_machines_that_came_when_their_attempt_was_over_are_billed_until_they_are_gone(
@@ -255,11 +235,6 @@ async def _end_attempt(world: World, job_id: str) -> AttemptRow:
     return row
 
 
-async def _newest(world: World) -> str:
-    jobs = (await world.call("GET", "/v1/fine_tuning/jobs")).json()["data"]
-    return str((await world.attempts_of(jobs[0]["id"]))[-1]["id"])
-
-
 async def test_the_audit_names_what_leaks_and_what_it_costs(world: World) -> None:
     job_id = await _make_orphan(world, **{ATTEMPT_TAG: "att-nobodys", JOB_TAG: "ftjob-nobodys"})
     (attempt,) = await world.attempts_of(job_id)
@@ -282,81 +257,21 @@ async def test_the_audit_names_what_leaks_and_what_it_costs(world: World) -> Non
     assert [*first["data"], *last.json()["data"]] == shown["data"]
 
 
-class AwayPrices(FixedPrices):
-    """A price list that does not answer."""
-
-    async def prices(self, offerings: list[Offering]) -> dict[Offering, Price]:
-        raise PricesUnavailable(f"no route to the price of {offerings}")
-
-
-@pytest.mark.parametrize("prices", [FixedPrices({}), AwayPrices({})])
-async def test_an_audit_without_prices_names_leaks_without_their_cost(
-    world: World, prices: FixedPrices
-) -> None:
-    await _make_orphan(world, **{ATTEMPT_TAG: "att-nobodys"})
-    headers = {"authorization": f"Bearer {world.key}"}
-
-    async with client(make_app(replace(world.parts, prices=prices))) as http:
-        shown = (await http.get("/v1/organization/audit", headers=headers)).json()
-
-    prices_of = {s["standing"]: s["per_hour"] for s in shown["data"]}
-    assert prices_of == {"used": "16.8800", "unknown": None}
-    assert (shown["summary"]["leaks"], shown["summary"]["unpriced_leaks"]) == (1, 1)
-
-
-async def test_a_disk_that_carries_our_tag_is_in_the_audit_and_a_neighbours_is_not(
-    world: World,
-) -> None:
-    disk = TaggedResource(
-        kind="Microsoft.Compute/disks", name="old", tags={OWNER_TAG: world.cloud.owner}
-    )
-    world.cloud.untracked += [disk, replace(disk, name="theirs", tags={OWNER_TAG: "neighbour"})]
-
-    shown = (await world.call("GET", "/v1/organization/audit")).json()
-
-    (resource,) = shown["data"]
-    assert resource["id"] == "Microsoft.Compute/disks/old"
-    assert (resource["object"], resource["standing"]) == ("resource", "untracked")
-    assert (resource["type"], resource["leaks"]) == ("Microsoft.Compute/disks", True)
-    groups = shown["summary"]["groups"]
-    assert (groups["untracked"]["resources"], groups["unknown"]["scale_sets"]) == (1, 0)
-    assert "scale_sets" not in groups["untracked"]
-    assert shown["summary"]["unseen"] is None
-
-
-async def test_no_page_of_the_audit_loses_a_stray_whose_type_ends_as_anothers(world: World) -> None:
-    kinds = ("Elsewhere.Compute/disks", "Microsoft.Compute/disks")
-    tags = {OWNER_TAG: world.cloud.owner}
-    world.cloud.untracked += [TaggedResource(kind=kind, name="old", tags=tags) for kind in kinds]
-
-    first = (await world.call("GET", "/v1/organization/audit?limit=1")).json()
-    rest = await world.call("GET", f"/v1/organization/audit?after={first['last_id']}")
-
-    assert [s["type"] for s in first["data"] + rest.json()["data"]] == list(kinds)
-
-
-@pytest.mark.parametrize(
-    ("fault", "then"),
-    [
-        (Misconfigured("no role"), "Give the service's identity the actions"),
-        (Throttled("too many"), "Retry"),
-    ],
-)
 async def test_an_audit_that_may_not_list_all_else_shows_the_scale_sets_and_says_so(
-    world: World, monkeypatch: pytest.MonkeyPatch, fault: CloudError, then: str
+    world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await _make_orphan(world)
 
     async def refuse() -> list[TaggedResource]:
-        raise fault
+        raise Misconfigured("no role")
 
     monkeypatch.setattr(world.cloud, "list_tagged", refuse)
     shown = (await world.call("GET", "/v1/organization/audit")).json()
 
     assert "rk-nobodys" in {s["id"] for s in shown["data"]}
     assert shown["summary"]["leaks"] == 1
-    assert str(fault) in shown["summary"]["unseen"]
-    assert then in shown["summary"]["unseen"]
+    assert "no role" in shown["summary"]["unseen"]
+    assert "Give the service's identity the actions" in shown["summary"]["unseen"]
 
 
 async def test_an_audit_without_azure_says_so(world: World) -> None:

@@ -1,7 +1,6 @@
 """Containers of jobs that the database does not know are told of once, counted, and left alone."""
 
 import logging
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -12,10 +11,8 @@ from service.db.schema import tables
 from service.domain.ids import new_id
 from service.operations.storage.containers import GRACE
 from service.reconciler.sweeps.containers import NAMES_SHOWN, ContainerWatch
-from service.storage.azure import AzureBlobStore
 from service.storage.fake import MemoryStore
 from service.storage.store import BlobStore, Container, StorageError
-from tests.azurite import Azurite
 from tests.integration.db.rows import add_job
 from tests.world import World, client
 
@@ -52,6 +49,8 @@ async def test_containers_of_unknown_jobs_are_reported_once_and_kept(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     names = await make_strangers(world.store, NAMES_SHOWN + 2)
+    for name in ("files", "base-somebodys", "backups"):  # others of the account
+        await world.store.create_container(name)
     watch = watch_of(world)
 
     first, second = await watch.run_once(), await watch.run_once()
@@ -77,13 +76,6 @@ async def test_the_container_of_a_job_is_known_from_its_first_moment_to_long_aft
     assert (made, known) == ([job["id"]], [])
     assert await watch_of(world).run_once() == []
     assert noted_records(caplog) == []
-
-
-async def test_other_containers_of_the_account_are_ignored(world: World) -> None:
-    for name in ("files", "base-somebodys", "backups"):
-        await world.store.create_container(name)
-
-    assert await watch_of(world).run_once() == []
 
 
 async def test_a_new_container_is_not_reported(world: World) -> None:
@@ -140,28 +132,3 @@ async def test_a_store_that_is_away_is_asked_again_and_the_audit_says_that_it_do
     assert (first, second) == ([], names)
     assert [r.message for r in noted_records(caplog)] == [*reversed(NOTED)]
     assert [await count_unknown(world, other) for _ in range(2)] == [None, 0]
-
-
-@pytest.fixture
-async def blob(azurite: Azurite) -> AsyncIterator[AzureBlobStore]:
-    made = AzureBlobStore(azurite.connection_string)
-    yield made
-    await made.close()
-
-
-async def test_blob_itself_lists_them_and_says_how_old_they_are(
-    world: World, blob: AzureBlobStore
-) -> None:
-    names = await make_strangers(blob, 2)
-    async with world.engine.begin() as conn:
-        await add_job(conn, world.clock(), id=names[0])
-    (listed,) = await blob.list_containers(names[1])
-    world.clock.at = listed.modified_at
-    young = await watch_of(world, blob).run_once()
-    world.clock.advance(seconds=GRACE.total_seconds())
-
-    old = await watch_of(world, blob).run_once()
-
-    assert names[1] not in young  # other tests leave containers of their own
-    assert names[1] in old
-    assert names[0] not in old
