@@ -26,7 +26,7 @@ EXCUSED = {  # no play comes there, and why
     ),
     "commit reconciler/jobs/model_registry.py _record_result": (
         "no life has a workspace; killed before it, the model is registered again: "
-        "tests/integration/jobs/test_model_registry.py"
+        "tests/integration/jobs/test_trackers.py"
     ),
     "commit reconciler/jobs/trackers.py run_once": (
         "no life has a tracker; a claim ends by itself: tests/integration/jobs/test_trackers.py "

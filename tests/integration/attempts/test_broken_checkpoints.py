@@ -5,9 +5,6 @@ from dataclasses import replace
 
 import pytest
 
-from service.db.attempts import attempts as attempt_rows
-from service.db.storage import checkpoint_fault_reports as doubts
-from service.reconciler.attempts import findings
 from tests.nodes.scripted_node import ScriptedNode, boot, commit, committed, say_all, train
 from tests.world import World
 from trainer.contract import (
@@ -191,32 +188,6 @@ async def test_a_node_is_not_heard_on_checkpoints_that_it_was_not_to_load(world:
 
     assert (await next_generation(world, nodes)).checkpoint == saved[-1]
     assert (await head_of(world, job_id)).checkpoints == tuple(saved)
-
-
-async def test_a_service_that_dies_before_it_takes_head_tells_and_loses_nothing_twice(
-    world: World,
-) -> None:
-    job_id, nodes, saved = await train_and_stop(world, 40, 60)
-    first = await next_generation(world, nodes)
-    await world.store.delete(job_id, f"{saved[-1].path}/{SHARDS[1]}")
-    await report_broken(nodes[1], first)
-    await stop_all(nodes[:1], first)
-    world.clock.advance(seconds=15)
-    async with world.engine.begin() as conn:
-        ((claim, row),) = await attempt_rows.claim_due(conn, world.clock(), 10)
-    async with world.engine.connect() as conn:
-        known = (await doubts.before(conn, [job_id]))[job_id]
-    given = (world.engine, world.store, claim, row, known, world.clock())
-    marked = await findings.find_broken_checkpoints(*given)
-    before = await head_of(world, job_id)  # here it was killed
-    shown = await list_checkpoints(world, job_id)
-    second = await next_generation(world, nodes)
-
-    assert marked == frozenset({saved[-1].path})
-    assert before.newest == saved[-1]
-    assert shown == {40: "recent"}
-    assert second.checkpoint == saved[0]
-    assert len(await world.events(job_id, "checkpoint.broken")) == 1
 
 
 async def test_a_broken_one_that_an_older_head_brings_back_is_taken_out_again(world: World) -> None:

@@ -83,27 +83,6 @@ async def test_a_head_that_names_a_checkpoint_by_another_hash_than_at_first_is_n
     assert (await _head(store)).generation == 4 + is_taken
 
 
-async def test_a_commit_between_the_read_and_the_fence_is_not_overwritten() -> None:
-    head = Head(generation=4, checkpoints=(checkpoint(7, 4),))
-    store = await _store(head, readers=2)
-    committed = head.with_checkpoint(checkpoint(8, 4))
-
-    async def committer() -> None:
-        _, etag = await store.read("job", HEAD)
-        await store.write("job", HEAD, committed.to_json().encode(), if_match=etag)
-
-    _, fenced = await asyncio.gather(
-        committer(), heads.fence(store, "job", 4), return_exceptions=True
-    )
-    now = await _head(store)
-
-    if isinstance(fenced, Head):
-        assert now == fenced
-    else:
-        assert isinstance(fenced, PreconditionFailed)
-        assert now == committed
-
-
 @pytest.mark.parametrize("after", [3, 4, 5])
 async def test_only_a_head_that_is_ahead_is_asked_whether_its_generation_is_forgotten(
     after: int,

@@ -1,7 +1,5 @@
 """What a look writes down, and what it leaves alone when the cloud does not answer."""
 
-from datetime import timedelta
-
 import pytest
 
 from service.cloud.provider import CloudError
@@ -29,38 +27,6 @@ async def test_a_machine_that_lingers_stopped_is_billed_though_the_cloud_falls_s
     assert (before, await _open_cost_rows(world, job)) == (2, 2)
     async with world.engine.connect() as conn:
         assert len(await ledger.of_job(conn, job)) == 2
-
-
-async def test_machines_are_billed_from_when_azure_took_the_order(world: World) -> None:
-    job = await world.submit()
-    await boot(world, job["id"])
-
-    async with world.engine.connect() as conn:
-        rows = await ledger.of_job(conn, job["id"])
-    (attempt,) = await world.attempts_of(job["id"])
-    found = await world.cloud.get(scale_set_name(attempt["id"]))
-    assert found.created_at is not None
-    assert found.created_at < world.clock() - timedelta(minutes=1)
-    assert [r.started_at for r in rows] == [found.created_at] * 2
-
-
-async def test_machines_first_seen_while_they_are_deleted_are_billed_from_the_order(
-    world: World,
-) -> None:
-    job = await world.submit()
-    await world.tick(5)
-    await world.call("POST", f"/v1/fine_tuning/jobs/{job['id']}/cancel")
-    await world.tick(1)
-    (attempt,) = await world.attempts_of(job["id"])
-    entry = world.cloud._entries[scale_set_name(attempt["id"])]
-    assert (attempt["state"], entry.deleting_since) == ("terminating", None)
-    entry.create_time = timedelta(0)  # they are there after all
-    await world.tick(2)
-
-    async with world.engine.connect() as conn:
-        rows = await ledger.of_job(conn, job["id"])
-    assert len(rows) == 2
-    assert {r.started_at for r in rows} == {entry.accepted_at}
 
 
 async def test_an_instance_without_a_vm_id_is_not_billed_as_a_machine_of_its_own(

@@ -1,6 +1,5 @@
 """Leases: who may write a row, who may not any more, and that no enqueue is lost."""
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
 
@@ -32,7 +31,6 @@ from tests.integration.db.rows import (
 )
 from trainer.contract import Head
 
-WORKERS = 8
 ROWS = 40
 AFTER_LEASE = LEASE.total_seconds() + 1
 GIVEN_UP = MoveAttempt(to=AttemptState.TERMINATING, outcome=Outcome.EVICTED, reason="gone")
@@ -94,22 +92,6 @@ async def test_a_worker_that_lost_its_lease_writes_nothing(
         await transact(engine, lambda c: write(c, late, row, clock))
 
     assert await _everything(engine) == before
-
-
-async def test_many_workers_never_claim_the_same_row(engine: AsyncEngine, clock: Clock) -> None:
-    async with engine.begin() as conn:
-        for number in range(ROWS):
-            await add_job(conn, clock(), id=f"job-{number}")
-
-    async def worker() -> list[str]:
-        async with engine.begin() as conn:
-            return [c.row_id for c, _ in await jobs.claim_due(conn, clock(), ROWS // WORKERS)]
-
-    claimed = await asyncio.gather(*(worker() for _ in range(WORKERS + 2)))
-
-    rows = [row for rows in claimed for row in rows]
-    assert len(rows) == len(set(rows))
-    assert all(len(rows) <= ROWS // WORKERS for rows in claimed)
 
 
 async def test_a_worker_claims_no_more_than_it_asks_for_where_its_query_is_asked_for_each_row(

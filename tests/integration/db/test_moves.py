@@ -88,17 +88,6 @@ async def test_a_move_that_cannot_tell_of_itself_is_not_made(
     assert [e.code for e in told or []] == ["attempt.terminating"]
 
 
-async def test_a_move_wakes_the_job_at_once(engine: AsyncEngine, clock: Clock) -> None:
-    async with engine.begin() as conn:
-        await add_job(conn, clock(), due_at=clock() + timedelta(hours=1))
-        await add_attempt(conn, clock())
-        claim, row = await claim_attempt(conn, clock())
-        step = MoveAttempt(to=AttemptState.TERMINATING, outcome=Outcome.PAUSED)
-        await attempt_moves.move(conn, claim, row, step, clock())
-
-        assert len(await jobs.claim_due(conn, clock(), 10)) == 1
-
-
 async def test_a_job_is_dated_when_it_first_runs_and_when_it_is_over(
     engine: AsyncEngine, clock: Clock
 ) -> None:

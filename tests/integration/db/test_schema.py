@@ -9,6 +9,7 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from service.db.schema import tables
+from service.db.schema.storage_tables import storage_ledger, tier_moves
 from tests.clock import Clock
 from tests.integration.db.rows import add, add_attempt, add_job, transact
 
@@ -20,6 +21,9 @@ _MACHINE = {"job_id": "job", "attempt_id": "att-1", "vm_id": "vm-1", "started_at
 _MACHINE |= {"hourly": 8, "on_demand_hourly": 32}
 _GENERATION = {"job_id": "job", "number": 1, "attempt_id": "att-1", "content": {}}
 _GENERATION |= {"opened_at": NOON}
+_STORED = {"job_id": "job", "tier": "hot", "size": 1, "month": 1, "started_at": NOON}
+_MOVE: dict[str, Any] = {"id": "m1", "job_id": "job", "path": "models/a", "tier": "cool"}
+_MOVE |= {"priority": "high", "charge": 0, "asked_at": NOON}
 
 
 @pytest.mark.parametrize(
@@ -79,9 +83,26 @@ async def test_an_impossible_job_is_refused(
             _MACHINE | {"ended_at": NOON - timedelta(seconds=1)},
         ),
         ("generations_pkey", tables.generations, [_GENERATION], _GENERATION),
+        ("storage_ledger_tier_check", storage_ledger, [], _STORED | {"tier": "tepid"}),
+        ("storage_ledger_holds_something_check", storage_ledger, [], _STORED | {"size": 0}),
+        (
+            "storage_ledger_time_runs_forward_check",
+            storage_ledger,
+            [],
+            _STORED | {"ended_at": NOON - timedelta(seconds=1)},
+        ),
+        ("storage_ledger_one_open_row_per_tier", storage_ledger, [_STORED], _STORED),
+        ("tier_moves_end_has_an_outcome_check", tier_moves, [], _MOVE | {"ended_at": NOON}),
+        (
+            "tier_moves_outcome_check",
+            tier_moves,
+            [],
+            _MOVE | {"ended_at": NOON, "outcome": "bored"},
+        ),
+        ("tier_moves_one_open_per_folder", tier_moves, [_MOVE], _MOVE | {"id": "m2"}),
     ],
 )
-async def test_an_impossible_row_of_an_attempt_is_refused(
+async def test_an_impossible_row_is_refused(
     engine: AsyncEngine,
     clock: Clock,
     constraint: str,

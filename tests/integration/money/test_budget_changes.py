@@ -8,7 +8,7 @@ from typing import Any
 
 import httpx
 import pytest
-from sqlalchemy import select, text
+from sqlalchemy import select
 
 from service.db.jobs import job_moves, jobs
 from service.db.jobs.job_moves import ClaimedJobMove
@@ -19,6 +19,7 @@ from service.domain.lifecycle.job import MoveJob, next_step
 from service.domain.states import JobState
 from service.operations.money import budgets
 from service.reconciler.jobs.budgets import ProjectBudgets
+from tests.integration.db.rows import blocked
 from tests.integration.money.test_budgets import start_job, train_on, with_budget
 from tests.nodes.scripted_node import say_all
 from tests.waiting import until
@@ -26,10 +27,6 @@ from tests.world import World
 from trainer.contract import NodePhase
 
 JOBS = "/v1/fine_tuning/jobs"
-WAITING = """
-select count(*) from pg_stat_activity
-where datname = current_database() and wait_event_type = 'Lock'
-"""
 
 
 async def patch_terms(world: World, job_id: str, **infrastructure: Any) -> httpx.Response:  # noqa: ANN401
@@ -58,11 +55,7 @@ def sweep(world: World) -> ProjectBudgets:
 async def wait_for_locks(world: World, count: int) -> None:
     """Until so many transactions wait for a row."""
 
-    async def waiting() -> int:
-        async with world.engine.connect() as conn:
-            return int((await conn.execute(text(WAITING))).scalar_one())
-
-    await until(waiting, lambda found: found == count)
+    await until(lambda: blocked(world.engine), lambda found: found == count)
 
 
 async def test_once_a_budget_is_lifted_nodes_go_on_as_if_there_had_never_been_one(

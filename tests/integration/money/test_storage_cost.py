@@ -3,17 +3,13 @@
 import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
-from datetime import timedelta
 from decimal import Decimal
 from typing import Any
 
 import pytest
-from sqlalchemy.exc import IntegrityError
-from sqlalchemy.ext.asyncio import AsyncEngine
 
 from service.api.app import make_app
 from service.db.money import storage_cost
-from service.db.schema import storage_tables
 from service.domain.money.storage_cost import StoragePrices, quote_rehydration
 from service.domain.storage.access_tiers import (
     GIB,
@@ -25,8 +21,6 @@ from service.domain.storage.access_tiers import (
 from service.pricing.fixed import FixedPrices
 from service.pricing.source import PricesUnavailable
 from service.pricing.storage_prices import TABLE
-from tests.clock import Clock
-from tests.integration.db.rows import add, add_job, transact
 from tests.integration.stored_jobs import (
     finish_job,
     make_meters,
@@ -271,51 +265,3 @@ async def test_a_job_that_goes_on_is_looked_at_hourly_and_one_that_is_over_daily
         looked.append(await make_meters(world).run_once())
 
     assert looked == [2, 1, 1, 2]
-
-
-@pytest.mark.parametrize(
-    ("constraint", "values"),
-    [
-        ("storage_ledger_tier_check", {"tier": "tepid"}),
-        ("storage_ledger_holds_something_check", {"size": 0}),
-        ("storage_ledger_time_runs_forward_check", {"ended_at": timedelta(seconds=-1)}),
-        ("storage_ledger_one_open_row_per_tier", {}),
-    ],
-)
-async def test_an_impossible_row_is_refused(
-    engine: AsyncEngine, clock: Clock, constraint: str, values: dict[str, Any]
-) -> None:
-    row: dict[str, Any] = {"job_id": "job", "tier": "hot", "size": 1, "month": 1}
-    row["started_at"] = clock()
-    if "ended_at" in values:
-        values = {"ended_at": clock() + values["ended_at"]}
-    await transact(engine, lambda c: add_job(c, clock()))
-    await transact(engine, lambda c: add(c, storage_tables.storage_ledger, **row))
-
-    with pytest.raises(IntegrityError, match=constraint):
-        await transact(engine, lambda c: add(c, storage_tables.storage_ledger, **row | values))
-
-
-@pytest.mark.parametrize(
-    ("constraint", "values"),
-    [
-        ("tier_moves_end_has_an_outcome_check", {"ended_at": 1}),
-        ("tier_moves_outcome_check", {"ended_at": 1, "outcome": "bored"}),
-        ("tier_moves_one_open_per_folder", {}),
-    ],
-)
-async def test_an_impossible_move_is_refused(
-    engine: AsyncEngine, clock: Clock, constraint: str, values: dict[str, Any]
-) -> None:
-    row: dict[str, Any] = {"id": "m1", "job_id": "job", "path": "models/a", "tier": "cool"}
-    row["priority"] = "high"
-    row |= {"charge": 0, "asked_at": clock()}
-    if "ended_at" in values:
-        values = values | {"ended_at": clock()}
-    await transact(engine, lambda c: add_job(c, clock()))
-    await transact(engine, lambda c: add(c, storage_tables.tier_moves, **row))
-
-    with pytest.raises(IntegrityError, match=constraint):
-        await transact(
-            engine, lambda c: add(c, storage_tables.tier_moves, **row | values | {"id": "m2"})
-        )

@@ -215,18 +215,6 @@ async def test_a_404_after_which_a_replica_saw_the_set_is_not_the_first_of_two(
     assert await state(world, job_id) == ("running", None)
 
 
-async def test_404s_that_lie_far_apart_are_not_two_in_a_row(world: World) -> None:
-    job_id, nodes, number = await start_job(world)
-    for step in range(2, 5):
-        world.cloud.fail_next = [ScaleSetNotFound("the front end lags")]
-        for _ in range(8):
-            await say_running(nodes, number, step)
-            world.clock.advance(seconds=10)
-            await world.attempts.run_once()
-
-    assert await state(world, job_id) == ("running", None)
-
-
 async def test_what_azure_did_not_tell_is_said_where_time_ran_out_for_it(world: World) -> None:
     job = await world.submit()
     await world.tick(3, seconds=5)

@@ -10,10 +10,11 @@ from service.db.attempts.nodes import MOST_SPANS
 from service.db.jobs.events import MOST_OF_A_KIND
 from service.db.schema import tables
 from service.domain import tokens
+from tests.integration.db.rows import registration
 from tests.integration.nodes.test_protocol import boot_job
 from tests.nodes.scripted_node import ScriptedNode, metrics, train
 from tests.world import SECRET, World
-from trainer.contract import PROTOCOL, NodePhase, Registration, Span, Trouble
+from trainer.contract import NodePhase, Span, Trouble
 
 BEGUN = Trouble(kind="uploads", message="Checkpoints cannot be uploaded\0\ud83d", since=1000.0)
 OVER = Trouble(kind="uploads", message=BEGUN.message, since=1000.0, until=1090.0)
@@ -77,17 +78,7 @@ async def _boot_again(
     world: World, node: ScriptedNode, boot_id: str, now: float, *spans: Span
 ) -> None:
     """Register the node as another boot, by its own clock."""
-    message = Registration(
-        protocol=PROTOCOL,
-        attempt_id=node.attempt_id,
-        vm_id=node.vm_id,
-        boot_id=boot_id,
-        name=node.vm_id,
-        address="127.0.0.9",
-        gpus=0,
-        spans=spans,
-        now=now,
-    )
+    message = registration(node.attempt_id, node.vm_id, boot_id, spans=spans, now=now)
     token = tokens.bootstrap_token(SECRET, node.attempt_id)
     headers = {"authorization": f"Bearer {token}"}
     answer = await world.http.post("/internal/nodes", content=message.to_json(), headers=headers)

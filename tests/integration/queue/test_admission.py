@@ -4,15 +4,22 @@ import asyncio
 from dataclasses import replace
 from typing import Any
 
+import psycopg
 import pytest
-from sqlalchemy import select, update
+from sqlalchemy import event, select, text, update
+from sqlalchemy.ext.asyncio import AsyncEngine
 
+from contract.choices import Priority
 from service import console
+from service.db.queue import queue, quotas
+from service.db.queue.queue import Gang
 from service.db.schema import queue_tables, tables
 from service.domain.cloud.fleet import SpotCores, scale_set_name
 from service.domain.queue import queue_forecast
 from service.domain.queue.admission import NO_QUOTA, RESERVATION_DELAY, ProjectQuota, WaitReason
 from service.reconciler.jobs.admission import Admissions
+from tests.clock import Clock
+from tests.integration.db.rows import add_attempt, add_job
 from tests.nodes.scripted_node import boot, train
 from tests.world import SPOT, World
 
@@ -264,3 +271,42 @@ async def test_an_operator_gives_a_project_a_quota_and_lifts_it(world: World) ->
         lifted.splitlines()[0]
         == "Project tests: 1 jobs under way of any number, 16 GPUs of 64, weight 2."
     )
+
+
+GANG = 2 * CORES
+QUOTA = SpotCores(limit=100 * GANG, used=0)
+BACK = "update attempts set state = 'pending', outcome = null, ended_at = null"
+ENDS = "update attempts set state = 'ended', outcome = 'evicted', ended_at = now()"
+
+
+@pytest.mark.parametrize("which", [1, 2])
+@pytest.mark.parametrize("running", [True, False], ids=["an attempt ends", "an attempt begins"])
+async def test_cores_are_counted_once_whatever_is_committed_between_two_statements(
+    engine: AsyncEngine, database_url: str, clock: Clock, which: int, running: bool
+) -> None:
+    gang = Gang(job_id="job", project_id="p-job", priority=Priority.NORMAL, gpus=16, wants=())
+    async with engine.begin() as conn:
+        await add_job(conn, clock(), state="queued")
+        await queue.admit_at_once(conn, gang, clock(), SPOT.region, GANG)
+        await add_attempt(conn, clock())
+        if not running:
+            await conn.execute(text(ENDS))
+        await quotas.claim_region(conn, SPOT.region, clock(), quotas.STALE)
+        await quotas.learn(conn, SPOT.region, QUOTA.limit, QUOTA.used, clock())
+
+    sent = 0
+
+    def meanwhile(*_: Any) -> None:  # noqa: ANN401 - SQLAlchemy's
+        nonlocal sent
+        sent += 1
+        if sent == which:
+            url = database_url.replace("+psycopg", "")
+            with psycopg.connect(url, autocommit=True) as another:
+                another.execute(ENDS if running else BACK)
+
+    async with engine.connect() as conn:
+        event.listen(conn.sync_connection, "before_cursor_execute", meanwhile)
+        counted = await quotas.regions(conn, clock())
+
+    assert sent >= which
+    assert counted[SPOT.region].ours == GANG

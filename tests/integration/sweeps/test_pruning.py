@@ -4,10 +4,9 @@ import asyncio
 from dataclasses import replace
 from datetime import date, timedelta
 from decimal import Decimal
-from functools import partial
 
 import pytest
-from sqlalchemy import delete, func, select, text, true
+from sqlalchemy import delete, func, select, true
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from service.db.jobs import events, step_metrics
@@ -24,7 +23,7 @@ from service.domain.spot.market import PricePoint
 from service.reconciler.sweeps.pruning import PAGE, TIME_LIMIT, Pruning
 from tests import waiting
 from tests.clock import Clock
-from tests.integration.db.rows import add_job
+from tests.integration.db.rows import add_job, blocked
 from tests.nodes.scripted_node import metrics as measured
 
 KEEP = {PrunedTable.EVENTS: timedelta(days=30), PrunedTable.METRICS: timedelta(days=10)}
@@ -68,19 +67,13 @@ async def test_two_concurrent_prunings_report_the_end_only_when_all_is_deleted(
     async with engine.connect() as dies, dies.begin() as deleting:
         await dies.execute(delete(tables.events))
         other = asyncio.create_task(prune())
-        await waiting.until(partial(_waits, engine), bool)
+        await waiting.until(lambda: blocked(engine), bool)
         await deleting.rollback()
     said = await other
 
     async with engine.connect() as conn:
         left = (await conn.execute(select(func.count()).select_from(tables.events))).scalar_one()
     assert said is (left == 0)
-
-
-async def _waits(engine: AsyncEngine) -> bool:
-    waits = "select exists (select from pg_stat_activity where wait_event_type = 'Lock')"
-    async with engine.connect() as conn:
-        return bool((await conn.execute(text(waits))).scalar_one())
 
 
 async def test_each_kind_is_kept_for_its_time_after_the_end_of_its_job(
