@@ -131,9 +131,8 @@ async def test_a_machine_that_lingers_stopped_counts_as_evicted_and_costs_until_
 
 
 async def test_when_all_machines_go_at_once_one_attempt_takes_over(world: World) -> None:
-    job, nodes, _ = await start_training(world)
-    for instance_id in ("0", "1"):
-        world.cloud.evict(scale_set_name(nodes[0].attempt_id), instance_id)
+    job, *_ = await start_training(world)
+    await evicted(world, job)
     await world.tick(6)
     tried = await world.attempts_of(job)
 
@@ -145,8 +144,7 @@ async def test_a_machine_that_azure_restores_after_an_eviction_goes_with_its_sca
 ) -> None:
     job, nodes, _ = await start_training(world)
     name = scale_set_name(nodes[0].attempt_id)
-    for instance_id in ("0", "1"):
-        world.cloud.evict(name, instance_id)
+    await evicted(world, job)
     await world.tick(1)
     world.cloud.restore(name)
     await world.tick(30)
@@ -230,11 +228,10 @@ async def test_a_head_that_is_restored_ends_the_call_for_help(world: World) -> N
 
 
 async def test_a_lost_head_stays_reported_while_no_attempt_reads_it(world: World) -> None:
-    job, nodes, _ = await start_training(world)
+    job, *_ = await start_training(world)
     await world.store.delete(job, HEAD)
     await world.tick(2, seconds=61)
-    for instance in ("0", "1"):
-        world.cloud.evict(scale_set_name(nodes[0].attempt_id), instance)
+    await evicted(world, job)
     await world.tick(8, seconds=61)
 
     assert len(await world.attempts_of(job)) > 1

@@ -188,25 +188,6 @@ async def test_a_job_that_is_about_to_end_is_not_stopped_for_a_machine_that_join
     assert (await world.job(job_id))["phase"] == "training"
 
 
-async def test_without_room_for_another_machine_the_survivors_train_on_and_it_is_asked_again(
-    world: World,
-) -> None:
-    job_id, nodes, number = await start_elastic_job(world)
-    world.cloud.sold_out.add(SPOT)
-    number = await shrink(world, nodes, number)
-    for _ in range(20):
-        await say_all(nodes[:2], NodePhase.RUNNING, number, step=5)
-        await world.tick(seconds=45)
-    world.cloud.sold_out.clear()
-    newcomer = await _boot_newcomer(world, nodes, number)
-
-    told = [code for code, _ in await _events(world, job_id)]
-    assert told.count("node.no_replacement") == 1
-    assert told.count("node.replacement_asked") == 1
-    assert newcomer.seat is not None
-    assert [g["nodes"] for g in (await world.attempts_of(job_id))[0]["generations"]] == [3, 2]
-
-
 async def test_a_refusal_after_acceptance_and_a_missing_role_do_not_disturb_survivors(
     world: World,
 ) -> None:

@@ -260,13 +260,3 @@ async def test_a_worker_without_the_newest_row_reads_again(world: World, ahead: 
 
     assert await quick.open(after=1) is False
     assert await world.store.read("job", HEAD) == before
-
-
-@pytest.mark.parametrize("ahead", [1, 2, 7])
-async def test_the_lease_holder_with_the_newest_row_goes_beyond_head(
-    world: World, ahead: int
-) -> None:
-    only = await scene(world, ahead)
-
-    assert await only.open(after=1) is True
-    assert (await head_of(world, "job")).generation == 2 + ahead

@@ -1,7 +1,6 @@
 """Lives of jobs whose machines come late, or not all, or not until a person acts."""
 
 from datetime import timedelta
-from decimal import Decimal
 from typing import Any
 
 from service.db.spot import capacity_outages
@@ -86,24 +85,6 @@ async def test_a_machine_that_azure_failed_to_make_is_asked_for_again_beside_the
     assert attempt["state"] == "starting"
     assert (await world.event_codes(job_id)).count("node.replacement_asked") == 1
     assert not await _is_short(world)
-
-
-async def test_machines_of_an_incomplete_gang_are_released_after_the_time_limit(
-    world: World,
-) -> None:
-    world.cloud.partial[SPOT] = 7
-    job_id = await _submit(world, EIGHT)
-    first = await _running(world, job_id, 7)
-    for _ in range(48):  # of a minute
-        await world.tick(seconds=60)
-    given_up = (await world.attempts_of(job_id))[0]
-
-    assert (given_up["id"], given_up["outcome"]) == (first["id"], "no_capacity")
-    assert "provisioning for 40 min" in given_up["reason"].lower()
-    assert Decimal(given_up["cost"]) > 0
-    assert scale_set_name(first["id"]) not in world.cloud.costing()
-    assert "node.no_replacement" in await world.event_codes(job_id)
-    assert await _is_short(world)
 
 
 async def test_azures_own_fault_is_no_shortage_and_is_tried_again_after_a_growing_pause(

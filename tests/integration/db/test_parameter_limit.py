@@ -11,10 +11,10 @@ from service.db.core.batching import Batcher
 from service.db.money import ledger
 from service.db.money.ledger import ExistingMachines
 from service.db.schema import tables
-from service.domain.cloud.fleet import Price, scale_set_name
+from service.domain.cloud.fleet import Price
 from tests.clock import Clock
 from tests.integration.db.rows import add_attempt, add_job
-from tests.nodes.scripted_node import boot, commit, committed, say_all, train
+from tests.nodes.scripted_node import boot, commit, committed, evicted, say_all, train
 from tests.nodes.scripted_node import metrics as measured
 from tests.world import World
 from trainer.contract import MEASURED, NodePhase
@@ -36,8 +36,7 @@ async def committed_untold(world: World) -> str:
     await world.store.write(job["id"], f"{entry.path}/{MEASURED}", lines.encode())
     await commit(world, job["id"], entry)
     await say_all(nodes, NodePhase.FINISHED, number, step=UNTOLD + 1)
-    for instance in ("0", "1"):
-        world.cloud.evict(scale_set_name(nodes[0].attempt_id), instance)
+    await evicted(world, job["id"])
     return str(job["id"])
 
 

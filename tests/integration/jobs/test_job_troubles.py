@@ -9,7 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from service.cloud.provider import Misconfigured
 from service.db.schema import tables
-from service.domain.cloud.fleet import Offering, Price, scale_set_name
+from service.domain.cloud.fleet import Offering, Price
 from service.domain.money.storage_cost import StoragePrices
 from service.domain.storage.access_tiers import StorageAccount
 from service.pricing.source import PricesUnavailable
@@ -20,6 +20,7 @@ from tests.nodes.scripted_node import (
     boot,
     commit,
     committed,
+    evicted,
     metrics,
     say_all,
     start_training,
@@ -200,10 +201,9 @@ async def test_a_cancel_does_not_wait_for_a_cloud_that_refuses_us(world: World) 
 
 
 async def test_a_recovery_does_not_wait_for_the_price_list(world: World) -> None:
-    job, nodes, _ = await start_training(world)
+    job, *_ = await start_training(world)
     world.jobs = replace(world.jobs, prices=NoPrices())
-    world.cloud.evict(scale_set_name(nodes[0].attempt_id), "0")
-    world.cloud.evict(scale_set_name(nodes[0].attempt_id), "1")
+    await evicted(world, job)
     await world.tick(6)
 
     assert len(await world.attempts_of(job)) == 2
@@ -225,13 +225,12 @@ class NoPrices:
 async def test_steps_that_a_machine_committed_and_had_no_time_to_tell_of_are_measured_all_the_same(
     world: World,
 ) -> None:
-    job, nodes, number = await start_training(world)
+    job, _, number = await start_training(world)
     entry = committed(3, number)
     lines = "\n".join(metrics(step).to_json() for step in (2, 3))
     await world.store.write(job, f"{entry.path}/{MEASURED}", lines.encode())
     await commit(world, job, entry)
-    for instance in ("0", "1"):  # and with them all that they had not said
-        world.cloud.evict(scale_set_name(nodes[0].attempt_id), instance)
+    await evicted(world, job)  # and with the machines all that they had not said
     await world.tick(2)
     await train(world, await boot(world, job), step=4)
 

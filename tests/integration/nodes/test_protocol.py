@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -144,15 +143,10 @@ async def test_an_unexpected_error_of_a_node_route_is_a_500(world: World) -> Non
 
 
 @pytest.fixture
-async def polled(world: World) -> AsyncIterator[httpx.AsyncClient]:
+async def polled(heard: World) -> AsyncIterator[httpx.AsyncClient]:
     """Yield the service with a long poll of ten seconds and its listener at work."""
-    app = make_app(replace(world.parts, long_poll=timedelta(seconds=10)))
-    listening = asyncio.create_task(world.listener.run())
-    async with client(app) as http:
+    async with client(make_app(replace(heard.parts, long_poll=timedelta(seconds=10)))) as http:
         yield http
-    listening.cancel()
-    with suppress(asyncio.CancelledError):
-        await listening
 
 
 async def poll_directive(http: httpx.AsyncClient, node: ScriptedNode, **params: int) -> Directive:

@@ -155,10 +155,16 @@ async def test_after_the_end_of_a_job_all_that_head_does_not_name_is_deleted_and
     await save_files(world, "checkpoints/step-00000010-last")
     await end_job(world)
     first = await sweep.run_once()
-    world.clock.advance(seconds=DAY + 1)
+    world.clock.advance(seconds=60)
+    await save_files(world, "checkpoints/step-00000020-late")  # by a machine that was cut off
+    world.clock.advance(seconds=DAY - 30)
     second = await sweep.run_once()
+    left = await folders(world)
+    world.clock.advance(seconds=60)
+    third = await sweep.run_once()
 
-    assert (first, second) == (0, 15)
+    assert (first, second, third) == (0, 15, 15)
+    assert left == {"checkpoints/step-00000020-late"}
     assert await folders(world) == set()
     assert (await head_of(world)).generation == 2
     assert await collected_generation(world) == retention.ALL

@@ -7,7 +7,7 @@ import httpx
 from sqlalchemy import update
 
 from service.db.schema import tables
-from service.domain.storage.access_tiers import AccessTier, ArchivePriority, TieredBlob
+from service.domain.storage.access_tiers import AccessTier, ArchivePriority
 from service.storage.fake import MemoryStore
 from service.storage.store import StorageError
 from tests.integration.stored_jobs import (
@@ -278,14 +278,11 @@ async def test_a_move_goes_on_where_it_was_and_says_once_that_it_is_late(world: 
     await carry_out(world)
 
     assert len(half) == 1
-    assert len(_cool(await stubborn.list_stored(job, path))) == 3
+    cool = [b for b in await stubborn.list_stored(job, path) if b.tier is AccessTier.COOL]
+    assert len(cool) == 3
     assert 9 - stubborn.left == 2  # what was there already was not touched again
     assert await codes(world, job) == [
         "storage.tier_asked",
         "storage.tier_delayed",
         "storage.tier_changed",
     ]
-
-
-def _cool(blobs: list[TieredBlob]) -> list[TieredBlob]:
-    return [blob for blob in blobs if blob.tier is AccessTier.COOL]
