@@ -5,7 +5,7 @@ from typing import Any
 
 from service.db.spot import capacity_outages
 from service.domain.cloud.fleet import scale_set_name
-from tests.nodes.scripted_node import ScriptedNode, train
+from tests.nodes.scripted_node import ScriptedNode, say_all, train
 from tests.world import DATASET, SPOT, World
 from trainer.contract import NodePhase
 
@@ -66,6 +66,27 @@ async def test_seven_of_eight_machines_are_kept_until_the_eighth_comes_late(worl
     assert set(seven) < {n.vm_id for n in nodes}
     (attempt,) = await world.attempts_of(job_id)
     assert (attempt["state"], len(nodes)) == ("running", 8)
+
+
+async def test_an_elastic_job_begins_with_seven_machines_once_the_eighth_is_late(
+    world: World,
+) -> None:
+    world.cloud.stragglers[SPOT], world.cloud.straggle = 1, timedelta(minutes=25)
+    hyperparameters = {"n_epochs": 50, "batch_size": 168}
+    nodes_of_it = {"nodes": 8, "elastic": {"min_nodes": 6}}
+    asked = {"infrastructure": nodes_of_it, "hyperparameters": hyperparameters}
+    job_id = await _submit(world, asked)
+    attempt = await _running(world, job_id, 7)
+    await world.tick()
+    nodes = await _register(world, attempt["id"])
+    await world.tick(4)  # a minute: the eighth may still come
+    waits = (await world.attempts_of(job_id))[-1]["generations"]
+    await say_all(nodes, NodePhase.READY)
+    await world.tick(5)
+    await train(world, nodes, step=1)
+
+    (lived,) = await world.attempts_of(job_id)
+    assert (waits, [g["nodes"] for g in lived["generations"]]) == ([], [7])
 
 
 async def test_a_machine_that_azure_failed_to_make_is_asked_for_again_beside_the_others(

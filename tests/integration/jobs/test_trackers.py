@@ -11,6 +11,7 @@ from service.api.app import make_app
 from service.cloud.fake import FakeRegistry
 from service.cloud.provider import CloudError
 from service.db.jobs import step_metrics
+from service.db.trackers import model_registry
 from service.domain.states import JobState
 from service.reconciler.jobs.model_registry import TIMEOUT as REGISTRY_TIMEOUT
 from service.reconciler.jobs.model_registry import ModelRegistrations
@@ -315,3 +316,12 @@ async def test_a_deleted_model_is_not_registered(world: World) -> None:
     await world.call("DELETE", f"/v1/models/{job['fine_tuned_model']}")
 
     assert await registrations(world, FakeRegistry()).run_once() == []
+
+
+async def test_one_of_two_replicas_writes_the_event(world: World) -> None:
+    job = await make_model(registering(world), register_model=True)
+
+    async with world.engine.begin() as conn:
+        wrote = [await model_registry.settle(conn, job["id"], {"name": "n"}) for _ in "ab"]
+
+    assert wrote == [True, False]

@@ -212,6 +212,21 @@ async def test_a_project_sees_what_its_jobs_cost_by_hour_and_what_that_saved(wor
     assert theirs.json()["total"] == "0.0000"
 
 
+async def test_a_price_that_moves_is_billed_from_then_on(world: World) -> None:
+    job, nodes, number = await start_job(world, nodes=2)
+    await train_on(world, nodes, number, minutes=60)
+    before = Decimal((await world.job(job))["cost"]["spent"])
+    dearer = Price(hourly=PRICE.hourly * 2, on_demand_hourly=PRICE.on_demand_hourly)
+    watch = PriceWatch(engine=world.engine, prices=FixedPrices({SPOT: dearer}), now=world.clock)
+
+    changed = (await watch.run_once(), await watch.run_once())
+    world.clock.advance(hours=1)
+    after = Decimal((await world.job(job))["cost"]["spent"])
+
+    assert changed == (1, 0)
+    assert abs(after - before - 2 * dearer.hourly) < Decimal("0.001")
+
+
 class PartlyAway(FixedPrices):
     """Of one region nothing can be read."""
 

@@ -14,7 +14,7 @@ from service.domain.spot.capacity_traces import SpotPool
 from service.domain.spot.market import PlacementScore
 from tests.integration.money.test_budgets import stop_nodes
 from tests.integration.queue.test_admission import admissions, run_queue, set_region_quota
-from tests.nodes.scripted_node import ScriptedNode, boot, metrics, say_all, train
+from tests.nodes.scripted_node import ScriptedNode, boot, evicted, metrics, say_all, train
 from tests.world import BOTH, ON_DEMAND, SPOT, World
 from trainer.contract import DirectiveKind, NodePhase
 
@@ -111,6 +111,21 @@ async def test_a_passed_deadline_is_one_event(world: World, *, paused: bool) -> 
     assert (await world.event_codes(job["id"])).count("job.deadline_passed") == 2
 
 
+async def test_with_notify_a_job_that_may_be_late_stays_on_spot_also_after_an_eviction(
+    world: World,
+) -> None:
+    job, _, _ = await run_late(world, on_deadline_risk="notify")
+    await world.tick(3, seconds=31)
+    assert [a["state"] for a in await world.attempts_of(job["id"])] == ["running"]
+    await evicted(world, job["id"])
+    world.clock.advance(seconds=61)
+    await world.tick(8)
+
+    placed = await world.attempts_of(job["id"])
+    assert [a["capacity"] for a in placed] == ["spot", "spot"]
+    assert (await world.event_codes(job["id"])).count("job.deadline_at_risk") == 1
+
+
 async def test_a_job_that_will_be_late_has_its_event_before_it_has_machines(world: World) -> None:
     world.cloud.sold_out.add(SPOT)
     job = await request_job(world, deadline=until(world, minutes=5), on_deadline_risk="notify")
@@ -193,6 +208,24 @@ async def test_a_job_on_demand_goes_back_to_spot_once_azure_has_said_twice_that_
     async with world.engine.connect() as conn:
         known = await machine_history.capacity_history(conn, BOTH, 2, world.clock())
     assert known.returned == (1, 1)
+
+
+async def test_what_spot_answered_is_known_to_the_next_choice(world: World) -> None:
+    first = await request_job(world, deadline=until(world, hours=48))
+    nodes = await boot(world, first["id"])
+    await train(world, nodes, step=1)
+    world.cloud.sold_out.add(SPOT)
+    refused_at = world.clock()
+    await request_job(world, deadline=until(world, hours=48))
+    await world.tick(3)
+    world.clock.advance(hours=2)
+
+    async with world.engine.connect() as conn:
+        known = await machine_history.capacity_history(conn, BOTH, 2, world.clock())
+
+    assert sum(known.outages.hours) == pytest.approx(2.0, abs=0.05)
+    assert known.outage_seen
+    assert abs(known.last_unavailable[SPOT] - refused_at) < timedelta(minutes=1)
 
 
 async def test_spot_is_left_once_where_on_demand_turns_out_to_be_sold_out(world: World) -> None:

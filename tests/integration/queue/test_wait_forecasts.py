@@ -1,6 +1,7 @@
 """What a job that Spot refuses tells of its end: later, less sure, and no dearer."""
 
 from dataclasses import replace
+from datetime import timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -51,6 +52,17 @@ async def test_a_job_that_waits_is_done_later_the_longer_it_waits_and_costs_no_m
     assert late["p90"] - late["p10"] > soon["p90"] - soon["p10"]
     assert young["estimated_finish"] == young["forecast"]["finish"]["p50"]
     assert young["cost"]["forecast_total"] == early["cost"]["forecast_total"]
+
+
+async def test_a_job_that_will_buy_on_demand_in_time_waits_no_longer_than_it_may(
+    world: World,
+) -> None:
+    deadline = int((world.clock() + timedelta(hours=2)).timestamp())
+
+    shown = await submit_refused(world, minutes=3, deadline=deadline)
+
+    assert shown["forecast"]["finish"]["p50"] <= deadline
+    assert shown["forecast"]["meets_deadline"] >= 0.85
 
 
 async def around_of(world: World, job: str) -> JobOverview:

@@ -169,6 +169,13 @@ class TestReading:
         assert urls["base"].startswith("memory://near/base-")
         assert urls["files"].startswith("memory://files/")
 
+    async def test_a_model_that_is_not_whole_there_comes_from_the_main_account(
+        self, world: World, near: MemoryStore
+    ) -> None:
+        await near.delete(WHERE, models.HEAD)
+
+        assert (await self.inputs(world, near))["base"].startswith("memory://base-")
+
     @pytest.mark.parametrize("account", [Unreachable(), Hanging()], ids=["away", "hangs"])
     async def test_an_account_that_does_not_answer_is_passed_over(
         self, world: World, account: MemoryStore, caplog: pytest.LogCaptureFixture

@@ -15,6 +15,7 @@ from service.cloud.fake import FakeCloud
 from service.cloud.provider import (
     ATTEMPT_TAG,
     JOB_TAG,
+    OWNER_TAG,
     Misconfigured,
     Throttled,
 )
@@ -23,6 +24,8 @@ from service.db.attempts.attempts import AttemptRow
 from service.db.money import ledger
 from service.db.schema import tables
 from service.domain.cloud.fleet import (
+    Offering,
+    Price,
     ScaleSet,
     ScaleSetPhase,
     TaggedResource,
@@ -31,6 +34,7 @@ from service.domain.cloud.fleet import (
 from service.domain.lifecycle.attempt import TOO_LONG_TO_DELETE
 from service.domain.states import AttemptState
 from service.pricing.fixed import FixedPrices
+from service.pricing.source import PricesUnavailable
 from service.reconciler.sweeps.late_billing import LateBilling
 from tests.integration.db.rows import add, add_attempt, add_job
 from tests.nodes.scripted_node import boot
@@ -243,6 +247,8 @@ async def _end_attempt(world: World, job_id: str) -> AttemptRow:
 async def test_the_audit_names_what_leaks_and_what_it_costs(world: World) -> None:
     job_id = await _make_orphan(world, **{ATTEMPT_TAG: "att-nobodys", JOB_TAG: "ftjob-nobodys"})
     (attempt,) = await world.attempts_of(job_id)
+    disk = TaggedResource(kind="Disks", name="old", tags={OWNER_TAG: world.cloud.owner})
+    world.cloud.untracked += [disk, replace(disk, name="theirs", tags={OWNER_TAG: "neighbour"})]
 
     shown = (await world.call("GET", "/v1/organization/audit")).json()
     first = (await world.call("GET", "/v1/organization/audit?limit=1")).json()
@@ -255,11 +261,33 @@ async def test_the_audit_names_what_leaks_and_what_it_costs(world: World) -> Non
     assert (leak["job"], leak["machines"], leak["region"]) == ("ftjob-nobodys", 2, "eastus")
     assert (used["standing"], used["leaks"], used["per_hour"]) == ("used", False, "16.8800")
     assert (used["job"], used["attempt_state"]) == (job_id, "starting")
-    assert (shown["summary"]["leaks"], shown["summary"]["unpriced_leaks"]) == (1, 0)
+    assert (by_name["Disks/old"]["standing"], "Disks/theirs" in by_name) == ("untracked", False)
+    assert (shown["summary"]["leaks"], shown["summary"]["unpriced_leaks"]) == (2, 1)
     groups = shown["summary"]["groups"]
     assert [groups[g]["per_hour"] for g in ("used", "unknown")] == ["16.8800"] * 2
     assert first["has_more"]
     assert [*first["data"], *last.json()["data"]] == shown["data"]
+
+
+class AwayPrices(FixedPrices):
+    """A price list that does not answer."""
+
+    async def prices(self, offerings: list[Offering]) -> dict[Offering, Price]:
+        raise PricesUnavailable(f"no route to the price of {offerings}")
+
+
+async def test_an_audit_without_prices_names_leaks_without_their_cost(
+    world: World,
+) -> None:
+    await _make_orphan(world, **{ATTEMPT_TAG: "att-nobodys"})
+    headers = {"authorization": f"Bearer {world.key}"}
+
+    async with client(make_app(replace(world.parts, prices=AwayPrices({})))) as http:
+        shown = (await http.get("/v1/organization/audit", headers=headers)).json()
+
+    prices_of = {s["standing"]: s["per_hour"] for s in shown["data"]}
+    assert prices_of == {"used": "16.8800", "unknown": None}
+    assert (shown["summary"]["leaks"], shown["summary"]["unpriced_leaks"]) == (1, 1)
 
 
 async def test_an_audit_that_may_not_list_all_else_shows_the_scale_sets_and_says_so(

@@ -1,6 +1,6 @@
 """Checkpoints and models on their way to other tiers, and back from the archive."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import httpx
@@ -18,9 +18,9 @@ from tests.integration.stored_jobs import (
     put_files,
     start_with_checkpoints,
 )
-from tests.nodes.scripted_node import body, say_all
+from tests.nodes.scripted_node import body, committed, say_all
 from tests.world import World
-from trainer.contract import NodePhase
+from trainer.contract import HEAD, Head, NodePhase
 
 JOBS = "/v1/fine_tuning/jobs"
 
@@ -160,6 +160,29 @@ async def pause_job(world: World) -> str:
     await world.tick(10)
     assert (await world.job(job))["phase"] == "paused"
     return job
+
+
+async def test_a_milestone_of_a_job_that_trains_may_be_cooled_and_what_it_will_drop_may_not(
+    world: World,
+) -> None:
+    job, nodes, number = await start_with_checkpoints(world)
+    entries = [committed(step, number) for step in (2, 4, 6, 8, 10)]
+    entries[0] = replace(entries[0], milestone=True)
+    for entry in entries:
+        await put_files(world.store, job, entry.path)
+    head = Head.from_json((await world.store.read(job, HEAD))[0])
+    head = replace(head, checkpoints=tuple(entries))
+    await world.store.write(job, HEAD, head.to_json().encode())
+    await nodes[0].say(NodePhase.RUNNING, number, step=10, committed=(entries[-1],))
+    await world.tick()
+    *_, recent, milestone = (await read_storage(world, job))["folders"]
+
+    kept = await request_move(world, job, f"checkpoints/{milestone['checkpoint']}", tier="cool")
+    dropped = await request_move(world, job, f"checkpoints/{recent['checkpoint']}", tier="cool")
+
+    assert (milestone["step_number"], recent["step_number"]) == (2, 4)
+    assert (kept.status_code, dropped.status_code) == (200, 409)
+    assert "Move a milestone" in body(dropped)["error"]["message"]
 
 
 async def test_a_paused_job_resumes_from_an_older_checkpoint_only_if_that_can_be_read(
