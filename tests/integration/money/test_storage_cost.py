@@ -232,6 +232,19 @@ async def carry_out(world: World) -> None:
         pass
 
 
+async def test_what_is_gone_costs_nothing_any_more(world: World) -> None:
+    job = await finish_job(world)
+    await make_meters(world, PRICES).run_once()
+    await world.store.delete_container(job)
+    world.clock.advance(days=1)
+    await make_meters(world, PRICES).run_once()
+    then = (await read_cost(world, job))["storage"]
+    world.clock.advance(days=9)
+
+    shown = await read_cost(world, job)
+    assert (shown["storage"], shown["storage_a_month"]) == (then, "0.0000")
+
+
 @dataclass
 class ClosedList(FixedPrices):
     """A price list that nobody can read."""

@@ -8,7 +8,7 @@ import pytest
 
 from tests.nodes.supervised import Scene
 from tests.unit.trainer.supervisor.test_gpu_report import GPU, H100, report
-from trainer.contract import ExpectedHardware, NodePhase
+from trainer.contract import ExpectedHardware, GpuErrors, NodePhase
 from trainer.supervisor.machine.health import MOST_FAULTS, GpuReading, HealthCheck
 
 ALONE = replace(H100, nvlink_gbytes=0, infiniband_gbps=0)
@@ -187,6 +187,25 @@ async def test_a_rank_that_finds_its_machine_slow_has_it_replaced(scene: Scene) 
     await scene.until(lambda: node.has_said(NodePhase.FAILED, 1))
 
     assert node.said.unhealthy == "all-reduce reaches 9 GB/s"
+
+
+async def test_errors_of_a_broken_gpu_are_reported_before_its_machine_is_deleted(
+    scene: Scene, tmp_path: Path
+) -> None:
+    scene.health = check_of(tmp_path, write_nvidia_smi(tmp_path, report(GPU, GPU)))
+    scene.modes["one"] = "non_retryable"
+    node = scene.service.add("one")
+    scene.start(node)
+    await scene.until(lambda: any(h.gpus for h in node.heartbeats))
+    (tmp_path / "xids").write_text("NVRM: Xid (PCI:0001:00:00): 48, DBE\n")
+    write_nvidia_smi(
+        tmp_path, report(GPU, GPU.replace("dram_uncorrectable>0", "dram_uncorrectable>4", 1))
+    )
+    await scene.generation(node)
+    await scene.until(lambda: any(h.gpu_errors for h in node.heartbeats))
+
+    told = [h.gpu_errors for h in node.heartbeats if h.gpu_errors]
+    assert told == [GpuErrors(uncorrected=4, fatal_xids=1)]
 
 
 async def test_a_driver_that_does_not_answer_says_no_load_and_breaks_nothing(

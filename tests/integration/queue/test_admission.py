@@ -200,6 +200,21 @@ async def test_no_more_machines_are_asked_for_than_azure_has_cores_left(world: W
     assert shown["forecast"]["let_in"]["p50"] == pytest.approx(ends["p50"], abs=15)
 
 
+async def test_cores_that_are_kept_for_a_job_do_not_come_free_for_it(world: World) -> None:
+    queue = admissions(world)
+    await set_region_quota(world, queue, machines=1)
+    job = await submit_job(world, nodes=1)
+    await train(world, await boot(world, job), step=1)
+    await set_region_quota(world, queue, machines=1, others=1)
+    world.cloud.evict(scale_set_name((await world.attempts_of(job))[0]["id"]))
+    await world.tick(4)
+
+    told = (await world.job(job))["forecast"]
+
+    assert (told["let_in"], told["finish"]) == (None, None)
+    assert told["unknown_because"].startswith("Others in the subscription hold")
+
+
 async def test_a_job_that_waits_for_cores_shows_when_they_are_forecast_to_be_free(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
