@@ -119,7 +119,7 @@ EXCUSED = {  # no play comes there, and why
     ),
     "commit reconciler/sweeps/untracked_resources.py run_once": (
         "no life has one; killed before it, the next look tells of it: "
-        "tests/integration/sweeps/test_untracked_resources.py"
+        "tests/integration/sweeps/test_unknown_containers.py"
     ),
     "commit reconciler/sweeps/containers.py run_once": (
         "the same, of containers that no job has: "
