@@ -136,6 +136,17 @@ async def test_a_cancel_or_pause_ends_the_machines_whatever_head_holds(
     assert await victims.states() == {state}
 
 
+async def test_a_budget_ends_the_machines_whatever_head_holds(
+    world: World, heads: list[str]
+) -> None:
+    victims = await attack(world, heads, budget={"amount": "20"})
+    world.clock.advance(minutes=100)
+    await victims.tick(13, 120)
+
+    assert await victims.left() == []
+    assert await victims.states() == {("queued", "paused")}
+
+
 async def test_silence_ends_the_machines_whatever_head_holds(
     world: World, heads: list[str]
 ) -> None:
