@@ -47,6 +47,11 @@ SPOT = Offering(
 )
 PRICE = Price(hourly=Decimal("8.44"), on_demand_hourly=Decimal("32.77"))
 TABLE = {SPOT: PRICE}
+ON_DEMAND = replace(SPOT, capacity_type=CapacityType.ON_DEMAND)
+BOTH = {
+    SPOT: PRICE,
+    ON_DEMAND: Price(hourly=PRICE.on_demand_hourly, on_demand_hourly=PRICE.on_demand_hourly),
+}
 SECRET = "a secret that is long enough for the tests"
 MODEL = "rekindle/tiny-llama"
 TINY = {

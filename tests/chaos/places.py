@@ -26,7 +26,7 @@ EXCUSED = {  # no play comes there, and why
     ),
     "commit reconciler/jobs/model_registry.py _record_result": (
         "no life has a workspace; killed before it, the model is registered again: "
-        "tests/integration/jobs/test_model_registry.py"
+        "tests/integration/jobs/test_trackers.py"
     ),
     "commit reconciler/jobs/trackers.py run_once": (
         "no life has a tracker; a claim ends by itself: tests/integration/jobs/test_trackers.py "
@@ -119,7 +119,7 @@ EXCUSED = {  # no play comes there, and why
     ),
     "commit reconciler/sweeps/untracked_resources.py run_once": (
         "no life has one; killed before it, the next look tells of it: "
-        "tests/integration/sweeps/test_untracked_resources.py"
+        "tests/integration/sweeps/test_unknown_containers.py"
     ),
     "commit reconciler/sweeps/containers.py run_once": (
         "the same, of containers that no job has: "

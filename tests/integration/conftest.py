@@ -13,7 +13,7 @@ from tests import waiting
 from tests.azurite import Azurite
 from tests.clock import Clock
 from tests.nodes.supervised import Scene, set_scene
-from tests.world import World, open_world
+from tests.world import TABLE, World, open_world
 
 
 @pytest.fixture
@@ -25,9 +25,12 @@ async def batch(database_url: str) -> AsyncIterator[AsyncEngine]:
 
 
 @pytest.fixture
-async def world(engine: AsyncEngine, database_url: str, clock: Clock) -> AsyncIterator[World]:
-    """Yield a service with an empty database."""
-    async with open_world(engine, database_url, clock) as made:
+async def world(
+    request: pytest.FixtureRequest, engine: AsyncEngine, database_url: str, clock: Clock
+) -> AsyncIterator[World]:
+    """Yield a service with an empty database, which can buy what the module's OFFERINGS say."""
+    table = getattr(request.module, "OFFERINGS", TABLE)
+    async with open_world(engine, database_url, clock, table) as made:
         yield made
 
 

@@ -8,7 +8,7 @@ to die after the effect before it.
 import asyncio
 import inspect
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -20,12 +20,10 @@ from sqlalchemy.exc import OperationalError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from service.cloud.azure.remaining import HEADER, RemainingLimitsPolicy
-from service.cloud.fake import FakeCloud
 from service.cloud.provider import CloudError
 from service.db.core.batching import Batcher
 from service.db.core.leases import LEASE
-from service.domain.cloud.fleet import ScaleSet, ScaleSetSpec, SpotCores, TaggedResource
-from service.storage.fake import MemoryStore
+from service.domain.cloud.fleet import ScaleSet
 from service.storage.store import StorageError
 from tests.clock import Clock
 
@@ -246,64 +244,48 @@ class HookedEngine(AsyncEngine):
             raise OperationalError(None, None, fault) from fault
 
 
-@dataclass
-class HookedCloud:
-    """One replica's view of the ``cloud``, which outlives it."""
+class Hooked:
+    """One replica's view of the cloud or the store, which outlives it."""
 
-    cloud: FakeCloud
-    hook: Hook
+    way = ""  # what a hook cuts
+    points = frozenset[str]()  # methods with an effect
+    lost: type[Exception] = ConnectionLost  # the seam's own error
 
-    async def create(self, spec: ScaleSetSpec) -> None:
-        async with self._point("create"):
-            await self.cloud.create(spec)
+    def __init__(self, seam: Any, hook: Hook) -> None:  # noqa: ANN401 - a fake of either
+        self._seam, self._hook = seam, hook
 
-    async def refill(self, name: str, instance_count: int, useless: Collection[str] = ()) -> None:
-        async with self._point("refill"):
-            await self.cloud.refill(name, instance_count, useless)
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever the seam can do
+        method = getattr(self._seam, name)
+        if not inspect.iscoroutinefunction(method):
+            return method
 
-    async def delete(self, name: str) -> None:
-        async with self._point("delete"):
-            await self.cloud.delete(name)
+        async def call(*args: Any, **more: Any) -> Any:  # noqa: ANN401 - the same again
+            try:
+                await self._hook.reach(self.way)
+                if name not in self.points:
+                    return await method(*args, **more)
+                number = await self._hook.come_to(f"{name} {caller()}")
+                answer = await method(*args, **more)
+                await self._hook.end_point(number)
+            except ConnectionLost as fault:
+                raise self.lost("The connection broke before the answer came.") from fault
+            return answer
 
-    async def get(self, name: str) -> ScaleSet:
-        await self._reach()
-        return await self.cloud.get(name)
+        return call
+
+
+class HookedCloud(Hooked):
+    """That of the cloud."""
+
+    way, points, lost = "azure", frozenset({"create", "refill", "delete"}), CloudError
 
     async def list_owned(self) -> list[ScaleSet]:
-        await self._reach()
+        found: list[ScaleSet] = await self.__getattr__("list_owned")()
         _tell_that_little_is_left()
-        return await self.cloud.list_owned()
-
-    async def list_tagged(self) -> list[TaggedResource]:
-        await self._reach()
-        return await self.cloud.list_tagged()
-
-    async def serial_log(self, name: str, instance_id: str) -> bytes:
-        await self._reach()
-        return await self.cloud.serial_log(name, instance_id)
-
-    async def spot_cores(self, region: str) -> SpotCores:
-        await self._reach()
-        return await self.cloud.spot_cores(region)
+        return found
 
     async def close(self) -> None:
         """Close nothing: the cloud outlives the replica."""
-
-    @asynccontextmanager
-    async def _point(self, what: str) -> AsyncIterator[None]:
-        try:
-            await self._reach()
-            number = await self.hook.come_to(f"{what} {caller()}")
-            yield
-            await self.hook.end_point(number)
-        except ConnectionLost as fault:
-            raise CloudError("The connection broke before the answer came.") from fault
-
-    async def _reach(self) -> None:
-        try:
-            await self.hook.reach("azure")
-        except ConnectionLost as fault:
-            raise CloudError("There is no way to Azure.") from fault
 
 
 def _tell_that_little_is_left() -> None:
@@ -327,38 +309,10 @@ WRITES = frozenset(
 )
 
 
-class HookedStore:
-    """One replica's view of the ``store``, which outlives it."""
+class HookedStore(Hooked):
+    """That of Blob."""
 
-    def __init__(self, store: MemoryStore, hook: Hook) -> None:
-        self._store, self._hook = store, hook
-
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever a store can do
-        method = getattr(self._store, name)
-        if name not in WRITES:
-            return method if not inspect.iscoroutinefunction(method) else self._read(method)
-
-        async def write(*args: Any, **more: Any) -> Any:  # noqa: ANN401 - the same again
-            try:
-                await self._hook.reach("blob")
-                number = await self._hook.come_to(f"{name} {caller()}")
-                answer = await method(*args, **more)
-                await self._hook.end_point(number)
-            except ConnectionLost as fault:
-                raise StorageError("The connection broke before the answer came.") from fault
-            return answer
-
-        return write
-
-    def _read(self, method: Any) -> Any:  # noqa: ANN401 - one of the store's
-        async def read(*args: Any, **more: Any) -> Any:  # noqa: ANN401 - the same again
-            try:
-                await self._hook.reach("blob")
-            except ConnectionLost as fault:
-                raise StorageError("There is no way to Blob.") from fault
-            return await method(*args, **more)
-
-        return read
+    way, points, lost = "blob", WRITES, StorageError
 
 
 def served() -> Sequence[object]:

@@ -1,18 +1,23 @@
-"""Nodes write by a policy of their attempt's, which is deleted when the attempt has ended."""
+"""Nodes write by policies of their attempt, or by short grants where the account has no key."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from urllib.parse import parse_qs, urlsplit
 
+import pytest
 from sqlalchemy import text
 
+from service.api.app import make_app
 from service.operations.attempts import access_policies
+from service.operations.nodes.grants import Granter
 from service.reconciler.attempts.access_policies import AccessPolicies
 from service.storage.fake import MemoryStore
 from service.storage.store import POLICIES, StorageError
 from tests.integration.sweeps.checkpointed_jobs import cancel_job
-from tests.nodes.scripted_node import boot
-from tests.world import World
+from tests.nodes.scripted_node import ScriptedNode, boot
+from tests.world import World, client
+from trainer.contract import Grants
 
 LIFE = timedelta(hours=24)
 
@@ -43,25 +48,17 @@ async def test_a_policy_is_there_before_the_machines_and_gone_after_them(world: 
     assert await policies(world).run_once() == []
 
 
-async def test_a_node_that_is_quicker_than_the_reconciler_gets_its_policy_with_its_grants(
+async def test_a_node_that_registers_has_the_policies_written_whatever_was_there(
     world: World,
 ) -> None:
     job = (await world.submit())["id"]
-    nodes = await boot(world, job)
+    nodes = await boot(world, job)  # quicker than the reconciler of policies
     seat = nodes[0].seat
-    assert seat is not None
-
-    assert [seat.grants.job] == [f"memory://{job}?si={a}" for a in world.store.policies[job]]
-
-
-async def test_a_node_that_was_refused_and_comes_again_has_the_policies_written_again(
-    world: World,
-) -> None:
-    job = (await world.submit())["id"]
-    nodes = await boot(world, job)
     (attempt,) = world.store.policies.pop(job)
     await nodes[0].register()
 
+    assert seat is not None
+    assert seat.grants.job == f"memory://{job}?si={attempt}"
     assert list(world.store.policies[job]) == [attempt]
 
 
@@ -159,3 +156,66 @@ async def more_attempts(world: World, job: str, count: int) -> None:
     """
     async with world.engine.begin() as conn:
         await conn.execute(text(copied), {"job": job, "count": count})
+
+
+HOUR = timedelta(hours=1)
+
+
+@pytest.fixture
+async def keyless(world: World) -> AsyncIterator[World]:
+    """Yield a world whose account has no key, with grants of an hour."""
+    world.store.has_access_policies = False
+    granter = Granter(engine=world.engine, store=world.store, life=HOUR)
+    async with client(make_app(replace(world.parts, granter=granter))) as http:
+        before, world.http = world.http, http
+        yield world
+        world.http = before
+
+
+def ends(grants: Grants | None) -> datetime:
+    """When the URL of the job's container ends."""
+    assert grants is not None
+    query = parse_qs(urlsplit(grants.job).query)
+    assert query["sp"] == ["racwdl"]
+    return datetime.strptime(query["se"][0], "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
+
+
+def seated(node: ScriptedNode) -> Grants:
+    assert node.seat is not None
+    return node.seat.grants
+
+
+async def test_a_node_writes_by_a_url_of_an_hour_and_hears_of_a_new_one_at_half_of_it(
+    keyless: World,
+) -> None:
+    job = (await keyless.submit())["id"]
+    node = (await boot(keyless, job))[0]
+    first = ends(seated(node))
+    keyless.clock.advance(seconds=HOUR.total_seconds() / 2 + 1)
+    heard = await node.hear()
+
+    assert abs(first - keyless.clock() - HOUR / 2) < timedelta(minutes=2)
+    assert ends(heard.grants) == keyless.clock() + HOUR
+
+
+async def test_a_node_whose_url_ran_out_gets_a_new_one_when_it_registers_again(
+    keyless: World,
+) -> None:
+    job = (await keyless.submit())["id"]
+    node = (await boot(keyless, job))[0]
+    keyless.clock.advance(seconds=2 * HOUR.total_seconds())
+    assert ends(seated(node)) < keyless.clock()
+    await node.register()
+
+    assert ends(seated(node)) == keyless.clock() + HOUR
+
+
+async def test_no_policy_is_written_and_none_is_asked_for_again(keyless: World) -> None:
+    job = (await keyless.submit())["id"]
+    await boot(keyless, job)
+    policies = AccessPolicies(
+        engine=keyless.engine, store=keyless.store, life=HOUR, now=keyless.clock
+    )
+
+    assert await policies.run_once() == []
+    assert keyless.store.policies == {}

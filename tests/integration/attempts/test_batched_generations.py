@@ -29,11 +29,12 @@ from tests.integration.db.rows import (
     blocked,
     checkpoint,
     generation,
+    registration,
     transact,
 )
 from tests.nodes.scripted_node import metrics as measured
 from tests.world import SPOT
-from trainer.contract import PROTOCOL, Head, Registration
+from trainer.contract import Head
 
 Deed = Callable[[AsyncConnection], Awaitable[object]]
 
@@ -106,16 +107,7 @@ async def test_each_begins_with_its_own_checkpoint_counts_and_events(
 
 def machines(ids: Sequence[str], vm_id: str, now: Clock) -> list[PendingRegistration]:
     """One of each attempt that registers."""
-    said = Registration(
-        protocol=PROTOCOL,
-        attempt_id="",
-        vm_id=vm_id,
-        boot_id="boot-1",
-        name=vm_id,
-        address="10.0.0.4",
-        gpus=8,
-    )
-    return [PendingRegistration(replace(said, attempt_id=id_), now()) for id_ in ids]
+    return [PendingRegistration(registration(id_, vm_id), now()) for id_ in ids]
 
 
 MANY = 9

@@ -5,9 +5,6 @@ from dataclasses import replace
 
 import pytest
 
-from service.db.attempts import attempts as attempt_rows
-from service.db.storage import checkpoint_fault_reports as doubts
-from service.reconciler.attempts import findings
 from tests.nodes.scripted_node import ScriptedNode, boot, commit, committed, say_all, train
 from tests.world import World
 from trainer.contract import (
@@ -142,31 +139,20 @@ async def test_a_checkpoint_that_head_names_by_another_hash_than_at_first_is_not
 
 
 async def test_without_a_usable_checkpoint_training_starts_over_with_an_event(world: World) -> None:
-    job_id, nodes, saved = await train_and_stop(world, 40)
+    job_id, nodes, saved = await train_and_stop(world, 30, 40)
     first = await next_generation(world, nodes)
-    await world.store.write(job_id, f"{saved[0].path}/{MANIFEST}", b"{}")
+    await world.store.delete(job_id, f"{saved[0].path}/{SHARDS[0]}")
+    await world.store.write(job_id, f"{saved[1].path}/{MANIFEST}", b"{}")
     await report_broken(nodes[0], first, MANIFEST)
     await stop_all(nodes[1:], first)
     second = await next_generation(world, nodes)
 
     assert second.checkpoint is None
-    (event,) = await world.events(job_id, "checkpoint.broken")
-    assert "manifest.json is another one than was committed" in str(event["message"])
-    assert "starts over from the base model; 40 steps are repeated" in str(event["message"])
+    told = [e["message"] for e in await world.events(job_id, "checkpoint.broken")]
+    assert len(told) == 2
+    assert any("manifest.json is another one than was committed" in text for text in told)
+    assert any("starts over from the base model; 40 steps are repeated" in text for text in told)
     assert (await world.job(job_id))["latest_checkpoint"] is None
-
-
-async def test_what_broke_two_checkpoints_at_once_costs_one_start(world: World) -> None:
-    job_id, nodes, saved = await train_and_stop(world, 40, 60, 90)
-    first = await next_generation(world, nodes)
-    for entry in saved[1:]:
-        await world.store.delete(job_id, f"{entry.path}/{SHARDS[0]}")
-    await report_broken(nodes[0], first)
-    await stop_all(nodes[1:], first)
-    second = await next_generation(world, nodes)
-
-    assert second.checkpoint == saved[0]
-    assert len(await world.events(job_id, "checkpoint.broken")) == 2
 
 
 async def test_a_machine_alone_in_its_complaint_is_replaced_and_no_checkpoint_is_dropped(
@@ -183,35 +169,14 @@ async def test_a_machine_alone_in_its_complaint_is_replaced_and_no_checkpoint_is
     assert attempts[0]["outcome"] == "unresponsive"
     assert "retrying on other machines" in attempts[0]["reason"]
     again = await boot(world, job_id)
-    assert (await next_generation(world, again)).checkpoint == saved[-1]
+    generation = await next_generation(world, again)
+    assert generation.checkpoint == saved[-1]
     assert (await head_of(world, job_id)).checkpoints == tuple(saved)
     assert await world.events(job_id, "checkpoint.broken") == []
-
-
-async def test_what_a_second_machine_finds_as_well_is_broken(world: World) -> None:
-    job_id, nodes, saved = await train_and_stop(world, 40, 60)
-    generation = await next_generation(world, nodes)
-    for node in nodes:
-        await report_broken(node, generation)
-    after = await next_generation(world, nodes)
-
-    assert after.checkpoint == saved[0]
-    assert await list_checkpoints(world, job_id) == {40: "recent"}
-
-
-async def test_other_machines_that_agree_with_the_first_are_believed(world: World) -> None:
-    job_id, nodes, saved = await train_and_stop(world, 40, 60)
-    for _ in range(2):
-        generation = await next_generation(world, nodes)
-        await report_broken(nodes[0], generation)
-        await stop_all(nodes[1:], generation)
-    await world.tick(2)
-    again = await boot(world, job_id)
-    generation = await next_generation(world, again)
-    await report_broken(again[0], generation)
+    await report_broken(again[0], generation)  # now two machines say so
     await stop_all(again[1:], generation)
-
     assert (await next_generation(world, again)).checkpoint == saved[0]
+    assert await list_checkpoints(world, job_id) == {40: "recent"}
 
 
 async def test_a_node_is_not_heard_on_checkpoints_that_it_was_not_to_load(world: World) -> None:
@@ -223,32 +188,6 @@ async def test_a_node_is_not_heard_on_checkpoints_that_it_was_not_to_load(world:
 
     assert (await next_generation(world, nodes)).checkpoint == saved[-1]
     assert (await head_of(world, job_id)).checkpoints == tuple(saved)
-
-
-async def test_a_service_that_dies_before_it_takes_head_tells_and_loses_nothing_twice(
-    world: World,
-) -> None:
-    job_id, nodes, saved = await train_and_stop(world, 40, 60)
-    first = await next_generation(world, nodes)
-    await world.store.delete(job_id, f"{saved[-1].path}/{SHARDS[1]}")
-    await report_broken(nodes[1], first)
-    await stop_all(nodes[:1], first)
-    world.clock.advance(seconds=15)
-    async with world.engine.begin() as conn:
-        ((claim, row),) = await attempt_rows.claim_due(conn, world.clock(), 10)
-    async with world.engine.connect() as conn:
-        known = (await doubts.before(conn, [job_id]))[job_id]
-    given = (world.engine, world.store, claim, row, known, world.clock())
-    marked = await findings.find_broken_checkpoints(*given)
-    before = await head_of(world, job_id)  # here it was killed
-    shown = await list_checkpoints(world, job_id)
-    second = await next_generation(world, nodes)
-
-    assert marked == frozenset({saved[-1].path})
-    assert before.newest == saved[-1]
-    assert shown == {40: "recent"}
-    assert second.checkpoint == saved[0]
-    assert len(await world.events(job_id, "checkpoint.broken")) == 1
 
 
 async def test_a_broken_one_that_an_older_head_brings_back_is_taken_out_again(world: World) -> None:

@@ -1,6 +1,6 @@
 """Terms that change, and leases that are lost, while a step asks for prices and weighs them."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,12 +19,13 @@ from service.pricing.fixed import FixedPrices
 from tests.clock import Clock
 from tests.integration.db.rows import add_attempt, add_job
 from tests.integration.money.test_budget_changes import patch_terms
-from tests.integration.money.test_deadlines import BOTH, request_job, until
+from tests.integration.money.test_deadlines import request_job, until
 from tests.nodes.scripted_node import ScriptedNode, boot, metrics, say_all, train
-from tests.world import SPOT, World, open_world
+from tests.world import BOTH, SPOT, World
 from trainer.contract import NodePhase
 
 JOBS = "/v1/fine_tuning/jobs"
+OFFERINGS = BOTH
 
 
 @dataclass
@@ -54,13 +55,10 @@ def prices() -> Meddled:
 
 
 @pytest.fixture
-async def world(
-    engine: AsyncEngine, database_url: str, clock: Clock, prices: Meddled
-) -> AsyncIterator[World]:
-    """Yield a service that may buy on demand as well, with the prices of `prices`."""
-    async with open_world(engine, database_url, clock, BOTH) as made:
-        made.jobs = replace(made.jobs, prices=prices)
-        yield made
+def world(world: World, prices: Meddled) -> World:
+    """Return the service with the prices of `prices`."""
+    world.jobs = replace(world.jobs, prices=prices)
+    return world
 
 
 async def keep_training(
@@ -159,17 +157,16 @@ async def test_a_request_decided_from_an_older_row_is_not_written(
     assert at_risk_at is None
 
 
-async def _costs_too_much(world: World, job: str) -> None:
-    await patch_terms(world, job, budget={"amount": "0.01"})
-
-
-async def _is_cancelled(world: World, job: str) -> None:
-    await world.call("POST", f"{JOBS}/{job}/cancel")
-
-
-@pytest.mark.parametrize("changes", [_costs_too_much, _is_cancelled])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        lambda world, job: patch_terms(world, job, budget={"amount": "0.01"}),
+        lambda world, job: world.call("POST", f"{JOBS}/{job}/cancel"),
+    ],
+    ids=["costs too much", "is cancelled"],
+)
 async def test_a_job_that_changes_after_its_claim_gets_no_attempt_by_what_was_so_before(
-    world: World, prices: Meddled, changes: Callable[[World, str], Awaitable[None]]
+    world: World, prices: Meddled, changes: Callable[[World, str], Awaitable[object]]
 ) -> None:
     job = (await request_job(world, max_price={"amount": "2"}))["id"]
     async with world.engine.begin() as conn:  # one place, and no limit: it starts in a crowd

@@ -101,39 +101,6 @@ async def test_survivors_of_an_eviction_go_on_in_place_from_the_newest_checkpoin
     assert lived.evicted_s < 120
 
 
-async def test_evictions_with_notice_are_counted_apart(world: World) -> None:
-    alone = {"nodes": 3, "elastic": {"min_nodes": 1}}
-    job_id, (first, second, gone), number = await start_elastic_job(world, infrastructure=alone)
-    await second.notice(number, step=3)
-    survivors = await _lose_machine(world, [first, second, gone], number)
-    await train(world, survivors[:1], step=4)
-
-    told = await _events(world, job_id)
-    assert ("node.evicted", "Azure evicted 2 of 3 machines, 1 of them with notice") in told
-
-
-async def test_a_replacement_that_never_joins_is_given_back_and_another_one_asked_for(
-    world: World,
-) -> None:
-    job_id, nodes, number = await start_elastic_job(world)
-    number = await shrink(world, nodes, number)
-    name = scale_set_name(nodes[0].attempt_id)
-    newcomers: list[str] = []
-    there: set[str] = set()
-    for _ in range(95):  # three quarters of an hour
-        await say_all(nodes[:2], NodePhase.RUNNING, number, step=4)
-        await world.tick(seconds=28)
-        there = {i.vm_id for i in (await world.cloud.get(name)).instances}
-        newcomers += sorted(there - {n.vm_id for n in nodes} - set(newcomers))
-
-    first, _ = newcomers
-    assert first not in there
-    codes = [code for code, _ in await _events(world, job_id)]
-    assert codes.count("node.useless") == 1
-    (attempt,) = await world.attempts_of(job_id)
-    assert attempt["state"] == "running"
-
-
 async def test_after_a_notice_all_save_and_the_survivors_do_not_wait_for_the_machine_to_go(
     world: World,
 ) -> None:
@@ -149,31 +116,6 @@ async def test_after_a_notice_all_save_and_the_survivors_do_not_wait_for_the_mac
     (attempt,) = await world.attempts_of(job_id)
     assert (attempt["state"], attempt["lost_steps"]) == ("running", 0)
     assert attempt["evicted"] == {"noticed": 1, "unnoticed": 0}
-
-
-async def test_trainers_that_fail_because_a_peer_was_taken_are_not_to_blame(world: World) -> None:
-    job_id, nodes, number = await start_elastic_job(world)
-    for _ in range(4):
-        name = scale_set_name(nodes[0].attempt_id)
-        await say_all(nodes[:2], NodePhase.FAILED, number, step=3, error="the connection was reset")
-        last = (await world.cloud.get(name)).instances[-1].instance_id
-        world.cloud.evict(name, last)
-        await world.tick(1)
-        number = await train(world, nodes[:2], step=4)
-        nodes = [*nodes[:2], await _boot_newcomer(world, nodes, number)]
-        await _save_and_stop(world, nodes[:2], number)
-        number = await train(world, nodes, step=4)
-
-    (attempt,) = await world.attempts_of(job_id)
-    assert (attempt["state"], attempt["evicted"]["unnoticed"]) == ("running", 4)
-
-
-async def _save_and_stop(world: World, nodes: list[ScriptedNode], number: int) -> None:
-    """Members are told to save, so that another one can join, and do it."""
-    await world.tick(1, seconds=1)
-    for node in nodes:
-        assert (await node.hear()).kind is DirectiveKind.CHECKPOINT_AND_STOP
-        await node.say(NodePhase.STOPPED, number, step=4)
 
 
 async def test_a_machine_that_comes_in_place_of_the_lost_one_joins_at_a_checkpoint(
@@ -246,25 +188,6 @@ async def test_a_job_that_is_about_to_end_is_not_stopped_for_a_machine_that_join
     assert (await world.job(job_id))["phase"] == "training"
 
 
-async def test_without_room_for_another_machine_the_survivors_train_on_and_it_is_asked_again(
-    world: World,
-) -> None:
-    job_id, nodes, number = await start_elastic_job(world)
-    world.cloud.sold_out.add(SPOT)
-    number = await shrink(world, nodes, number)
-    for _ in range(20):
-        await say_all(nodes[:2], NodePhase.RUNNING, number, step=5)
-        await world.tick(seconds=45)
-    world.cloud.sold_out.clear()
-    newcomer = await _boot_newcomer(world, nodes, number)
-
-    told = [code for code, _ in await _events(world, job_id)]
-    assert told.count("node.no_replacement") == 1
-    assert told.count("node.replacement_asked") == 1
-    assert newcomer.seat is not None
-    assert [g["nodes"] for g in (await world.attempts_of(job_id))[0]["generations"]] == [3, 2]
-
-
 async def test_a_refusal_after_acceptance_and_a_missing_role_do_not_disturb_survivors(
     world: World,
 ) -> None:
@@ -283,26 +206,6 @@ async def test_a_refusal_after_acceptance_and_a_missing_role_do_not_disturb_surv
     reasons = [m for code, m in await _events(world, job_id) if code == "node.no_replacement"]
     assert len(reasons) == 1
     assert "no capacity left" in reasons[0]
-
-
-async def test_below_min_nodes_the_attempt_ends_and_the_job_looks_for_new_machines(
-    world: World,
-) -> None:
-    job_id, nodes, number = await start_elastic_job(world)
-    name = scale_set_name(nodes[0].attempt_id)
-    for instance in (await world.cloud.get(name)).instances[1:]:
-        world.cloud.evict(name, instance.instance_id)
-    await world.tick(1)
-    staying = {i.vm_id for i in (await world.cloud.get(name)).instances}
-    (left,) = [n for n in nodes if n.vm_id in staying]
-    await left.say(NodePhase.STOPPED, number, step=3)
-    await world.tick(4)
-
-    first, *following = await world.attempts_of(job_id)
-    assert first["outcome"] == "evicted"
-    assert "fewer than 2 are left" in first["reason"]
-    assert len(following) == 1
-    assert (await world.job(job_id))["attempts"]["evictions"] == 1
 
 
 async def test_each_machine_is_billed_from_its_own_order_and_the_forecast_follows_their_number(

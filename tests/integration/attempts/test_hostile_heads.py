@@ -175,16 +175,6 @@ async def test_a_head_that_stays_unreadable_pauses_its_job_and_says_why(world: W
     assert [len(await world.attempts_of(one.id)) for one in made.all] == [2, 2]
 
 
-async def test_a_head_that_stays_invalid_is_one_event(world: World) -> None:
-    made = await start_victims(world, ["any"])
-    for number in range(6):
-        await world.store.write(made.all[0].id, HEAD, b"garbage" * number)
-        await made.tick(1, 60)
-    codes = await world.event_codes(made.all[0].id)
-
-    assert codes.count("attempt.needs_help") == 1
-
-
 async def test_a_node_that_finishes_without_a_model_does_not_hold_its_machine(world: World) -> None:
     made = await start_victims(world, ["any"])
     await made.ask("pause")

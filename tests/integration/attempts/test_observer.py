@@ -1,15 +1,12 @@
 """What a look writes down, and what it leaves alone when the cloud does not answer."""
 
-from datetime import timedelta
-
 import pytest
 
 from service.cloud.provider import CloudError
 from service.db.money import ledger
 from service.domain.cloud.fleet import Instance, scale_set_name
-from tests.nodes.scripted_node import boot, commit, committed, start_training
+from tests.nodes.scripted_node import boot, start_training
 from tests.world import World
-from trainer.contract import DirectiveKind, NodePhase
 
 
 async def _open_cost_rows(world: World, job_id: str) -> int:
@@ -30,60 +27,6 @@ async def test_a_machine_that_lingers_stopped_is_billed_though_the_cloud_falls_s
     assert (before, await _open_cost_rows(world, job)) == (2, 2)
     async with world.engine.connect() as conn:
         assert len(await ledger.of_job(conn, job)) == 2
-
-
-async def test_survivors_that_still_save_are_stopped_and_not_given_up(world: World) -> None:
-    job, nodes, number = await start_training(world, step=3)
-    survivor, gone = nodes  # in the order of their instance ids
-    await gone.notice(number, step=3)
-    await world.tick(1, seconds=1)
-    told = (await survivor.hear()).kind
-    for _ in range(5):  # its upload takes more than a minute
-        await world.tick()
-        await survivor.say(NodePhase.RUNNING, number, step=4)
-    world.cloud.evict(scale_set_name(gone.attempt_id), "1")
-    await world.tick(1)
-    then = (await survivor.hear()).kind
-    await commit(world, job, committed(4, number, "stop"))
-    await survivor.say(NodePhase.STOPPED, number, step=4)
-    await world.tick(1)
-
-    (attempt, *_) = await world.attempts_of(job)
-    assert (told, then) == (DirectiveKind.CHECKPOINT_AND_STOP, DirectiveKind.STOP)
-    assert attempt["outcome"] == "evicted"
-    assert "did not stop" not in attempt["reason"]
-
-
-async def test_machines_are_billed_from_when_azure_took_the_order(world: World) -> None:
-    job = await world.submit()
-    await boot(world, job["id"])
-
-    async with world.engine.connect() as conn:
-        rows = await ledger.of_job(conn, job["id"])
-    (attempt,) = await world.attempts_of(job["id"])
-    found = await world.cloud.get(scale_set_name(attempt["id"]))
-    assert found.created_at is not None
-    assert found.created_at < world.clock() - timedelta(minutes=1)
-    assert [r.started_at for r in rows] == [found.created_at] * 2
-
-
-async def test_machines_first_seen_while_they_are_deleted_are_billed_from_the_order(
-    world: World,
-) -> None:
-    job = await world.submit()
-    await world.tick(5)
-    await world.call("POST", f"/v1/fine_tuning/jobs/{job['id']}/cancel")
-    await world.tick(1)
-    (attempt,) = await world.attempts_of(job["id"])
-    entry = world.cloud._entries[scale_set_name(attempt["id"])]
-    assert (attempt["state"], entry.deleting_since) == ("terminating", None)
-    entry.create_time = timedelta(0)  # they are there after all
-    await world.tick(2)
-
-    async with world.engine.connect() as conn:
-        rows = await ledger.of_job(conn, job["id"])
-    assert len(rows) == 2
-    assert {r.started_at for r in rows} == {entry.accepted_at}
 
 
 async def test_an_instance_without_a_vm_id_is_not_billed_as_a_machine_of_its_own(

@@ -121,32 +121,6 @@ async def test_a_job_goes_on_from_the_newest_commit_and_what_the_database_forgot
     assert len(await world.attempts_of(job_id)) == 2
 
 
-async def test_after_a_restore_evictions_are_survived(world: World) -> None:
-    world.store.now = world.clock
-    job_id = (await world.submit())["id"]
-    await back_up(world.engine)
-    machines = await boot(world, job_id)
-    await train(world, machines, step=5)
-    machines = await evict_and_boot(world, job_id, machines)
-    await commit(world, job_id, committed(20, await train(world, machines, step=25)))
-
-    await restore(world)
-    numbers = []
-    fresh = await boot(world, job_id)
-    for step in (30, 40):
-        numbers.append(await train(world, fresh, step=step + 5))
-        await commit(world, job_id, committed(step, numbers[-1]))
-        fresh = await evict_and_boot(world, job_id, fresh)
-    numbers.append(await train(world, fresh, step=50))
-    await finish(world, job_id, fresh, numbers[-1])
-
-    assert numbers == [3, 4, 5]
-    assert (await world.job(job_id))["status"] == "succeeded"
-    assert [e["data"] for e in await world.events(job_id, "database.behind")] == [
-        {"known": 0, "head": 2}
-    ]
-
-
 async def test_machines_that_heard_what_the_database_forgot_hear_what_comes_next(
     world: World,
 ) -> None:
@@ -231,19 +205,6 @@ async def test_a_number_that_nodes_have_spoken_of_is_never_given_again(world: Wo
     assert (await head_of(world, job_id)).generation == forgotten + 1
 
 
-async def test_after_a_kill_between_fence_and_row_the_same_number_is_taken_without_an_event(
-    world: World,
-) -> None:
-    world.store.now = world.clock
-    job_id = (await world.submit())["id"]
-    machines = await boot(world, job_id)
-    world.clock.advance(seconds=5)
-    await heads.fence(world.store, job_id, 0)  # and killed
-
-    assert await train(world, machines, step=5) == 1
-    assert await world.events(job_id, "database.behind") == []
-
-
 class Scene:
     """An attempt with one node and a generation, claimed, and HEAD so far ahead."""
 
@@ -299,13 +260,3 @@ async def test_a_worker_without_the_newest_row_reads_again(world: World, ahead: 
 
     assert await quick.open(after=1) is False
     assert await world.store.read("job", HEAD) == before
-
-
-@pytest.mark.parametrize("ahead", [1, 2, 7])
-async def test_the_lease_holder_with_the_newest_row_goes_beyond_head(
-    world: World, ahead: int
-) -> None:
-    only = await scene(world, ahead)
-
-    assert await only.open(after=1) is True
-    assert (await head_of(world, "job")).generation == 2 + ahead

@@ -124,19 +124,3 @@ async def test_the_third_unhealthy_machine_ends_the_attempt_and_another_one_is_b
     assert first["reason"] == "3 unhealthy machines in one attempt."
     assert len(await events(world, job, "node.unhealthy")) == MAX_UNHEALTHY
     assert (await world.job(job))["status"] == "running"
-
-
-async def test_a_job_that_only_ever_gets_unhealthy_machines_ends(world: World) -> None:
-    """Such as with an image without nvidia-smi: it must not cost money for ever."""
-    job = str((await world.submit())["id"])
-    for _ in range(3):
-        nodes = await boot(world, job)
-        await say_all(nodes, NodePhase.READY, unhealthy=WHY)
-        await world.tick(2)
-        another = await boot_newcomer(world, nodes)
-        await another.say(NodePhase.READY, unhealthy=WHY)
-        await world.tick(12, seconds=60)
-    failed = await world.job(job)
-
-    assert failed["status"] == "failed"
-    assert "3 attempts never trained" in failed["error"]["message"]

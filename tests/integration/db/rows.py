@@ -16,7 +16,16 @@ from service.db.schema import file_tables, tables
 from service.domain.lifecycle.job import Job
 from service.domain.lifecycle.node import NodeRecord, node_id
 from tests.world import SPOT
-from trainer.contract import Committed, EvictionNotice, Generation, Heartbeat, Member, NodePhase
+from trainer.contract import (
+    PROTOCOL,
+    Committed,
+    EvictionNotice,
+    Generation,
+    Heartbeat,
+    Member,
+    NodePhase,
+    Registration,
+)
 
 NOTICE = Heartbeat(  # of a machine that Azure takes back
     epoch=1,
@@ -107,6 +116,19 @@ async def add_node(
     )
     await node_rows.save(conn, record, name=vm_id)
     return record
+
+
+def registration(
+    attempt_id: str,
+    vm_id: str,
+    boot_id: str = "boot-1",
+    **more: Any,  # noqa: ANN401
+) -> Registration:
+    """Return what a machine says when it registers."""
+    values: dict[str, Any] = {"name": vm_id, "address": "127.0.0.9", "gpus": 0} | more
+    return Registration(
+        protocol=PROTOCOL, attempt_id=attempt_id, vm_id=vm_id, boot_id=boot_id, **values
+    )
 
 
 async def claim_attempt(conn: AsyncConnection, now: datetime) -> tuple[Claim, AttemptRow]:

@@ -6,7 +6,7 @@ Locks are taken in one order everywhere: nodes (by id), what was measured, attem
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from random import Random
 
@@ -50,30 +50,20 @@ from tests.integration.db.rows import (
     add_node,
     blocked,
     checkpoint,
+    registration,
     transact,
 )
 from tests.nodes.scripted_node import metrics
 from trainer.contract import (
-    PROTOCOL,
     DirectiveKind,
     EvictionNotice,
     Head,
     Heartbeat,
     NodePhase,
-    Registration,
 )
 
 ACTORS = 12
 ROUNDS = 40
-_REGISTRATION = Registration(
-    protocol=PROTOCOL,
-    attempt_id="att-2",
-    vm_id="",
-    boot_id="",
-    name="x",
-    address="10.0.0.4",
-    gpus=8,
-)
 _STOPS = (DirectiveKind.STOP, DirectiveKind.CHECKPOINT_AND_STOP)
 _EVICTED = MoveAttempt(to=AttemptState.TERMINATING, outcome=Outcome.EVICTED, reason="taken")
 VMS = ("vm-1", "vm-2", "vm-3", "vm-4")
@@ -110,10 +100,10 @@ class Batch:
 
     async def _register(self, conn: AsyncConnection) -> None:
         vm_id, boot_id = self.rng.choice(VMS), self.rng.choice(("boot-1", "boot-2"))
-        registration = replace(_REGISTRATION, vm_id=vm_id, boot_id=boot_id)
-        (answer,) = await register_all(conn, [PendingRegistration(registration, self.clock())])
+        message = registration("att-2", vm_id, boot_id)
+        (answer,) = await register_all(conn, [PendingRegistration(message, self.clock())])
         if answer is RegistrationOutcome.KNOWN:
-            await register_again(conn, registration, self.clock())
+            await register_again(conn, message, self.clock())
 
     async def _heartbeat(self, conn: AsyncConnection) -> None:
         known = await node_rows.of_attempt(conn, "att-2")
@@ -228,7 +218,7 @@ async def test_two_boots_that_register_a_machine_at_once_get_different_epochs(
     replicas, rng = [RegistrationBatcher(batch) for _ in range(2)], Random(5)
 
     async def register(vm_id: str, boot_id: str) -> int:
-        message = replace(_REGISTRATION, attempt_id="att-1", vm_id=vm_id, boot_id=boot_id)
+        message = registration("att-1", vm_id, boot_id)
         standing = await rng.choice(replicas).register(message, clock())
         assert standing is not None
         return standing.node.epoch

@@ -1,6 +1,5 @@
 """Leases: who may write a row, who may not any more, and that no enqueue is lost."""
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
 
@@ -8,21 +7,19 @@ import pytest
 from sqlalchemy import func, select, text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from service.db.attempts import attempt_moves, attempts, generations
+from service.db.attempts import attempt_moves, attempts
 from service.db.attempts.attempts import AttemptRow
 from service.db.core import leases
 from service.db.core.leases import LEASE, Claim
-from service.db.jobs import events, jobs
+from service.db.jobs import jobs
 from service.db.schema import tables
 from service.domain.cloud.rate_limit import CloudCall, Deferral
 from service.domain.errors import LeaseLost
 from service.domain.lifecycle.attempt import MoveAttempt, OpenGeneration
-from service.domain.lifecycle.generation import HaltGeneration
-from service.domain.lifecycle.job import MoveJob
 from service.domain.lifecycle.node import node_view
-from service.domain.states import AttemptState, JobState, Outcome
+from service.domain.states import AttemptState, Outcome
 from service.operations.attempts import generations as generation_operations
-from service.operations.attempts.generations import Halting, Opening
+from service.operations.attempts.generations import Opening
 from tests import waiting
 from tests.clock import Clock
 from tests.integration.db.rows import (
@@ -30,13 +27,10 @@ from tests.integration.db.rows import (
     add_job,
     add_node,
     claim_attempt,
-    claim_job,
-    generation,
     transact,
 )
-from trainer.contract import DirectiveKind, Head
+from trainer.contract import Head
 
-WORKERS = 8
 ROWS = 40
 AFTER_LEASE = LEASE.total_seconds() + 1
 GIVEN_UP = MoveAttempt(to=AttemptState.TERMINATING, outcome=Outcome.EVICTED, reason="gone")
@@ -100,46 +94,6 @@ async def test_a_worker_that_lost_its_lease_writes_nothing(
     assert await _everything(engine) == before
 
 
-async def test_a_worker_that_lost_its_job_neither_moves_it_nor_starts_an_attempt(
-    engine: AsyncEngine, clock: Clock
-) -> None:
-    async with engine.begin() as conn:
-        await add_job(conn, clock())
-        late, job = await claim_job(conn, clock())
-    clock.advance(seconds=AFTER_LEASE)
-    async with engine.begin() as conn:
-        await claim_job(conn, clock())
-    before = await _everything(engine)
-
-    async def start_attempt(conn: AsyncConnection) -> None:
-        await add_attempt(conn, clock())
-        await leases.release(conn, late, clock(), clock())
-
-    cancelled = MoveJob(to=JobState.CANCELLED)
-    with pytest.raises(LeaseLost):
-        await transact(engine, lambda c: jobs.move(c, late, job, cancelled, clock()))
-    with pytest.raises(LeaseLost):
-        await transact(engine, start_attempt)
-
-    assert await _everything(engine) == before
-
-
-async def test_many_workers_never_claim_the_same_row(engine: AsyncEngine, clock: Clock) -> None:
-    async with engine.begin() as conn:
-        for number in range(ROWS):
-            await add_job(conn, clock(), id=f"job-{number}")
-
-    async def worker() -> list[str]:
-        async with engine.begin() as conn:
-            return [c.row_id for c, _ in await jobs.claim_due(conn, clock(), ROWS // WORKERS)]
-
-    claimed = await asyncio.gather(*(worker() for _ in range(WORKERS + 2)))
-
-    rows = [row for rows in claimed for row in rows]
-    assert len(rows) == len(set(rows))
-    assert all(len(rows) <= ROWS // WORKERS for rows in claimed)
-
-
 async def test_a_worker_claims_no_more_than_it_asks_for_where_its_query_is_asked_for_each_row(
     engine: AsyncEngine, clock: Clock
 ) -> None:
@@ -184,7 +138,7 @@ async def test_an_expired_lease_can_be_claimed(engine: AsyncEngine, clock: Clock
 
 
 @pytest.mark.usefixtures("_one_attempt")
-async def test_a_row_waits_until_it_is_due(engine: AsyncEngine, clock: Clock) -> None:
+async def test_a_row_waits_until_it_is_due_or_enqueued(engine: AsyncEngine, clock: Clock) -> None:
     async with engine.begin() as conn:
         claim, _ = await claim_attempt(conn, clock())
         await leases.release(conn, claim, clock(), clock() + timedelta(seconds=30))
@@ -193,6 +147,9 @@ async def test_a_row_waits_until_it_is_due(engine: AsyncEngine, clock: Clock) ->
         assert await attempts.claim_due(conn, clock(), 10) == []
     clock.advance(seconds=1)
     async with engine.begin() as conn:
+        claim, _ = await claim_attempt(conn, clock())
+        await leases.release(conn, claim, clock(), clock() + timedelta(hours=1))
+        await leases.enqueue(conn, tables.attempts, "att-1", clock())
         assert len(await attempts.claim_due(conn, clock(), 10)) == 1
 
 
@@ -222,16 +179,6 @@ async def test_a_job_that_has_trained_goes_before_those_that_are_new(
         ((claim, _),) = await jobs.claim_due(conn, clock(), 1)
 
     assert claim.row_id == "job-2"
-
-
-@pytest.mark.usefixtures("_one_attempt")
-async def test_an_enqueue_wakes_a_row_before_it_is_due(engine: AsyncEngine, clock: Clock) -> None:
-    async with engine.begin() as conn:
-        claim, _ = await claim_attempt(conn, clock())
-        await leases.release(conn, claim, clock(), clock() + timedelta(hours=1))
-        await leases.enqueue(conn, tables.attempts, "att-1", clock())
-
-        assert len(await attempts.claim_due(conn, clock(), 10)) == 1
 
 
 @pytest.mark.usefixtures("_one_attempt")
@@ -275,19 +222,6 @@ async def test_a_release_forgets_a_deferred_call_unless_it_goes_on_waiting(
 
 
 @pytest.mark.usefixtures("_one_attempt")
-async def test_an_enqueue_survives_the_worker_that_was_killed_with_the_lease(
-    engine: AsyncEngine, clock: Clock
-) -> None:
-    async with engine.begin() as conn:
-        await claim_attempt(conn, clock())
-        await leases.enqueue(conn, tables.attempts, "att-1", clock())
-    clock.advance(seconds=AFTER_LEASE)
-
-    async with engine.begin() as conn:
-        assert len(await attempts.claim_due(conn, clock(), 10)) == 1
-
-
-@pytest.mark.usefixtures("_one_attempt")
 async def test_a_worker_does_not_write_over_a_state_that_it_did_not_claim(
     engine: AsyncEngine, clock: Clock
 ) -> None:
@@ -309,31 +243,6 @@ async def _everything(engine: AsyncEngine) -> dict[str, object]:
         count = select(func.count()).select_from(tables.events)
         found["events"] = (await conn.execute(count)).scalar_one()
     return found
-
-
-@pytest.mark.usefixtures("_one_attempt")
-async def test_a_halt_without_a_lease_writes_nothing(engine: AsyncEngine, clock: Clock) -> None:
-    async with engine.begin() as conn:
-        node = await add_node(conn, clock(), "vm-1")
-        row = generation(1, [node])
-        await generations.begin_all(conn, [row], (), clock())
-        late, attempt = await claim_attempt(conn, clock())
-    clock.advance(seconds=AFTER_LEASE)
-    async with engine.begin() as conn:
-        await claim_attempt(conn, clock())
-    before = await _everything(engine)
-    step = HaltGeneration(kind=DirectiveKind.STOP, node_ids=(node.node_id,), reason="a loss")
-
-    async def halt(conn: AsyncConnection) -> None:
-        halting = Halting(claim=late, row=attempt, generation=row, step=step)
-        await generation_operations.halt_all(conn, [halting], clock())
-
-    with pytest.raises(LeaseLost):
-        await transact(engine, halt)
-
-    assert await _everything(engine) == before
-    async with engine.connect() as conn:
-        assert await events.newest(conn, "job", after=None, limit=9) == []
 
 
 @pytest.mark.usefixtures("_one_attempt")
@@ -362,25 +271,3 @@ async def test_a_lease_that_another_worker_has_taken_is_not_renewed_for_it(
         found = await waiting.until(expire_at, lambda at: at["att-2"] == clock() + LEASE)
 
     assert found["att-1"] == taken_at + LEASE
-
-
-@pytest.mark.usefixtures("_one_attempt")
-async def test_a_slow_step_keeps_its_lease_until_it_ends(engine: AsyncEngine, clock: Clock) -> None:
-    async with engine.begin() as conn:
-        claim, _ = await claim_attempt(conn, clock())
-    clock.advance(seconds=LEASE.total_seconds() - 1)
-
-    async def expires_at() -> datetime | None:
-        async with engine.connect() as conn:
-            found: datetime | None = (
-                await conn.execute(select(tables.attempts.c.lease_expires_at))
-            ).scalar_one()
-        return found
-
-    async with leases.renewing(engine, claim, clock, every=0.01):
-        await waiting.until(expires_at, lambda at: at == clock() + LEASE)
-    clock.advance(seconds=2)
-    async with engine.begin() as conn:
-        taken = await attempts.claim_due(conn, clock(), 1)
-
-    assert taken == []

@@ -1,7 +1,6 @@
 """Crowds with more values than one statement has room for: 65,535, by PostgreSQL's protocol."""
 
 import asyncio
-import math
 from collections.abc import Sequence
 from decimal import Decimal
 
@@ -9,15 +8,13 @@ from sqlalchemy import func, select, update
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from service.db.core.batching import Batcher
-from service.db.jobs import step_metrics
-from service.db.jobs.step_metrics import StepRange
 from service.db.money import ledger
 from service.db.money.ledger import ExistingMachines
 from service.db.schema import tables
-from service.domain.cloud.fleet import Price, scale_set_name
+from service.domain.cloud.fleet import Price
 from tests.clock import Clock
 from tests.integration.db.rows import add_attempt, add_job
-from tests.nodes.scripted_node import boot, commit, committed, say_all, train
+from tests.nodes.scripted_node import boot, commit, committed, evicted, say_all, train
 from tests.nodes.scripted_node import metrics as measured
 from tests.world import World
 from trainer.contract import MEASURED, NodePhase
@@ -27,21 +24,19 @@ MACHINES = 11_000  # of six
 MOST = 65_535
 
 
-async def committed_untold(world: World, kind: str) -> str:
+async def committed_untold(world: World) -> str:
     """Evict a job's machines after they committed many steps without reporting them."""
     job = await world.submit()
     nodes = await boot(world, job["id"])
     async with world.engine.begin() as conn:  # what is beyond a job's last step is not kept
         await conn.execute(update(tables.jobs).values(total_steps=UNTOLD + 2))
     number = await train(world, nodes, step=1)
-    entry = committed(UNTOLD + 1, number, kind)
+    entry = committed(UNTOLD + 1, number, "final")
     lines = "\n".join(measured(step).to_json() for step in range(2, UNTOLD + 2))
     await world.store.write(job["id"], f"{entry.path}/{MEASURED}", lines.encode())
     await commit(world, job["id"], entry)
-    if kind == "final":
-        await say_all(nodes, NodePhase.FINISHED, number, step=UNTOLD + 1)
-    for instance in ("0", "1"):
-        world.cloud.evict(scale_set_name(nodes[0].attempt_id), instance)
+    await say_all(nodes, NodePhase.FINISHED, number, step=UNTOLD + 1)
+    await evicted(world, job["id"])
     return str(job["id"])
 
 
@@ -55,32 +50,12 @@ async def count_steps(engine: AsyncEngine, job_id: str) -> int:
 async def test_a_job_whose_last_machines_committed_thousands_of_untold_steps_ends(
     world: World,
 ) -> None:
-    job_id = await committed_untold(world, "final")
+    job_id = await committed_untold(world)
 
     await world.tick(8)
 
     assert (await world.job(job_id))["status"] == "succeeded"
     assert await count_steps(world.engine, job_id) == UNTOLD + 1
-
-
-async def test_a_generation_begins_after_thousands_of_untold_steps(world: World) -> None:
-    job_id = await committed_untold(world, "periodic")
-    await world.tick(2)
-
-    await train(world, await boot(world, job_id), step=UNTOLD + 2)
-
-    assert (await world.job(job_id))["status"] == "running"
-    assert await count_steps(world.engine, job_id) == UNTOLD + 2
-
-
-async def test_a_loss_that_is_no_number_is_kept_as_such(engine: AsyncEngine, clock: Clock) -> None:
-    async with engine.begin() as conn:
-        await add_job(conn, clock())
-        await step_metrics.add(conn, "job", 1, [measured(1, math.nan), measured(2, math.inf)])
-        rows = await step_metrics.series(conn, "job", StepRange(from_step=0, to_step=9), limit=9)
-
-    assert math.isnan(rows[0]["loss"])
-    assert rows[1]["loss"] == math.inf
 
 
 async def test_thousands_of_machines_are_billed_at_once_and_at_another_price(

@@ -69,14 +69,6 @@ async def progressed(conn: AsyncConnection, clock: Clock) -> None:
     )
 
 
-async def claim_attempts(conn: AsyncConnection, clock: Clock) -> None:
-    await attempts.claim_due(conn, clock(), 100)
-
-
-async def claim_jobs(conn: AsyncConnection, clock: Clock) -> None:
-    await jobs.claim_due(conn, clock(), 100)
-
-
 async def begin(conn: AsyncConnection, clock: Clock) -> None:
     begun = replace(generation(3, [], "att-of-7"), job_id="ftjob-007")
     await generations.begin_all(conn, [begun], (), clock())
@@ -243,8 +235,8 @@ HOT: dict[str, Query] = {
         conn, ["ftjob-007"]
     ),
     "checkpoints that exist": lambda conn, _: checkpoints.retained_paths(conn, ["ftjob-007"]),
-    "claiming attempts": claim_attempts,
-    "claiming jobs": claim_jobs,
+    "claiming attempts": lambda conn, clock: attempts.claim_due(conn, clock(), 100),
+    "claiming jobs": lambda conn, clock: jobs.claim_due(conn, clock(), 100),
     "a hint": lambda conn, clock: leases.enqueue(conn, tables.attempts, "att-of-7", clock()),
     "attempts that live": lambda conn, _: attempts.live_ids(conn),
     "what attempts saw of Spot": seen_of_spot,

@@ -1,8 +1,8 @@
-"""A write for one job, attempt, node or file leaves those beside it as they were."""
+"""A write leaves the rows beside it as they were; what holds for a while holds to its second."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -12,12 +12,14 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from service.db.attempts import attempts, nodes
 from service.db.cloud import circuit_breaker
 from service.db.core import leases
-from service.db.files import files
+from service.db.files import files, preflights
 from service.db.jobs import jobs
 from service.db.money import storage_cost
+from service.db.queue import queue
 from service.db.schema import tables
 from service.db.schema.cloud_tables import cloud_circuits
 from service.db.schema.file_tables import files as file_table
+from service.db.schema.queue_tables import queue as queue_table
 from service.db.schema.storage_tables import storage_ledger
 from service.domain.cloud.circuit_breaker import PROBE, Circuit
 from service.domain.lifecycle.node import node_id
@@ -110,3 +112,49 @@ async def test_a_region_that_is_shut_is_probed_and_opened_by_itself(
     kept = Circuit(failures=1, shut_until=shut)
     assert probed == [kept, replace(kept, shut_until=clock() + PROBE), kept]
     assert opened == [kept, Circuit(), kept]
+
+
+Begin = Callable[[AsyncConnection, datetime], Awaitable[object]]
+IsOver = Callable[[AsyncConnection, datetime], Awaitable[bool]]
+
+
+async def claim_check(conn: AsyncConnection, now: datetime) -> bool:
+    return await preflights.claim(conn, "key", now)
+
+
+async def refuse_check(conn: AsyncConnection, now: datetime) -> None:
+    await preflights.claim(conn, "key", now)
+    await preflights.refuse(conn, "key", {"code": "any"}, now)
+
+
+async def admit(conn: AsyncConnection, now: datetime) -> None:
+    of = {"job_id": "job-1", "project_id": "p-job-1", "priority": "normal", "gpus": 8, "wants": []}
+    await add(conn, queue_table, **of, admitted_at=now, region="eastus", cores=96)
+
+
+async def keeps_no_cores(conn: AsyncConnection, now: datetime) -> bool:
+    kept = (await queue.admitted(conn, ["job-1"], now))["job-1"]
+    assert kept in (("eastus", 96), ("eastus", 0))
+    return kept[1] == 0
+
+
+WINDOWS: dict[str, tuple[float, Begin, IsOver]] = {
+    "a check without progress": (30, claim_check, claim_check),
+    "a check that was refused": (60, refuse_check, claim_check),
+    "cores of a job that was let in": (300, admit, keeps_no_cores),
+}
+
+
+@pytest.mark.parametrize("what", WINDOWS)
+async def test_a_window_of_time_is_as_long_as_it_is_said_to_be(
+    engine: AsyncEngine, clock: Clock, what: str
+) -> None:
+    seconds, begin, is_over = WINDOWS[what]
+    async with engine.begin() as conn:
+        await add_job(conn, clock(), id="job-1", due_at=clock() + timedelta(days=1))
+        began = clock()
+        await begin(conn, began)
+        before = await is_over(conn, began + timedelta(seconds=seconds, milliseconds=-1))
+        after = await is_over(conn, began + timedelta(seconds=seconds, milliseconds=1))
+
+    assert (before, after) == (False, True)

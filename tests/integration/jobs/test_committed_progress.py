@@ -8,7 +8,7 @@ import pytest
 from tests.integration.stored_jobs import put_files
 from tests.nodes.scripted_node import commit, committed, metrics, start_training
 from tests.world import World
-from trainer.contract import MEASURED, Committed, NodePhase
+from trainer.contract import MEASURED, Committed
 
 STEPS = 60  # of the whole job
 
@@ -55,19 +55,6 @@ async def test_a_finished_job_shows_what_its_last_steps_measured_though_no_repor
     }
 
 
-async def test_a_finished_job_shows_no_figure_of_an_earlier_step_where_the_last_are_lost(
-    world: World,
-) -> None:
-    job = await cut_job_off(world, "final", left=False)
-    await world.tick(4)
-
-    progress = (await world.job(job))["progress"]
-
-    assert (progress["step"], progress["percent"]) == (STEPS, 100.0)
-    assert (progress["loss"], progress["valid_loss"]) == (None, 0.5)
-    assert (await listed_job(world, job))["progress"]["percent"] == 100.0
-
-
 @pytest.mark.parametrize(("ask", "ends"), [("cancel", "cancelled"), ("pause", "queued")])
 async def test_a_stopped_job_is_as_far_as_its_newest_checkpoint(
     world: World, ask: str, ends: str
@@ -83,14 +70,3 @@ async def test_a_stopped_job_is_as_far_as_its_newest_checkpoint(
     assert shown["progress"]["step"] == 4
     assert "step 4" in shown["status_reason"]["message"]
     assert (await listed_job(world, job))["progress"]["step"] == 4
-
-
-async def test_a_job_whose_reports_arrive_shows_them(world: World) -> None:
-    job, nodes, number = await start_training(world, step=3)
-    await commit_unheard(world, job, committed(2, number), left=False)
-    await nodes[0].say(NodePhase.RUNNING, number, step=4, metrics=(metrics(4, loss=0.25),))
-    await world.tick()
-
-    progress = (await world.job(job))["progress"]
-
-    assert (progress["step"], progress["loss"]) == (4, 0.25)

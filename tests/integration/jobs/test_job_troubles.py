@@ -9,7 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from service.cloud.provider import Misconfigured
 from service.db.schema import tables
-from service.domain.cloud.fleet import Offering, Price, scale_set_name
+from service.domain.cloud.fleet import Offering, Price
 from service.domain.money.storage_cost import StoragePrices
 from service.domain.storage.access_tiers import StorageAccount
 from service.pricing.source import PricesUnavailable
@@ -20,6 +20,7 @@ from tests.nodes.scripted_node import (
     boot,
     commit,
     committed,
+    evicted,
     metrics,
     say_all,
     start_training,
@@ -96,24 +97,9 @@ async def test_starts_that_all_come_to_nothing_pause_a_job_that_has_trained(
     assert (await world.job(job["id"]))["status"] == "running"
 
 
-async def test_starts_that_all_come_to_nothing_fail_a_job_that_has_never_trained(
+async def test_attempts_that_never_train_fail_the_job_with_what_to_check(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
-    job = await world.submit()
-    nodes = await boot(world, job["id"])
-    for number in range(1, 11):
-        await world.tick(5)
-        await say_all(nodes, NodePhase.STOPPED, number)
-    await world.tick(5)
-
-    failed = await world.job(job["id"])
-
-    assert failed["status"] == "failed"
-    assert "10 starts in a row" in failed["error"]["message"]
-    assert logging.ERROR in [r.levelno for r in caplog.records if r.msg == "job.failed"]
-
-
-async def test_attempts_that_never_train_fail_the_job_with_what_to_check(world: World) -> None:
     job = await world.submit()
     await world.tick(400, seconds=25)  # no node ever registers
 
@@ -123,6 +109,9 @@ async def test_attempts_that_never_train_fail_the_job_with_what_to_check(world: 
     assert "REKINDLE_PUBLIC_URL" in failed["error"]["message"]
     assert [a["outcome"] for a in await world.attempts_of(job["id"])] == ["unresponsive"] * 3
     assert await world.cloud.list_owned() == []
+    (line,) = [vars(r) for r in caplog.records if r.getMessage() == "job.failed"]
+    assert (line["levelname"], line["job"]) == ("ERROR", job["id"])  # the operator's matter
+    assert "REKINDLE_TRAINER_IMAGE" in line["cause"]
 
 
 async def never_trains_again(world: World) -> tuple[str, int]:
@@ -188,8 +177,9 @@ async def test_a_job_whose_head_is_lost_can_be_cancelled_and_says_what_is_wrong(
     world: World,
 ) -> None:
     job, _, _ = await start_training(world)
-    await world.store.write(job, HEAD, b"garbage")
-    await world.tick(3)
+    for number in range(1, 4):
+        await world.store.write(job, HEAD, b"garbage" * number)
+        await world.tick(2)
     codes = await world.event_codes(job)
     await world.call("POST", f"/v1/fine_tuning/jobs/{job}/cancel")
     await world.tick(40)
@@ -211,10 +201,9 @@ async def test_a_cancel_does_not_wait_for_a_cloud_that_refuses_us(world: World) 
 
 
 async def test_a_recovery_does_not_wait_for_the_price_list(world: World) -> None:
-    job, nodes, _ = await start_training(world)
+    job, *_ = await start_training(world)
     world.jobs = replace(world.jobs, prices=NoPrices())
-    world.cloud.evict(scale_set_name(nodes[0].attempt_id), "0")
-    world.cloud.evict(scale_set_name(nodes[0].attempt_id), "1")
+    await evicted(world, job)
     await world.tick(6)
 
     assert len(await world.attempts_of(job)) == 2
@@ -236,13 +225,12 @@ class NoPrices:
 async def test_steps_that_a_machine_committed_and_had_no_time_to_tell_of_are_measured_all_the_same(
     world: World,
 ) -> None:
-    job, nodes, number = await start_training(world)
+    job, _, number = await start_training(world)
     entry = committed(3, number)
     lines = "\n".join(metrics(step).to_json() for step in (2, 3))
     await world.store.write(job, f"{entry.path}/{MEASURED}", lines.encode())
     await commit(world, job, entry)
-    for instance in ("0", "1"):  # and with them all that they had not said
-        world.cloud.evict(scale_set_name(nodes[0].attempt_id), instance)
+    await evicted(world, job)  # and with the machines all that they had not said
     await world.tick(2)
     await train(world, await boot(world, job), step=4)
 

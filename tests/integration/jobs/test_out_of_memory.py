@@ -1,6 +1,6 @@
 """A job whose GPUs are too small for its layout comes back by itself with less at once."""
 
-from tests.nodes.scripted_node import ScriptedNode, boot, commit, committed, say_all, train
+from tests.nodes.scripted_node import ScriptedNode, boot, train
 from tests.world import World
 from trainer.contract import DirectiveKind, NodePhase, Rung
 
@@ -52,26 +52,6 @@ async def test_memory_that_runs_out_twice_costs_two_rungs_and_the_job_goes_on_th
     (attempt,) = await world.attempts_of(job_id)
     assert [g["rung"] and g["rung"]["micro_batch"] for g in attempt["generations"]] == [None, 2, 1]
     assert number == 3
-
-
-async def test_the_rung_stays_for_later_generations_and_for_other_machines(world: World) -> None:
-    job_id = await _submit(world, 4, checkpointing=True)
-    nodes = await boot(world, job_id)
-    await _run_out_of_memory(world, nodes, step=2)
-    number = await train(world, nodes, step=4)
-    await commit(world, job_id, committed(4, number))
-    await nodes[0].notice(number, step=4)
-    await world.tick(1, seconds=1)
-    await say_all(nodes, NodePhase.STOPPED, number, step=4)
-    await world.tick(2, seconds=1)
-    others = await boot(world, job_id)
-    await train(world, others, step=5)
-
-    generation = others[0].last.generation if others[0].last else None
-    assert generation is not None
-    assert generation.attempt_id != nodes[0].attempt_id
-    assert generation.rung == Rung(micro_batch=2, gradient_checkpointing=True)
-    assert "memory ran out" not in (await _opening_messages(world, job_id))[-1]
 
 
 async def test_when_its_machines_go_before_the_next_generation_the_next_attempt_takes_the_rung(

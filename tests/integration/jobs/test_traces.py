@@ -1,7 +1,6 @@
 """What a life under the real reconcilers leaves behind for the record of Spot capacity."""
 
-from service.domain.cloud.fleet import scale_set_name
-from tests.nodes.scripted_node import start_training
+from tests.nodes.scripted_node import evicted, start_training
 from tests.world import SPOT, World
 
 MINUTES = "/v1/organization/traces?days=1&gap_seconds=60"
@@ -10,10 +9,7 @@ MINUTES = "/v1/organization/traces?days=1&gap_seconds=60"
 async def test_a_hold_an_eviction_and_a_refusal_are_seen_as_they_were(world: World) -> None:
     job, *_ = await start_training(world)
     world.clock.advance(minutes=30)
-    (attempt,) = await world.attempts_of(job)
-    held = scale_set_name(attempt["id"])
-    for number in sorted(world.cloud.machines(held)):
-        world.cloud.evict(held, number)
+    await evicted(world, job)
     world.cloud.sold_out = {SPOT}
     await world.tick(20)
 

@@ -1,4 +1,4 @@
-"""Trackers get each step of a job once, whatever is killed, and no job waits for them."""
+"""Trackers get each step once, registries each model, and no job waits for them."""
 
 import logging
 from collections.abc import Iterable
@@ -8,14 +8,19 @@ from typing import Any
 import pytest
 
 from service.api.app import make_app
+from service.cloud.fake import FakeRegistry
+from service.cloud.provider import CloudError
 from service.db.jobs import step_metrics
+from service.db.trackers import model_registry
 from service.domain.states import JobState
+from service.reconciler.jobs.model_registry import TIMEOUT as REGISTRY_TIMEOUT
+from service.reconciler.jobs.model_registry import ModelRegistrations
 from service.reconciler.jobs.trackers import CLAIM, TIMEOUT, TrackerRuns
 from service.trackers.fake import FakeTracker
 from service.trackers.mlflow import Mlflow
 from service.trackers.tracker import TrackerError
 from tests.integration.api.jobs.test_preferences import JOBS
-from tests.integration.finished_jobs import finish_job
+from tests.integration.finished_jobs import finish_job, make_model
 from tests.mlflow_server import MlflowServer
 from tests.nodes.scripted_node import metrics as measured
 from tests.world import World, client
@@ -101,32 +106,24 @@ async def test_a_tracker_that_the_deployment_lacks_is_refused_with_what_to_set(
     assert variable in error["message"]
 
 
-async def test_steps_are_sent_while_the_job_trains_but_the_newest(world: World) -> None:
+@pytest.mark.parametrize(
+    ("begun", "then", "sent", "all_sent"),
+    [
+        (range(1, 4), range(4, 6), [1, 2], [1, 2, 3, 4]),  # all but the newest
+        (range(1, 5), range(2, 7), [1, 2, 3], [1, 2, 3, 4, 5]),  # done again after an eviction
+        ([1, 2, 5, 6], [3, 4], [1, 2], [1, 2, 3, 4, 5]),  # those in between are still in Blob
+    ],
+)
+async def test_each_step_is_sent_once_in_order_while_the_job_trains(
+    world: World, begun: Iterable[int], then: Iterable[int], sent: list[int], all_sent: list[int]
+) -> None:
     job, tracker = await a_job(world, MLFLOW), FakeTracker()
-    await measure(world, job, range(1, 4))
+    await measure(world, job, begun)
     first = await serve_later(world, tracker)
-    await measure(world, job, range(4, 6))
+    await measure(world, job, then, gen=2)
 
-    assert (first, await serve_later(world, tracker)) == ([1, 2], [1, 2, 3, 4])
+    assert (first, await serve_later(world, tracker)) == (sent, all_sent)
     assert await tracker_events(world, job) == ["tracker.started"]
-
-
-async def test_steps_that_are_done_again_after_an_eviction_are_sent_once(world: World) -> None:
-    job, tracker = await a_job(world, MLFLOW), FakeTracker()
-    await measure(world, job, range(1, 5))
-    await serve_later(world, tracker)
-    await measure(world, job, range(2, 7), gen=2)
-
-    assert await serve_later(world, tracker) == [1, 2, 3, 4, 5]
-
-
-async def test_a_step_waits_for_those_before_it_that_are_still_in_blob(world: World) -> None:
-    job, tracker = await a_job(world, MLFLOW), FakeTracker()
-    await measure(world, job, [1, 2, 5, 6])
-    first = await serve_later(world, tracker)
-    await measure(world, job, [3, 4])
-
-    assert (first, await serve_later(world, tracker)) == ([1, 2], [1, 2, 3, 4, 5])
 
 
 async def test_once_the_job_has_ended_all_is_sent_and_the_run_ends(world: World) -> None:
@@ -222,3 +219,109 @@ async def test_no_answer_event_or_log_shows_a_secret(
     assert await tracker_events(world, job) == ["tracker.started", "tracker.given_up"]
     assert "tracker.failed" in logged
     assert secret not in events + logged + str(await world.job(job["id"]))
+
+
+def registering(world: World) -> World:
+    """Return the same world, with a workspace."""
+    parts = replace(world.parts, registers_models=True)
+    world.http = client(make_app(parts))
+    return world
+
+
+def registrations(world: World, registry: FakeRegistry) -> ModelRegistrations:
+    return ModelRegistrations(
+        engine=world.engine, store=world.store, registry=registry, now=world.clock
+    )
+
+
+async def model_events(world: World, job: dict[str, Any]) -> list[str]:
+    """Return the events about it."""
+    return [code for code in await world.event_codes(job["id"]) if code.startswith("model.")]
+
+
+async def test_a_final_model_is_registered_once_with_where_it_comes_from(world: World) -> None:
+    job = await make_model(registering(world), register_model=True)
+    found = FakeRegistry()
+    rounds = [await registrations(world, found).run_once() for _ in "ab"]
+    shown = await world.job(job["id"])
+
+    (model,) = found.models.values()
+    step = str(job["result"]["step"])
+    assert rounds == [[job["id"]], []]
+    assert model.url.endswith(f"/{job['id']}/{job['result']['path']}")
+    assert model.tags == {
+        "rekindle-job": job["id"],
+        "rekindle-model": job["fine_tuned_model"],
+        "base-model": job["model"],
+        "dataset": job["training_file"],
+        "checkpoint-step": step,
+    }
+    assert shown["result"]["registered_model"] == {"name": job["id"], "version": step}
+    assert await model_events(world, job) == ["model.registered"]
+
+
+async def test_a_job_that_does_not_ask_for_it_is_not_registered(world: World) -> None:
+    await make_model(registering(world))
+    found = FakeRegistry()
+
+    assert await registrations(world, found).run_once() == []
+    assert found.models == {}
+
+
+async def test_killed_between_registering_and_writing_it_down_it_is_registered_once(
+    world: World,
+) -> None:
+    job = await make_model(registering(world), register_model=True)
+
+    class Dies(FakeRegistry):
+        async def register(self, model: Any) -> None:  # noqa: ANN401 - as the base class
+            await super().register(model)
+            raise Killed
+
+    found = Dies()
+    with pytest.raises(Killed):
+        await registrations(world, found).run_once()
+    before = await model_events(world, job)
+    await registrations(world, FakeRegistry(models=found.models)).run_once()
+
+    assert (before, await model_events(world, job)) == ([], ["model.registered"])
+    assert len(found.models) == 1
+
+
+async def test_a_workspace_that_fails_is_asked_again_and_given_up_after_a_day(world: World) -> None:
+    job = await make_model(registering(world), register_model=True)
+    found = FakeRegistry(fault=CloudError("gone away"))
+    await registrations(world, found).run_once()
+    before = await model_events(world, job)
+    world.clock.advance(seconds=REGISTRY_TIMEOUT.total_seconds())
+    await registrations(world, found).run_once()
+    found.fault = None
+
+    assert await registrations(world, found).run_once() == []
+    assert (before, await model_events(world, job)) == ([], ["model.not_registered"])
+    assert (await world.job(job["id"]))["result"]["registered_model"] is None
+
+
+async def test_a_workspace_that_comes_back_gets_the_model(world: World) -> None:
+    job = await make_model(registering(world), register_model=True)
+    found = FakeRegistry(fault=CloudError("gone away"))
+    await registrations(world, found).run_once()
+    found.fault = None
+
+    assert await registrations(world, found).run_once() == [job["id"]]
+
+
+async def test_a_deleted_model_is_not_registered(world: World) -> None:
+    job = await make_model(registering(world), register_model=True)
+    await world.call("DELETE", f"/v1/models/{job['fine_tuned_model']}")
+
+    assert await registrations(world, FakeRegistry()).run_once() == []
+
+
+async def test_one_of_two_replicas_writes_the_event(world: World) -> None:
+    job = await make_model(registering(world), register_model=True)
+
+    async with world.engine.begin() as conn:
+        wrote = [await model_registry.settle(conn, job["id"], {"name": "n"}) for _ in "ab"]
+
+    assert wrote == [True, False]

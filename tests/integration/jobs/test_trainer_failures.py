@@ -27,7 +27,7 @@ ERRORS = {
 
 @pytest.mark.parametrize(("error", "code"), ERRORS.items())
 async def test_an_error_that_no_retry_can_fix_fails_the_job_at_once_with_its_message(
-    world: World, error: str, code: str
+    world: World, caplog: pytest.LogCaptureFixture, error: str, code: str
 ) -> None:
     job, nodes, number = await start_training(world, step=3)
     await nodes[0].say(NodePhase.FAILED, number, step=3, error=error, non_retryable=True)
@@ -37,6 +37,9 @@ async def test_an_error_that_no_retry_can_fix_fails_the_job_at_once_with_its_mes
 
     assert failed["status"] == "failed"
     assert failed["error"] == {"code": code, "message": error, "param": None}
+    (line,) = [vars(r) for r in caplog.records if r.getMessage() == "job.failed"]
+    told = (line["levelname"], line["job"], line["code"], line["cause"])
+    assert told == ("WARNING", job, code, error)  # a user's matter, no operator's
 
 
 async def test_a_job_that_has_trained_on_nothing_never_succeeds(world: World) -> None:

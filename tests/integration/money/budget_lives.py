@@ -27,11 +27,12 @@ from service.operations.nodes.heartbeats import HeartbeatBatcher
 from service.operations.nodes.registrations import RegistrationBatcher
 from service.pricing.storage_prices import TABLE
 from service.reconciler.sweeps.price_watch import PriceWatch
+from tests.integration.db.rows import registration
 from tests.integration.money.controlled_clouds import ControlledCloud
 from tests.integration.stored_jobs import put_files
 from tests.nodes.scripted_node import commit, committed, metrics
 from tests.world import PRICE, World
-from trainer.contract import PROTOCOL, DirectiveKind, Heartbeat, NodePhase, Registration
+from trainer.contract import DirectiveKind, Heartbeat, NodePhase
 
 _STEPS = 10  # of every job; how long one takes is drawn
 _ANY = 2**31 - 1  # number of an order: whatever it is, without its generation
@@ -233,15 +234,7 @@ class Hostile:
 
     async def _register(self, node: Node, attempt_id: str) -> bool:
         """Register the machine; return False while the service does not see it yet."""
-        message = Registration(
-            protocol=PROTOCOL,
-            attempt_id=attempt_id,
-            vm_id=node.vm_id,
-            boot_id="boot-1",
-            name=node.vm_id,
-            address="127.0.0.9",
-            gpus=0,
-        )
+        message = registration(attempt_id, node.vm_id)
         seat = await self.registering.register(message, self.world.clock())
         if seat is not None:
             node.node_id, node.epoch = seat.node.node_id, seat.node.epoch

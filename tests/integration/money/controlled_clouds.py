@@ -1,7 +1,7 @@
 """What Azure does by itself to jobs with budgets: in the fake, and in the emulator.
 
-The emulator is in this process, on the clock of the lives; the service talks to it with the real
-SDK over TLS, and what is done to it goes by its control routes.
+Names are those of scale sets. The emulator is in this process, on the clock of the lives; the
+service talks to it with the real SDK over TLS, and what is done to it goes by its control routes.
 """
 
 from collections.abc import AsyncIterator
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from service.cloud.fake import FakeCloud
 from service.cloud.provider import CloudError, CloudProvider
@@ -21,43 +21,6 @@ from tests.world import SPOT
 
 _SETS = "/virtualMachineScaleSets"
 _CORES = 1_000_000  # more than all lives together ask for
-
-
-class ControlledCloud(Protocol):
-    """One cloud, as whoever changes its capacity sees it. Names are those of scale sets."""
-
-    @property
-    def sold_out(self) -> bool:
-        """Whether there is no room now."""
-        ...
-
-    async def takes(self, create: timedelta, delete: timedelta, lag: timedelta) -> None:
-        """So long from now on; ``lag``: until a fresh set is seen."""
-        ...
-
-    async def fail(self, calls: int) -> None:
-        """So many of the next calls fail, and what was to fail before does not."""
-        ...
-
-    async def change_capacity(self) -> None:
-        """From none to any, or back; what is accepted is refused later."""
-        ...
-
-    async def evict(self, name: str, instance: str) -> None:
-        """Take it, without notice."""
-        ...
-
-    async def pass_time(self) -> None:
-        """Do what is due by now."""
-        ...
-
-    def machines(self) -> dict[str, set[str]]:
-        """Instances that may be taken, whether their set is shown or not."""
-        ...
-
-    def bill(self, each: Decimal) -> list[tuple[str, Decimal]]:
-        """Return what each set has cost while one machine cost ``each``."""
-        ...
 
 
 @dataclass
@@ -155,6 +118,9 @@ class ControlledEmulator:
     async def _tell(self, what: str, **members: Any) -> None:  # noqa: ANN401 - JSON
         answer = await self.inside.metadata.post(f"/_emulator/{what}", json=members)
         answer.raise_for_status()
+
+
+ControlledCloud = ControlledFake | ControlledEmulator
 
 
 @asynccontextmanager

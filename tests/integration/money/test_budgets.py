@@ -1,5 +1,6 @@
 """Budgets of jobs and projects: what they stop, what they keep aside, and who is told."""
 
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
@@ -7,20 +8,23 @@ from typing import Any
 
 import pytest
 
+from service.api.app import make_app
 from service.cloud.provider import CloudError
-from service.db.attempts import machine_history
 from service.db.money import budgets as caps
 from service.db.money import ledger
 from service.domain.cloud.fleet import Offering, Price, scale_set_name
+from service.domain.money import budget
+from service.domain.money.budget import Allowance, BudgetStanding
 from service.operations.money import budgets
 from service.pricing.fixed import FixedPrices
 from service.pricing.source import PricesUnavailable
+from service.reconciler.cloud.heartbeat_visibility import HeartbeatVisibility
 from service.reconciler.jobs.budgets import ProjectBudgets
 from service.reconciler.sweeps.price_watch import PriceWatch
 from tests.integration.db.rows import add_attempt
 from tests.integration.stored_jobs import put_files
 from tests.nodes.scripted_node import ScriptedNode, boot, commit, committed, say_all, train
-from tests.world import PRICE, SPOT, World
+from tests.world import PRICE, SPOT, World, client, preparation
 from trainer.contract import DirectiveKind, NodePhase
 
 JOBS = "/v1/fine_tuning/jobs"
@@ -75,20 +79,11 @@ async def test_a_job_whose_budget_is_used_up_saves_pauses_and_says_how_to_go_on(
     assert await world.cloud.list_owned() == []
     assert refused.status_code == 409
 
-
-async def test_more_money_takes_a_paused_job_up_again(world: World) -> None:
-    job, nodes, number = await start_job(world, **with_budget("40"))
-    await train_on(world, nodes, number, minutes=92)
-    await stop_nodes(world, job, nodes, number)
-
-    raised = await world.call(
-        "PATCH", f"{JOBS}/{job}", json={"infrastructure": {"budget": {"amount": "400"}}}
-    )
-    again = await boot(world, job)
-
+    more = {"infrastructure": {"budget": {"amount": "400"}}}
+    raised = await world.call("PATCH", f"{JOBS}/{job}", json=more)
     assert raised.status_code == 200, raised.text
     assert raised.json()["cost"]["budget"] == "400.0000"
-    assert len(again) == 2
+    assert len(await boot(world, job)) == 2
 
 
 async def test_a_job_may_be_cancelled_rather_than_paused_when_money_runs_out(world: World) -> None:
@@ -304,19 +299,73 @@ async def test_machines_that_are_seen_once_their_price_has_moved_are_billed_at_t
     ] * 2
 
 
-async def test_lives_of_machines_are_remembered_by_offering(world: World) -> None:
-    _, nodes, number = await start_job(world, nodes=2)
-    await train_on(world, nodes, number, minutes=60)
-    world.cloud.evict(scale_set_name(nodes[0].attempt_id), "0")
-    await world.tick(1)
-    await say_all(nodes, NodePhase.STOPPED, number, step=1)
-    await world.tick(2)
+# As on the local stack, which deletes within a minute and restarts its parts at once.
+LOCAL = Allowance(
+    delete=timedelta(minutes=1), outage=timedelta(minutes=1), look=timedelta(seconds=8)
+)
 
-    async with world.engine.connect() as conn:
-        found = await machine_history.holds_by_offering(conn, [SPOT], world.clock())
 
-    lived = found[SPOT]
-    assert sum(lived.holds.ends) == 1
-    assert 1.0 < sum(lived.holds.hours) < 1.2
-    assert lived.evicted_s is not None
-    assert lived.evicted_s < 120
+@pytest.fixture
+async def local(world: World) -> AsyncIterator[World]:
+    """Yield a world whose machines start in 15 seconds and are deleted within a minute."""
+    quick = replace(world.parts.plan_defaults, recovery_seconds=15.0)
+    world.parts = replace(world.parts, plan_defaults=quick, allowance=LOCAL)
+    world.attempts = replace(world.attempts, allowance=LOCAL)
+    prepared = preparation(world.parts)
+    world.jobs = replace(world.jobs, preparation=prepared, allowance=LOCAL)
+    async with client(make_app(world.parts)) as http:
+        world.http = http
+        yield world
+
+
+async def test_a_job_of_twenty_cents_runs_on_a_budget_of_a_dollar(local: World) -> None:
+    job = (await local.submit(infrastructure=with_budget("1", nodes=1)))["id"]
+    nodes = await boot(local, job)
+    number = await train(local, nodes, step=1)
+    await nodes[0].say(NodePhase.FINISHED, number, step=10)
+    result = committed(10, number, "final")
+    await put_files(local.store, job, result.path)
+    await commit(local, job, result)
+    await local.tick(8)
+
+    shown = await local.job(job)
+    assert shown["status"] == "succeeded"
+    assert Decimal("0.1") < Decimal(shown["cost"]["spent"]) < 1
+    assert "job.budget_exhausted" not in await local.event_codes(job)
+
+
+@pytest.mark.parametrize(
+    ("speaks", "restarts", "seconds"),
+    [(True, True, 45), (True, False, 90), (False, True, 90), (False, False, 45)],  # all pairs
+)
+async def test_no_rhythm_of_rounds_keeps_machines_that_do_not_stop_past_their_budget(
+    world: World, speaks: bool, restarts: bool, seconds: int
+) -> None:
+    job, nodes, number = await start_job(world, **with_budget("40"))
+    await train_on(world, nodes, number, minutes=92)
+    for _ in range(1200 // seconds):
+        world.clock.advance(seconds=seconds)
+        if restarts:
+            world.attempts = replace(world.attempts, watch=HeartbeatVisibility())
+        for node in nodes if speaks and await world.cloud.list_owned() else []:
+            await node.say(NodePhase.RUNNING, number, step=1)
+        await world.attempts.run_once()
+        await world.jobs.run_once()
+
+    (attempt,) = await world.attempts_of(job)
+    assert (attempt["state"], attempt["outcome"]) == ("ended", "over_budget")
+    assert Decimal((await world.job(job))["cost"]["spent"]) < 40
+
+
+@pytest.mark.parametrize("reached", [50, 90, budget.CAP_PASSED])
+async def test_a_budget_that_did_not_hold_is_the_operators_matter_and_a_threshold_is_not(
+    world: World, caplog: pytest.LogCaptureFixture, reached: int
+) -> None:
+    job = await world.submit()
+    standing = BudgetStanding(cap=Decimal(10), metered=Decimal(11))
+    async with world.engine.begin() as conn:
+        await budgets.record_threshold(conn, job["id"], standing, reached, world.clock())
+
+    told = [vars(r) for r in caplog.records if r.getMessage() == "job.budget_passed"]
+    passed = [("ERROR", job["id"])] if reached == budget.CAP_PASSED else []
+    assert [(line["levelname"], line["job"]) for line in told] == passed

@@ -1,42 +1,25 @@
 """Deadlines: refused when nothing can meet them, watched while a job trains, kept on demand."""
 
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
 from typing import Any
 
 import pytest
-from sqlalchemy.ext.asyncio import AsyncEngine
 
 from service.db.attempts import machine_history
 from service.db.spot import market
-from service.domain.cloud.fleet import Price
 from service.domain.lifecycle.constraints import RETURNS_TO_SPOT
-from service.domain.performance.vm_catalogue import lookup
 from service.domain.spot.capacity_traces import SpotPool
 from service.domain.spot.market import PlacementScore
-from service.domain.states import CapacityType
-from tests.clock import Clock
 from tests.integration.money.test_budgets import stop_nodes
 from tests.integration.queue.test_admission import admissions, run_queue, set_region_quota
 from tests.nodes.scripted_node import ScriptedNode, boot, evicted, metrics, say_all, train
-from tests.world import PRICE, SPOT, World, open_world
+from tests.world import BOTH, ON_DEMAND, SPOT, World
 from trainer.contract import DirectiveKind, NodePhase
 
 JOBS = "/v1/fine_tuning/jobs"
-ON_DEMAND = replace(SPOT, capacity_type=CapacityType.ON_DEMAND)
-BOTH = {
-    SPOT: PRICE,
-    ON_DEMAND: Price(hourly=PRICE.on_demand_hourly, on_demand_hourly=PRICE.on_demand_hourly),
-}
-
-
-@pytest.fixture
-async def world(engine: AsyncEngine, database_url: str, clock: Clock) -> AsyncIterator[World]:
-    """Yield a service that may buy on demand as well."""
-    async with open_world(engine, database_url, clock, BOTH) as made:
-        yield made
+OFFERINGS = BOTH
 
 
 def until(world: World, **more: float) -> int:
@@ -78,22 +61,6 @@ async def test_a_deadline_that_even_on_demand_misses_is_refused_with_one_that_wo
     assert taken["http"] == 200
 
 
-async def test_a_plan_says_what_each_option_means_for_budget_and_deadline(world: World) -> None:
-    body: dict[str, Any] = {"model": "rekindle/tiny-llama", "training_file": await world.upload()}
-    limits = {"deadline": until(world, hours=3), "budget": {"amount": "50"}}
-    body |= {"infrastructure": {"nodes": 2, **limits}}
-    answer = await world.call("POST", f"{JOBS}?dry_run=true", json=body)
-
-    first = answer.json()["plan"]["options"][0]
-    assert first["fits_budget"] is True
-    assert first["seconds_needed"] >= first["duration_p90"]
-    assert first["meets_deadline"] > 0.9
-    assert first["eta_seconds"]["p50"] <= first["eta_seconds"]["p90"]
-    sku = lookup(first["vm_size"])
-    assert sku is not None
-    assert first["gpu_memory_gib"] == sku.gpu_memory_gib
-
-
 @pytest.mark.parametrize(("less", "fits"), [("0", True), ("0.01", False)])
 async def test_an_option_fits_the_budget_that_it_says_it_needs_and_no_smaller_one(
     world: World, less: str, fits: bool
@@ -108,19 +75,6 @@ async def test_an_option_fits_the_budget_that_it_says_it_needs_and_no_smaller_on
     assert needed > Decimal(plenty["options"][0]["cost_p90"])  # to save the job is paid for too
     alike = [option for option in tight["options"] if option["budget_needed"] == str(needed)]
     assert [option["fits_budget"] for option in alike] == [fits]
-
-
-async def test_with_time_to_spare_a_job_takes_spot(world: World) -> None:
-    job = await request_job(world, deadline=until(world, hours=48))
-    await boot(world, job["id"])
-
-    shown = await world.job(job["id"])
-
-    assert (await world.attempts_of(job["id"]))[0]["capacity"] == "spot"
-    assert shown["forecast"]["meets_deadline"] > 0.9
-    assert shown["infrastructure"]["deadline"] == until(world, hours=48) - int(
-        (world.clock().timestamp()) - job["created_at"]
-    )
 
 
 async def test_a_job_that_spot_would_make_late_goes_on_on_demand(world: World) -> None:
@@ -184,23 +138,6 @@ async def test_a_job_that_will_be_late_has_its_event_before_it_has_machines(worl
     assert told["status_reason"]["next_try_at"] is not None
 
 
-async def test_a_job_to_be_cancelled_when_late_is_cancelled_while_it_has_no_machines_too(
-    world: World,
-) -> None:
-    world.cloud.sold_out.add(SPOT)
-    job = await request_job(world, deadline=until(world, hours=2), on_deadline_risk="cancel")
-    await world.tick(4)
-    waiting = await world.job(job["id"])
-    world.clock.advance(hours=1, minutes=51)  # nine are left, and starting alone takes ten
-    await world.tick(4)
-
-    ended = await world.job(job["id"])
-    assert waiting["phase"] == "waiting_capacity"
-    assert ended["status"] == "cancelled"
-    assert "job.deadline_at_risk" in await world.event_codes(job["id"])
-    assert {a["capacity"] for a in await world.attempts_of(job["id"])} == {"spot"}
-
-
 async def test_a_job_to_be_cancelled_when_late_is_cancelled_in_the_queue_too(world: World) -> None:
     queue = admissions(world)
     await set_region_quota(world, queue, machines=2, others=2)
@@ -213,39 +150,6 @@ async def test_a_job_to_be_cancelled_when_late_is_cancelled_in_the_queue_too(wor
     assert waiting["queue"]["code"] == "region_cores"
     assert (await world.job(job["id"]))["status"] == "cancelled"
     assert await world.attempts_of(job["id"]) == []
-
-
-async def test_what_costs_more_than_the_user_wants_is_not_taken(world: World) -> None:
-    cheap = {"per": "gpu_hour", "amount": "1.20"}
-    taken = await request_job(world, max_price=cheap)
-    refused = await request_job(world, max_price=cheap | {"amount": "1.00"})
-
-    assert [o["capacity_type"] for o in taken["plan"]["options"]] == ["spot"]
-    assert "more than max_price 1.20" in taken["plan"]["rejected"][0]
-    assert refused["error"]["code"] == "no_offering"
-
-
-async def test_one_of_the_allowed_regions_is_enough(world: World) -> None:
-    here = await request_job(world, regions=["westeurope", "eastus"])
-
-    assert here["http"] == 200
-
-
-async def test_what_one_job_is_refused_the_others_do_not_ask_for(world: World) -> None:
-    world.cloud.sold_out.add(SPOT)
-    first = await request_job(world, regions=["eastus"], max_price={"amount": "2"})
-    await world.tick(3)
-    second = await request_job(world, regions=["eastus"], max_price={"amount": "2"})
-    await world.tick(2)
-    waiting = await world.job(second["id"])
-    world.cloud.sold_out.clear()
-    await world.tick(10)
-
-    assert (await world.attempts_of(first["id"]))[0]["outcome"] == "no_capacity"
-    assert (waiting["phase"], waiting["attempts"]["count"]) == ("waiting_capacity", 0)
-    assert "refused once since 12:0" in waiting["status_reason"]["message"]
-    asking = [await world.attempts_of(j["id"]) for j in (first, second)]
-    assert any(a and a[-1]["state"] == "provisioning" for a in asking)
 
 
 async def test_a_change_of_terms_is_an_event_and_null_lifts_a_term(world: World) -> None:

@@ -3,18 +3,14 @@
 import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
-from datetime import timedelta
 from decimal import Decimal
 from typing import Any
 
 import pytest
-from sqlalchemy.exc import IntegrityError
-from sqlalchemy.ext.asyncio import AsyncEngine
 
 from service.api.app import make_app
 from service.db.money import storage_cost
-from service.db.schema import storage_tables
-from service.domain.money.storage_cost import StoragePrices, cost_of_keeping, quote_rehydration
+from service.domain.money.storage_cost import StoragePrices, quote_rehydration
 from service.domain.storage.access_tiers import (
     GIB,
     SMALL,
@@ -25,8 +21,6 @@ from service.domain.storage.access_tiers import (
 from service.pricing.fixed import FixedPrices
 from service.pricing.source import PricesUnavailable
 from service.pricing.storage_prices import TABLE
-from tests.clock import Clock
-from tests.integration.db.rows import add, add_job, transact
 from tests.integration.stored_jobs import (
     finish_job,
     make_meters,
@@ -114,21 +108,6 @@ async def test_what_lies_there_costs_by_the_month_and_is_in_what_was_spent(world
     assert listed == after["spent"]
 
 
-async def test_the_job_shows_what_the_rows_add_up_to(world: World) -> None:
-    job, _, _ = await start_with_checkpoints(world)
-    for _ in range(3):
-        await make_meters(world, PRICES).run_once()
-        world.clock.advance(hours=2)
-        await world.store.write(job, f"logs/{world.clock().timestamp()}", bytes(300_000))
-    await make_meters(world, PRICES).run_once()
-    world.clock.advance(hours=5)
-
-    total = cost_of_keeping(await read_ledger(world, job), world.clock())
-
-    assert total > 0
-    assert (await read_cost(world, job))["storage"] == str(total.quantize(Decimal("0.0001")))
-
-
 async def test_two_replicas_and_a_repeated_look_count_nothing_twice(world: World) -> None:
     job = await finish_job(world)
 
@@ -170,21 +149,6 @@ async def test_after_a_move_each_tier_has_its_own_price(world: World) -> None:
     assert set(open_rows) == {AccessTier.HOT, AccessTier.ARCHIVE}
     assert open_rows[AccessTier.ARCHIVE].size == 200 * 1024
     assert open_rows[AccessTier.ARCHIVE].month == DEAR.tiers[AccessTier.ARCHIVE].month
-
-
-async def test_what_a_move_cost_is_counted_once(world: World) -> None:
-    job = await finish_job(world)
-    world.store.slow_archive = True
-    await world.call("POST", f"{JOBS}/{job}/model/tier", json={"tier": "archive"})
-    while await make_moves(world).run_once():
-        pass
-    before = Decimal((await read_cost(world, job))["storage"])
-    back = {"tier": "hot", "priority": "high"}
-    answers = [await world.call("POST", f"{JOBS}/{job}/model/tier", json=back) for _ in range(3)]
-    charged = {body(answer)["cost"]["charged"] for answer in answers}
-
-    (charge,) = charged
-    assert Decimal((await read_cost(world, job))["storage"]) == before + Decimal(charge)
 
 
 ROUNDED = Decimal("0.0002")  # as what is shown
@@ -314,51 +278,3 @@ async def test_a_job_that_goes_on_is_looked_at_hourly_and_one_that_is_over_daily
         looked.append(await make_meters(world).run_once())
 
     assert looked == [2, 1, 1, 2]
-
-
-@pytest.mark.parametrize(
-    ("constraint", "values"),
-    [
-        ("storage_ledger_tier_check", {"tier": "tepid"}),
-        ("storage_ledger_holds_something_check", {"size": 0}),
-        ("storage_ledger_time_runs_forward_check", {"ended_at": timedelta(seconds=-1)}),
-        ("storage_ledger_one_open_row_per_tier", {}),
-    ],
-)
-async def test_an_impossible_row_is_refused(
-    engine: AsyncEngine, clock: Clock, constraint: str, values: dict[str, Any]
-) -> None:
-    row: dict[str, Any] = {"job_id": "job", "tier": "hot", "size": 1, "month": 1}
-    row["started_at"] = clock()
-    if "ended_at" in values:
-        values = {"ended_at": clock() + values["ended_at"]}
-    await transact(engine, lambda c: add_job(c, clock()))
-    await transact(engine, lambda c: add(c, storage_tables.storage_ledger, **row))
-
-    with pytest.raises(IntegrityError, match=constraint):
-        await transact(engine, lambda c: add(c, storage_tables.storage_ledger, **row | values))
-
-
-@pytest.mark.parametrize(
-    ("constraint", "values"),
-    [
-        ("tier_moves_end_has_an_outcome_check", {"ended_at": 1}),
-        ("tier_moves_outcome_check", {"ended_at": 1, "outcome": "bored"}),
-        ("tier_moves_one_open_per_folder", {}),
-    ],
-)
-async def test_an_impossible_move_is_refused(
-    engine: AsyncEngine, clock: Clock, constraint: str, values: dict[str, Any]
-) -> None:
-    row: dict[str, Any] = {"id": "m1", "job_id": "job", "path": "models/a", "tier": "cool"}
-    row["priority"] = "high"
-    row |= {"charge": 0, "asked_at": clock()}
-    if "ended_at" in values:
-        values = values | {"ended_at": clock()}
-    await transact(engine, lambda c: add_job(c, clock()))
-    await transact(engine, lambda c: add(c, storage_tables.tier_moves, **row))
-
-    with pytest.raises(IntegrityError, match=constraint):
-        await transact(
-            engine, lambda c: add(c, storage_tables.tier_moves, **row | values | {"id": "m2"})
-        )

@@ -15,14 +15,13 @@ from contract.choices import Priority
 from service.db.attempts import attempts, generations, nodes
 from service.db.attempts.attempt_moves import ClaimedAttemptMove
 from service.db.attempts.attempts import AttemptRow
-from service.db.core import leases
 from service.db.core.leases import Claim
 from service.db.jobs import events, jobs
 from service.db.jobs.job_moves import ClaimedJobMove
 from service.db.queue import queue, quotas
 from service.db.queue.queue import Gang
 from service.db.schema import tables
-from service.domain.errors import Gone, LeaseLost, NodeNotFound, StaleEpoch
+from service.domain.errors import LeaseLost, NodeNotFound, StaleEpoch
 from service.domain.lifecycle.attempt import AttemptView, MoveAttempt, OpenGeneration
 from service.domain.lifecycle.generation import HaltGeneration
 from service.domain.lifecycle.job import MoveJob
@@ -87,23 +86,6 @@ async def test_in_a_batch_only_the_moves_of_lost_leases_are_not_written(
         hinted = await jobs.claim_due(conn, clock(), 10)
     assert [r.state.value for r in rows.values() if r] == ["terminating", "running", "terminating"]
     assert {claim.row_id for claim, _ in hinted} >= {"job-1", "job-3"}
-
-
-async def test_a_lease_lost_to_the_same_process_is_lost(engine: AsyncEngine, clock: Clock) -> None:
-    async with engine.begin() as conn:
-        (late, row), *_ = await claim_three(conn, clock)
-    clock.advance(seconds=60)
-    async with engine.begin() as conn:
-        again = {claim.row_id: claim for claim, _ in await attempts.claim_due(conn, clock(), 10)}
-    writes = Writes(engine=engine, now=clock)
-
-    claims = (late, again[row.id])
-    done = await asyncio.gather(
-        *(writes.move(ClaimedAttemptMove(claim=claim, row=row, step=EVICTED)) for claim in claims),
-        return_exceptions=True,
-    )
-
-    assert [type(d) for d in done] == [LeaseLost, type(None)]
 
 
 @pytest.mark.parametrize("then", [Harm.FAILS, Harm.LOST, Harm.LATE])
@@ -254,14 +236,6 @@ async def test_in_a_batch_of_jobs_only_the_one_with_a_lost_lease_does_not_move(
     ]
 
 
-async def test_a_lost_lease_is_not_released(engine: AsyncEngine, clock: Clock) -> None:
-    async with engine.begin() as conn:
-        claims = await claim_three(conn, clock)
-        later = clock() + timedelta(minutes=1)
-        held = await leases.release_all(conn, [(claim, later) for claim, _ in claims], clock())
-    assert held == {"att-1", "att-3"}
-
-
 def second_heartbeat(phase: NodePhase, **more: Any) -> Heartbeat:  # noqa: ANN401 - members
     """Return the second heartbeat of a node of generation 1."""
     values = {"epoch": 1, "seq": 2, "generation": 1, "step": 3, "free_port": 29500} | more
@@ -304,22 +278,6 @@ async def test_news_of_many_nodes_are_heard_as_they_are_alone(
     assert (evicting, after[made[1].node_id].phase) == ([True, False, False], NodePhase.STOPPED)
     assert event.code == "node.eviction_notice"
     assert hints > claim.hints
-
-
-@pytest.mark.parametrize("state", ["terminating", "ended"])
-async def test_a_heartbeat_of_an_ended_attempt_is_gone(
-    engine: AsyncEngine, clock: Clock, state: str
-) -> None:
-    async with engine.begin() as conn:
-        await add_job(conn, clock(), state="running")
-        ended = clock() if state == "ended" else None
-        await add_attempt(conn, clock(), state=state, outcome="evicted", ended_at=ended)
-        node = await add_node(conn, clock(), "vm-1")
-
-    with pytest.raises(Gone):
-        await HeartbeatBatcher(engine).record(
-            node.node_id, second_heartbeat(NodePhase.STOPPED), clock()
-        )
 
 
 async def test_no_more_jobs_of_a_batch_start_than_there_are_cores(

@@ -2,7 +2,6 @@
 
 import asyncio
 from dataclasses import replace
-from datetime import timedelta
 
 from sqlalchemy import select, text
 from sqlalchemy.exc import DataError
@@ -95,21 +94,6 @@ async def test_what_is_no_number_is_kept_and_left_out_of_the_progress(
     assert list(kept.scalars()) == [2, 3, 4]
     figures = [job.progress[name] for name in ("step", "loss", "seconds_per_step")]
     assert figures == [4, None, 0.5]
-
-
-async def test_an_order_tells_what_a_long_poll_must_know(engine: AsyncEngine, clock: Clock) -> None:
-    async with engine.begin() as conn:
-        (node,) = await add_training_nodes(conn, clock)
-    clock.advance(seconds=timedelta(hours=1).total_seconds())
-
-    known, unknown = await asyncio.gather(
-        HeartbeatBatcher(engine).find_directive(node.node_id, 0),
-        HeartbeatBatcher(engine).find_directive("node-of-nobody", 0),
-    )
-
-    assert unknown is None
-    assert known is not None
-    assert (known.directive_seq, known.over) == (0, False)
 
 
 async def test_long_polls_leave_prepared_what_heartbeats_need(

@@ -162,17 +162,6 @@ async def test_only_the_first_of_many_faults_are_named(tmp_path: Path) -> None:
     assert found[-1] == "and 4 more"
 
 
-async def test_an_unhealthy_node_says_so_in_its_first_heartbeat(
-    scene: Scene, tmp_path: Path
-) -> None:
-    scene.health = check_of(tmp_path, write_nvidia_smi(tmp_path, report(GPU)))
-    node = scene.service.add("one")
-    scene.start(node)
-    await scene.until(lambda: node.heartbeats)
-
-    assert node.heartbeats[0].unhealthy == "1 GPUs answer, the VM size has 2"
-
-
 async def test_a_gpu_that_broke_in_training_is_reported_with_the_failure_of_the_trainer(
     scene: Scene, tmp_path: Path
 ) -> None:

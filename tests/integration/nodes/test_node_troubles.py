@@ -10,10 +10,11 @@ from service.db.attempts.nodes import MOST_SPANS
 from service.db.jobs.events import MOST_OF_A_KIND
 from service.db.schema import tables
 from service.domain import tokens
+from tests.integration.db.rows import registration
 from tests.integration.nodes.test_protocol import boot_job
 from tests.nodes.scripted_node import ScriptedNode, metrics, train
 from tests.world import SECRET, World
-from trainer.contract import PROTOCOL, NodePhase, Registration, Span, Trouble
+from trainer.contract import NodePhase, Span, Trouble
 
 BEGUN = Trouble(kind="uploads", message="Checkpoints cannot be uploaded\0\ud83d", since=1000.0)
 OVER = Trouble(kind="uploads", message=BEGUN.message, since=1000.0, until=1090.0)
@@ -67,27 +68,29 @@ async def test_spans_of_a_node_whose_clock_is_off_are_shown_in_our_time(world: W
     node = (await boot_job(world))[0]
     off, now = 3 * 3600.0, world.clock().timestamp()
     span = Span(name="start_supervisor", started_at=now + off - 20, ended_at=now + off - 10)
-    message = Registration(
-        protocol=PROTOCOL,
-        attempt_id=node.attempt_id,
-        vm_id=node.vm_id,
-        boot_id="boot-2",
-        name=node.vm_id,
-        address="127.0.0.9",
-        gpus=0,
-        spans=(span,),
-        now=now + off,
-    )
+    await _boot_again(world, node, "boot-2", now + off, span)
+
+    kept = [s for s in await _spans(world, node) if s["name"] == span.name]
+    assert abs(kept[-1]["ended_at"] - (now - 10)) < 1.0
+
+
+async def _boot_again(
+    world: World, node: ScriptedNode, boot_id: str, now: float, *spans: Span
+) -> None:
+    """Register the node as another boot, by its own clock."""
+    message = registration(node.attempt_id, node.vm_id, boot_id, spans=spans, now=now)
     token = tokens.bootstrap_token(SECRET, node.attempt_id)
     headers = {"authorization": f"Bearer {token}"}
     answer = await world.http.post("/internal/nodes", content=message.to_json(), headers=headers)
     assert answer.status_code == 200, answer.text
 
+
+async def _spans(world: World, node: ScriptedNode) -> list[dict[str, Any]]:
+    """Return what is kept of the node's boots."""
     c = tables.nodes.c
     async with world.engine.connect() as conn:
         query = select(c.spans).where(c.attempt_id == node.attempt_id, c.vm_id == node.vm_id)
-        kept = [s for s in (await conn.execute(query)).scalar_one() if s["name"] == span.name]
-    assert abs(kept[-1]["ended_at"] - (now - 10)) < 1.0
+        return list((await conn.execute(query)).scalar_one())
 
 
 async def test_what_a_restarted_supervisor_tells_of_the_boot_again_is_kept_once(
@@ -100,25 +103,10 @@ async def test_what_a_restarted_supervisor_tells_of_the_boot_again_is_kept_once(
         world.clock.advance(seconds=wait)
         now = world.clock().timestamp()
         started = Span(name="start_supervisor", started_at=now - 2, ended_at=now - 1)
-        message = Registration(
-            protocol=PROTOCOL,
-            attempt_id=node.attempt_id,
-            vm_id=node.vm_id,
-            boot_id=f"boot-{number + 2}",
-            name=node.vm_id,
-            address="127.0.0.9",
-            gpus=0,
-            spans=(boot, started),
-            now=now - 0.3 * number,  # it took so much longer to come
-        )
-        token = tokens.bootstrap_token(SECRET, node.attempt_id)
-        headers = {"authorization": f"Bearer {token}"}
-        await world.http.post("/internal/nodes", content=message.to_json(), headers=headers)
+        took = 0.3 * number  # so much longer it took to come
+        await _boot_again(world, node, f"boot-{number + 2}", now - took, boot, started)
 
-    c = tables.nodes.c
-    async with world.engine.connect() as conn:
-        query = select(c.spans).where(c.attempt_id == node.attempt_id, c.vm_id == node.vm_id)
-        names = [s["name"] for s in (await conn.execute(query)).scalar_one()]
+    names = [s["name"] for s in await _spans(world, node)]
     assert names == ["vm_boot", "start_supervisor", "start_supervisor"]
 
 

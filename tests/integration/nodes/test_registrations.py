@@ -1,8 +1,9 @@
-"""Machines that register at a time: each is told what it would be told alone."""
+"""Machines that register at a time, and supervisors that register again on an empty disk."""
 
 import asyncio
 from datetime import timedelta
 
+import httpx
 import pytest
 from sqlalchemy import select, update
 from sqlalchemy.ext.asyncio import AsyncEngine
@@ -14,24 +15,17 @@ from service.domain.errors import Gone
 from service.operations.nodes.nodes import Standing
 from service.operations.nodes.registrations import RegistrationBatcher
 from tests.clock import Clock
-from tests.integration.db.rows import add_attempt, add_job
-from trainer.contract import PROTOCOL, Registration, Span
+from tests.integration.db.rows import add_attempt, add_job, registration
+from tests.nodes.scripted_node import ScriptedNode, boot, commit, committed, start_training, train
+from tests.world import World
+from trainer.contract import DirectiveKind, NodePhase, Registration, Span, StaleGeneration
 
 
 def machine(attempt_id: str, vm_id: str, boot_id: str = "boot-1") -> Registration:
     """One that registers."""
-    return Registration(
-        protocol=PROTOCOL,
-        attempt_id=attempt_id,
-        vm_id=vm_id,
-        boot_id=boot_id,
-        name=vm_id,
-        address="10.0.0.4",
-        gpus=8,
-        vm_size="Standard_ND96isr_H100_v5",
-        network=("NCCL_IB_HCA=mlx5_ib",),
-        spans=(Span(name="boot", started_at=1.0, ended_at=2.0),),
-    )
+    size, network = "Standard_ND96isr_H100_v5", ("NCCL_IB_HCA=mlx5_ib",)
+    spans = (Span(name="boot", started_at=1.0, ended_at=2.0),)
+    return registration(attempt_id, vm_id, boot_id, vm_size=size, network=network, spans=spans)
 
 
 Answers = list[Standing | BaseException | None]
@@ -122,3 +116,55 @@ async def registration_messages(engine: AsyncEngine) -> list[str]:
     async with engine.connect() as conn:
         told = await conn.execute(select(e.message).where(e.code == "node.registered"))
         return sorted(told.scalars())
+
+
+async def second_start(first: ScriptedNode) -> ScriptedNode:
+    """Register the same machine again, on an empty disk."""
+    second = ScriptedNode(first.world, first.attempt_id, first.vm_id, boot_id="boot-2")
+    assert (await second.register()).status_code == 200
+    return second
+
+
+def refusal(answer: httpx.Response) -> tuple[int, str]:
+    return answer.status_code, answer.json()["error"]["code"]
+
+
+async def test_a_restarted_supervisor_gets_no_start_of_a_running_generation(world: World) -> None:
+    nodes = await boot(world, (await world.submit())["id"])
+    number = await train(world, nodes, step=1)
+    second = await second_start(nodes[0])
+    told = await second.hear()
+
+    assert second.seat is not None
+    assert (second.seat.epoch, told.kind, told.number) == (2, DirectiveKind.STOP, number)
+
+
+async def test_what_the_first_one_saved_cannot_be_committed_once_the_second_one_trains(
+    world: World,
+) -> None:
+    job, nodes, number = await start_training(world)
+    await commit(world, job, committed(1, number))
+    second = await second_start(nodes[0])
+    await second.say(NodePhase.STOPPED, number)
+    await world.tick()
+    await nodes[1].say(NodePhase.STOPPED, number)
+    later = await train(world, [second, nodes[1]], step=2)
+
+    assert later == number + 1
+    with pytest.raises(StaleGeneration):
+        await commit(world, job, committed(3, number))
+    await commit(world, job, committed(3, later))
+
+
+async def test_only_the_supervisor_that_registered_last_gets_a_start(world: World) -> None:
+    nodes = await boot(world, (await world.submit())["id"])
+    first, second = nodes[0], await second_start(nodes[0])
+    await second.say(NodePhase.READY)
+    await world.tick()
+
+    assert (await second.hear()).kind is DirectiveKind.START
+    assert refusal(await first.ask()) == (409, "stale_epoch")
+    stale = await first.say(NodePhase.READY)
+    assert refusal(stale) == (409, "stale_epoch")
+    assert stale.headers["x-should-retry"] == "false"
+    assert (await second.say(NodePhase.READY)).status_code == 200

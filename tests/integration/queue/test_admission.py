@@ -4,17 +4,22 @@ import asyncio
 from dataclasses import replace
 from typing import Any
 
+import psycopg
 import pytest
-from sqlalchemy import select, update
+from sqlalchemy import event, select, text, update
+from sqlalchemy.ext.asyncio import AsyncEngine
 
+from contract.choices import Priority
 from service import console
+from service.db.queue import queue, quotas
+from service.db.queue.queue import Gang
 from service.db.schema import queue_tables, tables
 from service.domain.cloud.fleet import SpotCores, scale_set_name
-from service.domain.errors import InvalidRequest
 from service.domain.queue import queue_forecast
 from service.domain.queue.admission import NO_QUOTA, RESERVATION_DELAY, ProjectQuota, WaitReason
-from service.operations.queue import admission
 from service.reconciler.jobs.admission import Admissions
+from tests.clock import Clock
+from tests.integration.db.rows import add_attempt, add_job
 from tests.nodes.scripted_node import boot, train
 from tests.world import SPOT, World
 
@@ -61,15 +66,6 @@ async def set_region_quota(world: World, queue: Admissions, machines: int, other
     told = SpotCores(limit=machines * CORES, used=others * CORES)
     world.cloud.spot_quotas[SPOT.region] = told
     await queue.read_cores()
-
-
-async def test_without_limits_a_job_is_admitted_by_the_step_that_asks(world: World) -> None:
-    job = await submit_job(world)
-
-    shown = await world.job(job)
-
-    assert (await count_attempts(world, job), shown["queue"]) == (1, None)
-    assert not {"job.waits", "job.admitted"} & set(await world.event_codes(job))
 
 
 async def test_a_quota_holds_while_three_replicas_admit_at_once(world: World) -> None:
@@ -149,20 +145,6 @@ async def test_a_pause_gives_the_place_back_and_a_resumed_job_waits_again(world:
     assert (await world.job(first))["queue"]["position"] == 1
 
 
-async def test_a_job_that_is_over_makes_room_and_one_that_is_cancelled_waits_no_more(
-    world: World,
-) -> None:
-    queue = limit_projects(world, ONE)
-    first, second, third = [await submit_job(world) for _ in range(3)]
-    await world.call("POST", f"{JOBS}/{second}/cancel")
-    await world.call("POST", f"{JOBS}/{first}/cancel")
-    await world.tick(4)
-    await run_queue(world, queue)
-
-    assert (await count_attempts(world, second), await count_attempts(world, third)) == (0, 1)
-    assert (await world.job(second))["queue"] is None
-
-
 async def test_an_eviction_never_sends_a_job_back_into_the_queue(world: World) -> None:
     queue = limit_projects(world, ONE)
     first, urgent = await submit_job(world, nodes=1), await submit_job(world, priority="high")
@@ -195,19 +177,6 @@ async def test_a_large_gang_is_admitted_though_small_jobs_keep_coming(world: Wor
     assert (behind["queue"]["code"], behind["phase"]) == ("larger_job", "queued")
     assert behind["forecast"]["let_in"]["p50"] > first["forecast"]["let_in"]["p50"] + 300
     assert (await count_attempts(world, large), await count_attempts(world, small)) == (1, 0)
-
-
-async def test_what_others_in_the_subscription_use_is_not_there_to_be_had(world: World) -> None:
-    await submit_job(world)
-    await world.tick(2, seconds=60)
-    queue = admissions(world)
-    await set_region_quota(world, queue, machines=5, others=2)
-    second = await submit_job(world)
-    await queue.run_once()
-
-    assert (await world.job(second))["queue"]["reason"] == (
-        "It needs 192 Spot cores in eastus, and 96 of 480 are free."
-    )
 
 
 async def test_no_more_machines_are_asked_for_than_azure_has_cores_left(world: World) -> None:
@@ -319,7 +288,40 @@ async def test_an_operator_gives_a_project_a_quota_and_lifts_it(world: World) ->
     )
 
 
-async def test_a_quota_that_cannot_be_is_refused(world: World) -> None:
-    async with world.engine.begin() as conn:
-        with pytest.raises(InvalidRequest, match="a weight is above 0"):
-            await admission.set_quota(conn, "tests", {"weight": 0.0}, NO_QUOTA)
+GANG = 2 * CORES
+QUOTA = SpotCores(limit=100 * GANG, used=0)
+BACK = "update attempts set state = 'pending', outcome = null, ended_at = null"
+ENDS = "update attempts set state = 'ended', outcome = 'evicted', ended_at = now()"
+
+
+@pytest.mark.parametrize("which", [1, 2])
+@pytest.mark.parametrize("running", [True, False], ids=["an attempt ends", "an attempt begins"])
+async def test_cores_are_counted_once_whatever_is_committed_between_two_statements(
+    engine: AsyncEngine, database_url: str, clock: Clock, which: int, running: bool
+) -> None:
+    gang = Gang(job_id="job", project_id="p-job", priority=Priority.NORMAL, gpus=16, wants=())
+    async with engine.begin() as conn:
+        await add_job(conn, clock(), state="queued")
+        await queue.admit_at_once(conn, gang, clock(), SPOT.region, GANG)
+        await add_attempt(conn, clock())
+        if not running:
+            await conn.execute(text(ENDS))
+        await quotas.claim_region(conn, SPOT.region, clock(), quotas.STALE)
+        await quotas.learn(conn, SPOT.region, QUOTA.limit, QUOTA.used, clock())
+
+    sent = 0
+
+    def meanwhile(*_: Any) -> None:  # noqa: ANN401 - SQLAlchemy's
+        nonlocal sent
+        sent += 1
+        if sent == which:
+            url = database_url.replace("+psycopg", "")
+            with psycopg.connect(url, autocommit=True) as another:
+                another.execute(ENDS if running else BACK)
+
+    async with engine.connect() as conn:
+        event.listen(conn.sync_connection, "before_cursor_execute", meanwhile)
+        counted = await quotas.regions(conn, clock())
+
+    assert sent >= which
+    assert counted[SPOT.region].ours == GANG

@@ -42,7 +42,7 @@ async def pass_time(world: World, queue: Admissions) -> None:
         await run_queue(world, queue, seconds=60)
 
 
-@pytest.mark.parametrize(("machines", "others"), [(3, 0), (2, 0), (4, 2)])
+@pytest.mark.parametrize(("machines", "others"), [(3, 0), (4, 2)])
 async def test_the_first_of_two_evicted_gangs_that_no_longer_fit_resumes_at_once(
     world: World, machines: int, others: int
 ) -> None:

@@ -1,37 +1,26 @@
 """Jobs that may go to two regions, one of which lacks cores and the other something else."""
 
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from decimal import Decimal
 
 import pytest
-from sqlalchemy.ext.asyncio import AsyncEngine
 
 from service.domain.cloud.fleet import Price, SpotCores
 from service.pricing.fixed import FixedPrices
 from service.reconciler.jobs.admission import Admissions
-from tests.clock import Clock
 from tests.integration.queue.test_admission import CORES, JOBS, count_attempts, run_queue
 from tests.integration.queue.test_core_release import evict_after_training
-from tests.world import PRICE, SPOT, World, open_world
+from tests.world import PRICE, SPOT, World
 
 WEST = replace(SPOT, region="westus")
 LITTLE_MORE = replace(PRICE, hourly=PRICE.hourly + Decimal("0.01"))
+OFFERINGS = {SPOT: PRICE, WEST: LITTLE_MORE}  # east is a little cheaper
 DEAR = Price(hourly=Decimal(20), on_demand_hourly=PRICE.on_demand_hourly)
 A_MINUTE = 4  # rounds
 
 
 @pytest.fixture
-async def two_regions(engine: AsyncEngine, database_url: str, clock: Clock) -> AsyncIterator[World]:
-    """East is a little cheaper."""
-    table = {SPOT: PRICE, WEST: LITTLE_MORE}
-    async with open_world(engine, database_url, clock, table) as made:
-        yield made
-
-
-@pytest.fixture
-def queue(two_regions: World) -> Admissions:
-    world = two_regions
+def queue(world: World) -> Admissions:
     regions = (SPOT.region, WEST.region)
     return Admissions(engine=world.engine, cloud=world.cloud, now=world.clock, regions=regions)
 
@@ -61,9 +50,8 @@ async def evict_gang(world: World, queue: Admissions, **infrastructure: object) 
 
 
 async def test_a_queued_job_is_not_admitted_in_a_region_above_its_price_limit(
-    two_regions: World, queue: Admissions
+    world: World, queue: Admissions
 ) -> None:
-    world = two_regions
     job = await evict_gang(world, queue, max_price={"amount": "1.07"})
     world.jobs = replace(world.jobs, prices=FixedPrices({SPOT: PRICE, WEST: DEAR}))
     await pass_minutes(world, queue, 40)
@@ -74,9 +62,8 @@ async def test_a_queued_job_is_not_admitted_in_a_region_above_its_price_limit(
 
 
 async def test_a_gang_gets_its_cores_back_though_small_jobs_keep_coming_and_azure_refuses_elsewhere(
-    two_regions: World, queue: Admissions
+    world: World, queue: Admissions
 ) -> None:
-    world = two_regions
     gang = await evict_gang(world, queue)
     world.cloud.sold_out.add(WEST)
     await pass_minutes(world, queue, 7)
@@ -106,14 +93,14 @@ async def test_a_gang_gets_its_cores_back_though_small_jobs_keep_coming_and_azur
     ],
 )
 async def test_the_regions_of_a_job_are_changed_within_its_plan_or_refused(
-    two_regions: World, submitted: list[str] | None, change: list[str] | None, refusal: str
+    world: World, submitted: list[str] | None, change: list[str] | None, refusal: str
 ) -> None:
     asked = {"nodes": 2} | ({"regions": submitted} if submitted else {})
-    job = (await two_regions.submit(infrastructure=asked))["id"]
+    job = (await world.submit(infrastructure=asked))["id"]
     path, body = f"/v1/fine_tuning/jobs/{job}", {"infrastructure": {"regions": change}}
-    answer = await two_regions.call("PATCH", path, json=body)
+    answer = await world.call("PATCH", path, json=body)
 
-    shown = (await two_regions.job(job))["infrastructure"]["regions"]
+    shown = (await world.job(job))["infrastructure"]["regions"]
     if refusal:
         error = answer.json()["error"]
         assert (answer.status_code, error["param"]) == (400, "infrastructure.regions")
@@ -124,12 +111,12 @@ async def test_the_regions_of_a_job_are_changed_within_its_plan_or_refused(
         assert shown == change
 
 
-async def test_a_job_gets_its_regions_back_after_they_were_narrowed(two_regions: World) -> None:
+async def test_a_job_gets_its_regions_back_after_they_were_narrowed(world: World) -> None:
     both = ["eastus", "westus"]
-    job = (await two_regions.submit(infrastructure={"nodes": 2, "regions": both}))["id"]
+    job = (await world.submit(infrastructure={"nodes": 2, "regions": both}))["id"]
     path = f"/v1/fine_tuning/jobs/{job}"
     for regions in (["westus"], both):
         body = {"infrastructure": {"regions": regions, "priority": "high"}}
-        assert (await two_regions.call("PATCH", path, json=body)).status_code == 200
+        assert (await world.call("PATCH", path, json=body)).status_code == 200
 
-    assert (await two_regions.job(job))["infrastructure"]["regions"] == both
+    assert (await world.job(job))["infrastructure"]["regions"] == both

@@ -1,39 +1,32 @@
-"""What a job that Spot refuses tells of its end: later, less sure, and no dearer."""
+"""Jobs that wait where on demand could be had too: their turn, and what they tell of the end."""
 
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
 from typing import Any
 
-import pytest
 from sqlalchemy import text
-from sqlalchemy.ext.asyncio import AsyncEngine
 
 from service.db.jobs import job_facts
 from service.db.jobs.job_facts import JobOverview
 from service.domain.cloud.fleet import Price
 from service.domain.planning.forecast import RemainingTime
-from service.domain.states import CapacityType
 from service.operations.queue.waits import WaitForecasts
 from service.pricing.fixed import FixedPrices
-from tests.clock import Clock
 from tests.integration.api.jobs.test_submissions import statements
-from tests.nodes.scripted_node import start_training
-from tests.world import PRICE, SPOT, World, open_world
-
-ON_DEMAND = type(SPOT)(
-    region=SPOT.region, vm_size=SPOT.vm_size, capacity_type=CapacityType.ON_DEMAND
+from tests.integration.money.test_deadlines import until
+from tests.integration.queue.test_admission import (
+    admissions,
+    count_attempts,
+    set_region_quota,
+    submit_job,
 )
+from tests.integration.queue.test_core_release import pass_time
+from tests.integration.queue.test_two_regions import pass_minutes
+from tests.nodes.scripted_node import start_training
+from tests.world import BOTH, ON_DEMAND, PRICE, SPOT, World
 
-
-@pytest.fixture
-async def world(engine: AsyncEngine, database_url: str, clock: Clock) -> AsyncIterator[World]:
-    """Machines of one size, on Spot and on demand."""
-    full = Price(hourly=PRICE.on_demand_hourly, on_demand_hourly=PRICE.on_demand_hourly)
-    table = {SPOT: PRICE, ON_DEMAND: full}
-    async with open_world(engine, database_url, clock, table) as made:
-        yield made
+OFFERINGS = BOTH
 
 
 async def submit_refused(world: World, minutes: int, **infrastructure: Any) -> dict[str, Any]:  # noqa: ANN401
@@ -79,27 +72,6 @@ async def test_a_job_that_will_buy_on_demand_in_time_waits_no_longer_than_it_may
 
     assert shown["forecast"]["finish"]["p50"] <= deadline
     assert shown["forecast"]["meets_deadline"] >= 0.85
-
-
-async def test_what_was_refused_days_ago_is_no_wait_of_today(world: World) -> None:
-    fresh = await world.submit()
-    told = seconds_to_finish(world, await world.job(fresh["id"]))
-    monday = await submit_refused(world, minutes=9)
-    for job in (fresh, monday):
-        await world.call("POST", f"/v1/fine_tuning/jobs/{job['id']}/cancel")
-    await world.tick(9, seconds=60)
-    world.clock.advance(hours=72)
-    world.cloud.sold_out.clear()
-
-    thursday = await world.submit()
-    before = seconds_to_finish(world, await world.job(thursday["id"]))
-    while (shown := await world.job(thursday["id"]))["attempts"]["count"] == 0:
-        world.clock.advance(seconds=5)
-        await world.jobs.run_once()
-    asking = seconds_to_finish(world, shown)
-
-    assert before["p50"] == pytest.approx(told["p50"], abs=2)
-    assert asking["p50"] == pytest.approx(told["p50"], abs=15)
 
 
 async def around_of(world: World, job: str) -> JobOverview:
@@ -166,3 +138,51 @@ async def test_a_job_that_trains_expects_waits_after_evictions_to_come_and_on_de
     assert paid.finish == paid.to_come
     assert paid.to_come.p50 < spot.to_come.p50 < spot.finish.p50
     assert [sum("UNION" in s for s in seen) for seen in (first, again)] == [1, 0]
+
+
+async def test_a_job_without_a_deadline_waits_its_turn_for_spot(world: World) -> None:
+    queue = admissions(world)
+    await set_region_quota(world, queue, machines=2)
+    first, second = await submit_job(world), await submit_job(world)
+    began = await world.job(second)
+    await pass_time(world, queue)
+
+    shown = await world.job(second)
+    assert (await count_attempts(world, first), await count_attempts(world, second)) == (1, 0)
+    assert shown["queue"]["code"] == "region_cores"
+    assert shown["queue"]["since"] == began["queue"]["since"]
+    assert (await world.event_codes(second)).count("job.waits") == 1
+    assert "job.admitted" not in await world.event_codes(second)
+
+
+async def test_a_job_whose_deadline_pays_for_on_demand_is_never_kept_in_the_queue(
+    world: World,
+) -> None:
+    queue = admissions(world)
+    await set_region_quota(world, queue, machines=2)
+    await submit_job(world)
+    urgent = await submit_job(world, deadline=until(world, hours=3))
+    await set_region_quota(world, queue, machines=2, others=2)
+    await pass_time(world, queue)
+    told = await world.event_codes(urgent)
+    assert await count_attempts(world, urgent) == 0
+
+    assert (await world.job(urgent))["queue"] is None
+    assert not {"job.waits", "job.admitted"} & set(told)
+
+
+async def test_on_demand_is_asked_for_again_when_its_shortage_ends_though_no_cores_are_left(
+    world: World,
+) -> None:
+    queue = admissions(world)
+    await set_region_quota(world, queue, machines=2, others=2)
+    world.cloud.sold_out.add(ON_DEMAND)
+    urgent = await submit_job(world, deadline=until(world, minutes=30))
+    await pass_minutes(world, queue, 20)
+    refused = await count_attempts(world, urgent)
+    world.cloud.sold_out.clear()
+    await pass_minutes(world, queue, 10)
+
+    placed = await world.attempts_of(urgent)
+    assert refused == 4
+    assert (placed[-1]["capacity"], placed[-1]["outcome"]) == ("on_demand", None)

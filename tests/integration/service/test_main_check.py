@@ -122,14 +122,6 @@ async def test_missing_rights_on_tables_are_reported(database_url: str, parts: L
     assert found["database"].remedy == "May its user read our tables?"
 
 
-async def test_a_read_only_database_is_reported(database_url: str, parts: Look) -> None:
-    frozen = f"{database_url}&options=-c%20default_transaction_read_only%3Don"
-
-    found = await parts(REKINDLE_DATABASE_URL=frozen, REKINDLE_STORAGE="nonsense")
-
-    assert "takes no writes" in found["database"].found
-
-
 @pytest.mark.parametrize("url", ["nonsense", "mongodb://host/name", "postgresql://host:port/name"])
 async def test_an_invalid_database_url_is_reported_with_its_format(url: str, parts: Look) -> None:
     found = await parts(REKINDLE_DATABASE_URL=url, REKINDLE_STORAGE="nonsense")

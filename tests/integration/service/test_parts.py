@@ -6,7 +6,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import AsyncIterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -16,7 +15,7 @@ import pytest
 
 from bench import ports
 from rekindle.local import leftover_processes
-from rekindle.local.parts import HOLD_FOLDER, PartRunner, StackPart
+from rekindle.local.parts import PartRunner, StackPart
 from rekindle.local.running_stack import VM_VARIABLE
 from rekindle.local.state_folder import StackPorts, StackStartError, StateFolder
 from tests import waiting
@@ -90,22 +89,6 @@ async def test_a_part_that_does_not_come_up_at_once_is_tried_again(stage: Stage)
     assert any("no luck this time" in story for story in stage.said)
 
 
-async def test_a_part_that_was_stopped_for_a_time_starts_after_it(
-    stage: Stage,
-) -> None:
-    await stage.crew.start_part(stage.part())
-    first, back = stage.pid(), time.time() + 1
-    (stage.state / HOLD_FOLDER / "echo").write_text(str(back))
-    os.kill(first, signal.SIGKILL)
-
-    async def pid() -> int:
-        return stage.pid()
-
-    await waiting.until(pid, lambda now: now not in (0, first))
-
-    assert time.time() >= back
-
-
 async def test_a_part_that_dies_again_and_again_is_given_up(stage: Stage) -> None:
     short = "import pathlib; pathlib.Path({flag!r}).touch()"
     stage.flag.touch()
@@ -125,15 +108,6 @@ async def test_a_part_that_is_never_ready_is_late(stage: Stage) -> None:
 
     with pytest.raises(StackStartError, match="not ready after 0 s"):
         await stage.crew.start_part(stage.part(idle, within=0.2))
-
-
-async def test_stopping_ends_every_part(stage: Stage) -> None:
-    await stage.crew.start_part(stage.part())
-    pid = stage.pid()
-
-    await stage.crew.stop_parts()
-
-    assert not psutil.pid_exists(pid)
 
 
 async def test_what_a_killed_stack_left_is_ended_by_the_next(tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ def name() -> str:
     return f"tests/{uuid4().hex}"
 
 
-def test_head_names_every_file_and_the_configuration(
+def test_head_names_every_file_and_staging_again_brings_back_what_was_deleted_alone(
     azurite: Azurite, folder: Path, name: str
 ) -> None:
     revision = stage(azurite.connection_string, name, folder)
@@ -47,27 +47,14 @@ def test_head_names_every_file_and_the_configuration(
     assert (head["name"], head["revision"]) == (name, revision)
     assert head["config"]["hidden_size"] == 128
     assert {f["name"] for f in head["files"]} == {path.name for path in folder.iterdir()}
-    assert {*_blobs(azurite, name)} == {"HEAD", *(f"{revision}/{f['name']}" for f in head["files"])}
-
-
-def test_staging_again_changes_nothing(azurite: Azurite, folder: Path, name: str) -> None:
-    stage(azurite.connection_string, name, folder)
     before = _blobs(azurite, name)
-
+    assert {*before} == {"HEAD", *(f"{revision}/{f['name']}" for f in head["files"])}
     stage(azurite.connection_string, name, folder)
-
     assert _blobs(azurite, name) == before
-
-
-def test_staging_again_brings_back_what_was_deleted(
-    azurite: Azurite, folder: Path, name: str
-) -> None:
-    revision = stage(azurite.connection_string, name, folder)
     with BlobServiceClient.from_connection_string(azurite.connection_string) as account:
         account.get_blob_client(container_name(name), f"{revision}/config.json").delete_blob()
 
     stage(azurite.connection_string, name, folder)
-
     assert f"{revision}/config.json" in _blobs(azurite, name)
 
 

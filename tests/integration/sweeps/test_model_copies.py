@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -13,12 +12,9 @@ from service.api.app import make_app
 from service.operations.models import models, regions
 from service.operations.nodes.grants import Granter
 from service.reconciler.sweeps.model_copies import ModelCopies
-from service.storage.azure import AzureBlobStore
 from service.storage.fake import MemoryStore
 from service.storage.store import SMALL, BlobStore, StorageError
-from tests.azurite import Azurite
 from tests.nodes.scripted_node import ScriptedNode, boot
-from tests.waiting import until
 from tests.world import MODEL, SPOT, World, client, stage
 
 WHERE = models.container(MODEL)
@@ -53,11 +49,6 @@ class Slow(MemoryStore):
         if name.endswith(".safetensors"):
             return False
         return await super().copy(container, name, source, expires_at=expires_at)
-
-
-def really_now() -> datetime:
-    """By which Azurite judges."""
-    return datetime.fromtimestamp(time.time(), UTC)
 
 
 def copies(main: BlobStore, regional: Mapping[str, BlobStore]) -> ModelCopies:
@@ -104,18 +95,11 @@ class TestCopying:
         copied = {blob.name for blob in await near.list_blobs(WHERE)}
         assert copied
         assert "main-1/model.safetensors" not in copied
-        assert await regions.list_copied_inputs(near, await inputs_of(main)) == frozenset()
-
-    async def test_an_interrupted_copy_goes_on_where_it_was(self, main: MemoryStore) -> None:
-        slow = Slow()
-        await copies(main, {"westus3": slow}).run_once()
-        near = MemoryStore(_containers=slow._containers)
-
-        assert await copies(main, {"westus3": near}).run_once() == [f"westus3/{WHERE}"]
-
-        assert await regions.list_copied_inputs(near, await inputs_of(main)) == set(
-            await inputs_of(main)
-        )
+        inputs = await inputs_of(main)
+        assert await regions.list_copied_inputs(near, inputs) == frozenset()
+        later = MemoryStore(_containers=near._containers)  # the copy goes on where it was
+        assert await copies(main, {"westus3": later}).run_once() == [f"westus3/{WHERE}"]
+        assert await regions.list_copied_inputs(later, inputs) == set(inputs)
 
     async def test_a_new_revision_follows_and_jobs_on_the_old_one_read_the_main_account(
         self, main: MemoryStore
@@ -149,25 +133,6 @@ class TestCopying:
 
         told = [r for r in caplog.records if r.getMessage() == "models.not_copied"]
         assert len(told) == 3  # once each: the region's two models, and the broken one
-
-    async def test_real_accounts_copy_among_themselves(self, azurite: Azurite) -> None:
-        main = AzureBlobStore(azurite.connection_string)
-        near = AzureBlobStore(azurite.near_connection_string)
-        await stage(main, MODEL)
-        sweep = ModelCopies(store=main, regional={"westus3": near}, now=really_now)
-
-        async def copied() -> bool:
-            await sweep.run_once()
-            return bool(await regions.list_copied_inputs(near, await inputs_of(main)))
-
-        await until(copied, bool)
-
-        for path in await inputs_of(main):
-            container, name = path.split("/", 1)
-            assert (await near.read(container, name))[0] == (await main.read(container, name))[0]
-        for account in (main, near):
-            await account.delete_container(WHERE)
-            await account.close()
 
 
 class TestReading:

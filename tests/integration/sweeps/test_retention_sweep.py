@@ -147,23 +147,6 @@ async def test_a_model_stays_though_a_node_made_head_forget_it(
     assert await folders(world) == {model}
 
 
-async def test_what_a_machine_that_was_cut_off_wrote_after_the_end_goes_too(
-    world: World, sweep: CheckpointSweep
-) -> None:
-    await add_training_job(world)
-    await open_generation(world, 1)
-    await end_job(world)
-    world.clock.advance(seconds=60)
-    await save_files(world, "checkpoints/step-00000010-late")
-    world.clock.advance(seconds=DAY - 30)
-    too_early = await sweep.run_once()
-    world.clock.advance(seconds=60)
-
-    assert (too_early, await sweep.run_once()) == (0, 15)
-    assert await folders(world) == set()
-    assert await collected_generation(world) == retention.ALL
-
-
 async def test_after_the_end_of_a_job_all_that_head_does_not_name_is_deleted_and_commits_are_fenced(
     world: World, sweep: CheckpointSweep
 ) -> None:
@@ -172,10 +155,16 @@ async def test_after_the_end_of_a_job_all_that_head_does_not_name_is_deleted_and
     await save_files(world, "checkpoints/step-00000010-last")
     await end_job(world)
     first = await sweep.run_once()
-    world.clock.advance(seconds=DAY + 1)
+    world.clock.advance(seconds=60)
+    await save_files(world, "checkpoints/step-00000020-late")  # by a machine that was cut off
+    world.clock.advance(seconds=DAY - 30)
     second = await sweep.run_once()
+    left = await folders(world)
+    world.clock.advance(seconds=60)
+    third = await sweep.run_once()
 
-    assert (first, second) == (0, 15)
+    assert (first, second, third) == (0, 15, 15)
+    assert left == {"checkpoints/step-00000020-late"}
     assert await folders(world) == set()
     assert (await head_of(world)).generation == 2
     assert await collected_generation(world) == retention.ALL

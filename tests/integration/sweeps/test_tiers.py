@@ -7,7 +7,7 @@ import httpx
 from sqlalchemy import update
 
 from service.db.schema import tables
-from service.domain.storage.access_tiers import AccessTier, ArchivePriority, TieredBlob
+from service.domain.storage.access_tiers import AccessTier, ArchivePriority
 from service.storage.fake import MemoryStore
 from service.storage.store import StorageError
 from tests.integration.stored_jobs import (
@@ -89,16 +89,9 @@ async def test_a_model_is_archived_and_its_manifest_and_small_files_stay_hot(wor
     assert (shown["tier"], shown["state"], shown["moving_to"]) == ("archive", "archived", None)
     assert await codes(world, job) == ["storage.tier_asked", "storage.tier_changed"]
 
-
-async def test_an_archived_model_is_refused_with_how_to_rehydrate(world: World) -> None:
-    job = await finish_job(world)
-    await request_move(world, job, tier="archive")
-    await carry_out(world)
-
     listed = await world.call("GET", f"{JOBS}/{job}/model")
     small = await world.call("GET", f"{JOBS}/{job}/model/config.json")
     refused = await world.call("GET", f"{JOBS}/{job}/model/model.safetensors")
-
     error = body(refused)["error"]
     assert (listed.status_code, small.status_code, refused.status_code) == (200, 200, 409)
     assert (error["code"], refused.headers["x-should-retry"]) == ("archived", "false")
@@ -106,7 +99,7 @@ async def test_an_archived_model_is_refused_with_how_to_rehydrate(world: World) 
     assert f'POST {JOBS}/{job}/model/tier {{"tier": "hot"}}' in error["message"]
     assert "up to 15 h and costs $0.0006" in error["message"]
     assert "about 1 h and $0.0050" in error["message"]
-    ways = (await folder(world, job))["rehydrate"]
+    ways = shown["rehydrate"]
     assert ways["standard"] == {"cost": "0.0006", "seconds_at_most": 54_000}
     assert ways["high"] == {"cost": "0.0050", "seconds_at_most": 3600}
 
@@ -122,6 +115,10 @@ async def test_what_comes_back_is_waited_for_and_then_announced(world: World) ->
     await carry_out(world)
     coming = await folder(world, job)
     refused = body(await world.call("GET", f"{JOBS}/{job}/model/model.safetensors"))["error"]
+    other = await request_move(world, job, tier="cool")
+    hurried = body(await request_move(world, job, tier="hot", priority="high"))
+    await carry_out(world)
+    found = await list_tiers(world.store, job, "models/")
     world.store.rehydrate()
     await carry_out(world)
     early = await folder(world, job)
@@ -134,28 +131,13 @@ async def test_what_comes_back_is_waited_for_and_then_announced(world: World) ->
     assert coming["rehydrating"] == {"priority": "standard", "expected_at": first["expected_at"]}
     assert refused["code"] == "archived"
     assert "on its way back from the archive (standard priority, at 20" in refused["message"]
+    assert (other.status_code, body(other)["error"]["code"]) == (409, "archived")
+    assert hurried["id"] == first["id"]
+    assert first["expected_at"] - hurried["expected_at"] == 14 * 3600
+    assert found["model.safetensors"].priority is ArchivePriority.HIGH
     assert (early["state"], early["moving_to"]) == ("online", "hot")  # nobody has looked yet
     assert (await codes(world, job))[-1] == "storage.rehydrated"
     assert (await world.call("GET", f"{JOBS}/{job}/model/model.safetensors")).status_code == 200
-
-
-async def test_a_rehydration_can_be_hurried_and_no_other_order_is_taken(world: World) -> None:
-    job = await finish_job(world)
-    await request_move(world, job, tier="archive")
-    await carry_out(world)
-    world.store.slow_archive = True
-    slow = body(await request_move(world, job, tier="hot"))
-    await carry_out(world)
-
-    other = await request_move(world, job, tier="cool")
-    fast = body(await request_move(world, job, tier="hot", priority="high"))
-    await carry_out(world)
-
-    found = await list_tiers(world.store, job, "models/")
-    assert (other.status_code, body(other)["error"]["code"]) == (409, "archived")
-    assert fast["id"] == slow["id"]
-    assert slow["expected_at"] - fast["expected_at"] == 14 * 3600
-    assert found["model.safetensors"].priority is ArchivePriority.HIGH
 
 
 async def test_a_checkpoint_of_a_job_that_is_over_is_moved_by_itself(world: World) -> None:
@@ -290,34 +272,17 @@ async def delete(world: World, job: str, prefix: str) -> None:
         await world.store.delete(job, blob.name)
 
 
-async def test_a_folder_that_is_deleted_meanwhile_ends_its_move_with_a_warning(
-    world: World,
-) -> None:
-    job = await finish_job(world)
-    await request_move(world, job, tier="cool")
-    await delete(world, job, "models/")
-    await carry_out(world)
-
-    assert (await codes(world, job))[-1] == "storage.tier_gone"
-
-
 @dataclass
 class StubbornStore(MemoryStore):
     """Takes one order, and then none until it is told to."""
 
     left: int = 1
 
-    async def set_tier(
-        self,
-        container: str,
-        name: str,
-        tier: AccessTier,
-        priority: ArchivePriority = ArchivePriority.STANDARD,
-    ) -> None:
+    async def set_tier(self, *order: Any) -> None:  # noqa: ANN401 - as the base class
         if not self.left:
             raise StorageError("ServerBusy")
         self.left -= 1
-        await super().set_tier(container, name, tier, priority)
+        await super().set_tier(*order)
 
 
 async def test_a_move_goes_on_where_it_was_and_says_once_that_it_is_late(world: World) -> None:
@@ -336,14 +301,11 @@ async def test_a_move_goes_on_where_it_was_and_says_once_that_it_is_late(world: 
     await carry_out(world)
 
     assert len(half) == 1
-    assert len(_cool(await stubborn.list_stored(job, path))) == 3
+    cool = [b for b in await stubborn.list_stored(job, path) if b.tier is AccessTier.COOL]
+    assert len(cool) == 3
     assert 9 - stubborn.left == 2  # what was there already was not touched again
     assert await codes(world, job) == [
         "storage.tier_asked",
         "storage.tier_delayed",
         "storage.tier_changed",
     ]
-
-
-def _cool(blobs: list[TieredBlob]) -> list[TieredBlob]:
-    return [blob for blob in blobs if blob.tier is AccessTier.COOL]

@@ -1,21 +1,26 @@
-"""Containers of jobs that the database does not know are told of once, counted, and left alone."""
+"""Containers of unknown jobs and strays with our tag are told of, and left alone."""
 
+import asyncio
 import logging
-from collections.abc import AsyncIterator
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
+from sqlalchemy.ext.asyncio import AsyncEngine
 
 from service.api.app import make_app
+from service.cloud.fake import FakeCloud
+from service.cloud.provider import JOB_TAG, OWNER_TAG, Misconfigured
 from service.db.schema import tables
+from service.domain.cloud.fleet import TaggedResource
 from service.domain.ids import new_id
 from service.operations.storage.containers import GRACE
+from service.reconciler.sweeps import untracked_resources
 from service.reconciler.sweeps.containers import NAMES_SHOWN, ContainerWatch
-from service.storage.azure import AzureBlobStore
+from service.reconciler.sweeps.untracked_resources import ALARM, UntrackedResourceSweep
 from service.storage.fake import MemoryStore
 from service.storage.store import BlobStore, Container, StorageError
-from tests.azurite import Azurite
+from tests.clock import Clock
 from tests.integration.db.rows import add_job
 from tests.world import World, client
 
@@ -52,6 +57,8 @@ async def test_containers_of_unknown_jobs_are_reported_once_and_kept(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     names = await make_strangers(world.store, NAMES_SHOWN + 2)
+    for name in ("files", "base-somebodys", "backups"):  # others of the account
+        await world.store.create_container(name)
     watch = watch_of(world)
 
     first, second = await watch.run_once(), await watch.run_once()
@@ -77,13 +84,6 @@ async def test_the_container_of_a_job_is_known_from_its_first_moment_to_long_aft
     assert (made, known) == ([job["id"]], [])
     assert await watch_of(world).run_once() == []
     assert noted_records(caplog) == []
-
-
-async def test_other_containers_of_the_account_are_ignored(world: World) -> None:
-    for name in ("files", "base-somebodys", "backups"):
-        await world.store.create_container(name)
-
-    assert await watch_of(world).run_once() == []
 
 
 async def test_a_new_container_is_not_reported(world: World) -> None:
@@ -142,26 +142,98 @@ async def test_a_store_that_is_away_is_asked_again_and_the_audit_says_that_it_do
     assert [await count_unknown(world, other) for _ in range(2)] == [None, 0]
 
 
-@pytest.fixture
-async def blob(azurite: Azurite) -> AsyncIterator[AzureBlobStore]:
-    made = AzureBlobStore(azurite.connection_string)
-    yield made
-    await made.close()
+DISK = "Microsoft.Compute/disks/old"
 
 
-async def test_blob_itself_lists_them_and_says_how_old_they_are(
-    world: World, blob: AzureBlobStore
+def watched(engine: AsyncEngine, clock: Clock) -> tuple[FakeCloud, UntrackedResourceSweep]:
+    """Return a cloud with a disk of ours and one of a neighbour."""
+    cloud = FakeCloud(now=clock)
+    tags = {OWNER_TAG: cloud.owner, JOB_TAG: "ftjob-1"}
+    disk = TaggedResource(kind="Microsoft.Compute/disks", name="old", region="eastus", tags=tags)
+    cloud.untracked += [disk, replace(disk, name="theirs", tags={OWNER_TAG: "neighbour"})]
+    return cloud, UntrackedResourceSweep(engine=engine, cloud=cloud, now=clock)
+
+
+async def test_an_untracked_resource_is_reported_once_a_day(
+    engine: AsyncEngine, clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    names = await make_strangers(blob, 2)
-    async with world.engine.begin() as conn:
-        await add_job(conn, world.clock(), id=names[0])
-    (listed,) = await blob.list_containers(names[1])
-    world.clock.at = listed.modified_at
-    young = await watch_of(world, blob).run_once()
-    world.clock.advance(seconds=GRACE.total_seconds())
+    cloud, watch = watched(engine, clock)
+    told = []
+    with caplog.at_level(logging.ERROR):
+        for _ in range(4 * 25):
+            told += await watch.run_once()
+            clock.advance(minutes=15)
 
-    old = await watch_of(world, blob).run_once()
+    assert told == [DISK, DISK]
+    alarms = [vars(r) for r in caplog.records if r.getMessage() == ALARM]
+    assert [(a["resource"], a["region"], a["job"]) for a in alarms] == [
+        (DISK, "eastus", "ftjob-1")
+    ] * 2
+    assert len(cloud.untracked) == 2, "a person's disk was deleted"
 
-    assert names[1] not in young  # other tests leave containers of their own
-    assert names[1] in old
-    assert names[0] not in old
+
+async def test_what_goes_before_the_next_look_is_no_alarm(
+    engine: AsyncEngine, clock: Clock
+) -> None:
+    cloud, watch = watched(engine, clock)
+    untracked = list(cloud.untracked)
+
+    told = [await watch.run_once()]
+    cloud.untracked.clear()
+    clock.advance(minutes=15)
+    told.append(await watch.run_once())
+    cloud.untracked += untracked
+    clock.advance(minutes=15)
+    told.append(await watch.run_once())
+
+    assert told == [[], [], []]
+
+
+async def test_a_list_that_is_refused_forgets_nothing(
+    engine: AsyncEngine, clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    cloud, watch = watched(engine, clock)
+
+    await watch.run_once()
+    clock.advance(minutes=15)
+    cloud.fail_next = [Misconfigured("no role")]
+    with caplog.at_level(logging.WARNING):
+        refused = await watch.run_once()
+
+    assert (refused, await watch.run_once()) == ([], [DISK])
+    assert "sweep.list_failed" in caplog.messages
+
+
+async def test_a_replica_whose_clock_was_ahead_delays_no_alarm(
+    engine: AsyncEngine, clock: Clock
+) -> None:
+    cloud, watch = watched(engine, clock)
+    ahead = Clock()
+    ahead.at = clock() + timedelta(days=365)
+    wrong = replace(watch, now=ahead)
+    for _ in range(2):
+        await wrong.run_once()
+        ahead.advance(minutes=15)
+
+    first = await watch.run_once()
+    clock.advance(minutes=15)
+
+    assert (first, await watch.run_once()) == ([], [DISK])
+    assert len(cloud.untracked) == 2
+
+
+async def test_a_process_that_is_killed_while_it_raises_an_alarm_leaves_it_to_the_next_look(
+    engine: AsyncEngine, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def die(_: str, __: TaggedResource) -> None:
+        raise asyncio.CancelledError
+
+    _, watch = watched(engine, clock)
+    await watch.run_once()
+    clock.advance(minutes=15)
+    with monkeypatch.context() as patch:
+        patch.setattr(untracked_resources, "_log_alarm", die)
+        with pytest.raises(asyncio.CancelledError):
+            await watch.run_once()
+
+    assert await watch.run_once() == [DISK]

@@ -67,7 +67,9 @@ async def _project(world: World) -> str:
     return found
 
 
-async def test_files_and_uploads_under_way_are_kept(world: World) -> None:
+async def test_files_and_uploads_under_way_are_kept(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
     file = await world.upload()
     await upload_row(world, "file-under-way")
     await world.store.write(CONTAINER, "file-under-way", b"x")
@@ -78,6 +80,7 @@ async def test_files_and_uploads_under_way_are_kept(world: World) -> None:
     assert await sweep.run_once() == []
 
     assert await blobs(world) == sorted([file, "file-under-way"])
+    assert [r for r in caplog.records if r.message == "uploads.unknown"] == []
 
 
 async def test_what_a_killed_upload_left_goes_and_its_row_after_the_grace(world: World) -> None:
@@ -127,36 +130,6 @@ async def test_a_refused_upload_is_no_longer_under_way_and_its_row_goes(world: W
     world.clock.advance(seconds=GRACE.total_seconds())
     await sweep_of(world).run_once()
     assert await rows(world) == []
-
-
-async def test_an_upload_that_was_given_up_never_becomes_a_file(world: World) -> None:
-    """And is told so with the next chunk, not with the last."""
-    sent = []
-
-    async def still() -> AsyncIterator[bytes]:
-        request = client(make_app(world.parts)).build_request(
-            "POST",
-            "/v1/files",
-            files={"file": b'{"messages": [{"role": "assistant", "content": "4"}]}'},
-            data={"purpose": "fine-tune"},
-            headers={"content-type": "multipart/form-data; boundary=b"},
-        )
-        body = request.read()
-        yield body[:-20]
-        world.clock.advance(seconds=ABANDONED_AFTER.total_seconds() + 1)
-        await sweep_of(world).run_once()
-        for byte in body[-20:]:
-            world.clock.advance(seconds=PROGRESS_EVERY.total_seconds())
-            sent.append(byte)
-            yield bytes([byte])
-
-    headers = {"content-type": "multipart/form-data; boundary=b"}
-    answer = await world.call("POST", "/v1/files", content=still(), headers=headers)
-
-    assert answer.status_code == 503
-    assert "Upload the file again" in answer.json()["error"]["message"]
-    assert len(sent) < 20
-    assert (await world.call("GET", "/v1/files")).json()["data"] == []
 
 
 @dataclass
@@ -304,22 +277,6 @@ async def test_a_database_that_has_never_seen_a_blob_leaves_it_alone(
     (told,) = [r for r in caplog.records if r.message == "uploads.unknown"]
     shown = (told.levelname, vars(told)["count"], vars(told)["file"])
     assert shown == ("WARNING", 2, kept[0])
-
-
-async def test_nothing_is_unknown_of_files_uploads_and_what_they_left(
-    world: World, caplog: pytest.LogCaptureFixture
-) -> None:
-    await world.upload()
-    deleted = await world.upload()
-    for upload_id in ("file-under-way", "file-dead"):
-        await upload_row(world, upload_id)
-        await world.store.write(CONTAINER, upload_id, b"x")
-    async with world.engine.begin() as conn:
-        await files.mark_deleted(conn, deleted, world.clock())
-        await uploads.give_up(conn, "file-dead", world.clock())
-
-    assert sorted(await sweep_of(world).run_once()) == sorted([deleted, "file-dead"])
-    assert [r for r in caplog.records if r.message == "uploads.unknown"] == []
 
 
 # --- a pool that is used up ----------------------------------------------------------------------
