@@ -26,9 +26,8 @@ from service.cloud.provider import (
     Misconfigured,
     NoSerialLog,
     ScaleSetNotFound,
-    Throttled,
 )
-from service.domain.cloud.fleet import Offering, ScaleSetPhase, ScaleSetSpec
+from service.domain.cloud.fleet import Offering, ScaleSetSpec
 from service.domain.states import CapacityType
 
 SETTINGS = AzureSettings(
@@ -149,14 +148,6 @@ async def test_a_create_asks_for_nothing_to_be_there_and_is_not_polled(
     )
 
 
-async def test_a_create_over_what_is_there_changes_nothing(arm: Arm, cloud: AzureCloud) -> None:
-    arm.will_answer(412, _error("ConditionNotMet"))
-
-    await cloud.create(SPEC)
-
-    assert [request.method for request in arm.requests] == ["PUT"]
-
-
 async def test_a_used_up_quota_is_no_conflict(arm: Arm, cloud: AzureCloud) -> None:
     arm.will_answer(409, _error("OperationNotAllowed", "exceeding approved LowPriorityCores quota"))
     with pytest.raises(InsufficientCapacity, match="Raise it in the Azure portal"):
@@ -177,17 +168,6 @@ async def test_remaining_calls_are_passed_on(arm: Arm) -> None:
         await cloud.list_owned()
 
     assert found == {"HighCostGetVMScaleSet": 900}  # of the calls within, and of the region
-
-
-async def test_throttling_is_raised_at_once_with_the_time_to_wait(
-    arm: Arm, cloud: AzureCloud
-) -> None:
-    arm.will_answer(429, _error("OperationNotAllowed", "too many requests"), Retry_After="1200")
-    with pytest.raises(Throttled) as throttled:
-        await cloud.get("rk-1")
-
-    assert throttled.value.retry_after == 1200
-    assert len(arm.requests) == 1
 
 
 async def test_a_failing_azure_is_asked_once(arm: Arm, cloud: AzureCloud) -> None:
@@ -231,32 +211,6 @@ async def test_deleting_what_is_gone_is_not_found(arm: Arm, cloud: AzureCloud, s
     arm.will_answer(status, _error("ResourceNotFound") if status == 404 else None)
     with pytest.raises(ScaleSetNotFound):
         await cloud.delete("rk-1")
-
-
-async def test_a_delete_is_forced_and_is_not_polled(arm: Arm, cloud: AzureCloud) -> None:
-    arm.will_answer(202, None, Azure_AsyncOperation=f"{arm.url}/op", Location=f"{arm.url}/done")
-    await cloud.delete("rk-1")
-    (request,) = arm.requests
-
-    assert request.query["forceDeletion"] == "true"
-
-
-async def test_the_cause_of_a_failure_is_read_from_the_scale_set_itself(arm: Arm) -> None:
-    """Check the cause after a restart, when the service no longer knows the create operation."""
-    arm.will_answer(200, _scale_set("Failed"))
-    arm.will_answer(200, {"value": []})
-    arm.will_answer(
-        200,
-        {"statuses": [{"code": "ProvisioningState/failed/AllocationFailed", "message": "Full."}]},
-    )
-    async with adapter(arm) as restarted:
-        seen = await restarted.get("rk-1")
-
-    assert (seen.phase, seen.error_code, seen.error_message) == (
-        ScaleSetPhase.FAILED,
-        "AllocationFailed",
-        "Full.",
-    )
 
 
 async def test_an_azure_that_does_not_answer_is_given_up(arm: Arm) -> None:

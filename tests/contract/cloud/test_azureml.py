@@ -2,7 +2,6 @@
 
 import threading
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -10,7 +9,7 @@ import pytest
 from contract.choices import Engine
 from service import azure_access
 from service.cloud.provider import ATTEMPT_TAG, Misconfigured, NoSerialLog, ScaleSetNotFound
-from service.domain.cloud.fleet import ScaleSet, ScaleSetFailure, ScaleSetPhase, ScaleSetSpec
+from service.domain.cloud.fleet import ScaleSetFailure, ScaleSetPhase
 from tests.clock import Clock
 from tests.contract.cloud import workspaces
 from tests.contract.cloud.test_azure_access import settings
@@ -120,11 +119,6 @@ async def test_a_scale_set_of_another_owner_is_not_reported_as_gone(space: Space
     assert spec.name not in [s.name for s in await space.neighbour.list_owned()]
 
 
-async def test_there_is_no_cluster_before_one_is_ordered(space: Space) -> None:
-    with pytest.raises(ScaleSetNotFound):
-        await space.cloud.get(a_spec().name)
-
-
 async def test_its_cores_are_counted_by_themselves(space: Space) -> None:
     before = await space.cloud.spot_cores(SPOT.pool)
     await space.made(a_spec())
@@ -137,22 +131,6 @@ async def test_its_cores_are_counted_by_themselves(space: Space) -> None:
 async def test_it_keeps_no_serial_log_that_it_does_not_have(space: Space) -> None:
     with pytest.raises(NoSerialLog):
         await space.cloud.serial_log(a_spec().name, "0")
-
-
-async def test_a_missing_image_is_reported_with_what_to_do(azure: Emulator) -> None:
-    async for space in emulated_space(azure):
-        spec = replace(a_spec(), image="example/unknown:1")
-
-        async def look(space: Space = space, spec: ScaleSetSpec = spec) -> ScaleSet | None:
-            found = await space.look(spec.name)
-            if found is None or found.phase is ScaleSetPhase.INCOMPLETE:
-                await space.cloud.create(spec)
-            return found
-
-        seen = await space.until(look, lambda s: s is not None and s.phase is ScaleSetPhase.FAILED)
-
-        assert seen.failure is ScaleSetFailure.MISCONFIGURED
-        assert "REKINDLE_TRAINER_IMAGE" in seen.error_message
 
 
 @pytest.mark.parametrize("place", [("renamed", GROUP), ("ws", "renamed")])

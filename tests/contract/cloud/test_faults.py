@@ -80,18 +80,6 @@ class TestCalls:
         assert [i.instance_id for i in seen.instances] == ["0", "1", "2"]
         assert [s.name for s in await world.cloud.list_owned()] == [spec.name]
 
-    async def test_a_delete_whose_answer_was_lost_may_be_repeated(
-        self, world: World, spec: ScaleSetSpec
-    ) -> None:
-        await _up(world, spec)
-        await world.arm("drop", when="after", method="DELETE", count=2)
-        with pytest.raises(CloudError):
-            await world.cloud.delete(spec.name)
-        await world.clear()
-        await world.cloud.delete(spec.name)
-
-        await world.gone(spec.name)
-
 
 class TestCapacity:
     async def test_a_size_may_be_sold_out_for_a_moment(
@@ -111,25 +99,6 @@ class TestCapacity:
 
         assert refusal.value.code == "OperationNotAllowed"
         await _up(world, spec)
-
-    @pytest.mark.parametrize(
-        "code",
-        [
-            "AllocationFailed",
-            "ZonalAllocationFailed",
-            "OverconstrainedAllocationRequest",
-            "OverconstrainedZonalAllocationRequest",
-        ],
-    )
-    async def test_a_refusal_after_acceptance_names_its_cause(
-        self, world: World, spec: ScaleSetSpec, code: str
-    ) -> None:
-        await world.arm("allocation_failed", code=code, delay=0.2, count=1)
-        await world.cloud.create(spec)
-        seen = await world.seen(spec.name, FAILED)
-
-        assert (seen.error_code, seen.instances) == (code, ())
-        assert seen.error_message
 
     async def test_a_scale_set_that_came_up_in_part_shows_what_it_costs(
         self, world: World, spec: ScaleSetSpec
@@ -241,27 +210,6 @@ class TestDeletions:
 
 
 class TestInstances:
-    async def test_an_evicted_instance_may_linger_stopped_until_the_set_is_deleted(
-        self, world: World, spec: ScaleSetSpec
-    ) -> None:
-        await _up(world, spec)
-        await world.evict(spec.name, "1", lingers=True)
-        seen = await world.cloud.get(spec.name)
-
-        assert [i.running for i in seen.instances] == [True, False, True]
-        await world.cloud.delete(spec.name)
-        await world.gone(spec.name)
-
-    async def test_a_scale_set_whose_instances_are_all_evicted_is_there_still(
-        self, world: World, spec: ScaleSetSpec
-    ) -> None:
-        await _up(world, spec)
-        for instance_id in ("0", "1", "2"):
-            await world.evict(spec.name, instance_id)
-        seen = await world.cloud.get(spec.name)
-
-        assert (seen.phase, seen.instances) == (READY, ())
-
     async def test_a_restored_instance_has_an_id_that_was_never_used(
         self, world: World, spec: ScaleSetSpec
     ) -> None:

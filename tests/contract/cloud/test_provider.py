@@ -95,14 +95,6 @@ class TestCreating:
         with pytest.raises(ScaleSetNotFound):
             await world.cloud.get(spec.name)
 
-    async def test_it_may_be_refused_after_it_was_accepted(self, world: World) -> None:
-        spec = a_spec(offering=SCARCE)
-        await world.cloud.create(spec)
-        seen = await world.seen(spec.name, FAILED)
-
-        assert (seen.error_code, seen.instances) == ("AllocationFailed", ())
-        assert seen.error_message
-
     async def test_one_that_failed_is_there_until_it_is_deleted(self, world: World) -> None:
         spec = a_spec(offering=SCARCE)
         await world.cloud.create(spec)

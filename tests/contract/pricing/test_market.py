@@ -82,18 +82,6 @@ async def test_places_are_scored_for_so_many_machines(market: Market) -> None:
     assert await market.scores([], 2) == {}
 
 
-async def test_where_there_is_too_little_room_the_score_is_low(emulator: Emulator) -> None:
-    quiet = SpotPool("westus2", EAST.vm_size)
-    room = {"region": quiet.region, "vm_size": quiet.vm_size, "available": 1}
-    emulator.admin("capacity", room).raise_for_status()
-    market = AzureMarket(arm(emulator), SUBSCRIPTION)
-
-    found = [(await market.scores([quiet], machines))[quiet] for machines in (1, 2)]
-    await market.close()
-
-    assert found == [PlacementScore.MEDIUM, PlacementScore.LOW]
-
-
 async def test_more_sizes_and_regions_than_one_question_takes_are_asked_in_several(
     emulator: Emulator,
 ) -> None:

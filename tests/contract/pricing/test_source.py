@@ -69,22 +69,3 @@ async def test_storage_of_an_unknown_region_has_the_prices_of_the_dated_table(
     source: PriceSource,
 ) -> None:
     assert await source.storage(StorageAccount(region="northpole")) == TABLE
-
-
-async def test_a_row_of_0_dollars_is_no_price(emulator: Emulator) -> None:
-    later = {"effectiveStartDate": "2026-11-02T00:00:00Z"}
-    odd = {"retailPrice": 0, "unitPrice": 0} | later
-    quiet = replace(SPOT, region="eastus2")
-    place = {"vm_size": quiet.vm_size, "region": quiet.region}
-    source = RetailPrices(base_url=emulator.arm_url, ca_path=emulator.ca)
-    before = await source.prices([quiet])
-    await source.close()
-    for bought in ("", " Spot"):
-        order = place | {"bought": bought, "row": odd}
-        emulator.admin("market/prices", order).raise_for_status()
-    source = RetailPrices(base_url=emulator.arm_url, ca_path=emulator.ca)
-    after = await source.prices([quiet])
-    await source.close()
-
-    assert before == after
-    assert after[quiet].hourly > 0

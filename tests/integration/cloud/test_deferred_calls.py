@@ -18,7 +18,7 @@ from service.db.core.leases import Claim
 from service.db.schema import tables
 from service.db.schema.cloud_tables import cloud_tokens
 from service.domain.cloud.fleet import ScaleSet, ScaleSetSpec, scale_set_name
-from service.domain.cloud.rate_limit import PERMIT_LIFE, CloudCall, Deferral, RequestKind
+from service.domain.cloud.rate_limit import CloudCall, Deferral, RequestKind
 from service.domain.states import AttemptState
 from service.reconciler.attempts.attempts import AttemptReconciler
 from service.reconciler.cloud.lister import Lister
@@ -199,19 +199,6 @@ async def test_a_deferred_creation_that_is_listed_is_looked_at(
     assert (before, kept.deferred_until) == ([], later)
     assert cloud.asked == ["create", "get"]
     assert (len(row.vm_ids), row.deferred_call) == (2, None)
-
-
-async def test_tokens_of_a_call_that_was_not_made_in_time_are_lost(
-    engine: AsyncEngine, clock: Clock, reconciler: AttemptReconciler
-) -> None:
-    limited = reconciler.limited_cloud
-    assert limited is not None
-    late = clock() - PERMIT_LIFE - timedelta(seconds=1)
-    claim = await _claimed(engine, clock, deferred_call="get", deferred_until=late)
-    await left(engine, clock, RequestKind.LIST, 0)
-
-    with pytest.raises(Deferred):
-        await limited.at(SPOT.region, claim).get("rk-1")
 
 
 async def test_nodes_are_seen_to_as_often_as_ever_while_calls_are_deferred(

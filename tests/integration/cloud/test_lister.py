@@ -79,24 +79,6 @@ async def test_a_list_that_comes_late_replaces_no_newer_one(
     assert found.sets == {}
 
 
-async def test_a_set_that_is_listed_while_its_creation_is_deferred_is_looked_at_at_once(
-    engine: AsyncEngine, clock: Clock
-) -> None:
-    cloud, later = FakeCloud(now=clock), clock() + timedelta(minutes=20)
-    deferred = {"deferred_call": "create", "deferred_until": later, "due_at": later}
-    async with engine.begin() as conn:
-        for name in ("1", "2"):
-            await add_job(conn, clock(), id=f"job-{name}")
-            of_job = {"id": f"att-{name}", "job_id": f"job-{name}", "state": "provisioning"}
-            await add_attempt(conn, clock(), **of_job, **deferred)
-    await cloud.create(spec("rk-1"))  # accepted, and to be repeated
-    clock.advance(seconds=60)
-
-    await Lister(engine=engine, cloud=cloud, every=EVERY, now=clock).run_once()
-
-    assert await _due(engine, clock) == ["att-1"]
-
-
 async def _described(clock: Clock) -> ScaleSet:
     cloud = FakeCloud(now=clock)
     await cloud.create(spec("rk-1"))

@@ -94,14 +94,6 @@ def test_every_process_of_a_job_knows_its_place(client: httpx.Client) -> None:
     assert len({w[3] for w in words}) == 1
 
 
-def test_a_node_knows_itself_as_the_workspace_lists_it(client: httpx.Client) -> None:
-    submit(client, "who", job(nodes=2, said="echo $AZ_BATCH_NODE_ID; exec sleep 1000"))
-    wait_for(lambda: len(said := logs(client, "who")) == 2 and all(said.values()))
-    listed = client.post(f"{CLUSTER}/listNodes", params=OLD).json()["nodes"]
-
-    assert {text.strip() for text in logs(client, "who").values()} == {n["nodeId"] for n in listed}
-
-
 def test_an_evicted_job_begins_again_and_finds_what_it_kept(
     emulator: Emulator, client: httpx.Client
 ) -> None:

@@ -101,15 +101,6 @@ async def test_a_secret_signs_in_and_a_wrong_one_does_not(emulator: Emulator) ->
     wrong.close()
 
 
-def test_a_tenant_that_is_not_here_is_not_found(emulator: Emulator) -> None:
-    other = "99999999-9999-9999-9999-999999999999"
-    with (
-        ClientSecretCredential(other, "app", "right", **trusted(emulator)) as credential,
-        pytest.raises(ClientAuthenticationError, match=r"AADSTS90002|authority"),
-    ):
-        credential.get_token(ARM)
-
-
 async def test_a_vm_signs_in_as_its_identity(
     emulator: Emulator, nodes: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -164,18 +155,6 @@ async def test_the_default_credential_finds_its_way(
         assert works(emulator, credential)["appid"] == "default"
     also = identity_aio.DefaultAzureCredential(**trusted(emulator))
     assert (await works_aio(emulator, also))["appid"] == "default"
-
-
-async def test_the_default_credential_of_a_vm_is_its_identity(
-    emulator: Emulator, nodes: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    named = nodes["properties"]["clientId"]
-    monkeypatch.setenv("AZURE_TOKEN_CREDENTIALS", "ManagedIdentityCredential")
-    for name, value in register(emulator, named)["environment"].items():
-        monkeypatch.setenv(name, value)
-
-    with DefaultAzureCredential(managed_identity_client_id=named) as credential:
-        assert works(emulator, credential)["appid"] == named
 
 
 def test_an_emulator_that_enforces_has_one_owner(tmp_path: Path) -> None:

@@ -4,20 +4,16 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from azure.core.exceptions import HttpResponseError
 from azure.identity import ClientSecretCredential
 from azure.mgmt.compute import ComputeManagementClient
 from azure.mgmt.computerecommender import RecommenderMgmtClient
 from azure.mgmt.computerecommender.models import SpotPlacementScoresInput
 from azure.mgmt.costmanagement import CostManagementClient
 from azure.mgmt.costmanagement.models import QueryDefinition
-from azure.mgmt.resourcegraph import ResourceGraphClient
-from azure.mgmt.resourcegraph.models import QueryRequest
 
 from tests.emulated.process import SUBSCRIPTION, TENANT, Emulator, scale_set, set_url, wait_for
 
 SCOPE = f"subscriptions/{SUBSCRIPTION}"
-EASTUS = f"{SCOPE}/providers/Microsoft.Compute/locations/eastus"
 ND = "Standard_ND96amsr_A100_v4"
 OPTIONS = ("--create-seconds", "0", "--delete-seconds", "0", "--hollow")
 MARKET = ("--cost-delay-seconds", "0", "--spot-quota", "192")
@@ -61,24 +57,6 @@ def test_the_compute_client_reads_skus_and_usages(sign_in: dict[str, Any]) -> No
     assert capabilities["vCPUs"] == "96"
     assert sizes[ND].family in usages
     assert usages["lowPriorityCores"].limit == 192
-
-
-def test_the_resource_graph_client_finds_prices(sign_in: dict[str, Any]) -> None:
-    query = (
-        "SpotResources | where type =~ 'microsoft.compute/skuspotpricehistory/ostype/location'"
-        f" | where sku.name in~ ('{ND}') and location in~ ('eastus')"
-        " | project size = tostring(sku.name), location, prices = properties.spotPrices"
-    )
-    with ResourceGraphClient(**sign_in) as client:
-        found = client.resources(QueryRequest(subscriptions=[SUBSCRIPTION], query=query))
-        with pytest.raises(HttpResponseError) as refused:
-            client.resources(QueryRequest(query="where where"))
-
-    rows: Any = found.data
-    assert [row["location"] for row in rows] == ["eastus"]
-    assert rows[0]["prices"][0]["priceUSD"] == 8.441552
-    assert refused.value.error
-    assert refused.value.error.code == "BadRequest"
 
 
 @pytest.mark.parametrize("version", ["2025-06-05", "2026-09-05-preview"])
@@ -127,11 +105,3 @@ def test_the_cost_client_reads_what_was_metered(
     assert str(day).startswith("20")
     assert resource.endswith("/virtualmachinescalesets/rk-cost")
     assert currency == "USD"
-
-
-def test_prices_need_no_sign_in(emulator: Emulator) -> None:
-    wanted = f"armSkuName eq '{ND}' and armRegionName eq 'eastus' and priceType eq 'Reservation'"
-    with emulator.http() as client:
-        answer = client.get("/api/retail/prices", params={"$filter": wanted}).json()
-
-    assert answer["Count"] == 2

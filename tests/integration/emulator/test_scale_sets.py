@@ -98,19 +98,6 @@ async def test_a_scale_set_boots_is_evicted_and_is_deleted(emulator: Emulator) -
         assert not runs(second["pid"])
 
 
-async def test_an_eviction_without_notice_kills_at_once(emulator: Emulator) -> None:
-    async with compute(emulator) as client:
-        await create(client, "rk-struck", scale_set(2, BOOT))
-        vm = emulator.machines("rk-struck")[0]
-        pid = child(vm)
-        body = {"scale_set": "rk-struck", "instance_id": "0", "notice": False}
-
-        assert emulator.admin("evict", body).status_code == 200
-        assert not runs(pid)
-        assert await ids(client, "rk-struck") == ["1"]
-        await remove(client, "rk-struck")
-
-
 async def test_a_vm_whose_init_dies_is_stopped_but_stays(emulator: Emulator) -> None:
     async with compute(emulator) as client:
         await create(client, "rk-crash", scale_set(1, BOOT))

@@ -1,13 +1,10 @@
 """Every refusal of Azure's leads to the right error of ours, by code and not by class."""
 
-import ssl
 from typing import Any
 
 import pytest
 from azure.core.exceptions import (
-    ClientAuthenticationError,
     HttpResponseError,
-    ServiceRequestError,
 )
 from azure.mgmt.core.exceptions import ARMErrorFormat
 
@@ -197,25 +194,6 @@ def test_whoever_must_act_is_told_what_to_do() -> None:
     silent = [row for row in TABLE if row.error is Misconfigured and not row.remedy]
 
     assert silent == []
-
-
-def test_without_a_token_a_person_must_act() -> None:
-    error = translate_error(ClientAuthenticationError("No credential gave a token."))
-
-    assert isinstance(error, Misconfigured)
-    assert "identity" in str(error)
-
-
-def test_a_certificate_that_is_not_trusted_is_no_outage() -> None:
-    refused = ServiceRequestError("cannot connect", error=ssl.SSLCertVerificationError("self-made"))
-
-    assert isinstance(translate_error(refused), Misconfigured)
-
-
-def test_a_broken_connection_is_worth_another_try() -> None:
-    broken = ServiceRequestError("cannot connect", error=ConnectionRefusedError())
-
-    assert type(translate_error(broken)) is CloudError
 
 
 def test_a_quota_is_named_with_its_region_and_what_is_missing() -> None:

@@ -84,34 +84,8 @@ def test_a_machine_that_starts_does_not_run_yet() -> None:
     assert _running(_machine("0", power="starting")) is False
 
 
-def test_the_cause_of_a_failure_is_the_sets_own() -> None:
-    seen = _failure(view=[SUCCEEDED, FAILED])
-
-    assert (seen.error_code, seen.error_message) == (
-        "AllocationFailed",
-        "We do not have sufficient capacity.",
-    )
-
-
 def test_the_cause_may_be_found_at_a_machine() -> None:
     assert _failure(view=[], machine=[SUCCEEDED, FAILED]).error_code == "AllocationFailed"
-
-
-@pytest.mark.parametrize(
-    ("code", "kind"),
-    [
-        ("AllocationFailed", ScaleSetFailure.NO_CAPACITY),
-        ("PlatformImageNotFound", ScaleSetFailure.MISCONFIGURED),
-        ("OperationPreempted", ScaleSetFailure.TRANSIENT),
-    ],
-)
-def test_a_failure_after_acceptance_is_judged_by_the_table_of_refusals(
-    code: str, kind: ScaleSetFailure
-) -> None:
-    status = FAILED | {"code": f"ProvisioningState/failed/{code}"}
-
-    assert _failure(view=[status]).failure is kind
-    assert _failure(view=[], machine=[status]).failure is kind
 
 
 def test_a_failure_without_a_cause_is_still_a_failure() -> None:

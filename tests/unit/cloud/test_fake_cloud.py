@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from service.cloud.fake import FakeCloud
-from service.cloud.provider import CloudError, ScaleSetNotFound, Throttled
+from service.cloud.provider import CloudError, ScaleSetNotFound
 from service.domain.cloud.fleet import Offering, ScaleSet, ScaleSetPhase, ScaleSetSpec
 from service.domain.states import CapacityType
 from tests.clock import Clock
@@ -37,45 +37,6 @@ async def test_a_fresh_scale_set_costs_before_it_can_be_seen(
 
     clock.at += cloud.visible_after
     assert (await cloud.get("rk-1")).phase is ScaleSetPhase.CREATING
-
-
-async def test_a_partial_allocation_fails_with_machines_that_cost(
-    cloud: FakeCloud, clock: Clock
-) -> None:
-    cloud.partial[OFFERING] = 2
-    await cloud.create(SPEC)
-    clock.at += cloud.create_time
-    seen = await cloud.get("rk-1")
-
-    assert (seen.phase, seen.error_code) == (ScaleSetPhase.FAILED, "AllocationFailed")
-    assert [i.instance_id for i in seen.instances] == ["0", "1"]
-
-
-async def test_an_evicted_instance_may_linger_stopped(cloud: FakeCloud, clock: Clock) -> None:
-    await cloud.create(SPEC)
-    clock.at += cloud.create_time
-    cloud.evict("rk-1", "1", lingers=True)
-    seen = await cloud.get("rk-1")
-
-    assert [i.running for i in seen.instances] == [True, False, True]
-
-
-async def test_a_call_may_fail_before_anything_is_done(cloud: FakeCloud) -> None:
-    cloud.fail_next = [Throttled("slow down", "TooManyRequests", 30)]
-    with pytest.raises(Throttled):
-        await cloud.create(SPEC)
-
-    assert cloud.costing() == set()
-    await cloud.create(SPEC)
-
-
-async def test_an_answer_may_get_lost_after_all_was_done(cloud: FakeCloud) -> None:
-    cloud.lose_answers = 1
-    with pytest.raises(CloudError):
-        await cloud.create(SPEC)
-
-    assert cloud.costing() == {"rk-1"}
-    await cloud.create(SPEC)
 
 
 async def test_the_same_instance_has_the_same_vm_id_in_every_run(clock: Clock) -> None:

@@ -102,12 +102,6 @@ async def test_what_it_cannot_answer_it_refuses_in_azures_form(
     assert told in answer.json()["error"]
 
 
-async def test_a_missing_version_names_the_newest(inside: Inside) -> None:
-    answer = await ask(inside, "instance")
-
-    assert answer.json()["newest-versions"] == [NEWEST, "2024-07-17", "2024-03-15"]
-
-
 async def test_a_request_that_may_have_been_forwarded_is_refused(inside: Inside) -> None:
     _, vm = next(iter(inside.fabric.instances()))
     url = f"{inside.fabric.metadata_url(vm)}/metadata/instance?api-version={NEWEST}"

@@ -122,18 +122,6 @@ async def test_built_in_roles_are_found_by_name_and_stay_as_they_are(world: Guar
     assert (await world.owner.put(found["id"], json=body)).status_code == 403
 
 
-async def test_a_custom_role_has_a_name_of_its_own(world: Guarded) -> None:
-    url = f"{DEFINITIONS}/{guid(8)}"
-    made = await world.owner.put(url, json={"properties": WRITER})
-    twin = await world.owner.put(f"{DEFINITIONS}/{guid(9)}", json={"properties": WRITER})
-
-    assert made.status_code == 201
-    assert made.json()["properties"]["type"] == "CustomRole"
-    assert (twin.status_code, code(twin)) == (409, "RoleDefinitionWithSameNameExists")
-    gone = await world.owner.get(f"{DEFINITIONS}/{guid(9)}")
-    assert code(gone) == "RoleDefinitionDoesNotExist"
-
-
 @pytest.mark.parametrize(
     ("name", "change", "word"),
     [

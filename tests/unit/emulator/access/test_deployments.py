@@ -5,7 +5,7 @@ from typing import Any
 
 from tests.emulated.inside import HERE
 from tests.unit.emulator.access.access_world import AUTHORIZATION, GROUP, READER, Guarded, guid
-from tests.unit.emulator.deployments.deployed import account, body, network, template
+from tests.unit.emulator.deployments.deployed import account, body, template
 
 DEPLOYMENT = f"{GROUP}/providers/Microsoft.Resources/deployments/d"
 STORAGE = "Microsoft.Storage/storageAccounts"
@@ -36,26 +36,6 @@ async def finished(world: Guarded) -> dict[str, Any]:
         if shown["provisioningState"] != "Running":
             break
     return shown
-
-
-async def test_who_may_not_write_a_resource_cannot_begin_to_deploy_it(world: Guarded) -> None:
-    await allow(world, *DEPLOYS)
-    wanted = body(template(account(), network()))
-    calls = [
-        await world.app.put(DEPLOYMENT, json=wanted),
-        await world.app.post(f"{DEPLOYMENT}/validate", json=wanted),
-    ]
-
-    assert [answer.status_code for answer in calls] == [400] * 2
-    assert calls[0].json()["error"] == {
-        "code": "InvalidTemplateDeployment",
-        "message": "The template deployment failed with error: 'Authorization failed for template "
-        f"resource 'network' of type 'Microsoft.Network/virtualNetworks'. The client 'app' with "
-        f"object id '{world.app_id}' does not have permission to perform action "
-        "'Microsoft.Network/virtualNetworks/write' at scope "
-        f"'{GROUP}/providers/Microsoft.Network/virtualNetworks/network'.'.",
-    }
-    assert (await world.owner.get(ACCOUNT)).status_code == 404
 
 
 async def test_a_template_reads_nothing_that_its_deployer_may_not_read(world: Guarded) -> None:

@@ -9,7 +9,6 @@ from tests.emulated.inside import HERE
 from tests.emulated.process import scale_set
 from tests.unit.emulator.access.access_world import (
     AUTHORIZATION,
-    CONTRIBUTOR,
     GROUP,
     IDENTITIES,
     MACHINES,
@@ -59,21 +58,6 @@ async def test_a_role_opens_what_it_names_in_its_scope_only(world: Guarded) -> N
     )
 
 
-async def test_a_reader_changes_nothing(world: Guarded) -> None:
-    (await world.grant(READER, HERE)).raise_for_status()
-
-    assert (await world.app.get(f"{HERE}/resourceGroups")).status_code == 200
-    assert code(await world.app.put(f"{SETS}/a", json=scale_set(0))) == "AuthorizationFailed"
-    assert code(await world.app.post(f"{SETS}/a/delete", json={})) == "AuthorizationFailed"
-
-
-async def test_a_contributor_gives_no_roles(world: Guarded) -> None:
-    (await world.grant(CONTRIBUTOR)).raise_for_status()
-    url = f"{GROUP}{AUTHORIZATION}/roleAssignments/00000000-0000-0000-0000-000000000009"
-
-    assert code(await world.app.put(url, json={})) == "AuthorizationFailed"
-
-
 async def test_a_list_of_groups_shows_those_that_one_may_see(world: Guarded) -> None:
     async def listed() -> list[str]:
         rows = (await world.app.get(f"{HERE}/resourceGroups")).json()["value"]
@@ -85,14 +69,6 @@ async def test_a_list_of_groups_shows_those_that_one_may_see(world: Guarded) -> 
 
     assert (before, await listed()) == ([], ["rekindle"])
     assert (await world.app.get(HERE)).status_code == 200
-
-
-async def test_a_role_that_is_taken_away_is_gone_at_once(world: Guarded) -> None:
-    given = (await world.grant(READER)).json()["id"]
-    before = await world.app.get(GROUP)
-    (await world.owner.delete(given)).raise_for_status()
-
-    assert (before.status_code, (await world.app.get(GROUP)).status_code) == (200, 403)
 
 
 async def test_a_scale_set_joins_only_what_its_maker_may_use(world: Guarded) -> None:
@@ -172,13 +148,6 @@ async def test_who_has_no_role_sees_no_subscription_and_may_ask_why(world: Guard
     assert (await seen(), await allowed()) == (0, [])
     await world.grant(READER)
     assert (await seen(), await allowed()) == (1, [["*/read"]])
-
-
-async def test_how_an_operation_goes_may_be_asked_with_a_role_in_the_group(world: Guarded) -> None:
-    await world.grant(MACHINES)
-    made = await world.app.put(f"{SETS}/a", json=scale_set(0))
-
-    assert (await world.app.get(made.headers["Azure-AsyncOperation"])).status_code == 200
 
 
 async def test_what_was_given_and_taken_is_so_after_a_restart(tmp_path: Path) -> None:

@@ -62,16 +62,6 @@ async def test_a_role_on_one_resource_shows_that_one_in_the_subscription(world: 
     assert code(await world.app.get(IDENTITIES)) == "AuthorizationFailed"
 
 
-async def test_who_reads_none_of_a_type_is_refused_and_not_shown_an_empty_list(
-    world: Guarded,
-) -> None:
-    await world.grant(MACHINES)
-    registries = "providers/Microsoft.ContainerRegistry/registries"
-
-    for place in (HERE, GROUP):
-        assert code(await world.app.get(f"{place}/{registries}")) == "AuthorizationFailed"
-
-
 @pytest.mark.parametrize("rest", ["skus", "locations/eastus/usages"])
 async def test_what_is_no_list_of_resources_is_shown_whole_or_not_at_all(
     world: Guarded, rest: str

@@ -69,31 +69,6 @@ async def test_the_id_of_an_identity_has_the_groups_own_spelling(inside: Inside)
     assert made["id"] == f"{IDENTITIES}/mine"
 
 
-async def test_a_vm_is_who_its_scale_set_says(inside: Inside) -> None:
-    mine, other = await identity(inside, "mine"), await identity(inside, "other")
-    url = await vm(inside, mine["id"])
-    unnamed = await token(inside, url)
-    told = claims(unnamed)
-
-    assert told["oid"] == mine["properties"]["principalId"]
-    assert told["appid"] == unnamed.json()["client_id"] == mine["properties"]["clientId"]
-    assert (told["aud"], told["xms_mirid"]) == (STORAGE, mine["id"])
-    assert int(unnamed.json()["expires_on"]) == told["exp"]
-    refused = await token(inside, url, client_id=other["properties"]["clientId"])
-    assert (refused.status_code, refused.json()["error_description"]) == (400, "Identity not found")
-
-
-async def test_a_scale_set_shows_the_ids_of_its_identities(inside: Inside) -> None:
-    mine = await identity(inside, "mine")
-    await vm(inside, mine["id"], system=True)
-    shown = (await inside.arm.get(f"{SETS}/rk")).json()["identity"]
-
-    assert shown["userAssignedIdentities"] == {
-        mine["id"]: {k: mine["properties"][k] for k in ("principalId", "clientId")}
-    }
-    assert shown["principalId"]
-
-
 async def test_the_systems_identity_is_somebody_to_give_a_role_to(inside: Inside) -> None:
     await vm(inside, system=True)
     principal = (await inside.arm.get(f"{SETS}/rk")).json()["identity"]["principalId"]

@@ -61,13 +61,6 @@ def code(task: Path) -> int:
     return int(done.read_text())
 
 
-def test_every_process_has_its_environment_and_its_log(node: Path) -> None:
-    task = order(node, "echo rank $RANK", {"RANK": "0"}, {"RANK": "1"})
-
-    assert code(task) == 0
-    assert [(node / f"log-{n}").read_text() for n in (0, 1)] == ["rank 0\n", "rank 1\n"]
-
-
 def test_when_one_process_fails_the_others_are_ended(node: Path) -> None:
     task = order(node, 'test "$RANK" = 1 && exit 7; exec sleep 1000', {"RANK": "0"}, {"RANK": "1"})
 
@@ -81,13 +74,6 @@ def test_a_cancelled_order_is_asked_to_end(node: Path) -> None:
 
     assert code(task) != 0
     assert (node / "log-0").read_text().endswith("ending\n")
-
-
-def test_an_image_that_is_not_there_fails_the_order_and_says_so(node: Path) -> None:
-    task = order(node, "echo never", image="unknown")
-
-    assert code(task) == 1
-    assert (node / "log-0").read_text() == "no such image: unknown\n"
 
 
 def test_an_order_is_carried_out_once(node: Path) -> None:

@@ -28,25 +28,6 @@ async def shown(inside: Inside) -> dict[str, Any]:
     return body
 
 
-async def test_a_cluster_is_there_when_its_operation_is_over(tmp_path: Path) -> None:
-    async with emulator_inside(tmp_path, Clock(), create_seconds=3) as inside:
-        await inside.make_group()
-        await inside.arm.put(WORKSPACE, json={"location": "eastus"}, params=OLD)
-        made = await inside.arm.put(CLUSTER, json=cluster(), params=OLD)
-        polled = await inside.arm.get(made.headers["Azure-AsyncOperation"])
-        assert (made.status_code, polled.json()["status"]) == (201, "InProgress")
-        assert made.json()["properties"]["provisioningState"] == "Creating"
-        await inside.pass_time(4)
-        polled = await inside.arm.get(made.headers["Azure-AsyncOperation"])
-        assert polled.json()["status"] == "Succeeded"
-        now = await shown(inside)
-        last = await inside.arm.get(made.headers["Location"])
-
-    assert now["provisioningState"] == last.json()["properties"]["provisioningState"] == "Succeeded"
-    assert now["properties"]["allocationState"] == "Steady"
-    assert now["properties"]["vmPriority"] == "LowPriority"
-
-
 async def test_nodes_come_for_a_job_and_go_when_they_were_idle_for_long(tmp_path: Path) -> None:
     async with emulator_inside(tmp_path, Clock(), create_seconds=3) as inside:
         await make_workspace(inside, 2, idle="PT1M")
@@ -124,23 +105,6 @@ async def test_nobody_sees_the_scale_set_behind_a_cluster(inside: Inside) -> Non
     assert [row["type"].rpartition("/")[2] for row in everything] == ["workspaces"]
 
 
-async def test_a_deleted_cluster_takes_its_nodes_along(tmp_path: Path) -> None:
-    async with emulator_inside(tmp_path, Clock(), delete_seconds=10) as inside:
-        await make_workspace(inside, 1, least=1)
-        await inside.pass_time(10)
-        gone = await inside.arm.delete(CLUSTER, params=REMOVAL)
-        await inside.pass_time(5)
-        assert (await shown(inside))["provisioningState"] == "Deleting"
-        refused = await inside.arm.put(CLUSTER, json=cluster(), params=OLD)
-        await inside.pass_time(10)
-        polled = await inside.arm.get(gone.headers["Azure-AsyncOperation"])
-        missing = await inside.arm.get(CLUSTER, params=OLD)
-        machines = (await inside.metadata.get("/_emulator/virtualMachines")).json()["value"]
-
-    assert (gone.status_code, refused.status_code, missing.status_code) == (202, 409, 404)
-    assert (polled.json()["status"], machines) == ("Succeeded", [])
-
-
 async def test_nodes_end_with_the_workspace_that_had_them(inside: Inside) -> None:
     await make_workspace(inside, 1, least=1)
     await inside.pass_time(10)
@@ -160,20 +124,6 @@ async def test_nodes_end_with_the_workspace_that_had_them(inside: Inside) -> Non
     assert (waiting.status_code, shown["provisioningState"]) == (202, "Deleting")
     assert (refused, listed, last.status_code) == ([409, 409], [], 204)
     assert polled.json()["status"] == "Succeeded"
-
-
-async def test_nodes_end_with_the_group_of_their_workspace(inside: Inside) -> None:
-    await make_workspace(inside, 1, least=1)
-    await inside.pass_time(10)
-    await submit(inside, "a")
-    (await inside.arm.delete(f"{HERE}/resourceGroups/{GROUP}")).raise_for_status()
-    await removed_after_its_nodes(inside, f"{HERE}/resourceGroups/{GROUP}")
-    await inside.make_group()
-    again = await inside.arm.get(WORKSPACE, params=OLD)
-    await inside.pass_time(20)
-    assert not inside.fabric.state.scale_sets
-
-    assert again.status_code == 404
 
 
 async def test_a_deletion_ends_though_the_group_went_before_it(inside: Inside) -> None:
@@ -209,19 +159,6 @@ async def test_a_node_that_is_let_go_is_given_to_no_job(tmp_path: Path) -> None:
         assert (await inside.arm.get(run)).json()["warnings"] == []
 
     assert [(node["nodeState"], node["runId"]) for node in nodes] == [("running", "b")]
-
-
-async def test_a_cluster_is_the_same_after_a_restart_of_the_emulator(tmp_path: Path) -> None:
-    clock = Clock()
-    async with emulator_inside(tmp_path, clock) as inside:
-        await make_workspace(inside, 2, least=1)
-        await submit(inside, "a", nodes=2)
-        await inside.pass_time(20)
-        before = await shown(inside)
-    async with emulator_inside(tmp_path, clock) as inside:
-        await inside.pass_time(20)
-        assert await shown(inside) == before
-        assert (await counts(inside), await status(inside, "a")) == ({"running": 2}, "Running")
 
 
 async def test_only_the_scale_of_a_cluster_can_change(inside: Inside) -> None:

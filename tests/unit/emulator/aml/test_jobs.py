@@ -13,7 +13,6 @@ from tests.emulated.azureml import (
     REMOVAL,
     WORKSPACE,
     cluster,
-    counts,
     evict,
     job,
     make_workspace,
@@ -54,18 +53,6 @@ async def test_the_older_job_has_the_nodes_first(inside: Inside) -> None:
     await inside.arm.post(f"{JOBS}/first/cancel", params=OLD)
     await inside.pass_time(3)
     assert await status(inside, "second") == "Running"
-
-
-async def test_a_job_survives_the_eviction_of_its_whole_cluster(tmp_path: Path) -> None:
-    async with emulator_inside(tmp_path, Clock(), notice_seconds=30) as inside:
-        await make_workspace(inside, 2)
-        await submit(inside, "a", nodes=2)
-        await inside.pass_time(15)
-        await evict(inside, notice=True)
-        await inside.pass_time(10)
-        assert (await status(inside, "a"), await counts(inside)) == ("Running", {"preempted": 2})
-        await inside.pass_time(40)
-        assert (await status(inside, "a"), await counts(inside)) == ("Running", {"running": 2})
 
 
 async def test_a_job_that_cannot_be_restarted_fails(inside: Inside) -> None:

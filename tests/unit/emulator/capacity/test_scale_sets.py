@@ -258,14 +258,6 @@ async def week(folder: Path, seed: int, step: float) -> list[tuple[float, str]]:
     return seen
 
 
-async def test_the_same_seed_gives_the_same_evictions_at_the_same_moments() -> None:
-    with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as two:
-        first = await week(Path(one), seed=5, step=300)
-        second = await week(Path(two), seed=5, step=300)
-    assert len(first) > 20
-    assert first == second
-
-
 @settings(max_examples=5, suppress_health_check=list(HealthCheck))
 @given(st.integers(0, 1000))
 async def test_scale_sets_never_hold_more_than_there_is(seed: int) -> None:

@@ -4,7 +4,6 @@ from typing import Any
 
 from tests.emulated.inside import HERE, Inside
 from tests.emulated.process import GROUP, scale_set
-from tests.unit.emulator.deployments.deployed import deploy, template
 
 PROVIDERS = f"{HERE}/resourceGroups/{GROUP}/providers"
 SETS = f"{PROVIDERS}/Microsoft.Compute/virtualMachineScaleSets"
@@ -109,12 +108,3 @@ async def test_a_security_group_has_the_rules_that_nobody_can_remove(inside: Ins
         ("DenyAllOutBound", 65500, "Deny"),
     ]
     assert rules[0]["id"] == f"{url}/defaultSecurityRules/AllowVnetInBound"
-
-
-async def test_outputs_of_a_deployment_lose_their_capitals_as_in_arm(inside: Inside) -> None:
-    asked = ("VMSS", "TRANS_Test", "Name", "REKINDLE_CLOUD")
-    outputs = {name: {"type": "string", "value": "x"} for name in asked}
-
-    shown = await deploy(inside, template(outputs=outputs))
-
-    assert list(shown["outputs"]) == ["vmss", "tranS_Test", "name", "rekindlE_CLOUD"]

@@ -60,38 +60,6 @@ def error(answer: httpx.Response) -> tuple[int, str]:
     return answer.status_code, answer.json()["error"]["code"]
 
 
-async def test_a_list_shows_views_when_expanded(inside: Inside) -> None:
-    plain = (await asked(inside))[0]
-    assert "instanceView" not in plain["properties"]
-    assert plain["properties"]["timeCreated"]
-    row = (await asked(inside, expand="instanceView"))[0]
-    assert row["properties"]["instanceView"]["statuses"]
-    query = {"$filter": "name eq 'x'"}
-    assert error(await inside.arm.get(f"{SET}/virtualMachines", params=query))[0] == 400
-
-
-async def test_power_goes_the_way_that_is_ordered(inside: Inside) -> None:
-    off = await order(inside, "powerOff", "0")
-    assert off.status_code == 202
-    assert (await power(inside))["0"] == "stopping"
-    await inside.pass_time(4)
-    assert await power(inside) == {"0": "stopped", "1": "running", "2": "running"}
-    assert await outcome(inside, off) == ("Succeeded", "")
-
-    away = await order(inside, "deallocate")
-    assert set((await power(inside)).values()) == {"deallocating"}
-    await inside.pass_time(4)
-    assert set((await power(inside)).values()) == {"deallocated"}
-    assert await outcome(inside, away) == ("Succeeded", "")
-    shown = (await inside.arm.get(SET)).json()
-    assert (shown["sku"]["capacity"], shown["properties"]["provisioningState"]) == (3, "Succeeded")
-
-    await order(inside, "start", "2")
-    assert (await power(inside))["2"] == "starting"
-    await inside.pass_time(5)
-    assert await power(inside) == {"0": "deallocated", "1": "deallocated", "2": "running"}
-
-
 async def test_one_instance_is_ordered_at_its_own_address(inside: Inside) -> None:
     url = f"{SET}/virtualMachines/1"
     for action in ("restart", "redeploy", "poweroff", "start", "deallocate"):
@@ -127,19 +95,6 @@ async def test_a_newer_order_overtakes_an_older_one(inside: Inside) -> None:
     assert await outcome(inside, first) == ("Canceled", "OperationPreempted")
     assert await outcome(inside, second) == ("Succeeded", "")
     assert (await power(inside))["0"] == "stopped"
-
-
-async def test_orders_end_after_a_restart_of_the_emulator(tmp_path: Path) -> None:
-    clock = Clock()
-    async with emulator_inside(tmp_path, clock) as inside:
-        await inside.make_group()
-        await inside.arm.put(SET, json=scale_set(1, **DURABLE))
-        await inside.pass_time(4)
-        answer = await order(inside, "deallocate")
-    async with emulator_inside(tmp_path, clock) as inside:
-        await inside.pass_time(4)
-        assert await outcome(inside, answer) == ("Succeeded", "")
-        assert await power(inside) == {"0": "deallocated"}
 
 
 async def test_deleted_instances_take_the_capacity_with_them(inside: Inside) -> None:

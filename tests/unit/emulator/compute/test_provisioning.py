@@ -42,14 +42,6 @@ async def seen(inside: Inside) -> tuple[str, int, int]:
     return body["properties"]["provisioningState"], body["sku"]["capacity"], len(listed)
 
 
-async def test_a_restore_shows_as_an_update(inside: Inside) -> None:
-    assert await restore(inside) == 200
-
-    assert await seen(inside) == ("Updating", 3, 3)
-    await inside.pass_time(6)
-    assert await seen(inside) == ("Succeeded", 3, 3)
-
-
 async def test_a_restore_takes_no_room_that_a_put_fails_for(inside: Inside) -> None:
     await leave_room(inside, 1)
     await restore(inside)
@@ -95,17 +87,6 @@ async def test_a_failed_put_is_not_forgotten_when_a_deletion_ends(inside: Inside
     assert view["statuses"][0]["code"] == "ProvisioningState/failed/AllocationFailed"
 
 
-async def test_it_is_updated_until_the_last_order_has_ended(inside: Inside) -> None:
-    await inside.arm.post(f"{SET}/restart", json={"instanceIds": ["0"]})
-    await inside.pass_time(1)
-    await inside.arm.put(SET, json=scale_set(3))
-
-    await inside.pass_time(3)
-    assert (await seen(inside))[0] == "Updating"
-    await inside.pass_time(3)
-    assert await seen(inside) == ("Succeeded", 3, 3)
-
-
 async def test_an_order_to_one_vm_is_its_own_affair(inside: Inside) -> None:
     await inside.arm.post(f"{SET}/virtualMachines/0/restart")
 
@@ -133,29 +114,6 @@ async def test_scaling_in_takes_first_what_is_on_its_way_out(inside: Inside, doo
 
     assert await seen(inside) == ("Succeeded", 1, 1)
     assert one(inside, "1").phase == "allocated"
-
-
-async def test_scaling_in_counts_what_restarts(inside: Inside) -> None:
-    await inside.arm.put(SET, json=scale_set(1))
-    await inside.pass_time(5)
-    inside.fabric.state.change(one(inside, "0"), doom="restart")
-    await inside.pass_time(1)
-
-    assert await seen(inside) == ("Succeeded", 1, 1)
-
-
-async def test_vms_are_shown_with_what_they_have_of_their_scale_set(inside: Inside) -> None:
-    card = {"name": "nic-1", "properties": {"primary": True}}
-    body = scale_set(1, networkProfile={"networkInterfaceConfigurations": [card]})
-    made = (await inside.arm.put(f"{SETS}/rk-2", json=body)).json()
-    vm = (await inside.arm.get(f"{SETS}/rk-2/virtualMachines/0")).json()["properties"]
-
-    profile = made["properties"]["virtualMachineProfile"]
-    assert profile["securityProfile"] == {"securityType": "Standard"}
-    assert vm["networkProfileConfiguration"] == profile["networkProfile"]
-    assert vm["networkProfile"]["networkInterfaces"][0]["id"].endswith("/networkInterfaces/nic-1")
-    assert vm["osProfile"]["adminUsername"] == "rekindle"
-    assert not [name for name in ("adminPassword", "customData") if name in str((made, vm))]
 
 
 def one(inside: Inside, name: str) -> InstanceRow:

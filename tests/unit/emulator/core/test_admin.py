@@ -30,11 +30,3 @@ async def test_an_eviction_of_a_vm_by_its_name(inside: Inside) -> None:
 
     left = (await inside.metadata.get("/_emulator/virtualMachines")).json()["value"]
     assert [row["name"] for row in left] == [rows[1]["name"]]
-
-
-async def test_the_list_of_a_capacity_file_can_be_posted_as_it_is(inside: Inside) -> None:
-    entries = [{"region": "*", "kind": "constant", "capacity": 3}]
-
-    answer = await inside.metadata.post("/_emulator/spotCapacity", json=entries)
-
-    assert [row["capacity_now"] for row in answer.json()["value"]] == [3]

@@ -8,7 +8,7 @@ import pytest
 
 from emulator.arm import lenient_json
 from tests.emulated.inside import HERE, Inside
-from tests.emulated.process import GROUP, scale_set
+from tests.emulated.process import GROUP
 
 GROUP_URL = f"{HERE}/resourceGroups/{GROUP}"
 COMPUTE = f"{GROUP_URL}/providers/Microsoft.Compute"
@@ -17,20 +17,6 @@ SET = f"{COMPUTE}/virtualMachineScaleSets/rk-1"
 
 def told(answer: httpx.Response) -> tuple[int, str]:
     return answer.status_code, answer.json()["error"]["code"]
-
-
-@pytest.mark.parametrize("version", ["2018-10-01", "2026-04-01", "2026-09-05-preview"])
-async def test_versions_that_clients_send_are_taken(inside: Inside, version: str) -> None:
-    answer = await inside.arm.get(SET, params={"api-version": version})
-
-    assert told(answer) == (404, "ResourceNotFound")
-
-
-async def test_case_does_not_matter_in_paths(inside: Inside) -> None:
-    await inside.arm.put(SET, json=scale_set(0))
-
-    for path in (SET.upper(), SET.lower(), SET.replace("resourceGroups", "resourcegroups")):
-        assert (await inside.arm.get(path)).json()["name"] == "rk-1"
 
 
 @pytest.mark.parametrize(

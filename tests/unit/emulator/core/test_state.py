@@ -1,6 +1,5 @@
 """The emulator's memory on disk."""
 
-import copy
 import json
 import os
 import sqlite3
@@ -63,10 +62,6 @@ def test_all_of_the_state_comes_back(tmp_path: Path) -> None:
     assert isinstance(instance.eviction, Eviction)
 
 
-def test_a_new_folder_holds_nothing(tmp_path: Path) -> None:
-    assert kept(tmp_path / "new") == EmulatorState().rows()
-
-
 def test_what_is_not_committed_is_forgotten_whole(
     tmp_path: Path, store: StateFile, one: ScaleSetRow
 ) -> None:
@@ -110,13 +105,6 @@ def test_a_row_cannot_be_changed_in_place(one: ScaleSetRow, store: StateFile) ->
     assert json.dumps(tagged.model) == before
 
 
-def test_a_copy_of_what_is_in_a_row_can_be_changed(one: ScaleSetRow) -> None:
-    model = copy.deepcopy(one.model)
-    model["sku"]["capacity"] = 40
-
-    assert one.capacity == 12
-
-
 def test_a_change_of_an_older_version_keeps_what_changed_since(
     store: StateFile, one: ScaleSetRow
 ) -> None:
@@ -142,18 +130,6 @@ def test_rows_come_back_in_the_order_in_which_they_were_put(
 
     (same,) = StateFile(tmp_path).state.scale_sets.values()
     assert list(same.instances) == [str(n) for n in (*range(1, 14), 0)]
-
-
-def test_a_changed_version_counts_only_when_it_is_put(
-    tmp_path: Path, store: StateFile, one: ScaleSetRow
-) -> None:
-    other = one.resized(40)
-    store.commit()
-    assert kept(tmp_path)[one.row_path] == one
-
-    store.state.put(other)
-    store.commit()
-    assert kept(tmp_path)[one.row_path] == other
 
 
 def test_what_is_removed_is_gone_with_all_that_is_in_it(

@@ -111,12 +111,6 @@ async def test_unless_told_otherwise_nothing_is_refused(inside: Inside) -> None:
     assert left(await inside.arm.get(SET))["GetVMScaleSetResource"] > 1000
 
 
-async def test_a_planted_fault_says_its_own_limit(inside: Inside) -> None:
-    await made(inside, "rk-1")
-    await inside.arm.post("/_emulator/faults", json={"kind": "throttle", "count": 1})
-    assert left(await inside.arm.get(SET)) == {"HighCostGet30Min": 0}
-
-
 @pytest.mark.parametrize(
     ("method", "path", "name"),
     [

@@ -99,14 +99,6 @@ async def test_an_expression_without_a_value_says_why(
     assert complaint in error["message"]
 
 
-async def test_variables_may_refer_to_each_other(inside: Inside) -> None:
-    variables = {"name": "[concat(variables('stem'), '-x')]", "stem": "rk"}
-
-    found = await value_of(inside, {"name": "[variables('name')]"}, variables=variables)
-
-    assert found == {"name": "rk-x"}
-
-
 async def test_a_variable_that_refers_to_itself_is_no_endless_loop(inside: Inside) -> None:
     circle = {"a": "[variables('b')]", "b": "[variables('a')]"}
 

@@ -1,6 +1,5 @@
 """Deployments on their way: order, failures, restarts, cancelling, and who may deploy what."""
 
-import asyncio
 from pathlib import Path
 
 from tests.clock import Clock
@@ -50,17 +49,6 @@ async def test_resources_that_refer_to_each_other_never_come(inside: Inside) -> 
 
     [detail] = shown["error"]["details"]
     assert "Circular dependency detected on resource" in detail["message"]
-
-
-async def test_a_long_operation_is_waited_for(inside: Inside) -> None:
-    after = account("after", dependsOn=["rk-1"])
-    await inside.arm.put(f"{DEPLOYMENTS}/d", json=body(template(slow(), after)))
-    for _ in range(100):
-        await asyncio.sleep(0)
-
-    assert (await inside.arm.get(f"{ACCOUNTS}/after")).status_code == 404
-    assert (await finished(inside))["provisioningState"] == "Succeeded"
-    assert (await inside.arm.get(f"{ACCOUNTS}/after")).status_code == 200
 
 
 async def test_a_throttled_deployment_asks_again(inside: Inside) -> None:

@@ -48,10 +48,6 @@ def test_zipped_user_data_and_files_are_unpacked() -> None:
     assert parse(gzip.compress(text.encode())).files[0].content == b"three"
 
 
-def test_a_script_is_run_as_it_is() -> None:
-    assert parse(b"#!/bin/sh\necho hi\n").scripts == ("#!/bin/sh\necho hi\n",)
-
-
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [

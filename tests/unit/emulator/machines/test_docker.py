@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.emulated.process import runs, wait_for
+from tests.emulated.process import wait_for
 from tests.emulated.vm import Vm
 
 # Writes down its arguments and environment, then lives on.
@@ -87,15 +87,6 @@ def test_a_container_gets_little_of_the_outside(vm: Vm) -> None:
     assert given["REKINDLE_METADATA_URL"] == vm.url
     assert given["HOME"] == str(vm.folder)
     assert str(vm.folder) not in given["PATH"]
-
-
-def test_a_detached_container_dies_with_its_vm(vm: Vm) -> None:
-    vm.boot("docker run -d --restart always rekindle/probe:1", images=IMAGES)
-    pid = told(vm)["pid"]
-
-    vm.kill()
-
-    assert not runs(pid)
 
 
 def test_a_failing_container_is_started_again(vm: Vm) -> None:

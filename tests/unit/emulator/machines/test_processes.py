@@ -87,19 +87,6 @@ def test_processes_that_end_while_they_are_listed_are_passed_over() -> None:
     assert any(seen)
 
 
-def test_what_a_dead_init_left_behind_is_found(vm: Vm) -> None:
-    vm.boot(python(DAEMON, "daemon.pid"))
-    daemon, init = vm.number("daemon.pid"), init_pid(vm.folder)
-    assert init
-    os.kill(init, signal.SIGKILL)
-    wait_for(lambda: not alive(vm.folder))
-    assert runs(daemon)
-
-    vm.kill()
-
-    assert not runs(daemon)
-
-
 def test_a_vm_is_booted_once(vm: Vm) -> None:
     vm.boot("echo booted >> boots", "exec sleep 1000")
     wait_for((vm.folder / "boots").exists)

@@ -52,9 +52,3 @@ async def test_each_zone_has_its_score(tmp_path: Path) -> None:
         "2": "RestrictedSkuNotAvailable",
         "3": "High",
     }
-
-
-async def test_of_what_is_not_sold_nothing_is_known(inside: Inside) -> None:
-    found = await scores(inside, desiredSizes=[{"sku": "Standard_D2_v2"}])
-
-    assert [row["score"] for row in found] == ["DataNotFoundOrStale"]

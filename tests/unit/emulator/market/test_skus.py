@@ -1,10 +1,8 @@
 """Sizes, their restrictions, and what a restriction does to an order."""
 
-from pathlib import Path
 from typing import Any
 
-from tests.clock import Clock
-from tests.emulated.inside import HERE, Inside, emulator_inside
+from tests.emulated.inside import HERE, Inside
 from tests.emulated.process import GROUP, scale_set
 
 SKUS = f"{HERE}/providers/Microsoft.Compute/skus"
@@ -33,16 +31,6 @@ async def test_a_size_tells_what_it_can_do(inside: Inside) -> None:
     assert can["HyperVGenerations"] == "V2"
 
 
-async def test_only_the_location_can_be_filtered_by(inside: Inside) -> None:
-    everywhere = await skus(inside, includeExtendedLocations="true")
-    nowhere = await skus(inside, **{"$filter": "location eq 'mars'"})
-    refused = await inside.arm.get(SKUS, params={"$filter": "name eq 'x'"})
-
-    assert everywhere
-    assert not nowhere
-    assert refused.status_code == 400
-
-
 async def test_a_restricted_size_is_told_and_refused(inside: Inside) -> None:
     assert await restrict(inside) == 200
     shown = (await skus(inside, **{"$filter": "location eq 'eastus'"}))[ND]["restrictions"]
@@ -66,12 +54,3 @@ async def test_a_restricted_zone_bars_only_those_who_name_it(inside: Inside) -> 
     assert shown["name"] == ND
     assert zonal.json()["error"]["code"] == "SkuNotAvailable"
     assert regional.status_code == 201
-
-
-async def test_a_restriction_outlives_a_restart(tmp_path: Path) -> None:
-    async with emulator_inside(tmp_path, Clock()) as inside:
-        await restrict(inside)
-    async with emulator_inside(tmp_path, Clock()) as inside:
-        listed = (await inside.arm.get("/_emulator/market/restrictions")).json()["value"]
-
-    assert [row["size"] for row in listed] == [ND]
