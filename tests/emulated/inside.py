@@ -22,6 +22,10 @@ from tests.waiting import until
 
 API = {"api-version": "2026-04-01"}
 HERE = f"/subscriptions/{SUBSCRIPTION}"
+GROUP_ID = f"{HERE}/resourceGroups/{GROUP}"
+PROVIDERS = f"{GROUP_ID}/providers"
+SETS = f"{PROVIDERS}/Microsoft.Compute/virtualMachineScaleSets"
+SET = f"{SETS}/rk-1"
 
 
 @dataclass

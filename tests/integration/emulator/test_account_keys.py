@@ -4,9 +4,8 @@ from pathlib import Path
 
 from service.storage.azure import AzureBlobStore
 from tests.azurite import Azurite
-from tests.emulated.process import GROUP, SUBSCRIPTION, VERSION, Emulator
-
-IN_GROUP = f"/subscriptions/{SUBSCRIPTION}/resourceGroups/{GROUP}"
+from tests.emulated.inside import GROUP_ID
+from tests.emulated.process import VERSION, Emulator
 
 
 async def test_the_keys_of_the_account_open_its_blobs(azurite: Azurite, tmp_path: Path) -> None:
@@ -16,7 +15,7 @@ async def test_the_keys_of_the_account_open_its_blobs(azurite: Azurite, tmp_path
     emulator = Emulator(tmp_path, "--hollow", *blobs)
     emulator.make_group()
     with emulator.signed_in() as client:
-        url = f"{IN_GROUP}/providers/Microsoft.Storage/storageAccounts/{account['AccountName']}"
+        url = f"{GROUP_ID}/providers/Microsoft.Storage/storageAccounts/{account['AccountName']}"
         asked = {"location": "eastus", "kind": "StorageV2", "sku": {"name": "Standard_LRS"}}
         made = client.put(url + VERSION, json=asked).raise_for_status().json()
         keys = client.post(f"{url}/listKeys{VERSION}").raise_for_status().json()["keys"]

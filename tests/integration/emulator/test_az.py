@@ -6,9 +6,6 @@ import pytest
 
 from tests.emulated.process import SUBSCRIPTION, TENANT, Emulator
 
-HERE = f"/subscriptions/{SUBSCRIPTION}"
-SETS = f"{HERE}/resourceGroups/rekindle/providers/Microsoft.Compute/virtualMachineScaleSets"
-
 
 @pytest.fixture(scope="module")
 def emulator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Emulator]:

@@ -10,10 +10,9 @@ import pytest
 
 from emulator.machines import maintenance
 from tests.clock import Clock
-from tests.emulated.inside import HERE, Inside, emulator_inside
-from tests.emulated.process import GROUP, scale_set
+from tests.emulated.inside import SET, Inside, emulator_inside
+from tests.emulated.process import scale_set
 
-SET = f"{HERE}/resourceGroups/{GROUP}/providers/Microsoft.Compute/virtualMachineScaleSets/rk-1"
 TOLD = {"Metadata": "true"}
 
 

@@ -10,10 +10,9 @@ import httpx
 import pytest
 
 from tests.clock import Clock
-from tests.emulated.inside import HERE, Inside, emulator_inside
-from tests.emulated.process import GROUP, scale_set
+from tests.emulated.inside import SET, Inside, emulator_inside
+from tests.emulated.process import scale_set
 
-SET = f"{HERE}/resourceGroups/{GROUP}/providers/Microsoft.Compute/virtualMachineScaleSets/rk-1"
 NEWEST = "2025-04-07"
 EVENTS = "2020-07-01"
 TOLD = {"Metadata": "true"}

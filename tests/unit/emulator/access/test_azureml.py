@@ -6,10 +6,9 @@ from pathlib import Path
 import pytest
 
 from tests.emulated.azureml import CLUSTER, ENVIRONMENT, IMAGE, JOBS, OLD, WORKSPACE, cluster, job
-from tests.emulated.inside import HERE
+from tests.emulated.inside import GROUP_ID, HERE
 from tests.unit.emulator.access.access_world import (
     AUTHORIZATION,
-    GROUP,
     IDENTITIES,
     OPERATOR,
     Guarded,
@@ -22,7 +21,7 @@ PART = "Microsoft.MachineLearningServices/workspaces"
 
 
 @pytest.fixture
-async def world(tmp_path: Path) -> AsyncIterator[Guarded]:
+async def workspace(tmp_path: Path) -> AsyncIterator[Guarded]:
     """Yield an emulator that enforces access, with a workspace, its environment and a cluster."""
     async with guarded(tmp_path) as made:
         image = {"properties": {"image": IMAGE}}
@@ -35,16 +34,16 @@ async def world(tmp_path: Path) -> AsyncIterator[Guarded]:
         yield made
 
 
-async def allow(world: Guarded, *actions: str) -> None:
+async def allow(workspace: Guarded, *actions: str) -> None:
     """Give the app a role with these actions on workspaces."""
     role = {
         "roleName": "Engine",
-        "assignableScopes": [GROUP],
+        "assignableScopes": [GROUP_ID],
         "permissions": [{"actions": [f"{PART}/{action}" for action in actions]}],
     }
     url = f"{HERE}{AUTHORIZATION}/roleDefinitions/{guid(12)}"
-    (await world.owner.put(url, json={"properties": role})).raise_for_status()
-    (await world.grant(guid(12))).raise_for_status()
+    (await workspace.owner.put(url, json={"properties": role})).raise_for_status()
+    (await workspace.grant(guid(12))).raise_for_status()
 
 
 @pytest.mark.parametrize(
@@ -61,29 +60,29 @@ async def allow(world: Guarded, *actions: str) -> None:
     ],
 )
 async def test_each_call_needs_its_own_action(
-    world: Guarded, method: str, path: str, body: object, action: str
+    workspace: Guarded, method: str, path: str, body: object, action: str
 ) -> None:
     async def call() -> int:
-        return (await world.app.request(method, path, json=body, params=OLD)).status_code
+        return (await workspace.app.request(method, path, json=body, params=OLD)).status_code
 
     before = await call()
-    await allow(world, action)
+    await allow(workspace, action)
 
     assert before == 403
     assert await call() != 403
 
 
-async def test_a_cluster_has_only_an_identity_that_its_maker_may_assign(world: Guarded) -> None:
-    made = await world.owner.put(f"{IDENTITIES}/puller", json={"location": "eastus"})
+async def test_a_cluster_has_only_an_identity_that_its_maker_may_assign(workspace: Guarded) -> None:
+    made = await workspace.owner.put(f"{IDENTITIES}/puller", json={"location": "eastus"})
     identity = made.json()["id"]
-    await allow(world, "computes/write")
+    await allow(workspace, "computes/write")
     wanted = cluster() | {
         "identity": {"type": "UserAssigned", "userAssignedIdentities": {identity: {}}}
     }
     path = f"{WORKSPACE}/computes/pulls"
-    refused = await world.app.put(path, json=wanted, params=OLD)
-    await world.grant(OPERATOR, identity, name=2)
-    taken = await world.app.put(path, json=wanted, params=OLD)
+    refused = await workspace.app.put(path, json=wanted, params=OLD)
+    await workspace.grant(OPERATOR, identity, name=2)
+    taken = await workspace.app.put(path, json=wanted, params=OLD)
 
     assert code(refused) == "LinkedAuthorizationFailed"
     assert taken.status_code == 201

@@ -3,13 +3,13 @@
 import asyncio
 from typing import Any
 
-from tests.emulated.inside import HERE
-from tests.unit.emulator.access.access_world import AUTHORIZATION, GROUP, READER, Guarded, guid
+from tests.emulated.inside import GROUP_ID, HERE
+from tests.unit.emulator.access.access_world import AUTHORIZATION, READER, Guarded, guid
 from tests.unit.emulator.deployments.deployed import account, body, template
 
-DEPLOYMENT = f"{GROUP}/providers/Microsoft.Resources/deployments/d"
+DEPLOYMENT = f"{GROUP_ID}/providers/Microsoft.Resources/deployments/d"
 STORAGE = "Microsoft.Storage/storageAccounts"
-ACCOUNT = f"{GROUP}/providers/{STORAGE}/account"
+ACCOUNT = f"{GROUP_ID}/providers/{STORAGE}/account"
 DEPLOYS = ("Microsoft.Resources/deployments/*", f"{STORAGE}/read", f"{STORAGE}/write")
 
 
@@ -17,7 +17,7 @@ async def allow(world: Guarded, *actions: str) -> None:
     """Let the app do these things in the group, and no others."""
     role = {
         "roleName": "Deployer",
-        "assignableScopes": [GROUP],
+        "assignableScopes": [GROUP_ID],
         "permissions": [{"actions": list(actions)}],
     }
     url = f"{HERE}{AUTHORIZATION}/roleDefinitions/{guid(12)}"
@@ -63,7 +63,7 @@ async def test_a_right_that_is_taken_away_is_missed_while_the_deployment_runs(
 ) -> None:
     await allow(world, *DEPLOYS)
     (await world.app.put(DEPLOYMENT, json=body(template(account())))).raise_for_status()
-    given = f"{GROUP}{AUTHORIZATION}/roleAssignments/{guid(1)}"
+    given = f"{GROUP_ID}{AUTHORIZATION}/roleAssignments/{guid(1)}"
     (await world.owner.delete(given)).raise_for_status()
     shown = await finished(world)
 

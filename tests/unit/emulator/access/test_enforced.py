@@ -5,22 +5,20 @@ from typing import Any
 
 import pytest
 
-from tests.emulated.inside import HERE
+from tests.emulated.inside import GROUP_ID, HERE, SETS
 from tests.emulated.process import scale_set
 from tests.unit.emulator.access.access_world import (
     AUTHORIZATION,
-    GROUP,
     IDENTITIES,
     MACHINES,
     OPERATOR,
     READER,
-    SETS,
     Guarded,
     code,
     guarded,
 )
 
-NETWORK = f"{GROUP}/providers/Microsoft.Network"
+NETWORK = f"{GROUP_ID}/providers/Microsoft.Network"
 SUBNET = f"{NETWORK}/virtualNetworks/v/subnets/s"
 
 
@@ -52,7 +50,7 @@ async def test_a_role_opens_what_it_names_in_its_scope_only(world: Guarded) -> N
     assert (await world.app.put(f"{SETS}/a", json=scale_set(0))).status_code == 201
     assert (await world.app.get(f"{SETS}/a/virtualMachines")).status_code == 200
     assert (await world.app.get(SETS)).status_code == 200
-    assert code(await world.app.delete(GROUP)) == "AuthorizationFailed"
+    assert code(await world.app.delete(GROUP_ID)) == "AuthorizationFailed"
     assert code(await world.app.put(f"{SETS.replace('rekindle', 'rekindle2')}/a", json={})) == (
         "AuthorizationFailed"
     )
@@ -63,7 +61,7 @@ async def test_a_list_of_groups_shows_those_that_one_may_see(world: Guarded) -> 
         rows = (await world.app.get(f"{HERE}/resourceGroups")).json()["value"]
         return [row["name"] for row in rows]
 
-    (await world.owner.put(f"{GROUP}-2", json={"location": "eastus"})).raise_for_status()
+    (await world.owner.put(f"{GROUP_ID}-2", json={"location": "eastus"})).raise_for_status()
     before = await listed()
     await world.grant(READER)
 
@@ -76,7 +74,7 @@ async def test_a_scale_set_joins_only_what_its_maker_may_use(world: Guarded) -> 
     identity = made.json()["id"]
     set_writer = {
         "roleName": "Set writer",
-        "assignableScopes": [GROUP],
+        "assignableScopes": [GROUP_ID],
         "permissions": [{"actions": ["Microsoft.Compute/virtualMachineScaleSets/*"]}],
     }
     custom = "00000000-0000-0000-0000-00000000000c"
@@ -142,7 +140,7 @@ async def test_who_has_no_role_sees_no_subscription_and_may_ask_why(world: Guard
         return len((await world.app.get("/subscriptions")).json()["value"])
 
     async def allowed() -> list[Any]:
-        answer = await world.app.get(f"{GROUP}{AUTHORIZATION}/permissions")
+        answer = await world.app.get(f"{GROUP_ID}{AUTHORIZATION}/permissions")
         return [row["actions"] for row in answer.json()["value"]]
 
     assert (await seen(), await allowed()) == (0, [])
@@ -151,7 +149,7 @@ async def test_who_has_no_role_sees_no_subscription_and_may_ask_why(world: Guard
 
 
 async def test_what_was_given_and_taken_is_so_after_a_restart(tmp_path: Path) -> None:
-    other = f"{GROUP}-2"
+    other = f"{GROUP_ID}-2"
     async with guarded(tmp_path) as first:
         (await first.owner.put(other, json={"location": "eastus"})).raise_for_status()
         taken = (await first.grant(READER, name=1)).json()["id"]
@@ -161,7 +159,7 @@ async def test_what_was_given_and_taken_is_so_after_a_restart(tmp_path: Path) ->
         (await first.owner.delete(taken)).raise_for_status()
         owner = (tmp_path / "access" / "owner.json").read_text()
     async with guarded(tmp_path) as second:
-        assert (await second.app.get(GROUP)).status_code == 403
+        assert (await second.app.get(GROUP_ID)).status_code == 403
         assert (await second.app.get(other)).status_code == 200
         kept = (await second.owner.get(identity)).json()
         assert (tmp_path / "access" / "owner.json").read_text() == owner
@@ -172,7 +170,7 @@ async def test_what_was_given_and_taken_is_so_after_a_restart(tmp_path: Path) ->
 async def test_a_role_is_changed_only_with_the_right_to_all_its_scopes(world: Guarded) -> None:
     """Else who may define roles in one group could widen those of another."""
     definition = f"{AUTHORIZATION}/roleDefinitions/00000000-0000-0000-0000-00000000000c"
-    other = f"{GROUP}-2"
+    other = f"{GROUP_ID}-2"
 
     def role(*scopes: str) -> dict[str, Any]:
         allowed = [{"actions": ["Microsoft.Authorization/*"]}]
@@ -180,13 +178,13 @@ async def test_a_role_is_changed_only_with_the_right_to_all_its_scopes(world: Gu
         return {"properties": told}
 
     (await world.owner.put(other, json={"location": "eastus"})).raise_for_status()
-    (await world.owner.put(f"{HERE}{definition}", json=role(GROUP, other))).raise_for_status()
+    (await world.owner.put(f"{HERE}{definition}", json=role(GROUP_ID, other))).raise_for_status()
     (await world.grant("00000000-0000-0000-0000-00000000000c")).raise_for_status()
     refused = [
-        await world.app.put(f"{GROUP}{definition}", json=role(GROUP)),
-        await world.app.put(f"{GROUP}{definition[:-1]}d", json=role(other)),
+        await world.app.put(f"{GROUP_ID}{definition}", json=role(GROUP_ID)),
+        await world.app.put(f"{GROUP_ID}{definition[:-1]}d", json=role(other)),
     ]
-    mine = await world.app.put(f"{GROUP}{definition[:-1]}e", json=role(GROUP))
+    mine = await world.app.put(f"{GROUP_ID}{definition[:-1]}e", json=role(GROUP_ID))
 
     assert [code(answer) for answer in refused] == ["AuthorizationFailed"] * 2
     assert code(mine) == "RoleDefinitionWithSameNameExists"
@@ -195,7 +193,7 @@ async def test_a_role_is_changed_only_with_the_right_to_all_its_scopes(world: Gu
 async def test_a_role_is_given_only_where_it_can_be_assigned(world: Guarded) -> None:
     told = {
         "roleName": "Of one group",
-        "assignableScopes": [GROUP],
+        "assignableScopes": [GROUP_ID],
         "permissions": [{"actions": ["*/read"]}],
     }
     url = f"{HERE}{AUTHORIZATION}/roleDefinitions/00000000-0000-0000-0000-00000000000c"

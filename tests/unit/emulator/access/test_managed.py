@@ -9,14 +9,12 @@ import jwt
 import pytest
 
 from tests.clock import Clock
-from tests.emulated.inside import HERE, Inside, emulator_inside
+from tests.emulated.inside import GROUP_ID, HERE, SETS, Inside, emulator_inside
 from tests.emulated.process import scale_set
 from tests.unit.emulator.access.access_world import AUTHORIZATION, READER, guid
 
-GROUP = f"{HERE}/resourceGroups/rekindle"
 KIND = "providers/Microsoft.ManagedIdentity/userAssignedIdentities"
-IDENTITIES = f"{GROUP}/{KIND}"
-SETS = f"{GROUP}/providers/Microsoft.Compute/virtualMachineScaleSets"
+IDENTITIES = f"{GROUP_ID}/{KIND}"
 STORAGE = "https://storage.azure.com/"
 
 
@@ -73,7 +71,7 @@ async def test_the_systems_identity_is_somebody_to_give_a_role_to(inside: Inside
     await vm(inside, system=True)
     principal = (await inside.arm.get(f"{SETS}/rk")).json()["identity"]["principalId"]
     reader = f"{HERE}{AUTHORIZATION}/roleDefinitions/{READER}"
-    url = f"{GROUP}{AUTHORIZATION}/roleAssignments/{guid(1)}"
+    url = f"{GROUP_ID}{AUTHORIZATION}/roleAssignments/{guid(1)}"
     body = {"properties": {"roleDefinitionId": reader, "principalId": principal}}
 
     assert (await inside.arm.put(url, json=body)).status_code == 201

@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 from emulator.capacity.traces import DAY
 from emulator.core.state import ScaleSetRow
 from tests.clock import Clock
-from tests.emulated.inside import HERE, Inside, emulator_inside
-from tests.emulated.process import GROUP, scale_set
+from tests.emulated.inside import SETS, Inside, emulator_inside
+from tests.emulated.process import scale_set
 
-SETS = f"{HERE}/resourceGroups/{GROUP}/providers/Microsoft.Compute/virtualMachineScaleSets"
 NOON = "2026-11-20T12:00:00Z"  # where the tests' clock begins
 QUOTA = 96 * 100
 

@@ -2,11 +2,9 @@
 
 from typing import Any
 
-from tests.emulated.inside import HERE, Inside
-from tests.emulated.process import GROUP, scale_set
+from tests.emulated.inside import PROVIDERS, SETS, Inside
+from tests.emulated.process import scale_set
 
-PROVIDERS = f"{HERE}/resourceGroups/{GROUP}/providers"
-SETS = f"{PROVIDERS}/Microsoft.Compute/virtualMachineScaleSets"
 SIZES = ("Standard_D4s_v5", "Standard_D2s_v5")
 
 

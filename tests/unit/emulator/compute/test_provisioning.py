@@ -8,11 +8,9 @@ import pytest
 
 from emulator.core.state import InstanceRow
 from tests.clock import Clock
-from tests.emulated.inside import HERE, Inside, emulator_inside
-from tests.emulated.process import GROUP, scale_set
+from tests.emulated.inside import SET, Inside, emulator_inside
+from tests.emulated.process import scale_set
 
-SETS = f"{HERE}/resourceGroups/{GROUP}/providers/Microsoft.Compute/virtualMachineScaleSets"
-SET = f"{SETS}/rk-1"
 SIZE = "Standard_ND96amsr_A100_v4"
 
 

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from emulator.compute.rules.scale_set_form import SCALE_SET, formed
-from tests.emulated.inside import HERE, Inside
+from tests.emulated.inside import GROUP_ID, HERE, PROVIDERS, SET, SETS, Inside
 from tests.emulated.process import scale_set
 from tests.unit.emulator.deployments.deployed import network
-from tests.unit.emulator.refused import GROUP_ID, PROVIDERS, SETS, Json, Refusal, check
+from tests.unit.emulator.refused import Json, Refusal, check
 
 INVALID, BAD = "InvalidParameter", "BadRequest"
 SIZES = ("Standard_D4s_v5", "Standard_D2s_v5")
@@ -170,19 +170,18 @@ CHANGES = [
     ({"virtualMachineProfile": {"osProfile": {"adminUsername": "other"}}}, FIXED,
      "'osProfile.adminUsername'"),
 ]  # fmt: skip
-ONE = f"{SETS}/rk-1"
 OF_ONE = [
-    *(Refusal(ONE, {"properties": change}, code, words, 409, "PATCH")
+    *(Refusal(SET, {"properties": change}, code, words, 409, "PATCH")
       for change, code, words in CHANGES),
     Refusal(f"{SETS}/none", {"tags": {}}, "ResourceNotFound", "/none'", 404, "PATCH"),
-    Refusal(f"{ONE}/virtualMachines/first", None, INVALID, "must be a number", 400, "GET"),
-    Refusal(f"{ONE}/virtualMachines/9", None, "NotFound", "'9'", 404, "GET"),
-    Refusal(f"{ONE}/virtualMachines?$filter=name eq 'x'", None, BAD, "not supported", 400, "GET"),
-    Refusal(f"{ONE}/delete", {"instanceIds": ["9"]}, INVALID, "instanceId 9", 400, "POST"),
-    Refusal(f"{ONE}/delete", {}, INVALID, "'instanceIds' is missing", 400, "POST"),
-    Refusal(f"{ONE}/deallocate", {}, "OperationNotAllowed", "ephemeral OS disk", 409, "POST"),
-    Refusal(f"{ONE}/scaleOut", {}, "NotFound", "This emulator does not offer", 404, "POST"),
-    Refusal(f"{ONE}/virtualMachines/0/retrieveBootDiagnosticsData", None, "OperationNotAllowed",
+    Refusal(f"{SET}/virtualMachines/first", None, INVALID, "must be a number", 400, "GET"),
+    Refusal(f"{SET}/virtualMachines/9", None, "NotFound", "'9'", 404, "GET"),
+    Refusal(f"{SET}/virtualMachines?$filter=name eq 'x'", None, BAD, "not supported", 400, "GET"),
+    Refusal(f"{SET}/delete", {"instanceIds": ["9"]}, INVALID, "instanceId 9", 400, "POST"),
+    Refusal(f"{SET}/delete", {}, INVALID, "'instanceIds' is missing", 400, "POST"),
+    Refusal(f"{SET}/deallocate", {}, "OperationNotAllowed", "ephemeral OS disk", 409, "POST"),
+    Refusal(f"{SET}/scaleOut", {}, "NotFound", "This emulator does not offer", 404, "POST"),
+    Refusal(f"{SET}/virtualMachines/0/retrieveBootDiagnosticsData", None, "OperationNotAllowed",
             "Boot diagnostics is not enabled", 409, "POST"),
     Refusal(f"{GROUP_ID}/providers/Microsoft.Compute/virtualMachines/none", None,
             "ResourceNotFound", "virtualMachines/none", 404, "GET"),
@@ -194,7 +193,7 @@ OF_ONE = [
 
 
 async def test_a_change_or_an_order_is_refused_in_the_words_of_azure(inside: Inside) -> None:
-    (await inside.arm.put(ONE, json=scale_set(1))).raise_for_status()
+    (await inside.arm.put(SET, json=scale_set(1))).raise_for_status()
     await inside.pass_time(4)
     await check(inside, OF_ONE)
 

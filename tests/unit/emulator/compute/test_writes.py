@@ -8,11 +8,8 @@ import httpx
 import pytest
 
 from tests.clock import Clock
-from tests.emulated.inside import HERE, Inside, emulator_inside
-from tests.emulated.process import GROUP, scale_set
-
-SETS = f"{HERE}/resourceGroups/{GROUP}/providers/Microsoft.Compute/virtualMachineScaleSets"
-SET = f"{SETS}/rk-1"
+from tests.emulated.inside import SET, SETS, Inside, emulator_inside
+from tests.emulated.process import scale_set
 
 
 @pytest.fixture

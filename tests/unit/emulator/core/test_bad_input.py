@@ -7,12 +7,9 @@ import httpx
 import pytest
 
 from emulator.arm import lenient_json
-from tests.emulated.inside import HERE, Inside
-from tests.emulated.process import GROUP
+from tests.emulated.inside import GROUP_ID, SET, Inside
 
-GROUP_URL = f"{HERE}/resourceGroups/{GROUP}"
-COMPUTE = f"{GROUP_URL}/providers/Microsoft.Compute"
-SET = f"{COMPUTE}/virtualMachineScaleSets/rk-1"
+COMPUTE = f"{GROUP_ID}/providers/Microsoft.Compute"
 
 
 def told(answer: httpx.Response) -> tuple[int, str]:
@@ -33,7 +30,7 @@ def told(answer: httpx.Response) -> tuple[int, str]:
         b'{"a": ' + b"9" * 5000 + b"}",
     ],
 )
-@pytest.mark.parametrize("path", [SET, GROUP_URL])
+@pytest.mark.parametrize("path", [SET, GROUP_ID])
 async def test_a_body_that_is_no_json_object(inside: Inside, path: str, body: bytes) -> None:
     answer = await inside.arm.put(path, content=body)
 
@@ -49,9 +46,9 @@ async def test_a_body_of_more_than_four_mebibytes(inside: Inside) -> None:
             yield large[start : start + 65536]
 
     for content in (large, bit_by_bit()):
-        answer = await inside.arm.put(GROUP_URL, content=content)
+        answer = await inside.arm.put(GROUP_ID, content=content)
         assert told(answer) == (413, "RequestContentTooLarge")
-    assert (await inside.arm.get(GROUP_URL)).json()["tags"] == {}
+    assert (await inside.arm.get(GROUP_ID)).json()["tags"] == {}
 
 
 def test_deployments_may_send_what_only_people_would_write() -> None:

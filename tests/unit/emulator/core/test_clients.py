@@ -2,12 +2,9 @@
 
 import httpx
 
-from tests.emulated.inside import HERE, Inside
+from tests.emulated.inside import HERE, SETS, Inside
 from tests.emulated.process import GROUP
 
-GROUP_URL = f"{HERE}/resourceGroups/{GROUP}"
-PROVIDERS = f"{GROUP_URL}/providers"
-SETS = f"{PROVIDERS}/Microsoft.Compute/virtualMachineScaleSets"
 IMAGES = f"{HERE}/providers/Microsoft.Compute/locations/eastus/publishers"
 UBUNTU = f"{IMAGES}/Canonical/artifacttypes/vmimage/offers/ubuntu-24_04-lts/skus/server/versions"
 

@@ -13,14 +13,13 @@ from hypothesis import strategies as st
 
 from emulator.core.state import InstanceRow
 from tests.clock import Clock
-from tests.emulated.inside import HERE, Inside, emulator_inside
+from tests.emulated.inside import HERE, SETS, Inside, emulator_inside
 from tests.emulated.process import GROUP, scale_set
 
 CORES = 96
 QUOTA = 5 * CORES
 SIZE = "Standard_ND96amsr_A100_v4"
 PLACE = f"eastus/{SIZE}".lower()
-SETS = f"{HERE}/resourceGroups/{GROUP}/providers/Microsoft.Compute/virtualMachineScaleSets"
 USAGES = f"{HERE}/providers/Microsoft.Compute/locations/eastus/usages"
 NAMES = ("a", "b")
 ORDERS = ("start", "restart", "deallocate", "powerOff")

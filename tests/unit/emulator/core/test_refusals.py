@@ -11,11 +11,11 @@ from tests.emulated.azureml import (
     make_workspace,
     submit,
 )
-from tests.emulated.inside import HERE, Inside
+from tests.emulated.inside import GROUP_ID, HERE, PROVIDERS, SETS, Inside
 from tests.emulated.process import scale_set
 from tests.unit.emulator.deployments.deployed import DEPLOYMENTS, template
 from tests.unit.emulator.deployments.deployed import body as deployment
-from tests.unit.emulator.refused import GROUP_ID, PROVIDERS, SETS, Json, Refusal, check
+from tests.unit.emulator.refused import Json, Refusal, check
 
 EASTUS = {"location": "eastus"}
 COMPUTE = f"{HERE}/providers/Microsoft.Compute"

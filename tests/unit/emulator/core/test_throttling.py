@@ -8,12 +8,10 @@ import pytest
 
 from emulator.arm.throttling_policies import policy_of
 from tests.clock import Clock
-from tests.emulated.inside import HERE, Inside, emulator_inside
-from tests.emulated.process import GROUP, scale_set
+from tests.emulated.inside import HERE, SET, SETS, Inside, emulator_inside
+from tests.emulated.process import scale_set
 
 COMPUTE = f"{HERE}/providers/Microsoft.Compute"
-SETS = f"{HERE}/resourceGroups/{GROUP}/providers/Microsoft.Compute/virtualMachineScaleSets"
-SET = f"{SETS}/rk-1"
 
 
 async def ask(inside: Inside, path: str, times: int) -> list[int]:

@@ -6,10 +6,8 @@ import pytest
 
 from emulator.fabric import EmulatorSettings, Fabric
 from tests.clock import Clock
-from tests.emulated.inside import HERE, Inside, emulator_inside
-from tests.emulated.process import GROUP, scale_set
-
-SETS = f"{HERE}/resourceGroups/{GROUP}/providers/Microsoft.Compute/virtualMachineScaleSets"
+from tests.emulated.inside import SETS, Inside, emulator_inside
+from tests.emulated.process import scale_set
 
 
 async def test_every_request_is_in_the_log_without_its_secrets(inside: Inside) -> None:

@@ -9,8 +9,8 @@ from emulator.deployments.expressions import (
     TemplateError,
     parse,
 )
-from tests.emulated.inside import Inside
-from tests.unit.emulator.deployments.deployed import GROUP_ID, Json, deploy, template, value_of
+from tests.emulated.inside import GROUP_ID, Inside
+from tests.unit.emulator.deployments.deployed import Json, deploy, template, value_of
 
 SUBSCRIPTION_ID = GROUP_ID.partition("/resourceGroups/")[0]
 

@@ -3,11 +3,10 @@
 from pathlib import Path
 
 from tests.clock import Clock
-from tests.emulated.inside import Inside, emulator_inside
+from tests.emulated.inside import GROUP_ID, Inside, emulator_inside
 from tests.emulated.process import scale_set
 from tests.unit.emulator.deployments.deployed import (
     DEPLOYMENTS,
-    GROUP_ID,
     Json,
     account,
     body,

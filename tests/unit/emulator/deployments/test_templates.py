@@ -2,10 +2,9 @@
 
 import pytest
 
-from tests.emulated.inside import Inside
+from tests.emulated.inside import GROUP_ID, Inside
 from tests.unit.emulator.deployments.deployed import (
     DEPLOYMENTS,
-    GROUP_ID,
     Json,
     account,
     body,

@@ -9,13 +9,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.clock import Clock
-from tests.emulated.inside import HERE, Inside, emulator_inside
+from tests.emulated.inside import HERE, SET, SETS, Inside, emulator_inside
 from tests.emulated.process import GROUP, scale_set
 
 VERSION = "?api-version=2025-03-01"
 COSTS = f"/providers/Microsoft.CostManagement/query{VERSION}"
-SETS = f"{HERE}/resourceGroups/{GROUP}/providers/Microsoft.Compute/virtualMachineScaleSets"
-SET = f"{SETS}/rk-1"
 SPOT = 8.441552
 QUERY: dict[str, Any] = {
     "type": "ActualCost",

@@ -2,11 +2,10 @@
 
 from typing import Any
 
-from tests.emulated.inside import HERE, Inside
-from tests.emulated.process import GROUP, scale_set
+from tests.emulated.inside import HERE, SET, Inside
+from tests.emulated.process import scale_set
 
 SKUS = f"{HERE}/providers/Microsoft.Compute/skus"
-SET = f"{HERE}/resourceGroups/{GROUP}/providers/Microsoft.Compute/virtualMachineScaleSets/rk-1"
 ND = "Standard_ND96amsr_A100_v4"
 
 

@@ -6,12 +6,10 @@ from pathlib import Path
 import pytest
 
 from tests.clock import Clock
-from tests.emulated.inside import HERE, Inside, emulator_inside
-from tests.emulated.process import GROUP, scale_set
+from tests.emulated.inside import GROUP_ID, HERE, SET, Inside, emulator_inside
+from tests.emulated.process import scale_set
 
-GROUP_URL = f"{HERE}/resourceGroups/{GROUP}"
-SET = f"{GROUP_URL}/providers/Microsoft.Compute/virtualMachineScaleSets/rk-1"
-NETWORK = f"{GROUP_URL}/providers/Microsoft.Network/networkSecurityGroups/guard"
+NETWORK = f"{GROUP_ID}/providers/Microsoft.Network/networkSecurityGroups/guard"
 
 
 @pytest.fixture
@@ -25,10 +23,10 @@ async def inside(tmp_path: Path) -> AsyncIterator[Inside]:
 
 
 async def test_tags_are_changed_alone(inside: Inside) -> None:
-    changed = await inside.arm.patch(GROUP_URL, json={"tags": {"a": "b"}})
+    changed = await inside.arm.patch(GROUP_ID, json={"tags": {"a": "b"}})
 
-    assert changed.json()["tags"] == (await inside.arm.get(GROUP_URL)).json()["tags"] == {"a": "b"}
-    assert (await inside.arm.patch(GROUP_URL, json={"tags": {"a": 1}})).status_code == 400
+    assert changed.json()["tags"] == (await inside.arm.get(GROUP_ID)).json()["tags"] == {"a": "b"}
+    assert (await inside.arm.patch(GROUP_ID, json={"tags": {"a": 1}})).status_code == 400
 
 
 async def test_a_name_may_have_letters_of_any_language(inside: Inside) -> None:
@@ -49,7 +47,7 @@ async def test_a_name_may_have_letters_of_any_language(inside: Inside) -> None:
         ("resourceGroup eq 'nowhere'", []),
     ],
 )
-@pytest.mark.parametrize("where", [HERE, GROUP_URL])
+@pytest.mark.parametrize("where", [HERE, GROUP_ID])
 async def test_resources_are_listed_by_a_filter(
     inside: Inside, where: str, wanted: str, found: list[str]
 ) -> None:
@@ -59,16 +57,16 @@ async def test_resources_are_listed_by_a_filter(
 
 
 async def test_so_many_are_listed_as_are_wanted(inside: Inside) -> None:
-    answer = await inside.arm.get(f"{GROUP_URL}/resources", params={"$top": "1"})
+    answer = await inside.arm.get(f"{GROUP_ID}/resources", params={"$top": "1"})
 
     assert len(answer.json()["value"]) == 1
 
 
 async def test_a_group_takes_all_that_is_in_it_along(inside: Inside) -> None:
-    await inside.arm.delete(GROUP_URL)
+    await inside.arm.delete(GROUP_ID)
     await inside.pass_time(2)
 
-    assert (await inside.arm.get(GROUP_URL)).status_code == 404
+    assert (await inside.arm.get(GROUP_ID)).status_code == 404
     await inside.make_group()
     assert (await inside.arm.get(NETWORK)).status_code == 404
     assert (await inside.arm.get(SET)).status_code == 404

@@ -4,11 +4,8 @@ from typing import Any
 
 import httpx
 
-from tests.emulated.inside import HERE, Inside
-from tests.emulated.process import GROUP
+from tests.emulated.inside import HERE, PROVIDERS, Inside
 
-GROUP_ID = f"{HERE}/resourceGroups/{GROUP}"
-PROVIDERS = f"{GROUP_ID}/providers"
 NETWORKS = "Microsoft.Network/virtualNetworks"
 GUARDS = "Microsoft.Network/networkSecurityGroups"
 ACCOUNTS = "Microsoft.Storage/storageAccounts"
