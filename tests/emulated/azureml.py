@@ -53,10 +53,7 @@ def job(nodes: int = 1, processes: int = 1, said: str = "python train.py", **mor
             "inputs": {},
             "outputs": {},
             "environmentId": ENVIRONMENT,
-            "distribution": {
-                "processCountPerInstance": processes,
-                "distributionType": "PyTorch",
-            },
+            "distribution": {"processCountPerInstance": processes, "distributionType": "PyTorch"},
             "tags": {},
             "environmentVariables": {"COLOUR": "blue"},
             "resources": {"instanceCount": nodes, "properties": {}, "shmSize": "64g"},

@@ -12,7 +12,7 @@ from azure.core.exceptions import HttpResponseError
 from service.storage.azure import AzureBlobStore
 from service.storage.store import StorageError
 from tests.azurite import Azurite
-from tests.contract.signed_in import sign_in, wall
+from tests.contract.emulated import blob_sign_in, wall
 from tests.emulated.process import Emulator
 
 BLOCK_BLOB = {"x-ms-blob-type": "BlockBlob"}
@@ -21,7 +21,7 @@ HOUR = timedelta(hours=1)
 
 @pytest.fixture
 async def store(keyless: Azurite, emulator: Emulator) -> AsyncIterator[AzureBlobStore]:
-    made = AzureBlobStore(keyless.url, sign_in=sign_in(emulator, keyless))
+    made = AzureBlobStore(keyless.url, sign_in=blob_sign_in(emulator, keyless))
     yield made
     await made.close()
 

@@ -79,10 +79,7 @@ def replica_of(world: World, cloud: FakeCloud, *, lists: bool = False) -> Attemp
     every = world.pace.poll
     lister = Lister(engine=world.engine, cloud=cloud, every=every, now=world.clock)
     return replace(
-        world.attempts,
-        cloud=cloud,
-        limited_cloud=limited,
-        lister=lister if lists else None,
+        world.attempts, cloud=cloud, limited_cloud=limited, lister=lister if lists else None
     )
 
 

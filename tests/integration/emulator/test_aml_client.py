@@ -1,13 +1,7 @@
-"""Azure ML with nodes that run processes: real jobs, real evictions, and the real client.
-
-The real azure-ai-ml brings too much along for our own environment. Where `.venv-azureml` holds it
-(`python -m venv .venv-azureml && .venv-azureml/bin/pip install azure-ai-ml azure-identity`), it
-visits the emulator too.
-"""
+"""Azure ML with nodes that run processes: real jobs and real evictions."""
 
 import json
 import signal
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -29,8 +23,6 @@ from tests.emulated.azureml import (
 )
 from tests.emulated.process import Emulator, descendants, group_url, wait_for
 
-TESTS = Path(__file__).parents[2]
-PYTHON = TESTS.parent / ".venv-azureml" / "bin" / "python"
 QUICK = ("--create-seconds", "0", "--delete-seconds", "0")
 RANKS = (
     "echo $NODE_RANK $LOCAL_RANK $RANK/$WORLD_SIZE $MASTER_PORT $COLOUR $IMAGE_SAYS; "
@@ -165,39 +157,3 @@ def test_an_unknown_image_fails_the_job_and_its_log_says_so(client: httpx.Client
     assert (
         "manifest for example/none not found" in logs(client, "imageless")["std_log_process_0.txt"]
     )
-
-
-if PYTHON.exists():
-
-    @pytest.mark.slow
-    def test_the_real_client_sees_azure(emulator: Emulator) -> None:
-        words = [str(PYTHON), str(TESTS / "emulated" / "azureml_client.py")]
-        visit = subprocess.run(
-            [*words, emulator.arm_url, emulator.metadata_url],
-            env={"REQUESTS_CA_BUNDLE": emulator.ca, "HOME": str(emulator.state)},
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=110,
-        )
-        assert visit.returncode == 0, visit.stderr
-        said = [json.loads(line) for line in visit.stdout.splitlines() if line.startswith("[")]
-
-        assert ["cluster", "spot", "low_priority", "Succeeded"] in said
-        assert [row for row in said if row[0] == "evicted"] == [
-            ["evicted", "Running"],
-            ["evicted", "Completed"],
-        ]
-        assert "it was restarted 1 times" in visit.stdout
-        assert "I shall fail" in visit.stdout
-        assert ["refused", "JobException", True] in said
-        assert ["cluster kept", {"attempt": "1"}, "user_assigned"] in said
-        assert ["usage", [1000, 10000]] in said
-        assert ["nodes", [["running", "preempted", True]] * 2] in said
-        assert ["preemption", True] in said
-        assert ["models", "1", "7", True] in said
-        assert ["versions", ["7"], ["chat"]] in said
-        assert ["model", "7", {"job": "evicted"}] in said
-        ended = [["cancelled", "Canceled"], ["evicted", "Completed"], ["failed", "Failed"]]
-        ended.append(["preempted", "Failed"])
-        assert said[-2:] == [["jobs", ended], ["clusters", []]]

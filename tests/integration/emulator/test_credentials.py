@@ -18,7 +18,15 @@ from azure.identity import (
     ManagedIdentityCredential,
 )
 from azure.identity import aio as identity_aio
+from azure.mgmt.compute import ComputeManagementClient
+from azure.mgmt.computerecommender import RecommenderMgmtClient
+from azure.mgmt.computerecommender.models import SpotPlacementScoresInput
+from azure.mgmt.costmanagement import CostManagementClient
+from azure.mgmt.costmanagement.models import QueryDefinition
 
+from service.storage.azure import AzureBlobStore
+from tests.azurite import Azurite
+from tests.emulated.inside import GROUP_ID
 from tests.emulated.process import (
     GROUP,
     SUBSCRIPTION,
@@ -37,7 +45,8 @@ ARM = "https://management.azure.com/.default"
 def emulator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Emulator]:
     """Yield an emulator without delays, whose machines run nothing."""
     quick = ("--create-seconds", "0", "--delete-seconds", "0", "--hollow")
-    running = Emulator(tmp_path_factory.mktemp("azure"), *quick)
+    market = ("--cost-delay-seconds", "0", "--spot-quota", "192")
+    running = Emulator(tmp_path_factory.mktemp("azure"), *quick, *market)
     running.make_group()
     yield running
     running.destroy()
@@ -172,3 +181,122 @@ def test_an_emulator_that_enforces_has_one_owner(tmp_path: Path) -> None:
             works(emulator, nobody)
     assert (tmp_path / "access" / "owner.json").stat().st_mode & 0o077 == 0
     emulator.stop()
+
+
+SCOPE = f"subscriptions/{SUBSCRIPTION}"
+ND = "Standard_ND96amsr_A100_v4"
+
+
+@pytest.fixture(scope="module")
+def sign_in(emulator: Emulator) -> dict[str, Any]:
+    """Return the options with which every client is made."""
+    credential = ClientSecretCredential(
+        TENANT,
+        "me",
+        "any",
+        authority=emulator.arm_url,
+        disable_instance_discovery=True,
+        connection_verify=emulator.ca,
+    )
+    return {
+        "credential": credential,
+        "base_url": emulator.arm_url,
+        "credential_scopes": [f"{emulator.arm_url}/.default"],
+        "connection_verify": emulator.ca,
+        "retry_total": 0,
+    }
+
+
+def test_the_compute_client_reads_skus_and_usages(sign_in: dict[str, Any]) -> None:
+    with ComputeManagementClient(subscription_id=SUBSCRIPTION, **sign_in) as client:
+        sizes = {s.name: s for s in client.resource_skus.list(filter="location eq 'eastus'")}
+        usages = {u.name.value: u for u in client.usage.list("eastus")}
+
+    capabilities = {c.name: c.value for c in sizes[ND].capabilities or []}
+    assert capabilities["vCPUs"] == "96"
+    assert sizes[ND].family in usages
+    assert usages["lowPriorityCores"].limit == 192
+
+
+@pytest.mark.parametrize("version", ["2025-06-05", "2026-09-05-preview"])
+def test_the_recommender_client_scores_places(sign_in: dict[str, Any], version: str) -> None:
+    wish = {
+        "desiredLocations": ["eastus", "westus2"],
+        "desiredSizes": [{"sku": ND}],
+        "desiredCount": 2,
+        "availabilityZones": False,
+    }
+    made = {"subscription_id": SUBSCRIPTION, "api_version": version, **sign_in}
+    with RecommenderMgmtClient(**made) as client:
+        found = client.spot_placement_scores.post("eastus", SpotPlacementScoresInput(wish))
+
+    scores = found.placement_scores or []
+    assert [(s.region, s.score) for s in scores] == [("eastus", "High"), ("westus2", "High")]
+
+
+def test_the_cost_client_reads_what_was_metered(
+    emulator: Emulator, sign_in: dict[str, Any]
+) -> None:
+    query = {
+        "type": "ActualCost",
+        "timeframe": "Custom",
+        "timePeriod": {"from": "2020-01-01", "to": "2099-01-01"},
+        "dataset": {
+            "granularity": "Daily",
+            "aggregation": {"totalCost": {"name": "PreTaxCost", "function": "Sum"}},
+            "grouping": [{"type": "Dimension", "name": "ResourceId"}],
+            "filter": {"tags": {"name": "jobId", "operator": "In", "values": ["j1"]}},
+        },
+    }
+    with emulator.signed_in() as http, CostManagementClient(**sign_in) as client:
+        body = scale_set(1) | {"tags": {"jobId": "j1"}}
+        http.put(set_url("rk-cost"), json=body).raise_for_status()
+
+        def told() -> list[list[Any]] | None:
+            answer = client.query.usage(scope=SCOPE, parameters=QueryDefinition(query))
+            return answer.rows if answer else None
+
+        found = wait_for(told)
+
+    assert found
+    cost, day, resource, currency = found[0]
+    assert cost > 0
+    assert str(day).startswith("20")
+    assert resource.endswith("/virtualmachinescalesets/rk-cost")
+    assert currency == "USD"
+
+
+def test_az_registers_the_cloud_and_signs_in(emulator: Emulator) -> None:
+    with emulator.http() as anonymous, emulator.signed_in() as client:
+        cloud = anonymous.get("/metadata/endpoints?api-version=2022-09-01").json()
+        openid = anonymous.get(f"/{TENANT}/v2.0/.well-known/openid-configuration").json()
+        listed = client.get("/subscriptions?api-version=2022-12-01").json()["value"]
+
+    assert cloud["resourceManager"] == cloud["authentication"]["loginEndpoint"] == emulator.arm_url
+    assert openid["token_endpoint"] == f"{emulator.arm_url}/{TENANT}/oauth2/v2.0/token"
+    assert [row["subscriptionId"] for row in listed] == [SUBSCRIPTION]
+
+
+async def test_the_keys_of_the_account_open_its_blobs(azurite: Azurite, tmp_path: Path) -> None:
+    account = dict(part.split("=", 1) for part in azurite.connection_string.split(";") if part)
+    root = account["BlobEndpoint"].rstrip("/").removesuffix("/" + account["AccountName"])
+    blobs = ("--blob-endpoint", root, "--blob-key", account["AccountKey"])
+    emulator = Emulator(tmp_path, "--hollow", *blobs)
+    emulator.make_group()
+    with emulator.signed_in() as client:
+        url = f"{GROUP_ID}/providers/Microsoft.Storage/storageAccounts/{account['AccountName']}"
+        asked = {"location": "eastus", "kind": "StorageV2", "sku": {"name": "Standard_LRS"}}
+        made = client.put(url + VERSION, json=asked).raise_for_status().json()
+        keys = client.post(f"{url}/listKeys{VERSION}").raise_for_status().json()["keys"]
+    emulator.stop()
+    store = AzureBlobStore(
+        f"DefaultEndpointsProtocol=http;AccountName={made['name']};AccountKey={keys[0]['value']};"
+        f"BlobEndpoint={made['properties']['primaryEndpoints']['blob']}"
+    )
+    await store.create_container("from-arm")
+    await store.write("from-arm", "hello", b"world")
+
+    data, _ = await store.read("from-arm", "hello")
+
+    assert data == b"world"
+    await store.close()

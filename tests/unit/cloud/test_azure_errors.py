@@ -3,9 +3,7 @@
 from typing import Any
 
 import pytest
-from azure.core.exceptions import (
-    HttpResponseError,
-)
+from azure.core.exceptions import HttpResponseError
 from azure.mgmt.core.exceptions import ARMErrorFormat
 
 from emulator.core.errors import disallowed_by_policy

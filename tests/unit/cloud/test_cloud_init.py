@@ -352,11 +352,7 @@ def _prepare(
 ) -> Path:
     """Run what comes before the supervisor's start, with programs that do as told; its notes."""
     for name, line in (
-        {
-            "nvidia-smi": "exit 0",
-            "uptime": "echo 2026-11-20 21:00:00",
-            "report": "exit 0",
-        }
+        {"nvidia-smi": "exit 0", "uptime": "echo 2026-11-20 21:00:00", "report": "exit 0"}
         | programs
     ).items():
         (folder / name).write_text(f"#!/bin/sh\n{line}\n")

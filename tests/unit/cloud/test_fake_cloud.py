@@ -10,6 +10,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from contract.choices import Engine
+from service.cloud.engines import Engines, at, unlisted
 from service.cloud.fake import FakeCloud
 from service.cloud.provider import CloudError, ScaleSetNotFound
 from service.domain.cloud.fleet import Offering, ScaleSet, ScaleSetPhase, ScaleSetSpec
@@ -131,3 +133,66 @@ def _run(call: Coroutine[Any, Any, T]) -> T:
 
 TestLives = Lives.TestCase
 TestLives.settings = settings(max_examples=40, stateful_step_count=30)
+
+SET = Offering(region="eastus", vm_size="Standard_ND96asr_v4", capacity_type=CapacityType.SPOT)
+CLUSTER = replace(SET, engine=Engine.AZUREML)
+
+
+@pytest.fixture
+def both(clock: Clock) -> Engines:
+    return Engines(scale_sets=FakeCloud(now=clock), azureml=FakeCloud(now=clock))
+
+
+async def create_both(cloud: Engines, clock: Clock) -> None:
+    for name, offering in (("rk-set", SET), ("rk-cluster", CLUSTER)):
+        await cloud.create(
+            ScaleSetSpec(name=name, offering=offering, instance_count=1, cloud_init="")
+        )
+    clock.advance(seconds=600)
+
+
+async def test_each_is_made_and_found_by_its_own_engine(both: Engines, clock: Clock) -> None:
+    await create_both(both, clock)
+
+    assert [s.name for s in await at(both, SET.pool).list_owned()] == ["rk-set"]
+    assert [s.name for s in await both.at(CLUSTER.pool).list_owned()] == ["rk-cluster"]
+    assert (await both.get("rk-cluster")).engine is Engine.AZUREML
+    await both.delete("rk-cluster")
+    clock.advance(seconds=600)
+    with pytest.raises(ScaleSetNotFound):
+        await both.get("rk-cluster")
+
+
+async def test_a_workspace_that_does_not_answer_hides_no_scale_set(
+    both: Engines, clock: Clock
+) -> None:
+    await create_both(both, clock)
+    assert isinstance(both.azureml, FakeCloud)
+    both.azureml.fail_next.append(CloudError("the workspace is gone"))
+
+    listed = await both.list_owned()
+
+    assert [s.name for s in listed] == ["rk-set"]
+    assert unlisted(listed) == "the workspace is gone"
+    assert unlisted(await both.list_owned()) == ""
+
+
+async def test_scale_sets_that_cannot_be_listed_are_not_taken_for_none(
+    both: Engines, clock: Clock
+) -> None:
+    await create_both(both, clock)
+    assert isinstance(both.scale_sets, FakeCloud)
+    both.scale_sets.fail_next.append(CloudError("throttled"))
+
+    with pytest.raises(CloudError):
+        await both.list_owned()
+
+
+async def test_a_scale_set_is_seen_to_be_gone_though_the_workspace_does_not_answer(
+    both: Engines,
+) -> None:
+    assert isinstance(both.azureml, FakeCloud)
+    both.azureml.fail_next.append(CloudError("the workspace is gone"))
+
+    with pytest.raises(ScaleSetNotFound):
+        await at(both, SET.pool).get("rk-set")

@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
+from emulator.machines import maintenance
 from tests.clock import Clock
 from tests.emulated.inside import SET, Inside, emulator_inside
 from tests.emulated.process import scale_set
@@ -149,3 +151,126 @@ async def waits(inside: Inside) -> bool:
     assert (await task).status_code == 200
     assert (inside.fabric.state.now(vm).events_on_at != before) == late
     return late
+
+
+@pytest.fixture
+async def one(tmp_path: Path) -> AsyncIterator[Inside]:
+    async with emulator_inside(tmp_path, Clock()) as made:
+        await start_one(made)
+        yield made
+
+
+async def start_one(one: Inside) -> None:
+    await one.make_group()
+    (await one.arm.put(SET, json=scale_set(1))).raise_for_status()
+    await one.pass_time(5)
+
+
+async def document(one: Inside, version: str = "2020-07-01") -> dict[str, Any]:
+    answer = await one.metadata.get(_events_url(one, version), headers=TOLD)
+    return dict(answer.raise_for_status().json())
+
+
+async def agree(one: Inside, event_id: str) -> int:
+    body = {"StartRequests": [{"EventId": event_id}]}
+    answer = await one.metadata.post(_events_url(one), headers=TOLD, json=body)
+    return answer.status_code
+
+
+def _events_url(one: Inside, version: str = "2020-07-01") -> str:
+    _, vm = next(iter(one.fabric.instances()))
+    return f"{one.fabric.metadata_url(vm)}/metadata/scheduledevents?api-version={version}"
+
+
+async def announce(one: Inside, kind: str, **more: object) -> httpx.Response:
+    body = {"vm": "rk-1_0", "kind": kind, **more}
+    return await one.metadata.post("/_emulator/events", json=body)
+
+
+@pytest.mark.parametrize(("kind", "notice"), [("Freeze", 900), ("Reboot", 900), ("Redeploy", 600)])
+async def test_an_event_is_announced_started_and_gone(one: Inside, kind: str, notice: int) -> None:
+    before = (await document(one))["DocumentIncarnation"]
+    told = (await announce(one, kind)).json()
+    seen = [await document(one)]
+    await one.pass_time(notice - 1)
+    seen.append(await document(one))
+    await one.pass_time(1)
+    seen.append(await document(one))
+    await one.pass_time(10)
+    seen.append(await document(one))
+    statuses = [[e["EventStatus"] for e in d["Events"]] for d in seen]
+    incarnations = [d["DocumentIncarnation"] for d in seen]
+
+    assert told == seen[0]["Events"][0]
+    assert statuses == [["Scheduled"], ["Scheduled"], ["Started"], []]
+    assert seen[0]["Events"][0]["NotBefore"].endswith(" GMT")
+    assert seen[2]["Events"][0]["NotBefore"] == ""
+    assert before < incarnations[0] == incarnations[1] < incarnations[2] < incarnations[3]
+    assert len(list(one.fabric.instances())) == 1
+
+
+async def test_a_vm_that_agrees_is_not_waited_for(one: Inside) -> None:
+    event = (await announce(one, "Reboot")).json()
+    agreed = await agree(one, event["EventId"])
+    again = await agree(one, event["EventId"])
+    other = await agree(one, "00000000-0000-0000-0000-000000000000")
+    await one.pass_time(5)
+
+    assert (agreed, again, other) == (200, 200, 400)
+    assert (await document(one))["Events"] == []
+
+
+async def test_an_event_that_is_called_off_while_the_vm_agrees_stays_called_off(
+    one: Inside,
+) -> None:
+    event = (await announce(one, "Reboot")).json()
+
+    async def slow_body() -> AsyncIterator[bytes]:
+        whole = json.dumps({"StartRequests": [{"EventId": event["EventId"]}]}).encode()
+        yield whole[:10]
+        await one.metadata.delete("/_emulator/events", params={"vm": "rk-1_0"})
+        yield whole[10:]
+
+    answer = await one.metadata.post(_events_url(one), headers=TOLD, content=slow_body())
+
+    assert answer.status_code == 400
+    assert (await document(one))["Events"] == []
+
+
+def test_an_event_that_is_called_off_is_not_agreed_to_by_an_old_copy_of_the_vm(one: Inside) -> None:
+    state, now = one.fabric.state, one.fabric.now()
+    found = next(iter(one.fabric.instances()))
+    event = maintenance.announce(state, *found, "Reboot", now)
+    old = state.now(found[1])
+    maintenance.call_off(state, old)
+
+    assert not maintenance.agree(state, old, event.id)
+    assert maintenance.events(state.now(old)) == []
+
+
+async def test_what_is_announced_can_be_called_off_an_eviction_too(one: Inside) -> None:
+    await announce(one, "Redeploy")
+    body = {"scale_set": "rk-1", "instance_id": "0"}
+    (await one.metadata.post("/_emulator/evict", json=body)).raise_for_status()
+    announced = await document(one)
+    answer = await one.metadata.delete("/_emulator/events", params={"vm": "rk-1_0"})
+    after = await document(one)
+    await one.pass_time(1000, step=100)
+
+    assert {e["EventType"] for e in announced["Events"]} == {"Redeploy", "Preempt"}
+    assert answer.json() == {"called_off": 2}
+    assert after["Events"] == []
+    assert after["DocumentIncarnation"] > announced["DocumentIncarnation"]
+    assert len(list(one.fabric.instances())) == 1
+
+
+async def test_older_versions_of_the_document_know_less(one: Inside) -> None:
+    body = {"scale_set": "rk-1", "instance_id": "0"}
+    (await one.metadata.post("/_emulator/evict", json=body)).raise_for_status()
+    by_version = {
+        version: (await document(one, version))["Events"]
+        for version in ("2017-08-01", "2017-11-01", "2019-04-01", "2019-08-01", "2020-07-01")
+    }
+
+    assert by_version["2017-08-01"] == []  # it has no Preempt
+    assert [len(events[0]) for events in list(by_version.values())[1:]] == [6, 7, 8, 9]

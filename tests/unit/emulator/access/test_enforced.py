@@ -1,5 +1,7 @@
 """Who may do what, in an emulator that asks."""
 
+import asyncio
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +11,7 @@ from tests.emulated.inside import GROUP_ID, HERE, SETS
 from tests.emulated.process import scale_set
 from tests.unit.emulator.access.access_world import (
     AUTHORIZATION,
+    CONTRIBUTOR,
     IDENTITIES,
     MACHINES,
     OPERATOR,
@@ -16,7 +19,9 @@ from tests.unit.emulator.access.access_world import (
     Guarded,
     code,
     guarded,
+    guid,
 )
+from tests.unit.emulator.deployments.deployed import account, body, template
 
 NETWORK = f"{GROUP_ID}/providers/Microsoft.Network"
 SUBNET = f"{NETWORK}/virtualNetworks/v/subnets/s"
@@ -202,3 +207,130 @@ async def test_a_role_is_given_only_where_it_can_be_assigned(world: Guarded) -> 
     wide = await world.grant("00000000-0000-0000-0000-00000000000c", HERE)
     right = await world.grant("00000000-0000-0000-0000-00000000000c", f"{SETS}/a", name=2)
     assert (code(wide), right.status_code) == ("RoleDefinitionDoesNotExist", 201)
+
+
+OTHER = f"{GROUP_ID}-2"
+SETS_PATH = "/providers/Microsoft.Compute/virtualMachineScaleSets"
+
+
+@pytest.fixture
+async def pair(tmp_path: Path) -> AsyncIterator[Guarded]:
+    """Yield an emulator that enforces access, with two groups and a scale set in each."""
+    async with guarded(tmp_path) as made:
+        (await made.owner.put(OTHER, json={"location": "eastus"})).raise_for_status()
+        for group in (GROUP_ID, OTHER):
+            (await made.owner.put(f"{group}{SETS_PATH}/s", json=scale_set(0))).raise_for_status()
+        yield made
+
+
+async def groups(pair: Guarded, path: str) -> list[str]:
+    """Whose resources a list shows the app."""
+    answer = (await pair.app.get(path)).raise_for_status()
+    return [row["id"].split("/")[4] for row in answer.json()["value"]]
+
+
+async def test_a_list_over_the_subscription_shows_what_is_in_ones_own_group(pair: Guarded) -> None:
+    lists = (f"{HERE}{SETS_PATH}", f"{HERE}/resources")
+    refused = [code(await pair.app.get(path)) for path in lists]
+    await pair.grant(MACHINES)
+    narrow = [await groups(pair, path) for path in lists]
+    await pair.grant(READER, HERE, name=2)
+    wide = [await groups(pair, path) for path in lists]
+
+    assert refused == ["AuthorizationFailed"] * 2
+    assert narrow == [["rekindle"]] * 2
+    assert wide == [["rekindle", "rekindle-2"]] * 2
+
+
+async def test_a_role_on_one_resource_shows_that_one_in_the_subscription(pair: Guarded) -> None:
+    for name in ("a", "b"):
+        (await pair.owner.put(f"{IDENTITIES}/{name}", json={"location": "eastus"})).json()
+    await pair.grant(READER, f"{IDENTITIES}/a")
+    paths = (IDENTITIES.replace(GROUP_ID, HERE), f"{HERE}/resources")
+    rows = [(await pair.app.get(path)).json()["value"] for path in paths]
+
+    assert [[row["name"] for row in found] for found in rows] == [["a"]] * 2
+    assert code(await pair.app.get(IDENTITIES)) == "AuthorizationFailed"
+
+
+@pytest.mark.parametrize("rest", ["skus", "locations/eastus/usages"])
+async def test_what_is_no_list_of_resources_is_shown_whole_or_not_at_all(
+    pair: Guarded, rest: str
+) -> None:
+    await pair.grant(CONTRIBUTOR)
+    refused = await pair.app.get(f"{HERE}/providers/Microsoft.Compute/{rest}")
+
+    assert code(refused) == "AuthorizationFailed"
+
+
+async def test_an_operation_of_any_service_may_be_followed_by_who_began_it(pair: Guarded) -> None:
+    await pair.grant(CONTRIBUTOR)
+    workspace = f"{GROUP_ID}/providers/Microsoft.MachineLearningServices/workspaces/w"
+    (await pair.app.put(workspace, json={"location": "eastus"})).raise_for_status()
+    gone = await pair.app.delete(workspace)
+
+    assert (await pair.app.get(gone.headers["Azure-AsyncOperation"])).status_code == 200
+
+
+DEPLOYMENT = f"{GROUP_ID}/providers/Microsoft.Resources/deployments/d"
+STORAGE = "Microsoft.Storage/storageAccounts"
+ACCOUNT = f"{GROUP_ID}/providers/{STORAGE}/account"
+DEPLOYS = ("Microsoft.Resources/deployments/*", f"{STORAGE}/read", f"{STORAGE}/write")
+
+
+async def allow(world: Guarded, *actions: str) -> None:
+    """Let the app do these things in the group, and no others."""
+    role = {
+        "roleName": "Deployer",
+        "assignableScopes": [GROUP_ID],
+        "permissions": [{"actions": list(actions)}],
+    }
+    url = f"{HERE}{AUTHORIZATION}/roleDefinitions/{guid(12)}"
+    (await world.owner.put(url, json={"properties": role})).raise_for_status()
+    (await world.grant(guid(12))).raise_for_status()
+
+
+async def finished(world: Guarded) -> dict[str, Any]:
+    """Run the deployment to its end and return its properties."""
+    shown: dict[str, Any] = {}
+    for _ in range(100):
+        await world.fabric.step()
+        for _ in range(50):  # what is not done by the step is done beside it
+            await asyncio.sleep(0)
+        shown = (await world.owner.get(DEPLOYMENT)).json()["properties"]
+        if shown["provisioningState"] != "Running":
+            break
+    return shown
+
+
+async def test_a_template_reads_nothing_that_its_deployer_may_not_read(world: Guarded) -> None:
+    other = f"{HERE}/resourceGroups/other"
+    (await world.owner.put(other, json={"location": "eastus"})).raise_for_status()
+    plain = {"location": "eastus", "kind": "StorageV2", "sku": {"name": "Standard_LRS"}}
+    url = f"{other}/providers/{STORAGE}/secret"
+    (await world.owner.put(url, json=plain)).raise_for_status()
+    tier = f"[reference('{url}', '2024-01-01').accessTier]"
+    wanted = body(template(account(), outputs={"tier": {"type": "string", "value": tier}}))
+    await allow(world, *DEPLOYS)
+    (await world.app.put(DEPLOYMENT, json=wanted)).raise_for_status()
+    refused = await finished(world)
+    (await world.grant(READER, other, name=2)).raise_for_status()
+    (await world.app.put(DEPLOYMENT, json=wanted)).raise_for_status()
+    allowed = await finished(world)
+
+    assert refused["provisioningState"] == "Failed"
+    assert f"action '{STORAGE}/read' over scope" in str(refused["error"])
+    assert allowed["outputs"]["tier"]["value"] == "Hot"
+
+
+async def test_a_right_that_is_taken_away_is_missed_while_the_deployment_runs(
+    world: Guarded,
+) -> None:
+    await allow(world, *DEPLOYS)
+    (await world.app.put(DEPLOYMENT, json=body(template(account())))).raise_for_status()
+    given = f"{GROUP_ID}{AUTHORIZATION}/roleAssignments/{guid(1)}"
+    (await world.owner.delete(given)).raise_for_status()
+    shown = await finished(world)
+
+    assert [e["code"] for e in shown["error"]["details"]] == ["AuthorizationFailed"]
+    assert (await world.owner.get(ACCOUNT)).status_code == 404

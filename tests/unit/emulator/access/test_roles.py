@@ -1,5 +1,9 @@
 """Which action a request is, and which role allows it."""
 
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import httpx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -7,8 +11,30 @@ from hypothesis import strategies as st
 from emulator.access.actions import Need, needed
 from emulator.access.assignments import within
 from emulator.access.roles import built_in, matches
+from emulator.app import arm
+from tests.emulated.azureml import (
+    CLUSTER,
+    ENVIRONMENT,
+    IMAGE,
+    JOBS,
+    OLD,
+    WORKSPACE,
+    cluster,
+    job,
+    make_workspace,
+    submit,
+)
+from tests.emulated.inside import GROUP_ID, HERE, Inside
+from tests.unit.emulator.access.access_world import (
+    AUTHORIZATION,
+    IDENTITIES,
+    OPERATOR,
+    Guarded,
+    code,
+    guarded,
+    guid,
+)
 
-HERE = "/subscriptions/s"
 GROUP = f"{HERE}/resourceGroups/g"
 COMPUTE = f"{GROUP}/providers/Microsoft.Compute"
 SET = f"{COMPUTE}/virtualMachineScaleSets/n"
@@ -125,3 +151,103 @@ def test_a_scope_holds_what_lies_in_it_but_not_its_namesakes() -> None:
     assert within(GROUP, "/")
     assert not within(f"{GROUP}-2", GROUP)
     assert not within(HERE, GROUP)
+
+
+PART = "Microsoft.MachineLearningServices/workspaces"
+
+
+@pytest.fixture
+async def workspace(tmp_path: Path) -> AsyncIterator[Guarded]:
+    """Yield an emulator that enforces access, with a workspace, its environment and a cluster."""
+    async with guarded(tmp_path) as made:
+        image = {"properties": {"image": IMAGE}}
+        for path, body in (
+            (WORKSPACE, {"location": "eastus"}),
+            (ENVIRONMENT, image),
+            (CLUSTER, cluster()),
+        ):
+            (await made.owner.put(path, json=body, params=OLD)).raise_for_status()
+        yield made
+
+
+async def allow(workspace: Guarded, *actions: str) -> None:
+    """Give the app a role with these actions on workspaces."""
+    role = {
+        "roleName": "Engine",
+        "assignableScopes": [GROUP_ID],
+        "permissions": [{"actions": [f"{PART}/{action}" for action in actions]}],
+    }
+    url = f"{HERE}{AUTHORIZATION}/roleDefinitions/{guid(12)}"
+    (await workspace.owner.put(url, json={"properties": role})).raise_for_status()
+    (await workspace.grant(guid(12))).raise_for_status()
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "action"),
+    [
+        ("PUT", f"{WORKSPACE}/computes/other", cluster(), "computes/write"),
+        ("GET", CLUSTER, None, "computes/read"),
+        ("POST", f"{CLUSTER}/listNodes", {}, "computes/listNodes/action"),
+        ("PUT", f"{JOBS}/a", job(), "jobs/write"),
+        ("POST", f"{JOBS}/none/cancel", {}, "jobs/cancel/action"),
+        ("GET", JOBS, None, "jobs/read"),
+        ("PUT", f"{WORKSPACE}/environments/e/versions/1", {}, "environments/versions/write"),
+        ("GET", f"{WORKSPACE}/models/m/versions", None, "models/versions/read"),
+    ],
+)
+async def test_each_call_needs_its_own_action(
+    workspace: Guarded, method: str, path: str, body: object, action: str
+) -> None:
+    async def call() -> int:
+        return (await workspace.app.request(method, path, json=body, params=OLD)).status_code
+
+    before = await call()
+    await allow(workspace, action)
+
+    assert before == 403
+    assert await call() != 403
+
+
+async def test_a_cluster_has_only_an_identity_that_its_maker_may_assign(workspace: Guarded) -> None:
+    made = await workspace.owner.put(f"{IDENTITIES}/puller", json={"location": "eastus"})
+    identity = made.json()["id"]
+    await allow(workspace, "computes/write")
+    wanted = cluster() | {
+        "identity": {"type": "UserAssigned", "userAssignedIdentities": {identity: {}}}
+    }
+    path = f"{WORKSPACE}/computes/pulls"
+    refused = await workspace.app.put(path, json=wanted, params=OLD)
+    await workspace.grant(OPERATOR, identity, name=2)
+    taken = await workspace.app.put(path, json=wanted, params=OLD)
+
+    assert code(refused) == "LinkedAuthorizationFailed"
+    assert taken.status_code == 201
+
+
+RUN = f"/history/v1.0{WORKSPACE}/runs/a"
+
+
+@pytest.mark.parametrize("path", ["/_emulator/principals", "/_EMULATOR/Requests"])
+async def test_other_machines_cannot_move_the_emulator(inside: Inside, path: str) -> None:
+    application = arm(inside.fabric)
+    answers = []
+    for peer in ("10.0.0.9", "127.0.0.1"):
+        transport = httpx.ASGITransport(app=application, client=(peer, 50_000))
+        async with httpx.AsyncClient(transport=transport, base_url="https://azure") as caller:
+            answers.append((await caller.get(path)).status_code)
+            answers.append((await caller.get(f"{HERE}/resourceGroups")).status_code)
+
+    assert answers == [403, 401, 200, 401]  # ARM itself answers to everybody
+
+
+async def test_the_history_of_runs_is_for_those_who_are_signed_in(inside: Inside) -> None:
+    await make_workspace(inside)
+    await submit(inside, "a")
+    change = f"/history/v1.0{WORKSPACE}/experiments/Default/runs/a"
+    signed_in = [await inside.arm.get(RUN), await inside.arm.patch(change, json={})]
+    del inside.arm.headers["authorization"]
+    refused = [await inside.arm.get(RUN), await inside.arm.patch(change, json={})]
+    refused += [await inside.arm.get(RUN + "/details"), await inside.arm.get(f"{JOBS}/a")]
+
+    assert [answer.status_code for answer in signed_in] == [200, 200]
+    assert [answer.status_code for answer in refused] == [401] * 4

@@ -7,6 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
+from emulator.core.state import InstanceRow
 from tests.clock import Clock
 from tests.emulated.inside import SET, Inside, emulator_inside
 from tests.emulated.process import scale_set
@@ -144,3 +145,111 @@ async def test_a_serial_log_is_had_by_its_url_alone_and_for_its_time(inside: Ins
     assert got.text == "kernel: hello"
     assert error(forged) == error(late) == (403, "AuthenticationFailed")
     assert error(await inside.arm.post(LOGS, params={minutes: 1441}))[0] == 400
+
+
+SIZE = "Standard_ND96amsr_A100_v4"
+
+
+@pytest.fixture
+async def slow(tmp_path: Path) -> AsyncIterator[Inside]:
+    async with emulator_inside(tmp_path, Clock(), create_seconds=6, delete_seconds=3) as made:
+        await made.make_group()
+        await made.arm.put(SET, json=scale_set(2))
+        await made.pass_time(6)
+        yield made
+
+
+async def leave_room(slow: Inside, count: int) -> None:
+    room = {"region": "eastus", "vm_size": SIZE, "available": count}
+    (await slow.arm.post("/_emulator/capacity", json=room)).raise_for_status()
+
+
+async def restore(slow: Inside, count: int = 1) -> int:
+    order = {"scale_set": "rk-1", "count": count}
+    return (await slow.arm.post("/_emulator/restore", json=order)).status_code
+
+
+async def seen(slow: Inside) -> tuple[str, int, int]:
+    """Its provisioning state, its capacity, and how many instances there are."""
+    body: dict[str, Any] = (await slow.arm.get(SET)).json()
+    listed = (await slow.arm.get(f"{SET}/virtualMachines")).json()["value"]
+    return body["properties"]["provisioningState"], body["sku"]["capacity"], len(listed)
+
+
+async def test_a_restore_takes_no_room_that_a_put_fails_for(slow: Inside) -> None:
+    await leave_room(slow, 1)
+    await restore(slow)
+    made = await slow.arm.put(SET, json=scale_set(5))
+    await slow.pass_time(6)
+
+    told = (await slow.follow(made.headers["Azure-AsyncOperation"])).json()
+    assert told["error"]["code"] == "AllocationFailed"
+    assert await seen(slow) == ("Failed", 5, 3)
+
+
+async def test_a_restore_in_vain_is_no_failure_of_the_scale_set(slow: Inside) -> None:
+    await leave_room(slow, 0)
+    await restore(slow, 2)
+    await slow.pass_time(6)
+
+    assert await seen(slow) == ("Succeeded", 2, 2)
+
+
+async def test_nothing_is_restored_beyond_the_quota_or_while_it_is_deleted(slow: Inside) -> None:
+    assert await restore(slow, 9) == 409
+    assert await restore(slow, 10**9) == 400
+    await slow.arm.delete(SET)
+
+    assert await restore(slow) == 409
+    await slow.pass_time(3)
+    assert (await slow.arm.get(SET)).status_code == 404
+
+
+async def test_a_failed_put_is_not_forgotten_when_a_deletion_ends(slow: Inside) -> None:
+    await leave_room(slow, 0)
+    await slow.arm.put(SET, json=scale_set(3))
+    await slow.pass_time(5)
+    await slow.arm.post(f"{SET}/delete", json={"instanceIds": ["0"]})
+    await slow.pass_time(1)
+    assert await seen(slow) == ("Updating", 3, 2)
+    view = (await slow.arm.get(f"{SET}/instanceView")).json()
+    assert view["statuses"][0]["code"] == "ProvisioningState/updating"
+
+    await slow.pass_time(2)
+    assert await seen(slow) == ("Failed", 2, 1)
+    view = (await slow.arm.get(f"{SET}/instanceView")).json()
+    assert view["statuses"][0]["code"] == "ProvisioningState/failed/AllocationFailed"
+
+
+async def test_an_order_to_one_vm_is_its_own_affair(slow: Inside) -> None:
+    await slow.arm.post(f"{SET}/virtualMachines/0/restart")
+
+    assert (await seen(slow))[0] == "Succeeded"
+    shown = (await slow.arm.get(f"{SET}/virtualMachines/0")).json()
+    assert shown["properties"]["provisioningState"] == "Updating"
+
+
+async def test_a_deletion_that_fails_leaves_no_instance_that_waits_for_ever(slow: Inside) -> None:
+    await slow.arm.put(SET, json=scale_set(3))
+    await slow.arm.post("/_emulator/faults", json={"kind": "delete_fails"})
+    await slow.arm.delete(SET)
+    assert (await seen(slow))[0] == "Deleting"
+
+    await slow.pass_time(9)
+    assert await seen(slow) == ("Failed", 3, 2)
+
+
+@pytest.mark.parametrize("doom", ["evicted", "deleted"])
+async def test_scaling_in_takes_first_what_is_on_its_way_out(slow: Inside, doom: str) -> None:
+    await slow.arm.put(SET, json=scale_set(1))
+    await slow.pass_time(5)
+    slow.fabric.state.change(one(slow, "0"), doom=doom)
+    await slow.pass_time(1)
+
+    assert await seen(slow) == ("Succeeded", 1, 1)
+    assert one(slow, "1").phase == "allocated"
+
+
+def one(slow: Inside, name: str) -> InstanceRow:
+    (each,) = slow.fabric.state.scale_sets.values()
+    return each.instances[name]

@@ -4,8 +4,10 @@ import json
 from pathlib import Path
 
 import pytest
+from cryptography import x509
 
 from emulator.core import catalog
+from emulator.core.tls import certificates
 from emulator.options import parser
 from rekindle.local.layout import StackLayout
 from rekindle.local.state_folder import StackPorts, StateFolder
@@ -92,3 +94,12 @@ def test_a_catalog_adds_what_it_sells_to_what_there_is(tmp_path: Path) -> None:
     assert (str(offer.on_demand), offer.size.vcpus) == ("1", 1)
     assert found.offer("Standard_D2s_v5", "here")  # sold everywhere, and so there
     assert catalog.catalog().offer("Standard_X1", "here") is None  # only once it is added
+
+
+def test_the_certificate_holds_for_every_name_that_it_is_reached_by(tmp_path: Path) -> None:
+    _, server = certificates(tmp_path, "emulator")
+    certificate = x509.load_pem_x509_certificates(server.read_bytes())[0]
+    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+
+    assert names.get_values_for_type(x509.DNSName) == ["localhost", "emulator"]
+    assert [str(ip) for ip in names.get_values_for_type(x509.IPAddress)] == ["127.0.0.1"]
