@@ -209,12 +209,6 @@ async def test_every_tier_of_storage_has_a_price_and_the_prices_a_source(
     assert prices.source in ("Azure's price list", TABLE.source)
 
 
-async def test_storage_of_an_unknown_region_has_the_prices_of_the_dated_table(
-    source: PriceSource,
-) -> None:
-    assert await source.storage(StorageAccount(region="northpole")) == TABLE
-
-
 LATER = "2026-11-19T00:00:00Z"  # than the other rows, and in force
 FUTURE, PAST = "2026-12-01T00:00:00Z", "2026-11-10T23:59:59Z"
 

@@ -4,13 +4,10 @@ Each case names its source. Most are from issues of other tools that read the li
 """
 
 from dataclasses import replace
-from decimal import Decimal
 from typing import Any
 
 import pytest
 
-from service.domain.spot.capacity_traces import spot_pool_of
-from service.domain.states import CapacityType
 from service.pricing.source import PricesUnavailable
 from tests.clock import Clock
 from tests.price_list import ON_DEMAND, SPOT, PriceList, Reader, machine, price, spot, told
@@ -306,16 +303,6 @@ async def test_what_settled_is_used_by_every_replica_and_after_a_restart(
     settled.append(await reader.price(minutes=6))
 
     assert settled == [price("0.3", "0.9")] * 3
-
-
-async def test_after_a_restart_the_price_that_was_paid_is_the_last_good_one(
-    price_list: PriceList, reader: Reader
-) -> None:
-    paid = {CapacityType.SPOT: Decimal("0.02"), CapacityType.ON_DEMAND: Decimal("0.2")}
-    reader.memory.prices = {spot_pool_of(SPOT): paid}
-    price_list.will_say(machine(0.01), spot(0))
-
-    assert await reader.price() == price("0.02", "0.2")
 
 
 async def test_spot_never_costs_more_than_on_demand(

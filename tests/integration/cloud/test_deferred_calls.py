@@ -198,23 +198,6 @@ async def test_a_deferred_creation_that_is_listed_is_looked_at(
     assert (len(row.vm_ids), row.deferred_call) == (2, None)
 
 
-async def test_nodes_are_seen_to_as_often_as_ever_while_calls_are_deferred(
-    world: World, engine: AsyncEngine, clock: Clock, reconciler: AttemptReconciler
-) -> None:
-    job = await world.submit()
-    await train(world, await boot(world, job["id"]), step=1)
-    await left(engine, clock, RequestKind.LIST, -1000)
-    for _ in range(3):
-        async with engine.begin() as conn:
-            await conn.execute(update(tables.attempts).values(due_at=clock()))
-        assert await reconciler.run_once() == 1
-        row = await row_of(engine)
-        assert row.due_at <= clock() + world.pace.poll
-        assert row.deferred_call == "get"
-
-    assert (await tokens_of(engine))[RequestKind.LIST] == -1001
-
-
 async def test_an_attempt_that_moved_on_does_not_wait_for_the_call_that_it_deferred(
     world: World, clock: Clock, reconciler: AttemptReconciler
 ) -> None:

@@ -21,8 +21,6 @@ from azure.identity import aio as identity_aio
 from azure.mgmt.compute import ComputeManagementClient
 from azure.mgmt.computerecommender import RecommenderMgmtClient
 from azure.mgmt.computerecommender.models import SpotPlacementScoresInput
-from azure.mgmt.costmanagement import CostManagementClient
-from azure.mgmt.costmanagement.models import QueryDefinition
 
 from service.storage.azure import AzureBlobStore
 from tests.azurite import Azurite
@@ -183,7 +181,6 @@ def test_an_emulator_that_enforces_has_one_owner(tmp_path: Path) -> None:
     emulator.stop()
 
 
-SCOPE = f"subscriptions/{SUBSCRIPTION}"
 ND = "Standard_ND96amsr_A100_v4"
 
 
@@ -232,38 +229,6 @@ def test_the_recommender_client_scores_places(sign_in: dict[str, Any], version: 
 
     scores = found.placement_scores or []
     assert [(s.region, s.score) for s in scores] == [("eastus", "High"), ("westus2", "High")]
-
-
-def test_the_cost_client_reads_what_was_metered(
-    emulator: Emulator, sign_in: dict[str, Any]
-) -> None:
-    query = {
-        "type": "ActualCost",
-        "timeframe": "Custom",
-        "timePeriod": {"from": "2020-01-01", "to": "2099-01-01"},
-        "dataset": {
-            "granularity": "Daily",
-            "aggregation": {"totalCost": {"name": "PreTaxCost", "function": "Sum"}},
-            "grouping": [{"type": "Dimension", "name": "ResourceId"}],
-            "filter": {"tags": {"name": "jobId", "operator": "In", "values": ["j1"]}},
-        },
-    }
-    with emulator.signed_in() as http, CostManagementClient(**sign_in) as client:
-        body = scale_set(1) | {"tags": {"jobId": "j1"}}
-        http.put(set_url("rk-cost"), json=body).raise_for_status()
-
-        def told() -> list[list[Any]] | None:
-            answer = client.query.usage(scope=SCOPE, parameters=QueryDefinition(query))
-            return answer.rows if answer else None
-
-        found = wait_for(told)
-
-    assert found
-    cost, day, resource, currency = found[0]
-    assert cost > 0
-    assert str(day).startswith("20")
-    assert resource.endswith("/virtualmachinescalesets/rk-cost")
-    assert currency == "USD"
 
 
 def test_az_registers_the_cloud_and_signs_in(emulator: Emulator) -> None:

@@ -136,32 +136,3 @@ async def test_a_policy_that_the_subscription_can_keep_is_kept(
     assert profile["securityProfile"] == {"encryptionAtHost": True, "securityType": "Standard"}
     assert profile["storageProfile"]["osDisk"]["diskSizeGB"] == 128
     assert [found.name for found in await cloud.list_owned()] == ["rk-kept"]
-
-
-async def test_a_refusal_by_an_azure_policy_names_the_setting(
-    emulator: Emulator, cloud: AzureCloud
-) -> None:
-    fault = {
-        "kind": "error",
-        "method": "PUT",
-        "code": "RequestDisallowedByPolicy",
-        "status": 403,
-        "count": 1,
-    }
-    emulator.admin("faults", fault).raise_for_status()
-
-    with pytest.raises(Misconfigured, match="REKINDLE_AZURE_POLICY"):
-        await cloud.create(spec("rk-disallowed"))
-
-
-async def test_a_provider_that_is_not_registered_is_named_with_its_command(
-    emulator: Emulator, cloud: AzureCloud
-) -> None:
-    provider = f"/subscriptions/{SUBSCRIPTION}/providers/Microsoft.Compute"
-    with emulator.signed_in() as arm:
-        arm.post(f"{provider}/unregister{VERSION}").raise_for_status()
-        try:
-            with pytest.raises(Misconfigured, match="az provider register"):
-                await cloud.create(spec("rk-unregistered"))
-        finally:
-            arm.post(f"{provider}/register{VERSION}").raise_for_status()

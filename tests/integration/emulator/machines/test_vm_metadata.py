@@ -10,7 +10,6 @@ from typing import Any
 import httpx
 import pytest
 
-from emulator.machines import maintenance
 from tests.clock import Clock
 from tests.emulated.inside import SET, Inside, emulator_inside
 from tests.emulated.process import scale_set
@@ -235,17 +234,6 @@ async def test_an_event_that_is_called_off_while_the_vm_agrees_stays_called_off(
 
     assert answer.status_code == 400
     assert (await document(one))["Events"] == []
-
-
-def test_an_event_that_is_called_off_is_not_agreed_to_by_an_old_copy_of_the_vm(one: Inside) -> None:
-    state, now = one.fabric.state, one.fabric.now()
-    found = next(iter(one.fabric.instances()))
-    event = maintenance.announce(state, *found, "Reboot", now)
-    old = state.now(found[1])
-    maintenance.call_off(state, old)
-
-    assert not maintenance.agree(state, old, event.id)
-    assert maintenance.events(state.now(old)) == []
 
 
 async def test_what_is_announced_can_be_called_off_an_eviction_too(one: Inside) -> None:

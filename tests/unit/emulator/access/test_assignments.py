@@ -80,12 +80,6 @@ async def test_what_is_no_assignment_is_refused(
     assert (refused.status_code, code(refused)) == (400, word)
 
 
-async def test_no_role_is_given_in_a_group_that_is_not_there(world: Guarded) -> None:
-    refused = await world.grant(READER, f"{HERE}/resourceGroups/gone")
-
-    assert (refused.status_code, code(refused)) == (404, "ResourceGroupNotFound")
-
-
 async def test_lists_look_up_and_down(world: Guarded) -> None:
     await world.grant(READER, HERE, name=1)
     await world.grant(READER, GROUP_ID, name=2)

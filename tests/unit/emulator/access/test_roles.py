@@ -131,14 +131,6 @@ def test_a_contributor_may_do_all_but_give_access_away() -> None:
     assert not contributor.allows("microsoft.authorization/ROLEASSIGNMENTS/write")
 
 
-def test_an_operator_of_identities_may_assign_them() -> None:
-    operator = built_in()["f1a07417-d97a-45cb-824c-7a7467783830"]
-
-    assert operator.allows("Microsoft.ManagedIdentity/userAssignedIdentities/assign/action")
-    assert operator.allows("Microsoft.ManagedIdentity/userAssignedIdentities/read")
-    assert not operator.allows("Microsoft.ManagedIdentity/userAssignedIdentities/write")
-
-
 def test_a_star_covers_what_it_stands_for_and_no_more() -> None:
     assert matches(["Microsoft.Compute/*/read"], "Microsoft.Compute/disks/read")
     assert matches(["*/read"], "Microsoft.Compute/disks/read")

@@ -186,22 +186,6 @@ async def test_a_cluster_needs_a_quota_for_a_node_of_azure_ml_alone(tmp_path: Pa
     assert "total vCPU quota of 95" in refused["message"]
 
 
-async def test_nodes_count_against_the_quota_of_azure_ml_only(tmp_path: Path) -> None:
-    async with emulator_inside(tmp_path, Clock(), spot_quota=0) as inside:
-        await make_workspace(inside, 2, least=2)
-        await inside.pass_time(15)
-        place = f"{HERE}/providers/Microsoft.{{}}/locations/eastus/usages"
-        rows = [
-            (await inside.arm.get(place.format(provider))).json()["value"]
-            for provider in ("MachineLearningServices", "Compute")
-        ]
-        assert await counts(inside) == {"idle": 2}
-
-    names = {"Cluster LowPriority vCPUs", "lowPriorityCores"}
-    low = [row for found in rows for row in found if row["name"]["value"] in names]
-    assert [(row["currentValue"], row["limit"]) for row in low] == [(192, 1000), (0, 0)]
-
-
 async def test_a_name_is_given_once_in_a_region(inside: Inside) -> None:
     await make_workspace(inside)
     other = f"{WORKSPACE}-2"
@@ -280,14 +264,6 @@ async def test_a_job_that_is_not_heard_of_comes_back(inside: Inside) -> None:
     assert (await status(inside, "a"), await counts(inside)) == ("NotResponding", {"running": 2})
     await inside.pass_time(12)
     assert await status(inside, "a") == "Running"
-
-
-async def test_a_job_that_is_not_heard_of_can_be_cancelled(inside: Inside) -> None:
-    await running(inside)
-    await order(inside, "silence", job="a", seconds=6000)
-    await inside.arm.post(f"{JOBS}/a/cancel", params=OLD)
-    await inside.pass_time(2)
-    assert await status(inside, "a") == "Canceled"
 
 
 async def test_scarcity_of_spot_machines_preempts_jobs_too(tmp_path: Path) -> None:

@@ -208,20 +208,6 @@ async def test_a_model_has_versions_the_newest_first(inside: Inside) -> None:
     assert (whole["latestVersion"], whole["nextVersion"]) == ("2", "3")
 
 
-async def test_an_archived_model_is_listed_only_if_asked_for(inside: Inside) -> None:
-    await make_workspace(inside)
-    await register(inside, "1")
-    again = await register(inside, "1", isArchived=True)
-    other = await register(inside, "1", uri=f"{BLOB}-2")
-    versions = f"{MODELS}/chat/versions"
-    assert await names(inside, versions) == []
-    assert await names(inside, versions, listViewType="ArchivedOnly") == ["1"]
-    gone = [(await inside.arm.delete(f"{versions}/1", params=OLD)).status_code for _ in "ab"]
-    missing = await inside.arm.get(f"{versions}/1", params=OLD)
-
-    assert (again[0], other[0], gone, missing.status_code) == (200, 409, [200, 204], 404)
-
-
 @pytest.mark.parametrize(
     ("uri", "status"),
     [

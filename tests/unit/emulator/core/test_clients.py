@@ -51,28 +51,6 @@ async def test_an_image_is_found_as_az_looks_for_it(inside: Inside) -> None:
     ).status_code == 404
 
 
-async def test_a_flexible_scale_set_may_know_nothing_of_its_vms(inside: Inside) -> None:
-    bare = {"orchestrationMode": "Flexible", "platformFaultDomainCount": "1"}
-    body = {"location": "eastus", "properties": bare | {"platformFaultDomainCount": 1}}
-    made = await inside.arm.put(f"{SETS}/rk", json=body)
-
-    assert made.status_code == 201
-    assert "sku" not in made.json()
-
-
-async def test_common_sizes_are_sold_in_every_region(inside: Inside) -> None:
-    place = "location eq 'japaneast'"
-    url = f"{HERE}/providers/Microsoft.Compute/skus"
-    rows = (await inside.arm.get(url, params={"$filter": place})).json()["value"]
-
-    names = {row["name"] for row in rows}
-    assert {"Standard_D4s_v5", "Standard_E4s_v5", "Standard_F4s_v2"} <= names
-    assert {"Standard_NC4as_T4_v3", "Standard_ND96isr_H200_v5"} <= names
-
-
-COMPUTE = f"{GROUP_ID}/providers/Microsoft.Compute"
-
-
 def told(answer: httpx.Response) -> tuple[int, str]:
     return answer.status_code, answer.json()["error"]["code"]
 

@@ -78,26 +78,6 @@ async def test_what_is_evicted_or_deallocated_costs_no_more(tmp_path: Path) -> N
     assert found[f"{SETS}/rk-2".lower()] == pytest.approx(60 / 3600)
 
 
-async def test_nothing_is_lost_or_doubled_by_restarts(tmp_path: Path) -> None:
-    clock = Clock()
-    async with emulator_inside(tmp_path, clock, **AT_ONCE) as inside:
-        await inside.make_group()
-        await create(inside, 1)
-    told: list[list[Any]] = []
-    for _ in range(3):
-        clock.advance(hours=1)
-        async with emulator_inside(tmp_path, clock, **AT_ONCE) as inside:
-            await inside.fabric.step()
-            told = await costs(inside)
-    async with emulator_inside(tmp_path, clock, **AT_ONCE) as inside:
-        await inside.arm.delete(SET)
-        await inside.fabric.step()
-        clock.advance(hours=5)
-        assert [row[1] for row in await costs(inside)] == [pytest.approx(3)]
-
-    assert [row[1] for row in told] == [pytest.approx(3)]
-
-
 async def test_costs_are_told_hours_later(tmp_path: Path) -> None:
     async with emulator_inside(tmp_path, Clock(), create_seconds=0) as inside:
         await inside.make_group()
