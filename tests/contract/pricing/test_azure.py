@@ -230,17 +230,13 @@ def _blob(price: object, **members: object) -> str:
 
 NO_STORAGE_PRICES: dict[str, str] = {
     "$0": _blob(0, effectiveStartDate=LATER),
-    "a negative price": _blob(-1, effectiveStartDate=LATER),
     "text": _blob("cheap", effectiveStartDate=LATER),
     "the future": _blob(0.02, effectiveStartDate=FUTURE),
-    "the past": _blob(0.02, effectiveStartDate=LATER, effectiveEndDate=PAST),
     "reserved": _blob(150, effectiveStartDate=LATER, type="Reservation"),
     "euros": _blob(0.02, effectiveStartDate=LATER, currencyCode="EUR"),
     "a terabyte": _blob(15, effectiveStartDate=LATER, unitOfMeasure="1 TB/Month"),
     "the price of much": _blob(0.01, effectiveStartDate=LATER, tierMinimumUnits="51200.0"),
     "another product": _blob(0.02, effectiveStartDate=LATER, productName="Files v2"),
-    "another region": _blob(0.02, effectiveStartDate=LATER, armRegionName="westus"),
-    "no row": "[]",
 }
 
 

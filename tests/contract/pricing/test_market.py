@@ -140,10 +140,8 @@ class OneAnswer(Arm):
     "odd",
     [
         {"effectiveDate": "2026-11-02T00:00:00Z", "priceUSD": 0},
-        {"effectiveDate": "2026-11-02T00:00:00Z", "priceUSD": -1},
         {"effectiveDate": "2026-11-02T00:00:00Z", "priceUSD": "free"},
         {"effectiveDate": "2026-11-02T00:00:00Z", "priceUSD": "NaN"},
-        {"effectiveDate": "2026-11-02T00:00:00Z", "priceUSD": 1e300},
         {"effectiveDate": "2026-11-02T00:00:00Z"},
         {"effectiveDate": "soon", "priceUSD": 8},
         "8",

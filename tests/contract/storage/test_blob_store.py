@@ -44,13 +44,6 @@ async def test_what_was_written_is_read_with_its_etag(store: BlobStore, containe
     assert '"' not in etag
 
 
-async def test_an_empty_blob_is_a_blob(store: BlobStore, container: str) -> None:
-    etag = await store.write(container, "empty", b"")
-
-    assert await store.read(container, "empty") == (b"", etag)
-    assert await collected(store.stream(container, "empty")) == b""
-
-
 @pytest.mark.parametrize("most", [0, 3, 4])
 async def test_a_blob_longer_than_its_reader_allows_is_not_read(
     store: BlobStore, container: str, most: int
@@ -61,15 +54,6 @@ async def test_a_blob_longer_than_its_reader_allows_is_not_read(
     assert (await store.read(container, "HEAD", most=most))[0] == b"fore"[:most]
     with pytest.raises(BlobTooLarge, match=f"longer than {most} bytes"):
         await store.read(container, "longer", most=most)
-
-
-async def test_a_missing_blob_is_not_found(store: BlobStore, container: str) -> None:
-    with pytest.raises(BlobNotFound):
-        await store.read(container, "missing")
-    with pytest.raises(BlobNotFound):
-        await store.properties(container, "missing")
-    with pytest.raises(BlobNotFound):
-        await collected(store.stream(container, "missing"))
 
 
 async def test_a_blob_that_was_written_again_is_not_streamed_as_the_one_that_was(
@@ -83,26 +67,6 @@ async def test_a_blob_that_was_written_again_is_not_streamed_as_the_one_that_was
         await collected(store.stream(container, "a", if_match=old))
 
 
-async def test_a_blob_of_a_missing_container_is_not_found(store: BlobStore) -> None:
-    with pytest.raises(BlobNotFound):
-        await store.read("no-such-container", "HEAD")
-    with pytest.raises(BlobNotFound):
-        await store.write("no-such-container", "HEAD", b"")
-    with pytest.raises(BlobNotFound):
-        await store.upload("no-such-container", "HEAD", chunks(b"data"))
-
-
-async def test_a_deleted_blob_is_gone_and_deleting_it_again_does_no_harm(
-    store: BlobStore, container: str
-) -> None:
-    await store.write(container, "a", b"1")
-    await store.delete(container, "a")
-    await store.delete(container, "a")
-
-    with pytest.raises(BlobNotFound):
-        await store.read(container, "a")
-
-
 async def test_only_over_the_version_that_was_read(store: BlobStore, container: str) -> None:
     old = await store.write(container, "HEAD", b"1")
     new = await store.write(container, "HEAD", b"2", if_match=old)
@@ -110,14 +74,6 @@ async def test_only_over_the_version_that_was_read(store: BlobStore, container: 
     with pytest.raises(PreconditionFailed):
         await store.write(container, "HEAD", b"3", if_match=old)
     assert await store.read(container, "HEAD") == (b"2", new)
-
-
-async def test_only_where_nothing_is(store: BlobStore, container: str) -> None:
-    await store.write(container, "HEAD", b"1", if_absent=True)
-
-    with pytest.raises(PreconditionFailed):
-        await store.write(container, "HEAD", b"2", if_absent=True)
-    assert (await store.read(container, "HEAD"))[0] == b"1"
 
 
 async def test_exactly_one_of_many_writers_over_one_version_wins(
@@ -154,42 +110,11 @@ async def test_a_stream_may_start_anywhere(store: BlobStore, container: str) -> 
     assert await collected(store.stream(container, "log", offset=len(data) + 5)) == b""
 
 
-async def test_an_upload_that_breaks_off_leaves_the_old_blob(
-    store: BlobStore, container: str
-) -> None:
-    etag = await store.write(container, "old", b"old")
-    with pytest.raises(ConnectionResetError):
-        await store.upload(container, "old", _breaking_off())
-
-    assert await store.read(container, "old") == (b"old", etag)
-
-
-async def test_an_upload_after_one_that_broke_off_is_whole(
-    store: BlobStore, container: str
-) -> None:
-    with pytest.raises(ConnectionResetError):
-        await store.upload(container, "file", _breaking_off())
-    await store.upload(container, "file", chunks(b"second"))
-
-    assert (await store.read(container, "file"))[0] == b"second"
-
-
 async def test_creating_one_twice_keeps_its_blobs(store: BlobStore, container: str) -> None:
     await store.write(container, "a", b"1")
     await store.create_container(container)
 
     assert [blob.name for blob in await store.list_blobs(container)] == ["a"]
-
-
-async def test_a_deleted_one_is_empty_and_deleting_it_again_does_no_harm(
-    store: BlobStore, container: str
-) -> None:
-    await store.write(container, "a", b"1")
-    await store.delete_container(container)
-    await store.delete_container(container)
-    await store.delete(container, "a")
-
-    assert await store.list_blobs(container) == []
 
 
 async def test_blobs_are_listed_by_name_under_a_prefix(store: BlobStore, container: str) -> None:
@@ -277,32 +202,6 @@ async def test_an_account_fetches_a_blob_from_another_one(
     assert (await near.read(container, "main-1/weights"))[0] == b"0" * 100_000
 
 
-async def test_what_is_there_is_not_fetched_again(
-    store: BlobStore, near: BlobStore, container: str
-) -> None:
-    await near.create_container(container)
-    etag = await near.write(container, "weights", b"staged by hand")
-
-    assert await near.copy(container, "weights", store, expires_at=soon())
-    assert await near.read(container, "weights") == (b"staged by hand", etag)
-
-
-async def test_a_copy_of_nothing_fails(store: BlobStore, near: BlobStore, container: str) -> None:
-    await near.create_container(container)
-
-    with pytest.raises(StorageError):
-        await near.copy(container, "missing", store, expires_at=soon())
-
-
-async def test_a_copy_into_no_container_finds_none(
-    store: BlobStore, near: BlobStore, container: str
-) -> None:
-    await store.write(container, "weights", b"1")
-
-    with pytest.raises(BlobNotFound):
-        await near.copy(container, "weights", store, expires_at=soon())
-
-
 async def content(store: BlobStore, container: str, name: str) -> bytes:
     return b"".join([chunk async for chunk in store.stream(container, name)])
 
@@ -383,3 +282,59 @@ async def test_a_part_that_breaks_off_is_not_in_the_way_of_the_others(
 
     await store.commit(container, "b", [two])
     assert await content(store, container, "b") == b"2"
+
+
+async def test_an_upload_that_breaks_off_leaves_the_old_blob_and_harms_no_later_one(
+    store: BlobStore, container: str
+) -> None:
+    etag = await store.write(container, "file", b"old")
+    for name in ("file", "new"):
+        with pytest.raises(ConnectionResetError):
+            await store.upload(container, name, _breaking_off())
+    assert await store.read(container, "file") == (b"old", etag)
+    assert [blob.name for blob in await store.list_blobs(container)] == ["file"]
+    await store.upload(container, "file", chunks(b"second"))
+
+    assert (await store.read(container, "file"))[0] == b"second"
+
+
+async def test_a_copy_needs_a_blob_and_a_container_and_leaves_what_is_there(
+    store: BlobStore, near: BlobStore, container: str
+) -> None:
+    await store.write(container, "weights", b"1")
+    with pytest.raises(BlobNotFound):
+        await near.copy(container, "weights", store, expires_at=soon())
+    await near.create_container(container)
+    with pytest.raises(StorageError):
+        await near.copy(container, "missing", store, expires_at=soon())
+    etag = await near.write(container, "weights", b"staged by hand")
+
+    assert await near.copy(container, "weights", store, expires_at=soon())
+    assert await near.read(container, "weights") == (b"staged by hand", etag)
+
+
+async def test_what_is_missing_is_not_found_and_deleting_it_does_no_harm(
+    store: BlobStore, container: str
+) -> None:
+    etag = await store.write(container, "a", b"", if_absent=True)
+    with pytest.raises(PreconditionFailed):
+        await store.write(container, "a", b"2", if_absent=True)
+    assert await store.read(container, "a") == (b"", etag)
+    assert await collected(store.stream(container, "a")) == b""
+    await store.delete(container, "a")
+    await store.delete(container, "a")
+    for where in (container, "no-such-container"):
+        for missing in (store.read, store.properties):
+            with pytest.raises(BlobNotFound):
+                await missing(where, "a")
+        with pytest.raises(BlobNotFound):
+            await collected(store.stream(where, "a"))
+    with pytest.raises(BlobNotFound):
+        await store.write("no-such-container", "a", b"")
+    with pytest.raises(BlobNotFound):
+        await store.upload("no-such-container", "a", chunks(b"data"))
+    await store.write(container, "a", b"1")
+    await store.delete_container(container)
+    await store.delete_container(container)
+    await store.delete(container, "a")
+    assert await store.list_blobs(container) == []

@@ -82,24 +82,16 @@ def spec(name: str, size: str = ND, region: str = "eastus") -> ScaleSetSpec:
         ({"os_disk_placement": "CacheDisk"}, ND, "NotSupported", "Placement of type 'CacheDisk'"),
         ({"os_disk_placement": "NvmeDisk"}, ND, "NotSupported", "os_disk_placement or os_disk_gib"),
         ({"os_disk_gib": 65}, NC, "NotSupported", "greater than 64 GB is not allowed"),
-        (
-            {"os_disk_gib": 64, "security_type": "TrustedLaunch"},
-            NC,
-            "NotSupported",
-            "greater than 63 GB is not allowed",
-        ),
+        ({"os_disk_gib": 64, "security_type": "TrustedLaunch"}, NC, "NotSupported",
+         "greater than 63 GB is not allowed"),
         ({"security_type": "TrustedLaunch"}, ND, "BadRequest", "'TrustedLaunch' security type"),
         ({"zones": {"eastus": "3"}}, ND, "AvailabilityZoneNotSupported", "zone(s) '3'"),
         ({"disk_encryption_set_id": KEYS}, ND, "BadRequest", "keys-eastus' was not found"),
         ({"proximity_placement_group_id": NEAR}, ND, "BadRequest", "near-eastus' was not found"),
-        (
-            {"encryption_at_host": True},
-            ND,
-            "InvalidParameter",
-            "az feature register --namespace Microsoft.Compute --name EncryptionAtHost",
-        ),
+        ({"encryption_at_host": True}, ND, "InvalidParameter",
+         "az feature register --namespace Microsoft.Compute --name EncryptionAtHost"),
     ],
-)
+)  # fmt: skip
 async def test_what_the_subscription_or_the_size_lacks_is_refused_with_what_to_do(
     cloud: AzureCloud, members: dict[str, object], size: str, code: str, said: str
 ) -> None:

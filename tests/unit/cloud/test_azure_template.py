@@ -250,25 +250,16 @@ def at(value: Any, path: str) -> Any:  # noqa: ANN401 - JSON
         ({"zones": {"swedencentral": "3"}}, "zones", ["3"]),
         ({"encryption_at_host": True}, f"{MACHINE}.securityProfile.encryptionAtHost", True),
         ({"security_type": "Standard"}, f"{MACHINE}.securityProfile", {"securityType": "Standard"}),
-        (
-            {"security_type": "TrustedLaunch"},
-            f"{MACHINE}.securityProfile.uefiSettings",
-            {"vTpmEnabled": True, "secureBootEnabled": False},
-        ),
-        (
-            {"disk_encryption_set_id": ENCRYPTION},
-            f"{OS_DISK}.managedDisk.diskEncryptionSet.id",
-            f"{IN_COMPUTE}/diskEncryptionSets/keys-swedencentral",
-        ),
-        (
-            {"proximity_placement_group_id": GROUP},
-            "properties.proximityPlacementGroup.id",
-            f"{IN_COMPUTE}/proximityPlacementGroups/near-swedencentral",
-        ),
+        ({"security_type": "TrustedLaunch"}, f"{MACHINE}.securityProfile.uefiSettings",
+         {"vTpmEnabled": True, "secureBootEnabled": False}),
+        ({"disk_encryption_set_id": ENCRYPTION}, f"{OS_DISK}.managedDisk.diskEncryptionSet.id",
+         f"{IN_COMPUTE}/diskEncryptionSets/keys-swedencentral"),
+        ({"proximity_placement_group_id": GROUP}, "properties.proximityPlacementGroup.id",
+         f"{IN_COMPUTE}/proximityPlacementGroups/near-swedencentral"),
         ({"os_disk_gib": 128}, f"{OS_DISK}.diskSizeGB", 128),
         ({"os_disk_placement": "CacheDisk"}, f"{OS_DISK}.diffDiskSettings.placement", "CacheDisk"),
     ],
-)
+)  # fmt: skip
 def test_each_member_is_where_azure_wants_it_and_equal_policies_give_equal_bodies(
     members: dict[str, Any], path: str, value: object
 ) -> None:

@@ -234,29 +234,17 @@ def test_why_its_nodes_do_not_come_means_what_it_means_of_a_scale_set(
 @pytest.mark.parametrize(
     ("why", "failure", "said"),
     [
-        (
-            "Failed to pull Docker image. unauthorized: sign in",
-            ScaleSetFailure.MISCONFIGURED,
-            "AcrPull",
-        ),
-        (
-            "Failed to pull Docker image. manifest unknown",
-            ScaleSetFailure.MISCONFIGURED,
-            "no such image",
-        ),
-        (
-            "Failed to pull Docker image. i/o timeout",
-            ScaleSetFailure.TRANSIENT,
-            "cannot be reached",
-        ),
-        (
-            "PreemptionError: Nodes of this job got pre-empted",
-            ScaleSetFailure.TRANSIENT,
-            "pre-empted",
-        ),
+        ("Failed to pull Docker image. unauthorized: sign in", ScaleSetFailure.MISCONFIGURED,
+         "AcrPull"),
+        ("Failed to pull Docker image. manifest unknown", ScaleSetFailure.MISCONFIGURED,
+         "no such image"),
+        ("Failed to pull Docker image. i/o timeout", ScaleSetFailure.TRANSIENT,
+         "cannot be reached"),
+        ("PreemptionError: Nodes of this job got pre-empted", ScaleSetFailure.TRANSIENT,
+         "pre-empted"),
         ("User process exited with status code 3.", ScaleSetFailure.TRANSIENT, "status code 3"),
     ],
-)
+)  # fmt: skip
 def test_why_its_job_failed_is_told_with_what_to_do(
     why: str, failure: ScaleSetFailure, said: str
 ) -> None:

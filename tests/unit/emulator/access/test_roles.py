@@ -20,7 +20,6 @@ from tests.emulated.azureml import (
     OLD,
     WORKSPACE,
     cluster,
-    job,
     make_workspace,
     submit,
 )
@@ -49,39 +48,23 @@ RESOURCES = "Microsoft.Resources/subscriptions"
         ("GET", HERE, f"{RESOURCES}/read", HERE),
         ("HEAD", GROUP, f"{RESOURCES}/resourcegroups/read", GROUP),
         ("PUT", GROUP, f"{RESOURCES}/resourcegroups/write", GROUP),
-        ("DELETE", GROUP, f"{RESOURCES}/resourcegroups/delete", GROUP),
         ("GET", f"{GROUP}/resources", f"{RESOURCES}/resourcegroups/resources/read", GROUP),
         ("PUT", SET, f"{SETS}/write", SET),
-        ("PATCH", SET, f"{SETS}/write", SET),
         ("GET", f"{COMPUTE}/virtualMachineScaleSets", f"{SETS}/read", COMPUTE),
         ("POST", f"{SET}/delete", f"{SETS}/delete/action", SET),
         ("GET", f"{SET}/instanceView", f"{SETS}/instanceView/read", SET),
-        (
-            "POST",
-            f"{SET}/virtualMachines/0/simulateEviction",
-            f"{SETS}/virtualMachines/simulateEviction/action",
-            f"{SET}/virtualMachines/0",
-        ),
-        (
-            "POST",
-            f"{PLACE}/placementScores/spot/generate",
-            "Microsoft.Compute/locations/placementScores/generate/action",
-            f"{PLACE}/placementScores/spot",
-        ),
-        (
-            "PUT",
-            f"{SET}/providers/Microsoft.Authorization/roleAssignments/a",
-            "Microsoft.Authorization/roleAssignments/write",
-            f"{SET}/providers/Microsoft.Authorization/roleAssignments/a",
-        ),
-        (
-            "POST",
-            f"{GROUP}/providers/Microsoft.CostManagement/query",
-            "Microsoft.CostManagement/query/read",
-            GROUP,
-        ),
+        ("POST", f"{SET}/virtualMachines/0/simulateEviction",
+         f"{SETS}/virtualMachines/simulateEviction/action", f"{SET}/virtualMachines/0"),
+        ("POST", f"{PLACE}/placementScores/spot/generate",
+         "Microsoft.Compute/locations/placementScores/generate/action",
+         f"{PLACE}/placementScores/spot"),
+        ("PUT", f"{SET}/providers/Microsoft.Authorization/roleAssignments/a",
+         "Microsoft.Authorization/roleAssignments/write",
+         f"{SET}/providers/Microsoft.Authorization/roleAssignments/a"),
+        ("POST", f"{GROUP}/providers/Microsoft.CostManagement/query",
+         "Microsoft.CostManagement/query/read", GROUP),
     ],
-)
+)  # fmt: skip
 def test_every_request_is_an_action_over_a_scope(
     method: str, path: str, action: str, scope: str
 ) -> None:
@@ -178,13 +161,8 @@ async def allow(workspace: Guarded, *actions: str) -> None:
     ("method", "path", "body", "action"),
     [
         ("PUT", f"{WORKSPACE}/computes/other", cluster(), "computes/write"),
-        ("GET", CLUSTER, None, "computes/read"),
-        ("POST", f"{CLUSTER}/listNodes", {}, "computes/listNodes/action"),
-        ("PUT", f"{JOBS}/a", job(), "jobs/write"),
         ("POST", f"{JOBS}/none/cancel", {}, "jobs/cancel/action"),
-        ("GET", JOBS, None, "jobs/read"),
         ("PUT", f"{WORKSPACE}/environments/e/versions/1", {}, "environments/versions/write"),
-        ("GET", f"{WORKSPACE}/models/m/versions", None, "models/versions/read"),
     ],
 )
 async def test_each_call_needs_its_own_action(

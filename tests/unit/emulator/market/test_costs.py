@@ -19,14 +19,10 @@ QUERY: dict[str, Any] = {
     "type": "ActualCost",
     "timeframe": "Custom",
     "timePeriod": {"from": "2026-01-01", "to": "2026-12-31"},
-    "dataset": {
-        "granularity": "None",
-        "aggregation": {
-            "cost": {"name": "PreTaxCost", "function": "Sum"},
-            "hours": {"name": "UsageQuantity", "function": "Sum"},
-        },
-    },
-}
+    "dataset": {"granularity": "None",
+     "aggregation": {"cost": {"name": "PreTaxCost", "function": "Sum"},
+     "hours": {"name": "UsageQuantity", "function": "Sum"}}},
+}  # fmt: skip
 AT_ONCE = {"cost_delay_seconds": 0.0, "create_seconds": 0, "delete_seconds": 0}
 
 
