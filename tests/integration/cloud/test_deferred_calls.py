@@ -83,6 +83,11 @@ def replica_of(world: World, cloud: FakeCloud, *, lists: bool = False) -> Attemp
     )
 
 
+def limits_of(reconciler: AttemptReconciler) -> RateLimitedCloud:
+    assert reconciler.limited_cloud
+    return reconciler.limited_cloud
+
+
 async def test_a_creation_without_a_token_is_made_by_any_replica_when_it_is_due(
     world: World, engine: AsyncEngine, clock: Clock, cloud: Watched, reconciler: AttemptReconciler
 ) -> None:
@@ -161,8 +166,7 @@ async def test_a_look_that_is_deferred_while_a_request_comes_does_not_hold_it_up
 async def test_an_attempt_waits_for_one_call_at_a_time(
     engine: AsyncEngine, clock: Clock, reconciler: AttemptReconciler
 ) -> None:
-    limited = reconciler.limited_cloud
-    assert limited is not None
+    limited = limits_of(reconciler)
     later = clock() + timedelta(seconds=90)
     waits = Deferral(call=CloudCall.CREATE, until=later)
     claim = await _claimed(engine, clock, deferred_call=waits.call, deferred_until=later)

@@ -52,23 +52,21 @@ def test_a_set_is_ready_once_all_its_machines_run() -> None:
 
     assert scale_set(_set("Creating", capacity=2), [one]).phase is ScaleSetPhase.CREATING
     assert scale_set(_set("Creating", capacity=2), [one, two]).phase is ScaleSetPhase.READY
+    assert scale_set(_set("Updating", capacity=1), [one]).phase is ScaleSetPhase.READY
 
 
-def test_an_update_that_azure_makes_by_itself_does_not_take_a_complete_set_back() -> None:
-    machine = _machine("0", power="running")
-
-    assert scale_set(_set("Updating", capacity=1), [machine]).phase is ScaleSetPhase.READY
-
-
-@pytest.mark.parametrize("power", ["stopping", "stopped", "deallocating", "deallocated"])
-def test_a_machine_that_lingers_stopped_does_not_run(power: str) -> None:
-    assert _running(_machine("0", power=power)) is False
-
-
-@pytest.mark.parametrize("power", ["", "unknown"])
-def test_a_machine_of_unknown_power_runs_once_it_was_provisioned(power: str) -> None:
-    assert _running(_machine("0", power=power)) is True
-    assert _running(_machine("0", state="Creating", power=power)) is False
+@pytest.mark.parametrize(
+    ("power", "state", "running"),
+    [
+        *((power, "Succeeded", False) for power in ("starting", "stopping", "deallocated")),
+        *((power, "Succeeded", True) for power in ("", "unknown", "running")),
+        *((power, "Creating", False) for power in ("", "unknown")),
+    ],
+)
+def test_a_machine_runs_by_its_power_or_else_once_it_was_provisioned(
+    power: str, state: str, *, running: bool
+) -> None:
+    assert _running(_machine("0", state=state, power=power)) is running
 
 
 @pytest.mark.parametrize(
@@ -87,10 +85,6 @@ def test_how_a_set_was_bought_is_known_where_azure_tells_it(
     found = VirtualMachineScaleSet({"name": "rk-1", "properties": told})
 
     assert scale_set(found, ()).capacity_type is bought
-
-
-def test_a_machine_that_starts_does_not_run_yet() -> None:
-    assert _running(_machine("0", power="starting")) is False
 
 
 def test_the_cause_may_be_found_at_a_machine() -> None:
