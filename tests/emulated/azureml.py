@@ -67,7 +67,6 @@ def job(nodes: int = 1, processes: int = 1, said: str = "python train.py", **mor
 
 async def make_workspace(inside: Inside, most: int = 2, **scale: Any) -> None:  # noqa: ANN401 - as cluster's
     """Create a workspace with an environment and a finished cluster."""
-    await inside.make_group()
     for path, body in (
         (WORKSPACE, {"location": "eastus", "properties": {}}),
         (ENVIRONMENT, {"properties": {"image": IMAGE, "isAnonymous": False}}),

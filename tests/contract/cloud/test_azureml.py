@@ -58,32 +58,6 @@ async def space(request: pytest.FixtureRequest, clock: Clock) -> AsyncIterator[S
         yield made
 
 
-async def test_a_cluster_comes_up_with_all_its_nodes(space: Space) -> None:
-    spec = a_spec()
-    seen = await space.made(spec)
-
-    assert seen.name == spec.name
-    assert len({i.vm_id for i in seen.instances if i.running}) == 2
-    assert (seen.engine, seen.region, seen.vm_size) == (Engine.AZUREML, "eastus", SPOT.vm_size)
-    assert seen.capacity_type is SPOT.capacity_type
-    assert seen.tags[ATTEMPT_TAG] == spec.tags[ATTEMPT_TAG]
-
-
-async def test_ordering_it_again_changes_nothing(space: Space) -> None:
-    spec = a_spec()
-    before = await space.made(spec)
-    await space.cloud.create(spec)
-
-    assert await space.cloud.get(spec.name) == before
-    assert [s.name for s in await space.cloud.list_owned()] == [spec.name]
-
-
-async def test_a_list_counts_the_nodes_that_cost_money(space: Space) -> None:
-    await space.made(a_spec())
-
-    assert [s.capacity for s in await space.cloud.list_owned()] == [2]
-
-
 async def test_an_evicted_node_leaves_fewer_that_run_than_were_ordered(space: Space) -> None:
     spec = a_spec()
     before = await space.made(spec)
@@ -94,14 +68,6 @@ async def test_an_evicted_node_leaves_fewer_that_run_than_were_ordered(space: Sp
     )
     assert seen is not None
     assert before.instances[0].vm_id not in [i.vm_id for i in seen.instances if i.running]
-
-
-async def test_a_refill_is_left_to_azure(space: Space) -> None:
-    spec = a_spec()
-    before = await space.made(spec)
-    await space.cloud.refill(spec.name, 2, useless=[before.instances[0].vm_id])
-
-    assert await space.cloud.get(spec.name) == before
 
 
 async def test_one_for_which_there_is_no_room_says_so(space: Space) -> None:
@@ -147,11 +113,6 @@ async def test_its_cores_are_counted_by_themselves(space: Space) -> None:
 
     assert before.limit is not None
     assert after.used == before.used + 2 * 24
-
-
-async def test_it_keeps_no_serial_log_that_it_does_not_have(space: Space) -> None:
-    with pytest.raises(NoSerialLog):
-        await space.cloud.serial_log(a_spec().name, "0")
 
 
 @pytest.mark.parametrize("place", [("renamed", GROUP), ("ws", "renamed")])
@@ -340,3 +301,20 @@ async def test_idle_nodes_of_the_cluster_do_not_count_as_used(
     assert (await named.spot_cores(SPOT.pool)).used == before.used
     await plain.close()
     await named.close()
+
+
+async def test_a_cluster_comes_up_once_with_all_its_nodes(space: Space) -> None:
+    spec = a_spec()
+    with pytest.raises(NoSerialLog):
+        await space.cloud.serial_log(spec.name, "0")
+    seen = await space.made(spec)
+    await space.cloud.create(spec)
+    await space.cloud.refill(spec.name, 2, useless=[seen.instances[0].vm_id])  # left to Azure
+
+    assert seen.name == spec.name
+    assert len({i.vm_id for i in seen.instances if i.running}) == 2
+    assert (seen.engine, seen.region, seen.vm_size) == (Engine.AZUREML, "eastus", SPOT.vm_size)
+    assert seen.capacity_type is SPOT.capacity_type
+    assert seen.tags[ATTEMPT_TAG] == spec.tags[ATTEMPT_TAG]
+    assert await space.cloud.get(spec.name) == seen
+    assert [(s.name, s.capacity) for s in await space.cloud.list_owned()] == [(spec.name, 2)]

@@ -181,22 +181,6 @@ async def source(request: pytest.FixtureRequest) -> AsyncIterator[PriceSource]:
     await made.close()
 
 
-async def test_spot_and_on_demand_prices_are_exact(source: PriceSource) -> None:
-    assert await source.prices(list(LISTED)) == LISTED
-
-
-async def test_only_what_was_asked_for_is_answered(source: PriceSource) -> None:
-    assert await source.prices([ELSEWHERE]) == {ELSEWHERE: LISTED[ELSEWHERE]}
-    assert await source.prices([]) == {}
-
-
-async def test_what_the_list_does_not_know_is_left_out(source: PriceSource) -> None:
-    unknown = replace(ND_SPOT, vm_size="Standard_Abacus")
-    not_sold_there = replace(ND_SPOT, region="northpole")
-
-    assert await source.prices([unknown, ND_SPOT, not_sold_there]) == {ND_SPOT: LISTED[ND_SPOT]}
-
-
 async def test_every_tier_of_storage_has_a_price_and_the_prices_a_source(
     source: PriceSource,
 ) -> None:
@@ -273,3 +257,12 @@ async def test_a_price_of_storage_that_jumps_is_used_a_day_later(
 
     assert found == [Decimal("0.015"), Decimal("0.015"), Decimal("0.09")]
     assert len(told(caplog)) == 1
+
+
+async def test_only_what_is_asked_for_and_listed_has_its_exact_price(source: PriceSource) -> None:
+    unknown = replace(ND_SPOT, vm_size="Standard_Abacus")
+    not_sold_there = replace(ND_SPOT, region="northpole")
+
+    assert await source.prices([*LISTED, unknown, not_sold_there]) == LISTED
+    assert await source.prices([ELSEWHERE]) == {ELSEWHERE: LISTED[ELSEWHERE]}
+    assert await source.prices([]) == {}

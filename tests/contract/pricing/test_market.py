@@ -55,9 +55,6 @@ async def test_each_place_has_the_band_of_its_machines(market: Market) -> None:
         EAST: EvictionBand.TO_5,
         SWEDEN: EvictionBand.TO_5,
     }
-
-
-async def test_unknown_sizes_have_no_eviction_band(market: Market) -> None:
     assert await market.bands([NOWHERE, UNKNOWN]) == {}
     assert await market.price_history([NOWHERE, UNKNOWN]) == {}
     assert await market.bands([]) == {}

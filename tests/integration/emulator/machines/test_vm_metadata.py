@@ -29,7 +29,6 @@ async def inside(tmp_path: Path) -> AsyncIterator[Inside]:
 
 async def started(inside: Inside) -> None:
     """Two VMs, with tags and user data."""
-    await inside.make_group()
     body = scale_set(2, userData=USER_DATA)
     body["tags"] = {"Department": "IT", "Test": "yes"}
     (await inside.arm.put(SET, json=body)).raise_for_status()
@@ -155,14 +154,9 @@ async def waits(inside: Inside) -> bool:
 @pytest.fixture
 async def one(tmp_path: Path) -> AsyncIterator[Inside]:
     async with emulator_inside(tmp_path, Clock()) as made:
-        await start_one(made)
+        (await made.arm.put(SET, json=scale_set(1))).raise_for_status()
+        await made.pass_time(5)
         yield made
-
-
-async def start_one(one: Inside) -> None:
-    await one.make_group()
-    (await one.arm.put(SET, json=scale_set(1))).raise_for_status()
-    await one.pass_time(5)
 
 
 async def document(one: Inside, version: str = "2020-07-01") -> dict[str, Any]:

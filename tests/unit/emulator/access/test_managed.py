@@ -22,7 +22,6 @@ STORAGE = "https://storage.azure.com/"
 async def inside(tmp_path: Path) -> AsyncIterator[Inside]:
     """Yield an emulator with a resource group."""
     async with emulator_inside(tmp_path, Clock(), create_seconds=0.0) as made:
-        await made.make_group()
         yield made
 
 

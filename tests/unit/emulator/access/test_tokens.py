@@ -1,6 +1,5 @@
 """Sign-in: whose token is given out, and which one is believed."""
 
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +14,6 @@ from tests.emulated.process import TENANT
 TOKEN = f"/{TENANT}/oauth2/v2.0/token"
 ARM = "https://management.azure.com/.default"
 OTHER = "99999999-9999-9999-9999-999999999999"
-
-
-@pytest.fixture
-async def inside(tmp_path: Path) -> AsyncIterator[Inside]:
-    """Yield an emulator that does not enforce access."""
-    async with emulator_inside(tmp_path, Clock()) as made:
-        yield made
 
 
 async def sign_in(inside: Inside, path: str = TOKEN, **form: str) -> httpx.Response:

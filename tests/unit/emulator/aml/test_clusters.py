@@ -178,7 +178,6 @@ async def test_only_the_scale_of_a_cluster_can_change(inside: Inside) -> None:
 
 async def test_a_cluster_needs_a_quota_for_a_node_of_azure_ml_alone(tmp_path: Path) -> None:
     async with emulator_inside(tmp_path, Clock(), azureml_quota=95, spot_quota=0) as inside:
-        await inside.make_group()
         await inside.arm.put(WORKSPACE, json={"location": "eastus"}, params=OLD)
         refused = (await inside.arm.put(CLUSTER, json=cluster(), params=OLD)).json()["error"]
 

@@ -85,7 +85,6 @@ def requests(draw: st.DrawFn) -> tuple[str, str, str]:
 async def _answers(rows: list[tuple[str, str, str]]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         async with emulator_inside(Path(folder), Clock()) as inside:
-            await inside.make_group()
             (await inside.arm.put(f"{SETS}/old", json=scale_set(1))).raise_for_status()
             (await inside.arm.put(f"{SETS}/flex", json=FLEXIBLE)).raise_for_status()
             await inside.pass_time(4)

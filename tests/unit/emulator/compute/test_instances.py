@@ -19,7 +19,6 @@ DURABLE: dict[str, Any] = {"evictionPolicy": "Deallocate", "storageProfile": {"o
 async def inside(tmp_path: Path) -> AsyncIterator[Inside]:
     """Yield an emulator with three running VMs whose OS disks outlive their host."""
     async with emulator_inside(tmp_path, Clock(), page_size=2) as running:
-        await running.make_group()
         (await running.arm.put(SET, json=scale_set(3, **DURABLE))).raise_for_status()
         await running.pass_time(4)
         yield running
@@ -57,16 +56,6 @@ async def outcome(inside: Inside, answer: httpx.Response) -> tuple[str, str]:
 
 def error(answer: httpx.Response) -> tuple[int, str]:
     return answer.status_code, answer.json()["error"]["code"]
-
-
-async def test_one_instance_is_ordered_at_its_own_address(inside: Inside) -> None:
-    url = f"{SET}/virtualMachines/1"
-    for action in ("restart", "redeploy", "poweroff", "start", "deallocate"):
-        answer = await inside.arm.post(f"{url}/{action}")
-        assert answer.status_code == 202, action
-        await inside.pass_time(6)
-        assert await outcome(inside, answer) == ("Succeeded", ""), action
-    assert await power(inside) == {"0": "running", "1": "deallocated", "2": "running"}
 
 
 async def test_a_deallocated_vm_may_find_no_room_to_start(inside: Inside) -> None:
@@ -153,7 +142,6 @@ SIZE = "Standard_ND96amsr_A100_v4"
 @pytest.fixture
 async def slow(tmp_path: Path) -> AsyncIterator[Inside]:
     async with emulator_inside(tmp_path, Clock(), create_seconds=6, delete_seconds=3) as made:
-        await made.make_group()
         await made.arm.put(SET, json=scale_set(2))
         await made.pass_time(6)
         yield made
@@ -219,24 +207,6 @@ async def test_a_failed_put_is_not_forgotten_when_a_deletion_ends(slow: Inside) 
     assert await seen(slow) == ("Failed", 2, 1)
     view = (await slow.arm.get(f"{SET}/instanceView")).json()
     assert view["statuses"][0]["code"] == "ProvisioningState/failed/AllocationFailed"
-
-
-async def test_an_order_to_one_vm_is_its_own_affair(slow: Inside) -> None:
-    await slow.arm.post(f"{SET}/virtualMachines/0/restart")
-
-    assert (await seen(slow))[0] == "Succeeded"
-    shown = (await slow.arm.get(f"{SET}/virtualMachines/0")).json()
-    assert shown["properties"]["provisioningState"] == "Updating"
-
-
-async def test_a_deletion_that_fails_leaves_no_instance_that_waits_for_ever(slow: Inside) -> None:
-    await slow.arm.put(SET, json=scale_set(3))
-    await slow.arm.post("/_emulator/faults", json={"kind": "delete_fails"})
-    await slow.arm.delete(SET)
-    assert (await seen(slow))[0] == "Deleting"
-
-    await slow.pass_time(9)
-    assert await seen(slow) == ("Failed", 3, 2)
 
 
 @pytest.mark.parametrize("doom", ["evicted", "deleted"])

@@ -16,7 +16,6 @@ from tests.emulated.process import GROUP, scale_set
 async def inside(tmp_path: Path) -> AsyncIterator[Inside]:
     """Yield an emulator with one scale set of two running VMs."""
     async with emulator_inside(tmp_path, Clock()) as running:
-        await running.make_group()
         (await running.arm.put(SET, json=scale_set(2))).raise_for_status()
         await running.pass_time(4)
         yield running
@@ -136,7 +135,6 @@ def flexible(count: int, **properties: object) -> dict[str, Any]:
 async def flex(tmp_path: Path) -> AsyncIterator[Inside]:
     """Yield an emulator with a Flexible scale set of four VMs."""
     async with emulator_inside(tmp_path, Clock()) as running:
-        await running.make_group()
         body = flexible(4)
         (await running.arm.put(FLEX, json=body)).raise_for_status()
         await running.pass_time(4)
@@ -254,40 +252,6 @@ async def test_a_mix_passes_over_a_size_that_is_barred(inside: Inside) -> None:
     (await inside.arm.put(f"{SETS}/rk", json=mix(*ranked(0, 1)))).raise_for_status()
 
     assert await size_of(inside, "rk") == SIZES[1]
-
-
-async def test_a_machine_is_shown_as_full_as_azure_shows_it(inside: Inside) -> None:
-    body = scale_set(1)
-    profile = body["properties"]["virtualMachineProfile"]
-    image = {"publisher": "Canonical", "offer": "o", "sku": "s", "version": "latest"}
-    profile["storageProfile"] |= {"imageReference": image, "dataDisks": [{"lun": 0}]}
-    address = {"name": "ip", "properties": {"subnet": {"id": f"{PROVIDERS}/n/subnets/s"}}}
-    card = {"name": "nic", "properties": {"primary": True, "ipConfigurations": [address]}}
-    profile["networkProfile"] = {"networkInterfaceConfigurations": [card]}
-    profile["diagnosticsProfile"] = {"bootDiagnostics": {"enabled": True}}
-    (await inside.arm.put(f"{SETS}/rk", json=body)).raise_for_status()
-    await inside.pass_time(4)
-    shown = (await inside.arm.get(f"{SETS}/rk")).json()
-    one = f"{SETS}/rk/virtualMachines/0"
-    machine = (await inside.arm.get(one, params={"$expand": "instanceView"})).json()["properties"]
-    system, storage = machine["osProfile"], machine["storageProfile"]
-    cards = machine["networkProfileConfiguration"]["networkInterfaceConfigurations"]
-
-    assert shown["properties"]["virtualMachineProfile"]["osProfile"]["secrets"] == []
-    assert system["linuxConfiguration"]["provisionVMAgent"] is True
-    assert cards[0]["properties"]["dnsSettings"] == {"dnsServers": []}
-    assert cards[0]["properties"]["ipConfigurations"][0]["properties"] == {
-        "privateIPAddressVersion": "IPv4",
-        "subnet": address["properties"]["subnet"],  # type: ignore[index] # a dict
-    }
-    disk = storage["osDisk"]
-    assert (disk["osType"], storage["imageReference"]["exactVersion"]) == ("Linux", "1.0.0")
-    assert disk["managedDisk"]["id"].endswith(f"/Microsoft.Compute/disks/{disk['name']}")
-    view = machine["instanceView"]
-    names = [disk["name"], storage["dataDisks"][0]["name"]]
-    assert [row["name"] for row in view["disks"]] == names
-    assert (view["computerName"], view["bootDiagnostics"]) == (system["computerName"], {})
-    assert view["vmAgent"]["statuses"][0]["displayStatus"] == "Ready"
 
 
 async def test_a_security_group_has_the_rules_that_nobody_can_remove(inside: Inside) -> None:

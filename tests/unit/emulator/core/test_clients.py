@@ -111,7 +111,6 @@ def test_what_is_no_json_even_so(text: str) -> None:
 @pytest.fixture
 async def slow(tmp_path: Path) -> AsyncIterator[Inside]:
     async with emulator_inside(tmp_path, Clock(), create_seconds=60, delete_seconds=30) as made:
-        await made.make_group()
         yield made
 
 
@@ -137,7 +136,6 @@ async def test_a_put_names_both_addresses_and_time_decides(slow: Inside) -> None
 async def test_operations_live_through_a_restart_and_an_hour(tmp_path: Path) -> None:
     clock = Clock()
     async with emulator_inside(tmp_path, clock, create_seconds=60) as slow:
-        await slow.make_group()
         status = (await slow.arm.put(SET, json=scale_set(1))).headers["Azure-AsyncOperation"]
     async with emulator_inside(tmp_path, clock, create_seconds=60) as slow:
         assert (await slow.follow(status)).json()["status"] == "InProgress"
@@ -155,7 +153,6 @@ async def test_operations_live_through_a_restart_and_an_hour(tmp_path: Path) -> 
 @pytest.fixture
 async def running(tmp_path: Path) -> AsyncIterator[Inside]:
     async with emulator_inside(tmp_path, Clock()) as made:
-        await made.make_group()
         await made.arm.put(SET, json=scale_set(2))
         await made.pass_time(10)
         yield made

@@ -26,7 +26,6 @@ def left(answer: httpx.Response) -> dict[str, int]:
 
 
 async def made(inside: Inside, *names: str) -> None:
-    await inside.make_group()
     for name in names:
         (await inside.arm.put(f"{SETS}/{name}", json=scale_set(1))).raise_for_status()
 

@@ -84,7 +84,6 @@ async def test_a_deployment_survives_a_restart_of_the_emulator(tmp_path: Path) -
     clock = Clock()
     wanted = template(slow(), account("after", dependsOn=["rk-1"]))
     async with emulator_inside(tmp_path, clock) as before:
-        await before.make_group()
         await before.arm.put(f"{DEPLOYMENTS}/d", json=body(wanted))
         await before.pass_time(0.5)
     async with emulator_inside(tmp_path, clock) as after:
@@ -127,7 +126,6 @@ async def test_a_template_with_any_member_spoilt_is_answered(tmp_path: Path) -> 
     whole = body(TEMPLATE, **passed)
     places = [place for place in _places(whole) if place]
     async with emulator_inside(tmp_path, Clock()) as azure:
-        await azure.make_group()
         for _ in range(100):
             spoilt = _spoilt(whole, draw.choice(places), draw)
             answer = await azure.arm.post(f"{DEPLOYMENTS}/d/validate", json=spoilt)

@@ -199,17 +199,6 @@ async def restrict(inside: Inside, **body: object) -> int:
     return (await inside.arm.post("/_emulator/market/restrictions", json=order)).status_code
 
 
-async def test_a_size_tells_what_it_can_do(inside: Inside) -> None:
-    found = (await skus(inside, **{"$filter": "location eq 'eastus'"}))[ND]
-
-    can = {row["name"]: row["value"] for row in found["capabilities"]}
-    assert found["family"] == "StandardNDAMSv4_A100Family"
-    assert found["locationInfo"][0]["location"] == "eastus"
-    assert (can["vCPUs"], can["GPUs"], can["MemoryGB"]) == ("96", "8", "1900")
-    assert can["RdmaEnabled"] == can["LowPriorityCapable"] == can["EphemeralOSDiskSupported"]
-    assert can["HyperVGenerations"] == "V2"
-
-
 async def test_a_restricted_size_is_told_and_refused(inside: Inside) -> None:
     assert await restrict(inside) == 200
     shown = (await skus(inside, **{"$filter": "location eq 'eastus'"}))[ND]["restrictions"]

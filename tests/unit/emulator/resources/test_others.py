@@ -161,7 +161,6 @@ NETWORK = f"{GROUP_ID}/providers/Microsoft.Network/networkSecurityGroups/guard"
 @pytest.fixture
 async def filled(tmp_path: Path) -> AsyncIterator[Inside]:
     async with emulator_inside(tmp_path, Clock()) as made:
-        await made.make_group()
         guard = {"location": "eastus", "tags": {"owner": "me"}}
         (await made.arm.put(SET, json=scale_set(0))).raise_for_status()
         (await made.arm.put(NETWORK, json=guard)).raise_for_status()
