@@ -1,7 +1,7 @@
 """An emulator that enforces access, and callers with tokens of their own."""
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,6 +37,18 @@ class Guarded:
         """Give the app a role."""
         url = f"{scope}{AUTHORIZATION}/roleAssignments/{guid(name)}"
         return await self.owner.put(url, json=assignment(role, self.app_id))
+
+    async def define(self, *actions: str, scopes: Sequence[str] = (GROUP_ID,)) -> str:
+        """Create a custom role with these actions, and return its name."""
+        role: dict[str, Any] = {"roleName": "Custom", "assignableScopes": list(scopes)}
+        role["permissions"] = [{"actions": list(actions)}]
+        url = f"{HERE}{AUTHORIZATION}/roleDefinitions/{guid(12)}"
+        (await self.owner.put(url, json={"properties": role})).raise_for_status()
+        return guid(12)
+
+    async def allow(self, *actions: str) -> None:
+        """Let the app do these things in the group, and no others."""
+        (await self.grant(await self.define(*actions))).raise_for_status()
 
 
 @asynccontextmanager

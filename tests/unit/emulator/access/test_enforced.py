@@ -77,15 +77,7 @@ async def test_a_list_of_groups_shows_those_that_one_may_see(world: Guarded) -> 
 async def test_a_scale_set_joins_only_what_its_maker_may_use(world: Guarded) -> None:
     made = await world.owner.put(f"{IDENTITIES}/nodes", json={"location": "eastus"})
     identity = made.json()["id"]
-    set_writer = {
-        "roleName": "Set writer",
-        "assignableScopes": [GROUP_ID],
-        "permissions": [{"actions": ["Microsoft.Compute/virtualMachineScaleSets/*"]}],
-    }
-    custom = "00000000-0000-0000-0000-00000000000c"
-    url = f"{HERE}{AUTHORIZATION}/roleDefinitions/{custom}"
-    (await world.owner.put(url, json={"properties": set_writer})).raise_for_status()
-    (await world.grant(custom)).raise_for_status()
+    await world.allow("Microsoft.Compute/virtualMachineScaleSets/*")
 
     neither = await world.app.put(f"{SETS}/a", json=with_links(identity))
     await world.grant(OPERATOR, identity, name=2)
@@ -196,16 +188,9 @@ async def test_a_role_is_changed_only_with_the_right_to_all_its_scopes(world: Gu
 
 
 async def test_a_role_is_given_only_where_it_can_be_assigned(world: Guarded) -> None:
-    told = {
-        "roleName": "Of one group",
-        "assignableScopes": [GROUP_ID],
-        "permissions": [{"actions": ["*/read"]}],
-    }
-    url = f"{HERE}{AUTHORIZATION}/roleDefinitions/00000000-0000-0000-0000-00000000000c"
-    (await world.owner.put(url, json={"properties": told})).raise_for_status()
-
-    wide = await world.grant("00000000-0000-0000-0000-00000000000c", HERE)
-    right = await world.grant("00000000-0000-0000-0000-00000000000c", f"{SETS}/a", name=2)
+    role = await world.define("*/read")
+    wide = await world.grant(role, HERE)
+    right = await world.grant(role, f"{SETS}/a", name=2)
     assert (code(wide), right.status_code) == ("RoleDefinitionDoesNotExist", 201)
 
 
@@ -278,18 +263,6 @@ ACCOUNT = f"{GROUP_ID}/providers/{STORAGE}/account"
 DEPLOYS = ("Microsoft.Resources/deployments/*", f"{STORAGE}/read", f"{STORAGE}/write")
 
 
-async def allow(world: Guarded, *actions: str) -> None:
-    """Let the app do these things in the group, and no others."""
-    role = {
-        "roleName": "Deployer",
-        "assignableScopes": [GROUP_ID],
-        "permissions": [{"actions": list(actions)}],
-    }
-    url = f"{HERE}{AUTHORIZATION}/roleDefinitions/{guid(12)}"
-    (await world.owner.put(url, json={"properties": role})).raise_for_status()
-    (await world.grant(guid(12))).raise_for_status()
-
-
 async def finished(world: Guarded) -> dict[str, Any]:
     """Run the deployment to its end and return its properties."""
     shown: dict[str, Any] = {}
@@ -311,7 +284,7 @@ async def test_a_template_reads_nothing_that_its_deployer_may_not_read(world: Gu
     (await world.owner.put(url, json=plain)).raise_for_status()
     tier = f"[reference('{url}', '2024-01-01').accessTier]"
     wanted = body(template(account(), outputs={"tier": {"type": "string", "value": tier}}))
-    await allow(world, *DEPLOYS)
+    await world.allow(*DEPLOYS)
     (await world.app.put(DEPLOYMENT, json=wanted)).raise_for_status()
     refused = await finished(world)
     (await world.grant(READER, other, name=2)).raise_for_status()
@@ -326,7 +299,7 @@ async def test_a_template_reads_nothing_that_its_deployer_may_not_read(world: Gu
 async def test_a_right_that_is_taken_away_is_missed_while_the_deployment_runs(
     world: Guarded,
 ) -> None:
-    await allow(world, *DEPLOYS)
+    await world.allow(*DEPLOYS)
     (await world.app.put(DEPLOYMENT, json=body(template(account())))).raise_for_status()
     given = f"{GROUP_ID}{AUTHORIZATION}/roleAssignments/{guid(1)}"
     (await world.owner.delete(given)).raise_for_status()

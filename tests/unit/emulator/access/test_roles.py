@@ -12,26 +12,14 @@ from emulator.access.actions import Need, needed
 from emulator.access.assignments import within
 from emulator.access.roles import built_in, matches
 from emulator.app import arm
-from tests.emulated.azureml import (
-    CLUSTER,
-    ENVIRONMENT,
-    IMAGE,
-    JOBS,
-    OLD,
-    WORKSPACE,
-    cluster,
-    make_workspace,
-    submit,
-)
-from tests.emulated.inside import GROUP_ID, HERE, Inside
+from tests.emulated import azureml as ml
+from tests.emulated.inside import HERE, Inside
 from tests.unit.emulator.access.access_world import (
-    AUTHORIZATION,
     IDENTITIES,
     OPERATOR,
     Guarded,
     code,
     guarded,
-    guid,
 )
 
 GROUP = f"{HERE}/resourceGroups/g"
@@ -135,44 +123,32 @@ PART = "Microsoft.MachineLearningServices/workspaces"
 async def workspace(tmp_path: Path) -> AsyncIterator[Guarded]:
     """Yield an emulator that enforces access, with a workspace, its environment and a cluster."""
     async with guarded(tmp_path) as made:
-        image = {"properties": {"image": IMAGE}}
+        image = {"properties": {"image": ml.IMAGE}}
         for path, body in (
-            (WORKSPACE, {"location": "eastus"}),
-            (ENVIRONMENT, image),
-            (CLUSTER, cluster()),
+            (ml.WORKSPACE, {"location": "eastus"}),
+            (ml.ENVIRONMENT, image),
+            (ml.CLUSTER, ml.cluster()),
         ):
-            (await made.owner.put(path, json=body, params=OLD)).raise_for_status()
+            (await made.owner.put(path, json=body, params=ml.OLD)).raise_for_status()
         yield made
-
-
-async def allow(workspace: Guarded, *actions: str) -> None:
-    """Give the app a role with these actions on workspaces."""
-    role = {
-        "roleName": "Engine",
-        "assignableScopes": [GROUP_ID],
-        "permissions": [{"actions": [f"{PART}/{action}" for action in actions]}],
-    }
-    url = f"{HERE}{AUTHORIZATION}/roleDefinitions/{guid(12)}"
-    (await workspace.owner.put(url, json={"properties": role})).raise_for_status()
-    (await workspace.grant(guid(12))).raise_for_status()
 
 
 @pytest.mark.parametrize(
     ("method", "path", "body", "action"),
     [
-        ("PUT", f"{WORKSPACE}/computes/other", cluster(), "computes/write"),
-        ("POST", f"{JOBS}/none/cancel", {}, "jobs/cancel/action"),
-        ("PUT", f"{WORKSPACE}/environments/e/versions/1", {}, "environments/versions/write"),
+        ("PUT", f"{ml.WORKSPACE}/computes/other", ml.cluster(), "computes/write"),
+        ("POST", f"{ml.JOBS}/none/cancel", {}, "jobs/cancel/action"),
+        ("PUT", f"{ml.WORKSPACE}/environments/e/versions/1", {}, "environments/versions/write"),
     ],
 )
 async def test_each_call_needs_its_own_action(
     workspace: Guarded, method: str, path: str, body: object, action: str
 ) -> None:
     async def call() -> int:
-        return (await workspace.app.request(method, path, json=body, params=OLD)).status_code
+        return (await workspace.app.request(method, path, json=body, params=ml.OLD)).status_code
 
     before = await call()
-    await allow(workspace, action)
+    await workspace.allow(f"{PART}/{action}")
 
     assert before == 403
     assert await call() != 403
@@ -181,20 +157,20 @@ async def test_each_call_needs_its_own_action(
 async def test_a_cluster_has_only_an_identity_that_its_maker_may_assign(workspace: Guarded) -> None:
     made = await workspace.owner.put(f"{IDENTITIES}/puller", json={"location": "eastus"})
     identity = made.json()["id"]
-    await allow(workspace, "computes/write")
-    wanted = cluster() | {
+    await workspace.allow(f"{PART}/computes/write")
+    wanted = ml.cluster() | {
         "identity": {"type": "UserAssigned", "userAssignedIdentities": {identity: {}}}
     }
-    path = f"{WORKSPACE}/computes/pulls"
-    refused = await workspace.app.put(path, json=wanted, params=OLD)
+    path = f"{ml.WORKSPACE}/computes/pulls"
+    refused = await workspace.app.put(path, json=wanted, params=ml.OLD)
     await workspace.grant(OPERATOR, identity, name=2)
-    taken = await workspace.app.put(path, json=wanted, params=OLD)
+    taken = await workspace.app.put(path, json=wanted, params=ml.OLD)
 
     assert code(refused) == "LinkedAuthorizationFailed"
     assert taken.status_code == 201
 
 
-RUN = f"/history/v1.0{WORKSPACE}/runs/a"
+RUN = f"/history/v1.0{ml.WORKSPACE}/runs/a"
 
 
 @pytest.mark.parametrize("path", ["/_emulator/principals", "/_EMULATOR/Requests"])
@@ -211,13 +187,13 @@ async def test_other_machines_cannot_move_the_emulator(inside: Inside, path: str
 
 
 async def test_the_history_of_runs_is_for_those_who_are_signed_in(inside: Inside) -> None:
-    await make_workspace(inside)
-    await submit(inside, "a")
-    change = f"/history/v1.0{WORKSPACE}/experiments/Default/runs/a"
+    await ml.make_workspace(inside)
+    await ml.submit(inside, "a")
+    change = f"/history/v1.0{ml.WORKSPACE}/experiments/Default/runs/a"
     signed_in = [await inside.arm.get(RUN), await inside.arm.patch(change, json={})]
     del inside.arm.headers["authorization"]
     refused = [await inside.arm.get(RUN), await inside.arm.patch(change, json={})]
-    refused += [await inside.arm.get(RUN + "/details"), await inside.arm.get(f"{JOBS}/a")]
+    refused += [await inside.arm.get(RUN + "/details"), await inside.arm.get(f"{ml.JOBS}/a")]
 
     assert [answer.status_code for answer in signed_in] == [200, 200]
     assert [answer.status_code for answer in refused] == [401] * 4

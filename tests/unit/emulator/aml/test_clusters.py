@@ -6,20 +6,7 @@ from typing import Any
 import pytest
 
 from tests.clock import Clock
-from tests.emulated.azureml import (
-    CLUSTER,
-    JOBS,
-    OLD,
-    REMOVAL,
-    WORKSPACE,
-    WORKSPACES,
-    cluster,
-    counts,
-    evict,
-    make_workspace,
-    status,
-    submit,
-)
+from tests.emulated import azureml as ml
 from tests.emulated.inside import HERE, Inside, emulator_inside
 from tests.emulated.process import GROUP
 
@@ -27,39 +14,43 @@ SETS = f"{HERE}/providers/Microsoft.Compute/virtualMachineScaleSets"
 
 
 async def shown(inside: Inside) -> dict[str, Any]:
-    body: dict[str, Any] = (await inside.arm.get(CLUSTER, params=OLD)).json()["properties"]
+    body: dict[str, Any] = (await inside.arm.get(ml.CLUSTER, params=ml.OLD)).json()["properties"]
     return body
+
+
+async def job_and_nodes(inside: Inside) -> tuple[str, dict[str, int]]:
+    return await ml.status(inside, "a"), await ml.counts(inside)
 
 
 async def test_nodes_come_for_a_job_and_go_when_they_were_idle_for_long(tmp_path: Path) -> None:
     async with emulator_inside(tmp_path, Clock(), create_seconds=3) as inside:
-        await make_workspace(inside, 2, idle="PT1M")
-        await submit(inside, "a", nodes=2)
+        await ml.make_workspace(inside, 2, idle="PT1M")
+        await ml.submit(inside, "a", nodes=2)
         await inside.pass_time(4)
-        assert await counts(inside) == {"preparing": 2}
+        assert await ml.counts(inside) == {"preparing": 2}
         assert (await shown(inside))["properties"]["allocationState"] == "Resizing"
         await inside.pass_time(5)
-        assert await counts(inside) == {"running": 2}
-        await inside.arm.post(f"{WORKSPACE}/jobs/a/cancel", params=OLD)
+        assert await ml.counts(inside) == {"running": 2}
+        await inside.arm.post(f"{ml.WORKSPACE}/jobs/a/cancel", params=ml.OLD)
         await inside.pass_time(2)
-        assert await counts(inside) == {"idle": 2}
+        assert await ml.counts(inside) == {"idle": 2}
         await inside.pass_time(55)
-        assert await counts(inside) == {"idle": 2}
+        assert await ml.counts(inside) == {"idle": 2}
         await inside.pass_time(10)
-        assert await counts(inside) == {}
+        assert await ml.counts(inside) == {}
 
 
 async def test_a_minimum_of_nodes_stays_and_is_replaced_after_an_eviction(tmp_path: Path) -> None:
     async with emulator_inside(tmp_path, Clock(), create_seconds=3, notice_seconds=30) as inside:
-        await make_workspace(inside, 3, least=2, idle="PT1S")
+        await ml.make_workspace(inside, 3, least=2, idle="PT1S")
         await inside.pass_time(120)
-        assert await counts(inside) == {"idle": 2}
-        await evict(inside, "0", notice=True)
+        assert await ml.counts(inside) == {"idle": 2}
+        await ml.evict(inside, "0", notice=True)
         await inside.pass_time(1)
-        assert await counts(inside) == {"idle": 1, "preempted": 1}
+        assert await ml.counts(inside) == {"idle": 1, "preempted": 1}
         await inside.pass_time(40)
-        assert await counts(inside) == {"idle": 2}
-        nodes = (await inside.arm.post(f"{CLUSTER}/listNodes", params=OLD)).json()["nodes"]
+        assert await ml.counts(inside) == {"idle": 2}
+        nodes = (await inside.arm.post(f"{ml.CLUSTER}/listNodes", params=ml.OLD)).json()["nodes"]
 
     assert [node["nodeState"] for node in nodes] == ["idle", "idle"]
     assert all(node["nodeId"].endswith("_p") and node["privateIpAddress"] for node in nodes)
@@ -67,15 +58,15 @@ async def test_a_minimum_of_nodes_stays_and_is_replaced_after_an_eviction(tmp_pa
 
 async def test_a_cluster_beyond_the_quota_says_so_and_goes_on_trying(tmp_path: Path) -> None:
     async with emulator_inside(tmp_path, Clock(), create_seconds=3, azureml_quota=100) as inside:
-        await make_workspace(inside, 2)
-        await submit(inside, "a", nodes=2)
+        await ml.make_workspace(inside, 2)
+        await ml.submit(inside, "a", nodes=2)
         await inside.pass_time(30)
         errors = (await shown(inside))["properties"]["errors"]
         assert [e["error"]["code"] for e in errors] == ["ClusterCoreQuotaReached"]
-        assert await status(inside, "a") == "Queued"
+        assert await ml.status(inside, "a") == "Queued"
         usage = await inside.arm.get(
             f"{HERE}/providers/Microsoft.MachineLearningServices/locations/eastus/usages",
-            params=OLD,
+            params=ml.OLD,
         )
 
     assert (usage.json()["value"][0]["currentValue"], usage.json()["value"][0]["limit"]) == (0, 100)
@@ -85,19 +76,19 @@ async def test_nodes_that_find_no_room_are_tried_again(tmp_path: Path) -> None:
     async with emulator_inside(tmp_path, Clock(), create_seconds=3) as inside:
         room = {"region": "eastus", "vm_size": "Standard_ND96amsr_A100_v4", "available": 0}
         await inside.metadata.post("/_emulator/capacity", json=room)
-        await make_workspace(inside, 2)
-        await submit(inside, "a")
+        await ml.make_workspace(inside, 2)
+        await ml.submit(inside, "a")
         await inside.pass_time(20)
         errors = (await shown(inside))["properties"]["errors"]
         assert [e["error"]["code"] for e in errors] == ["AllocationFailed"]
         await inside.metadata.post("/_emulator/capacity", json=room | {"available": None})
         await inside.pass_time(80)
-        assert await counts(inside) == {"running": 1}
+        assert await ml.counts(inside) == {"running": 1}
         assert (await shown(inside))["properties"]["errors"] is None
 
 
 async def test_nobody_sees_the_scale_set_behind_a_cluster(inside: Inside) -> None:
-    await make_workspace(inside, 1, least=1)
+    await ml.make_workspace(inside, 1, least=1)
     await inside.pass_time(10)
     machines = (await inside.metadata.get("/_emulator/virtualMachines")).json()["value"]
     listed = (await inside.arm.get(SETS)).json()["value"]
@@ -109,20 +100,20 @@ async def test_nobody_sees_the_scale_set_behind_a_cluster(inside: Inside) -> Non
 
 
 async def test_nodes_end_with_the_workspace_that_had_them(inside: Inside) -> None:
-    await make_workspace(inside, 1, least=1)
+    await ml.make_workspace(inside, 1, least=1)
     await inside.pass_time(10)
-    gone = await inside.arm.delete(WORKSPACE, params=OLD)
+    gone = await inside.arm.delete(ml.WORKSPACE, params=ml.OLD)
     assert gone.status_code == 202
     waiting = await inside.follow(gone.headers["Location"])
-    shown = (await inside.arm.get(WORKSPACE, params=OLD)).json()["properties"]
+    shown = (await inside.arm.get(ml.WORKSPACE, params=ml.OLD)).json()["properties"]
     refused = [
-        (await inside.arm.put(path, json=cluster(), params=OLD)).status_code
-        for path in (WORKSPACE, CLUSTER)
+        (await inside.arm.put(path, json=ml.cluster(), params=ml.OLD)).status_code
+        for path in (ml.WORKSPACE, ml.CLUSTER)
     ]
-    await removed_after_its_nodes(inside, WORKSPACE)
+    await removed_after_its_nodes(inside, ml.WORKSPACE)
     polled = await inside.follow(gone.headers["Azure-AsyncOperation"])
     last = await inside.follow(gone.headers["Location"])
-    listed = (await inside.arm.get(WORKSPACES, params=OLD)).json()["value"]
+    listed = (await inside.arm.get(ml.WORKSPACES, params=ml.OLD)).json()["value"]
 
     assert (waiting.status_code, shown["provisioningState"]) == (202, "Deleting")
     assert (refused, listed, last.status_code) == ([409, 409], [], 204)
@@ -130,10 +121,10 @@ async def test_nodes_end_with_the_workspace_that_had_them(inside: Inside) -> Non
 
 
 async def test_a_deletion_ends_though_the_group_went_before_it(inside: Inside) -> None:
-    await make_workspace(inside, 1, least=1)
+    await ml.make_workspace(inside, 1, least=1)
     await inside.pass_time(10)
     (await inside.arm.delete(f"{HERE}/resourceGroups/{GROUP}")).raise_for_status()
-    gone = await inside.arm.delete(CLUSTER, params=REMOVAL)
+    gone = await inside.arm.delete(ml.CLUSTER, params=ml.REMOVAL)
     await inside.pass_time(10)
     polled = await inside.follow(gone.headers["Azure-AsyncOperation"])
 
@@ -142,34 +133,34 @@ async def test_a_deletion_ends_though_the_group_went_before_it(inside: Inside) -
 
 async def removed_after_its_nodes(inside: Inside, path: str) -> None:
     """Wait until ``path`` is not found; no moment before that it may be gone and a node not."""
-    while (await inside.arm.get(path, params=OLD)).status_code == 200:
+    while (await inside.arm.get(path, params=ml.OLD)).status_code == 200:
         await inside.pass_time(1)
     assert (await inside.metadata.get("/_emulator/virtualMachines")).json()["value"] == []
 
 
 async def test_a_node_that_is_let_go_is_given_to_no_job(tmp_path: Path) -> None:
     async with emulator_inside(tmp_path, Clock(), delete_seconds=30) as inside:
-        await make_workspace(inside, 1, idle="PT10S")
-        await submit(inside, "a")
+        await ml.make_workspace(inside, 1, idle="PT10S")
+        await ml.submit(inside, "a")
         await inside.pass_time(15)
-        await inside.arm.post(f"{WORKSPACE}/jobs/a/cancel", params=OLD)
+        await inside.arm.post(f"{ml.WORKSPACE}/jobs/a/cancel", params=ml.OLD)
         await inside.pass_time(14)
-        assert await counts(inside) == {"leaving": 1}
-        await submit(inside, "b")
+        assert await ml.counts(inside) == {"leaving": 1}
+        await ml.submit(inside, "b")
         await inside.pass_time(60)
-        nodes = (await inside.arm.post(f"{CLUSTER}/listNodes", params=OLD)).json()["nodes"]
-        run = f"/history/v1.0{WORKSPACE}/runs/b/details"
+        nodes = (await inside.arm.post(f"{ml.CLUSTER}/listNodes", params=ml.OLD)).json()["nodes"]
+        run = f"/history/v1.0{ml.WORKSPACE}/runs/b/details"
         assert (await inside.arm.get(run)).json()["warnings"] == []
 
     assert [(node["nodeState"], node["runId"]) for node in nodes] == [("running", "b")]
 
 
 async def test_only_the_scale_of_a_cluster_can_change(inside: Inside) -> None:
-    await make_workspace(inside, 2)
-    other = await inside.arm.put(CLUSTER, json=cluster(vmPriority="Dedicated"), params=OLD)
-    more = await inside.arm.put(CLUSTER, json=cluster(4), params=OLD)
+    await ml.make_workspace(inside, 2)
+    other = await inside.arm.put(ml.CLUSTER, json=ml.cluster(vmPriority="Dedicated"), params=ml.OLD)
+    more = await inside.arm.put(ml.CLUSTER, json=ml.cluster(4), params=ml.OLD)
     settings = {"properties": {"properties": {"scaleSettings": {"maxNodeCount": 5}}}}
-    patched = await inside.arm.patch(CLUSTER, json=settings, params=OLD)
+    patched = await inside.arm.patch(ml.CLUSTER, json=settings, params=ml.OLD)
 
     assert (other.status_code, other.json()["error"]["code"]) == (400, "UserError")
     assert more.json()["properties"]["properties"]["scaleSettings"]["maxNodeCount"] == 4
@@ -178,23 +169,25 @@ async def test_only_the_scale_of_a_cluster_can_change(inside: Inside) -> None:
 
 async def test_a_cluster_needs_a_quota_for_a_node_of_azure_ml_alone(tmp_path: Path) -> None:
     async with emulator_inside(tmp_path, Clock(), azureml_quota=95, spot_quota=0) as inside:
-        await inside.arm.put(WORKSPACE, json={"location": "eastus"}, params=OLD)
-        refused = (await inside.arm.put(CLUSTER, json=cluster(), params=OLD)).json()["error"]
+        await inside.arm.put(ml.WORKSPACE, json={"location": "eastus"}, params=ml.OLD)
+        refused = (await inside.arm.put(ml.CLUSTER, json=ml.cluster(), params=ml.OLD)).json()[
+            "error"
+        ]
 
     assert refused["code"] == "ClusterMinNodesExceedCoreQuota"
     assert "total vCPU quota of 95" in refused["message"]
 
 
 async def test_a_name_is_given_once_in_a_region(inside: Inside) -> None:
-    await make_workspace(inside)
-    other = f"{WORKSPACE}-2"
-    await inside.arm.put(other, json={"location": "eastus"}, params=OLD)
-    taken = await inside.arm.put(f"{other}/computes/SPOT", json=cluster(), params=OLD)
+    await ml.make_workspace(inside)
+    other = f"{ml.WORKSPACE}-2"
+    await inside.arm.put(other, json={"location": "eastus"}, params=ml.OLD)
+    taken = await inside.arm.put(f"{other}/computes/SPOT", json=ml.cluster(), params=ml.OLD)
 
     assert (taken.status_code, taken.json()["error"]["code"]) == (409, "UserError")
 
 
-HISTORY = f"/history/v1.0{JOBS.removesuffix('/jobs')}"
+HISTORY = f"/history/v1.0{ml.JOBS.removesuffix('/jobs')}"
 
 
 async def order(inside: Inside, what: str, **body: Any) -> int:  # noqa: ANN401 - JSON
@@ -205,15 +198,15 @@ async def order(inside: Inside, what: str, **body: Any) -> int:  # noqa: ANN401 
 
 async def running(inside: Inside, nodes: int = 2) -> None:
     """Make a workspace in which the job `a` runs."""
-    await make_workspace(inside, nodes)
-    await submit(inside, "a", nodes=nodes)
+    await ml.make_workspace(inside, nodes)
+    await ml.submit(inside, "a", nodes=nodes)
     await inside.pass_time(15)
-    assert await status(inside, "a") == "Running"
+    assert await ml.status(inside, "a") == "Running"
 
 
 async def listed(inside: Inside) -> list[dict[str, Any]]:
     nodes: list[dict[str, Any]] = (
-        await inside.arm.post(f"{CLUSTER}/listNodes", params=OLD)
+        await inside.arm.post(f"{ml.CLUSTER}/listNodes", params=ml.OLD)
     ).json()["nodes"]
     return nodes
 
@@ -229,7 +222,7 @@ async def test_a_job_that_lost_one_node_queues_and_starts_again_under_its_name(
         lost = [n for n in await listed(inside) if n["nodeState"] == "preempted"]
         seen = []
         for _ in range(12):
-            seen.append(await status(inside, "a"))
+            seen.append(await ml.status(inside, "a"))
             await inside.pass_time(1)
         after = await listed(inside)
         told = (await inside.arm.get(f"{HISTORY}/runs/a/details")).json()["warnings"]
@@ -249,7 +242,7 @@ async def test_an_evicted_job_can_end(inside: Inside, then: str, end: str, error
     await running(inside)
     assert await order(inside, "preempt", job="a", then=then) == 200
     await inside.pass_time(5)
-    assert (await status(inside, "a"), await counts(inside)) == (end, {})
+    assert await job_and_nodes(inside) == (end, {})
     details = (await inside.arm.get(f"{HISTORY}/runs/a/details")).json()
 
     assert error in str(details["error"])
@@ -260,9 +253,12 @@ async def test_a_job_that_is_not_heard_of_comes_back(inside: Inside) -> None:
     await running(inside)
     assert await order(inside, "silence", job="a", seconds=60) == 200
     await inside.pass_time(50)
-    assert (await status(inside, "a"), await counts(inside)) == ("NotResponding", {"running": 2})
+    assert await job_and_nodes(inside) == (
+        "NotResponding",
+        {"running": 2},
+    )
     await inside.pass_time(12)
-    assert await status(inside, "a") == "Running"
+    assert await ml.status(inside, "a") == "Running"
 
 
 async def test_scarcity_of_spot_machines_preempts_jobs_too(tmp_path: Path) -> None:
@@ -271,16 +267,22 @@ async def test_scarcity_of_spot_machines_preempts_jobs_too(tmp_path: Path) -> No
         entry = {"region": "eastus", "kind": "constant", "capacity": 0}
         await inside.metadata.post("/_emulator/spotCapacity", json=entry)
         await inside.pass_time(60)
-        assert (await status(inside, "a"), await counts(inside)) == ("Queued", {"preempted": 2})
+        assert await job_and_nodes(inside) == (
+            "Queued",
+            {"preempted": 2},
+        )
         await inside.metadata.post("/_emulator/spotCapacity", json=entry | {"capacity": 9})
         await inside.pass_time(90)
-        assert (await status(inside, "a"), await counts(inside)) == ("Running", {"running": 2})
+        assert await job_and_nodes(inside) == (
+            "Running",
+            {"running": 2},
+        )
 
 
 async def test_a_job_has_low_priority_nodes_for_a_week(inside: Inside) -> None:
     await running(inside)
     await inside.pass_time(6 * 86400, step=86400)
-    resources, key = inside.fabric.state.resources, f"{JOBS}/a".lower()  # tokens have run out
+    resources, key = inside.fabric.state.resources, f"{ml.JOBS}/a".lower()  # tokens have run out
     assert resources[key].body["properties"]["status"] == "Running"
     await inside.pass_time(86400, step=43200)
     await inside.pass_time(2)
@@ -292,8 +294,8 @@ async def test_nodes_are_on_the_bill_of_their_workspace_until_they_are_evicted(
 ) -> None:
     async with emulator_inside(tmp_path, Clock(), cost_delay_seconds=0) as inside:
         await running(inside)
-        tagged = (await inside.arm.get(CLUSTER, params=OLD)).json() | {"tags": {"job": "j-1"}}
-        (await inside.arm.put(CLUSTER, json=tagged, params=OLD)).raise_for_status()
+        tagged = (await inside.arm.get(ml.CLUSTER, params=ml.OLD)).json() | {"tags": {"job": "j-1"}}
+        (await inside.arm.put(ml.CLUSTER, json=tagged, params=ml.OLD)).raise_for_status()
         await inside.pass_time(3585)
         bill = await _bill(inside)
         await inside.metadata.post(

@@ -1,16 +1,6 @@
 """What Azure and the emulator refuse besides scale sets: what is sent, status, code and words."""
 
-from tests.emulated.azureml import (
-    CLUSTER,
-    ENVIRONMENT,
-    JOBS,
-    WORKSPACE,
-    WORKSPACES,
-    cluster,
-    job,
-    make_workspace,
-    submit,
-)
+from tests.emulated import azureml as ml
 from tests.emulated.inside import GROUP_ID, HERE, PROVIDERS, SETS, Inside
 from tests.emulated.process import scale_set
 from tests.unit.emulator.deployments.deployed import DEPLOYMENTS, template
@@ -212,42 +202,42 @@ async def test_the_market_refuses_what_it_cannot_answer(inside: Inside) -> None:
 
 
 ML = [
-    *(Refusal(f"{WORKSPACE}/computes/bad", body, "UserError", version=OLD) for body in (
-        cluster(vmSize="Standard_Nonsense"),
-        cluster(1, 2),
-        cluster(101),
-        cluster(idle="soon"),
-        cluster() | {"identity": "me"},
+    *(Refusal(f"{ml.WORKSPACE}/computes/bad", body, "UserError", version=OLD) for body in (
+        ml.cluster(vmSize="Standard_Nonsense"),
+        ml.cluster(1, 2),
+        ml.cluster(101),
+        ml.cluster(idle="soon"),
+        ml.cluster() | {"identity": "me"},
         {"properties": {"computeType": "ComputeInstance"}},
         {},
     )),
-    *(Refusal(f"{JOBS}/bad", body, "UserError", version=NEW) for body in (
-        job(computeId=f"{CLUSTER}-other"),
-        job(environmentId=f"{ENVIRONMENT}0"),
-        job(nodes=3),
-        job(nodes=0),
-        job(distribution={"distributionType": "TensorFlow"}),
-        job(said=" "),
-        job(jobType="Sweep"),
-        job(codeId=f"{JOBS}/../codes/c/versions/1"),
-        job(environmentVariables=["x"]),
-        job(environmentVariables={"a=b": "c"}),
-        job(environmentVariables={"a": "b\0c"}),
-        job(inputs={"data": {"jobInputType": "uri_folder", "uri": "https://x"}}),
-        job(outputs={"../up": {"jobOutputType": "uri_folder"}}),
-        job(limits={"timeout": "an hour"}),
+    *(Refusal(f"{ml.JOBS}/bad", body, "UserError", version=NEW) for body in (
+        ml.job(computeId=f"{ml.CLUSTER}-other"),
+        ml.job(environmentId=f"{ml.ENVIRONMENT}0"),
+        ml.job(nodes=3),
+        ml.job(nodes=0),
+        ml.job(distribution={"distributionType": "TensorFlow"}),
+        ml.job(said=" "),
+        ml.job(jobType="Sweep"),
+        ml.job(codeId=f"{ml.JOBS}/../codes/c/versions/1"),
+        ml.job(environmentVariables=["x"]),
+        ml.job(environmentVariables={"a=b": "c"}),
+        ml.job(environmentVariables={"a": "b\0c"}),
+        ml.job(inputs={"data": {"jobInputType": "uri_folder", "uri": "https://x"}}),
+        ml.job(outputs={"../up": {"jobOutputType": "uri_folder"}}),
+        ml.job(limits={"timeout": "an hour"}),
         {},
     )),
-    Refusal(WORKSPACE, {"location": "westus2"}, "InvalidResourceLocation", "", 409, version=OLD),
-    *(Refusal(WORKSPACE, EASTUS | {"tags": tags}, "InvalidTags", version=OLD)
+    Refusal(ml.WORKSPACE, {"location": "westus2"}, "InvalidResourceLocation", "", 409, version=OLD),
+    *(Refusal(ml.WORKSPACE, EASTUS | {"tags": tags}, "InvalidTags", version=OLD)
       for tags in ("x", {"a": 1})),
     *(Refusal(path, None, code, "", 404, "GET", OLD) for path, code in (
-        (f"{WORKSPACES}/none", "ResourceNotFound"),
-        (f"{WORKSPACES}/none/computes/spot", "ResourceNotFound"),
-        (f"{WORKSPACE}/computes/none", "ResourceNotFound"),
-        (f"{JOBS}/none", "UserError"),
-        (f"{WORKSPACE}/environments/none/versions/1", "UserError"),
-        (f"{WORKSPACE}/models/none/versions/1", "UserError"),
+        (f"{ml.WORKSPACES}/none", "ResourceNotFound"),
+        (f"{ml.WORKSPACES}/none/computes/spot", "ResourceNotFound"),
+        (f"{ml.WORKSPACE}/computes/none", "ResourceNotFound"),
+        (f"{ml.JOBS}/none", "UserError"),
+        (f"{ml.WORKSPACE}/environments/none/versions/1", "UserError"),
+        (f"{ml.WORKSPACE}/models/none/versions/1", "UserError"),
     )),
     *(Refusal(f"/_emulator/azureml/{what}", body, code, "", status, "POST")
       for what, body, code, status in (
@@ -261,10 +251,10 @@ ML = [
 
 
 async def test_azure_ml_refuses_in_its_own_code(inside: Inside) -> None:
-    await make_workspace(inside)
-    await submit(inside, "runs", nodes=2)
+    await ml.make_workspace(inside)
+    await ml.submit(inside, "runs", nodes=2)
     await inside.pass_time(15)
-    await submit(inside, "waits", nodes=2)
+    await ml.submit(inside, "waits", nodes=2)
     await check(inside, ML)
 
 
