@@ -121,20 +121,6 @@ async def test_a_deferred_creation_that_is_cancelled_gives_its_tokens_back(
     assert (taken, (await tokens_of(engine))[RequestKind.CREATE]) == (-101, -100)
 
 
-async def test_a_look_beyond_the_concurrency_limit_keeps_the_place_of_a_deferred_call(
-    engine: AsyncEngine, clock: Clock, cloud: Watched, reconciler: AttemptReconciler
-) -> None:
-    limited = replace(limits_of(reconciler), concurrency=1)
-    reconciler = replace(reconciler, limited_cloud=limited)
-    await _add_deferred_creation(engine, clock, after=LATER)
-    with limited._limit.slot(SPOT.region):
-        await reconciler.run_once()
-    row = await row_of(engine)
-
-    assert (row.deferred_call, row.deferred_until) == ("create", clock() + LATER)
-    assert cloud.asked == []
-
-
 async def test_a_due_call_beyond_the_concurrency_limit_keeps_its_tokens(
     engine: AsyncEngine, clock: Clock, cloud: Watched, reconciler: AttemptReconciler
 ) -> None:

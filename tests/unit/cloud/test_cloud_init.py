@@ -82,6 +82,13 @@ def test_the_container_has_no_rights_and_writes_to_its_folders_alone(
     writable = [b for a, b in pairs if a == "--volume" and not b.endswith(":ro")]
 
     assert "--read-only" in words
+    assert {"/etc/rekindle:/etc/rekindle:ro", "REKINDLE_NODE_CONFIG=/etc/rekindle/node.json"} <= {
+        *words
+    }
+    assert {"REKINDLE_WORK_DIR=/var/lib/rekindle", "REKINDLE_MEMORY_DIR=/dev/shm/rekindle"} <= {
+        *words
+    }
+    assert words[-1] == IMAGE
     assert {("--cap-drop", "ALL"), ("--security-opt", "no-new-privileges")} <= pairs
     assert ("--pids-limit", str(PROCESSES)) in pairs
     assert ("--volume", "/run/rekindle:/run/rekindle:ro") in pairs
@@ -93,18 +100,6 @@ def test_a_gpu_node_gives_the_container_what_its_image_knows_of_the_topology() -
 
     assert "$(test -f /etc/nccl.conf && echo --volume=/etc/nccl.conf:/etc/nccl.conf:ro)" in run
     assert "$(test -d /opt/microsoft && echo --volume=/opt/microsoft:/opt/microsoft:ro)" in run
-
-
-def test_the_container_finds_its_configuration_and_its_disk(document: dict[str, Any]) -> None:
-    words = _docker_run(document)
-
-    assert "/etc/rekindle:/etc/rekindle:ro" in words
-    assert "/mnt/rekindle:/var/lib/rekindle" in words
-    assert "REKINDLE_NODE_CONFIG=/etc/rekindle/node.json" in words
-    assert "REKINDLE_WORK_DIR=/var/lib/rekindle" in words
-    assert "/dev/shm:/dev/shm" in words
-    assert "REKINDLE_MEMORY_DIR=/dev/shm/rekindle" in words
-    assert words[-1] == IMAGE
 
 
 def test_only_a_gpu_node_asks_for_gpus_and_touches_disks() -> None:

@@ -66,16 +66,6 @@ async def test_the_id_of_an_identity_has_the_groups_own_spelling(inside: Inside)
     assert made["id"] == f"{IDENTITIES}/mine"
 
 
-async def test_the_systems_identity_is_somebody_to_give_a_role_to(inside: Inside) -> None:
-    await vm(inside, system=True)
-    principal = (await inside.arm.get(f"{SETS}/rk")).json()["identity"]["principalId"]
-    reader = f"{HERE}{AUTHORIZATION}/roleDefinitions/{READER}"
-    url = f"{GROUP_ID}{AUTHORIZATION}/roleAssignments/{guid(1)}"
-    body = {"properties": {"roleDefinitionId": reader, "principalId": principal}}
-
-    assert (await inside.arm.put(url, json=body)).status_code == 201
-
-
 async def test_one_of_several_identities_must_be_named(inside: Inside) -> None:
     first, second = await identity(inside, "first"), await identity(inside, "second")
     url = await vm(inside, first["id"], second["id"])
@@ -102,6 +92,11 @@ async def test_the_systems_identity_needs_no_name(inside: Inside) -> None:
     url = await vm(inside, first["id"], system=True)
     told = claims(await token(inside, url))
 
+    reader = f"{HERE}{AUTHORIZATION}/roleDefinitions/{READER}"
+    given = f"{GROUP_ID}{AUTHORIZATION}/roleAssignments/{guid(1)}"
+    body = {"properties": {"roleDefinitionId": reader, "principalId": told["oid"]}}
+
+    assert (await inside.arm.put(given, json=body)).status_code == 201
     assert told["xms_mirid"].endswith("/virtualMachineScaleSets/rk")
     assert told["oid"] != first["properties"]["principalId"]
 

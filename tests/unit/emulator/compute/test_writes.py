@@ -97,23 +97,6 @@ async def test_instances_keep_the_model_that_they_were_made_from(inside: Inside)
 PRICED = {"virtualMachineProfile": {"billingProfile": {"maxPrice": 20}}}
 
 
-async def test_the_price_limit_of_vms_that_wait_for_an_upgrade_may_change(inside: Inside) -> None:
-    changed = await inside.arm.patch(SET, json={"properties": PRICED})
-
-    assert changed.status_code == 200
-    shown = changed.json()["properties"]["virtualMachineProfile"]
-    assert shown["billingProfile"] == {"maxPrice": 20}
-
-
-async def test_the_price_limit_of_running_vms_that_upgrade_by_themselves_stands(
-    inside: Inside,
-) -> None:
-    limit = {"properties": {"upgradePolicy": {"mode": "Automatic"}, **PRICED}}
-    answer = await inside.arm.patch(SET, json=limit)
-    assert error(answer)[:2] == (409, "MaxPriceChangeNotAllowedForAllocatedVMs")
-    assert "'rk-1_0'" in answer.json()["error"]["message"]
-
-
 COMPUTE = f"{HERE}/resourceGroups/{GROUP}/providers/Microsoft.Compute"
 FLEX = f"{COMPUTE}/virtualMachineScaleSets/flex"
 VMS = f"{COMPUTE}/virtualMachines"
@@ -168,6 +151,9 @@ async def test_its_instances_are_virtual_machines(flex: Inside) -> None:
         f"{HERE}/providers/Microsoft.Compute/virtualMachines", params={"statusOnly": "true"}
     )
     assert len(everywhere.json()["value"]) == 4
+    properties = (await flex.arm.get(FLEX)).json()["properties"]
+    assert properties["singlePlacementGroup"] is False
+    assert "overprovision" not in properties
 
 
 async def test_a_virtual_machine_is_ordered_and_deleted_by_its_name(flex: Inside) -> None:
@@ -193,12 +179,6 @@ async def test_what_uniform_ones_answer_is_refused(flex: Inside) -> None:
     name = listed[0]["instanceId"]
     one = await flex.arm.get(f"{FLEX}/virtualMachines/{name}")
     assert one.json()["name"] == name  # it has its name for an id
-
-
-async def test_flexible_has_defaults_of_its_own(flex: Inside) -> None:
-    properties = (await flex.arm.get(FLEX)).json()["properties"]
-    assert properties["singlePlacementGroup"] is False
-    assert "overprovision" not in properties
 
 
 SIZES = ("Standard_D4s_v5", "Standard_D2s_v5")
@@ -268,3 +248,17 @@ async def test_a_security_group_has_the_rules_that_nobody_can_remove(inside: Ins
         ("DenyAllOutBound", 65500, "Deny"),
     ]
     assert rules[0]["id"] == f"{url}/defaultSecurityRules/AllowVnetInBound"
+
+
+async def test_a_price_limit_may_change_unless_running_vms_upgrade_by_themselves(
+    inside: Inside,
+) -> None:
+    limit = {"properties": {"upgradePolicy": {"mode": "Automatic"}, **PRICED}}
+    refused = await inside.arm.patch(SET, json=limit)
+    changed = await inside.arm.patch(SET, json={"properties": PRICED})
+
+    assert error(refused)[:2] == (409, "MaxPriceChangeNotAllowedForAllocatedVMs")
+    assert "'rk-1_0'" in refused.json()["error"]["message"]
+    assert changed.status_code == 200
+    profile = changed.json()["properties"]["virtualMachineProfile"]
+    assert profile["billingProfile"] == {"maxPrice": 20}

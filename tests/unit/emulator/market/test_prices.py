@@ -107,13 +107,6 @@ async def test_a_planted_row_stands_beside_the_sizes_own_with_its_members_change
     assert len(left) == 1
 
 
-async def test_a_planted_row_alone_stands_for_the_sizes_own(inside: Inside) -> None:
-    await planted(inside, row={"retailPrice": "free"}, alone=True)
-    rows = await found(inside, f"{OFFER} and skuName eq '{LISTED}'")
-
-    assert [r["retailPrice"] for r in rows if r["type"] == "Consumption"] == ["free"]
-
-
 async def test_primary_meters_may_be_asked_for_alone(inside: Inside) -> None:
     before = len(await found(inside, OFFER))
     await planted(inside, row={"isPrimaryMeterRegion": False})
@@ -121,6 +114,10 @@ async def test_primary_meters_may_be_asked_for_alone(inside: Inside) -> None:
     primary = await found(inside, OFFER, meterRegion="'primary'")
     other = await inside.arm.get(PRICES, params={"meterRegion": "'other'"})
 
+    await planted(inside, row={"retailPrice": "free"}, alone=True)
+    alone = await found(inside, f"{OFFER} and skuName eq '{LISTED}'")
+
+    assert [r["retailPrice"] for r in alone if r["type"] == "Consumption"] == ["free"]
     assert (len(everything), len(primary)) == (before + 1, before)
     assert other.status_code == 400
 
