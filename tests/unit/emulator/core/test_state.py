@@ -154,9 +154,10 @@ def test_what_cannot_be_read_is_refused(tmp_path: Path, store: StateFile) -> Non
         file.execute("UPDATE kept SET body = json_remove(body, '$.set_key')")
     with pytest.raises(StateUnreadable, match="older emulator"):
         StateFile(tmp_path)
-    (tmp_path / "state.db").write_text("what is this" * 100)
+    (other := tmp_path / "other").mkdir()
+    (other / "state.db").write_text("what is this" * 100)
     with pytest.raises(StateUnreadable, match="cannot be read"):
-        StateFile(tmp_path)
+        StateFile(other)
     (tmp_path / "state.json").write_text("{}")
     with pytest.raises(StateUnreadable, match="Delete the folder"):
         StateFile(tmp_path)

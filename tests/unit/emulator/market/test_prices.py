@@ -114,6 +114,7 @@ async def test_primary_meters_may_be_asked_for_alone(inside: Inside) -> None:
     primary = await found(inside, OFFER, meterRegion="'primary'")
     other = await inside.arm.get(PRICES, params={"meterRegion": "'other'"})
 
+    await inside.metadata.delete("/_emulator/market/prices")
     await planted(inside, row={"retailPrice": "free"}, alone=True)
     alone = await found(inside, f"{OFFER} and skuName eq '{LISTED}'")
 
