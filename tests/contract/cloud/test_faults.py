@@ -168,19 +168,6 @@ async def test_a_delete_that_fails_leaves_everything_and_may_be_repeated(
     await world.gone(spec.name)
 
 
-async def test_a_delete_that_hangs_is_seen_to_be_under_way(
-    world: World, spec: ScaleSetSpec
-) -> None:
-    await _up(world, spec)
-    await world.arm("delete_hangs")
-    await world.cloud.delete(spec.name)
-    await world.cloud.delete(spec.name)
-
-    assert (await world.cloud.get(spec.name)).phase is DELETING
-    await world.clear()
-    await world.gone(spec.name)
-
-
 async def test_a_restored_instance_has_an_id_that_was_never_used(
     world: World, spec: ScaleSetSpec
 ) -> None:

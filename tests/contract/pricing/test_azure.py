@@ -39,20 +39,17 @@ async def test_a_list_that_cannot_be_read_is_unavailable(
         await prices.prices([SPOT])
 
 
-async def test_an_error_of_the_price_list_is_passed_on(
+async def test_a_list_that_fails_or_cannot_be_reached_is_unavailable(
     price_list: PriceList, prices: RetailPrices
 ) -> None:
     price_list.will_say()
     price_list.status = 503
     with pytest.raises(PricesUnavailable, match="503"):
         await prices.prices([SPOT])
-
-
-async def test_a_list_that_cannot_be_reached_is_unavailable() -> None:
-    prices = RetailPrices(base_url="http://127.0.0.1:9")
+    nowhere = RetailPrices(base_url="http://127.0.0.1:9")
     with pytest.raises(PricesUnavailable, match="ConnectError"):
-        await prices.prices([SPOT])
-    await prices.close()
+        await nowhere.prices([SPOT])
+    await nowhere.close()
 
 
 async def test_a_list_without_end_is_given_up(price_list: PriceList, prices: RetailPrices) -> None:

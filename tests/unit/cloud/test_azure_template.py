@@ -268,10 +268,6 @@ def test_each_member_is_where_azure_wants_it_and_equal_policies_give_equal_bodie
     assert body(**members) == body(**members)
 
 
-def test_without_a_policy_nothing_is_added() -> None:
-    assert body() == SPOT_BODY
-
-
 def test_machines_in_a_region_without_a_zone_are_asked_for_in_any() -> None:
     assert "zones" not in body(zones={"eastus": "1"})
 

@@ -11,13 +11,12 @@ from azure.mgmt.compute.models import (
 )
 
 from service.cloud.azure.views import failure, scale_set
-from service.cloud.azureml.views import cluster, cluster_name, spot_cores
+from service.cloud.azureml.views import cluster, cluster_name
 from service.cloud.provider import ATTEMPT_TAG
 from service.domain.cloud.fleet import (
     ScaleSet,
     ScaleSetFailure,
     ScaleSetPhase,
-    SpotCores,
     scale_set_name,
 )
 from service.domain.states import CapacityType
@@ -160,12 +159,6 @@ def error(code: str, message: str = "no") -> SimpleNamespace:
     return SimpleNamespace(error=SimpleNamespace(code=code, message=message))
 
 
-def test_its_name_is_that_of_its_attempts_scale_set() -> None:
-    seen = cluster(aml_compute())
-    assert (seen.name, seen.region) == (NAME, "eastus")
-    assert len(cluster_name(NAME)) == 24
-
-
 @pytest.mark.parametrize(
     ("members", "status", "phase"),
     [
@@ -250,13 +243,3 @@ def test_why_its_job_failed_is_told_with_what_to_do(
 def test_an_error_of_before_counts_for_nothing_once_nodes_have_come() -> None:
     seen = cluster(aml_compute(), "Running", [node(0, "running")], [error("AllocationFailed")])
     assert (seen.phase, seen.error_code) == (ScaleSetPhase.READY, "")
-
-
-def test_the_cores_of_clusters_are_told_by_their_own_name() -> None:
-    rows = [
-        SimpleNamespace(
-            name={"value": "Cluster Dedicated Regional vCPUs"}, limit=1, currentValue=1
-        ),
-        SimpleNamespace(name={"value": "Cluster LowPriority vCPUs"}, limit=96, currentValue=24),
-    ]
-    assert spot_cores(rows) == SpotCores(limit=96, used=24)

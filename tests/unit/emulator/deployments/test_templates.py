@@ -54,18 +54,6 @@ async def test_children_may_be_nested_and_still_have_to_wait(inside: Inside) -> 
     assert found["properties"]["isVersioningEnabled"] is True
 
 
-async def test_a_child_that_does_not_wait_for_its_parent_fails(inside: Inside) -> None:
-    early = account("account/default", type="Microsoft.Storage/storageAccounts/blobServices")
-
-    shown = await deploy(inside, template(early, account()))
-
-    [detail] = shown["error"]["details"]
-    assert (shown["error"]["code"], detail["code"]) == (
-        "DeploymentFailed",
-        "ParentResourceNotFound",
-    )
-
-
 LOOSE = {"type": "string"}
 BAD: list[tuple[Json, dict[str, Json], str]] = [
     (template(account(dependsOn=["gone"])), {},

@@ -254,10 +254,6 @@ def test_an_environment_file_of_the_vm_is_read(vm: Vm) -> None:
     assert (given["A"], given["B"]) == ("2", f"{vm.folder}/fs/etc/b")
 
 
-def test_the_entrypoint_can_be_replaced(vm: Vm) -> None:
-    assert code(vm, "docker run --rm --entrypoint /bin/sh rekindle/probe:1 -c 'exit 7'")[0] == 7
-
-
 @pytest.mark.parametrize(
     ("command", "exit_code", "message"),
     [
