@@ -262,3 +262,37 @@ async def test_a_price_limit_may_change_unless_running_vms_upgrade_by_themselves
     assert changed.status_code == 200
     profile = changed.json()["properties"]["virtualMachineProfile"]
     assert profile["billingProfile"] == {"maxPrice": 20}
+
+
+async def test_a_machine_is_shown_as_full_as_azure_shows_it(inside: Inside) -> None:
+    body = scale_set(1)
+    profile = body["properties"]["virtualMachineProfile"]
+    image = {"publisher": "Canonical", "offer": "o", "sku": "s", "version": "latest"}
+    profile["storageProfile"] |= {"imageReference": image, "dataDisks": [{"lun": 0}]}
+    address = {"name": "ip", "properties": {"subnet": {"id": f"{PROVIDERS}/n/subnets/s"}}}
+    card = {"name": "nic", "properties": {"primary": True, "ipConfigurations": [address]}}
+    profile["networkProfile"] = {"networkInterfaceConfigurations": [card]}
+    profile["diagnosticsProfile"] = {"bootDiagnostics": {"enabled": True}}
+    (await inside.arm.put(f"{SETS}/rk", json=body)).raise_for_status()
+    await inside.pass_time(4)
+    shown = (await inside.arm.get(f"{SETS}/rk")).json()
+    one = f"{SETS}/rk/virtualMachines/0"
+    machine = (await inside.arm.get(one, params={"$expand": "instanceView"})).json()["properties"]
+    system, storage = machine["osProfile"], machine["storageProfile"]
+    cards = machine["networkProfileConfiguration"]["networkInterfaceConfigurations"]
+
+    assert shown["properties"]["virtualMachineProfile"]["osProfile"]["secrets"] == []
+    assert system["linuxConfiguration"]["provisionVMAgent"] is True
+    assert cards[0]["properties"]["dnsSettings"] == {"dnsServers": []}
+    assert cards[0]["properties"]["ipConfigurations"][0]["properties"] == {
+        "privateIPAddressVersion": "IPv4",
+        "subnet": address["properties"]["subnet"],  # type: ignore[index] # a dict
+    }
+    disk = storage["osDisk"]
+    assert (disk["osType"], storage["imageReference"]["exactVersion"]) == ("Linux", "1.0.0")
+    assert disk["managedDisk"]["id"].endswith(f"/Microsoft.Compute/disks/{disk['name']}")
+    view = machine["instanceView"]
+    names = [disk["name"], storage["dataDisks"][0]["name"]]
+    assert [row["name"] for row in view["disks"]] == names
+    assert (view["computerName"], view["bootDiagnostics"]) == (system["computerName"], {})
+    assert view["vmAgent"]["statuses"][0]["displayStatus"] == "Ready"

@@ -202,7 +202,7 @@ async def test_the_market_refuses_what_it_cannot_answer(inside: Inside) -> None:
 
 
 ML = [
-    *(Refusal(f"{ml.WORKSPACE}/computes/bad", body, "UserError", version=OLD) for body in (
+    *(Refusal(f"{ml.WORKSPACE}/computes/bad", body, "UserError", version=OLD) for body in json(
         ml.cluster(vmSize="Standard_Nonsense"),
         ml.cluster(1, 2),
         ml.cluster(101),
@@ -211,7 +211,7 @@ ML = [
         {"properties": {"computeType": "ComputeInstance"}},
         {},
     )),
-    *(Refusal(f"{ml.JOBS}/bad", body, "UserError", version=NEW) for body in (
+    *(Refusal(f"{ml.JOBS}/bad", body, "UserError", version=NEW) for body in json(
         ml.job(computeId=f"{ml.CLUSTER}-other"),
         ml.job(environmentId=f"{ml.ENVIRONMENT}0"),
         ml.job(nodes=3),

@@ -23,7 +23,7 @@ QUERY: dict[str, Any] = {
      "aggregation": {"cost": {"name": "PreTaxCost", "function": "Sum"},
      "hours": {"name": "UsageQuantity", "function": "Sum"}}},
 }  # fmt: skip
-AT_ONCE = {"cost_delay_seconds": 0.0, "create_seconds": 0, "delete_seconds": 0}
+AT_ONCE: dict[str, Any] = {"cost_delay_seconds": 0.0, "create_seconds": 0, "delete_seconds": 0}
 
 
 async def costs(
