@@ -157,3 +157,14 @@ async def test_the_directory_lists_everybody_and_no_secret(inside: Inside) -> No
     assert [row["name"] for row in answer.json()["value"]] == ["nodes", "App"]
     assert "hidden" not in answer.text
     assert bad.status_code == 400
+
+
+async def test_a_scale_set_shows_the_ids_of_its_identities(inside: Inside) -> None:
+    mine = await identity(inside, "mine")
+    await vm(inside, mine["id"], system=True)
+    shown = (await inside.arm.get(f"{SETS}/rk")).json()["identity"]
+
+    assert shown["userAssignedIdentities"] == {
+        mine["id"]: {k: mine["properties"][k] for k in ("principalId", "clientId")}
+    }
+    assert shown["principalId"]

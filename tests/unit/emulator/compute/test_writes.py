@@ -296,3 +296,13 @@ async def test_a_machine_is_shown_as_full_as_azure_shows_it(inside: Inside) -> N
     assert [row["name"] for row in view["disks"]] == names
     assert (view["computerName"], view["bootDiagnostics"]) == (system["computerName"], {})
     assert view["vmAgent"]["statuses"][0]["displayStatus"] == "Ready"
+
+
+async def test_user_data_is_shown_to_who_asks_for_it(inside: Inside) -> None:
+    data = {"properties": {"virtualMachineProfile": {"userData": "aGVsbG8="}}}
+    (await inside.arm.patch(SET, json=data)).raise_for_status()
+    assert "userData" not in str(await shown(inside))
+    asked = (await inside.arm.get(SET, params={"$expand": "userData"})).json()
+    assert asked["properties"]["virtualMachineProfile"]["userData"] == "aGVsbG8="
+    of_vm = await inside.arm.get(f"{SET}/virtualMachines/0", params={"$expand": "userData"})
+    assert of_vm.json()["properties"]["userData"] == "aGVsbG8="

@@ -227,3 +227,12 @@ async def test_secrets_are_shown_neither_as_parameters_nor_as_outputs(inside: In
     assert shown["parameters"]["password"] == {"type": "SecureString"}
     assert "hush-hush" not in str(shown)
     assert "hush-hush" not in str(inside.fabric.state.resources)
+
+
+async def test_outputs_of_a_deployment_lose_their_capitals_as_in_arm(inside: Inside) -> None:
+    asked = ("VMSS", "TRANS_Test", "Name", "REKINDLE_CLOUD")
+    outputs = {name: {"type": "string", "value": "x"} for name in asked}
+
+    shown = await deploy(inside, template(outputs=outputs))
+
+    assert list(shown["outputs"]) == ["vmss", "tranS_Test", "name", "rekindlE_CLOUD"]

@@ -155,7 +155,8 @@ async def test_resources_are_listed_by_a_filter(
 
 
 async def test_a_group_takes_all_that_is_in_it_along(filled: Inside) -> None:
-    await filled.arm.delete(GROUP_ID)
+    begun = await filled.arm.delete(GROUP_ID)
+    assert "Azure-AsyncOperation" not in begun.headers  # a Location only
     await filled.pass_time(2)
 
     assert (await filled.arm.get(GROUP_ID)).status_code == 404
