@@ -217,3 +217,16 @@ async def test_a_size_may_be_sold_out_for_a_moment(
     assert refused.value.code == code
     assert words in str(refused.value)
     await _up(world, spec)
+
+
+async def test_a_delete_that_hangs_is_seen_to_be_under_way(
+    world: World, spec: ScaleSetSpec
+) -> None:
+    await _up(world, spec)
+    await world.arm("delete_hangs")
+    await world.cloud.delete(spec.name)
+    await world.cloud.delete(spec.name)
+
+    assert (await world.cloud.get(spec.name)).phase is DELETING
+    await world.clear()
+    await world.gone(spec.name)

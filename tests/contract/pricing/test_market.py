@@ -6,7 +6,6 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from azure.identity.aio import ClientSecretCredential
 
 from service.domain.spot.capacity_traces import SpotPool
 from service.domain.spot.market import EvictionBand, PlacementScore, PricePoint
@@ -14,7 +13,8 @@ from service.pricing.azure.arm import Arm
 from service.pricing.azure.market import AzureMarket
 from service.pricing.fake_market import FakeMarket
 from service.pricing.market import Market, MarketUnavailable
-from tests.emulated.process import SUBSCRIPTION, TENANT, Emulator
+from tests.contract.emulated import credential
+from tests.emulated.process import SUBSCRIPTION, Emulator
 
 EAST = SpotPool("eastus", "Standard_ND96amsr_A100_v4")
 SWEDEN = SpotPool("swedencentral", "Standard_ND96amsr_A100_v4")
@@ -25,15 +25,7 @@ LAST = PricePoint(datetime(2026, 11, 1, tzinfo=UTC), Decimal("8.441552"))
 
 def arm(emulator: Emulator, **more: float) -> Arm:
     """Return a client of the emulator's ARM."""
-    credential = ClientSecretCredential(
-        TENANT,
-        "service",
-        "any",
-        authority=emulator.arm_url,
-        disable_instance_discovery=True,
-        connection_verify=emulator.ca,
-    )
-    return Arm(credential, base_url=emulator.arm_url, ca_path=emulator.ca, **more)
+    return Arm(credential(emulator), base_url=emulator.arm_url, ca_path=emulator.ca, **more)
 
 
 @pytest.fixture(params=["fake", "azure"])

@@ -187,16 +187,8 @@ ND = "Standard_ND96amsr_A100_v4"
 @pytest.fixture(scope="module")
 def sign_in(emulator: Emulator) -> dict[str, Any]:
     """Return the options with which every client is made."""
-    credential = ClientSecretCredential(
-        TENANT,
-        "me",
-        "any",
-        authority=emulator.arm_url,
-        disable_instance_discovery=True,
-        connection_verify=emulator.ca,
-    )
     return {
-        "credential": credential,
+        "credential": ClientSecretCredential(TENANT, "me", "any", **trusted(emulator)),
         "base_url": emulator.arm_url,
         "credential_scopes": [f"{emulator.arm_url}/.default"],
         "connection_verify": emulator.ca,

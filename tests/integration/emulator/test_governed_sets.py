@@ -10,7 +10,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from azure.identity.aio import ClientSecretCredential
 
 from service.cloud.azure.adapter import AzureCloud
 from service.cloud.azure.policy import AzurePolicy
@@ -18,7 +17,8 @@ from service.cloud.azure.template import AzureSettings
 from service.cloud.provider import Misconfigured
 from service.domain.cloud.fleet import Offering, ScaleSetSpec
 from service.domain.states import CapacityType
-from tests.emulated.process import GROUP, SUBSCRIPTION, TENANT, VERSION, Emulator
+from tests.contract.emulated import credential
+from tests.emulated.process import GROUP, SUBSCRIPTION, VERSION, Emulator
 
 IN_COMPUTE = f"/subscriptions/{SUBSCRIPTION}/resourceGroups/{GROUP}/providers/Microsoft.Compute"
 KEYS = f"{IN_COMPUTE}/diskEncryptionSets/keys-{{region}}"
@@ -49,15 +49,9 @@ def emulator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Emulator]:
 
 @pytest.fixture
 async def cloud(emulator: Emulator) -> AsyncIterator[AzureCloud]:
-    credential = ClientSecretCredential(
-        TENANT,
-        "service",
-        "any",
-        authority=emulator.arm_url,
-        disable_instance_discovery=True,
-        connection_verify=emulator.ca,
+    made = AzureCloud(
+        SETTINGS, credential(emulator), base_url=emulator.arm_url, ca_path=emulator.ca
     )
-    made = AzureCloud(SETTINGS, credential, base_url=emulator.arm_url, ca_path=emulator.ca)
     yield made
     await made.close()
 

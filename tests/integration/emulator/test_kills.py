@@ -23,28 +23,13 @@ from tests.emulated.process import (
     wait_for,
 )
 
-CORES = 96
-QUOTA = 6 * CORES
 
+def test_an_emulator_without_its_folder_ends(restartable: Emulator) -> None:
+    restartable.state.rename(restartable.state.with_name("elsewhere"))
 
-@pytest.fixture
-def hollow(tmp_path: Path) -> Iterator[Emulator]:
-    running = Emulator(
-        tmp_path / "azure",
-        *("--hollow", "--create-seconds", "0.2", "--delete-seconds", "0.1"),
-        *("--notice-seconds", "0.3", "--spot-quota", str(QUOTA)),
-    )
-    running.make_group()
-    yield running
-    running.stop()
-
-
-def test_an_emulator_without_its_folder_ends(hollow: Emulator) -> None:
-    hollow.state.rename(hollow.state.with_name("elsewhere"))
-
-    assert hollow.wait() == 1
-    hollow.state.with_name("elsewhere").rename(hollow.state)
-    hollow.start()
+    assert restartable.wait() == 1
+    restartable.state.with_name("elsewhere").rename(restartable.state)
+    restartable.start()
 
 
 @pytest.fixture

@@ -236,3 +236,28 @@ def _check(inside: Inside) -> None:
         pool = inside.fabric.spot_capacity.pool(scale_set_, instance)
         assert pool
         assert len(staying) <= pool.lowest(now, now + 30)
+
+
+async def test_who_bids_less_than_the_price_of_the_day_is_refused(
+    tmp_path: Path, clock: Clock
+) -> None:
+    days = {"region": "eastus", "kind": "trace", "data": [5, 9], "gap_seconds": DAY}
+    async with emulator_inside(tmp_path, clock) as inside:
+        scarce = days | {"start": "2026-11-19T00:00:00Z"}
+        await inside.arm.post("/_emulator/spotCapacity", json=scarce)
+        bid = {"billingProfile": {"maxPrice": 8.5}}
+        refused = await put(inside, 1, profile=bid)
+        (await inside.metadata.delete("/_emulator/spotCapacity")).raise_for_status()
+
+        assert (refused, await put(inside, 1, profile=bid)) == (409, 201)
+
+
+async def test_the_admins_limit_holds_too(tmp_path: Path, clock: Clock) -> None:
+    async with scarce(tmp_path, clock, trace(9)) as inside:
+        limit = {"region": "eastus", "vm_size": "Standard_ND96amsr_A100_v4", "available": 2}
+        (await inside.arm.post("/_emulator/capacity", json=limit)).raise_for_status()
+        await put(inside, 2, "first")
+        await inside.pass_time(4)
+        await put(inside, 1, "second")
+        await inside.pass_time(4)
+        assert (await ids(inside, "first"), await ids(inside, "second")) == (["0", "1"], [])

@@ -223,3 +223,40 @@ async def test_scaling_in_takes_first_what_is_on_its_way_out(slow: Inside, doom:
 def one(slow: Inside, name: str) -> InstanceRow:
     (each,) = slow.fabric.state.scale_sets.values()
     return each.instances[name]
+
+
+async def test_a_restore_shows_as_an_update(slow: Inside) -> None:
+    assert await restore(slow) == 200
+
+    assert await seen(slow) == ("Updating", 3, 3)
+    await slow.pass_time(6)
+    assert await seen(slow) == ("Succeeded", 3, 3)
+
+
+async def test_an_order_to_one_vm_is_its_own_affair(slow: Inside) -> None:
+    await slow.arm.post(f"{SET}/virtualMachines/0/restart")
+
+    assert (await seen(slow))[0] == "Succeeded"
+    shown = (await slow.arm.get(f"{SET}/virtualMachines/0")).json()
+    assert shown["properties"]["provisioningState"] == "Updating"
+
+
+async def test_scaling_in_counts_what_restarts(slow: Inside) -> None:
+    await slow.arm.put(SET, json=scale_set(1))
+    await slow.pass_time(5)
+    slow.fabric.state.change(one(slow, "0"), doom="restart")
+    await slow.pass_time(1)
+
+    assert await seen(slow) == ("Succeeded", 1, 1)
+
+
+async def test_orders_end_after_a_restart_of_the_emulator(tmp_path: Path) -> None:
+    clock = Clock()
+    async with emulator_inside(tmp_path, clock) as inside:
+        await inside.arm.put(SET, json=scale_set(1, **DURABLE))
+        await inside.pass_time(4)
+        answer = await order(inside, "deallocate")
+    async with emulator_inside(tmp_path, clock) as inside:
+        await inside.pass_time(4)
+        assert await outcome(inside, answer) == ("Succeeded", "")
+        assert await power(inside) == {"0": "deallocated"}

@@ -306,3 +306,12 @@ async def test_user_data_is_shown_to_who_asks_for_it(inside: Inside) -> None:
     assert asked["properties"]["virtualMachineProfile"]["userData"] == "aGVsbG8="
     of_vm = await inside.arm.get(f"{SET}/virtualMachines/0", params={"$expand": "userData"})
     assert of_vm.json()["properties"]["userData"] == "aGVsbG8="
+
+
+async def test_a_flexible_scale_set_may_know_nothing_of_its_vms(inside: Inside) -> None:
+    bare = {"orchestrationMode": "Flexible", "platformFaultDomainCount": "1"}
+    body = {"location": "eastus", "properties": bare | {"platformFaultDomainCount": 1}}
+    made = await inside.arm.put(f"{SETS}/rk", json=body)
+
+    assert made.status_code == 201
+    assert "sku" not in made.json()
