@@ -1,4 +1,4 @@
-"""The real Azure adapter with the emulator."""
+"""The real adapters with the emulator, and sign-in to Blob Storage with its tokens."""
 
 import json
 import time

@@ -1,4 +1,4 @@
-"""Contract of clusters in Azure ML: the fake, and the real client with the emulator."""
+"""Contract of clusters in Azure ML, our own and existing ones."""
 
 import threading
 from collections.abc import AsyncIterator, Iterator

@@ -1,4 +1,4 @@
-"""Reader of Azure's price list, against a list of prepared pages."""
+"""Contract of PriceSource, and the reader of Azure's price list with prepared pages."""
 
 import asyncio
 import json

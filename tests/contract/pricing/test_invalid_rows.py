@@ -1,4 +1,4 @@
-"""Rows of Azure's price list that are no price of a Linux machine today, as users met them.
+"""Rows of Azure's price list that are no price of a Linux machine today, and price jumps.
 
 Each case names its source. Most are from issues of other tools that read the list.
 """

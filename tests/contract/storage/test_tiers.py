@@ -1,4 +1,4 @@
-"""Contract of access tiers in BlobStore: the fake, and the Azure adapter with Azurite."""
+"""Contract of access tiers and access policies in BlobStore."""
 
 import time
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""One replica lists all scale sets, and every replica reads the list."""
+"""One replica lists all scale sets for every replica, and what that saves in calls."""
 
 from collections import Counter
 from dataclasses import dataclass, field, replace

@@ -1,4 +1,4 @@
-"""The credentials of azure-identity, against the emulator's token endpoints."""
+"""Microsoft's own clients with the emulator: credentials, market, and account keys."""
 
 import json
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Orders to an emulator that is killed again and again, at whatever line it happens to be."""
+"""An emulator that is killed and started again loses, doubles and leaks nothing."""
 
 import random
 import signal

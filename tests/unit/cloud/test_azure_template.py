@@ -1,4 +1,4 @@
-"""The shape of the scale sets that we ask Azure for."""
+"""The scale sets that we ask Azure for, and the members that Azure policies add."""
 
 import base64
 import re

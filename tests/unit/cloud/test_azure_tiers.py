@@ -1,4 +1,4 @@
-"""What Azure's list says of tiers: also what no emulator of it says."""
+"""Blob Storage as Azure describes it: tiers, refusals, and the keys that sign URLs."""
 
 import asyncio
 from dataclasses import dataclass, field

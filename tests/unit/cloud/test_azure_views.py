@@ -1,4 +1,4 @@
-"""What Azure says about scale sets and their machines, read into our values."""
+"""What Azure says of scale sets, clusters and their machines, read into our values."""
 
 from types import SimpleNamespace
 from typing import Any

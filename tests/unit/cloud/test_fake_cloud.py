@@ -1,4 +1,4 @@
-"""The manners of the fake cloud that the emulator cannot be asked for, and whole lives in it."""
+"""The fake cloud, and scale sets and clusters as one cloud."""
 
 from dataclasses import replace
 from datetime import timedelta

@@ -1,4 +1,4 @@
-"""The arithmetic of token buckets, and how long a deferred call keeps its tokens."""
+"""Token buckets, circuits and the concurrency limit: the arithmetic of calls to Azure."""
 
 import heapq
 from contextlib import ExitStack

@@ -1,4 +1,4 @@
-"""The metadata service as a VM sees it, on a clock that tests move."""
+"""The metadata service as a VM sees it, and its Scheduled Events, on a moved clock."""
 
 import asyncio
 import base64

@@ -1,4 +1,4 @@
-"""Who may do what, in an emulator that asks."""
+"""Who may do what, see what of a list, and deploy what, in an emulator that asks."""
 
 import asyncio
 from collections.abc import AsyncIterator

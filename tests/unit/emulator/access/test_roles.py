@@ -1,4 +1,4 @@
-"""Which action a request is, and which role allows it."""
+"""Which action a request is, which role allows it, and what answers to whom."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path

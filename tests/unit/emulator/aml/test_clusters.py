@@ -1,4 +1,4 @@
-"""Clusters of Azure ML nodes on a moved clock, with nodes that run nothing."""
+"""Clusters of Azure ML nodes on a moved clock, and what evictions make of their jobs."""
 
 from pathlib import Path
 from typing import Any

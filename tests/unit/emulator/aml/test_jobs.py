@@ -1,4 +1,4 @@
-"""Azure ML's jobs on a moved clock: their states, and what evictions make of them."""
+"""Azure ML's jobs on a moved clock, and the models that they make."""
 
 from pathlib import Path
 from typing import Any

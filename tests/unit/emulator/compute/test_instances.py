@@ -1,4 +1,4 @@
-"""The VMs of a scale set: asked for, and ordered about."""
+"""Orders to the VMs of a scale set, and the provisioning state meanwhile."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path

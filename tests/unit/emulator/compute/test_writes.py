@@ -1,4 +1,4 @@
-"""What PUT, PATCH and DELETE make of a scale set."""
+"""What writes make of a scale set, Flexible ones and mixes of sizes too."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path

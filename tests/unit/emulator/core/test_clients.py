@@ -1,4 +1,4 @@
-"""What clients other than ours ask, in the form in which they ask it."""
+"""Requests of any client: odd bodies, long operations, the log, and the emulator's time."""
 
 import json
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""The emulator's command line says what is wrong with what it is given."""
+"""The emulator's command line, and the certificate that it makes for itself."""
 
 import json
 from pathlib import Path

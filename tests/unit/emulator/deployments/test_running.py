@@ -1,4 +1,4 @@
-"""Deployments on their way: order, failures, restarts, cancelling, and who may deploy what."""
+"""Deployments on their way: order, failures, restarts, and spoilt templates."""
 
 import copy
 import json

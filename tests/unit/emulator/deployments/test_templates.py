@@ -1,4 +1,4 @@
-"""Templates unrolled: loops, conditions, children, symbols, and what is refused before all."""
+"""Templates unrolled, the language in them, and what is refused before all."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""VMs as process trees: nothing of a killed VM may live on."""
+"""VMs as process trees, and their docker: nothing of a killed VM may live on."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""The price list: filters, pages, currencies, and what it costs to buy years ahead."""
+"""The market: the price list, Resource Graph, placement scores, and restricted sizes."""
 
 from pathlib import Path
 from typing import Any

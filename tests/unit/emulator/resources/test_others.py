@@ -1,4 +1,4 @@
-"""Networks, accounts, registries, servers and vaults, and what Azure refuses of them."""
+"""Groups, networks, accounts, registries, servers and vaults."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
