@@ -173,6 +173,9 @@ def test_whoever_must_act_is_told_what_to_do() -> None:
     silent = [row for row in TABLE if row.error is Misconfigured and not row.remedy]
 
     assert silent == []
+    unregistered = classify("MissingSubscriptionRegistration", 409, "")
+    assert "az provider register" in unregistered.remedy
+    assert "REKINDLE_AZURE_POLICY" in REMEDY
 
 
 def test_a_quota_is_named_with_its_region_and_what_is_missing() -> None:

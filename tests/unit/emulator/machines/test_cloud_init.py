@@ -127,17 +127,6 @@ def test_the_parts_of_mime_user_data_are_put_together() -> None:
     assert boot.ignored == ("text/jinja2", "users")
 
 
-def test_deferred_files_are_written_last_and_appended_ones_say_so() -> None:
-    text = b"""#cloud-config
-write_files:
-  - {path: /a, content: one, defer: true}
-  - {path: /b, content: two, append: true}
-"""
-    files = parse(text).files
-
-    assert [(f.path, f.append) for f in files] == [("/b", True), ("/a", False)]
-
-
 @pytest.mark.parametrize("accelerator", ["cuda", "cpu"])
 def test_what_the_service_writes_is_valid_for_cloud_init_itself(
     tmp_path: Path, accelerator: str
