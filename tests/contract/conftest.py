@@ -13,7 +13,7 @@ from tests.azurite import Azurite
 from tests.clock import Clock
 from tests.contract import emulated
 from tests.contract.cloud.clouds import World, azure_world, fake_world
-from tests.contract.signed_in import sign_in
+from tests.contract.emulated import blob_sign_in
 from tests.emulated.process import Emulator
 from tests.price_list import PriceList, Reader, serving
 
@@ -68,7 +68,7 @@ async def store(request: pytest.FixtureRequest) -> AsyncIterator[BlobStore]:
         made = AzureBlobStore(request.getfixturevalue("azurite").connection_string)
     if request.param == "entra":
         server, azure = map(request.getfixturevalue, ("keyless", "emulator"))
-        made = AzureBlobStore(server.url, sign_in=sign_in(azure, server))
+        made = AzureBlobStore(server.url, sign_in=blob_sign_in(azure, server))
     yield made
     await made.close()
 
@@ -81,7 +81,7 @@ async def near(store: BlobStore, request: pytest.FixtureRequest) -> AsyncIterato
         made = AzureBlobStore(request.getfixturevalue("azurite").near_connection_string)
     elif isinstance(store, AzureBlobStore):
         server, azure = map(request.getfixturevalue, ("keyless", "emulator"))
-        made = AzureBlobStore(server.near_url, sign_in=sign_in(azure, server))
+        made = AzureBlobStore(server.near_url, sign_in=blob_sign_in(azure, server))
     yield made
     await made.close()
 

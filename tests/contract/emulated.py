@@ -1,8 +1,10 @@
-"""The real Azure adapter with the emulator."""
+"""The real adapters with the emulator, and sign-in to Blob Storage with its tokens."""
 
 import json
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -10,6 +12,8 @@ from azure.identity.aio import ClientSecretCredential
 
 from service.cloud.azure.adapter import AzureCloud
 from service.cloud.azure.template import AzureSettings
+from service.storage.azure import ServiceIdentity
+from tests.azurite import Azurite
 from tests.emulated.process import GROUP, SUBSCRIPTION, TENANT, Emulator
 
 IMAGE = "rekindle/node:test"  # copies its node config to its disk, then sleeps
@@ -76,3 +80,14 @@ def sign_in(emulator: Reachable, owner: str) -> AzureCloud:
     return AzureCloud(
         settings, credential(emulator), base_url=emulator.arm_url, ca_path=emulator.ca
     )
+
+
+def blob_sign_in(azure: Emulator, blobs: Azurite) -> ServiceIdentity:
+    """Return the sign-in of a client, as the service makes it from its settings."""
+    client = credential(azure, "11111111-2222-3333-4444-555555555555")
+    return ServiceIdentity(credential=client, now=wall, ca_path=str(blobs.ca))
+
+
+def wall() -> datetime:
+    """Return the real time, which Azurite uses to check tokens."""
+    return datetime.fromtimestamp(time.time(), UTC)

@@ -20,10 +20,6 @@ from tests.vocabulary import TEMPLATE, tokenizer_files
 TASK = Task(
     folder="", method="supervised", has_answers=False, max_seq_len=200, room=200, date="2026-02-03"
 )
-# The last answer begins with a thought, and loses it once another message follows.
-REWRITING = TEMPLATE.replace(
-    "{%- generation -%}", "{%- generation -%}{%- if loop.last -%}{{- '(hm) ' -}}{%- endif -%}"
-)
 
 
 def rows(*given: object, ends: str = "\n") -> Rows:
@@ -76,15 +72,6 @@ async def test_lines_are_counted_as_an_editor_counts_them(checker: RowChecker, e
     assert report.rows == 3
 
 
-async def test_a_template_that_rewrites_answers_makes_an_example_of_each(
-    checker: RowChecker,
-) -> None:
-    report = await check(checker, rows(chat("2+2?", "4", "3+3?", "6")), REWRITING)
-
-    assert report.splits_answers
-    assert (report.rows, report.examples, report.sequences) == (1, 2, 2)
-
-
 async def test_files_that_are_no_tokenizer_are_the_models_fault(checker: RowChecker) -> None:
     for name, data in (("tokenizer.json", b"{}"), ("chat_template.jinja", b"{% if %}")):
         files = tokenizer_files() | {name: data}
@@ -113,28 +100,6 @@ async def test_a_preview_shows_which_text_is_trained_and_which_is_cut(checker: R
         ("cut", "<|end|>"),
     ]
     assert [problem["code"] for problem in shown["problems"]] == ["answer_cut"]
-
-
-async def test_a_preview_of_rewritten_answers_shows_an_example_of_each(checker: RowChecker) -> None:
-    given = rows(chat("2+2?", "4", "3+3?", "6"))
-    task = replace(TASK, most_rows=1)
-    found = await checker.preview(tokenizer_files(REWRITING), given, task)
-
-    assert found["splits_answers"]
-    assert [e["trained_tokens"] for e in found["rows"][0]["examples"]] == [7, 7]
-
-
-async def test_a_model_without_a_chat_template_is_named_as_the_cause(checker: RowChecker) -> None:
-    files = {n: d for n, d in tokenizer_files().items() if n != "chat_template.jinja"}
-    given, task = rows(chat("a", "b")), replace(TASK, most_rows=1)
-
-    for asked in (
-        checker.check(files, given, TASK, lambda _: None),
-        checker.preview(files, given, task),
-    ):
-        with pytest.raises(InvalidRequest, match="no chat template") as caught:
-            await asked
-        assert (caught.value.code, caught.value.param) == ("unsupported_model", "model")
 
 
 async def test_a_preview_reads_only_the_beginning_of_a_large_file() -> None:

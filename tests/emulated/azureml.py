@@ -53,10 +53,7 @@ def job(nodes: int = 1, processes: int = 1, said: str = "python train.py", **mor
             "inputs": {},
             "outputs": {},
             "environmentId": ENVIRONMENT,
-            "distribution": {
-                "processCountPerInstance": processes,
-                "distributionType": "PyTorch",
-            },
+            "distribution": {"processCountPerInstance": processes, "distributionType": "PyTorch"},
             "tags": {},
             "environmentVariables": {"COLOUR": "blue"},
             "resources": {"instanceCount": nodes, "properties": {}, "shmSize": "64g"},
@@ -70,7 +67,6 @@ def job(nodes: int = 1, processes: int = 1, said: str = "python train.py", **mor
 
 async def make_workspace(inside: Inside, most: int = 2, **scale: Any) -> None:  # noqa: ANN401 - as cluster's
     """Create a workspace with an environment and a finished cluster."""
-    await inside.make_group()
     for path, body in (
         (WORKSPACE, {"location": "eastus", "properties": {}}),
         (ENVIRONMENT, {"properties": {"image": IMAGE, "isAnonymous": False}}),

@@ -22,6 +22,10 @@ from tests.waiting import until
 
 API = {"api-version": "2026-04-01"}
 HERE = f"/subscriptions/{SUBSCRIPTION}"
+GROUP_ID = f"{HERE}/resourceGroups/{GROUP}"
+PROVIDERS = f"{GROUP_ID}/providers"
+SETS = f"{PROVIDERS}/Microsoft.Compute/virtualMachineScaleSets"
+SET = f"{SETS}/rk-1"
 
 
 @dataclass
@@ -53,8 +57,18 @@ class Inside:
 
 
 @asynccontextmanager
-async def emulator_inside(folder: Path, clock: Clock, **settings: Any) -> AsyncIterator[Inside]:  # noqa: ANN401 - whatever Settings take
-    """Run an emulator with its state in ``folder``; the same folder again is a restart."""
+async def emulator_inside(
+    folder: Path,
+    clock: Clock,
+    *,
+    empty: bool = False,
+    **settings: Any,  # noqa: ANN401 - whatever Settings take
+) -> AsyncIterator[Inside]:
+    """Run an emulator with its state in ``folder``; the same folder again is a restart.
+
+    A new one has the tests' resource group, unless it is to be ``empty``.
+    """
+    fresh = not (folder / "state.db").exists()
     made = EmulatorSettings(folder=folder, hollow=True, **settings)
     fabric = Fabric(made, "http://metadata", lambda: clock().timestamp())
     app = arm(fabric)
@@ -67,7 +81,10 @@ async def emulator_inside(folder: Path, clock: Clock, **settings: Any) -> AsyncI
         form = {"client_id": "tests", "client_secret": "any", "scope": "https://azure/.default"}
         token = (await client.post(f"/{TENANT}/oauth2/v2.0/token", data=form)).json()
         client.headers["authorization"] = f"Bearer {token['access_token']}"
-        yield Inside(fabric, clock, client, inner, app)
+        inside = Inside(fabric, clock, client, inner, app)
+        if fresh and not empty:
+            await inside.make_group()
+        yield inside
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,6 @@ from tests.recorded.shapes import lacking, shape
 
 FACTS = Path(__file__).parent / "facts"
 TABLE = "shapes.jsonl"
-HEADERS = ("Azure-AsyncOperation", "Location", "Retry-After")
 DEEP = 9
 ENDED = ("Succeeded", "Failed", "Canceled")
 TIMEOUT = 100  # maximum number of polls of an operation
@@ -59,7 +58,7 @@ async def replay(name: str, folder: Path) -> list[Outcome]:
     """Play one recording to an emulator of its own."""
     rows = [json.loads(line) for line in (FACTS / f"{name}.jsonl").read_text().splitlines()]
     settings: dict[str, Any] = {"create_seconds": 2, "delete_seconds": 2, "spot_quota": 10**6}
-    async with emulator_inside(folder, Clock(), **settings) as inside:
+    async with emulator_inside(folder, Clock(), empty=True, **settings) as inside:
         playing = Playing(inside)
         await playing.make_groups(rows)
         return [

@@ -14,7 +14,6 @@ from tests.unit.emulator.access.access_world import Guarded, guarded
 async def inside(tmp_path: Path) -> AsyncIterator[Inside]:
     """Yield an emulator with a resource group."""
     async with emulator_inside(tmp_path, Clock()) as made:
-        await made.make_group()
         yield made
 
 

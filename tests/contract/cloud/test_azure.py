@@ -26,9 +26,8 @@ from service.cloud.provider import (
     Misconfigured,
     NoSerialLog,
     ScaleSetNotFound,
-    Throttled,
 )
-from service.domain.cloud.fleet import Offering, ScaleSetPhase, ScaleSetSpec
+from service.domain.cloud.fleet import Offering, ScaleSetSpec
 from service.domain.states import CapacityType
 
 SETTINGS = AzureSettings(
@@ -149,20 +148,6 @@ async def test_a_create_asks_for_nothing_to_be_there_and_is_not_polled(
     )
 
 
-async def test_a_create_over_what_is_there_changes_nothing(arm: Arm, cloud: AzureCloud) -> None:
-    arm.will_answer(412, _error("ConditionNotMet"))
-
-    await cloud.create(SPEC)
-
-    assert [request.method for request in arm.requests] == ["PUT"]
-
-
-async def test_a_used_up_quota_is_no_conflict(arm: Arm, cloud: AzureCloud) -> None:
-    arm.will_answer(409, _error("OperationNotAllowed", "exceeding approved LowPriorityCores quota"))
-    with pytest.raises(InsufficientCapacity, match="Raise it in the Azure portal"):
-        await cloud.create(SPEC)
-
-
 async def test_remaining_calls_are_passed_on(arm: Arm) -> None:
     left = {
         "Microsoft.Compute/HighCostGetVMScaleSetSubscriptionMaximum;%d": (900, 899),
@@ -177,86 +162,6 @@ async def test_remaining_calls_are_passed_on(arm: Arm) -> None:
         await cloud.list_owned()
 
     assert found == {"HighCostGetVMScaleSet": 900}  # of the calls within, and of the region
-
-
-async def test_throttling_is_raised_at_once_with_the_time_to_wait(
-    arm: Arm, cloud: AzureCloud
-) -> None:
-    arm.will_answer(429, _error("OperationNotAllowed", "too many requests"), Retry_After="1200")
-    with pytest.raises(Throttled) as throttled:
-        await cloud.get("rk-1")
-
-    assert throttled.value.retry_after == 1200
-    assert len(arm.requests) == 1
-
-
-async def test_a_failing_azure_is_asked_once(arm: Arm, cloud: AzureCloud) -> None:
-    arm.will_answer(503, _error("ServiceUnavailable"), Retry_After="30")
-    with pytest.raises(CloudError) as failed:
-        await cloud.delete("rk-1")
-
-    assert type(failed.value) is CloudError
-    assert len(arm.requests) == 1
-
-
-async def test_a_page_that_is_missing_is_not_a_scale_set_that_is_gone(
-    arm: Arm, cloud: AzureCloud
-) -> None:
-    arm.will_answer(404, "a proxy's own page")
-    with pytest.raises(CloudError) as failed:
-        await cloud.get("rk-1")
-
-    assert not isinstance(failed.value, ScaleSetNotFound)
-
-
-async def test_a_missing_resource_group_is_not_a_scale_set_that_is_gone(
-    arm: Arm, cloud: AzureCloud
-) -> None:
-    arm.will_answer(404, _error("ResourceGroupNotFound"))
-    with pytest.raises(Misconfigured, match="resource group in the settings"):
-        await cloud.get("rk-1")
-
-
-async def test_a_scale_set_that_goes_while_it_is_looked_at_is_not_found(
-    arm: Arm, cloud: AzureCloud
-) -> None:
-    arm.will_answer(200, _scale_set("Succeeded"))
-    arm.will_answer(404, _error("ParentResourceNotFound"))
-    with pytest.raises(ScaleSetNotFound):
-        await cloud.get("rk-1")
-
-
-@pytest.mark.parametrize("status", [204, 404])
-async def test_deleting_what_is_gone_is_not_found(arm: Arm, cloud: AzureCloud, status: int) -> None:
-    arm.will_answer(status, _error("ResourceNotFound") if status == 404 else None)
-    with pytest.raises(ScaleSetNotFound):
-        await cloud.delete("rk-1")
-
-
-async def test_a_delete_is_forced_and_is_not_polled(arm: Arm, cloud: AzureCloud) -> None:
-    arm.will_answer(202, None, Azure_AsyncOperation=f"{arm.url}/op", Location=f"{arm.url}/done")
-    await cloud.delete("rk-1")
-    (request,) = arm.requests
-
-    assert request.query["forceDeletion"] == "true"
-
-
-async def test_the_cause_of_a_failure_is_read_from_the_scale_set_itself(arm: Arm) -> None:
-    """Check the cause after a restart, when the service no longer knows the create operation."""
-    arm.will_answer(200, _scale_set("Failed"))
-    arm.will_answer(200, {"value": []})
-    arm.will_answer(
-        200,
-        {"statuses": [{"code": "ProvisioningState/failed/AllocationFailed", "message": "Full."}]},
-    )
-    async with adapter(arm) as restarted:
-        seen = await restarted.get("rk-1")
-
-    assert (seen.phase, seen.error_code, seen.error_message) == (
-        ScaleSetPhase.FAILED,
-        "AllocationFailed",
-        "Full.",
-    )
 
 
 async def test_an_azure_that_does_not_answer_is_given_up(arm: Arm) -> None:
@@ -311,3 +216,37 @@ async def test_why_a_serial_log_cannot_be_fetched_is_told_without_its_sas() -> N
         with pytest.raises(NoSerialLog) as refused:
             await fetch_end(url)
         assert "secret" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("call", "answers", "error", "words"),
+    [
+        ("create",
+         [(409, _error("OperationNotAllowed", "exceeding approved LowPriorityCores quota"))],
+         InsufficientCapacity, "Raise it in the Azure portal"),
+        ("delete", [(503, _error("ServiceUnavailable"))], CloudError, "ServiceUnavailable"),
+        ("get", [(404, "a proxy's own page")], CloudError, ""),
+        ("get", [(404, _error("ResourceGroupNotFound"))], Misconfigured,
+         "resource group in the settings"),
+        ("get", [(200, _scale_set("Succeeded")), (404, _error("ParentResourceNotFound"))],
+         ScaleSetNotFound, ""),
+        ("delete", [(204, None)], ScaleSetNotFound, ""),
+        ("delete", [(404, _error("ResourceNotFound"))], ScaleSetNotFound, ""),
+    ],
+)  # fmt: skip
+async def test_a_refusal_is_asked_for_once_and_means_what_it_says_and_no_more(
+    arm: Arm,
+    cloud: AzureCloud,
+    call: str,
+    answers: list[tuple[int, object]],
+    error: type[CloudError],
+    words: str,
+) -> None:
+    for status, body in answers:
+        arm.will_answer(status, body, Retry_After="30")
+    with pytest.raises(CloudError) as failed:
+        await getattr(cloud, call)(SPEC if call == "create" else "rk-1")
+
+    assert type(failed.value) is error
+    assert words in str(failed.value)
+    assert len(arm.requests) == len(answers)

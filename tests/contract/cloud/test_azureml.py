@@ -1,21 +1,41 @@
-"""Contract of clusters in Azure ML: the fake, and the real client with the emulator."""
+"""Contract of clusters in Azure ML, our own and existing ones."""
 
 import threading
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
+import httpx
 import pytest
 
 from contract.choices import Engine
 from service import azure_access
-from service.cloud.provider import ATTEMPT_TAG, Misconfigured, NoSerialLog, ScaleSetNotFound
-from service.domain.cloud.fleet import ScaleSet, ScaleSetFailure, ScaleSetPhase, ScaleSetSpec
+from service.cloud.provider import (
+    ATTEMPT_TAG,
+    InsufficientCapacity,
+    Misconfigured,
+    NoSerialLog,
+    ScaleSetNotFound,
+)
+from service.domain.cloud.fleet import Offering, ScaleSetFailure, ScaleSetPhase
+from service.domain.states import CapacityType
 from tests.clock import Clock
 from tests.contract.cloud import workspaces
 from tests.contract.cloud.test_azure_access import settings
-from tests.contract.cloud.workspaces import FULL, SPOT, Space, a_spec, emulated_space, fake_space
+from tests.contract.cloud.workspaces import (
+    FULL,
+    IMAGE,
+    SPOT,
+    Space,
+    a_spec,
+    emulated_space,
+    fake_space,
+    team_cluster,
+)
+from tests.emulated.azureml import ENVIRONMENT, JOBS, NEW, OLD, WORKSPACE, cluster, job
 from tests.emulated.process import GROUP, Emulator
+from tests.waiting import until
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # azure-ai-ml and what it imports
 
@@ -38,32 +58,6 @@ async def space(request: pytest.FixtureRequest, clock: Clock) -> AsyncIterator[S
         yield made
 
 
-async def test_a_cluster_comes_up_with_all_its_nodes(space: Space) -> None:
-    spec = a_spec()
-    seen = await space.made(spec)
-
-    assert seen.name == spec.name
-    assert len({i.vm_id for i in seen.instances if i.running}) == 2
-    assert (seen.engine, seen.region, seen.vm_size) == (Engine.AZUREML, "eastus", SPOT.vm_size)
-    assert seen.capacity_type is SPOT.capacity_type
-    assert seen.tags[ATTEMPT_TAG] == spec.tags[ATTEMPT_TAG]
-
-
-async def test_ordering_it_again_changes_nothing(space: Space) -> None:
-    spec = a_spec()
-    before = await space.made(spec)
-    await space.cloud.create(spec)
-
-    assert await space.cloud.get(spec.name) == before
-    assert [s.name for s in await space.cloud.list_owned()] == [spec.name]
-
-
-async def test_a_list_counts_the_nodes_that_cost_money(space: Space) -> None:
-    await space.made(a_spec())
-
-    assert [s.capacity for s in await space.cloud.list_owned()] == [2]
-
-
 async def test_an_evicted_node_leaves_fewer_that_run_than_were_ordered(space: Space) -> None:
     spec = a_spec()
     before = await space.made(spec)
@@ -74,14 +68,6 @@ async def test_an_evicted_node_leaves_fewer_that_run_than_were_ordered(space: Sp
     )
     assert seen is not None
     assert before.instances[0].vm_id not in [i.vm_id for i in seen.instances if i.running]
-
-
-async def test_a_refill_is_left_to_azure(space: Space) -> None:
-    spec = a_spec()
-    before = await space.made(spec)
-    await space.cloud.refill(spec.name, 2, useless=[before.instances[0].vm_id])
-
-    assert await space.cloud.get(spec.name) == before
 
 
 async def test_one_for_which_there_is_no_room_says_so(space: Space) -> None:
@@ -120,11 +106,6 @@ async def test_a_scale_set_of_another_owner_is_not_reported_as_gone(space: Space
     assert spec.name not in [s.name for s in await space.neighbour.list_owned()]
 
 
-async def test_there_is_no_cluster_before_one_is_ordered(space: Space) -> None:
-    with pytest.raises(ScaleSetNotFound):
-        await space.cloud.get(a_spec().name)
-
-
 async def test_its_cores_are_counted_by_themselves(space: Space) -> None:
     before = await space.cloud.spot_cores(SPOT.pool)
     await space.made(a_spec())
@@ -132,27 +113,6 @@ async def test_its_cores_are_counted_by_themselves(space: Space) -> None:
 
     assert before.limit is not None
     assert after.used == before.used + 2 * 24
-
-
-async def test_it_keeps_no_serial_log_that_it_does_not_have(space: Space) -> None:
-    with pytest.raises(NoSerialLog):
-        await space.cloud.serial_log(a_spec().name, "0")
-
-
-async def test_a_missing_image_is_reported_with_what_to_do(azure: Emulator) -> None:
-    async for space in emulated_space(azure):
-        spec = replace(a_spec(), image="example/unknown:1")
-
-        async def look(space: Space = space, spec: ScaleSetSpec = spec) -> ScaleSet | None:
-            found = await space.look(spec.name)
-            if found is None or found.phase is ScaleSetPhase.INCOMPLETE:
-                await space.cloud.create(spec)
-            return found
-
-        seen = await space.until(look, lambda s: s is not None and s.phase is ScaleSetPhase.FAILED)
-
-        assert seen.failure is ScaleSetFailure.MISCONFIGURED
-        assert "REKINDLE_TRAINER_IMAGE" in seen.error_message
 
 
 @pytest.mark.parametrize("place", [("renamed", GROUP), ("ws", "renamed")])
@@ -206,3 +166,157 @@ async def test_clusters_are_deleted_after_the_last_offering_of_the_workspace_is_
         with pytest.raises(ScaleSetNotFound):
             await cloud.get(spec.name)
         await cloud.close()
+
+
+@pytest.fixture
+async def named(azure: Emulator) -> AsyncIterator[Space]:
+    async for made in emulated_space(azure, named=True):
+        yield made
+
+
+@pytest.fixture
+def client(azure: Emulator) -> Iterator[httpx.Client]:
+    """Yield a client of the team that owns the clusters."""
+    with azure.signed_in() as made:
+        body = {"properties": {"image": IMAGE}}
+        made.put(ENVIRONMENT, params=OLD, json=body).raise_for_status()
+        yield made
+
+
+def show_cluster(client: httpx.Client, path: str) -> Any:  # noqa: ANN401 - JSON
+    return client.get(path, params=OLD).raise_for_status().json()
+
+
+def put(client: httpx.Client, path: str, body: dict[str, Any]) -> None:
+    client.put(path, params=NEW, json=body).raise_for_status()
+
+
+def ours(client: httpx.Client) -> set[str]:
+    """Return the names of the clusters that Rekindle created."""
+    rows = show_cluster(client, f"{WORKSPACE}/computes")["value"]
+    return {row["name"] for row in rows if row["name"].startswith("rk-")}
+
+
+async def test_others_on_the_cluster_are_left_alone(
+    azure: Emulator, client: httpx.Client, named: Space
+) -> None:
+    existing = ours(client)
+    team = team_cluster(azure, SPOT, most=3)
+    cloud = workspaces.sign_in(azure, named.owner, {SPOT: team})
+    spec, path = a_spec(), f"{WORKSPACE}/computes/{team}"
+    theirs = job(said="exec sleep 600", computeId=path)
+    put(client, f"{JOBS}/theirs", theirs)
+    seen = await replace(named, cloud=cloud).made(spec)
+    await cloud.delete(spec.name)
+    await named.seen(spec.name, lambda s: s is None)
+
+    assert len(seen.instances) == 2
+    assert show_cluster(client, f"{JOBS}/theirs")["properties"]["status"] == "Running"
+    assert show_cluster(client, path)["properties"]["provisioningState"] == "Succeeded"
+    assert ours(client) <= existing  # clusters of other tests
+    await cloud.close()
+
+
+async def test_a_job_is_found_and_ended_when_the_settings_name_its_cluster_no_more(
+    azure: Emulator, client: httpx.Client, named: Space
+) -> None:
+    existing = ours(client)
+    spec = a_spec()
+    before = await named.made(spec)
+    cloud = workspaces.sign_in(azure, named.owner)
+    await cloud.create(spec)
+    assert await cloud.get(spec.name) == before
+    await cloud.delete(spec.name)
+    await named.seen(spec.name, lambda s: s is None)
+
+    assert ours(client) <= existing  # clusters of other tests
+    await cloud.close()
+
+
+async def test_the_settings_name_the_cluster(azure: Emulator, clock: Clock, named: Space) -> None:
+    team = team_cluster(azure, SPOT)
+    offered = f"{SPOT.vm_size}@{SPOT.region}:azureml={team}"
+    told = settings(azure).model_dump() | {"azureml_workspace": "ws", "offerings": offered}
+    cloud = azure_access.cloud(type(settings(azure))(**told), clock)
+    spec = a_spec()
+    await cloud.create(spec)
+
+    found = await cloud.get(spec.name)
+    assert (found.phase, found.name) == (ScaleSetPhase.CREATING, spec.name)
+    await cloud.delete(spec.name)
+    await cloud.close()
+
+
+async def test_a_job_that_failed_says_why_until_it_is_deleted(named: Space) -> None:
+    spec = replace(a_spec(), image="example/unknown:1")
+    await named.cloud.create(spec)
+    seen = await named.seen(spec.name, lambda s: s is not None and s.phase is ScaleSetPhase.FAILED)
+    await named.cloud.delete(spec.name)
+
+    assert seen is not None
+    assert seen.failure is ScaleSetFailure.MISCONFIGURED
+    assert "REKINDLE_TRAINER_IMAGE" in seen.error_message
+    with pytest.raises(ScaleSetNotFound):
+        await named.cloud.get(spec.name)
+
+
+@pytest.mark.parametrize(
+    ("offering", "nodes", "error", "said"),
+    [
+        (SPOT, 3, InsufficientCapacity, "--max-instances 3"),
+        (replace(SPOT, vm_size="Standard_ND96asr_v4"), 1, Misconfigured, "REKINDLE_OFFERINGS says"),
+        (replace(SPOT, capacity_type=CapacityType.ON_DEMAND), 1, Misconfigured, "on-demand"),
+    ],
+)
+async def test_a_cluster_that_does_not_fit_is_refused_with_what_to_do(
+    azure: Emulator, offering: Offering, nodes: int, error: type[Exception], said: str
+) -> None:
+    cloud = workspaces.sign_in(azure, "owner", {offering: team_cluster(azure, SPOT)})
+    with pytest.raises(error, match=said):
+        await cloud.create(a_spec(offering, nodes))
+    await cloud.close()
+
+
+async def test_a_cluster_that_is_not_there_is_refused_with_what_to_do(azure: Emulator) -> None:
+    cloud = workspaces.sign_in(azure, "owner", {SPOT: "team-gone"})
+    with pytest.raises(Misconfigured, match="no cluster team-gone"):
+        await cloud.create(a_spec())
+    await cloud.close()
+
+
+async def test_idle_nodes_of_the_cluster_do_not_count_as_used(
+    azure: Emulator, client: httpx.Client
+) -> None:
+    plain = workspaces.sign_in(azure, "owner")
+    team = team_cluster(azure, SPOT, most=1)
+    named = workspaces.sign_in(azure, "owner", {SPOT: team})
+    path = f"{WORKSPACE}/computes/{team}"
+    before = await plain.spot_cores(SPOT.pool)
+    put(client, path, cluster(1, least=1, vmSize=SPOT.vm_size))
+
+    async def idle() -> int:
+        counts = show_cluster(client, path)["properties"]["properties"]["nodeStateCounts"]
+        return int(counts["idleNodeCount"])
+
+    await until(idle, lambda count: count == 1)
+    assert (await plain.spot_cores(SPOT.pool)).used == before.used + 24
+    assert (await named.spot_cores(SPOT.pool)).used == before.used
+    await plain.close()
+    await named.close()
+
+
+async def test_a_cluster_comes_up_once_with_all_its_nodes(space: Space) -> None:
+    spec = a_spec()
+    with pytest.raises(NoSerialLog):
+        await space.cloud.serial_log(spec.name, "0")
+    seen = await space.made(spec)
+    await space.cloud.create(spec)
+    await space.cloud.refill(spec.name, 2, useless=[seen.instances[0].vm_id])  # left to Azure
+
+    assert seen.name == spec.name
+    assert len({i.vm_id for i in seen.instances if i.running}) == 2
+    assert (seen.engine, seen.region, seen.vm_size) == (Engine.AZUREML, "eastus", SPOT.vm_size)
+    assert seen.capacity_type is SPOT.capacity_type
+    assert seen.tags[ATTEMPT_TAG] == spec.tags[ATTEMPT_TAG]
+    assert await space.cloud.get(spec.name) == seen
+    assert [(s.name, s.capacity) for s in await space.cloud.list_owned()] == [(spec.name, 2)]

@@ -1,6 +1,7 @@
-"""Reader of Azure's price list, against a list of prepared pages."""
+"""Contract of PriceSource, and the reader of Azure's price list with prepared pages."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from decimal import Decimal
@@ -11,9 +12,12 @@ from service.domain.cloud.fleet import Offering, Price
 from service.domain.states import CapacityType
 from service.domain.storage.access_tiers import AccessTier, StorageAccount
 from service.pricing.azure.retail import RetailPrices
-from service.pricing.source import PricesUnavailable
+from service.pricing.fixed import FixedPrices
+from service.pricing.source import PriceSource, PricesUnavailable
 from service.pricing.storage_prices import TABLE
-from tests.price_list import PriceList
+from tests.clock import Clock
+from tests.emulated.process import Emulator
+from tests.price_list import PriceList, Reader, told
 
 SPOT = Offering(region="eastus", vm_size="Standard_D2s_v5", capacity_type=CapacityType.SPOT)
 ON_DEMAND = replace(SPOT, capacity_type=CapacityType.ON_DEMAND)
@@ -26,25 +30,6 @@ async def prices(price_list: PriceList) -> AsyncIterator[RetailPrices]:
     await made.close()
 
 
-async def test_only_that_size_in_that_region_is_asked_for(
-    price_list: PriceList, prices: RetailPrices
-) -> None:
-    price_list.will_say()
-    await prices.prices([SPOT])
-
-    assert price_list.filters == [
-        "serviceName eq 'Virtual Machines' and armRegionName eq 'eastus'"
-        " and armSkuName eq 'Standard_D2s_v5' and priceType eq 'Consumption'"
-    ]
-
-
-async def test_every_page_is_read(price_list: PriceList, prices: RetailPrices) -> None:
-    price_list.will_say(_row("D2s v5", "0.1"), more=True)
-    price_list.will_say(_row("D2s v5 Spot", "0.02"))
-
-    assert await prices.prices([SPOT]) == {SPOT: _price("0.02", "0.1")}
-
-
 @pytest.mark.parametrize("page", ["", "<html>", "[]", "{}", '{"Items": {}}'])
 async def test_a_list_that_cannot_be_read_is_unavailable(
     price_list: PriceList, prices: RetailPrices, page: str
@@ -54,28 +39,17 @@ async def test_a_list_that_cannot_be_read_is_unavailable(
         await prices.prices([SPOT])
 
 
-async def test_a_price_that_is_no_number_is_unavailable(
-    price_list: PriceList, prices: RetailPrices
-) -> None:
-    price_list.will_say(_row("D2s v5", '"free"'))
-    with pytest.raises(PricesUnavailable, match="no number"):
-        await prices.prices([SPOT])
-
-
-async def test_an_error_of_the_price_list_is_passed_on(
+async def test_a_list_that_fails_or_cannot_be_reached_is_unavailable(
     price_list: PriceList, prices: RetailPrices
 ) -> None:
     price_list.will_say()
     price_list.status = 503
     with pytest.raises(PricesUnavailable, match="503"):
         await prices.prices([SPOT])
-
-
-async def test_a_list_that_cannot_be_reached_is_unavailable() -> None:
-    prices = RetailPrices(base_url="http://127.0.0.1:9")
+    nowhere = RetailPrices(base_url="http://127.0.0.1:9")
     with pytest.raises(PricesUnavailable, match="ConnectError"):
-        await prices.prices([SPOT])
-    await prices.close()
+        await nowhere.prices([SPOT])
+    await nowhere.close()
 
 
 async def test_a_list_without_end_is_given_up(price_list: PriceList, prices: RetailPrices) -> None:
@@ -160,15 +134,6 @@ async def test_machines_are_asked_about_once_in_five_minutes(price_list: PriceLi
     assert still == {ON_DEMAND: _price("0.1", "0.1")}
 
 
-async def test_a_price_of_storage_that_is_no_number_is_unavailable(
-    price_list: PriceList, prices: RetailPrices
-) -> None:
-    price_list.will_say(_meter("Cool LRS", "Cool LRS Data Stored", '"cheap"'))
-
-    with pytest.raises(PricesUnavailable, match="no number"):
-        await prices.storage(StorageAccount(region="eastus"))
-
-
 def _meter(sku: str, name: str, price: str, *, units: str = "0.0") -> str:
     return f"""{{"skuName": "{sku}", "meterName": "{name}", "tierMinimumUnits": {units},
         "productName": "General Block Blob v2", "effectiveStartDate": "2026-11-01T00:00:00Z",
@@ -189,3 +154,112 @@ def _row(
 
 def _price(hourly: str, on_demand: str) -> Price:
     return Price(hourly=Decimal(hourly), on_demand_hourly=Decimal(on_demand))
+
+
+ND_SPOT = Offering(
+    region="eastus", vm_size="Standard_ND96amsr_A100_v4", capacity_type=CapacityType.SPOT
+)
+ND_ON_DEMAND = replace(ND_SPOT, capacity_type=CapacityType.ON_DEMAND)
+ELSEWHERE = replace(ND_SPOT, region="swedencentral")
+LISTED = {
+    ND_SPOT: Price(hourly=Decimal("8.441552"), on_demand_hourly=Decimal("32.77")),
+    ND_ON_DEMAND: Price(hourly=Decimal("32.77"), on_demand_hourly=Decimal("32.77")),
+    ELSEWHERE: Price(hourly=Decimal("10.55"), on_demand_hourly=Decimal("39.324")),
+}
+
+
+@pytest.fixture(params=["fixed", "retail"])
+async def source(request: pytest.FixtureRequest) -> AsyncIterator[PriceSource]:
+    made: PriceSource = FixedPrices(LISTED)
+    if request.param == "retail":
+        emulator: Emulator = request.getfixturevalue("emulator")
+        made = RetailPrices(base_url=emulator.arm_url, ca_path=emulator.ca)
+    yield made
+    await made.close()
+
+
+async def test_every_tier_of_storage_has_a_price_and_the_prices_a_source(
+    source: PriceSource,
+) -> None:
+    prices = await source.storage(StorageAccount(region="eastus", redundancy="LRS"))
+
+    assert set(prices.tiers) == set(AccessTier)
+    months = [prices.tiers[tier].month for tier in AccessTier]
+    assert months == sorted(months, reverse=True)
+    assert (prices.high_reads, prices.high_retrieval) == (TABLE.high_reads, TABLE.high_retrieval)
+    assert prices.source in ("Azure's price list", TABLE.source)
+
+
+LATER = "2026-11-19T00:00:00Z"  # than the other rows, and in force
+FUTURE, PAST = "2026-12-01T00:00:00Z", "2026-11-10T23:59:59Z"
+
+
+def _blob(price: object, **members: object) -> str:
+    row = {
+        "skuName": "Cool LRS",
+        "meterName": "Cool LRS Data Stored",
+        "productName": "General Block Blob v2",
+        "unitOfMeasure": "1 GB/Month",
+        "tierMinimumUnits": 0.0,
+        "type": "Consumption",
+        "currencyCode": "USD",
+        "effectiveStartDate": "2026-11-01T00:00:00Z",
+        "retailPrice": price,
+    }
+    return json.dumps({**row, **members})
+
+
+NO_STORAGE_PRICES: dict[str, str] = {
+    "$0": _blob(0, effectiveStartDate=LATER),
+    "text": _blob("cheap", effectiveStartDate=LATER),
+    "the future": _blob(0.02, effectiveStartDate=FUTURE),
+    "reserved": _blob(150, effectiveStartDate=LATER, type="Reservation"),
+    "euros": _blob(0.02, effectiveStartDate=LATER, currencyCode="EUR"),
+    "a terabyte": _blob(15, effectiveStartDate=LATER, unitOfMeasure="1 TB/Month"),
+    "the price of much": _blob(0.01, effectiveStartDate=LATER, tierMinimumUnits="51200.0"),
+    "another product": _blob(0.02, effectiveStartDate=LATER, productName="Files v2"),
+}
+
+
+@pytest.mark.parametrize("row", NO_STORAGE_PRICES.values(), ids=NO_STORAGE_PRICES.keys())
+async def test_a_newer_row_of_storage_that_is_no_price_changes_nothing(
+    price_list: PriceList, reader: Reader, row: str
+) -> None:
+    price_list.will_say(row, _blob(0.015), row)
+
+    found = await reader.open().storage(StorageAccount(region="eastus"))
+
+    assert found.tiers[AccessTier.COOL].month == Decimal("0.015")
+
+
+@pytest.mark.parametrize("first", [0.5, 0.0001, 0])
+async def test_a_first_price_of_storage_far_from_the_table_is_the_table_s(
+    price_list: PriceList, reader: Reader, first: float
+) -> None:
+    price_list.will_say(_blob(first))
+
+    assert await reader.open().storage(StorageAccount(region="eastus")) == TABLE
+
+
+async def test_a_price_of_storage_that_jumps_is_used_a_day_later(
+    price_list: PriceList, reader: Reader, clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    prices, found = reader.open(), []
+    for price, later in ((0.015, 0), (0.09, 1), (0.09, 25)):
+        price_list.will_only_say(_blob(price))
+        clock.advance(hours=later)
+        found.append(
+            (await prices.storage(StorageAccount(region="eastus"))).tiers[AccessTier.COOL].month
+        )
+
+    assert found == [Decimal("0.015"), Decimal("0.015"), Decimal("0.09")]
+    assert len(told(caplog)) == 1
+
+
+async def test_only_what_is_asked_for_and_listed_has_its_exact_price(source: PriceSource) -> None:
+    unknown = replace(ND_SPOT, vm_size="Standard_Abacus")
+    not_sold_there = replace(ND_SPOT, region="northpole")
+
+    assert await source.prices([*LISTED, unknown, not_sold_there]) == LISTED
+    assert await source.prices([ELSEWHERE]) == {ELSEWHERE: LISTED[ELSEWHERE]}
+    assert await source.prices([]) == {}

@@ -6,7 +6,6 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from azure.identity.aio import ClientSecretCredential
 
 from service.domain.spot.capacity_traces import SpotPool
 from service.domain.spot.market import EvictionBand, PlacementScore, PricePoint
@@ -14,7 +13,8 @@ from service.pricing.azure.arm import Arm
 from service.pricing.azure.market import AzureMarket
 from service.pricing.fake_market import FakeMarket
 from service.pricing.market import Market, MarketUnavailable
-from tests.emulated.process import SUBSCRIPTION, TENANT, Emulator
+from tests.contract.emulated import credential
+from tests.emulated.process import SUBSCRIPTION, Emulator
 
 EAST = SpotPool("eastus", "Standard_ND96amsr_A100_v4")
 SWEDEN = SpotPool("swedencentral", "Standard_ND96amsr_A100_v4")
@@ -25,15 +25,7 @@ LAST = PricePoint(datetime(2026, 11, 1, tzinfo=UTC), Decimal("8.441552"))
 
 def arm(emulator: Emulator, **more: float) -> Arm:
     """Return a client of the emulator's ARM."""
-    credential = ClientSecretCredential(
-        TENANT,
-        "service",
-        "any",
-        authority=emulator.arm_url,
-        disable_instance_discovery=True,
-        connection_verify=emulator.ca,
-    )
-    return Arm(credential, base_url=emulator.arm_url, ca_path=emulator.ca, **more)
+    return Arm(credential(emulator), base_url=emulator.arm_url, ca_path=emulator.ca, **more)
 
 
 @pytest.fixture(params=["fake", "azure"])
@@ -55,9 +47,6 @@ async def test_each_place_has_the_band_of_its_machines(market: Market) -> None:
         EAST: EvictionBand.TO_5,
         SWEDEN: EvictionBand.TO_5,
     }
-
-
-async def test_unknown_sizes_have_no_eviction_band(market: Market) -> None:
     assert await market.bands([NOWHERE, UNKNOWN]) == {}
     assert await market.price_history([NOWHERE, UNKNOWN]) == {}
     assert await market.bands([]) == {}
@@ -80,18 +69,6 @@ async def test_places_are_scored_for_so_many_machines(market: Market) -> None:
     }
     assert await market.scores([UNKNOWN], 2) == {}
     assert await market.scores([], 2) == {}
-
-
-async def test_where_there_is_too_little_room_the_score_is_low(emulator: Emulator) -> None:
-    quiet = SpotPool("westus2", EAST.vm_size)
-    room = {"region": quiet.region, "vm_size": quiet.vm_size, "available": 1}
-    emulator.admin("capacity", room).raise_for_status()
-    market = AzureMarket(arm(emulator), SUBSCRIPTION)
-
-    found = [(await market.scores([quiet], machines))[quiet] for machines in (1, 2)]
-    await market.close()
-
-    assert found == [PlacementScore.MEDIUM, PlacementScore.LOW]
 
 
 async def test_more_sizes_and_regions_than_one_question_takes_are_asked_in_several(
@@ -152,10 +129,8 @@ class OneAnswer(Arm):
     "odd",
     [
         {"effectiveDate": "2026-11-02T00:00:00Z", "priceUSD": 0},
-        {"effectiveDate": "2026-11-02T00:00:00Z", "priceUSD": -1},
         {"effectiveDate": "2026-11-02T00:00:00Z", "priceUSD": "free"},
         {"effectiveDate": "2026-11-02T00:00:00Z", "priceUSD": "NaN"},
-        {"effectiveDate": "2026-11-02T00:00:00Z", "priceUSD": 1e300},
         {"effectiveDate": "2026-11-02T00:00:00Z"},
         {"effectiveDate": "soon", "priceUSD": 8},
         "8",

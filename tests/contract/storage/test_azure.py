@@ -42,143 +42,116 @@ def soon() -> datetime:
     return datetime.fromtimestamp(time.time(), UTC) + timedelta(hours=1)
 
 
-class TestSasUrls:
-    async def test_a_container_url_writes_reads_lists_and_deletes(
-        self, store: AzureBlobStore, container: str, http: httpx.AsyncClient
-    ) -> None:
-        url = await store.sas_url(container, permissions="racwdl", expires_at=soon())
-        blob = _below(url, "logs/rank-0")
+async def test_a_url_of_a_policy_opens_the_container_until_the_policy_is_deleted(
+    store: AzureBlobStore, container: str, http: httpx.AsyncClient
+) -> None:
+    names = ("attempt-1", "attempt-2")
+    one, two = (_below(store.policy_url(container, name), "HEAD") for name in names)
+    before = await http.put(one, content=b"0", headers=BLOCK_BLOB)
+    both = dict.fromkeys(names, soon())
+    await store.set_access_policies(container, both, permissions="racwdl")
+    written = await http.put(one, content=b"1", headers=BLOCK_BLOB)
+    del both["attempt-1"]
+    await store.set_access_policies(container, both, permissions="racwdl")
+    after = await http.put(one, content=b"2", headers=BLOCK_BLOB)
 
-        assert (await http.put(blob, content=b"hello", headers=BLOCK_BLOB)).status_code == 201
-        assert (await http.get(blob)).content == b"hello"
-        listed = await http.get(f"{url}&restype=container&comp=list")
-        assert "<Name>logs/rank-0</Name>" in listed.text
-        assert (await http.delete(blob)).status_code == 202
+    assert [a.status_code for a in (before, written, after)] == [403, 201, 403]
+    assert (await http.get(one)).status_code == 403
+    assert (await http.get(two)).content == b"1"
+    listed = await http.get(
+        f"{store.policy_url(container, 'attempt-2')}&restype=container&comp=list"
+    )
+    assert "<Name>HEAD</Name>" in listed.text
 
-    async def test_a_container_url_allows_nothing_beyond_its_permissions(
-        self, store: AzureBlobStore, container: str, http: httpx.AsyncClient
-    ) -> None:
-        await store.write(container, "weights", b"1")
-        url = await store.sas_url(container, permissions="r", expires_at=soon())
-        blob = _below(url, "weights")
 
-        assert (await http.get(blob)).content == b"1"
-        assert (await http.put(blob, content=b"2", headers=BLOCK_BLOB)).status_code == 403
-        assert (await http.delete(blob)).status_code == 403
-        assert (await http.get(f"{url}&restype=container&comp=list")).status_code == 403
-        assert (await store.read(container, "weights"))[0] == b"1"
-
-    async def test_a_url_of_a_policy_opens_the_container_until_the_policy_is_deleted(
-        self, store: AzureBlobStore, container: str, http: httpx.AsyncClient
-    ) -> None:
-        names = ("attempt-1", "attempt-2")
-        one, two = (_below(store.policy_url(container, name), "HEAD") for name in names)
-        before = await http.put(one, content=b"0", headers=BLOCK_BLOB)
-        both = dict.fromkeys(names, soon())
-        await store.set_access_policies(container, both, permissions="racwdl")
-        written = await http.put(one, content=b"1", headers=BLOCK_BLOB)
-        del both["attempt-1"]
-        await store.set_access_policies(container, both, permissions="racwdl")
-        after = await http.put(one, content=b"2", headers=BLOCK_BLOB)
-
-        assert [a.status_code for a in (before, written, after)] == [403, 201, 403]
-        assert (await http.get(one)).status_code == 403
-        assert (await http.get(two)).content == b"1"
-        listed = await http.get(
-            f"{store.policy_url(container, 'attempt-2')}&restype=container&comp=list"
+async def test_a_url_allows_its_letters_its_blob_and_its_time_alone(
+    store: AzureBlobStore, container: str, http: httpx.AsyncClient
+) -> None:
+    other, name = f"job-{uuid4().hex}", "data/train 1.jsonl"
+    await store.create_container(other)
+    for where in (container, other):
+        await store.write(where, name, b"1")
+    await store.write(container, "data/other", b"1")
+    url = await store.sas_url(container, permissions="r", expires_at=soon())
+    of_blob, late = [
+        await store.sas_url(
+            container, name, permissions="r", expires_at=soon() - timedelta(hours=h)
         )
-        assert "<Name>HEAD</Name>" in listed.text
+        for h in (0, 2)
+    ]
+    blob = _below(url, "data/train%201.jsonl")
+    refused = [
+        await http.put(blob, content=b"2", headers=BLOCK_BLOB),
+        await http.delete(blob),
+        await http.get(f"{url}&restype=container&comp=list"),
+        await http.get(blob.replace(container, other)),
+        await http.get(of_blob.replace("train%201.jsonl", "other")),
+        await http.get(late),
+    ]
 
-    async def test_a_container_url_opens_no_other_container(
-        self, store: AzureBlobStore, container: str, http: httpx.AsyncClient
-    ) -> None:
-        other = f"job-{uuid4().hex}"
-        await store.create_container(other)
-        await store.write(other, "weights", b"1")
-        url = await store.sas_url(container, permissions="racwdl", expires_at=soon())
-
-        answer = await http.get(_below(url, "weights").replace(container, other))
-        assert answer.status_code == 403
-
-    async def test_a_blob_url_reads_that_blob_alone(
-        self, store: AzureBlobStore, container: str, http: httpx.AsyncClient
-    ) -> None:
-        await store.write(container, "data/train 1.jsonl", b"{}")
-        await store.write(container, "data/other", b"{}")
-        url = await store.sas_url(
-            container, "data/train 1.jsonl", permissions="r", expires_at=soon()
-        )
-
-        assert (await http.get(url)).content == b"{}"
-        other = url.replace("train%201.jsonl", "other")
-        assert (await http.get(other)).status_code == 403
-
-    async def test_a_url_that_has_run_out_opens_nothing(
-        self, store: AzureBlobStore, container: str, http: httpx.AsyncClient
-    ) -> None:
-        await store.write(container, "a", b"1")
-        past = soon() - timedelta(hours=2)
-        url = await store.sas_url(container, "a", permissions="r", expires_at=past)
-
-        assert (await http.get(url)).status_code == 403
-
-    async def test_without_an_account_key_none_can_be_signed(self, azurite: Azurite) -> None:
-        fields = azurite.connection_string.split(";")
-        keyless = ";".join(f for f in fields if not f.startswith("AccountKey="))
-        store = AzureBlobStore(keyless)
-        with pytest.raises(StorageError, match="AccountKey"):
-            await store.sas_url("job", permissions="r", expires_at=soon())
-        await store.close()
+    assert (await http.get(blob)).content == (await http.get(of_blob)).content == b"1"
+    assert [answer.status_code for answer in refused] == [403] * 6
+    assert (await store.read(container, name))[0] == b"1"
 
 
-class TestStreams:
-    async def test_an_upload_takes_no_more_memory_the_larger_it_is(
-        self, store: AzureBlobStore, container: str
-    ) -> None:
-        piece = b"x" * (1024 * 1024)
+async def test_without_an_account_key_none_can_be_signed(azurite: Azurite) -> None:
+    fields = azurite.connection_string.split(";")
+    keyless = ";".join(f for f in fields if not f.startswith("AccountKey="))
+    store = AzureBlobStore(keyless)
+    with pytest.raises(StorageError, match="AccountKey"):
+        await store.sas_url("job", permissions="r", expires_at=soon())
+    await store.close()
 
-        async def chunks() -> AsyncIterator[bytes]:
-            for _ in range(96):
-                yield piece
 
-        tracemalloc.start()
-        blob = await store.upload(container, "weights", chunks())
-        _, peak = tracemalloc.get_traced_memory()
-        tracemalloc.stop()
+async def test_an_upload_takes_no_more_memory_the_larger_it_is(
+    store: AzureBlobStore, container: str
+) -> None:
+    piece = b"x" * (1024 * 1024)
 
-        assert blob.size == 96 * len(piece)
-        assert peak < 6 * BLOCK_BYTES
+    async def chunks() -> AsyncIterator[bytes]:
+        for _ in range(96):
+            yield piece
 
-    async def test_a_log_that_grows_while_it_is_read_is_read_to_its_end(
-        self, store: AzureBlobStore, container: str, azurite: Azurite
-    ) -> None:
-        with BlobServiceClient.from_connection_string(azurite.connection_string) as service:
-            log = service.get_blob_client(container, "logs/rank-0")
-            log.create_append_blob()
-            for _ in range(3):
-                log.append_block(b"x" * (BLOCK_BYTES // 2))
-            read = 0
-            async for chunk in store.stream(container, "logs/rank-0"):
-                if read == 0:
-                    log.append_block(b"the last line\n")
-                read += len(chunk)
+    tracemalloc.start()
+    blob = await store.upload(container, "weights", chunks())
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
 
-        assert read == 3 * (BLOCK_BYTES // 2) + len(b"the last line\n")
+    assert blob.size == 96 * len(piece)
+    assert peak < 6 * BLOCK_BYTES
 
-    async def test_a_blob_that_is_replaced_while_it_is_read_is_never_mixed(
-        self, store: AzureBlobStore, container: str
-    ) -> None:
-        async def content(letter: bytes) -> AsyncIterator[bytes]:
-            for _ in range(2):
-                yield letter * BLOCK_BYTES
 
-        await store.upload(container, "weights", content(b"a"))
-        stream = store.stream(container, "weights")
+async def test_a_log_that_grows_while_it_is_read_is_read_to_its_end(
+    store: AzureBlobStore, container: str, azurite: Azurite
+) -> None:
+    with BlobServiceClient.from_connection_string(azurite.connection_string) as service:
+        log = service.get_blob_client(container, "logs/rank-0")
+        log.create_append_blob()
+        for _ in range(3):
+            log.append_block(b"x" * (BLOCK_BYTES // 2))
+        read = 0
+        async for chunk in store.stream(container, "logs/rank-0"):
+            if read == 0:
+                log.append_block(b"the last line\n")
+            read += len(chunk)
+
+    assert read == 3 * (BLOCK_BYTES // 2) + len(b"the last line\n")
+
+
+async def test_a_blob_that_is_replaced_while_it_is_read_is_never_mixed(
+    store: AzureBlobStore, container: str
+) -> None:
+    async def content(letter: bytes) -> AsyncIterator[bytes]:
+        for _ in range(2):
+            yield letter * BLOCK_BYTES
+
+    await store.upload(container, "weights", content(b"a"))
+    stream = store.stream(container, "weights")
+    await anext(stream)
+    await store.upload(container, "weights", content(b"b"))
+
+    with pytest.raises(PreconditionFailed):
         await anext(stream)
-        await store.upload(container, "weights", content(b"b"))
-
-        with pytest.raises(PreconditionFailed):
-            await anext(stream)
 
 
 async def test_an_account_that_does_not_answer_is_a_storage_error() -> None:

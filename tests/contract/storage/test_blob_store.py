@@ -16,6 +16,7 @@ from service.storage.store import (
     BlobStore,
     BlobTooLarge,
     PreconditionFailed,
+    StagedPart,
     StorageError,
 )
 from tests.waiting import until
@@ -35,242 +36,139 @@ async def collected(stream: AsyncIterator[bytes]) -> bytes:
     return b"".join([chunk async for chunk in stream])
 
 
-class TestSmallBlobs:
-    async def test_what_was_written_is_read_with_its_etag(
-        self, store: BlobStore, container: str
-    ) -> None:
-        etag = await store.write(container, "a/HEAD", b"one")
+async def test_what_was_written_is_read_with_its_etag(store: BlobStore, container: str) -> None:
+    etag = await store.write(container, "a/HEAD", b"one")
 
-        assert await store.read(container, "a/HEAD") == (b"one", etag)
-        assert await store.properties(container, "a/HEAD") == Blob(name="a/HEAD", size=3, etag=etag)
-        assert '"' not in etag
-
-    async def test_every_write_changes_the_etag(self, store: BlobStore, container: str) -> None:
-        first = await store.write(container, "HEAD", b"same")
-        second = await store.write(container, "HEAD", b"same")
-
-        assert first != second
-
-    async def test_an_empty_blob_is_a_blob(self, store: BlobStore, container: str) -> None:
-        etag = await store.write(container, "empty", b"")
-
-        assert await store.read(container, "empty") == (b"", etag)
-        assert await collected(store.stream(container, "empty")) == b""
-
-    @pytest.mark.parametrize("most", [0, 3, 4])
-    async def test_a_blob_longer_than_its_reader_allows_is_not_read(
-        self, store: BlobStore, container: str, most: int
-    ) -> None:
-        await store.write(container, "HEAD", b"fore"[:most])
-        await store.write(container, "longer", b"longer"[: most + 1])
-
-        assert (await store.read(container, "HEAD", most=most))[0] == b"fore"[:most]
-        with pytest.raises(BlobTooLarge, match=f"longer than {most} bytes"):
-            await store.read(container, "longer", most=most)
-
-    async def test_a_missing_blob_is_not_found(self, store: BlobStore, container: str) -> None:
-        with pytest.raises(BlobNotFound):
-            await store.read(container, "missing")
-        with pytest.raises(BlobNotFound):
-            await store.properties(container, "missing")
-        with pytest.raises(BlobNotFound):
-            await collected(store.stream(container, "missing"))
-
-    async def test_a_blob_that_was_written_again_is_not_streamed_as_the_one_that_was(
-        self, store: BlobStore, container: str
-    ) -> None:
-        old = await store.write(container, "a", b"same")
-        new = await store.write(container, "a", b"same")
-
-        assert await collected(store.stream(container, "a", if_match=new)) == b"same"
-        with pytest.raises(PreconditionFailed):
-            await collected(store.stream(container, "a", if_match=old))
-
-    async def test_a_blob_of_a_missing_container_is_not_found(self, store: BlobStore) -> None:
-        with pytest.raises(BlobNotFound):
-            await store.read("no-such-container", "HEAD")
-        with pytest.raises(BlobNotFound):
-            await store.write("no-such-container", "HEAD", b"")
-        with pytest.raises(BlobNotFound):
-            await store.upload("no-such-container", "HEAD", chunks(b"data"))
-
-    async def test_a_deleted_blob_is_gone_and_deleting_it_again_does_no_harm(
-        self, store: BlobStore, container: str
-    ) -> None:
-        await store.write(container, "a", b"1")
-        await store.delete(container, "a")
-        await store.delete(container, "a")
-
-        with pytest.raises(BlobNotFound):
-            await store.read(container, "a")
+    assert await store.read(container, "a/HEAD") == (b"one", etag)
+    assert await store.properties(container, "a/HEAD") == Blob(name="a/HEAD", size=3, etag=etag)
+    assert '"' not in etag
 
 
-class TestConditionalWrites:
-    async def test_only_over_the_version_that_was_read(
-        self, store: BlobStore, container: str
-    ) -> None:
-        old = await store.write(container, "HEAD", b"1")
-        new = await store.write(container, "HEAD", b"2", if_match=old)
+@pytest.mark.parametrize("most", [0, 3, 4])
+async def test_a_blob_longer_than_its_reader_allows_is_not_read(
+    store: BlobStore, container: str, most: int
+) -> None:
+    await store.write(container, "HEAD", b"fore"[:most])
+    await store.write(container, "longer", b"longer"[: most + 1])
 
-        with pytest.raises(PreconditionFailed):
-            await store.write(container, "HEAD", b"3", if_match=old)
-        assert await store.read(container, "HEAD") == (b"2", new)
-
-    async def test_only_over_something(self, store: BlobStore, container: str) -> None:
-        with pytest.raises(PreconditionFailed):
-            await store.write(container, "HEAD", b"1", if_match="0x8DEADBEEF")
-
-    async def test_only_where_nothing_is(self, store: BlobStore, container: str) -> None:
-        await store.write(container, "HEAD", b"1", if_absent=True)
-
-        with pytest.raises(PreconditionFailed):
-            await store.write(container, "HEAD", b"2", if_absent=True)
-        assert (await store.read(container, "HEAD"))[0] == b"1"
-
-    async def test_exactly_one_of_many_writers_over_one_version_wins(
-        self, store: BlobStore, container: str
-    ) -> None:
-        etag = await store.write(container, "HEAD", b"start")
-        tries = [
-            store.write(container, "HEAD", f"writer {i}".encode(), if_match=etag) for i in range(8)
-        ]
-        results = await asyncio.gather(*tries, return_exceptions=True)
-        winners = [i for i, result in enumerate(results) if isinstance(result, str)]
-        losers = [result for result in results if isinstance(result, PreconditionFailed)]
-        (winner,) = winners
-
-        assert len(losers) == 7
-        assert await store.read(container, "HEAD") == (f"writer {winner}".encode(), results[winner])
+    assert (await store.read(container, "HEAD", most=most))[0] == b"fore"[:most]
+    with pytest.raises(BlobTooLarge, match=f"longer than {most} bytes"):
+        await store.read(container, "longer", most=most)
 
 
-class TestLargeBlobs:
-    async def test_a_stream_of_odd_pieces_comes_back_whole(
-        self, store: BlobStore, container: str
-    ) -> None:
-        parts = (b"x" * (BLOCK_BYTES - 7), b"", b"y" * (BLOCK_BYTES + 100), b"z" * 9)
-        blob = await store.upload(container, "models/weights", chunks(*parts))
+async def test_a_blob_that_was_written_again_is_not_streamed_as_the_one_that_was(
+    store: BlobStore, container: str
+) -> None:
+    old = await store.write(container, "a", b"same")
+    new = await store.write(container, "a", b"same")
 
-        assert blob.size == sum(len(part) for part in parts)
-        assert blob == await store.properties(container, "models/weights")
-        assert await collected(store.stream(container, "models/weights")) == b"".join(parts)
-
-    async def test_an_empty_stream_makes_an_empty_blob(
-        self, store: BlobStore, container: str
-    ) -> None:
-        blob = await store.upload(container, "empty", chunks())
-
-        assert (await store.properties(container, "empty")).size == blob.size == 0
-
-    async def test_a_stream_may_start_anywhere(self, store: BlobStore, container: str) -> None:
-        data = bytes(range(256)) * 40_000
-        await store.upload(container, "log", chunks(data))
-
-        assert await collected(store.stream(container, "log", offset=9_000_000)) == data[9_000_000:]
-        assert await collected(store.stream(container, "log", offset=len(data))) == b""
-        assert await collected(store.stream(container, "log", offset=len(data) + 5)) == b""
-
-    async def test_an_upload_that_breaks_off_leaves_nothing(
-        self, store: BlobStore, container: str
-    ) -> None:
-        with pytest.raises(ConnectionResetError):
-            await store.upload(container, "new", _breaking_off())
-
-        assert await store.list_blobs(container) == []
-        with pytest.raises(BlobNotFound):
-            await store.read(container, "new")
-
-    async def test_an_upload_that_breaks_off_leaves_the_old_blob(
-        self, store: BlobStore, container: str
-    ) -> None:
-        etag = await store.write(container, "old", b"old")
-        with pytest.raises(ConnectionResetError):
-            await store.upload(container, "old", _breaking_off())
-
-        assert await store.read(container, "old") == (b"old", etag)
-
-    async def test_an_upload_after_one_that_broke_off_is_whole(
-        self, store: BlobStore, container: str
-    ) -> None:
-        with pytest.raises(ConnectionResetError):
-            await store.upload(container, "file", _breaking_off())
-        await store.upload(container, "file", chunks(b"second"))
-
-        assert (await store.read(container, "file"))[0] == b"second"
+    assert await collected(store.stream(container, "a", if_match=new)) == b"same"
+    with pytest.raises(PreconditionFailed):
+        await collected(store.stream(container, "a", if_match=old))
 
 
-class TestContainers:
-    async def test_creating_one_twice_keeps_its_blobs(
-        self, store: BlobStore, container: str
-    ) -> None:
-        await store.write(container, "a", b"1")
-        await store.create_container(container)
+async def test_only_over_the_version_that_was_read(store: BlobStore, container: str) -> None:
+    old = await store.write(container, "HEAD", b"1")
+    new = await store.write(container, "HEAD", b"2", if_match=old)
 
-        assert [blob.name for blob in await store.list_blobs(container)] == ["a"]
+    with pytest.raises(PreconditionFailed):
+        await store.write(container, "HEAD", b"3", if_match=old)
+    assert await store.read(container, "HEAD") == (b"2", new)
 
-    async def test_a_deleted_one_is_empty_and_deleting_it_again_does_no_harm(
-        self, store: BlobStore, container: str
-    ) -> None:
-        await store.write(container, "a", b"1")
-        await store.delete_container(container)
-        await store.delete_container(container)
-        await store.delete(container, "a")
 
-        assert await store.list_blobs(container) == []
+async def test_exactly_one_of_many_writers_over_one_version_wins(
+    store: BlobStore, container: str
+) -> None:
+    etag = await store.write(container, "HEAD", b"start")
+    tries = [
+        store.write(container, "HEAD", f"writer {i}".encode(), if_match=etag) for i in range(8)
+    ]
+    results = await asyncio.gather(*tries, return_exceptions=True)
+    winners = [i for i, result in enumerate(results) if isinstance(result, str)]
+    losers = [result for result in results if isinstance(result, PreconditionFailed)]
+    (winner,) = winners
 
-    async def test_blobs_are_listed_by_name_under_a_prefix(
-        self, store: BlobStore, container: str
-    ) -> None:
-        for name in ("b/2", "a/1", "b/10", "B/3"):
-            await store.write(container, name, name.encode())
-        listed = await store.list_blobs(container, "b/")
+    assert len(losers) == 7
+    assert await store.read(container, "HEAD") == (f"writer {winner}".encode(), results[winner])
 
-        assert [(blob.name, blob.size) for blob in listed] == [("b/10", 4), ("b/2", 3)]
-        assert listed[1] == await store.properties(container, "b/2")
-        assert [b.name for b in await store.list_blobs(container)] == ["B/3", "a/1", "b/10", "b/2"]
 
-    @pytest.mark.parametrize("most", [0, 1, 2, 3])
-    async def test_no_more_blobs_are_listed_than_are_asked_for(
-        self, store: BlobStore, container: str, most: int
-    ) -> None:
-        for name in ("b", "a", "c"):
-            await store.write(container, name, b"")
+async def test_a_stream_of_odd_pieces_comes_back_whole(store: BlobStore, container: str) -> None:
+    parts = (b"x" * (BLOCK_BYTES - 7), b"", b"y" * (BLOCK_BYTES + 100), b"z" * 9)
+    blob = await store.upload(container, "models/weights", chunks(*parts))
 
-        listed = [blob.name for blob in await store.list_blobs(container, most=most)]
-        assert listed == ["a", "b", "c"][:most]
-        assert len(await store.list_stored(container, most=most)) == most
+    assert blob.size == sum(len(part) for part in parts)
+    assert blob == await store.properties(container, "models/weights")
+    assert await collected(store.stream(container, "models/weights")) == b"".join(parts)
 
-    async def test_a_list_says_when_each_blob_was_written(
-        self, store: BlobStore, container: str
-    ) -> None:
-        now = datetime.fromtimestamp(time.time(), UTC)
-        if isinstance(store, MemoryStore):
-            store.now = lambda: now
-        await store.write(container, "a", b"one")
-        (listed,) = await store.list_blobs(container)
 
-        assert listed.modified_at is not None
-        assert abs(listed.modified_at - now) < timedelta(minutes=1)
-        assert (await store.properties(container, "a")).modified_at == listed.modified_at
+async def test_a_stream_may_start_anywhere(store: BlobStore, container: str) -> None:
+    data = bytes(range(256)) * 40_000
+    await store.upload(container, "log", chunks(data))
 
-    async def test_names_may_hold_blanks_and_other_letters(
-        self, store: BlobStore, container: str
-    ) -> None:
-        name = "logs/été 100%+#?.log"
-        await store.write(container, name, b"1")
+    assert await collected(store.stream(container, "log", offset=9_000_000)) == data[9_000_000:]
+    assert await collected(store.stream(container, "log", offset=len(data))) == b""
+    assert await collected(store.stream(container, "log", offset=len(data) + 5)) == b""
 
-        assert [blob.name for blob in await store.list_blobs(container, "logs/é")] == [name]
 
-    async def test_a_sas_url_names_the_blob_its_permissions_and_its_end(
-        self, store: BlobStore, container: str
-    ) -> None:
-        expires_at = soon()
-        of_blob = await store.sas_url(container, "a/b", permissions="r", expires_at=expires_at)
-        of_container = await store.sas_url(container, permissions="rl", expires_at=expires_at)
+async def test_creating_one_twice_keeps_its_blobs(store: BlobStore, container: str) -> None:
+    await store.write(container, "a", b"1")
+    await store.create_container(container)
 
-        assert f"{container}/a/b?" in of_blob
-        assert f"{container}?" in of_container
-        assert "sp=r&" in of_blob.replace("%3A", ":") + "&"
-        assert f"se={expires_at:%Y-%m-%dT%H:%M:%SZ}" in of_container.replace("%3A", ":")
+    assert [blob.name for blob in await store.list_blobs(container)] == ["a"]
+
+
+async def test_blobs_are_listed_by_name_under_a_prefix(store: BlobStore, container: str) -> None:
+    for name in ("b/2", "a/1", "b/10", "B/3"):
+        await store.write(container, name, name.encode())
+    listed = await store.list_blobs(container, "b/")
+
+    assert [(blob.name, blob.size) for blob in listed] == [("b/10", 4), ("b/2", 3)]
+    assert listed[1] == await store.properties(container, "b/2")
+    assert [b.name for b in await store.list_blobs(container)] == ["B/3", "a/1", "b/10", "b/2"]
+
+
+@pytest.mark.parametrize("most", [0, 1, 2, 3])
+async def test_no_more_blobs_are_listed_than_are_asked_for(
+    store: BlobStore, container: str, most: int
+) -> None:
+    for name in ("b", "a", "c"):
+        await store.write(container, name, b"")
+
+    listed = [blob.name for blob in await store.list_blobs(container, most=most)]
+    assert listed == ["a", "b", "c"][:most]
+    assert len(await store.list_stored(container, most=most)) == most
+
+
+async def test_a_list_says_when_each_blob_was_written(store: BlobStore, container: str) -> None:
+    now = datetime.fromtimestamp(time.time(), UTC)
+    if isinstance(store, MemoryStore):
+        store.now = lambda: now
+    await store.write(container, "a", b"one")
+    (listed,) = await store.list_blobs(container)
+
+    assert listed.modified_at is not None
+    assert abs(listed.modified_at - now) < timedelta(minutes=1)
+    assert (await store.properties(container, "a")).modified_at == listed.modified_at
+
+
+async def test_names_may_hold_blanks_and_other_letters(store: BlobStore, container: str) -> None:
+    name = "logs/été 100%+#?.log"
+    await store.write(container, name, b"1")
+
+    assert [blob.name for blob in await store.list_blobs(container, "logs/é")] == [name]
+
+
+async def test_a_sas_url_names_the_blob_its_permissions_and_its_end(
+    store: BlobStore, container: str
+) -> None:
+    expires_at = soon()
+    of_blob = await store.sas_url(container, "a/b", permissions="r", expires_at=expires_at)
+    of_container = await store.sas_url(container, permissions="rl", expires_at=expires_at)
+
+    assert f"{container}/a/b?" in of_blob
+    assert f"{container}?" in of_container
+    assert "sp=r&" in of_blob.replace("%3A", ":") + "&"
+    assert f"se={expires_at:%Y-%m-%dT%H:%M:%SZ}" in of_container.replace("%3A", ":")
 
 
 async def _breaking_off() -> AsyncIterator[bytes]:
@@ -290,41 +188,153 @@ async def test_containers_are_listed_by_the_beginning_of_their_names(store: Blob
     assert all(c.modified_at.tzinfo for c in found)
 
 
-class TestCopies:
-    async def test_an_account_fetches_a_blob_from_another_one(
-        self, store: BlobStore, near: BlobStore, container: str
-    ) -> None:
-        await store.write(container, "main-1/weights", b"0" * 100_000)
-        await near.create_container(container)
+async def test_an_account_fetches_a_blob_from_another_one(
+    store: BlobStore, near: BlobStore, container: str
+) -> None:
+    await store.write(container, "main-1/weights", b"0" * 100_000)
+    await near.create_container(container)
 
-        async def fetched() -> bool:
-            return await near.copy(container, "main-1/weights", store, expires_at=soon())
+    async def fetched() -> bool:
+        return await near.copy(container, "main-1/weights", store, expires_at=soon())
 
-        await until(fetched, bool)
+    await until(fetched, bool)
 
-        assert (await near.read(container, "main-1/weights"))[0] == b"0" * 100_000
+    assert (await near.read(container, "main-1/weights"))[0] == b"0" * 100_000
 
-    async def test_what_is_there_is_not_fetched_again(
-        self, store: BlobStore, near: BlobStore, container: str
-    ) -> None:
-        await near.create_container(container)
-        etag = await near.write(container, "weights", b"staged by hand")
 
-        assert await near.copy(container, "weights", store, expires_at=soon())
-        assert await near.read(container, "weights") == (b"staged by hand", etag)
+async def content(store: BlobStore, container: str, name: str) -> bytes:
+    return b"".join([chunk async for chunk in store.stream(container, name)])
 
-    async def test_a_copy_of_nothing_fails(
-        self, store: BlobStore, near: BlobStore, container: str
-    ) -> None:
-        await near.create_container(container)
 
-        with pytest.raises(StorageError):
-            await near.copy(container, "missing", store, expires_at=soon())
+async def test_parts_that_came_at_once_make_the_blob_in_the_order_of_the_commit(
+    store: BlobStore, container: str
+) -> None:
+    data = {"part-1": b"x" * (BLOCK_BYTES + 5), "part-2": b"yy", "part-3": b"z"}
+    staged = await asyncio.gather(
+        *(store.stage(container, "b", name, chunks(*piece)) for name, piece in _pieces(data))
+    )
+    one, two, _ = staged
 
-    async def test_a_copy_into_no_container_finds_none(
-        self, store: BlobStore, near: BlobStore, container: str
-    ) -> None:
-        await store.write(container, "weights", b"1")
+    assert await store.list_blobs(container) == []
+    etag = await store.commit(container, "b", [two, one])
+    assert await content(store, container, "b") == data["part-2"] + data["part-1"]
+    assert (await store.properties(container, "b")).etag == etag
 
+
+def _pieces(data: dict[str, bytes]) -> list[tuple[str, tuple[bytes, bytes]]]:
+    return [(name, (piece[:1], piece[1:])) for name, piece in data.items()]
+
+
+async def test_a_commit_is_repeated_only_over_the_blob_that_was_seen(
+    store: BlobStore, container: str
+) -> None:
+    one = await store.stage(container, "b", "part-1", chunks(b"1"))
+    two = await store.stage(container, "b", "part-2", chunks(b"2"))
+    first = await store.commit(container, "b", [one, two])
+    three = await store.stage(container, "b", "part-3", chunks(b"3"))
+
+    with pytest.raises(PreconditionFailed):
+        await store.commit(container, "b", [two])
+    second = await store.commit(container, "b", [three, one], if_match=first)
+    with pytest.raises(PreconditionFailed):
+        await store.commit(container, "b", [one], if_match=first)
+    assert second != first
+    assert await content(store, container, "b") == b"31"
+
+
+async def test_a_part_that_was_not_named_is_dropped(store: BlobStore, container: str) -> None:
+    one = await store.stage(container, "b", "part-1", chunks(b"1"))
+    two = await store.stage(container, "b", "part-2", chunks(b"2"))
+    etag = await store.commit(container, "b", [one])
+
+    with pytest.raises(BlobNotFound):
+        await store.commit(container, "b", [one, two], if_match=etag)
+    with pytest.raises(BlobNotFound):
+        await store.commit(container, "other", [StagedPart(name="part-1", blocks=1)])
+
+
+async def test_nothing_is_left_of_a_blob_that_was_discarded(
+    store: BlobStore, container: str
+) -> None:
+    one = await store.stage(container, "b", "part-1", chunks(b"1"))
+    await store.commit(container, "b", [one])
+    two = await store.stage(container, "b", "part-2", chunks(b"2"))
+    for _ in range(2):
+        await store.discard(container, "b")
+        await store.discard("no-such-container", "b")
+
+    for part in (one, two):
         with pytest.raises(BlobNotFound):
-            await near.copy(container, "weights", store, expires_at=soon())
+            await store.commit(container, "b", [part])
+    assert await store.list_blobs(container) == []
+
+
+async def test_a_part_that_breaks_off_is_not_in_the_way_of_the_others(
+    store: BlobStore, container: str
+) -> None:
+    async def breaking_off() -> AsyncIterator[bytes]:
+        yield b"x" * BLOCK_BYTES
+        raise ConnectionResetError
+
+    with pytest.raises(ConnectionResetError):
+        await store.stage(container, "b", "part-1", breaking_off())
+    two = await store.stage(container, "b", "part-2", chunks(b"2"))
+
+    await store.commit(container, "b", [two])
+    assert await content(store, container, "b") == b"2"
+
+
+async def test_an_upload_that_breaks_off_leaves_the_old_blob_and_harms_no_later_one(
+    store: BlobStore, container: str
+) -> None:
+    etag = await store.write(container, "file", b"old")
+    for name in ("file", "new"):
+        with pytest.raises(ConnectionResetError):
+            await store.upload(container, name, _breaking_off())
+    assert await store.read(container, "file") == (b"old", etag)
+    assert [blob.name for blob in await store.list_blobs(container)] == ["file"]
+    await store.upload(container, "file", chunks(b"second"))
+
+    assert (await store.read(container, "file"))[0] == b"second"
+
+
+async def test_a_copy_needs_a_blob_and_a_container_and_leaves_what_is_there(
+    store: BlobStore, near: BlobStore, container: str
+) -> None:
+    await store.write(container, "weights", b"1")
+    with pytest.raises(BlobNotFound):
+        await near.copy(container, "weights", store, expires_at=soon())
+    await near.create_container(container)
+    with pytest.raises(StorageError):
+        await near.copy(container, "missing", store, expires_at=soon())
+    etag = await near.write(container, "weights", b"staged by hand")
+
+    assert await near.copy(container, "weights", store, expires_at=soon())
+    assert await near.read(container, "weights") == (b"staged by hand", etag)
+
+
+async def test_what_is_missing_is_not_found_and_deleting_it_does_no_harm(
+    store: BlobStore, container: str
+) -> None:
+    etag = await store.write(container, "a", b"", if_absent=True)
+    with pytest.raises(PreconditionFailed):
+        await store.write(container, "a", b"2", if_absent=True)
+    assert await store.read(container, "a") == (b"", etag)
+    assert await collected(store.stream(container, "a")) == b""
+    await store.delete(container, "a")
+    await store.delete(container, "a")
+    for where in (container, "no-such-container"):
+        for missing in (store.read, store.properties):
+            with pytest.raises(BlobNotFound):
+                await missing(where, "a")
+        with pytest.raises(BlobNotFound):
+            await collected(store.stream(where, "a"))
+    with pytest.raises(BlobNotFound):
+        await store.write("no-such-container", "a", b"")
+    with pytest.raises(BlobNotFound):
+        await store.upload("no-such-container", "a", chunks(b"data"))
+    await store.write(container, "a", b"1")
+    await store.delete_container(container)
+    await store.delete_container(container)
+    await store.delete(container, "a")
+    assert await store.list_blobs(container) == []

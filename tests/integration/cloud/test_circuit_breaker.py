@@ -10,7 +10,7 @@ from sqlalchemy import event, select
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from service.cloud.provider import CloudError, InsufficientCapacity, Throttled
-from service.db.cloud import circuit_breaker, scale_set_cache
+from service.db.cloud import scale_set_cache
 from service.db.schema import tables
 from service.domain.cloud.circuit_breaker import FAILURES, PROBE
 from service.domain.cloud.rate_limit import CloudCall
@@ -63,24 +63,6 @@ async def test_a_region_that_fails_is_left_alone_by_every_replica_and_then_tried
     clock.advance(seconds=PROBE.total_seconds())
 
     assert await other.ask(ILL, CloudCall.GET, fine) == "fine"
-
-
-async def test_a_region_that_goes_on_failing_is_left_alone_for_longer_each_time(
-    engine: AsyncEngine, clock: Clock
-) -> None:
-    cloud = limited(engine, clock)
-    for _ in range(FAILURES):
-        with pytest.raises(CloudError):
-            await cloud.ask(ILL, CloudCall.GET, failing)
-    shut = []
-    for _ in range(3):
-        clock.advance(seconds=PROBE.total_seconds())
-        with pytest.raises(CloudError, match="InternalServerError"):
-            await cloud.ask(ILL, CloudCall.GET, failing)
-        async with engine.connect() as conn:
-            shut.append(await circuit_breaker.find(conn, ILL))
-
-    assert [circuit.failures - FAILURES for circuit in shut] == [1, 2, 3]
 
 
 async def test_many_answers_at_once_after_a_failure_are_all_answers(

@@ -18,7 +18,7 @@ from service.db.core.leases import Claim
 from service.db.schema import tables
 from service.db.schema.cloud_tables import cloud_tokens
 from service.domain.cloud.fleet import ScaleSet, ScaleSetSpec, scale_set_name
-from service.domain.cloud.rate_limit import PERMIT_LIFE, CloudCall, Deferral, RequestKind
+from service.domain.cloud.rate_limit import CloudCall, Deferral, RequestKind
 from service.domain.states import AttemptState
 from service.reconciler.attempts.attempts import AttemptReconciler
 from service.reconciler.cloud.lister import Lister
@@ -79,11 +79,13 @@ def replica_of(world: World, cloud: FakeCloud, *, lists: bool = False) -> Attemp
     every = world.pace.poll
     lister = Lister(engine=world.engine, cloud=cloud, every=every, now=world.clock)
     return replace(
-        world.attempts,
-        cloud=cloud,
-        limited_cloud=limited,
-        lister=lister if lists else None,
+        world.attempts, cloud=cloud, limited_cloud=limited, lister=lister if lists else None
     )
+
+
+def limits_of(reconciler: AttemptReconciler) -> RateLimitedCloud:
+    assert reconciler.limited_cloud
+    return reconciler.limited_cloud
 
 
 async def test_a_creation_without_a_token_is_made_by_any_replica_when_it_is_due(
@@ -164,8 +166,7 @@ async def test_a_look_that_is_deferred_while_a_request_comes_does_not_hold_it_up
 async def test_an_attempt_waits_for_one_call_at_a_time(
     engine: AsyncEngine, clock: Clock, reconciler: AttemptReconciler
 ) -> None:
-    limited = reconciler.limited_cloud
-    assert limited is not None
+    limited = limits_of(reconciler)
     later = clock() + timedelta(seconds=90)
     waits = Deferral(call=CloudCall.CREATE, until=later)
     claim = await _claimed(engine, clock, deferred_call=waits.call, deferred_until=later)
@@ -199,36 +200,6 @@ async def test_a_deferred_creation_that_is_listed_is_looked_at(
     assert (before, kept.deferred_until) == ([], later)
     assert cloud.asked == ["create", "get"]
     assert (len(row.vm_ids), row.deferred_call) == (2, None)
-
-
-async def test_tokens_of_a_call_that_was_not_made_in_time_are_lost(
-    engine: AsyncEngine, clock: Clock, reconciler: AttemptReconciler
-) -> None:
-    limited = reconciler.limited_cloud
-    assert limited is not None
-    late = clock() - PERMIT_LIFE - timedelta(seconds=1)
-    claim = await _claimed(engine, clock, deferred_call="get", deferred_until=late)
-    await left(engine, clock, RequestKind.LIST, 0)
-
-    with pytest.raises(Deferred):
-        await limited.at(SPOT.region, claim).get("rk-1")
-
-
-async def test_nodes_are_seen_to_as_often_as_ever_while_calls_are_deferred(
-    world: World, engine: AsyncEngine, clock: Clock, reconciler: AttemptReconciler
-) -> None:
-    job = await world.submit()
-    await train(world, await boot(world, job["id"]), step=1)
-    await left(engine, clock, RequestKind.LIST, -1000)
-    for _ in range(3):
-        async with engine.begin() as conn:
-            await conn.execute(update(tables.attempts).values(due_at=clock()))
-        assert await reconciler.run_once() == 1
-        row = await row_of(engine)
-        assert row.due_at <= clock() + world.pace.poll
-        assert row.deferred_call == "get"
-
-    assert (await tokens_of(engine))[RequestKind.LIST] == -1001
 
 
 async def test_an_attempt_that_moved_on_does_not_wait_for_the_call_that_it_deferred(

@@ -40,14 +40,6 @@ async def until_asked(world: World, job: str, times: int) -> None:
     raise AssertionError(await world.attempts_of(job))
 
 
-async def test_the_plan_shows_both(both: World) -> None:
-    shown = await both.call("POST", "/v1/fine_tuning/plans", json=await both.asked())
-
-    assert shown.status_code == 200, shown.text
-    plan = shown.json()
-    assert [o["engine"] for o in (plan["chosen"], *plan["next"])] == ["scale_set", "azureml"]
-
-
 @pytest.mark.parametrize("named", list(Engine))
 async def test_a_job_is_kept_to_the_engine_that_it_names(both: World, named: Engine) -> None:
     job = await both.submit(infrastructure={"nodes": 2, "engine": named})

@@ -24,6 +24,7 @@ from tests.integration.cloud.test_deferred_calls import (
     attempt_row,
     cloud,
     left,
+    limits_of,
     reconciler,
     replica_of,
     row_of,
@@ -120,28 +121,10 @@ async def test_a_deferred_creation_that_is_cancelled_gives_its_tokens_back(
     assert (taken, (await tokens_of(engine))[RequestKind.CREATE]) == (-101, -100)
 
 
-async def test_a_look_beyond_the_concurrency_limit_keeps_the_place_of_a_deferred_call(
-    engine: AsyncEngine, clock: Clock, cloud: Watched, reconciler: AttemptReconciler
-) -> None:
-    limited = reconciler.limited_cloud
-    assert limited is not None
-    limited = replace(limited, concurrency=1)
-    reconciler = replace(reconciler, limited_cloud=limited)
-    await _add_deferred_creation(engine, clock, after=LATER)
-    with limited._limit.slot(SPOT.region):
-        await reconciler.run_once()
-    row = await row_of(engine)
-
-    assert (row.deferred_call, row.deferred_until) == ("create", clock() + LATER)
-    assert cloud.asked == []
-
-
 async def test_a_due_call_beyond_the_concurrency_limit_keeps_its_tokens(
     engine: AsyncEngine, clock: Clock, cloud: Watched, reconciler: AttemptReconciler
 ) -> None:
-    limited = reconciler.limited_cloud
-    assert limited is not None
-    limited = replace(limited, concurrency=1)
+    limited = replace(limits_of(reconciler), concurrency=1)
     reconciler = replace(reconciler, limited_cloud=limited)
     await _add_deferred_creation(engine, clock, after=timedelta(0))
     with limited._limit.slot(SPOT.region):
@@ -157,8 +140,7 @@ async def test_a_due_call_beyond_the_concurrency_limit_keeps_its_tokens(
 async def test_an_open_circuit_keeps_the_place_of_a_call_that_is_not_due(
     engine: AsyncEngine, clock: Clock, reconciler: AttemptReconciler
 ) -> None:
-    limited = reconciler.limited_cloud
-    assert limited is not None
+    limited = limits_of(reconciler)
     for _ in range(FAILURES):
         with pytest.raises(CloudError):
             await limited.ask(SPOT.region, CloudCall.LIST_TAGGED, failing)

@@ -1,6 +1,7 @@
-"""One replica lists all scale sets, and every replica reads the list."""
+"""One replica lists all scale sets for every replica, and what that saves in calls."""
 
-from dataclasses import replace
+from collections import Counter
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
@@ -10,10 +11,13 @@ from service.db.attempts import attempts
 from service.db.cloud import scale_set_cache
 from service.db.schema import tables
 from service.domain.cloud.fleet import ScaleSet, ScaleSetSpec
+from service.domain.cloud.scale_set_list import OBSERVATION_INTERVAL
 from service.reconciler.cloud.lister import Lister
 from tests.clock import Clock
 from tests.integration.db.rows import add_attempt, add_job
-from tests.world import SPOT
+from tests.nodes.scripted_node import ScriptedNode, boot, start_training, train
+from tests.world import SPOT, World
+from trainer.contract import NodePhase
 
 EVERY = timedelta(seconds=10)
 
@@ -79,24 +83,6 @@ async def test_a_list_that_comes_late_replaces_no_newer_one(
     assert found.sets == {}
 
 
-async def test_a_set_that_is_listed_while_its_creation_is_deferred_is_looked_at_at_once(
-    engine: AsyncEngine, clock: Clock
-) -> None:
-    cloud, later = FakeCloud(now=clock), clock() + timedelta(minutes=20)
-    deferred = {"deferred_call": "create", "deferred_until": later, "due_at": later}
-    async with engine.begin() as conn:
-        for name in ("1", "2"):
-            await add_job(conn, clock(), id=f"job-{name}")
-            of_job = {"id": f"att-{name}", "job_id": f"job-{name}", "state": "provisioning"}
-            await add_attempt(conn, clock(), **of_job, **deferred)
-    await cloud.create(spec("rk-1"))  # accepted, and to be repeated
-    clock.advance(seconds=60)
-
-    await Lister(engine=engine, cloud=cloud, every=EVERY, now=clock).run_once()
-
-    assert await _due(engine, clock) == ["att-1"]
-
-
 async def _described(clock: Clock) -> ScaleSet:
     cloud = FakeCloud(now=clock)
     await cloud.create(spec("rk-1"))
@@ -110,3 +96,78 @@ async def _due(engine: AsyncEngine, clock: Clock) -> list[str]:
 
     async with engine.connect() as conn:
         return await look(conn)  # not committed: the lease is given back
+
+
+def lister(world: World) -> Lister:
+    return Lister(engine=world.engine, cloud=world.cloud, every=EVERY, now=world.clock)
+
+
+async def test_a_replica_with_an_older_list_sees_the_machine_that_another_one_misses(
+    world: World,
+) -> None:
+    job, _, _ = await start_training(world)
+    asks, looks = lister(world), lister(world)
+    await asks.run_once()
+    await looks.run_once()
+    world.attempts = replace(world.attempts, lister=looks)
+    world.clock.advance(seconds=15)
+    await world.attempts.run_once()  # so it is left alone for a while
+    (attempt,) = await world.attempts_of(job)
+    world.cloud.evict("rk-" + attempt["id"].removeprefix("att-"))
+    world.clock.advance(seconds=1)
+    before = looks.listing
+    await asks.run_once()
+
+    await world.attempts.run_once()
+
+    listed = (await world.call("GET", f"/v1/fine_tuning/jobs/{job}/events")).json()["data"]
+    assert looks.fresh() is before, "it has read no newer list, and believes its own"
+    assert {e["code"] for e in listed} & {"generation.halted", "attempt.terminating"}
+
+
+HOUR = timedelta(hours=1)
+ROUND = timedelta(seconds=10)
+_SETTLES = 30  # rounds, until all is as it stays
+
+
+@dataclass
+class Counting(FakeCloud):
+    """Looks at sets, and lists of all."""
+
+    asked: Counter[str] = field(default_factory=Counter)
+
+    async def get(self, name: str) -> ScaleSet:
+        self.asked[name] += 1
+        return await super().get(name)
+
+    async def list_owned(self) -> list[ScaleSet]:
+        self.asked["list"] += 1
+        return await super().list_owned()
+
+
+async def test_a_quiet_attempt_is_asked_for_every_ten_minutes_and_all_are_listed_every_ten_seconds(
+    world: World,
+) -> None:
+    cloud = Counting(**vars(world.cloud))
+    world.cloud, world.attempts = cloud, replace(world.attempts, cloud=cloud)
+    training: list[tuple[ScriptedNode, int]] = []
+    for _ in range(2):
+        nodes = await boot(world, (await world.submit())["id"])
+        number = await train(world, nodes, step=1)
+        training += [(node, number) for node in nodes]
+    world.attempts = replace(world.attempts, lister=(listing := lister(world)))
+    for n in range(-_SETTLES, HOUR // ROUND):
+        if n == 0:
+            cloud.asked.clear()
+        if n % 6 == 0:
+            for node, number in training:
+                await node.say(NodePhase.RUNNING, number, step=2)
+        world.clock.advance(seconds=ROUND.total_seconds())
+        await listing.run_once()
+        await world.attempts.run_once()
+    lists = cloud.asked.pop("list")
+
+    assert abs(lists - HOUR // ROUND) <= 1
+    assert len(cloud.asked) == 2
+    assert all(4 <= looks <= 8 for looks in cloud.asked.values()), cloud.asked
+    assert HOUR / OBSERVATION_INTERVAL == 6

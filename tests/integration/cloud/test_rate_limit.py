@@ -143,27 +143,6 @@ async def test_calls_without_a_token_are_deferred_by_the_rate(
     assert waits == pytest.approx([12, 36, 60, 84, 108])
 
 
-async def test_calls_at_once_without_tokens_are_deferred_one_after_the_other_as_well(
-    engine: AsyncEngine, clock: Clock
-) -> None:
-    cloud, claims = limited(engine, clock, times=0.02), await claimed(engine, clock, 12)
-    asked = [cloud.ask("eastus", CloudCall.CREATE, fine, claim) for claim in claims]
-    answers = await asyncio.gather(*asked, return_exceptions=True)
-    waits = [a.retry_after for a in answers if isinstance(a, Deferred)]
-
-    assert sorted(waits) == pytest.approx([12, 36, 60, 84, 108])
-
-
-async def test_a_replica_whose_clock_is_ahead_defers_nothing_for_which_there_are_tokens(
-    engine: AsyncEngine, clock: Clock
-) -> None:
-    ahead = limited(engine, Clock(clock() + timedelta(minutes=5)))
-    right = limited(engine, clock)
-    claims = await claimed(engine, clock, 4)
-    for claim, cloud in zip(claims, (right, ahead, right, ahead), strict=True):
-        assert await cloud.ask("eastus", CloudCall.CREATE, fine, claim) == "fine"
-
-
 async def test_a_replica_whose_clock_is_behind_fills_nothing_twice(
     engine: AsyncEngine, clock: Clock
 ) -> None:

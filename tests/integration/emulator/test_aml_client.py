@@ -1,13 +1,7 @@
-"""Azure ML with nodes that run processes: real jobs, real evictions, and the real client.
-
-The real azure-ai-ml brings too much along for our own environment. Where `.venv-azureml` holds it
-(`python -m venv .venv-azureml && .venv-azureml/bin/pip install azure-ai-ml azure-identity`), it
-visits the emulator too.
-"""
+"""Azure ML with nodes that run processes: real jobs and real evictions."""
 
 import json
 import signal
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,22 +9,9 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.emulated.azureml import (
-    CLUSTER,
-    ENVIRONMENT,
-    IMAGE,
-    JOBS,
-    NEW,
-    OLD,
-    REMOVAL,
-    WORKSPACE,
-    cluster,
-    job,
-)
+from tests.emulated import azureml as ml
 from tests.emulated.process import Emulator, descendants, group_url, wait_for
 
-TESTS = Path(__file__).parents[2]
-PYTHON = TESTS.parent / ".venv-azureml" / "bin" / "python"
 QUICK = ("--create-seconds", "0", "--delete-seconds", "0")
 RANKS = (
     "echo $NODE_RANK $LOCAL_RANK $RANK/$WORLD_SIZE $MASTER_PORT $COLOUR $IMAGE_SAYS; "
@@ -43,11 +24,11 @@ def emulator(tmp_path: Path) -> Iterator[Emulator]:
     """Yield an emulator with an Azure ML workspace."""
     images = tmp_path / "images.json"
     known = {"command": ["true"], "env": {"IMAGE_SAYS": "hello"}}
-    images.write_text(json.dumps({IMAGE: known, "example/train": known}))
+    images.write_text(json.dumps({ml.IMAGE: known, "example/train": known}))
     running = Emulator(tmp_path / "azure", *QUICK, "--images", str(images))
     running.make_group()
     with running.signed_in() as client:
-        client.put(WORKSPACE, params=OLD, json={"location": "eastus"}).raise_for_status()
+        client.put(ml.WORKSPACE, params=ml.OLD, json={"location": "eastus"}).raise_for_status()
     yield running
     running.destroy()
 
@@ -56,29 +37,29 @@ def emulator(tmp_path: Path) -> Iterator[Emulator]:
 def client(emulator: Emulator) -> Iterator[httpx.Client]:
     """Yield a plain HTTP client of a workspace with an environment and a cluster."""
     with emulator.signed_in() as client:
-        client.put(ENVIRONMENT, params=OLD, json={"properties": {"image": IMAGE}})
-        client.put(CLUSTER, params=OLD, json=cluster(2)).raise_for_status()
+        client.put(ml.ENVIRONMENT, params=ml.OLD, json={"properties": {"image": ml.IMAGE}})
+        client.put(ml.CLUSTER, params=ml.OLD, json=ml.cluster(2)).raise_for_status()
         yield client
 
 
 def submit(client: httpx.Client, name: str, body: dict[str, Any]) -> None:
-    client.put(f"{JOBS}/{name}", params=NEW, json=body).raise_for_status()
+    client.put(f"{ml.JOBS}/{name}", params=ml.NEW, json=body).raise_for_status()
 
 
 def status(client: httpx.Client, name: str) -> str:
-    return str(client.get(f"{JOBS}/{name}", params=OLD).json()["properties"]["status"])
+    return str(client.get(f"{ml.JOBS}/{name}", params=ml.OLD).json()["properties"]["status"])
 
 
 def logs(client: httpx.Client, name: str) -> dict[str, str]:
     """Return what each process of a job has printed, by log file."""
-    run = f"/history/v1.0{WORKSPACE}/runs/{name}/details"
+    run = f"/history/v1.0{ml.WORKSPACE}/runs/{name}/details"
     files = client.get(run).json()["logFiles"]
     return {file.rpartition("/")[2]: client.get(url).text for file, url in files.items()}
 
 
 def test_every_process_of_a_job_knows_its_place(client: httpx.Client) -> None:
     kept = {"kept": {"jobOutputType": "uri_folder"}}
-    submit(client, "ranks", job(nodes=2, processes=2, said=RANKS, outputs=kept))
+    submit(client, "ranks", ml.job(nodes=2, processes=2, said=RANKS, outputs=kept))
     wait_for(lambda: status(client, "ranks") == "Completed")
     said = logs(client, "ranks")
 
@@ -94,14 +75,6 @@ def test_every_process_of_a_job_knows_its_place(client: httpx.Client) -> None:
     assert len({w[3] for w in words}) == 1
 
 
-def test_a_node_knows_itself_as_the_workspace_lists_it(client: httpx.Client) -> None:
-    submit(client, "who", job(nodes=2, said="echo $AZ_BATCH_NODE_ID; exec sleep 1000"))
-    wait_for(lambda: len(said := logs(client, "who")) == 2 and all(said.values()))
-    listed = client.post(f"{CLUSTER}/listNodes", params=OLD).json()["nodes"]
-
-    assert {text.strip() for text in logs(client, "who").values()} == {n["nodeId"] for n in listed}
-
-
 def test_an_evicted_job_begins_again_and_finds_what_it_kept(
     emulator: Emulator, client: httpx.Client
 ) -> None:
@@ -110,7 +83,7 @@ def test_an_evicted_job_begins_again_and_finds_what_it_kept(
         "test $(wc -l < ${{outputs.kept}}/ranks) -gt 2 || exec sleep 1000"
     )
     kept = {"kept": {"jobOutputType": "uri_folder"}}
-    submit(client, "long", job(nodes=2, said=said, outputs=kept))
+    submit(client, "long", ml.job(nodes=2, said=said, outputs=kept))
     wait_for(lambda: len(logs(client, "long")) == 2)
     first, second = emulator.virtual_machines()
     wait_for(lambda: len(descendants(second["metadata_url"])) > 2)
@@ -126,24 +99,24 @@ def test_a_job_that_is_cancelled_while_it_restarts_is_not_restarted(
     emulator: Emulator, client: httpx.Client
 ) -> None:
     said = "trap '' TERM; echo up; while :; do sleep 0.1; done"  # ends only when killed
-    submit(client, "stubborn", job(nodes=2, said=said))
+    submit(client, "stubborn", ml.job(nodes=2, said=said))
     wait_for(lambda: list(logs(client, "stubborn").values()) == ["up\n", "up\n"])
     vm = emulator.virtual_machines()[0]
     order = {"scale_set": vm["scale_set"], "instance_id": vm["instance_id"], "notice": False}
     emulator.admin("evict", order).raise_for_status()
-    client.post(f"{JOBS}/stubborn/cancel", params=OLD)
+    client.post(f"{ml.JOBS}/stubborn/cancel", params=ml.OLD)
 
     wait_for(lambda: status(client, "stubborn") == "Canceled")
     assert set(logs(client, "stubborn").values()) == {"up\n"}
 
 
 def test_a_job_outlives_the_emulator(emulator: Emulator, client: httpx.Client) -> None:
-    submit(client, "long", job(said="echo once; exec sleep 1000"))
+    submit(client, "long", ml.job(said="echo once; exec sleep 1000"))
     wait_for(lambda: any(logs(client, "long").values()))
     emulator.stop(signal.SIGKILL)
     emulator.start()
     assert status(client, "long") == "Running"
-    client.post(f"{JOBS}/long/cancel", params=OLD)
+    client.post(f"{ml.JOBS}/long/cancel", params=ml.OLD)
     wait_for(lambda: status(client, "long") == "Canceled")
     (vm,) = emulator.virtual_machines()
 
@@ -151,61 +124,25 @@ def test_a_job_outlives_the_emulator(emulator: Emulator, client: httpx.Client) -
     wait_for(lambda: len(descendants(vm["metadata_url"])) == 2)  # init and agent
 
 
-@pytest.mark.parametrize("path", [CLUSTER, WORKSPACE, group_url().partition("?")[0]])
+@pytest.mark.parametrize("path", [ml.CLUSTER, ml.WORKSPACE, group_url().partition("?")[0]])
 def test_what_is_gone_left_no_process(emulator: Emulator, client: httpx.Client, path: str) -> None:
-    submit(client, "long", job(nodes=2, said="echo up; exec sleep 1000"))
+    submit(client, "long", ml.job(nodes=2, said="echo up; exec sleep 1000"))
     wait_for(lambda: list(logs(client, "long").values()) == ["up\n", "up\n"])
     machines = emulator.virtual_machines()
     assert all(len(descendants(vm["metadata_url"])) > 2 for vm in machines)
-    client.delete(path, params=REMOVAL).raise_for_status()
-    wait_for(lambda: client.get(path, params=OLD).status_code == 404)
+    client.delete(path, params=ml.REMOVAL).raise_for_status()
+    wait_for(lambda: client.get(path, params=ml.OLD).status_code == 404)
 
     assert [descendants(vm["metadata_url"]) for vm in machines] == [[], []]
     assert emulator.virtual_machines() == []
 
 
 def test_an_unknown_image_fails_the_job_and_its_log_says_so(client: httpx.Client) -> None:
-    version = ENVIRONMENT.removesuffix("1") + "2"
-    client.put(version, params=OLD, json={"properties": {"image": "example/none"}})
-    submit(client, "imageless", job(environmentId=version))
+    version = ml.ENVIRONMENT.removesuffix("1") + "2"
+    client.put(version, params=ml.OLD, json={"properties": {"image": "example/none"}})
+    submit(client, "imageless", ml.job(environmentId=version))
     wait_for(lambda: status(client, "imageless") == "Failed")
 
     assert (
         "manifest for example/none not found" in logs(client, "imageless")["std_log_process_0.txt"]
     )
-
-
-if PYTHON.exists():
-
-    @pytest.mark.slow
-    def test_the_real_client_sees_azure(emulator: Emulator) -> None:
-        words = [str(PYTHON), str(TESTS / "emulated" / "azureml_client.py")]
-        visit = subprocess.run(
-            [*words, emulator.arm_url, emulator.metadata_url],
-            env={"REQUESTS_CA_BUNDLE": emulator.ca, "HOME": str(emulator.state)},
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=110,
-        )
-        assert visit.returncode == 0, visit.stderr
-        said = [json.loads(line) for line in visit.stdout.splitlines() if line.startswith("[")]
-
-        assert ["cluster", "spot", "low_priority", "Succeeded"] in said
-        assert [row for row in said if row[0] == "evicted"] == [
-            ["evicted", "Running"],
-            ["evicted", "Completed"],
-        ]
-        assert "it was restarted 1 times" in visit.stdout
-        assert "I shall fail" in visit.stdout
-        assert ["refused", "JobException", True] in said
-        assert ["cluster kept", {"attempt": "1"}, "user_assigned"] in said
-        assert ["usage", [1000, 10000]] in said
-        assert ["nodes", [["running", "preempted", True]] * 2] in said
-        assert ["preemption", True] in said
-        assert ["models", "1", "7", True] in said
-        assert ["versions", ["7"], ["chat"]] in said
-        assert ["model", "7", {"job": "evicted"}] in said
-        ended = [["cancelled", "Canceled"], ["evicted", "Completed"], ["failed", "Failed"]]
-        ended.append(["preempted", "Failed"])
-        assert said[-2:] == [["jobs", ended], ["clusters", []]]

@@ -1,4 +1,4 @@
-"""The credentials of azure-identity, against the emulator's token endpoints."""
+"""Microsoft's own clients with the emulator: credentials, market, and account keys."""
 
 import json
 from collections.abc import Iterator
@@ -18,7 +18,13 @@ from azure.identity import (
     ManagedIdentityCredential,
 )
 from azure.identity import aio as identity_aio
+from azure.mgmt.compute import ComputeManagementClient
+from azure.mgmt.computerecommender import RecommenderMgmtClient
+from azure.mgmt.computerecommender.models import SpotPlacementScoresInput
 
+from service.storage.azure import AzureBlobStore
+from tests.azurite import Azurite
+from tests.emulated.inside import GROUP_ID
 from tests.emulated.process import (
     GROUP,
     SUBSCRIPTION,
@@ -37,7 +43,8 @@ ARM = "https://management.azure.com/.default"
 def emulator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Emulator]:
     """Yield an emulator without delays, whose machines run nothing."""
     quick = ("--create-seconds", "0", "--delete-seconds", "0", "--hollow")
-    running = Emulator(tmp_path_factory.mktemp("azure"), *quick)
+    market = ("--cost-delay-seconds", "0", "--spot-quota", "192")
+    running = Emulator(tmp_path_factory.mktemp("azure"), *quick, *market)
     running.make_group()
     yield running
     running.destroy()
@@ -101,15 +108,6 @@ async def test_a_secret_signs_in_and_a_wrong_one_does_not(emulator: Emulator) ->
     wrong.close()
 
 
-def test_a_tenant_that_is_not_here_is_not_found(emulator: Emulator) -> None:
-    other = "99999999-9999-9999-9999-999999999999"
-    with (
-        ClientSecretCredential(other, "app", "right", **trusted(emulator)) as credential,
-        pytest.raises(ClientAuthenticationError, match=r"AADSTS90002|authority"),
-    ):
-        credential.get_token(ARM)
-
-
 async def test_a_vm_signs_in_as_its_identity(
     emulator: Emulator, nodes: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -166,18 +164,6 @@ async def test_the_default_credential_finds_its_way(
     assert (await works_aio(emulator, also))["appid"] == "default"
 
 
-async def test_the_default_credential_of_a_vm_is_its_identity(
-    emulator: Emulator, nodes: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    named = nodes["properties"]["clientId"]
-    monkeypatch.setenv("AZURE_TOKEN_CREDENTIALS", "ManagedIdentityCredential")
-    for name, value in register(emulator, named)["environment"].items():
-        monkeypatch.setenv(name, value)
-
-    with DefaultAzureCredential(managed_identity_client_id=named) as credential:
-        assert works(emulator, credential)["appid"] == named
-
-
 def test_an_emulator_that_enforces_has_one_owner(tmp_path: Path) -> None:
     emulator = Emulator(tmp_path, "--access", "enforced", "--hollow")
     facts = json.loads((tmp_path / "access" / "owner.json").read_text())
@@ -193,3 +179,81 @@ def test_an_emulator_that_enforces_has_one_owner(tmp_path: Path) -> None:
             works(emulator, nobody)
     assert (tmp_path / "access" / "owner.json").stat().st_mode & 0o077 == 0
     emulator.stop()
+
+
+ND = "Standard_ND96amsr_A100_v4"
+
+
+@pytest.fixture(scope="module")
+def sign_in(emulator: Emulator) -> dict[str, Any]:
+    """Return the options with which every client is made."""
+    return {
+        "credential": ClientSecretCredential(TENANT, "me", "any", **trusted(emulator)),
+        "base_url": emulator.arm_url,
+        "credential_scopes": [f"{emulator.arm_url}/.default"],
+        "connection_verify": emulator.ca,
+        "retry_total": 0,
+    }
+
+
+def test_the_compute_client_reads_skus_and_usages(sign_in: dict[str, Any]) -> None:
+    with ComputeManagementClient(subscription_id=SUBSCRIPTION, **sign_in) as client:
+        sizes = {s.name: s for s in client.resource_skus.list(filter="location eq 'eastus'")}
+        usages = {u.name.value: u for u in client.usage.list("eastus")}
+
+    capabilities = {c.name: c.value for c in sizes[ND].capabilities or []}
+    assert capabilities["vCPUs"] == "96"
+    assert sizes[ND].family in usages
+    assert usages["lowPriorityCores"].limit == 192
+
+
+@pytest.mark.parametrize("version", ["2025-06-05", "2026-09-05-preview"])
+def test_the_recommender_client_scores_places(sign_in: dict[str, Any], version: str) -> None:
+    wish = {
+        "desiredLocations": ["eastus", "westus2"],
+        "desiredSizes": [{"sku": ND}],
+        "desiredCount": 2,
+        "availabilityZones": False,
+    }
+    made = {"subscription_id": SUBSCRIPTION, "api_version": version, **sign_in}
+    with RecommenderMgmtClient(**made) as client:
+        found = client.spot_placement_scores.post("eastus", SpotPlacementScoresInput(wish))
+
+    scores = found.placement_scores or []
+    assert [(s.region, s.score) for s in scores] == [("eastus", "High"), ("westus2", "High")]
+
+
+def test_az_registers_the_cloud_and_signs_in(emulator: Emulator) -> None:
+    with emulator.http() as anonymous, emulator.signed_in() as client:
+        cloud = anonymous.get("/metadata/endpoints?api-version=2022-09-01").json()
+        openid = anonymous.get(f"/{TENANT}/v2.0/.well-known/openid-configuration").json()
+        listed = client.get("/subscriptions?api-version=2022-12-01").json()["value"]
+
+    assert cloud["resourceManager"] == cloud["authentication"]["loginEndpoint"] == emulator.arm_url
+    assert openid["token_endpoint"] == f"{emulator.arm_url}/{TENANT}/oauth2/v2.0/token"
+    assert [row["subscriptionId"] for row in listed] == [SUBSCRIPTION]
+
+
+async def test_the_keys_of_the_account_open_its_blobs(azurite: Azurite, tmp_path: Path) -> None:
+    account = dict(part.split("=", 1) for part in azurite.connection_string.split(";") if part)
+    root = account["BlobEndpoint"].rstrip("/").removesuffix("/" + account["AccountName"])
+    blobs = ("--blob-endpoint", root, "--blob-key", account["AccountKey"])
+    emulator = Emulator(tmp_path, "--hollow", *blobs)
+    emulator.make_group()
+    with emulator.signed_in() as client:
+        url = f"{GROUP_ID}/providers/Microsoft.Storage/storageAccounts/{account['AccountName']}"
+        asked = {"location": "eastus", "kind": "StorageV2", "sku": {"name": "Standard_LRS"}}
+        made = client.put(url + VERSION, json=asked).raise_for_status().json()
+        keys = client.post(f"{url}/listKeys{VERSION}").raise_for_status().json()["keys"]
+    emulator.stop()
+    store = AzureBlobStore(
+        f"DefaultEndpointsProtocol=http;AccountName={made['name']};AccountKey={keys[0]['value']};"
+        f"BlobEndpoint={made['properties']['primaryEndpoints']['blob']}"
+    )
+    await store.create_container("from-arm")
+    await store.write("from-arm", "hello", b"world")
+
+    data, _ = await store.read("from-arm", "hello")
+
+    assert data == b"world"
+    await store.close()

@@ -10,7 +10,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from azure.identity.aio import ClientSecretCredential
 
 from service.cloud.azure.adapter import AzureCloud
 from service.cloud.azure.policy import AzurePolicy
@@ -18,7 +17,8 @@ from service.cloud.azure.template import AzureSettings
 from service.cloud.provider import Misconfigured
 from service.domain.cloud.fleet import Offering, ScaleSetSpec
 from service.domain.states import CapacityType
-from tests.emulated.process import GROUP, SUBSCRIPTION, TENANT, VERSION, Emulator
+from tests.contract.emulated import credential
+from tests.emulated.process import GROUP, SUBSCRIPTION, VERSION, Emulator
 
 IN_COMPUTE = f"/subscriptions/{SUBSCRIPTION}/resourceGroups/{GROUP}/providers/Microsoft.Compute"
 KEYS = f"{IN_COMPUTE}/diskEncryptionSets/keys-{{region}}"
@@ -49,15 +49,9 @@ def emulator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Emulator]:
 
 @pytest.fixture
 async def cloud(emulator: Emulator) -> AsyncIterator[AzureCloud]:
-    credential = ClientSecretCredential(
-        TENANT,
-        "service",
-        "any",
-        authority=emulator.arm_url,
-        disable_instance_discovery=True,
-        connection_verify=emulator.ca,
+    made = AzureCloud(
+        SETTINGS, credential(emulator), base_url=emulator.arm_url, ca_path=emulator.ca
     )
-    made = AzureCloud(SETTINGS, credential, base_url=emulator.arm_url, ca_path=emulator.ca)
     yield made
     await made.close()
 
@@ -82,24 +76,16 @@ def spec(name: str, size: str = ND, region: str = "eastus") -> ScaleSetSpec:
         ({"os_disk_placement": "CacheDisk"}, ND, "NotSupported", "Placement of type 'CacheDisk'"),
         ({"os_disk_placement": "NvmeDisk"}, ND, "NotSupported", "os_disk_placement or os_disk_gib"),
         ({"os_disk_gib": 65}, NC, "NotSupported", "greater than 64 GB is not allowed"),
-        (
-            {"os_disk_gib": 64, "security_type": "TrustedLaunch"},
-            NC,
-            "NotSupported",
-            "greater than 63 GB is not allowed",
-        ),
+        ({"os_disk_gib": 64, "security_type": "TrustedLaunch"}, NC, "NotSupported",
+         "greater than 63 GB is not allowed"),
         ({"security_type": "TrustedLaunch"}, ND, "BadRequest", "'TrustedLaunch' security type"),
         ({"zones": {"eastus": "3"}}, ND, "AvailabilityZoneNotSupported", "zone(s) '3'"),
         ({"disk_encryption_set_id": KEYS}, ND, "BadRequest", "keys-eastus' was not found"),
         ({"proximity_placement_group_id": NEAR}, ND, "BadRequest", "near-eastus' was not found"),
-        (
-            {"encryption_at_host": True},
-            ND,
-            "InvalidParameter",
-            "az feature register --namespace Microsoft.Compute --name EncryptionAtHost",
-        ),
+        ({"encryption_at_host": True}, ND, "InvalidParameter",
+         "az feature register --namespace Microsoft.Compute --name EncryptionAtHost"),
     ],
-)
+)  # fmt: skip
 async def test_what_the_subscription_or_the_size_lacks_is_refused_with_what_to_do(
     cloud: AzureCloud, members: dict[str, object], size: str, code: str, said: str
 ) -> None:
@@ -136,32 +122,3 @@ async def test_a_policy_that_the_subscription_can_keep_is_kept(
     assert profile["securityProfile"] == {"encryptionAtHost": True, "securityType": "Standard"}
     assert profile["storageProfile"]["osDisk"]["diskSizeGB"] == 128
     assert [found.name for found in await cloud.list_owned()] == ["rk-kept"]
-
-
-async def test_a_refusal_by_an_azure_policy_names_the_setting(
-    emulator: Emulator, cloud: AzureCloud
-) -> None:
-    fault = {
-        "kind": "error",
-        "method": "PUT",
-        "code": "RequestDisallowedByPolicy",
-        "status": 403,
-        "count": 1,
-    }
-    emulator.admin("faults", fault).raise_for_status()
-
-    with pytest.raises(Misconfigured, match="REKINDLE_AZURE_POLICY"):
-        await cloud.create(spec("rk-disallowed"))
-
-
-async def test_a_provider_that_is_not_registered_is_named_with_its_command(
-    emulator: Emulator, cloud: AzureCloud
-) -> None:
-    provider = f"/subscriptions/{SUBSCRIPTION}/providers/Microsoft.Compute"
-    with emulator.signed_in() as arm:
-        arm.post(f"{provider}/unregister{VERSION}").raise_for_status()
-        try:
-            with pytest.raises(Misconfigured, match="az provider register"):
-                await cloud.create(spec("rk-unregistered"))
-        finally:
-            arm.post(f"{provider}/register{VERSION}").raise_for_status()

@@ -10,6 +10,7 @@ import httpx
 import pytest
 from azure.core.exceptions import HttpResponseError, ResourceExistsError, ResourceNotFoundError
 from azure.mgmt.compute.aio import ComputeManagementClient
+from azure.mgmt.compute.models import VirtualMachineScaleSetVMInstanceIDs
 
 from tests.emulated.process import (
     BOOT,
@@ -22,6 +23,7 @@ from tests.emulated.process import (
     remove,
     runs,
     scale_set,
+    wait_for,
 )
 from tests.waiting import until
 
@@ -98,19 +100,6 @@ async def test_a_scale_set_boots_is_evicted_and_is_deleted(emulator: Emulator) -
         assert not runs(second["pid"])
 
 
-async def test_an_eviction_without_notice_kills_at_once(emulator: Emulator) -> None:
-    async with compute(emulator) as client:
-        await create(client, "rk-struck", scale_set(2, BOOT))
-        vm = emulator.machines("rk-struck")[0]
-        pid = child(vm)
-        body = {"scale_set": "rk-struck", "instance_id": "0", "notice": False}
-
-        assert emulator.admin("evict", body).status_code == 200
-        assert not runs(pid)
-        assert await ids(client, "rk-struck") == ["1"]
-        await remove(client, "rk-struck")
-
-
 async def test_a_vm_whose_init_dies_is_stopped_but_stays(emulator: Emulator) -> None:
     async with compute(emulator) as client:
         await create(client, "rk-crash", scale_set(1, BOOT))
@@ -156,3 +145,43 @@ async def test_a_delete_overtakes_a_create(emulator: Emulator) -> None:
     assert overtaken.value.error
     assert overtaken.value.error.code == "OperationPreempted"
     assert emulator.machines("rk-race") == []
+
+
+DURABLE: dict[str, Any] = {"evictionPolicy": "Deallocate", "storageProfile": {"osDisk": {}}}
+
+
+async def powers(client: ComputeManagementClient, name: str) -> list[str]:
+    vms = client.virtual_machine_scale_set_vms
+    views = [vm.instance_view async for vm in vms.list(GROUP, name, expand="instanceView")]
+    return [str((v.statuses or [])[-1].code).removeprefix("PowerState/") for v in views if v]
+
+
+async def test_a_vm_is_stopped_and_started(emulator: Emulator) -> None:
+    async with compute(emulator) as client:
+        await create(client, "rk-power", scale_set(1, BOOT, **DURABLE))
+        sets = client.virtual_machine_scale_sets
+        (vm,) = emulator.machines("rk-power")
+        folder, first = Path(vm["folder"]), child(vm)
+        (folder / "kept").touch()
+
+        await (await sets.begin_power_off(GROUP, "rk-power")).result()
+        assert await powers(client, "rk-power") == ["stopped"]
+        assert not runs(first)
+        (folder / "child.pid").unlink()
+
+        ids = VirtualMachineScaleSetVMInstanceIDs(instance_ids=["0"])
+        await (await sets.begin_start(GROUP, "rk-power", ids)).result()
+        assert await powers(client, "rk-power") == ["running"]
+        assert (folder / "kept").exists()
+
+        await (await sets.begin_deallocate(GROUP, "rk-power")).result()
+        assert await powers(client, "rk-power") == ["deallocated"]
+
+        await (await sets.begin_start(GROUP, "rk-power")).result()
+        assert await powers(client, "rk-power") == ["running"]
+        await client.virtual_machine_scale_set_vms.simulate_eviction(GROUP, "rk-power", "0")
+        wait_for(lambda: emulator.machines("rk-power")[0]["state"] == "deallocated")
+        await (await sets.begin_start(GROUP, "rk-power")).result()
+        assert await powers(client, "rk-power") == ["running"]
+        assert (folder / "kept").exists()  # the disk outlived the eviction
+        await remove(client, "rk-power")

@@ -1,13 +1,20 @@
-"""What Azure's list says of tiers: also what no emulator of it says."""
+"""Blob Storage as Azure describes it: tiers, refusals, and the keys that sign URLs."""
 
+import asyncio
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from azure.storage.blob import BlobProperties, RehydratePriority
+from azure.core.exceptions import ClientAuthenticationError, HttpResponseError
+from azure.storage.blob import BlobProperties, RehydratePriority, UserDelegationKey
 
 from service.domain.storage.access_tiers import AccessTier, ArchivePriority
+from service.storage.azure_errors import translate_errors
 from service.storage.azure_tiers import parse_blob
+from service.storage.signing import CLOCK_SKEW, KEPT, LONGEST, DelegationKeys
+from service.storage.store import StorageError
+from tests.clock import Clock
 
 MADE = datetime(2026, 1, 1, tzinfo=UTC)
 CHANGED = MADE + timedelta(days=3)
@@ -22,69 +29,156 @@ def listed(**members: Any) -> BlobProperties:  # noqa: ANN401 - as many kinds as
     return found
 
 
-@pytest.mark.parametrize(
-    ("said", "tier"),
-    [("Hot", AccessTier.HOT), ("Cold", AccessTier.COLD), ("Archive", AccessTier.ARCHIVE)],
-)
-def test_a_tier_is_known_by_its_name(said: str, tier: AccessTier) -> None:
-    assert parse_blob(listed(blob_tier=said)).tier is tier
-
-
-@pytest.mark.parametrize("said", [None, "Smart", "P10"])
-def test_what_has_no_tier_of_ours_is_billed_as_hot_and_never_moved(said: str | None) -> None:
-    blob = parse_blob(listed(blob_tier=said))
-
-    assert (blob.tier, blob.movable) == (AccessTier.HOT, False)
-
-
-def test_a_blob_is_in_its_tier_since_the_last_change_or_else_since_it_was_made() -> None:
-    assert parse_blob(listed(blob_tier_change_time=CHANGED)).since == CHANGED
-    assert parse_blob(listed()).since == MADE
+ARCHIVED = {"blob_tier": "Archive"}
 
 
 @pytest.mark.parametrize(
-    ("status", "target"),
+    ("members", "read"),
     [
-        ("rehydrate-pending-to-hot", AccessTier.HOT),
-        ("rehydrate-pending-to-cold", AccessTier.COLD),
-        ("rehydrate-pending-to-smart", AccessTier.HOT),
-        ("rehydrate-pending", None),
-        (None, None),
+        ({"blob_tier": "Hot"}, {"tier": AccessTier.HOT, "movable": True, "since": MADE, "size": 7}),
+        ({"blob_tier": "Cold"}, {"tier": AccessTier.COLD}),
+        (ARCHIVED, {"tier": AccessTier.ARCHIVE, "rehydrating": None, "priority": None}),
+        ({"blob_tier": None}, {"tier": AccessTier.HOT, "movable": False}),
+        ({"blob_tier": "Smart"}, {"tier": AccessTier.HOT, "movable": False}),
+        ({"blob_tier_change_time": CHANGED}, {"since": CHANGED}),
+        (ARCHIVED | {"archive_status": "rehydrate-pending-to-hot"},
+         {"rehydrating": AccessTier.HOT}),
+        (ARCHIVED | {"archive_status": "rehydrate-pending-to-cold"},
+         {"rehydrating": AccessTier.COLD}),
+        (ARCHIVED | {"archive_status": "rehydrate-pending-to-smart"},
+         {"rehydrating": AccessTier.HOT}),
+        (ARCHIVED | {"archive_status": "rehydrate-pending"}, {"rehydrating": None}),
+        ({"rehydrate_priority": "High"}, {"priority": ArchivePriority.HIGH}),
+        ({"rehydrate_priority": RehydratePriority.STANDARD},
+         {"priority": ArchivePriority.STANDARD}),
+        ({"version_id": "v2", "is_current_version": True}, {"movable": True}),
+        ({"version_id": "v1"}, {"movable": False, "size": 7}),
+        ({"snapshot": "2026"}, {"movable": False, "size": 7}),
+        ({"deleted": True}, {"movable": False, "size": 7}),
     ],
-)
-def test_a_blob_on_its_way_back_says_where_to(
-    status: str | None, target: AccessTier | None
-) -> None:
-    assert parse_blob(listed(blob_tier="Archive", archive_status=status)).rehydrating is target
-
-
-@pytest.mark.parametrize(
-    ("said", "priority"),
-    [
-        ("High", ArchivePriority.HIGH),
-        (RehydratePriority.STANDARD, ArchivePriority.STANDARD),
-        (None, None),
-    ],
-)
-def test_the_priority_of_a_rehydration_is_told(
-    said: object, priority: ArchivePriority | None
-) -> None:
-    assert parse_blob(listed(rehydrate_priority=said)).priority is priority
-
-
-@pytest.mark.parametrize(
-    ("members", "movable"),
-    [
-        ({}, True),
-        ({"version_id": "v2", "is_current_version": True}, True),
-        ({"version_id": "v1"}, False),
-        ({"snapshot": "2026"}, False),
-        ({"deleted": True}, False),
-    ],
-)
-def test_versions_snapshots_and_deleted_blobs_are_billed_and_never_moved(
-    members: dict[str, object], movable: bool
-) -> None:
+)  # fmt: skip
+def test_what_a_list_says_of_a_blob_is_read(members: dict[str, Any], read: dict[str, Any]) -> None:
     blob = parse_blob(listed(**members))
 
-    assert (blob.size, blob.movable) == (7, movable)
+    assert {name: getattr(blob, name) for name in read} == read
+
+
+@pytest.mark.parametrize(
+    ("code", "remedies"),
+    [
+        ("AuthorizationPermissionMismatch", ["assign Storage Blob Data Contributor", "10 minutes"]),
+        ("AuthorizationFailure", ["firewall", "assign Storage Blob Data Contributor"]),
+        (
+            "KeyBasedAuthenticationNotPermitted",
+            ["https://ACCOUNT.blob.core.windows.net", "assign Storage Blob Data Contributor"],
+        ),
+    ],
+)
+async def test_a_refusal_names_its_code_and_the_role_that_is_missing(
+    code: str, remedies: list[str]
+) -> None:
+    error = HttpResponseError("This request is not authorized to perform this operation.")
+    error.error_code = code  # type: ignore[attr-defined]  # the client sets it from the answer
+    with pytest.raises(StorageError) as refused:
+        async with translate_errors("job/HEAD"):
+            raise error
+
+    assert str(refused.value).startswith(f"job/HEAD: {code}: ")
+    assert all(remedy in str(refused.value) for remedy in remedies)
+
+
+async def test_a_sign_in_that_fails_is_told_as_one() -> None:
+    with pytest.raises(StorageError, match="cannot sign in to Microsoft Entra ID: AADSTS7000215"):
+        async with translate_errors("job/HEAD"):
+            raise ClientAuthenticationError("AADSTS7000215: Invalid client secret provided.")
+
+
+HOUR = timedelta(hours=1)
+WEEK = timedelta(days=7)
+
+
+class RefusedByAzure(Exception):
+    """400 InvalidXmlDocument or OutOfRangeInput, as Azure answers times it does not take."""
+
+
+@dataclass
+class Account:
+    """As strict as Azure: start and end within seven days of its own time, in order."""
+
+    now: datetime
+    asked: list[tuple[datetime, datetime]] = field(default_factory=list)
+
+    async def get_user_delegation_key(
+        self, key_start_time: datetime, key_expiry_time: datetime
+    ) -> UserDelegationKey:
+        await asyncio.sleep(0)
+        if not (self.now - WEEK <= key_start_time < key_expiry_time <= self.now + WEEK):
+            raise RefusedByAzure
+        self.asked.append((key_start_time, key_expiry_time))
+        return UserDelegationKey()  # type: ignore[no-untyped-call]  # the SDK's
+
+
+async def test_a_key_that_would_end_before_its_url_makes_way_for_a_new_one(clock: Clock) -> None:
+    account, keys = Account(clock()), DelegationKeys(clock)
+    await keys.sign(account, clock() + HOUR)
+    end = account.asked[0][1]
+    clock.advance(seconds=60)
+    await keys.sign(account, end)
+    assert len(account.asked) == 1
+
+    await keys.sign(account, end + timedelta(seconds=1))
+
+    assert len(account.asked) == 2
+    assert account.asked[1][1] > end + timedelta(seconds=1)
+
+
+async def test_a_key_signs_for_an_hour_so_that_a_revocation_is_over_then(clock: Clock) -> None:
+    account, keys = Account(clock()), DelegationKeys(clock)
+    first = await keys.sign(account, clock() + timedelta(days=2))
+    clock.advance(seconds=KEPT.total_seconds() - 1)
+    again = await keys.sign(account, clock() + HOUR)
+    clock.advance(seconds=1)
+    later = await keys.sign(account, clock() + HOUR)
+
+    assert first.user_delegation_key is again.user_delegation_key
+    assert later.user_delegation_key is not first.user_delegation_key
+
+
+async def test_many_nodes_at_once_share_one_request(clock: Clock) -> None:
+    account, keys = Account(clock()), DelegationKeys(clock)
+    await asyncio.gather(*(keys.sign(account, clock() + HOUR) for _ in range(50)))
+
+    assert len(account.asked) == 1
+
+
+@pytest.mark.parametrize("minutes", [-10, 0, 10])
+@pytest.mark.parametrize("life", [HOUR, timedelta(days=6)])
+async def test_a_clock_ten_minutes_off_makes_urls_that_azure_takes_at_once(
+    clock: Clock, minutes: int, life: timedelta
+) -> None:
+    account, keys = Account(clock()), DelegationKeys(clock)
+    true = clock()
+    clock.advance(seconds=60 * minutes)
+    signature = await keys.sign(account, clock() + life)
+    start, end = account.asked[0]
+
+    assert signature.start is not None
+    assert start <= signature.start < true
+    assert true < clock() + life <= end
+
+
+async def test_a_clock_that_was_set_back_asks_for_a_key_that_is_valid_by_then(clock: Clock) -> None:
+    account, keys = Account(clock()), DelegationKeys(clock)
+    await keys.sign(account, clock() + HOUR)
+    clock.advance(seconds=-3600)
+    signature = await keys.sign(account, clock() + HOUR)
+
+    assert signature.start == clock() - CLOCK_SKEW == account.asked[1][0]
+
+
+async def test_no_url_outlives_every_key(clock: Clock) -> None:
+    account, keys = Account(clock()), DelegationKeys(clock)
+
+    await keys.sign(account, clock() + LONGEST - CLOCK_SKEW)
+    with pytest.raises(StorageError, match="7 days"):
+        await keys.sign(account, clock() + LONGEST)

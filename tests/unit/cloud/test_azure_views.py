@@ -1,5 +1,6 @@
-"""What Azure says about scale sets and their machines, read into our values."""
+"""What Azure says of scale sets, clusters and their machines, read into our values."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,7 +11,14 @@ from azure.mgmt.compute.models import (
 )
 
 from service.cloud.azure.views import failure, scale_set
-from service.domain.cloud.fleet import ScaleSet, ScaleSetFailure, ScaleSetPhase
+from service.cloud.azureml.views import cluster, cluster_name
+from service.cloud.provider import ATTEMPT_TAG
+from service.domain.cloud.fleet import (
+    ScaleSet,
+    ScaleSetFailure,
+    ScaleSetPhase,
+    scale_set_name,
+)
 from service.domain.states import CapacityType
 
 FAILED = {
@@ -43,23 +51,21 @@ def test_a_set_is_ready_once_all_its_machines_run() -> None:
 
     assert scale_set(_set("Creating", capacity=2), [one]).phase is ScaleSetPhase.CREATING
     assert scale_set(_set("Creating", capacity=2), [one, two]).phase is ScaleSetPhase.READY
+    assert scale_set(_set("Updating", capacity=1), [one]).phase is ScaleSetPhase.READY
 
 
-def test_an_update_that_azure_makes_by_itself_does_not_take_a_complete_set_back() -> None:
-    machine = _machine("0", power="running")
-
-    assert scale_set(_set("Updating", capacity=1), [machine]).phase is ScaleSetPhase.READY
-
-
-@pytest.mark.parametrize("power", ["stopping", "stopped", "deallocating", "deallocated"])
-def test_a_machine_that_lingers_stopped_does_not_run(power: str) -> None:
-    assert _running(_machine("0", power=power)) is False
-
-
-@pytest.mark.parametrize("power", ["", "unknown"])
-def test_a_machine_of_unknown_power_runs_once_it_was_provisioned(power: str) -> None:
-    assert _running(_machine("0", power=power)) is True
-    assert _running(_machine("0", state="Creating", power=power)) is False
+@pytest.mark.parametrize(
+    ("power", "state", "running"),
+    [
+        *((power, "Succeeded", False) for power in ("starting", "stopping", "deallocated")),
+        *((power, "Succeeded", True) for power in ("", "unknown", "running")),
+        *((power, "Creating", False) for power in ("", "unknown")),
+    ],
+)
+def test_a_machine_runs_by_its_power_or_else_once_it_was_provisioned(
+    power: str, state: str, *, running: bool
+) -> None:
+    assert _running(_machine("0", state=state, power=power)) is running
 
 
 @pytest.mark.parametrize(
@@ -80,38 +86,8 @@ def test_how_a_set_was_bought_is_known_where_azure_tells_it(
     assert scale_set(found, ()).capacity_type is bought
 
 
-def test_a_machine_that_starts_does_not_run_yet() -> None:
-    assert _running(_machine("0", power="starting")) is False
-
-
-def test_the_cause_of_a_failure_is_the_sets_own() -> None:
-    seen = _failure(view=[SUCCEEDED, FAILED])
-
-    assert (seen.error_code, seen.error_message) == (
-        "AllocationFailed",
-        "We do not have sufficient capacity.",
-    )
-
-
 def test_the_cause_may_be_found_at_a_machine() -> None:
     assert _failure(view=[], machine=[SUCCEEDED, FAILED]).error_code == "AllocationFailed"
-
-
-@pytest.mark.parametrize(
-    ("code", "kind"),
-    [
-        ("AllocationFailed", ScaleSetFailure.NO_CAPACITY),
-        ("PlatformImageNotFound", ScaleSetFailure.MISCONFIGURED),
-        ("OperationPreempted", ScaleSetFailure.TRANSIENT),
-    ],
-)
-def test_a_failure_after_acceptance_is_judged_by_the_table_of_refusals(
-    code: str, kind: ScaleSetFailure
-) -> None:
-    status = FAILED | {"code": f"ProvisioningState/failed/{code}"}
-
-    assert _failure(view=[status]).failure is kind
-    assert _failure(view=[], machine=[status]).failure is kind
 
 
 def test_a_failure_without_a_cause_is_still_a_failure() -> None:
@@ -162,3 +138,108 @@ def _failure(view: list[dict[str, Any]], machine: list[dict[str, Any]] | None = 
     machines = [_machine_with("0", "Failed", machine)] if machine else []
     seen = scale_set(_set("Failed"), machines)
     return failure(seen, VirtualMachineScaleSetInstanceView({"statuses": view}), machines)
+
+
+ATTEMPT = "att-01jd8m4x9g5v0c3k2n7p6q8r1s"
+NAME = scale_set_name(ATTEMPT)
+
+
+def aml_compute(**members: Any) -> SimpleNamespace:  # noqa: ANN401 - an AmlCompute's
+    usual: dict[str, Any] = {"name": cluster_name(NAME), "tags": {ATTEMPT_TAG: ATTEMPT}}
+    usual |= {"location": "East US", "size": "Standard_ND96asr_v4", "tier": "low_priority"}
+    usual |= {"provisioning_state": "Succeeded", "provisioning_errors": None, "created_on": None}
+    return SimpleNamespace(**(usual | members))
+
+
+def node(number: int, state: str) -> SimpleNamespace:
+    return SimpleNamespace(nodeId=f"tvmps_{number}", node_id=None, nodeState=state)
+
+
+def error(code: str, message: str = "no") -> SimpleNamespace:
+    return SimpleNamespace(error=SimpleNamespace(code=code, message=message))
+
+
+@pytest.mark.parametrize(
+    ("members", "status", "phase"),
+    [
+        ({"provisioning_state": "Creating"}, None, ScaleSetPhase.INCOMPLETE),
+        ({}, None, ScaleSetPhase.INCOMPLETE),
+        ({}, "Queued", ScaleSetPhase.CREATING),
+        ({}, "Preparing", ScaleSetPhase.CREATING),
+        ({}, "Running", ScaleSetPhase.READY),
+        ({}, "NotResponding", ScaleSetPhase.READY),  # it may come back
+        ({}, "Failed", ScaleSetPhase.FAILED),
+        ({}, "Canceled", ScaleSetPhase.FAILED),
+        ({"provisioning_state": "Deleting"}, "Running", ScaleSetPhase.DELETING),
+        ({"provisioning_state": "Failed"}, None, ScaleSetPhase.FAILED),
+    ],
+)
+def test_how_far_it_is(members: dict[str, Any], status: str | None, phase: ScaleSetPhase) -> None:
+    assert cluster(aml_compute(**members), status).phase is phase
+
+
+@pytest.mark.parametrize(
+    ("status", "states", "running"),
+    [
+        ("Running", ("running", "running"), 2),
+        ("Running", ("running", "preempted"), 1),  # the job's status has not changed yet
+        ("Queued", ("idle", "preempted"), 0),  # it was preempted, and waits for a node
+        ("Starting", ("running", "running"), 0),  # it begins again: its processes are new ones
+        ("Failed", ("idle", "idle"), 0),  # by PreemptionError
+        ("Canceled", (), 0),  # the whole cluster was taken
+    ],
+)
+def test_an_evicted_job_has_fewer_nodes_that_run(
+    status: str, states: tuple[str, ...], running: int
+) -> None:
+    seen = cluster(aml_compute(), status, [node(i, state) for i, state in enumerate(states)])
+    assert sum(i.running for i in seen.instances) == running
+
+
+def test_a_node_that_is_on_costs_money_though_nothing_runs_on_it() -> None:
+    states = ("idle", "preparing", "leaving", "preempted", "unusable")
+    seen = cluster(aml_compute(), "Queued", [node(i, state) for i, state in enumerate(states)])
+    assert [i.vm_id for i in seen.instances] == ["tvmps_0", "tvmps_1"]
+
+
+@pytest.mark.parametrize(
+    ("code", "failure"),
+    [
+        ("ClusterCoreQuotaReached", ScaleSetFailure.NO_CAPACITY),
+        ("AllocationFailed", ScaleSetFailure.NO_CAPACITY),
+        ("SubnetIsFull", ScaleSetFailure.MISCONFIGURED),
+        ("InternalServerError", ScaleSetFailure.TRANSIENT),
+    ],
+)
+def test_why_its_nodes_do_not_come_means_what_it_means_of_a_scale_set(
+    code: str, failure: ScaleSetFailure
+) -> None:
+    seen = cluster(aml_compute(), "Queued", errors=[error(code)])
+    assert (seen.phase, seen.failure, seen.error_code) == (ScaleSetPhase.FAILED, failure, code)
+
+
+@pytest.mark.parametrize(
+    ("why", "failure", "said"),
+    [
+        ("Failed to pull Docker image. unauthorized: sign in", ScaleSetFailure.MISCONFIGURED,
+         "AcrPull"),
+        ("Failed to pull Docker image. manifest unknown", ScaleSetFailure.MISCONFIGURED,
+         "no such image"),
+        ("Failed to pull Docker image. i/o timeout", ScaleSetFailure.TRANSIENT,
+         "cannot be reached"),
+        ("PreemptionError: Nodes of this job got pre-empted", ScaleSetFailure.TRANSIENT,
+         "pre-empted"),
+        ("User process exited with status code 3.", ScaleSetFailure.TRANSIENT, "status code 3"),
+    ],
+)  # fmt: skip
+def test_why_its_job_failed_is_told_with_what_to_do(
+    why: str, failure: ScaleSetFailure, said: str
+) -> None:
+    seen = cluster(aml_compute(), "Failed", why=why)
+    assert (seen.phase, seen.failure) == (ScaleSetPhase.FAILED, failure)
+    assert said in seen.error_message
+
+
+def test_an_error_of_before_counts_for_nothing_once_nodes_have_come() -> None:
+    seen = cluster(aml_compute(), "Running", [node(0, "running")], [error("AllocationFailed")])
+    assert (seen.phase, seen.error_code) == (ScaleSetPhase.READY, "")

@@ -1,9 +1,12 @@
-"""The arithmetic of token buckets, and how long a deferred call keeps its tokens."""
+"""Token buckets, circuits and the concurrency limit: the arithmetic of calls to Azure."""
 
+import heapq
+from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from service.domain.cloud.circuit_breaker import FAILURES, Circuit, after_failure
 from service.domain.cloud.rate_limit import (
     BUCKETS,
     LONGEST_WAIT,
@@ -15,6 +18,8 @@ from service.domain.cloud.rate_limit import (
     RequestKind,
     TokenBucket,
 )
+from service.reconciler.cloud.concurrency_limit import ConcurrencyLimit, ConcurrencyLimitReached
+from tests.clock import Clock
 
 NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
@@ -55,3 +60,73 @@ def test_every_kind_of_request_has_a_bucket_and_sweeps_a_share_of_what_they_ask_
     assert set(BUCKETS) == set(RequestKind)
     assert set(SWEPT) == sweeps
     assert set(TOKENS) == set(CloudCall)
+
+
+MINUTE = timedelta(minutes=1)
+
+
+def test_a_region_is_shut_after_some_failures_in_a_row_for_longer_each_time() -> None:
+    circuit, pauses = Circuit(), []
+    for _ in range(FAILURES + 12):
+        circuit = after_failure(circuit, NOW, 0.5)
+        pauses.append(circuit.shut_until - NOW if circuit.shut_until else timedelta(0))
+
+    assert pauses[: FAILURES - 1] == [timedelta(0)] * (FAILURES - 1)
+    assert pauses[FAILURES - 1] == timedelta(seconds=5)
+    assert pauses == sorted(pauses)
+    assert pauses[-1] == timedelta(minutes=5)
+
+
+def test_a_shut_region_is_tried_by_one_when_its_time_is_over() -> None:
+    shut = Circuit(failures=FAILURES, shut_until=NOW + MINUTE)
+
+    assert shut.is_shut(NOW)
+    assert not shut.is_shut(NOW + MINUTE)
+
+
+MANY, CALL = 400, 3.0  # calls, and how many seconds each takes
+
+
+def refused(limit: ConcurrencyLimit, region: str = "eastus") -> float:
+    """Return for how long a call has to wait."""
+    with pytest.raises(ConcurrencyLimitReached) as refusal, limit.slot(region):
+        pass
+    return refusal.value.retry_after
+
+
+def test_those_who_are_refused_come_again_one_after_the_other_and_soon(clock: Clock) -> None:
+    limit = ConcurrencyLimit(now=clock, limit=2)
+    with limit.slot("eastus"), limit.slot("eastus"):
+        waits = [refused(limit) for _ in range(100)]
+
+    assert waits[20] > waits[0] + 8  # a call ends every half second, as two of a second do
+    assert max(waits) <= 31
+
+
+def test_a_call_that_ends_makes_room_in_its_region(clock: Clock) -> None:
+    limit = ConcurrencyLimit(now=clock, limit=1)
+    with limit.slot("eastus"), limit.slot("westus"):
+        refused(limit)
+    with limit.slot("eastus"):
+        assert limit.under_way == {"eastus": 1, "westus": 0}
+
+
+def test_many_who_come_again_when_told_soon_have_all_been_served(clock: Clock) -> None:
+    limit = ConcurrencyLimit(now=clock, limit=5)
+    comes, ends, served, began = [0.0] * MANY, list[float](), 0, clock()
+    with ExitStack() as full:
+        for _ in range(limit.limit):
+            full.enter_context(limit.slot("eastus"))
+        while comes:
+            at = heapq.heappop(comes)
+            now = (clock() - began).total_seconds()
+            clock.advance(seconds=max(at - now, 0))
+            ends = [end for end in ends if end > at]
+            if len(ends) < limit.limit:
+                ends.append(at + CALL)
+                served += 1
+            else:
+                heapq.heappush(comes, at + refused(limit))
+
+    assert served == MANY
+    assert clock() - began < timedelta(seconds=1.5 * MANY / limit.limit * CALL)

@@ -6,12 +6,8 @@ from typing import Any
 
 import httpx
 
-from tests.emulated.inside import HERE, Inside
-from tests.emulated.process import GROUP
+from tests.emulated.inside import PROVIDERS, Inside
 
-GROUP_ID = f"{HERE}/resourceGroups/{GROUP}"
-PROVIDERS = f"{GROUP_ID}/providers"
-SETS = f"{PROVIDERS}/Microsoft.Compute/virtualMachineScaleSets"
 Json = Any
 
 

@@ -1,7 +1,8 @@
-"""The metadata service as a VM sees it, on a clock that tests move."""
+"""The metadata service as a VM sees it, and its Scheduled Events, on a moved clock."""
 
 import asyncio
 import base64
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -10,10 +11,9 @@ import httpx
 import pytest
 
 from tests.clock import Clock
-from tests.emulated.inside import HERE, Inside, emulator_inside
-from tests.emulated.process import GROUP, scale_set
+from tests.emulated.inside import SET, Inside, emulator_inside
+from tests.emulated.process import scale_set
 
-SET = f"{HERE}/resourceGroups/{GROUP}/providers/Microsoft.Compute/virtualMachineScaleSets/rk-1"
 NEWEST = "2025-04-07"
 EVENTS = "2020-07-01"
 TOLD = {"Metadata": "true"}
@@ -29,7 +29,6 @@ async def inside(tmp_path: Path) -> AsyncIterator[Inside]:
 
 async def started(inside: Inside) -> None:
     """Two VMs, with tags and user data."""
-    await inside.make_group()
     body = scale_set(2, userData=USER_DATA)
     body["tags"] = {"Department": "IT", "Test": "yes"}
     (await inside.arm.put(SET, json=body)).raise_for_status()
@@ -55,6 +54,9 @@ async def test_every_part_of_the_instance_document_has_a_path(inside: Inside) ->
     network = (await ask(inside, f"instance/network/interface/0?api-version={NEWEST}")).json()
     tags = (await ask(inside, f"instance/compute/tagsList?api-version={NEWEST}")).json()
 
+    listed = (await ask(inside, "versions")).json()["apiVersions"]
+
+    assert (listed[0], listed[-1]) == ("2017-03-01", NEWEST)
     assert await text(inside, "compute/vmId") == whole["compute"]["vmId"]
     assert await text(inside, "Compute/VMSIZE") == "Standard_ND96amsr_A100_v4"
     assert await text(inside, "compute/tags") == "Department:IT;Test:yes"
@@ -73,12 +75,6 @@ def leaves_that_are_no_text(found: Any) -> list[Any]:  # noqa: ANN401 - parsed J
         values = found.values() if isinstance(found, dict) else found
         return [leaf for value in values for leaf in leaves_that_are_no_text(value)]
     return [] if isinstance(found, str) else [found]
-
-
-async def test_versions_need_no_version(inside: Inside) -> None:
-    listed = (await ask(inside, "versions")).json()["apiVersions"]
-
-    assert (listed[0], listed[-1]) == ("2017-03-01", NEWEST)
 
 
 @pytest.mark.parametrize(
@@ -100,12 +96,6 @@ async def test_what_it_cannot_answer_it_refuses_in_azures_form(
 
     assert answer.status_code == status
     assert told in answer.json()["error"]
-
-
-async def test_a_missing_version_names_the_newest(inside: Inside) -> None:
-    answer = await ask(inside, "instance")
-
-    assert answer.json()["newest-versions"] == [NEWEST, "2024-07-17", "2024-03-15"]
 
 
 async def test_a_request_that_may_have_been_forwarded_is_refused(inside: Inside) -> None:
@@ -156,3 +146,110 @@ async def waits(inside: Inside) -> bool:
     assert (await task).status_code == 200
     assert (inside.fabric.state.now(vm).events_on_at != before) == late
     return late
+
+
+@pytest.fixture
+async def one(tmp_path: Path) -> AsyncIterator[Inside]:
+    async with emulator_inside(tmp_path, Clock()) as made:
+        (await made.arm.put(SET, json=scale_set(1))).raise_for_status()
+        await made.pass_time(5)
+        yield made
+
+
+async def document(one: Inside, version: str = "2020-07-01") -> dict[str, Any]:
+    answer = await one.metadata.get(_events_url(one, version), headers=TOLD)
+    return dict(answer.raise_for_status().json())
+
+
+async def agree(one: Inside, event_id: str) -> int:
+    body = {"StartRequests": [{"EventId": event_id}]}
+    answer = await one.metadata.post(_events_url(one), headers=TOLD, json=body)
+    return answer.status_code
+
+
+def _events_url(one: Inside, version: str = "2020-07-01") -> str:
+    _, vm = next(iter(one.fabric.instances()))
+    return f"{one.fabric.metadata_url(vm)}/metadata/scheduledevents?api-version={version}"
+
+
+async def announce(one: Inside, kind: str, **more: object) -> httpx.Response:
+    body = {"vm": "rk-1_0", "kind": kind, **more}
+    return await one.metadata.post("/_emulator/events", json=body)
+
+
+@pytest.mark.parametrize(("kind", "notice"), [("Freeze", 900), ("Reboot", 900), ("Redeploy", 600)])
+async def test_an_event_is_announced_started_and_gone(one: Inside, kind: str, notice: int) -> None:
+    before = (await document(one))["DocumentIncarnation"]
+    told = (await announce(one, kind)).json()
+    seen = [await document(one)]
+    await one.pass_time(notice - 1)
+    seen.append(await document(one))
+    await one.pass_time(1)
+    seen.append(await document(one))
+    await one.pass_time(10)
+    seen.append(await document(one))
+    statuses = [[e["EventStatus"] for e in d["Events"]] for d in seen]
+    incarnations = [d["DocumentIncarnation"] for d in seen]
+
+    assert told == seen[0]["Events"][0]
+    assert statuses == [["Scheduled"], ["Scheduled"], ["Started"], []]
+    assert seen[0]["Events"][0]["NotBefore"].endswith(" GMT")
+    assert seen[2]["Events"][0]["NotBefore"] == ""
+    assert before < incarnations[0] == incarnations[1] < incarnations[2] < incarnations[3]
+    assert len(list(one.fabric.instances())) == 1
+
+
+async def test_a_vm_that_agrees_is_not_waited_for(one: Inside) -> None:
+    event = (await announce(one, "Reboot")).json()
+    agreed = await agree(one, event["EventId"])
+    again = await agree(one, event["EventId"])
+    other = await agree(one, "00000000-0000-0000-0000-000000000000")
+    await one.pass_time(5)
+
+    assert (agreed, again, other) == (200, 200, 400)
+    assert (await document(one))["Events"] == []
+
+
+async def test_an_event_that_is_called_off_while_the_vm_agrees_stays_called_off(
+    one: Inside,
+) -> None:
+    event = (await announce(one, "Reboot")).json()
+
+    async def slow_body() -> AsyncIterator[bytes]:
+        whole = json.dumps({"StartRequests": [{"EventId": event["EventId"]}]}).encode()
+        yield whole[:10]
+        await one.metadata.delete("/_emulator/events", params={"vm": "rk-1_0"})
+        yield whole[10:]
+
+    answer = await one.metadata.post(_events_url(one), headers=TOLD, content=slow_body())
+
+    assert answer.status_code == 400
+    assert (await document(one))["Events"] == []
+
+
+async def test_what_is_announced_can_be_called_off_an_eviction_too(one: Inside) -> None:
+    await announce(one, "Redeploy")
+    body = {"scale_set": "rk-1", "instance_id": "0"}
+    (await one.metadata.post("/_emulator/evict", json=body)).raise_for_status()
+    announced = await document(one)
+    answer = await one.metadata.delete("/_emulator/events", params={"vm": "rk-1_0"})
+    after = await document(one)
+    await one.pass_time(1000, step=100)
+
+    assert {e["EventType"] for e in announced["Events"]} == {"Redeploy", "Preempt"}
+    assert answer.json() == {"called_off": 2}
+    assert after["Events"] == []
+    assert after["DocumentIncarnation"] > announced["DocumentIncarnation"]
+    assert len(list(one.fabric.instances())) == 1
+
+
+async def test_older_versions_of_the_document_know_less(one: Inside) -> None:
+    body = {"scale_set": "rk-1", "instance_id": "0"}
+    (await one.metadata.post("/_emulator/evict", json=body)).raise_for_status()
+    by_version = {
+        version: (await document(one, version))["Events"]
+        for version in ("2017-08-01", "2017-11-01", "2019-04-01", "2019-08-01", "2020-07-01")
+    }
+
+    assert by_version["2017-08-01"] == []  # it has no Preempt
+    assert [len(events[0]) for events in list(by_version.values())[1:]] == [6, 7, 8, 9]

@@ -1,7 +1,7 @@
 """An emulator that enforces access, and callers with tokens of their own."""
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,12 +12,10 @@ import httpx
 from emulator.app import arm
 from emulator.fabric import EmulatorSettings, Fabric
 from tests.clock import Clock
-from tests.emulated.inside import API, HERE
+from tests.emulated.inside import API, GROUP_ID, HERE
 from tests.emulated.process import TENANT
 
-GROUP = f"{HERE}/resourceGroups/rekindle"
-SETS = f"{GROUP}/providers/Microsoft.Compute/virtualMachineScaleSets"
-IDENTITIES = f"{GROUP}/providers/Microsoft.ManagedIdentity/userAssignedIdentities"
+IDENTITIES = f"{GROUP_ID}/providers/Microsoft.ManagedIdentity/userAssignedIdentities"
 AUTHORIZATION = "/providers/Microsoft.Authorization"
 READER = "acdd72a7-3385-48ef-bd42-f606fba81ae7"
 CONTRIBUTOR = "b24988ac-6180-42a0-ab88-20f7382dd24c"
@@ -35,10 +33,22 @@ class Guarded:
     app_id: str
     fabric: Fabric
 
-    async def grant(self, role: str, scope: str = GROUP, *, name: int = 1) -> httpx.Response:
+    async def grant(self, role: str, scope: str = GROUP_ID, *, name: int = 1) -> httpx.Response:
         """Give the app a role."""
         url = f"{scope}{AUTHORIZATION}/roleAssignments/{guid(name)}"
         return await self.owner.put(url, json=assignment(role, self.app_id))
+
+    async def define(self, *actions: str, scopes: Sequence[str] = (GROUP_ID,)) -> str:
+        """Create a custom role with these actions, and return its name."""
+        role: dict[str, Any] = {"roleName": "Custom", "assignableScopes": list(scopes)}
+        role["permissions"] = [{"actions": list(actions)}]
+        url = f"{HERE}{AUTHORIZATION}/roleDefinitions/{guid(12)}"
+        (await self.owner.put(url, json={"properties": role})).raise_for_status()
+        return guid(12)
+
+    async def allow(self, *actions: str) -> None:
+        """Let the app do these things in the group, and no others."""
+        (await self.grant(await self.define(*actions))).raise_for_status()
 
 
 @asynccontextmanager
@@ -53,7 +63,7 @@ async def guarded(folder: Path) -> AsyncIterator[Guarded]:
         told = await anybody.post("/_emulator/principals", json=me)
         await sign_in(owner, facts["client_id"], facts["client_secret"])
         await sign_in(app, "app", "secret")
-        (await owner.put(GROUP, json={"location": "eastus"})).raise_for_status()
+        (await owner.put(GROUP_ID, json={"location": "eastus"})).raise_for_status()
         yield Guarded(anybody, owner, app, told.json()["object_id"], fabric)
 
 

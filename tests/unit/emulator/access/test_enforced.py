@@ -1,27 +1,29 @@
-"""Who may do what, in an emulator that asks."""
+"""Who may do what, see what of a list, and deploy what, in an emulator that asks."""
 
+import asyncio
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.emulated.inside import HERE
+from tests.emulated.inside import GROUP_ID, HERE, SETS
 from tests.emulated.process import scale_set
 from tests.unit.emulator.access.access_world import (
     AUTHORIZATION,
     CONTRIBUTOR,
-    GROUP,
     IDENTITIES,
     MACHINES,
     OPERATOR,
     READER,
-    SETS,
     Guarded,
     code,
     guarded,
+    guid,
 )
+from tests.unit.emulator.deployments.deployed import account, body, template
 
-NETWORK = f"{GROUP}/providers/Microsoft.Network"
+NETWORK = f"{GROUP_ID}/providers/Microsoft.Network"
 SUBNET = f"{NETWORK}/virtualNetworks/v/subnets/s"
 
 
@@ -53,25 +55,10 @@ async def test_a_role_opens_what_it_names_in_its_scope_only(world: Guarded) -> N
     assert (await world.app.put(f"{SETS}/a", json=scale_set(0))).status_code == 201
     assert (await world.app.get(f"{SETS}/a/virtualMachines")).status_code == 200
     assert (await world.app.get(SETS)).status_code == 200
-    assert code(await world.app.delete(GROUP)) == "AuthorizationFailed"
+    assert code(await world.app.delete(GROUP_ID)) == "AuthorizationFailed"
     assert code(await world.app.put(f"{SETS.replace('rekindle', 'rekindle2')}/a", json={})) == (
         "AuthorizationFailed"
     )
-
-
-async def test_a_reader_changes_nothing(world: Guarded) -> None:
-    (await world.grant(READER, HERE)).raise_for_status()
-
-    assert (await world.app.get(f"{HERE}/resourceGroups")).status_code == 200
-    assert code(await world.app.put(f"{SETS}/a", json=scale_set(0))) == "AuthorizationFailed"
-    assert code(await world.app.post(f"{SETS}/a/delete", json={})) == "AuthorizationFailed"
-
-
-async def test_a_contributor_gives_no_roles(world: Guarded) -> None:
-    (await world.grant(CONTRIBUTOR)).raise_for_status()
-    url = f"{GROUP}{AUTHORIZATION}/roleAssignments/00000000-0000-0000-0000-000000000009"
-
-    assert code(await world.app.put(url, json={})) == "AuthorizationFailed"
 
 
 async def test_a_list_of_groups_shows_those_that_one_may_see(world: Guarded) -> None:
@@ -79,7 +66,7 @@ async def test_a_list_of_groups_shows_those_that_one_may_see(world: Guarded) -> 
         rows = (await world.app.get(f"{HERE}/resourceGroups")).json()["value"]
         return [row["name"] for row in rows]
 
-    (await world.owner.put(f"{GROUP}-2", json={"location": "eastus"})).raise_for_status()
+    (await world.owner.put(f"{GROUP_ID}-2", json={"location": "eastus"})).raise_for_status()
     before = await listed()
     await world.grant(READER)
 
@@ -87,26 +74,10 @@ async def test_a_list_of_groups_shows_those_that_one_may_see(world: Guarded) -> 
     assert (await world.app.get(HERE)).status_code == 200
 
 
-async def test_a_role_that_is_taken_away_is_gone_at_once(world: Guarded) -> None:
-    given = (await world.grant(READER)).json()["id"]
-    before = await world.app.get(GROUP)
-    (await world.owner.delete(given)).raise_for_status()
-
-    assert (before.status_code, (await world.app.get(GROUP)).status_code) == (200, 403)
-
-
 async def test_a_scale_set_joins_only_what_its_maker_may_use(world: Guarded) -> None:
     made = await world.owner.put(f"{IDENTITIES}/nodes", json={"location": "eastus"})
     identity = made.json()["id"]
-    set_writer = {
-        "roleName": "Set writer",
-        "assignableScopes": [GROUP],
-        "permissions": [{"actions": ["Microsoft.Compute/virtualMachineScaleSets/*"]}],
-    }
-    custom = "00000000-0000-0000-0000-00000000000c"
-    url = f"{HERE}{AUTHORIZATION}/roleDefinitions/{custom}"
-    (await world.owner.put(url, json={"properties": set_writer})).raise_for_status()
-    (await world.grant(custom)).raise_for_status()
+    await world.allow("Microsoft.Compute/virtualMachineScaleSets/*")
 
     neither = await world.app.put(f"{SETS}/a", json=with_links(identity))
     await world.grant(OPERATOR, identity, name=2)
@@ -166,7 +137,7 @@ async def test_who_has_no_role_sees_no_subscription_and_may_ask_why(world: Guard
         return len((await world.app.get("/subscriptions")).json()["value"])
 
     async def allowed() -> list[Any]:
-        answer = await world.app.get(f"{GROUP}{AUTHORIZATION}/permissions")
+        answer = await world.app.get(f"{GROUP_ID}{AUTHORIZATION}/permissions")
         return [row["actions"] for row in answer.json()["value"]]
 
     assert (await seen(), await allowed()) == (0, [])
@@ -174,15 +145,8 @@ async def test_who_has_no_role_sees_no_subscription_and_may_ask_why(world: Guard
     assert (await seen(), await allowed()) == (1, [["*/read"]])
 
 
-async def test_how_an_operation_goes_may_be_asked_with_a_role_in_the_group(world: Guarded) -> None:
-    await world.grant(MACHINES)
-    made = await world.app.put(f"{SETS}/a", json=scale_set(0))
-
-    assert (await world.app.get(made.headers["Azure-AsyncOperation"])).status_code == 200
-
-
 async def test_what_was_given_and_taken_is_so_after_a_restart(tmp_path: Path) -> None:
-    other = f"{GROUP}-2"
+    other = f"{GROUP_ID}-2"
     async with guarded(tmp_path) as first:
         (await first.owner.put(other, json={"location": "eastus"})).raise_for_status()
         taken = (await first.grant(READER, name=1)).json()["id"]
@@ -192,7 +156,7 @@ async def test_what_was_given_and_taken_is_so_after_a_restart(tmp_path: Path) ->
         (await first.owner.delete(taken)).raise_for_status()
         owner = (tmp_path / "access" / "owner.json").read_text()
     async with guarded(tmp_path) as second:
-        assert (await second.app.get(GROUP)).status_code == 403
+        assert (await second.app.get(GROUP_ID)).status_code == 403
         assert (await second.app.get(other)).status_code == 200
         kept = (await second.owner.get(identity)).json()
         assert (tmp_path / "access" / "owner.json").read_text() == owner
@@ -203,7 +167,7 @@ async def test_what_was_given_and_taken_is_so_after_a_restart(tmp_path: Path) ->
 async def test_a_role_is_changed_only_with_the_right_to_all_its_scopes(world: Guarded) -> None:
     """Else who may define roles in one group could widen those of another."""
     definition = f"{AUTHORIZATION}/roleDefinitions/00000000-0000-0000-0000-00000000000c"
-    other = f"{GROUP}-2"
+    other = f"{GROUP_ID}-2"
 
     def role(*scopes: str) -> dict[str, Any]:
         allowed = [{"actions": ["Microsoft.Authorization/*"]}]
@@ -211,27 +175,135 @@ async def test_a_role_is_changed_only_with_the_right_to_all_its_scopes(world: Gu
         return {"properties": told}
 
     (await world.owner.put(other, json={"location": "eastus"})).raise_for_status()
-    (await world.owner.put(f"{HERE}{definition}", json=role(GROUP, other))).raise_for_status()
+    (await world.owner.put(f"{HERE}{definition}", json=role(GROUP_ID, other))).raise_for_status()
     (await world.grant("00000000-0000-0000-0000-00000000000c")).raise_for_status()
     refused = [
-        await world.app.put(f"{GROUP}{definition}", json=role(GROUP)),
-        await world.app.put(f"{GROUP}{definition[:-1]}d", json=role(other)),
+        await world.app.put(f"{GROUP_ID}{definition}", json=role(GROUP_ID)),
+        await world.app.put(f"{GROUP_ID}{definition[:-1]}d", json=role(other)),
     ]
-    mine = await world.app.put(f"{GROUP}{definition[:-1]}e", json=role(GROUP))
+    mine = await world.app.put(f"{GROUP_ID}{definition[:-1]}e", json=role(GROUP_ID))
 
     assert [code(answer) for answer in refused] == ["AuthorizationFailed"] * 2
     assert code(mine) == "RoleDefinitionWithSameNameExists"
 
 
 async def test_a_role_is_given_only_where_it_can_be_assigned(world: Guarded) -> None:
-    told = {
-        "roleName": "Of one group",
-        "assignableScopes": [GROUP],
-        "permissions": [{"actions": ["*/read"]}],
-    }
-    url = f"{HERE}{AUTHORIZATION}/roleDefinitions/00000000-0000-0000-0000-00000000000c"
-    (await world.owner.put(url, json={"properties": told})).raise_for_status()
-
-    wide = await world.grant("00000000-0000-0000-0000-00000000000c", HERE)
-    right = await world.grant("00000000-0000-0000-0000-00000000000c", f"{SETS}/a", name=2)
+    role = await world.define("*/read")
+    wide = await world.grant(role, HERE)
+    right = await world.grant(role, f"{SETS}/a", name=2)
     assert (code(wide), right.status_code) == ("RoleDefinitionDoesNotExist", 201)
+
+
+OTHER = f"{GROUP_ID}-2"
+SETS_PATH = "/providers/Microsoft.Compute/virtualMachineScaleSets"
+
+
+@pytest.fixture
+async def pair(tmp_path: Path) -> AsyncIterator[Guarded]:
+    """Yield an emulator that enforces access, with two groups and a scale set in each."""
+    async with guarded(tmp_path) as made:
+        (await made.owner.put(OTHER, json={"location": "eastus"})).raise_for_status()
+        for group in (GROUP_ID, OTHER):
+            (await made.owner.put(f"{group}{SETS_PATH}/s", json=scale_set(0))).raise_for_status()
+        yield made
+
+
+async def groups(pair: Guarded, path: str) -> list[str]:
+    """Whose resources a list shows the app."""
+    answer = (await pair.app.get(path)).raise_for_status()
+    return [row["id"].split("/")[4] for row in answer.json()["value"]]
+
+
+async def test_a_list_over_the_subscription_shows_what_is_in_ones_own_group(pair: Guarded) -> None:
+    lists = (f"{HERE}{SETS_PATH}", f"{HERE}/resources")
+    refused = [code(await pair.app.get(path)) for path in lists]
+    await pair.grant(MACHINES)
+    narrow = [await groups(pair, path) for path in lists]
+    await pair.grant(READER, HERE, name=2)
+    wide = [await groups(pair, path) for path in lists]
+
+    assert refused == ["AuthorizationFailed"] * 2
+    assert narrow == [["rekindle"]] * 2
+    assert wide == [["rekindle", "rekindle-2"]] * 2
+
+
+async def test_a_role_on_one_resource_shows_that_one_in_the_subscription(pair: Guarded) -> None:
+    for name in ("a", "b"):
+        (await pair.owner.put(f"{IDENTITIES}/{name}", json={"location": "eastus"})).json()
+    await pair.grant(READER, f"{IDENTITIES}/a")
+    paths = (IDENTITIES.replace(GROUP_ID, HERE), f"{HERE}/resources")
+    rows = [(await pair.app.get(path)).json()["value"] for path in paths]
+
+    assert [[row["name"] for row in found] for found in rows] == [["a"]] * 2
+    assert code(await pair.app.get(IDENTITIES)) == "AuthorizationFailed"
+
+
+@pytest.mark.parametrize("rest", ["skus", "locations/eastus/usages"])
+async def test_what_is_no_list_of_resources_is_shown_whole_or_not_at_all(
+    pair: Guarded, rest: str
+) -> None:
+    await pair.grant(CONTRIBUTOR)
+    refused = await pair.app.get(f"{HERE}/providers/Microsoft.Compute/{rest}")
+
+    assert code(refused) == "AuthorizationFailed"
+
+
+async def test_an_operation_of_any_service_may_be_followed_by_who_began_it(pair: Guarded) -> None:
+    await pair.grant(CONTRIBUTOR)
+    workspace = f"{GROUP_ID}/providers/Microsoft.MachineLearningServices/workspaces/w"
+    (await pair.app.put(workspace, json={"location": "eastus"})).raise_for_status()
+    gone = await pair.app.delete(workspace)
+
+    assert (await pair.app.get(gone.headers["Azure-AsyncOperation"])).status_code == 200
+
+
+DEPLOYMENT = f"{GROUP_ID}/providers/Microsoft.Resources/deployments/d"
+STORAGE = "Microsoft.Storage/storageAccounts"
+ACCOUNT = f"{GROUP_ID}/providers/{STORAGE}/account"
+DEPLOYS = ("Microsoft.Resources/deployments/*", f"{STORAGE}/read", f"{STORAGE}/write")
+
+
+async def finished(world: Guarded) -> dict[str, Any]:
+    """Run the deployment to its end and return its properties."""
+    shown: dict[str, Any] = {}
+    for _ in range(100):
+        await world.fabric.step()
+        for _ in range(50):  # what is not done by the step is done beside it
+            await asyncio.sleep(0)
+        shown = (await world.owner.get(DEPLOYMENT)).json()["properties"]
+        if shown["provisioningState"] != "Running":
+            break
+    return shown
+
+
+async def test_a_template_reads_nothing_that_its_deployer_may_not_read(world: Guarded) -> None:
+    other = f"{HERE}/resourceGroups/other"
+    (await world.owner.put(other, json={"location": "eastus"})).raise_for_status()
+    plain = {"location": "eastus", "kind": "StorageV2", "sku": {"name": "Standard_LRS"}}
+    url = f"{other}/providers/{STORAGE}/secret"
+    (await world.owner.put(url, json=plain)).raise_for_status()
+    tier = f"[reference('{url}', '2024-01-01').accessTier]"
+    wanted = body(template(account(), outputs={"tier": {"type": "string", "value": tier}}))
+    await world.allow(*DEPLOYS)
+    (await world.app.put(DEPLOYMENT, json=wanted)).raise_for_status()
+    refused = await finished(world)
+    (await world.grant(READER, other, name=2)).raise_for_status()
+    (await world.app.put(DEPLOYMENT, json=wanted)).raise_for_status()
+    allowed = await finished(world)
+
+    assert refused["provisioningState"] == "Failed"
+    assert f"action '{STORAGE}/read' over scope" in str(refused["error"])
+    assert allowed["outputs"]["tier"]["value"] == "Hot"
+
+
+async def test_a_right_that_is_taken_away_is_missed_while_the_deployment_runs(
+    world: Guarded,
+) -> None:
+    await world.allow(*DEPLOYS)
+    (await world.app.put(DEPLOYMENT, json=body(template(account())))).raise_for_status()
+    given = f"{GROUP_ID}{AUTHORIZATION}/roleAssignments/{guid(1)}"
+    (await world.owner.delete(given)).raise_for_status()
+    shown = await finished(world)
+
+    assert [e["code"] for e in shown["error"]["details"]] == ["AuthorizationFailed"]
+    assert (await world.owner.get(ACCOUNT)).status_code == 404

@@ -9,14 +9,12 @@ import jwt
 import pytest
 
 from tests.clock import Clock
-from tests.emulated.inside import HERE, Inside, emulator_inside
+from tests.emulated.inside import GROUP_ID, HERE, SETS, Inside, emulator_inside
 from tests.emulated.process import scale_set
 from tests.unit.emulator.access.access_world import AUTHORIZATION, READER, guid
 
-GROUP = f"{HERE}/resourceGroups/rekindle"
 KIND = "providers/Microsoft.ManagedIdentity/userAssignedIdentities"
-IDENTITIES = f"{GROUP}/{KIND}"
-SETS = f"{GROUP}/providers/Microsoft.Compute/virtualMachineScaleSets"
+IDENTITIES = f"{GROUP_ID}/{KIND}"
 STORAGE = "https://storage.azure.com/"
 
 
@@ -24,7 +22,6 @@ STORAGE = "https://storage.azure.com/"
 async def inside(tmp_path: Path) -> AsyncIterator[Inside]:
     """Yield an emulator with a resource group."""
     async with emulator_inside(tmp_path, Clock(), create_seconds=0.0) as made:
-        await made.make_group()
         yield made
 
 
@@ -69,41 +66,6 @@ async def test_the_id_of_an_identity_has_the_groups_own_spelling(inside: Inside)
     assert made["id"] == f"{IDENTITIES}/mine"
 
 
-async def test_a_vm_is_who_its_scale_set_says(inside: Inside) -> None:
-    mine, other = await identity(inside, "mine"), await identity(inside, "other")
-    url = await vm(inside, mine["id"])
-    unnamed = await token(inside, url)
-    told = claims(unnamed)
-
-    assert told["oid"] == mine["properties"]["principalId"]
-    assert told["appid"] == unnamed.json()["client_id"] == mine["properties"]["clientId"]
-    assert (told["aud"], told["xms_mirid"]) == (STORAGE, mine["id"])
-    assert int(unnamed.json()["expires_on"]) == told["exp"]
-    refused = await token(inside, url, client_id=other["properties"]["clientId"])
-    assert (refused.status_code, refused.json()["error_description"]) == (400, "Identity not found")
-
-
-async def test_a_scale_set_shows_the_ids_of_its_identities(inside: Inside) -> None:
-    mine = await identity(inside, "mine")
-    await vm(inside, mine["id"], system=True)
-    shown = (await inside.arm.get(f"{SETS}/rk")).json()["identity"]
-
-    assert shown["userAssignedIdentities"] == {
-        mine["id"]: {k: mine["properties"][k] for k in ("principalId", "clientId")}
-    }
-    assert shown["principalId"]
-
-
-async def test_the_systems_identity_is_somebody_to_give_a_role_to(inside: Inside) -> None:
-    await vm(inside, system=True)
-    principal = (await inside.arm.get(f"{SETS}/rk")).json()["identity"]["principalId"]
-    reader = f"{HERE}{AUTHORIZATION}/roleDefinitions/{READER}"
-    url = f"{GROUP}{AUTHORIZATION}/roleAssignments/{guid(1)}"
-    body = {"properties": {"roleDefinitionId": reader, "principalId": principal}}
-
-    assert (await inside.arm.put(url, json=body)).status_code == 201
-
-
 async def test_one_of_several_identities_must_be_named(inside: Inside) -> None:
     first, second = await identity(inside, "first"), await identity(inside, "second")
     url = await vm(inside, first["id"], second["id"])
@@ -130,6 +92,11 @@ async def test_the_systems_identity_needs_no_name(inside: Inside) -> None:
     url = await vm(inside, first["id"], system=True)
     told = claims(await token(inside, url))
 
+    reader = f"{HERE}{AUTHORIZATION}/roleDefinitions/{READER}"
+    given = f"{GROUP_ID}{AUTHORIZATION}/roleAssignments/{guid(1)}"
+    body = {"properties": {"roleDefinitionId": reader, "principalId": told["oid"]}}
+
+    assert (await inside.arm.put(given, json=body)).status_code == 201
     assert told["xms_mirid"].endswith("/virtualMachineScaleSets/rk")
     assert told["oid"] != first["properties"]["principalId"]
 
@@ -190,3 +157,14 @@ async def test_the_directory_lists_everybody_and_no_secret(inside: Inside) -> No
     assert [row["name"] for row in answer.json()["value"]] == ["nodes", "App"]
     assert "hidden" not in answer.text
     assert bad.status_code == 400
+
+
+async def test_a_scale_set_shows_the_ids_of_its_identities(inside: Inside) -> None:
+    mine = await identity(inside, "mine")
+    await vm(inside, mine["id"], system=True)
+    shown = (await inside.arm.get(f"{SETS}/rk")).json()["identity"]
+
+    assert shown["userAssignedIdentities"] == {
+        mine["id"]: {k: mine["properties"][k] for k in ("principalId", "clientId")}
+    }
+    assert shown["principalId"]

@@ -1,5 +1,9 @@
-"""Which action a request is, and which role allows it."""
+"""Which action a request is, which role allows it, and what answers to whom."""
 
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import httpx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -7,8 +11,17 @@ from hypothesis import strategies as st
 from emulator.access.actions import Need, needed
 from emulator.access.assignments import within
 from emulator.access.roles import built_in, matches
+from emulator.app import arm
+from tests.emulated import azureml as ml
+from tests.emulated.inside import HERE, Inside
+from tests.unit.emulator.access.access_world import (
+    IDENTITIES,
+    OPERATOR,
+    Guarded,
+    code,
+    guarded,
+)
 
-HERE = "/subscriptions/s"
 GROUP = f"{HERE}/resourceGroups/g"
 COMPUTE = f"{GROUP}/providers/Microsoft.Compute"
 SET = f"{COMPUTE}/virtualMachineScaleSets/n"
@@ -23,39 +36,23 @@ RESOURCES = "Microsoft.Resources/subscriptions"
         ("GET", HERE, f"{RESOURCES}/read", HERE),
         ("HEAD", GROUP, f"{RESOURCES}/resourcegroups/read", GROUP),
         ("PUT", GROUP, f"{RESOURCES}/resourcegroups/write", GROUP),
-        ("DELETE", GROUP, f"{RESOURCES}/resourcegroups/delete", GROUP),
         ("GET", f"{GROUP}/resources", f"{RESOURCES}/resourcegroups/resources/read", GROUP),
         ("PUT", SET, f"{SETS}/write", SET),
-        ("PATCH", SET, f"{SETS}/write", SET),
         ("GET", f"{COMPUTE}/virtualMachineScaleSets", f"{SETS}/read", COMPUTE),
         ("POST", f"{SET}/delete", f"{SETS}/delete/action", SET),
         ("GET", f"{SET}/instanceView", f"{SETS}/instanceView/read", SET),
-        (
-            "POST",
-            f"{SET}/virtualMachines/0/simulateEviction",
-            f"{SETS}/virtualMachines/simulateEviction/action",
-            f"{SET}/virtualMachines/0",
-        ),
-        (
-            "POST",
-            f"{PLACE}/placementScores/spot/generate",
-            "Microsoft.Compute/locations/placementScores/generate/action",
-            f"{PLACE}/placementScores/spot",
-        ),
-        (
-            "PUT",
-            f"{SET}/providers/Microsoft.Authorization/roleAssignments/a",
-            "Microsoft.Authorization/roleAssignments/write",
-            f"{SET}/providers/Microsoft.Authorization/roleAssignments/a",
-        ),
-        (
-            "POST",
-            f"{GROUP}/providers/Microsoft.CostManagement/query",
-            "Microsoft.CostManagement/query/read",
-            GROUP,
-        ),
+        ("POST", f"{SET}/virtualMachines/0/simulateEviction",
+         f"{SETS}/virtualMachines/simulateEviction/action", f"{SET}/virtualMachines/0"),
+        ("POST", f"{PLACE}/placementScores/spot/generate",
+         "Microsoft.Compute/locations/placementScores/generate/action",
+         f"{PLACE}/placementScores/spot"),
+        ("PUT", f"{SET}/providers/Microsoft.Authorization/roleAssignments/a",
+         "Microsoft.Authorization/roleAssignments/write",
+         f"{SET}/providers/Microsoft.Authorization/roleAssignments/a"),
+        ("POST", f"{GROUP}/providers/Microsoft.CostManagement/query",
+         "Microsoft.CostManagement/query/read", GROUP),
     ],
-)
+)  # fmt: skip
 def test_every_request_is_an_action_over_a_scope(
     method: str, path: str, action: str, scope: str
 ) -> None:
@@ -105,14 +102,6 @@ def test_a_contributor_may_do_all_but_give_access_away() -> None:
     assert not contributor.allows("microsoft.authorization/ROLEASSIGNMENTS/write")
 
 
-def test_an_operator_of_identities_may_assign_them() -> None:
-    operator = built_in()["f1a07417-d97a-45cb-824c-7a7467783830"]
-
-    assert operator.allows("Microsoft.ManagedIdentity/userAssignedIdentities/assign/action")
-    assert operator.allows("Microsoft.ManagedIdentity/userAssignedIdentities/read")
-    assert not operator.allows("Microsoft.ManagedIdentity/userAssignedIdentities/write")
-
-
 def test_a_star_covers_what_it_stands_for_and_no_more() -> None:
     assert matches(["Microsoft.Compute/*/read"], "Microsoft.Compute/disks/read")
     assert matches(["*/read"], "Microsoft.Compute/disks/read")
@@ -125,3 +114,86 @@ def test_a_scope_holds_what_lies_in_it_but_not_its_namesakes() -> None:
     assert within(GROUP, "/")
     assert not within(f"{GROUP}-2", GROUP)
     assert not within(HERE, GROUP)
+
+
+PART = "Microsoft.MachineLearningServices/workspaces"
+
+
+@pytest.fixture
+async def workspace(tmp_path: Path) -> AsyncIterator[Guarded]:
+    """Yield an emulator that enforces access, with a workspace, its environment and a cluster."""
+    async with guarded(tmp_path) as made:
+        image = {"properties": {"image": ml.IMAGE}}
+        for path, body in (
+            (ml.WORKSPACE, {"location": "eastus"}),
+            (ml.ENVIRONMENT, image),
+            (ml.CLUSTER, ml.cluster()),
+        ):
+            (await made.owner.put(path, json=body, params=ml.OLD)).raise_for_status()
+        yield made
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "action"),
+    [
+        ("PUT", f"{ml.WORKSPACE}/computes/other", ml.cluster(), "computes/write"),
+        ("POST", f"{ml.JOBS}/none/cancel", {}, "jobs/cancel/action"),
+        ("PUT", f"{ml.WORKSPACE}/environments/e/versions/1", {}, "environments/versions/write"),
+    ],
+)
+async def test_each_call_needs_its_own_action(
+    workspace: Guarded, method: str, path: str, body: object, action: str
+) -> None:
+    async def call() -> int:
+        return (await workspace.app.request(method, path, json=body, params=ml.OLD)).status_code
+
+    before = await call()
+    await workspace.allow(f"{PART}/{action}")
+
+    assert before == 403
+    assert await call() != 403
+
+
+async def test_a_cluster_has_only_an_identity_that_its_maker_may_assign(workspace: Guarded) -> None:
+    made = await workspace.owner.put(f"{IDENTITIES}/puller", json={"location": "eastus"})
+    identity = made.json()["id"]
+    await workspace.allow(f"{PART}/computes/write")
+    wanted = ml.cluster() | {
+        "identity": {"type": "UserAssigned", "userAssignedIdentities": {identity: {}}}
+    }
+    path = f"{ml.WORKSPACE}/computes/pulls"
+    refused = await workspace.app.put(path, json=wanted, params=ml.OLD)
+    await workspace.grant(OPERATOR, identity, name=2)
+    taken = await workspace.app.put(path, json=wanted, params=ml.OLD)
+
+    assert code(refused) == "LinkedAuthorizationFailed"
+    assert taken.status_code == 201
+
+
+RUN = f"/history/v1.0{ml.WORKSPACE}/runs/a"
+
+
+@pytest.mark.parametrize("path", ["/_emulator/principals", "/_EMULATOR/Requests"])
+async def test_other_machines_cannot_move_the_emulator(inside: Inside, path: str) -> None:
+    application = arm(inside.fabric)
+    answers = []
+    for peer in ("10.0.0.9", "127.0.0.1"):
+        transport = httpx.ASGITransport(app=application, client=(peer, 50_000))
+        async with httpx.AsyncClient(transport=transport, base_url="https://azure") as caller:
+            answers.append((await caller.get(path)).status_code)
+            answers.append((await caller.get(f"{HERE}/resourceGroups")).status_code)
+
+    assert answers == [403, 401, 200, 401]  # ARM itself answers to everybody
+
+
+async def test_the_history_of_runs_is_for_those_who_are_signed_in(inside: Inside) -> None:
+    await ml.make_workspace(inside)
+    await ml.submit(inside, "a")
+    change = f"/history/v1.0{ml.WORKSPACE}/experiments/Default/runs/a"
+    signed_in = [await inside.arm.get(RUN), await inside.arm.patch(change, json={})]
+    del inside.arm.headers["authorization"]
+    refused = [await inside.arm.get(RUN), await inside.arm.patch(change, json={})]
+    refused += [await inside.arm.get(RUN + "/details"), await inside.arm.get(f"{ml.JOBS}/a")]
+
+    assert [answer.status_code for answer in signed_in] == [200, 200]
+    assert [answer.status_code for answer in refused] == [401] * 4

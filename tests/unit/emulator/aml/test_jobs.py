@@ -1,28 +1,15 @@
-"""Azure ML's jobs on a moved clock: their states, and what evictions make of them."""
+"""Azure ML's jobs on a moved clock, and the models that they make."""
 
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.clock import Clock
-from tests.emulated.azureml import (
-    CLUSTER,
-    ENVIRONMENT,
-    JOBS,
-    NEW,
-    OLD,
-    REMOVAL,
-    WORKSPACE,
-    cluster,
-    counts,
-    evict,
-    job,
-    make_workspace,
-    status,
-    submit,
-)
+from tests.emulated import azureml as ml
 from tests.emulated.inside import Inside, emulator_inside
 
-HISTORY = f"/history/v1.0{JOBS.removesuffix('/jobs')}"
+HISTORY = f"/history/v1.0{ml.JOBS.removesuffix('/jobs')}"
 
 
 async def details(inside: Inside, name: str) -> dict[str, Any]:
@@ -32,50 +19,41 @@ async def details(inside: Inside, name: str) -> dict[str, Any]:
 
 async def test_a_job_prepares_waits_for_its_nodes_and_runs(tmp_path: Path) -> None:
     async with emulator_inside(tmp_path, Clock(), create_seconds=5) as inside:
-        await make_workspace(inside)
+        await ml.make_workspace(inside)
         await inside.pass_time(5)
-        made = await submit(inside, "a", nodes=2)
+        made = await ml.submit(inside, "a", nodes=2)
         seen = [made.json()["properties"]["status"]]
         for _ in range(12):
             await inside.pass_time(1)
-            seen.append(await status(inside, "a"))
+            seen.append(await ml.status(inside, "a"))
 
     assert made.status_code == 201
     assert list(dict.fromkeys(seen)) == ["Starting", "Preparing", "Queued", "Running"]
 
 
 async def test_the_older_job_has_the_nodes_first(inside: Inside) -> None:
-    await make_workspace(inside, 2)
-    await submit(inside, "first", nodes=2)
+    await ml.make_workspace(inside, 2)
+    await ml.submit(inside, "first", nodes=2)
     await inside.pass_time(1)
-    await submit(inside, "second", nodes=2)
+    await ml.submit(inside, "second", nodes=2)
     await inside.pass_time(15)
-    assert (await status(inside, "first"), await status(inside, "second")) == ("Running", "Queued")
-    await inside.arm.post(f"{JOBS}/first/cancel", params=OLD)
+    assert (await ml.status(inside, "first"), await ml.status(inside, "second")) == (
+        "Running",
+        "Queued",
+    )
+    await inside.arm.post(f"{ml.JOBS}/first/cancel", params=ml.OLD)
     await inside.pass_time(3)
-    assert await status(inside, "second") == "Running"
-
-
-async def test_a_job_survives_the_eviction_of_its_whole_cluster(tmp_path: Path) -> None:
-    async with emulator_inside(tmp_path, Clock(), notice_seconds=30) as inside:
-        await make_workspace(inside, 2)
-        await submit(inside, "a", nodes=2)
-        await inside.pass_time(15)
-        await evict(inside, notice=True)
-        await inside.pass_time(10)
-        assert (await status(inside, "a"), await counts(inside)) == ("Running", {"preempted": 2})
-        await inside.pass_time(40)
-        assert (await status(inside, "a"), await counts(inside)) == ("Running", {"running": 2})
+    assert await ml.status(inside, "second") == "Running"
 
 
 async def test_a_job_that_cannot_be_restarted_fails(inside: Inside) -> None:
-    await make_workspace(inside, 2)
-    await submit(inside, "a", nodes=2)
+    await ml.make_workspace(inside, 2)
+    await ml.submit(inside, "a", nodes=2)
     await inside.pass_time(15)
-    await inside.arm.put(CLUSTER, json=cluster(1), params=OLD)
-    await evict(inside, "1")
+    await inside.arm.put(ml.CLUSTER, json=ml.cluster(1), params=ml.OLD)
+    await ml.evict(inside, "1")
     await inside.pass_time(5)
-    assert await status(inside, "a") == "Failed"
+    assert await ml.status(inside, "a") == "Failed"
     error = (await details(inside, "a"))["error"]["error"]
 
     assert error["code"] == "UserError"
@@ -83,62 +61,62 @@ async def test_a_job_that_cannot_be_restarted_fails(inside: Inside) -> None:
 
 
 async def test_a_job_fails_with_the_cluster_that_is_deleted_below_it(inside: Inside) -> None:
-    await make_workspace(inside, 2)
-    await submit(inside, "runs", nodes=2)
-    await submit(inside, "waits", nodes=2)
+    await ml.make_workspace(inside, 2)
+    await ml.submit(inside, "runs", nodes=2)
+    await ml.submit(inside, "waits", nodes=2)
     await inside.pass_time(15)
-    await inside.arm.delete(CLUSTER, params=REMOVAL)
+    await inside.arm.delete(ml.CLUSTER, params=ml.REMOVAL)
     await inside.pass_time(10)
     errors = [(await details(inside, n))["error"]["error"] for n in ("runs", "waits")]
-    assert [await status(inside, n) for n in ("runs", "waits")] == ["Failed", "Failed"]
+    assert [await ml.status(inside, n) for n in ("runs", "waits")] == ["Failed", "Failed"]
 
     assert "PreemptionError" in errors[0]["message"]
     assert errors[1]["message"] == "AzureMLCompute cluster spot does not exist"
 
 
 async def test_a_cancelled_job_ends_and_stays_listed(inside: Inside) -> None:
-    await make_workspace(inside, 2)
-    await submit(inside, "a")
+    await ml.make_workspace(inside, 2)
+    await ml.submit(inside, "a")
     await inside.pass_time(15)
-    answer = await inside.arm.post(f"{JOBS}/a/cancel", params=OLD)
-    assert (answer.status_code, await status(inside, "a")) == (202, "CancelRequested")
+    answer = await inside.arm.post(f"{ml.JOBS}/a/cancel", params=ml.OLD)
+    assert (answer.status_code, await ml.status(inside, "a")) == (202, "CancelRequested")
     waiting = await inside.arm.get(answer.headers["Location"])
     await inside.pass_time(2)
     over = await inside.arm.get(answer.headers["Location"])
     assert (waiting.status_code, over.status_code) == (202, 200)
-    assert await status(inside, "a") == "Canceled"
-    again = await inside.arm.post(f"{JOBS}/a/cancel", params=OLD)
-    listed = (await inside.arm.get(JOBS, params=OLD)).json()["value"]
+    assert await ml.status(inside, "a") == "Canceled"
+    again = await inside.arm.post(f"{ml.JOBS}/a/cancel", params=ml.OLD)
+    listed = (await inside.arm.get(ml.JOBS, params=ml.OLD)).json()["value"]
 
     assert again.status_code == 200
     assert [row["name"] for row in listed] == ["a"]
 
 
 async def test_a_job_that_waits_is_cancelled_at_once(inside: Inside) -> None:
-    await make_workspace(inside, 2)
-    await submit(inside, "a")
-    answer = await inside.arm.post(f"{JOBS}/a/cancel", params=OLD)
-    assert (answer.status_code, await status(inside, "a")) == (200, "Canceled")
+    await ml.make_workspace(inside, 2)
+    await ml.submit(inside, "a")
+    answer = await inside.arm.post(f"{ml.JOBS}/a/cancel", params=ml.OLD)
+    assert (answer.status_code, await ml.status(inside, "a")) == (200, "Canceled")
 
 
 async def test_a_job_beyond_its_time_limit_is_cancelled(inside: Inside) -> None:
-    await make_workspace(inside, 2)
-    await submit(inside, "a", limits={"timeout": "PT1M", "jobLimitsType": "Command"})
+    await ml.make_workspace(inside, 2)
+    await ml.submit(inside, "a", limits={"timeout": "PT1M", "jobLimitsType": "Command"})
     await inside.pass_time(30)
-    assert await status(inside, "a") == "Running"
+    assert await ml.status(inside, "a") == "Running"
     await inside.pass_time(60)
-    assert await status(inside, "a") == "Canceled"
+    assert await ml.status(inside, "a") == "Canceled"
 
 
 async def test_of_a_job_only_the_description_can_change(inside: Inside) -> None:
-    await make_workspace(inside)
-    await submit(inside, "a")
-    other = await submit(inside, "a", said="another")
+    await ml.make_workspace(inside)
+    await ml.submit(inside, "a")
+    other = await ml.submit(inside, "a", said="another")
     run = f"{HISTORY}/experiments/trials/runs/a"
     await inside.arm.patch(run, json={"tags": {"x": "y"}, "hidden": True})
-    shown = (await inside.arm.get(f"{JOBS}/a", params=OLD)).json()["properties"]
-    active = (await inside.arm.get(JOBS, params=OLD)).json()["value"]
-    archived = await inside.arm.get(JOBS, params=OLD | {"listViewType": "ArchivedOnly"})
+    shown = (await inside.arm.get(f"{ml.JOBS}/a", params=ml.OLD)).json()["properties"]
+    active = (await inside.arm.get(ml.JOBS, params=ml.OLD)).json()["value"]
+    archived = await inside.arm.get(ml.JOBS, params=ml.OLD | {"listViewType": "ArchivedOnly"})
 
     assert (other.status_code, other.json()["error"]["code"]) == (400, "UserError")
     assert "job's command cannot be changed" in other.json()["error"]["message"]
@@ -149,19 +127,19 @@ async def test_of_a_job_only_the_description_can_change(inside: Inside) -> None:
 async def test_a_job_has_only_what_is_in_its_workspace(tmp_path: Path) -> None:
     """Roles are given for workspaces: a job in one is no way to the nodes of another."""
     async with emulator_inside(tmp_path, Clock()) as inside:
-        await make_workspace(inside, 1)
-        other = f"{WORKSPACE}-2"
-        await inside.arm.put(other, json={"location": "eastus"}, params=OLD)
-        here = {"compute": CLUSTER, "environment": ENVIRONMENT}
+        await ml.make_workspace(inside, 1)
+        other = f"{ml.WORKSPACE}-2"
+        await inside.arm.put(other, json={"location": "eastus"}, params=ml.OLD)
+        here = {"compute": ml.CLUSTER, "environment": ml.ENVIRONMENT}
         there = {"compute": f"{other}/computes/other", "environment": f"{other}/environments/e"}
-        await inside.arm.put(there["compute"], json=cluster(), params=OLD)
+        await inside.arm.put(there["compute"], json=ml.cluster(), params=ml.OLD)
         refused = [
             await inside.arm.put(
                 f"{other}/jobs/a",
-                json=job(computeId=mixed["compute"], environmentId=mixed["environment"]),
-                params=NEW,
+                json=ml.job(computeId=mixed["compute"], environmentId=mixed["environment"]),
+                params=ml.NEW,
             )
-            for mixed in (here, there | {"environment": ENVIRONMENT})
+            for mixed in (here, there | {"environment": ml.ENVIRONMENT})
         ]
 
     assert [answer.status_code for answer in refused] == [400, 400]
@@ -172,17 +150,66 @@ async def test_a_job_has_only_what_is_in_its_workspace(tmp_path: Path) -> None:
 
 
 async def test_an_environment_is_an_image_and_keeps_it(inside: Inside) -> None:
-    await make_workspace(inside)
-    again = await inside.arm.put(ENVIRONMENT, json={"properties": {"image": "x"}}, params=OLD)
+    await ml.make_workspace(inside)
+    again = await inside.arm.put(ml.ENVIRONMENT, json={"properties": {"image": "x"}}, params=ml.OLD)
     built = {"properties": {"image": "x", "condaFile": "dependencies: []"}}
-    other = ENVIRONMENT.removesuffix("1") + "2"
-    conda = await inside.arm.put(other, json=built, params=OLD)
-    await inside.arm.put(other, json={"properties": {"image": "x"}}, params=OLD)
-    listed = await inside.arm.get(ENVIRONMENT.removesuffix("/1"), params=OLD)
-    whole = await inside.arm.get(ENVIRONMENT.removesuffix("/versions/1"), params=OLD)
+    other = ml.ENVIRONMENT.removesuffix("1") + "2"
+    conda = await inside.arm.put(other, json=built, params=ml.OLD)
+    await inside.arm.put(other, json={"properties": {"image": "x"}}, params=ml.OLD)
+    listed = await inside.arm.get(ml.ENVIRONMENT.removesuffix("/1"), params=ml.OLD)
+    whole = await inside.arm.get(ml.ENVIRONMENT.removesuffix("/versions/1"), params=ml.OLD)
     curated = "azureml://registries/azureml/environments/acpt/versions/9"
-    taken = await submit(inside, "a", environmentId=curated)
+    taken = await ml.submit(inside, "a", environmentId=curated)
 
     assert (again.status_code, conda.status_code, taken.status_code) == (409, 400, 201)
     assert [row["name"] for row in listed.json()["value"]] == ["2", "1"]
     assert whole.json()["properties"]["latestVersion"] == "2"
+
+
+MODELS = f"{ml.WORKSPACE}/models"
+BLOB = "https://account.blob.core.windows.net/models/run-1"
+
+
+async def register(inside: Inside, version: str, uri: str = BLOB, **more: Any) -> tuple[int, Any]:  # noqa: ANN401 - JSON
+    """PUT a version of the model `chat`; status and body of the answer."""
+    body = {"properties": {"modelUri": uri, "modelType": "custom_model"} | more}
+    answer = await inside.arm.put(f"{MODELS}/chat/versions/{version}", json=body, params=ml.OLD)
+    return answer.status_code, answer.json()
+
+
+async def names(inside: Inside, path: str, **query: str) -> list[str]:
+    rows = (await inside.arm.get(path, params=ml.OLD | query)).json()["value"]
+    return [row["name"] for row in rows]
+
+
+async def test_a_model_has_versions_the_newest_first(inside: Inside) -> None:
+    await ml.make_workspace(inside)
+    made = await register(inside, "1", tags={"job": "j-1"})
+    await register(inside, "2")
+    versions = f"{MODELS}/chat/versions"
+    whole = (await inside.arm.get(f"{MODELS}/chat", params=ml.OLD)).json()["properties"]
+    assert await names(inside, MODELS) == ["chat"]
+    assert await names(inside, versions) == ["2", "1"]
+    assert await names(inside, versions, **{"$top": "1"}) == ["2"]
+
+    assert made[0] == 201
+    assert (made[1]["properties"]["flavors"], made[1]["properties"]["tags"]) == ({}, {"job": "j-1"})
+    assert (whole["latestVersion"], whole["nextVersion"]) == ("2", "3")
+
+
+@pytest.mark.parametrize(
+    ("uri", "status"),
+    [
+        ("azureml://jobs/a/outputs/artifacts/paths/model/", 201),
+        ("azureml://jobs/none/outputs/artifacts/paths/model/", 404),
+        ("http://127.0.0.1:10000/rekindle/job/models/step-1", 201),
+        ("http://account.blob.core.windows.net/models/run-1", 400),
+        ("", 400),
+    ],
+)
+async def test_a_model_lies_at_a_blob_a_job_or_a_datastore(
+    inside: Inside, uri: str, status: int
+) -> None:
+    await ml.make_workspace(inside)
+    await ml.submit(inside, "a")
+    assert (await register(inside, "1", uri=uri))[0] == status

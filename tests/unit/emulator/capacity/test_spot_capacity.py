@@ -26,7 +26,6 @@ from emulator.core.errors import ArmError
 
 SIZE = "Standard_ND96amsr_A100_v4"
 NOW = 1_795_176_000.0  # 20 November 2026
-MIXED = Random("s", total=32, orders_per_hour=0.5, order_size=8.0, order_hours=4.0)
 moments = st.floats(NOW - 400 * DAY, NOW + 400 * DAY)
 randoms = st.builds(
     Random,
@@ -85,13 +84,6 @@ def test_random_capacity_keeps_its_mean() -> None:
     taken = 1000 - machine_hours(roomy, NOW - 365 * DAY, NOW) / (365 * 24)
 
     assert taken == pytest.approx(0.5 * 8 * 4, rel=0.15)
-
-
-def test_random_capacity_falls_in_bursts() -> None:
-    week = [count for _, count in MIXED.steps(NOW - 7 * DAY, NOW)]
-
-    assert max(before - after for before, after in pairwise(week)) >= 8
-    assert len(set(week)) > 5
 
 
 def test_other_seeds_and_places_have_other_capacity(tmp_path: Path) -> None:
@@ -163,47 +155,25 @@ def test_what_is_posted_lies_over_the_base_and_outlives_the_emulator(tmp_path: P
     ("entry", "complaint"),
     [
         ({"region": "eastus"}, "'kind'"),
-        ([], "'kind'"),
         ({"kind": "constant", "capacity": 1}, "'region'"),
         ({"region": "eastus", "kind": "constant", "capacity": -1}, "'capacity'"),
-        ({"region": "eastus", "kind": "constant", "capacity": True}, "'capacity'"),
         ({"region": "eastus", "kind": "constant", "total": 3}, "no member 'total'"),
         ({"region": "eastus", "kind": "random", "order_size": 0.5}, "'order_size'"),
-        ({"region": "eastus", "kind": "random", "order_hours": 0}, "'order_hours'"),
-        ({"region": "eastus", "kind": "random", "orders_per_hour": "x"}, "'orders_per_hour'"),
         ({"region": "eastus", "kind": "random", "partial": 2}, "'partial'"),
-        ({"region": "eastus", "kind": "random", "victims": "all"}, "'victims'"),
-        ({"region": "eastus", "kind": "random", "priority": "Low"}, "'priority'"),
         ({"region": "eastus", "kind": "trace"}, "'data'"),
         ({"region": "eastus", "kind": "trace", "file": "nowhere.json"}, "nowhere.json"),
-        ({"region": "eastus", "kind": "trace", "data": [1, "2"], "gap_seconds": 9}, "'data'"),
         ({"region": "eastus", "kind": "trace", "data": [1], "gap_seconds": 0}, "'gap_seconds'"),
-        (
-            {"region": "eastus", "kind": "trace", "data": [1], "gap_seconds": 9, "start": "noon"},
-            "'start'",
-        ),
-        (
-            {"region": "eastus", "kind": "trace", "data": [1], "gap_seconds": 9, "start": 1e300},
-            "'start'",
-        ),
+        ({"region": "eastus", "kind": "trace", "data": [1], "gap_seconds": 9, "start": "noon"},
+         "'start'"),
+        ({"region": "eastus", "kind": "trace", "data": [1], "gap_seconds": 9, "start": 1e300},
+         "'start'"),
     ],
-)
+)  # fmt: skip
 def test_a_malformed_entry_is_refused_with_the_reason(
     tmp_path: Path, entry: object, complaint: str
 ) -> None:
     with pytest.raises(ArmError, match=complaint):
         over(tmp_path, entry)
-
-
-def test_without_an_entry_the_price_is_that_of_the_catalog(tmp_path: Path) -> None:
-    capacity = over(tmp_path)
-
-    assert capacity.spot_price("eastus", SIZE, NOW) == Decimal("8.441552")
-    assert capacity.price_history("eastus", SIZE, NOW) == [
-        ((NOW // DAY - 89) * DAY, Decimal("8.441552"))
-    ]
-    assert capacity.eviction_band("eastus", SIZE, NOW) == "0-5"
-    assert capacity.spot_price("nowhere", SIZE, NOW) is None
 
 
 def test_scarcity_raises_the_price_up_to_that_of_on_demand(tmp_path: Path) -> None:

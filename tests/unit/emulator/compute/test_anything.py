@@ -11,10 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.clock import Clock
-from tests.emulated.inside import HERE, Inside, emulator_inside
-from tests.emulated.process import GROUP, scale_set
+from tests.emulated.inside import SETS, Inside, emulator_inside
+from tests.emulated.process import scale_set
 
-SETS = f"{HERE}/resourceGroups/{GROUP}/providers/Microsoft.Compute/virtualMachineScaleSets"
 FLEXIBLE: dict[str, Any] = {
     **scale_set(1),
     "zones": ["1"],
@@ -86,7 +85,6 @@ def requests(draw: st.DrawFn) -> tuple[str, str, str]:
 async def _answers(rows: list[tuple[str, str, str]]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         async with emulator_inside(Path(folder), Clock()) as inside:
-            await inside.make_group()
             (await inside.arm.put(f"{SETS}/old", json=scale_set(1))).raise_for_status()
             (await inside.arm.put(f"{SETS}/flex", json=FLEXIBLE)).raise_for_status()
             await inside.pass_time(4)

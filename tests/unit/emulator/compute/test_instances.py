@@ -1,4 +1,4 @@
-"""The VMs of a scale set: asked for, and ordered about."""
+"""Orders to the VMs of a scale set, and the provisioning state meanwhile."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -7,12 +7,11 @@ from typing import Any
 import httpx
 import pytest
 
+from emulator.core.state import InstanceRow
 from tests.clock import Clock
-from tests.emulated.inside import HERE, Inside, emulator_inside
-from tests.emulated.process import GROUP, scale_set
+from tests.emulated.inside import SET, Inside, emulator_inside
+from tests.emulated.process import scale_set
 
-SETS = f"{HERE}/resourceGroups/{GROUP}/providers/Microsoft.Compute/virtualMachineScaleSets"
-SET = f"{SETS}/rk-1"
 DURABLE: dict[str, Any] = {"evictionPolicy": "Deallocate", "storageProfile": {"osDisk": {}}}
 
 
@@ -20,7 +19,6 @@ DURABLE: dict[str, Any] = {"evictionPolicy": "Deallocate", "storageProfile": {"o
 async def inside(tmp_path: Path) -> AsyncIterator[Inside]:
     """Yield an emulator with three running VMs whose OS disks outlive their host."""
     async with emulator_inside(tmp_path, Clock(), page_size=2) as running:
-        await running.make_group()
         (await running.arm.put(SET, json=scale_set(3, **DURABLE))).raise_for_status()
         await running.pass_time(4)
         yield running
@@ -60,48 +58,6 @@ def error(answer: httpx.Response) -> tuple[int, str]:
     return answer.status_code, answer.json()["error"]["code"]
 
 
-async def test_a_list_shows_views_when_expanded(inside: Inside) -> None:
-    plain = (await asked(inside))[0]
-    assert "instanceView" not in plain["properties"]
-    assert plain["properties"]["timeCreated"]
-    row = (await asked(inside, expand="instanceView"))[0]
-    assert row["properties"]["instanceView"]["statuses"]
-    query = {"$filter": "name eq 'x'"}
-    assert error(await inside.arm.get(f"{SET}/virtualMachines", params=query))[0] == 400
-
-
-async def test_power_goes_the_way_that_is_ordered(inside: Inside) -> None:
-    off = await order(inside, "powerOff", "0")
-    assert off.status_code == 202
-    assert (await power(inside))["0"] == "stopping"
-    await inside.pass_time(4)
-    assert await power(inside) == {"0": "stopped", "1": "running", "2": "running"}
-    assert await outcome(inside, off) == ("Succeeded", "")
-
-    away = await order(inside, "deallocate")
-    assert set((await power(inside)).values()) == {"deallocating"}
-    await inside.pass_time(4)
-    assert set((await power(inside)).values()) == {"deallocated"}
-    assert await outcome(inside, away) == ("Succeeded", "")
-    shown = (await inside.arm.get(SET)).json()
-    assert (shown["sku"]["capacity"], shown["properties"]["provisioningState"]) == (3, "Succeeded")
-
-    await order(inside, "start", "2")
-    assert (await power(inside))["2"] == "starting"
-    await inside.pass_time(5)
-    assert await power(inside) == {"0": "deallocated", "1": "deallocated", "2": "running"}
-
-
-async def test_one_instance_is_ordered_at_its_own_address(inside: Inside) -> None:
-    url = f"{SET}/virtualMachines/1"
-    for action in ("restart", "redeploy", "poweroff", "start", "deallocate"):
-        answer = await inside.arm.post(f"{url}/{action}")
-        assert answer.status_code == 202, action
-        await inside.pass_time(6)
-        assert await outcome(inside, answer) == ("Succeeded", ""), action
-    assert await power(inside) == {"0": "running", "1": "deallocated", "2": "running"}
-
-
 async def test_a_deallocated_vm_may_find_no_room_to_start(inside: Inside) -> None:
     await order(inside, "deallocate", "0")
     await inside.pass_time(4)
@@ -127,19 +83,6 @@ async def test_a_newer_order_overtakes_an_older_one(inside: Inside) -> None:
     assert await outcome(inside, first) == ("Canceled", "OperationPreempted")
     assert await outcome(inside, second) == ("Succeeded", "")
     assert (await power(inside))["0"] == "stopped"
-
-
-async def test_orders_end_after_a_restart_of_the_emulator(tmp_path: Path) -> None:
-    clock = Clock()
-    async with emulator_inside(tmp_path, clock) as inside:
-        await inside.make_group()
-        await inside.arm.put(SET, json=scale_set(1, **DURABLE))
-        await inside.pass_time(4)
-        answer = await order(inside, "deallocate")
-    async with emulator_inside(tmp_path, clock) as inside:
-        await inside.pass_time(4)
-        assert await outcome(inside, answer) == ("Succeeded", "")
-        assert await power(inside) == {"0": "deallocated"}
 
 
 async def test_deleted_instances_take_the_capacity_with_them(inside: Inside) -> None:
@@ -191,3 +134,129 @@ async def test_a_serial_log_is_had_by_its_url_alone_and_for_its_time(inside: Ins
     assert got.text == "kernel: hello"
     assert error(forged) == error(late) == (403, "AuthenticationFailed")
     assert error(await inside.arm.post(LOGS, params={minutes: 1441}))[0] == 400
+
+
+SIZE = "Standard_ND96amsr_A100_v4"
+
+
+@pytest.fixture
+async def slow(tmp_path: Path) -> AsyncIterator[Inside]:
+    async with emulator_inside(tmp_path, Clock(), create_seconds=6, delete_seconds=3) as made:
+        await made.arm.put(SET, json=scale_set(2))
+        await made.pass_time(6)
+        yield made
+
+
+async def leave_room(slow: Inside, count: int) -> None:
+    room = {"region": "eastus", "vm_size": SIZE, "available": count}
+    (await slow.arm.post("/_emulator/capacity", json=room)).raise_for_status()
+
+
+async def restore(slow: Inside, count: int = 1) -> int:
+    order = {"scale_set": "rk-1", "count": count}
+    return (await slow.arm.post("/_emulator/restore", json=order)).status_code
+
+
+async def seen(slow: Inside) -> tuple[str, int, int]:
+    """Its provisioning state, its capacity, and how many instances there are."""
+    body: dict[str, Any] = (await slow.arm.get(SET)).json()
+    listed = (await slow.arm.get(f"{SET}/virtualMachines")).json()["value"]
+    return body["properties"]["provisioningState"], body["sku"]["capacity"], len(listed)
+
+
+async def test_a_restore_takes_no_room_that_a_put_fails_for(slow: Inside) -> None:
+    await leave_room(slow, 1)
+    await restore(slow)
+    made = await slow.arm.put(SET, json=scale_set(5))
+    await slow.pass_time(6)
+
+    told = (await slow.follow(made.headers["Azure-AsyncOperation"])).json()
+    assert told["error"]["code"] == "AllocationFailed"
+    assert await seen(slow) == ("Failed", 5, 3)
+
+
+async def test_a_restore_in_vain_is_no_failure_of_the_scale_set(slow: Inside) -> None:
+    await leave_room(slow, 0)
+    await restore(slow, 2)
+    await slow.pass_time(6)
+
+    assert await seen(slow) == ("Succeeded", 2, 2)
+
+
+async def test_nothing_is_restored_beyond_the_quota_or_while_it_is_deleted(slow: Inside) -> None:
+    assert await restore(slow, 9) == 409
+    assert await restore(slow, 10**9) == 400
+    await slow.arm.delete(SET)
+
+    assert await restore(slow) == 409
+    await slow.pass_time(3)
+    assert (await slow.arm.get(SET)).status_code == 404
+
+
+async def test_a_failed_put_is_not_forgotten_when_a_deletion_ends(slow: Inside) -> None:
+    await leave_room(slow, 0)
+    await slow.arm.put(SET, json=scale_set(3))
+    await slow.pass_time(5)
+    await slow.arm.post(f"{SET}/delete", json={"instanceIds": ["0"]})
+    await slow.pass_time(1)
+    assert await seen(slow) == ("Updating", 3, 2)
+    view = (await slow.arm.get(f"{SET}/instanceView")).json()
+    assert view["statuses"][0]["code"] == "ProvisioningState/updating"
+
+    await slow.pass_time(2)
+    assert await seen(slow) == ("Failed", 2, 1)
+    view = (await slow.arm.get(f"{SET}/instanceView")).json()
+    assert view["statuses"][0]["code"] == "ProvisioningState/failed/AllocationFailed"
+
+
+@pytest.mark.parametrize("doom", ["evicted", "deleted"])
+async def test_scaling_in_takes_first_what_is_on_its_way_out(slow: Inside, doom: str) -> None:
+    await slow.arm.put(SET, json=scale_set(1))
+    await slow.pass_time(5)
+    slow.fabric.state.change(one(slow, "0"), doom=doom)
+    await slow.pass_time(1)
+
+    assert await seen(slow) == ("Succeeded", 1, 1)
+    assert one(slow, "1").phase == "allocated"
+
+
+def one(slow: Inside, name: str) -> InstanceRow:
+    (each,) = slow.fabric.state.scale_sets.values()
+    return each.instances[name]
+
+
+async def test_a_restore_shows_as_an_update(slow: Inside) -> None:
+    assert await restore(slow) == 200
+
+    assert await seen(slow) == ("Updating", 3, 3)
+    await slow.pass_time(6)
+    assert await seen(slow) == ("Succeeded", 3, 3)
+
+
+async def test_an_order_to_one_vm_is_its_own_affair(slow: Inside) -> None:
+    await slow.arm.post(f"{SET}/virtualMachines/0/restart")
+
+    assert (await seen(slow))[0] == "Succeeded"
+    shown = (await slow.arm.get(f"{SET}/virtualMachines/0")).json()
+    assert shown["properties"]["provisioningState"] == "Updating"
+
+
+async def test_scaling_in_counts_what_restarts(slow: Inside) -> None:
+    await slow.arm.put(SET, json=scale_set(1))
+    await slow.pass_time(5)
+    slow.fabric.state.change(one(slow, "0"), doom="restart")
+    await slow.pass_time(1)
+
+    assert await seen(slow) == ("Succeeded", 1, 1)
+
+
+async def test_orders_end_after_a_restart_of_the_emulator(tmp_path: Path) -> None:
+    clock = Clock()
+    async with emulator_inside(tmp_path, clock) as inside:
+        await inside.arm.put(SET, json=scale_set(1, **DURABLE))
+        await inside.pass_time(4)
+        answer = await order(inside, "deallocate")
+    async with emulator_inside(tmp_path, clock) as inside:
+        await inside.pass_time(4)
+        assert await outcome(inside, answer) == ("Succeeded", "")
+        assert await power(inside) == {"0": "deallocated"}

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from emulator.compute.rules.scale_set_form import SCALE_SET, formed
-from tests.emulated.inside import HERE, Inside
+from tests.emulated.inside import GROUP_ID, HERE, PROVIDERS, SET, SETS, Inside
 from tests.emulated.process import scale_set
 from tests.unit.emulator.deployments.deployed import network
-from tests.unit.emulator.refused import GROUP_ID, PROVIDERS, SETS, Json, Refusal, check
+from tests.unit.emulator.refused import Json, Refusal, check
 
 INVALID, BAD = "InvalidParameter", "BadRequest"
 SIZES = ("Standard_D4s_v5", "Standard_D2s_v5")
@@ -79,14 +79,12 @@ NEVER_ENDING = base64.b64encode(b"x" * 65537).decode()
 NEW = [
     (system(adminUsername="Root"), INVALID, "adminUsername"),
     (system(adminPassword="password1"), INVALID, "between 6-72 characters"),
-    (system(adminPassword="Aa1!"), INVALID, "adminPassword"),
     (system(**WINDOWS, computerNamePrefix="rekindle-win"), INVALID, "Windows computer name prefix"),
     (system(computerNamePrefix="x" * 59), INVALID, "cannot exceed 58 characters"),
     (whole(automaticRepairsPolicy={"enabled": True}), BAD, "Automatic repairs not supported"),
     (whole(upgradePolicy=None), INVALID, "'upgradePolicy' is missing"),
     (scale_set(-1), INVALID, "sku.capacity"),
     (scale_set(101), INVALID, "exceeds 100"),
-    (whole(1001, singlePlacementGroup=False), INVALID, "exceeds 1000"),
     (whole(platformFaultDomainCount=6), INVALID, "range 1 to 5"),
     ({**scale_set(1), "zones": ["9"]}, "AvailabilityZoneNotSupported", "'9' for resource"),
     (flexible(overprovision=True), INVALID, "Parameter 'overprovision' is not allowed"),
@@ -100,9 +98,7 @@ NEW = [
     (key(""), INVALID, "publicKeys.keyData"),
     (system(customData="#cloud-config"), INVALID, "Custom data in OSProfile must be in Base64"),
     (system(customData=NEVER_ENDING), INVALID, "maximum length of 87380"),
-    (system(customData="abc"), INVALID, "Base64"),
     (profile(userData="hello"), INVALID, "User data in VirtualMachineProfile must be"),
-    (profile(userData=NEVER_ENDING), INVALID, "87380"),
     (profile(priority="Regular"), "EvictionPolicyCanBeSetOnlyOnAzureSpotVirtualMachines", "only"),
     (profile(**REGULAR | {"billingProfile": {"maxPrice": 20}}),
      "MaxPriceIsSupportedOnlyForAzureSpotVirtualMachines", "only for"),
@@ -110,7 +106,6 @@ NEW = [
     (priced(0), "MaxPriceValueInvalid", "greater than zero"),
     ({**scale_set(1), "sku": {"name": "Standard_B2s", "capacity": 1}},
      "AzureSpotIsNotSupportedForThisVMSize", "Standard_B2s"),
-    ({**scale_set(1), "sku": {"name": "Standard_Nonsense", "capacity": 1}}, INVALID, "VM size"),
     ({**scale_set(0), "location": None}, "LocationRequired", ""),
     ({**scale_set(0), "location": "atlantis"}, "LocationNotAvailableForResourceType", "'atlantis'"),
     (whole(proximityPlacementGroup={"id": "/gone"}), BAD, "ProximityPlacementGroup '/gone'"),
@@ -124,7 +119,6 @@ NEW = [
     (mix(vmSizes=[]), f"{MIXED}VMSizesCannotBeNullOrEmpty", ""),
     (mix(vmSizes=[{"name": "x"}] * 6), f"{MIXED}HasTooManyVMSizesInRequest", "5"),
     (mix(vmSizes=[{"name": "x"}] * 2), f"{MIXED}VMSizesCannotHaveDuplicates", "x"),
-    (mix(vmSizes=[{"name": "x"}]), INVALID, "The value x provided"),
     (mix(vmSizes=[{"name": SIZES[0], "rank": 0}], allocationStrategy=None), INVALID, "rank"),
 ]  # fmt: skip
 CONFLICTS = [
@@ -170,19 +164,18 @@ CHANGES = [
     ({"virtualMachineProfile": {"osProfile": {"adminUsername": "other"}}}, FIXED,
      "'osProfile.adminUsername'"),
 ]  # fmt: skip
-ONE = f"{SETS}/rk-1"
 OF_ONE = [
-    *(Refusal(ONE, {"properties": change}, code, words, 409, "PATCH")
+    *(Refusal(SET, {"properties": change}, code, words, 409, "PATCH")
       for change, code, words in CHANGES),
     Refusal(f"{SETS}/none", {"tags": {}}, "ResourceNotFound", "/none'", 404, "PATCH"),
-    Refusal(f"{ONE}/virtualMachines/first", None, INVALID, "must be a number", 400, "GET"),
-    Refusal(f"{ONE}/virtualMachines/9", None, "NotFound", "'9'", 404, "GET"),
-    Refusal(f"{ONE}/virtualMachines?$filter=name eq 'x'", None, BAD, "not supported", 400, "GET"),
-    Refusal(f"{ONE}/delete", {"instanceIds": ["9"]}, INVALID, "instanceId 9", 400, "POST"),
-    Refusal(f"{ONE}/delete", {}, INVALID, "'instanceIds' is missing", 400, "POST"),
-    Refusal(f"{ONE}/deallocate", {}, "OperationNotAllowed", "ephemeral OS disk", 409, "POST"),
-    Refusal(f"{ONE}/scaleOut", {}, "NotFound", "This emulator does not offer", 404, "POST"),
-    Refusal(f"{ONE}/virtualMachines/0/retrieveBootDiagnosticsData", None, "OperationNotAllowed",
+    Refusal(f"{SET}/virtualMachines/first", None, INVALID, "must be a number", 400, "GET"),
+    Refusal(f"{SET}/virtualMachines/9", None, "NotFound", "'9'", 404, "GET"),
+    Refusal(f"{SET}/virtualMachines?$filter=name eq 'x'", None, BAD, "not supported", 400, "GET"),
+    Refusal(f"{SET}/delete", {"instanceIds": ["9"]}, INVALID, "instanceId 9", 400, "POST"),
+    Refusal(f"{SET}/delete", {}, INVALID, "'instanceIds' is missing", 400, "POST"),
+    Refusal(f"{SET}/deallocate", {}, "OperationNotAllowed", "ephemeral OS disk", 409, "POST"),
+    Refusal(f"{SET}/scaleOut", {}, "NotFound", "This emulator does not offer", 404, "POST"),
+    Refusal(f"{SET}/virtualMachines/0/retrieveBootDiagnosticsData", None, "OperationNotAllowed",
             "Boot diagnostics is not enabled", 409, "POST"),
     Refusal(f"{GROUP_ID}/providers/Microsoft.Compute/virtualMachines/none", None,
             "ResourceNotFound", "virtualMachines/none", 404, "GET"),
@@ -194,7 +187,7 @@ OF_ONE = [
 
 
 async def test_a_change_or_an_order_is_refused_in_the_words_of_azure(inside: Inside) -> None:
-    (await inside.arm.put(ONE, json=scale_set(1))).raise_for_status()
+    (await inside.arm.put(SET, json=scale_set(1))).raise_for_status()
     await inside.pass_time(4)
     await check(inside, OF_ONE)
 
@@ -209,11 +202,8 @@ def test_choices_are_taken_in_any_case_and_kept_in_azures() -> None:
 @pytest.mark.parametrize(
     ("body", "target"),
     [
-        ({"sku": []}, "sku"),
-        ({"sku": {"capacity": "2"}}, "sku.capacity"),
         ({"sku": {"capacity": True}}, "sku.capacity"),
         ({"zones": "1"}, "zones"),
-        ({"zones": [None]}, "zones[0]"),
         ({"properties": {"virtualMachineProfile": {"priority": "Cheap"}}}, "priority"),
         ({"properties": {"virtualMachineProfile": {"osProfile": [{}]}}},
          "properties.virtualMachineProfile.osProfile"),

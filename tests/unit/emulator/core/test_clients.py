@@ -1,46 +1,24 @@
-"""What clients other than ours ask, in the form in which they ask it."""
+"""Requests of any client: odd bodies, long operations, the log, and the emulator's time."""
 
-from typing import Any
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
 
 import httpx
 import pytest
 
-from tests.emulated.inside import HERE, Inside
+from emulator.arm import lenient_json
+from emulator.fabric import EmulatorSettings, Fabric
+from tests.clock import Clock
+from tests.emulated.inside import GROUP_ID, HERE, SET, SETS, Inside, emulator_inside
 from tests.emulated.process import GROUP, scale_set
-from tests.unit.emulator.deployments.deployed import deploy, network, template
 
-GROUP_URL = f"{HERE}/resourceGroups/{GROUP}"
-PROVIDERS = f"{GROUP_URL}/providers"
-SETS = f"{PROVIDERS}/Microsoft.Compute/virtualMachineScaleSets"
 IMAGES = f"{HERE}/providers/Microsoft.Compute/locations/eastus/publishers"
 UBUNTU = f"{IMAGES}/Canonical/artifacttypes/vmimage/offers/ubuntu-24_04-lts/skus/server/versions"
 
 
 def refusal(answer: httpx.Response) -> tuple[int, str]:
     return answer.status_code, answer.json()["error"]["code"]
-
-
-async def test_a_finished_action_answers_200_at_its_location(inside: Inside) -> None:
-    await inside.arm.put(f"{SETS}/rk", json=scale_set(1))
-    await inside.pass_time(4)
-    for method, path in (("POST", f"{SETS}/rk/restart"), ("DELETE", f"{SETS}/rk")):
-        accepted = await inside.arm.request(method, path)
-        await inside.pass_time(8)
-        assert (await inside.follow(accepted.headers["Location"])).status_code == 200
-
-
-async def test_a_storage_account_is_never_answered_with_201(inside: Inside) -> None:
-    body = {"location": "eastus", "kind": "StorageV2", "sku": {"name": "Standard_LRS"}}
-    made = await inside.arm.put(f"{PROVIDERS}/Microsoft.Storage/storageAccounts/abc", json=body)
-
-    assert made.status_code == 200
-
-
-async def test_head_says_whether_a_resource_exists(inside: Inside) -> None:
-    await inside.arm.put(f"{SETS}/rk", json=scale_set(0))
-    there, gone = [await inside.arm.head(f"{SETS}/{name}") for name in ("rk", "no")]
-
-    assert (there.status_code, there.content, gone.status_code) == (204, b"", 404)
 
 
 async def test_empty_segments_of_a_path_are_passed_over(inside: Inside) -> None:
@@ -73,84 +51,170 @@ async def test_an_image_is_found_as_az_looks_for_it(inside: Inside) -> None:
     ).status_code == 404
 
 
-def _by_az(mode: str) -> list[dict[str, Any]]:
-    """Return the resources in the template of `az vmss create`, as far as they matter here."""
-    balancer = {
-        "type": "Microsoft.Network/loadBalancers",
-        "apiVersion": "2022-01-01",
-        "name": "rkLB",
-        "location": "eastus",
-        "sku": {"name": "Standard"},
-        "properties": {"backendAddressPools": [{"name": "pool"}]},
-    }
-    subnet = "[resourceId('Microsoft.Network/virtualNetworks/subnets', 'network', 'nodes')]"
-    card = {
-        "name": "nic",
-        "properties": {
-            "primary": "true",
-            "ipConfigurations": [{"name": "ip", "properties": {"subnet": {"id": subnet}}}],
-        },
-    }
-    image = {"publisher": "Canonical", "offer": "ubuntu-24_04-lts", "sku": "server"}
-    profile = {
-        "storageProfile": {"imageReference": image, "osDisk": {"createOption": "FromImage"}},
-        "osProfile": {"computerNamePrefix": "rk", "adminUsername": "azureuser"},
-        "networkProfile": {
-            "networkApiVersion": "2020-11-01",
-            "networkInterfaceConfigurations": [card],
-        },
-    }
-    of_mode: dict[str, Any] = {"platformFaultDomainCount": 1, "singlePlacementGroup": "False"}
-    if mode == "Uniform":
-        of_mode = {"overprovision": "True", "upgradePolicy": {"mode": "manual"}}
-    made = {
-        "type": "Microsoft.Compute/virtualMachineScaleSets",
-        "apiVersion": "2023-09-01",
-        "name": "rk",
-        "location": "eastus",
-        "dependsOn": [
-            "Microsoft.Network/virtualNetworks/network",
-            "[resourceId('Microsoft.Network/loadBalancers', 'rkLB')]",
-        ],
-        "sku": {"name": "Standard_DS1_v2", "capacity": 2},
-        "properties": {"orchestrationMode": mode, "virtualMachineProfile": profile, **of_mode},
-    }
-    nodes = [{"name": "nodes", "properties": {"addressPrefix": "10.0.0.0/24"}}]
-    space = {"addressPrefixes": ["10.0.0.0/16"]}
-    return [network(properties={"addressSpace": space, "subnets": nodes}), balancer, made]
+def told(answer: httpx.Response) -> tuple[int, str]:
+    return answer.status_code, answer.json()["error"]["code"]
 
 
-@pytest.mark.parametrize("mode", ["Uniform", "Flexible"])
-async def test_what_az_vmss_create_deploys_comes_up(inside: Inside, mode: str) -> None:
-    told = (
-        "[reference(resourceId('Microsoft.Compute/virtualMachineScaleSets', 'rk'), "
-        "providers('Microsoft.Compute', 'virtualMachineScaleSets').apiVersions[0])]"
-    )
-    outputs = {"VMSS": {"type": "object", "value": told}}
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"{",
+        b"no",
+        b'{"a": NaN}',
+        b'{"a": "\xff"}',
+        b'{"location": "\\ud800"}',
+        b"[]",
+        b"null",
+        b"[" * 100_000,
+        b'{"a": ' + b"9" * 5000 + b"}",
+    ],
+)
+@pytest.mark.parametrize("path", [SET, GROUP_ID])
+async def test_a_body_that_is_no_json_object(inside: Inside, path: str, body: bytes) -> None:
+    answer = await inside.arm.put(path, content=body)
 
-    shown = await deploy(inside, template(*_by_az(mode), outputs=outputs))
-
-    assert shown["provisioningState"] == "Succeeded", shown
-    assert shown["outputs"]["vmss"]["value"]["orchestrationMode"] == mode
-    rows = (await inside.arm.get(f"{SETS}/rk/virtualMachines")).json()["value"]
-    one = await inside.arm.get(f"{SETS}/rk/virtualMachines/{rows[0]['instanceId']}")
-    assert (len(rows), one.status_code) == (2, 200)
-
-
-async def test_a_flexible_scale_set_may_know_nothing_of_its_vms(inside: Inside) -> None:
-    bare = {"orchestrationMode": "Flexible", "platformFaultDomainCount": "1"}
-    body = {"location": "eastus", "properties": bare | {"platformFaultDomainCount": 1}}
-    made = await inside.arm.put(f"{SETS}/rk", json=body)
-
-    assert made.status_code == 201
-    assert "sku" not in made.json()
+    assert told(answer) == (400, "InvalidRequestContent")
+    assert "The request content was invalid and could not be deserialized: '" in answer.text
 
 
-async def test_common_sizes_are_sold_in_every_region(inside: Inside) -> None:
-    place = "location eq 'japaneast'"
-    url = f"{HERE}/providers/Microsoft.Compute/skus"
-    rows = (await inside.arm.get(url, params={"$filter": place})).json()["value"]
+async def test_a_body_of_more_than_four_mebibytes(inside: Inside) -> None:
+    large = json.dumps({"location": "eastus", "tags": {"a": "b" * 4 * 1024 * 1024}}).encode()
 
-    names = {row["name"] for row in rows}
-    assert {"Standard_D4s_v5", "Standard_E4s_v5", "Standard_F4s_v2"} <= names
-    assert {"Standard_NC4as_T4_v3", "Standard_ND96isr_H200_v5"} <= names
+    async def bit_by_bit() -> AsyncIterator[bytes]:
+        for start in range(0, len(large), 65536):
+            yield large[start : start + 65536]
+
+    for content in (large, bit_by_bit()):
+        answer = await inside.arm.put(GROUP_ID, content=content)
+        assert told(answer) == (413, "RequestContentTooLarge")
+    assert (await inside.arm.get(GROUP_ID)).json()["tags"] == {}
+
+
+def test_deployments_may_send_what_only_people_would_write() -> None:
+    text = """{
+      // a remark
+      "properties": {template: {$schema: "http://a//b/*c*/", /* and
+        another */ "resources": [1, 2, /* two */ ], mode: "say \\"x, }\\"",},
+      }
+    }"""
+
+    found = lenient_json.loads(text)["properties"]["template"]
+    assert found == {"$schema": "http://a//b/*c*/", "resources": [1, 2], "mode": 'say "x, }"'}
+
+
+@pytest.mark.parametrize("text", ["{a}", "{", "/* open", '{"a": "open', "{a: b}", ",", "[1,,]"])
+def test_what_is_no_json_even_so(text: str) -> None:
+    with pytest.raises(ValueError, match=r"line \d+"):
+        lenient_json.loads(text)
+
+
+@pytest.fixture
+async def slow(tmp_path: Path) -> AsyncIterator[Inside]:
+    async with emulator_inside(tmp_path, Clock(), create_seconds=60, delete_seconds=30) as made:
+        yield made
+
+
+async def test_a_put_names_both_addresses_and_time_decides(slow: Inside) -> None:
+    made = await slow.arm.put(SET, json=scale_set(1))
+    status, result = made.headers["Azure-AsyncOperation"], made.headers["Location"]
+    assert (made.status_code, made.headers["Retry-After"]) == (201, "1")
+    assert result == f"{status}&monitor=true"
+
+    for _ in range(5):  # looking does not hasten it
+        early = await slow.follow(status)
+        assert (early.json()["status"], early.headers["Retry-After"]) == ("InProgress", "1")
+        assert (await slow.follow(result)).status_code == 202
+    await slow.pass_time(60)
+    late = await slow.follow(status)
+    assert late.json()["status"] == "Succeeded"
+    assert late.json()["endTime"] > late.json()["startTime"]
+    assert "Retry-After" not in late.headers
+    assert (await slow.follow(result)).json()["name"] == "rk-1"
+    assert (await slow.arm.put(SET, json=scale_set(1))).status_code == 200
+
+
+async def test_operations_live_through_a_restart_and_an_hour(tmp_path: Path) -> None:
+    clock = Clock()
+    async with emulator_inside(tmp_path, clock, create_seconds=60) as slow:
+        status = (await slow.arm.put(SET, json=scale_set(1))).headers["Azure-AsyncOperation"]
+    async with emulator_inside(tmp_path, clock, create_seconds=60) as slow:
+        assert (await slow.follow(status)).json()["status"] == "InProgress"
+        await slow.pass_time(60)
+        assert (await slow.follow(status)).json()["status"] == "Succeeded"
+
+        clock.advance(minutes=59)
+        await slow.fabric.step()
+        assert (await slow.follow(status)).status_code == 200
+        clock.advance(minutes=2)
+        await slow.fabric.step()
+        assert (await slow.follow(status)).status_code == 404
+
+
+@pytest.fixture
+async def running(tmp_path: Path) -> AsyncIterator[Inside]:
+    async with emulator_inside(tmp_path, Clock()) as made:
+        await made.arm.put(SET, json=scale_set(2))
+        await made.pass_time(10)
+        yield made
+
+
+async def test_an_eviction_of_a_vm_by_its_name(running: Inside) -> None:
+    rows = (await running.metadata.get("/_emulator/virtualMachines")).json()["value"]
+    order = {"vm": rows[0]["name"], "notice": False}
+
+    (await running.metadata.post("/_emulator/evict", json=order)).raise_for_status()
+    await running.pass_time(10)
+
+    left = (await running.metadata.get("/_emulator/virtualMachines")).json()["value"]
+    assert [row["name"] for row in left] == [rows[1]["name"]]
+
+
+async def test_every_request_is_in_the_log_without_its_secrets(inside: Inside) -> None:
+    await inside.arm.put(f"{SETS}/rk-1", json=scale_set(1))
+    ((_, vm),) = inside.fabric.instances()
+    events = f"/vm/{vm.token}/metadata/scheduledevents?api-version=2020-07-01&sig=hidden"
+    await inside.metadata.get(events, headers={"Metadata": "true"})
+
+    told = await inside.arm.get("/_emulator/requests")
+    put, asked = told.json()["value"][-2:]
+    assert (put["method"], put["path"], put["status"]) == ("PUT", f"{SETS}/rk-1", 201)
+    assert put["principal"] == "tests"
+    assert "api-version=2026-04-01" in put["query"]
+    assert (asked["path"], asked["principal"]) == ("/vm/…/metadata/scheduledevents", "rk-1_0")
+    secrets = (vm.token, "hidden", inside.arm.headers["authorization"].split()[1], "Not shown 1")
+    assert not [secret for secret in secrets if secret in told.text]
+
+
+async def test_the_log_is_searched_and_read_on(tmp_path: Path) -> None:
+    async with emulator_inside(tmp_path, Clock(), requests_kept=4) as inside:
+        for name in "abcde":
+            await inside.arm.get(f"{SETS}/{name}")
+
+        async def names(**query: str) -> list[str]:
+            answer = await inside.arm.get("/_emulator/requests", params=query)
+            return [entry["path"][-1] for entry in answer.json()["value"]]
+
+        assert await names() == ["b", "c", "d", "e"]
+        assert await names(path="sets/[bd]$") == ["b", "d"]
+        assert await names(method="put") == []
+        first = (await inside.arm.get("/_emulator/requests", params={"limit": "1"})).json()
+        assert await names(since=str(first["nextSince"])) == ["c", "d", "e"]
+
+
+@pytest.mark.parametrize("speed", [1.0, 60.0])
+def test_time_runs_as_fast_as_it_is_set_to(tmp_path: Path, speed: float) -> None:
+    clock = Clock()
+
+    def made(fast: float) -> Fabric:
+        settings = EmulatorSettings(folder=tmp_path, hollow=True, speed=fast)
+        return Fabric(settings, "http://metadata", lambda: clock().timestamp())
+
+    first, began = made(speed), clock().timestamp()
+    assert first.now() == began
+    clock.advance(seconds=10)
+    assert first.now() == began + 10 * speed
+
+    again = made(2.0)
+    assert again.now() == began + 10 * speed
+    clock.advance(seconds=1)
+    assert again.now() == began + 10 * speed + 2

@@ -13,14 +13,12 @@ from hypothesis import strategies as st
 
 from emulator.core.state import InstanceRow
 from tests.clock import Clock
-from tests.emulated.inside import HERE, Inside, emulator_inside
+from tests.emulated.inside import HERE, SETS, Inside, emulator_inside
 from tests.emulated.process import GROUP, scale_set
 
 CORES = 96
 QUOTA = 5 * CORES
 SIZE = "Standard_ND96amsr_A100_v4"
-PLACE = f"eastus/{SIZE}".lower()
-SETS = f"{HERE}/resourceGroups/{GROUP}/providers/Microsoft.Compute/virtualMachineScaleSets"
 USAGES = f"{HERE}/providers/Microsoft.Compute/locations/eastus/usages"
 NAMES = ("a", "b")
 ORDERS = ("start", "restart", "deallocate", "powerOff")
@@ -259,7 +257,6 @@ async def live(steps: list[tuple[Any, ...]]) -> None:
         world = World(Path(folder))
         await world.open()
         async with world.stack:
-            await world.inside.make_group()
             for step in (("put", "a", 2), ("put", "b", 2), ("wait", "a", 7.0), *steps):
                 await world.apply(*step)
                 await world.check()

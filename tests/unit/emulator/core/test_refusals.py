@@ -1,21 +1,11 @@
 """What Azure and the emulator refuse besides scale sets: what is sent, status, code and words."""
 
-from tests.emulated.azureml import (
-    CLUSTER,
-    ENVIRONMENT,
-    JOBS,
-    WORKSPACE,
-    WORKSPACES,
-    cluster,
-    job,
-    make_workspace,
-    submit,
-)
-from tests.emulated.inside import HERE, Inside
+from tests.emulated import azureml as ml
+from tests.emulated.inside import GROUP_ID, HERE, PROVIDERS, SETS, Inside
 from tests.emulated.process import scale_set
 from tests.unit.emulator.deployments.deployed import DEPLOYMENTS, template
 from tests.unit.emulator.deployments.deployed import body as deployment
-from tests.unit.emulator.refused import GROUP_ID, PROVIDERS, SETS, Json, Refusal, check
+from tests.unit.emulator.refused import Json, Refusal, check
 
 EASTUS = {"location": "eastus"}
 COMPUTE = f"{HERE}/providers/Microsoft.Compute"
@@ -77,26 +67,18 @@ def defined(filters: Json, actions: Json) -> Json:
 LIFECYCLE, VALUE = f"{ACCOUNTS}/account/managementPolicies/default", "InvalidRequestPropertyValue"
 RESOURCES = [
     (f"{NETWORKS}/n", network("10.0.0.0/16", a="10.1.0.0/24"), "NetcfgInvalidSubnet"),
-    (f"{NETWORKS}/n", network("::/64", a="10.0.0.0/24"), "NetcfgInvalidSubnet"),
     (f"{NETWORKS}/n", network("10.0.0.0/16", a="10.0.0.0/23", b="10.0.1.0/24"),
      "NetcfgSubnetRangesOverlap"),
     (f"{NETWORKS}/n", network("10.0.0.0/16", a="10.0.0.1/24"), "InvalidCIDRNotation"),
     (f"{NETWORKS}/n", network("10.0.0.0/16", a="somewhere"), "InvalidAddressPrefixFormat"),
-    (f"{NETWORKS}/n", EASTUS | {"properties": {}}, "InvalidRequestFormat"),
     (f"{NETWORKS}/n", EASTUS | {"properties": []}, CONTENT),
     (f"{ACCOUNTS}/UPPER", ACCOUNT, "AccountNameInvalid"),
     (f"{ACCOUNTS}/other", ACCOUNT | {"sku": {"name": "Cheap"}}, VALUE),
-    (f"{ACCOUNTS}/other", ACCOUNT | {"kind": "Heap"}, VALUE),
     (f"{ACCOUNTS}/other", ACCOUNT | {"location": "atlantis"}, REGION),
-    (f"{ACCOUNTS}/other", ACCOUNT | {"location": ""}, "LocationRequired"),
     (LIFECYCLE, {"properties": {"policy": {}}}, VALUE),
-    (LIFECYCLE, policy(type="Other"), VALUE),
-    (LIFECYCLE, defined({}, COOL), VALUE),
     (LIFECYCLE, defined(BLOCKS, {}), VALUE),
     (LIFECYCLE, defined(BLOCKS, {"baseBlob": {"burn": AGE}}), VALUE),
-    (LIFECYCLE, defined({"blobTypes": ["appendBlob"]}, COOL), VALUE),
     (LIFECYCLE, defined(BLOCKS | {"prefixMatch": ["a"] * 11}, COOL), VALUE),
-    (LIFECYCLE, defined(BLOCKS | {"prefixMatch": [7]}, COOL), VALUE),
     *((f"{SERVERS}/db1", server(weak), "PasswordNotComplex")
       for weak in ("short", "RK-and-more-1", None)),
     (f"{SERVERS}/db1", server("Horse-battery-1", "Standard_D2s_v3"), "InvalidParameterValue"),
@@ -177,31 +159,22 @@ SCORES = f"{COMPUTE}/locations/eastus/placementScores/spot/generate"
 MARKET = [
     *(Refusal(COSTS, QUERY | wrong, BAD, "", 400, "POST", "2025-03-01") for wrong in json(
         {"type": "Guess"},
-        {"timeframe": "Tomorrow"},
-        {"timePeriod": None},
         {"timePeriod": {"from": "2026-11-02", "to": "2026-11-01"}},
         {"timePeriod": {"from": "soon", "to": "later"}},
-        {"dataset": None},
         {"dataset": {"granularity": "Daily"}},
         {"dataset": {"aggregation": {"a": {"name": "Mood", "function": "Sum"}}}},
-        {"dataset": {"aggregation": {"a": "Sum"}}},
         *({"dataset": QUERY["dataset"] | part} for part in json(
             {"granularity": "Hourly"},
             {"grouping": [{"type": "Dimension", "name": "Mood"}]},
-            {"grouping": "ResourceId"},
             {"filter": {"mood": {}}},
-            {"filter": {"and": []}},
             {"filter": {"tags": {"name": "a"}}},
         )),
     )),
     Refusal(f"{COSTS}?$skiptoken=-1", QUERY, BAD, "not issued here", 400, "POST", "2025-03-01"),
     *(Refusal(SCORES, PLACEMENT | wrong, INVALID, "", 400, "POST", "2025-06-05") for wrong in json(
         {"desiredLocations": ["eastus"] * 9},
-        {"desiredLocations": []},
         {"desiredSizes": [{"sku": ND}] * 6},
-        {"desiredSizes": [ND]},
         {"desiredCount": 0},
-        {"desiredCount": "2"},
         {"availabilityZones": "yes"},
     )),
     Refusal(f"{COMPUTE}/skus?$filter=name eq 'x'", None, "InvalidFilterInQueryString", "location",
@@ -229,55 +202,42 @@ async def test_the_market_refuses_what_it_cannot_answer(inside: Inside) -> None:
 
 
 ML = [
-    *(Refusal(f"{WORKSPACE}/computes/bad", body, "UserError", version=OLD) for body in (
-        cluster(vmSize="Standard_Nonsense"),
-        cluster(vmPriority="Whatever"),
-        cluster(1, 2),
-        cluster(101),
-        cluster(idle="soon"),
-        cluster() | {"identity": "me"},
-        cluster(scaleSettings=None),
+    *(Refusal(f"{ml.WORKSPACE}/computes/bad", body, "UserError", version=OLD) for body in json(
+        ml.cluster(vmSize="Standard_Nonsense"),
+        ml.cluster(1, 2),
+        ml.cluster(101),
+        ml.cluster(idle="soon"),
+        ml.cluster() | {"identity": "me"},
         {"properties": {"computeType": "ComputeInstance"}},
-        {"properties": {"computeType": "AmlCompute", "properties": []}},
-        {"properties": 3},
         {},
     )),
-    *(Refusal(f"{JOBS}/bad", body, "UserError", version=NEW) for body in (
-        job(computeId=f"{CLUSTER}-other"),
-        job(environmentId=f"{ENVIRONMENT}0"),
-        job(environmentId=None),
-        job(nodes=3),
-        job(nodes=0),
-        job(processes=0),
-        job(distribution={"distributionType": "TensorFlow"}),
-        job(distribution="PyTorch"),
-        job(said=" "),
-        job(jobType="Sweep"),
-        job(codeId=f"{JOBS}/../codes/c/versions/1"),
-        job(resources=4),
-        job(environmentVariables=["x"]),
-        job(environmentVariables={"a=b": "c"}),
-        job(environmentVariables={"a": "b\0c"}),
-        job(inputs={"data": {"jobInputType": "uri_folder", "uri": "https://x"}}),
-        job(inputs=["data"]),
-        job(outputs={"../up": {"jobOutputType": "uri_folder"}}),
-        job(outputs=["up"]),
-        job(limits={"timeout": "an hour"}),
-        {"properties": "none"},
+    *(Refusal(f"{ml.JOBS}/bad", body, "UserError", version=NEW) for body in json(
+        ml.job(computeId=f"{ml.CLUSTER}-other"),
+        ml.job(environmentId=f"{ml.ENVIRONMENT}0"),
+        ml.job(nodes=3),
+        ml.job(nodes=0),
+        ml.job(distribution={"distributionType": "TensorFlow"}),
+        ml.job(said=" "),
+        ml.job(jobType="Sweep"),
+        ml.job(codeId=f"{ml.JOBS}/../codes/c/versions/1"),
+        ml.job(environmentVariables=["x"]),
+        ml.job(environmentVariables={"a=b": "c"}),
+        ml.job(environmentVariables={"a": "b\0c"}),
+        ml.job(inputs={"data": {"jobInputType": "uri_folder", "uri": "https://x"}}),
+        ml.job(outputs={"../up": {"jobOutputType": "uri_folder"}}),
+        ml.job(limits={"timeout": "an hour"}),
         {},
     )),
-    Refusal(WORKSPACE, {"location": "westus2"}, "InvalidResourceLocation", "", 409, version=OLD),
-    *(Refusal(WORKSPACE, EASTUS | {"tags": tags}, "InvalidTags", version=OLD)
+    Refusal(ml.WORKSPACE, {"location": "westus2"}, "InvalidResourceLocation", "", 409, version=OLD),
+    *(Refusal(ml.WORKSPACE, EASTUS | {"tags": tags}, "InvalidTags", version=OLD)
       for tags in ("x", {"a": 1})),
     *(Refusal(path, None, code, "", 404, "GET", OLD) for path, code in (
-        (f"{WORKSPACES}/none", "ResourceNotFound"),
-        (f"{WORKSPACES}/none/computes/spot", "ResourceNotFound"),
-        (f"{WORKSPACE}/computes/none", "ResourceNotFound"),
-        (f"{JOBS}/none", "UserError"),
-        (f"{WORKSPACE}/environments/none/versions/1", "UserError"),
-        (f"{WORKSPACE}/environments/none", "UserError"),
-        (f"{WORKSPACE}/models/none", "UserError"),
-        (f"{WORKSPACE}/models/none/versions/1", "UserError"),
+        (f"{ml.WORKSPACES}/none", "ResourceNotFound"),
+        (f"{ml.WORKSPACES}/none/computes/spot", "ResourceNotFound"),
+        (f"{ml.WORKSPACE}/computes/none", "ResourceNotFound"),
+        (f"{ml.JOBS}/none", "UserError"),
+        (f"{ml.WORKSPACE}/environments/none/versions/1", "UserError"),
+        (f"{ml.WORKSPACE}/models/none/versions/1", "UserError"),
     )),
     *(Refusal(f"/_emulator/azureml/{what}", body, code, "", status, "POST")
       for what, body, code, status in (
@@ -291,10 +251,10 @@ ML = [
 
 
 async def test_azure_ml_refuses_in_its_own_code(inside: Inside) -> None:
-    await make_workspace(inside)
-    await submit(inside, "runs", nodes=2)
+    await ml.make_workspace(inside)
+    await ml.submit(inside, "runs", nodes=2)
     await inside.pass_time(15)
-    await submit(inside, "waits", nodes=2)
+    await ml.submit(inside, "waits", nodes=2)
     await check(inside, ML)
 
 
@@ -313,16 +273,13 @@ ADMIN = [
     *(Refusal("/_emulator/faults", body, INVALID, words, 400, "POST") for body, words in (
         ({"kind": "earthquake"}, "'kind' must be one of"),
         ({"kind": "error", "color": "red"}, "no member 'color'"),
-        ({"kind": "error", "count": "many"}, "'count'"),
         ({"kind": "error", "delay": -1}, "less than nothing"),
         ({"kind": "drop", "when": "never"}, "before or after"),
         ({"kind": "error", "path": "("}, "no regular expression"),
     )),
     *(Refusal("/_emulator/events", VM | body, INVALID, words, 400, "POST") for body, words in (
         ({"kind": "Earthquake"}, "must be one of"),
-        ({"kind": 3}, "must be one of"),
         ({"kind": "Reboot", "notice": 10}, "at least 900 s ahead"),
-        ({"kind": "Reboot", "notice": "soon"}, "are seconds"),
         ({"kind": "Reboot", "notice": 1e18}, "are 0 to 1000000000 seconds"),
         ({"kind": "Freeze", "duration": -5}, "are 0 to 1000000000 seconds"),
     )),
@@ -332,7 +289,6 @@ ADMIN = [
           ("partition", {"mode": "burn"}, "'mode' drop or reset"),
           ("partition", {"to": 7}, "'to' a host pattern"),
           ("disk", {"bytes_per_second": 0}, "1 or more, or null"),
-          ("disk", {"bytes_per_second": True}, "1 or more, or null"),
       )),
     *(Refusal(f"/_emulator/{what}", {"vm": vm, **more}, "NotFound", "There is no VM", 404, "POST")
       for what, vm, more in (("partition", "nobody", {}), ("partition", None, {}),

@@ -3,10 +3,8 @@
 import asyncio
 from typing import Any
 
-from tests.emulated.inside import HERE, Inside
-from tests.emulated.process import GROUP
+from tests.emulated.inside import GROUP_ID, Inside
 
-GROUP_ID = f"{HERE}/resourceGroups/{GROUP}"
 DEPLOYMENTS = f"{GROUP_ID}/providers/Microsoft.Resources/deployments"
 SCHEMA = "https://schema.management.azure.com/schemas/2019-04-01/deploymentTemplate.json#"
 Json = Any

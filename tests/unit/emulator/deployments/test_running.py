@@ -1,14 +1,16 @@
-"""Deployments on their way: order, failures, restarts, cancelling, and who may deploy what."""
+"""Deployments on their way: order, failures, restarts, and spoilt templates."""
 
-import asyncio
+import copy
+import json
+import random
+from collections.abc import Iterator
 from pathlib import Path
 
 from tests.clock import Clock
-from tests.emulated.inside import Inside, emulator_inside
+from tests.emulated.inside import GROUP_ID, Inside, emulator_inside
 from tests.emulated.process import scale_set
 from tests.unit.emulator.deployments.deployed import (
     DEPLOYMENTS,
-    GROUP_ID,
     Json,
     account,
     body,
@@ -52,17 +54,6 @@ async def test_resources_that_refer_to_each_other_never_come(inside: Inside) -> 
     assert "Circular dependency detected on resource" in detail["message"]
 
 
-async def test_a_long_operation_is_waited_for(inside: Inside) -> None:
-    after = account("after", dependsOn=["rk-1"])
-    await inside.arm.put(f"{DEPLOYMENTS}/d", json=body(template(slow(), after)))
-    for _ in range(100):
-        await asyncio.sleep(0)
-
-    assert (await inside.arm.get(f"{ACCOUNTS}/after")).status_code == 404
-    assert (await finished(inside))["provisioningState"] == "Succeeded"
-    assert (await inside.arm.get(f"{ACCOUNTS}/after")).status_code == 200
-
-
 async def test_a_throttled_deployment_asks_again(inside: Inside) -> None:
     for method, place in (("PUT", "storageAccounts"), ("GET", "operations/")):
         fault = {"kind": "throttle", "method": method, "path": place, "count": 2}
@@ -93,7 +84,6 @@ async def test_a_deployment_survives_a_restart_of_the_emulator(tmp_path: Path) -
     clock = Clock()
     wanted = template(slow(), account("after", dependsOn=["rk-1"]))
     async with emulator_inside(tmp_path, clock) as before:
-        await before.make_group()
         await before.arm.put(f"{DEPLOYMENTS}/d", json=body(wanted))
         await before.pass_time(0.5)
     async with emulator_inside(tmp_path, clock) as after:
@@ -120,3 +110,42 @@ async def test_those_of_a_group_can_be_listed(inside: Inside) -> None:
     assert [row["name"] for row in listed] == ["one"]
     assert codes == [204, 404]
     assert gone.json()["error"]["code"] == "DeploymentNotFound"
+
+
+TEMPLATE = json.loads((Path(__file__).parents[4] / "infra" / "main.json").read_text())
+JUNK: list[Json] = [
+    *(None, 1, -1, True, "", [], {}, [1], {"a": 1}, 1e300),
+    *("[", "[x", "[parameters(1)]", "[resourceId()]", "[concat(1)]", "[reference()]"),
+    *("[copyIndex(null())]", "[listKeys()]", "[range(0, 5)]", "[format('{9}')]"),
+]
+
+
+async def test_a_template_with_any_member_spoilt_is_answered(tmp_path: Path) -> None:
+    draw = random.Random(4)
+    passed = {"sshPublicKey": "k", "databasePassword": "Horse-battery-1", "secretKey": "x" * 40}
+    whole = body(TEMPLATE, **passed)
+    places = [place for place in _places(whole) if place]
+    async with emulator_inside(tmp_path, Clock()) as azure:
+        for _ in range(100):
+            spoilt = _spoilt(whole, draw.choice(places), draw)
+            answer = await azure.arm.post(f"{DEPLOYMENTS}/d/validate", json=spoilt)
+            assert answer.status_code in (200, 400), answer.text
+
+
+def _places(value: Json, here: tuple[Json, ...] = ()) -> Iterator[tuple[Json, ...]]:
+    yield here
+    inner = value.items() if isinstance(value, dict) else enumerate(value)
+    for key, part in inner:
+        if isinstance(part, dict | list):
+            yield from _places(part, (*here, key))
+        else:
+            yield (*here, key)
+
+
+def _spoilt(whole: Json, place: tuple[Json, ...], draw: random.Random) -> Json:
+    spoilt = copy.deepcopy(whole)
+    target = spoilt
+    for key in place[:-1]:
+        target = target[key]
+    target[place[-1]] = draw.choice(JUNK)
+    return spoilt

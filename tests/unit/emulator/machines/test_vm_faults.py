@@ -58,15 +58,6 @@ def reach(proxy: str, url: str) -> bool:
     return not isinstance(e.value, httpx.TimeoutException)
 
 
-def test_a_vm_without_a_proxy_has_none(tmp_path: Path) -> None:
-    plain = Vm(tmp_path / "vm")
-    plain.boot('echo "<$HTTP_PROXY$https_proxy$LD_PRELOAD>" > proxy')
-    told = plain.text("proxy")
-    plain.kill()
-
-    assert told == "<>\n"
-
-
 def test_a_cut_survives_a_restart_of_the_vm_and_ends_when_it_is_mended(vm: Vm) -> None:
     url = "http://127.0.0.1:1/"
     before = reach(proxy_of(vm).strip(), "http://127.0.0.1:2/")

@@ -1,14 +1,16 @@
-"""Networks, accounts, registries, servers and vaults, and what Azure refuses of them."""
+"""Groups, networks, accounts, registries, servers and vaults."""
 
+from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 
-from tests.emulated.inside import HERE, Inside
-from tests.emulated.process import GROUP, scale_set
+from tests.clock import Clock
+from tests.emulated.inside import GROUP_ID, HERE, PROVIDERS, SET, Inside, emulator_inside
+from tests.emulated.process import scale_set
 
-GROUP_ID = f"{HERE}/resourceGroups/{GROUP}"
-PROVIDERS = f"{GROUP_ID}/providers"
 NETWORKS = "Microsoft.Network/virtualNetworks"
 GUARDS = "Microsoft.Network/networkSecurityGroups"
 ACCOUNTS = "Microsoft.Storage/storageAccounts"
@@ -89,21 +91,6 @@ async def test_a_resource_lives_from_put_to_delete(inside: Inside) -> None:
     assert (deleted, code(gone)) == ([200, 204], "ResourceNotFound")
 
 
-async def test_everything_in_a_group_can_be_listed_and_filtered(inside: Inside) -> None:
-    await made(inside, f"{ACCOUNTS}/account", **ACCOUNT)
-    await made(inside, f"{NETWORKS}/n", **network(nodes="10.0.0.0/24"))
-    await inside.arm.put(
-        f"{PROVIDERS}/Microsoft.Compute/virtualMachineScaleSets/rk", json=scale_set(1)
-    )
-    url, only = f"{HERE}/resources", f"resourceGroup eq '{GROUP}' and resourceType eq '{NETWORKS}'"
-    rows = (await inside.arm.get(url, params={"$expand": "provisioningState"})).json()["value"]
-    some = (await inside.arm.get(url, params={"$filter": only})).json()["value"]
-
-    assert sorted(row["name"] for row in rows) == ["account", "n", "rk"]
-    assert all("properties" not in row and row["provisioningState"] for row in rows)
-    assert [row["name"] for row in some] == ["n"]
-
-
 async def test_the_range_that_rdma_uses_is_no_concern_of_azure(inside: Inside) -> None:
     assert (await put(inside, f"{NETWORKS}/n", **network("172.16.0.0/16"))).status_code == 201
 
@@ -121,15 +108,6 @@ async def test_what_a_subnet_or_a_gateway_uses_must_exist(inside: Inside) -> Non
     assert {code(early), code(lost)} == {"InvalidResourceReference"}
 
 
-async def test_names_of_accounts_are_the_worlds(inside: Inside) -> None:
-    await made(inside, f"{ACCOUNTS}/taken", **ACCOUNT)
-    await inside.make_group("other")
-    other = f"{HERE}/resourceGroups/other/providers/{ACCOUNTS}/taken"
-    again = await inside.arm.put(other, json={"location": "eastus", **ACCOUNT})
-
-    assert code(again) == "StorageAccountAlreadyTaken"
-
-
 async def test_an_account_has_keys_that_stay_and_a_blob_service(inside: Inside) -> None:
     account, versions = f"{ACCOUNTS}/account", {"isVersioningEnabled": True}
     await made(inside, account, **ACCOUNT)
@@ -142,27 +120,86 @@ async def test_an_account_has_keys_that_stay_and_a_blob_service(inside: Inside) 
     assert service["properties"]["isVersioningEnabled"] is True
 
 
-async def test_a_server_keeps_its_password_to_itself(inside: Inside) -> None:
-    shown = await made(inside, f"{SERVERS}/db1", **SERVER)
-    await made(inside, f"{SERVERS}/db1/databases/rekindle", properties={})
-
-    assert "Horse" not in str(shown)
-    assert shown["properties"]["fullyQualifiedDomainName"] == "db1.postgres.database.azure.com"
+NETWORK = f"{GROUP_ID}/providers/Microsoft.Network/networkSecurityGroups/guard"
 
 
-async def test_vaults_hide_their_secrets(inside: Inside) -> None:
-    shown = await made(inside, f"{VAULTS}/vault", **VAULT)
-    secret = await made(inside, f"{VAULTS}/vault/secrets/s", properties={"value": "hush-hush"})
+@pytest.fixture
+async def filled(tmp_path: Path) -> AsyncIterator[Inside]:
+    async with emulator_inside(tmp_path, Clock()) as made:
+        guard = {"location": "eastus", "tags": {"owner": "me"}}
+        (await made.arm.put(SET, json=scale_set(0))).raise_for_status()
+        (await made.arm.put(NETWORK, json=guard)).raise_for_status()
+        yield made
 
-    assert shown["properties"]["vaultUri"] == "https://vault.vault.azure.net/"
-    assert "hush-hush" not in str(secret) + str(inside.fabric.state.resources)
+
+@pytest.mark.parametrize(
+    ("wanted", "found"),
+    [
+        ("", ["rk-1", "guard"]),
+        ("resourceType eq 'microsoft.compute/virtualmachinescalesets'", ["rk-1"]),
+        ("tagName eq 'owner' and tagValue eq 'me'", ["guard"]),
+        ("tagName eq 'owner' and tagValue eq 'you'", []),
+        ("tagname eq 'OWNER'", ["guard"]),
+        ("resourceGroup eq 'nowhere'", []),
+    ],
+)
+@pytest.mark.parametrize("where", [HERE, GROUP_ID])
+async def test_resources_are_listed_by_a_filter(
+    filled: Inside, where: str, wanted: str, found: list[str]
+) -> None:
+    answer = await filled.arm.get(f"{where}/resources", params={"$filter": wanted})
+
+    first = await filled.arm.get(f"{where}/resources", params={"$filter": wanted, "$top": "1"})
+    assert [row["name"] for row in answer.json()["value"]] == found
+    assert [row["name"] for row in first.json()["value"]] == found[:1]
 
 
-async def test_a_registry_has_a_server_and_a_name_of_its_own(inside: Inside) -> None:
-    shown = await made(inside, f"{REGISTRIES}/images", sku={"name": "Basic"})
+async def test_a_group_takes_all_that_is_in_it_along(filled: Inside) -> None:
+    begun = await filled.arm.delete(GROUP_ID)
+    assert "Azure-AsyncOperation" not in begun.headers  # a Location only
+    await filled.pass_time(2)
+
+    assert (await filled.arm.get(GROUP_ID)).status_code == 404
+    await filled.make_group()
+    assert (await filled.arm.get(NETWORK)).status_code == 404
+    assert (await filled.arm.get(SET)).status_code == 404
+    assert not filled.fabric.state.resources
+
+
+async def test_a_group_has_tags_and_a_name_in_letters_of_any_language(inside: Inside) -> None:
+    path = f"{HERE}/resourceGroups/Prüfung_(1).a-b"
+    await inside.make_group("Prüfung_(1).a-b")
+    changed = await inside.arm.patch(path, json={"tags": {"a": "b"}})
+    shown = (await inside.arm.get(path)).json()
+
+    assert changed.json()["tags"] == shown["tags"] == {"a": "b"}
+    assert shown["name"] == "Prüfung_(1).a-b"
+    assert (await inside.arm.patch(path, json={"tags": {"a": 1}})).status_code == 400
+
+
+async def test_names_of_accounts_and_registries_are_the_worlds(inside: Inside) -> None:
+    registry = {"sku": {"name": "Basic"}}
+    await made(inside, f"{ACCOUNTS}/taken", **ACCOUNT)
+    shown = await made(inside, f"{REGISTRIES}/images", **registry)
     await inside.make_group("other")
-    other = f"{HERE}/resourceGroups/other/providers/{REGISTRIES}/Images"
-    again = await inside.arm.put(other, json={"location": "eastus", "sku": {"name": "Basic"}})
+    again = [
+        await inside.arm.put(
+            f"{HERE}/resourceGroups/other/providers/{what}", json={"location": "eastus", **body}
+        )
+        for what, body in ((f"{ACCOUNTS}/taken", ACCOUNT), (f"{REGISTRIES}/Images", registry))
+    ]
 
     assert shown["properties"]["loginServer"] == "images.azurecr.io"
-    assert code(again) == "AlreadyInUse"
+    assert [code(answer) for answer in again] == ["StorageAccountAlreadyTaken", "AlreadyInUse"]
+
+
+async def test_servers_and_vaults_hide_their_secrets(inside: Inside) -> None:
+    server = await made(inside, f"{SERVERS}/db1", **SERVER)
+    await made(inside, f"{SERVERS}/db1/databases/rekindle", properties={})
+    vault = await made(inside, f"{VAULTS}/vault", **VAULT)
+    secret = await made(inside, f"{VAULTS}/vault/secrets/s", properties={"value": "hush-hush"})
+
+    assert "Horse" not in str(server)
+    assert server["properties"]["fullyQualifiedDomainName"] == "db1.postgres.database.azure.com"
+    assert vault["properties"]["vaultUri"] == "https://vault.vault.azure.net/"
+    assert "hush-hush" not in str(secret) + str(inside.fabric.state.resources)
