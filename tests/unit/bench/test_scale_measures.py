@@ -26,10 +26,7 @@ def test_the_exponent_is_how_the_cost_of_one_job_grows(power: float, expected: f
     windows = [window(jobs, cpu=0.001 * jobs**power) for jobs in (10, 100, 1000)]
 
     assert exponent(windows) == pytest.approx(expected)
-
-
-def test_one_stage_has_no_exponent() -> None:
-    assert exponent([window(10, cpu=0.1)]) is None
+    assert exponent(windows[:1]) is None
 
 
 def test_measures_are_of_the_last_stage() -> None:
@@ -38,7 +35,10 @@ def test_measures_are_of_the_last_stage() -> None:
     found.cancel = (50, 0.5, 1.0, {"api": 0.5, "reconciler": 0.5, "postgres": 0.0, "nodes": 9.0})
     found.decided_p99 = 1.5
     values = {m.name: m.value for m in measures(found)}
+    nothing = {m.name: m.value for m in measures(ScaleFindings())}
 
+    assert (nothing["live_jobs"], nothing["growth_exponent"]) == (None, None)
+    assert "heartbeat_p99_ms" not in nothing
     assert values["nodes"] == 200
     assert values["heartbeats_per_s"] == 10
     assert values["heartbeat_p99_ms"] == 10
@@ -48,14 +48,6 @@ def test_measures_are_of_the_last_stage() -> None:
     assert values["eviction_burst_cpu_s"] == 300
     assert values["cancel_2000_s"] == values["cancel_2000_cpu_s"] == 40
     assert values["notice_to_decision_s_p99"] == 1.5
-
-
-def test_nothing_measured_is_said_and_nothing_is_made_up() -> None:
-    values = {m.name: m.value for m in measures(ScaleFindings())}
-
-    assert values["live_jobs"] is None
-    assert values["growth_exponent"] is None
-    assert "heartbeat_p99_ms" not in values
 
 
 def test_jobs_come_in_stages_from_a_hundredth_on() -> None:
