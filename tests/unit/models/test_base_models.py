@@ -7,6 +7,7 @@ import pytest
 from service.domain.errors import InvalidRequest
 from service.domain.models.architecture import Architecture
 from service.domain.models.base_models import BASE_MODELS, lookup
+from service.domain.models.trained_parameters import trained_parameters
 from service.domain.performance import vm_catalogue
 from service.domain.performance.layout import LayoutRequest, MemoryShortfall, fit, refusal
 from service.domain.performance.memory import MicroStep, estimate
@@ -52,6 +53,18 @@ def shape(name: str) -> Architecture:
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_the_parameters_of_catalogued_models_are_those_published(name: str) -> None:
     assert shape(name).parameters == PUBLISHED[name]
+
+
+@pytest.mark.parametrize("name", ["meta-llama/Llama-3.1-8B-Instruct", "Qwen/Qwen3-0.6B"])
+def test_all_layers_with_embedding_and_head_are_the_whole_model(name: str) -> None:
+    arch = shape(name)
+    last = TrainingOptions(train_last_n_layers=1, train_embeddings=False)
+    layers = TrainingOptions(train_last_n_layers=arch.layers)
+    head = 0 if arch.tied else arch.embedding_parameters
+
+    assert trained_parameters(arch, TrainingOptions()) == PUBLISHED[name]
+    assert trained_parameters(arch, layers) == PUBLISHED[name]
+    assert trained_parameters(arch, last) == arch.layer_parameters + head + arch.hidden_size
 
 
 def test_every_entry_has_a_shape_a_context_and_a_licence_and_one_name() -> None:

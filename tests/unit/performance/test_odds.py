@@ -1,7 +1,6 @@
 """What is expected of Spot capacity: hazards, lifetimes, what is still to be paid, how jobs go."""
 
 import math
-import random
 
 import pytest
 from hypothesis import given, settings
@@ -52,15 +51,6 @@ def test_what_is_left_of_a_life_is_never_more_than_the_horizon(
     assert 0 < age_hazard.mean_residual_life(rates, age, horizon) <= horizon * (1 + 1e-9)
 
 
-def test_the_curve_finds_the_mean_of_what_it_saw() -> None:
-    draw = random.Random(3)
-    lives = [(draw.expovariate(0.25), True) for _ in range(2000)]
-
-    assert lifetimes.SurvivalCurve.of(lives).mean_residual_life(0.0, 1000.0) == pytest.approx(
-        4.0, rel=0.1
-    )
-
-
 def test_lives_that_were_cut_do_not_shorten_the_curve() -> None:
     whole = [(10.0, True)] * 10
     cut = [*whole, *[(1.0, False)] * 30]
@@ -98,42 +88,9 @@ def test_more_slack_never_costs_more_and_nothing_costs_more_than_on_demand() -> 
     assert all(12 * 0.3 < cost <= 12.2 for cost in costs)
 
 
-def test_an_older_outage_costs_more_to_wait_out() -> None:
-    table = solved()
-
-    assert table.cost_of_wait(12.0, 4.0, 3) > table.cost_of_wait(12.0, 4.0, 0)
-
-
-def test_without_evictions_spot_costs_its_price() -> None:
-    table = solved(evictions=(1e-9,) * 4)
-
-    assert table.cost_of_start(12.0, 4.0) == pytest.approx(0.3 * 12.2, rel=0.01)
-
-
-def test_lives_without_evictions_all_cost_the_same() -> None:
-    job = spot_runs.SpotJob(work_s=3600, cold_start_s=600, hourly=2.0)
-    quiet = Exposure((1e6, 1e6, 1e6, 1e6), (0, 0, 0, 0))
-
-    told = spot_runs.simulate_runs(job, random.Random(1), lives=20, holds=quiet)
-
-    assert told.dollars.p10 == told.dollars.p90 == pytest.approx(2 * 4200 / 3600)
-    assert told.evictions.p90 == 0
-
-
 def test_a_job_that_never_comes_further_never_ends() -> None:
     told = spot_runs.simulate_run(
         spot_runs.SpotJob(work_s=2.0, cold_start_s=600), lambda: 0.1, lambda: 1.0
     )
 
     assert (told.seconds, told.dollars, told.evictions) == (math.inf, math.inf, 10_000)
-
-
-def test_what_was_seen_narrows_an_interval() -> None:
-    job = spot_runs.SpotJob(work_s=24 * 3600, cold_start_s=600)
-    seen = Exposure((50.0, 50.0, 50.0, 500.0), (50, 25, 8, 25))
-
-    def width(holds: Exposure) -> float:
-        told = spot_runs.simulate_runs(job, random.Random(1), lives=200, holds=holds)
-        return told.dollars.p90 - told.dollars.p10
-
-    assert width(seen) < width(NO_EXPOSURE)

@@ -104,17 +104,6 @@ def test_a_save_that_fits_into_a_notice_is_planned_less_often() -> None:
     assert adapters < whole
 
 
-def test_where_evictions_come_without_notice_one_saves_more_often() -> None:
-    rates: dict[str, Any] = {"evictions_per_hour": 0.075, "dollars_per_hour": 3.6}
-    told, _ = planned.plan_interval(layout(8), 7_000_000_000, step=5.0, **rates)
-    untold, rests = planned.plan_interval(
-        layout(8), 7_000_000_000, step=5.0, **rates, noticed=False
-    )
-
-    assert rests.answered == 0.0
-    assert untold < told
-
-
 @dataclass
 class Saver:
     """Costs what it is told to."""

@@ -60,12 +60,6 @@ def test_what_could_not_be_promised_is_promised_once_a_job_like_it_was_measured(
     assert calibrate(ROOFLINE, [job_off_by(1.3, alike=False)]).doubt == ROOFLINE.doubt
 
 
-def test_what_the_roofline_had_said_is_kept_for_the_next_one_to_learn_from() -> None:
-    twice = calibrate(calibrate(ROOFLINE, [job_off_by(1.3)]), [job_off_by(1.1)])
-
-    assert (twice.roofline, ROOFLINE.roofline) == (10.0, 0.0)
-
-
 def test_past_jobs_on_other_gpus_say_nothing() -> None:
     elsewhere = replace(SLOWER, vm_size=H100)
     unknown = replace(SLOWER, vm_size="Standard_D4s_v5")

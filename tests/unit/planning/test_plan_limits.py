@@ -70,14 +70,6 @@ def refused(request: PlanRequest = JOB, **limits: object) -> InvalidRequest:
     return found.value
 
 
-def test_without_limits_the_cheapest_is_taken_on_the_fewest_nodes() -> None:
-    plan = plan_within()
-
-    assert (plan.chosen.nodes, plan.chosen.offering.vm_size) == (1, NC24)
-    assert seconds_p90(plan.chosen) > 3600
-    assert "deadline" not in plan.why
-
-
 def test_a_deadline_of_an_hour_takes_larger_machines_where_these_keep_it() -> None:
     plan = plan_within(hours=1)
 
@@ -87,20 +79,13 @@ def test_a_deadline_of_an_hour_takes_larger_machines_where_these_keep_it() -> No
     assert "The cheapest of all, 1 x Standard_NC24ads_A100_v4" in plan.why
 
 
-def test_a_deadline_takes_more_nodes_where_there_is_one_size() -> None:
-    plan = plan_within(replace(JOB, offers=(SMALL[0],)), hours=1)
-
-    assert seconds_p90(plan.chosen) <= 3600
-    assert plan.chosen.nodes > 1
-    assert plan.chosen.global_batch == 32
-
-
 def test_what_a_deadline_chooses_is_the_cheapest_that_keeps_it() -> None:
     alone = replace(JOB, offers=(SMALL[0],))
     plan = plan_within(alone, hours=1.5)
     fewer = plan_within(replace(alone, nodes=plan.chosen.nodes // 2))
 
-    assert seconds_p90(fewer.chosen) > 1.5 * 3600
+    assert seconds_p90(plan.chosen) <= 1.5 * 3600 < seconds_p90(fewer.chosen)
+    assert plan.chosen.global_batch == 32
     assert fewer.chosen.cost_p50 < plan.chosen.cost_p50
 
 
@@ -111,10 +96,11 @@ def test_a_longer_deadline_never_costs_more(hours: float) -> None:
     assert later.chosen.cost_p50 <= sooner.chosen.cost_p50
 
 
-def test_a_deadline_far_away_changes_nothing() -> None:
+def test_a_deadline_far_away_or_a_budget_alone_changes_nothing() -> None:
     far = plan_within(hours=100)
 
-    assert far.options == plan_within().options
+    assert far.options == plan_within(budget="20").options == plan_within().options
+    assert (far.chosen.nodes, far.chosen.offering.vm_size) == (1, NC24)
     assert "keeps the deadline (100 h away) nine times in ten" in far.why
 
 
@@ -132,10 +118,6 @@ def test_a_budget_and_a_deadline_are_kept_together() -> None:
     assert seconds_p90(best) <= 2 * 3600
     assert best.cost_p90 + limits.reserve(best) <= 12
     assert "deadline and the budget" in plan.why or "and the budget (12 USD)" in plan.why
-
-
-def test_a_budget_alone_takes_the_cheapest() -> None:
-    assert plan_within(budget="20").options == plan_within().options
 
 
 def test_nothing_on_demand_is_chosen_for_a_job_that_does_not_buy_it() -> None:
@@ -188,12 +170,6 @@ def test_a_deadline_and_a_budget_that_exclude_each_other_say_what_each_would_tak
 def test_a_deadline_in_the_past_is_refused_and_one_that_only_notifies_is_not() -> None:
     assert "in the past" in refused(hours=-1).message
     assert plan_within(hours=-1, risk=OnRisk.NOTIFY).chosen.nodes
-
-
-def test_a_plan_that_limits_chose_is_stored_and_read_again() -> None:
-    plan = plan_within(hours=1)
-
-    assert Plan.from_dict(plan.as_dict()) == plan
 
 
 def test_rows_that_differ_in_length_make_small_micro_batches_and_a_longer_job() -> None:

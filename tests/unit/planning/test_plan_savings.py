@@ -14,12 +14,10 @@ from tests.unit.planning.test_plan import (
     NC24,
     ND40,
     OFFLOADED,
-    QLORA,
     REQUEST,
     offer,
 )
 
-ALIKE = Training(max_seq_len=2048, zero_stage=1, micro_batch=1)
 LAST = Training(train_last_n_layers=2, train_embeddings=False, loss_chunk=512)
 
 
@@ -41,16 +39,6 @@ def test_who_lacks_little_is_advised_to_offload_the_optimizer() -> None:
     chosen = make_plan(replace(request, training=OFFLOADED)).chosen
     assert chosen.memory.optimizer == 0
     assert chosen.memory.host > 0
-
-
-def test_adapters_over_four_bits_take_less_room_and_more_time() -> None:
-    plain, quantized = (
-        make_plan(replace(REQUEST, training=replace(ALIKE, lora=lora))).chosen
-        for lora in (LORA, QLORA)
-    )
-
-    assert quantized.memory.needed < plain.memory.needed
-    assert quantized.seconds_per_step > plain.seconds_per_step
 
 
 def test_what_a_plan_saves_is_read_again_and_the_usual_is_left_out() -> None:
