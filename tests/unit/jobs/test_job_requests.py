@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from contract import choices
 from contract.job import JobRequest
 from contract.methods import METHODS
 from service.api.http import requests, validation
@@ -19,7 +18,7 @@ from service.api.jobs.job_requests import (
 )
 from service.domain.errors import InvalidRequest
 from service.domain.training.recipe import Hyperparameters, Training
-from trainer.contract import CHECKPOINTS_KEPT, Dpo, Lora, TrainingOptions
+from trainer.contract import Dpo, Lora, TrainingOptions
 
 LEAST = {"model": "m", "training_file": "file-1"}
 LEAST_OPTIONS: dict[str, dict[str, Any]] = {"reinforcement": {"grader": {}}}
@@ -57,7 +56,8 @@ def test_the_least_request_leaves_everything_to_the_planner() -> None:
     request = request_with()
 
     assert hyperparameters_of(request) == Hyperparameters()
-    assert training_of(request).lora is None
+    assert training_of(request) == Training()
+    assert training_of(request_with(training={"packing": True})) == Training(packing=True)
     assert request.infrastructure.nodes is None
 
 
@@ -105,15 +105,11 @@ def test_null_is_the_same_as_left_out() -> None:
     assert request_with(**nothing, hyperparameters=None, method=None) == request_with()
 
 
-def test_hyperparameters_are_taken_from_the_method() -> None:
+def test_hyperparameters_are_taken_from_either_place() -> None:
     method = {"type": "supervised", "supervised": {"hyperparameters": {"n_epochs": 3}}}
-
-    assert hyperparameters_of(request_with(method=method)).n_epochs == 3
-
-
-def test_hyperparameters_are_taken_from_the_deprecated_place_as_well() -> None:
     old = {"n_epochs": 2, "batch_size": "auto", "learning_rate_multiplier": 2}
 
+    assert hyperparameters_of(request_with(method=method)).n_epochs == 3
     assert hyperparameters_of(request_with(hyperparameters=old)) == Hyperparameters(
         n_epochs=2, learning_rate_multiplier=2.0
     )
@@ -136,20 +132,8 @@ def test_every_option_of_dpo_is_taken() -> None:
     assert training_of(request).dpo == Dpo(beta=0.5, label_smoothing=0.1)
     assert hyperparameters_of(request) == Hyperparameters(n_epochs=2, batch_size=8)
     assert training_of(request_with(**preferring(loss="ipo"))).dpo == Dpo(beta=0.1, loss="ipo")
-
-
-def test_a_beta_beside_the_hyperparameters_is_taken_too() -> None:
     flat = {"type": "dpo", "dpo": {"beta": 0.2, "hyperparameters": {"n_epochs": 2}}}
-
     assert training_of(request_with(method=flat)).dpo == Dpo(beta=0.2)
-
-
-def test_the_deprecated_hyperparameters_work_with_dpo() -> None:
-    old = {"n_epochs": 2}
-
-    request = request_with(method={"type": "dpo"}, hyperparameters=old)
-
-    assert hyperparameters_of(request) == Hyperparameters(n_epochs=2)
 
 
 def test_a_reward_model_has_the_usual_hyperparameters_in_either_place() -> None:
@@ -162,15 +146,7 @@ def test_a_reward_model_has_the_usual_hyperparameters_in_either_place() -> None:
     assert (training.method, training.dpo) == ("reward", None)
     assert hyperparameters_of(request_with(method=own)) == Hyperparameters(n_epochs=2, batch_size=8)
     assert hyperparameters_of(bare) == Hyperparameters(n_epochs=3)
-    assert (error.code, error.param) == (
-        "unknown_parameter",
-        "method.reward.hyperparameters.beta",
-    )
-
-
-def test_sequences_are_packed_for_who_asks_for_it() -> None:
-    assert training_of(request_with(training={"packing": True})) == Training(packing=True)
-    assert training_of(request_with()) == Training()
+    assert (error.code, error.param) == ("unknown_parameter", "method.reward.hyperparameters.beta")
 
 
 @pytest.mark.parametrize(("method", "other"), list(permutations(METHODS, 2)))
@@ -187,12 +163,8 @@ def test_the_alpha_of_an_adapter_is_twice_its_rank_unless_told() -> None:
 
     assert lora is not None
     assert (lora.rank, lora.alpha) == (8, 16)
-
-
-def test_a_base_in_four_bits_is_an_adapter_of_another_type() -> None:
-    lora = training_of(request_with(training={"adapter": {"type": "qlora"}})).lora
-
-    assert lora == Lora(rank=16, alpha=32, dropout=0.0, quantized=True)
+    quantized = training_of(request_with(training={"adapter": {"type": "qlora"}})).lora
+    assert quantized == Lora(rank=16, alpha=32, dropout=0.0, quantized=True)
 
 
 def test_what_saves_memory_is_off_unless_asked_for() -> None:
@@ -238,7 +210,3 @@ def test_half_a_character_and_nul_are_refused_by_the_name_of_their_member(
     assert fault.param == where.format(ascii(text)[1:-1])
     assert "half of a surrogate pair" in fault.message or "NUL" in fault.message
     assert fault.message.isascii()
-
-
-def test_checkpoints_are_kept_as_a_trainer_that_is_told_nothing_keeps_them() -> None:
-    assert choices.CHECKPOINTS_KEPT == CHECKPOINTS_KEPT

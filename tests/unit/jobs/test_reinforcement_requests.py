@@ -74,7 +74,5 @@ def test_openais_hyperparameters_are_taken_where_its_clients_put_them() -> None:
     assert training.eval_steps == 7
     assert training.reinforcement is not None
     assert training.reinforcement.answers == 4
-
-
-def test_the_steps_between_evaluations_may_be_those_of_training() -> None:
-    assert training_of(request_with(method=learning(), training={"eval_steps": 5})).eval_steps == 5
+    ours = request_with(method=learning(), training={"eval_steps": 5})
+    assert training_of(ours).eval_steps == 5
