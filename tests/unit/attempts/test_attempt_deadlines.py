@@ -54,9 +54,7 @@ def test_machines_go_when_the_time_to_save_is_over_whatever_they_say_and_whoever
 ) -> None:
     allowed = 40 * SECOND if planned == 40.0 else PACE.save
     over = replace(
-        attempt(state, stop_as=stop_as),
-        over_budget_at=NOW - allowed - SECOND,
-        save_seconds=planned,
+        attempt(state, stop_as=stop_as), over_budget_at=NOW - allowed - SECOND, save_seconds=planned
     )
     told = halted(seen, kind, SECOND) if kind else seen
 

@@ -39,12 +39,17 @@ def decided(*paid: OfferingState, terms: JobConstraints = TERMS) -> Decision | N
     return back_to_spot([SPOT, *paid], work, held, NOW, 2)
 
 
-def test_what_can_be_had_again_is_left_and_the_deadline_rests_on_it() -> None:
-    decision = decided(on_demand())
+@pytest.mark.parametrize(
+    "places", [[on_demand()], [sold_out(on_demand()), on_demand("uksouth")]], ids=["it", "another"]
+)
+def test_on_demand_that_can_be_had_again_is_left_and_the_deadline_rests_on_it(
+    places: list[OfferingState],
+) -> None:
+    decision = decided(*places)
 
     assert decision is not None
     assert decision.net is not None
-    assert decision.net.offering == on_demand().offering
+    assert decision.net.offering == places[-1].offering
 
 
 @pytest.mark.parametrize(
@@ -58,11 +63,3 @@ def test_what_can_be_had_again_is_left_and_the_deadline_rests_on_it() -> None:
 )
 def test_what_cannot_be_had_again_is_kept(held: OfferingState, terms: JobConstraints) -> None:
     assert decided(held, terms=terms) is None
-
-
-def test_where_another_one_can_be_had_the_deadline_rests_on_that() -> None:
-    decision = decided(sold_out(on_demand()), on_demand("uksouth"))
-
-    assert decision is not None
-    assert decision.net is not None
-    assert decision.net.offering == on_demand("uksouth").offering

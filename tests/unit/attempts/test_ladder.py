@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from service.domain.lifecycle.attempt import MAX_FRUITLESS, AttemptView, MoveAttempt, OpenGeneration
 from service.domain.lifecycle.attempt_steps import next_step
-from service.domain.lifecycle.oom_fallback import OomFallback, next_rung, rungs_from
+from service.domain.lifecycle.oom_fallback import OomFallback, rungs_from
 from service.domain.states import Outcome
 from tests.unit.attempts.attempt_facts import (
     ALL_FAILED,
@@ -29,22 +29,21 @@ RUNGS = st.builds(Rung, micro_batch=st.integers(1, 1024), gradient_checkpointing
 
 
 @pytest.mark.parametrize(
-    ("planned", "sizes", "last_is_recomputed"),
+    ("planned", "sizes"),
     [
-        (FOUR, [4, 2, 1, 1], True),
-        (Rung(micro_batch=8, gradient_checkpointing=True), [8, 4, 2, 1], True),
-        (Rung(micro_batch=12, gradient_checkpointing=True), [12, 6, 3, 1], True),
-        (Rung(micro_batch=7, gradient_checkpointing=False), [7, 1, 1], True),
-        (LOWEST, [1], True),
+        (FOUR, [4, 2, 1, 1]),
+        (Rung(micro_batch=12, gradient_checkpointing=True), [12, 6, 3, 1]),
+        (Rung(micro_batch=7, gradient_checkpointing=False), [7, 1, 1]),
+        (LOWEST, [1]),
     ],
 )
 def test_micro_batches_get_smaller_and_then_activations_are_computed_again(
-    planned: Rung, sizes: list[int], last_is_recomputed: bool
+    planned: Rung, sizes: list[int]
 ) -> None:
     rungs = list(rungs_from(planned))
 
     assert [rung.micro_batch for rung in rungs] == sizes
-    assert rungs[-1].gradient_checkpointing is last_is_recomputed
+    assert rungs[-1].gradient_checkpointing
     assert all(r.gradient_checkpointing is planned.gradient_checkpointing for r in rungs[:-1])
 
 
@@ -99,12 +98,16 @@ def test_it_goes_down_from_the_rung_on_which_it_is() -> None:
     assert "activations computed again" in step.because
 
 
-def test_whatever_else_ends_a_generation_leaves_the_rung_as_it_is() -> None:
+def test_only_memory_that_runs_out_moves_an_attempt_down_a_ladder_that_its_plan_has() -> None:
     two = replace(FOUR, micro_batch=2)
     seen = replace(ALL_FAILED, ladder=OomFallback(planned=FOUR, rung=two))
     step = next_step(attempt(RUNNING), seen, NOW, PACE)
 
     assert step == replace(reopened(seen, after_error=True), rung=two)
+
+    unplanned = ran_out(OomFallback())
+    again = reopened(unplanned, after_error=True)
+    assert next_step(attempt(RUNNING), unplanned, NOW, PACE) == again
 
 
 def test_starts_that_were_fruitless_on_other_grounds_do_not_cut_the_ladder_short() -> None:
@@ -138,13 +141,3 @@ def test_on_the_lowest_rung_a_generation_that_committed_something_is_followed_by
     step = next_step(attempt(RUNNING, trainer_errors=2), seen, NOW, PACE)
 
     assert step == replace(reopened(seen, after_error=False), rung=LOWEST)
-
-
-def test_a_plan_that_does_not_say_how_much_at_once_has_no_ladder() -> None:
-    seen = ran_out(OomFallback())
-
-    assert next_step(attempt(RUNNING), seen, NOW, PACE) == reopened(seen, after_error=True)
-
-
-def test_the_lowest_rung_has_none_below_it() -> None:
-    assert next_rung(LOWEST) is None
