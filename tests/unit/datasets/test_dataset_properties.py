@@ -9,12 +9,7 @@ from hypothesis import strategies as st
 
 from service.domain.datasets.dataset import DatasetSummary, DatasetValidator
 from service.domain.errors import InvalidFile, PayloadTooLarge
-from tests.unit.trainer.data.chat_rows import (
-    ASSISTANT,
-    CHAT,
-    jsonl,
-    verdict,
-)
+from tests.unit.trainer.data.chat_rows import ASSISTANT, CHAT, jsonl, verdict
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),

@@ -7,14 +7,7 @@ import pytest
 
 from service.domain.datasets.dataset import DatasetValidator
 from service.domain.errors import InvalidFile
-from tests.unit.trainer.data.chat_rows import (
-    CHAT,
-    jsonl,
-    message_from,
-    refusal,
-    refused,
-    rows,
-)
+from tests.unit.trainer.data.chat_rows import CHAT, jsonl, message_from, refusal, refused, rows
 
 
 @pytest.mark.parametrize(

@@ -63,14 +63,12 @@ def test_a_broken_row_is_named_by_line_and_kind(row: object, code: str, says: st
     assert says in message
 
 
-def test_among_chats_a_row_that_ends_with_a_question_is_an_odd_chat() -> None:
+def test_only_a_file_whose_first_row_is_a_prompt_holds_prompts() -> None:
     chats = verdict(jsonl(CHAT, {"messages": [USER, ASSISTANT, USER]}))
 
     assert (chats.format, chats.examples) == (Format.CHAT, 2)
     assert "last_message_not_assistant" in codes(chats)
 
-
-def test_a_label_among_other_members_is_the_graders() -> None:
     assert verdict(jsonl(PROMPT | {"label": "sum"})).format is Format.PROMPT
 
 
@@ -83,15 +81,13 @@ def test_odd_turns_and_damaged_text_are_pointed_out() -> None:
     assert found == ["repeated_role", "replacement_character"]
 
 
-def test_members_are_kept_with_the_first_line_that_lacks_them() -> None:
+def test_members_that_templates_can_name_are_kept_with_the_first_line_that_lacks_them() -> None:
     rows = [*prompts(3), *prompts(1, level=None), {"messages": [USER], "late": 1}, *prompts(1)]
 
     assert verdict(jsonl(*rows)).members == {"answer": 5, "level": 4}
     assert verdict(jsonl(*prompts(2, tools=[TOOL]))).members == {"answer": 0, "level": 0}
     assert verdict(jsonl(CHAT | {"answer": "4"})).members == {}
 
-
-def test_members_that_no_template_can_name_are_not_kept() -> None:
     odd: dict[str, Any] = {"a b": 1, "a.b": 1, "\1": 1, "": 1, "x" * 257: 1, "\u00e9": 1}
 
     assert verdict(jsonl(PROMPT | odd)).members == {"answer": 0, "level": 0}

@@ -136,11 +136,9 @@ def test_a_broken_labelled_text_is_named_by_line_and_kind(
     assert says in message
 
 
-def test_a_text_alone_is_told_what_it_lacks() -> None:
+def test_labels_have_their_own_files_of_no_more_than_a_model_can_learn() -> None:
     assert "add its `label`" in refusal(jsonl({"text": "Once upon a time"}))
 
-
-def test_more_labels_than_a_model_can_learn_are_refused_at_once() -> None:
     many = [TEXT | {"label": f"class {n}"} for n in range(MOST_LABELS + 1)]
 
     assert verdict(jsonl(*many[:-1])).examples == MOST_LABELS

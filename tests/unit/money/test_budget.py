@@ -55,13 +55,6 @@ def test_each_attempt_keeps_the_time_that_its_own_job_needs_to_save() -> None:
     assert replace(small, leaving=True).reserve(EVEN) == replace(RUNS, leaving=True).reserve(EVEN)
 
 
-def test_what_is_reserved_is_said_with_its_times() -> None:
-    assert EVEN.of_job(45.0).in_words() == (
-        "45 s to save, 10 min to delete them, 10 min to confirm it, and 30 min for an outage of "
-        "the service"
-    )
-
-
 def test_nodes_train_on_unheard_for_longer_than_is_reserved_while_there_is_money() -> None:
     brief = replace(EVEN, outage=timedelta(minutes=1))
     roomy = budget_standing(Decimal(100), Decimal(30), [RUNS], NOW, brief)
@@ -79,15 +72,13 @@ def test_while_one_attempt_is_torn_down_and_the_next_one_starts_both_are_kept_fo
     assert found.reserved == 20 + cost_of(seconds=60 * 50, hourly=Decimal(20))
 
 
-def test_machines_that_were_ordered_and_never_seen_count_from_the_order() -> None:
+def test_machines_that_no_bill_shows_yet_count_from_when_they_were_asked_for() -> None:
     ordered = replace(RUNS, billed=0, known=0)
 
     assert ordered.unmetered(NOW) == 20
     assert replace(ordered, ordered_at=None).unmetered(NOW) == 0
     assert RUNS.unmetered(NOW) == 0
 
-
-def test_a_machine_in_place_of_a_lost_one_counts_from_when_it_was_asked_for() -> None:
     refilled = replace(RUNS, billed=1, refilled_at=NOW - timedelta(minutes=30))
 
     assert refilled.unmetered(NOW) == 5
@@ -101,11 +92,9 @@ def test_machines_go_when_what_is_left_covers_no_more_than_their_end() -> None:
     assert short.is_exhausted
 
 
-def test_what_a_start_needs_covers_the_boot_and_the_end() -> None:
+def test_what_a_start_needs_covers_the_boot_and_the_end_at_prices_that_may_rise() -> None:
     assert required_to_start(Decimal(20), EVEN, timedelta(minutes=15)) == 25
 
-
-def test_prices_may_rise_while_machines_go() -> None:
     assert replace(EVEN, dearer=Decimal("0.1")).stopping(Decimal(20)) == 22
 
 

@@ -7,12 +7,7 @@ from decimal import Decimal
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.domain.money.cost import (
-    LedgerRow,
-    cents,
-    machine_cost,
-    machine_hours,
-)
+from service.domain.money.cost import LedgerRow, cents, machine_cost, machine_hours
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 MOMENTS = st.integers(0, 10**11).map(lambda us: START + timedelta(microseconds=us))
@@ -43,21 +38,17 @@ def row(hours: float, hourly: str = "3.60", on_demand: str = "32.77") -> LedgerR
     )
 
 
-def test_two_nodes_for_half_an_hour_cost_one_hour() -> None:
+def test_machines_cost_their_hours_until_they_end_or_until_now() -> None:
     now = START + timedelta(days=1)
 
     assert machine_cost([row(0.5), row(0.5)], now) == Decimal("3.60")
     assert machine_hours([row(0.5), row(0.5)], now) == 1
 
-
-def test_nothing_is_spent_on_nothing() -> None:
-    assert machine_cost([], START) == 0
-
-
-def test_a_machine_that_still_runs_costs_until_now() -> None:
     running = replace(row(1), ended_at=None)
 
     assert machine_cost([running], START + timedelta(hours=2)) == Decimal("7.20")
+
+    assert machine_cost([], START) == 0
 
 
 def test_cents_are_rounded_half_to_even() -> None:

@@ -80,16 +80,10 @@ def test_leaving_a_tier_early_costs_the_rest_of_its_time() -> None:
         early_deletion_charge(cool, TABLE, START + timedelta(days=90)) == 0
     )  # nothing is paid back
     assert early_deletion_charge(BLOB, TABLE, START) == 0
+    whole = early_deletion_charge(cool, TABLE, START)
+    assert early_deletion_charge(replace(cool, since=None), TABLE, START) == whole
     made = quote_move([cool], AccessTier.COLD, ArchivePriority.STANDARD, TABLE, tenth)
     assert made.charge == early_deletion_charge(cool, TABLE, tenth) + Decimal("0.18") / 10_000
-
-
-def test_when_it_came_there_is_unknown_all_of_the_time_is_paid() -> None:
-    cold = replace(BLOB, tier=AccessTier.COLD, since=None)
-
-    assert early_deletion_charge(cold, TABLE, START) == early_deletion_charge(
-        replace(cold, since=START), TABLE, START
-    )
 
 
 @pytest.mark.parametrize(
@@ -123,6 +117,7 @@ LAST, NOW = START, START + timedelta(hours=1)
 def test_what_is_new_is_billed_from_the_last_look_on() -> None:
     more = replace(HOT, size=30)
 
+    assert level_changes({AccessTier.HOT: HOT}, {AccessTier.HOT: HOT}, LAST, NOW) == []
     assert level_changes({}, {AccessTier.HOT: HOT}, LAST, NOW) == [
         LevelChange(tier=AccessTier.HOT, at=LAST, level=HOT)
     ]
@@ -159,10 +154,6 @@ def test_a_price_that_changed_meanwhile_holds_from_now_on() -> None:
         LevelChange(tier=AccessTier.HOT, at=LAST, level=replace(HOT, size=HOT.size + 1)),
         LevelChange(tier=AccessTier.HOT, at=NOW, level=found),
     ]
-
-
-def test_nothing_is_written_while_nothing_changes() -> None:
-    assert level_changes({AccessTier.HOT: HOT}, {AccessTier.HOT: HOT}, LAST, NOW) == []
 
 
 def test_a_price_list_that_is_away_changes_no_price() -> None:

@@ -21,11 +21,7 @@ from service.domain.states import AttemptState
 
 NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
 EVERY = timedelta(seconds=10)
-READY, CREATING, DELETING = (
-    ScaleSetPhase.READY,
-    ScaleSetPhase.CREATING,
-    ScaleSetPhase.DELETING,
-)
+READY, CREATING, DELETING = (ScaleSetPhase.READY, ScaleSetPhase.CREATING, ScaleSetPhase.DELETING)
 TRAINS = KnownScaleSet(
     name="rk-1",
     state=AttemptState.RUNNING,
@@ -120,10 +116,3 @@ def test_a_set_on_its_way_out_is_not_asked_for_while_it_is_listed_so() -> None:
     assert (
         scale_set_from_list(leaving, listing(READY, 2), NOW) is None
     )  # listed before it was deleted
-
-
-def test_an_old_list_tells_nothing() -> None:
-    told = listing(READY, 2)
-
-    assert told.is_fresh(NOW + 3 * EVERY, EVERY)
-    assert not told.is_fresh(NOW + 3.1 * EVERY, EVERY)

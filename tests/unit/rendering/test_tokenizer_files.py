@@ -81,9 +81,7 @@ KINDS: dict[str, Json] = {
         "tokenizer_config.json": {"tokenizer_class": "TokenizersBackend"},
         "special_tokens_map.json": {name: token(text) for name, text in NAMED.items()},
     },
-    "other names in the older file": {
-        "special_tokens_map.json": NAMED | {"eos_token": "<|pad|>"},
-    },
+    "other names in the older file": {"special_tokens_map.json": NAMED | {"eos_token": "<|pad|>"}},
     "other names in the older file, which a list makes void": {
         "tokenizer_config.json": PLAIN | listed(_2=token(END)),
         "special_tokens_map.json": NAMED | {"eos_token": "<|pad|>"},

@@ -18,18 +18,15 @@ SPOT, ON_DEMAND = CapacityType.SPOT, CapacityType.ON_DEMAND
 SEEN = datetime(2026, 11, 20, 12, tzinfo=UTC)
 
 
-def test_the_last_band_that_was_told_is_the_prior_whatever_its_age() -> None:
+def test_the_last_band_that_was_told_is_the_prior_whatever_its_age_or_else_the_setting() -> None:
     known = eviction_prior(ReportedBand(band=EvictionBand.TO_10, seen_at=SEEN), 0.05)
 
     assert known.per_hour == 0.075
     assert known.source == "Azure's eviction rate of 2026-11-20, 5 to 10 % of machines an hour"
 
-
-def test_where_azure_has_told_nothing_the_setting_holds_and_says_so() -> None:
-    known = eviction_prior(None, 0.05)
-
-    assert known.per_hour == 0.05
-    assert known.source == "REKINDLE_HAZARD_PER_HOUR, 0.05: Azure has told no eviction rate"
+    setting = eviction_prior(None, 0.05)
+    assert setting.per_hour == 0.05
+    assert setting.source == "REKINDLE_HAZARD_PER_HOUR, 0.05: Azure has told no eviction rate"
 
 
 def test_a_higher_band_means_more_evictions_at_every_age() -> None:
