@@ -45,7 +45,7 @@ def phase(vm: Vm, state: str = "running") -> Phase | None:
     return phase_of(attempt(state), [disk.newest_run(vm.work)])
 
 
-def test_a_phase_is_told_by_what_lies_on_the_disk(vm: Vm) -> None:
+def test_a_phase_is_told_by_what_lies_on_the_disk_of_machines(vm: Vm) -> None:
     assert phase(vm, "provisioning") is Phase.CREATE
     assert phase(vm, "starting") is Phase.BOOT
 
@@ -63,9 +63,6 @@ def test_a_phase_is_told_by_what_lies_on_the_disk(vm: Vm) -> None:
     (save / "rank-00000.json").write_text("{}")
     assert phase(vm) is Phase.COMMIT
     assert [found.path for found in disk.saves(run)] == ["checkpoints/step-00000021-aa"]
-
-
-def test_without_machines_it_is_between_two_phases() -> None:
     assert phase_of(attempt("running"), []) is None
     assert phase_of(attempt("terminating"), []) is None
 

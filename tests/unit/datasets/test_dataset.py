@@ -40,7 +40,7 @@ def test_a_good_file_is_summed_up() -> None:
     assert found.mean_tokens > 2
 
 
-def test_tools_weights_and_text_parts_are_fine() -> None:
+def test_good_rows_may_have_tools_weights_text_parts_and_members_that_are_null() -> None:
     row = {
         "messages": [
             {"role": "system", "content": "Add."},
@@ -57,6 +57,10 @@ def test_tools_weights_and_text_parts_are_fine() -> None:
     }
 
     assert verdict(jsonl(row)).examples == 1
+
+    calls = {"messages": [USER, ASSISTANT | {"tool_calls": None}, USER, ASSISTANT]}
+    empty = {"messages": [USER, ASSISTANT | {"tool_calls": []}], "tools": []}
+    assert verdict(jsonl(calls | {"tools": None, "functions": None}, empty)).examples == 2
 
 
 @pytest.mark.parametrize(
@@ -134,13 +138,6 @@ def test_a_call_that_no_chat_template_can_read_is_named_with_its_form(wrong: obj
 
     assert 'message 2: `tool_calls`, item 2: write it as {"type": "function", ' in message
     assert "(data_type)" in message
-
-
-def test_tools_and_calls_that_are_null_or_none_are_as_if_left_out() -> None:
-    calls = {"messages": [USER, ASSISTANT | {"tool_calls": None}, USER, ASSISTANT]}
-    empty = {"messages": [USER, ASSISTANT | {"tool_calls": []}], "tools": []}
-
-    assert verdict(jsonl(calls | {"tools": None, "functions": None}, empty)).examples == 2
 
 
 def test_a_file_without_rows_is_refused() -> None:

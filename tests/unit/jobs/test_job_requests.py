@@ -7,8 +7,11 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from contract.job import JobRequest
+from contract.choices import CHECKPOINTS_KEPT
+from contract.job import JobPatch, JobRequest
 from contract.methods import METHODS
+from contract.reinforcement import ReinforcementRequest
+from contract.training import CurriculumRequest, MixRequest
 from service.api.http import requests, validation
 from service.api.jobs.job_requests import (
     hyperparameters_of,
@@ -18,7 +21,9 @@ from service.api.jobs.job_requests import (
 )
 from service.domain.errors import InvalidRequest
 from service.domain.training.recipe import Hyperparameters, Training
-from trainer.contract import Dpo, Lora, TrainingOptions
+from tests.datasets import GRADER
+from trainer import contract as trainers
+from trainer.contract import Dpo, Lora, Reinforcement, TrainingOptions
 
 LEAST = {"model": "m", "training_file": "file-1"}
 LEAST_OPTIONS: dict[str, dict[str, Any]] = {"reinforcement": {"grader": {}}}
@@ -175,7 +180,7 @@ def test_what_saves_memory_is_off_unless_asked_for() -> None:
     assert saving.options == TrainingOptions(**told, offload="optimizer").options
 
 
-GRADER = {"type": "python", "source": "x"}
+PYTHON_GRADER = {"type": "python", "source": "x"}
 
 
 @pytest.mark.parametrize("text", ["a\0b", "\ud83d", "\ude42\ud83d"], ids=ascii)
@@ -193,7 +198,7 @@ GRADER = {"type": "python", "source": "x"}
             lambda text: {
                 "method": {
                     "type": "reinforcement",
-                    "reinforcement": {"grader": GRADER | {"source": text}},
+                    "reinforcement": {"grader": PYTHON_GRADER | {"source": text}},
                 }
             },
             "method.reinforcement.grader.source",
@@ -210,3 +215,106 @@ def test_half_a_character_and_nul_are_refused_by_the_name_of_their_member(
     assert fault.param == where.format(ascii(text)[1:-1])
     assert "half of a surrogate pair" in fault.message or "NUL" in fault.message
     assert fault.message.isascii()
+
+
+def learning(**options: object) -> dict[str, Any]:
+    return {"type": "reinforcement", "reinforcement": {"grader": GRADER} | options}
+
+
+def resolved(**options: object) -> Reinforcement:
+    found = training_of(request_with(method=learning(**options))).reinforcement
+    assert found is not None
+    return found
+
+
+def test_who_gives_a_grader_only_gets_the_usual_of_everything() -> None:
+    found = resolved()
+
+    assert json.loads(found.grader) == GRADER
+    assert found == Reinforcement(
+        algorithm="grpo", grader=found.grader, answers=8, max_answer_tokens=0
+    )
+
+
+@pytest.mark.parametrize(("algorithm", "beta"), [("grpo", 0.0), ("rloo", 0.05), ("ppo", 0.01)])
+def test_each_algorithm_has_a_leash_of_its_own(algorithm: str, beta: float) -> None:
+    assert resolved(algorithm=algorithm).beta == beta
+    assert resolved(algorithm=algorithm, beta=0.0).beta == 0.0
+
+
+def test_every_option_of_reinforcement_is_taken() -> None:
+    ours = {
+        "algorithm": "ppo",
+        "answers": 2,
+        "max_answer_tokens": 64,
+        "temperature": 0.7,
+        "top_p": 0.9,
+        "beta": 0.1,
+        "beta_end": 0.01,
+        "clip": 0.3,
+        "steps_per_rollout": 4,
+        "gae_lambda": 0.9,
+        "replay_share": 0.25,
+        "replay_max_age": 10,
+    }
+
+    found = vars(resolved(**ours))
+
+    assert {name: found[name] for name in ours} == ours
+
+
+def test_openais_hyperparameters_are_taken_where_its_clients_put_them() -> None:
+    hyper = {"batch_size": 4, "n_epochs": 2, "learning_rate_multiplier": 2.0}
+    more = {
+        "compute_multiplier": 0.5,
+        "eval_interval": 7,
+        "eval_samples": "auto",
+        "reasoning_effort": "default",
+    }
+    request = request_with(method=learning(hyperparameters=hyper | more))
+
+    training = training_of(request)
+
+    assert hyperparameters_of(request) == Hyperparameters(**hyper)  # type: ignore[arg-type] # of three types
+    assert training.eval_steps == 7
+    assert training.reinforcement is not None
+    assert training.reinforcement.answers == 4
+    ours = request_with(method=learning(), training={"eval_steps": 5})
+    assert training_of(ours).eval_steps == 5
+
+
+SCHEMA = JobRequest.model_json_schema()
+MEMBERS = [
+    (owner, name, member)
+    for owner, model in (("JobRequest", SCHEMA), *SCHEMA["$defs"].items())
+    for name, member in model.get("properties", {}).items()
+]
+
+
+@pytest.mark.parametrize(("owner", "name", "member"), MEMBERS, ids=lambda part: str(part)[:30])
+def test_each_option_is_described_in_one_noun_phrase(
+    owner: str, name: str, member: dict[str, Any]
+) -> None:
+    said = member.get("description", "")
+
+    assert said.endswith("."), f"{owner}.{name} has no docstring"
+    assert "\n" not in said
+    assert len(said) <= 100
+
+
+def test_what_a_job_and_the_trainer_both_default_is_equal() -> None:
+    asked = ReinforcementRequest(grader={})
+    used = trainers.Reinforcement(algorithm="grpo", grader="{}", answers=8, max_answer_tokens=1)
+    shared = ("temperature", "top_p", "clip", "steps_per_rollout", "replay_share")
+
+    assert {n: getattr(asked, n) for n in shared} == {n: getattr(used, n) for n in shared}
+    assert vars(MixRequest()) == vars(trainers.Mix())
+    assert vars(CurriculumRequest(until_step=5)) == vars(trainers.Curriculum(until_step=5))
+    assert CHECKPOINTS_KEPT == trainers.CHECKPOINTS_KEPT
+
+
+def test_a_stored_request_reads_as_it_was_written() -> None:
+    asked = JobRequest(model="m", training_file="file-1")
+
+    assert JobRequest.model_validate_json(asked.model_dump_json()) == asked
+    assert set(asked.model_dump()) >= set(JobPatch.model_fields)

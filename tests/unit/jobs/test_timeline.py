@@ -1,10 +1,11 @@
-"""What an attempt's time went into."""
+"""What an attempt's time went into, and how far a job is."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from service.domain.reporting.progress import with_committed
 from service.domain.reporting.timeline import GenerationTimes, NodeTime, timeline
 from service.domain.states import AttemptState
 from trainer.contract import DirectiveKind, Span
@@ -137,3 +138,23 @@ def test_every_name_has_a_title_whatever_its_clock_says() -> None:
     (entry,) = timeline({}, [], [node(("warm_up", -1e30, 1e30))])
 
     assert entry.title == "Warm up"
+
+
+REPORTED = {"step": 134, "loss": 1.5, "reward": 0.2, "seconds_per_step": 0.5, "valid_loss": 1.4}
+
+
+def test_the_committed_model_counts_where_the_reports_ended_before_it() -> None:
+    shown = with_committed(REPORTED, 256, over=True, valid_loss=0.9)
+
+    assert shown["step"] == 256
+    assert (shown["loss"], shown["reward"], shown["valid_loss"]) == (None, None, 0.9)
+    assert shown["seconds_per_step"] == 0.5
+
+
+def test_a_job_that_goes_on_keeps_its_figures_until_the_next_report() -> None:
+    assert with_committed(REPORTED, 140, over=False) == REPORTED | {"step": 140}
+
+
+def test_reports_of_later_steps_than_the_checkpoint_stay_as_they_are() -> None:
+    assert with_committed(REPORTED, 128, over=True, valid_loss=0.9) == REPORTED
+    assert with_committed({}, 0, over=False) == {}

@@ -75,9 +75,10 @@ def test_every_entry_has_a_shape_a_context_and_a_licence_and_one_name() -> None:
         assert model.licence
 
 
-def test_names_are_found_however_they_are_written_and_others_are_not() -> None:
+def test_names_are_found_however_they_are_written_with_the_positions_that_can_be_used() -> None:
     assert lookup("QWEN/qwen3-8b") == lookup("Qwen/Qwen3-8B")
     assert lookup("somebody/else") is None
+    assert shape("FacebookAI/roberta-base").max_positions == 512
 
 
 def test_an_encoder_learns_to_classify_and_nothing_else() -> None:
@@ -90,10 +91,6 @@ def test_an_encoder_learns_to_classify_and_nothing_else() -> None:
     with pytest.raises(InvalidRequest, match="writes no text") as refused:
         resolve(hyper, Training(), examples=1000, arch=bert, world=8)
     assert refused.value.param == "method.type"
-
-
-def test_positions_that_a_model_cannot_use_are_not_planned_with() -> None:
-    assert shape("FacebookAI/roberta-base").max_positions == 512
 
 
 def test_logits_that_something_happens_to_are_not_made_in_chunks() -> None:

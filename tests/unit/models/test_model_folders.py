@@ -52,15 +52,12 @@ def having(**tensors: torch.Tensor) -> Callable[[Weights], Weights]:
     return lambda weights: weights | {n.replace("__", "."): t for n, t in tensors.items()}
 
 
-def test_a_whole_model_has_nothing_to_be_said_about(whole: Path) -> None:
+def test_of_a_whole_model_sharded_or_not_nothing_is_said(whole: Path, folder: Path) -> None:
     found = check_model(whole)
 
     assert (found.faults, found.warnings) == ([], [])
 
-
-def test_a_sharded_model_is_whole_too(folder: Path) -> None:
     make.shard(folder)
-
     assert check_model(folder).faults == []
 
 

@@ -53,13 +53,16 @@ def why(found: BillReconciliation) -> str:
     return " ".join(d.why for d in found.whole.differences)
 
 
-def test_what_agrees_needs_no_word() -> None:
+def test_what_agrees_needs_no_word_and_several_rows_are_one_sum() -> None:
     found = reconcile([ours("16")], [theirs("16")], TOLD)
 
     assert found.whole == ReconciliationLine(
         metered=Decimal(16), billed=Decimal(16), differences=()
     )
     assert found.told == TOLD
+
+    rows = [theirs("1", "0.5"), theirs("2", "0.25"), theirs("4", category="Storage")]
+    assert merge_rows(rows) == [theirs("3", "0.75"), theirs("4", category="Storage")]
 
 
 def test_disks_network_and_other_meters_are_no_machines() -> None:
@@ -103,7 +106,7 @@ def test_days_that_azure_has_not_told_in_full_are_not_judged() -> None:
     assert "Azure has published no bill" in why(never)
 
 
-def test_a_cent_an_attempt_and_day_is_rounding() -> None:
+def test_a_cent_an_attempt_and_day_is_rounding_or_counts_with_the_largest_cause() -> None:
     days = [(f"att-{n}", MONDAY) for n in range(4)]
     found = reconcile(
         [ours("16", attempt=name, day=day) for name, day in days],
@@ -114,6 +117,14 @@ def test_a_cent_an_attempt_and_day_is_rounding() -> None:
     assert causes(found.whole) == {DifferenceCause.ROUNDING: Decimal("0.020")}
     assert {len(line.differences) for line in found.attempts.values()} == {1}
     assert "$0.02 is rounding: at most a cent" in why(found)
+
+    alone = reconcile([ours("16")], [theirs("16.004")], TOLD)
+    beside = reconcile([ours("16")], [theirs("16.004"), theirs("3", category="Storage")], TOLD)
+    dust = reconcile([ours("16")], [theirs("16.00000001")], TOLD)
+    assert causes(alone.whole) == {DifferenceCause.ROUNDING: Decimal("0.004")}
+    assert "Less than a cent is rounding" in why(alone)
+    assert causes(beside.whole) == {DifferenceCause.DISKS: Decimal("3.004")}
+    assert dust.whole.differences == ()
 
 
 @pytest.mark.parametrize(
@@ -131,17 +142,6 @@ def test_a_day_is_told_a_day_after_its_end_if_azure_was_asked_of_it(
     assert complete_period(told_at, since) == told
 
 
-def test_less_than_a_cent_has_a_cause_too_and_counts_with_the_largest_beside_others() -> None:
-    alone = reconcile([ours("16")], [theirs("16.004")], TOLD)
-    beside = reconcile([ours("16")], [theirs("16.004"), theirs("3", category="Storage")], TOLD)
-    dust = reconcile([ours("16")], [theirs("16.00000001")], TOLD)
-
-    assert causes(alone.whole) == {DifferenceCause.ROUNDING: Decimal("0.004")}
-    assert "Less than a cent is rounding" in why(alone)
-    assert causes(beside.whole) == {DifferenceCause.DISKS: Decimal("3.004")}
-    assert dust.whole.differences == ()
-
-
 def test_minutes_never_contradict_the_dollars_beside_them() -> None:
     longer_but_cheap = ours("10", "1"), theirs("20", "11")  # 10 hours, $18.18
     shorter_but_dear = ours("100", "2", attempt="att-2"), theirs("50", "1", attempt="att-2")
@@ -151,12 +151,6 @@ def test_minutes_never_contradict_the_dollars_beside_them() -> None:
     assert causes(found.whole)[DifferenceCause.TIME] < 0  # though the hours together are longer
     assert "more time for some machines and less for others" in why(found)
     assert "machine-minutes" not in why(found)
-
-
-def test_what_azure_tells_in_several_rows_is_one_sum() -> None:
-    rows = [theirs("1", "0.5"), theirs("2", "0.25"), theirs("4", category="Storage")]
-
-    assert merge_rows(rows) == [theirs("3", "0.75"), theirs("4", category="Storage")]
 
 
 amounts = st.decimals(min_value=0, max_value=1000, places=4)

@@ -147,7 +147,7 @@ def test_what_shrank_while_the_whole_grew_is_billed_until_now() -> None:
     ]
 
 
-def test_a_price_that_changed_meanwhile_holds_from_now_on() -> None:
+def test_a_price_that_changed_holds_from_now_on_and_a_list_that_is_away_changes_none() -> None:
     found = TierLevel(size=HOT.size + 1, month=HOT.month + 1)
 
     assert level_changes({AccessTier.HOT: HOT}, {AccessTier.HOT: found}, LAST, NOW) == [
@@ -155,12 +155,8 @@ def test_a_price_that_changed_meanwhile_holds_from_now_on() -> None:
         LevelChange(tier=AccessTier.HOT, at=NOW, level=found),
     ]
 
-
-def test_a_price_list_that_is_away_changes_no_price() -> None:
-    found = {AccessTier.HOT: replace(HOT, size=30, month=Decimal(9)), AccessTier.COOL: COOL}
-
-    known = with_known_prices(found, {AccessTier.HOT: HOT})
-
+    unpriced = {AccessTier.HOT: replace(HOT, size=30, month=Decimal(9)), AccessTier.COOL: COOL}
+    known = with_known_prices(unpriced, {AccessTier.HOT: HOT})
     assert known == {AccessTier.HOT: replace(HOT, size=30), AccessTier.COOL: COOL}
 
 

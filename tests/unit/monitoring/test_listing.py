@@ -43,6 +43,9 @@ def test_a_set_that_is_as_it_was_has_the_machines_that_it_had() -> None:
     assert [i.vm_id for i in found.instances] == ["a", "b"]
     assert found.phase is READY
 
+    known = replace(TRAINS, refilled_at=NOW - timedelta(minutes=61))
+    assert scale_set_from_list(known, listing(READY, 2), NOW) is not None
+
 
 @pytest.mark.parametrize("told", [listing(READY, 1), listing(CREATING, 2), listing(DELETING, 2)])
 def test_a_set_that_has_changed_is_looked_at_by_itself(told: ScaleSetList) -> None:
@@ -85,12 +88,6 @@ def test_looks_at_many_sets_leave_most_of_what_azure_allows_to_what_is_new() -> 
         max(Counter(map(round, minutes)).values()) < 2.5 * MAX_OBSERVATIONS_PER_MINUTE
     )  # began at once
     assert OBSERVATION_INTERVAL * 0.75 <= min(few) < max(few) <= OBSERVATION_INTERVAL * 1.25
-
-
-def test_a_set_whose_replacement_joined_long_ago_is_as_any_other() -> None:
-    known = replace(TRAINS, refilled_at=NOW - timedelta(minutes=61))
-
-    assert scale_set_from_list(known, listing(READY, 2), NOW) is not None
 
 
 @pytest.mark.parametrize(

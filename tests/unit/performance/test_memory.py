@@ -90,16 +90,13 @@ def test_published_peaks_are_met_and_never_exceed_the_need(
     assert found.total == pytest.approx(measured * GB, rel=0.12)
 
 
-def test_zero_divides_what_it_says() -> None:
+def test_zero_divides_what_it_says_of_16_bytes_a_parameter() -> None:
     whole = QWEN_7B.parameters
     stages = [needs(zero_stage=stage, precision="fp16") for stage in (1, 2, 3)]
 
     assert [s.parameters for s in stages] == [2 * whole, 2 * whole, 2 * whole // 8]
     assert [s.gradients for s in stages] == [4 * whole, 4 * whole // 8, 4 * whole // 8]
     assert [s.optimizer for s in stages] == [12 * whole // 8] * 3
-
-
-def test_fp32_without_zero_needs_sixteen_bytes_per_parameter() -> None:
     assert needs(zero_stage=0, world=1, precision="fp32").states == 16 * QWEN_7B.parameters
 
 
@@ -111,16 +108,13 @@ def test_adapters_leave_the_base_model_without_gradients() -> None:
     assert found.parameters == 2 * (QWEN_7B.parameters + trained)
 
 
-def test_frozen_layers_have_no_gradients_masters_or_moments() -> None:
+def test_frozen_layers_have_no_gradients_or_moments_but_activations_if_those_below_train() -> None:
     last = needs(world=1, train_last_n_layers=2, train_embeddings=False)
 
     trained = 2 * QWEN_7B.layer_parameters + QWEN_7B.embedding_parameters + QWEN_7B.hidden_size
     assert (last.gradients, last.optimizer) == (4 * trained, 12 * trained)
     assert last.parameters == needs(world=1).parameters
     assert last.activations < needs(world=1).activations
-
-
-def test_frozen_layers_keep_their_activations_while_the_embeddings_below_are_trained() -> None:
     assert needs(train_last_n_layers=2).activations == needs().activations
 
 
@@ -131,13 +125,10 @@ def test_logits_of_a_chunk_are_all_that_there_are_at_once() -> None:
     assert needs(loss_chunk=10**6).logits == whole.logits
 
 
-def test_the_frozen_copy_is_shared_out_by_zero_3_only() -> None:
+def test_a_frozen_reference_is_shared_out_by_zero_3_alone_and_adapters_need_none() -> None:
     shared, whole = (needs(zero_stage=stage, method="dpo") for stage in (3, 2))
 
     assert shared.parameters == whole.parameters // 8
-
-
-def test_adapters_need_no_copy_as_the_model_without_them_is_the_reference() -> None:
     assert needs(lora=LORA_64, method="dpo").states == needs(lora=LORA_64).states
 
 

@@ -120,16 +120,6 @@ def test_evictions_can_make_the_cheaper_hour_the_dearer_job() -> None:
     assert plan.options[1].expected_evictions > 1
 
 
-def test_a_place_evicted_faster_than_it_recovers_is_rejected() -> None:
-    non_retryable = offer(region="non_retryable", evictions_per_hour=6.0)
-
-    plan = make_plan(replace(REQUEST, offers=(non_retryable, offer())))
-
-    assert [o.offering.region for o in plan.options] == ["eastus"]
-    assert "non_retryable" in plan.rejected[0]
-    assert "evicted faster" in plan.rejected[0]
-
-
 def test_in_azure_ml_no_notice_is_counted_on_and_one_saves_more_often() -> None:
     def option_on(engine: Engine) -> Option:
         offers = (offer(evictions_per_hour=0.1, engine=engine),)
@@ -143,10 +133,16 @@ def test_in_azure_ml_no_notice_is_counted_on_and_one_saves_more_often() -> None:
     assert untold.checkpoint_seconds <= told.checkpoint_seconds
 
 
-def test_capacity_on_demand_is_not_evicted() -> None:
+def test_on_demand_is_not_evicted_and_spot_evicted_faster_than_it_recovers_is_rejected() -> None:
     on_demand = offer(capacity_type=CapacityType.ON_DEMAND, evictions_per_hour=6.0)
 
     assert make_plan(replace(REQUEST, offers=(on_demand,))).chosen.expected_evictions == 0
+
+    non_retryable = offer(region="non_retryable", evictions_per_hour=6.0)
+    plan = make_plan(replace(REQUEST, offers=(non_retryable, offer())))
+    assert [o.offering.region for o in plan.options] == ["eastus"]
+    assert "non_retryable" in plan.rejected[0]
+    assert "evicted faster" in plan.rejected[0]
 
 
 def test_every_option_can_run_the_chosen_layout_so_that_a_job_may_move_there() -> None:
@@ -298,15 +294,7 @@ def test_the_careful_forecast_is_never_below_the_expected_one(hazard: float, exa
     assert chosen.cost_p90 >= chosen.cost_p50 > 0
 
 
-def test_a_plan_leaves_out_options_that_have_their_default() -> None:
-    written = make_plan(REQUEST).as_dict()["recipe"]
-    new = make_plan(replace(REQUEST, training=replace(PREFERRING, packing=True))).as_dict()
-
-    assert {"method", "dpo", "packing", "savings"}.isdisjoint(written)
-    assert new["recipe"].keys() - written.keys() == {"method", "dpo", "packing"}
-
-
-def test_money_is_written_as_decimal_strings() -> None:
+def test_a_plan_writes_money_as_decimal_strings_and_leaves_out_defaults() -> None:
     written = make_plan(REQUEST).as_dict()
 
     assert written["currency"] == "USD"
@@ -314,3 +302,8 @@ def test_money_is_written_as_decimal_strings() -> None:
     for key in ("cost_p50", "cost_p90", "on_demand_cost"):
         assert isinstance(written[key], str)
         assert Decimal(written[key]).as_tuple().exponent == -2
+
+    usual = written["recipe"]
+    new = make_plan(replace(REQUEST, training=replace(PREFERRING, packing=True))).as_dict()
+    assert {"method", "dpo", "packing", "savings"}.isdisjoint(usual)
+    assert new["recipe"].keys() - usual.keys() == {"method", "dpo", "packing"}

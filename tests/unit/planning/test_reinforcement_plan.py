@@ -63,14 +63,11 @@ def test_an_option_that_can_never_work_is_named(
     assert says in refused.value.message
 
 
-def test_one_answer_is_enough_where_a_critic_judges_it() -> None:
+def test_answers_that_are_not_there_yet_are_not_packed_and_a_critic_judges_one_alone() -> None:
     assert recipe(replace(PPO, answers=1)).sequences == 1
 
-
-def test_answers_that_are_not_there_yet_are_not_packed() -> None:
     with pytest.raises(InvalidRequest, match="method reinforcement") as refused:
         recipe(packing=True)
-
     assert refused.value.param == "training.packing"
 
 
@@ -99,16 +96,13 @@ def needs(settings: Reinforcement, lora: Lora | None = None) -> MemoryEstimate:
     )
 
 
-def test_old_answers_are_trained_on_beside_the_new_ones() -> None:
+def test_old_answers_and_a_leash_need_room_beside_the_new_ones() -> None:
     fresh, old = needs(GRPO), needs(replace(GRPO, replay_share=0.5))
 
     assert old.activations == 2 * fresh.activations
     assert old.cache == fresh.cache
 
-
-def test_only_a_leash_needs_the_base_model_beside() -> None:
     free, leashed = needs(GRPO), needs(replace(GRPO, beta=0.05))
-
     assert leashed.parameters == 2 * free.parameters
     assert needs(replace(GRPO, beta=0.05), LORA_64).states == needs(GRPO, LORA_64).states
 

@@ -164,7 +164,7 @@ def test_a_model_without_a_template_is_the_models_fault_and_not_the_rows() -> No
         preview_rows(bare, TASK, iter([(1, json.dumps(GOOD).encode())]))
 
 
-def test_rows_are_shown_from_a_line_on_and_no_more_is_read_than_needed() -> None:
+def test_rows_are_shown_from_a_line_on_and_the_last_line_is_told() -> None:
     read = []
 
     def lines() -> Iterator[tuple[int, bytes]]:
@@ -178,11 +178,8 @@ def test_rows_are_shown_from_a_line_on_and_no_more_is_read_than_needed() -> None
     assert found["next_line"] == 9
     assert read[-1] == 9
 
-
-def test_a_line_beyond_the_end_has_no_rows_and_tells_the_last_line() -> None:
-    found = preview_of(GOOD, GOOD, task=replace(TASK, first_line=3))
-
-    assert (found["rows"], found["last_line"], found["next_line"]) == ([], 2, None)
+    beyond = preview_of(GOOD, GOOD, task=replace(TASK, first_line=3))
+    assert (beyond["rows"], beyond["last_line"], beyond["next_line"]) == ([], 2, None)
 
 
 def test_an_answer_is_bounded_whatever_the_rows_hold() -> None:

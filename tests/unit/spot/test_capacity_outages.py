@@ -82,7 +82,7 @@ def test_a_refusal_of_days_ago_or_of_more_machines_is_no_wait_of_today() -> None
     assert not is_every_offering_in_backoff([refused(1.0, ends=9)], 1, NOW)
 
 
-def test_without_requests_nothing_is_known_of_an_outage() -> None:
+def test_without_requests_nothing_is_known_of_an_outage_which_more_offerings_end_sooner() -> None:
     def wait_if_refused(minutes: float) -> RemainingTime | None:
         at = NOW - timedelta(minutes=minutes)
         answer = RequestOutcome(offering=SPOT, job_id="", nodes=1, at=at, granted=False)
@@ -94,10 +94,7 @@ def test_without_requests_nothing_is_known_of_an_outage() -> None:
     assert wait_if_refused(23) is None
     assert expected_wait([refused(72.0, ends=5)], NO_HISTORY, NOW) is None
 
-
-def test_more_offerings_end_an_outage_sooner() -> None:
     both = expected_wait([refused(1.0), refused(1.0)], CapacityHistory(refused_at=NOW), NOW)
-
     assert both is not None
     assert both.p50 < waits(1.0).p50
 

@@ -173,8 +173,8 @@ def test_much_cheaper_is_worth_a_move_unless_the_checkpoint_costs_more() -> None
     here, there = spot(), spot("westus", hourly=0.1)
     running = situation(held=hold(here), candidates=(here, there, paid()))
     dear, little = (
-        replace(running, candidates=(here, replace(there, **change), paid()))
-        for change in ({"move_dollars": 5.0}, {"hourly": 0.29})
+        replace(running, candidates=(here, one, paid()))
+        for one in (replace(there, move_dollars=5.0), replace(there, hourly=0.29))
     )
 
     assert choose(running).candidate == there
