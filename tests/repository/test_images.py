@@ -37,21 +37,23 @@ def shipped(request: pytest.FixtureRequest) -> str:
     return Path(request.param).read_text()
 
 
-def test_the_base_is_pinned_to_the_byte_and_named_in_the_image(shipped: str) -> None:
+def test_a_shipped_image_is_pinned_patched_and_stripped_and_says_whether_it_is_well(
+    shipped: str,
+) -> None:
     (base,) = re.findall(r"^ARG BASE=(\S+)$", shipped, re.MULTILINE)
 
-    assert re.fullmatch(rf"debian:\d+\.\d+-slim{DIGEST}", base)
+    assert re.fullmatch(rf"debian:\d+\.\d+-slim{DIGEST}", base), "pinned to the byte"
     assert "FROM ${BASE} AS python" in shipped
     assert 'org.opencontainers.image.base.name="${BASE}"' in shipped
+    assert "&& apt-get upgrade --yes \\\n && apt-get install" in shipped, "a base ages"
+    assert "find / -xdev -type f -perm /6000 -exec chmod a-s {} +" in shipped, "su and mount"
+    assert re.search(r'^ENTRYPOINT \["tini", "--", "python3", "-m", ', shipped, re.MULTILINE)
+    assert "\nSTOPSIGNAL SIGTERM\n" in shipped
+    assert len(re.findall(r"^HEALTHCHECK --interval", shipped, re.MULTILINE)) == 1
 
 
 def test_the_database_of_the_compose_file_is_pinned_to_the_byte() -> None:
     assert re.fullmatch(rf"postgres:\S+{DIGEST}", COMPOSE["services"]["postgres"]["image"])
-
-
-def test_debians_fixes_since_the_base_was_made_are_installed(shipped: str) -> None:
-    """Check that the images install updates, because a pinned base can be a month old."""
-    assert "&& apt-get upgrade --yes \\\n && apt-get install" in shipped
 
 
 def test_both_images_stand_on_the_same_layers() -> None:
@@ -66,26 +68,12 @@ def test_no_image_runs_as_root(dockerfile: str) -> None:
     assert re.findall(r"^USER (\S+)$", last, re.MULTILINE)[-1] == USER
 
 
-def test_no_program_gives_its_caller_another_users_rights(shipped: str) -> None:
-    """Check that setuid bits are removed, which `su` and `mount` of Debian's base have."""
-    assert "find / -xdev -type f -perm /6000 -exec chmod a-s {} +" in shipped
-
-
 def test_the_nodes_disk_belongs_to_the_user_of_the_trainer_image() -> None:
     trainer = (HERE / "trainer.Dockerfile").read_text()
 
     assert f"--uid {USER.split(':')[0]} " in trainer
     assert f"--home-dir {WORK_DIR} " in trainer
     assert f'"trainer.supervisor.machine.liveness", "{WORK_DIR}"]' in trainer
-
-
-def test_an_init_is_first_and_forwards_signals(shipped: str) -> None:
-    assert re.search(r'^ENTRYPOINT \["tini", "--", "python3", "-m", ', shipped, re.MULTILINE)
-    assert "\nSTOPSIGNAL SIGTERM\n" in shipped
-
-
-def test_every_image_that_is_shipped_has_a_health_check(shipped: str) -> None:
-    assert len(re.findall(r"^HEALTHCHECK --interval", shipped, re.MULTILINE)) == 1
 
 
 def test_what_an_image_copies_is_there_and_is_let_through(dockerfile: str) -> None:

@@ -1,5 +1,6 @@
 """Documents agree with the code: commands exist, links lead somewhere, tables match."""
 
+import ast
 import re
 from collections.abc import Callable
 from fnmatch import fnmatch
@@ -10,7 +11,7 @@ import pytest
 from emulator import app as emulator_app
 from emulator import options as emulator_options
 from tests.repository import messages
-from tests.repository.sources import ROOT, files, functions, links, text
+from tests.repository.sources import ROOT, files, functions, links, python_files, text
 
 ADRS = sorted((ROOT / "docs" / "adr").glob("*.md"))
 HEADINGS = ["Context", "Decision", "Consequences", "Alternatives"]
@@ -18,6 +19,10 @@ PAGES = [file for file in files() if file.suffix == ".md"]
 TROUBLESHOOTING = Path("docs/troubleshooting.md")
 FAULTS = Path("docs/faults.md")
 EMULATOR = Path("docs/emulator.md")
+CONCEPTS = Path("docs/where-is.md")
+THREATS = text(Path("docs/threat-model.md"))
+DOCS = [page for page in PAGES if page.parts[0] == "docs"]
+ON_SITE = [page for page in DOCS if len(page.parts) == 2]
 TEST_FILE = re.compile(r"`((?:tests/)?[\w./*-]*test_[\w*-]*\.py)`")
 
 
@@ -131,6 +136,51 @@ def test_every_admin_call_of_the_emulator_is_on_its_page_and_no_other() -> None:
     named = set(re.findall(r"/_emulator/[A-Za-z/]+", text(EMULATOR)))
 
     assert {path.rstrip("/") for path in named} == routes
+
+
+def test_every_page_is_in_the_navigation() -> None:
+    navigation = re.findall(r": ([\w-]+\.md)$", text(Path("mkdocs.yml")), re.MULTILINE)
+
+    assert sorted(navigation) == sorted(page.name for page in ON_SITE)
+
+
+def test_a_page_begins_with_its_readers() -> None:
+    for page in ON_SITE:
+        title, first = text(page).split("\n\n")[:2]
+
+        assert (title[:2], first[:4]) == ("# ", "For "), page
+
+
+def test_no_link_leads_out_of_docs() -> None:
+    targets = [(ROOT / page.parent / link).resolve() for page in DOCS for link in links(page)]
+
+    assert [str(t) for t in targets if not t.is_relative_to(ROOT / "docs")] == []
+
+
+def test_every_concept_is_listed_once_with_a_file_and_a_definition_in_it() -> None:
+    rows = [[row[0], row[1].strip("`"), row[2].strip("`")] for row in _rows(CONCEPTS)]
+    known = {row[1]: _definitions(Path(row[1])) for row in rows if Path(row[1]) in files()}
+    concepts = [row[0] for row in rows]
+
+    assert len(rows) >= 90
+    assert [row for row in rows if row[2] not in known.get(row[1], set())] == []
+    assert sorted(concepts) == sorted(set(concepts))
+
+
+def test_every_threat_names_what_holds_it_and_tests_that_exist() -> None:
+    tests = [file for file in python_files() if file.parts[0] == "tests"]
+    known = {name for file in tests for name in re.findall(r"def (test_\w+)", text(file))}
+    named = set(re.findall(r"`(test_\w+)`", THREATS))
+    rows = [line for line in THREATS.splitlines() if re.match(r"\| (?!what they try|---)", line)]
+
+    assert len(named) > 30
+    assert named - known - {file.stem for file in tests} == set()
+    assert [row for row in rows if "`" not in row.split("|")[4]] == []
+
+
+def _definitions(file: Path) -> set[str]:
+    kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+    return {node.name for node in ast.walk(ast.parse(text(file))) if isinstance(node, kinds)}
 
 
 def _rows(page: Path) -> list[list[str]]:

@@ -55,11 +55,7 @@ def machines(
         for i, on in enumerate(states)
     ]
     return ScaleSet(
-        name="rk-1",
-        phase=phase,
-        instances=tuple(instances),
-        error_code=error_code,
-        failure=failure,
+        name="rk-1", phase=phase, instances=tuple(instances), error_code=error_code, failure=failure
     )
 
 

@@ -1,4 +1,4 @@
-"""Waits for nodes that end whatever nodes say, and however often the service was away."""
+"""Waits for nodes that end whatever nodes say, and how long those that stop are left alone."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -8,13 +8,16 @@ import pytest
 from service.domain.lifecycle.attempt import (
     LONGEST_EXCUSE,
     Attempt,
+    AttemptTiming,
     AttemptView,
     MoveAttempt,
     RequeueAttempt,
 )
 from service.domain.lifecycle.attempt_steps import next_step
 from service.domain.lifecycle.generation import HaltGeneration
+from service.domain.lifecycle.node import NodeRecord, apply_heartbeat, should_wake_reconciler
 from service.domain.states import TIME_LIMITS, AttemptState, Outcome
+from service.reconciler.attempts import requeue_delay
 from tests.unit.attempts.attempt_facts import (
     ALL_FAILED,
     BOOTED,
@@ -28,16 +31,18 @@ from tests.unit.attempts.attempt_facts import (
     RUNNING,
     SAVE_AND_STOP,
     SECOND,
+    START,
     STARTING,
     STOP,
     TERMINATING,
     TRAINING,
+    TRAINS,
     UNDER_NOTICE,
     attempt,
     halted,
     machines,
 )
-from trainer.contract import DirectiveKind
+from trainer.contract import DirectiveKind, EvictionNotice, Heartbeat, NodePhase
 
 
 @pytest.mark.parametrize("state", [STARTING, RUNNING])
@@ -54,9 +59,7 @@ def test_machines_go_when_the_time_to_save_is_over_whatever_they_say_and_whoever
 ) -> None:
     allowed = 40 * SECOND if planned == 40.0 else PACE.save
     over = replace(
-        attempt(state, stop_as=stop_as),
-        over_budget_at=NOW - allowed - SECOND,
-        save_seconds=planned,
+        attempt(state, stop_as=stop_as), over_budget_at=NOW - allowed - SECOND, save_seconds=planned
     )
     told = halted(seen, kind, SECOND) if kind else seen
 
@@ -123,3 +126,65 @@ def test_a_time_limit_is_over_only_when_it_has_passed_with_its_steps(
     assert just == RequeueAttempt()
     assert isinstance(past, MoveAttempt)
     assert past.outcome is outcome
+
+
+SETTLING = AttemptTiming(poll=10 * SECOND, settle=60 * SECOND, save=900 * SECOND)
+NODE = NodeRecord(
+    node_id="n",
+    attempt_id="a",
+    vm_id="v",
+    boot_id="b",
+    address="10.0.0.4",
+    phase=TRAINS,
+    generation=2,
+    step=5,
+    free_port=29500,
+    directive_kind=START,
+    directive_number=2,
+)
+NOTICE = EvictionNotice(event_id="e", not_before=0.0, seen_at=0.0)
+
+
+@pytest.mark.parametrize(
+    ("told", "ago", "asked", "pause"),
+    [
+        (None, 0, SAVE_AND_STOP, 10.0),
+        (SAVE_AND_STOP, 600, SAVE_AND_STOP, 10.0),
+        (SAVE_AND_STOP, 897, SAVE_AND_STOP, 3.1),
+        (STOP, 55, STOP, 5.1),
+        (STOP, 60, STOP, 0.1),
+        (SAVE_AND_STOP, 600, STOP, 10.0),  # the time for STOP begins now
+    ],
+)
+def test_members_that_stop_are_left_alone_for_a_poll_and_never_beyond_their_time(
+    told: DirectiveKind | None, ago: int, asked: DirectiveKind, pause: float
+) -> None:
+    halted_at = NOW - timedelta(seconds=ago) if told else None
+    seen = AttemptView(scale_set=None, halted_at=halted_at, halt_kind=told)
+    step = HaltGeneration(kind=asked, node_ids=("n",), reason="")
+
+    assert requeue_delay.while_stopping(seen, step, SETTLING, NOW) == timedelta(seconds=pause)
+
+
+@pytest.mark.parametrize(
+    ("kind", "number", "phase", "urgent"),
+    [
+        (START, 2, TRAINS, True),
+        (SAVE_AND_STOP, 2, TRAINS, False),
+        (STOP, 2, TRAINS, False),
+        (STOP, 1, TRAINS, True),
+        (STOP, 2, NodePhase.STOPPED, True),  # it has said so, and says nothing more
+    ],
+)
+def test_a_notice_is_urgent_unless_the_machine_is_about_to_say_that_it_stopped(
+    kind: DirectiveKind, number: int, phase: NodePhase, urgent: bool
+) -> None:
+    told = {"directive_kind": kind, "directive_number": number, "phase": phase}
+    before = NodeRecord(**vars(NODE) | told)
+    said = Heartbeat(
+        epoch=1, seq=1, phase=phase, generation=2, step=5, free_port=29500, eviction=NOTICE
+    )
+    after = apply_heartbeat(before, said, 0.0)
+
+    assert isinstance(after, NodeRecord)
+    assert should_wake_reconciler(before, after, said) is urgent

@@ -93,139 +93,122 @@ def _with_refills(row: Attempt, times: int, ago: float) -> Attempt:
 
 TRAINS = _of_three(attempt(RUNNING))
 GROWING = HaltGeneration(kind=SAVE_AND_STOP, node_ids=("n0", "n1"), reason=JOINS)
-RULES: dict[str, tuple[Attempt, AttemptView, AttemptStep]] = {
-    "full and healthy, it is left alone": (TRAINS, ALL, RequeueAttempt()),
-    "when a machine is gone the survivors are stopped first": (
-        TRAINS,
-        LOST,
-        HaltGeneration(kind=STOP, node_ids=("n0", "n1"), reason="a machine is gone"),
+row = pytest.param
+RULES = {
+    "full and healthy, it is left alone": row(TRAINS, ALL, RequeueAttempt()),
+    "when a machine is gone the survivors are stopped first": row(
+        TRAINS, LOST, HaltGeneration(kind=STOP, node_ids=("n0", "n1"), reason="a machine is gone")
     ),
-    "once they are told, another machine is asked for": (
-        TRAINS,
-        halted(LOST, STOP, SECOND),
-        RefillScaleSet(),
+    "once they are told, another machine is asked for": row(
+        TRAINS, halted(LOST, STOP, SECOND), RefillScaleSet()
     ),
-    "survivors that have stopped go on in place": (
+    "survivors that have stopped go on in place": row(
         _with_refills(TRAINS, 1, 1),
         LOST_AND_STOPPED,
         OpenGeneration(nodes=(node(0, STOPPED), node(1, STOPPED)), lost=(TAKEN,)),
     ),
-    "a failure of survivors is no trainer error": (
+    "a failure of survivors is no trainer error": row(
         replace(_with_refills(TRAINS, 1, 1), trainer_errors=2),
         LOST_AND_FAILED,
         OpenGeneration(nodes=(node(0, CRASHED), node(1, CRASHED)), lost=(TAKEN,)),
     ),
-    "after a notice nobody waits until the machine is gone": (
-        TRAINS,
-        SAVED,
-        OpenGeneration(nodes=(node(0, STOPPED), node(1, STOPPED)), lost=(LEAVING,)),
+    "after a notice nobody waits until the machine is gone": row(
+        TRAINS, SAVED, OpenGeneration(nodes=(node(0, STOPPED), node(1, STOPPED)), lost=(LEAVING,))
     ),
-    "what still boots is not waited for": (
+    "what still boots is not waited for": row(
         _with_refills(TRAINS, 1, 60),
         replace(LOST_AND_STOPPED, scale_set=machines(running=3)),
         OpenGeneration(nodes=(node(0, STOPPED), node(1, STOPPED)), lost=(TAKEN,)),
     ),
-    "the first generation begins without a machine that was taken at once": (
+    "the first generation begins without a machine that was taken at once": row(
         _of_three(attempt(STARTING)),
         AttemptView(scale_set=machines(running=2), nodes=[node(0, READY, 0), node(1, READY, 0)]),
         OpenGeneration(nodes=(node(0, READY, 0), node(1, READY, 0))),
     ),
-    "a machine that is missing is asked for": (TRAINS, ON_TWO, RefillScaleSet()),
-    "not while one is under way": (
-        TRAINS,
-        replace(ON_TWO, scale_set=machines(CREATING, running=2)),
-        RequeueAttempt(),
+    "a machine that is missing is asked for": row(TRAINS, ON_TWO, RefillScaleSet()),
+    "not while one is under way": row(
+        TRAINS, replace(ON_TWO, scale_set=machines(CREATING, running=2)), RequeueAttempt()
     ),
-    "after a refusal not before a while has passed": (
-        _with_refills(TRAINS, 1, 14),
-        ON_TWO,
-        RequeueAttempt(),
+    "after a refusal not before a while has passed": row(
+        _with_refills(TRAINS, 1, 14), ON_TWO, RequeueAttempt()
     ),
-    "a refusal does not stop survivors, and is asked again": (
+    "a refusal does not stop survivors, and is asked again": row(
         _with_refills(TRAINS, 5, 301),
         replace(ON_TWO, scale_set=machines(BROKEN, running=2)),
         RefillScaleSet(),
     ),
-    "not for a job that ends before it could help": (
+    "not for a job that ends before it could help": row(
         TRAINS,
         replace(ON_TWO, outlook=GrowthOutlook(remaining=100.0, arrival=200.0)),
         RequeueAttempt(),
     ),
-    "not when the cloud does not answer": (TRAINS, replace(ON_TWO, blind=True), RequeueAttempt()),
-    "a machine that has come joins at a checkpoint": (TRAINS, WITH_NEW, GROWING),
-    "not where that does not pay": (
-        TRAINS,
-        replace(WITH_NEW, outlook=SHORT_LIFE),
-        RequeueAttempt(),
+    "not when the cloud does not answer": row(
+        TRAINS, replace(ON_TWO, blind=True), RequeueAttempt()
     ),
-    "not before the generation has done a step": (
-        TRAINS,
-        replace(WITH_NEW, stepped=False),
-        RequeueAttempt(),
+    "a machine that has come joins at a checkpoint": row(TRAINS, WITH_NEW, GROWING),
+    "not where that does not pay": row(
+        TRAINS, replace(WITH_NEW, outlook=SHORT_LIFE), RequeueAttempt()
     ),
-    "not one that has fallen silent": (
+    "not before the generation has done a step": row(
+        TRAINS, replace(WITH_NEW, stepped=False), RequeueAttempt()
+    ),
+    "not one that has fallen silent": row(
         TRAINS,
         replace(WITH_NEW, nodes=[*ON_TWO.nodes, replace(NEW, quiet=2 * MINUTE)]),
         RequeueAttempt(),
     ),
-    "a join that is begun is ended, whatever it pays by then": (
-        TRAINS,
-        halted(replace(WITH_NEW, outlook=SHORT_LIFE), SAVE_AND_STOP, SECOND),
-        GROWING,
+    "a join that is begun is ended, whatever it pays by then": row(
+        TRAINS, halted(replace(WITH_NEW, outlook=SHORT_LIFE), SAVE_AND_STOP, SECOND), GROWING
     ),
-    "when all have saved the new one is a member": (
+    "when all have saved the new one is a member": row(
         TRAINS,
         replace(WITH_NEW, nodes=[node(0, STOPPED), node(1, STOPPED), NEW]),
         OpenGeneration(nodes=(node(0, STOPPED), node(1, STOPPED), NEW)),
     ),
-    "one that hangs is no member, whatever its name: its seat is the lively one's": (
+    "one that hangs is no member, whatever its name: its seat is the lively one's": row(
         TRAINS,
         replace(WITH_NEW, nodes=[node(0, STOPPED), node(1, STOPPED), HUNG, NEW]),
         OpenGeneration(nodes=(node(0, STOPPED), node(1, STOPPED), NEW)),
     ),
-    "a machine that has not joined in half an hour is given back": (
-        TRAINS,
-        replace(ON_TWO, scale_set=FULL_OF_OLD),
-        RefillScaleSet(useless=("v2",)),
+    "a machine that has not joined in half an hour is given back": row(
+        TRAINS, replace(ON_TWO, scale_set=FULL_OF_OLD), RefillScaleSet(useless=("v2",))
     ),
-    "so is one that waits to join and hangs": (
+    "so is one that waits to join and hangs": row(
         TRAINS,
         replace(ON_TWO, scale_set=FULL_OF_OLD, nodes=[*ON_TWO.nodes, HUNG]),
         RefillScaleSet(useless=("v2",)),
     ),
-    "but not before a look that is deferred": (
-        TRAINS,
-        replace(ON_TWO, scale_set=FULL_OF_OLD, blind=True),
-        RequeueAttempt(),
+    "but not before a look that is deferred": row(
+        TRAINS, replace(ON_TWO, scale_set=FULL_OF_OLD, blind=True), RequeueAttempt()
     ),
-    "and is not asked to go again while Azure deletes it": (
+    "and is not asked to go again while Azure deletes it": row(
         replace(TRAINS, refilled_at=NOW - MINUTE),
         replace(ON_TWO, scale_set=FULL_OF_OLD),
         RequeueAttempt(),
     ),
-    "but again if Azure has not": (
+    "but again if Azure has not": row(
         replace(TRAINS, refilled_at=NOW - 2 * MINUTE),
         replace(ON_TWO, scale_set=FULL_OF_OLD),
         RefillScaleSet(useless=("v2",)),
     ),
-    "even where no other would be of use any more": (
+    "even where no other would be of use any more": row(
         TRAINS,
         replace(
             ON_TWO, scale_set=FULL_OF_OLD, outlook=GrowthOutlook(remaining=100.0, arrival=200.0)
         ),
         RefillScaleSet(useless=("v2",)),
     ),
-    "a machine that still boots is waited for": (
+    "a machine that still boots is waited for": row(
         TRAINS,
         replace(ON_TWO, scale_set=machines(running=3, created_at=NOW - 29 * MINUTE)),
         RequeueAttempt(),
     ),
-    "so is one that could not register while the service was away": (
+    "so is one that could not register while the service was away": row(
         TRAINS,
         replace(ON_TWO, scale_set=FULL_OF_OLD, awake_since=NOW - 29 * MINUTE),
         RequeueAttempt(),
     ),
-    "one that waits to join until it pays is of use": (
+    "one that waits to join until it pays is of use": row(
         TRAINS,
         replace(
             ON_TWO,
@@ -235,7 +218,7 @@ RULES: dict[str, tuple[Attempt, AttemptView, AttemptStep]] = {
         ),
         RequeueAttempt(),
     ),
-    "too few of them end the attempt": (
+    "too few of them end the attempt": row(
         TRAINS,
         ONE_LEFT,
         MoveAttempt(
@@ -247,11 +230,9 @@ RULES: dict[str, tuple[Attempt, AttemptView, AttemptStep]] = {
 }
 
 
-@pytest.mark.parametrize("rule", RULES)
-def test_rule(rule: str) -> None:
-    row, seen, step = RULES[rule]
-
-    assert next_step(row, seen, NOW, PACE) == step
+@pytest.mark.parametrize(("attempt_", "seen", "step"), RULES.values(), ids=RULES)
+def test_rule(attempt_: Attempt, seen: AttemptView, step: AttemptStep) -> None:
+    assert next_step(attempt_, seen, NOW, PACE) == step
 
 
 @pytest.mark.parametrize("rows", [1, 8, 12, 60, 64])

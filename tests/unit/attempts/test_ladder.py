@@ -1,4 +1,4 @@
-"""When memory runs out the same rows are trained with less at once; one rule, one sentence."""
+"""When memory runs out or machines cannot boot: what is tried with less, and what is given up."""
 
 from dataclasses import replace
 from itertools import pairwise
@@ -7,16 +7,34 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.domain.lifecycle.attempt import MAX_FRUITLESS, AttemptView, MoveAttempt, OpenGeneration
+from service.domain.lifecycle.attempt import (
+    CANNOT_BOOT,
+    MAX_FRUITLESS,
+    AttemptView,
+    MoveAttempt,
+    OpenGeneration,
+    RequeueAttempt,
+)
 from service.domain.lifecycle.attempt_steps import next_step
-from service.domain.lifecycle.oom_fallback import OomFallback, next_rung, rungs_from
-from service.domain.states import Outcome
+from service.domain.lifecycle.boot_report import (
+    CAUSES,
+    BootPhase,
+    BootReport,
+    BootStatus,
+    failure_causes,
+    final_reason,
+    is_not_retryable,
+)
+from service.domain.lifecycle.oom_fallback import OomFallback, rungs_from
+from service.domain.states import AttemptState, Outcome
 from tests.unit.attempts.attempt_facts import (
     ALL_FAILED,
+    BOOTED,
     NOW,
     PACE,
     RUNNING,
     STARTING,
+    TRAINING,
     attempt,
     reopened,
 )
@@ -29,22 +47,21 @@ RUNGS = st.builds(Rung, micro_batch=st.integers(1, 1024), gradient_checkpointing
 
 
 @pytest.mark.parametrize(
-    ("planned", "sizes", "last_is_recomputed"),
+    ("planned", "sizes"),
     [
-        (FOUR, [4, 2, 1, 1], True),
-        (Rung(micro_batch=8, gradient_checkpointing=True), [8, 4, 2, 1], True),
-        (Rung(micro_batch=12, gradient_checkpointing=True), [12, 6, 3, 1], True),
-        (Rung(micro_batch=7, gradient_checkpointing=False), [7, 1, 1], True),
-        (LOWEST, [1], True),
+        (FOUR, [4, 2, 1, 1]),
+        (Rung(micro_batch=12, gradient_checkpointing=True), [12, 6, 3, 1]),
+        (Rung(micro_batch=7, gradient_checkpointing=False), [7, 1, 1]),
+        (LOWEST, [1]),
     ],
 )
 def test_micro_batches_get_smaller_and_then_activations_are_computed_again(
-    planned: Rung, sizes: list[int], last_is_recomputed: bool
+    planned: Rung, sizes: list[int]
 ) -> None:
     rungs = list(rungs_from(planned))
 
     assert [rung.micro_batch for rung in rungs] == sizes
-    assert rungs[-1].gradient_checkpointing is last_is_recomputed
+    assert rungs[-1].gradient_checkpointing
     assert all(r.gradient_checkpointing is planned.gradient_checkpointing for r in rungs[:-1])
 
 
@@ -99,12 +116,16 @@ def test_it_goes_down_from_the_rung_on_which_it_is() -> None:
     assert "activations computed again" in step.because
 
 
-def test_whatever_else_ends_a_generation_leaves_the_rung_as_it_is() -> None:
+def test_only_memory_that_runs_out_moves_an_attempt_down_a_ladder_that_its_plan_has() -> None:
     two = replace(FOUR, micro_batch=2)
     seen = replace(ALL_FAILED, ladder=OomFallback(planned=FOUR, rung=two))
     step = next_step(attempt(RUNNING), seen, NOW, PACE)
 
     assert step == replace(reopened(seen, after_error=True), rung=two)
+
+    unplanned = ran_out(OomFallback())
+    again = reopened(unplanned, after_error=True)
+    assert next_step(attempt(RUNNING), unplanned, NOW, PACE) == again
 
 
 def test_starts_that_were_fruitless_on_other_grounds_do_not_cut_the_ladder_short() -> None:
@@ -140,11 +161,107 @@ def test_on_the_lowest_rung_a_generation_that_committed_something_is_followed_by
     assert step == replace(reopened(seen, after_error=False), rung=LOWEST)
 
 
-def test_a_plan_that_does_not_say_how_much_at_once_has_no_ladder() -> None:
-    seen = ran_out(OomFallback())
+DAEMON = "Error response from daemon: "
+# As users report them: the repository and number of the issue is beside each.
+SEEN = {
+    # microsoft/AzureTRE 861
+    f'{DAEMON}Get "https://r.azurecr.io/v2/a/manifests/dev": unauthorized: authentication required,'
+    " visit https://aka.ms/acr/authorization for more information.": "sign_in_refused",
+    # Azure/AKS 4593
+    'failed to resolve reference "r.azurecr.io/a:3": failed to authorize: failed to fetch oauth'
+    " token: unexpected status from GET request to https://r.azurecr.io/oauth2/token: 401"
+    " Unauthorized": "sign_in_refused",
+    f"{DAEMON}pull access denied for a/b, repository does not exist or may require 'docker login':"
+    " denied: requested access to the resource is denied": "sign_in_refused",
+    f"{DAEMON}denied: client with IP '20.1.2.3' is not allowed access, refer"
+    " https://aka.ms/acr/firewall to grant access.": "registry_firewall",
+    # datastax-archive/docker-images 78
+    f"{DAEMON}manifest for datastax/ddac:latest not found: manifest unknown: manifest"
+    " unknown": "image_not_found",
+    # Dstack-TEE/dstack 373
+    f'{DAEMON}failed to resolve reference "docker.io/dstacktee/dstack-verifier:latest":'
+    " docker.io/dstacktee/dstack-verifier:latest: not found": "image_not_found",
+    # dstackai/dstack 2020
+    "failed to register layer: write /opt/conda/lib/libmkl_avx.so.2: no space left on"
+    " device": "disk_full",
+    f'{DAEMON}Get "https://r.azurecr.io/v2/": net/http: request canceled while waiting for'
+    " connection (Client.Timeout exceeded while awaiting headers)": "registry_unreachable",
+    f'{DAEMON}Get "https://r.azurecr.io/v2/": dial tcp: lookup r.azurecr.io on 127.0.0.53:53: no'
+    " such host": "registry_unreachable",
+    f"{DAEMON}toomanyrequests: You have reached your pull rate limit.": "registry_busy",
+    f"{DAEMON}received unexpected HTTP status: 503 Service Unavailable": "registry_busy",
+    "sh: 1: docker: not found": "no_docker",
+    f'docker: {DAEMON}could not select device driver "" with capabilities: [[gpu]].': (
+        "no_gpu_runtime"
+    ),
+    "something else": "other",
+}
 
-    assert next_step(attempt(RUNNING), seen, NOW, PACE) == reopened(seen, after_error=True)
+
+@pytest.mark.parametrize(("text", "cause"), SEEN.items(), ids=list(SEEN.values()))
+def test_each_message_has_its_cause(text: str, cause: str) -> None:
+    report = BootReport(phase=BootPhase.PULL_IMAGE, said=BootStatus.GAVE_UP, machine="m", text=text)
+
+    assert [found.name for found in failure_causes(report)] == [cause]
 
 
-def test_the_lowest_rung_has_none_below_it() -> None:
-    assert next_rung(LOWEST) is None
+def test_every_cause_is_met_by_a_message_that_was_seen() -> None:
+    assert {cause.name for cause in CAUSES} < set(SEEN.values())
+
+
+@pytest.mark.parametrize(
+    "cause", [c for c in CAUSES if c.non_retryable_after > 1], ids=lambda c: c.name
+)
+def test_a_registry_is_believed_once_it_has_said_so_again_and_again(cause: object) -> None:
+    text = next(text for text, name in SEEN.items() if name == getattr(cause, "name", ""))
+
+    def gave_up(*lines: str) -> bool:
+        whole = "\n".join(lines)
+        return is_not_retryable(
+            BootReport(phase=BootPhase.PULL_IMAGE, said=BootStatus.GAVE_UP, machine="m", text=whole)
+        )
+
+    assert gave_up(text, text, text)
+    assert not gave_up(text)
+    assert not gave_up(text, "something else", text)
+
+
+def test_a_machine_without_its_firewall_is_non_retryable_whatever_systemd_says() -> None:
+    report = BootReport(
+        phase=BootPhase.FIREWALL, said=BootStatus.GAVE_UP, machine="m", text="Job failed."
+    )
+
+    assert is_not_retryable(report)
+    assert final_reason(report).startswith(
+        f"{CANNOT_BOOT}: m, firewall: The machine's own firewall"
+    )
+
+
+def test_the_last_word_is_one_short_line_whatever_a_machine_says() -> None:
+    text = "x" * 5000 + "\r\v denied: unauthorized " + "y" * 5000
+    report = BootReport(phase=BootPhase.PULL_IMAGE, said=BootStatus.GAVE_UP, machine="m", text=text)
+
+    assert len(final_reason(report).splitlines()) == 1
+    assert len(final_reason(report)) < 1000
+
+
+WHY = f"{CANNOT_BOOT}: why"
+GIVEN_UP = MoveAttempt(to=AttemptState.TERMINATING, outcome=Outcome.UNRESPONSIVE, reason=WHY)
+
+
+def test_machines_that_cannot_boot_are_given_up_at_once() -> None:
+    assert next_step(attempt(STARTING), replace(BOOTED, cannot_boot=WHY), NOW, PACE) == GIVEN_UP
+
+
+def test_what_one_machine_cannot_do_ends_no_generation() -> None:
+    seen = replace(TRAINING, stepped=False, cannot_boot=WHY)
+
+    assert next_step(attempt(STARTING), seen, NOW, PACE) == RequeueAttempt()
+
+
+def test_a_cancel_of_machines_that_cannot_boot_is_a_cancel() -> None:
+    cancelled = attempt(STARTING, stop_as=Outcome.CANCELLED)
+    step = next_step(cancelled, replace(BOOTED, cannot_boot=WHY), NOW, PACE)
+
+    assert isinstance(step, MoveAttempt)
+    assert step.outcome is Outcome.CANCELLED

@@ -72,141 +72,113 @@ def _come(running: int, nodes: list[NodeView], *, more: bool = True) -> AttemptV
     return AttemptView(scale_set=machines(CREATING if more else IS_READY, running), nodes=nodes)
 
 
-RULES: dict[str, tuple[Attempt, AttemptView, AttemptStep]] = {
-    "nobody waits for the eighth where a machine says that none can boot": (
+row = pytest.param
+RULES = {
+    "nobody waits for the eighth where a machine says that none can boot": row(
         RIGID,
         replace(_come(7, []), cannot_boot="The machines cannot boot: no such image"),
         _end(Outcome.UNRESPONSIVE, "The machines cannot boot: no such image"),
     ),
-    "seven of eight are kept while the eighth is being made": (
-        RIGID,
-        _come(7, []),
-        RequeueAttempt(),
+    "for as long as provisioning may take": row(
+        replace(RIGID, since=NOW - 40 * MINUTE), _come(7, []), RequeueAttempt()
     ),
-    "for as long as provisioning may take": (
-        replace(RIGID, since=NOW - 40 * MINUTE),
-        _come(7, []),
-        RequeueAttempt(),
-    ),
-    "and no longer": (
+    "and no longer": row(
         replace(RIGID, since=NOW - 40 * MINUTE - SECOND),
         _come(7, []),
         _end(Outcome.NO_CAPACITY, "provisioning for 40 min"),
     ),
-    "when the eighth comes the attempt starts": (RIGID, _come(8, []), BEGINS),
-    "the missing one is asked for again when there is no room": (
-        RIGID,
-        _seven(NO_ROOM, "AllocationFailed"),
-        RefillScaleSet(),
+    "when the eighth comes the attempt starts": row(RIGID, _come(8, []), BEGINS),
+    "the missing one is asked for again when there is no room": row(
+        RIGID, _seven(NO_ROOM, "AllocationFailed"), RefillScaleSet()
     ),
-    "so it is when Azure fails": (
-        RIGID,
-        _seven(TRANSIENT, "NetworkingInternalOperationError", stopped=1),
-        RefillScaleSet(),
+    "so it is when Azure fails": row(
+        RIGID, _seven(TRANSIENT, "NetworkingInternalOperationError", stopped=1), RefillScaleSet()
     ),
-    "but not at once after it was asked for": (
-        ASKED,
-        _seven(NO_ROOM, "AllocationFailed"),
-        RequeueAttempt(),
+    "but not at once after it was asked for": row(
+        ASKED, _seven(NO_ROOM, "AllocationFailed"), RequeueAttempt()
     ),
-    "then again": (
+    "then again": row(
         replace(ASKED, refilled_at=NOW - 15 * SECOND),
         _seven(NO_ROOM, "AllocationFailed"),
         RefillScaleSet(),
     ),
-    "what did not run is deleted first, and the set is no whole one then": (
-        replace(ASKED, refilled_at=NOW - 15 * SECOND),
-        _come(7, [], more=False),
-        RefillScaleSet(),
+    "what did not run is deleted first, and the set is no whole one then": row(
+        replace(ASKED, refilled_at=NOW - 15 * SECOND), _come(7, [], more=False), RefillScaleSet()
     ),
-    "a set that was whole and lost one at once counts as evicted": (
-        RIGID,
-        _come(7, [], more=False),
-        FEW,
+    "a set that was whole and lost one at once counts as evicted": row(
+        RIGID, _come(7, [], more=False), FEW
     ),
-    "a set that failed with all its machines running starts": (
-        RIGID,
-        _seven(TRANSIENT, "OSProvisioningTimedOut", running=8),
-        BEGINS,
+    "a set that failed with all its machines running starts": row(
+        RIGID, _seven(TRANSIENT, "OSProvisioningTimedOut", running=8), BEGINS
     ),
-    "so does one whose extension failed": (
-        RIGID,
-        _seven(MISCONFIGURED, "VMExtensionProvisioningError", running=8),
-        BEGINS,
+    "so does one whose extension failed": row(
+        RIGID, _seven(MISCONFIGURED, "VMExtensionProvisioningError", running=8), BEGINS
     ),
-    "without any machine there is no room": (
+    "without any machine there is no room": row(
         RIGID,
         _seven(NO_ROOM, "AllocationFailed", running=0),
         _end(Outcome.NO_CAPACITY, "AllocationFailed"),
     ),
-    "or Azure failed, which is no lack of room": (
+    "or Azure failed, which is no lack of room": row(
         RIGID,
         _seven(TRANSIENT, "InternalExecutionError", running=0),
         _end(Outcome.PROVISIONING_FAILED, "InternalExecutionError"),
     ),
-    "what a person must mend is not asked for again": (
+    "what a person must mend is not asked for again": row(
         RIGID,
         _seven(MISCONFIGURED, "PlatformImageNotFound"),
         _end(Outcome.MISCONFIGURED, "PlatformImageNotFound"),
     ),
-    "what is refused until a person acts ends so when the time is over": (
+    "what is refused until a person acts ends so when the time is over": row(
         replace(RIGID, since=NOW - 41 * MINUTE),
         AttemptView(scale_set=None, misconfigured="AuthorizationFailed: no role."),
         _end(Outcome.MISCONFIGURED, "AuthorizationFailed: no role."),
     ),
-    "an elastic job starts with the seven": (ELASTIC, _come(7, []), FEW),
-    "also if no more will come": (ELASTIC, _seven(NO_ROOM, "AllocationFailed"), FEW),
-    "not with fewer than it needs": (ELASTIC, _come(3, []), RequeueAttempt()),
-    "those are kept as well, and the rest is asked for": (
-        ELASTIC,
-        _seven(NO_ROOM, "AllocationFailed", running=3),
-        RefillScaleSet(),
+    "an elastic job starts with the seven": row(ELASTIC, _come(7, []), FEW),
+    "also if no more will come": row(ELASTIC, _seven(NO_ROOM, "AllocationFailed"), FEW),
+    "not with fewer than it needs": row(ELASTIC, _come(3, []), RequeueAttempt()),
+    "those are kept as well, and the rest is asked for": row(
+        ELASTIC, _seven(NO_ROOM, "AllocationFailed", running=3), RefillScaleSet()
     ),
-    "registered, enough of them wait for the rest": (STARTS, _come(7, _ready(7)), RequeueAttempt()),
-    "for a short time": (
-        STARTS,
-        _come(7, _ready(7, STRAGGLER_TIMEOUT - SECOND)),
-        RequeueAttempt(),
+    "registered, enough of them wait for the rest": row(
+        STARTS, _come(7, _ready(7)), RequeueAttempt()
     ),
-    "then they train": (
+    "for a short time": row(
+        STARTS, _come(7, _ready(7, STRAGGLER_TIMEOUT - SECOND)), RequeueAttempt()
+    ),
+    "then they train": row(
         STARTS,
         _come(7, _ready(7, STRAGGLER_TIMEOUT)),
         OpenGeneration(nodes=tuple(_ready(7, STRAGGLER_TIMEOUT))),
     ),
-    "without one that runs and has not registered either": (
+    "without one that runs and has not registered either": row(
         STARTS,
         _come(8, _ready(4, STRAGGLER_TIMEOUT), more=False),
         OpenGeneration(nodes=tuple(_ready(4, STRAGGLER_TIMEOUT))),
     ),
-    "the time counts from when enough of them had registered": (
-        STARTS,
-        _come(8, [*_ready(3, 10 * MINUTE), *_ready(5)[3:]]),
-        RequeueAttempt(),
+    "the time counts from when enough of them had registered": row(
+        STARTS, _come(8, [*_ready(3, 10 * MINUTE), *_ready(5)[3:]]), RequeueAttempt()
     ),
-    "all eight do not wait": (STARTS, _come(8, _ready(8)), OpenGeneration(nodes=tuple(_ready(8)))),
-    "seven do not wait where no more is being made, and the rest is asked for first": (
-        STARTS,
-        _come(7, _ready(7), more=False),
-        OpenGeneration(nodes=tuple(_ready(7))),
+    "all eight do not wait": row(
+        STARTS, _come(8, _ready(8)), OpenGeneration(nodes=tuple(_ready(8)))
     ),
-    "a rigid job waits for all, however long the others have": (
-        replace(RIGID, state=STARTING),
-        _come(8, _ready(7, 20 * MINUTE)),
-        RequeueAttempt(),
+    "seven do not wait where no more is being made, and the rest is asked for first": row(
+        STARTS, _come(7, _ready(7), more=False), OpenGeneration(nodes=tuple(_ready(7)))
+    ),
+    "a rigid job waits for all, however long the others have": row(
+        replace(RIGID, state=STARTING), _come(8, _ready(7, 20 * MINUTE)), RequeueAttempt()
     ),
 }
 
 
-@pytest.mark.parametrize("rule", RULES)
-def test_rule(rule: str) -> None:
-    row, seen, step = RULES[rule]
-
-    assert next_step(row, seen, NOW, PACE) == step
+@pytest.mark.parametrize(("attempt_", "seen", "step"), RULES.values(), ids=RULES)
+def test_rule(attempt_: Attempt, seen: AttemptView, step: AttemptStep) -> None:
+    assert next_step(attempt_, seen, NOW, PACE) == step
 
 
 def test_how_long_provisioning_may_take_is_a_setting() -> None:
-    row = replace(RIGID, since=NOW - 21 * MINUTE)
+    late = replace(RIGID, since=NOW - 21 * MINUTE)
     short = replace(PACE, provisioning=20 * MINUTE)
 
-    assert next_step(row, _come(7, []), NOW, PACE) == RequeueAttempt()
-    assert isinstance(next_step(row, _come(7, []), NOW, short), MoveAttempt)
+    assert next_step(late, _come(7, []), NOW, PACE) == RequeueAttempt()
+    assert isinstance(next_step(late, _come(7, []), NOW, short), MoveAttempt)

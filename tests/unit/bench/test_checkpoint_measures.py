@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -44,60 +43,30 @@ def _row(*ranks: CheckpointTimes, fetched: int = 4 * GIB) -> ContestantRow:
     return row(CASE, ranks, stored=6 * GIB, fetched=fetched)
 
 
-def test_a_save_is_as_slow_as_its_slowest_rank_and_the_best_try_counts() -> None:
-    found = _row(_rank([4.0, 9.0], loop=[1.0]), _rank([8.0, 2.0], loop=[1.0]))
+def test_a_case_is_as_slow_as_its_slowest_rank_and_costs_what_all_cost() -> None:
+    found = _row(_rank([4.0, 9.0], loop=[1.5, 1.25]), _rank([8.0, 2.0], loop=[1.0, 1.0]))
 
-    assert found.save_s == 8.0
-    assert found.save_gib_s == 2.0 / 8.0
+    assert (found.save_s, found.save_gib_s) == (8.0, 2.0 / 8.0), "the best try counts"
     assert (found.load_s, found.load_gib_s) == (1.0, 2.0)
-
-
-def test_cpu_seconds_and_memory_are_everybodys() -> None:
-    found = _row(_rank([1.0, 1.0], loop=[1.0]), _rank([1.0, 1.0], loop=[1.0]))
-
-    assert found.save_cpu_s_per_gib == 1.0
-    assert found.load_cpu_s_per_gib == 0.5
-    assert found.save_memory_ratio == 0.5
-    assert found.load_memory_ratio is None
-
-
-def test_what_the_sink_got_is_counted_for_each_save() -> None:
-    found = _row(_rank([1.0, 1.0], loop=[1.0]), _rank([1.0, 1.0], loop=[1.0]))
-
+    assert (found.save_cpu_s_per_gib, found.load_cpu_s_per_gib) == (1.0, 0.5)
+    assert (found.save_memory_ratio, found.load_memory_ratio) == (0.5, None)
     assert found.stored_ratio == 1.0  # two alone, one in the loop, 2 GiB each
+    assert found.stall_s == 0.75, "longer than its twin"
 
 
-def test_the_stall_is_what_the_loop_took_longer_than_its_twin() -> None:
-    found = _row(_rank([1.0, 1.0], loop=[1.5, 1.25]), _rank([1.0, 1.0], loop=[1.0, 1.0]))
-
-    assert found.stall_s == 0.75
-
-
-def test_a_stall_is_never_less_than_the_call_itself() -> None:
-    found = _row(_rank([1.0, 1.0], loop=[0.9, 0.9]), _rank([1.0, 1.0], loop=[0.9, 0.9]))
+def test_a_stall_is_never_less_than_the_call_itself_and_needs_a_loop() -> None:
+    found, none = (_row(*[_rank([1.0, 1.0], loop=loop)] * 2) for loop in ([0.9, 0.9], []))
 
     assert found.stall_s == 0.25
+    assert (none.stall_s, stall_percent(none)) == (None, None)
+    assert len(cells(none)) == len(HEAD)
 
 
-def test_without_a_loop_there_is_no_stall() -> None:
-    found = _row(_rank([1.0, 1.0], loop=[]), _rank([1.0, 1.0], loop=[]))
+def test_bytes_that_differ_or_did_not_come_from_the_sink_do_not_count() -> None:
+    whole, broken = (_rank([1.0, 1.0], loop=[], same=same) for same in (True, False))
 
-    assert found.stall_s is None
-    assert stall_percent(found) is None
-    assert len(cells(found)) == len(HEAD)
-
-
-@pytest.mark.parametrize(("fetched", "same"), [(4 * GIB, True), (4 * GIB - 1, False)])
-def test_bytes_that_did_not_come_from_the_sink_do_not_count(fetched: int, same: bool) -> None:
-    found = _row(_rank([1.0, 1.0], loop=[]), _rank([1.0, 1.0], loop=[]), fetched=fetched)
-
-    assert found.same is same
-
-
-def test_one_rank_with_other_bytes_is_enough_to_differ() -> None:
-    whole, broken = _rank([1.0, 1.0], loop=[]), _rank([1.0, 1.0], loop=[], same=False)
-
-    assert not _row(whole, broken).same
+    assert _row(whole, whole).same
+    assert not _row(whole, whole, fetched=4 * GIB - 1).same
     assert cells(_row(whole, broken))[-1] == "DIFFER"
 
 

@@ -70,7 +70,7 @@ def test_survivors_go_on_in_place_and_a_try_that_never_trained_is_a_part_of_the_
     found = recovery(elastic(), STRUCK)
 
     assert (found.detect, found.halt, found.machines, found.load) == (1.0, 3.0, None, 6.0)
-    assert (found.training, found.full, found.nodes) == (10.0, 60.0, 3)
+    assert (found.training, found.full, found.nodes, found.lost_steps) == (10.0, 60.0, 3, 7)
 
 
 def test_a_rigid_job_waits_for_another_set_and_is_full_with_its_first_step() -> None:
@@ -79,10 +79,6 @@ def test_a_rigid_job_waits_for_another_set_and_is_full_with_its_first_step() -> 
     assert (found.detect, found.halt, found.machines, found.load) == (1.0, 0.5, 20.0, 8.5)
     assert found.training == found.full == 30.0
     assert found.lost_steps == 9
-
-
-def test_steps_that_a_try_which_never_trained_had_to_do_again_are_counted() -> None:
-    assert recovery(elastic(), STRUCK).lost_steps == 7
 
 
 def test_what_never_came_is_not_a_number() -> None:
@@ -99,10 +95,7 @@ def test_the_rigid_job_is_the_rival_of_every_number() -> None:
     assert found["noticed_full_again_s"].value is None
     goodput = found["steps_per_node_s"]
     assert (goodput.value, goodput.limit, goodput.rivals) == (0.2, 2.5, {"rigid": 0.125})
-
-
-def test_people_see_a_line_for_each_strike() -> None:
-    assert [row[0] for row in rows([elastic(), rigid()])] == [
+    assert [line[0] for line in rows([elastic(), rigid()])] == [
         "elastic, no notice",
         "rigid, no notice",
     ]

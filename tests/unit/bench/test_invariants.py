@@ -1,6 +1,10 @@
 """Each promise is broken by a planted fault, and kept without one."""
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from bench.recovery.book import JobOutcome
 from bench.recovery.invariants import doubled, leaked, mismatches, unfinished
@@ -23,29 +27,19 @@ def sight(sets: list[SightedScaleSet], *attempts: SightedAttempt) -> Sight:
     return Sight(at=0.0, sets=sets, attempts={a.id: a for a in attempts})
 
 
-def test_two_scale_sets_of_one_attempt_are_doubled() -> None:
-    seen = sight([scale_set("a1"), scale_set("a1", name="rk-other")], attempt("a1", 1, "running"))
+def test_machines_of_one_job_are_doubled_unless_the_attempt_before_gives_them_back() -> None:
+    first, second, other = attempt("a1", 1, "running"), attempt("a2", 2, "starting"), "job-2"
+    leaves = attempt("a1", 1, "terminating")
+    both = [scale_set("a1"), scale_set("a2")]
+    twice = sight([scale_set("a1"), scale_set("a1", name="rk-other")], first)
+    two_jobs = sight(
+        [both[0], scale_set("b1", job=other)], first, attempt("b1", 1, "running", other)
+    )
 
-    assert list(doubled(seen)) == ["attempt a1 has 2 scale sets: rk-a1, rk-other"]
-
-
-def test_two_attempts_of_one_job_that_both_hold_machines_are_doubled() -> None:
-    attempts = attempt("a1", 1, "running"), attempt("a2", 2, "starting")
-
-    assert len(list(doubled(sight([scale_set("a1"), scale_set("a2")], *attempts)))) == 1
-
-
-def test_an_attempt_that_gives_its_machines_back_may_overlap_with_the_next() -> None:
-    attempts = attempt("a1", 1, "terminating"), attempt("a2", 2, "starting")
-
-    assert not list(doubled(sight([scale_set("a1"), scale_set("a2")], *attempts)))
-
-
-def test_two_jobs_may_hold_machines_at_once() -> None:
-    sets = [scale_set("a1"), scale_set("b1", job="job-2")]
-    attempts = attempt("a1", 1, "running"), attempt("b1", 1, "running", job="job-2")
-
-    assert not list(doubled(sight(sets, *attempts)))
+    assert list(doubled(twice)) == ["attempt a1 has 2 scale sets: rk-a1, rk-other"]
+    assert len(list(doubled(sight(both, first, second)))) == 1
+    assert not list(doubled(sight(both, leaves, second)))
+    assert not list(doubled(two_jobs))
 
 
 def test_whatever_exists_after_the_last_job_is_leaked() -> None:
@@ -65,29 +59,22 @@ def test_whatever_exists_after_the_last_job_is_leaked() -> None:
 TWIN = JobOutcome(job="t", state="succeeded", parameters_sha256="aa", losses={1: 0.5, 2: 0.25})
 
 
-def test_a_job_with_the_hash_and_losses_of_its_twin_matches() -> None:
-    same = JobOutcome(job="j", state="succeeded", parameters_sha256="aa", losses=TWIN.losses)
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({}, []),
+        ({"parameters_sha256": "bb"}, ["j: parameters bb, its twin's aa"]),
+        ({"losses": {1: 0.5, 2: 0.25000000000000006}}, None),
+        ({"losses": {1: 0.5}}, None),
+    ],
+    ids=["none", "the hash", "the last bit of a loss", "a loss is missing"],
+)
+def test_whatever_differs_from_the_twin_is_a_mismatch(
+    change: dict[str, Any], told: list[str] | None
+) -> None:
+    found = list(mismatches(replace(TWIN, job="j", **change), TWIN))
 
-    assert not list(mismatches(same, TWIN))
-
-
-def test_another_hash_is_a_mismatch() -> None:
-    other = JobOutcome(job="j", state="succeeded", parameters_sha256="bb", losses=TWIN.losses)
-
-    assert list(mismatches(other, TWIN)) == ["j: parameters bb, its twin's aa"]
-
-
-def test_one_loss_that_differs_in_its_last_bit_is_a_mismatch() -> None:
-    losses = {1: 0.5, 2: 0.25000000000000006}
-    other = JobOutcome(job="j", state="succeeded", parameters_sha256="aa", losses=losses)
-
-    assert len(list(mismatches(other, TWIN))) == 1
-
-
-def test_a_loss_that_is_missing_is_a_mismatch() -> None:
-    other = JobOutcome(job="j", state="succeeded", parameters_sha256="aa", losses={1: 0.5})
-
-    assert len(list(mismatches(other, TWIN))) == 1
+    assert len(found) == 1 if told is None else found == told
 
 
 def test_a_job_that_failed_is_unfinished() -> None:

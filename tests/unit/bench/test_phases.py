@@ -28,68 +28,41 @@ def vm(tmp_path: Path) -> Vm:
     )
 
 
-def begin_run(vm: Vm, *, stepped: bool) -> Path:
+def begin_run(vm: Vm) -> Path:
     folder = vm.work / "gen-0003"
     (folder / "outbox").mkdir(parents=True)
     (folder / "generation.json").write_text(json.dumps(ROW))
     (folder / "progress").write_text("20")
-    if stepped:
-        (folder / "metrics.jsonl").write_text('{"step": 21, "at": 100.5}\n')
-        (folder / "progress").write_text("21")
     return folder
+
+
+def take_a_step(folder: Path) -> None:
+    (folder / "metrics.jsonl").write_text('{"step": 21, "at": 100.5}\n')
+    (folder / "progress").write_text("21")
 
 
 def phase(vm: Vm, state: str = "running") -> Phase | None:
     return phase_of(attempt(state), [disk.newest_run(vm.work)])
 
 
-@pytest.mark.parametrize("state", ["pending", "provisioning"])
-def test_while_the_scale_set_is_made_it_is_create(vm: Vm, state: str) -> None:
-    assert phase(vm, state) is Phase.CREATE
-
-
-def test_machines_without_a_generation_boot(vm: Vm) -> None:
+def test_a_phase_is_told_by_what_lies_on_the_disk_of_machines(vm: Vm) -> None:
+    assert phase(vm, "provisioning") is Phase.CREATE
     assert phase(vm, "starting") is Phase.BOOT
 
-
-def test_a_generation_without_a_step_loads(vm: Vm) -> None:
-    begin_run(vm, stepped=False)
-
+    run = begin_run(vm)
     assert phase(vm) is Phase.LOAD
-
-
-def test_a_half_written_first_line_is_no_step(vm: Vm) -> None:
-    folder = begin_run(vm, stepped=False)
-    (folder / "metrics.jsonl").write_text('{"step": 21, ')
-
-    assert phase(vm) is Phase.LOAD
-
-
-def test_after_its_first_step_it_trains(vm: Vm) -> None:
-    begin_run(vm, stepped=True)
-
+    (run / "metrics.jsonl").write_text('{"step": 21, ')
+    assert phase(vm) is Phase.LOAD, "half a line is no step"
+    take_a_step(run)
     assert phase(vm) is Phase.STEP
 
-
-def test_a_save_without_the_ranks_record_is_being_written(vm: Vm) -> None:
-    save = begin_run(vm, stepped=True) / "outbox" / "checkpoints-step-00000021-aa"
+    save = run / "outbox" / "checkpoints-step-00000021-aa"
     save.mkdir()
     (save / "rank-00000.safetensors").write_bytes(b"")
-
     assert phase(vm) is Phase.SAVE
-
-
-def test_a_save_with_the_ranks_record_is_being_committed(vm: Vm) -> None:
-    save = begin_run(vm, stepped=True) / "outbox" / "checkpoints-step-00000021-aa"
-    save.mkdir()
     (save / "rank-00000.json").write_text("{}")
-
     assert phase(vm) is Phase.COMMIT
-    (found,) = disk.saves(save.parents[1])
-    assert found.path == "checkpoints/step-00000021-aa"
-
-
-def test_without_machines_it_is_between_two_phases() -> None:
+    assert [found.path for found in disk.saves(run)] == ["checkpoints/step-00000021-aa"]
     assert phase_of(attempt("running"), []) is None
     assert phase_of(attempt("terminating"), []) is None
 
@@ -131,7 +104,7 @@ def test_a_node_of_azure_ml_works_in_the_folder_of_its_jobs_newest_start(tmp_pat
 
 
 def test_what_lies_behind_a_training_job_does_not_come_back_by_itself(vm: Vm) -> None:
-    begin_run(vm, stepped=True)
+    take_a_step(begin_run(vm))
     held = SightedScaleSet(name="rk-a1", job="j", attempt="a1", state="Succeeded", created_at=0.0)
     seen = Sight(at=2.0, sets=[held], vms=[vm], attempts={"a1": attempt("running")})
     now = situation(seen, "j", "running")

@@ -30,14 +30,6 @@ def test_the_same_seed_gives_the_same_plan_and_another_seed_another() -> None:
     assert plan(200, 7, 2) != plan(200, 8, 2)
 
 
-@given(seed=st.integers(0, 10_000))
-def test_of_two_hundred_kills_at_least_four_are_meant_for_every_phase(seed: int) -> None:
-    counts = Counter(kill.phase for kill in flat(200, seed))
-
-    assert counts.total() == 200
-    assert min(counts[phase] for phase in Phase) >= 4
-
-
 @settings(max_examples=20)
 @given(seed=st.integers(0, 1_000))
 def test_of_a_thousand_kills_at_least_twenty_are_meant_for_every_phase_and_kind(seed: int) -> None:
@@ -60,21 +52,17 @@ def test_no_more_restarts_follow_each_other_than_a_job_survives(kills: int, seed
 
 @settings(max_examples=20)
 @given(seed=st.integers(0, 1_000))
-def test_a_checkpoint_is_waited_for_only_while_it_can_come(seed: int) -> None:
-    assert all(kill.phase in TRAINING for kill in flat(200, seed) if kill.after_commit)
-
-
-@settings(max_examples=20)
-@given(seed=st.integers(0, 1_000))
-def test_a_scale_set_is_deleted_only_after_a_machine_was_struck(seed: int) -> None:
+def test_kills_wait_only_for_what_can_come(seed: int) -> None:
+    """A checkpoint while a job trains, the deletion of a scale set once a machine was struck."""
     for slot in plan(200, seed, 2):
         struck = False
         for kill in slot:
+            assert kill.phase in TRAINING or not kill.after_commit
             assert struck or kill.phase is not Phase.DELETE
             struck = struck or kill.kind in MACHINE
 
 
-@pytest.mark.parametrize("kills", [1, 6, 20, 200, 999, 1000])
+@pytest.mark.parametrize("kills", [1, 999])
 def test_the_quotas_add_up(kills: int) -> None:
     assert quotas(kills).total() == kills
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.planner import errors, fitting, memories
+from bench.planner import errors, memories
 from bench.planner.__main__ import main
 from bench.planner.points import PublishedRun, read
 from bench.planner.steps import STACKS, fitted, predict
@@ -113,15 +113,6 @@ def test_flops_are_turned_into_time_by_the_formula_that_is_named(tmp_path: Path)
     assert one(tmp_path, row).seconds == pytest.approx(2 * 6 * 2048 * told / 150e12)
 
 
-def test_what_is_computed_again_in_part_lies_between(tmp_path: Path) -> None:
-    none, some, full = (
-        predict(one(tmp_path, FOUNDRY | {"act_ckpt": kind}), LLM_FOUNDRY).seconds
-        for kind in ("none", "selective", "full")
-    )
-
-    assert none < some < full
-
-
 def test_what_waits_for_the_network_is_refused_and_counted(tmp_path: Path) -> None:
     bound = {"source": "DeepSpeed", "micro_batch": "1", "grad_accum": "1", "gpus": "64"}
     rows, _ = read(write(tmp_path, FOUNDRY, FOUNDRY | bound))
@@ -130,18 +121,6 @@ def test_what_waits_for_the_network_is_refused_and_counted(tmp_path: Path) -> No
 
     assert [p.source for p in promised] == ["mosaicml/llm-foundry"]
     assert [p.source for p in refused] == ["DeepSpeed"]
-
-
-def test_a_fit_finds_the_coefficients_that_made_the_numbers() -> None:
-    def residuals(at: fitting.Coefficients) -> list[float]:
-        return [
-            math.log((at["slope"] * x + at["start"]) / (3.0 * x + 7.0)) for x in (1.0, 5.0, 20.0)
-        ]
-
-    found = fitting.fit({"slope": 1.0, "start": 1.0}, residuals)
-
-    assert found["slope"] == pytest.approx(3.0, rel=0.02)
-    assert found["start"] == pytest.approx(7.0, rel=0.02)
 
 
 def test_a_stack_fitted_to_what_its_own_coefficients_say_says_the_same(tmp_path: Path) -> None:
@@ -191,16 +170,6 @@ BOUND = [  # the runs of few machines that wait longest for the network
 ]
 
 
-@pytest.mark.parametrize("run", BOUND)
-def test_runs_over_two_to_sixteen_machines_take_as_long_as_was_measured(
-    run: dict[str, str], tmp_path: Path
-) -> None:
-    rows = [one(tmp_path, FOUNDRY | run)]
-
-    assert abs(math.expm1(errors.few_nodes(rows).logs[0])) < 0.25
-    assert math.expm1(errors.few_nodes_as_many(rows).logs[0]) > 1.0
-
-
 def test_the_network_of_few_machines_is_asked_of_gpus_that_it_was_not_fitted_to(
     tmp_path: Path,
 ) -> None:
@@ -208,6 +177,7 @@ def test_the_network_of_few_machines_is_asked_of_gpus_that_it_was_not_fitted_to(
 
     held_out = errors.few_nodes_held_out(rows)
 
+    assert min(errors.few_nodes_as_many(rows).logs) > math.log(2.0)
     assert held_out.count == len(BOUND)
     assert (held_out.mape or 100) < 25
 

@@ -105,10 +105,7 @@ def test_a_recovery_on_the_same_machines_has_no_allocation() -> None:
     parts = spans.pieces(recovered(), record, {}, {})
 
     assert parts == {"detect": 2.0, "stop": 0.0, "first_step": 16.0}
-
-
-def test_what_never_recovered_has_no_pieces() -> None:
-    assert spans.pieces(strike(), RECORD, {}, {}) == {}
+    assert spans.pieces(strike(), RECORD, {}, {}) == {}, "it never recovered"
     assert spans.own({}) is None
 
 
@@ -117,38 +114,25 @@ def test_a_recovery_that_another_kill_fell_upon_is_not_measured() -> None:
     again = strike(KillKind.VM, at=110.0)
     service = strike(KillKind.SERVICE, at=95.0, job="other", back_at=101.0)
 
-    assert len(recoveries(book(first), {"j": RECORD})) == 1
+    assert len(recoveries(book(first, strike(KillKind.VM, job="k")), {"j": RECORD})) == 1
     assert not recoveries(book(first, again), {"j": RECORD})
     assert not recoveries(book(first, service), {"j": RECORD})
-
-
-def test_a_kill_of_another_job_does_not_disturb_a_recovery() -> None:
-    assert len(recoveries(book(recovered(), strike(KillKind.VM, job="k")), {"j": RECORD})) == 1
-
-
-def test_the_decision_after_a_notice_is_the_first_that_was_committed() -> None:
-    assert notice_to_decision(book(recovered()), {"j": RECORD}) == [1.0]
 
 
 def test_nobody_decides_while_the_service_is_dead() -> None:
     service = strike(KillKind.SERVICE, at=99.0, job="other", back_at=103.0)
 
+    assert notice_to_decision(book(recovered()), {"j": RECORD}) == [1.0], "the first committed"
     assert notice_to_decision(book(recovered(), service), {"j": RECORD}) == []
     assert notice_to_decision(book(recovered(), service), {"j": RECORD}, deaf=True) == [1.0]
-
-
-def test_lost_steps_are_held_against_a_policy_that_heeds_no_notice() -> None:
-    (measure,) = [
-        m for m in measures(book(recovered()), {"j": RECORD}) if m.name == "steps_lost_noticed_p50"
-    ]
-
-    assert measure.value == 0
-    assert measure.rivals == {"periodic_checkpoints_only": 10}
 
 
 def test_an_unnoticed_loss_is_not_mixed_with_noticed_ones() -> None:
     both = book(recovered(), strike(KillKind.VM, lost=12))
 
+    (noticed,) = [m for m in measures(both, {"j": RECORD}) if m.name == "steps_lost_noticed_p50"]
+
+    assert (noticed.value, noticed.rivals) == (0, {"periodic_checkpoints_only": 10})
     assert value("steps_lost_noticed_p99", both) == 0
     assert value("steps_lost_unnoticed_p50", both) == 12
 
@@ -157,15 +141,11 @@ def test_a_leak_breaks_a_promise_and_a_long_recovery_does_not() -> None:
     leaky = book(recovered())
     leaky.leaked = ["scale set rk-a1"]
 
+    cut_short = replace(leaky, leaked=None)
+
     assert broken(measures(leaky, {"j": RECORD})) == ["leaked"]
     assert broken(measures(book(recovered()), {"j": RECORD})) == []
-
-
-def test_what_was_not_looked_at_is_not_said_to_be_clean() -> None:
-    cut_short = book(recovered())
-    cut_short.leaked = None
-
-    assert value("leaked", cut_short) is None
+    assert [value(name, cut_short) for name in ("leaked", "jobs_unfinished")] == [None, None]
 
 
 def test_a_generation_that_never_stepped_is_not_a_recovery() -> None:
@@ -180,13 +160,6 @@ def test_a_generation_that_never_stepped_is_not_a_recovery() -> None:
 
     assert found is not None
     assert found.number == 3
-
-
-def test_jobs_of_a_run_that_was_cut_short_are_neither_finished_nor_not() -> None:
-    cut_short = book(recovered())
-    cut_short.leaked = None
-
-    assert value("jobs_unfinished", cut_short) is None
 
 
 def test_an_eviction_in_azure_ml_is_none_with_notice() -> None:

@@ -40,7 +40,7 @@ def test_a_good_file_is_summed_up() -> None:
     assert found.mean_tokens > 2
 
 
-def test_tools_weights_and_text_parts_are_fine() -> None:
+def test_good_rows_may_have_tools_weights_text_parts_and_members_that_are_null() -> None:
     row = {
         "messages": [
             {"role": "system", "content": "Add."},
@@ -58,12 +58,15 @@ def test_tools_weights_and_text_parts_are_fine() -> None:
 
     assert verdict(jsonl(row)).examples == 1
 
+    calls = {"messages": [USER, ASSISTANT | {"tool_calls": None}, USER, ASSISTANT]}
+    empty = {"messages": [USER, ASSISTANT | {"tool_calls": []}], "tools": []}
+    assert verdict(jsonl(calls | {"tools": None, "functions": None}, empty)).examples == 2
+
 
 @pytest.mark.parametrize(
     ("row", "code"),
     [
         ([CHAT], "data_type"),
-        ("chat", "data_type"),
         ({"prompt": "2 + 2?", "completion": "4"}, "missing_messages_list"),
         ({"messages": []}, "missing_messages_list"),
         ({"messages": {}}, "missing_messages_list"),
@@ -75,12 +78,10 @@ def test_tools_weights_and_text_parts_are_fine() -> None:
         (message(role="human", content="a"), "unrecognized_role"),
         (message(role=["user"], content="a"), "unrecognized_role"),
         (message(role="user", content=""), "missing_content"),
-        (message(role="user", content=None), "missing_content"),
         (message(role="user", content=7), "missing_content"),
         (message(role="user", content=[{"type": "text"}]), "missing_content"),
         (message(role="user", content=[{"type": "image_url"}]), "unsupported_content_part"),
         (message(role="user", content="a", weight=1), "invalid_weight"),
-        (message(role="assistant", content="a", weight=2), "invalid_weight"),
         (message(role="assistant", content="a", weight=True), "invalid_weight"),
         (message(role="assistant", content=None, tool_calls="add"), "data_type"),
         (message(role="user", content="\ud800"), "invalid_encoding"),
@@ -139,13 +140,6 @@ def test_a_call_that_no_chat_template_can_read_is_named_with_its_form(wrong: obj
     assert "(data_type)" in message
 
 
-def test_tools_and_calls_that_are_null_or_none_are_as_if_left_out() -> None:
-    calls = {"messages": [USER, ASSISTANT | {"tool_calls": None}, USER, ASSISTANT]}
-    empty = {"messages": [USER, ASSISTANT | {"tool_calls": []}], "tools": []}
-
-    assert verdict(jsonl(calls | {"tools": None, "functions": None}, empty)).examples == 2
-
-
 def test_a_file_without_rows_is_refused() -> None:
     assert "is empty" in refusal(b"")
     assert "blank lines only" in refusal(b"\n \r\n")
@@ -160,23 +154,14 @@ def test_blank_lines_and_a_byte_order_mark_are_pointed_out_and_ignored() -> None
         (2, "blank_line"),
         (3, "blank_line"),
     ]
+    assert "line 1: " in refusal(b"\xef\xbb\xbf\n" + jsonl(CHAT)), "alone it is no row"
 
 
-def test_a_byte_order_mark_alone_on_its_line_is_no_row_for_the_trainer_either() -> None:
-    assert "line 1: " in refusal(b"\xef\xbb\xbf\n" + jsonl(CHAT))
+def test_few_examples_are_pointed_out_and_usual_characters_are_not() -> None:
+    plain = {"messages": [USER, ASSISTANT | {"content": "a\n\tb\r\n\xe9\u20ac\U0001f642 \uff01"}]}
 
-
-def test_a_line_number_counts_blank_lines() -> None:
-    assert "line 3: " in refusal(b"\n\n{\n")
-
-
-def test_the_last_line_needs_no_line_feed() -> None:
-    assert verdict(jsonl(CHAT).rstrip()).examples == 1
-
-
-def test_few_examples_are_pointed_out() -> None:
     assert codes(verdict(jsonl(*rows(9)))) == ["few_examples"]
-    assert codes(verdict(jsonl(*rows(10)))) == []
+    assert codes(verdict(jsonl(*rows(10), plain))) == []
 
 
 def test_the_first_errors_are_shown_and_all_are_counted() -> None:
@@ -236,12 +221,6 @@ def test_an_odd_row_is_kept_and_pointed_out(row: object, code: str, ascii_only: 
 
     assert found.examples == 13
     assert [(w.line, w.code) for w in found.warnings] == [(13, code)]
-
-
-def test_line_breaks_tabs_and_accents_are_not_odd() -> None:
-    plain = {"messages": [USER, ASSISTANT | {"content": "a\n\tb\r\n\xe9\u20ac\U0001f642 \uff01"}]}
-
-    assert codes(verdict(jsonl(*rows(10), plain))) == []
 
 
 def test_crlf_line_ends_are_pointed_out_once_and_skipped() -> None:

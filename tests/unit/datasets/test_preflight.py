@@ -152,24 +152,6 @@ def test_an_output_of_two_answers_under_such_a_template_is_refused() -> None:
     assert "one message of the assistant only" in report.errors[0].message
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "你好世界",
-        "مرحبا بالعالم",
-        "👩‍👩‍👧‍👦 family",
-        "e\u0301 accent",
-        "tab\there",
-        "  spaces  ",
-        "x" * 60,
-    ],
-)
-def test_text_of_any_script_is_kept(text: str) -> None:
-    row = {"messages": [user(text), answer(f"so: {text}")]}
-
-    assert checked(row, task=LONG_TASK).findings == ()
-
-
 def test_sequences_side_by_side_are_as_long_as_the_longest_of_them() -> None:
     lengths = (10, 20, 30, 40)
 

@@ -23,6 +23,7 @@ CALLING = {"role": "assistant", "content": None, "tool_calls": [CALL]}
 OLD_CALLING = {"role": "assistant", "content": None, "function_call": ADD}
 RESULT = {"role": "tool", "content": "4", "tool_call_id": "c1"}
 OLD_RESULT = {"role": "function", "content": "4", "name": "add"}
+DEEP = "{" + '"a": {' * (MOST_LEVELS - 1) + "}" * MOST_LEVELS  # as deep as rows may be
 NOT_ARGUMENTS = [  # and what is said of them
     (None, "must be a JSON object, or a string that holds one"),
     (7, "must be a JSON object, or a string that holds one"),
@@ -69,18 +70,11 @@ def test_arguments_that_are_no_json_object_are_refused_with_what_is_wrong(
 
 @pytest.mark.parametrize(
     "arguments",
-    ["{}", ' {"a": 2} ', {}, {"a": {"b": [2]}}, json.dumps({"a": "\U0001f642 \\ud83d"})],
+    [DEEP, ' {"a": 2} ', {}, {"a": {"b": [2]}}, json.dumps({"a": "\U0001f642 \\ud83d"})],
     ids=str,
 )
 def test_arguments_are_an_object_or_a_string_that_holds_one(arguments: object) -> None:
     function = {"name": "add", "arguments": arguments}
-
-    assert warned(chat(CALLING | {"tool_calls": [{"function": function}]}, tools=[TOOL])) == []
-
-
-def test_arguments_may_be_as_deep_as_rows() -> None:
-    deep = "{" + '"a": {' * (MOST_LEVELS - 1) + "}" * MOST_LEVELS
-    function = {"name": "add", "arguments": deep}
 
     assert warned(chat(CALLING | {"tool_calls": [{"function": function}]}, tools=[TOOL])) == []
 

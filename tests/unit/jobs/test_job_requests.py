@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from contract import choices
-from contract.job import JobRequest
+from contract.choices import CHECKPOINTS_KEPT
+from contract.job import JobPatch, JobRequest
 from contract.methods import METHODS
+from contract.reinforcement import ReinforcementRequest
+from contract.training import CurriculumRequest, MixRequest
 from service.api.http import requests, validation
 from service.api.jobs.job_requests import (
     hyperparameters_of,
@@ -19,7 +21,9 @@ from service.api.jobs.job_requests import (
 )
 from service.domain.errors import InvalidRequest
 from service.domain.training.recipe import Hyperparameters, Training
-from trainer.contract import CHECKPOINTS_KEPT, Dpo, Lora, TrainingOptions
+from tests.datasets import GRADER
+from trainer import contract as trainers
+from trainer.contract import Dpo, Lora, Reinforcement, TrainingOptions
 
 LEAST = {"model": "m", "training_file": "file-1"}
 LEAST_OPTIONS: dict[str, dict[str, Any]] = {"reinforcement": {"grader": {}}}
@@ -57,7 +61,8 @@ def test_the_least_request_leaves_everything_to_the_planner() -> None:
     request = request_with()
 
     assert hyperparameters_of(request) == Hyperparameters()
-    assert training_of(request).lora is None
+    assert training_of(request) == Training()
+    assert training_of(request_with(training={"packing": True})) == Training(packing=True)
     assert request.infrastructure.nodes is None
 
 
@@ -105,15 +110,11 @@ def test_null_is_the_same_as_left_out() -> None:
     assert request_with(**nothing, hyperparameters=None, method=None) == request_with()
 
 
-def test_hyperparameters_are_taken_from_the_method() -> None:
+def test_hyperparameters_are_taken_from_either_place() -> None:
     method = {"type": "supervised", "supervised": {"hyperparameters": {"n_epochs": 3}}}
-
-    assert hyperparameters_of(request_with(method=method)).n_epochs == 3
-
-
-def test_hyperparameters_are_taken_from_the_deprecated_place_as_well() -> None:
     old = {"n_epochs": 2, "batch_size": "auto", "learning_rate_multiplier": 2}
 
+    assert hyperparameters_of(request_with(method=method)).n_epochs == 3
     assert hyperparameters_of(request_with(hyperparameters=old)) == Hyperparameters(
         n_epochs=2, learning_rate_multiplier=2.0
     )
@@ -136,20 +137,8 @@ def test_every_option_of_dpo_is_taken() -> None:
     assert training_of(request).dpo == Dpo(beta=0.5, label_smoothing=0.1)
     assert hyperparameters_of(request) == Hyperparameters(n_epochs=2, batch_size=8)
     assert training_of(request_with(**preferring(loss="ipo"))).dpo == Dpo(beta=0.1, loss="ipo")
-
-
-def test_a_beta_beside_the_hyperparameters_is_taken_too() -> None:
     flat = {"type": "dpo", "dpo": {"beta": 0.2, "hyperparameters": {"n_epochs": 2}}}
-
     assert training_of(request_with(method=flat)).dpo == Dpo(beta=0.2)
-
-
-def test_the_deprecated_hyperparameters_work_with_dpo() -> None:
-    old = {"n_epochs": 2}
-
-    request = request_with(method={"type": "dpo"}, hyperparameters=old)
-
-    assert hyperparameters_of(request) == Hyperparameters(n_epochs=2)
 
 
 def test_a_reward_model_has_the_usual_hyperparameters_in_either_place() -> None:
@@ -162,15 +151,7 @@ def test_a_reward_model_has_the_usual_hyperparameters_in_either_place() -> None:
     assert (training.method, training.dpo) == ("reward", None)
     assert hyperparameters_of(request_with(method=own)) == Hyperparameters(n_epochs=2, batch_size=8)
     assert hyperparameters_of(bare) == Hyperparameters(n_epochs=3)
-    assert (error.code, error.param) == (
-        "unknown_parameter",
-        "method.reward.hyperparameters.beta",
-    )
-
-
-def test_sequences_are_packed_for_who_asks_for_it() -> None:
-    assert training_of(request_with(training={"packing": True})) == Training(packing=True)
-    assert training_of(request_with()) == Training()
+    assert (error.code, error.param) == ("unknown_parameter", "method.reward.hyperparameters.beta")
 
 
 @pytest.mark.parametrize(("method", "other"), list(permutations(METHODS, 2)))
@@ -187,12 +168,8 @@ def test_the_alpha_of_an_adapter_is_twice_its_rank_unless_told() -> None:
 
     assert lora is not None
     assert (lora.rank, lora.alpha) == (8, 16)
-
-
-def test_a_base_in_four_bits_is_an_adapter_of_another_type() -> None:
-    lora = training_of(request_with(training={"adapter": {"type": "qlora"}})).lora
-
-    assert lora == Lora(rank=16, alpha=32, dropout=0.0, quantized=True)
+    quantized = training_of(request_with(training={"adapter": {"type": "qlora"}})).lora
+    assert quantized == Lora(rank=16, alpha=32, dropout=0.0, quantized=True)
 
 
 def test_what_saves_memory_is_off_unless_asked_for() -> None:
@@ -203,7 +180,7 @@ def test_what_saves_memory_is_off_unless_asked_for() -> None:
     assert saving.options == TrainingOptions(**told, offload="optimizer").options
 
 
-GRADER = {"type": "python", "source": "x"}
+PYTHON_GRADER = {"type": "python", "source": "x"}
 
 
 @pytest.mark.parametrize("text", ["a\0b", "\ud83d", "\ude42\ud83d"], ids=ascii)
@@ -221,7 +198,7 @@ GRADER = {"type": "python", "source": "x"}
             lambda text: {
                 "method": {
                     "type": "reinforcement",
-                    "reinforcement": {"grader": GRADER | {"source": text}},
+                    "reinforcement": {"grader": PYTHON_GRADER | {"source": text}},
                 }
             },
             "method.reinforcement.grader.source",
@@ -240,5 +217,104 @@ def test_half_a_character_and_nul_are_refused_by_the_name_of_their_member(
     assert fault.message.isascii()
 
 
-def test_checkpoints_are_kept_as_a_trainer_that_is_told_nothing_keeps_them() -> None:
-    assert choices.CHECKPOINTS_KEPT == CHECKPOINTS_KEPT
+def learning(**options: object) -> dict[str, Any]:
+    return {"type": "reinforcement", "reinforcement": {"grader": GRADER} | options}
+
+
+def resolved(**options: object) -> Reinforcement:
+    found = training_of(request_with(method=learning(**options))).reinforcement
+    assert found is not None
+    return found
+
+
+def test_who_gives_a_grader_only_gets_the_usual_of_everything() -> None:
+    found = resolved()
+
+    assert json.loads(found.grader) == GRADER
+    assert found == Reinforcement(
+        algorithm="grpo", grader=found.grader, answers=8, max_answer_tokens=0
+    )
+
+
+@pytest.mark.parametrize(("algorithm", "beta"), [("grpo", 0.0), ("rloo", 0.05), ("ppo", 0.01)])
+def test_each_algorithm_has_a_leash_of_its_own(algorithm: str, beta: float) -> None:
+    assert resolved(algorithm=algorithm).beta == beta
+    assert resolved(algorithm=algorithm, beta=0.0).beta == 0.0
+
+
+def test_every_option_of_reinforcement_is_taken() -> None:
+    ours = {
+        "algorithm": "ppo",
+        "answers": 2,
+        "max_answer_tokens": 64,
+        "temperature": 0.7,
+        "top_p": 0.9,
+        "beta": 0.1,
+        "beta_end": 0.01,
+        "clip": 0.3,
+        "steps_per_rollout": 4,
+        "gae_lambda": 0.9,
+        "replay_share": 0.25,
+        "replay_max_age": 10,
+    }
+
+    found = vars(resolved(**ours))
+
+    assert {name: found[name] for name in ours} == ours
+
+
+def test_openais_hyperparameters_are_taken_where_its_clients_put_them() -> None:
+    hyper = {"batch_size": 4, "n_epochs": 2, "learning_rate_multiplier": 2.0}
+    more = {
+        "compute_multiplier": 0.5,
+        "eval_interval": 7,
+        "eval_samples": "auto",
+        "reasoning_effort": "default",
+    }
+    request = request_with(method=learning(hyperparameters=hyper | more))
+
+    training = training_of(request)
+
+    assert hyperparameters_of(request) == Hyperparameters(**hyper)  # type: ignore[arg-type] # of three types
+    assert training.eval_steps == 7
+    assert training.reinforcement is not None
+    assert training.reinforcement.answers == 4
+    ours = request_with(method=learning(), training={"eval_steps": 5})
+    assert training_of(ours).eval_steps == 5
+
+
+SCHEMA = JobRequest.model_json_schema()
+MEMBERS = [
+    (owner, name, member)
+    for owner, model in (("JobRequest", SCHEMA), *SCHEMA["$defs"].items())
+    for name, member in model.get("properties", {}).items()
+]
+
+
+@pytest.mark.parametrize(("owner", "name", "member"), MEMBERS, ids=lambda part: str(part)[:30])
+def test_each_option_is_described_in_one_noun_phrase(
+    owner: str, name: str, member: dict[str, Any]
+) -> None:
+    said = member.get("description", "")
+
+    assert said.endswith("."), f"{owner}.{name} has no docstring"
+    assert "\n" not in said
+    assert len(said) <= 100
+
+
+def test_what_a_job_and_the_trainer_both_default_is_equal() -> None:
+    asked = ReinforcementRequest(grader={})
+    used = trainers.Reinforcement(algorithm="grpo", grader="{}", answers=8, max_answer_tokens=1)
+    shared = ("temperature", "top_p", "clip", "steps_per_rollout", "replay_share")
+
+    assert {n: getattr(asked, n) for n in shared} == {n: getattr(used, n) for n in shared}
+    assert vars(MixRequest()) == vars(trainers.Mix())
+    assert vars(CurriculumRequest(until_step=5)) == vars(trainers.Curriculum(until_step=5))
+    assert CHECKPOINTS_KEPT == trainers.CHECKPOINTS_KEPT
+
+
+def test_a_stored_request_reads_as_it_was_written() -> None:
+    asked = JobRequest(model="m", training_file="file-1")
+
+    assert JobRequest.model_validate_json(asked.model_dump_json()) == asked
+    assert set(asked.model_dump()) >= set(JobPatch.model_fields)

@@ -52,16 +52,13 @@ def test_only_a_number_as_it_was_written_names_a_step(step: str) -> None:
     assert not lineage.source(f"{JOB}:ckpt-step-{step}").is_checkpoint
 
 
-def test_a_checkpoint_needs_the_model_that_its_job_began_with() -> None:
+def test_a_checkpoint_needs_the_model_that_its_job_began_with_and_a_base_model_is_nobodys() -> None:
     """Unless that was a checkpoint: what was made of it lies in the job's own container."""
     model = lineage.model_name("a/b", PROJECT, None, JOB)
 
     assert lineage.base_of("a/b") is None
     assert lineage.base_of(model) == ModelSource(JOB)
     assert lineage.base_of(lineage.checkpoint_name(model, 3)) is None
-
-
-def test_a_base_model_is_nobodys() -> None:
     assert not lineage.is_made("rekindle/tiny-llama")
     assert lineage.first_base("rekindle/tiny-llama", PROJECT) == "rekindle/tiny-llama"
     assert lineage.sources("rekindle/tiny-llama", None) == frozenset()

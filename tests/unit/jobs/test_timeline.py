@@ -1,8 +1,11 @@
-"""What an attempt's time went into."""
+"""What an attempt's time went into, and how far a job is."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
+import pytest
+
+from service.domain.reporting.progress import with_committed
 from service.domain.reporting.timeline import GenerationTimes, NodeTime, timeline
 from service.domain.states import AttemptState
 from trainer.contract import DirectiveKind, Span
@@ -60,22 +63,22 @@ def test_a_whole_life_has_no_gap() -> None:
     ]
 
 
-def test_what_goes_on_has_no_end() -> None:
-    moves = {s: MOVES[s] for s in (PENDING, PROVISIONING)}
-
-    assert entries(moves, [], []) == [("create", 0, 1), ("allocate", 1, None)]
-
-
-def test_an_attempt_that_ended_before_launch_only_was_to_be_created() -> None:
-    moves = {PENDING: MOVES[PENDING], ENDED: MOVES[PROVISIONING]}
-
-    assert entries(moves, [], []) == [("create", 0, 1)]
-
-
-def test_a_refused_attempt_waited_for_machines_and_was_deleted() -> None:
-    moves = {s: MOVES[s] for s in (PENDING, PROVISIONING, TERMINATING)}
-
-    assert entries(moves, [], []) == [("create", 0, 1), ("allocate", 1, 500), ("delete", 500, None)]
+@pytest.mark.parametrize(
+    ("moves", "shown"),
+    [
+        ({s: MOVES[s] for s in (PENDING, PROVISIONING)}, [("allocate", 1, None)]),
+        ({PENDING: MOVES[PENDING], ENDED: MOVES[PROVISIONING]}, []),
+        (
+            {s: MOVES[s] for s in (PENDING, PROVISIONING, TERMINATING)},
+            [("allocate", 1, 500), ("delete", 500, None)],
+        ),
+    ],
+    ids=["goes on", "ended before launch", "refused"],
+)
+def test_an_attempt_that_has_not_trained_shows_what_it_came_to(
+    moves: dict[AttemptState, datetime], shown: list[tuple[str, float, float | None]]
+) -> None:
+    assert entries(moves, [], []) == [("create", 0, 1), *shown]
 
 
 def test_the_same_work_of_two_nodes_is_one_entry_and_done_again_another() -> None:
@@ -131,11 +134,27 @@ def test_nothing_trained_that_was_told_to_stop_while_it_loaded() -> None:
     assert ("stop", 180, 500) in found
 
 
-def test_a_clock_that_talks_nonsense_breaks_nothing() -> None:
-    assert timeline({}, [], [node(("load", -1e30, 1e30))])
-
-
-def test_every_name_has_a_title() -> None:
-    (entry,) = timeline({}, [], [node(("warm_up", 0, 1))])
+def test_every_name_has_a_title_whatever_its_clock_says() -> None:
+    (entry,) = timeline({}, [], [node(("warm_up", -1e30, 1e30))])
 
     assert entry.title == "Warm up"
+
+
+REPORTED = {"step": 134, "loss": 1.5, "reward": 0.2, "seconds_per_step": 0.5, "valid_loss": 1.4}
+
+
+def test_the_committed_model_counts_where_the_reports_ended_before_it() -> None:
+    shown = with_committed(REPORTED, 256, over=True, valid_loss=0.9)
+
+    assert shown["step"] == 256
+    assert (shown["loss"], shown["reward"], shown["valid_loss"]) == (None, None, 0.9)
+    assert shown["seconds_per_step"] == 0.5
+
+
+def test_a_job_that_goes_on_keeps_its_figures_until_the_next_report() -> None:
+    assert with_committed(REPORTED, 140, over=False) == REPORTED | {"step": 140}
+
+
+def test_reports_of_later_steps_than_the_checkpoint_stay_as_they_are() -> None:
+    assert with_committed(REPORTED, 128, over=True, valid_loss=0.9) == REPORTED
+    assert with_committed({}, 0, over=False) == {}

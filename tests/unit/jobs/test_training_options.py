@@ -73,10 +73,7 @@ def test_a_learning_rate_grows_with_the_batch_from_the_one_it_was_found_with(
         (Training(precision="fp16", zero_stage=0), "training.zero_stage"),
         (Training(offload="parameters", zero_stage=2), "training.zero_stage"),
         (
-            Training(
-                offload="parameters",
-                lora=Lora(rank=4, alpha=8, dropout=0.0, quantized=True),
-            ),
+            Training(offload="parameters", lora=Lora(rank=4, alpha=8, dropout=0.0, quantized=True)),
             "training.offload",
         ),
     ],

@@ -7,6 +7,7 @@ import pytest
 from service.domain.errors import InvalidRequest
 from service.domain.models.architecture import Architecture
 from service.domain.models.base_models import BASE_MODELS, lookup
+from service.domain.models.trained_parameters import trained_parameters
 from service.domain.performance import vm_catalogue
 from service.domain.performance.layout import LayoutRequest, MemoryShortfall, fit, refusal
 from service.domain.performance.memory import MicroStep, estimate
@@ -54,6 +55,18 @@ def test_the_parameters_of_catalogued_models_are_those_published(name: str) -> N
     assert shape(name).parameters == PUBLISHED[name]
 
 
+@pytest.mark.parametrize("name", ["meta-llama/Llama-3.1-8B-Instruct", "Qwen/Qwen3-0.6B"])
+def test_all_layers_with_embedding_and_head_are_the_whole_model(name: str) -> None:
+    arch = shape(name)
+    last = TrainingOptions(train_last_n_layers=1, train_embeddings=False)
+    layers = TrainingOptions(train_last_n_layers=arch.layers)
+    head = 0 if arch.tied else arch.embedding_parameters
+
+    assert trained_parameters(arch, TrainingOptions()) == PUBLISHED[name]
+    assert trained_parameters(arch, layers) == PUBLISHED[name]
+    assert trained_parameters(arch, last) == arch.layer_parameters + head + arch.hidden_size
+
+
 def test_every_entry_has_a_shape_a_context_and_a_licence_and_one_name() -> None:
     assert len({model.name.lower() for model in BASE_MODELS}) == len(BASE_MODELS) > 70
     for model in BASE_MODELS:
@@ -62,9 +75,10 @@ def test_every_entry_has_a_shape_a_context_and_a_licence_and_one_name() -> None:
         assert model.licence
 
 
-def test_names_are_found_however_they_are_written_and_others_are_not() -> None:
+def test_names_are_found_however_they_are_written_with_the_positions_that_can_be_used() -> None:
     assert lookup("QWEN/qwen3-8b") == lookup("Qwen/Qwen3-8B")
     assert lookup("somebody/else") is None
+    assert shape("FacebookAI/roberta-base").max_positions == 512
 
 
 def test_an_encoder_learns_to_classify_and_nothing_else() -> None:
@@ -77,10 +91,6 @@ def test_an_encoder_learns_to_classify_and_nothing_else() -> None:
     with pytest.raises(InvalidRequest, match="writes no text") as refused:
         resolve(hyper, Training(), examples=1000, arch=bert, world=8)
     assert refused.value.param == "method.type"
-
-
-def test_positions_that_a_model_cannot_use_are_not_planned_with() -> None:
-    assert shape("FacebookAI/roberta-base").max_positions == 512
 
 
 def test_logits_that_something_happens_to_are_not_made_in_chunks() -> None:

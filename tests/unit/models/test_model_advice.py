@@ -1,9 +1,10 @@
-"""What a user is told about a base model that cannot be used: names of models that can."""
+"""What a user is told about a base model that cannot be used: what it lacks, and which can."""
 
 import pytest
 
 from service.domain.errors import InvalidRequest
 from service.operations.models import models
+from service.operations.models.models import lacking
 from service.storage.fake import MemoryStore
 from tests.world import stage
 
@@ -60,3 +61,30 @@ async def test_a_base_model_is_known_once_its_head_says_that_name() -> None:
     found = await models.find_base_model(store, "another")
     assert found is not None
     assert found.name == "another"
+
+
+INDEX = "model.safetensors.index.json"
+
+
+def shards(*numbers: int, count: int = 3) -> set[str]:
+    return {f"model-{n:05}-of-{count:05}.safetensors" for n in numbers}
+
+
+@pytest.mark.parametrize(
+    ("files", "why"),
+    [
+        ({"model.safetensors"}, ""),
+        ({INDEX, *shards(1, 2, 3)}, ""),
+        ({INDEX, "weights-a.safetensors"}, ""),  # the index alone knows
+        ({INDEX, *shards(1, 3)}, "model-00002-of-00003.safetensors is missing"),
+        ({INDEX, *shards(2, 3)}, "model-00001-of-00003.safetensors is missing"),
+        ({INDEX, *shards(1, count=10**9)}, "model-00002-of-1000000000.safetensors is missing"),
+        (shards(1, 2, 3), f"neither model.safetensors nor {INDEX}"),
+        ({"config.json"}, "neither model.safetensors nor"),
+        (set(), "neither model.safetensors nor"),
+        ({"model.safetensors", "adapter_config.json"}, "makes it an adapter"),
+    ],
+)
+def test_a_staged_model_that_lacks_a_file_says_which(files: set[str], why: str) -> None:
+    assert lacking(files).endswith(why) if not why else why in lacking(files)
+    assert bool(lacking(files)) == bool(why)

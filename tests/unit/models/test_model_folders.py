@@ -52,15 +52,12 @@ def having(**tensors: torch.Tensor) -> Callable[[Weights], Weights]:
     return lambda weights: weights | {n.replace("__", "."): t for n, t in tensors.items()}
 
 
-def test_a_whole_model_has_nothing_to_be_said_about(whole: Path) -> None:
+def test_of_a_whole_model_sharded_or_not_nothing_is_said(whole: Path, folder: Path) -> None:
     found = check_model(whole)
 
     assert (found.faults, found.warnings) == ([], [])
 
-
-def test_a_sharded_model_is_whole_too(folder: Path) -> None:
     make.shard(folder)
-
     assert check_model(folder).faults == []
 
 
@@ -141,11 +138,8 @@ def test_a_configuration_of_another_model_is_refused(
         ("adapter_model.safetensors", "belongs to a PEFT adapter"),
         ("optimizer.pt", "optimizer.pt is training state"),
         ("training_args.bin", "is training state"),
-        ("scheduler.pt", "is training state"),
-        ("rng_state_0.pth", "is training state"),
         ("global_step500", "is training state"),
         ("consolidated.safetensors", "Mistral's own format"),
-        ("consolidated-00001-of-00002.safetensors", "Mistral's own format"),
         ("model-q4_k_m.gguf", "is a GGUF file"),
         ("pytorch_model.bin", "pytorch_model.bin is a pickle"),
         ("weights.pkl", "weights.pkl is a pickle"),
@@ -171,12 +165,6 @@ def misplaced(folder: Path) -> None:
 def exchanged(folder: Path) -> None:
     index = make.shard(folder)
     make.write_index(folder, {n: SECOND if f == FIRST else FIRST for n, f in index.items()})
-
-
-def doubled(folder: Path) -> None:
-    index = make.shard(folder)
-    (folder / SECOND).write_bytes((folder / FIRST).read_bytes())
-    make.write_index(folder, index)
 
 
 def unnamed(folder: Path) -> None:
@@ -237,7 +225,6 @@ def lfs_tokenizer(folder: Path) -> None:
         (absent, f"{INDEX} names {SECOND}, absent from the folder"),
         (misplaced, f"places model.layers.7.mlp.up_proj.weight in {FIRST}, which lacks it"),
         (exchanged, f"in {FIRST}, which lacks them"),
-        (doubled, "which lacks them"),
         (unnamed, "more.safetensors is not among .*with other tensors"),
         (two_sets, "two sets of weights"),
         (without_index, f"neither {SINGLE} nor {INDEX}"),
@@ -249,10 +236,8 @@ def lfs_tokenizer(folder: Path) -> None:
         (lfs_weights, f"{SINGLE} is a Git LFS pointer"),
         (lfs_tokenizer, "tokenizer.json is a Git LFS pointer"),
         (lambda f: (f / SINGLE).write_bytes(b""), "not a safetensors file, or it was cut short"),
-        (lambda f: (f / SINGLE).write_bytes(b"\x80\x04K\x01."), "not a safetensors file"),
         (lambda f: (f / SINGLE).write_bytes(b"\xff" * 64), "not a safetensors file"),
         (lambda f: (f / SINGLE).rename(f / "weights.safetensors"), f"neither {SINGLE} nor"),
-        (lambda f: (f / SINGLE).rename(f / "model.fp16.safetensors"), f"neither {SINGLE} nor"),
         (lambda f: (f / SINGLE).unlink(), f"neither {SINGLE} nor"),
         (lambda f: (f / "config.json").unlink(), "has no config.json"),
         (lambda f: (f / "config.json").write_text("hidden_size: 1"), "config.json is not JSON"),
@@ -316,10 +301,7 @@ def ending_otherwise(folder: Path) -> None:
         (lambda f: (f / "chat_template.jinja").unlink(), "no chat template"),
         (lambda f: make.add_token(f, "<image_soft_token>", 1024), "texts must not hold it"),
         (lambda f: (f / "trainer_state.json").write_text("{}"), "trainer_state.json is a training"),
-        (
-            ending_otherwise,
-            "generation may not stop there",
-        ),
+        (ending_otherwise, "generation may not stop there"),
     ],
 )
 def test_odd_folders_that_train_are_told(
@@ -379,13 +361,3 @@ def re_found(pattern: str, text: str) -> bool:
     assert re.search(pattern, text), text
     assert text.count(". ") <= 1, text  # a message has two sentences at most
     return True
-
-
-def test_a_tokenizer_that_transformers_reads_otherwise_is_warned_of(folder: Path) -> None:
-    """Training would read other tokens than inference: transformers goes by the class."""
-    make.set_members(folder / "tokenizer_config.json", tokenizer_class="Qwen2Tokenizer")
-
-    found = check_model(folder)
-
-    assert found.faults == []
-    assert "as other tokens than transformers does with Qwen2Tokenizer" in found.warnings[0]

@@ -1,4 +1,4 @@
-"""What a budget keeps aside, and when machines must go so that its cap holds."""
+"""Money adds up, what a budget keeps aside, and when machines must go so that its cap holds."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -18,7 +18,7 @@ from service.domain.money.budget import (
     reached_threshold,
     required_to_start,
 )
-from service.domain.money.cost import cost_of
+from service.domain.money.cost import LedgerRow, cents, cost_of, machine_cost, machine_hours
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -45,7 +45,7 @@ def test_the_end_is_kept_of_all_machines_that_run_or_may_come() -> None:
     assert budget_standing(Decimal(100), Decimal(0), [ordered, more], NOW, EVEN).rate == 50
 
 
-def test_each_attempt_keeps_the_time_that_its_own_job_needs_to_save() -> None:
+def test_each_attempt_keeps_the_time_that_its_own_job_needs_to_save_also_while_it_leaves() -> None:
     small, unknown = replace(RUNS, save_seconds=60.0), RUNS
     longest = replace(RUNS, save_seconds=7200.0)
 
@@ -54,40 +54,18 @@ def test_each_attempt_keeps_the_time_that_its_own_job_needs_to_save() -> None:
     assert kept == [cost_of(seconds=60 * 51, hourly=Decimal(20)), Decimal(20), Decimal(20)]
     assert replace(small, leaving=True).reserve(EVEN) == replace(RUNS, leaving=True).reserve(EVEN)
 
-
-def test_what_is_reserved_is_said_with_its_times() -> None:
-    assert EVEN.of_job(45.0).in_words() == (
-        "45 s to save, 10 min to delete them, 10 min to confirm it, and 30 min for an outage of "
-        "the service"
-    )
-
-
-def test_nodes_train_on_unheard_for_longer_than_is_reserved_while_there_is_money() -> None:
-    brief = replace(EVEN, outage=timedelta(minutes=1))
-    roomy = budget_standing(Decimal(100), Decimal(30), [RUNS], NOW, brief)
-    tight = budget_standing(Decimal("40.2"), Decimal(30), [RUNS], NOW, brief)
-
-    assert allowed_silence(roomy, brief) == timedelta(minutes=30)
-    assert tight.left == Decimal("10.2") - cost_of(seconds=60 * 31, hourly=Decimal(20))
-    assert timedelta(0) < allowed_silence(tight, brief) < timedelta(minutes=1)
-
-
-def test_while_one_attempt_is_torn_down_and_the_next_one_starts_both_are_kept_for() -> None:
     leaves = replace(RUNS, leaving=True)
     found = budget_standing(Decimal(100), Decimal(30), [leaves, RUNS], NOW, EVEN)
-
     assert found.reserved == 20 + cost_of(seconds=60 * 50, hourly=Decimal(20))
 
 
-def test_machines_that_were_ordered_and_never_seen_count_from_the_order() -> None:
+def test_machines_that_no_bill_shows_yet_count_from_when_they_were_asked_for() -> None:
     ordered = replace(RUNS, billed=0, known=0)
 
     assert ordered.unmetered(NOW) == 20
     assert replace(ordered, ordered_at=None).unmetered(NOW) == 0
     assert RUNS.unmetered(NOW) == 0
 
-
-def test_a_machine_in_place_of_a_lost_one_counts_from_when_it_was_asked_for() -> None:
     refilled = replace(RUNS, billed=1, refilled_at=NOW - timedelta(minutes=30))
 
     assert refilled.unmetered(NOW) == 5
@@ -101,11 +79,9 @@ def test_machines_go_when_what_is_left_covers_no_more_than_their_end() -> None:
     assert short.is_exhausted
 
 
-def test_what_a_start_needs_covers_the_boot_and_the_end() -> None:
+def test_what_a_start_needs_covers_the_boot_and_the_end_at_prices_that_may_rise() -> None:
     assert required_to_start(Decimal(20), EVEN, timedelta(minutes=15)) == 25
 
-
-def test_prices_may_rise_while_machines_go() -> None:
     assert replace(EVEN, dearer=Decimal("0.1")).stopping(Decimal(20)) == 22
 
 
@@ -117,7 +93,7 @@ def test_each_threshold_is_told_once_and_the_highest_alone() -> None:
     assert [reached_threshold(past, told) for told in (90, CAP_PASSED)] == [CAP_PASSED, 0]
 
 
-def test_near_the_cap_nodes_that_hear_nothing_stop_sooner() -> None:
+def test_nodes_that_hear_nothing_train_on_for_as_long_as_there_is_money() -> None:
     roomy = budget_standing(Decimal(100), Decimal(30), [RUNS], NOW, EVEN)
     tight = budget_standing(Decimal(45), Decimal(30), [RUNS], NOW, EVEN)
     gone = budget_standing(Decimal(20), Decimal(30), [RUNS], NOW, EVEN)
@@ -125,6 +101,13 @@ def test_near_the_cap_nodes_that_hear_nothing_stop_sooner() -> None:
     assert allowed_silence(roomy, EVEN) == timedelta(minutes=30)
     assert allowed_silence(tight, EVEN) == timedelta(minutes=15)
     assert allowed_silence(gone, EVEN) == timedelta(0)
+
+    brief = replace(EVEN, outage=timedelta(minutes=1))
+    much = budget_standing(Decimal(100), Decimal(30), [RUNS], NOW, brief)
+    little = budget_standing(Decimal("40.2"), Decimal(30), [RUNS], NOW, brief)
+    assert allowed_silence(much, brief) == timedelta(minutes=30)
+    assert little.left == Decimal("10.2") - cost_of(seconds=60 * 31, hourly=Decimal(20))
+    assert timedelta(0) < allowed_silence(little, brief) < timedelta(minutes=1)
 
 
 @given(
@@ -178,3 +161,78 @@ def test_what_a_job_stopped_for_begins_with_whose_budget_it_was() -> None:
     assert short.startswith(PROJECT_BUDGET)
     assert exhausted_message(of_project, "ftjob-1").startswith(PROJECT_BUDGET)
     assert own.startswith("budget")
+
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+MOMENTS = st.integers(0, 10**11).map(lambda us: START + timedelta(microseconds=us))
+PRICES = st.decimals(0, 200, places=6)
+
+
+@st.composite
+def rows(draw: st.DrawFn) -> LedgerRow:
+    began, ended = sorted((draw(MOMENTS), draw(MOMENTS)))
+    return LedgerRow(
+        attempt_id="att-1",
+        vm_id="vm-1",
+        started_at=began,
+        ended_at=draw(st.sampled_from([ended, None])),
+        hourly=draw(PRICES),
+        on_demand_hourly=draw(PRICES),
+    )
+
+
+def row(hours: float, hourly: str = "3.60", on_demand: str = "32.77") -> LedgerRow:
+    return LedgerRow(
+        attempt_id="att-1",
+        vm_id="vm-1",
+        started_at=START,
+        ended_at=START + timedelta(hours=hours),
+        hourly=Decimal(hourly),
+        on_demand_hourly=Decimal(on_demand),
+    )
+
+
+def test_machines_cost_their_hours_until_they_end_or_until_now() -> None:
+    now = START + timedelta(days=1)
+
+    assert machine_cost([row(0.5), row(0.5)], now) == Decimal("3.60")
+    assert machine_hours([row(0.5), row(0.5)], now) == 1
+
+    running = replace(row(1), ended_at=None)
+
+    assert machine_cost([running], START + timedelta(hours=2)) == Decimal("7.20")
+
+    assert machine_cost([], START) == 0
+
+
+def test_cents_are_rounded_half_to_even() -> None:
+    assert [str(cents(Decimal(a))) for a in ("1.005", "1.015", "2")] == ["1.00", "1.02", "2.00"]
+
+
+@given(st.lists(rows()), MOMENTS, MOMENTS)
+def test_time_never_lowers_what_was_spent(
+    ledger: list[LedgerRow], one: datetime, other: datetime
+) -> None:
+    earlier, later = sorted((one, other))
+
+    assert 0 <= machine_cost(ledger, earlier) <= machine_cost(ledger, later)
+
+
+@given(st.lists(rows()), st.lists(rows()), MOMENTS)
+def test_spending_is_additive_over_rows(
+    some: list[LedgerRow], others: list[LedgerRow], now: datetime
+) -> None:
+    apart = machine_cost(some, now) + machine_cost(others, now)
+
+    assert abs(machine_cost(some + others, now) - apart) < Decimal("1e-18")
+
+
+@given(rows(), MOMENTS, MOMENTS)
+def test_splitting_an_interval_changes_nothing(
+    whole: LedgerRow, cut: datetime, now: datetime
+) -> None:
+    end = whole.ended_at or now
+    cut = max(whole.started_at, min(cut, end))
+    halves = [replace(whole, ended_at=cut), replace(whole, started_at=cut)]
+
+    assert machine_cost(halves, now) == machine_cost([whole], now)

@@ -80,16 +80,10 @@ def test_leaving_a_tier_early_costs_the_rest_of_its_time() -> None:
         early_deletion_charge(cool, TABLE, START + timedelta(days=90)) == 0
     )  # nothing is paid back
     assert early_deletion_charge(BLOB, TABLE, START) == 0
+    whole = early_deletion_charge(cool, TABLE, START)
+    assert early_deletion_charge(replace(cool, since=None), TABLE, START) == whole
     made = quote_move([cool], AccessTier.COLD, ArchivePriority.STANDARD, TABLE, tenth)
     assert made.charge == early_deletion_charge(cool, TABLE, tenth) + Decimal("0.18") / 10_000
-
-
-def test_when_it_came_there_is_unknown_all_of_the_time_is_paid() -> None:
-    cold = replace(BLOB, tier=AccessTier.COLD, since=None)
-
-    assert early_deletion_charge(cold, TABLE, START) == early_deletion_charge(
-        replace(cold, since=START), TABLE, START
-    )
 
 
 @pytest.mark.parametrize(
@@ -123,6 +117,7 @@ LAST, NOW = START, START + timedelta(hours=1)
 def test_what_is_new_is_billed_from_the_last_look_on() -> None:
     more = replace(HOT, size=30)
 
+    assert level_changes({AccessTier.HOT: HOT}, {AccessTier.HOT: HOT}, LAST, NOW) == []
     assert level_changes({}, {AccessTier.HOT: HOT}, LAST, NOW) == [
         LevelChange(tier=AccessTier.HOT, at=LAST, level=HOT)
     ]
@@ -152,7 +147,7 @@ def test_what_shrank_while_the_whole_grew_is_billed_until_now() -> None:
     ]
 
 
-def test_a_price_that_changed_meanwhile_holds_from_now_on() -> None:
+def test_a_price_that_changed_holds_from_now_on_and_a_list_that_is_away_changes_none() -> None:
     found = TierLevel(size=HOT.size + 1, month=HOT.month + 1)
 
     assert level_changes({AccessTier.HOT: HOT}, {AccessTier.HOT: found}, LAST, NOW) == [
@@ -160,16 +155,8 @@ def test_a_price_that_changed_meanwhile_holds_from_now_on() -> None:
         LevelChange(tier=AccessTier.HOT, at=NOW, level=found),
     ]
 
-
-def test_nothing_is_written_while_nothing_changes() -> None:
-    assert level_changes({AccessTier.HOT: HOT}, {AccessTier.HOT: HOT}, LAST, NOW) == []
-
-
-def test_a_price_list_that_is_away_changes_no_price() -> None:
-    found = {AccessTier.HOT: replace(HOT, size=30, month=Decimal(9)), AccessTier.COOL: COOL}
-
-    known = with_known_prices(found, {AccessTier.HOT: HOT})
-
+    unpriced = {AccessTier.HOT: replace(HOT, size=30, month=Decimal(9)), AccessTier.COOL: COOL}
+    known = with_known_prices(unpriced, {AccessTier.HOT: HOT})
     assert known == {AccessTier.HOT: replace(HOT, size=30), AccessTier.COOL: COOL}
 
 

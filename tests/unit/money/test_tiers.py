@@ -35,13 +35,10 @@ OVER = FolderFacts(
 LIVE = replace(OVER, job_is_over=False)
 
 
-@pytest.mark.parametrize("tier", list(AccessTier))
-def test_what_a_job_that_is_over_has_kept_may_go_anywhere(tier: AccessTier) -> None:
-    assert tier_refusal(OVER, tier) == ""
-
-
 def test_what_another_job_reads_stays_online() -> None:
     needed = replace(OVER, needed_by=("ftjob-7",))
+
+    assert {tier_refusal(OVER, tier) for tier in AccessTier} == {""}, "what nobody reads"
 
     assert [bool(tier_refusal(needed, tier)) for tier in AccessTier] == [False, False, False, True]
     assert "ftjob-7 goes on and reads the checkpoint of step 7" in tier_refusal(
@@ -92,14 +89,6 @@ def test_manifests_and_small_files_stay_hot_while_the_rest_is_moved() -> None:
     assert step == SetTier((SHARD.name,))
 
 
-def test_what_a_lifecycle_rule_has_cooled_comes_back_with_the_small_files_too() -> None:
-    cooled = [replace(blob, tier=AccessTier.COOL) for blob in (SHARD, MANIFEST, SMALL_FILE)]
-
-    assert next_tier_step(cooled, AccessTier.HOT, ArchivePriority.STANDARD) == SetTier(
-        tuple(b.name for b in cooled)
-    )
-
-
 def test_a_rehydration_is_waited_for_and_can_be_hurried_once() -> None:
     coming = replace(
         SHARD,
@@ -117,24 +106,14 @@ def test_a_rehydration_is_waited_for_and_can_be_hurried_once() -> None:
     )
 
 
-def test_a_folder_that_was_deleted_meanwhile_ends_its_move() -> None:
-    assert next_tier_step([], AccessTier.COOL, ArchivePriority.STANDARD) == TierMoveEnd(
-        TierMoveOutcome.GONE
-    )
-
-
-def test_a_log_has_no_tier_to_be_moved_to() -> None:
-    log = replace(SHARD, movable=False)
-
-    assert next_tier_step([log], AccessTier.COLD, ArchivePriority.STANDARD) == TierMoveEnd(
-        TierMoveOutcome.DONE
-    )
-
-
 def test_one_archived_file_keeps_the_whole_from_being_read() -> None:
     archived = replace(SHARD, tier=AccessTier.ARCHIVE)
     coming = replace(archived, rehydrating=AccessTier.HOT)
 
+    gone = next_tier_step([], AccessTier.COOL, ArchivePriority.STANDARD)
+
+    assert gone == TierMoveEnd(TierMoveOutcome.GONE)
+    assert folder_presence([]) is Presence.GONE
     assert folder_presence([MANIFEST, SHARD]) is Presence.ONLINE
     assert folder_presence([MANIFEST, archived]) is Presence.ARCHIVED
     assert folder_presence([archived, MANIFEST]) is Presence.ARCHIVED
@@ -145,16 +124,10 @@ def test_one_archived_file_keeps_the_whole_from_being_read() -> None:
     )
 
 
-def test_of_what_is_gone_nothing_is_online() -> None:
-    assert folder_presence([]) is Presence.GONE
-
-
 @pytest.mark.parametrize(
     ("gib", "priority", "hours"),
     [
-        (1, ArchivePriority.STANDARD, 15),
         (900, ArchivePriority.STANDARD, 15),
-        (1, ArchivePriority.HIGH, 1),
         (10, ArchivePriority.HIGH, 1),
         (25, ArchivePriority.HIGH, 2.5),
     ],

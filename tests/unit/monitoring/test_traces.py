@@ -39,11 +39,15 @@ def trace_of(held: list[HeldMachine], sights: list[CapacitySample]) -> CapacityT
     return found
 
 
-def test_machines_are_counted_as_long_as_they_are_held() -> None:
+def test_machines_are_counted_as_long_as_they_are_held_if_anything_was_seen_in_time() -> None:
     found = trace_of([machine(2, 6), machine(2, 5)], [CapacitySample(at(6), 0)])
 
     assert found.counts == (2, 2, 2, 2, 2, 1, 0, 0, 0, 0, 0, 0)
     assert found.seen == ((2, 7),)
+    assert (
+        build_trace(PLACE, WINDOW, [], [CapacitySample(at(-3), 4), CapacitySample(at(99), 0)])
+        is None
+    )
 
 
 def test_what_nobody_saw_is_what_was_seen_last() -> None:
@@ -67,13 +71,6 @@ def test_a_hold_from_before_the_window_counts_from_its_first_tick() -> None:
     assert refused_before.seen == ((5, 12),)
 
 
-def test_a_place_of_which_nothing_was_seen_in_time_has_no_trace() -> None:
-    assert (
-        build_trace(PLACE, WINDOW, [], [CapacitySample(at(-3), 4), CapacitySample(at(99), 0)])
-        is None
-    )
-
-
 def test_prices_are_told_where_they_change() -> None:
     found = trace_of([machine(-1, 3), machine(0.5, 3), machine(3, 5, "9"), machine(8, 9, "8")], [])
 
@@ -95,11 +92,14 @@ def test_a_trace_is_read_by_the_benchmark_and_by_ourselves_as_it_was_written(
     assert again.prices == (PriceChange(2, Decimal("8.44")),)
 
 
-def test_a_trace_of_others_begins_where_it_is_told_to() -> None:
+def test_a_trace_of_others_begins_where_it_is_told_to_and_says_what_is_missing() -> None:
     found = CapacityTrace.from_dict({"metadata": {"gap_seconds": 195}, "data": [0, 4.0]}, BEGIN)
 
     assert (found.counts, found.begins, found.seen_share) == ((0, 4), BEGIN, 1)
     assert found.gap == timedelta(seconds=195)
+
+    with pytest.raises(InvalidTrace, match=r"metadata\.start_time"):
+        CapacityTrace.from_dict({"metadata": {"gap_seconds": 300}, "data": [1]})
 
 
 @pytest.mark.parametrize(
@@ -163,8 +163,3 @@ def test_of_one_tick_what_was_seen_last_counts() -> None:
 
     assert evicted_last.counts == (0,) * 12
     assert given_up_last.counts == (4,) * 12
-
-
-def test_a_trace_without_a_time_says_what_is_missing() -> None:
-    with pytest.raises(InvalidTrace, match=r"metadata\.start_time"):
-        CapacityTrace.from_dict({"metadata": {"gap_seconds": 300}, "data": [1]})

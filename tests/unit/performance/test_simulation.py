@@ -11,7 +11,6 @@ from service.domain.planning.option import Option
 from service.domain.simulation.job_simulation import (
     StrategyResult,
     build_case,
-    shortest_tick,
     simulate_job,
     spot_zones,
 )
@@ -79,16 +78,12 @@ def test_a_deadline_that_on_demand_meets_is_always_met_and_costs_less_than_on_de
     assert 20 < ways["rekindle"].dollars.p50 <= ways["on_demand"].dollars.p50
 
 
-def test_without_a_deadline_full_price_is_never_paid() -> None:
+def test_the_same_seed_gives_the_same_lives() -> None:
     ways = lived(None)
 
     assert set(ways) == {"spot_only", "on_demand"}
-    assert ways["spot_only"].on_demand_pct == 0
-    assert ways["spot_only"].in_time_pct is None
-
-
-def test_the_same_seed_gives_the_same_lives() -> None:
-    assert lived(None)["spot_only"] == lived(None)["spot_only"]
+    assert (ways["spot_only"].on_demand_pct, ways["spot_only"].in_time_pct) == (0, None)
+    assert ways["spot_only"] == lived(None)["spot_only"]
     assert lived(None)["spot_only"] != lived(None, seed=2)["spot_only"]
 
 
@@ -148,21 +143,3 @@ def test_a_case_is_the_first_option_in_ticks_and_every_offering_of_its_size() ->
     ]
     assert case.on_demand is not None
     assert (case.on_demand.hourly, case.on_demand.cold_start_s) == (8.0, 600.0)
-
-
-def test_the_lives_are_those_of_the_option_that_was_chosen() -> None:
-    first = option("eastus", 0.0)
-    second = replace(option("westus", 0.0), total_steps=7200)
-
-    found = simulate_job([first, second], {}, deadline_s=None, lives=1, seed=1)
-
-    assert found[-1].hours.p50 == pytest.approx(10.2, abs=0.1)
-
-
-def test_a_second_of_work_after_a_long_start_is_lived_in_as_few_ticks() -> None:
-    first = replace(option("eastus", 0.0), total_steps=1, seconds_per_step=1.0)
-    zones = spot_zones([first], {})
-
-    case = build_case(first, zones, None, finest_s=shortest_tick(first))
-
-    assert case.work + case.cold <= 21

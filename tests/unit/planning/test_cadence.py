@@ -81,7 +81,7 @@ def layout(nodes: int) -> Layout:
     )
 
 
-def test_the_time_reserved_for_a_save_follows_what_is_saved_and_by_how_many() -> None:
+def test_the_time_reserved_for_a_save_follows_what_is_saved_and_decides_how_often() -> None:
     def seconds(trained: int, nodes: int = 1, step: float = 1.0) -> float:
         return planned.seconds_to_save(layout(nodes), trained, step=step, nodes=nodes)
 
@@ -92,27 +92,13 @@ def test_the_time_reserved_for_a_save_follows_what_is_saved_and_by_how_many() ->
     assert seconds(8_000_000_000, nodes=4) < whole / 2
     assert seconds(5_000_000, step=100.0) == pytest.approx(adapter + 198)
 
-
-def test_a_save_that_fits_into_a_notice_is_planned_less_often() -> None:
     rates: dict[str, Any] = {"evictions_per_hour": 0.075, "dollars_per_hour": 3.6}
-    whole, _ = planned.plan_interval(layout(1), 7_000_000_000, step=5.0, **rates)
-    adapters, rests = planned.plan_interval(layout(1), 160_000_000, step=5.0, **rates)
-
+    seldom, _ = planned.plan_interval(layout(1), 7_000_000_000, step=5.0, **rates)
+    often, rests = planned.plan_interval(layout(1), 160_000_000, step=5.0, **rates)
     assert rests.answered == planned.ANSWERED
     assert planned.plan_interval(layout(1), 7_000_000_000, step=5.0, **rates)[1].answered == 0.0
-    assert whole > 90.0  # its upload alone
-    assert adapters < whole
-
-
-def test_where_evictions_come_without_notice_one_saves_more_often() -> None:
-    rates: dict[str, Any] = {"evictions_per_hour": 0.075, "dollars_per_hour": 3.6}
-    told, _ = planned.plan_interval(layout(8), 7_000_000_000, step=5.0, **rates)
-    untold, rests = planned.plan_interval(
-        layout(8), 7_000_000_000, step=5.0, **rates, noticed=False
-    )
-
-    assert rests.answered == 0.0
-    assert untold < told
+    assert often < seldom
+    assert seldom > 90.0  # its upload alone
 
 
 @dataclass
@@ -145,15 +131,12 @@ PLAN = CheckpointInterval(seconds=840.0, cadence=Cadence(**vars(HOURLY) | {"answ
 KNOWN = SaveHistory(planned=PLAN, nodes=2, cost=COST)
 
 
-def test_before_a_save_was_measured_the_planned_interval_holds() -> None:
+def test_own_hours_and_evictions_move_the_plans_rate_once_a_save_was_measured() -> None:
     assert replace(KNOWN, cost=None, evictions=9).interval(2, 10.0) == PLAN
 
-
-def test_own_hours_and_evictions_move_the_plans_rate_which_counts_for_two() -> None:
     quiet, stormy = (
         replace(KNOWN, trained_hours=80.0, evictions=n).interval(2, 10.0) for n in (0, 10)
     )
-
     assert KNOWN.interval(2, 10.0).cadence.evictions_per_hour == pytest.approx(0.075)
     assert quiet.cadence.evictions_per_hour == pytest.approx(2 / (2 / 0.075 + 80))
     assert stormy.cadence.evictions_per_hour == pytest.approx(6 * quiet.cadence.evictions_per_hour)

@@ -10,14 +10,17 @@ from contract.choices import OnRisk
 from service.domain.cloud.fleet import Offering, Price
 from service.domain.errors import InvalidRequest
 from service.domain.lifecycle.constraints import JobConstraints
-from service.domain.money.budget import DEFAULT_ALLOWANCE
+from service.domain.money.budget import DEFAULT_ALLOWANCE, Allowance
 from service.domain.planning.feasibility import refuse_infeasible
+from service.domain.planning.option import Option
 from service.domain.planning.plan import Plan, make_plan
 from service.domain.planning.plan_limits import PlanLimits, seconds_p90
 from service.domain.planning.plan_request import Offer, PlanRequest
 from service.domain.states import CapacityType
 from service.domain.training.recipe import Hyperparameters, Training
+from tests.unit.performance.test_simulation import option
 from tests.unit.planning.test_plan import LLAMA_8B, LORA, NC24, ND, REQUEST
+from tests.unit.planning.test_recipe import recipe
 
 NOW = datetime(2026, 11, 25, 12, tzinfo=UTC)
 
@@ -70,15 +73,7 @@ def refused(request: PlanRequest = JOB, **limits: object) -> InvalidRequest:
     return found.value
 
 
-def test_without_limits_the_cheapest_is_taken_on_the_fewest_nodes() -> None:
-    plan = plan_within()
-
-    assert (plan.chosen.nodes, plan.chosen.offering.vm_size) == (1, NC24)
-    assert seconds_p90(plan.chosen) > 3600
-    assert "deadline" not in plan.why
-
-
-def test_a_deadline_of_an_hour_takes_larger_machines_where_these_keep_it() -> None:
+def test_a_deadline_of_an_hour_takes_larger_machines_unless_the_user_fixed_the_nodes() -> None:
     plan = plan_within(hours=1)
 
     assert seconds_p90(plan.chosen) <= 3600
@@ -86,13 +81,9 @@ def test_a_deadline_of_an_hour_takes_larger_machines_where_these_keep_it() -> No
     assert "chosen by the deadline" in plan.why
     assert "The cheapest of all, 1 x Standard_NC24ads_A100_v4" in plan.why
 
-
-def test_a_deadline_takes_more_nodes_where_there_is_one_size() -> None:
-    plan = plan_within(replace(JOB, offers=(SMALL[0],)), hours=1)
-
-    assert seconds_p90(plan.chosen) <= 3600
-    assert plan.chosen.nodes > 1
-    assert plan.chosen.global_batch == 32
+    fixed = plan_within(replace(JOB, nodes=4), hours=1).chosen
+    assert fixed.nodes == 4
+    assert seconds_p90(fixed) <= 3600
 
 
 def test_what_a_deadline_chooses_is_the_cheapest_that_keeps_it() -> None:
@@ -100,7 +91,8 @@ def test_what_a_deadline_chooses_is_the_cheapest_that_keeps_it() -> None:
     plan = plan_within(alone, hours=1.5)
     fewer = plan_within(replace(alone, nodes=plan.chosen.nodes // 2))
 
-    assert seconds_p90(fewer.chosen) > 1.5 * 3600
+    assert seconds_p90(plan.chosen) <= 1.5 * 3600 < seconds_p90(fewer.chosen)
+    assert plan.chosen.global_batch == 32
     assert fewer.chosen.cost_p50 < plan.chosen.cost_p50
 
 
@@ -111,18 +103,12 @@ def test_a_longer_deadline_never_costs_more(hours: float) -> None:
     assert later.chosen.cost_p50 <= sooner.chosen.cost_p50
 
 
-def test_a_deadline_far_away_changes_nothing() -> None:
+def test_a_deadline_far_away_or_a_budget_alone_changes_nothing() -> None:
     far = plan_within(hours=100)
 
-    assert far.options == plan_within().options
+    assert far.options == plan_within(budget="20").options == plan_within().options
+    assert (far.chosen.nodes, far.chosen.offering.vm_size) == (1, NC24)
     assert "keeps the deadline (100 h away) nine times in ten" in far.why
-
-
-def test_nodes_that_the_user_fixed_are_kept() -> None:
-    plan = plan_within(replace(JOB, nodes=4), hours=1)
-
-    assert plan.chosen.nodes == 4
-    assert seconds_p90(plan.chosen) <= 3600
 
 
 def test_a_budget_and_a_deadline_are_kept_together() -> None:
@@ -132,10 +118,6 @@ def test_a_budget_and_a_deadline_are_kept_together() -> None:
     assert seconds_p90(best) <= 2 * 3600
     assert best.cost_p90 + limits.reserve(best) <= 12
     assert "deadline and the budget" in plan.why or "and the budget (12 USD)" in plan.why
-
-
-def test_a_budget_alone_takes_the_cheapest() -> None:
-    assert plan_within(budget="20").options == plan_within().options
 
 
 def test_nothing_on_demand_is_chosen_for_a_job_that_does_not_buy_it() -> None:
@@ -190,12 +172,6 @@ def test_a_deadline_in_the_past_is_refused_and_one_that_only_notifies_is_not() -
     assert plan_within(hours=-1, risk=OnRisk.NOTIFY).chosen.nodes
 
 
-def test_a_plan_that_limits_chose_is_stored_and_read_again() -> None:
-    plan = plan_within(hours=1)
-
-    assert Plan.from_dict(plan.as_dict()) == plan
-
-
 def test_rows_that_differ_in_length_make_small_micro_batches_and_a_longer_job() -> None:
     uneven = replace(JOB, longest=tuple(range(3000, 2000, -10)))
     packed = replace(uneven, training=replace(JOB.training, packing=True))
@@ -203,3 +179,101 @@ def test_rows_that_differ_in_length_make_small_micro_batches_and_a_longer_job() 
     assert plan_within(uneven).chosen.micro_batch < plan_within().chosen.micro_batch
     assert plan_within(uneven).chosen.duration_p50 > plan_within(packed).chosen.duration_p50
     assert plan_within(uneven).chosen.cost_p50 > plan_within(packed).chosen.cost_p50
+
+
+NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
+TOO_SMALL = "budget_too_small"
+TEN_HOURS = option("eastus", 1.0)  # ten hours of work, and ten minutes to start
+FAST = replace(
+    TEN_HOURS,
+    offering=replace(TEN_HOURS.offering, capacity_type=CapacityType.ON_DEMAND),
+    seconds_per_step=5.0,
+)
+
+
+def refusal_code(hours: float, wanted: OnRisk, *options: Option) -> str:
+    """Return the code of the refusal of a job with such a deadline; "" if it is accepted."""
+    terms = JobConstraints(deadline=NOON + timedelta(hours=hours), on_deadline_risk=wanted)
+    return refusal(terms, DEFAULT_ALLOWANCE, *options)[0]
+
+
+def refusal(terms: JobConstraints, allowance: Allowance, *options: Option) -> tuple[str, str]:
+    """Code and message of the refusal of a job with such terms; empty when it is taken."""
+    plan = Plan(
+        recipe=recipe(),
+        options=options,
+        alternatives=(),
+        rejected=(),
+        why="",
+        warnings=(),
+    )
+    try:
+        refuse_infeasible(plan, PlanLimits.of(terms, allowance, NOON), NOON, lambda: None)
+    except InvalidRequest as error:
+        return error.code, str(error)
+    return "", ""
+
+
+SOON = "deadline_too_soon"
+# As on the local stack: a minute and a half on one machine of 8.44 dollars an hour, for 0.21.
+LOCAL_JOB = replace(
+    TEN_HOURS,
+    price=replace(TEN_HOURS.price, hourly=Decimal("8.44")),
+    nodes=1,
+    total_steps=75,
+    seconds_per_step=1.0,
+    recovery_seconds=15.0,
+    cost_p90=Decimal("0.25"),
+    save_seconds=44.0,
+)
+LOCAL = Allowance(
+    delete=timedelta(minutes=1), outage=timedelta(minutes=1), look=timedelta(seconds=8)
+)
+
+
+@pytest.mark.parametrize(
+    ("budget", "allowance", "code"),
+    [
+        ("1", LOCAL, ""),
+        ("0.62", LOCAL, ""),
+        ("0.55", LOCAL, TOO_SMALL),
+        ("7.60", DEFAULT_ALLOWANCE, ""),
+        ("7.30", DEFAULT_ALLOWANCE, TOO_SMALL),
+    ],
+)
+def test_a_small_job_needs_no_more_than_its_cost_and_its_own_end(
+    budget: str, allowance: Allowance, code: str
+) -> None:
+    assert refusal(JobConstraints(budget=Decimal(budget)), allowance, LOCAL_JOB)[0] == code
+
+
+def test_a_budget_that_is_too_small_is_refused_with_what_is_reserved_and_why() -> None:
+    _, message = refusal(JobConstraints(budget=Decimal("0.50")), LOCAL, LOCAL_JOB)
+
+    assert message == (
+        "The budget of 0.50 USD is too small: the job costs at least 0.16 on 1 x size in eastus "
+        "(spot), and 0.45 are reserved to stop its machines (44 s to save, 60 s to delete them, "
+        "8 s to confirm it, and 60 s for an outage of the service). "
+        "Set a budget of 0.70, which nine of ten such jobs keep."
+    )
+
+
+@pytest.mark.parametrize(
+    ("wanted", "hours", "code"),
+    [
+        (OnRisk.SWITCH, 10.1, SOON),
+        (OnRisk.SWITCH, 10.2, ""),
+        (OnRisk.CANCEL, 12.6, SOON),
+        (OnRisk.CANCEL, 12.7, ""),
+        (OnRisk.NOTIFY, 0.0, ""),
+    ],
+)
+def test_a_job_that_is_cancelled_when_likely_late_needs_time_for_slower_steps(
+    wanted: OnRisk, hours: float, code: str
+) -> None:
+    assert refusal_code(hours, wanted, TEN_HOURS) == code
+
+
+def test_machines_that_are_never_bought_meet_no_deadline() -> None:
+    assert refusal_code(6, OnRisk.SWITCH, TEN_HOURS, FAST) == ""
+    assert refusal_code(6, OnRisk.CANCEL, TEN_HOURS, FAST) == SOON

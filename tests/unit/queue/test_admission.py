@@ -65,13 +65,6 @@ def ago(**span: float) -> datetime:
     return NOW - timedelta(**span)
 
 
-def test_where_nothing_is_limited_all_are_let_in() -> None:
-    decision = decide_admissions(
-        [job("a"), job("b", "beta")], [project(), project("beta")], {}, NOW
-    )
-    assert (sorted(names(decision)), decision.told) == (["a", "b"], ())
-
-
 def test_the_higher_priority_goes_first_then_the_older_job() -> None:
     jobs = [
         job("old-low", priority=LOW, since=ago(minutes=9)),
@@ -98,11 +91,6 @@ def test_the_project_with_the_fewest_gpus_for_its_weight_goes_first() -> None:
 
     projects = [project("alpha", jobs=1, gpus=8, weight=4), project("beta", jobs=1, gpus=8)]
     assert names(decide_admissions(jobs, projects, {EAST: cores(8)}, NOW)) == ["rich"]
-
-
-def test_a_gang_is_let_in_whole_or_not_at_all() -> None:
-    decision = decide_admissions([job("gang", gpus=32)], [project()], {EAST: cores(31)}, NOW)
-    assert decision.admitted == ()
 
 
 def test_a_job_takes_the_first_of_its_regions_with_room() -> None:

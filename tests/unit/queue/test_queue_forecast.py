@@ -109,16 +109,6 @@ def test_only_the_region_that_lacks_least_of_what_it_can_ever_have_is_kept() -> 
     assert forecast([never, asks(96)], free, held).after == RemainingTime(p10=0.0, p50=0.0, p90=0.0)
 
 
-def test_who_fits_and_was_passed_over_is_not_told_now() -> None:
-    queue, theirs = [asks(96)], [holds(96, HOUR, project="theirs")]
-
-    found = forecast_admission(queue, {"eastus": 96}, theirs, NOW, passed_over=True)
-
-    assert found.after is None
-    assert "goes first" in found.why
-    assert forecast_admission(queue, {"eastus": 0}, theirs, NOW, passed_over=True).after is not None
-
-
 def test_other_projects_ends_are_told_in_quarters_of_an_hour() -> None:
     found = forecast([asks(96)], {"eastus": 0}, [holds(96, HOUR, project="theirs")]).after
     ahead = forecast([asks(96, project="theirs"), asks(96)], {"eastus": 0}, [holds(96, HOUR)]).after
@@ -128,11 +118,17 @@ def test_other_projects_ends_are_told_in_quarters_of_an_hour() -> None:
     assert (NOW.timestamp() + ahead.p50) % 900 == 0
 
 
-def test_nothing_is_promised_of_what_others_in_the_subscription_hold() -> None:
+def test_nothing_is_promised_of_what_others_hold_or_to_whom_others_go_before() -> None:
     found = forecast([asks(192)], {"eastus": 0}, [holds(96, HOUR)])
 
     assert found.after is None
     assert "Others in the subscription" in found.why
+
+    queue, theirs = [asks(96)], [holds(96, HOUR, project="theirs")]
+    behind = forecast_admission(queue, {"eastus": 96}, theirs, NOW, passed_over=True)
+    assert behind.after is None
+    assert "goes first" in behind.why
+    assert forecast_admission(queue, {"eastus": 0}, theirs, NOW, passed_over=True).after is not None
 
 
 def test_only_the_first_in_the_queue_for_cores_are_foreseen_and_others_are_told_why_not() -> None:

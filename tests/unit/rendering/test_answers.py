@@ -1,14 +1,18 @@
-"""Answers whose prompt is not simply the text before them, and rows that train one of several."""
+"""Answers, marks and tool calls in the forms that templates want, and what of them is trained."""
 
+import json
 from datetime import date
 from typing import Any
 
 import pytest
 
 from rendering.answers import RenderedChat
-from rendering.chat import render_chat, render_prompt
+from rendering.chat import render_chat, render_prompt, render_text
 from rendering.sequences import RowReader, SplitNeeded
 from rendering.task import Task
+from rendering.templates.chat_template import RenderError
+from rendering.templates.conversation import template_messages
+from rendering.templates.tool_calls import CallForm
 from tests.unit.families import template
 from tests.unit.trainer.model.tiny_tokenizer import tiny_tokenizer
 
@@ -99,3 +103,196 @@ def called(number: str) -> Json:
 
 def quiet(messages: list[Json]) -> list[Json]:
     return [m | {"weight": 0} if m["role"] == "assistant" else m for m in messages]
+
+
+ROW = {
+    "messages": [
+        {"role": "user", "content": "hi"},
+        {"role": "assistant", "content": "one"},
+        {"role": "user", "content": "x"},
+        {"role": "assistant", "content": "two", "weight": 0},
+        {"role": "user", "content": "y"},
+        {"role": "assistant", "content": "three"},
+    ]
+}
+SAID = (
+    "<{{ m.role }}>{% if m.role == 'assistant' %}{% generation %}{{ m.content }}"
+    "{% endgeneration %}{% else %}{{ m.content }}{% endif %}"
+)
+EACH = "{% for m in messages %}"
+SPLIT_MARKS = SAID.replace("{% else", "|{% generation %}<e>{% endgeneration %}{% else")
+PLAIN = EACH + "<{{ m.role }}>{{ m.content }}</>{% endfor %}"
+ASK = "{% if add_generation_prompt %}<assistant>{% endif %}"
+
+
+def marked(found: RenderedChat) -> list[str]:
+    return [found.text[start:end] for start, end in found.trained]
+
+
+def render(source: str) -> RenderedChat:
+    return render_chat(tiny_tokenizer(source), ROW, TODAY)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        f"{EACH}{SAID}{{% endfor %}}",
+        f"{{% for m in messages recursive %}}{SAID}{{% endfor %}}",
+        f"{{% macro turn(m) %}}{SAID}{{% endmacro %}}{EACH}{{{{ turn(m) }}}}{{% endfor %}}",
+        f"{EACH}{{% set turn %}}{SAID}{{% endset %}}{{{{ turn }}}}{{% endfor %}}",
+        "{% macro box() %}[{{ caller() }}]{% endmacro %}"
+        f"{EACH}{{% call box() %}}{SAID}{{% endcall %}}{{% endfor %}}",
+        f"{{% filter indent %}}{EACH}{SAID}{{% endfor %}}{{% endfilter %}}",
+    ],
+    ids=["loop", "recursive loop", "macro", "set block", "call block", "filter that keeps it"],
+)
+def test_marks_are_found_in_loops_macros_and_blocks(source: str) -> None:
+    assert marked(render(source)) == ["one", "three"]
+
+
+def test_an_answer_may_have_several_marks() -> None:
+    found = render(f"{EACH}{SPLIT_MARKS}{{% endfor %}}")
+
+    assert marked(found) == ["one", "<e>", "three", "<e>"]
+    assert [found.text[a:b] for a, b in found.answers] == ["one|<e>", "two|<e>", "three|<e>"]
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        f"{{% filter upper %}}{EACH}{SAID}{{% endfor %}}{{% endfilter %}}",
+        f"{{% macro turn(m) %}}{SAID} {{% endmacro %}}{EACH}{{{{ turn(m) | length }}}}"
+        "{% endfor %}",
+    ],
+    ids=["upper case", "length only"],
+)
+def test_marked_text_that_is_changed_afterwards_is_refused(source: str) -> None:
+    """Transformers would train whatever stands at the places that were counted."""
+    with pytest.raises(RenderError, match="changes what it marks"):
+        render(source)
+
+
+@pytest.mark.parametrize(
+    "words", ["{#- as {% generation %} does -#}", "{% raw %}{% generation %}{% endraw %}"]
+)
+def test_a_mark_that_is_only_written_about_marks_nothing(words: str) -> None:
+    assert marked(render(words + PLAIN + ASK)) == ["one</>", "three</>"]
+
+
+def test_a_mark_that_another_answer_lacks_is_refused() -> None:
+    with pytest.raises(RenderError, match="3 messages of the assistant, and the template marks 1"):
+        render(
+            f"{EACH}{SAID}{{% endfor %}}".replace(
+                "'assistant'", "'assistant' and m.content == 'one'"
+            )
+        )
+
+
+def test_a_marked_answer_that_is_asked_for_with_an_open_thought_says_so() -> None:
+    """A character that thought and answer share, here "<", is not left out of the warning."""
+    asked = template("marked").replace(
+        "'<|assistant|>' }}{%- endif", "'<|assistant|><think>' }}{%- endif"
+    )
+    row = {"messages": [ROW["messages"][0], {"role": "assistant", "content": "<b>one</b>"}]}
+    found = render_chat(tiny_tokenizer(asked), row, TODAY)
+
+    assert found.only_in_prompts == "<think>"
+    assert marked(found) == ["<b>one</b><|end|>"]
+
+
+LOOP = "{% for m in messages %}[{{ m.role }}]"
+SHOWN = "{% for c in m.tool_calls or [] %}{{ c.function.arguments | tojson }}{% endfor %}"
+END = "{% endfor %}"
+
+
+def call(call_id: str | None, name: str = "add", **arguments: object) -> Json:
+    function = {"name": name, "arguments": json.dumps(arguments)}
+    return {"type": "function", "function": function} | ({"id": call_id} if call_id else {})
+
+
+def calling(*calls: Json) -> Json:
+    return {"role": "assistant", "content": None, "tool_calls": [*calls]}
+
+
+def result(call_id: str | None = None, **more: object) -> Json:
+    about = {"tool_call_id": call_id} if call_id else {}
+    return {"role": "tool", "content": "5", **about, **more}
+
+
+def text_of(source: str, *messages: Json) -> str:
+    row = {"messages": [{"role": "user", "content": "x"}, *messages]}
+    return render_text(tiny_tokenizer(source), row, TODAY)
+
+
+def test_a_result_has_no_name_that_clients_do_not_send() -> None:
+    source = LOOP + SHOWN + "{{ m.name or m.content }}" + END
+
+    assert text_of(source, calling(call("call_1", a=1)), result("call_1")).endswith("[tool]5")
+
+
+def test_a_result_has_its_functions_name_where_the_template_needs_it() -> None:
+    source = LOOP + SHOWN + "{% if m.role == 'tool' %}{{ m.name + m.content }}{% endif %}" + END
+
+    assert text_of(source, calling(call("call_1", a=1)), result("call_1")).endswith("[tool]add5")
+
+
+def test_results_without_an_id_answer_the_open_calls_in_their_order() -> None:
+    calls = (call("one_1", "one"), call("two_2", "two"), call(None, "three"))
+    row = {"messages": [calling(*calls), result(), result("two_2"), result()]}
+
+    assert [m["tool_call_id"] for m in template_messages(row, CallForm())[1:]] == [
+        *("one_1", "two_2", "call_2")
+    ]
+
+
+def test_functions_answer_the_call_of_their_name() -> None:
+    old = {"role": "assistant", "content": None, "function_call": call(None, "one")["function"]}
+    row = {"messages": [old, {"role": "function", "name": "one", "content": "1"}] * 2}
+    found = template_messages(row, CallForm())
+
+    assert [m["tool_call_id"] for m in found if m["role"] == "tool"] == ["call_0", "call_1"]
+    assert [m["tool_calls"][0]["id"] for m in found if "tool_calls" in m] == ["call_0", "call_1"]
+
+
+@pytest.mark.parametrize("family", ["mistral", "mistral_small"])
+@pytest.mark.parametrize("call_id", [None, "1", "call_1", "call_abcdefghijkl", "abcdefghi"])
+def test_mistral_takes_calls_with_ids_of_any_length(family: str, call_id: str | None) -> None:
+    messages = [calling(call(call_id, a=1)), result(call_id)]
+    found = text_of(template(family), *messages)
+
+    assert found.count(found.split('"id": "')[1][:9]) == 2
+
+
+def test_no_empty_answer_is_trained_beside_a_call() -> None:
+    """DeepSeek R1 writes an answer of its own for any content that is not null."""
+    source = template("deepseek_r1")
+    nothing = text_of(source, calling(call("call_1", a=1)))
+
+    assert nothing == text_of(source, calling(call("call_1", a=1)) | {"content": ""})
+    assert nothing.count("<\uff5cAssistant\uff5c>") == 1
+
+
+@pytest.mark.parametrize(
+    ("shown", "expected"),
+    [
+        ("{{ c.function.arguments | tojson }}", '{"a": "\u00e9\\"<&>"}'),
+        ("{{ '{}'.format(c.function.arguments | tojson) }}", '{"a": "\u00e9\\"<&>"}'),
+        ("{{ c.function.arguments | string }}", '{"a": "\\u00e9\\"<&>"}'),
+        ("{{ 'args: ' + c.function.arguments }}", 'args: {"a": "\\u00e9\\"<&>"}'),
+        (
+            "{% for k, v in c.function.arguments.items() %}{{ k }}={{ v }}{% endfor %}",
+            'a=\u00e9"<&>',
+        ),
+        (
+            "{{ c.function.arguments if c.function.arguments is string "
+            "else c.function.arguments | tojson }}",
+            '{"a": "\u00e9\\"<&>"}',
+        ),
+        ("{{ (c | tojson)[:0] }}{{ c.function | tojson }}", '"arguments": {"a": "\u00e9\\"<&>"}'),
+    ],
+    ids=["tojson", "format", "string", "joined", "items", "is string", "whole function"],
+)
+def test_arguments_are_given_as_a_template_shows_them_best(shown: str, expected: str) -> None:
+    source = f"{LOOP}{{% for c in m.tool_calls or [] %}}{shown}{{% endfor %}}{END}"
+
+    assert expected in text_of(source, calling(call("call_1", a='\u00e9"<&>')))

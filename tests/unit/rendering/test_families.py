@@ -7,7 +7,6 @@ from functools import cache
 from typing import Any
 
 import pytest
-from transformers.utils import chat_template_utils
 
 from rendering.answers import RenderedChat
 from rendering.chat import (
@@ -19,7 +18,6 @@ from rendering.chat import (
 )
 from rendering.refusals import explain_refusal
 from rendering.templates.chat_template import RenderError, Span
-from rendering.templates.conversation import template_messages, template_tools
 from rendering.tokenizer import Tokenizer
 from tests.unit.families import FAMILIES, HERE, template
 from tests.unit.trainer.model.tiny_tokenizer import tiny_tokenizer
@@ -111,10 +109,9 @@ ROWS = {
         "tools": [ADD],
     },
 }
-NO_SYSTEM, NO_CALLS = {"gemma2"}, {"gemma2", "gemma3"}
+NO_CALLS = {"gemma2", "gemma3"}
 UNSHOWN_CALLS = {*NO_CALLS, "marked_twice", "phi3"}
 MISTRAL = {"mistral", "mistral_small"}  # whose ids follow from the rows'
-REWRITE = {"harmony", "marked_twice", "phi3", "qwen3", "qwen3_nothink"}
 EXPECTED = json.loads((HERE / "rendered.json").read_text())
 
 
@@ -190,60 +187,6 @@ def test_each_answer_follows_the_text_of_the_prompt_at_inference(family: str) ->
             asked = row | {"messages": row["messages"][:place]}
             prompt = render_prompt(tokenizer_of(family), asked, TODAY)
             assert prompt.removesuffix(one.only_in_prompts) == before, name
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-def test_a_whole_chat_is_rendered_as_transformers_renders_it(family: str) -> None:
-    tokenizer = tokenizer_of(family)
-    for name, row in ROWS.items():
-        tools = template_tools(row)
-        messages = template_messages(row, tokenizer.call_form(tools))
-        ours = _ours(tokenizer, messages, tools)
-        theirs = _theirs(tokenizer, family, messages, tools)
-
-        assert ours[0] == theirs[0], name
-        # transformers takes the marks of marked_macro for text before the macro's
-        assert ours[1] == theirs[1] or family == "marked_macro", name
-
-
-def _ours(tokenizer: Tokenizer, messages: list[Json], tools: list[Json] | None) -> tuple[str, Any]:
-    try:
-        return tokenizer.template(tools).render(messages, tools, TODAY)
-    except RenderError as error:
-        return str(error).removeprefix("TypeError: ").removeprefix("UndefinedError: "), "refused"
-
-
-def _theirs(
-    tokenizer: Tokenizer, family: str, messages: list[Json], tools: list[Json] | None
-) -> tuple[str, Any]:
-    compiled = chat_template_utils._compile_jinja_template(template(family))
-    compiled.globals["strftime_now"] = TODAY.strftime
-    marked = family.startswith("marked")
-    try:
-        texts, spans = chat_template_utils.render_jinja_template(
-            [messages],
-            tools=tools,
-            chat_template=template(family),
-            return_assistant_tokens_mask=marked,
-            **tokenizer.special_tokens,
-        )
-    except Exception as error:  # noqa: BLE001 - a template raises what it likes
-        return str(error), "refused"
-    return texts[0], [tuple(span) for span in spans[0]] if marked else []
-
-
-def test_reasoning_is_trained_where_the_template_has_a_place_for_it() -> None:
-    assert trained(rendered("qwen3", THOUGHT)) == ["<think>\nTwo twos.\n</think>\n\n4.<|im_end|>\n"]
-    (told,) = trained(rendered("harmony", THOUGHT))
-    assert told.startswith("<|channel|>analysis<|message|>Two twos.<|end|>")
-
-
-def test_mistrals_system_message_is_read_before_every_answer() -> None:
-    """Its template prints the system message before an open question alone."""
-    first, second = rendered("mistral", WITH_SYSTEM)
-
-    assert first.text == "<|bos|>[INST] Be brief.\n\n2+2?[/INST] 4.<|end|>"
-    assert second.text.endswith("[INST] Be brief.\n\n3+3?[/INST] 6.<|end|>")
 
 
 def test_an_answer_that_is_asked_for_with_an_open_thought_says_so() -> None:

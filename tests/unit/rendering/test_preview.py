@@ -21,7 +21,7 @@ from tests.unit.datasets.test_preflight import (
     pair,
 )
 from tests.unit.families import template
-from tests.unit.rendering.test_families import MUTED, TWO, answer, user
+from tests.unit.rendering.test_families import TWO, answer, user
 from tests.unit.trainer.model.tiny_tokenizer import tiny_tokenizer
 from trainer.tiny import CHAT_TEMPLATE
 
@@ -79,13 +79,6 @@ def test_the_first_token_of_all_is_never_a_target() -> None:
 
     assert texts(example) == [("context", "a"), ("trained", "bc")]
     assert example["trained_tokens"] == 2
-
-
-def test_an_answer_of_weight_0_is_context() -> None:
-    (example,) = only(MUTED)["examples"]
-
-    trained = [text for kind, text in texts(example) if kind == "trained"]
-    assert trained == ["6.<|end|>"]
 
 
 def test_each_answer_is_an_example_where_the_template_rewrites_earlier_ones() -> None:
@@ -171,7 +164,7 @@ def test_a_model_without_a_template_is_the_models_fault_and_not_the_rows() -> No
         preview_rows(bare, TASK, iter([(1, json.dumps(GOOD).encode())]))
 
 
-def test_rows_are_shown_from_a_line_on_and_no_more_is_read_than_needed() -> None:
+def test_rows_are_shown_from_a_line_on_and_the_last_line_is_told() -> None:
     read = []
 
     def lines() -> Iterator[tuple[int, bytes]]:
@@ -185,19 +178,8 @@ def test_rows_are_shown_from_a_line_on_and_no_more_is_read_than_needed() -> None
     assert found["next_line"] == 9
     assert read[-1] == 9
 
-
-def test_a_line_beyond_the_end_has_no_rows_and_tells_the_last_line() -> None:
-    found = preview_of(GOOD, GOOD, task=replace(TASK, first_line=3))
-
-    assert (found["rows"], found["last_line"], found["next_line"]) == ([], 2, None)
-
-
-def test_of_a_long_row_the_answer_at_its_end_is_shown() -> None:
-    row = {"messages": [user("word " * 20_000), answer("Four.")]}
-    (example,) = only(row, cut_to(200_000))["examples"]
-
-    assert texts(example)[-1] == ("trained", "Four.<|end|>")
-    assert sum(s.get("omitted", 0) for s in example["segments"]) > 50_000
+    beyond = preview_of(GOOD, GOOD, task=replace(TASK, first_line=3))
+    assert (beyond["rows"], beyond["last_line"], beyond["next_line"]) == ([], 2, None)
 
 
 def test_an_answer_is_bounded_whatever_the_rows_hold() -> None:

@@ -25,20 +25,16 @@ def test_neighbours_of_one_kind_are_one_run(
     assert find_runs(6, tokens) == expected
 
 
-def test_a_character_of_several_tokens_is_cut_unless_all_are_kept() -> None:
+def test_characters_without_a_whole_token_go_with_their_neighbours_or_are_cut() -> None:
+    """As with BERT's tokenizer."""
     tokens = [(T, (0, 1)), (T, (1, 2)), (T, (1, 2)), (X, (1, 2)), (X, (2, 3))]
 
     assert find_runs(3, tokens) == [(T, 0, 1), (X, 1, 3)]
 
-
-def test_spaces_that_no_token_has_go_with_their_neighbours() -> None:
-    """As with BERT's tokenizer."""
     tokens = [(C, (0, 2)), (T, (3, 5)), (T, (6, 8)), (C, (9, 10)), (X, (11, 12))]
 
     assert find_runs(13, tokens) == [(C, 0, 3), (T, 3, 8), (C, 8, 11), (X, 11, 13)]
 
-
-def test_tokens_without_a_character_change_nothing() -> None:
     assert find_runs(2, [(C, (0, 1)), (T, (0, 0)), (C, (1, 2)), (T, (2, 2))]) == [(C, 0, 2)]
 
 

@@ -134,12 +134,6 @@ def test_what_every_program_reads_alike_passes(value: str) -> None:
     assert verdict(line.encode()).examples == 1
 
 
-def test_two_contents_in_one_message_are_refused() -> None:
-    line = '{"messages": [{"role": "user", "content": "a", "content": "b"}, {"role": "assistant"}]}'
-
-    assert "line 1: 'content' is given twice in one object" in refusal(line.encode())
-
-
 def test_rows_between_white_space_are_read() -> None:
     line = b" \t" + json.dumps(CHAT).encode() + b" \r\n"
 

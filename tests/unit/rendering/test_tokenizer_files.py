@@ -81,9 +81,7 @@ KINDS: dict[str, Json] = {
         "tokenizer_config.json": {"tokenizer_class": "TokenizersBackend"},
         "special_tokens_map.json": {name: token(text) for name, text in NAMED.items()},
     },
-    "other names in the older file": {
-        "special_tokens_map.json": NAMED | {"eos_token": "<|pad|>"},
-    },
+    "other names in the older file": {"special_tokens_map.json": NAMED | {"eos_token": "<|pad|>"}},
     "other names in the older file, which a list makes void": {
         "tokenizer_config.json": PLAIN | listed(_2=token(END)),
         "special_tokens_map.json": NAMED | {"eos_token": "<|pad|>"},
@@ -189,7 +187,7 @@ def llama_2() -> Json:
     }
 
 
-def test_templates_in_a_folder_are_read_by_name(tmp_path: Path) -> None:
+def test_templates_are_read_by_name_from_a_folder_or_from_the_configuration(tmp_path: Path) -> None:
     write(tmp_path, {})
     (tmp_path / "chat_template.jinja").write_text("default")
     (tmp_path / "additional_chat_templates").mkdir()
@@ -202,12 +200,10 @@ def test_templates_in_a_folder_are_read_by_name(tmp_path: Path) -> None:
     assert used(ours, None) == "default"
     assert used(ours, [{}]) == "tools"
 
-
-def test_a_list_of_templates_in_the_configuration_is_read_by_name(tmp_path: Path) -> None:
     named = [{"name": n, "template": n} for n in ("default", "tool_use", "rag")]
-    write(tmp_path, {"tokenizer_config.json": PLAIN | {"chat_template": named}})
-    ours, theirs = read_tokenizer(tmp_path), AutoTokenizer.from_pretrained(tmp_path)
-
+    (tmp_path / "listed").mkdir()
+    folder = write(tmp_path / "listed", {"tokenizer_config.json": PLAIN | {"chat_template": named}})
+    ours, theirs = read_tokenizer(folder), AutoTokenizer.from_pretrained(folder)
     assert dict(ours.templates) == theirs.chat_template
     assert used(ours, [{}]) == "tool_use"
 

@@ -13,7 +13,6 @@ from service.domain.placement.capacity_outages import (
     expected_wait,
     failover_probability,
     is_every_offering_in_backoff,
-    outage_end_rates,
 )
 from service.domain.planning import forecast
 from service.domain.planning.forecast import (
@@ -22,18 +21,11 @@ from service.domain.planning.forecast import (
     ObservedProgress,
     RemainingTime,
 )
-from service.domain.spot.age_hazard import (
-    BUCKETS,
-    OUTAGE_PRIOR,
-    Exposure,
-    mean_residual_life,
-    residual_life_quantile,
-)
+from service.domain.spot.age_hazard import OUTAGE_PRIOR, Exposure, residual_life_quantile
 from service.domain.spot.capacity_backoff import Shortage
 from tests.world import SPOT
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
-WORK = RemainingTime(p10=9000.0, p50=10_000.0, p90=12_000.0)
 
 
 def refused(hours: float, ends: float = 0.0) -> Shortage:
@@ -64,25 +56,21 @@ def test_half_of_all_old_outages_end_after_the_half_life_of_their_rate() -> None
     )
 
 
-def test_what_has_lasted_is_likely_to_last() -> None:
+def test_an_outage_lasts_by_its_age_and_by_what_was_seen_here() -> None:
     young, old = waits(0.1), waits(5.0)
 
     assert old.p50 > 2 * young.p50
     assert young.p10 < young.p50 < young.p90
 
-
-def test_an_outage_whose_beginning_was_not_seen_is_an_old_one() -> None:
     assert waits(0.1, CapacityHistory(outage_seen=False)) == pytest.approx(waits(4.1))
 
-
-def test_own_experience_moves_the_wait() -> None:
     short = CapacityHistory(outages=Exposure.of([(0.2, True)] * 30))
     long = CapacityHistory(outages=Exposure.of([(20.0, True)] * 30))
 
     assert waits(0.1, short).p50 < waits(0.1).p50 / 2 < waits(0.1, long).p50 / 4
 
 
-def test_a_refusal_that_nobody_asked_after_for_days_is_no_wait_of_today() -> None:
+def test_a_refusal_of_days_ago_or_of_more_machines_is_no_wait_of_today() -> None:
     now_refused, stale = refused(72.0, ends=9), refused(72.0, ends=-60)
 
     assert is_every_offering_in_backoff([now_refused, now_refused], 2, NOW)
@@ -91,12 +79,10 @@ def test_a_refusal_that_nobody_asked_after_for_days_is_no_wait_of_today() -> Non
     )  # who waits is about to look
     assert not is_every_offering_in_backoff([now_refused, stale], 2, NOW)
 
-
-def test_where_more_machines_were_refused_a_smaller_job_has_no_wait() -> None:
     assert not is_every_offering_in_backoff([refused(1.0, ends=9)], 1, NOW)
 
 
-def test_without_requests_nothing_is_known_of_an_outage() -> None:
+def test_without_requests_nothing_is_known_of_an_outage_which_more_offerings_end_sooner() -> None:
     def wait_if_refused(minutes: float) -> RemainingTime | None:
         at = NOW - timedelta(minutes=minutes)
         answer = RequestOutcome(offering=SPOT, job_id="", nodes=1, at=at, granted=False)
@@ -108,26 +94,9 @@ def test_without_requests_nothing_is_known_of_an_outage() -> None:
     assert wait_if_refused(23) is None
     assert expected_wait([refused(72.0, ends=5)], NO_HISTORY, NOW) is None
 
-
-def test_more_offerings_end_an_outage_sooner() -> None:
     both = expected_wait([refused(1.0), refused(1.0)], CapacityHistory(refused_at=NOW), NOW)
-
     assert both is not None
     assert both.p50 < waits(1.0).p50
-
-
-def test_half_of_all_outages_end_within_the_median_of_their_age() -> None:
-    of, draw = outage_end_rates(Exposure(), 1), random.Random(1)
-    lasted = [residual_life_quantile(of, 0.0, draw.random()) for _ in range(4000)]
-    older = [hours - 1.0 for hours in lasted if hours > 1.0]
-
-    middle = residual_life_quantile(of, 1.0, 0.5)
-    assert sum(rest < middle for rest in older) / len(older) == pytest.approx(0.5, abs=0.03)
-    assert sum(min(rest, 12.0) for rest in older) / len(older) == pytest.approx(
-        mean_residual_life(of, 1.0, 12.0), rel=0.05
-    )
-    assert residual_life_quantile((math.log(2),) * BUCKETS, 3.0, 0.5) == pytest.approx(1.0)
-    assert of == OUTAGE_PRIOR
 
 
 def test_eight_of_ten_jobs_that_wait_are_done_within_the_interval() -> None:
@@ -225,11 +194,3 @@ def _lived(work: float, per_hour: float, of: tuple[float, ...], draw: random.Ran
             life + COURSE.recovery_seconds + residual_life_quantile(of, 0.0, draw.random()) * 3600
         )
     return took + work
-
-
-def test_a_wait_makes_the_end_later_and_less_sure() -> None:
-    told = WORK.after(waits(1.0))
-
-    assert told.p50 == WORK.p50 + waits(1.0).p50
-    assert told.p90 - told.p50 > WORK.p90 - WORK.p50
-    assert told.p10 >= waits(1.0).p10

@@ -7,6 +7,7 @@ from decimal import Decimal
 import pytest
 
 from contract.choices import OnRisk
+from service.domain.cloud.fleet import Price
 from service.domain.lifecycle.constraints import JobConstraints
 from service.domain.placement import policy
 from service.domain.placement.capacity_history import NO_HISTORY, CapacityHistory
@@ -14,14 +15,15 @@ from service.domain.placement.offering_choice import (
     OfferingChoice,
     OfferingState,
     WorkLeft,
+    back_to_spot,
     build_situation,
     choose,
     deadline_risk,
 )
-from service.domain.placement.policy_state import Decision
+from service.domain.placement.policy_state import CurrentHold, Decision
 from service.domain.planning.forecast import MEASURED_SPREAD
 from service.domain.planning.option import Option
-from service.domain.spot.capacity_backoff import FIRST_BACKOFF, Shortage
+from service.domain.spot.capacity_backoff import FIRST_BACKOFF, Shortage, record_refusal
 from service.domain.states import CapacityType
 from tests.unit.performance.test_simulation import option
 
@@ -38,11 +40,15 @@ def rate(past: CapacityHistory) -> float | None:
     return build_situation([place], work, NOW, 2, past=past).candidates[0].evictions_per_hour
 
 
-def test_the_newest_band_counts_and_where_there_is_none_that_of_the_plan() -> None:
+def test_the_newest_band_counts_or_else_that_of_the_plan_which_may_have_no_length() -> None:
     planned = CHOSEN.expected_evictions / CHOSEN.duration_p50 * policy.HOUR
 
     assert rate(CapacityHistory(bands={CHOSEN.offering: 0.25})) == 0.5
     assert rate(NO_HISTORY) == pytest.approx(planned)
+
+    place = OfferingState(option=replace(CHOSEN, duration_p50=0.0), price=CHOSEN.price)
+    work = WorkLeft(steps=3600, seconds_per_step=10.0, terms=JobConstraints())
+    assert build_situation([place], work, NOW, 2).candidates[0].evictions_per_hour == 0.0
 
 
 @pytest.mark.parametrize(("steps", "seconds"), [(-3, 1.0), (0, 1.0), (1, 10.0)])
@@ -51,13 +57,6 @@ def test_work_that_is_done_still_takes_a_second(steps: int, seconds: float) -> N
         WorkLeft(steps=steps, seconds_per_step=10.0, terms=JobConstraints()).seconds(CHOSEN)
         == seconds
     )
-
-
-def test_a_plan_of_no_length_expects_no_evictions() -> None:
-    place = OfferingState(option=replace(CHOSEN, duration_p50=0.0), price=CHOSEN.price)
-    work = WorkLeft(steps=3600, seconds_per_step=10.0, terms=JobConstraints())
-
-    assert build_situation([place], work, NOW, 2).candidates[0].evictions_per_hour == 0.0
 
 
 def test_an_eviction_undoes_half_of_the_interval_in_force() -> None:
@@ -166,3 +165,54 @@ def test_only_who_switches_is_asked_for_at_full_price_however_late_it_is(wanted:
     first = choose(places, work, "job", NOW, 2).places[0].offering
 
     assert first == (FULL if wanted is OnRisk.SWITCH else CHOSEN).offering
+
+
+TERMS = JobConstraints(deadline=NOW + timedelta(hours=90))
+LIKELY = OfferingState(
+    option=CHOSEN, price=CHOSEN.price, has_signals=True, likely_since=NOW - timedelta(hours=1)
+)
+
+
+def on_demand(region: str = "eastus") -> OfferingState:
+    where = replace(CHOSEN.offering, region=region, capacity_type=CapacityType.ON_DEMAND)
+    price = Price(hourly=Decimal(4), on_demand_hourly=Decimal(4))
+    return OfferingState(option=replace(CHOSEN, offering=where, price=price), price=price)
+
+
+def without_room(place: OfferingState) -> OfferingState:
+    return replace(place, shortage=record_refusal(None, place.offering, 1, "no room", NOW, NOW))
+
+
+def decided(*paid: OfferingState, terms: JobConstraints = TERMS) -> Decision | None:
+    """Ten hours of work are left; the first of ``paid`` is held."""
+    work = WorkLeft(steps=3600, seconds_per_step=10.0, terms=terms)
+    held = CurrentHold(key=(paid[0].offering, 2), age_s=3600.0)
+    return back_to_spot([LIKELY, *paid], work, held, NOW, 2)
+
+
+@pytest.mark.parametrize(
+    "places",
+    [[on_demand()], [without_room(on_demand()), on_demand("uksouth")]],
+    ids=["it", "another"],
+)
+def test_on_demand_that_can_be_had_again_is_left_and_the_deadline_rests_on_it(
+    places: list[OfferingState],
+) -> None:
+    decision = decided(*places)
+
+    assert decision is not None
+    assert decision.net is not None
+    assert decision.net.offering == places[-1].offering
+
+
+@pytest.mark.parametrize(
+    ("held", "terms"),
+    [
+        (without_room(on_demand()), TERMS),
+        (on_demand(), replace(TERMS, max_price=Decimal(2))),
+        (on_demand("uksouth"), replace(TERMS, regions=("eastus",))),
+    ],
+    ids=["sold out", "too dear by now", "in a region that is not allowed any more"],
+)
+def test_what_cannot_be_had_again_is_kept(held: OfferingState, terms: JobConstraints) -> None:
+    assert decided(held, terms=terms) is None

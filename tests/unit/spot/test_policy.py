@@ -169,20 +169,16 @@ def test_spot_is_not_left_for_other_spot_where_it_must_be_left_first() -> None:
     assert choose(running).kind is DecisionKind.STAY
 
 
-def test_a_little_cheaper_is_not_worth_a_move() -> None:
-    here, there = spot(), spot("westus", hourly=0.29)
-    running = situation(held=hold(here), candidates=(here, there, paid()))
-
-    assert choose(running).kind is DecisionKind.STAY
-
-
 def test_much_cheaper_is_worth_a_move_unless_the_checkpoint_costs_more() -> None:
     here, there = spot(), spot("westus", hourly=0.1)
     running = situation(held=hold(here), candidates=(here, there, paid()))
-    dear = replace(running, candidates=(here, replace(there, move_dollars=5.0), paid()))
+    dear, little = (
+        replace(running, candidates=(here, one, paid()))
+        for one in (replace(there, move_dollars=5.0), replace(there, hourly=0.29))
+    )
 
     assert choose(running).candidate == there
-    assert choose(dear).kind is DecisionKind.STAY
+    assert choose(dear).kind is choose(little).kind is DecisionKind.STAY
 
 
 def test_a_place_that_evicted_a_minute_ago_ranks_behind_its_equal() -> None:
@@ -253,50 +249,35 @@ def ends_in_time(world: dict[str, Any]) -> bool:
     return lived.finished is not None and lived.finished <= deadline
 
 
-@pytest.mark.parametrize(
-    ("zones", "deadline", "lost", "lived"),  # finished, on Spot, on demand, evictions, starts
-    [
-        (1, 100, 1, (97, 70, 7, 5, 6)),
-        (2, 90, 1, (77, 74, 0, 4, 5)),
-        (2, None, 2, (81, 78, 0, 4, 5)),
-    ],
-)
-def test_a_run_on_known_capacity_is_known(
-    zones: int, deadline: int | None, lost: int, lived: tuple[int, ...]
-) -> None:
-    capacity = [([True] * 14 + [False] * 5) * 20, ([False] * 3 + [True] * 30) * 12]
+DRY_AT_FIRST = [[False] * 60 + [True] * 300]
+NARROW = [([True] * 14 + [False] * 5) * 20]
+WIDE = [*NARROW, ([False] * 3 + [True] * 30) * 12]
+BLIND = {"work": 150, "deadline": 200, "signs": AvailabilitySignals(sees=0.0, errs=0.0)}
+WRONG = {"work": 150, "deadline": 200, "signs": AvailabilitySignals(sees=1.0, errs=0.5)}
 
-    found = life(capacity[:zones], work=60, deadline=deadline, cold=2, lost=lost)
+
+@pytest.mark.parametrize(
+    ("capacity", "how", "lived"),  # finished, on Spot, on demand, evictions, starts
+    [
+        (NARROW, {"deadline": 100, "lost": 1}, (97, 70, 7, 5, 6)),
+        (WIDE, {"deadline": 90, "lost": 1}, (77, 74, 0, 4, 5)),
+        (WIDE, {"deadline": None, "lost": 2}, (81, 78, 0, 4, 5)),
+        ([[True] * 200], {"deadline": 100}, (62, 62, 0, 0, 1)),
+        ([[False] * 200], {"deadline": 100}, (91, 0, 62, 0, 1)),
+        ([[True] * 10 + [False] * 190, [True] * 200], {"deadline": 100}, (64, 64, 0, 1, 2)),
+        (DRY_AT_FIRST, BLIND, (171, 0, 152, 0, 1)),
+        ([[False] * 400], WRONG, (196, 0, 158, 0, 4)),
+    ],
+    ids=["narrow", "wide", "no hurry", "steady", "none", "other zone", "no sign", "wrong signs"],
+)
+def test_a_life_on_known_capacity_is_known(
+    capacity: list[list[bool]], how: dict[str, Any], lived: tuple[int, ...]
+) -> None:
+    found = life(capacity, **{"work": 60, "cold": 2} | how)
 
     assert lived == (found.finished, found.spot, found.on_demand, found.evictions, found.starts)
     price = (0.3 * found.spot + found.on_demand) * TICK_S / HOUR
     assert found.dollars == pytest.approx(price)
-
-
-def test_steady_spot_costs_its_price_and_one_start() -> None:
-    alone = life([[True] * 200], work=60, deadline=100, cold=2)
-
-    assert (alone.finished, alone.spot, alone.on_demand, alone.starts) == (62, 62, 0, 1)
-
-
-def test_without_any_spot_the_job_runs_on_demand_and_in_time() -> None:
-    alone = life([[False] * 200], work=60, deadline=100, cold=2)
-
-    assert (alone.spot, alone.on_demand) == (0, 62)
-    assert alone.finished is not None
-    assert alone.finished <= 100
-
-
-def test_another_zone_takes_over_at_once() -> None:
-    first = [True] * 10 + [False] * 190
-
-    alone = life([first, [True] * 200], work=60, deadline=100, cold=2)
-
-    assert alone.on_demand == 0
-    assert alone.evictions <= 1
-
-
-DRY_AT_FIRST = [[False] * 60 + [True] * 300]
 
 
 def test_a_job_that_began_on_demand_ends_on_spot_once_there_is_some() -> None:
@@ -320,25 +301,3 @@ def test_a_life_begins_where_its_checkpoint_lies() -> None:
     found = simulate(case, [[True] * 90] * 2, 0, MarketExperience.empty(2))
 
     assert found.dollars == pytest.approx(0.3 * 62 * TICK_S / HOUR)
-
-
-def test_without_a_sign_a_job_stays_on_demand() -> None:
-    alone = life(
-        DRY_AT_FIRST, work=150, deadline=200, cold=2, signs=AvailabilitySignals(sees=0.0, errs=0.0)
-    )
-
-    assert (alone.spot, alone.on_demand, alone.starts) == (0, 152, 1)
-
-
-def test_signs_that_are_always_wrong_make_no_deadline_late() -> None:
-    alone = life(
-        [[False] * 400],
-        work=150,
-        deadline=200,
-        cold=2,
-        signs=AvailabilitySignals(sees=1.0, errs=0.5),
-    )
-
-    assert alone.starts > 1
-    assert alone.finished is not None
-    assert alone.finished <= 200
