@@ -83,19 +83,6 @@ def test_a_service_is_remote_unless_its_host_is_this_machine(url: str, remote: b
     assert is_remote_service(cli) is remote
 
 
-def test_a_role_is_missing_as_long_as_one_of_its_actions_is() -> None:
-    reader = {"actions": ["*/read"], "notActions": []}
-    network = {"actions": ["Microsoft.Network/*"], "notActions": []}
-    azure = arm({"rekindle": {}, "permissions": {"value": [reader, network]}})
-
-    found = by_name(check_roles.check_group_roles(azure))
-
-    assert found["role Network Contributor"].verdict is CheckStatus.OK
-    assert found["role Virtual Machine Contributor"].verdict is CheckStatus.MISSING
-    assert "virtualMachineScaleSets/write" in found["role Virtual Machine Contributor"].found
-    assert "az role assignment create" in found["role Virtual Machine Contributor"].remedy
-
-
 def test_what_a_role_takes_away_is_not_granted_by_its_own_star() -> None:
     most = {"actions": ["*"], "notActions": ["Microsoft.Compute/virtualMachineScaleSets/delete"]}
 
@@ -134,13 +121,6 @@ def test_nodes_without_an_identity_need_no_role_for_it() -> None:
     (found,) = check_roles.check_identity_role(arm({}))
 
     assert found.verdict is CheckStatus.SKIPPED
-
-
-def test_a_resource_group_that_is_not_there_comes_with_the_command_that_makes_it() -> None:
-    (found,) = check_roles.check_group_roles(arm({}))
-
-    assert found.verdict is CheckStatus.MISSING
-    assert "az group create -n rekindle" in found.remedy
 
 
 def test_a_subnet_is_checked_where_only_azure_ml_offers_machines() -> None:

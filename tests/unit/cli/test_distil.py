@@ -126,20 +126,12 @@ def test_the_service_takes_every_row_that_is_made(kind: RowKind) -> None:
         assert verdict(jsonl(row)).format is FORMATS[kind]
 
 
-def test_the_best_answer_is_preferred_to_the_worst() -> None:
-    (row,) = build_rows(
-        RowKind.PREFERENCE, PROMPT, [("b", 5.0), ("c", 2.0), ("a", 9.0), ("d", 2.0)], exact=False
-    )
+def test_the_best_answer_is_preferred_to_the_worst_and_a_ranking_has_one_for_each_grade() -> None:
+    graded = [("b", 5.0), ("c", 2.0), ("a", 9.0), ("d", 2.0)]
+    kinds = (RowKind.PREFERENCE, RowKind.RANKING)
+    rows = [row for kind in kinds for row in build_rows(kind, PROMPT, graded, exact=False)]
 
-    assert said(row) == ["a", "c"]
-
-
-def test_a_ranking_has_one_answer_for_each_grade_best_first() -> None:
-    (row,) = build_rows(
-        RowKind.RANKING, PROMPT, [("b", 5.0), ("c", 2.0), ("a", 9.0), ("d", 2.0)], exact=False
-    )
-
-    assert said(row) == ["a", "b", "c"]
+    assert [said(row) for row in rows] == [["a", "c"], ["a", "b", "c"]]
 
 
 @pytest.mark.parametrize(

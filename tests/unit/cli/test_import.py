@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from contract.choices import Format as Kept
 from rekindle.cli.files import json_rows
 from rekindle.cli.imports.conversion import RowFormat, convert_row, detect_format
 from rekindle.cli.imports.members import RowSkipped
@@ -108,49 +107,17 @@ def test_a_row_of_theirs_is_known_and_becomes_ours(row: Any, kind: RowFormat, ou
             RowFormat.SHAREGPT,
             "differ in the system message",
         ),
-        (
-            {"prompt": "2 + 2?", "completion": "5", "label": False},
-            RowFormat.PROMPT_COMPLETION,
-            "to be avoided",
-        ),
-        (
-            {"prompt": "?", "chosen": "4", "rejected": "5", "score_chosen": 1, "score_rejected": 2},
-            RowFormat.PREFERENCE,
-            "is the order inverted",
-        ),
-        (
-            {"prompt": "?", "chosen": "4", "rejected": "5", "label": "rejected"},
-            RowFormat.PREFERENCE,
-            "which answer is the better one",
-        ),
-        (
-            {"prompt": "?", "candidates": [c | {"score": c["rank"]} for c in CANDIDATES]},
-            RowFormat.RANKED,
-            "differ in which is better",
-        ),
         (ALPACA | {"history": ["hi"]}, RowFormat.ALPACA, "no list of pairs"),
         ({"conversations": SHAREGPT["conversations"][:1]}, RowFormat.SHAREGPT, "the assistant's"),
         ({"prompt": [], "completion": "4"}, RowFormat.PROMPT_COMPLETION, "no list of messages"),
         ({"prompt": "2 + 2?", "chosen": "4", "rejected": "4"}, RowFormat.PREFERENCE, "the same"),
         ({"prompt": "?", "candidates": CANDIDATES[:1]}, RowFormat.RANKED, "2 to 16"),
         ({"prompt": "?", "candidates": CANDIDATES[:1] * 2}, RowFormat.RANKED, "the same rank"),
-        ({"prompt": "?", "candidates": [{"content": "4"}] * 2}, RowFormat.RANKED, "no number"),
     ],
 )
 def test_a_row_that_cannot_be_ours_says_why(row: Any, kind: RowFormat, why: str) -> None:  # noqa: ANN401
     with pytest.raises(RowSkipped, match=why):
         convert_row(row, kind)
-
-
-def test_a_turn_keeps_its_weight_whatever_it_is_called() -> None:
-    drafts = ({"weight": 0}, {"weight": 0.0}, {"weight": "0"}, {"loss": False}, {"train": False})
-    for flag in drafts:
-        turns = [{"from": "human", "value": "a?"}, {"from": "gpt", "value": "draft", **flag}]
-        found = convert_row({"conversations": [*turns, *TURNS(1)]}, RowFormat.SHAREGPT)
-
-        weights = [m.get("weight") for m in found.row["messages"] if m["role"] == "assistant"]
-        assert weights == [0, 1]
-        assert found.dropped == frozenset()
 
 
 def test_calls_of_tools_and_their_results_are_carried_over() -> None:
@@ -266,17 +233,3 @@ def test_nothing_is_written_over(tmp_path: Path) -> None:
 
     assert ended.exit_code == 2
     assert (tmp_path / "ours.jsonl").read_text() == "precious"
-
-
-@pytest.mark.parametrize(
-    ("row", "kept"),
-    [
-        (ALPACA, Kept.CHAT),
-        ({"prompt": "2 + 2?", "chosen": "4", "rejected": "5"}, Kept.PREFERENCE),
-        ({"prompt": "2 + 2?", "candidates": CANDIDATES}, Kept.RANKING),
-    ],
-)
-def test_the_service_takes_what_was_imported(tmp_path: Path, row: object, kept: Kept) -> None:
-    imported(tmp_path, jsonl(row))
-
-    assert verdict((tmp_path / "ours.jsonl").read_bytes()).format is kept

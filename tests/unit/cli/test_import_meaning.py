@@ -160,7 +160,10 @@ def test_answers_that_differ_in_what_the_user_says_are_left_out() -> None:
     assert "differ in more than what the assistant says" in left_out(row, RowFormat.PREFERENCE)
 
 
-@pytest.mark.parametrize("name", ["training", "trainable", "learn", "loss_weight", "train_on_turn"])
+OFF = ["weight", "loss", "train", "training", "trainable", "learn", "loss_weight", "train_on_turn"]
+
+
+@pytest.mark.parametrize("name", OFF)
 def test_every_flag_that_switches_a_turn_off_becomes_its_weight(name: str) -> None:
     found = ours(talk(USER, BAD | {name: 0}, USER, GOOD), RowFormat.SHAREGPT)
 

@@ -279,14 +279,3 @@ def test_help_and_the_error_of_a_wrong_name_list_the_methods() -> None:
     for method in METHODS:
         assert method in shown.stdout
         assert repr(method) in wrong.stderr
-
-
-def test_members_of_alternatives_are_known_with_the_values_of_all() -> None:
-    sides = [
-        {"properties": {"type": {"const": "dpo"}, "beta": {"type": "number"}}},
-        {"properties": {"type": {"const": "reward"}}},
-    ]
-    found = dict(job_settings._member_schemas({"oneOf": sides}))
-
-    assert found.keys() == {"type", "beta"}
-    assert job_settings.RequestMember("method.type", found["type"]).choices == ["dpo", "reward"]

@@ -1,17 +1,14 @@
 import io
 import subprocess
 import sys
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
-from contract.choices import Priority
 from rekindle.cli import formats
 from rekindle.cli.errors import ServiceUnreachable
 from rekindle.cli.jobs import views
 from rekindle.cli.jobs.job_feed import JobUpdate
-from rekindle.cli.jobs.limits import LimitOptions
 from rekindle.cli.jobs.watch_lines import LineView
 from rekindle.cli.jobs.watch_screen import LiveView, job_view
 from rekindle.terminal import Console
@@ -127,18 +124,14 @@ def test_what_is_taken_at_once_is_shown_when_it_is_not_what_was_planned(
     assert "micro-batch" not in drawn(job_view(planned, [], NOW))
 
 
-def test_the_margin_of_pairs_stands_beside_the_loss() -> None:
-    job = JOB | {"progress": JOB["progress"] | {"margin": 0.25}}
-
-    assert "loss 2.3100 · margin 0.2500 · 1,280 tokens/s" in drawn(job_view(job, [], NOW))
-
-
-def test_grades_stand_beside_the_loss_and_unseen_prompts_have_no_loss() -> None:
+def test_figures_of_a_method_stand_beside_the_loss_and_unseen_prompts_have_no_loss() -> None:
     grades = {"reward": 0.5, "kl": 1.25, "answer_tokens": 40.0, "valid_loss": -0.625}
-    job = JOB | {"progress": JOB["progress"] | grades}
+    pairs, shown = (
+        drawn(job_view(JOB | {"progress": JOB["progress"] | more}, [], NOW))
+        for more in ({"margin": 0.25}, grades)
+    )
 
-    shown = drawn(job_view(job, [], NOW))
-
+    assert "loss 2.3100 · margin 0.2500 · 1,280 tokens/s" in pairs
     assert "reward 0.5000 · validation reward 0.6250 · KL 1.250 · 40 tokens per answer" in shown
     assert "validation loss" not in shown
 
@@ -258,9 +251,3 @@ def test_help_does_not_wait_for_what_only_commands_need() -> None:
 
     heavy = {"httpx", "asyncio", "azure", "tenacity", "psutil", "openai"}
     assert heavy & set(ended.stdout.split()) == set()
-
-
-def test_a_priority_that_is_told_is_sent() -> None:
-    now = datetime(2026, 11, 22, tzinfo=UTC)
-    assert LimitOptions(priority=Priority.HIGH).members(now) == {"priority": "high"}
-    assert LimitOptions().members(now) == {}

@@ -60,6 +60,7 @@ def test_an_offering_names_an_existing_cluster(environment: pytest.MonkeyPatch) 
         ("S@eastus:azureml,S@eastus:azureml=a", "several clusters: name one cluster"),
         ("S@eastus:azureml=", "or :azureml=NAME for that one"),
         ("S@eastus:spott", "write :spot or :on_demand, or nei"),
+        ("Standard_X", "SIZE@REGION"),
     ],
 )
 def test_offerings_that_cannot_be_read_are_refused_with_how_to_write_them(
@@ -81,20 +82,6 @@ def test_a_service_that_is_half_configured_does_not_start(
         load()
 
 
-def test_an_offering_that_makes_no_sense_is_named(environment: pytest.MonkeyPatch) -> None:
-    environment.setenv("REKINDLE_OFFERINGS", "Standard_X")
-
-    with pytest.raises(ValidationError, match="SIZE@REGION"):
-        load()
-
-
-def test_a_recovery_that_takes_no_time_is_refused(environment: pytest.MonkeyPatch) -> None:
-    environment.setenv("REKINDLE_RECOVERY_SECONDS", "0")
-
-    with pytest.raises(ValidationError, match="greater than 0"):
-        load()
-
-
 @pytest.mark.parametrize(("reserved", "seconds"), [(None, 1800), ("60", 60), ("0", 0)])
 def test_budgets_reserve_an_outage_as_long_as_nodes_wait_unless_told_otherwise(
     environment: pytest.MonkeyPatch, reserved: str | None, seconds: int
@@ -107,43 +94,36 @@ def test_budgets_reserve_an_outage_as_long_as_nodes_wait_unless_told_otherwise(
     assert allowance.unheard.total_seconds() == 1800
 
 
-def test_accounts_of_regions_are_read_from_json(environment: pytest.MonkeyPatch) -> None:
+def test_accounts_of_regions_and_policies_are_read_from_json_and_may_be_empty(
+    environment: pytest.MonkeyPatch,
+) -> None:
     environment.setenv("REKINDLE_REGION_STORAGE", '{"westus3": "AccountName=near"}')
-
-    assert load().region_storage["westus3"].get_secret_value() == "AccountName=near"
-
-
-def test_an_empty_variable_names_no_regions(environment: pytest.MonkeyPatch) -> None:
-    environment.setenv("REKINDLE_REGION_STORAGE", "")
-
-    assert load().region_storage == {}
-
-
-def test_accounts_of_regions_that_make_no_sense_are_refused(
-    environment: pytest.MonkeyPatch,
-) -> None:
-    environment.setenv("REKINDLE_REGION_STORAGE", "westus3=AccountName=near")
-
-    with pytest.raises(ValidationError, match="write it as JSON"):
-        load()
-
-
-def test_a_policy_is_read_from_json_and_an_empty_one_asks_for_nothing(
-    environment: pytest.MonkeyPatch,
-) -> None:
     environment.setenv("REKINDLE_AZURE_POLICY", '{"zones": {"eastus": "1"}}')
-    assert load().azure_policy.zones == {"eastus": "1"}
+    asked = load()
+    for name in ("REGION_STORAGE", "AZURE_POLICY"):
+        environment.setenv(f"REKINDLE_{name}", "")
 
-    environment.setenv("REKINDLE_AZURE_POLICY", "")
-    assert load().azure_policy.zones == {}
+    assert asked.region_storage["westus3"].get_secret_value() == "AccountName=near"
+    assert asked.azure_policy.zones == {"eastus": "1"}
+    assert (load().region_storage, load().azure_policy.zones) == ({}, {})
 
 
-def test_a_policy_that_makes_no_sense_is_refused_with_its_member(
-    environment: pytest.MonkeyPatch,
+@pytest.mark.parametrize(
+    ("name", "value", "fault"),
+    [
+        ("REGION_STORAGE", "westus3=AccountName=near", "write it as JSON"),
+        ("AZURE_POLICY", '{"zones": {"eastus": "7"}}', r"zones\.eastus"),
+        ("RECOVERY_SECONDS", "0", "greater than 0"),
+        ("GRANT_HOURS", "0", "grant_hours"),
+        ("GRANT_HOURS", "145", "grant_hours"),  # more than a user delegation key lives
+    ],
+)
+def test_a_setting_that_makes_no_sense_is_refused(
+    environment: pytest.MonkeyPatch, name: str, value: str, fault: str
 ) -> None:
-    environment.setenv("REKINDLE_AZURE_POLICY", '{"zones": {"eastus": "7"}}')
+    environment.setenv(f"REKINDLE_{name}", value)
 
-    with pytest.raises(ValidationError, match=r"zones\.eastus"):
+    with pytest.raises(ValidationError, match=fault):
         load()
 
 
@@ -188,13 +168,3 @@ def test_urls_of_nodes_live_an_hour_where_no_account_key_can_revoke_them(
         environment.setenv(f"REKINDLE_{name}", value)
 
     assert load().grant_life == timedelta(hours=hours)
-
-
-@pytest.mark.parametrize("hours", ["0", "145"])
-def test_urls_of_nodes_live_no_longer_than_a_user_delegation_key(
-    environment: pytest.MonkeyPatch, hours: str
-) -> None:
-    environment.setenv("REKINDLE_GRANT_HOURS", hours)
-
-    with pytest.raises(ValidationError, match="grant_hours"):
-        load()

@@ -59,12 +59,6 @@ async def test_long_rows_are_held_against_the_jobs_own_context(world: World) -> 
     )
 
 
-async def test_a_clean_file_gives_no_events(world: World) -> None:
-    file = await world.upload(jsonl(*(answer_row(f"answer {i}") for i in range(12))))
-
-    assert await warnings_of(world, training_file=file) == {}
-
-
 async def test_validating_on_the_training_rows_is_pointed_out(world: World) -> None:
     data = jsonl(*(answer_row(f"answer {i}") for i in range(12)))
     first, second = await world.upload(data), await world.upload(data)

@@ -170,13 +170,3 @@ async def test_what_is_gone_from_the_storage_account_is_named(world: World) -> N
     assert without_file.status_code == 404
     assert "The blob of file" in without_file.json()["error"]["message"]
     assert (without_model["code"], without_model["param"]) == ("unsupported_model", "model")
-
-
-async def test_the_route_is_described_with_its_parameters(world: World) -> None:
-    described = (await world.http.get("/openapi.json")).json()
-    route = described["paths"]["/v1/files/{file_id}/preview"]["get"]
-
-    told = {p["name"]: p for p in route["parameters"] if p["in"] == "query"}
-    assert set(told) == {"model", "method", "max_seq_len", "line", "limit"}
-    assert all(parameter["description"] for parameter in told.values())
-    assert "`trained`" in route["description"]

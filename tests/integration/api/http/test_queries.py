@@ -76,7 +76,9 @@ async def test_a_list_by_metadata_is_paged_like_any_other(world: World) -> None:
     assert await ids() == ([bare, *reversed(mine)], False)
     assert await ids(**{"metadata[team]": "a", "limit": 2}) == ([mine[2], mine[1]], True)
     assert await ids(**{"metadata[team]": "a", "after": mine[1]}) == ([mine[0]], False)
-    assert await ids(**{"metadata[team]": "b"}) == ([], False)
+    both = {"metadata[team]": "a", "metadata[n]": "1"}
+    assert await ids(**both) == ([mine[2], mine[0]], False)
+    assert await ids(**both | {"metadata[n]": "2"}) == ([], False)
     for empty in ("null", ""):  # OpenAI's Node client writes null as an empty value
         assert await ids(metadata=empty) == ([bare], False)
 

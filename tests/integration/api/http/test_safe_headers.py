@@ -41,14 +41,17 @@ async def test_every_answer_has_security_headers(world: World) -> None:
     check(unchanged)
 
 
-async def test_an_answer_about_a_bug_of_ours_has_them_as_well(world: World) -> None:
+async def test_an_answer_about_a_bug_of_ours_has_them_and_an_id_to_report(world: World) -> None:
     def broken() -> None:
-        raise AssertionError
+        raise AssertionError("a bug")
 
+    head = {"authorization": f"Bearer {world.key}", "x-request-id": "mine-7"}
     async with client(make_app(replace(world.parts, now=broken))) as http:  # type: ignore[arg-type]  # on purpose
-        answer = await http.get("/v1/files", headers={"authorization": f"Bearer {world.key}"})
+        answer = await http.get("/v1/files", headers=head)
 
-    assert answer.status_code == 500
+    assert (answer.status_code, answer.json()["error"]["code"]) == (500, "internal_error")
+    assert answer.headers["x-request-id"] == "mine-7"
+    assert "a bug" not in answer.text
     check(answer)
 
 
@@ -73,6 +76,10 @@ async def test_the_page_of_the_api_runs_its_own_scripts_alone(world: World) -> N
     assert "unsafe" not in page.headers["content-security-policy"]
     assert "style=" not in page.text
     assert not re.search(r"\son\w+=", page.text)
+    assert "https://" not in page.text, "it loads nothing from another host"
+    for url in (loaded := re.findall(r'(?:src|href)="([^"]+)"', page.text)):
+        assert (await world.http.get(f"/{url}")).status_code == 200
+    assert loaded
     assets = await world.http.get("/docs/assets/swagger-ui-bundle.js")
     assert "no-store" not in assets.headers.get("cache-control", "")
     assert assets.headers["x-content-type-options"] == "nosniff"

@@ -98,22 +98,6 @@ async def test_jobs_are_found_by_a_part_of_their_texts(world: World, jobs: dict[
     assert {search: await names(world, search=search) for search in found} == found
 
 
-async def test_a_job_in_a_list_says_what_its_card_shows(world: World) -> None:
-    job, _, _ = await start_training(world, step=5, suffix="mine")
-    world.clock.advance(seconds=60)
-
-    (listed,) = (await world.call("GET", JOBS)).json()["data"]
-    whole = await world.job(job)
-
-    assert listed["attempts"] == whole["attempts"]
-    same = ("user_provided_suffix", "phase", "version")
-    assert [listed[name] for name in same] == [whole[name] for name in same]
-    assert listed["status_reason"]["code"] == "training"
-    assert listed["progress"] == {"step": 5, "total_steps": 60, "percent": 8.3}
-    assert {name: whole["cost"][name] for name in ("spent", "saved", "currency")} == listed["cost"]
-    assert listed["estimated_finish"] > world.clock().timestamp()
-
-
 async def summary(world: World) -> dict[str, Any]:
     answer = await world.call("GET", SUMMARY)
     assert answer.status_code == 200, answer.text

@@ -3,11 +3,11 @@
 from typing import Any
 
 from tests.datasets import GRADER, PAIRS, REWARD, prompts
-from tests.integration.api.jobs.test_preferences import read_run_spec
 from tests.integration.api.models.test_lineage import archive
 from tests.integration.finished_jobs import READ, make_model
 from tests.nodes.scripted_node import boot
 from tests.world import MODEL, World
+from trainer.contract import RUN_SPEC, RunSpec
 
 
 def asking_method(model: str) -> dict[str, Any]:
@@ -27,29 +27,25 @@ async def make_judge(world: World) -> dict[str, Any]:
     return await make_model(world, training_file=await world.upload(PAIRS), method=REWARD)
 
 
-async def test_nodes_get_the_reward_model_beside_the_base_model(world: World) -> None:
+async def test_nodes_get_the_reward_model_of_a_part_of_a_grader_beside_the_base_model(
+    world: World,
+) -> None:
     judge, rows = await make_judge(world), await world.upload(prompts())
-    job = await world.submit(training_file=rows, method=asking_method(judge["fine_tuned_model"]))
-    spec = await read_run_spec(world, job["id"])
+    job = await world.submit(training_file=rows, method=mixed_method(judge["id"]))
+    (node, *_) = await boot(world, job["id"])
+    spec = RunSpec.from_json((await world.store.read(job["id"], RUN_SPEC))[0])
 
     assert spec.reward_model is not None
     assert spec.base_model.name == MODEL
     assert spec.reward_model.name == judge["fine_tuned_model"]
     assert spec.reward_model.revision == judge["result"]["manifest_sha256"]
-    assert {f.path.split("/")[0] for f in spec.reward_model.files} == {judge["id"]}
-    assert job["method"]["reinforcement"]["grader"]["model"] == judge["fine_tuned_model"]
-
-
-async def test_nodes_may_read_the_reward_model_of_a_part_of_a_grader(world: World) -> None:
-    judge, rows = await make_judge(world), await world.upload(prompts())
-    job = await world.submit(training_file=rows, method=mixed_method(judge["id"]))
-
-    (node, *_) = await boot(world, job["id"])
-
     path = f"{judge['id']}/{judge['result']['path']}"
+    expected = sorted(f"{path}/{name}" for name in READ)
+    assert sorted(f.path for f in spec.reward_model.files) == expected
     assert node.seat is not None
-    granted = [name for name in node.seat.grants.inputs if name.startswith(judge["id"])]
-    assert sorted(granted) == sorted(f"{path}/{name}" for name in READ)
+    assert sorted(n for n in node.seat.grants.inputs if n.startswith(judge["id"])) == expected
+    grader = job["method"]["reinforcement"]["grader"]
+    assert grader["graders"]["liked"]["model"] == judge["fine_tuned_model"]
 
 
 async def test_a_plan_counts_the_reward_model_on_every_gpu(world: World) -> None:

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +13,8 @@ from trainer.contract import RUN_SPEC, Dpo, NodePhase, RunSpec
 
 JOBS = "/v1/fine_tuning/jobs"
 DPO = {"type": "dpo", "dpo": {"hyperparameters": {"n_epochs": 2}, "label_smoothing": 0.1}}
+
+ORPO = {"type": "orpo", "orpo": {"hyperparameters": {"n_epochs": 2, "beta": 0.25}}}
 
 
 async def create_job(world: World, file: str, **more: object) -> dict[str, Any]:
@@ -51,8 +54,10 @@ async def test_a_file_of_two_formats_is_refused_by_line(world: World) -> None:
         assert error["errors"][0]["line"] == 41
 
 
-async def test_a_job_shows_its_method_with_every_number(world: World) -> None:
-    job = await create_job(world, await world.upload(PAIRS), method=DPO)
+async def test_a_dpo_job_is_shown_planned_and_handed_to_nodes(world: World) -> None:
+    pairs = await world.upload(PAIRS)
+    job = await world.submit(training_file=pairs, validation_file=pairs, method=DPO)
+    spec = await read_run_spec(world, job["id"])
 
     assert job["method"] == {
         "type": "dpo",
@@ -64,6 +69,28 @@ async def test_a_job_shows_its_method_with_every_number(world: World) -> None:
     }
     assert job["hyperparameters"]["n_epochs"] == 2
     assert job["plan"]["recipe"]["learning_rate"] == 1e-6
+    assert (spec.method, spec.dpo) == ("dpo", Dpo(beta=0.1, label_smoothing=0.1))
+    assert spec.verify
+
+
+async def test_an_orpo_job_is_shown_planned_and_handed_to_nodes(world: World) -> None:
+    pairs = await world.upload(PAIRS)
+    job = await world.submit(training_file=pairs, validation_file=pairs, method=ORPO)
+    spec = await read_run_spec(world, job["id"])
+    usual, dpo = [await create_job(world, pairs, method=m) for m in ({"type": "orpo"}, DPO)]
+
+    assert job["method"] == {
+        "type": "orpo",
+        "orpo": {"hyperparameters": job["hyperparameters"] | {"beta": 0.25}},
+    }
+    assert usual["method"]["orpo"]["hyperparameters"]["beta"] == 0.1
+    assert job["plan"]["recipe"]["learning_rate"] == 5e-6
+    assert (spec.method, json.loads(spec.method_options)) == ("orpo", {"beta": 0.25})
+    assert (spec.dpo, spec.sequences_per_row, spec.verify) == (None, 2, True)
+    ours, theirs = usual["plan"], dpo["plan"]  # DPO keeps a reference
+    assert ours["memory"]["parameters"] < theirs["memory"]["parameters"]
+    assert ours["memory"]["logits"] == theirs["memory"]["logits"]
+    assert ours["options"][0]["seconds_per_step"] < theirs["options"][0]["seconds_per_step"]
 
 
 async def test_a_reward_model_is_shown_planned_and_handed_to_nodes(world: World) -> None:
@@ -91,17 +118,9 @@ async def test_options_of_training_are_planned_and_handed_to_nodes(world: World)
     assert (recipes[1]["packing"], recipes[1]["ema_decay"]) == (True, 0.99)
     assert ("verify" in specs[0].to_plain(), "verify" in specs[1].to_plain()) == (True, False)
     assert (specs[0].packing, recipes[0].get("packing", False)) == (False, False)
-    assert "ema_decay" not in recipes[0]
+    unasked = {"ema_decay", "ranked", "answers", "mix", "curriculum"}
+    assert recipes[0].keys().isdisjoint(unasked)
     assert needs[0] < needs[1]
-
-
-async def test_nodes_get_the_method_with_the_run_spec(world: World) -> None:
-    pairs = await world.upload(PAIRS)
-    job = await world.submit(training_file=pairs, validation_file=pairs, method=DPO)
-    spec = await read_run_spec(world, job["id"])
-
-    assert (spec.method, spec.dpo) == ("dpo", Dpo(beta=0.1, label_smoothing=0.1))
-    assert spec.verify
 
 
 async def test_margins_are_measured_shown_and_kept_in_the_result(world: World) -> None:

@@ -1,7 +1,7 @@
 """Jobs that learn from rankings, labels, or in an order of their own."""
 
 from tests.datasets import PAIRS, labelled, rankings
-from tests.integration.api.jobs.test_preferences import JOBS, create_job, read_run_spec
+from tests.integration.api.jobs.test_preferences import create_job, read_run_spec
 from tests.world import World
 from trainer.contract import Curriculum, Mix, Ranked
 
@@ -69,10 +69,3 @@ async def test_an_order_of_rows_is_planned_and_handed_to_nodes(world: World) -> 
         (None, Curriculum(until_step=7, start_share=0.2)),
     ]
     assert mixed["plan"]["recipe"]["mix"] == {"threshold_tokens": 512, "short_share": 0.5}
-
-
-async def test_a_plan_of_before_knows_none_of_it(world: World) -> None:
-    job = await world.submit()
-
-    assert job["plan"]["recipe"].keys().isdisjoint({"ranked", "answers", "mix", "curriculum"})
-    assert (await world.call("GET", f"{JOBS}/{job['id']}")).status_code == 200

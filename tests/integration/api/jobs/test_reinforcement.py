@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from tests.datasets import GRADER, PROMPT, prompts
-from tests.integration.api.jobs.test_preferences import JOBS, create_job, read_run_spec
+from tests.integration.api.jobs.test_preferences import JOBS, read_run_spec
 from tests.nodes.scripted_node import boot, commit, committed, metrics, say_all, train
 from tests.world import World
 from trainer.contract import NodePhase, Reinforcement
@@ -15,12 +15,14 @@ from trainer.contract import NodePhase, Reinforcement
 GRPO: dict[str, Any] = {"type": "reinforcement", "reinforcement": {"grader": GRADER}}
 
 
-def reinforcement(**options: object) -> dict[str, Any]:
-    return {"type": "reinforcement", "reinforcement": {"grader": GRADER} | options}
-
-
-async def test_a_job_shows_its_method_with_every_number(world: World) -> None:
-    job = await create_job(world, await world.upload(prompts()), method=reinforcement(answers=4))
+async def test_a_grader_and_every_number_are_shown_planned_and_handed_to_nodes(
+    world: World,
+) -> None:
+    rows = await world.upload(prompts())
+    numbers: Any = {"algorithm": "ppo", "beta": 0.1, "kl_target": 4.0, "max_answer_tokens": 100}
+    method = {"type": "reinforcement", "reinforcement": {"grader": GRADER} | numbers}
+    job = await world.submit(training_file=rows, validation_file=rows, method=method)
+    spec = await read_run_spec(world, job["id"])
 
     shown = job["method"]["reinforcement"]
     assert job["method"]["type"] == "reinforcement"
@@ -29,28 +31,13 @@ async def test_a_job_shows_its_method_with_every_number(world: World) -> None:
         "eval_interval": job["plan"]["recipe"]["eval_steps"],
         "reasoning_effort": "default",
     }
-    assert (shown["algorithm"], shown["answers"], shown["max_answer_tokens"]) == ("grpo", 4, 256)
+    assert (numbers | {"answers": 8}).items() <= shown.items()
     assert job["plan"]["recipe"]["learning_rate"] == 1e-6
     assert any("The step time is estimated" in warning for warning in job["plan"]["warnings"])
-
-
-async def test_nodes_get_the_grader_and_every_number_with_the_run_spec(world: World) -> None:
-    rows = await world.upload(prompts())
-    asked = reinforcement(algorithm="ppo", beta=0.1, kl_target=4.0, max_answer_tokens=100)
-    job = await world.submit(training_file=rows, validation_file=rows, method=asked)
-    spec = await read_run_spec(world, job["id"])
-
     found = spec.reinforcement
     assert found is not None
     assert json.loads(found.grader) == GRADER
-    assert found == Reinforcement(
-        algorithm="ppo",
-        grader=found.grader,
-        answers=8,
-        max_answer_tokens=100,
-        beta=0.1,
-        kl_target=4.0,
-    )
+    assert found == Reinforcement(grader=found.grader, answers=8, **numbers)
     assert (spec.method, spec.sequences_per_row, spec.packing) == ("reinforcement", 8, False)
 
 

@@ -65,6 +65,8 @@ async def test_a_job_begins_with_a_checkpoint_of_one_that_was_cancelled(world: W
     short = await world.submit(model=f"{first['id']}:ckpt-step-3", seed=8)
     base = (await read_run_spec(world, second["id"])).base_model
     before = (await world.store.read(first["id"], RUN_SPEC))[0].decode()
+    async with world.engine.connect() as conn:
+        row = await jobs.find(conn, second["id"])
 
     assert older == f"ft:{MODEL}:{first['organization_id']}:chatty:{first['id']}:ckpt-step-2"
     assert models[older] == shown
@@ -83,19 +85,10 @@ async def test_a_job_begins_with_a_checkpoint_of_one_that_was_cancelled(world: W
     ]
     assert base.revision == base.checkpoint.files[0].sha256
     assert [f.to_plain() for f in base.files] == json.loads(before)["base_model"]["files"]
-
-
-async def test_nodes_are_granted_a_checkpoint_and_what_it_is_converted_with(world: World) -> None:
-    first = await cancel_with_checkpoints(world, 2)
-    second = await world.submit(model=f"{first['id']}:ckpt-step-2")
-    base = (await read_run_spec(world, second["id"])).base_model
-    assert base.checkpoint is not None
-
-    async with world.engine.connect() as conn:
-        row = await jobs.find(conn, second["id"])
     assert row is not None
     read = (*base.files, *base.checkpoint.files, base.checkpoint.run_spec)
-    assert set(row.inputs) == {f.path for f in read} | {f"files/{second['training_file']}"}
+    granted = {f.path for f in read} | {f"files/{second['training_file']}"}
+    assert set(row.inputs) == granted, "nodes may read what it is converted with"
 
 
 async def test_only_milestones_of_a_running_job_can_be_used_as_models(world: World) -> None:

@@ -137,6 +137,7 @@ async def test_a_model_stays_online_while_a_job_that_reads_it_goes_on(world: Wor
 
     told_first = await archive(world, made["id"], dry_run=True)
     held = await archive(world, made["id"])
+    kept = await world.call("DELETE", f"/v1/models/{made['fine_tuned_model']}")
     cooled = await world.call("POST", f"{JOBS}/{made['id']}/model/tier", json={"tier": "cool"})
     await world.call("POST", f"{JOBS}/{reader['id']}/cancel")
     await world.tick(3)
@@ -144,6 +145,8 @@ async def test_a_model_stays_online_while_a_job_that_reads_it_goes_on(world: Wor
 
     assert f"{reader['id']} goes on and reads the final model" in held["error"]["message"]
     assert told_first["error"] == held["error"]
+    assert (kept.status_code, kept.json()["error"]["code"]) == (409, "conflict")
+    assert reader["id"] in kept.json()["error"]["message"]
     assert cooled.status_code == 200
     assert freed["id"].startswith("tier-")
 

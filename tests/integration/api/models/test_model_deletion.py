@@ -41,16 +41,6 @@ async def test_a_deleted_model_is_gone_with_its_bytes(world: World) -> None:
     assert (refused["code"], refused["param"]) == ("unsupported_model", "model")
 
 
-async def test_a_model_that_another_job_reads_stays(world: World) -> None:
-    made = await make_model(world)
-    reader = await world.submit(model=made["id"])
-    status, body = await delete_model(world, made["fine_tuned_model"])
-
-    assert (status, body["error"]["code"]) == (409, "conflict")
-    assert reader["id"] in body["error"]["message"]
-    assert await list_left(world, made) != []
-
-
 async def test_what_a_killed_process_has_left_is_swept(world: World) -> None:
     made = await make_model(world)
 

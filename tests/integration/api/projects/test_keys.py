@@ -2,6 +2,7 @@
 
 import json
 import logging
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -10,8 +11,9 @@ from sqlalchemy import event, select
 from service.api.app import make_app
 from service.db.schema.tables import api_keys
 from service.operations.projects.keys import USE_NOTED_EVERY
+from tests.integration.finished_jobs import make_model
 from tests.served import served
-from tests.world import World, client
+from tests.world import MODEL, World, client
 
 KEYS = "/v1/api_keys"
 
@@ -88,13 +90,17 @@ async def test_the_last_key_can_go_and_the_answer_says_that_none_is_left(world: 
     assert "was revoked" in await refusal(world, **bearer(world.key))
 
 
-async def test_a_key_lists_the_keys_of_its_own_project_only(world: World) -> None:
-    (mine,) = (await world.call("GET", KEYS)).json()["data"]
-    others = bearer(await world.other_key())
+async def test_lists_stay_within_the_project_of_the_key(world: World) -> None:
+    await make_model(world)
+    others = replace(world, key=await world.other_key())
 
-    listed = (await world.call("GET", KEYS, headers=others)).json()["data"]
-
-    assert mine["id"] not in [k["id"] for k in listed]
+    for path in ("/v1/fine_tuning/jobs", "/v1/files", "/v1/models", KEYS):
+        mine, theirs = [
+            {each["id"] for each in (await who.call("GET", path)).json()["data"]}
+            for who in (world, others)
+        ]
+        assert mine - {MODEL}, path
+        assert mine & theirs <= {MODEL}, path
 
 
 HEADERS = {
@@ -116,6 +122,7 @@ async def test_a_header_without_a_good_key_is_refused_with_what_to_send(world: W
 
         assert words in message, header
         assert "rk-" in message or "key create" in message
+    assert "ends in 'wxyz'" in await refusal(world, **{"api-key": "rk-unknown-wxyz"})  # Azure's
 
 
 async def test_the_last_use_is_noted_now_and_then_and_not_with_every_request(world: World) -> None:

@@ -29,16 +29,14 @@ async def test_a_plan_is_kept_and_a_job_is_created_as_planned(world: World) -> N
     assert job.json()["plan"]["options"][0]["cost_p50"] == plan["chosen"]["cost_p50"]
 
 
-async def test_the_next_places_are_shown_in_order_of_cost(world: World) -> None:
+async def test_the_next_places_are_shown_in_order_of_cost_and_what_is_cheaper_or_faster(
+    world: World,
+) -> None:
     _, plan = await plan_job(world)
     costs = [float(option["cost_p50"]) for option in (plan["chosen"], *plan["next"])]
 
     assert costs == sorted(costs)
     assert len(plan["next"]) == min(3, len(plan["plan"]["options"]) - 1)
-
-
-async def test_what_is_suggested_is_cheaper_or_faster(world: World) -> None:
-    _, plan = await plan_job(world)
     for found in plan["suggestions"]:
         member = {"cheaper": "cost_p50", "faster": "duration_p50"}[found["aim"]]
         assert float(found[member]) < float(plan["chosen"][member])

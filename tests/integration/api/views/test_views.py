@@ -103,14 +103,6 @@ async def test_a_job_without_machines_costs_nothing(world: World) -> None:
     assert Decimal(cost["forecast_total"]) > 0
 
 
-async def test_metrics_are_one_row_per_step_in_order(world: World, running: Running) -> None:
-    rows = (await see(world, running[0], "metrics"))["data"]
-
-    assert [row["step"] for row in rows] == [1, 2, 3]
-    assert [row["loss"] for row in rows] == [2.0, 1.0, 0.0]
-    assert "job_id" not in rows[0]
-
-
 async def test_a_loss_that_is_no_number_is_shown_as_null(world: World, running: Running) -> None:
     job, nodes, number = running
     lost = (metrics(4, loss=float("nan")), metrics(5, loss=float("inf")))
@@ -151,13 +143,6 @@ async def test_an_event_without_data_has_no_such_member(world: World, running: R
     assert "data" not in events[-1]
     assert events[-1]["code"] == "job.created"
     assert {type(e["created_at"]) for e in events} == {int}
-
-
-async def test_a_limit_beyond_the_most_is_cut(world: World, running: Running) -> None:
-    for path in ("", f"/{running[0]['id']}/events", f"/{running[0]['id']}/checkpoints"):
-        answer = await world.call("GET", f"{JOBS}{path}", params={"limit": 10**9})
-
-        assert answer.status_code == 200
 
 
 async def test_logs_are_plain_text_of_one_rank_of_one_attempt(

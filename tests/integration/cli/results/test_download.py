@@ -1,32 +1,27 @@
 """`rekindle download`: whole files or none, gone on with after a break."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.integration.cli.conftest import Shell
-from tests.integration.manifests import seal
-from tests.nodes.scripted_node import boot, commit, committed, train
-from trainer.contract import NodePhase
+from tests.integration.finished_jobs import make_model
 
 FILES = {"config.json": b"{}", "model.safetensors": bytes(range(256)) * 1000, "empty.txt": b""}
 
 
 @pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Return an empty folder to download to."""
+    made = tmp_path / "model"
+    made.mkdir()
+    return made
+
+
+@pytest.fixture
 async def job(shell: Shell) -> str:
     """Return the id of a job whose final model is in Blob storage."""
-    world = shell.world
-    name = str((await world.submit())["id"])
-    nodes = await boot(world, name)
-    number = await train(world, nodes, step=1)
-    entry = committed(10, number, "final")
-    digest = await seal(world.store, name, entry.path, FILES)
-    await commit(world, name, replace(entry, manifest_sha256=digest))
-    for node in nodes:
-        await node.say(NodePhase.FINISHED, number, step=10)
-    await world.tick(2)
-    return name
+    return str((await make_model(shell.world, FILES))["id"])
 
 
 def held(folder: Path) -> dict[str, bytes]:
@@ -34,21 +29,19 @@ def held(folder: Path) -> dict[str, bytes]:
 
 
 async def test_a_model_is_downloaded_whole_and_not_twice(
-    shell: Shell, job: str, tmp_path: Path
+    shell: Shell, job: str, folder: Path
 ) -> None:
-    first = await shell.run("download", job, str(tmp_path / "model"), "--json")
-    again = await shell.run("download", job, str(tmp_path / "model"), "--json")
+    first = await shell.run("download", job, str(folder), "--json")
+    again = await shell.run("download", job, str(folder), "--json")
 
-    assert held(tmp_path / "model") == FILES
+    assert held(folder) == FILES
     assert {f["outcome"] for f in first.json["files"]} == {"downloaded"}
     assert {f["outcome"] for f in again.json["files"]} == {"already present"}
 
 
 async def test_a_download_begins_anew_where_a_gateway_sends_the_whole_file(
-    shell: Shell, job: str, tmp_path: Path
+    shell: Shell, job: str, folder: Path
 ) -> None:
-    folder = tmp_path / "model"
-    folder.mkdir()
     (folder / "model.safetensors.part").write_bytes(FILES["model.safetensors"][:100_000])
     shell.switch.knows_ranges = False
 
@@ -57,11 +50,7 @@ async def test_a_download_begins_anew_where_a_gateway_sends_the_whole_file(
     assert (ended.code, held(folder)) == (0, FILES)
 
 
-async def test_a_download_goes_on_where_it_broke_off(
-    shell: Shell, job: str, tmp_path: Path
-) -> None:
-    folder = tmp_path / "model"
-    folder.mkdir()
+async def test_a_download_goes_on_where_it_broke_off(shell: Shell, job: str, folder: Path) -> None:
     (folder / "model.safetensors.part").write_bytes(FILES["model.safetensors"][:100_000])
     answer = await shell.world.call(
         "GET",
@@ -78,10 +67,8 @@ async def test_a_download_goes_on_where_it_broke_off(
 
 
 async def test_what_arrives_changed_never_gets_its_name(
-    shell: Shell, job: str, tmp_path: Path
+    shell: Shell, job: str, folder: Path
 ) -> None:
-    folder = tmp_path / "model"
-    folder.mkdir()
     (folder / "model.safetensors.part").write_bytes(b"x" * 100_000)
 
     ended = await shell.run("download", job, str(folder))
@@ -94,10 +81,8 @@ async def test_what_arrives_changed_never_gets_its_name(
 
 
 async def test_a_file_of_the_same_size_but_other_content_is_replaced(
-    shell: Shell, job: str, tmp_path: Path
+    shell: Shell, job: str, folder: Path
 ) -> None:
-    folder = tmp_path / "model"
-    folder.mkdir()
     (folder / "config.json").write_bytes(b"[]")
 
     await shell.run("download", job, str(folder))
@@ -106,10 +91,8 @@ async def test_a_file_of_the_same_size_but_other_content_is_replaced(
 
 
 async def test_the_model_of_another_job_is_never_overwritten(
-    shell: Shell, job: str, tmp_path: Path
+    shell: Shell, job: str, folder: Path
 ) -> None:
-    folder = tmp_path / "model"
-    folder.mkdir()
     (folder / "report.json").write_text('{"job_id": "ftjob-first"}')
 
     refused = await shell.run("download", job, str(folder))

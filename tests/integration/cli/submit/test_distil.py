@@ -165,39 +165,6 @@ def test_a_grader_chooses_and_what_it_cannot_grade_is_dropped(folder: Path) -> N
     assert [told["lines"] for told in ended.json["prompts_left_out"].values()] == [[2]]
 
 
-@pytest.mark.parametrize(
-    ("text", "code"), [('{"type": "vibes"}', 1), ("[1]", 2), ("{", 2), (None, 2)]
-)
-def test_a_grader_that_is_none_is_said_before_anybody_is_asked(
-    folder: Path, text: str | None, code: int
-) -> None:
-    write(folder, {"prompt": "A?"})
-    if text:
-        (folder / "grader.json").write_text(text)
-
-    with teaching(lambda *_: YES) as teacher:
-        ended = run(teacher.url, "--grader", "grader.json")
-
-    assert ended.code == code
-    assert "error:" in ended.err
-    assert teacher.asked == []
-
-
-def test_a_teacher_that_is_busy_is_asked_again(folder: Path) -> None:
-    write(folder, {"prompt": "A?"})
-    busy = [failure(429, "slow", retry_after="0"), failure(502, "no upstream", retry_after="0")]
-
-    def answering(request: Json, before: int) -> Said:
-        return busy[before] if before < len(busy) else answer("at last")
-
-    with teaching(answering) as teacher:
-        ended = run(teacher.url, "--candidates", "1", "--json")
-
-    assert ended.json["rows"] == 1
-    assert ended.json["paid"]["replies"] == 1
-    assert len(teacher.asked) == 3
-
-
 def test_answers_of_no_use_are_dropped_and_said(folder: Path) -> None:
     said = {
         "empty": answer("  "),
@@ -299,19 +266,6 @@ def test_what_was_paid_for_is_found_again_whatever_the_output_is_called(folder: 
     assert json.loads(again.out)["paid"]["replies"] == 0
 
 
-def test_where_replies_cannot_be_kept_nothing_is_asked_and_another_place_is_named(
-    folder: Path,
-) -> None:
-    write(folder, {"prompt": "A?"})
-
-    with teaching(lambda *_: answer("yes")) as teacher:
-        refused = run(teacher.url, "--candidates", "1", "--cache", "nowhere/replies")
-
-    assert refused.code == 1
-    assert "write permission, or pass another file with --cache." in refused.err
-    assert not teacher.asked
-
-
 def test_a_key_of_openais_is_sent_to_openais_address_only(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -325,32 +279,6 @@ def test_a_key_of_openais_is_sent_to_openais_address_only(
         run(teacher.url, "--candidates", "1", "--cache", "other.replies")
 
     assert teacher.keys == {"", "Bearer sk-secret"}
-
-
-@pytest.mark.parametrize(
-    ("more", "why"),
-    [
-        (("--kind", "preference", "--candidates", "1"), "need two answers"),
-        (("--temperature", "0"), "all candidates are equal"),
-        (("--judge", "big", "--grader", "g.json"), "cannot be combined"),
-        (("--param", "top_p"), "is not NAME=JSON"),
-        (("--param", "n=3"), "is reserved"),
-        (("--teacher-url", "host:8000"), "is not an HTTP address"),
-        (("--out", "nowhere/out.jsonl"), "is not a folder"),
-        (("--out", "prompts.jsonl"), "already exists"),
-    ],
-)
-def test_what_cannot_be_is_said_before_anybody_is_asked(
-    folder: Path, more: tuple[str, ...], why: str
-) -> None:
-    write(folder, {"prompt": "A?"})
-
-    with teaching(lambda *_: answer("yes")) as teacher:
-        ended = run(teacher.url, *more)
-
-    assert ended.code == 2
-    assert why in ended.err
-    assert teacher.asked == []
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
