@@ -7,6 +7,7 @@ from typing import Any
 
 import httpx
 
+from rekindle.local import faults
 from rekindle.local.running_stack import StackInfo
 from tests import waiting
 
@@ -56,14 +57,31 @@ class Product:
         assert found is not None
         return found
 
-    async def until(self, job_id: str, accept: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+    async def until(
+        self, job_id: str, accept: Callable[[dict[str, Any]], bool], deadline: float = 180.0
+    ) -> dict[str, Any]:
         async def look() -> dict[str, Any]:
             return await self.get(f"/fine_tuning/jobs/{job_id}")
 
-        return await waiting.until(look, accept, interval=0.3, deadline=180)
+        return await waiting.until(look, accept, interval=0.3, deadline=deadline)
+
+    async def finished(self, job_id: str, deadline: float = 600.0) -> dict[str, Any]:
+        """Return the job once it is over, however slow this machine is."""
+        return await self.until(job_id, lambda job: job["finished_at"] is not None, deadline)
+
+    async def evict_one(self, job: dict[str, Any], *, notice: bool) -> None:
+        """Take a machine of the job's current attempt."""
+        machine, *_ = await faults.list_machines(self.stack, job["attempts"]["current"])
+        await faults.evict_vm(self.stack, machine, notice=notice)
 
     async def attempts(self, job_id: str) -> list[dict[str, Any]]:
         listed: list[dict[str, Any]] = (await self.get(f"/fine_tuning/jobs/{job_id}/attempts"))[
             "data"
         ]
         return listed
+
+
+def saved_step(job: dict[str, Any]) -> int:
+    """Return the step of the job's newest checkpoint; 0 without one."""
+    checkpoint = job["latest_checkpoint"]
+    return int(checkpoint["step_number"]) if checkpoint else 0

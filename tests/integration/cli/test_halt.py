@@ -97,9 +97,7 @@ async def test_what_users_had_paused_stays_so_where_only_the_rest_is_taken_up(sh
     assert await phases(shell.world, users) == ["pausing"]
 
 
-async def test_jobs_of_every_project_are_stopped_also_behind_a_thousand_that_are_over(
-    shell: Shell,
-) -> None:
+async def test_all_are_stopped_behind_a_thousand_that_are_over(shell: Shell) -> None:
     them, job = await theirs(shell), await submit(shell)
     over = """
         insert into jobs select (jsonb_populate_record(j, jsonb_build_object(
@@ -155,9 +153,7 @@ async def test_what_could_not_be_is_said_with_why_and_the_rest_is_done(shell: Sh
     assert [one["result"] for one in again.json["data"]] == ["failed"]
 
 
-async def test_a_service_that_goes_away_meanwhile_leaves_what_was_done_and_says_so(
-    shell: Shell,
-) -> None:
+async def test_a_service_that_goes_away_leaves_what_was_done(shell: Shell) -> None:
     first, second = await submit(shell), await submit(shell)
     shell.switch.away_for = f"{first}/pause"
 

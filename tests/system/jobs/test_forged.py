@@ -21,9 +21,7 @@ async def in_pieces(data: bytes) -> AsyncIterator[bytes]:
 @pytest.mark.slow
 @pytest.mark.long
 @pytest.mark.timeout(600)
-async def test_a_forged_model_is_refused_by_the_download_and_by_the_next_job(
-    product: Product,
-) -> None:
+async def test_a_forged_model_is_neither_served_nor_trained_on(product: Product) -> None:
     job_id = await product.submit(1, infrastructure={"nodes": 1})
     await product.until(job_id, lambda j: j["status"] == "running")
     (attempt, *_) = await product.attempts(job_id)
@@ -31,7 +29,7 @@ async def test_a_forged_model_is_refused_by_the_download_and_by_the_next_job(
     url = f"{store.policy_url(job_id, attempt['id'])}&restype=container&comp=list"
     async with httpx.AsyncClient() as node:
         while_it_runs = (await node.get(url)).status_code
-        job = await product.until(job_id, lambda j: j["finished_at"] is not None)
+        job = await product.finished(job_id)
         assert job["status"] == "succeeded", job["error"]
 
         async def ask() -> int:
@@ -44,7 +42,7 @@ async def test_a_forged_model_is_refused_by_the_download_and_by_the_next_job(
     await store.close()
     served = await product.http.get(f"/fine_tuning/jobs/{job_id}/model/{WEIGHTS}")
     begun = await product.submit(1, infrastructure={"nodes": 1}, model=job_id)
-    failed = await product.until(begun, lambda j: j["finished_at"] is not None)
+    failed = await product.finished(begun)
 
     assert (while_it_runs, revoked) == (200, 403)
     assert (served.status_code, served.json()["error"]["code"]) == (409, "content_changed")

@@ -89,9 +89,7 @@ async def terminal(tmp_path: Path) -> AsyncIterator[Terminal]:
 @pytest.mark.slow
 @pytest.mark.long
 @pytest.mark.timeout(3600)
-async def test_every_command_works_in_order_and_every_job_is_better_than_its_base(
-    terminal: Terminal,
-) -> None:
+async def test_every_command_works_and_every_job_learns(terminal: Terminal) -> None:
     page = blocks()
     printed = ""
     running: asyncio.Task[str] | None = None

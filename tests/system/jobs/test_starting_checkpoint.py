@@ -18,7 +18,7 @@ async def trained(product: Product, **body: Any) -> dict[str, Any]:  # noqa: ANN
     held_out = answer.raise_for_status().json()["id"]
     alone: dict[str, Any] = {"infrastructure": {"nodes": 1}, "validation_file": held_out}
     job_id = await product.submit(3, DATA, **alone, **body)
-    job = await product.until(job_id, lambda j: j["finished_at"] is not None)
+    job = await product.finished(job_id)
     assert job["status"] == "succeeded", job["error"]
     return job
 

@@ -82,9 +82,7 @@ def copy(full: Outcome, tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("name", ["full", "adapted"])
-def test_the_report_compares_the_exported_files_with_the_trainers_memory(
-    name: str, request: pytest.FixtureRequest
-) -> None:
+def test_the_report_compares_files_with_memory(name: str, request: pytest.FixtureRequest) -> None:
     found = verification(request.getfixturevalue(name))
 
     assert found.status == VERIFIED
@@ -178,9 +176,7 @@ WRONG_TOKENIZERS: dict[str, tuple[Callable[[Path], None], str]] = {
 
 
 @pytest.mark.parametrize("fault", _each(WRONG_TOKENIZERS))
-def test_a_tokenizer_that_is_not_the_trainers_is_caught(
-    full: Outcome, copy: Path, fault: str
-) -> None:
+def test_another_tokenizer_is_caught(full: Outcome, copy: Path, fault: str) -> None:
     plant, words = WRONG_TOKENIZERS[fault]
     plant(copy)
 
@@ -206,9 +202,7 @@ def test_a_broken_adapter_beside_a_right_model_is_caught(adapted: Outcome, tmp_p
     assert (found.status, "the adapter has a" in found.reason) == (MISMATCH, True), found.reason
 
 
-def test_a_model_without_room_in_memory_is_not_verified_and_the_reason_is_said(
-    full: Outcome, copy: Path
-) -> None:
+def test_a_model_without_room_in_memory_is_not_verified(full: Outcome, copy: Path) -> None:
     found = verify_folder(full.rundir, copy, host_memory=1_000_000)
 
     assert found.status == NOT_VERIFIED

@@ -104,9 +104,7 @@ IDENTITY = "/subscriptions/s/resourceGroups/rekindle/providers/Microsoft.Managed
         ("Microsoft.ManagedIdentity/userAssignedIdentities/assign/action", CheckStatus.OK),
     ],
 )
-def test_whoever_makes_machines_must_be_let_give_them_the_nodes_identity(
-    action: str, verdict: CheckStatus
-) -> None:
+def test_machines_are_given_the_nodes_identity(action: str, verdict: CheckStatus) -> None:
     granted = {"value": [{"actions": [action], "notActions": []}]}
     azure = arm({"permissions": granted}, AZURE_IDENTITY_ID=IDENTITY)
 
@@ -338,9 +336,7 @@ MLFLOW = {"MLFLOW_TRACKING_URI": "azureml://eastus.api.azureml.ms/mlflow/v1.0/su
         ({"error": {"message": "no such workspace"}}, CheckStatus.MISSING),
     ],
 )
-def test_the_mlflow_server_of_a_workspace_is_asked_with_the_token_of_the_service(
-    answer: dict[str, Any], verdict: CheckStatus
-) -> None:
+def test_a_workspaces_mlflow_is_asked(answer: dict[str, Any], verdict: CheckStatus) -> None:
     asked = []
 
     def respond(request: httpx.Request) -> httpx.Response:

@@ -49,9 +49,7 @@ def said(row: dict[str, Any]) -> list[str]:
         ),
     ],
 )
-def test_prompts_of_several_forms_are_chats_that_end_before_the_answer(
-    row: dict[str, Any], messages: list[dict[str, Any]]
-) -> None:
+def test_prompts_are_chats(row: dict[str, Any], messages: list[dict[str, Any]]) -> None:
     found, item = parse_row(row)
 
     assert found == messages
@@ -144,7 +142,7 @@ def test_the_best_answer_is_preferred_to_the_worst_and_a_ranking_has_one_for_eac
         ([], False, "no candidate is usable"),
     ],
 )
-def test_a_prompt_whose_candidates_teach_nothing_gives_no_pair(
+def test_candidates_that_teach_nothing_give_no_pair(
     grades: list[float], exact: bool, why: str
 ) -> None:
     candidates = [(str(n), grade) for n, grade in enumerate(grades)]
@@ -176,9 +174,7 @@ def test_chats_are_all_candidates_or_the_right_ones_where_that_is_known() -> Non
         ("", None),
     ],
 )
-def test_a_judge_says_a_whole_number_from_1_to_10_or_nothing(
-    text: str, number: float | None
-) -> None:
+def test_a_judge_says_a_whole_number_or_nothing(text: str, number: float | None) -> None:
     assert judge.parse_grade(text) == number
 
 

@@ -206,9 +206,7 @@ def test_an_array_longer_than_what_is_read_at_once_is_read_piece_by_piece(tmp_pa
         ("", 1, "it has no rows"),
     ],
 )
-def test_a_file_that_is_wrong_is_named_by_line_and_leaves_nothing(
-    tmp_path: Path, text: str, code: int, says: str
-) -> None:
+def test_a_wrong_file_leaves_nothing(tmp_path: Path, text: str, code: int, says: str) -> None:
     ended, rows = imported(tmp_path, text)
 
     assert (ended.exit_code, rows) == (code, [])

@@ -215,9 +215,7 @@ def test_names_and_values_of_settings_complete_with_help() -> None:
         (["c.jsonl", "--preset", "gpt2"], {"gpt2-sft"}),
     ],
 )
-def test_bash_completes_though_it_takes_the_sign_for_a_word(
-    words: list[str], offered: set[str]
-) -> None:
+def test_bash_completes_after_an_equals_sign(words: list[str], offered: set[str]) -> None:
     line = ["rekindle", "submit", *words]
     env = {
         "_REKINDLE_COMPLETE": "complete_bash",

@@ -14,23 +14,17 @@ def refusal(capsys: pytest.CaptureFixture[str], *words: str) -> str:
 
 
 @pytest.mark.parametrize("text", ["nan", "inf", "1e309", "1e-320", "0", "-1", "heavy"])
-def test_a_weight_that_shares_nothing_is_refused(
-    capsys: pytest.CaptureFixture[str], text: str
-) -> None:
+def test_a_weight_of_nothing_is_refused(capsys: pytest.CaptureFixture[str], text: str) -> None:
     assert "is no weight: write a number" in refusal(capsys, "quota", f"--weight={text}")
 
 
 @pytest.mark.parametrize("text", ["NaN", "Infinity", "$inf", "1e9", "1e-9", "much"])
-def test_a_budget_that_is_no_amount_is_refused(
-    capsys: pytest.CaptureFixture[str], text: str
-) -> None:
+def test_a_budget_of_no_amount_is_refused(capsys: pytest.CaptureFixture[str], text: str) -> None:
     assert "is no amount of dollars from 0.01" in refusal(capsys, "budget", f"--set={text}")
 
 
 @pytest.mark.parametrize("text", ["99999999999", "9" * 5000, "many"])
-def test_a_number_that_no_column_holds_is_refused(
-    capsys: pytest.CaptureFixture[str], text: str
-) -> None:
+def test_a_number_too_large_is_refused(capsys: pytest.CaptureFixture[str], text: str) -> None:
     assert "is no number up to 2147483647" in refusal(capsys, "quota", "--max-jobs", text)
 
 

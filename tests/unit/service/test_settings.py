@@ -73,9 +73,7 @@ def test_offerings_that_cannot_be_read_are_refused_with_how_to_write_them(
 
 
 @pytest.mark.parametrize("name", COMPLETE)
-def test_a_service_that_is_half_configured_does_not_start(
-    environment: pytest.MonkeyPatch, name: str
-) -> None:
+def test_half_a_configuration_starts_nothing(environment: pytest.MonkeyPatch, name: str) -> None:
     environment.delenv(name)
 
     with pytest.raises(ValidationError, match=name.removeprefix("REKINDLE_").lower() + "|" + name):
@@ -94,9 +92,7 @@ def test_budgets_reserve_an_outage_as_long_as_nodes_wait_unless_told_otherwise(
     assert allowance.unheard.total_seconds() == 1800
 
 
-def test_accounts_of_regions_and_policies_are_read_from_json_and_may_be_empty(
-    environment: pytest.MonkeyPatch,
-) -> None:
+def test_accounts_of_regions_and_policies_are_json(environment: pytest.MonkeyPatch) -> None:
     environment.setenv("REKINDLE_REGION_STORAGE", '{"westus3": "AccountName=near"}')
     environment.setenv("REKINDLE_AZURE_POLICY", '{"zones": {"eastus": "1"}}')
     asked = load()

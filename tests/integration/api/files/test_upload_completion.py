@@ -28,9 +28,7 @@ from tests.world import DATASET, World, client
 
 
 @pytest.mark.parametrize("after", [False, True])
-async def test_killed_around_the_commit_a_repeated_completion_finishes_the_file(
-    world: World, after: bool
-) -> None:
+async def test_killed_around_its_commit_a_file_is_finished_later(world: World, after: bool) -> None:
     upload, parts = await upload_halves(world)
     file_id = operations.file_id_of(upload)
     async with world.engine.begin() as conn:
@@ -91,9 +89,7 @@ class Away(MemoryStore):
         raise StorageError(f"no route to {container}/{name}")
 
 
-async def test_an_upload_is_cancelled_although_the_store_is_away_and_its_bytes_go_later(
-    world: World,
-) -> None:
+async def test_an_upload_is_cancelled_while_the_store_is_away(world: World) -> None:
     upload, _ = await upload_halves(world)
     away = Away(world.store._containers, _staged=world.store._staged)
     headers = {"authorization": f"Bearer {world.key}"}

@@ -179,9 +179,7 @@ async def test_an_upload_that_is_cut_off_leaves_nothing(world: World, azurite: A
 
 
 @pytest.mark.parametrize("spoilt", ["key", "purpose"])
-async def test_an_early_refusal_reaches_a_client_that_still_sends(
-    world: World, spoilt: str
-) -> None:
+async def test_a_refusal_reaches_a_client_that_still_sends(world: World, spoilt: str) -> None:
     purpose = PURPOSE.replace("fine-tune", "batch") if spoilt == "purpose" else PURPOSE
     key = "rk-wrong" if spoilt == "key" else world.key
 

@@ -192,9 +192,7 @@ async def test_nothing_is_left_of_a_cancelled_upload(world: World) -> None:
     assert (await world.call("GET", f"/v1/uploads/{upload}")).status_code == 404
 
 
-async def test_an_upload_expires_an_hour_after_its_last_part_and_leaves_nothing(
-    world: World,
-) -> None:
+async def test_an_upload_expires_an_hour_after_its_last_part(world: World) -> None:
     upload = await begin_upload(world)
     world.clock.advance(seconds=LIFE.total_seconds() - 1)
     await send_part(world, upload, HALVES[0])
@@ -212,9 +210,7 @@ async def test_an_upload_expires_an_hour_after_its_last_part_and_leaves_nothing(
     assert await count_leftovers(world) == (0, 0, 0)
 
 
-async def test_a_part_that_was_on_its_way_when_the_upload_was_cancelled_leaves_nothing(
-    world: World,
-) -> None:
+async def test_a_part_on_its_way_at_the_cancel_leaves_nothing(world: World) -> None:
     upload = await begin_upload(world)
 
     async def late() -> AsyncIterator[bytes]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from openai import AsyncOpenAI, BadRequestError, ConflictError
+from openai import AsyncAzureOpenAI, AsyncOpenAI, BadRequestError, ConflictError
 from openai.types.fine_tuning import FineTuningJob
 from openai.types.graders import StringCheckGrader, StringCheckGraderParam
 
@@ -55,9 +55,7 @@ async def submit(client: AsyncOpenAI, **more: object) -> FineTuningJob:
     )
 
 
-async def test_files_of_every_kind_are_taken_given_back_and_deleted(
-    client: AsyncOpenAI, tmp_path: Path
-) -> None:
+async def test_files_are_taken_given_back_and_deleted(client: AsyncOpenAI, tmp_path: Path) -> None:
     path = tmp_path / "mine.jsonl"
     path.write_bytes(DATASET)
 
@@ -76,9 +74,7 @@ async def test_files_of_every_kind_are_taken_given_back_and_deleted(
     assert {f.id async for f in client.files.list()} == {kept[0].id, kept[2].id}
 
 
-async def test_every_file_is_listed_once_page_by_page_in_either_order(
-    client: AsyncOpenAI, world: World
-) -> None:
+async def test_files_are_listed_once_page_by_page(client: AsyncOpenAI, world: World) -> None:
     names = [f"{n}.jsonl" for n in range(5)]
     for name in names:
         world.clock.advance(seconds=1)
@@ -179,9 +175,7 @@ async def test_cancel_pause_and_resume_may_be_said_twice(client: AsyncOpenAI) ->
     assert events[:3] == ["Cancel requested", "Resume requested", "Pause requested"]
 
 
-async def test_a_finished_job_shows_its_model_checkpoints_and_events(
-    trained: AsyncOpenAI, world: World
-) -> None:
+async def test_a_finished_job_shows_what_it_has_made(trained: AsyncOpenAI, world: World) -> None:
     jobs = trained.fine_tuning.jobs
     job = await world.submit(suffix="mine")
     nodes = await boot(world, job["id"])
@@ -211,9 +205,7 @@ async def test_a_finished_job_shows_its_model_checkpoints_and_events(
     assert refused.value.code == "invalid_job_state"
 
 
-async def test_a_failed_job_says_why_even_if_the_log_holds_what_a_database_cannot(
-    trained: AsyncOpenAI, world: World
-) -> None:
+async def test_a_failed_job_says_why_even_with_a_nul(trained: AsyncOpenAI, world: World) -> None:
     job = await world.submit()
     nodes = await boot(world, job["id"])
     for _ in range(3):
@@ -229,3 +221,36 @@ async def test_a_failed_job_says_why_even_if_the_log_holds_what_a_database_canno
     assert failed.error is not None
     assert failed.error.code == "trainer_error"
     assert "no\ufffdpe" in failed.error.message
+
+
+@pytest.fixture(params=["/openai?api-version", "/openai/v1", "/openai/v1/"])
+async def azure(world: World, request: pytest.FixtureRequest) -> AsyncIterator[AsyncOpenAI]:
+    """AzureOpenAI as it is, and OpenAI with the base URL of Azure's v1 API."""
+    async with served(make_app(world.parts)) as url:
+        made: AsyncOpenAI
+        if "?" in request.param:
+            made = AsyncAzureOpenAI(
+                azure_endpoint=url, api_version="2025-04-01-preview", api_key=world.key
+            )
+        else:
+            made = AsyncOpenAI(base_url=f"{url}{request.param}", api_key=world.key)
+        async with made:
+            yield made
+
+
+async def test_azure_openais_client_runs_a_job_from_upload_to_deletion(azure: AsyncOpenAI) -> None:
+    file = await azure.files.create(file=("t.jsonl", DATASET), purpose="fine-tune")
+    jobs = azure.fine_tuning.jobs
+    more = {"trainingType": 1}  # LiteLLM's Azure provider sends it always
+    job = await jobs.create(model=MODEL, training_file=file.id, extra_body=more)
+    paused = await jobs.pause(job.id)
+    listed = await jobs.list(limit=1)
+    events = await jobs.list_events(job.id)
+    cancelled = await jobs.cancel(job.id)
+    deleted = await azure.files.delete(file.id)
+    models = await azure.models.list()
+
+    assert deleted.deleted
+    assert {job.id} == {paused.id, listed.data[0].id, cancelled.id}
+    assert events.data
+    assert MODEL in {model.id for model in models.data}

@@ -117,9 +117,7 @@ deferrable initially deferred for each row execute function refuse()
 """
 
 
-async def test_a_database_that_goes_while_a_body_is_read_is_no_fault_of_the_body(
-    world: World,
-) -> None:
+async def test_a_database_that_goes_is_no_fault_of_the_body(world: World) -> None:
     def lose_connection(*_: object) -> None:
         raise OperationalError(None, None, OSError("the server closed the connection"))
 

@@ -139,9 +139,7 @@ async def test_the_synchronous_client_does_the_same(world: World, url: str) -> N
     assert phase
 
 
-def test_without_a_service_the_client_says_how_to_name_one(
-    tmp_path: object, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_service_it_says_so(tmp_path: object, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("REKINDLE_URL", "OPENAI_BASE_URL", "REKINDLE_API_KEY", "OPENAI_API_KEY"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.chdir(str(tmp_path))

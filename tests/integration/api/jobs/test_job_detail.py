@@ -123,24 +123,6 @@ async def test_refused_capacity_is_shown_with_place_count_and_next_try(world: Wo
     assert overdue == int(world.clock().timestamp()) + 60, "it is looked at every minute"
 
 
-async def test_a_job_paused_before_it_trained_is_queued_again(world: World) -> None:
-    job = await world.submit()
-    await world.tick(2)
-    await world.call("POST", f"{JOBS}/{job['id']}/pause")
-    await world.tick(20)
-    paused = await world.job(job["id"])
-    await world.call("POST", f"{JOBS}/{job['id']}/resume")
-    resumed = await world.job(job["id"])
-    await world.tick()
-
-    again = await world.job(job["id"])
-
-    assert (paused["status"], paused["phase"]) == ("queued", "paused")
-    assert paused["estimated_finish"] is None
-    assert resumed["phase"] == "queued"
-    assert again["status"] == "queued"
-
-
 async def test_an_attempt_that_never_was_launched_lost_no_scale_set(world: World) -> None:
     job = await world.submit()
     await world.jobs.run_once()
@@ -209,9 +191,7 @@ async def test_steps_lost_without_notice_are_counted_once_for_job_and_attempt(wo
     assert tried[0]["reason"].endswith("without notice.")
 
 
-async def test_a_job_says_since_when_it_loads_and_since_when_its_first_step_is_running(
-    world: World,
-) -> None:
+async def test_a_job_says_since_when_it_loads_and_takes_its_first_step(world: World) -> None:
     job = await world.submit()
     nodes = await boot(world, job["id"])
     await world.tick()

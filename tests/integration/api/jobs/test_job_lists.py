@@ -74,9 +74,7 @@ async def test_jobs_are_ordered_by_what_they_cost(world: World) -> None:
     assert await names(world, sort="cost", order="asc") == dear_first[::-1]
 
 
-async def test_jobs_are_found_by_status_and_by_group_of_phases(
-    world: World, jobs: dict[str, str]
-) -> None:
+async def test_jobs_are_found_by_status_and_phases(world: World, jobs: dict[str, str]) -> None:
     await world.call("POST", f"{JOBS}/{jobs['alpha']}/cancel")
     await world.call("POST", f"{JOBS}/{jobs['bravo']}/pause")
     await world.tick(2)

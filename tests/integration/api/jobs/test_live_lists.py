@@ -142,9 +142,7 @@ async def test_changes_whose_notice_was_lost_are_found(heard: World, url: str) -
     assert shown["metadata"] == {"note": "quiet"}
 
 
-async def test_streams_end_with_the_process_and_the_reader_with_its_last_page(
-    heard: World, app: FastAPI, url: str
-) -> None:
+async def test_streams_end_with_the_process(heard: World, app: FastAPI, url: str) -> None:
     lists = app.state.live_lists
 
     async def reads() -> bool:

@@ -137,9 +137,7 @@ async def test_what_nodes_have_forged_is_refused(world: World) -> None:
     assert "does not name it any more" in errors[2]
 
 
-async def test_a_checkpoint_that_head_names_by_another_hash_than_at_first_is_refused(
-    world: World,
-) -> None:
+async def test_a_checkpoint_of_another_hash_than_at_first_is_refused(world: World) -> None:
     made = await cancel_with_checkpoints(world, 2, 3)
     data, etag = await world.store.read(made["id"], HEAD)
     head = Head.from_json(data)
@@ -174,9 +172,7 @@ async def test_a_deleted_checkpoint_is_gone_with_its_bytes(world: World) -> None
     assert "no checkpoint of step 2" in (await refused_job(world, model=name))["message"]
 
 
-async def test_a_deletion_that_was_killed_is_done_by_the_next_request_or_the_sweep(
-    world: World,
-) -> None:
+async def test_a_deletion_that_was_killed_is_done_later(world: World) -> None:
     made = await cancel_with_checkpoints(world, 2, 3)
     newer, older = await checkpoint_names(world, made["id"])
     project = made["organization_id"]

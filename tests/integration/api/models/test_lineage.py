@@ -1,19 +1,21 @@
-"""From one model to the next: what a job has made as what another one begins with."""
+"""From one model to the next: what another job begins with, until it is deleted."""
 
 import asyncio
 import hashlib
 import json
+from contextlib import suppress
 from typing import Any
 
 import pytest
 from sqlalchemy import text
 
 from service.db.jobs import jobs
-from service.operations.models import model_references
+from service.operations.models import model_deletion, model_references
+from service.reconciler.sweeps.retention import CheckpointSweep
+from service.storage.store import StorageError
 from tests import waiting
 from tests.datasets import PAIRS, REWARD, labelled
-from tests.integration.api.jobs.test_preferences import JOBS
-from tests.integration.api.jobs.test_rankings import CLASSIFY
+from tests.integration.api.jobs.test_preferences import CLASSIFY, JOBS
 from tests.integration.finished_jobs import FILES, READ, make_model
 from tests.integration.stored_jobs import make_moves
 from tests.nodes.scripted_node import boot
@@ -30,9 +32,7 @@ async def refused_job(world: World, **body: object) -> dict[str, Any]:
     return {"status": answer.status_code} | error
 
 
-async def test_a_job_begins_with_what_another_one_has_made_and_its_nodes_may_read_it(
-    world: World,
-) -> None:
+async def test_a_job_begins_with_what_another_one_has_made(world: World) -> None:
     first = await make_model(world, suffix="chatty")
 
     second = await world.submit(model=first["fine_tuned_model"])
@@ -181,3 +181,53 @@ async def _waiting(world: World) -> int:
     async with world.engine.connect() as conn:
         query = text("select count(*) from pg_locks where locktype = 'advisory' and not granted")
         return int((await conn.execute(query)).scalar_one())
+
+
+async def delete_model(world: World, name: str) -> tuple[int, dict[str, Any]]:
+    """Status and body of the answer."""
+    answer = await world.call("DELETE", f"/v1/models/{name}")
+    return answer.status_code, answer.json()
+
+
+async def list_left(world: World, job: dict[str, Any]) -> list[str]:
+    """Names of the model's blobs that are still there."""
+    return [b.name for b in await world.store.list_blobs(job["id"], f"{job['result']['path']}/")]
+
+
+async def test_a_deleted_model_is_gone_with_its_bytes(world: World) -> None:
+    made = await make_model(world)
+    name = made["fine_tuned_model"]
+    status, body = await delete_model(world, name)
+    again = await delete_model(world, name)
+    listed = (await world.call("GET", "/v1/models")).json()["data"]
+    files = await world.call("GET", f"{JOBS}/{made['id']}/model")
+    asked = {"model": name, "training_file": await world.upload()}
+    refused = (await world.call("POST", JOBS, json=asked)).json()["error"]
+
+    assert (status, body["deleted"]) == (200, True)
+    assert body["bytes_freed"] > 0
+    assert again[1]["bytes_freed"] == 0
+    assert await list_left(world, made) == []
+    assert name not in {model["id"] for model in listed}
+    assert files.json()["error"]["code"] == "model_not_found"
+    assert (refused["code"], refused["param"]) == ("unsupported_model", "model")
+
+
+async def test_what_a_killed_process_has_left_is_swept(world: World) -> None:
+    made = await make_model(world)
+
+    class Fails(type(world.store)):  # type: ignore[misc]  # the world's store
+        async def delete(self, *_: str) -> None:
+            raise StorageError("gone away")
+
+    broken = Fails()
+    broken.__dict__.update(vars(world.store))
+    project, name = made["organization_id"], made["fine_tuned_model"]
+    with suppress(StorageError):
+        await model_deletion.delete(world.engine, broken, project, name, world.clock())
+    assert await list_left(world, made) != []
+    world.clock.advance(days=3)
+    sweep = CheckpointSweep(engine=world.engine, store=world.store, now=world.clock)
+    await sweep.run_once()
+
+    assert await list_left(world, made) == []

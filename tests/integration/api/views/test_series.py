@@ -72,9 +72,7 @@ async def test_a_series_is_cut_to_a_range(world: World, running: Running) -> Non
     assert await steps(world, running[0], from_step=50) == ([], False)
 
 
-async def test_a_thinned_series_shows_extremes_validation_and_the_end(
-    world: World, running: Running
-) -> None:
+async def test_a_thinned_series_keeps_what_matters(world: World, running: Running) -> None:
     job, nodes, number = running
     validated, spike = metrics(33), metrics(20, loss=7.0)
     validated = replace(validated, valid_loss=1.5)
@@ -155,9 +153,7 @@ async def test_a_log_is_complete_once_its_machines_are_gone(world: World, runnin
 # --- the result file -----------------------------------------------------------------------------
 
 
-async def test_a_job_that_succeeded_has_its_metrics_as_a_file(
-    world: World, running: Running
-) -> None:
+async def test_a_job_that_succeeded_has_a_result_file(world: World, running: Running) -> None:
     job, nodes, number = running
     lost = metrics(41, loss=float("nan"))
     await nodes[0].say(NodePhase.RUNNING, number, step=41, metrics=(lost,))
@@ -184,26 +180,17 @@ async def test_a_job_that_succeeded_has_its_metrics_as_a_file(
     assert done["trained_tokens"] == 41 * 100
 
 
-async def test_a_result_file_whose_metrics_are_deleted_is_gone_and_says_why(
-    world: World, running: Running
-) -> None:
+async def test_a_result_file_goes_with_its_metrics(world: World, running: Running) -> None:
     done = await finish(world, running)
     (file_id,) = done["result_files"]
     async with world.engine.begin() as conn:
         assert await event_pruning.some(conn, PrunedTable.METRICS, done["id"])
 
-    answer = await world.call("GET", f"/v1/files/{file_id}/content")
-
-    assert answer.status_code == 410
-    assert "REKINDLE_METRIC_DAYS" in answer.json()["error"]["message"]
-
-
-async def test_a_result_file_may_be_deleted_like_any_other(world: World, running: Running) -> None:
-    done = await finish(world, running)
-    (file_id,) = done["result_files"]
-
+    pruned = await world.call("GET", f"/v1/files/{file_id}/content")
     deleted = await world.call("DELETE", f"/v1/files/{file_id}")
 
+    assert pruned.status_code == 410
+    assert "REKINDLE_METRIC_DAYS" in pruned.json()["error"]["message"]
     assert deleted.json() == {"id": file_id, "object": "file", "deleted": True}
     assert (await world.call("GET", f"/v1/files/{file_id}/content")).status_code == 404
     job = await world.job(running[0]["id"])
@@ -231,9 +218,7 @@ async def test_models_are_those_staged_and_those_made(world: World, running: Run
     assert (one.json()["object"], one.json()["created"]) == ("model", done["finished_at"])
 
 
-async def test_a_model_of_ones_own_is_found_while_the_store_is_away(
-    world: World, running: Running
-) -> None:
+async def test_a_model_is_found_while_the_store_is_away(world: World, running: Running) -> None:
     done = await finish(world, running)
     name = done["fine_tuned_model"]
     parts = replace(world.parts, store=_Away())
@@ -282,9 +267,7 @@ class _Noting(MemoryStore):
 
 
 @pytest.mark.parametrize("head", [b"{", b"[]", b'{"name": "x"}', b"\xff"])
-async def test_a_model_with_an_invalid_head_is_refused_and_not_listed(
-    world: World, head: bytes
-) -> None:
+async def test_a_model_with_an_invalid_head_is_refused(world: World, head: bytes) -> None:
     where = models.container("broken/model")
     await world.store.create_container(where)
     await world.store.write(where, "HEAD", head)
@@ -301,9 +284,7 @@ async def test_a_model_with_an_invalid_head_is_refused_and_not_listed(
 # --- blobs that somebody has deleted -------------------------------------------------------------
 
 
-async def test_bytes_that_are_gone_from_storage_are_not_found(
-    world: World, running: Running
-) -> None:
+async def test_bytes_that_are_gone_are_not_found(world: World, running: Running) -> None:
     done = await finish(world, running)  # without a manifest: nothing was uploaded
     file_id = done["training_file"]
     await world.store.delete("files", file_id)

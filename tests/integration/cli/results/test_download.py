@@ -28,9 +28,7 @@ def held(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
-async def test_a_model_is_downloaded_whole_and_not_twice(
-    shell: Shell, job: str, folder: Path
-) -> None:
+async def test_a_model_is_downloaded_whole_and_once(shell: Shell, job: str, folder: Path) -> None:
     first = await shell.run("download", job, str(folder), "--json")
     again = await shell.run("download", job, str(folder), "--json")
 
@@ -66,9 +64,7 @@ async def test_a_download_goes_on_where_it_broke_off(shell: Shell, job: str, fol
     assert held(folder) == FILES
 
 
-async def test_what_arrives_changed_never_gets_its_name(
-    shell: Shell, job: str, folder: Path
-) -> None:
+async def test_what_arrives_changed_gets_no_name(shell: Shell, job: str, folder: Path) -> None:
     (folder / "model.safetensors.part").write_bytes(b"x" * 100_000)
 
     ended = await shell.run("download", job, str(folder))
@@ -90,9 +86,7 @@ async def test_a_file_of_the_same_size_but_other_content_is_replaced(
     assert held(folder) == FILES
 
 
-async def test_the_model_of_another_job_is_never_overwritten(
-    shell: Shell, job: str, folder: Path
-) -> None:
+async def test_no_other_jobs_model_is_overwritten(shell: Shell, job: str, folder: Path) -> None:
     (folder / "report.json").write_text('{"job_id": "ftjob-first"}')
 
     refused = await shell.run("download", job, str(folder))

@@ -17,31 +17,25 @@ async def carry_out(shell: Shell) -> None:
         pass
 
 
-async def test_without_a_tier_it_shows_what_lies_where(shell: Shell, job: str) -> None:
+async def test_it_shows_what_lies_where_and_what_a_move_would_cost(shell: Shell, job: str) -> None:
     shown = await shell.run("tier", job)
     document = (await shell.run("tier", "last", "--json")).json
+    dry = await shell.run("tier", job, "archive", "--dry-run")
+    bill = await shell.run("cost", job)
+    await carry_out(shell)
 
-    assert shown.code == 0
+    assert (shown.code, dry.code) == (0, 0)
     assert [f["kind"] for f in document["folders"]] == ["checkpoint"] * 3 + ["model"]
     for word in ("checkpoint of step 6", "model", "hot", "online", "storage cost so far"):
         assert word in shown.out
-
-
-async def test_a_dry_run_says_what_it_costs_and_moves_nothing(shell: Shell, job: str) -> None:
-    ended = await shell.run("tier", job, "archive", "--dry-run")
-    await carry_out(shell)
-
-    assert ended.code == 0
     for word in ("early deletion", "per month", "to read all of it", "free to leave", "2026-11-20"):
-        assert word in ended.out
-    assert {b.tier for b in (await list_tiers(shell.world.store, job, "models/")).values()} == {
-        "hot"
-    }
+        assert word in dry.out
+    tiers = (await list_tiers(shell.world.store, job, "models/")).values()
+    assert {b.tier for b in tiers} == {"hot"}, "a dry run moves nothing"
+    assert "storage (included)" in bill.out
 
 
-async def test_a_model_is_archived_and_the_download_says_how_to_get_it_back(
-    shell: Shell, job: str
-) -> None:
+async def test_an_archived_model_says_how_to_get_it_back(shell: Shell, job: str) -> None:
     asked = await shell.run("tier", job, "archive", "--yes")
     await carry_out(shell)
     shown = await shell.run("tier", job)
@@ -66,9 +60,3 @@ async def test_a_checkpoint_is_named_by_its_step(shell: Shell, job: str) -> None
     assert (ended.code, ended.json["step_number"], ended.json["to"]) == (0, 4, "cold")
     assert none.code == 5
     assert "no checkpoint '5'" in none.err
-
-
-async def test_the_cost_of_a_job_names_its_storage(shell: Shell, job: str) -> None:
-    ended = await shell.run("cost", job)
-
-    assert "storage (included)" in ended.out

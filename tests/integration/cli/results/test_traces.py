@@ -67,9 +67,7 @@ async def test_places_come_page_by_page_and_all_of_the_same_time(world: World) -
 
 
 @pytest.mark.parametrize(("outcome", "left"), [("paused", 2), ("evicted", 0)])
-async def test_a_hold_from_long_ago_that_ended_today_is_seen_with_the_machines_it_had(
-    world: World, outcome: str, left: int
-) -> None:
+async def test_a_hold_that_ended_today_is_seen(world: World, outcome: str, left: int) -> None:
     """Three machines were asked for 40 days ago; one was evicted since, the others today."""
     now = world.clock()
     begin = now - timedelta(days=40)

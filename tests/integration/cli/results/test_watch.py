@@ -159,9 +159,7 @@ async def _value(seen: Any) -> Any:  # noqa: ANN401 - whatever is waited for
     return seen
 
 
-async def test_a_log_is_shown_without_its_control_characters_and_raw_as_it_was_printed(
-    shell: Shell, job: str
-) -> None:
+async def test_a_log_is_shown_without_control_characters_or_raw(shell: Shell, job: str) -> None:
     await boot(shell.world, job)
     (attempt,) = await shell.world.attempts_of(job)
     text = b"\x1b]52;c;cm0=\x07loss 1\r\n 1%\r 2%\xff Gr\xc3\xb6\xc3\x9fe\n"

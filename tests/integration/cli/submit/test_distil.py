@@ -101,9 +101,7 @@ def test_a_teacher_makes_chats_of_prompts_and_tells_what_it_took(folder: Path) -
     assert teacher.asked[0]["max_tokens"] == 1024
 
 
-def test_right_answers_beat_wrong_ones_and_rows_that_are_all_alike_are_counted(
-    folder: Path,
-) -> None:
+def test_right_answers_beat_wrong_ones_and_equal_ones_are_counted(folder: Path) -> None:
     write(folder, *({"prompt": text, "answer": "42"} for text in ("mixed", "right", "wrong")))
     texts = {"mixed": ["41", "so it is 42"], "right": ["42", "42.0"], "wrong": ["40", "41"]}
 
@@ -266,9 +264,7 @@ def test_what_was_paid_for_is_found_again_whatever_the_output_is_called(folder: 
     assert json.loads(again.out)["paid"]["replies"] == 0
 
 
-def test_a_key_of_openais_is_sent_to_openais_address_only(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_openais_key_goes_to_openai_alone(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(folder, {"prompt": "A?"})
     monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
 
@@ -282,9 +278,7 @@ def test_a_key_of_openais_is_sent_to_openais_address_only(
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
-def test_a_run_that_was_stopped_goes_on_and_pays_for_nothing_twice(
-    folder: Path, how: signal.Signals
-) -> None:
+def test_a_stopped_run_goes_on_and_pays_nothing_twice(folder: Path, how: signal.Signals) -> None:
     write(folder, *({"prompt": f"{n}?"} for n in range(6)))
     hold = threading.Event()
 
