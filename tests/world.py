@@ -145,6 +145,19 @@ class World:
         headers = {"authorization": f"Bearer {self.key}", **more.pop("headers", {})}
         return await self.http.request(method, path, headers=headers, **more)
 
+    async def get(self, path: str, **query: Any) -> Any:  # noqa: ANN401 - JSON
+        """Return the JSON of an answer to the user's key, which must be 200."""
+        answer = await self.call("GET", path, params=query)
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    @asynccontextmanager
+    async def beside(self, **parts: Any) -> AsyncIterator["World"]:  # noqa: ANN401 - of any type
+        """Yield the same world behind a service with other parts."""
+        other = replace(self.parts, **parts)
+        async with client(make_app(other)) as http:
+            yield replace(self, http=http, parts=other)
+
     async def other_key(self, project: str = "others") -> str:
         """Create a key of another project and return it."""
         async with self.engine.begin() as conn:

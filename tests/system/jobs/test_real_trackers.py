@@ -22,15 +22,7 @@ from service.trackers.mlflow import API, Mlflow, _body
 from service.trackers.tracker import Point, TrackerError, TrackerRun
 from service.trackers.wandb import Wandb
 from service.trackers.workspace import EntraSignIn
-from tests.contract.test_trackers import (
-    JOB,
-    OPTIONS,
-    SCOPE,
-    URI,
-    WORKSPACE_ID,
-    Credential,
-    points,
-)
+from tests.contract.test_trackers import JOB, OPTIONS, SCOPE, URI, WORKSPACE_ID, Credential, points
 from tests.waiting import until
 from trainer.supervisor.machine.network import free_port
 

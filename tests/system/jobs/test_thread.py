@@ -42,11 +42,7 @@ OURS = {
 }
 
 
-pytestmark = [
-    pytest.mark.asyncio(loop_scope="module"),
-    pytest.mark.slow,
-    pytest.mark.timeout(1200),
-]
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.slow, pytest.mark.timeout(1200)]
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

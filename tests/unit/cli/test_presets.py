@@ -152,10 +152,7 @@ def test_the_method_is_the_presets_unless_another_one_is_told() -> None:
     assert "method" not in asked(None, member_options=MemberOptions(model="m"))
     assert asked(None, "method.type=dpo", "model=m", member_options=MemberOptions(epochs=2))[
         "method"
-    ] == {
-        "type": "dpo",
-        "dpo": {"hyperparameters": {"n_epochs": 2}},
-    }
+    ] == {"type": "dpo", "dpo": {"hyperparameters": {"n_epochs": 2}}}
     with pytest.raises(CliError, match="preset mistral-7b-dpo is for dpo"):
         asked(preset, member_options=MemberOptions(method="reward"))
     with pytest.raises(CliError, match="preset mistral-7b-dpo is for dpo"):
@@ -178,10 +175,7 @@ def test_epochs_go_where_the_config_has_its_hyperparameters() -> None:
 def test_a_rank_alone_asks_for_adapters() -> None:
     assert asked(None, member_options=MemberOptions(model="m", lora_rank=4))["training"][
         "adapter"
-    ] == {
-        "type": "lora",
-        "r": 4,
-    }
+    ] == {"type": "lora", "r": 4}
 
 
 def test_adapters_need_another_learning_rate_than_a_preset_of_all_weights_has() -> None:

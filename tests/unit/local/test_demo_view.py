@@ -25,12 +25,7 @@ ATTEMPT = {
     "machine_hours": "0.0350",
     "cost": "0.2957",
 }
-COST = {
-    "spent": "0.60",
-    "on_demand_equivalent": "2.32",
-    "saved": "1.72",
-    "saved_percent": 74.2,
-}
+COST = {"spent": "0.60", "on_demand_equivalent": "2.32", "saved": "1.72", "saved_percent": 74.2}
 
 
 def test_no_word_of_the_table_is_cut_at_80_columns() -> None:

@@ -29,8 +29,7 @@ def test_a_number_too_large_is_refused(capsys: pytest.CaptureFixture[str], text:
 
 
 @pytest.mark.parametrize(
-    ("text", "hour"),
-    [("2026-11-01", 0), ("2026-11-01T12:00", 12), ("2026-11-01T12:00+02:00", 10)],
+    ("text", "hour"), [("2026-11-01", 0), ("2026-11-01T12:00", 12), ("2026-11-01T12:00+02:00", 10)]
 )
 def test_a_time_is_of_the_zone_that_it_names_and_else_utc(text: str, hour: int) -> None:
     options = console.parse_arguments(None, ["budget", "--set", "$10", "--since", text])

@@ -3,8 +3,6 @@
 import json
 from typing import Any
 
-import httpx
-
 from service.db.files.files import CONTAINER
 from service.operations.models import models
 from tests.integration.finished_jobs import make_model
@@ -32,24 +30,9 @@ def jsonl(*rows: object) -> bytes:
     return "".join(json.dumps(row) + "\n" for row in rows).encode()
 
 
-async def request_preview(world: World, file: str, **query: Any) -> httpx.Response:  # noqa: ANN401
-    headers = query.pop("headers", {})
-    query = {"model": MODEL} | query
-    return await world.call("GET", f"/v1/files/{file}/preview", params=query, headers=headers)
-
-
 async def preview(world: World, file: str, **query: Any) -> Json:  # noqa: ANN401
-    answer = await request_preview(world, file, **query)
-    assert answer.status_code == 200, answer.text
-    found: Json = answer.json()
+    found: Json = await world.get(f"/v1/files/{file}/preview", **{"model": MODEL} | query)
     return found
-
-
-async def refused_preview(world: World, file: str, **query: Any) -> Json:  # noqa: ANN401
-    answer = await request_preview(world, file, **query)
-    assert answer.status_code == 400, answer.text
-    error: Json = answer.json()["error"]
-    return error
 
 
 async def test_rows_are_shown_with_what_is_trained(world: World) -> None:
@@ -162,11 +145,14 @@ async def test_a_model_of_ones_own_reads_a_file(world: World) -> None:
 async def test_what_is_gone_from_the_storage_account_is_named(world: World) -> None:
     file, other = await world.upload(), await world.upload()
     await world.store.delete(CONTAINER, file)
-    without_file = await request_preview(world, file)
+    query = {"model": MODEL}
+    without_file = await world.call("GET", f"/v1/files/{file}/preview", params=query)
     await stage(world.store, "halved")
     await world.store.delete(models.container("halved"), "main-1/tokenizer.json")
-    without_model = await refused_preview(world, other, model="halved")
+    query = {"model": "halved"}
+    without_model = await world.call("GET", f"/v1/files/{other}/preview", params=query)
 
     assert without_file.status_code == 404
     assert "The blob of file" in without_file.json()["error"]["message"]
-    assert (without_model["code"], without_model["param"]) == ("unsupported_model", "model")
+    error = without_model.json()["error"]
+    assert (error["code"], error["param"]) == ("unsupported_model", "model")

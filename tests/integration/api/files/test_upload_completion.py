@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from service.api.app import make_app
 from service.db.files import uploads
 from service.db.files.files import CONTAINER
 from service.operations.files import uploads as operations
@@ -24,7 +23,7 @@ from tests.integration.api.files.upload_parts import (
     sweep_of,
     upload_halves,
 )
-from tests.world import DATASET, World, client
+from tests.world import DATASET, World
 
 
 @pytest.mark.parametrize("after", [False, True])
@@ -73,9 +72,8 @@ async def test_a_late_completion_cannot_change_the_file_of_another(heard: World)
         parts=tuple(parts),
     )
     body = {"part_ids": parts[::-1]}
-    headers = {"authorization": f"Bearer {world.key}"}
-    async with client(make_app(replace(world.parts, store=frozen))) as http:
-        answer = await http.post(f"/v1/uploads/{upload}/complete", json=body, headers=headers)
+    async with world.beside(store=frozen) as other:
+        answer = await other.call("POST", f"/v1/uploads/{upload}/complete", json=body)
 
     assert answer.status_code == 200, answer.text
     content = await world.call("GET", f"/v1/files/{answer.json()['file']['id']}/content")
@@ -92,9 +90,8 @@ class Away(MemoryStore):
 async def test_an_upload_is_cancelled_while_the_store_is_away(world: World) -> None:
     upload, _ = await upload_halves(world)
     away = Away(world.store._containers, _staged=world.store._staged)
-    headers = {"authorization": f"Bearer {world.key}"}
-    async with client(make_app(replace(world.parts, store=away))) as http:
-        answer = await http.post(f"/v1/uploads/{upload}/cancel", headers=headers)
+    async with world.beside(store=away) as other:
+        answer = await other.call("POST", f"/v1/uploads/{upload}/cancel")
 
     assert (answer.status_code, answer.json()["status"]) == (200, "cancelled")
     for _ in range(3):  # its row outlasts an outage
@@ -135,10 +132,8 @@ async def test_progress_is_seen_while_an_upload_is_completed(world: World) -> No
                     seen.append(await show_upload(world, upload))
 
     slow = Slow(world.store._containers, _staged=world.store._staged)
-    headers = {"authorization": f"Bearer {world.key}"}
-    async with client(make_app(replace(world.parts, store=slow))) as http:
-        path = f"/v1/uploads/{upload}/complete"
-        answer = await http.post(path, json={"part_ids": parts}, headers=headers)
+    async with world.beside(store=slow) as other:
+        answer = await complete_upload(other, upload, parts)
     assert answer.status_code == 200, answer.text
     counts = [one["progress"]["examples"] for one in seen]
     assert counts == sorted(counts)

@@ -21,7 +21,7 @@ from service.storage.fake import MemoryStore
 from service.storage.store import Blob
 from tests.azurite import Azurite
 from tests.served import served
-from tests.world import DATASET, ROW, World, client
+from tests.world import DATASET, ROW, World
 
 BOUNDARY = "the-boundary"
 MIB = 1024 * 1024
@@ -100,12 +100,10 @@ async def large(mebibytes: int) -> AsyncIterator[bytes]:
 
 async def test_memory_stays_flat_however_large_the_file(world: World) -> None:
     store = Sink()
-    app = make_app(replace(world.parts, store=store))
-    headers = HEADERS | {"authorization": f"Bearer {world.key}"}
-    async with client(app) as http:
+    async with world.beside(store=store) as other:
         tracemalloc.start()
         try:
-            answer = await http.post("/v1/files", content=large(24), headers=headers)
+            answer = await other.call("POST", "/v1/files", content=large(24), headers=HEADERS)
             _, peak = tracemalloc.get_traced_memory()
         finally:
             tracemalloc.stop()
@@ -127,10 +125,8 @@ async def test_a_file_beyond_the_limit_is_refused_before_it_has_come_whole(world
             yield piece
 
     limits = DatasetLimits(max_bytes=32 * MIB)
-    app = make_app(replace(world.parts, store=Sink(), limits=limits))
-    headers = HEADERS | {"authorization": f"Bearer {world.key}"}
-    async with client(app) as http:
-        answer = await http.post("/v1/files", content=endless(), headers=headers)
+    async with world.beside(store=Sink(), limits=limits) as other:
+        answer = await other.call("POST", "/v1/files", content=endless(), headers=HEADERS)
 
     assert (answer.status_code, answer.json()["error"]["code"]) == (413, "payload_too_large")
     assert "REKINDLE_FILE_MAX_BYTES" in answer.json()["error"]["message"]

@@ -29,7 +29,7 @@ from tests.integration.api.files.upload_parts import (
     upload_halves,
 )
 from tests.served import served
-from tests.world import DATASET, World, client
+from tests.world import DATASET, World
 
 # --- what becomes a file -------------------------------------------------------------------------
 
@@ -161,12 +161,11 @@ async def test_a_client_that_falls_silent_gives_its_slot_to_others(world: World)
         yield PART_FORM
         await asyncio.Event().wait()
 
-    headers = {"authorization": f"Bearer {world.key}"}
     path = f"/v1/uploads/{upload}/parts"
-    async with client(make_app(replace(world.parts, staging=staging))) as http:
+    async with world.beside(staging=staging) as other:
         answers = await asyncio.gather(
-            http.post(path, content=silent(), headers=headers | MULTIPART),
-            http.post(path, files={"data": b"x"}, headers=headers),
+            other.call("POST", path, content=silent(), headers=MULTIPART),
+            send_part(other, upload, b"x"),
         )
 
     assert error_of(answers[0])[:2] == (408, "request_timeout")

@@ -1,7 +1,5 @@
 """Faults of the store, of PostgreSQL and of ours: what may be retried, and what is not told."""
 
-from dataclasses import replace
-
 import httpx
 import openai
 import pytest
@@ -14,7 +12,6 @@ from service.storage.fake import MemoryStore
 from service.storage.store import StorageError
 from tests.served import served
 from tests.world import MODEL, World
-from tests.world import client as http_client
 
 JOBS = "/v1/fine_tuning/jobs"
 
@@ -42,8 +39,8 @@ async def test_no_key_is_refused_before_anything_is_looked_at(
 async def submit_beside(world: World, store: MemoryStore) -> httpx.Response:
     """Submit a job to a service with this store."""
     body = {"model": MODEL, "training_file": await world.upload()}
-    async with http_client(make_app(replace(world.parts, store=store))) as http:
-        return await http.post(JOBS, json=body, headers={"authorization": f"Bearer {world.key}"})
+    async with world.beside(store=store) as other:
+        return await other.call("POST", JOBS, json=body)
 
 
 async def test_a_store_that_does_not_answer_is_worth_another_try(world: World) -> None:

@@ -1,29 +1,17 @@
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from service.api.app import make_app
-from service.api.deps import Parts
 from service.api.http.rate_limits import ConcurrencyLimits, RateLimits, WorkKind
 from service.domain.errors import RateLimited
 from service.operations.projects import keys
-from tests.world import World, client
-
-
-@asynccontextmanager
-async def limit_world(world: World, **more: Any) -> AsyncIterator[World]:  # noqa: ANN401 - parts
-    """Yield the same world behind other limits."""
-    parts: Parts = replace(world.parts, **more)
-    async with client(make_app(parts)) as http:
-        yield replace(world, http=http, parts=parts)
+from tests.world import World
 
 
 async def test_a_key_beyond_its_rate_limit_gets_429_with_retry_after(world: World) -> None:
-    async with limit_world(world, rates=RateLimits(1)) as small:
+    async with world.beside(rates=RateLimits(1)) as small:
         first = await small.call("GET", "/v1/files")
         second = await small.call("GET", "/v1/files")
 
@@ -43,7 +31,7 @@ async def test_a_key_beyond_its_rate_limit_gets_429_with_retry_after(world: Worl
 
 
 async def test_each_request_of_a_key_is_counted_once_and_no_other(world: World) -> None:
-    async with limit_world(world, rates=RateLimits(1)) as small:
+    async with world.beside(rates=RateLimits(1)) as small:
         for _ in range(3):
             stranger = await replace(small, key="rk-of-nobody").call("GET", "/v1/files")
             assert stranger.status_code == 401
@@ -85,9 +73,7 @@ async def test_a_project_has_so_many_uploads_polls_and_large_bodies_at_once(worl
     }
     async with world.engine.connect() as conn:
         project = await keys.find_project_id(conn, "tests")
-    async with limit_world(
-        world, concurrency=ConcurrencyLimits(dict.fromkeys(WorkKind, 1))
-    ) as small:
+    async with world.beside(concurrency=ConcurrencyLimits(dict.fromkeys(WorkKind, 1))) as small:
         for kind, requests in asked.items():
             for method, url, more in requests:
                 with small.parts.concurrency.slot(kind, project):
@@ -102,9 +88,7 @@ async def test_what_has_ended_gives_its_place_back(world: World) -> None:
     path = f"/v1/fine_tuning/jobs/{job['id']}"
     assert (await world.call("POST", f"{path}/cancel")).status_code == 200
     await world.tick(3)
-    async with limit_world(
-        world, concurrency=ConcurrencyLimits(dict.fromkeys(WorkKind, 1))
-    ) as small:
+    async with world.beside(concurrency=ConcurrencyLimits(dict.fromkeys(WorkKind, 1))) as small:
         for _ in range(2):
             assert (await small.call("GET", f"{path}/stream")).text.rstrip().endswith("[DONE]")
             assert await small.upload()

@@ -3,7 +3,6 @@
 import base64
 import hashlib
 import re
-from dataclasses import replace
 
 import httpx
 import pytest
@@ -11,7 +10,7 @@ import pytest
 from service.api.app import make_app
 from tests.answers import document
 from tests.served import served
-from tests.world import DATASET, World, client
+from tests.world import DATASET, World
 
 HSTS = "strict-transport-security"
 
@@ -45,9 +44,8 @@ async def test_an_answer_about_a_bug_of_ours_has_them_and_an_id_to_report(world:
     def broken() -> None:
         raise AssertionError("a bug")
 
-    head = {"authorization": f"Bearer {world.key}", "x-request-id": "mine-7"}
-    async with client(make_app(replace(world.parts, now=broken))) as http:  # type: ignore[arg-type]  # on purpose
-        answer = await http.get("/v1/files", headers=head)
+    async with world.beside(now=broken) as other:
+        answer = await other.call("GET", "/v1/files", headers={"x-request-id": "mine-7"})
 
     assert (answer.status_code, answer.json()["error"]["code"]) == (500, "internal_error")
     assert answer.headers["x-request-id"] == "mine-7"

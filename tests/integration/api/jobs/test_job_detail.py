@@ -22,12 +22,6 @@ JOBS = "/v1/fine_tuning/jobs"
 Json = dict[str, Any]
 
 
-async def read_part(world: World, job: Json, part: str) -> Any:  # noqa: ANN401 - JSON
-    answer = await world.call("GET", f"{JOBS}/{job['id']}{part}")
-    assert answer.status_code == 200, answer.text
-    return answer.json()
-
-
 async def evict_second_machine(
     world: World, nodes: list[ScriptedNode], number: int, step: int
 ) -> None:
@@ -130,7 +124,7 @@ async def test_an_attempt_that_never_was_launched_lost_no_scale_set(world: World
     await world.call("POST", f"{JOBS}/{job['id']}/cancel")
     await world.tick(3)
 
-    messages = [e["message"] for e in (await read_part(world, job, "/events"))["data"]]
+    messages = [e["message"] for e in (await world.get(f"{JOBS}/{job['id']}/events"))["data"]]
 
     assert "Attempt 1: ended before any machine was asked for" in messages
     assert not any("scale set is gone" in m for m in messages)
@@ -203,7 +197,7 @@ async def test_a_job_says_since_when_it_loads_and_takes_its_first_step(world: Wo
     for node in (*nodes, nodes[0]):  # what was said before is no news
         await node.say(NodePhase.RUNNING, number, spans=loaded)
     first_step = await world.job(job["id"])
-    codes = [e["code"] for e in (await read_part(world, job, "/events"))["data"]]
+    codes = [e["code"] for e in (await world.get(f"{JOBS}/{job['id']}/events"))["data"]]
 
     assert loading["status_reason"]["code"] == "loading"
     assert "load model and data, since" in loading["status_reason"]["message"]
@@ -232,7 +226,7 @@ async def test_an_attempt_shows_what_its_time_went_into(world: World) -> None:
     await world.tick(20)
 
     attempt = (await world.attempts_of(job["id"]))[0]
-    one = await read_part(world, job, "/attempts/1")
+    one = await world.get(f"{JOBS}/{job['id']}/attempts/1")
 
     entries = {e["name"]: e for e in attempt["timeline"]}
     order = [e["name"] for e in attempt["timeline"]]

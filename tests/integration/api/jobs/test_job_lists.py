@@ -1,6 +1,6 @@
 """Lists of jobs by filter and order, page by page, and the summary of a project."""
 
-from typing import Any
+from dataclasses import replace
 
 import pytest
 from sqlalchemy import text
@@ -17,9 +17,7 @@ async def names(world: World, **params: object) -> list[str]:
     """Suffixes of the whole list, read in pages of two."""
     found: list[str] = []
     while True:
-        answer = await world.call("GET", JOBS, params={"limit": 2} | params)
-        assert answer.status_code == 200, answer.text
-        page = answer.json()
+        page = await world.get(JOBS, **{"limit": 2} | params)
         found += [job["user_provided_suffix"] for job in page["data"]]
         if not page["has_more"]:
             return found
@@ -96,23 +94,15 @@ async def test_jobs_are_found_by_a_part_of_their_texts(world: World, jobs: dict[
     assert {search: await names(world, search=search) for search in found} == found
 
 
-async def summary(world: World) -> dict[str, Any]:
-    answer = await world.call("GET", SUMMARY)
-    assert answer.status_code == 200, answer.text
-    found: dict[str, Any] = answer.json()
-    return found
-
-
 async def test_a_summary_counts_jobs_money_and_evictions(world: World) -> None:
-    empty = await summary(world)
+    empty = await world.get(SUMMARY)
     _, nodes, number = await start_training(world, step=5)
-    running = await summary(world)
+    running = await world.get(SUMMARY)
     world.cloud.evict(scale_set_name(nodes[0].attempt_id))
     await nodes[0].notice(number, 5)
     await world.tick(12)
-    evicted = await summary(world)
-    headers = {"authorization": f"Bearer {await world.other_key()}"}
-    theirs = (await world.http.get(SUMMARY, headers=headers)).json()
+    evicted = await world.get(SUMMARY)
+    theirs = await replace(world, key=await world.other_key()).get(SUMMARY)
 
     assert theirs["jobs"] == 0
     assert (empty["jobs"], empty["per_hour"], empty["today"]["evictions"]) == (0, "0.0000", 0)

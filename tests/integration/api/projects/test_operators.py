@@ -8,9 +8,8 @@ import httpx
 import pytest
 from sqlalchemy import select
 
-from service.api.app import make_app
 from service.db.schema.tables import projects
-from tests.world import MODEL, World, client
+from tests.world import MODEL, World
 
 JOBS = "/v1/fine_tuning/jobs"
 PROJECTS = "/v1/organization/projects"
@@ -103,9 +102,8 @@ async def test_another_key_is_refused_in_other_projects(world: World, theirs: Wo
 
 async def test_without_operators_no_key_acts_in_another(world: World, theirs: World) -> None:
     job = (await theirs.submit())["id"]
-    async with client(make_app(replace(world.parts, operator_project=""))) as http:
-        head = {"authorization": f"Bearer {world.key}"} | of("others")
-        answer = await http.post(f"{JOBS}/{job}/cancel", headers=head)
+    async with world.beside(operator_project="") as other:
+        answer = await other.call("POST", f"{JOBS}/{job}/cancel", headers=of("others"))
 
     assert error(answer) == (403, "mismatched_project")
 

@@ -9,7 +9,6 @@ import httpx
 from service.operations.files.uploads import Staging
 from service.operations.projects import quotas
 from tests.integration.api.files.upload_parts import begin_upload, send_part
-from tests.integration.api.http.test_rates import limit_world
 from tests.world import DATASET, World
 
 JOBS = "/v1/fine_tuning/jobs"
@@ -120,7 +119,7 @@ async def test_the_quota_of_one_project_is_no_other_projects(world: World) -> No
 
 
 async def test_parts_that_are_sent_again_and_again_fill_no_storage(world: World) -> None:
-    async with limit_world(world, staging=Staging(spare_bytes=10)) as small:
+    async with world.beside(staging=Staging(spare_bytes=10)) as small:
         upload = await begin_upload(small, bytes=100)
         kept = [await send_part(small, upload, b"x" * 100) for _ in range(2)]
         refusal = await send_part(small, upload, b"x" * 100)

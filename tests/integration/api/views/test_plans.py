@@ -10,12 +10,11 @@ from typing import Any
 import pytest
 
 from rekindle.cli.jobs.simulate import strategies_table
-from service.api.app import make_app
 from service.domain.cloud.fleet import Offering, Price
 from service.domain.states import CapacityType
 from service.pricing.fixed import FixedPrices
 from tests.nodes.scripted_node import metrics, start_training
-from tests.world import World, client
+from tests.world import World
 from trainer.contract import NodePhase
 
 JOBS = "/v1/fine_tuning/jobs"
@@ -98,9 +97,8 @@ async def cloud_of_gpus(world: World) -> AsyncIterator[World]:
         processes_per_node=None,
         emulated=False,
     )
-    parts = replace(world.parts, plan_defaults=defaults, prices=FixedPrices(table))
-    async with client(make_app(parts)) as http:
-        yield replace(world, parts=parts, http=http)
+    async with world.beside(plan_defaults=defaults, prices=FixedPrices(table)) as other:
+        yield other
 
 
 async def asked_of_8b(world: World, **infrastructure: Any) -> Any:  # noqa: ANN401 - JSON

@@ -8,7 +8,6 @@ from typing import Any, get_args
 
 import pytest
 
-from service.api.app import make_app
 from service.api.schemas.costs import Figure
 from service.db.jobs import step_metrics as series
 from service.db.monitoring import event_pruning
@@ -17,7 +16,7 @@ from service.operations.models import models
 from service.storage.fake import MemoryStore
 from service.storage.store import SMALL, Container, StorageError
 from tests.nodes.scripted_node import ScriptedNode, boot, commit, committed, metrics, say_all, train
-from tests.world import MODEL, World, client, stage
+from tests.world import MODEL, World, stage
 from trainer.contract import NodePhase, log_path
 
 JOBS = "/v1/fine_tuning/jobs"
@@ -47,9 +46,8 @@ async def finish(world: World, running: Running) -> Json:
 
 
 async def steps(world: World, job: Json, **params: object) -> tuple[list[int], bool]:
-    answer = await world.call("GET", f"{JOBS}/{job['id']}/metrics", params=params)
-    assert answer.status_code == 200, answer.text
-    return [row["step"] for row in answer.json()["data"]], answer.json()["has_more"]
+    page = await world.get(f"{JOBS}/{job['id']}/metrics", **params)
+    return [row["step"] for row in page["data"]], page["has_more"]
 
 
 # --- metrics -------------------------------------------------------------------------------------
@@ -221,12 +219,9 @@ async def test_models_are_those_staged_and_those_made(world: World, running: Run
 async def test_a_model_is_found_while_the_store_is_away(world: World, running: Running) -> None:
     done = await finish(world, running)
     name = done["fine_tuned_model"]
-    parts = replace(world.parts, store=_Away())
-    headers = {"authorization": f"Bearer {world.key}"}
-
-    async with client(make_app(parts)) as http:
-        mine = await http.get(f"/v1/models/{name}", headers=headers)
-        based = await http.get(f"/v1/models/{MODEL}", headers=headers)
+    async with world.beside(store=_Away()) as away:
+        mine = await away.call("GET", f"/v1/models/{name}")
+        based = await away.call("GET", f"/v1/models/{MODEL}")
 
     assert (mine.status_code, mine.json()["id"]) == (200, name)
     assert (based.status_code, based.json()["error"]["code"]) == (503, "service_unavailable")
@@ -235,12 +230,9 @@ async def test_a_model_is_found_while_the_store_is_away(world: World, running: R
 async def test_a_base_model_is_found_without_a_look_at_the_others(world: World) -> None:
     await stage(world.store, "Qwen/Qwen3-8B")
     store = _Noting(world.store)
-    parts = replace(world.parts, store=store)
-    headers = {"authorization": f"Bearer {world.key}"}
-
-    async with client(make_app(parts)) as http:
-        found = await http.get("/v1/models/Qwen/Qwen3-8B", headers=headers)
-        other = await http.get("/v1/models/Qwen/Qwen3-9B", headers=headers)
+    async with world.beside(store=store) as noting:
+        found = await noting.call("GET", "/v1/models/Qwen/Qwen3-8B")
+        other = await noting.call("GET", "/v1/models/Qwen/Qwen3-9B")
 
     assert (found.json()["id"], found.json()["owned_by"]) == ("Qwen/Qwen3-8B", "base")
     assert (other.status_code, other.json()["error"]["code"]) == (404, "model_not_found")

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
 from typing import Any
@@ -28,18 +29,11 @@ SYSTEM = "/v1/organization/system"
 Json = dict[str, Any]
 
 
-async def system(world: World) -> Json:
-    answer = await world.call("GET", SYSTEM)
-    assert answer.status_code == 200, answer.text
-    found: Json = answer.json()
-    return found
-
-
 async def test_work_that_no_reconciler_takes_is_shown_as_a_lag(world: World) -> None:
-    idle = await system(world)
+    idle = await world.get(SYSTEM)
     await world.submit()
     world.clock.advance(seconds=90)
-    late = await system(world)
+    late = await world.get(SYSTEM)
 
     assert [(w["name"], w["due"], w["lag_seconds"]) for w in idle["work"]] == [
         ("jobs", 0, 0.0),
@@ -58,9 +52,9 @@ async def test_a_replica_is_shown_until_it_goes(world: World, database_url: str)
         async with world.engine.begin() as conn:
             turn = (world.clock(), timedelta(seconds=30))
             assert await queue.is_mine(conn, listeners[1].name, *turn)
-        shown = (await system(world))["replicas"]
+        shown = (await world.get(SYSTEM))["replicas"]
         world.clock.advance(seconds=31)
-        lapsed = (await system(world))["replicas"]
+        lapsed = (await world.get(SYSTEM))["replicas"]
 
     told = {r["name"]: (r["command"], r["version"], r["leads"]) for r in shown}
     assert told == {
@@ -68,7 +62,7 @@ async def test_a_replica_is_shown_until_it_goes(world: World, database_url: str)
         listeners[1].name: ("reconciler", None, ["admission"]),
     }
     assert [r["leads"] for r in lapsed] == [[], []]
-    await until(lambda: system(world), lambda seen: seen["replicas"] == [])
+    await until(lambda: world.get(SYSTEM), lambda seen: seen["replicas"] == [])
 
 
 def test_a_name_keeps_the_end_of_a_long_host_and_fits_postgresql() -> None:
@@ -100,7 +94,7 @@ async def test_turns_rate_limits_and_circuits_are_shown(world: World) -> None:
         await rate_limit.take(conn, [TokenRequest(region="eastus", buckets=bucket)], now)
         await circuit_breaker.record_failure(conn, "westus", now, 0.0, probed=False)
 
-    shown = await system(world)
+    shown = await world.get(SYSTEM)
 
     (turn,), (budget,), (circuit,) = shown["turns"], shown["rate_budgets"], shown["circuits"]
     assert (turn["holder"], turn["is_held"]) == ("replica-1", True)
@@ -115,10 +109,10 @@ async def test_a_job_that_needs_a_person_is_shown_until_it_does_not(world: World
     async with world.engine.begin() as conn:
         told = ("attempt.needs_help", "Grant the role.")
         await events.add(conn, job, world.clock(), *told, level="error")
-    wanted = (await system(world))["help_wanted"]
+    wanted = (await world.get(SYSTEM))["help_wanted"]
     async with world.engine.begin() as conn:
         await events.add(conn, job, world.clock(), "attempt.help_over", "Mended.", level="info")
-    after = (await system(world))["help_wanted"]
+    after = (await world.get(SYSTEM))["help_wanted"]
 
     assert [(w["job"], w["job_name"], w["message"]) for w in wanted] == [
         (job, "stuck", "Grant the role.")
@@ -130,18 +124,10 @@ FLEET, PRICES = "/v1/organization/fleet", "/v1/organization/prices"
 PLACE = SpotPool(SPOT.region, SPOT.vm_size)
 
 
-async def fleet(world: World, key: str = "") -> Json:
-    headers = {"authorization": f"Bearer {key or world.key}"}
-    answer = await world.http.get(FLEET, headers=headers)
-    assert answer.status_code == 200, answer.text
-    found: Json = answer.json()
-    return found
-
-
 async def test_machines_are_shown_with_their_nodes_and_what_they_cost(world: World) -> None:
     job, _, _ = await start_training(world, step=3, suffix="mine")
 
-    shown = await fleet(world)
+    shown = await world.get(FLEET)
 
     (attempt,), (offering,) = shown["attempts"], shown["offerings"]
     assert (attempt["job"], attempt["job_name"], attempt["state"]) == (job, "mine", "running")
@@ -162,7 +148,7 @@ async def test_an_offering_says_since_when_azure_has_refused_it(world: World) ->
         await capacity_outages.note(conn, SPOT, 4, "no room", now, now)
         await market.save_bands(conn, {PLACE: EvictionBand.TO_10}, now)
 
-    (offering,) = (await fleet(world))["offerings"]
+    (offering,) = (await world.get(FLEET))["offerings"]
 
     assert offering["shortage"] == {
         "since": int(now.timestamp()),
@@ -179,7 +165,10 @@ async def test_a_project_sees_its_own_machines_and_operators_those_of_all(world:
     job = str((await world.submit())["id"])
     await boot(world, job)
 
-    mine, theirs = await fleet(world), await fleet(world, await world.other_key())
+    mine, theirs = (
+        await world.get(FLEET),
+        await replace(world, key=await world.other_key()).get(FLEET),
+    )
 
     assert (mine["all_projects"], len(mine["attempts"])) == (True, 1)
     assert (theirs["all_projects"], theirs["attempts"], theirs["queue"]) == (False, [], [])

@@ -28,12 +28,6 @@ async def running(world: World) -> tuple[dict[str, Any], list[ScriptedNode], int
 Running = tuple[dict[str, Any], list[ScriptedNode], int]
 
 
-async def see(world: World, job: dict[str, Any], part: str) -> Any:  # noqa: ANN401 - JSON
-    answer = await world.call("GET", f"{JOBS}/{job['id']}/{part}")
-    assert answer.status_code == 200, answer.text
-    return answer.json()
-
-
 async def test_a_job_and_its_row_show_progress(world: World, running: Running) -> None:
     (listed,) = (await world.call("GET", JOBS)).json()["data"]
     shown = await world.job(running[0]["id"])
@@ -55,8 +49,8 @@ async def test_a_job_and_its_row_show_progress(world: World, running: Running) -
 async def test_an_attempt_and_the_bill_say_what_it_cost(world: World, running: Running) -> None:
     world.clock.advance(hours=1)
 
-    (attempt,) = (await see(world, running[0], "attempts"))["data"]
-    cost = await see(world, running[0], "cost")
+    (attempt,) = (await world.get(f"{JOBS}/{running[0]['id']}/attempts"))["data"]
+    cost = await world.get(f"{JOBS}/{running[0]['id']}/cost")
 
     assert (attempt["object"], attempt["number"], attempt["state"], attempt["outcome"]) == (
         *("fine_tuning.job.attempt", 1, "running", None),
@@ -78,7 +72,8 @@ async def test_an_attempt_and_the_bill_say_what_it_cost(world: World, running: R
 
 
 async def test_a_job_without_machines_costs_nothing(world: World) -> None:
-    cost = await see(world, await world.submit(), "cost")
+    job = await world.submit()
+    cost = await world.get(f"{JOBS}/{job['id']}/cost")
 
     assert (cost["spent"], cost["saved_percent"]) == ("0.0000", 0.0)
     assert Decimal(cost["forecast_total"]) > 0
@@ -92,8 +87,8 @@ async def test_a_checkpoint_shows_what_was_measured(world: World, running: Runni
         await commit(world, job["id"], committed(step, number))
     await world.tick()
 
-    rows = (await see(world, job, "metrics"))["data"]
-    unknown, known = (await see(world, job, "checkpoints"))["data"]
+    rows = (await world.get(f"{JOBS}/{job['id']}/metrics"))["data"]
+    unknown, known = (await world.get(f"{JOBS}/{job['id']}/checkpoints"))["data"]
 
     assert [row["loss"] for row in rows] == [2.0, 1.0, 0.0, None, None]
     assert unknown["metrics"] == {"step": 4, "train_mean_token_accuracy": 0.0}
@@ -107,7 +102,7 @@ async def test_an_event_without_data_has_no_such_member(world: World, running: R
     job, nodes, number = running
     await nodes[0].notice(number, step=3)
 
-    events = (await see(world, job, "events"))["data"]
+    events = (await world.get(f"{JOBS}/{job['id']}/events"))["data"]
 
     assert events[0]["level"] == "warn"
     assert events[0]["data"]["node"].startswith("node-")
@@ -145,7 +140,7 @@ async def test_a_committed_model_is_there_file_by_file(world: World, running: Ru
     await say_all(nodes, NodePhase.FINISHED, number, step=10)
     await world.tick(2)
 
-    model = await see(world, job, "model")
+    model = await world.get(f"{JOBS}/{job['id']}/model")
     weights = await world.call("GET", f"{JOBS}/{job['id']}/model/model.safetensors")
     unknown = await world.call("GET", f"{JOBS}/{job['id']}/model/../{MANIFEST}")
 
