@@ -13,6 +13,7 @@ from rekindle.cli.imports.members import RowSkipped
 from rekindle.cli.main import app
 from tests.unit.trainer.data.chat_rows import verdict
 
+R = RowFormat
 USER, ANSWER, WORSE = (
     {"role": role, "content": content}
     for role, content in (("user", "2 + 2?"), ("assistant", "4"), ("assistant", "5"))
@@ -52,35 +53,31 @@ def jsonl(*rows: object) -> str:
 @pytest.mark.parametrize(
     ("row", "kind", "ours"),
     [
-        (
-            ALPACA | {"input": ""},
-            RowFormat.ALPACA,
-            {"messages": [USER | {"content": "Add."}, ANSWER]},
-        ),
-        (ALPACA, RowFormat.ALPACA, {"messages": [USER | {"content": "Add.\n2 + 2?"}, ANSWER]}),
+        (ALPACA | {"input": ""}, R.ALPACA, {"messages": [USER | {"content": "Add."}, ANSWER]}),
+        (ALPACA, R.ALPACA, {"messages": [USER | {"content": "Add.\n2 + 2?"}, ANSWER]}),
         (
             ALPACA | {"instruction": "2 + 2?", "input": None, "system": "Be short."},
-            RowFormat.ALPACA,
+            R.ALPACA,
             {"messages": [{"role": "system", "content": "Be short."}, USER, ANSWER]},
         ),
-        (SHAREGPT, RowFormat.SHAREGPT, CHAT),
+        (SHAREGPT, R.SHAREGPT, CHAT),
         (
             {"conversations": [*SHAREGPT["conversations"], {"from": "user", "value": "Thanks."}]},
-            RowFormat.SHAREGPT,
+            R.SHAREGPT,
             CHAT,
         ),
-        ({"prompt": "2 + 2?", "completion": "4"}, RowFormat.PROMPT_COMPLETION, CHAT),
-        ({"prompt": [USER], "completion": [ANSWER]}, RowFormat.PROMPT_COMPLETION, CHAT),
-        ({"prompt": "2 + 2?", "chosen": "4", "rejected": "5"}, RowFormat.PREFERENCE, PAIR),
-        ({"prompt": [USER], "chosen": [ANSWER], "rejected": [WORSE]}, RowFormat.PREFERENCE, PAIR),
-        ({"chosen": [USER, ANSWER], "rejected": [USER, WORSE]}, RowFormat.PREFERENCE, PAIR),
+        ({"prompt": "2 + 2?", "completion": "4"}, R.PROMPT_COMPLETION, CHAT),
+        ({"prompt": [USER], "completion": [ANSWER]}, R.PROMPT_COMPLETION, CHAT),
+        ({"prompt": "2 + 2?", "chosen": "4", "rejected": "5"}, R.PREFERENCE, PAIR),
+        ({"prompt": [USER], "chosen": [ANSWER], "rejected": [WORSE]}, R.PREFERENCE, PAIR),
+        ({"chosen": [USER, ANSWER], "rejected": [USER, WORSE]}, R.PREFERENCE, PAIR),
         (
             {"prompt": "2 + 2?", "chosen": [USER, ANSWER], "rejected": [USER, WORSE]},
-            RowFormat.PREFERENCE,
+            R.PREFERENCE,
             PAIR,
         ),
-        ({"prompt": "2 + 2?", "candidates": CANDIDATES}, RowFormat.RANKED, RANKING),
-        ({"prompt": [USER], "candidates": CANDIDATES[::-1]}, RowFormat.RANKED, RANKING),
+        ({"prompt": "2 + 2?", "candidates": CANDIDATES}, R.RANKED, RANKING),
+        ({"prompt": [USER], "candidates": CANDIDATES[::-1]}, R.RANKED, RANKING),
     ],
 )
 def test_a_row_of_theirs_is_known_and_becomes_ours(row: Any, kind: RowFormat, ours: object) -> None:  # noqa: ANN401
@@ -91,28 +88,28 @@ def test_a_row_of_theirs_is_known_and_becomes_ours(row: Any, kind: RowFormat, ou
 @pytest.mark.parametrize(
     ("row", "kind", "why"),
     [
-        (ALPACA | {"output": " "}, RowFormat.ALPACA, "`output` is empty"),
-        (ALPACA | {"output": 4}, RowFormat.ALPACA, "`output` is no text"),
-        ({"conversations": "hi"}, RowFormat.SHAREGPT, "is no list"),
-        ({"conversations": ["hi"]}, RowFormat.SHAREGPT, "is no object"),
-        ({"conversations": [{"from": "narrator", "value": "4"}]}, RowFormat.SHAREGPT, "from 'narr"),
-        ({"conversations": [{"from": "tool", "value": "4"}]}, RowFormat.SHAREGPT, "no call before"),
-        ({"conversations": [*TURNS(0)]}, RowFormat.SHAREGPT, "every answer has weight 0"),
-        ({"conversations": [*TURNS(0.5)]}, RowFormat.SHAREGPT, "neither 0 nor 1"),
-        ({"conversations": [*TURNS(1, train=False)]}, RowFormat.SHAREGPT, "differ in whether"),
-        ({"conversations": [*TURNS(1, mask=True)]}, RowFormat.SHAREGPT, "`mask`"),
-        (SHAREGPT | {"images": ["a.png"]}, RowFormat.SHAREGPT, "only text is trained"),
+        (ALPACA | {"output": " "}, R.ALPACA, "`output` is empty"),
+        (ALPACA | {"output": 4}, R.ALPACA, "`output` is no text"),
+        ({"conversations": "hi"}, R.SHAREGPT, "is no list"),
+        ({"conversations": ["hi"]}, R.SHAREGPT, "is no object"),
+        ({"conversations": [{"from": "narrator", "value": "4"}]}, R.SHAREGPT, "from 'narr"),
+        ({"conversations": [{"from": "tool", "value": "4"}]}, R.SHAREGPT, "no call before"),
+        ({"conversations": [*TURNS(0)]}, R.SHAREGPT, "every answer has weight 0"),
+        ({"conversations": [*TURNS(0.5)]}, R.SHAREGPT, "neither 0 nor 1"),
+        ({"conversations": [*TURNS(1, train=False)]}, R.SHAREGPT, "differ in whether"),
+        ({"conversations": [*TURNS(1, mask=True)]}, R.SHAREGPT, "`mask`"),
+        (SHAREGPT | {"images": ["a.png"]}, R.SHAREGPT, "only text is trained"),
         (
             {"system": "a", "conversations": [{"from": "system", "value": "b"}, *TURNS(1)]},
-            RowFormat.SHAREGPT,
+            R.SHAREGPT,
             "differ in the system message",
         ),
-        (ALPACA | {"history": ["hi"]}, RowFormat.ALPACA, "no list of pairs"),
-        ({"conversations": SHAREGPT["conversations"][:1]}, RowFormat.SHAREGPT, "the assistant's"),
-        ({"prompt": [], "completion": "4"}, RowFormat.PROMPT_COMPLETION, "no list of messages"),
-        ({"prompt": "2 + 2?", "chosen": "4", "rejected": "4"}, RowFormat.PREFERENCE, "the same"),
-        ({"prompt": "?", "candidates": CANDIDATES[:1]}, RowFormat.RANKED, "2 to 16"),
-        ({"prompt": "?", "candidates": CANDIDATES[:1] * 2}, RowFormat.RANKED, "the same rank"),
+        (ALPACA | {"history": ["hi"]}, R.ALPACA, "no list of pairs"),
+        ({"conversations": SHAREGPT["conversations"][:1]}, R.SHAREGPT, "the assistant's"),
+        ({"prompt": [], "completion": "4"}, R.PROMPT_COMPLETION, "no list of messages"),
+        ({"prompt": "2 + 2?", "chosen": "4", "rejected": "4"}, R.PREFERENCE, "the same"),
+        ({"prompt": "?", "candidates": CANDIDATES[:1]}, R.RANKED, "2 to 16"),
+        ({"prompt": "?", "candidates": CANDIDATES[:1] * 2}, R.RANKED, "the same rank"),
     ],
 )
 def test_a_row_that_cannot_be_ours_says_why(row: Any, kind: RowFormat, why: str) -> None:  # noqa: ANN401
@@ -128,7 +125,7 @@ def test_calls_of_tools_and_their_results_are_carried_over() -> None:
         {"from": "gpt", "value": "It is 4."},
     ]
     tools = json.dumps([{"name": "add", "parameters": {}}])
-    row = convert_row({"conversations": turns, "tools": tools}, RowFormat.SHAREGPT).row
+    row = convert_row({"conversations": turns, "tools": tools}, R.SHAREGPT).row
 
     _, call, result, _ = row["messages"]
     assert call["tool_calls"][0]["function"] == {"name": "add", "arguments": '{"a": 2}'}
@@ -138,7 +135,7 @@ def test_calls_of_tools_and_their_results_are_carried_over() -> None:
 
 
 def test_earlier_rounds_are_read_and_not_learnt() -> None:
-    row = convert_row(ALPACA | {"history": [["a?", "b"]]}, RowFormat.ALPACA).row
+    row = convert_row(ALPACA | {"history": [["a?", "b"]]}, R.ALPACA).row
 
     assert [m.get("weight") for m in row["messages"]] == [None, 0, None, None]
 
