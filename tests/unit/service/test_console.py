@@ -6,26 +6,25 @@ import pytest
 
 from service import console
 
+WEIGHTS = ("nan", "inf", "1e309", "1e-320", "0", "-1", "heavy")
+AMOUNTS = ("NaN", "Infinity", "$inf", "1e9", "1e-9", "much")
+REFUSED = [
+    *(("quota", f"--weight={text}", "is no weight: write a number") for text in WEIGHTS),
+    *(("budget", f"--set={text}", "is no amount of dollars from 0.01") for text in AMOUNTS),
+    ("quota", "--max-jobs=99999999999", "is no number up to 2147483647"),
+    ("quota", f"--max-jobs={'9' * 5000}", "is no number up to 2147483647"),
+    ("quota", "--max-jobs=many", "is no number up to 2147483647"),
+]
 
-def refusal(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+
+@pytest.mark.parametrize(("command", "option", "says"), REFUSED)
+def test_a_number_that_cannot_be_is_refused(
+    capsys: pytest.CaptureFixture[str], command: str, option: str, says: str
+) -> None:
     with pytest.raises(SystemExit):
-        console.parse_arguments(None, words)
-    return capsys.readouterr().err
+        console.parse_arguments(None, [command, option])
 
-
-@pytest.mark.parametrize("text", ["nan", "inf", "1e309", "1e-320", "0", "-1", "heavy"])
-def test_a_weight_of_nothing_is_refused(capsys: pytest.CaptureFixture[str], text: str) -> None:
-    assert "is no weight: write a number" in refusal(capsys, "quota", f"--weight={text}")
-
-
-@pytest.mark.parametrize("text", ["NaN", "Infinity", "$inf", "1e9", "1e-9", "much"])
-def test_a_budget_of_no_amount_is_refused(capsys: pytest.CaptureFixture[str], text: str) -> None:
-    assert "is no amount of dollars from 0.01" in refusal(capsys, "budget", f"--set={text}")
-
-
-@pytest.mark.parametrize("text", ["99999999999", "9" * 5000, "many"])
-def test_a_number_too_large_is_refused(capsys: pytest.CaptureFixture[str], text: str) -> None:
-    assert "is no number up to 2147483647" in refusal(capsys, "quota", "--max-jobs", text)
+    assert says in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -1,33 +1,18 @@
 """GET /v1/files/{id}/preview: a file's rows as a base model reads them, within its project."""
 
-import json
 from typing import Any
 
 from service.db.files.files import CONTAINER
 from service.operations.models import models
+from tests.datasets import PAIRS, PROMPT, jsonl, labelled, prompts, rankings
 from tests.integration.finished_jobs import make_model
 from tests.vocabulary import TEMPLATE, tokenizer_files
-from tests.world import MODEL, ROW, World, stage
+from tests.world import DATASET, MODEL, ROW, World, stage
 
 Json = dict[str, Any]
-PAIR = {
-    "input": {"messages": [{"role": "user", "content": "2+2?"}]},
-    "preferred_output": [{"role": "assistant", "content": "4"}],
-    "non_preferred_output": [{"role": "assistant", "content": "5"}],
-}
-RANKING = {
-    "input": PAIR["input"],
-    "ranked_outputs": [[{"role": "assistant", "content": text}] for text in ("4", "5", "6")],
-}
-PROMPT = {"messages": [{"role": "user", "content": "2+2?"}], "answer": "4"}
-LABELLED = {"text": "late again", "label": "complaint"}
 REWRITING = TEMPLATE.replace(
     "{%- generation -%}", "{%- generation -%}{%- if loop.last -%}{{- '(hm) ' -}}{%- endif -%}"
 )
-
-
-def jsonl(*rows: object) -> bytes:
-    return "".join(json.dumps(row) + "\n" for row in rows).encode()
 
 
 async def preview(world: World, file: str, **query: Any) -> Json:  # noqa: ANN401
@@ -69,19 +54,17 @@ async def test_rows_are_shown_with_what_is_trained(world: World) -> None:
 
 async def test_the_method_is_the_usual_one_for_the_rows_unless_asked_for(world: World) -> None:
     pair = ["preferred", "non_preferred"]
-    cases: list[tuple[Json, str | None, str, list[str]]] = [
-        (ROW, None, "supervised", ["chat"]),
-        (PAIR, None, "dpo", pair),
-        (PAIR, "orpo", "orpo", pair),
-        (PAIR, "reward", "reward", pair),
-        (RANKING, None, "reward", ["ranked"] * 3),
-        (PROMPT, None, "reinforcement", ["prompt"]),
-        (LABELLED, None, "classification", ["labelled"]),
+    cases: list[tuple[bytes, str | None, str, list[str]]] = [
+        (DATASET, None, "supervised", ["chat"]),
+        (PAIRS, None, "dpo", pair),
+        (PAIRS, "orpo", "orpo", pair),
+        (PAIRS, "reward", "reward", pair),
+        (rankings(2), None, "reward", ["ranked"] * 2),
+        (prompts(), None, "reinforcement", ["prompt"]),
+        (labelled("a", "b"), None, "classification", ["labelled"]),
     ]
-    for row, asked, method, parts in cases:
-        more = [row | {"label": "praise"}] if "label" in row else []
-        file = await world.upload(jsonl(row, *more))
-
+    for data, asked, method, parts in cases:
+        file = await world.upload(data)
         found = await preview(world, file, **({"method": asked} if asked else {}))
 
         assert found["method"] == method
@@ -90,7 +73,7 @@ async def test_the_method_is_the_usual_one_for_the_rows_unless_asked_for(world: 
 
 async def test_a_prompt_is_held_against_the_room_beside_its_answer(world: World) -> None:
     """By default an answer may take half of max_seq_len."""
-    file = await world.upload(jsonl(PROMPT))
+    file = await world.upload(jsonl([PROMPT]))
     found = await preview(world, file, max_seq_len=40)
 
     (example,) = found["data"][0]["examples"]
@@ -106,7 +89,7 @@ async def test_problems_name_the_row_its_fault_and_a_remedy(world: World) -> Non
     )
     await stage(world.store, "strict", tokenizer=tokenizer_files(strict))
     system = {"messages": [{"role": "system", "content": "Be brief."}, *ROW["messages"]]}
-    file = await world.upload(jsonl(ROW, system, ROW))
+    file = await world.upload(jsonl([ROW, system, ROW]))
 
     found = (await preview(world, file, model="strict"))["data"]
 
@@ -122,7 +105,7 @@ async def test_answers_are_split_where_a_check_of_the_whole_file_has_found_so(wo
     """The rows that are shown would not tell."""
     await stage(world.store, "rewriting", tokenizer=tokenizer_files(REWRITING))
     two = {"messages": [*ROW["messages"], *ROW["messages"]]}
-    file = await world.upload(jsonl(*[ROW] * 20, two))
+    file = await world.upload(jsonl([*[ROW] * 20, two]))
 
     before = await preview(world, file, model="rewriting", limit=1)
     plan = {"model": "rewriting", "training_file": file}

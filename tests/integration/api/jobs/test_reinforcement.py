@@ -105,7 +105,8 @@ async def make_judge(world: World) -> dict[str, Any]:
 
 async def test_nodes_get_the_reward_model_beside_the_base_model(world: World) -> None:
     judge, rows = await make_judge(world), await world.upload(prompts())
-    job = await world.submit(training_file=rows, method=mixed_method(judge["id"]))
+    method = mixed_method(judge["fine_tuned_model"])
+    job = await world.submit(training_file=rows, method=method)
     (node, *_) = await boot(world, job["id"])
     spec = RunSpec.from_json((await world.store.read(job["id"], RUN_SPEC))[0])
 
