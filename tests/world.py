@@ -49,6 +49,7 @@ PRICE = Price(hourly=Decimal("8.44"), on_demand_hourly=Decimal("32.77"))
 TABLE = {SPOT: PRICE}
 SECRET = "a secret that is long enough for the tests"
 MODEL = "rekindle/tiny-llama"
+JOBS = "/v1/fine_tuning/jobs"
 TINY = {
     "model_type": "llama",
     "hidden_size": 64,
@@ -142,7 +143,7 @@ class World:
 
     async def call(self, method: str, path: str, **more: Any) -> httpx.Response:  # noqa: ANN401
         """Send a request with the user's key."""
-        headers = {"authorization": f"Bearer {self.key}", **more.pop("headers", {})}
+        headers = bearer(self.key) | more.pop("headers", {})
         return await self.http.request(method, path, headers=headers, **more)
 
     async def get(self, path: str, **query: Any) -> Any:  # noqa: ANN401 - JSON
@@ -250,6 +251,11 @@ async def open_world(
             key=key,
             pace=AttemptTiming(),
         )
+
+
+def bearer(key: str) -> dict[str, str]:
+    """Return the header that sends this key."""
+    return {"authorization": f"Bearer {key}"}
 
 
 def client(app: FastAPI) -> httpx.AsyncClient:

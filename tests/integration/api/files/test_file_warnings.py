@@ -3,9 +3,7 @@
 import json
 from typing import Any
 
-from tests.world import ROW, World
-
-JOBS = "/v1/fine_tuning/jobs"
+from tests.world import JOBS, ROW, World
 
 
 def jsonl(*rows: dict[str, Any]) -> bytes:

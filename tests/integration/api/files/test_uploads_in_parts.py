@@ -31,8 +31,6 @@ from tests.integration.api.files.upload_parts import (
 from tests.served import served
 from tests.world import DATASET, World
 
-# --- what becomes a file -------------------------------------------------------------------------
-
 
 async def test_openais_client_uploads_a_file_in_parts(world: World, azurite: Azurite) -> None:
     store = AzureBlobStore(azurite.connection_string)
@@ -105,9 +103,6 @@ async def test_concurrent_parts_and_completions_make_one_file(heard: World) -> N
     assert len((await world.call("GET", "/v1/files")).json()["data"]) == 1
 
 
-# --- what is refused -----------------------------------------------------------------------------
-
-
 async def test_a_wrong_completion_changes_nothing_and_may_be_corrected(world: World) -> None:
     upload, (one, two) = await upload_halves(world)
     third = (await send_part(world, upload, b"x")).json()["id"]
@@ -171,9 +166,6 @@ async def test_a_client_that_falls_silent_gives_its_slot_to_others(world: World)
     assert error_of(answers[0])[:2] == (408, "request_timeout")
     assert answers[1].status_code == 200
     assert len((await show_upload(world, upload))["parts"]) == 1
-
-
-# --- what ends before it is a file ---------------------------------------------------------------
 
 
 async def test_nothing_is_left_of_a_cancelled_upload(world: World) -> None:

@@ -11,9 +11,7 @@ from service.api.app import make_app
 from service.storage.fake import MemoryStore
 from service.storage.store import StorageError
 from tests.served import served
-from tests.world import MODEL, World
-
-JOBS = "/v1/fine_tuning/jobs"
+from tests.world import JOBS, MODEL, World
 
 
 async def test_a_wrong_key_is_an_authentication_error(world: World) -> None:

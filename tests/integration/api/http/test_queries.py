@@ -13,9 +13,8 @@ from service.api.jobs import attempts, events, jobs, logs
 from service.api.models import models
 from service.api.money import costs
 from service.api.projects import api_keys
-from tests.world import World
+from tests.world import JOBS, World
 
-JOBS = "/v1/fine_tuning/jobs"
 LISTS = [
     *("/v1/files", "/v1/api_keys", "/v1/organization/projects"),
     *(JOBS, f"{JOBS}/ID/events", f"{JOBS}/ID/checkpoints"),

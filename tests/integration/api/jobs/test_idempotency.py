@@ -14,9 +14,7 @@ from service.db.jobs import jobs as job_rows
 from service.domain.errors import FileInUse
 from service.operations.files import files
 from tests.waiting import until
-from tests.world import MODEL, World
-
-JOBS = "/v1/fine_tuning/jobs"
+from tests.world import JOBS, MODEL, World
 
 
 async def body(world: World) -> dict[str, Any]:

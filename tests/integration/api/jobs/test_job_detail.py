@@ -15,10 +15,9 @@ from tests.nodes.scripted_node import (
     start_training,
     train,
 )
-from tests.world import SPOT, World
+from tests.world import JOBS, SPOT, World
 from trainer.contract import NodePhase, Span
 
-JOBS = "/v1/fine_tuning/jobs"
 Json = dict[str, Any]
 
 
@@ -35,9 +34,6 @@ async def evict_second_machine(
 
 async def _job_of(world: World) -> str:
     return str((await world.call("GET", JOBS)).json()["data"][0]["id"])
-
-
-# --- phases --------------------------------------------------------------------------------------
 
 
 async def test_the_phases_of_a_job_that_is_evicted_once(world: World) -> None:
@@ -130,9 +126,6 @@ async def test_an_attempt_that_never_was_launched_lost_no_scale_set(world: World
     assert not any("scale set is gone" in m for m in messages)
 
 
-# --- progress ------------------------------------------------------------------------------------
-
-
 async def test_progress_tells_speed_loss_epoch_and_what_was_lost(world: World) -> None:
     job, nodes, number = await start_training(world)
     batch = [metrics(step, loss=3.0 - step / 10) for step in range(2, 12)]
@@ -207,9 +200,6 @@ async def test_a_job_says_since_when_it_loads_and_takes_its_first_step(world: Wo
     assert f"the first step is running, since {clock}" in first_step["status_reason"]["message"]
     assert codes.count("generation.loaded") == 1
     assert first_step["version"] > loading["version"]
-
-
-# --- attempts ------------------------------------------------------------------------------------
 
 
 async def test_an_attempt_shows_what_its_time_went_into(world: World) -> None:

@@ -7,9 +7,8 @@ from sqlalchemy import text
 
 from service.domain.cloud.fleet import scale_set_name
 from tests.nodes.scripted_node import boot, start_training
-from tests.world import World
+from tests.world import JOBS, World
 
-JOBS = "/v1/fine_tuning/jobs"
 SUMMARY = "/v1/fine_tuning/summary"
 
 

@@ -17,10 +17,9 @@ from service.api.app import make_app
 from tests import waiting
 from tests.nodes.scripted_node import boot, metrics, train
 from tests.served import served
-from tests.world import World
+from tests.world import JOBS, World
 from trainer.contract import NodePhase
 
-JOBS = "/v1/fine_tuning/jobs"
 Json = dict[str, Any]
 Stream = AsyncIterator[tuple[str, Json]]
 

@@ -7,11 +7,11 @@ from dataclasses import replace
 from typing import Any
 
 from tests.datasets import GRADER, PAIRS, PROMPT, REWARD, prompts
-from tests.integration.api.jobs.test_preferences import JOBS, read_run_spec
+from tests.integration.api.jobs.test_preferences import read_run_spec
 from tests.integration.api.models.test_lineage import archive
 from tests.integration.finished_jobs import READ, make_model
 from tests.nodes.scripted_node import boot, commit, committed, metrics, say_all, train
-from tests.world import MODEL, World
+from tests.world import JOBS, MODEL, World
 from trainer.contract import RUN_SPEC, NodePhase, Reinforcement, RunSpec
 
 GRPO: dict[str, Any] = {"type": "reinforcement", "reinforcement": {"grader": GRADER}}

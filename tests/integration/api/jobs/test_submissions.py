@@ -9,9 +9,7 @@ import httpx
 from sqlalchemy import event, text
 
 from service.db.files import files as file_rows
-from tests.world import MODEL, World
-
-JOBS = "/v1/fine_tuning/jobs"
+from tests.world import JOBS, MODEL, World
 
 
 @contextmanager

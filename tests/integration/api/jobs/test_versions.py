@@ -6,10 +6,9 @@ from typing import Any
 import pytest
 
 from tests.nodes.scripted_node import boot, commit, committed, metrics, train
-from tests.world import World
+from tests.world import JOBS, World
 from trainer.contract import NodePhase
 
-JOBS = "/v1/fine_tuning/jobs"
 Json = dict[str, Any]
 
 

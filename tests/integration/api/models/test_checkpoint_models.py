@@ -12,7 +12,7 @@ from service.db.schema.tables import checkpoints
 from service.operations.models import model_deletion
 from service.reconciler.sweeps.retention import CheckpointSweep
 from service.storage.store import StorageError
-from tests.integration.api.jobs.test_preferences import JOBS, read_run_spec
+from tests.integration.api.jobs.test_preferences import read_run_spec
 from tests.integration.api.models.test_lineage import refused_job
 from tests.integration.finished_jobs import READ, make_model
 from tests.integration.stored_jobs import make_moves
@@ -23,7 +23,7 @@ from tests.integration.sweeps.checkpointed_jobs import (
     seal_checkpoint,
     start_with_checkpoints,
 )
-from tests.world import MODEL, World
+from tests.world import JOBS, MODEL, World
 from trainer.contract import (
     CONVERTED_BASE,
     HEAD,

@@ -14,10 +14,9 @@ from service.api.app import make_app
 from service.operations.projects import keys
 from tests.answers import document
 from tests.nodes.scripted_node import boot
-from tests.world import World, client
+from tests.world import JOBS, World, bearer, client
 
 KEYS = "/v1/api_keys"
-JOBS = "/v1/fine_tuning/jobs"
 OPEN = {"livez", "readyz", "signIn"}
 # POST that changes nothing and starts no code of users.
 ASKS = {"createSimulation", "validateGrader"}
@@ -37,10 +36,6 @@ BODIES: dict[str, dict[str, Any]] = {  # good ones, of routes that look at them 
     "completeUpload": {"json": {"part_ids": ["part-1"]}},
     "addUploadPart": {"files": {"data": ("part", b"{}")}},
 }
-
-
-def bearer(key: str) -> dict[str, str]:
-    return {"authorization": f"Bearer {key}"}
 
 
 def routes() -> Iterator[tuple[str, str, str]]:

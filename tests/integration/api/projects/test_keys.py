@@ -20,13 +20,9 @@ from service.operations.projects import sign_in
 from service.operations.projects.keys import USE_NOTED_EVERY
 from tests.integration.finished_jobs import make_model
 from tests.served import served
-from tests.world import MODEL, World, client
+from tests.world import MODEL, World, bearer, client
 
 KEYS = "/v1/api_keys"
-
-
-def bearer(key: str) -> dict[str, str]:
-    return {"authorization": f"Bearer {key}"}
 
 
 async def refusal(world: World, **headers: str) -> str:

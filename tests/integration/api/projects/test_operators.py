@@ -9,9 +9,8 @@ import pytest
 from sqlalchemy import select
 
 from service.db.schema.tables import projects
-from tests.world import MODEL, World
+from tests.world import JOBS, MODEL, World
 
-JOBS = "/v1/fine_tuning/jobs"
 PROJECTS = "/v1/organization/projects"
 
 

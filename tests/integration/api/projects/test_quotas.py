@@ -9,9 +9,7 @@ import httpx
 from service.operations.files.uploads import Staging
 from service.operations.projects import quotas
 from tests.integration.api.files.upload_parts import begin_upload, send_part
-from tests.world import DATASET, World
-
-JOBS = "/v1/fine_tuning/jobs"
+from tests.world import DATASET, JOBS, World
 
 
 async def set_limits(world: World, **most: int | None) -> None:

@@ -14,10 +14,9 @@ from service.domain.cloud.fleet import Offering, Price
 from service.domain.states import CapacityType
 from service.pricing.fixed import FixedPrices
 from tests.nodes.scripted_node import metrics, start_training
-from tests.world import World
+from tests.world import JOBS, World
 from trainer.contract import NodePhase
 
-JOBS = "/v1/fine_tuning/jobs"
 LLAMA = "meta-llama/Llama-3.1-8B-Instruct"
 SMALL = "Standard_NC24ads_A100_v4"
 ANSWER = {"role": "assistant", "content": "because " * 120}
@@ -139,7 +138,7 @@ async def test_a_job_with_an_hour_to_go_gets_as_many_nodes_as_it_takes(
     assert "infrastructure.nodes" in fixed["error"]["message"]
 
 
-PLANS, JOBS = "/v1/fine_tuning/plans", "/v1/fine_tuning/jobs"
+PLANS = "/v1/fine_tuning/plans"
 
 
 async def plan_job(world: World, **more: Any) -> tuple[dict[str, Any], dict[str, Any]]:  # noqa: ANN401

@@ -16,10 +16,9 @@ from service.operations.models import models
 from service.storage.fake import MemoryStore
 from service.storage.store import SMALL, Container, StorageError
 from tests.nodes.scripted_node import ScriptedNode, boot, commit, committed, metrics, say_all, train
-from tests.world import MODEL, World, stage
+from tests.world import JOBS, MODEL, World, stage
 from trainer.contract import NodePhase, log_path
 
-JOBS = "/v1/fine_tuning/jobs"
 Json = dict[str, Any]
 Running = tuple[Json, list[ScriptedNode], int]
 
@@ -48,9 +47,6 @@ async def finish(world: World, running: Running) -> Json:
 async def steps(world: World, job: Json, **params: object) -> tuple[list[int], bool]:
     page = await world.get(f"{JOBS}/{job['id']}/metrics", **params)
     return [row["step"] for row in page["data"]], page["has_more"]
-
-
-# --- metrics -------------------------------------------------------------------------------------
 
 
 async def test_a_series_is_read_page_by_page(world: World, running: Running) -> None:
@@ -91,9 +87,6 @@ async def test_a_thinned_series_keeps_what_matters(world: World, running: Runnin
 
 async def test_every_figure_of_a_row_may_be_asked_for() -> None:
     assert sorted(get_args(Figure)) == sorted(series.FIGURES)
-
-
-# --- logs ----------------------------------------------------------------------------------------
 
 
 async def test_a_log_is_followed_by_byte_offset(world: World, running: Running) -> None:
@@ -148,9 +141,6 @@ async def test_a_log_is_complete_once_its_machines_are_gone(world: World, runnin
     assert answer.headers["x-log-complete"] == "true"
 
 
-# --- the result file -----------------------------------------------------------------------------
-
-
 async def test_a_job_that_succeeded_has_a_result_file(world: World, running: Running) -> None:
     job, nodes, number = running
     lost = metrics(41, loss=float("nan"))
@@ -194,9 +184,6 @@ async def test_a_result_file_goes_with_its_metrics(world: World, running: Runnin
     job = await world.job(running[0]["id"])
     assert job["result_files"] == []
     assert job["version"] > done["version"]
-
-
-# --- models --------------------------------------------------------------------------------------
 
 
 async def test_models_are_those_staged_and_those_made(world: World, running: Running) -> None:
@@ -271,9 +258,6 @@ async def test_a_model_with_an_invalid_head_is_refused(world: World, head: bytes
     assert (answer.status_code, answer.json()["error"]["code"]) == (400, "unsupported_model")
     assert "python -m rekindle.stage" in answer.json()["error"]["message"]
     assert [m["id"] for m in listed.json()["data"]] == [MODEL]
-
-
-# --- blobs that somebody has deleted -------------------------------------------------------------
 
 
 async def test_bytes_that_are_gone_are_not_found(world: World, running: Running) -> None:

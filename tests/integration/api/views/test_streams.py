@@ -14,11 +14,9 @@ from openai import AsyncOpenAI, AsyncStream
 from service.api.app import make_app
 from tests.nodes.scripted_node import boot
 from tests.served import served
-from tests.world import World
+from tests.world import JOBS, World
 from tests.world import client as connected
 from trainer.contract import log_path
-
-JOBS = "/v1/fine_tuning/jobs"
 
 
 @pytest.fixture

@@ -8,10 +8,8 @@ import pytest
 
 from tests.integration.manifests import seal
 from tests.nodes.scripted_node import ScriptedNode, boot, commit, committed, metrics, say_all, train
-from tests.world import World
+from tests.world import JOBS, World
 from trainer.contract import MANIFEST, NodePhase, log_path
-
-JOBS = "/v1/fine_tuning/jobs"
 
 
 @pytest.fixture
