@@ -15,8 +15,10 @@ from tests.world import JOBS, MODEL, World
 
 
 async def test_a_wrong_key_is_an_authentication_error(world: World) -> None:
-    async with served(make_app(world.parts)) as url:
-        client = AsyncOpenAI(api_key="rk-wrong", base_url=f"{url}/v1", max_retries=0)
+    async with (
+        served(make_app(world.parts)) as url,
+        AsyncOpenAI(api_key="rk-wrong", base_url=f"{url}/v1", max_retries=0) as client,
+    ):
         with pytest.raises(openai.AuthenticationError) as refused:
             await client.files.list()
 

@@ -6,10 +6,13 @@ import json
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from tests.datasets import PAIRS, REWARD, labelled, prompts, rankings
 from tests.nodes.scripted_node import boot, commit, committed, metrics, say_all, train
 from tests.world import DATASET, MODEL, World
 from trainer.contract import RUN_SPEC, Curriculum, Dpo, Mix, NodePhase, Ranked, RunSpec
+from trainer.engine.deepspeed_engine import build_config
 
 JOBS = "/v1/fine_tuning/jobs"
 DPO = {"type": "dpo", "dpo": {"hyperparameters": {"n_epochs": 2}, "label_smoothing": 0.1}}
@@ -214,3 +217,29 @@ async def test_an_order_of_rows_is_planned_and_handed_to_nodes(world: World) -> 
         (None, Curriculum(until_step=7, start_share=0.2)),
     ]
     assert mixed["plan"]["recipe"]["mix"] == {"threshold_tokens": 512, "short_share": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("training", "precision"),
+    [
+        ({}, "fp32"),  # on a CPU
+        ({"precision": "fp16", "zero_stage": 1}, "fp16"),
+        ({"precision": "fp32", "zero_stage": 2, "learning_rate": 3e-4}, "fp32"),
+        ({"precision": "bf16", "zero_stage": 3, "offload": "parameters"}, "bf16"),
+    ],
+)
+async def test_the_shown_configuration_is_that_of_the_run_spec_that_nodes_get(
+    world: World, training: dict[str, object], precision: str
+) -> None:
+    job = await world.submit(training=training)
+    await boot(world, job["id"])
+    data, _ = await world.store.read(job["id"], RUN_SPEC)
+    spec = RunSpec.from_json(data)
+    processes = spec.nodes * spec.processes_per_node
+
+    shown = await world.job(job["id"])
+
+    config = build_config(spec, processes)
+    assert shown["deepspeed"] == {"world_size": processes, "config": config}
+    assert shown["plan"]["recipe"]["precision"] == spec.precision == precision
+    assert job["deepspeed"]["world_size"] == processes, "it is shown before the job has machines"

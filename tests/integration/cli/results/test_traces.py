@@ -86,15 +86,6 @@ async def test_a_hold_that_ended_today_is_seen(world: World, outcome: str, left:
     assert place["trace"]["data"] == [2] * 18 + [left] * 6
 
 
-async def test_traces_are_for_operators(shell: Shell) -> None:
-    key = await shell.world.other_key()
-
-    ended = await shell.run("traces", "export", "seen", "--key", key)
-
-    assert ended.code == 4
-    assert not (shell.folder / "seen").exists()
-
-
 async def test_where_nothing_was_asked_for_there_is_nothing_to_write(shell: Shell) -> None:
     ended = await shell.run("traces", "export", "seen")
 
