@@ -175,7 +175,8 @@ async def test_a_deleted_checkpoint_is_gone_with_its_bytes(world: World) -> None
 async def test_a_deletion_that_was_killed_is_done_later(world: World) -> None:
     made = await cancel_with_checkpoints(world, 2, 3)
     newer, older = await checkpoint_names(world, made["id"])
-    project = made["organization_id"]
+    final = await make_model(world)
+    project, model = made["organization_id"], final["fine_tuned_model"]
 
     class Fails(type(world.store)):  # type: ignore[misc]  # the world's store
         async def delete(self, *_: str) -> None:
@@ -185,16 +186,18 @@ async def test_a_deletion_that_was_killed_is_done_later(world: World) -> None:
         async def write(self, *_: object, **__: object) -> str:
             raise StorageError("gone away")
 
-    for broken, name in ((Fails(), newer), (CannotWrite(), older)):
+    for broken, name in ((Fails(), newer), (CannotWrite(), older), (Fails(), model)):
         broken.__dict__.update(vars(world.store))
         with suppress(StorageError):
             await model_deletion.delete(world.engine, broken, project, name, world.clock())
-    assert not {newer, older} & set(await list_models(world))
+    assert not {newer, older, model} & set(await list_models(world))
+    assert await world.store.list_blobs(final["id"], "models/") != []
     again = await world.call("DELETE", f"/v1/models/{older}")
     world.clock.advance(days=3)
     await CheckpointSweep(engine=world.engine, store=world.store, now=world.clock).run_once()
 
     assert again.json()["bytes_freed"] > 0
+    assert await world.store.list_blobs(final["id"], "models/") == []
     assert await world.store.list_blobs(made["id"], "checkpoints/") == []
 
 
