@@ -17,8 +17,7 @@ from rekindle.local.layout import MODELS, REAL_MODEL
 from rekindle.local.running_stack import StackInfo
 from rekindle.local.setup import ROOT, VENV
 from tests import waiting
-from tests.system.product import Product
-from tests.system.stacks import up
+from tests.system.product import Product, up
 
 PAGE = ROOT / "docs" / "quickstart.md"
 BLOCK = re.compile(

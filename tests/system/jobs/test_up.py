@@ -8,7 +8,7 @@ import pytest
 
 from bench import ports
 from tests import waiting
-from tests.system.stacks import Up, up
+from tests.system.product import Up, up
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""`rekindle download`: whole files or none, gone on with after a break."""
+"""`rekindle download` and `rekindle tier`: whole files or none, and where they lie."""
 
 from pathlib import Path
 
@@ -6,6 +6,7 @@ import pytest
 
 from tests.integration.cli.conftest import Shell
 from tests.integration.finished_jobs import make_model
+from tests.integration.stored_jobs import finish_job, list_tiers, make_moves
 
 FILES = {"config.json": b"{}", "model.safetensors": bytes(range(256)) * 1000, "empty.txt": b""}
 
@@ -94,3 +95,61 @@ async def test_no_other_jobs_model_is_overwritten(shell: Shell, job: str, folder
     assert refused.code != 0
     assert "holds the model of job ftjob-first" in refused.err
     assert sorted(held(folder)) == ["report.json"]
+
+
+@pytest.fixture
+async def stored(shell: Shell) -> str:
+    """Return the id of a finished stored that has checkpoints and a model."""
+    return await finish_job(shell.world)
+
+
+async def carry_out(shell: Shell) -> None:
+    while await make_moves(shell.world).run_once():
+        pass
+
+
+async def test_it_shows_what_lies_where_and_what_a_move_would_cost(
+    shell: Shell, stored: str
+) -> None:
+    shown = await shell.run("tier", stored)
+    document = (await shell.run("tier", "last", "--json")).json
+    dry = await shell.run("tier", stored, "archive", "--dry-run")
+    bill = await shell.run("cost", stored)
+    await carry_out(shell)
+
+    assert (shown.code, dry.code) == (0, 0)
+    assert [f["kind"] for f in document["folders"]] == ["checkpoint"] * 3 + ["model"]
+    for word in ("checkpoint of step 6", "model", "hot", "online", "storage cost so far"):
+        assert word in shown.out
+    for word in ("early deletion", "per month", "to read all of it", "free to leave", "2026-11-20"):
+        assert word in dry.out
+    tiers = (await list_tiers(shell.world.store, stored, "models/")).values()
+    assert {b.tier for b in tiers} == {"hot"}, "a dry run moves nothing"
+    assert "storage (included)" in bill.out
+
+
+async def test_an_archived_model_says_how_to_get_it_back(shell: Shell, stored: str) -> None:
+    asked = await shell.run("tier", stored, "archive", "--yes")
+    await carry_out(shell)
+    shown = await shell.run("tier", stored)
+    refused = await shell.run("download", stored)
+    back = await shell.run("tier", stored, "hot", "--priority", "high", "--yes")
+    await carry_out(shell)
+    again = await shell.run("tier", stored, "hot", "--yes")
+
+    assert asked.code == 0
+    assert "moves to archive" in asked.out
+    assert "archived; rehydrates in 15 h 00 min for $0.0006, in 1 h 00 min for $0.0050" in shown.out
+    assert refused.code == 1
+    assert f"rekindle tier {stored} hot" in refused.err
+    assert "at the latest" in back.out
+    assert "is already in hot" in again.out
+
+
+async def test_a_checkpoint_is_named_by_its_step(shell: Shell, stored: str) -> None:
+    ended = await shell.run("tier", stored, "cold", "--checkpoint", "4", "--yes", "--json")
+    none = await shell.run("tier", stored, "cold", "--checkpoint", "5", "--yes")
+
+    assert (ended.code, ended.json["step_number"], ended.json["to"]) == (0, 4, "cold")
+    assert none.code == 5
+    assert "no checkpoint '5'" in none.err
