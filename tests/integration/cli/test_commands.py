@@ -224,12 +224,9 @@ async def test_wrong_settings_are_not_called_missing(shell: Shell) -> None:
     assert "settings" not in found
 
 
-def test_nothing_is_said_of_settings_where_the_service_does_not_run() -> None:
-    assert told() == {}
-
-
-def test_a_service_that_cannot_even_be_asked_is_a_doubt_with_the_command() -> None:
+def test_settings_are_judged_where_the_service_runs_and_can_be_asked() -> None:
     broken = told(REKINDLE_DEPLOYMENT="test", PYTHONHOME="/nowhere")
 
+    assert told() == {}
     assert broken["settings"].verdict is CheckStatus.DOUBT
     assert "python -m service.main check" in broken["settings"].remedy

@@ -49,21 +49,16 @@ async def steps(world: World, job: Json, **params: object) -> tuple[list[int], b
     return [row["step"] for row in page["data"]], page["has_more"]
 
 
-async def test_a_series_is_read_page_by_page(world: World, running: Running) -> None:
+async def test_a_series_is_read_page_by_page_or_cut_to_a_range(
+    world: World, running: Running
+) -> None:
     job, _, _ = running
 
-    first = await steps(world, job, limit=15)
-    second = await steps(world, job, limit=15, after=15)
-    last = await steps(world, job, limit=15, after=30)
-
-    assert first == ([*range(1, 16)], True)
-    assert second == ([*range(16, 31)], True)
-    assert last == ([*range(31, 41)], False)
-
-
-async def test_a_series_is_cut_to_a_range(world: World, running: Running) -> None:
-    assert await steps(world, running[0], from_step=5, to_step=8) == ([5, 6, 7, 8], False)
-    assert await steps(world, running[0], from_step=50) == ([], False)
+    assert await steps(world, job, limit=15) == ([*range(1, 16)], True)
+    assert await steps(world, job, limit=15, after=15) == ([*range(16, 31)], True)
+    assert await steps(world, job, limit=15, after=30) == ([*range(31, 41)], False)
+    assert await steps(world, job, from_step=5, to_step=8) == ([5, 6, 7, 8], False)
+    assert await steps(world, job, from_step=50) == ([], False)
 
 
 async def test_a_thinned_series_keeps_what_matters(world: World, running: Running) -> None:
