@@ -78,10 +78,10 @@ async def test_a_dpo_job_is_shown_planned_and_handed_to_nodes(world: World) -> N
 
 async def test_an_orpo_job_is_shown_planned_and_handed_to_nodes(world: World) -> None:
     pairs = await world.upload(PAIRS)
+    ours, theirs = [(await create_job(world, pairs, method=m))["plan"] for m in (ORPO, DPO)]
     job = await world.submit(training_file=pairs, validation_file=pairs, method=ORPO)
     spec = await read_run_spec(world, job["id"])
     usual = await create_job(world, pairs, method={"type": "orpo"})
-    ours, theirs = [(await create_job(world, pairs, method=m))["plan"] for m in (ORPO, DPO)]
 
     assert job["method"] == {
         "type": "orpo",
