@@ -54,6 +54,7 @@ BOTH = {
 }
 SECRET = "a secret that is long enough for the tests"
 MODEL = "rekindle/tiny-llama"
+JOBS = "/v1/fine_tuning/jobs"
 TINY = {
     "model_type": "llama",
     "hidden_size": 64,
@@ -147,8 +148,21 @@ class World:
 
     async def call(self, method: str, path: str, **more: Any) -> httpx.Response:  # noqa: ANN401
         """Send a request with the user's key."""
-        headers = {"authorization": f"Bearer {self.key}", **more.pop("headers", {})}
+        headers = bearer(self.key) | more.pop("headers", {})
         return await self.http.request(method, path, headers=headers, **more)
+
+    async def get(self, path: str, **query: Any) -> Any:  # noqa: ANN401 - JSON
+        """Return the JSON of an answer to the user's key, which must be 200."""
+        answer = await self.call("GET", path, params=query)
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    @asynccontextmanager
+    async def beside(self, **parts: Any) -> AsyncIterator["World"]:  # noqa: ANN401 - of any type
+        """Yield the same world behind a service with other parts."""
+        other = replace(self.parts, **parts)
+        async with client(make_app(other)) as http:
+            yield replace(self, http=http, parts=other)
 
     async def other_key(self, project: str = "others") -> str:
         """Create a key of another project and return it."""
@@ -242,6 +256,11 @@ async def open_world(
             key=key,
             pace=AttemptTiming(),
         )
+
+
+def bearer(key: str) -> dict[str, str]:
+    """Return the header that sends this key."""
+    return {"authorization": f"Bearer {key}"}
 
 
 def client(app: FastAPI) -> httpx.AsyncClient:

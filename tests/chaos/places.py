@@ -18,7 +18,7 @@ COMMITS = {("engine", "begin")}
 EXCUSED = {  # no play comes there, and why
     "commit api/projects/sign_in.py exchange": (
         "no life signs in; a token that was used up without an answer opens nothing, and another "
-        "link is made: tests/integration/api/projects/test_sign_in.py"
+        "link is made: tests/integration/api/projects/test_keys.py"
     ),
     "commit reconciler/jobs/launch.py _retry_soon": (
         "another job must take the cores between two statements of one step, again and again: a "
@@ -85,11 +85,11 @@ EXCUSED = {  # no play comes there, and why
     ),
     "commit operations/models/model_deletion.py delete": (
         "no life deletes its model; done twice it is harmless: "
-        "tests/integration/api/models/test_model_deletion.py"
+        "tests/integration/api/models/test_lineage.py"
     ),
     "commit api/planning/plans.py create": (
         "a plan that was kept and never told of expires after a day, and no job depends on it: "
-        "tests/integration/api/views/test_stored_plans.py"
+        "tests/integration/api/views/test_plans.py"
     ),
     "commit operations/files/files.py expire": (
         "no life's file expires; it hides a file as delete does: "

@@ -10,8 +10,7 @@ import pytest
 from bench import ports
 from contract.choices import Engine
 from rekindle.local.running_stack import StackInfo
-from tests.system.product import Product
-from tests.system.stacks import up
+from tests.system.product import Product, up
 
 
 @pytest.fixture

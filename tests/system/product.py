@@ -1,12 +1,21 @@
-"""A running stack, and a client that bears with a service that is away."""
+"""`make up` as a subprocess, and a client that bears with a service that is away."""
 
+import asyncio
 import json
-from collections.abc import Callable
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, TextIO
 
 import httpx
 
+from contract.choices import Engine
+from rekindle.local import faults
+from rekindle.local.layout import TINY_MODEL
 from rekindle.local.running_stack import StackInfo
 from tests import waiting
 
@@ -56,14 +65,98 @@ class Product:
         assert found is not None
         return found
 
-    async def until(self, job_id: str, accept: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+    async def until(
+        self, job_id: str, accept: Callable[[dict[str, Any]], bool], deadline: float = 180.0
+    ) -> dict[str, Any]:
         async def look() -> dict[str, Any]:
             return await self.get(f"/fine_tuning/jobs/{job_id}")
 
-        return await waiting.until(look, accept, interval=0.3, deadline=180)
+        return await waiting.until(look, accept, interval=0.3, deadline=deadline)
+
+    async def finished(self, job_id: str, deadline: float = 600.0) -> dict[str, Any]:
+        """Return the job once it is over, however slow this machine is."""
+        return await self.until(job_id, lambda job: job["finished_at"] is not None, deadline)
+
+    async def evict_one(self, job: dict[str, Any], *, notice: bool) -> None:
+        """Take a machine of the job's current attempt."""
+        machine, *_ = await faults.list_machines(self.stack, job["attempts"]["current"])
+        await faults.evict_vm(self.stack, machine, notice=notice)
 
     async def attempts(self, job_id: str) -> list[dict[str, Any]]:
         listed: list[dict[str, Any]] = (await self.get(f"/fine_tuning/jobs/{job_id}/attempts"))[
             "data"
         ]
         return listed
+
+
+def saved_step(job: dict[str, Any]) -> int:
+    """Return the step of the job's newest checkpoint; 0 without one."""
+    checkpoint = job["latest_checkpoint"]
+    return int(checkpoint["step_number"]) if checkpoint else 0
+
+
+START_SECONDS = 180.0
+
+
+@dataclass(frozen=True)
+class Up:
+    """A running `make up`."""
+
+    process: asyncio.subprocess.Process
+    state: Path
+    port: int
+
+    def facts(self) -> dict[str, str]:
+        """Return what the stack tells programs about itself."""
+        facts: dict[str, str] = json.loads((self.state / "stack.json").read_text())
+        return facts
+
+    def printed(self) -> str:
+        """Return what the stack printed for people."""
+        return (self.state / "printed").read_text()
+
+
+@asynccontextmanager
+async def up(
+    state: Path,
+    port: int,
+    model: str = TINY_MODEL,
+    engines: Sequence[Engine] = (Engine.SCALE_SET,),
+    **settings: str,
+) -> AsyncIterator[Up]:
+    """Start it and wait until it is ready or has ended; end it afterwards.
+
+    With these settings of the service, beyond those that the stack gives it.
+    """
+    command = [
+        sys.executable,
+        "-m",
+        "rekindle.local.up",
+        "--state",
+        str(state),
+        "--port",
+        str(port),
+    ]
+    command += ["--model", model, *(f"--engine={engine}" for engine in engines)]
+    with _printing(state) as output:
+        environment = {**os.environ, **settings}  # noqa: TID251 - what `make up` would inherit
+        process = await asyncio.create_subprocess_exec(
+            *command, stdout=output, stderr=output, env=environment
+        )
+    running = Up(process, state, port)
+
+    async def over() -> bool:
+        return (state / "stack.json").exists() or process.returncode is not None
+
+    try:
+        await waiting.until(over, bool, deadline=START_SECONDS)
+        yield running
+    finally:
+        if process.returncode is None:
+            process.send_signal(signal.SIGINT)
+        await process.wait()
+
+
+def _printing(state: Path) -> TextIO:
+    state.mkdir(exist_ok=True)
+    return (state / "printed").open("w")

@@ -2,13 +2,19 @@
 
 import asyncio
 import re
+from dataclasses import replace
 
 import pytest
 from sqlalchemy import text
 
+from rekindle.cli.diagnostics import check_settings
+from rekindle.cli.diagnostics.check import CheckResult, CheckStatus
+from service.api.app import make_app
+from service.db.core.schema_version import KnownMigrations
 from tests import waiting
 from tests.integration.cli.conftest import Shell
 from tests.integration.cli.submit.test_submit import submit
+from tests.served import served
 
 _A_THOUSAND_MORE = text("""
 insert into jobs
@@ -58,6 +64,7 @@ async def test_a_list_of_one_status_says_where_it_has_stopped_to_look(shell: She
 
 
 async def test_a_job_is_named_by_its_id_the_beginning_of_it_or_last(shell: Shell) -> None:
+    none = await shell.run("show", "last")
     first, second = await submit(shell, "--name", "a"), await submit(shell, "--name", "b")
     common = first[: next(n for n, (a, b) in enumerate(zip(first, second, strict=True)) if a != b)]
 
@@ -72,14 +79,8 @@ async def test_a_job_is_named_by_its_id_the_beginning_of_it_or_last(shell: Shell
     assert both.code == 2
     assert first in both.err
     assert second in both.err
-    assert nobody.code == 5
-
-
-async def test_last_of_no_jobs_says_how_to_make_one(shell: Shell) -> None:
-    ended = await shell.run("show", "last")
-
-    assert ended.code == 5
-    assert "rekindle submit" in ended.err
+    assert (nobody.code, none.code) == (5, 5)
+    assert "rekindle submit" in none.err
 
 
 async def test_a_request_is_granted_once_and_refused_where_it_makes_no_sense(shell: Shell) -> None:
@@ -180,3 +181,52 @@ async def test_an_upload_that_the_service_could_not_take_is_sent_again(shell: Sh
 
 async def _value(seen: int) -> int:
     return seen
+
+
+def told(**settings: str) -> dict[str, CheckResult]:
+    """Return the results of the settings checks for these settings of the service, by name."""
+    return {check.name: check for check in check_settings.settings_checks(settings)}
+
+
+async def test_a_service_that_is_not_ready_is_shown_with_its_own_reason(shell: Shell) -> None:
+    async with shell.world.engine.connect() as conn:
+        there = (await conn.exec_driver_sql("select version_num from alembic_version")).scalar_one()
+    schema = KnownMigrations(newest="9999", known=frozenset({str(there), "9999"}))
+
+    async with served(make_app(replace(shell.world.parts, schema=schema))) as url:
+        ended = await shell.run("doctor", "--json", REKINDLE_URL=f"{url}/v1")
+
+    found = {c["name"]: c for c in ended.json["checks"] if c["topic"] == "service"}
+    assert ended.code == 1
+    assert (
+        "this release needs 9999: run `python -m service.main migrate`"
+        in (found["service"]["found"])
+    )
+    assert "Start it" not in found["service"]["remedy"]
+    assert found["clock"]["verdict"] == "ok"
+    assert "API key" not in found
+
+
+async def test_wrong_settings_are_not_called_missing(shell: Shell) -> None:
+    ended = await shell.run(
+        "doctor",
+        "--json",
+        REKINDLE_SECRET_KEY="short",
+        REKINDLE_DATABASE_URL="postgresql://rekindle@127.0.0.1:1/rekindle",
+        REKINDLE_STORAGE="nonsense",
+    )
+
+    found = {c["name"]: c for c in ended.json["checks"] if c["topic"] == "azure"}
+    assert ended.code == 1
+    assert found["REKINDLE_SECRET_KEY"]["remedy"] == "Set it: 32 characters or more."
+    assert "Connection refused" in found["database"]["found"]
+    assert found["storage"]["verdict"] == "missing"
+    assert "settings" not in found
+
+
+def test_settings_are_judged_where_the_service_runs_and_can_be_asked() -> None:
+    broken = told(REKINDLE_DEPLOYMENT="test", PYTHONHOME="/nowhere")
+
+    assert told() == {}
+    assert broken["settings"].verdict is CheckStatus.DOUBT
+    assert "python -m service.main check" in broken["settings"].remedy

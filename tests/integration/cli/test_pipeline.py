@@ -79,9 +79,7 @@ async def test_three_phases_hand_their_models_on(shell: Shell, pipeline: str) ->
     assert "for 2 of 3 phases" in ended.err
 
 
-async def test_a_failed_phase_stops_it_and_is_made_anew_when_asked(
-    shell: Shell, pipeline: str
-) -> None:
+async def test_a_failed_phase_stops_it_until_a_retry(shell: Shell, pipeline: str) -> None:
     running = asyncio.create_task(shell.run("pipeline", pipeline))
     first = await submitted(shell, 1)
     await shell.run("cancel", first)
@@ -100,9 +98,7 @@ async def test_a_failed_phase_stops_it_and_is_made_anew_when_asked(
     assert [job["metadata"]["phase"] for job in await jobs(shell)] == ["sft", "sft"]
 
 
-async def test_ctrl_c_leaves_the_job_and_the_next_run_takes_it_up(
-    shell: Shell, pipeline: str
-) -> None:
+async def test_ctrl_c_leaves_the_job_to_the_next_run(shell: Shell, pipeline: str) -> None:
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "rekindle.cli.main", "pipeline", pipeline),

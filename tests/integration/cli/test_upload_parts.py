@@ -50,9 +50,7 @@ def client_of(shell: Shell) -> ApiClient:
     return ApiClient(connection, sleep=lambda _: None)
 
 
-async def test_an_upload_that_stopped_halfway_sends_only_what_is_missing(
-    shell: Shell, home: Path
-) -> None:
+async def test_a_stopped_upload_sends_only_what_is_missing(shell: Shell, home: Path) -> None:
     path, seen = Path(shell.dataset()), Seen()
 
     class Stopped(Seen):
@@ -85,9 +83,7 @@ async def test_an_upload_that_stopped_halfway_sends_only_what_is_missing(
     assert stored == DATASET
 
 
-async def test_a_lost_answer_is_found_and_a_refused_file_begins_anew(
-    shell: Shell, home: Path
-) -> None:
+async def test_a_lost_answer_is_found(shell: Shell, home: Path) -> None:
     path = Path(shell.dataset(data=DATASET + b"\n{}"))
     with client_of(shell) as client:
         for _ in range(2):

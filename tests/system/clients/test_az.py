@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.emulated.process import Emulator
-from tests.system.clients import az
-from tests.system.clients.az_shell import Shell, program
+from tests.system.clients.az import STORY, Shell, program
 
 PROGRAM = program()
 
@@ -24,5 +23,5 @@ def shell(tmp_path: Path) -> Iterator[Shell]:
 @pytest.mark.skipif(PROGRAM is None, reason="az is not installed here: make az")
 @pytest.mark.timeout(600)
 def test_az_does_everything_that_one_does_by_hand(shell: Shell) -> None:
-    for part in az.STORY:
+    for part in STORY:
         part(shell)

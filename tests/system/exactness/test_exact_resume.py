@@ -10,9 +10,6 @@ from pathlib import Path
 import pytest
 
 from tests.system.exactness import matrix, worlds
-from tests.system.exactness.forgetting import FORGET
-from tests.system.exactness.interrupted import interrupt, interrupted
-from tests.system.exactness.learners import by_rankings
 from tests.system.exactness.pairings import OFF_POLICY
 from tests.system.exactness.savers import QLORA
 from tests.system.exactness.worlds import (
@@ -25,11 +22,16 @@ from tests.system.exactness.worlds import (
     without_dropout,
 )
 from trainer.checkpoint.checksum import describe_file
-from trainer.contract import Curriculum, RunSpec
+from trainer.contract import RunSpec
 from trainer.export.report import REPORT, TrainingReport
 from trainer.rundir import RankSave, RunDir
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+CASES = (  # `make exactness` has all
+    *("dpo-full-zero3-bf16", "ranked-full-zero2-bf16", "curriculum-full-zero3-bf16"),
+    *("killed-ppo-lora-zero2-bf16", "killed-sft-qlora-zero2-bf16", "forgets-randomness"),
+    *("rung-full-zero2-fp32", "rung-grpo-zero2-fp32", "chain-full-zero3-fp32"),
+)
 
 
 @dataclass(frozen=True)
@@ -86,9 +88,7 @@ def test_a_run_stopped_twice_in_an_epoch_ends_bit_for_bit_like_one_that_never_wa
 
 
 @pytest.mark.long
-def test_a_run_that_saves_often_is_the_run_that_saves_at_its_end_only(
-    bench: Bench, whole: Outcome
-) -> None:
+def test_a_run_that_saves_often_is_the_same_run(bench: Bench, whole: Outcome) -> None:
     spec = replace(bench.spec, checkpoint_seconds=0.01)
     often = run_world(prepare(bench.root / "often", spec, bench.inputs))
 
@@ -97,19 +97,6 @@ def test_a_run_that_saves_often_is_the_run_that_saves_at_its_end_only(
     assert often.losses == whole.losses
     assert often.metrics[12].valid_loss == whole.metrics[12].valid_loss
     assert often.parameters_sha256 == whole.parameters_sha256 != ""
-
-
-@pytest.mark.long
-def test_a_resume_that_loses_the_random_state_is_another_run(
-    bench: Bench, whole: Outcome, stopped: Outcome
-) -> None:
-    rundir = prepare(bench.root / "amnesia", bench.spec, bench.inputs, resume=stopped)
-    FORGET["randomness"](rundir.checkpoint)
-
-    resumed = run_world(rundir)
-
-    assert resumed.losses[12] != whole.losses[12]
-    assert resumed.parameters_sha256 != whole.parameters_sha256
 
 
 @pytest.mark.long  # a minute and more; `make exactness` has it among its pairs as well
@@ -131,9 +118,7 @@ def test_adapters_under_zero_3_resume_exactly_and_are_exported_merged(bench: Ben
 
 
 @pytest.mark.long
-def test_adapters_over_four_bits_with_the_loss_in_chunks_and_the_optimizer_on_the_host_too(
-    bench: Bench,
-) -> None:
+def test_qlora_with_a_chunked_loss_and_offload_resumes_exactly(bench: Bench) -> None:
     spec = replace(bench.spec, lora=QLORA, loss_chunk=16, offload="optimizer")
     spec = replace(spec, total_steps=4, eval_steps=2)  # evaluated in one world, not in the other
     found = matrix.compare(bench.root / "savings", spec, bench.inputs, stops=(3,))
@@ -143,37 +128,11 @@ def test_adapters_over_four_bits_with_the_loss_in_chunks_and_the_optimizer_on_th
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", ["killed-ppo-lora-zero2-bf16", "killed-sft-qlora-zero2-bf16"])
-def test_a_run_told_at_random_and_killed_while_it_saves_ends_as_if_it_never_was(
-    bench: Bench, name: str
-) -> None:
-    found = interrupt(bench.root / name, interrupted(bench.inputs)[name], bench.inputs)
+@pytest.mark.parametrize("name", CASES)
+def test_a_case_of_each_matrix_holds(bench: Bench, name: str) -> None:
+    found = dict(matrix.cases(bench.root / name))[name]()
 
-    assert found["resumed_later"]
-    assert found["losses_equal"]
-    assert found["parameters_equal"]
-
-
-@pytest.mark.long
-def test_all_parameters_trained_by_preferences_resume_exactly_beside_a_sharded_reference(
-    bench: Bench,
-) -> None:
-    spec = replace(by_preferences(bench.inputs), zero_stage=3, total_steps=6)
-    found = matrix.compare(bench.root / "dpo", spec, bench.inputs, stops=(3,))
-
-    assert found["losses_equal"]
-    assert found["parameters_equal"]
-
-
-@pytest.mark.long
-def test_rankings_with_a_margin_that_rises_and_rows_that_get_harder_resume_exactly(
-    bench: Bench,
-) -> None:
-    spec = replace(by_rankings(bench.inputs), curriculum=Curriculum(until_step=3), total_steps=4)
-    found = matrix.compare(bench.root / "ranked", spec, bench.inputs, stops=(2,))
-
-    assert found["losses_equal"]
-    assert found["parameters_equal"]
+    assert [what for what, holds in found.items() if holds is False] == [], found
 
 
 @pytest.mark.long  # `make exactness` has it as well
@@ -206,35 +165,6 @@ def test_another_world_and_stage_goes_on_within_rounding(bench: Bench) -> None:
     assert resumed.step == straight.step
     for step, loss in resumed.losses.items():
         assert loss == pytest.approx(straight.losses[step], abs=2e-5)
-
-
-@pytest.mark.long
-def test_worlds_of_changing_size_train_the_same_rows_in_the_same_order_within_rounding(
-    bench: Bench,
-) -> None:
-    inputs = without_dropout(bench.inputs, bench.root / "calm-chain")
-    spec = replace(bench.spec, precision="fp32", zero_stage=3)
-    found = matrix.change_worlds(bench.root / "chain", spec, inputs, chain=(2, 3, 1), stops=(3, 7))
-
-    assert found["steps_equal"]
-    assert found["rows_equal"]
-    assert found["tokens_equal"]
-    assert found["consumed_equal"]
-    assert found["within"], found
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("name", ["rung-full-zero2-fp32", "rung-grpo-zero2-fp32"])
-def test_with_less_at_once_the_same_rows_are_trained_within_rounding(
-    bench: Bench, name: str
-) -> None:
-    inputs = without_dropout(bench.inputs, bench.root / f"calm-{name}")
-    found = matrix.change_rungs(bench.root / name, matrix.narrowed(inputs)[name], inputs)
-
-    assert found["steps_equal"]
-    assert found["rows_equal"]
-    assert found["tokens_equal"]
-    assert found["within"], found
 
 
 def test_a_world_killed_while_it_saves_leaves_only_whole_saves_or_none(bench: Bench) -> None:

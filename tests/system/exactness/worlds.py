@@ -127,9 +127,14 @@ def build_inputs(folder: Path) -> Path:
 def without_dropout(inputs: Path, folder: Path) -> Path:
     """Copy the inputs with a model without dropout, whose masks depend on the world size."""
     shutil.copytree(inputs, folder)
-    config = folder / "models" / "tiny" / "config.json"
-    config.write_text(json.dumps(json.loads(config.read_text()) | {"attention_dropout": 0.0}))
+    drop_dropout(folder / "models" / "tiny")
     return folder
+
+
+def drop_dropout(model: Path) -> None:
+    """Configure the model in this folder to have no dropout."""
+    config = model / "config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"attention_dropout": 0.0}))
 
 
 def make_spec(inputs: Path) -> RunSpec:

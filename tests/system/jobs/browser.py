@@ -8,9 +8,9 @@ import sys
 from typing import Final
 
 from rekindle.local.layout import StackLayout
+from rekindle.local.running_stack import StackInfo
 from rekindle.local.setup import ROOT, tools_path
 from rekindle.local.state_folder import StackPorts, StateFolder
-from tests.system.stacks import Up
 
 BROWSERS: Final = (
     os.environ.get("CHROME", ""),  # noqa: TID251 - a person's choice
@@ -20,32 +20,30 @@ BROWSERS: Final = (
 BROWSER: Final = next(filter(None, map(shutil.which, BROWSERS)), None)
 
 
-async def browse(stack: Up, job: str) -> tuple[int, str]:
+async def browse(stack: StackInfo, job: str) -> tuple[int, str]:
     """Run them; return the exit status and what they printed."""
-    facts = stack.facts()
-    told = {"CONSOLE_URL": facts["api_url"], "CONSOLE_KEY": facts["api_key"], "CONSOLE_JOB": job}
+    told = {"CONSOLE_URL": stack.api_url, "CONSOLE_KEY": stack.api_key, "CONSOLE_JOB": job}
     told |= {"CONSOLE_TOKEN": await _sign_in_token(stack)}
     told |= {"CONSOLE_NEW_KEY": await _newcomers_key(stack)}
     told |= {"CHROME": BROWSER or "", "NO_COLOR": "1", "PATH": tools_path()}
     return await _run("npm", "--prefix", str(ROOT / "web"), "--silent", "run", "browser", **told)
 
 
-async def _sign_in_token(stack: Up) -> str:
+async def _sign_in_token(stack: StackInfo) -> str:
     """Return the token of a new sign-in link; the one of `make up` expires while jobs train."""
     link = await _main(stack, "sign-in", "--project", "local", "--scope", "write")
     return link.rpartition("=")[2]
 
 
-async def _newcomers_key(stack: Up) -> str:
+async def _newcomers_key(stack: StackInfo) -> str:
     """Create an API key of a new project, which has no jobs."""
     return await _main(stack, "key", "create", "--project", "newcomer", "--name", "browser")
 
 
-async def _main(stack: Up, *words: str) -> str:
+async def _main(stack: StackInfo, *words: str) -> str:
     """Run a command of the service and return the last line that it prints."""
-    settings = StackLayout(
-        StateFolder(stack.state), StackPorts.starting_at(stack.port)
-    ).service_settings()
+    ports = StackPorts.starting_at(int(stack.api_url.rpartition(":")[2]))
+    settings = StackLayout(StateFolder(stack.state), ports).service_settings()
     code, printed = await _run(sys.executable, "-m", "service.main", *words, **settings)
     assert code == 0, printed
     return printed.strip().splitlines()[-1]

@@ -20,7 +20,6 @@ from tests.system.product import Product
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # azure-ai-ml and what it imports
 EPOCHS = 6
-TIMEOUT = 600.0  # seconds for a whole job, on however slow a machine
 _OVER = {"Completed", "Failed", "Canceled"}
 Eviction = Callable[[StackInfo, str], Awaitable[object]]
 
@@ -71,27 +70,16 @@ async def evict(product: Product, job_id: str, happens: Eviction) -> None:
     await product.until(job_id, lambda j: j["attempts"]["evictions"] > evictions)
 
 
-async def finished(product: Product, job_id: str) -> dict[str, Any]:
-    return await waiting.until(
-        lambda: product.get(f"/fine_tuning/jobs/{job_id}"),
-        lambda job: job["finished_at"] is not None,
-        interval=1.0,
-        deadline=TIMEOUT,
-    )
-
-
 @pytest.mark.slow
 @pytest.mark.long
 @pytest.mark.timeout(1200)
-async def test_a_job_that_is_evicted_in_three_ways_ends_as_if_it_never_had_been(
-    tmp_path: Path,
-) -> None:
+async def test_a_job_evicted_in_three_ways_ends_like_its_twin(tmp_path: Path) -> None:
     async with opened(tmp_path, Engine.AZUREML) as product:
         job_id = await product.submit(EPOCHS)
         for happens in (take_one, take_all, fail):
             await evict(product, job_id, happens)
-        done = await finished(product, job_id)
-        twin = await finished(product, await product.submit(EPOCHS))
+        done = await product.finished(job_id)
+        twin = await product.finished(await product.submit(EPOCHS))
         tried = await product.attempts(job_id)
         client = workspace(product.stack)
         await waiting.until(
@@ -114,12 +102,10 @@ async def test_a_job_that_is_evicted_in_three_ways_ends_as_if_it_never_had_been(
 @pytest.mark.slow
 @pytest.mark.long
 @pytest.mark.timeout(1200)
-async def test_a_job_that_finds_no_scale_set_after_an_eviction_finishes_in_the_workspace(
-    tmp_path: Path,
-) -> None:
+async def test_a_job_without_a_scale_set_finishes_in_the_workspace(tmp_path: Path) -> None:
     async with opened(tmp_path, *Engine) as product:
         sets = {"nodes": 2, "engine": Engine.SCALE_SET}
-        twin = await finished(product, await product.submit(2, infrastructure=sets))
+        twin = await product.finished(await product.submit(2, infrastructure=sets))
         hidden = "/virtualMachineScaleSets/.*-[0-9a-f]{8}$"  # behind clusters, first in the plan
         fault = await faults.arm_fault(product.stack, "allocation_failed", path=hidden)
         job_id = await product.submit(2)
@@ -129,7 +115,7 @@ async def test_a_job_that_finds_no_scale_set_after_an_eviction_finishes_in_the_w
         ours = f"/resourceGroups/{RESOURCE_GROUP}/providers/Microsoft.Compute/"
         await faults.arm_fault(product.stack, "allocation_failed", path=ours)
         await faults.evict_attempt(product.stack, job["attempts"]["current"], notice=False)
-        done = await finished(product, job_id)
+        done = await product.finished(job_id)
         tried = await product.attempts(job_id)
         kept = await product.attempts(twin["id"])
         machines = await waiting.until(

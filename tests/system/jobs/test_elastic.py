@@ -19,8 +19,8 @@ from rekindle.local import faults
 from rekindle.local.layout import TINY_MODEL, model_folder
 from rekindle.stage import stage_model
 from service.storage.azure import AzureBlobStore
-from tests import waiting
 from tests.system.exactness.matrix import ROUNDING, apart
+from tests.system.exactness.worlds import drop_dropout
 from tests.system.product import JOB, Product
 from trainer.contract import HEAD, Head
 
@@ -44,9 +44,9 @@ async def test_an_elastic_job_trains_on_with_two_of_three_machines_and_with_thre
     await faults.evict_vm(product.stack, machines[-1], notice=False)
     await product.until(job_id, _trains_on("2 of 3"))
     await product.until(job_id, _trains_on("3 machines"))
-    job = await _finished(product, job_id)
+    job = await product.finished(job_id)
     twin_id = await _submit(product, chats)
-    twin = await _finished(product, twin_id)
+    twin = await product.finished(twin_id)
 
     (attempt,) = await product.attempts(job_id)
     assert (job["status"], twin["status"]) == ("succeeded", "succeeded")
@@ -85,24 +85,13 @@ def _stage_without_dropout(product: Product) -> None:
     """Stage the tiny model a second time, without dropout."""
     folder = product.stack.state / "tiny-calm"
     shutil.copytree(model_folder(TINY_MODEL), folder)
-    config = folder / "config.json"
-    config.write_text(json.dumps(json.loads(config.read_text()) | {"attention_dropout": 0.0}))
+    drop_dropout(folder)
     stage_model(product.stack.storage, CALM, folder)
 
 
 async def _submit(product: Product, chats: bytes) -> str:
     more = {"model": CALM, "training": TRAINING, "infrastructure": THREE_OR_TWO}
     return await product.submit(EPOCHS, chats, batch_size=BATCH, **more)
-
-
-async def _finished(product: Product, job_id: str) -> dict[str, Any]:
-    """However busy the machine is that plays three."""
-    return await waiting.until(
-        lambda: product.get(f"/fine_tuning/jobs/{job_id}"),
-        lambda job: job["finished_at"] is not None,
-        interval=0.5,
-        deadline=400,
-    )
 
 
 async def _head(product: Product, job_id: str) -> Head:

@@ -17,8 +17,7 @@ from rekindle.local.layout import MODELS, REAL_MODEL
 from rekindle.local.running_stack import StackInfo
 from rekindle.local.setup import ROOT, VENV
 from tests import waiting
-from tests.system.product import Product
-from tests.system.stacks import up
+from tests.system.product import Product, up
 
 PAGE = ROOT / "docs" / "quickstart.md"
 BLOCK = re.compile(
@@ -89,9 +88,7 @@ async def terminal(tmp_path: Path) -> AsyncIterator[Terminal]:
 @pytest.mark.slow
 @pytest.mark.long
 @pytest.mark.timeout(3600)
-async def test_every_command_works_in_order_and_every_job_is_better_than_its_base(
-    terminal: Terminal,
-) -> None:
+async def test_every_command_works_and_every_job_learns(terminal: Terminal) -> None:
     page = blocks()
     printed = ""
     running: asyncio.Task[str] | None = None

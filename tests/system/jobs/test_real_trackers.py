@@ -22,15 +22,7 @@ from service.trackers.mlflow import API, Mlflow, _body
 from service.trackers.tracker import Point, TrackerError, TrackerRun
 from service.trackers.wandb import Wandb
 from service.trackers.workspace import EntraSignIn
-from tests.contract.test_trackers import (
-    JOB,
-    OPTIONS,
-    SCOPE,
-    URI,
-    WORKSPACE_ID,
-    Credential,
-    points,
-)
+from tests.contract.test_trackers import JOB, OPTIONS, SCOPE, URI, WORKSPACE_ID, Credential, points
 from tests.waiting import until
 from trainer.supervisor.machine.network import free_port
 
@@ -95,9 +87,7 @@ async def test_a_real_mlflow_has_each_step_once_and_drops_a_repeated_batch(tmp_p
     assert run.json()["run"]["info"]["status"] == "FINISHED"
 
 
-async def test_a_real_mlflow_passes_the_check_and_a_wrong_address_does_not(
-    tmp_path: Path,
-) -> None:
+async def test_a_real_mlflow_passes_the_check(tmp_path: Path) -> None:
     with mlflow(tmp_path) as url:
         await until(lambda: _answers(url), bool, deadline=120)
         tracker, lost = Mlflow.at(url, ""), Mlflow.at(f"{url}/elsewhere", "")
@@ -112,9 +102,7 @@ async def test_a_real_mlflow_passes_the_check_and_a_wrong_address_does_not(
     assert refused.json()["error_code"] == "INVALID_PARAMETER_VALUE"
 
 
-async def test_jobs_that_are_copied_twice_into_a_real_mlflow_are_one_run_each(
-    tmp_path: Path,
-) -> None:
+async def test_jobs_copied_twice_into_a_real_mlflow_are_one_run_each(tmp_path: Path) -> None:
     """What `rekindle metrics --mlflow` does, in an environment that has the package."""
     program = (
         "import sys; from rekindle.cli.jobs.trackers import copy_to_mlflow\n"

@@ -8,7 +8,7 @@ import pytest
 
 from bench import ports
 from tests import waiting
-from tests.system.stacks import Up, up
+from tests.system.product import Up, up
 
 
 @pytest.fixture(scope="module")
@@ -17,9 +17,7 @@ def port() -> int:
     return ports.free(4)
 
 
-async def test_the_stack_works_stands_in_the_way_of_another_and_leaves_no_process_behind(
-    tmp_path: Path, port: int
-) -> None:
+async def test_the_stack_works_alone_and_leaves_no_process(tmp_path: Path, port: int) -> None:
     async with up(tmp_path / "state", port) as stack, up(tmp_path / "other", port) as second:
         facts = stack.facts()
         bearer = {"Authorization": f"Bearer {facts['api_key']}"}

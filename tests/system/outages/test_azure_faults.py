@@ -33,7 +33,7 @@ async def test_a_job_survives_everything_that_azure_and_its_own_service_do_to_it
     await faults.wait_for_restart(stack, "postgres", before)
     await faults.arm_fault(stack, "delete_fails", count=2)
     await faults.arm_fault(stack, "drop", when="after", method="DELETE", count=1)
-    await product.until(job_id, lambda j: j["finished_at"] is not None)
+    await product.finished(job_id)
     await faults.kill_part(stack, "service")  # its machines are being deleted
     done = await product.until(job_id, lambda j: j["cost"]["final"])
     tried = await product.attempts(job_id)

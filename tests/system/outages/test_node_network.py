@@ -58,9 +58,7 @@ async def test_only_members_reach_the_store_and_the_ranks(
     assert not second.reaches(first.address, generation.master_port)
 
 
-async def test_the_metadata_service_answers_the_supervisors_user_alone(
-    subnet: list[Machine],
-) -> None:
+async def test_only_the_supervisor_reaches_the_metadata_service(subnet: list[Machine]) -> None:
     node, azure = subnet[0], subnet[3]
     azure.start(sys.executable, "-m", "http.server", "80", "--bind", METADATA)
 

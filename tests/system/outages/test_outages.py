@@ -3,7 +3,7 @@
 import pytest
 
 from rekindle.local import faults
-from tests.system.product import Product
+from tests.system.product import Product, saved_step
 
 STEPS_AN_EPOCH = 40
 
@@ -22,14 +22,14 @@ async def test_a_job_trains_on_through_outages_and_comes_back_when_all_its_machi
     await faults.wait_for_restart(stack, "service", before)
     await faults.stop_part(stack, "azurite", 20)
     away = await product.get(f"/fine_tuning/jobs/{job_id}")
-    caught_up = await product.until(job_id, lambda j: _saved(j) > away["progress"]["step"])
+    caught_up = await product.until(job_id, lambda j: saved_step(j) > away["progress"]["step"])
     held = len(await product.attempts(job_id))
     machines = await faults.list_machines(stack)
     await faults.kill_supervisor(stack, machines[0])
-    await product.until(job_id, lambda j: _saved(j) > _saved(caught_up))
+    await product.until(job_id, lambda j: saved_step(j) > saved_step(caught_up))
     still = await product.attempts(job_id)
     await faults.evict_attempt(stack, still[0]["id"], notice=False)
-    done = await product.until(job_id, lambda j: j["finished_at"] is not None)
+    done = await product.finished(job_id)
     tried = await product.attempts(job_id)
     events = (await product.get(f"/fine_tuning/jobs/{job_id}/events?limit=100"))["data"]
     series = (await product.get(f"/fine_tuning/jobs/{job_id}/metrics"))["data"]
@@ -40,8 +40,3 @@ async def test_a_job_trains_on_through_outages_and_comes_back_when_all_its_machi
     assert [a["outcome"] for a in tried] == ["evicted", "succeeded"]
     assert tried[0]["evicted"] == {"noticed": 0, "unnoticed": 2}
     assert [row["step"] for row in series] == list(range(1, 25 * STEPS_AN_EPOCH + 1))
-
-
-def _saved(job: dict[str, object]) -> int:
-    checkpoint = job["latest_checkpoint"]
-    return checkpoint["step_number"] if isinstance(checkpoint, dict) else 0

@@ -14,7 +14,7 @@ from rekindle.local import faults
 from rekindle.local.faults import LocalMachine, StackInfo
 from tests import waiting
 from tests.system.conftest import opened
-from tests.system.product import Product
+from tests.system.product import Product, saved_step
 
 EPOCHS, STEPS_AN_EPOCH = 12, 40
 
@@ -37,7 +37,7 @@ async def test_machines_that_are_cut_off_catch_up_and_once_given_up_nobody_liste
     machines = sorted(await faults.list_machines(stack), key=lambda vm: vm.vm_id)  # in rank order
     await faults.cut_node(stack, machines[-1], 2)
     await faults.cut_node(stack, machines[-1], 2, mode="reset")
-    await fenced.until(job_id, lambda j: _saved(j) > _saved(before))
+    await fenced.until(job_id, lambda j: saved_step(j) > saved_step(before))
     held = await fenced.attempts(job_id)
     hanging = await faults.arm_fault(stack, "delete_hangs")  # or they would be dead by then
     async with _cut_off(stack, machines, stack.api_url):
@@ -47,7 +47,7 @@ async def test_machines_that_are_cut_off_catch_up_and_once_given_up_nobody_liste
     await _until_printed(machines, "node.dismissed")
     trained_on = _losses(machines[0])
     await faults.clear_faults(stack, hanging)
-    done = await fenced.until(job_id, lambda j: j["finished_at"] is not None)
+    done = await fenced.finished(job_id)
     tried = await fenced.attempts(job_id)
     series = (await fenced.get(f"/fine_tuning/jobs/{job_id}/metrics"))["data"]
     curve = {row["step"]: row["loss"] for row in series}
@@ -94,8 +94,3 @@ def _losses(machine: LocalMachine) -> dict[int, float]:
     *_, newest = sorted(machine.folder.glob("fs/**/gen-*/metrics.jsonl"))
     rows = [json.loads(line) for line in newest.read_text().splitlines()]
     return {row["step"]: row["loss"] for row in rows}
-
-
-def _saved(job: dict[str, object]) -> int:
-    checkpoint = job["latest_checkpoint"]
-    return checkpoint["step_number"] if isinstance(checkpoint, dict) else 0

@@ -7,7 +7,6 @@ once more, as a job whose last step that was, to export the model.
 """
 
 import hashlib
-import json
 import os
 import shutil
 import subprocess
@@ -75,9 +74,7 @@ def cases(spec: RunSpec, reward: RunSpec) -> dict[str, RunSpec]:
 
 def build_calm_inputs(folder: Path) -> Path:
     """Build the tiny model without dropout, so that lost random states make no difference."""
-    worlds.build_inputs(folder)
-    config = folder / "models" / "tiny" / "config.json"
-    config.write_text(json.dumps(json.loads(config.read_text()) | {"attention_dropout": 0.0}))
+    worlds.drop_dropout(worlds.build_inputs(folder) / "models" / "tiny")
     return folder
 
 

@@ -19,11 +19,7 @@ import torch
 import torch.distributed.checkpoint as dcp
 from safetensors.torch import load_file
 from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner
-from torch.distributed.checkpoint.state_dict import (
-    StateDictOptions,
-    get_state_dict,
-    set_state_dict,
-)
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_state_dict, set_state_dict
 
 from tests.azurite import Azurite
 from tests.repository.sources import ROOT
@@ -84,9 +80,7 @@ def test_the_reader_finds_the_parameters_that_the_trainer_has(
 
 
 @pytest.mark.parametrize("kind", ["full", "lora"])
-def test_two_ways_of_sharding_the_same_run_read_as_the_same_bits(
-    saved: Saves, reader: ModuleType, kind: str
-) -> None:
+def test_every_sharding_reads_as_the_same_bits(saved: Saves, reader: ModuleType, kind: str) -> None:
     flat, sharded = (saved[2, f"{kind}-zero{stage}"].container for stage in (2, 3))
     theirs = dict(reader.parameters(*reader.verified(sharded)))
 
@@ -107,7 +101,7 @@ def test_the_reader_refuses_a_flipped_bit(
         reader.verified(folder)
 
 
-def test_the_reader_refuses_a_manifest_that_head_does_not_name(
+def test_the_reader_refuses_another_manifest(
     saved: Saves, reader: ModuleType, tmp_path: Path
 ) -> None:
     container = shutil.copytree(saved[2, "lora-zero2"].container, tmp_path / "container")
@@ -214,9 +208,7 @@ def test_torch_loads_a_module_and_its_optimizer_from_dcp(
     assert next(g["weight_decay"] for g in optimizer.param_groups) == one.spec.weight_decay
 
 
-def test_deepspeed_resumes_from_universal_bit_for_bit_at_every_stage(
-    saved: Saves, tmp_path: Path
-) -> None:
+def test_deepspeed_resumes_bit_for_bit_at_every_stage(saved: Saves, tmp_path: Path) -> None:
     pairs = [("full-zero1", "full-zero1"), ("full-zero2", "full-zero2")]
     pairs += [("full-zero2", "full-zero3"), ("lora-zero3", "lora-zero2")]
     for source, run in pairs:
@@ -236,7 +228,7 @@ def test_deepspeed_resumes_from_universal_bit_for_bit_at_every_stage(
         assert {int(step): loss for step, loss in found.items()} == {2: ours[2], 3: ours[3]}
 
 
-def test_a_checkpoint_is_converted_straight_from_the_jobs_container(
+def test_a_checkpoint_is_converted_from_blob(
     saved: Saves, azurite: Azurite, tmp_path: Path
 ) -> None:
     one = saved[2, "lora-zero2"]

@@ -19,9 +19,7 @@ LEFT = 2 * 2**30  # bytes of each GPU; CUDA itself and the tiny model take a qua
 LARGE = 4096  # rows at once, whose logits alone do not go into that
 
 
-def test_a_run_stopped_twice_on_gpus_ends_bit_for_bit_like_one_that_never_was(
-    tmp_path: Path,
-) -> None:
+def test_a_run_stopped_twice_on_gpus_ends_bit_for_bit_alike(tmp_path: Path) -> None:
     chosen = dict(matrix.cases(tmp_path))
 
     for name in ("sft-full-zero2-bf16", "sft-qlora-zero2-bf16", "packed-lora-zero3-bf16"):

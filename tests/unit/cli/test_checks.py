@@ -23,6 +23,9 @@ from rekindle.cli.diagnostics.arm_client import ArmClient
 from rekindle.cli.diagnostics.check import CheckResult, CheckStatus
 from rekindle.cli.diagnostics.doctor import is_remote_service
 
+OK, MISSING = CheckStatus.OK, CheckStatus.MISSING
+DOUBT, SKIPPED = CheckStatus.DOUBT, CheckStatus.SKIPPED
+
 
 def by_name(checks: Iterator[CheckResult]) -> dict[str, CheckResult]:
     return {check.name: check for check in checks}
@@ -48,7 +51,7 @@ def test_a_port_in_use_is_named_with_the_way_out(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", first + 1)):
         found = by_name(check_machine.machine_checks(tmp_path, first, stack_runs=False))["ports"]
 
-    assert found.verdict is CheckStatus.MISSING
+    assert found.verdict is MISSING
     assert str(first + 1) in found.found
     assert f"--port {first + 1000}" in found.remedy
 
@@ -56,14 +59,14 @@ def test_a_port_in_use_is_named_with_the_way_out(tmp_path: Path) -> None:
 def test_ports_of_a_stack_that_runs_are_no_fault(tmp_path: Path) -> None:
     found = by_name(check_machine.machine_checks(tmp_path, 8080, stack_runs=True))
 
-    assert found["ports"].verdict is CheckStatus.SKIPPED
-    assert found["python"].verdict is CheckStatus.OK
+    assert found["ports"].verdict is SKIPPED
+    assert found["python"].verdict is OK
 
 
 def test_without_a_subscription_azure_is_skipped_and_says_why() -> None:
     (only,) = check_azure.azure_checks({})
 
-    assert (only.name, only.verdict) == ("Azure", CheckStatus.SKIPPED)
+    assert (only.name, only.verdict) == ("Azure", SKIPPED)
     assert "REKINDLE_AZURE_SUBSCRIPTION_ID" in only.found
 
 
@@ -83,19 +86,6 @@ def test_a_service_is_remote_unless_its_host_is_this_machine(url: str, remote: b
     assert is_remote_service(cli) is remote
 
 
-def test_a_role_is_missing_as_long_as_one_of_its_actions_is() -> None:
-    reader = {"actions": ["*/read"], "notActions": []}
-    network = {"actions": ["Microsoft.Network/*"], "notActions": []}
-    azure = arm({"rekindle": {}, "permissions": {"value": [reader, network]}})
-
-    found = by_name(check_roles.check_group_roles(azure))
-
-    assert found["role Network Contributor"].verdict is CheckStatus.OK
-    assert found["role Virtual Machine Contributor"].verdict is CheckStatus.MISSING
-    assert "virtualMachineScaleSets/write" in found["role Virtual Machine Contributor"].found
-    assert "az role assignment create" in found["role Virtual Machine Contributor"].remedy
-
-
 def test_what_a_role_takes_away_is_not_granted_by_its_own_star() -> None:
     most = {"actions": ["*"], "notActions": ["Microsoft.Compute/virtualMachineScaleSets/delete"]}
 
@@ -103,7 +93,7 @@ def test_what_a_role_takes_away_is_not_granted_by_its_own_star() -> None:
         check_roles.check_group_roles(arm({"rekindle": {}, "permissions": {"value": [most]}}))
     )
 
-    assert found["role Virtual Machine Contributor"].verdict is CheckStatus.MISSING
+    assert found["role Virtual Machine Contributor"].verdict is MISSING
 
 
 IDENTITY = "/subscriptions/s/resourceGroups/rekindle/providers/Microsoft.ManagedIdentity/x/nodes"
@@ -112,35 +102,26 @@ IDENTITY = "/subscriptions/s/resourceGroups/rekindle/providers/Microsoft.Managed
 @pytest.mark.parametrize(
     ("action", "verdict"),
     [
-        ("*/read", CheckStatus.MISSING),
-        ("Microsoft.ManagedIdentity/userAssignedIdentities/*/assign/action", CheckStatus.MISSING),
-        ("Microsoft.ManagedIdentity/userAssignedIdentities/assign/action", CheckStatus.OK),
+        ("*/read", MISSING),
+        ("Microsoft.ManagedIdentity/userAssignedIdentities/*/assign/action", MISSING),
+        ("Microsoft.ManagedIdentity/userAssignedIdentities/assign/action", OK),
     ],
 )
-def test_whoever_makes_machines_must_be_let_give_them_the_nodes_identity(
-    action: str, verdict: CheckStatus
-) -> None:
+def test_machines_are_given_the_nodes_identity(action: str, verdict: CheckStatus) -> None:
     granted = {"value": [{"actions": [action], "notActions": []}]}
     azure = arm({"permissions": granted}, AZURE_IDENTITY_ID=IDENTITY)
 
     (found,) = check_roles.check_identity_role(azure)
 
     assert found.verdict is verdict
-    assert (found.remedy == "") is (verdict is CheckStatus.OK)
-    assert verdict is CheckStatus.OK or found.remedy.endswith(f"--scope {IDENTITY}")
+    assert (found.remedy == "") is (verdict is OK)
+    assert verdict is OK or found.remedy.endswith(f"--scope {IDENTITY}")
 
 
 def test_nodes_without_an_identity_need_no_role_for_it() -> None:
     (found,) = check_roles.check_identity_role(arm({}))
 
-    assert found.verdict is CheckStatus.SKIPPED
-
-
-def test_a_resource_group_that_is_not_there_comes_with_the_command_that_makes_it() -> None:
-    (found,) = check_roles.check_group_roles(arm({}))
-
-    assert found.verdict is CheckStatus.MISSING
-    assert "az group create -n rekindle" in found.remedy
+    assert found.verdict is SKIPPED
 
 
 def test_a_subnet_is_checked_where_only_azure_ml_offers_machines() -> None:
@@ -159,24 +140,24 @@ def test_a_subnet_is_checked_where_only_azure_ml_offers_machines() -> None:
 def test_roles_that_cannot_be_read_are_a_doubt_and_no_fault() -> None:
     found = by_name(check_roles.check_group_roles(arm({"rekindle": {}})))
 
-    assert found["role Virtual Machine Contributor"].verdict is CheckStatus.DOUBT
+    assert found["role Virtual Machine Contributor"].verdict is DOUBT
 
 
 def test_an_image_without_a_registry_can_be_pulled_by_no_node() -> None:
     found = check_network.check_trainer_image("rekindle-trainer:latest")
 
-    assert found.verdict is CheckStatus.MISSING
+    assert found.verdict is MISSING
     assert "has no registry" in found.found
 
 
 @pytest.mark.parametrize(
     ("url", "address", "fault", "verdict", "said"),
     [
-        ("https://rekindle.example", "9.9.9.9", "", CheckStatus.OK, "public address"),
-        ("https://rekindle.example", "9.9.9.9", "expired", CheckStatus.MISSING, "expired"),
-        ("https://rekindle.example", "10.0.0.4", "", CheckStatus.DOUBT, "must be peered"),
-        ("http://rekindle.example", "9.9.9.9", "", CheckStatus.DOUBT, "not HTTPS"),
-        ("https://localhost", "127.0.0.1", "", CheckStatus.MISSING, "a local address"),
+        ("https://rekindle.example", "9.9.9.9", "", OK, "public address"),
+        ("https://rekindle.example", "9.9.9.9", "expired", MISSING, "expired"),
+        ("https://rekindle.example", "10.0.0.4", "", DOUBT, "must be peered"),
+        ("http://rekindle.example", "9.9.9.9", "", DOUBT, "not HTTPS"),
+        ("https://localhost", "127.0.0.1", "", MISSING, "a local address"),
     ],
 )
 def test_nodes_must_reach_the_public_url_by_its_address_and_certificate(
@@ -188,10 +169,7 @@ def test_nodes_must_reach_the_public_url_by_its_address_and_certificate(
     assert said in found.found
 
 
-@pytest.mark.parametrize(
-    ("seconds", "verdict"),
-    [(59, CheckStatus.OK), (-61, CheckStatus.MISSING), (61, CheckStatus.MISSING)],
-)
+@pytest.mark.parametrize(("seconds", "verdict"), [(59, OK), (-61, MISSING), (61, MISSING)])
 def test_clocks_may_be_a_minute_apart(seconds: int, verdict: CheckStatus) -> None:
     now = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -205,16 +183,16 @@ def test_clocks_may_be_a_minute_apart(seconds: int, verdict: CheckStatus) -> Non
 @pytest.mark.parametrize(
     ("more", "verdict", "said"),
     [
-        ({"addressPrefix": "10.0.0.0/29"}, CheckStatus.OK, "3 free addresses"),
+        ({"addressPrefix": "10.0.0.0/29"}, OK, "3 free addresses"),
         (
             {"addressPrefix": "10.0.0.0/29", "ipConfigurations": [{}] * 3},
-            CheckStatus.MISSING,
+            MISSING,
             "no free address",
         ),
-        ({"addressPrefix": "172.16.4.0/24"}, CheckStatus.DOUBT, "RDMA"),
+        ({"addressPrefix": "172.16.4.0/24"}, DOUBT, "RDMA"),
         (
             {"addressPrefix": "10.0.0.0/24", "defaultOutboundAccess": False},
-            CheckStatus.DOUBT,
+            DOUBT,
             "no outbound access",
         ),
     ],
@@ -277,25 +255,25 @@ READY = {
 def test_a_workspace_with_all_that_clusters_need_is_well() -> None:
     found = list(check_azureml.workspace_checks(arm(READY, **SPACE)))
 
-    assert {check.verdict for check in found} == {CheckStatus.OK}
+    assert {check.verdict for check in found} == {OK}
     assert len(found) == 5
 
 
 @pytest.mark.parametrize(
     ("answers", "name", "verdict", "remedy"),
     [
-        ({"ws": None}, "Azure ML workspace", CheckStatus.MISSING, "az ml workspace create -n ws"),
-        ({"ws": {"location": "uksouth"}}, "Azure ML workspace", CheckStatus.DOUBT, "region"),
+        ({"ws": None}, "Azure ML workspace", MISSING, "az ml workspace create -n ws"),
+        ({"ws": {"location": "uksouth"}}, "Azure ML workspace", DOUBT, "region"),
         (
             {"usages": {"value": [LOW | {"currentValue": 48}]}},
             "Azure ML quota of Standard_NC24ads_A100_v4@eastus",
-            CheckStatus.MISSING,
+            MISSING,
             "Request quota",
         ),
         (
             {"permissions": {"value": [{"actions": ["*/read"], "notActions": []}]}},
             "role AzureML Compute Operator",
-            CheckStatus.MISSING,
+            MISSING,
             "az role assignment create",
         ),
     ],
@@ -325,15 +303,10 @@ TEAM = {
 @pytest.mark.parametrize(
     ("offering", "answers", "verdict", "said"),
     [
-        ("Standard_NC24ads_A100_v4@eastus", {"team": TEAM}, CheckStatus.OK, "up to 4 machines"),
-        ("Standard_NC24ads_A100_v4@eastus", {}, CheckStatus.MISSING, "correct its name"),
-        (
-            "Standard_NC24ads_A100_v4@eastus:on_demand",
-            {"team": TEAM},
-            CheckStatus.MISSING,
-            "Dedicated",
-        ),
-        ("Standard_ND96asr_v4@eastus", {"team": TEAM}, CheckStatus.MISSING, "Correct the offering"),
+        ("Standard_NC24ads_A100_v4@eastus", {"team": TEAM}, OK, "up to 4 machines"),
+        ("Standard_NC24ads_A100_v4@eastus", {}, MISSING, "correct its name"),
+        ("Standard_NC24ads_A100_v4@eastus:on_demand", {"team": TEAM}, MISSING, "Dedicated"),
+        ("Standard_ND96asr_v4@eastus", {"team": TEAM}, MISSING, "Correct the offering"),
     ],
 )
 def test_a_named_cluster_is_compared_with_its_offering(
@@ -353,14 +326,12 @@ MLFLOW = {"MLFLOW_TRACKING_URI": "azureml://eastus.api.azureml.ms/mlflow/v1.0/su
 @pytest.mark.parametrize(
     ("answer", "verdict"),
     [
-        ({"experiment": {"experiment_id": "1"}}, CheckStatus.OK),
-        ({"error_code": "RESOURCE_DOES_NOT_EXIST"}, CheckStatus.OK),
-        ({"error": {"message": "no such workspace"}}, CheckStatus.MISSING),
+        ({"experiment": {"experiment_id": "1"}}, OK),
+        ({"error_code": "RESOURCE_DOES_NOT_EXIST"}, OK),
+        ({"error": {"message": "no such workspace"}}, MISSING),
     ],
 )
-def test_the_mlflow_server_of_a_workspace_is_asked_with_the_token_of_the_service(
-    answer: dict[str, Any], verdict: CheckStatus
-) -> None:
+def test_a_workspaces_mlflow_is_asked(answer: dict[str, Any], verdict: CheckStatus) -> None:
     asked = []
 
     def respond(request: httpx.Request) -> httpx.Response:
@@ -374,7 +345,7 @@ def test_the_mlflow_server_of_a_workspace_is_asked_with_the_token_of_the_service
     (found,) = check_azureml.workspace_checks(azure)
 
     assert (found.name, found.verdict) == ("Azure ML MLflow server", verdict)
-    assert verdict is CheckStatus.OK or "--query mlflow_tracking_uri" in found.remedy
+    assert verdict is OK or "--query mlflow_tracking_uri" in found.remedy
     assert asked[0].url.host == "eastus.api.azureml.ms"
     assert asked[0].url.path.startswith("/mlflow/v2.0/subscriptions/s/api/2.0/mlflow/")
     assert asked[0].headers["authorization"] == "Bearer the-token"

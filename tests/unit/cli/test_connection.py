@@ -1,5 +1,6 @@
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -27,25 +28,35 @@ def test_a_local_stack_is_found_from_a_folder_below_it(stack: Path, tmp_path: Pa
     assert (found.url, found.key, found.stack) == ("http://127.0.0.1:8080/v1", "rk-local", stack)
 
 
-def test_an_option_goes_before_the_environment_and_that_before_the_stack(stack: Path) -> None:
-    environment = {"REKINDLE_URL": "https://ours", "REKINDLE_API_KEY": "rk-env"}
-
-    by_option = resolve_connection(
-        ConnectionOptions("https://other/v1/", "rk-opt"), environment, stack.parent
-    )
-    by_environment = resolve_connection(ConnectionOptions(), environment, stack.parent)
-
-    assert (by_option.url, by_option.key) == ("https://other/v1", "rk-opt")
-    assert (by_environment.url, by_environment.key) == ("https://ours/v1", "rk-env")
-    assert by_environment.stack is None
+OURS = {"REKINDLE_URL": "https://ours", "REKINDLE_API_KEY": "rk-env"}
+OPENAI = {"OPENAI_BASE_URL": "https://api.openai.com/v1", "OPENAI_API_KEY": "sk-real"}
+MINE = {"REKINDLE_URL": "https://ours", "OPENAI_API_KEY": "rk-mine"}  # where OpenAI's clients look
+STACK = ("http://127.0.0.1:8080/v1", "rk-local")
 
 
-def test_a_named_state_folder_goes_before_the_environment(stack: Path) -> None:
-    environment = {"OPENAI_BASE_URL": "https://api.openai.com/v1", "OPENAI_API_KEY": "sk-real"}
+@pytest.mark.parametrize(
+    ("options", "environment", "expected"),
+    [
+        ({"url": "https://other/v1/", "key": "rk-opt"}, OURS, ("https://other/v1", "rk-opt")),
+        ({}, OURS, ("https://ours/v1", "rk-env")),
+        ({}, MINE, ("https://ours/v1", "rk-mine")),
+        ({"state": Path(".rekindle")}, OPENAI, STACK),
+        ({"url": "http://127.0.0.1:8080"}, {}, STACK),
+    ],
+)
+def test_an_option_goes_before_the_environment_and_that_before_the_stack(
+    stack: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    options: dict[str, Any],
+    environment: dict[str, str],
+    expected: tuple[str, str],
+) -> None:
+    monkeypatch.chdir(stack.parent)
 
-    found = resolve_connection(ConnectionOptions(state=stack), environment, stack.parent)
+    found = resolve_connection(ConnectionOptions(**options), environment, stack.parent)
 
-    assert (found.url, found.key) == ("http://127.0.0.1:8080/v1", "rk-local")
+    assert (found.url, found.key) == expected
+    assert (found.stack is None) == (expected != STACK)
 
 
 def test_a_key_of_openais_is_never_sent_to_another_service(stack: Path) -> None:
@@ -58,19 +69,6 @@ def test_a_key_of_openais_is_never_sent_to_another_service(stack: Path) -> None:
     assert local.key == "rk-local"
     assert refused.value.exit_code is ExitCode.NOT_AUTHORISED
     assert "--key" in refused.value.advice
-
-
-def test_a_key_of_ours_may_lie_where_openais_clients_look_for_it(tmp_path: Path) -> None:
-    environment = {"REKINDLE_URL": "https://ours", "OPENAI_API_KEY": "rk-mine"}
-
-    assert resolve_connection(ConnectionOptions(), environment, tmp_path).key == "rk-mine"
-
-
-def test_the_address_of_the_local_stack_needs_no_key(stack: Path) -> None:
-    assert (
-        resolve_connection(ConnectionOptions("http://127.0.0.1:8080"), {}, stack.parent).key
-        == "rk-local"
-    )
 
 
 def test_without_any_service_it_says_how_to_name_one(tmp_path: Path) -> None:

@@ -49,9 +49,7 @@ def said(row: dict[str, Any]) -> list[str]:
         ),
     ],
 )
-def test_prompts_of_several_forms_are_chats_that_end_before_the_answer(
-    row: dict[str, Any], messages: list[dict[str, Any]]
-) -> None:
+def test_prompts_are_chats(row: dict[str, Any], messages: list[dict[str, Any]]) -> None:
     found, item = parse_row(row)
 
     assert found == messages
@@ -126,20 +124,12 @@ def test_the_service_takes_every_row_that_is_made(kind: RowKind) -> None:
         assert verdict(jsonl(row)).format is FORMATS[kind]
 
 
-def test_the_best_answer_is_preferred_to_the_worst() -> None:
-    (row,) = build_rows(
-        RowKind.PREFERENCE, PROMPT, [("b", 5.0), ("c", 2.0), ("a", 9.0), ("d", 2.0)], exact=False
-    )
+def test_the_best_answer_is_preferred_to_the_worst_and_a_ranking_has_one_for_each_grade() -> None:
+    graded = [("b", 5.0), ("c", 2.0), ("a", 9.0), ("d", 2.0)]
+    kinds = (RowKind.PREFERENCE, RowKind.RANKING)
+    rows = [row for kind in kinds for row in build_rows(kind, PROMPT, graded, exact=False)]
 
-    assert said(row) == ["a", "c"]
-
-
-def test_a_ranking_has_one_answer_for_each_grade_best_first() -> None:
-    (row,) = build_rows(
-        RowKind.RANKING, PROMPT, [("b", 5.0), ("c", 2.0), ("a", 9.0), ("d", 2.0)], exact=False
-    )
-
-    assert said(row) == ["a", "b", "c"]
+    assert [said(row) for row in rows] == [["a", "c"], ["a", "b", "c"]]
 
 
 @pytest.mark.parametrize(
@@ -152,7 +142,7 @@ def test_a_ranking_has_one_answer_for_each_grade_best_first() -> None:
         ([], False, "no candidate is usable"),
     ],
 )
-def test_a_prompt_whose_candidates_teach_nothing_gives_no_pair(
+def test_candidates_that_teach_nothing_give_no_pair(
     grades: list[float], exact: bool, why: str
 ) -> None:
     candidates = [(str(n), grade) for n, grade in enumerate(grades)]
@@ -184,9 +174,7 @@ def test_chats_are_all_candidates_or_the_right_ones_where_that_is_known() -> Non
         ("", None),
     ],
 )
-def test_a_judge_says_a_whole_number_from_1_to_10_or_nothing(
-    text: str, number: float | None
-) -> None:
+def test_a_judge_says_a_whole_number_or_nothing(text: str, number: float | None) -> None:
     assert judge.parse_grade(text) == number
 
 

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from contract.choices import Format as Kept
 from rekindle.cli.files import json_rows
 from rekindle.cli.imports.conversion import RowFormat, convert_row, detect_format
 from rekindle.cli.imports.members import RowSkipped
 from rekindle.cli.main import app
 from tests.unit.trainer.data.chat_rows import verdict
 
+R = RowFormat
 USER, ANSWER, WORSE = (
     {"role": role, "content": content}
     for role, content in (("user", "2 + 2?"), ("assistant", "4"), ("assistant", "5"))
@@ -53,35 +53,31 @@ def jsonl(*rows: object) -> str:
 @pytest.mark.parametrize(
     ("row", "kind", "ours"),
     [
-        (
-            ALPACA | {"input": ""},
-            RowFormat.ALPACA,
-            {"messages": [USER | {"content": "Add."}, ANSWER]},
-        ),
-        (ALPACA, RowFormat.ALPACA, {"messages": [USER | {"content": "Add.\n2 + 2?"}, ANSWER]}),
+        (ALPACA | {"input": ""}, R.ALPACA, {"messages": [USER | {"content": "Add."}, ANSWER]}),
+        (ALPACA, R.ALPACA, {"messages": [USER | {"content": "Add.\n2 + 2?"}, ANSWER]}),
         (
             ALPACA | {"instruction": "2 + 2?", "input": None, "system": "Be short."},
-            RowFormat.ALPACA,
+            R.ALPACA,
             {"messages": [{"role": "system", "content": "Be short."}, USER, ANSWER]},
         ),
-        (SHAREGPT, RowFormat.SHAREGPT, CHAT),
+        (SHAREGPT, R.SHAREGPT, CHAT),
         (
             {"conversations": [*SHAREGPT["conversations"], {"from": "user", "value": "Thanks."}]},
-            RowFormat.SHAREGPT,
+            R.SHAREGPT,
             CHAT,
         ),
-        ({"prompt": "2 + 2?", "completion": "4"}, RowFormat.PROMPT_COMPLETION, CHAT),
-        ({"prompt": [USER], "completion": [ANSWER]}, RowFormat.PROMPT_COMPLETION, CHAT),
-        ({"prompt": "2 + 2?", "chosen": "4", "rejected": "5"}, RowFormat.PREFERENCE, PAIR),
-        ({"prompt": [USER], "chosen": [ANSWER], "rejected": [WORSE]}, RowFormat.PREFERENCE, PAIR),
-        ({"chosen": [USER, ANSWER], "rejected": [USER, WORSE]}, RowFormat.PREFERENCE, PAIR),
+        ({"prompt": "2 + 2?", "completion": "4"}, R.PROMPT_COMPLETION, CHAT),
+        ({"prompt": [USER], "completion": [ANSWER]}, R.PROMPT_COMPLETION, CHAT),
+        ({"prompt": "2 + 2?", "chosen": "4", "rejected": "5"}, R.PREFERENCE, PAIR),
+        ({"prompt": [USER], "chosen": [ANSWER], "rejected": [WORSE]}, R.PREFERENCE, PAIR),
+        ({"chosen": [USER, ANSWER], "rejected": [USER, WORSE]}, R.PREFERENCE, PAIR),
         (
             {"prompt": "2 + 2?", "chosen": [USER, ANSWER], "rejected": [USER, WORSE]},
-            RowFormat.PREFERENCE,
+            R.PREFERENCE,
             PAIR,
         ),
-        ({"prompt": "2 + 2?", "candidates": CANDIDATES}, RowFormat.RANKED, RANKING),
-        ({"prompt": [USER], "candidates": CANDIDATES[::-1]}, RowFormat.RANKED, RANKING),
+        ({"prompt": "2 + 2?", "candidates": CANDIDATES}, R.RANKED, RANKING),
+        ({"prompt": [USER], "candidates": CANDIDATES[::-1]}, R.RANKED, RANKING),
     ],
 )
 def test_a_row_of_theirs_is_known_and_becomes_ours(row: Any, kind: RowFormat, ours: object) -> None:  # noqa: ANN401
@@ -92,65 +88,33 @@ def test_a_row_of_theirs_is_known_and_becomes_ours(row: Any, kind: RowFormat, ou
 @pytest.mark.parametrize(
     ("row", "kind", "why"),
     [
-        (ALPACA | {"output": " "}, RowFormat.ALPACA, "`output` is empty"),
-        (ALPACA | {"output": 4}, RowFormat.ALPACA, "`output` is no text"),
-        ({"conversations": "hi"}, RowFormat.SHAREGPT, "is no list"),
-        ({"conversations": ["hi"]}, RowFormat.SHAREGPT, "is no object"),
-        ({"conversations": [{"from": "narrator", "value": "4"}]}, RowFormat.SHAREGPT, "from 'narr"),
-        ({"conversations": [{"from": "tool", "value": "4"}]}, RowFormat.SHAREGPT, "no call before"),
-        ({"conversations": [*TURNS(0)]}, RowFormat.SHAREGPT, "every answer has weight 0"),
-        ({"conversations": [*TURNS(0.5)]}, RowFormat.SHAREGPT, "neither 0 nor 1"),
-        ({"conversations": [*TURNS(1, train=False)]}, RowFormat.SHAREGPT, "differ in whether"),
-        ({"conversations": [*TURNS(1, mask=True)]}, RowFormat.SHAREGPT, "`mask`"),
-        (SHAREGPT | {"images": ["a.png"]}, RowFormat.SHAREGPT, "only text is trained"),
+        (ALPACA | {"output": " "}, R.ALPACA, "`output` is empty"),
+        (ALPACA | {"output": 4}, R.ALPACA, "`output` is no text"),
+        ({"conversations": "hi"}, R.SHAREGPT, "is no list"),
+        ({"conversations": ["hi"]}, R.SHAREGPT, "is no object"),
+        ({"conversations": [{"from": "narrator", "value": "4"}]}, R.SHAREGPT, "from 'narr"),
+        ({"conversations": [{"from": "tool", "value": "4"}]}, R.SHAREGPT, "no call before"),
+        ({"conversations": [*TURNS(0)]}, R.SHAREGPT, "every answer has weight 0"),
+        ({"conversations": [*TURNS(0.5)]}, R.SHAREGPT, "neither 0 nor 1"),
+        ({"conversations": [*TURNS(1, train=False)]}, R.SHAREGPT, "differ in whether"),
+        ({"conversations": [*TURNS(1, mask=True)]}, R.SHAREGPT, "`mask`"),
+        (SHAREGPT | {"images": ["a.png"]}, R.SHAREGPT, "only text is trained"),
         (
             {"system": "a", "conversations": [{"from": "system", "value": "b"}, *TURNS(1)]},
-            RowFormat.SHAREGPT,
+            R.SHAREGPT,
             "differ in the system message",
         ),
-        (
-            {"prompt": "2 + 2?", "completion": "5", "label": False},
-            RowFormat.PROMPT_COMPLETION,
-            "to be avoided",
-        ),
-        (
-            {"prompt": "?", "chosen": "4", "rejected": "5", "score_chosen": 1, "score_rejected": 2},
-            RowFormat.PREFERENCE,
-            "is the order inverted",
-        ),
-        (
-            {"prompt": "?", "chosen": "4", "rejected": "5", "label": "rejected"},
-            RowFormat.PREFERENCE,
-            "which answer is the better one",
-        ),
-        (
-            {"prompt": "?", "candidates": [c | {"score": c["rank"]} for c in CANDIDATES]},
-            RowFormat.RANKED,
-            "differ in which is better",
-        ),
-        (ALPACA | {"history": ["hi"]}, RowFormat.ALPACA, "no list of pairs"),
-        ({"conversations": SHAREGPT["conversations"][:1]}, RowFormat.SHAREGPT, "the assistant's"),
-        ({"prompt": [], "completion": "4"}, RowFormat.PROMPT_COMPLETION, "no list of messages"),
-        ({"prompt": "2 + 2?", "chosen": "4", "rejected": "4"}, RowFormat.PREFERENCE, "the same"),
-        ({"prompt": "?", "candidates": CANDIDATES[:1]}, RowFormat.RANKED, "2 to 16"),
-        ({"prompt": "?", "candidates": CANDIDATES[:1] * 2}, RowFormat.RANKED, "the same rank"),
-        ({"prompt": "?", "candidates": [{"content": "4"}] * 2}, RowFormat.RANKED, "no number"),
+        (ALPACA | {"history": ["hi"]}, R.ALPACA, "no list of pairs"),
+        ({"conversations": SHAREGPT["conversations"][:1]}, R.SHAREGPT, "the assistant's"),
+        ({"prompt": [], "completion": "4"}, R.PROMPT_COMPLETION, "no list of messages"),
+        ({"prompt": "2 + 2?", "chosen": "4", "rejected": "4"}, R.PREFERENCE, "the same"),
+        ({"prompt": "?", "candidates": CANDIDATES[:1]}, R.RANKED, "2 to 16"),
+        ({"prompt": "?", "candidates": CANDIDATES[:1] * 2}, R.RANKED, "the same rank"),
     ],
 )
 def test_a_row_that_cannot_be_ours_says_why(row: Any, kind: RowFormat, why: str) -> None:  # noqa: ANN401
     with pytest.raises(RowSkipped, match=why):
         convert_row(row, kind)
-
-
-def test_a_turn_keeps_its_weight_whatever_it_is_called() -> None:
-    drafts = ({"weight": 0}, {"weight": 0.0}, {"weight": "0"}, {"loss": False}, {"train": False})
-    for flag in drafts:
-        turns = [{"from": "human", "value": "a?"}, {"from": "gpt", "value": "draft", **flag}]
-        found = convert_row({"conversations": [*turns, *TURNS(1)]}, RowFormat.SHAREGPT)
-
-        weights = [m.get("weight") for m in found.row["messages"] if m["role"] == "assistant"]
-        assert weights == [0, 1]
-        assert found.dropped == frozenset()
 
 
 def test_calls_of_tools_and_their_results_are_carried_over() -> None:
@@ -161,7 +125,7 @@ def test_calls_of_tools_and_their_results_are_carried_over() -> None:
         {"from": "gpt", "value": "It is 4."},
     ]
     tools = json.dumps([{"name": "add", "parameters": {}}])
-    row = convert_row({"conversations": turns, "tools": tools}, RowFormat.SHAREGPT).row
+    row = convert_row({"conversations": turns, "tools": tools}, R.SHAREGPT).row
 
     _, call, result, _ = row["messages"]
     assert call["tool_calls"][0]["function"] == {"name": "add", "arguments": '{"a": 2}'}
@@ -171,7 +135,7 @@ def test_calls_of_tools_and_their_results_are_carried_over() -> None:
 
 
 def test_earlier_rounds_are_read_and_not_learnt() -> None:
-    row = convert_row(ALPACA | {"history": [["a?", "b"]]}, RowFormat.ALPACA).row
+    row = convert_row(ALPACA | {"history": [["a?", "b"]]}, R.ALPACA).row
 
     assert [m.get("weight") for m in row["messages"]] == [None, 0, None, None]
 
@@ -239,9 +203,7 @@ def test_an_array_longer_than_what_is_read_at_once_is_read_piece_by_piece(tmp_pa
         ("", 1, "it has no rows"),
     ],
 )
-def test_a_file_that_is_wrong_is_named_by_line_and_leaves_nothing(
-    tmp_path: Path, text: str, code: int, says: str
-) -> None:
+def test_a_wrong_file_leaves_nothing(tmp_path: Path, text: str, code: int, says: str) -> None:
     ended, rows = imported(tmp_path, text)
 
     assert (ended.exit_code, rows) == (code, [])
@@ -266,17 +228,3 @@ def test_nothing_is_written_over(tmp_path: Path) -> None:
 
     assert ended.exit_code == 2
     assert (tmp_path / "ours.jsonl").read_text() == "precious"
-
-
-@pytest.mark.parametrize(
-    ("row", "kept"),
-    [
-        (ALPACA, Kept.CHAT),
-        ({"prompt": "2 + 2?", "chosen": "4", "rejected": "5"}, Kept.PREFERENCE),
-        ({"prompt": "2 + 2?", "candidates": CANDIDATES}, Kept.RANKING),
-    ],
-)
-def test_the_service_takes_what_was_imported(tmp_path: Path, row: object, kept: Kept) -> None:
-    imported(tmp_path, jsonl(row))
-
-    assert verdict((tmp_path / "ours.jsonl").read_bytes()).format is kept

@@ -61,7 +61,7 @@ def test_an_answer_to_be_avoided_is_never_learnt(
 
 @pytest.mark.parametrize(("row", "kind"), SINGLE)
 @pytest.mark.parametrize("name", ["weight", "train"])
-def test_a_row_that_is_not_to_be_learnt_is_left_out(
+def test_a_row_not_to_be_learnt_is_left_out(
     row: dict[str, Any], kind: RowFormat, name: str
 ) -> None:
     for value in (0, 0.0, "0", False):
@@ -160,7 +160,10 @@ def test_answers_that_differ_in_what_the_user_says_are_left_out() -> None:
     assert "differ in more than what the assistant says" in left_out(row, RowFormat.PREFERENCE)
 
 
-@pytest.mark.parametrize("name", ["training", "trainable", "learn", "loss_weight", "train_on_turn"])
+OFF = ["weight", "loss", "train", "training", "trainable", "learn", "loss_weight", "train_on_turn"]
+
+
+@pytest.mark.parametrize("name", OFF)
 def test_every_flag_that_switches_a_turn_off_becomes_its_weight(name: str) -> None:
     found = ours(talk(USER, BAD | {name: 0}, USER, GOOD), RowFormat.SHAREGPT)
 
@@ -187,9 +190,7 @@ def test_of_a_prompt_with_answers_the_completion_alone_is_learnt() -> None:
 
 @pytest.mark.parametrize(("row", "kind"), SINGLE)
 @pytest.mark.parametrize("name", ["system", "system_prompt", "system_message"])
-def test_a_system_message_is_carried_over_by_any_of_its_names(
-    row: dict[str, Any], kind: RowFormat, name: str
-) -> None:
+def test_a_system_message_has_many_names(row: dict[str, Any], kind: RowFormat, name: str) -> None:
     found = ours(row | {name: "Add."}, kind)
 
     assert found["messages"][0] == {"role": "system", "content": "Add."}
@@ -270,9 +271,7 @@ def test_members_of_calls_and_flags_that_are_false_are_counted() -> None:
     "text", ['{"prompt": "a", "completion": "b", "completion": "c"}', "[" * 100_000]
 )
 @pytest.mark.parametrize("whole", ["{}\n", "[{}]"])
-def test_rows_that_no_two_programs_read_alike_are_named_by_line(
-    tmp_path: Path, text: str, whole: str
-) -> None:
+def test_rows_that_nobody_reads_alike_are_named(tmp_path: Path, text: str, whole: str) -> None:
     file, out = tmp_path / "theirs.json", tmp_path / "ours.jsonl"
     file.write_text(whole.replace("{}", text))
 

@@ -1,4 +1,4 @@
-"""--set and --config: what they make of a request, and what they refuse before any upload."""
+"""--set, --config and their YAML: what they make of a request, and what they refuse."""
 
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,12 @@ from contract.methods import METHODS
 from rekindle.cli.errors import CliError
 from rekindle.cli.main import app
 from rekindle.cli.submit import job_settings
+from rekindle.cli.submit.document_file import (
+    MAX_BYTES,
+    UnreadableDocument,
+    parse_document,
+    read_document,
+)
 from rekindle.cli.submit.job_config import (
     JobConfig,
     apply_settings,
@@ -22,6 +28,7 @@ from rekindle.cli.submit.job_config import (
 from rekindle.cli.submit.options import complete_method
 from rekindle.cli.submit.removed_options import REMOVED
 
+UNKNOWN, INVALID = "unknown_parameter", "invalid_value"
 BODY: dict[str, Any] = {"model": "m", "training_file": "file-1"}
 
 
@@ -72,43 +79,25 @@ def test_a_setting_means_what_its_member_holds(setting: str, value: object) -> N
 @pytest.mark.parametrize(
     ("settings", "code", "param", "says"),
     [
-        (["training.ema_decey=1"], "unknown_parameter", "training.ema_decey", "training.ema_decay"),
-        (["ema_decay=0.9"], "unknown_parameter", "ema_decay", "training.ema_decay"),
-        (["training.seed=1"], "unknown_parameter", "training.seed", "seed"),
-        (["trainig.packing=1"], "unknown_parameter", "trainig.packing", "training.packing"),
-        (
-            ["training.mix={shot_share: 1}"],
-            "unknown_parameter",
-            "training.mix.shot_share",
-            "short_share",
-        ),
-        (["suffix.x=1"], "unknown_parameter", "suffix.x", "expected value: Your part"),
-        (
-            ["training.lora_r=8"],
-            "unknown_parameter",
-            "training.lora_r",
-            "training has these members: adapter, ",
-        ),
-        (
-            ["training.zero_plus_plus.0=hpz"],
-            "unknown_parameter",
-            "training.zero_plus_plus.0",
-            "list of",
-        ),
-        (["infrastructure.nodes_=1"], "unknown_parameter", "infrastructure.nodes_", ".nodes?"),
-        (["nodes=1"], "unknown_parameter", "nodes", "infrastructure.nodes"),
-        (["training.ema_decay=2"], "invalid_value", "training.ema_decay", "below 1"),
-        (["training.ema_decay=x"], "invalid_value", "training.ema_decay", "below 1"),
-        (["training.precision=fp8"], "invalid_value", "training.precision", "bf16"),
-        (["training.packing=1"], "invalid_value", "training.packing", "true or false"),
-        (["seed=1.5"], "invalid_value", "seed", "integer"),
-        (["training=1", "training.ema_decay=0"], "invalid_value", "training", "object"),
-        (["training=1"], "invalid_value", "training", "object"),
+        (["training.ema_decey=1"], UNKNOWN, "training.ema_decey", "training.ema_decay"),
+        (["ema_decay=0.9"], UNKNOWN, "ema_decay", "training.ema_decay"),
+        (["training.seed=1"], UNKNOWN, "training.seed", "seed"),
+        (["trainig.packing=1"], UNKNOWN, "trainig.packing", "training.packing"),
+        (["training.mix={shot_share: 1}"], UNKNOWN, "training.mix.shot_share", "short_share"),
+        (["suffix.x=1"], UNKNOWN, "suffix.x", "expected value: Your part"),
+        (["training.lora_r=8"], UNKNOWN, "training.lora_r", "training has these members: "),
+        (["training.zero_plus_plus.0=hpz"], UNKNOWN, "training.zero_plus_plus.0", "list of"),
+        (["nodes=1"], UNKNOWN, "nodes", "infrastructure.nodes"),
+        (["training.ema_decay=2"], INVALID, "training.ema_decay", "below 1"),
+        (["training.precision=fp8"], INVALID, "training.precision", "bf16"),
+        (["training.packing=1"], INVALID, "training.packing", "true or false"),
+        (["seed=1.5"], INVALID, "seed", "integer"),
+        (["training=1", "training.ema_decay=0"], INVALID, "training", "object"),
+        (["training=1"], INVALID, "training", "object"),
         (["training.adapter.r=4"], "missing_required_parameter", "training.adapter.type", "lora"),
         (["method.dpo.loss=ipo"], "wrong_method", "method.dpo", "--method dpo"),
         (["training.ema_decay"], "bad_setting", "", "MEMBER=VALUE"),
         (["=1"], "bad_setting", "", "MEMBER=VALUE"),
-        (["training..packing=true"], "bad_setting", "", "MEMBER=VALUE"),
         ([""], "bad_setting", "", "MEMBER=VALUE"),
         (["training.ema_decay=.nan"], "bad_setting", "", "below 1"),
         (["training.ema_decay=["], "bad_setting", "", "below 1"),
@@ -215,9 +204,7 @@ def test_names_and_values_of_settings_complete_with_help() -> None:
         (["c.jsonl", "--preset", "gpt2"], {"gpt2-sft"}),
     ],
 )
-def test_bash_completes_though_it_takes_the_sign_for_a_word(
-    words: list[str], offered: set[str]
-) -> None:
+def test_bash_completes_after_an_equals_sign(words: list[str], offered: set[str]) -> None:
     line = ["rekindle", "submit", *words]
     env = {
         "_REKINDLE_COMPLETE": "complete_bash",
@@ -281,12 +268,113 @@ def test_help_and_the_error_of_a_wrong_name_list_the_methods() -> None:
         assert repr(method) in wrong.stderr
 
 
-def test_members_of_alternatives_are_known_with_the_values_of_all() -> None:
-    sides = [
-        {"properties": {"type": {"const": "dpo"}, "beta": {"type": "number"}}},
-        {"properties": {"type": {"const": "reward"}}},
-    ]
-    found = dict(job_settings._member_schemas({"oneOf": sides}))
+SCALARS = {
+    "1e-5": 1e-5,
+    "1E5": 1e5,
+    "-1.5e+3": -1500.0,
+    ".5": 0.5,
+    "1.": 1.0,
+    "010": 10,
+    "0x1F": 31,
+    "1_000": 1000,
+    "on": True,
+    "no": False,
+    "True": True,
+    "~": None,
+    "": None,
+    "2026-11-25": "2026-11-25",
+    "12:30": "12:30",
+    "1.2.3": "1.2.3",
+    "e5": "e5",
+    "'no'": "no",
+    "'5'": "5",
+    "!!str 5": "5",
+    "=": "=",
+    "[hpz, qwz]": ["hpz", "qwz"],
+    "{a: 1e-3}": {"a": 1e-3},
+}
+HOSTILE = {
+    "a: 1\nb: 2\na: 3": "line 3: 'a' is given twice",
+    "a: {b: 1, b: 2}": "line 1: 'b' is given twice",
+    "a: &x [1]\nb: *x": "alias",
+    "a: &x [*x]": "alias",
+    "a: !!python/object:os.system x": "tag",
+    "a: !!set {x}": "tag",
+    "a: !!int x": "not a number",
+    "a: .nan": "a is nan",
+    "a: [1, -.inf]": "a.1 is -inf",
+    "a: 1e999": "a is inf",
+    "a: " + "9" * 5000: "not a number",
+    'a: "\\ud800"': "half a character",
+    "? [a]\n: 1": "a name must be text",
+    "a: [": "not YAML: line 1",
+    "a: 1\n\tb: 2": "not YAML: line 2",
+    "a\x00": "not YAML",
+    "a: 1\n---\nb: 1": "single document",
+    "[" * 100_000: "nested deeper",
+    "{a: " * 100 + "1" + "}" * 100: "nested deeper",
+}
 
-    assert found.keys() == {"type", "beta"}
-    assert job_settings.RequestMember("method.type", found["type"]).choices == ["dpo", "reward"]
+
+@pytest.mark.parametrize(("text", "value"), SCALARS.items())
+def test_a_scalar_is_what_a_person_means(text: str, value: object) -> None:
+    found = parse_document(f"a: {text}").value
+
+    assert found == {"a": value}
+    assert isinstance(found, dict)
+    assert type(found["a"]) is type(value)
+
+
+@pytest.mark.parametrize(("text", "says"), HOSTILE.items(), ids=lambda text: text[:20])
+def test_hostile_yaml_is_refused_with_its_reason(text: str, says: str) -> None:
+    with pytest.raises(UnreadableDocument, match=says):
+        parse_document(text)
+
+
+def test_a_bomb_of_aliases_is_refused_at_once() -> None:
+    lines = ["a0: &a0 [x, x]", *(f"a{i}: &a{i} [*a{i - 1}, *a{i - 1}]" for i in range(1, 60))]
+
+    with pytest.raises(UnreadableDocument, match="alias"):
+        parse_document("\n".join(lines))
+
+
+@pytest.mark.parametrize(
+    ("suffix", "text", "says"),
+    [
+        (".json", '{"a": 1, "a": 2}', "given twice"),
+        (".json", '{"a": NaN}', "a is nan"),
+        (".json", "{", "not JSON"),
+        (".json", "[" * 100_000, "nested deeper"),
+        (".toml", "a = 1\na = 2", "not TOML"),
+        (".toml", "a = 2026-11-25", "a is a date"),
+        (".toml", "a = nan", "a is nan"),
+        (".toml", "a = " + "[" * 100_000, "nested deeper"),
+    ],
+)
+def test_json_and_toml_are_as_strict(suffix: str, text: str, says: str) -> None:
+    with pytest.raises(UnreadableDocument, match=says):
+        parse_document(text, suffix)
+
+
+def test_lines_of_yaml_are_known_by_their_members() -> None:
+    document = parse_document("model: m\ntraining:\n  # why\n  ema_decay: 0.9\n")
+
+    assert document.lines == {"model": 1, "training": 2, "training.ema_decay": 4}
+
+
+def test_json_is_yaml_and_may_carry_comments_or_tabs_or_a_mark_of_its_order() -> None:
+    assert parse_document('{"a": 1}\n# machines  2').value == {"a": 1}
+    assert parse_document('{"a": 1}\n# machines  2', ".json").value == {"a": 1}
+    assert parse_document('{\n\t"a": 1}', ".json").value == {"a": 1}
+
+
+def test_a_file_that_cannot_be_text_is_refused(tmp_path: Path) -> None:
+    large, binary, marked = (tmp_path / name for name in ("l.yaml", "b.yaml", "m.YAML"))
+    large.write_bytes(b"# " + b"x" * MAX_BYTES)
+    binary.write_bytes(b"\xff\xfem\x00")
+    marked.write_bytes(b"\xef\xbb\xbfa: 1")
+
+    for path, says in ((large, "larger than"), (binary, "UTF-8"), (tmp_path / "none", "No such")):
+        with pytest.raises(UnreadableDocument, match=says):
+            read_document(path)
+    assert read_document(marked).value == {"a": 1}

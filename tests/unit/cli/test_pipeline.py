@@ -60,11 +60,13 @@ def job(number: int, phase: str, status: str = "succeeded") -> dict[str, Any]:
 
 
 def test_files_are_sought_beside_the_pipeline_and_uploads_are_not() -> None:
-    sft, _, rl = parsed().phases
+    asked = parsed()
+    sft, _, rl = asked.phases
 
     assert sft.body["training_file"] == "/data/chats.jsonl"
     assert rl.body["training_file"] == "file-0123"
     assert "name" not in sft.body
+    assert [asked.base_model_of(p) for p in asked.phases] == [BASE] * 3
 
 
 def test_a_phase_needs_those_that_its_model_and_its_graders_name() -> None:
@@ -84,12 +86,6 @@ def test_models_take_the_places_of_names() -> None:
     assert body["model"] == MODELS["sft"]
     assert body["method"]["reinforcement"]["grader"]["model"] == MODELS["judge"]
     assert rl.body["model"] == "$sft", "the phase itself is as it was written"
-
-
-def test_a_line_of_phases_begins_with_one_base_model() -> None:
-    asked = parsed()
-
-    assert [asked.base_model_of(p) for p in asked.phases] == [BASE] * 3
 
 
 @pytest.mark.parametrize(
@@ -132,8 +128,6 @@ def test_yaml_and_json_say_the_same(tmp_path: Path) -> None:
     ("training", "says", "advice"),
     [
         ("ema_decey: 1", "training.ema_decey is not a member", "Did you mean training.ema_decay?"),
-        ("ema_decay: 1", "training.ema_decay is 1", "below 1"),
-        ("ema_decay: &x 1, packing: *x", "alias", ""),
         ("seed: 1, seed: 2", "'seed' is given twice", ""),
     ],
 )
@@ -154,19 +148,6 @@ def test_a_phase_is_held_against_the_request_before_any_upload(
     assert "line 7" in caught.value.message
     assert says in caught.value.message
     assert advice in caught.value.advice
-
-
-def test_numbers_of_a_phase_are_numbers(tmp_path: Path) -> None:
-    path = tmp_path / "p.yaml"
-    path.write_text(
-        "name: helpful\nphases:\n- name: sft\n  model: m\n  training_file: a.jsonl\n"
-        "  training: {learning_rate: 1e-5, packing: yes}\n"
-    )
-
-    assert read_pipeline(path).phases[0].body["training"] == {
-        "learning_rate": 1e-5,
-        "packing": True,
-    }
 
 
 @pytest.mark.parametrize(("name", "text"), [("p.json", "{"), ("p.yaml", "a: [")])

@@ -112,12 +112,12 @@ def asked(
     preset: str | None,
     *settings: str,
     config: dict[str, Any] | None = None,
-    member_options: MemberOptions = MemberOptions(),  # noqa: B008 - frozen
+    **options: Any,  # noqa: ANN401 - of any member
 ) -> dict[str, Any]:
     """Return the job request merged from the preset, config file, options and settings."""
     sets = [parse_setting(text) for text in settings]
     read = JobConfig(body=(config or {}) | FILE)
-    return merged_request(preset, read, member_options, {}, sets)
+    return merged_request(preset, read, MemberOptions(**options), {}, sets)
 
 
 def test_every_layer_wins_over_those_below_it() -> None:
@@ -125,7 +125,9 @@ def test_every_layer_wins_over_those_below_it() -> None:
         "llama-3.1-8b-qlora",
         "training.learning_rate=0.003",
         config={"training": {"learning_rate": 0.001, "packing": True, "adapter": {"alpha": 5}}},
-        member_options=MemberOptions(learning_rate=0.002, lora_rank=32, epochs=7),
+        learning_rate=0.002,
+        lora_rank=32,
+        epochs=7,
     )
 
     assert body["model"] == "meta-llama/Llama-3.1-8B-Instruct"
@@ -149,15 +151,13 @@ def test_the_method_is_the_presets_unless_another_one_is_told() -> None:
     preset = "mistral-7b-dpo"
 
     assert asked(preset)["method"]["type"] == "dpo"
-    assert "method" not in asked(None, member_options=MemberOptions(model="m"))
-    assert asked(None, "method.type=dpo", "model=m", member_options=MemberOptions(epochs=2))[
-        "method"
-    ] == {
+    assert "method" not in asked(None, model="m")
+    assert asked(None, "method.type=dpo", "model=m", epochs=2)["method"] == {
         "type": "dpo",
         "dpo": {"hyperparameters": {"n_epochs": 2}},
     }
     with pytest.raises(CliError, match="preset mistral-7b-dpo is for dpo"):
-        asked(preset, member_options=MemberOptions(method="reward"))
+        asked(preset, method="reward")
     with pytest.raises(CliError, match="preset mistral-7b-dpo is for dpo"):
         asked(preset, config={"method": {"type": "reward"}})
     with pytest.raises(CliError, match="preset mistral-7b-dpo is for dpo"):
@@ -165,28 +165,19 @@ def test_the_method_is_the_presets_unless_another_one_is_told() -> None:
 
 
 def test_epochs_go_where_the_config_has_its_hyperparameters() -> None:
-    body = asked(
-        None,
-        config={"model": "m", "hyperparameters": {"batch_size": 2}},
-        member_options=MemberOptions(epochs=3),
-    )
+    body = asked(None, config={"model": "m", "hyperparameters": {"batch_size": 2}}, epochs=3)
 
     assert body["hyperparameters"] == {"batch_size": 2, "n_epochs": 3}
     assert "method" not in body
 
 
 def test_a_rank_alone_asks_for_adapters() -> None:
-    assert asked(None, member_options=MemberOptions(model="m", lora_rank=4))["training"][
-        "adapter"
-    ] == {
-        "type": "lora",
-        "r": 4,
-    }
+    assert asked(None, model="m", lora_rank=4)["training"]["adapter"] == {"type": "lora", "r": 4}
 
 
 def test_adapters_need_another_learning_rate_than_a_preset_of_all_weights_has() -> None:
     with pytest.raises(CliError, match="another learning rate"):
-        asked("qwen3-8b-sft", member_options=MemberOptions(lora=True))
+        asked("qwen3-8b-sft", lora=True)
     with pytest.raises(CliError, match="another learning rate"):
         asked("qwen3-8b-sft", config={"training": {"adapter": {"type": "lora"}}})
 

@@ -1,19 +1,21 @@
 import io
 import subprocess
 import sys
-from datetime import UTC, datetime
+from datetime import UTC
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from contract.choices import Priority
 from rekindle.cli import formats
+from rekindle.cli.command import Cli
+from rekindle.cli.connection import ConnectionOptions
 from rekindle.cli.errors import ServiceUnreachable
 from rekindle.cli.jobs import views
 from rekindle.cli.jobs.job_feed import JobUpdate
-from rekindle.cli.jobs.limits import LimitOptions
 from rekindle.cli.jobs.watch_lines import LineView
 from rekindle.cli.jobs.watch_screen import LiveView, job_view
+from rekindle.cli.projects.savings import read_all_projects
 from rekindle.terminal import Console
 
 NOW = 1_795_000_100.0
@@ -76,6 +78,7 @@ def test_the_picture_says_what_a_user_wants_to_know() -> None:
         "Ctrl-C stops watching; the job continues.",
     ):
         assert part in shown
+    assert "left, then" not in shown
 
 
 def test_the_picture_shows_budget_and_deadline_where_there_are_any() -> None:
@@ -93,7 +96,6 @@ def test_the_picture_shows_budget_and_deadline_where_there_are_any() -> None:
     assert "97 % likely to be met" in shown
     assert "$3.90 per GPU-hour" in shown
     assert "eastus, uksouth" in shown
-    assert "left, then" not in drawn(job_view(JOB, [], NOW))
 
 
 def test_a_bill_says_between_which_sums_it_will_end() -> None:
@@ -112,9 +114,7 @@ def test_a_bill_says_between_which_sums_it_will_end() -> None:
         ((4, True), "4, with gradient_checkpointing, after GPU memory ran out"),
     ],
 )
-def test_what_is_taken_at_once_is_shown_when_it_is_not_what_was_planned(
-    rung: tuple[int, bool], told: str
-) -> None:
+def test_a_smaller_micro_batch_than_planned_is_shown(rung: tuple[int, bool], told: str) -> None:
     size, recomputed = rung
     job = JOB | {
         "plan": {"micro_batch": 4},
@@ -127,18 +127,14 @@ def test_what_is_taken_at_once_is_shown_when_it_is_not_what_was_planned(
     assert "micro-batch" not in drawn(job_view(planned, [], NOW))
 
 
-def test_the_margin_of_pairs_stands_beside_the_loss() -> None:
-    job = JOB | {"progress": JOB["progress"] | {"margin": 0.25}}
-
-    assert "loss 2.3100 · margin 0.2500 · 1,280 tokens/s" in drawn(job_view(job, [], NOW))
-
-
-def test_grades_stand_beside_the_loss_and_unseen_prompts_have_no_loss() -> None:
+def test_figures_of_a_method_stand_beside_the_loss_and_unseen_prompts_have_no_loss() -> None:
     grades = {"reward": 0.5, "kl": 1.25, "answer_tokens": 40.0, "valid_loss": -0.625}
-    job = JOB | {"progress": JOB["progress"] | grades}
+    pairs, shown = (
+        drawn(job_view(JOB | {"progress": JOB["progress"] | more}, [], NOW))
+        for more in ({"margin": 0.25}, grades)
+    )
 
-    shown = drawn(job_view(job, [], NOW))
-
+    assert "loss 2.3100 · margin 0.2500 · 1,280 tokens/s" in pairs
     assert "reward 0.5000 · validation reward 0.6250 · KL 1.250 · 40 tokens per answer" in shown
     assert "validation loss" not in shown
 
@@ -260,7 +256,80 @@ def test_help_does_not_wait_for_what_only_commands_need() -> None:
     assert heavy & set(ended.stdout.split()) == set()
 
 
-def test_a_priority_that_is_told_is_sent() -> None:
-    now = datetime(2026, 11, 22, tzinfo=UTC)
-    assert LimitOptions(priority=Priority.HIGH).members(now) == {"priority": "high"}
-    assert LimitOptions().members(now) == {}
+@pytest.mark.parametrize(
+    ("shown", "expected"),
+    [
+        (formats.money("12.3456", "USD"), "$12.35"),
+        (formats.money("0.0312", "USD"), "$0.0312"),
+        (formats.money("0.0000", "USD"), "$0.00"),
+        (formats.money("-0.5", "USD"), "-$0.5000"),
+        (formats.money("1234567.8", "EUR"), "€1,234,567.80"),
+        (formats.money("3", "CHF"), "3.00 CHF"),
+        (formats.money(None, "USD"), "-"),
+        (formats.duration(0.4), "0 s"),
+        (formats.duration(59), "59 s"),
+        (formats.duration(200), "3 min 20 s"),
+        (formats.duration(7500), "2 h 05 min"),
+        (formats.duration(273_600), "3 d 4 h"),
+        (formats.duration(-3), "0 s"),
+        (formats.duration(None), "-"),
+        (formats.size(0), "0 B"),
+        (formats.size(999), "999 B"),
+        (formats.size(1_234_567), "1.2 MB"),
+        (formats.size(15e12), "15.0 TB"),
+        (formats.size(None), "-"),
+    ],
+)
+def test_money_durations_and_sizes_have_the_digits_that_matter(shown: str, expected: str) -> None:
+    assert shown == expected
+
+
+def test_times_are_in_the_zone_of_who_reads_them() -> None:
+    assert formats.local_time(1_795_000_000, UTC) == "11:06:40"
+    assert formats.local_time(1_795_000_000, UTC, day=True) == "2026-11-18 11:06:40"
+    assert formats.local_time(None) == "-"
+
+
+def test_a_job_that_is_over_says_how_and_not_what_it_last_did() -> None:
+    assert formats.phase({"status": "failed", "phase": "done"}) == "Failed"
+    assert (
+        formats.phase({"status": "running", "phase": "waiting_capacity"}) == "Waiting for capacity"
+    )
+
+
+def test_a_phase_that_is_news_to_us_is_shown_as_it_is() -> None:
+    assert formats.phase({"status": "running", "phase": "warming_up"}) == "Warming up"
+    assert formats.phase({}) == "-"
+
+
+def test_a_reason_that_repeats_the_state_is_left_out() -> None:
+    job = {"status": "running", "phase": "training"}
+
+    assert formats.reason(job | {"status_reason": {"code": "x", "message": "training"}}) == ""
+    assert (
+        formats.reason(job | {"status_reason": {"message": "Azure has none."}}) == "Azure has none."
+    )
+    assert formats.reason(job) == ""
+
+
+def test_what_strangers_wrote_cannot_move_the_cursor() -> None:
+    assert formats.printable_line("a\x1b[2Jb\r\nc") == r"a\x1b[2Jb c"
+
+
+def test_every_page_is_of_the_moment_of_the_first() -> None:
+    asked: list[dict[str, Any]] = []
+
+    def get(_: str, **query: Any) -> dict[str, Any]:  # noqa: ANN401 - a query
+        asked.append(query)
+        n = len(asked)
+        return {"data": [n], "last_id": f"p-{n}", "has_more": n < 3, "until": 100 * n}
+
+    cli = Cli(ConnectionOptions(), as_json=True)
+    vars(cli)["client"] = SimpleNamespace(get=get)
+
+    assert read_all_projects(cli, 7)["data"] == [1, 2, 3]
+    assert [(query.get("after"), query.get("until")) for query in asked] == [
+        (None, None),
+        ("p-1", 100),
+        ("p-2", 100),
+    ]

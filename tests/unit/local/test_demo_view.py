@@ -1,8 +1,13 @@
-"""The demo's table of attempts can be read in a terminal of the usual width."""
+"""What the demo and `make up` print can be read and pasted."""
 
+import shlex
 from io import StringIO
+from pathlib import Path
 
 from rekindle.local.demo_view import DemoView
+from rekindle.local.layout import StackLayout
+from rekindle.local.state_folder import StackPorts, StateFolder
+from rekindle.local.up import ready_banner
 from rekindle.terminal import Console
 
 ATTEMPT = {
@@ -20,12 +25,7 @@ ATTEMPT = {
     "machine_hours": "0.0350",
     "cost": "0.2957",
 }
-COST = {
-    "spent": "0.60",
-    "on_demand_equivalent": "2.32",
-    "saved": "1.72",
-    "saved_percent": 74.2,
-}
+COST = {"spent": "0.60", "on_demand_equivalent": "2.32", "saved": "1.72", "saved_percent": 74.2}
 
 
 def test_no_word_of_the_table_is_cut_at_80_columns() -> None:
@@ -60,3 +60,18 @@ def test_a_log_without_a_live_line_shows_progress_every_ten_seconds() -> None:
         view.update_job(job, [])
 
     assert text.getvalue().count("training  step 3/24") == 2
+
+
+def test_every_export_can_be_pasted_into_a_shell(tmp_path: Path) -> None:
+    layout = StackLayout(StateFolder(tmp_path), StackPorts.starting_at(9080))
+    lines = [line.strip() for line in ready_banner(layout, "rk-key", "token").splitlines()]
+
+    words = [word for line in lines if line.startswith("export ") for word in shlex.split(line)]
+    exports = dict(word.split("=", 1) for word in words if word != "export")
+
+    link = next(line for line in lines if line.startswith("Console"))
+    assert "http://127.0.0.1:9080/#sign-in=token " in link
+    assert exports["OPENAI_API_KEY"] == "rk-key"
+    assert exports["OPENAI_BASE_URL"] == "http://127.0.0.1:9080/v1"
+    assert exports["REKINDLE_STORAGE"] == layout.storage
+    assert exports["REQUESTS_CA_BUNDLE"] == str(layout.ca)

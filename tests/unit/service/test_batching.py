@@ -65,9 +65,7 @@ NEVER_CONNECTED = OperationalError(None, None, Exception())
 
 
 @pytest.mark.parametrize("end", [GONE, NEVER_CONNECTED, Killed()])
-async def test_where_the_database_or_the_process_ends_nobody_waits_for_ever(
-    end: BaseException,
-) -> None:
+async def test_where_the_database_ends_nobody_waits_for_ever(end: BaseException) -> None:
     tried = 0
 
     async def fails(_: Sequence[int]) -> list[int]:

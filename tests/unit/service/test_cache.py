@@ -47,9 +47,7 @@ def source(listener: Listener) -> Source:
     return Source(listener)
 
 
-async def test_a_value_is_cached_until_its_seconds_are_over(
-    cache: Cache, source: Source, timer: Timer
-) -> None:
+async def test_a_value_is_cached_for_some_time(cache: Cache, source: Source, timer: Timer) -> None:
     found = []
     for timer.now in (0.0, 4.9, 5.0):
         found.append(await cache.get("a", source.read))
@@ -57,9 +55,7 @@ async def test_a_value_is_cached_until_its_seconds_are_over(
     assert found == ["read 1", "read 1", "read 2"]
 
 
-async def test_a_notice_of_its_topic_clears_it_each_time_and_no_other_does(
-    cache: Cache, source: Source, listener: Listener
-) -> None:
+async def test_a_notice_clears_its_topic(cache: Cache, source: Source, listener: Listener) -> None:
     found = []
     for topic in ("jobs", "keys", "keys"):
         found.append(await cache.get("a", source.read))
@@ -75,7 +71,7 @@ async def test_what_changes_while_it_is_read_is_not_cached(cache: Cache, source:
     assert [await cache.get("a", source.read) for _ in "ab"] == ["read 1", "read 2"]
 
 
-async def test_a_process_that_hears_no_notices_caches_nothing(
+async def test_without_notices_is_no_cache(
     cache: Cache, source: Source, listener: Listener
 ) -> None:
     await cache.get("a", source.read)

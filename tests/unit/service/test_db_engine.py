@@ -1,13 +1,57 @@
-"""What our connections to PostgreSQL ask for."""
+"""Which faults of PostgreSQL pass by themselves, and what connections ask for."""
 
 from typing import Any
 
 import psycopg
 import pytest
+from psycopg import errors
 from sqlalchemy import event
-from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import DBAPIError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolExhausted
 
+from service.db.core.db_errors import is_away, takes_no_writes
 from service.db.core.engine import make_engine
+
+
+def raised(fault: psycopg.Error, *, broken: bool = False, sent: str | None = None) -> DBAPIError:
+    """As SQLAlchemy does; without a statement where there was no connection for it."""
+    made = DBAPIError.instance(sent, None, fault, psycopg.Error, connection_invalidated=broken)
+    assert isinstance(made, DBAPIError)
+    return made
+
+
+TOO_MANY = psycopg.OperationalError("number of parameters must be between 0 and 65535")
+
+
+@pytest.mark.parametrize(
+    ("fault", "away"),
+    [
+        (raised(psycopg.OperationalError("connection refused")), True),
+        (raised(errors.TooManyConnections()), True),
+        (raised(errors.AdminShutdown()), True),
+        (raised(errors.CannotConnectNow()), True),
+        (raised(errors.DiskFull()), True),
+        (raised(errors.ReadOnlySqlTransaction()), True),
+        (raised(errors.IdleInTransactionSessionTimeout(), broken=True), True),
+        (PoolExhausted(), True),
+        (raised(errors.UndefinedColumn()), False),  # what it refuses or ends by itself
+        (raised(errors.UniqueViolation()), False),
+        (raised(errors.DeadlockDetected()), False),
+        (raised(TOO_MANY, sent="insert"), False),  # the driver's refusal
+        (RuntimeError("a bug"), False),
+    ],
+    ids=lambda fault: repr(fault)[:60],
+)
+def test_a_database_that_cannot_be_had_is_away(fault: Exception, *, away: bool) -> None:
+    assert is_away(fault) is away
+
+
+def test_only_one_that_is_there_takes_no_writes() -> None:
+    found = [errors.ReadOnlySqlTransaction(), errors.DiskFull(), errors.AdminShutdown()]
+
+    assert [takes_no_writes(raised(fault)) for fault in found] == [True, True, False]
+    assert not takes_no_writes(RuntimeError("a bug"))
+
 
 URL = "postgresql://rekindle@db.example/rekindle"
 

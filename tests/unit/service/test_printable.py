@@ -60,9 +60,7 @@ def test_json_means_the_same_when_it_is_made_printable() -> None:
 
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE.keys())
 @pytest.mark.parametrize("on_terminal", [True, False])
-def test_whatever_a_console_prints_has_none_of_a_strangers_control_characters(
-    text: str, on_terminal: bool
-) -> None:
+def test_a_console_prints_no_strangers_control_characters(text: str, on_terminal: bool) -> None:
     written = io.StringIO()
     console = Console(file=written, force_terminal=on_terminal, no_color=True, width=200)
     table = Table(title=text)

@@ -1,12 +1,13 @@
-"""Settings from the environment: complete, or refused with the variable's name."""
+"""Settings from the environment and numbers of operators: complete, or refused with a sentence."""
 
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from pydantic import ValidationError
 
 from contract.choices import Engine
+from service import console
 from service.domain.states import CapacityType
 from service.settings import Settings
 
@@ -60,6 +61,7 @@ def test_an_offering_names_an_existing_cluster(environment: pytest.MonkeyPatch) 
         ("S@eastus:azureml,S@eastus:azureml=a", "several clusters: name one cluster"),
         ("S@eastus:azureml=", "or :azureml=NAME for that one"),
         ("S@eastus:spott", "write :spot or :on_demand, or nei"),
+        ("Standard_X", "SIZE@REGION"),
     ],
 )
 def test_offerings_that_cannot_be_read_are_refused_with_how_to_write_them(
@@ -72,26 +74,10 @@ def test_offerings_that_cannot_be_read_are_refused_with_how_to_write_them(
 
 
 @pytest.mark.parametrize("name", COMPLETE)
-def test_a_service_that_is_half_configured_does_not_start(
-    environment: pytest.MonkeyPatch, name: str
-) -> None:
+def test_half_a_configuration_starts_nothing(environment: pytest.MonkeyPatch, name: str) -> None:
     environment.delenv(name)
 
     with pytest.raises(ValidationError, match=name.removeprefix("REKINDLE_").lower() + "|" + name):
-        load()
-
-
-def test_an_offering_that_makes_no_sense_is_named(environment: pytest.MonkeyPatch) -> None:
-    environment.setenv("REKINDLE_OFFERINGS", "Standard_X")
-
-    with pytest.raises(ValidationError, match="SIZE@REGION"):
-        load()
-
-
-def test_a_recovery_that_takes_no_time_is_refused(environment: pytest.MonkeyPatch) -> None:
-    environment.setenv("REKINDLE_RECOVERY_SECONDS", "0")
-
-    with pytest.raises(ValidationError, match="greater than 0"):
         load()
 
 
@@ -107,43 +93,34 @@ def test_budgets_reserve_an_outage_as_long_as_nodes_wait_unless_told_otherwise(
     assert allowance.unheard.total_seconds() == 1800
 
 
-def test_accounts_of_regions_are_read_from_json(environment: pytest.MonkeyPatch) -> None:
+def test_accounts_of_regions_and_policies_are_json(environment: pytest.MonkeyPatch) -> None:
     environment.setenv("REKINDLE_REGION_STORAGE", '{"westus3": "AccountName=near"}')
-
-    assert load().region_storage["westus3"].get_secret_value() == "AccountName=near"
-
-
-def test_an_empty_variable_names_no_regions(environment: pytest.MonkeyPatch) -> None:
-    environment.setenv("REKINDLE_REGION_STORAGE", "")
-
-    assert load().region_storage == {}
-
-
-def test_accounts_of_regions_that_make_no_sense_are_refused(
-    environment: pytest.MonkeyPatch,
-) -> None:
-    environment.setenv("REKINDLE_REGION_STORAGE", "westus3=AccountName=near")
-
-    with pytest.raises(ValidationError, match="write it as JSON"):
-        load()
-
-
-def test_a_policy_is_read_from_json_and_an_empty_one_asks_for_nothing(
-    environment: pytest.MonkeyPatch,
-) -> None:
     environment.setenv("REKINDLE_AZURE_POLICY", '{"zones": {"eastus": "1"}}')
-    assert load().azure_policy.zones == {"eastus": "1"}
+    asked = load()
+    for name in ("REGION_STORAGE", "AZURE_POLICY"):
+        environment.setenv(f"REKINDLE_{name}", "")
 
-    environment.setenv("REKINDLE_AZURE_POLICY", "")
-    assert load().azure_policy.zones == {}
+    assert asked.region_storage["westus3"].get_secret_value() == "AccountName=near"
+    assert asked.azure_policy.zones == {"eastus": "1"}
+    assert (load().region_storage, load().azure_policy.zones) == ({}, {})
 
 
-def test_a_policy_that_makes_no_sense_is_refused_with_its_member(
-    environment: pytest.MonkeyPatch,
+@pytest.mark.parametrize(
+    ("name", "value", "fault"),
+    [
+        ("REGION_STORAGE", "westus3=AccountName=near", "write it as JSON"),
+        ("AZURE_POLICY", '{"zones": {"eastus": "7"}}', r"zones\.eastus"),
+        ("RECOVERY_SECONDS", "0", "greater than 0"),
+        ("GRANT_HOURS", "0", "grant_hours"),
+        ("GRANT_HOURS", "145", "grant_hours"),  # more than a user delegation key lives
+    ],
+)
+def test_a_setting_that_makes_no_sense_is_refused(
+    environment: pytest.MonkeyPatch, name: str, value: str, fault: str
 ) -> None:
-    environment.setenv("REKINDLE_AZURE_POLICY", '{"zones": {"eastus": "7"}}')
+    environment.setenv(f"REKINDLE_{name}", value)
 
-    with pytest.raises(ValidationError, match=r"zones\.eastus"):
+    with pytest.raises(ValidationError, match=fault):
         load()
 
 
@@ -190,11 +167,32 @@ def test_urls_of_nodes_live_an_hour_where_no_account_key_can_revoke_them(
     assert load().grant_life == timedelta(hours=hours)
 
 
-@pytest.mark.parametrize("hours", ["0", "145"])
-def test_urls_of_nodes_live_no_longer_than_a_user_delegation_key(
-    environment: pytest.MonkeyPatch, hours: str
-) -> None:
-    environment.setenv("REKINDLE_GRANT_HOURS", hours)
+WEIGHTS = ("nan", "inf", "1e309", "1e-320", "0", "-1", "heavy")
+AMOUNTS = ("NaN", "Infinity", "$inf", "1e9", "1e-9", "much")
+REFUSED = [
+    *(("quota", f"--weight={text}", "is no weight: write a number") for text in WEIGHTS),
+    *(("budget", f"--set={text}", "is no amount of dollars from 0.01") for text in AMOUNTS),
+    ("quota", "--max-jobs=99999999999", "is no number up to 2147483647"),
+    ("quota", f"--max-jobs={'9' * 5000}", "is no number up to 2147483647"),
+    ("quota", "--max-jobs=many", "is no number up to 2147483647"),
+]
 
-    with pytest.raises(ValidationError, match="grant_hours"):
-        load()
+
+@pytest.mark.parametrize(("command", "option", "says"), REFUSED)
+def test_a_number_that_cannot_be_is_refused(
+    capsys: pytest.CaptureFixture[str], command: str, option: str, says: str
+) -> None:
+    with pytest.raises(SystemExit):
+        console.parse_arguments(None, [command, option])
+
+    assert says in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "hour"), [("2026-11-01", 0), ("2026-11-01T12:00", 12), ("2026-11-01T12:00+02:00", 10)]
+)
+def test_a_time_is_of_the_zone_that_it_names_and_else_utc(text: str, hour: int) -> None:
+    options = console.parse_arguments(None, ["budget", "--set", "$10", "--since", text])
+
+    assert options.since == datetime(2026, 11, 1, hour, tzinfo=UTC)
+    assert options.set == 10

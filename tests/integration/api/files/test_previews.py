@@ -1,55 +1,24 @@
-"""GET /v1/files/{id}/preview: a file's rows as a base model reads them, within its project."""
+"""A file's rows as a base model reads them, and what is odd about them."""
 
 import json
 from typing import Any
 
-import httpx
-
 from service.db.files.files import CONTAINER
 from service.operations.models import models
+from tests.datasets import PAIRS, PROMPT, jsonl, labelled, prompts, rankings
 from tests.integration.finished_jobs import make_model
 from tests.vocabulary import TEMPLATE, tokenizer_files
-from tests.world import MODEL, ROW, World, stage
+from tests.world import DATASET, JOBS, MODEL, ROW, World, stage
 
 Json = dict[str, Any]
-PAIR = {
-    "input": {"messages": [{"role": "user", "content": "2+2?"}]},
-    "preferred_output": [{"role": "assistant", "content": "4"}],
-    "non_preferred_output": [{"role": "assistant", "content": "5"}],
-}
-RANKING = {
-    "input": PAIR["input"],
-    "ranked_outputs": [[{"role": "assistant", "content": text}] for text in ("4", "5", "6")],
-}
-PROMPT = {"messages": [{"role": "user", "content": "2+2?"}], "answer": "4"}
-LABELLED = {"text": "late again", "label": "complaint"}
 REWRITING = TEMPLATE.replace(
     "{%- generation -%}", "{%- generation -%}{%- if loop.last -%}{{- '(hm) ' -}}{%- endif -%}"
 )
 
 
-def jsonl(*rows: object) -> bytes:
-    return "".join(json.dumps(row) + "\n" for row in rows).encode()
-
-
-async def request_preview(world: World, file: str, **query: Any) -> httpx.Response:  # noqa: ANN401
-    headers = query.pop("headers", {})
-    query = {"model": MODEL} | query
-    return await world.call("GET", f"/v1/files/{file}/preview", params=query, headers=headers)
-
-
 async def preview(world: World, file: str, **query: Any) -> Json:  # noqa: ANN401
-    answer = await request_preview(world, file, **query)
-    assert answer.status_code == 200, answer.text
-    found: Json = answer.json()
+    found: Json = await world.get(f"/v1/files/{file}/preview", **{"model": MODEL} | query)
     return found
-
-
-async def refused_preview(world: World, file: str, **query: Any) -> Json:  # noqa: ANN401
-    answer = await request_preview(world, file, **query)
-    assert answer.status_code == 400, answer.text
-    error: Json = answer.json()["error"]
-    return error
 
 
 async def test_rows_are_shown_with_what_is_trained(world: World) -> None:
@@ -86,19 +55,17 @@ async def test_rows_are_shown_with_what_is_trained(world: World) -> None:
 
 async def test_the_method_is_the_usual_one_for_the_rows_unless_asked_for(world: World) -> None:
     pair = ["preferred", "non_preferred"]
-    cases: list[tuple[Json, str | None, str, list[str]]] = [
-        (ROW, None, "supervised", ["chat"]),
-        (PAIR, None, "dpo", pair),
-        (PAIR, "orpo", "orpo", pair),
-        (PAIR, "reward", "reward", pair),
-        (RANKING, None, "reward", ["ranked"] * 3),
-        (PROMPT, None, "reinforcement", ["prompt"]),
-        (LABELLED, None, "classification", ["labelled"]),
+    cases: list[tuple[bytes, str | None, str, list[str]]] = [
+        (DATASET, None, "supervised", ["chat"]),
+        (PAIRS, None, "dpo", pair),
+        (PAIRS, "orpo", "orpo", pair),
+        (PAIRS, "reward", "reward", pair),
+        (rankings(2), None, "reward", ["ranked"] * 2),
+        (prompts(), None, "reinforcement", ["prompt"]),
+        (labelled("a", "b"), None, "classification", ["labelled"]),
     ]
-    for row, asked, method, parts in cases:
-        more = [row | {"label": "praise"}] if "label" in row else []
-        file = await world.upload(jsonl(row, *more))
-
+    for data, asked, method, parts in cases:
+        file = await world.upload(data)
         found = await preview(world, file, **({"method": asked} if asked else {}))
 
         assert found["method"] == method
@@ -107,11 +74,11 @@ async def test_the_method_is_the_usual_one_for_the_rows_unless_asked_for(world: 
 
 async def test_a_prompt_is_held_against_the_room_beside_its_answer(world: World) -> None:
     """By default an answer may take half of max_seq_len."""
-    file = await world.upload(jsonl(PROMPT))
+    file = await world.upload(jsonl([PROMPT]))
     found = await preview(world, file, max_seq_len=40)
 
     (example,) = found["data"][0]["examples"]
-    assert (example["tokens"], example["kept_tokens"]) == (23, 20)
+    assert (example["tokens"], example["kept_tokens"]) == (39, 20)
     assert [p["code"] for p in found["data"][0]["problems"]] == ["long_row"]
 
 
@@ -123,7 +90,7 @@ async def test_problems_name_the_row_its_fault_and_a_remedy(world: World) -> Non
     )
     await stage(world.store, "strict", tokenizer=tokenizer_files(strict))
     system = {"messages": [{"role": "system", "content": "Be brief."}, *ROW["messages"]]}
-    file = await world.upload(jsonl(ROW, system, ROW))
+    file = await world.upload(jsonl([ROW, system, ROW]))
 
     found = (await preview(world, file, model="strict"))["data"]
 
@@ -139,7 +106,7 @@ async def test_answers_are_split_where_a_check_of_the_whole_file_has_found_so(wo
     """The rows that are shown would not tell."""
     await stage(world.store, "rewriting", tokenizer=tokenizer_files(REWRITING))
     two = {"messages": [*ROW["messages"], *ROW["messages"]]}
-    file = await world.upload(jsonl(*[ROW] * 20, two))
+    file = await world.upload(jsonl([*[ROW] * 20, two]))
 
     before = await preview(world, file, model="rewriting", limit=1)
     plan = {"model": "rewriting", "training_file": file}
@@ -162,21 +129,77 @@ async def test_a_model_of_ones_own_reads_a_file(world: World) -> None:
 async def test_what_is_gone_from_the_storage_account_is_named(world: World) -> None:
     file, other = await world.upload(), await world.upload()
     await world.store.delete(CONTAINER, file)
-    without_file = await request_preview(world, file)
+    query = {"model": MODEL}
+    without_file = await world.call("GET", f"/v1/files/{file}/preview", params=query)
     await stage(world.store, "halved")
     await world.store.delete(models.container("halved"), "main-1/tokenizer.json")
-    without_model = await refused_preview(world, other, model="halved")
+    query = {"model": "halved"}
+    without_model = await world.call("GET", f"/v1/files/{other}/preview", params=query)
 
     assert without_file.status_code == 404
     assert "The blob of file" in without_file.json()["error"]["message"]
-    assert (without_model["code"], without_model["param"]) == ("unsupported_model", "model")
+    error = without_model.json()["error"]
+    assert (error["code"], error["param"]) == ("unsupported_model", "model")
 
 
-async def test_the_route_is_described_with_its_parameters(world: World) -> None:
-    described = (await world.http.get("/openapi.json")).json()
-    route = described["paths"]["/v1/files/{file_id}/preview"]["get"]
+def lines_of(*rows: dict[str, Any]) -> bytes:
+    return "\n".join(map(json.dumps, rows)).encode()
 
-    told = {p["name"]: p for p in route["parameters"] if p["in"] == "query"}
-    assert set(told) == {"model", "method", "max_seq_len", "line", "limit"}
-    assert all(parameter["description"] for parameter in told.values())
-    assert "`trained`" in route["description"]
+
+def answer_row(text: str) -> dict[str, Any]:
+    return {"messages": [ROW["messages"][0], {"role": "assistant", "content": text}]}
+
+
+async def warnings_of(world: World, **files: str) -> dict[str, dict[str, Any]]:
+    """Events about files of a job that has been prepared, by their code."""
+    job = await world.submit(**files)
+    await world.tick(3)
+    events = (await world.call("GET", f"{JOBS}/{job['id']}/events?limit=100")).json()["data"]
+    about = [e for e in events if e["code"].startswith("file.")]
+    assert len({e["code"] for e in about}) == len(about), "once"
+    assert {e["level"] for e in about} <= {"warn"}
+    return {e["code"]: e for e in about}
+
+
+async def test_each_kind_of_warning_is_one_event_with_its_lines(world: World) -> None:
+    rows = [answer_row(f"answer {i}") for i in range(12)]
+    file = await world.upload(lines_of(*rows, *rows[:11], {"messages": [*ROW["messages"][1:]]}))
+
+    told = await warnings_of(world, training_file=file)
+
+    assert set(told) == {"file.duplicate_row", "file.missing_user_message"}
+    message = told["file.duplicate_row"]["message"]
+    assert message.startswith("train.jsonl: 11 lines (13, 14, 15, ")
+    assert "22 and more); the first: the row is the same as line 1." in message
+    assert told["file.duplicate_row"]["data"]["count"] == 11
+    assert [w["line"] for w in told["file.duplicate_row"]["data"]["warnings"]] == [*range(13, 24)]
+    assert "line 24: no message is the user's." in told["file.missing_user_message"]["message"]
+
+
+async def test_long_rows_are_held_against_the_jobs_own_context(world: World) -> None:
+    """The tiny model takes 512 tokens; the file was fine for the usual 2048."""
+    rows = [answer_row(f"answer {i}") for i in range(12)]
+    file = await world.upload(lines_of(*rows, answer_row("word " * 800)))
+    shown = (await world.call("GET", f"/v1/files/{file}")).json()
+
+    told = await warnings_of(world, training_file=file)
+
+    assert shown["warnings"] == []
+    assert set(told) == {"file.answer_cut"}
+    assert told["file.answer_cut"]["message"] == (
+        "train.jsonl: line 13: the row has 4040 tokens, and training.max_seq_len keeps 512: the "
+        "end of its answer is not learnt; raise training.max_seq_len, or shorten the row "
+        "(answer_cut)."
+    )
+
+
+async def test_validating_on_the_training_rows_is_pointed_out(world: World) -> None:
+    data = lines_of(*(answer_row(f"answer {i}") for i in range(12)))
+    first, second = await world.upload(data), await world.upload(data)
+
+    told = await warnings_of(world, training_file=first, validation_file=second)
+    same = await warnings_of(world, training_file=first, validation_file=first)
+
+    for found in (told, same):
+        assert set(found) == {"file.validation_is_training"}
+        assert "the same bytes" in found["file.validation_is_training"]["message"]

@@ -1,13 +1,11 @@
 """Completing an upload: replicas that die, stand still or come late, and what is seen meanwhile."""
 
-import json
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
 
-from service.api.app import make_app
 from service.db.files import uploads
 from service.db.files.files import CONTAINER
 from service.operations.files import uploads as operations
@@ -25,13 +23,11 @@ from tests.integration.api.files.upload_parts import (
     sweep_of,
     upload_halves,
 )
-from tests.world import DATASET, World, client
+from tests.world import DATASET, World
 
 
 @pytest.mark.parametrize("after", [False, True])
-async def test_killed_around_the_commit_a_repeated_completion_finishes_the_file(
-    world: World, after: bool
-) -> None:
+async def test_killed_around_its_commit_a_file_is_finished_later(world: World, after: bool) -> None:
     upload, parts = await upload_halves(world)
     file_id = operations.file_id_of(upload)
     async with world.engine.begin() as conn:
@@ -46,11 +42,7 @@ async def test_killed_around_the_commit_a_repeated_completion_finishes_the_file(
     answer = await complete_upload(world, upload, parts)
 
     assert answer.status_code == 200, answer.text
-    assert await count_leftovers(world) == (
-        0,
-        0,
-        2,
-    )  # its blob, and of what the fake remembers it was made
+    assert await count_leftovers(world) == (0, 0, 2)  # its blob, and what the fake made it of
 
 
 @dataclass
@@ -80,9 +72,8 @@ async def test_a_late_completion_cannot_change_the_file_of_another(heard: World)
         parts=tuple(parts),
     )
     body = {"part_ids": parts[::-1]}
-    headers = {"authorization": f"Bearer {world.key}"}
-    async with client(make_app(replace(world.parts, store=frozen))) as http:
-        answer = await http.post(f"/v1/uploads/{upload}/complete", json=body, headers=headers)
+    async with world.beside(store=frozen) as other:
+        answer = await other.call("POST", f"/v1/uploads/{upload}/complete", json=body)
 
     assert answer.status_code == 200, answer.text
     content = await world.call("GET", f"/v1/files/{answer.json()['file']['id']}/content")
@@ -96,14 +87,11 @@ class Away(MemoryStore):
         raise StorageError(f"no route to {container}/{name}")
 
 
-async def test_an_upload_is_cancelled_although_the_store_is_away_and_its_bytes_go_later(
-    world: World,
-) -> None:
+async def test_an_upload_is_cancelled_while_the_store_is_away(world: World) -> None:
     upload, _ = await upload_halves(world)
     away = Away(world.store._containers, _staged=world.store._staged)
-    headers = {"authorization": f"Bearer {world.key}"}
-    async with client(make_app(replace(world.parts, store=away))) as http:
-        answer = await http.post(f"/v1/uploads/{upload}/cancel", headers=headers)
+    async with world.beside(store=away) as other:
+        answer = await other.call("POST", f"/v1/uploads/{upload}/cancel")
 
     assert (answer.status_code, answer.json()["status"]) == (200, "cancelled")
     for _ in range(3):  # its row outlasts an outage
@@ -144,14 +132,8 @@ async def test_progress_is_seen_while_an_upload_is_completed(world: World) -> No
                     seen.append(await show_upload(world, upload))
 
     slow = Slow(world.store._containers, _staged=world.store._staged)
-    headers = {"authorization": f"Bearer {world.key}"}
-    async with client(make_app(replace(world.parts, store=slow))) as http:
-        path = f"/v1/uploads/{upload}/complete"
-        answer = await http.post(path, content=json.dumps({"part_ids": parts}), headers=headers)
-
-    assert answer.status_code == 415  # JSON says that it is JSON
-    async with client(make_app(replace(world.parts, store=slow))) as http:
-        answer = await http.post(path, json={"part_ids": parts}, headers=headers)
+    async with world.beside(store=slow) as other:
+        answer = await complete_upload(other, upload, parts)
     assert answer.status_code == 200, answer.text
     counts = [one["progress"]["examples"] for one in seen]
     assert counts == sorted(counts)

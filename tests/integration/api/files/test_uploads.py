@@ -15,12 +15,13 @@ from starlette.types import Receive, Scope, Send
 from service.api.app import make_app
 from service.db.files.files import CONTAINER
 from service.domain.datasets.dataset import DatasetLimits
+from service.reconciler.sweeps.uploads import UploadSweep
 from service.storage.azure import AzureBlobStore
 from service.storage.fake import MemoryStore
 from service.storage.store import Blob
 from tests.azurite import Azurite
 from tests.served import served
-from tests.world import DATASET, ROW, World, client
+from tests.world import DATASET, ROW, World
 
 BOUNDARY = "the-boundary"
 MIB = 1024 * 1024
@@ -45,28 +46,6 @@ async def list_kept(world: World) -> tuple[list[Any], list[Blob]]:
     """Return what is left of uploads: rows and blobs."""
     rows = (await world.call("GET", "/v1/files")).json()["data"]
     return rows, await world.store.list_blobs(CONTAINER)
-
-
-async def test_the_purpose_may_come_before_or_after_the_file(world: World) -> None:
-    for parts in ((PURPOSE, FILE, DATASET), (FILE, DATASET, "\r\n", PURPOSE.rstrip())):
-        answer = await post_form(world, *parts, END)
-
-        assert answer.status_code == 200, answer.text
-        assert answer.json()["bytes"] == len(DATASET)
-
-
-async def test_a_file_is_what_was_sent_whatever_pieces_it_came_in(world: World) -> None:
-    whole = form(PURPOSE, FILE, DATASET, END)
-
-    async def bytewise() -> AsyncIterator[bytes]:
-        for start in range(0, len(whole), 7):
-            yield whole[start : start + 7]
-
-    answer = await world.call("POST", "/v1/files", content=bytewise(), headers=HEADERS)
-    content = await world.call("GET", f"/v1/files/{answer.json()['id']}/content")
-
-    assert content.content == DATASET
-    assert content.headers["content-length"] == str(len(DATASET))
 
 
 async def test_what_does_not_apply_is_left_out_and_not_null(world: World) -> None:
@@ -121,12 +100,10 @@ async def large(mebibytes: int) -> AsyncIterator[bytes]:
 
 async def test_memory_stays_flat_however_large_the_file(world: World) -> None:
     store = Sink()
-    app = make_app(replace(world.parts, store=store))
-    headers = HEADERS | {"authorization": f"Bearer {world.key}"}
-    async with client(app) as http:
+    async with world.beside(store=store) as other:
         tracemalloc.start()
         try:
-            answer = await http.post("/v1/files", content=large(24), headers=headers)
+            answer = await other.call("POST", "/v1/files", content=large(24), headers=HEADERS)
             _, peak = tracemalloc.get_traced_memory()
         finally:
             tracemalloc.stop()
@@ -148,24 +125,16 @@ async def test_a_file_beyond_the_limit_is_refused_before_it_has_come_whole(world
             yield piece
 
     limits = DatasetLimits(max_bytes=32 * MIB)
-    app = make_app(replace(world.parts, store=Sink(), limits=limits))
-    headers = HEADERS | {"authorization": f"Bearer {world.key}"}
-    async with client(app) as http:
-        answer = await http.post("/v1/files", content=endless(), headers=headers)
+    async with world.beside(store=Sink(), limits=limits) as other:
+        answer = await other.call("POST", "/v1/files", content=endless(), headers=HEADERS)
+    told = HEADERS | {"content-length": str(world.parts.limits.max_bytes * 2)}
+    short = form(PURPOSE, FILE, DATASET)
+    at_once = await world.call("POST", "/v1/files", content=short, headers=told)
 
-    assert (answer.status_code, answer.json()["error"]["code"]) == (413, "payload_too_large")
+    for each in (answer, at_once):
+        assert (each.status_code, each.json()["error"]["code"]) == (413, "payload_too_large")
     assert "REKINDLE_FILE_MAX_BYTES" in answer.json()["error"]["message"]
     assert sent < limits.max_bytes + 16 * MIB
-
-
-async def test_a_request_that_says_it_is_too_long_is_refused_at_once(world: World) -> None:
-    headers = HEADERS | {"content-length": str(world.parts.limits.max_bytes * 2)}
-
-    answer = await world.call(
-        "POST", "/v1/files", content=form(PURPOSE, FILE, DATASET), headers=headers
-    )
-
-    assert (answer.status_code, answer.json()["error"]["code"]) == (413, "payload_too_large")
 
 
 async def test_an_upload_that_is_cut_off_leaves_nothing(world: World, azurite: Azurite) -> None:
@@ -200,9 +169,7 @@ async def test_an_upload_that_is_cut_off_leaves_nothing(world: World, azurite: A
 
 
 @pytest.mark.parametrize("spoilt", ["key", "purpose"])
-async def test_an_early_refusal_reaches_a_client_that_still_sends(
-    world: World, spoilt: str
-) -> None:
+async def test_a_refusal_reaches_a_client_that_still_sends(world: World, spoilt: str) -> None:
     purpose = PURPOSE.replace("fine-tune", "batch") if spoilt == "purpose" else PURPOSE
     key = "rk-wrong" if spoilt == "key" else world.key
 
@@ -248,13 +215,6 @@ async def test_warnings_come_with_the_file_and_are_counted_in_the_list(world: Wo
     assert "warnings" not in listed
 
 
-async def test_the_same_file_may_be_uploaded_twice(world: World) -> None:
-    first, second = [(await post_form(world, PURPOSE, FILE, DATASET, END)).json() for _ in range(2)]
-
-    assert first["id"] != second["id"]
-    assert first["counts"] == second["counts"]
-
-
 async def test_others_see_how_far_an_upload_is(world: World) -> None:
     half, go_on = asyncio.Event(), asyncio.Event()
 
@@ -282,3 +242,42 @@ async def test_others_see_how_far_an_upload_is(world: World) -> None:
     assert "examples checked" in seen["status_details"]
     assert (file["id"], file["examples"]) == (seen["id"], 120)
     assert (await world.call("GET", "/v1/files?status=uploaded")).json()["data"] == []
+
+
+async def test_a_file_expires_unless_a_job_reads_it(world: World) -> None:
+    forms = (
+        (PURPOSE, ANCHOR, LIFE % 7200, FILE, DATASET),
+        (FILE, DATASET, "\r\n", ANCHOR, LIFE % 7200, PURPOSE.rstrip()),
+    )
+    files = [(await post_form(world, *parts, END)).json() for parts in forms]
+    job = await world.submit(training_file=files[0]["id"])
+    sweep = UploadSweep(engine=world.engine, store=world.store, now=world.clock)
+
+    assert files[1]["expires_at"] == files[1]["created_at"] + 7200
+    world.clock.advance(seconds=7199)
+    assert await sweep.run_once() == []
+    world.clock.advance(seconds=1)
+    assert await sweep.run_once() == [files[1]["id"]]
+    assert (await world.call("GET", f"/v1/files/{files[1]['id']}")).status_code == 404
+    assert (await world.call("GET", f"/v1/files/{files[0]['id']}")).json()["expires_at"]
+    await world.call("POST", f"/v1/fine_tuning/jobs/{job['id']}/cancel")
+    assert await sweep.run_once() == [files[0]["id"]]
+
+
+NAMES = {
+    'filename="größe.jsonl"': "größe.jsonl",  # browsers, curl, httpx
+    "filename*=UTF-8''gr%C3%B6%C3%9Fe.jsonl": "größe.jsonl",  # requests
+    "filename=\"gr__e.jsonl\"; filename*=utf-8'de'gr%C3%B6%C3%9Fe.jsonl": "größe.jsonl",
+    "filename=\"plain.jsonl\"; filename*=UTF-8''%FF": "plain.jsonl",
+    "filename=\"plain.jsonl\"; filename*=no-charset''a": "plain.jsonl",
+    "filename=\"a; filename*=UTF-8''b\"": "a; filename*=UTF-8''b",
+    r'filename="a\"b.jsonl"': 'a"b.jsonl',  # older curl
+    'filename="a%22b.jsonl"': 'a"b.jsonl',  # browsers, Node
+}
+
+
+async def test_a_file_has_the_name_that_its_client_meant(world: World) -> None:
+    for sent, name in NAMES.items():
+        named = FILE.replace('filename="t.jsonl"', sent)
+        answer = await post_form(world, PURPOSE, named, DATASET, END)
+        assert (answer.status_code, answer.json().get("filename")) == (200, name), answer.text

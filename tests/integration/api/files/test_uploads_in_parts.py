@@ -29,9 +29,7 @@ from tests.integration.api.files.upload_parts import (
     upload_halves,
 )
 from tests.served import served
-from tests.world import DATASET, World, client
-
-# --- what becomes a file -------------------------------------------------------------------------
+from tests.world import DATASET, World
 
 
 async def test_openais_client_uploads_a_file_in_parts(world: World, azurite: Azurite) -> None:
@@ -105,9 +103,6 @@ async def test_concurrent_parts_and_completions_make_one_file(heard: World) -> N
     assert len((await world.call("GET", "/v1/files")).json()["data"]) == 1
 
 
-# --- what is refused -----------------------------------------------------------------------------
-
-
 async def test_a_wrong_completion_changes_nothing_and_may_be_corrected(world: World) -> None:
     upload, (one, two) = await upload_halves(world)
     third = (await send_part(world, upload, b"x")).json()["id"]
@@ -161,20 +156,16 @@ async def test_a_client_that_falls_silent_gives_its_slot_to_others(world: World)
         yield PART_FORM
         await asyncio.Event().wait()
 
-    headers = {"authorization": f"Bearer {world.key}"}
     path = f"/v1/uploads/{upload}/parts"
-    async with client(make_app(replace(world.parts, staging=staging))) as http:
+    async with world.beside(staging=staging) as other:
         answers = await asyncio.gather(
-            http.post(path, content=silent(), headers=headers | MULTIPART),
-            http.post(path, files={"data": b"x"}, headers=headers),
+            other.call("POST", path, content=silent(), headers=MULTIPART),
+            send_part(other, upload, b"x"),
         )
 
     assert error_of(answers[0])[:2] == (408, "request_timeout")
     assert answers[1].status_code == 200
     assert len((await show_upload(world, upload))["parts"]) == 1
-
-
-# --- what ends before it is a file ---------------------------------------------------------------
 
 
 async def test_nothing_is_left_of_a_cancelled_upload(world: World) -> None:
@@ -192,9 +183,7 @@ async def test_nothing_is_left_of_a_cancelled_upload(world: World) -> None:
     assert (await world.call("GET", f"/v1/uploads/{upload}")).status_code == 404
 
 
-async def test_an_upload_expires_an_hour_after_its_last_part_and_leaves_nothing(
-    world: World,
-) -> None:
+async def test_an_upload_expires_an_hour_after_its_last_part(world: World) -> None:
     upload = await begin_upload(world)
     world.clock.advance(seconds=LIFE.total_seconds() - 1)
     await send_part(world, upload, HALVES[0])
@@ -212,9 +201,7 @@ async def test_an_upload_expires_an_hour_after_its_last_part_and_leaves_nothing(
     assert await count_leftovers(world) == (0, 0, 0)
 
 
-async def test_a_part_that_was_on_its_way_when_the_upload_was_cancelled_leaves_nothing(
-    world: World,
-) -> None:
+async def test_a_part_on_its_way_at_the_cancel_leaves_nothing(world: World) -> None:
     upload = await begin_upload(world)
 
     async def late() -> AsyncIterator[bytes]:

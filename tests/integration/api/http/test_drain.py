@@ -138,9 +138,7 @@ async def waiting_node(world: World) -> tuple[ScriptedNode, str]:
     return node, job["id"]
 
 
-async def test_long_polls_are_answered_at_once_when_the_process_drains(
-    world: World, database_url: str
-) -> None:
+async def test_long_polls_are_answered_at_once_by_a_drain(world: World, database_url: str) -> None:
     node, job_id = await waiting_node(world)
     job = await world.job(job_id)
     seat, path = node.seat, f"/v1/fine_tuning/jobs/{job_id}"
@@ -180,7 +178,7 @@ async def held(world: World, job_id: str) -> AsyncIterator[None]:
         yield
 
 
-async def test_requests_unfinished_after_the_drain_are_to_be_retried_and_raise_no_alert(
+async def test_requests_that_outlast_the_drain_are_retryable(
     world: World, database_url: str
 ) -> None:
     job_id = (await world.submit())["id"]
@@ -216,7 +214,7 @@ async def served(app: ASGIApp, drain: Drain, seconds: float) -> AsyncIterator[st
         yield f"http://127.0.0.1:{port}"
 
 
-async def test_a_download_that_outlasts_the_drain_breaks_off_and_raises_no_alert(
+async def test_a_download_that_outlasts_the_drain_breaks_off(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def endless() -> AsyncIterator[bytes]:

@@ -1,4 +1,4 @@
-"""Queries: what a route does not know is refused by name, on every route there is."""
+"""Queries and URLs: what a route does not know is refused by name, on every route there is."""
 
 import inspect
 from typing import Any
@@ -13,9 +13,8 @@ from service.api.jobs import attempts, events, jobs, logs
 from service.api.models import models
 from service.api.money import costs
 from service.api.projects import api_keys
-from tests.world import World
+from tests.world import JOBS, World
 
-JOBS = "/v1/fine_tuning/jobs"
 LISTS = [
     *("/v1/files", "/v1/api_keys", "/v1/organization/projects"),
     *(JOBS, f"{JOBS}/ID/events", f"{JOBS}/ID/checkpoints"),
@@ -76,7 +75,9 @@ async def test_a_list_by_metadata_is_paged_like_any_other(world: World) -> None:
     assert await ids() == ([bare, *reversed(mine)], False)
     assert await ids(**{"metadata[team]": "a", "limit": 2}) == ([mine[2], mine[1]], True)
     assert await ids(**{"metadata[team]": "a", "after": mine[1]}) == ([mine[0]], False)
-    assert await ids(**{"metadata[team]": "b"}) == ([], False)
+    both = {"metadata[team]": "a", "metadata[n]": "1"}
+    assert await ids(**both) == ([mine[2], mine[0]], False)
+    assert await ids(**both | {"metadata[n]": "2"}) == ([], False)
     for empty in ("null", ""):  # OpenAI's Node client writes null as an empty value
         assert await ids(metadata=empty) == ([bare], False)
 
@@ -95,3 +96,39 @@ def test_no_request_takes_a_thread_for_what_it_depends_on() -> None:
 
     assert len(routes) > 15
     assert [call for route in routes for call in blocking(route.dependant)] == []
+
+
+async def test_a_trailing_slash_is_answered_and_head_as_get_without_the_body(world: World) -> None:
+    for path in ("/v1/models/", f"{JOBS}/", "/openai/v1/files/"):
+        assert (await world.call("GET", path)).status_code == 200, "no redirect"
+    job = (await world.submit())["id"]
+    file = await world.upload()
+    for path in ("/v1/models", f"{JOBS}/{job}", f"/v1/files/{file}/content", "/livez"):
+        got, head = await world.call("GET", path), await world.call("HEAD", path)
+        assert (head.status_code, head.content) == (200, b"")
+        assert head.headers["content-length"] == got.headers["content-length"]
+    assert (await world.call("HEAD", f"{JOBS}/{job}/cancel")).status_code == 405
+
+
+async def test_a_method_that_a_url_lacks_is_answered_with_all_that_it_has(world: World) -> None:
+    allowed = {
+        "/v1/files": "GET, HEAD, POST",
+        "/v1/files/f": "GET, HEAD, DELETE",
+        f"{JOBS}/j": "GET, HEAD, PATCH",
+        f"{JOBS}/j/cancel": "POST",
+    }
+    for path, methods in allowed.items():
+        answer = await world.call("PUT", path)
+        assert (answer.status_code, answer.headers["allow"]) == (405, methods)
+        assert methods in answer.json()["error"]["message"]
+
+
+async def test_a_file_of_a_job_that_is_asked_to_end_can_be_deleted(world: World) -> None:
+    """DSPy's cancel deletes the file at once."""
+    job = await world.submit()
+    await world.call("POST", f"{JOBS}/{job['id']}/cancel")
+    deleted = await world.call("DELETE", f"/v1/files/{job['training_file']}")
+    await world.tick(3)
+
+    assert deleted.json()["deleted"]
+    assert (await world.job(job["id"]))["status"] == "cancelled"

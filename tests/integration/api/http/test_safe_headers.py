@@ -1,14 +1,17 @@
-"""Headers of answers that keep a browser, and what lies between, from harm."""
+"""Headers that keep a browser from harm, and the console's page and files."""
 
 import base64
 import hashlib
 import re
+from collections.abc import AsyncIterator
 from dataclasses import replace
+from pathlib import Path
 
 import httpx
 import pytest
 
 from service.api.app import make_app
+from service.api.web import PAGES
 from tests.answers import document
 from tests.served import served
 from tests.world import DATASET, World, client
@@ -41,14 +44,16 @@ async def test_every_answer_has_security_headers(world: World) -> None:
     check(unchanged)
 
 
-async def test_an_answer_about_a_bug_of_ours_has_them_as_well(world: World) -> None:
+async def test_an_answer_about_a_bug_of_ours_has_them_and_an_id_to_report(world: World) -> None:
     def broken() -> None:
-        raise AssertionError
+        raise AssertionError("a bug")
 
-    async with client(make_app(replace(world.parts, now=broken))) as http:  # type: ignore[arg-type]  # on purpose
-        answer = await http.get("/v1/files", headers={"authorization": f"Bearer {world.key}"})
+    async with world.beside(now=broken) as other:
+        answer = await other.call("GET", "/v1/files", headers={"x-request-id": "mine-7"})
 
-    assert answer.status_code == 500
+    assert (answer.status_code, answer.json()["error"]["code"]) == (500, "internal_error")
+    assert answer.headers["x-request-id"] == "mine-7"
+    assert "a bug" not in answer.text
     check(answer)
 
 
@@ -73,6 +78,10 @@ async def test_the_page_of_the_api_runs_its_own_scripts_alone(world: World) -> N
     assert "unsafe" not in page.headers["content-security-policy"]
     assert "style=" not in page.text
     assert not re.search(r"\son\w+=", page.text)
+    assert "https://" not in page.text, "it loads nothing from another host"
+    for url in (loaded := re.findall(r'(?:src|href)="([^"]+)"', page.text)):
+        assert (await world.http.get(f"/{url}")).status_code == 200
+    assert loaded
     assets = await world.http.get("/docs/assets/swagger-ui-bundle.js")
     assert "no-store" not in assets.headers.get("cache-control", "")
     assert assets.headers["x-content-type-options"] == "nosniff"
@@ -90,3 +99,60 @@ async def test_a_file_is_saved_and_never_shown_whatever_its_name(world: World) -
     assert re.fullmatch(r"[\w%.*=;' ~-]+", disposition)
     assert answer.headers["content-type"] == "application/octet-stream"
     check(answer)
+
+
+SCRIPT = "console.log(1);" * 200
+
+
+@pytest.fixture
+async def http(world: World, tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]:
+    """Yield a service with a built console."""
+    (tmp_path / "assets").mkdir()
+    (tmp_path / "index.html").write_text("<!doctype html><title>Rekindle</title>")
+    (tmp_path / "assets" / "index-1a2b.js").write_text(SCRIPT)
+    (tmp_path / "icon.svg").write_text("<svg xmlns='http://www.w3.org/2000/svg'/>")
+    async with client(make_app(replace(world.parts, web=tmp_path))) as made:
+        yield made
+
+
+async def test_every_address_of_the_router_is_the_page(http: httpx.AsyncClient) -> None:
+    for path in ("/", "/jobs/ftjob-1", *(f"/{page}" for page in PAGES)):
+        answer = await http.get(path)
+        assert answer.status_code == 200, path
+        assert answer.headers["content-type"].startswith("text/html")
+        assert answer.headers["cache-control"] == "no-cache"
+        assert answer.headers["content-security-policy"].startswith("default-src 'self'; ")
+        assert answer.headers["x-content-type-options"] == "nosniff"
+
+    tag = (await http.get("/")).headers["etag"]
+    again = await http.get("/", headers={"if-none-match": tag})
+    assert again.status_code == 304
+
+
+async def test_files_with_a_hash_in_their_name_are_kept(http: httpx.AsyncClient) -> None:
+    answer = await http.get("/assets/index-1a2b.js", headers={"accept-encoding": "gzip"})
+
+    assert answer.text == SCRIPT
+    assert answer.headers["content-encoding"] == "gzip"
+    assert answer.headers["cache-control"] == "public, max-age=31536000, immutable"
+    assert "javascript" in answer.headers["content-type"]
+    assert (await http.get("/icon.svg")).headers["content-type"] == "image/svg+xml"
+
+
+async def test_no_other_path_or_folder_is_served(http: httpx.AsyncClient, tmp_path: Path) -> None:
+    (tmp_path.parent / "secret").write_text("treasure")
+
+    for path in ("/v1/nothing", "/nothing", "/chat/completions", "/assets/no.js"):
+        answer = await http.get(path)
+        assert answer.status_code == 404, path
+        assert "message" in answer.json()["error"]
+    for path in ("/../secret", "/assets/../index.html", "/assets/%2e%2e/x"):
+        assert "treasure" not in (await http.get(path)).text, path
+
+
+async def test_without_a_build_the_page_says_how_to_build_it(world: World) -> None:
+    answer = await world.http.get("/")
+
+    assert answer.status_code == 404
+    assert "npm run build" in answer.text
+    assert (await world.http.get("/livez")).json() == {"status": "ok"}

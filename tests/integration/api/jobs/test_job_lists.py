@@ -1,15 +1,14 @@
 """Lists of jobs by filter and order, page by page, and the summary of a project."""
 
-from typing import Any
+from dataclasses import replace
 
 import pytest
 from sqlalchemy import text
 
 from service.domain.cloud.fleet import scale_set_name
 from tests.nodes.scripted_node import boot, start_training
-from tests.world import World
+from tests.world import JOBS, World
 
-JOBS = "/v1/fine_tuning/jobs"
 SUMMARY = "/v1/fine_tuning/summary"
 
 
@@ -17,9 +16,7 @@ async def names(world: World, **params: object) -> list[str]:
     """Suffixes of the whole list, read in pages of two."""
     found: list[str] = []
     while True:
-        answer = await world.call("GET", JOBS, params={"limit": 2} | params)
-        assert answer.status_code == 200, answer.text
-        page = answer.json()
+        page = await world.get(JOBS, **{"limit": 2} | params)
         found += [job["user_provided_suffix"] for job in page["data"]]
         if not page["has_more"]:
             return found
@@ -74,9 +71,7 @@ async def test_jobs_are_ordered_by_what_they_cost(world: World) -> None:
     assert await names(world, sort="cost", order="asc") == dear_first[::-1]
 
 
-async def test_jobs_are_found_by_status_and_by_group_of_phases(
-    world: World, jobs: dict[str, str]
-) -> None:
+async def test_jobs_are_found_by_status_and_phases(world: World, jobs: dict[str, str]) -> None:
     await world.call("POST", f"{JOBS}/{jobs['alpha']}/cancel")
     await world.call("POST", f"{JOBS}/{jobs['bravo']}/pause")
     await world.tick(2)
@@ -98,39 +93,15 @@ async def test_jobs_are_found_by_a_part_of_their_texts(world: World, jobs: dict[
     assert {search: await names(world, search=search) for search in found} == found
 
 
-async def test_a_job_in_a_list_says_what_its_card_shows(world: World) -> None:
-    job, _, _ = await start_training(world, step=5, suffix="mine")
-    world.clock.advance(seconds=60)
-
-    (listed,) = (await world.call("GET", JOBS)).json()["data"]
-    whole = await world.job(job)
-
-    assert listed["attempts"] == whole["attempts"]
-    same = ("user_provided_suffix", "phase", "version")
-    assert [listed[name] for name in same] == [whole[name] for name in same]
-    assert listed["status_reason"]["code"] == "training"
-    assert listed["progress"] == {"step": 5, "total_steps": 60, "percent": 8.3}
-    assert {name: whole["cost"][name] for name in ("spent", "saved", "currency")} == listed["cost"]
-    assert listed["estimated_finish"] > world.clock().timestamp()
-
-
-async def summary(world: World) -> dict[str, Any]:
-    answer = await world.call("GET", SUMMARY)
-    assert answer.status_code == 200, answer.text
-    found: dict[str, Any] = answer.json()
-    return found
-
-
 async def test_a_summary_counts_jobs_money_and_evictions(world: World) -> None:
-    empty = await summary(world)
+    empty = await world.get(SUMMARY)
     _, nodes, number = await start_training(world, step=5)
-    running = await summary(world)
+    running = await world.get(SUMMARY)
     world.cloud.evict(scale_set_name(nodes[0].attempt_id))
     await nodes[0].notice(number, 5)
     await world.tick(12)
-    evicted = await summary(world)
-    headers = {"authorization": f"Bearer {await world.other_key()}"}
-    theirs = (await world.http.get(SUMMARY, headers=headers)).json()
+    evicted = await world.get(SUMMARY)
+    theirs = await replace(world, key=await world.other_key()).get(SUMMARY)
 
     assert theirs["jobs"] == 0
     assert (empty["jobs"], empty["per_hour"], empty["today"]["evictions"]) == (0, "0.0000", 0)

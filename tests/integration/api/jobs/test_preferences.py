@@ -1,17 +1,23 @@
-"""Jobs that learn from preferences: the file, the methods, what nodes get, what is measured."""
+"""Jobs that learn from preferences, rankings or labels: file, method, what nodes get."""
 
 import csv
 import io
+import json
 from dataclasses import replace
 from typing import Any
 
-from tests.datasets import PAIRS, REWARD, prompts
+import pytest
+
+from tests.datasets import PAIRS, REWARD, labelled, prompts, rankings
 from tests.nodes.scripted_node import boot, commit, committed, metrics, say_all, train
 from tests.world import DATASET, MODEL, World
-from trainer.contract import RUN_SPEC, Dpo, NodePhase, RunSpec
+from trainer.contract import RUN_SPEC, Curriculum, Dpo, Mix, NodePhase, Ranked, RunSpec
+from trainer.engine.deepspeed_engine import build_config
 
 JOBS = "/v1/fine_tuning/jobs"
 DPO = {"type": "dpo", "dpo": {"hyperparameters": {"n_epochs": 2}, "label_smoothing": 0.1}}
+
+ORPO = {"type": "orpo", "orpo": {"hyperparameters": {"n_epochs": 2, "beta": 0.25}}}
 
 
 async def create_job(world: World, file: str, **more: object) -> dict[str, Any]:
@@ -51,8 +57,10 @@ async def test_a_file_of_two_formats_is_refused_by_line(world: World) -> None:
         assert error["errors"][0]["line"] == 41
 
 
-async def test_a_job_shows_its_method_with_every_number(world: World) -> None:
-    job = await create_job(world, await world.upload(PAIRS), method=DPO)
+async def test_a_dpo_job_is_shown_planned_and_handed_to_nodes(world: World) -> None:
+    pairs = await world.upload(PAIRS)
+    job = await world.submit(training_file=pairs, validation_file=pairs, method=DPO)
+    spec = await read_run_spec(world, job["id"])
 
     assert job["method"] == {
         "type": "dpo",
@@ -64,6 +72,28 @@ async def test_a_job_shows_its_method_with_every_number(world: World) -> None:
     }
     assert job["hyperparameters"]["n_epochs"] == 2
     assert job["plan"]["recipe"]["learning_rate"] == 1e-6
+    assert (spec.method, spec.dpo) == ("dpo", Dpo(beta=0.1, label_smoothing=0.1))
+    assert spec.verify
+
+
+async def test_an_orpo_job_is_shown_planned_and_handed_to_nodes(world: World) -> None:
+    pairs = await world.upload(PAIRS)
+    ours, theirs = [(await create_job(world, pairs, method=m))["plan"] for m in (ORPO, DPO)]
+    job = await world.submit(training_file=pairs, validation_file=pairs, method=ORPO)
+    spec = await read_run_spec(world, job["id"])
+    usual = await create_job(world, pairs, method={"type": "orpo"})
+
+    assert job["method"] == {
+        "type": "orpo",
+        "orpo": {"hyperparameters": job["hyperparameters"] | {"beta": 0.25}},
+    }
+    assert usual["method"]["orpo"]["hyperparameters"]["beta"] == 0.1
+    assert job["plan"]["recipe"]["learning_rate"] == 5e-6
+    assert (spec.method, json.loads(spec.method_options)) == ("orpo", {"beta": 0.25})
+    assert (spec.dpo, spec.sequences_per_row, spec.verify) == (None, 2, True)
+    assert ours["memory"]["parameters"] < theirs["memory"]["parameters"], "a reference"
+    assert ours["memory"]["logits"] == theirs["memory"]["logits"]
+    assert ours["options"][0]["seconds_per_step"] < theirs["options"][0]["seconds_per_step"]
 
 
 async def test_a_reward_model_is_shown_planned_and_handed_to_nodes(world: World) -> None:
@@ -91,17 +121,9 @@ async def test_options_of_training_are_planned_and_handed_to_nodes(world: World)
     assert (recipes[1]["packing"], recipes[1]["ema_decay"]) == (True, 0.99)
     assert ("verify" in specs[0].to_plain(), "verify" in specs[1].to_plain()) == (True, False)
     assert (specs[0].packing, recipes[0].get("packing", False)) == (False, False)
-    assert "ema_decay" not in recipes[0]
+    unasked = {"ema_decay", "ranked", "answers", "mix", "curriculum"}
+    assert recipes[0].keys().isdisjoint(unasked)
     assert needs[0] < needs[1]
-
-
-async def test_nodes_get_the_method_with_the_run_spec(world: World) -> None:
-    pairs = await world.upload(PAIRS)
-    job = await world.submit(training_file=pairs, validation_file=pairs, method=DPO)
-    spec = await read_run_spec(world, job["id"])
-
-    assert (spec.method, spec.dpo) == ("dpo", Dpo(beta=0.1, label_smoothing=0.1))
-    assert spec.verify
 
 
 async def test_margins_are_measured_shown_and_kept_in_the_result(world: World) -> None:
@@ -129,3 +151,95 @@ async def test_margins_are_measured_shown_and_kept_in_the_result(world: World) -
     ]
     assert [row["train_reward_margin"] for row in rows] == ["", "0.25"]
     assert (kept["bytes"], "format" in kept) == (len(plain.content), False)
+
+
+RANKED = {"type": "reward", "reward": {"loss": "ranked_margin", "margin_end": 0.4}}
+CLASSIFY = {"type": "classification"}
+
+
+async def test_rankings_are_planned_with_the_most_answers_of_either_file(world: World) -> None:
+    three, four = await world.upload(rankings(3)), await world.upload(rankings(4))
+    job = await world.submit(training_file=three, validation_file=four, method=RANKED)
+    spec = await read_run_spec(world, job["id"])
+
+    margins = {"margin_start": 0.1, "margin_end": 0.4}
+    hyper = {"hyperparameters": job["hyperparameters"]}
+    assert job["method"] == {
+        "type": "reward",
+        "reward": {**hyper, "loss": "ranked_margin", **margins},
+    }
+    assert (spec.ranked, spec.answers_per_row, spec.sequences_per_row) == (Ranked(**margins), 4, 4)
+    file = (await world.call("GET", f"/v1/files/{three}")).json()
+    assert (file["format"], file["examples"]) == ("ranking", 40)
+
+
+async def test_preferences_are_rankings_of_two(world: World) -> None:
+    job = await world.submit(training_file=await world.upload(PAIRS), method=RANKED)
+    spec = await read_run_spec(world, job["id"])
+
+    assert (spec.ranked is not None, spec.answers_per_row) == (True, 2)
+
+
+async def test_a_plan_counts_every_answer(world: World) -> None:
+    """Of two plans the one of more answers needs more memory for a micro-step."""
+    few, many = await world.upload(rankings(2)), await world.upload(rankings(16))
+    fixed = {"method": RANKED, "training": {"micro_batch": 1, "zero_stage": 1}}
+    jobs = [await create_job(world, file, **fixed) for file in (few, many)]
+
+    memory = [job["plan"]["memory"]["activations"] for job in jobs]
+
+    assert memory[1] == 8 * memory[0]
+
+
+async def test_a_classification_gets_the_labels_of_its_training_file(world: World) -> None:
+    file, fewer = await world.upload(labelled("good", "bad")), await world.upload(labelled("bad"))
+    job = await world.submit(training_file=file, validation_file=fewer, method=CLASSIFY)
+    spec = await read_run_spec(world, job["id"])
+    shown = (await world.call("GET", f"/v1/files/{file}")).json()
+
+    assert (spec.method, spec.labels, spec.sequences_per_row) == (
+        "classification",
+        ("bad", "good"),
+        1,
+    )
+    assert (shown["format"], shown["labels"]) == ("labelled_text", ["bad", "good"])
+    assert job["method"]["type"] == "classification"
+
+
+async def test_an_order_of_rows_is_planned_and_handed_to_nodes(world: World) -> None:
+    mixed = await world.submit(training={"mix": {"short_share": 0.5}})
+    eased = await world.submit(training={"curriculum": {"until_step": 7}})
+
+    specs = [await read_run_spec(world, job["id"]) for job in (mixed, eased)]
+
+    assert [(s.mix, s.curriculum) for s in specs] == [
+        (Mix(threshold_tokens=512, short_share=0.5), None),
+        (None, Curriculum(until_step=7, start_share=0.2)),
+    ]
+    assert mixed["plan"]["recipe"]["mix"] == {"threshold_tokens": 512, "short_share": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("training", "precision"),
+    [
+        ({}, "fp32"),  # on a CPU
+        ({"precision": "fp16", "zero_stage": 1}, "fp16"),
+        ({"precision": "fp32", "zero_stage": 2, "learning_rate": 3e-4}, "fp32"),
+        ({"precision": "bf16", "zero_stage": 3, "offload": "parameters"}, "bf16"),
+    ],
+)
+async def test_the_shown_configuration_is_that_of_the_run_spec_that_nodes_get(
+    world: World, training: dict[str, object], precision: str
+) -> None:
+    job = await world.submit(training=training)
+    await boot(world, job["id"])
+    data, _ = await world.store.read(job["id"], RUN_SPEC)
+    spec = RunSpec.from_json(data)
+    processes = spec.nodes * spec.processes_per_node
+
+    shown = await world.job(job["id"])
+
+    config = build_config(spec, processes)
+    assert shown["deepspeed"] == {"world_size": processes, "config": config}
+    assert shown["plan"]["recipe"]["precision"] == spec.precision == precision
+    assert job["deepspeed"]["world_size"] == processes, "it is shown before the job has machines"

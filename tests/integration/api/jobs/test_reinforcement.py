@@ -6,21 +6,23 @@ import json
 from dataclasses import replace
 from typing import Any
 
-from tests.datasets import GRADER, PROMPT, prompts
-from tests.integration.api.jobs.test_preferences import JOBS, create_job, read_run_spec
+from tests.datasets import GRADER, PAIRS, PROMPT, REWARD, prompts
+from tests.integration.api.jobs.test_preferences import read_run_spec
+from tests.integration.api.models.test_lineage import archive
+from tests.integration.finished_jobs import READ, make_model
 from tests.nodes.scripted_node import boot, commit, committed, metrics, say_all, train
-from tests.world import World
-from trainer.contract import NodePhase, Reinforcement
+from tests.world import JOBS, MODEL, World
+from trainer.contract import RUN_SPEC, NodePhase, Reinforcement, RunSpec
 
 GRPO: dict[str, Any] = {"type": "reinforcement", "reinforcement": {"grader": GRADER}}
 
 
-def reinforcement(**options: object) -> dict[str, Any]:
-    return {"type": "reinforcement", "reinforcement": {"grader": GRADER} | options}
-
-
-async def test_a_job_shows_its_method_with_every_number(world: World) -> None:
-    job = await create_job(world, await world.upload(prompts()), method=reinforcement(answers=4))
+async def test_a_grader_is_shown_planned_and_handed_to_nodes(world: World) -> None:
+    rows = await world.upload(prompts())
+    numbers: Any = {"algorithm": "ppo", "beta": 0.1, "kl_target": 4.0, "max_answer_tokens": 100}
+    method = {"type": "reinforcement", "reinforcement": {"grader": GRADER} | numbers}
+    job = await world.submit(training_file=rows, validation_file=rows, method=method)
+    spec = await read_run_spec(world, job["id"])
 
     shown = job["method"]["reinforcement"]
     assert job["method"]["type"] == "reinforcement"
@@ -29,34 +31,17 @@ async def test_a_job_shows_its_method_with_every_number(world: World) -> None:
         "eval_interval": job["plan"]["recipe"]["eval_steps"],
         "reasoning_effort": "default",
     }
-    assert (shown["algorithm"], shown["answers"], shown["max_answer_tokens"]) == ("grpo", 4, 256)
+    assert (numbers | {"answers": 8}).items() <= shown.items()
     assert job["plan"]["recipe"]["learning_rate"] == 1e-6
     assert any("The step time is estimated" in warning for warning in job["plan"]["warnings"])
-
-
-async def test_nodes_get_the_grader_and_every_number_with_the_run_spec(world: World) -> None:
-    rows = await world.upload(prompts())
-    asked = reinforcement(algorithm="ppo", beta=0.1, kl_target=4.0, max_answer_tokens=100)
-    job = await world.submit(training_file=rows, validation_file=rows, method=asked)
-    spec = await read_run_spec(world, job["id"])
-
     found = spec.reinforcement
     assert found is not None
     assert json.loads(found.grader) == GRADER
-    assert found == Reinforcement(
-        algorithm="ppo",
-        grader=found.grader,
-        answers=8,
-        max_answer_tokens=100,
-        beta=0.1,
-        kl_target=4.0,
-    )
+    assert found == Reinforcement(grader=found.grader, answers=8, **numbers)
     assert (spec.method, spec.sequences_per_row, spec.packing) == ("reinforcement", 8, False)
 
 
-async def test_prompts_that_leave_no_room_for_the_answer_are_events_of_the_job(
-    world: World,
-) -> None:
+async def test_prompts_without_room_for_an_answer_are_events(world: World) -> None:
     """Of the tiny model's 512 tokens the answer has 256, and the prompt the rest."""
     long = PROMPT | {"messages": [{"role": "user", "content": "word " * 250}]}
     await world.submit(training_file=await world.upload(prompts(long)), method=GRPO)
@@ -99,3 +84,61 @@ async def test_grades_are_measured_shown_and_kept_in_the_result(world: World) ->
         ("", "", "", "", "0"),
         ("0.25", "0.5", "1.5", "40.0", "3"),
     ]
+
+
+def asking_method(model: str) -> dict[str, Any]:
+    return {
+        "type": "reinforcement",
+        "reinforcement": {"grader": {"type": "reward_model", "model": model}},
+    }
+
+
+def mixed_method(model: str) -> dict[str, Any]:
+    parts = {"right": GRADER, "liked": {"type": "reward_model", "model": model}}
+    grader = {"type": "multi", "graders": parts, "calculate_output": "right + 0.1 * liked"}
+    return {"type": "reinforcement", "reinforcement": {"grader": grader}}
+
+
+async def make_judge(world: World) -> dict[str, Any]:
+    return await make_model(world, training_file=await world.upload(PAIRS), method=REWARD)
+
+
+async def test_nodes_get_the_reward_model_beside_the_base_model(world: World) -> None:
+    judge, rows = await make_judge(world), await world.upload(prompts())
+    method = mixed_method(judge["fine_tuned_model"])
+    job = await world.submit(training_file=rows, method=method)
+    (node, *_) = await boot(world, job["id"])
+    spec = RunSpec.from_json((await world.store.read(job["id"], RUN_SPEC))[0])
+
+    assert spec.reward_model is not None
+    assert spec.base_model.name == MODEL
+    assert spec.reward_model.name == judge["fine_tuned_model"]
+    assert spec.reward_model.revision == judge["result"]["manifest_sha256"]
+    path = f"{judge['id']}/{judge['result']['path']}"
+    expected = sorted(f"{path}/{name}" for name in READ)
+    assert sorted(f.path for f in spec.reward_model.files) == expected
+    assert node.seat is not None
+    assert sorted(n for n in node.seat.grants.inputs if n.startswith(judge["id"])) == expected
+    grader = job["method"]["reinforcement"]["grader"]
+    assert grader["graders"]["liked"]["model"] == judge["fine_tuned_model"]
+
+
+async def test_a_plan_counts_the_reward_model_on_every_gpu(world: World) -> None:
+    judge, rows = await make_judge(world), await world.upload(prompts())
+
+    alone = await world.submit(
+        training_file=rows, method={"type": "reinforcement", "reinforcement": {"grader": GRADER}}
+    )
+    asked = await world.submit(training_file=rows, method=asking_method(judge["id"]))
+
+    plain, more = (job["plan"]["memory"]["parameters"] for job in (alone, asked))
+    assert (plain, more) == (4 * 139_584, 8 * 139_584), "in fp32, of the same size as the policy"
+
+
+async def test_a_reward_model_stays_online_while_it_is_asked(world: World) -> None:
+    judge, rows = await make_judge(world), await world.upload(prompts())
+    reader = await world.submit(training_file=rows, method=mixed_method(judge["id"]))
+
+    held = await archive(world, judge["id"])
+
+    assert held["error"]["message"].startswith(f"{reader['id']} goes on and reads the final model")

@@ -9,9 +9,7 @@ import httpx
 from sqlalchemy import event, text
 
 from service.db.files import files as file_rows
-from tests.world import MODEL, World
-
-JOBS = "/v1/fine_tuning/jobs"
+from tests.world import JOBS, MODEL, World
 
 
 @contextmanager
@@ -77,9 +75,7 @@ async def test_a_file_that_another_replica_deleted_is_not_taken(heard: World) ->
     assert mixed.json()["error"]["message"] == f"validation_file: {upload}"
 
 
-async def test_a_model_that_was_just_made_unreadable_is_planned_with_all_the_same(
-    heard: World,
-) -> None:
+async def test_a_model_that_is_unreadable_since_is_planned_with(heard: World) -> None:
     file = await heard.upload()
     first = await send_job(heard, file)
     for name in await heard.store.list_containers("base-"):

@@ -6,10 +6,9 @@ from typing import Any
 import pytest
 
 from tests.nodes.scripted_node import boot, commit, committed, metrics, train
-from tests.world import World
+from tests.world import JOBS, World
 from trainer.contract import NodePhase
 
-JOBS = "/v1/fine_tuning/jobs"
 Json = dict[str, Any]
 
 
@@ -90,20 +89,11 @@ async def test_a_long_poll_is_answered_as_soon_as_there_is_news(world: World, ho
     assert shown["phase"] == "cancelling"
 
 
-async def test_a_long_poll_without_news_is_answered_200(world: World) -> None:
+async def test_a_poll_without_news_is_200_and_an_old_version_at_once(world: World) -> None:
     job = await world.submit()
-    path = f"{JOBS}/{job['id']}"
+    tag = {"if-none-match": f'"{job["version"]}"'}
 
-    answer = await world.call(
-        "GET", path, params={"wait": "0.1"}, headers={"if-none-match": f'"{job["version"]}"'}
-    )
-
-    assert (answer.status_code, answer.json()["version"]) == (200, job["version"])
-
-
-async def test_a_long_poll_without_the_newest_version_is_answered_at_once(world: World) -> None:
-    job = await world.submit()
-
+    assert (await read_job(world, job, params={"wait": "0.1"}, headers=tag)) == job
     for given in ({"wait": 50}, {"wait": 50, "version": job["version"] - 1}):
         assert (await read_job(world, job, params=given))["version"] == job["version"]
 

@@ -12,7 +12,7 @@ from service.db.schema.tables import checkpoints
 from service.operations.models import model_deletion
 from service.reconciler.sweeps.retention import CheckpointSweep
 from service.storage.store import StorageError
-from tests.integration.api.jobs.test_preferences import JOBS, read_run_spec
+from tests.integration.api.jobs.test_preferences import read_run_spec
 from tests.integration.api.models.test_lineage import refused_job
 from tests.integration.finished_jobs import READ, make_model
 from tests.integration.stored_jobs import make_moves
@@ -23,7 +23,7 @@ from tests.integration.sweeps.checkpointed_jobs import (
     seal_checkpoint,
     start_with_checkpoints,
 )
-from tests.world import MODEL, World
+from tests.world import JOBS, MODEL, World
 from trainer.contract import (
     CONVERTED_BASE,
     HEAD,
@@ -65,6 +65,8 @@ async def test_a_job_begins_with_a_checkpoint_of_one_that_was_cancelled(world: W
     short = await world.submit(model=f"{first['id']}:ckpt-step-3", seed=8)
     base = (await read_run_spec(world, second["id"])).base_model
     before = (await world.store.read(first["id"], RUN_SPEC))[0].decode()
+    async with world.engine.connect() as conn:
+        row = await jobs.find(conn, second["id"])
 
     assert older == f"ft:{MODEL}:{first['organization_id']}:chatty:{first['id']}:ckpt-step-2"
     assert models[older] == shown
@@ -83,19 +85,10 @@ async def test_a_job_begins_with_a_checkpoint_of_one_that_was_cancelled(world: W
     ]
     assert base.revision == base.checkpoint.files[0].sha256
     assert [f.to_plain() for f in base.files] == json.loads(before)["base_model"]["files"]
-
-
-async def test_nodes_are_granted_a_checkpoint_and_what_it_is_converted_with(world: World) -> None:
-    first = await cancel_with_checkpoints(world, 2)
-    second = await world.submit(model=f"{first['id']}:ckpt-step-2")
-    base = (await read_run_spec(world, second["id"])).base_model
-    assert base.checkpoint is not None
-
-    async with world.engine.connect() as conn:
-        row = await jobs.find(conn, second["id"])
     assert row is not None
     read = (*base.files, *base.checkpoint.files, base.checkpoint.run_spec)
-    assert set(row.inputs) == {f.path for f in read} | {f"files/{second['training_file']}"}
+    granted = {f.path for f in read} | {f"files/{second['training_file']}"}
+    assert set(row.inputs) == granted, "nodes may read what it is converted with"
 
 
 async def test_only_milestones_of_a_running_job_can_be_used_as_models(world: World) -> None:
@@ -144,9 +137,7 @@ async def test_what_nodes_have_forged_is_refused(world: World) -> None:
     assert "does not name it any more" in errors[2]
 
 
-async def test_a_checkpoint_that_head_names_by_another_hash_than_at_first_is_refused(
-    world: World,
-) -> None:
+async def test_a_checkpoint_of_another_hash_than_at_first_is_refused(world: World) -> None:
     made = await cancel_with_checkpoints(world, 2, 3)
     data, etag = await world.store.read(made["id"], HEAD)
     head = Head.from_json(data)
@@ -181,12 +172,11 @@ async def test_a_deleted_checkpoint_is_gone_with_its_bytes(world: World) -> None
     assert "no checkpoint of step 2" in (await refused_job(world, model=name))["message"]
 
 
-async def test_a_deletion_that_was_killed_is_done_by_the_next_request_or_the_sweep(
-    world: World,
-) -> None:
+async def test_a_deletion_that_was_killed_is_done_later(world: World) -> None:
     made = await cancel_with_checkpoints(world, 2, 3)
     newer, older = await checkpoint_names(world, made["id"])
-    project = made["organization_id"]
+    final = await make_model(world)
+    project, model = made["organization_id"], final["fine_tuned_model"]
 
     class Fails(type(world.store)):  # type: ignore[misc]  # the world's store
         async def delete(self, *_: str) -> None:
@@ -196,16 +186,18 @@ async def test_a_deletion_that_was_killed_is_done_by_the_next_request_or_the_swe
         async def write(self, *_: object, **__: object) -> str:
             raise StorageError("gone away")
 
-    for broken, name in ((Fails(), newer), (CannotWrite(), older)):
+    for broken, name in ((Fails(), newer), (CannotWrite(), older), (Fails(), model)):
         broken.__dict__.update(vars(world.store))
         with suppress(StorageError):
             await model_deletion.delete(world.engine, broken, project, name, world.clock())
-    assert not {newer, older} & set(await list_models(world))
+    assert not {newer, older, model} & set(await list_models(world))
+    assert await world.store.list_blobs(final["id"], "models/") != []
     again = await world.call("DELETE", f"/v1/models/{older}")
     world.clock.advance(days=3)
     await CheckpointSweep(engine=world.engine, store=world.store, now=world.clock).run_once()
 
     assert again.json()["bytes_freed"] > 0
+    assert await world.store.list_blobs(final["id"], "models/") == []
     assert await world.store.list_blobs(made["id"], "checkpoints/") == []
 
 

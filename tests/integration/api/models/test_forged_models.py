@@ -13,10 +13,9 @@ from service.operations.storage.integrity import verify_chunks
 from tests.integration.finished_jobs import FILES, make_model
 from tests.integration.manifests import seal
 from tests.nodes.forged import forged
-from tests.world import DATASET, World
+from tests.world import DATASET, JOBS, World
 from trainer.contract import HEAD, MANIFEST, Head
 
-JOBS = "/v1/fine_tuning/jobs"
 WEIGHTS = "model.safetensors"
 Json = dict[str, Any]
 

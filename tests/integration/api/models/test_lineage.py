@@ -1,4 +1,4 @@
-"""From one model to the next: what a job has made as what another one begins with."""
+"""From one model to the next: what another job begins with, until it is deleted."""
 
 import asyncio
 import hashlib
@@ -12,8 +12,7 @@ from service.db.jobs import jobs
 from service.operations.models import model_references
 from tests import waiting
 from tests.datasets import PAIRS, REWARD, labelled
-from tests.integration.api.jobs.test_preferences import JOBS
-from tests.integration.api.jobs.test_rankings import CLASSIFY
+from tests.integration.api.jobs.test_preferences import CLASSIFY, JOBS
 from tests.integration.finished_jobs import FILES, READ, make_model
 from tests.integration.stored_jobs import make_moves
 from tests.nodes.scripted_node import boot
@@ -30,9 +29,7 @@ async def refused_job(world: World, **body: object) -> dict[str, Any]:
     return {"status": answer.status_code} | error
 
 
-async def test_a_job_begins_with_what_another_one_has_made_and_its_nodes_may_read_it(
-    world: World,
-) -> None:
+async def test_a_job_begins_with_what_another_one_has_made(world: World) -> None:
     first = await make_model(world, suffix="chatty")
 
     second = await world.submit(model=first["fine_tuned_model"])
@@ -137,6 +134,7 @@ async def test_a_model_stays_online_while_a_job_that_reads_it_goes_on(world: Wor
 
     told_first = await archive(world, made["id"], dry_run=True)
     held = await archive(world, made["id"])
+    kept = await world.call("DELETE", f"/v1/models/{made['fine_tuned_model']}")
     cooled = await world.call("POST", f"{JOBS}/{made['id']}/model/tier", json={"tier": "cool"})
     await world.call("POST", f"{JOBS}/{reader['id']}/cancel")
     await world.tick(3)
@@ -144,6 +142,8 @@ async def test_a_model_stays_online_while_a_job_that_reads_it_goes_on(world: Wor
 
     assert f"{reader['id']} goes on and reads the final model" in held["error"]["message"]
     assert told_first["error"] == held["error"]
+    assert (kept.status_code, kept.json()["error"]["code"]) == (409, "conflict")
+    assert reader["id"] in kept.json()["error"]["message"]
     assert cooled.status_code == 200
     assert freed["id"].startswith("tier-")
 
@@ -178,3 +178,20 @@ async def _waiting(world: World) -> int:
     async with world.engine.connect() as conn:
         query = text("select count(*) from pg_locks where locktype = 'advisory' and not granted")
         return int((await conn.execute(query)).scalar_one())
+
+
+async def test_a_deleted_model_is_gone_with_its_bytes(world: World) -> None:
+    made = await make_model(world)
+    name = made["fine_tuned_model"]
+    gone, again = [(await world.call("DELETE", f"/v1/models/{name}")).json() for _ in range(2)]
+    listed = (await world.get("/v1/models"))["data"]
+    files = await world.call("GET", f"{JOBS}/{made['id']}/model")
+    refused = await refused_job(world, model=name)
+
+    assert gone["deleted"]
+    assert gone["bytes_freed"] > 0
+    assert again["bytes_freed"] == 0
+    assert await world.store.list_blobs(made["id"], f"{made['result']['path']}/") == []
+    assert name not in {model["id"] for model in listed}
+    assert files.json()["error"]["code"] == "model_not_found"
+    assert (refused["code"], refused["param"]) == ("unsupported_model", "model")

@@ -1,23 +1,26 @@
-"""What each kind of key may do, over all routes; and that a key makes no mightier one."""
+"""What each kind of key may do, over all routes and projects."""
 
+import logging
 import re
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
+from itertools import product
 from typing import Any
 
 import httpx
 import pytest
+from sqlalchemy import select
 
 from contract.choices import Scope
 from service.api.app import make_app
+from service.db.schema.tables import projects
 from service.operations.projects import keys
 from tests.answers import document
 from tests.nodes.scripted_node import boot
-from tests.world import World, client
+from tests.world import JOBS, MODEL, World, bearer, client
 
 KEYS = "/v1/api_keys"
-JOBS = "/v1/fine_tuning/jobs"
 OPEN = {"livez", "readyz", "signIn"}
 # POST that changes nothing and starts no code of users.
 ASKS = {"createSimulation", "validateGrader"}
@@ -37,10 +40,6 @@ BODIES: dict[str, dict[str, Any]] = {  # good ones, of routes that look at them 
     "completeUpload": {"json": {"part_ids": ["part-1"]}},
     "addUploadPart": {"files": {"data": ("part", b"{}")}},
 }
-
-
-def bearer(key: str) -> dict[str, str]:
-    return {"authorization": f"Bearer {key}"}
 
 
 def routes() -> Iterator[tuple[str, str, str]]:
@@ -136,27 +135,20 @@ async def test_no_route_shows_a_thing_of_another_project_to_any_kind_of_key(worl
     assert (await world.job(job))["status"] not in ("cancelled", "failed")
 
 
-async def test_a_key_makes_a_key_that_may_do_less(world: World) -> None:
-    writes = replace(world, key=await make_key(world, Scope.WRITE))
-
-    less = await writes.call("POST", KEYS, json={"name": "a", "scope": "read"})
-
-    assert less.json()["scope"] == "read"
-
-
 async def test_a_key_shows_its_creator_and_its_expiry(world: World) -> None:
     until = int((world.clock() + timedelta(days=1)).timestamp())
     body = {"name": "a", "expires_at": until}
 
     first = (await world.call("POST", KEYS, json=body)).json()
     theirs = replace(world, key=first["key"])
-    second = (await theirs.call("POST", KEYS, json={"name": "b"})).json()
+    second = (await theirs.call("POST", KEYS, json={"name": "b", "scope": "read"})).json()
     listed = {k["name"]: k for k in (await world.call("GET", KEYS)).json()["data"]}
 
     assert listed["tests"]["created_by"] is None
     assert listed["a"]["created_by"] == listed["tests"]["id"]
     assert listed["b"]["created_by"] == first["id"]
-    assert (first["scope"], first["expires_at"], second["expires_at"]) == ("write", until, until)
+    assert (first["scope"], second["scope"]) == ("write", "read")
+    assert first["expires_at"] == second["expires_at"] == until
     assert second["last_used_at"] is None
     assert listed["a"]["last_used_at"] == int(world.clock().timestamp())
 
@@ -182,3 +174,147 @@ async def test_only_an_operators_key_acts_in_another_project(world: World) -> No
         answer = await theirs.call("GET", JOBS, headers=there)
         expected = "done" if scope is Scope.OPERATOR else "insufficient_scope"
         assert outcome(answer) == expected, scope
+
+
+PROJECTS = "/v1/organization/projects"
+
+
+def of(project: str) -> dict[str, str]:
+    return {"openai-project": project}
+
+
+def error(answer: httpx.Response) -> tuple[int, str]:
+    return answer.status_code, answer.json()["error"]["code"]
+
+
+async def id_of(world: World, name: str) -> str:
+    async with world.engine.connect() as conn:
+        query = select(projects.c.id).where(projects.c.name == name)
+        return str((await conn.execute(query)).scalar_one())
+
+
+@pytest.fixture
+async def theirs(world: World) -> World:
+    """Return the world with a key of the project `others` that is no operator's."""
+    return replace(world, key=await world.other_key())
+
+
+async def test_an_operator_has_jobs_in_another_project(world: World, theirs: World) -> None:
+    job = (await theirs.submit())["id"]
+    path = f"{JOBS}/{job}"
+
+    for project in ("others", await id_of(world, "others")):
+        listed = await world.call("GET", JOBS, headers=of(project))
+        assert [j["id"] for j in listed.json()["data"]] == [job]
+        for part in ("", "/events", "/attempts", "/cost"):
+            answer = await world.call("GET", f"{path}{part}", headers=of(project))
+            assert answer.status_code == 200, part
+    for verb in ("pause", "resume", "cancel"):
+        answer = await world.call("POST", f"{path}/{verb}", headers=of("others"))
+        assert answer.status_code == 200, verb
+    await world.tick(2)
+    body = {"model": MODEL, "training_file": await theirs.upload()}
+    made = (await world.call("POST", JOBS, json=body, headers=of("others"))).json()
+
+    assert (await theirs.job(job))["status"] == "cancelled"
+    assert (await theirs.job(made["id"]))["organization_id"] == await id_of(world, "others")
+    assert error(await world.call("POST", f"{path}/cancel")) == (404, "job_not_found")
+
+
+async def test_events_name_the_key_and_whether_it_is_an_operators(
+    world: World, theirs: World
+) -> None:
+    path = f"{JOBS}/{(await theirs.submit())['id']}"
+    terms = {"infrastructure": {"budget": {"amount": "100"}}}
+    await theirs.call("PATCH", path, json=terms)
+    await world.call("PATCH", path, json={"metadata": {"seen": "yes"}}, headers=of("others"))
+    await theirs.call("POST", f"{path}/pause")
+    await theirs.call("POST", f"{path}/resume")
+    await world.call("POST", f"{path}/cancel", headers=of("others"))
+
+    told = (await theirs.call("GET", f"{path}/events?limit=100")).json()["data"]
+    asked = [e for e in reversed(told) if e["code"].endswith(("_requested", ".changed"))]
+    assert [e["message"] for e in asked] == [
+        "Changed: budget to 100",
+        "Changed by an operator: metadata",
+        "Pause requested",
+        "Resume requested",
+        "Cancel requested by an operator",
+    ]
+    keys = [e["data"]["api_key_id"] for e in asked]
+    (own,), (operators,) = {keys[0], *keys[2:4]}, {keys[1], keys[4]}
+    listed = (await theirs.call("GET", "/v1/api_keys")).json()["data"]
+    assert own in {key["id"] for key in listed}
+    assert operators not in {key["id"] for key in listed}
+
+
+async def test_another_key_is_refused_in_other_projects(world: World, theirs: World) -> None:
+    job = (await world.submit())["id"]
+    mine = (await theirs.submit())["id"]
+
+    for project in ("tests", await id_of(world, "tests"), "nobodys"):  # what exists is not told
+        for one, verb in product((job, mine), ("cancel", "pause", "resume")):
+            answer = await theirs.call("POST", f"{JOBS}/{one}/{verb}", headers=of(project))
+            assert error(answer) == (403, "mismatched_project")
+            assert "OPENAI_PROJECT_ID" in answer.json()["error"]["message"]
+    for project in ("others", await id_of(world, "others"), ""):
+        answer = await theirs.call("GET", f"{JOBS}/{mine}", headers=of(project))
+        assert answer.status_code == 200
+
+    assert (await world.job(job))["status_reason"]["code"] == "validating"
+
+
+async def test_without_operators_no_key_acts_in_another(world: World, theirs: World) -> None:
+    job = (await theirs.submit())["id"]
+    async with world.beside(operator_project="") as other:
+        answer = await other.call("POST", f"{JOBS}/{job}/cancel", headers=of("others"))
+
+    assert error(answer) == (403, "mismatched_project")
+
+
+async def test_a_kept_answer_is_of_the_project_that_it_was_asked_in(heard: World) -> None:
+    theirs = replace(heard, key=await heard.other_key())
+    path, mine = f"{JOBS}/{(await theirs.submit())['id']}", f"{JOBS}/{(await heard.submit())['id']}"
+
+    for _ in range(2):
+        there = await heard.call("GET", path, headers=of("others"))
+        here = await heard.call("GET", path)
+        mismatched = await theirs.call("GET", path, headers=of("tests"))
+        own = await theirs.call("GET", path)
+        strange = await heard.call("GET", mine, headers=of("others"))
+        statuses = [a.status_code for a in (there, here, mismatched, own, strange)]
+        assert statuses == [200, 404, 403, 200, 404]
+
+
+async def test_what_an_operator_does_in_another_project_is_logged(
+    world: World, theirs: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    path = f"{JOBS}/{(await theirs.submit())['id']}/pause"
+    (key,) = (await world.call("GET", "/v1/api_keys")).json()["data"]
+
+    await world.call("POST", path, headers=of("others") | {"x-request-id": "req-night"})
+    await world.call("GET", JOBS, headers=of("tests"))  # the operators' own
+    await theirs.call("GET", JOBS, headers=of("others"))
+
+    (told,) = [vars(r) for r in caplog.records if r.getMessage() == "operator.acts"]
+    assert (told["key"], told["project"]) == (key["id"], await id_of(world, "others"))
+    assert (told["method"], told["path"], told["request_id"]) == ("POST", path, "req-night")
+
+
+async def test_operators_see_projects_without_machines_too(world: World, theirs: World) -> None:
+    world.clock.advance(seconds=1)
+    await world.other_key("idle")
+    job = (await theirs.submit())["id"]
+
+    first = (await world.call("GET", f"{PROJECTS}?limit=2")).json()
+    rest = (await world.call("GET", f"{PROJECTS}?after={first['last_id']}")).json()
+    having = (await world.call("GET", f"{PROJECTS}?job={job}")).json()["data"]
+    none = (await world.call("GET", f"{PROJECTS}?job=ftjob-1")).json()["data"]
+
+    found = first["data"] + rest["data"]
+    assert found[0]["name"] == "idle"
+    assert {p["name"] for p in found} == {"idle", "tests", "others"}
+    assert (first["has_more"], rest["has_more"]) == (True, False)
+    assert [p["name"] for p in having] == ["others"]
+    assert none == []

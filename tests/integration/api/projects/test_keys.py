@@ -1,23 +1,28 @@
 """/v1/api_keys: made, listed, revoked, used; and what somebody without a good key is told."""
 
+import asyncio
 import json
 import logging
+from dataclasses import replace
 from datetime import timedelta
 
+import httpx
 import pytest
 from sqlalchemy import event, select
 
+from contract.choices import Scope
+from service import console
 from service.api.app import make_app
+from service.db.projects import keys as key_rows
 from service.db.schema.tables import api_keys
+from service.domain.queue.admission import ProjectQuota
+from service.operations.projects import sign_in
 from service.operations.projects.keys import USE_NOTED_EVERY
+from tests.integration.finished_jobs import make_model
 from tests.served import served
-from tests.world import World, client
+from tests.world import MODEL, World, bearer, client
 
 KEYS = "/v1/api_keys"
-
-
-def bearer(key: str) -> dict[str, str]:
-    return {"authorization": f"Bearer {key}"}
 
 
 async def refusal(world: World, **headers: str) -> str:
@@ -88,13 +93,17 @@ async def test_the_last_key_can_go_and_the_answer_says_that_none_is_left(world: 
     assert "was revoked" in await refusal(world, **bearer(world.key))
 
 
-async def test_a_key_lists_the_keys_of_its_own_project_only(world: World) -> None:
-    (mine,) = (await world.call("GET", KEYS)).json()["data"]
-    others = bearer(await world.other_key())
+async def test_lists_stay_within_the_project_of_the_key(world: World) -> None:
+    await make_model(world)
+    others = replace(world, key=await world.other_key())
 
-    listed = (await world.call("GET", KEYS, headers=others)).json()["data"]
-
-    assert mine["id"] not in [k["id"] for k in listed]
+    for path in ("/v1/fine_tuning/jobs", "/v1/files", "/v1/models", KEYS):
+        mine, theirs = [
+            {each["id"] for each in (await who.call("GET", path)).json()["data"]}
+            for who in (world, others)
+        ]
+        assert mine - {MODEL}, path
+        assert mine & theirs <= {MODEL}, path
 
 
 HEADERS = {
@@ -116,6 +125,7 @@ async def test_a_header_without_a_good_key_is_refused_with_what_to_send(world: W
 
         assert words in message, header
         assert "rk-" in message or "key create" in message
+    assert "ends in 'wxyz'" in await refusal(world, **{"api-key": "rk-unknown-wxyz"})  # Azure's
 
 
 async def test_the_last_use_is_noted_now_and_then_and_not_with_every_request(world: World) -> None:
@@ -140,9 +150,7 @@ async def test_the_last_use_is_noted_now_and_then_and_not_with_every_request(wor
     assert key["last_used_at"] == int(world.clock().timestamp()) > int(first.timestamp())
 
 
-async def test_keys_are_never_logged_nor_kept(
-    world: World, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_keys_are_not_logged_nor_kept(world: World, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     async with served(make_app(world.parts)):
         made = (await world.call("POST", KEYS, json={"name": "laptop"})).json()["key"]
@@ -165,3 +173,73 @@ async def test_a_key_works_from_another_replica_at_once(world: World) -> None:
         assert (await other.get("/v1/files", headers=bearer(made["key"]))).status_code == 200
         await world.call("DELETE", f"{KEYS}/{made['id']}")
         assert (await other.get("/v1/files", headers=bearer(made["key"]))).status_code == 401
+
+
+PATH = "/v1/sign_in"
+
+
+async def token(world: World, scope: Scope = Scope.WRITE) -> str:
+    async with world.engine.begin() as conn:
+        return await sign_in.create_token(conn, "tests", scope, world.clock())
+
+
+async def send(world: World, value: str) -> httpx.Response:
+    return await world.http.post(PATH, json={"token": value})
+
+
+async def test_a_token_becomes_a_key_that_opens_its_project_for_half_a_day(world: World) -> None:
+    made = (await send(world, await token(world))).json()
+    headers = {"authorization": f"Bearer {made['key']}"}
+    now = await world.http.get("/v1/files", headers=headers)
+    listed = (await world.http.get("/v1/api_keys", headers=headers)).json()["data"]
+    world.clock.advance(seconds=12 * 3600)
+    later = await world.http.get("/v1/files", headers=headers)
+
+    assert (made["name"], made["scope"]) == ("console", "write")
+    assert made["id"] in [key["id"] for key in listed]
+    assert now.status_code == 200
+    assert later.json()["error"]["code"] == "expired_api_key"
+
+
+async def test_used_expired_and_wrong_tokens_are_refused_alike(world: World) -> None:
+    used, old = await token(world), await token(world)
+    await send(world, used)
+    answers = [await send(world, used), await send(world, "guess")]
+    world.clock.advance(seconds=600)
+    answers.append(await send(world, old))
+
+    assert [answer.status_code for answer in answers] == [401] * 3
+    assert len({answer.text for answer in answers}) == 1
+    assert answers[0].json()["error"]["code"] == "invalid_sign_in"
+
+
+async def test_one_of_two_concurrent_sign_ins_gets_a_key(world: World) -> None:
+    value = await token(world)
+
+    answers = await asyncio.gather(*(send(world, value) for _ in range(5)))
+
+    assert sorted(answer.status_code for answer in answers) == [200, 401, 401, 401, 401]
+
+
+async def test_expired_keys_of_the_console_do_not_pile_up(world: World) -> None:
+    await send(world, await token(world))
+    world.clock.advance(seconds=13 * 3600)
+    made = (await send(world, await token(world))).json()
+
+    async with world.engine.connect() as conn:
+        key = await key_rows.newest(conn, await _project(world), after=None, limit=None)
+    assert [one.id for one in key if one.name == "console"] == [made["id"]]
+
+
+async def test_the_services_command_prints_a_token(world: World) -> None:
+    options = console.parse_arguments(None, ["sign-in", "--project", "tests", "--scope", "read"])
+    (printed,) = await console.run_command(world.engine, options, world.clock(), ProjectQuota())
+
+    assert (await send(world, printed)).json()["scope"] == "read"
+
+
+async def _project(world: World) -> str:
+    async with world.engine.connect() as conn:
+        found = await key_rows.find_project(conn, "tests")
+    assert found is not None
+    return found

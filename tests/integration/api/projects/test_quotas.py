@@ -9,10 +9,7 @@ import httpx
 from service.operations.files.uploads import Staging
 from service.operations.projects import quotas
 from tests.integration.api.files.upload_parts import begin_upload, send_part
-from tests.integration.api.http.test_rates import limit_world
-from tests.world import DATASET, World
-
-JOBS = "/v1/fine_tuning/jobs"
+from tests.world import DATASET, JOBS, World
 
 
 async def set_limits(world: World, **most: int | None) -> None:
@@ -111,17 +108,6 @@ async def test_an_upload_of_unknown_size_counts_as_the_largest(world: World) -> 
     assert is_refused(answer, "send Content-Length")
 
 
-async def test_a_project_has_so_many_keys(world: World) -> None:
-    await set_limits(world, keys=2)
-    second = await world.call("POST", "/v1/api_keys", json={"name": "second"})
-    refusal = await world.call("POST", "/v1/api_keys", json={"name": "third"})
-    await world.call("DELETE", f"/v1/api_keys/{second.json()['id']}")
-    after = await world.call("POST", "/v1/api_keys", json={"name": "third"})
-
-    assert is_refused(refusal, "2 API keys", "DELETE /v1/api_keys/ID")
-    assert after.status_code == 200
-
-
 async def test_the_quota_of_one_project_is_no_other_projects(world: World) -> None:
     await set_limits(world, keys=0, files=0)
     other = replace(world, key=await world.other_key())
@@ -131,7 +117,7 @@ async def test_the_quota_of_one_project_is_no_other_projects(world: World) -> No
 
 
 async def test_parts_that_are_sent_again_and_again_fill_no_storage(world: World) -> None:
-    async with limit_world(world, staging=Staging(spare_bytes=10)) as small:
+    async with world.beside(staging=Staging(spare_bytes=10)) as small:
         upload = await begin_upload(small, bytes=100)
         kept = [await send_part(small, upload, b"x" * 100) for _ in range(2)]
         refusal = await send_part(small, upload, b"x" * 100)

@@ -1,4 +1,4 @@
-"""Plans before anything is paid for: of models that are not there yet, and from what jobs took."""
+"""Plans before anything is paid for, as a resource, and simulated lives."""
 
 import json
 from collections.abc import AsyncIterator
@@ -9,15 +9,14 @@ from typing import Any
 
 import pytest
 
-from service.api.app import make_app
+from rekindle.cli.jobs.simulate import strategies_table
 from service.domain.cloud.fleet import Offering, Price
 from service.domain.states import CapacityType
 from service.pricing.fixed import FixedPrices
 from tests.nodes.scripted_node import metrics, start_training
-from tests.world import World, client
+from tests.world import JOBS, World
 from trainer.contract import NodePhase
 
-JOBS = "/v1/fine_tuning/jobs"
 LLAMA = "meta-llama/Llama-3.1-8B-Instruct"
 SMALL = "Standard_NC24ads_A100_v4"
 ANSWER = {"role": "assistant", "content": "because " * 120}
@@ -30,9 +29,7 @@ async def plan(world: World, **more: Any) -> Any:  # noqa: ANN401 - JSON
     return answer.json()
 
 
-async def test_a_model_that_many_know_is_planned_before_it_is_staged_and_says_so(
-    world: World,
-) -> None:
+async def test_a_known_model_is_planned_before_it_is_staged(world: World) -> None:
     told = await plan(world, training={"adapter": {"type": "lora"}})
 
     assert told["model"] == LLAMA
@@ -99,9 +96,8 @@ async def cloud_of_gpus(world: World) -> AsyncIterator[World]:
         processes_per_node=None,
         emulated=False,
     )
-    parts = replace(world.parts, plan_defaults=defaults, prices=FixedPrices(table))
-    async with client(make_app(parts)) as http:
-        yield replace(world, parts=parts, http=http)
+    async with world.beside(plan_defaults=defaults, prices=FixedPrices(table)) as other:
+        yield other
 
 
 async def asked_of_8b(world: World, **infrastructure: Any) -> Any:  # noqa: ANN401 - JSON
@@ -119,7 +115,7 @@ async def asked_of_8b(world: World, **infrastructure: Any) -> Any:  # noqa: ANN4
     return answer.json()
 
 
-async def test_an_8b_lora_job_with_an_hour_to_go_is_planned_on_as_many_nodes_as_that_takes(
+async def test_a_job_with_an_hour_to_go_gets_as_many_nodes_as_it_takes(
     cloud_of_gpus: World,
 ) -> None:
     world = cloud_of_gpus
@@ -140,3 +136,78 @@ async def test_an_8b_lora_job_with_an_hour_to_go_is_planned_on_as_many_nodes_as_
     assert small["error"]["code"] == "budget_too_small"
     assert fixed["error"]["code"] == "deadline_too_soon"
     assert "infrastructure.nodes" in fixed["error"]["message"]
+
+
+PLANS = "/v1/fine_tuning/plans"
+
+
+async def plan_job(world: World, **more: Any) -> tuple[dict[str, Any], dict[str, Any]]:  # noqa: ANN401
+    """Return a request, and the plan of it."""
+    body = await world.asked() | more
+    answer = await world.call("POST", PLANS, json=body)
+    assert answer.status_code == 200, answer.text
+    plan: dict[str, Any] = answer.json()
+    return body, plan
+
+
+async def test_a_plan_is_kept_and_a_job_is_created_as_planned(world: World) -> None:
+    body, plan = await plan_job(world, infrastructure={"nodes": 2, "budget": {"amount": "90"}})
+    read = await world.call("GET", f"{PLANS}/{plan['id']}")
+    job = await world.call("POST", JOBS, json=body | {"plan": plan["id"], "metadata": {"a": "b"}})
+
+    assert read.json() == plan
+    assert plan["expires_at"] - plan["created_at"] == 86_400
+    assert plan["chosen"]["fits_budget"]
+    assert plan["chosen"]["memory"]["needed"] > 0
+    assert job.status_code == 200, job.text
+    assert job.json()["plan"]["options"][0]["cost_p50"] == plan["chosen"]["cost_p50"]
+
+
+async def test_other_places_are_shown_by_cost_and_time(world: World) -> None:
+    _, plan = await plan_job(world)
+    costs = [float(option["cost_p50"]) for option in (plan["chosen"], *plan["next"])]
+
+    assert costs == sorted(costs)
+    assert len(plan["next"]) == min(3, len(plan["plan"]["options"]) - 1)
+    for found in plan["suggestions"]:
+        member = {"cheaper": "cost_p50", "faster": "duration_p50"}[found["aim"]]
+        assert float(found[member]) < float(plan["chosen"][member])
+
+
+async def test_a_plan_expires(world: World) -> None:
+    body, plan = await plan_job(world)
+    world.clock.advance(hours=25)
+    late = await world.call("POST", JOBS, json=body | {"plan": plan["id"]})
+
+    assert (late.status_code, late.json()["error"]["param"]) == (400, "plan")
+    assert "expired at" in late.json()["error"]["message"]
+
+
+async def test_a_job_is_lived_many_times_without_being_changed(world: World) -> None:
+    job = (await world.submit())["id"]
+    before = await world.call("GET", f"{JOBS}/{job}")
+
+    answer = await world.call(
+        "POST", f"{JOBS}/{job}/simulation", json={"deadline_hours": 3, "lives": 2}
+    )
+
+    told = answer.json()
+    assert answer.status_code == 200, answer.text
+    assert [way["name"] for way in told["ways"]] == ["rekindle", "spot_only", "on_demand"]
+    assert told["ways"][0]["in_time_pct"] == 100
+    after = await world.call("GET", f"{JOBS}/{job}")
+    assert after.json()["status"] == before.json()["status"]
+    assert strategies_table(told).row_count == 3
+
+
+async def test_a_job_with_a_deadline_is_lived_with_it(world: World) -> None:
+    until = int((world.clock() + timedelta(hours=5)).timestamp())
+    job = (await world.submit(infrastructure={"deadline": until}))["id"]
+
+    own = (await world.call("POST", f"{JOBS}/{job}/simulation", json={"lives": 1})).json()
+    asked = {"lives": 1, "deadline_hours": 7}
+    other = (await world.call("POST", f"{JOBS}/{job}/simulation", json=asked)).json()
+
+    assert [way["name"] for way in own["ways"]] == ["rekindle", "spot_only", "on_demand"]
+    assert own["deadline_hours"] == pytest.approx(5, abs=0.1)
+    assert other["deadline_hours"] == 7

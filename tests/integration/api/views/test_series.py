@@ -8,7 +8,6 @@ from typing import Any, get_args
 
 import pytest
 
-from service.api.app import make_app
 from service.api.schemas.costs import Figure
 from service.db.jobs import step_metrics as series
 from service.db.monitoring import event_pruning
@@ -17,10 +16,9 @@ from service.operations.models import models
 from service.storage.fake import MemoryStore
 from service.storage.store import SMALL, Container, StorageError
 from tests.nodes.scripted_node import ScriptedNode, boot, commit, committed, metrics, say_all, train
-from tests.world import MODEL, World, client, stage
+from tests.world import JOBS, MODEL, World, stage
 from trainer.contract import NodePhase, log_path
 
-JOBS = "/v1/fine_tuning/jobs"
 Json = dict[str, Any]
 Running = tuple[Json, list[ScriptedNode], int]
 
@@ -47,34 +45,23 @@ async def finish(world: World, running: Running) -> Json:
 
 
 async def steps(world: World, job: Json, **params: object) -> tuple[list[int], bool]:
-    answer = await world.call("GET", f"{JOBS}/{job['id']}/metrics", params=params)
-    assert answer.status_code == 200, answer.text
-    return [row["step"] for row in answer.json()["data"]], answer.json()["has_more"]
+    page = await world.get(f"{JOBS}/{job['id']}/metrics", **params)
+    return [row["step"] for row in page["data"]], page["has_more"]
 
 
-# --- metrics -------------------------------------------------------------------------------------
-
-
-async def test_a_series_is_read_page_by_page(world: World, running: Running) -> None:
-    job, _, _ = running
-
-    first = await steps(world, job, limit=15)
-    second = await steps(world, job, limit=15, after=15)
-    last = await steps(world, job, limit=15, after=30)
-
-    assert first == ([*range(1, 16)], True)
-    assert second == ([*range(16, 31)], True)
-    assert last == ([*range(31, 41)], False)
-
-
-async def test_a_series_is_cut_to_a_range(world: World, running: Running) -> None:
-    assert await steps(world, running[0], from_step=5, to_step=8) == ([5, 6, 7, 8], False)
-    assert await steps(world, running[0], from_step=50) == ([], False)
-
-
-async def test_a_thinned_series_shows_extremes_validation_and_the_end(
+async def test_a_series_is_read_page_by_page_or_cut_to_a_range(
     world: World, running: Running
 ) -> None:
+    job, _, _ = running
+
+    assert await steps(world, job, limit=15) == ([*range(1, 16)], True)
+    assert await steps(world, job, limit=15, after=15) == ([*range(16, 31)], True)
+    assert await steps(world, job, limit=15, after=30) == ([*range(31, 41)], False)
+    assert await steps(world, job, from_step=5, to_step=8) == ([5, 6, 7, 8], False)
+    assert await steps(world, job, from_step=50) == ([], False)
+
+
+async def test_a_thinned_series_keeps_what_matters(world: World, running: Running) -> None:
     job, nodes, number = running
     validated, spike = metrics(33), metrics(20, loss=7.0)
     validated = replace(validated, valid_loss=1.5)
@@ -87,34 +74,14 @@ async def test_a_thinned_series_shows_extremes_validation_and_the_end(
     assert await steps(world, job, max_points=4, figure="grad_norm") == ([1, 20, 33, 40], False)
     assert await steps(world, job, max_points=1) == ([40], False)
     assert (await steps(world, job, max_points=100))[0] == [*range(1, 41)]
-
-
-async def test_a_thinned_series_shows_a_loss_that_is_no_number(
-    world: World, running: Running
-) -> None:
-    job, nodes, number = running
-    await nodes[0].say(
-        NodePhase.RUNNING, number, step=40, metrics=(metrics(12, loss=float("nan")),)
-    )
-
-    shown, _ = await steps(world, job, max_points=4)
-
-    assert 12 in shown
-
-
-async def test_a_figure_that_is_not_measured_leaves_the_end_alone(
-    world: World, running: Running
-) -> None:
-    job, _, _ = running
-
-    assert await steps(world, job, max_points=4, figure="reward") == ([40], False)
+    assert await steps(world, job, max_points=4, figure="reward") == ([40], False), "unmeasured"
+    nan = metrics(12, loss=float("nan"))
+    await nodes[0].say(NodePhase.RUNNING, number, step=40, metrics=(nan,))
+    assert 12 in (await steps(world, job, max_points=4))[0]
 
 
 async def test_every_figure_of_a_row_may_be_asked_for() -> None:
     assert sorted(get_args(Figure)) == sorted(series.FIGURES)
-
-
-# --- logs ----------------------------------------------------------------------------------------
 
 
 async def test_a_log_is_followed_by_byte_offset(world: World, running: Running) -> None:
@@ -127,19 +94,13 @@ async def test_a_log_is_followed_by_byte_offset(world: World, running: Running) 
     await world.store.write(job["id"], blob, b"one\ntwo\nthree\n")
 
     more = await world.call("GET", path, params={"offset": at})
+    beyond = await world.call("GET", path, params={"offset": 50})
 
     assert (first.text, nothing.text, more.text) == ("one\ntwo\n", "", "three\n")
     assert (at, more.headers["x-log-offset"], more.headers["x-next-offset"]) == ("8", "8", "14")
     assert more.headers["x-log-attempt"] == nodes[0].attempt_id
     assert more.headers["x-log-complete"] == "false"
-
-
-async def test_an_offset_beyond_the_log_waits_there(world: World, running: Running) -> None:
-    path = f"{JOBS}/{running[0]['id']}/logs"
-
-    answer = await world.call("GET", path, params={"offset": 50})
-
-    assert (answer.text, answer.headers["x-next-offset"]) == ("", "50")
+    assert (beyond.text, beyond.headers["x-next-offset"]) == ("", "50"), "it waits there"
 
 
 @pytest.mark.parametrize(
@@ -175,12 +136,7 @@ async def test_a_log_is_complete_once_its_machines_are_gone(world: World, runnin
     assert answer.headers["x-log-complete"] == "true"
 
 
-# --- the result file -----------------------------------------------------------------------------
-
-
-async def test_a_job_that_succeeded_has_its_metrics_as_a_file(
-    world: World, running: Running
-) -> None:
+async def test_a_job_that_succeeded_has_a_result_file(world: World, running: Running) -> None:
     job, nodes, number = running
     lost = metrics(41, loss=float("nan"))
     await nodes[0].say(NodePhase.RUNNING, number, step=41, metrics=(lost,))
@@ -204,40 +160,25 @@ async def test_a_job_that_succeeded_has_its_metrics_as_a_file(
     assert [int(r["step"]) for r in rows] == [*range(1, 42)]
     assert (rows[1]["train_loss"], rows[1]["valid_loss"]) == ("98.0", "")
     assert rows[-1]["train_loss"] == ""
+    assert done["trained_tokens"] == 41 * 100
 
 
-async def test_a_result_file_whose_metrics_are_deleted_is_gone_and_says_why(
-    world: World, running: Running
-) -> None:
+async def test_a_result_file_goes_with_its_metrics(world: World, running: Running) -> None:
     done = await finish(world, running)
     (file_id,) = done["result_files"]
     async with world.engine.begin() as conn:
         assert await event_pruning.some(conn, PrunedTable.METRICS, done["id"])
 
-    answer = await world.call("GET", f"/v1/files/{file_id}/content")
-
-    assert answer.status_code == 410
-    assert "REKINDLE_METRIC_DAYS" in answer.json()["error"]["message"]
-
-
-async def test_a_result_file_may_be_deleted_like_any_other(world: World, running: Running) -> None:
-    done = await finish(world, running)
-    (file_id,) = done["result_files"]
-
+    pruned = await world.call("GET", f"/v1/files/{file_id}/content")
     deleted = await world.call("DELETE", f"/v1/files/{file_id}")
 
+    assert pruned.status_code == 410
+    assert "REKINDLE_METRIC_DAYS" in pruned.json()["error"]["message"]
     assert deleted.json() == {"id": file_id, "object": "file", "deleted": True}
     assert (await world.call("GET", f"/v1/files/{file_id}/content")).status_code == 404
     job = await world.job(running[0]["id"])
     assert job["result_files"] == []
     assert job["version"] > done["version"]
-
-
-async def test_trained_tokens_count_every_step_once(world: World, running: Running) -> None:
-    assert (await finish(world, running))["trained_tokens"] == 40 * 100
-
-
-# --- models --------------------------------------------------------------------------------------
 
 
 async def test_models_are_those_staged_and_those_made(world: World, running: Running) -> None:
@@ -257,17 +198,12 @@ async def test_models_are_those_staged_and_those_made(world: World, running: Run
     assert (one.json()["object"], one.json()["created"]) == ("model", done["finished_at"])
 
 
-async def test_a_model_of_ones_own_is_found_while_the_store_is_away(
-    world: World, running: Running
-) -> None:
+async def test_a_model_is_found_while_the_store_is_away(world: World, running: Running) -> None:
     done = await finish(world, running)
     name = done["fine_tuned_model"]
-    parts = replace(world.parts, store=_Away())
-    headers = {"authorization": f"Bearer {world.key}"}
-
-    async with client(make_app(parts)) as http:
-        mine = await http.get(f"/v1/models/{name}", headers=headers)
-        based = await http.get(f"/v1/models/{MODEL}", headers=headers)
+    async with world.beside(store=_Away()) as away:
+        mine = await away.call("GET", f"/v1/models/{name}")
+        based = await away.call("GET", f"/v1/models/{MODEL}")
 
     assert (mine.status_code, mine.json()["id"]) == (200, name)
     assert (based.status_code, based.json()["error"]["code"]) == (503, "service_unavailable")
@@ -276,12 +212,9 @@ async def test_a_model_of_ones_own_is_found_while_the_store_is_away(
 async def test_a_base_model_is_found_without_a_look_at_the_others(world: World) -> None:
     await stage(world.store, "Qwen/Qwen3-8B")
     store = _Noting(world.store)
-    parts = replace(world.parts, store=store)
-    headers = {"authorization": f"Bearer {world.key}"}
-
-    async with client(make_app(parts)) as http:
-        found = await http.get("/v1/models/Qwen/Qwen3-8B", headers=headers)
-        other = await http.get("/v1/models/Qwen/Qwen3-9B", headers=headers)
+    async with world.beside(store=store) as noting:
+        found = await noting.call("GET", "/v1/models/Qwen/Qwen3-8B")
+        other = await noting.call("GET", "/v1/models/Qwen/Qwen3-9B")
 
     assert (found.json()["id"], found.json()["owned_by"]) == ("Qwen/Qwen3-8B", "base")
     assert (other.status_code, other.json()["error"]["code"]) == (404, "model_not_found")
@@ -307,19 +240,8 @@ class _Noting(MemoryStore):
         return await super().read(container, name, most=most)
 
 
-async def test_another_projects_models_are_not_shown(world: World, running: Running) -> None:
-    await finish(world, running)
-    headers = {"authorization": f"Bearer {await world.other_key()}"}
-
-    listed = await world.http.get("/v1/models", headers=headers)
-
-    assert [m["id"] for m in listed.json()["data"]] == [MODEL]
-
-
 @pytest.mark.parametrize("head", [b"{", b"[]", b'{"name": "x"}', b"\xff"])
-async def test_a_model_with_an_invalid_head_is_refused_and_not_listed(
-    world: World, head: bytes
-) -> None:
+async def test_a_model_with_an_invalid_head_is_refused(world: World, head: bytes) -> None:
     where = models.container("broken/model")
     await world.store.create_container(where)
     await world.store.write(where, "HEAD", head)
@@ -333,12 +255,7 @@ async def test_a_model_with_an_invalid_head_is_refused_and_not_listed(
     assert [m["id"] for m in listed.json()["data"]] == [MODEL]
 
 
-# --- blobs that somebody has deleted -------------------------------------------------------------
-
-
-async def test_bytes_that_are_gone_from_storage_are_not_found(
-    world: World, running: Running
-) -> None:
+async def test_bytes_that_are_gone_are_not_found(world: World, running: Running) -> None:
     done = await finish(world, running)  # without a manifest: nothing was uploaded
     file_id = done["training_file"]
     await world.store.delete("files", file_id)

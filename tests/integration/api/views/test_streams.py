@@ -1,7 +1,9 @@
-"""Server-sent events of a job, its events and its logs, read by OpenAI's client too."""
+"""Server-sent events of a job, its events and logs, and the live list of jobs."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -9,16 +11,17 @@ from typing import Any
 import httpx
 import openai
 import pytest
+from fastapi import FastAPI
 from openai import AsyncOpenAI, AsyncStream
+from sqlalchemy import event
 
 from service.api.app import make_app
-from tests.nodes.scripted_node import boot
+from tests import waiting
+from tests.nodes.scripted_node import boot, metrics, train
 from tests.served import served
-from tests.world import World
+from tests.world import JOBS, World
 from tests.world import client as connected
-from trainer.contract import log_path
-
-JOBS = "/v1/fine_tuning/jobs"
+from trainer.contract import NodePhase, log_path
 
 
 @pytest.fixture
@@ -42,21 +45,15 @@ def parsed(answer: httpx.Response) -> list[dict[str, Any]]:
     return [json.loads(line.removeprefix("data: ")) for line in lines]
 
 
-async def test_events_come_oldest_first_and_end_with_the_job(world: World, over: str) -> None:
-    answer = await world.call("GET", f"{JOBS}/{over}/events/stream")
-    streamed = [event["data"]["id"] for event in parsed(answer)]
-    listed = (await world.call("GET", f"{JOBS}/{over}/events?limit=100")).json()["data"]
-
-    assert streamed == [event["id"] for event in reversed(listed)]
-
-
-async def test_a_stream_goes_on_after_the_last_event_that_was_seen(world: World, over: str) -> None:
+async def test_events_are_streamed_from_any_to_the_end(world: World, over: str) -> None:
     path = f"{JOBS}/{over}/events/stream"
     whole = parsed(await world.call("GET", path))
+    listed = (await world.call("GET", f"{JOBS}/{over}/events?limit=100")).json()["data"]
     seen = {"last-event-id": whole[2]["data"]["id"]}
     rest = parsed(await world.call("GET", path, headers=seen))
     wrong = await world.call("GET", path, headers={"last-event-id": "ftevent-1"})
 
+    assert [sent["data"]["id"] for sent in whole] == [event["id"] for event in reversed(listed)]
     assert rest == whole[3:]
     assert wrong.json()["error"]["code"] == "unknown_cursor"
 
@@ -77,9 +74,7 @@ async def test_a_log_is_sent_in_whole_characters(world: World, over: str) -> Non
 
 
 @pytest.mark.parametrize("path", ["stream", "events/stream", "logs/stream"])
-async def test_a_stream_ends_in_its_middle_so_that_the_key_is_looked_at_again(
-    world: World, path: str
-) -> None:
+async def test_a_stream_ends_so_that_the_key_is_checked_again(world: World, path: str) -> None:
     job = (await world.submit())["id"]
     await boot(world, job)
     short = replace(world.parts, stream_life=timedelta(milliseconds=300))
@@ -105,9 +100,7 @@ async def client(world: World) -> AsyncIterator[AsyncOpenAI]:
         yield made
 
 
-async def test_openais_client_reads_a_stream_while_the_job_changes(
-    world: World, client: AsyncOpenAI
-) -> None:
+async def test_openais_client_reads_a_changing_stream(world: World, client: AsyncOpenAI) -> None:
     job = str((await world.submit())["id"])
     stream: AsyncStream[object] = await client.get(
         f"/fine_tuning/jobs/{job}/stream",
@@ -124,3 +117,163 @@ async def test_openais_client_reads_a_stream_while_the_job_changes(
 
     assert len(phases) > 1
     assert (await world.job(job))["phase"] == phases[-1]
+
+
+Json = dict[str, Any]
+Stream = AsyncIterator[tuple[str, Json]]
+
+
+@pytest.fixture
+def app(heard: World) -> FastAPI:
+    """Answers from changes that are at most a hundredth of a second apart."""
+    return make_app(replace(heard.parts, live_interval=timedelta(milliseconds=10)))
+
+
+@pytest.fixture
+async def url(app: FastAPI) -> AsyncIterator[str]:
+    """Where it is served."""
+    async with served(app) as where:
+        yield where
+
+
+@asynccontextmanager
+async def open_stream(
+    url: str, key: str, path: str = f"{JOBS}/stream", **headers: str
+) -> AsyncIterator[Stream]:
+    """Id and data of each event of a stream, without pings."""
+    head = {"authorization": f"Bearer {key}"} | headers
+    async with (
+        httpx.AsyncClient(base_url=url, timeout=30) as client,
+        client.stream("GET", path, headers=head) as answer,
+    ):
+        assert answer.status_code == 200
+        yield _events(answer)
+
+
+async def _events(answer: httpx.Response) -> Stream:
+    name = ""
+    async for line in answer.aiter_lines():
+        if line.startswith("id: "):
+            name = line.removeprefix("id: ")
+        if line.startswith("data: {") and name:
+            yield name, json.loads(line.removeprefix("data: "))
+            name = ""
+
+
+async def change_metadata(world: World, job: str, note: str) -> int:
+    """Change the job's metadata; its version afterwards."""
+    answer = await world.call("PATCH", f"{JOBS}/{job}", json={"metadata": {"note": note}})
+    assert answer.status_code == 200, answer.text
+    return int(answer.json()["version"])
+
+
+async def until_version(stream: Stream, version: int) -> Json:
+    async for _, sent in stream:
+        if sent["data"].get("version", 0) >= version:
+            found: Json = sent["data"]
+            return found
+    raise AssertionError("the stream has ended")
+
+
+async def test_every_page_of_a_project_is_sent_a_job_that_changed(heard: World, url: str) -> None:
+    job = str((await heard.submit())["id"])
+    async with open_stream(url, heard.key) as one, open_stream(url, heard.key) as other:
+        first = [(await anext(one))[1], (await anext(other))[1]]
+        version = await change_metadata(heard, job, "new")
+        shown = [await until_version(one, version), await until_version(other, version)]
+
+    listed = (await heard.call("GET", JOBS)).json()["data"]
+    assert [sent["type"] for sent in first] == ["ready", "ready"]
+    assert first[0]["data"]["resumed"] is False
+    assert shown[0] == shown[1] == listed[0]
+
+
+async def test_a_heartbeat_with_steps_reaches_the_page(heard: World, url: str) -> None:
+    job = str((await heard.submit())["id"])
+    nodes = await boot(heard, job)
+    number = await train(heard, nodes, step=1)
+    async with open_stream(url, heard.key) as stream:
+        await anext(stream)
+        await nodes[0].say(NodePhase.RUNNING, number, step=9, metrics=(metrics(9),))
+        async for _, sent in stream:
+            if sent["data"]["progress"]["step"] == 9:
+                break
+
+    assert (await heard.job(job))["progress"]["step"] == 9
+
+
+async def test_nothing_of_another_project_is_sent(heard: World, url: str) -> None:
+    mine = str((await heard.submit())["id"])
+    async with (
+        open_stream(url, await heard.other_key()) as theirs,
+        open_stream(url, heard.key) as ours,
+    ):
+        await anext(theirs)
+        await anext(ours)
+        await until_version(ours, await change_metadata(heard, mine, "secret"))
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(anext(theirs), 0.2)
+
+
+async def test_a_stream_resumes_after_its_last_event(heard: World, url: str) -> None:
+    job = str((await heard.submit())["id"])
+    async with open_stream(url, heard.key) as stream:
+        name, _ = await anext(stream)
+    version = await change_metadata(heard, job, "missed")
+
+    async with open_stream(url, heard.key, **{"last-event-id": name}) as stream:
+        ready = (await anext(stream))[1]
+        missed = await until_version(stream, version)
+
+    assert ready["data"]["resumed"] is True
+    assert missed["metadata"] == {"note": "missed"}
+
+
+async def test_changes_whose_notice_was_lost_are_found(heard: World, url: str) -> None:
+    job = str((await heard.submit())["id"])
+    async with open_stream(url, heard.key) as stream:
+        await anext(stream)
+        heard.listener.hears = False
+        version = await change_metadata(heard, job, "quiet")
+        shown = await until_version(stream, version)
+
+    assert shown["metadata"] == {"note": "quiet"}
+
+
+async def test_streams_end_with_the_process(heard: World, app: FastAPI, url: str) -> None:
+    lists = app.state.live_lists
+
+    async def reads() -> bool:
+        return lists._reader is not None
+
+    async with open_stream(url, heard.key) as stream:
+        await anext(stream)
+        assert await reads()
+    await waiting.until(reads, lambda there: not there, interval=0.01)
+    async with open_stream(url, heard.key) as stream:
+        await anext(stream)
+        app.state.parts.drain.begin_drain()
+        assert [sent async for sent in stream] == []
+
+
+async def test_streams_of_one_job_read_it_once_for_all(heard: World, url: str) -> None:
+    job = str((await heard.submit())["id"])
+    statements: list[str] = []
+
+    def note(*sent: Any) -> None:  # noqa: ANN401 - SQLAlchemy's
+        statements.append(sent[2])
+
+    path = f"{JOBS}/{job}/stream"
+    async with AsyncExitStack() as stack:
+        pages = [
+            await stack.enter_async_context(open_stream(url, heard.key, path)) for _ in range(5)
+        ]
+        for page in pages:
+            await anext(page)
+        event.listen(heard.engine.sync_engine, "before_cursor_execute", note)
+        version = await change_metadata(heard, job, "new")
+        shown = [await until_version(page, version) for page in pages]
+        event.remove(heard.engine.sync_engine, "before_cursor_execute", note)
+
+    assert all(one == shown[0] for one in shown)
+    assert sum("left join lateral" in statement for statement in statements) <= 3

@@ -1,10 +1,14 @@
-"""How the service stands, as operators see it: from rows, and nothing invented."""
+"""What operators see: how the service stands, the fleet, the queue, prices."""
 
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import timedelta
+from decimal import Decimal
 from typing import Any
+
+import pytest
 
 from service.db.cloud import circuit_breaker, rate_limit
 from service.db.cloud.rate_limit import TokenRequest
@@ -13,26 +17,23 @@ from service.db.core.engine import driver_url
 from service.db.core.notify import Listener
 from service.db.jobs import events
 from service.db.queue import queue
+from service.db.spot import capacity_outages, market
 from service.domain.cloud.rate_limit import BUCKETS, RequestKind
+from service.domain.spot.capacity_traces import SpotPool
+from service.domain.spot.market import EvictionBand, PricePoint
+from tests.nodes.scripted_node import boot, start_training
 from tests.waiting import until
-from tests.world import World
+from tests.world import SPOT, World
 
 SYSTEM = "/v1/organization/system"
 Json = dict[str, Any]
 
 
-async def system(world: World) -> Json:
-    answer = await world.call("GET", SYSTEM)
-    assert answer.status_code == 200, answer.text
-    found: Json = answer.json()
-    return found
-
-
 async def test_work_that_no_reconciler_takes_is_shown_as_a_lag(world: World) -> None:
-    idle = await system(world)
+    idle = await world.get(SYSTEM)
     await world.submit()
     world.clock.advance(seconds=90)
-    late = await system(world)
+    late = await world.get(SYSTEM)
 
     assert [(w["name"], w["due"], w["lag_seconds"]) for w in idle["work"]] == [
         ("jobs", 0, 0.0),
@@ -43,9 +44,7 @@ async def test_work_that_no_reconciler_takes_is_shown_as_a_lag(world: World) -> 
     assert late["schema_revision"].isdigit()
 
 
-async def test_a_connected_replica_is_shown_with_what_it_runs_and_leads_until_it_goes(
-    world: World, database_url: str
-) -> None:
+async def test_a_replica_is_shown_until_it_goes(world: World, database_url: str) -> None:
     listeners = [Listener(driver_url(database_url)) for _ in range(2)]
     listeners[0].introduce("all", "1.2.3")
     listeners[1].introduce("reconciler", None)
@@ -53,9 +52,9 @@ async def test_a_connected_replica_is_shown_with_what_it_runs_and_leads_until_it
         async with world.engine.begin() as conn:
             turn = (world.clock(), timedelta(seconds=30))
             assert await queue.is_mine(conn, listeners[1].name, *turn)
-        shown = (await system(world))["replicas"]
+        shown = (await world.get(SYSTEM))["replicas"]
         world.clock.advance(seconds=31)
-        lapsed = (await system(world))["replicas"]
+        lapsed = (await world.get(SYSTEM))["replicas"]
 
     told = {r["name"]: (r["command"], r["version"], r["leads"]) for r in shown}
     assert told == {
@@ -63,7 +62,7 @@ async def test_a_connected_replica_is_shown_with_what_it_runs_and_leads_until_it
         listeners[1].name: ("reconciler", None, ["admission"]),
     }
     assert [r["leads"] for r in lapsed] == [[], []]
-    await until(lambda: system(world), lambda seen: seen["replicas"] == [])
+    await until(lambda: world.get(SYSTEM), lambda seen: seen["replicas"] == [])
 
 
 def test_a_name_keeps_the_end_of_a_long_host_and_fits_postgresql() -> None:
@@ -95,7 +94,7 @@ async def test_turns_rate_limits_and_circuits_are_shown(world: World) -> None:
         await rate_limit.take(conn, [TokenRequest(region="eastus", buckets=bucket)], now)
         await circuit_breaker.record_failure(conn, "westus", now, 0.0, probed=False)
 
-    shown = await system(world)
+    shown = await world.get(SYSTEM)
 
     (turn,), (budget,), (circuit,) = shown["turns"], shown["rate_budgets"], shown["circuits"]
     assert (turn["holder"], turn["is_held"]) == ("replica-1", True)
@@ -110,12 +109,87 @@ async def test_a_job_that_needs_a_person_is_shown_until_it_does_not(world: World
     async with world.engine.begin() as conn:
         told = ("attempt.needs_help", "Grant the role.")
         await events.add(conn, job, world.clock(), *told, level="error")
-    wanted = (await system(world))["help_wanted"]
+    wanted = (await world.get(SYSTEM))["help_wanted"]
     async with world.engine.begin() as conn:
         await events.add(conn, job, world.clock(), "attempt.help_over", "Mended.", level="info")
-    after = (await system(world))["help_wanted"]
+    after = (await world.get(SYSTEM))["help_wanted"]
 
     assert [(w["job"], w["job_name"], w["message"]) for w in wanted] == [
         (job, "stuck", "Grant the role.")
     ]
     assert after == []
+
+
+FLEET, PRICES = "/v1/organization/fleet", "/v1/organization/prices"
+PLACE = SpotPool(SPOT.region, SPOT.vm_size)
+
+
+async def test_machines_are_shown_with_their_nodes_and_what_they_cost(world: World) -> None:
+    job, _, _ = await start_training(world, step=3, suffix="mine")
+
+    shown = await world.get(FLEET)
+
+    (attempt,), (offering,) = shown["attempts"], shown["offerings"]
+    assert (attempt["job"], attempt["job_name"], attempt["state"]) == (job, "mine", "running")
+    assert (attempt["machines"], attempt["running"], attempt["joined"]) == (2, 2, 2)
+    assert [node["step"] for node in attempt["nodes"]] == [3, 3]
+    assert {node["unhealthy_since"] for node in attempt["nodes"]} == {None}
+    assert (attempt["per_hour"], shown["per_hour"]) == ("16.8800", "16.8800")
+    assert shown["on_demand_per_hour"] == "65.5400"
+    assert (offering["region"], offering["gpus"], offering["machines"]) == ("eastus", 8, 2)
+    assert (offering["per_hour"], offering["on_demand_per_hour"]) == ("8.4400", "32.7700")
+    assert offering["last_given_at"]
+    assert (offering["shortage"], offering["cores"]) == (None, None)
+
+
+async def test_an_offering_says_since_when_azure_has_refused_it(world: World) -> None:
+    async with world.engine.begin() as conn:
+        now = world.clock()
+        await capacity_outages.note(conn, SPOT, 4, "no room", now, now)
+        await market.save_bands(conn, {PLACE: EvictionBand.TO_10}, now)
+
+    (offering,) = (await world.get(FLEET))["offerings"]
+
+    assert offering["shortage"] == {
+        "since": int(now.timestamp()),
+        "retry_at": int(now.timestamp()) + 60,
+        "refusals": 1,
+        "machines": 4,
+        "reason": "no room",
+    }
+    assert offering["eviction_rate"] == "5-10"
+    assert (offering["per_hour"], offering["last_given_at"]) == (None, None)
+
+
+async def test_a_project_sees_its_own_machines_and_operators_those_of_all(world: World) -> None:
+    job = str((await world.submit())["id"])
+    await boot(world, job)
+
+    mine, theirs = (
+        await world.get(FLEET),
+        await replace(world, key=await world.other_key()).get(FLEET),
+    )
+
+    assert (mine["all_projects"], len(mine["attempts"])) == (True, 1)
+    assert (theirs["all_projects"], theirs["attempts"], theirs["queue"]) == (False, [], [])
+    assert theirs["offerings"][0]["machines"] == 0
+    assert theirs["per_hour"] == "0.0000"
+
+
+@pytest.mark.parametrize(("days", "prices"), [(1, ["9.0000"]), (30, ["8.0000", "9.0000"])])
+async def test_prices_are_as_azure_published_them(
+    world: World, days: int, prices: list[str]
+) -> None:
+    now = world.clock()
+    points = [
+        PricePoint(now - timedelta(days=20), Decimal(8)),
+        PricePoint(now - timedelta(days=2), Decimal(9)),
+    ]
+    async with world.engine.begin() as conn:
+        await market.save_prices(conn, {PLACE: points}, now)
+
+    answer = await world.call("GET", PRICES, params={"days": days})
+
+    (history,) = answer.json()["data"]
+    assert (history["region"], history["vm_size"]) == PLACE
+    assert [point["per_hour"] for point in history["prices"]] == prices

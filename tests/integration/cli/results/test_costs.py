@@ -46,9 +46,7 @@ def billed(at: datetime, quantity: str, amount: str, category: str = MACHINES) -
     )
 
 
-async def test_the_bill_is_held_against_the_ledger_and_each_difference_has_a_reason(
-    shell: Shell,
-) -> None:
+async def test_each_difference_of_bill_and_ledger_has_a_reason(shell: Shell) -> None:
     world, job = shell.world, await submit(shell)
     midnight = await lived(world, job)
     before = midnight - timedelta(hours=1)
@@ -94,9 +92,7 @@ async def test_what_azure_corrects_takes_the_place_of_what_it_told_before(shell:
     assert (kept["whole"]["billed"], corrected["whole"]["billed"]) == ("72.0000", "8.0000")
 
 
-async def test_every_day_since_the_last_look_is_asked_for_and_others_are_not_judged(
-    shell: Shell,
-) -> None:
+async def test_every_day_since_the_last_look_is_asked_for(shell: Shell) -> None:
     world, job = shell.world, await submit(shell)
     midnight = await lived(world, job)
     today = world.clock().date()

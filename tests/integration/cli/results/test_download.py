@@ -1,54 +1,46 @@
-"""`rekindle download`: whole files or none, gone on with after a break."""
+"""`rekindle download` and `rekindle tier`: whole files or none, and where they lie."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.integration.cli.conftest import Shell
-from tests.integration.manifests import seal
-from tests.nodes.scripted_node import boot, commit, committed, train
-from trainer.contract import NodePhase
+from tests.integration.finished_jobs import make_model
+from tests.integration.stored_jobs import finish_job, list_tiers, make_moves
 
 FILES = {"config.json": b"{}", "model.safetensors": bytes(range(256)) * 1000, "empty.txt": b""}
 
 
 @pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Return an empty folder to download to."""
+    made = tmp_path / "model"
+    made.mkdir()
+    return made
+
+
+@pytest.fixture
 async def job(shell: Shell) -> str:
     """Return the id of a job whose final model is in Blob storage."""
-    world = shell.world
-    name = str((await world.submit())["id"])
-    nodes = await boot(world, name)
-    number = await train(world, nodes, step=1)
-    entry = committed(10, number, "final")
-    digest = await seal(world.store, name, entry.path, FILES)
-    await commit(world, name, replace(entry, manifest_sha256=digest))
-    for node in nodes:
-        await node.say(NodePhase.FINISHED, number, step=10)
-    await world.tick(2)
-    return name
+    return str((await make_model(shell.world, FILES))["id"])
 
 
 def held(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
-async def test_a_model_is_downloaded_whole_and_not_twice(
-    shell: Shell, job: str, tmp_path: Path
-) -> None:
-    first = await shell.run("download", job, str(tmp_path / "model"), "--json")
-    again = await shell.run("download", job, str(tmp_path / "model"), "--json")
+async def test_a_model_is_downloaded_whole_and_once(shell: Shell, job: str, folder: Path) -> None:
+    first = await shell.run("download", job, str(folder), "--json")
+    again = await shell.run("download", job, str(folder), "--json")
 
-    assert held(tmp_path / "model") == FILES
+    assert held(folder) == FILES
     assert {f["outcome"] for f in first.json["files"]} == {"downloaded"}
     assert {f["outcome"] for f in again.json["files"]} == {"already present"}
 
 
 async def test_a_download_begins_anew_where_a_gateway_sends_the_whole_file(
-    shell: Shell, job: str, tmp_path: Path
+    shell: Shell, job: str, folder: Path
 ) -> None:
-    folder = tmp_path / "model"
-    folder.mkdir()
     (folder / "model.safetensors.part").write_bytes(FILES["model.safetensors"][:100_000])
     shell.switch.knows_ranges = False
 
@@ -57,11 +49,7 @@ async def test_a_download_begins_anew_where_a_gateway_sends_the_whole_file(
     assert (ended.code, held(folder)) == (0, FILES)
 
 
-async def test_a_download_goes_on_where_it_broke_off(
-    shell: Shell, job: str, tmp_path: Path
-) -> None:
-    folder = tmp_path / "model"
-    folder.mkdir()
+async def test_a_download_goes_on_where_it_broke_off(shell: Shell, job: str, folder: Path) -> None:
     (folder / "model.safetensors.part").write_bytes(FILES["model.safetensors"][:100_000])
     answer = await shell.world.call(
         "GET",
@@ -77,11 +65,7 @@ async def test_a_download_goes_on_where_it_broke_off(
     assert held(folder) == FILES
 
 
-async def test_what_arrives_changed_never_gets_its_name(
-    shell: Shell, job: str, tmp_path: Path
-) -> None:
-    folder = tmp_path / "model"
-    folder.mkdir()
+async def test_what_arrives_changed_gets_no_name(shell: Shell, job: str, folder: Path) -> None:
     (folder / "model.safetensors.part").write_bytes(b"x" * 100_000)
 
     ended = await shell.run("download", job, str(folder))
@@ -94,10 +78,8 @@ async def test_what_arrives_changed_never_gets_its_name(
 
 
 async def test_a_file_of_the_same_size_but_other_content_is_replaced(
-    shell: Shell, job: str, tmp_path: Path
+    shell: Shell, job: str, folder: Path
 ) -> None:
-    folder = tmp_path / "model"
-    folder.mkdir()
     (folder / "config.json").write_bytes(b"[]")
 
     await shell.run("download", job, str(folder))
@@ -105,11 +87,7 @@ async def test_a_file_of_the_same_size_but_other_content_is_replaced(
     assert held(folder) == FILES
 
 
-async def test_the_model_of_another_job_is_never_overwritten(
-    shell: Shell, job: str, tmp_path: Path
-) -> None:
-    folder = tmp_path / "model"
-    folder.mkdir()
+async def test_no_other_jobs_model_is_overwritten(shell: Shell, job: str, folder: Path) -> None:
     (folder / "report.json").write_text('{"job_id": "ftjob-first"}')
 
     refused = await shell.run("download", job, str(folder))
@@ -117,3 +95,61 @@ async def test_the_model_of_another_job_is_never_overwritten(
     assert refused.code != 0
     assert "holds the model of job ftjob-first" in refused.err
     assert sorted(held(folder)) == ["report.json"]
+
+
+@pytest.fixture
+async def stored(shell: Shell) -> str:
+    """Return the id of a finished stored that has checkpoints and a model."""
+    return await finish_job(shell.world)
+
+
+async def carry_out(shell: Shell) -> None:
+    while await make_moves(shell.world).run_once():
+        pass
+
+
+async def test_it_shows_what_lies_where_and_what_a_move_would_cost(
+    shell: Shell, stored: str
+) -> None:
+    shown = await shell.run("tier", stored)
+    document = (await shell.run("tier", "last", "--json")).json
+    dry = await shell.run("tier", stored, "archive", "--dry-run")
+    bill = await shell.run("cost", stored)
+    await carry_out(shell)
+
+    assert (shown.code, dry.code) == (0, 0)
+    assert [f["kind"] for f in document["folders"]] == ["checkpoint"] * 3 + ["model"]
+    for word in ("checkpoint of step 6", "model", "hot", "online", "storage cost so far"):
+        assert word in shown.out
+    for word in ("early deletion", "per month", "to read all of it", "free to leave", "2026-11-20"):
+        assert word in dry.out
+    tiers = (await list_tiers(shell.world.store, stored, "models/")).values()
+    assert {b.tier for b in tiers} == {"hot"}, "a dry run moves nothing"
+    assert "storage (included)" in bill.out
+
+
+async def test_an_archived_model_says_how_to_get_it_back(shell: Shell, stored: str) -> None:
+    asked = await shell.run("tier", stored, "archive", "--yes")
+    await carry_out(shell)
+    shown = await shell.run("tier", stored)
+    refused = await shell.run("download", stored)
+    back = await shell.run("tier", stored, "hot", "--priority", "high", "--yes")
+    await carry_out(shell)
+    again = await shell.run("tier", stored, "hot", "--yes")
+
+    assert asked.code == 0
+    assert "moves to archive" in asked.out
+    assert "archived; rehydrates in 15 h 00 min for $0.0006, in 1 h 00 min for $0.0050" in shown.out
+    assert refused.code == 1
+    assert f"rekindle tier {stored} hot" in refused.err
+    assert "at the latest" in back.out
+    assert "is already in hot" in again.out
+
+
+async def test_a_checkpoint_is_named_by_its_step(shell: Shell, stored: str) -> None:
+    ended = await shell.run("tier", stored, "cold", "--checkpoint", "4", "--yes", "--json")
+    none = await shell.run("tier", stored, "cold", "--checkpoint", "5", "--yes")
+
+    assert (ended.code, ended.json["step_number"], ended.json["to"]) == (0, 4, "cold")
+    assert none.code == 5
+    assert "no checkpoint '5'" in none.err

@@ -1,5 +1,6 @@
-"""`rekindle report`: a page of the service with a job's data in it."""
+"""`rekindle report` and `rekindle metrics`: what a job measured, in files."""
 
+import csv
 import json
 import re
 from collections.abc import AsyncIterator
@@ -9,11 +10,14 @@ from typing import Any
 
 import pytest
 
+from contract import events_file
 from rekindle.cli.errors import CliError
 from rekindle.cli.jobs.report import fill_template
 from service.api.app import make_app
 from tests.integration.cli.conftest import Shell
+from tests.nodes.scripted_node import boot, metrics, train
 from tests.served import served
+from trainer.contract import NodePhase
 
 DATA = '<script type="application/json" id="report-data">null</script>'
 TEMPLATE = f"<!doctype html><title>Rekindle report</title>{DATA}"
@@ -72,3 +76,33 @@ def test_no_text_of_a_job_ends_the_script_that_holds_it() -> None:
 def test_a_page_of_another_release_is_refused() -> None:
     with pytest.raises(CliError, match="another release"):
         fill_template("<!doctype html>", {})
+
+
+STEPS = 12
+
+
+@pytest.fixture
+async def trained(shell: Shell) -> str:
+    """Return the id of a trained that has trained some steps."""
+    name = str((await shell.world.submit())["id"])
+    nodes = await boot(shell.world, name)
+    number = await train(shell.world, nodes, step=1)
+    measured = tuple(metrics(step) for step in range(1, STEPS + 1))
+    await nodes[0].say(NodePhase.RUNNING, number, step=STEPS, metrics=measured)
+    return name
+
+
+async def test_every_step_is_in_each_file(shell: Shell, trained: str, tmp_path: Path) -> None:
+    table, folder = tmp_path / "new" / "steps.csv", tmp_path / "runs"
+
+    ended = await shell.run("metrics", trained, "--csv", str(table), "--tensorboard", str(folder))
+    shown = await shell.run("metrics", trained)
+
+    rows = list(csv.DictReader(table.read_text().splitlines()))
+    assert [int(row["step"]) for row in rows] == list(range(1, STEPS + 1))
+    assert float(rows[4]["loss"]) == metrics(5).loss
+    assert shown.out == table.read_text()
+    (events,) = (folder / trained).iterdir()
+    assert events.read_bytes().count(b"train/loss") == STEPS
+    assert events.read_bytes().startswith(events_file.beginning(0.0)[:8])
+    assert f"wrote {STEPS} steps to {table}" in ended.err.replace("\n", "")

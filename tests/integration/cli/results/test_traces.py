@@ -67,9 +67,7 @@ async def test_places_come_page_by_page_and_all_of_the_same_time(world: World) -
 
 
 @pytest.mark.parametrize(("outcome", "left"), [("paused", 2), ("evicted", 0)])
-async def test_a_hold_from_long_ago_that_ended_today_is_seen_with_the_machines_it_had(
-    world: World, outcome: str, left: int
-) -> None:
+async def test_a_hold_that_ended_today_is_seen(world: World, outcome: str, left: int) -> None:
     """Three machines were asked for 40 days ago; one was evicted since, the others today."""
     now = world.clock()
     begin = now - timedelta(days=40)
@@ -86,15 +84,6 @@ async def test_a_hold_from_long_ago_that_ended_today_is_seen_with_the_machines_i
     (place,) = (await world.call("GET", f"{TRACES}?days=1&gap_seconds=3600")).json()["data"]
 
     assert place["trace"]["data"] == [2] * 18 + [left] * 6
-
-
-async def test_traces_are_for_operators(shell: Shell) -> None:
-    key = await shell.world.other_key()
-
-    ended = await shell.run("traces", "export", "seen", "--key", key)
-
-    assert ended.code == 4
-    assert not (shell.folder / "seen").exists()
 
 
 async def test_where_nothing_was_asked_for_there_is_nothing_to_write(shell: Shell) -> None:

@@ -74,18 +74,11 @@ async def test_watching_a_job_that_was_cancelled_fails(shell: Shell, job: str) -
     await shell.world.tick(2)
 
     ended = await shell.run("watch", job)
+    document = await shell.run("watch", job, "--json")
 
     assert ended.code == 1
     assert "Cancelled" in ended.out
-
-
-async def test_json_lines_tell_jobs_from_events_by_their_object(shell: Shell, job: str) -> None:
-    await shell.run("cancel", job)
-    await shell.world.tick(2)
-
-    ended = await shell.run("watch", job, "--json")
-
-    lines: list[dict[str, Any]] = [json.loads(line) for line in ended.out.splitlines()]
+    lines: list[dict[str, Any]] = [json.loads(line) for line in document.out.splitlines()]
     assert {line["object"] for line in lines} == {"fine_tuning.job", "fine_tuning.job.event"}
     assert lines[-1]["status"] == "cancelled"
     events = [line["id"] for line in lines if line["object"] == "fine_tuning.job.event"]
@@ -166,9 +159,7 @@ async def _value(seen: Any) -> Any:  # noqa: ANN401 - whatever is waited for
     return seen
 
 
-async def test_a_log_is_shown_without_its_control_characters_and_raw_as_it_was_printed(
-    shell: Shell, job: str
-) -> None:
+async def test_a_log_is_shown_without_control_characters_or_raw(shell: Shell, job: str) -> None:
     await boot(shell.world, job)
     (attempt,) = await shell.world.attempts_of(job)
     text = b"\x1b]52;c;cm0=\x07loss 1\r\n 1%\r 2%\xff Gr\xc3\xb6\xc3\x9fe\n"

@@ -6,6 +6,10 @@ import subprocess
 import sys
 import threading
 from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +20,90 @@ from rekindle.cli.distil.teacher import MAX_REPLY_BYTES, TRIES, Teacher, Teacher
 from rekindle.cli.distil.teacher_messages import TeacherReply, TeacherRequest
 from rekindle.cli.main import app
 from tests.integration.cli.conftest import Ended, ctrl_c_is_heard
-from tests.integration.cli.submit.teacher_server import (
-    Json,
-    Said,
-    Served,
-    answer,
-    failure,
-    teaching,
-)
+
+Json = dict[str, Any]
+Answering = Callable[[Json, int], "Said"]  # of a request, and how often that one was there before
+
+
+@dataclass(frozen=True)
+class Said:
+    """A whole HTTP answer."""
+
+    body: bytes
+    status: int = 200
+    headers: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass
+class Served:
+    """What a running teacher was asked."""
+
+    url: str = ""
+    asked: list[Json] = field(default_factory=list)
+    keys: set[str] = field(default_factory=set)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    enough: threading.Event = field(default_factory=threading.Event)  # set once so many were asked
+    count_to: int = -1
+
+    def note(self, request: Json, key: str) -> int:
+        """How often this very request was there before."""
+        with self.lock:
+            before = self.asked.count(request)
+            self.asked.append(request)
+            self.keys.add(key)
+            if len(self.asked) == self.count_to:
+                self.enough.set()
+            return before
+
+
+def answer(text: str | None, ended: str = "stop", tokens: tuple[int, int] = (10, 4)) -> Said:
+    """Return a chat completion."""
+    choice = {"index": 0, "message": {"role": "assistant", "content": text}}
+    usage = {"prompt_tokens": tokens[0], "completion_tokens": tokens[1]}
+    return Said(
+        json.dumps({"choices": [choice | {"finish_reason": ended}], "usage": usage}).encode()
+    )
+
+
+def failure(status: int, message: str, code: str = "", **headers: str) -> Said:
+    """OpenAI's envelope of an error."""
+    told = {name.replace("_", "-"): value for name, value in headers.items()}
+    body = json.dumps({"error": {"message": message, "code": code}}).encode()
+    return Said(body, status, told)
+
+
+@contextmanager
+def teaching(answering: Answering) -> Iterator[Served]:
+    """Serve a teacher as long as the context is open."""
+    served = Served()
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self) -> None:
+            request = json.loads(self.rfile.read(int(self.headers["content-length"])))
+            before = served.note(request, self.headers.get("authorization", ""))
+            said = answering(request, before)
+            self.send_response(said.status)
+            for name, value in said.headers.items():
+                self.send_header(name, value)
+            self.send_header("content-length", str(len(said.body)))
+            self.end_headers()
+            self.wfile.write(said.body)
+
+        def log_message(self, *_: object) -> None:
+            """Say nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        server.daemon_threads = True
+        server.block_on_close = False  # some of them are never answered
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        served.url = f"http://127.0.0.1:{server.server_address[1]}/v1"
+        try:
+            yield served
+        finally:
+            server.shutdown()
+
 
 YES = answer("yes")
 HUNG = 60.0  # seconds; a test that takes so long has failed
@@ -101,9 +181,7 @@ def test_a_teacher_makes_chats_of_prompts_and_tells_what_it_took(folder: Path) -
     assert teacher.asked[0]["max_tokens"] == 1024
 
 
-def test_right_answers_beat_wrong_ones_and_rows_that_are_all_alike_are_counted(
-    folder: Path,
-) -> None:
+def test_right_answers_beat_wrong_ones_and_equal_ones_are_counted(folder: Path) -> None:
     write(folder, *({"prompt": text, "answer": "42"} for text in ("mixed", "right", "wrong")))
     texts = {"mixed": ["41", "so it is 42"], "right": ["42", "42.0"], "wrong": ["40", "41"]}
 
@@ -163,39 +241,6 @@ def test_a_grader_chooses_and_what_it_cannot_grade_is_dropped(folder: Path) -> N
     assert row["preferred_output"][0]["content"] == "two \u2028 to A?"
     assert ended.json["candidates_dropped"] == {"the grader failed": 3}
     assert [told["lines"] for told in ended.json["prompts_left_out"].values()] == [[2]]
-
-
-@pytest.mark.parametrize(
-    ("text", "code"), [('{"type": "vibes"}', 1), ("[1]", 2), ("{", 2), (None, 2)]
-)
-def test_a_grader_that_is_none_is_said_before_anybody_is_asked(
-    folder: Path, text: str | None, code: int
-) -> None:
-    write(folder, {"prompt": "A?"})
-    if text:
-        (folder / "grader.json").write_text(text)
-
-    with teaching(lambda *_: YES) as teacher:
-        ended = run(teacher.url, "--grader", "grader.json")
-
-    assert ended.code == code
-    assert "error:" in ended.err
-    assert teacher.asked == []
-
-
-def test_a_teacher_that_is_busy_is_asked_again(folder: Path) -> None:
-    write(folder, {"prompt": "A?"})
-    busy = [failure(429, "slow", retry_after="0"), failure(502, "no upstream", retry_after="0")]
-
-    def answering(request: Json, before: int) -> Said:
-        return busy[before] if before < len(busy) else answer("at last")
-
-    with teaching(answering) as teacher:
-        ended = run(teacher.url, "--candidates", "1", "--json")
-
-    assert ended.json["rows"] == 1
-    assert ended.json["paid"]["replies"] == 1
-    assert len(teacher.asked) == 3
 
 
 def test_answers_of_no_use_are_dropped_and_said(folder: Path) -> None:
@@ -299,22 +344,7 @@ def test_what_was_paid_for_is_found_again_whatever_the_output_is_called(folder: 
     assert json.loads(again.out)["paid"]["replies"] == 0
 
 
-def test_where_replies_cannot_be_kept_nothing_is_asked_and_another_place_is_named(
-    folder: Path,
-) -> None:
-    write(folder, {"prompt": "A?"})
-
-    with teaching(lambda *_: answer("yes")) as teacher:
-        refused = run(teacher.url, "--candidates", "1", "--cache", "nowhere/replies")
-
-    assert refused.code == 1
-    assert "write permission, or pass another file with --cache." in refused.err
-    assert not teacher.asked
-
-
-def test_a_key_of_openais_is_sent_to_openais_address_only(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_openais_key_goes_to_openai_alone(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(folder, {"prompt": "A?"})
     monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
 
@@ -327,36 +357,8 @@ def test_a_key_of_openais_is_sent_to_openais_address_only(
     assert teacher.keys == {"", "Bearer sk-secret"}
 
 
-@pytest.mark.parametrize(
-    ("more", "why"),
-    [
-        (("--kind", "preference", "--candidates", "1"), "need two answers"),
-        (("--temperature", "0"), "all candidates are equal"),
-        (("--judge", "big", "--grader", "g.json"), "cannot be combined"),
-        (("--param", "top_p"), "is not NAME=JSON"),
-        (("--param", "n=3"), "is reserved"),
-        (("--teacher-url", "host:8000"), "is not an HTTP address"),
-        (("--out", "nowhere/out.jsonl"), "is not a folder"),
-        (("--out", "prompts.jsonl"), "already exists"),
-    ],
-)
-def test_what_cannot_be_is_said_before_anybody_is_asked(
-    folder: Path, more: tuple[str, ...], why: str
-) -> None:
-    write(folder, {"prompt": "A?"})
-
-    with teaching(lambda *_: answer("yes")) as teacher:
-        ended = run(teacher.url, *more)
-
-    assert ended.code == 2
-    assert why in ended.err
-    assert teacher.asked == []
-
-
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
-def test_a_run_that_was_stopped_goes_on_and_pays_for_nothing_twice(
-    folder: Path, how: signal.Signals
-) -> None:
+def test_a_stopped_run_goes_on_and_pays_nothing_twice(folder: Path, how: signal.Signals) -> None:
     write(folder, *({"prompt": f"{n}?"} for n in range(6)))
     hold = threading.Event()
 

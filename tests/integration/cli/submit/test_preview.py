@@ -26,7 +26,9 @@ async def test_a_local_file_is_uploaded_once_and_its_rows_are_shown(shell: Shell
     ended = await shell.run(*PREVIEW, path, "--model", MODEL, "-n", "2")
     again = await shell.run(*PREVIEW, path, "-m", MODEL, "--line", "3")
     listed = (await shell.run("files", "list", "--json")).json["data"]
+    document = (await shell.run(*PREVIEW, path, "--model", MODEL, "--json")).json
 
+    assert document["data"][0]["examples"][0]["trained_tokens"] == 6
     assert ended.code == again.code == 0, ended.err
     assert "line 1 (chat): 45 tokens, 6 trained" in ended.out
     assert "assistant: [[Four.<|end|>]]" in ended.out
@@ -88,14 +90,3 @@ async def test_labels_stand_beside_texts_and_split_answers_are_explained(shell: 
     assert "line 1 (labelled): 4 tokens, label 'a'" in classes.out
     assert "each trained answer is an example of its own" in split.out
     assert "line 1, example 2 of 2 (answer): " in split.out
-
-
-async def test_programs_get_the_document(shell: Shell) -> None:
-    path = file_of(shell, ROW)
-    document = (await shell.run(*PREVIEW, path, "--model", MODEL, "--json")).json
-    helped = await shell.run(*PREVIEW, "--help", REKINDLE_URL="")
-
-    assert document["object"] == "file.preview"
-    assert document["data"][0]["examples"][0]["trained_tokens"] == 6
-    assert "--model" in helped.out
-    assert "[[ ]]" in helped.out

@@ -1,11 +1,10 @@
 """What goes in by `rekindle submit`, and what comes back."""
 
+import json
 import shlex
 
-import pytest
-
 from rekindle.local.setup import ROOT
-from tests.datasets import PAIRS
+from tests.datasets import GRADER, prompts
 from tests.integration.cli.conftest import Shell
 from tests.world import MODEL
 
@@ -84,33 +83,6 @@ async def test_the_command_that_the_console_prints_to_repeat_a_job_makes_it(shel
     assert job["metadata"] == {"team.name": "it's = 'red'"}
 
 
-async def test_every_member_can_be_set(shell: Shell) -> None:
-    name = await submit(
-        shell,
-        *sets("training.checkpoint_seconds=9", "infrastructure.elastic.min_nodes=1"),
-        *sets("training.keep_checkpoints=5", "training.milestone_every_steps=7"),
-        *sets("training.ema_decay=0.99", "training.verify=false", "training.learning_rate=1e-5"),
-        *sets("training.mix={threshold_tokens: 64, short_share: 0.5}", "metadata.run=7"),
-        *sets("infrastructure.budget={amount: 0.1, on_exhausted: cancel}"),
-        *sets("infrastructure.budget.amount=120.10", "infrastructure.max_price.amount=3.90"),
-        *sets("infrastructure.on_deadline_risk=notify"),
-        *("--nodes", "1"),
-    )
-
-    job = await shell.world.job(name)
-    recipe, asked = job["plan"]["recipe"], job["infrastructure"]
-    assert recipe["checkpoint_seconds"] == 9
-    assert (recipe["keep_checkpoints"], recipe["milestone_every_steps"]) == (5, 7)
-    assert (recipe["ema_decay"], recipe["learning_rate"]) == (0.99, 1e-5)
-    assert recipe["mix"] == {"threshold_tokens": 64, "short_share": 0.5}
-    assert job["plan"]["verify_seconds"] == 0
-    assert job["elastic"] == {"min_nodes": 1, "node_counts": [1]}
-    assert job["metadata"] == {"run": "7"}
-    assert asked["budget"] == {"amount": "120.10", "on_exhausted": "cancel", "currency": "USD"}
-    assert asked["max_price"]["amount"] == "3.90"
-    assert asked["on_deadline_risk"] == "notify"
-
-
 async def test_a_dry_run_is_a_config_that_makes_the_same_job(shell: Shell) -> None:
     file = shell.dataset()
     more = ("--lora", "--epochs", "2", "--validation", shell.dataset("check.jsonl"))
@@ -128,56 +100,6 @@ async def test_a_dry_run_is_a_config_that_makes_the_same_job(shell: Shell) -> No
     assert jobs[0]["training_file"] == jobs[1]["training_file"] != jobs[2]["training_file"]
 
 
-async def test_a_config_names_files_beside_it(shell: Shell) -> None:
-    folder = shell.folder / "jobs"
-    folder.mkdir()
-    shell.dataset("jobs/rows.jsonl")
-    config = folder / "job.toml"
-    config.write_text(f'model = "{MODEL}"\ntraining_file = "rows.jsonl"\nseed = 5\n')
-
-    made = await shell.run("submit", "--config", str(config), "--json")
-    config.write_text(config.read_text().replace("rows", "gone"))
-    gone = await shell.run("submit", "--config", str(config))
-
-    assert made.json["seed"] == 5
-    assert gone.code == 2
-    assert "gone.jsonl does not exist" in gone.err
-
-
-@pytest.mark.parametrize(
-    ("method", "settings", "found"),
-    [
-        ("dpo", ["hyperparameters.beta=0.2", "label_smoothing=0.1"], {"label_smoothing": 0.1}),
-        ("dpo", ["loss=ipo"], {"loss": "ipo"}),
-        ("reward", ["hyperparameters.n_epochs=2"], {}),
-    ],
-)
-async def test_options_of_a_method_reach_the_job(
-    shell: Shell, method: str, settings: list[str], found: dict[str, object]
-) -> None:
-    pairs = shell.dataset("pairs.jsonl", PAIRS)
-    options = sets(*(f"method.{method}.{setting}" for setting in settings))
-
-    made = await shell.run(
-        "submit", pairs, *MODEL_OPTION, "--method", method, "--epochs", "2", *options, "--json"
-    )
-
-    shown = made.json["method"][method]
-    assert made.json["hyperparameters"]["n_epochs"] == 2
-    assert found.items() <= shown.items()
-    assert "preference" in (await shell.run("files", "list")).out
-
-
-async def test_a_refusal_of_the_service_names_its_member(shell: Shell) -> None:
-    refused = await shell.run(
-        *("submit", shell.dataset(), *MODEL_OPTION, "--qlora", "--json"),
-        *sets("training.train_last_n_layers=1"),
-    )
-
-    assert refused.json["error"]["param"] == "training.train_last_n_layers"
-    assert "left out with an adapter" in refused.json["error"]["message"]
-
-
 async def test_submitted_again_under_its_name_it_is_the_same_job(shell: Shell) -> None:
     first = await submit(shell, "--name", "nightly")
     again = await submit(shell, "--name", "nightly")
@@ -186,14 +108,6 @@ async def test_submitted_again_under_its_name_it_is_the_same_job(shell: Shell) -
     files = (await shell.run("files", "list", "--json")).json["data"]
     assert first == again != other
     assert len(files) == 1
-
-
-async def test_an_uploaded_file_can_be_named_by_its_id(shell: Shell) -> None:
-    kept = (await shell.run("files", "upload", shell.dataset(), "--json")).json
-
-    ended = await shell.run("submit", kept["id"], *MODEL_OPTION, "--json")
-
-    assert ended.json["training_file"] == kept["id"]
 
 
 async def test_warnings_of_the_file_are_shown_with_their_lines(shell: Shell) -> None:
@@ -206,14 +120,17 @@ async def test_warnings_of_the_file_are_shown_with_their_lines(shell: Shell) -> 
 
 
 async def test_json_is_one_document_and_nothing_else_even_when_it_fails(shell: Shell) -> None:
-    good = await shell.run("submit", shell.dataset(), *MODEL_OPTION, "--json")
+    usual = ("submit", shell.dataset(), *MODEL_OPTION, "--json")
+    good = await shell.run(*usual)
     bad = await shell.run("submit", "nowhere.jsonl", *MODEL_OPTION, "--json")
+    refused = await shell.run(*usual, "--qlora", *sets("training.train_last_n_layers=1"))
 
     assert good.json["object"] == "fine_tuning.job"
     assert good.err == ""
     assert bad.json["error"]["code"] == "no_such_file"
     assert bad.json["error"]["exit_code"] == bad.code == 2
     assert bad.json["error"]["next"]
+    assert refused.json["error"]["param"] == "training.train_last_n_layers"
 
 
 async def test_limits_can_be_set_anew(shell: Shell) -> None:
@@ -226,3 +143,51 @@ async def test_limits_can_be_set_anew(shell: Shell) -> None:
     assert "$200.00 of $200.00 left, then pause" in changed.out
     assert (asked["budget"]["on_exhausted"], asked["deadline"]) == ("cancel", None)
     assert (asked["max_price"]["amount"], asked["on_deadline_risk"]) == ("3.90", "notify")
+
+
+async def test_a_plan_shows_time_cost_memory_and_how_to_submit_it(shell: Shell) -> None:
+    ended = await shell.run("plan", shell.dataset(), "--model", MODEL, "--nodes", "2")
+
+    assert ended.code == 0, ended
+    assert "2 x Standard_ND96amsr_A100_v4 in eastus (spot)" in ended.out
+    assert "GiB per GPU: " in ended.out
+    assert "--set plan=plan-" in ended.out
+    assert (await shell.run("list", "--json")).json["data"] == []
+
+
+async def test_submit_takes_a_plan_and_uploads_the_file_no_second_time(shell: Shell) -> None:
+    asked = (shell.dataset(), "--model", MODEL, "--json")
+    plan = (await shell.run("plan", *asked)).json
+    job = (await shell.run("submit", *asked, "--set", f"plan={plan['id']}")).json
+    files = (await shell.run("files", "list", "--json")).json["data"]
+
+    assert job["plan"]["cost_p50"] == plan["chosen"]["cost_p50"]
+    assert [file["id"] for file in files] == [job["training_file"]]
+
+
+async def test_a_dry_run_shows_request_and_plan_and_makes_no_job(shell: Shell) -> None:
+    asked = ("submit", shell.dataset(), *MODEL_OPTION, "--max-seq-len", "64", "--dry-run")
+    for_a_program = (await shell.run(*asked, "--preset", "mistral-7b-sft", "--json")).json
+    for_a_person = await shell.run(*asked)
+
+    request = for_a_program["request"]
+    assert request["method"]["supervised"]["hyperparameters"] == {"batch_size": 128, "n_epochs": 1}
+    assert request["training"] == {"learning_rate": 2e-5, "max_seq_len": 64}
+    assert for_a_program["plan"]["recipe"]["learning_rate"] == 2e-5
+    assert '"max_seq_len": 64' in for_a_person.out
+    assert "machines" in for_a_person.out
+    assert for_a_person.out.count("note: This service emulates its machines") == 1
+    assert (await shell.run("list", "--json")).json["data"] == []
+
+
+async def test_a_grader_reaches_the_job_with_the_options_of_its_method(shell: Shell) -> None:
+    rows, path = shell.dataset("prompts.jsonl", prompts()), shell.folder / "grader.json"
+    path.write_text(json.dumps(GRADER))
+    made = await shell.run(
+        *("submit", rows, *MODEL_OPTION, "--method", "reinforcement", "--grader", str(path)),
+        *("--epochs", "2", *sets("method.reinforcement.answers=4"), "--json"),
+    )
+
+    found = made.json["method"]["reinforcement"]
+    assert (found["grader"], found["algorithm"], found["answers"]) == (GRADER, "grpo", 4)
+    assert found["hyperparameters"]["n_epochs"] == 2
