@@ -224,9 +224,9 @@ def write_whole(path: Path, data: str | bytes) -> None:
     """Write a file atomically and durably: it appears whole or not at all."""
     raw = data.encode() if isinstance(data, str) else data
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.name}.part")
-    with part.open("wb") as f:
+    part_path = path.with_name(f".{path.name}.part")
+    with part_path.open("wb") as f:
         f.write(raw)
         f.flush()
         os.fsync(f.fileno())
-    part.replace(path)
+    part_path.replace(path)

@@ -177,7 +177,7 @@ def _build(
     spec: RunSpec, rundir: RunDir, identity: RankIdentity, journal: Journal, watchdog: Watchdog
 ) -> tuple[LoopContext, TrainingState]:
     """Build everything that training needs; return the state to start from."""
-    began = time.time()
+    started_at = time.time()
     base = base_folder(rundir, spec.base_model)
     tokenizer = load_tokenizer(base, spec.method)
     rng_state.seed_rng(spec.seed)  # new adapters are the same on every rank
@@ -191,7 +191,7 @@ def _build(
     method = make_method(MethodInputs(engine, base, spec, config))
     saver = Saver(engine, rundir, identity)
     agreement = FlagSync(rundir, _flag_group(), lambda: saver.busy, watchdog.record_progress)
-    journal.span("load_model", began, loaded_at := time.time())
+    journal.span("load_model", started_at, loaded_at := time.time())
     state = _resume(engine, spec, rundir, identity, journal)
     journal.span("load_checkpoint", loaded_at, time.time())
     common = (spec, rundir, identity, engine, tokenizer, agreement)
@@ -229,7 +229,7 @@ def _resume(
         rng_state.seed_rng(spec.seed, 0, identity.rank)
         return TrainingState()
     _await(rundir.checkpoint)
-    wanted = rundir.wanted_ranges(identity.rank)
+    ranges_path = rundir.wanted_ranges(identity.rank)
     with (
         non_retryable.treat_as_retryable()
     ):  # the checkpoint may be whole where it is fetched again
@@ -238,7 +238,7 @@ def _resume(
             open_checkpoint(rundir.checkpoint, identity.run_spec_sha256),
             spec.seed,
             identity,
-            lambda ask: write_whole(wanted, ask.to_json()),
+            lambda ranges: write_whole(ranges_path, ranges.to_json()),
             all_waiting=generation.rung is not None,
         )
     journal.progress(state.step)

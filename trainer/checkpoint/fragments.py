@@ -99,8 +99,8 @@ def _moments(optimizer: Any, flat: torch.Tensor) -> dict[str, Any]:  # noqa: ANN
 def _views(
     master: torch.Tensor, state: dict[str, Any], offset: int, numel: int
 ) -> dict[str, torch.Tensor]:
-    kept = [name for name in (*STATES[1:], AVERAGE) if name in state]
-    return {"master": master} | {k: state[k].view(-1).narrow(0, offset, numel) for k in kept}
+    names = [name for name in (*STATES[1:], AVERAGE) if name in state]
+    return {"master": master} | {k: state[k].view(-1).narrow(0, offset, numel) for k in names}
 
 
 def _replicated(engine: Any, name: str, p: Any) -> Iterator[Fragment]:  # noqa: ANN401
@@ -114,8 +114,8 @@ def _partitioned(engine: Any, name: str, p: Any) -> Iterator[Fragment]:  # noqa:
         return  # another rank's partition holds all of it
     flat = engine.optimizer.single_partition_of_fp32_groups[mapping.param_group_index]
     state = _moments(engine.optimizer.optimizer, flat)
-    here = mapping.hp_fragment_address
-    views = _views(mapping.hp_fragment.view(-1), state, here.start, here.numel)
+    address = mapping.hp_fragment_address
+    views = _views(mapping.hp_fragment.view(-1), state, address.start, address.numel)
     yield Fragment(name, tuple(p.shape), mapping.lp_fragment_address.start, views)
 
 

@@ -64,8 +64,8 @@ def read_index(folder: Path, rank: int, manifest: Manifest) -> RankIndex:
     index = RankIndex.from_json((folder / index_name(rank)).read_bytes())
     if index.format != FORMAT:
         raise ValueError(f"checkpoint format {index.format} is unknown; this program has {FORMAT}")
-    told = (manifest.world_size, manifest.step, manifest.run_spec_sha256, rank)
-    if (index.world_size, index.step, index.run_spec_sha256, index.rank) != told:
+    expected = (manifest.world_size, manifest.step, manifest.run_spec_sha256, rank)
+    if (index.world_size, index.step, index.run_spec_sha256, index.rank) != expected:
         raise ValueError(f"{index_name(rank)} does not belong to this checkpoint")
     return index
 

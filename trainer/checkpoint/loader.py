@@ -184,11 +184,11 @@ def plan_reads(fragments: Sequence[Fragment], checkpoint: CheckpointFiles) -> li
 def ranges_to_read(reads: Sequence[TensorRead]) -> WantedRanges:
     """Return the byte ranges of the reads: each file's header first, neighbours merged."""
     ranges: list[ByteRange] = []
-    met: set[int] = set()
+    seen: set[int] = set()
     for read in reads:
         name = tensors_name(read.rank)
-        if read.rank not in met:
-            met.add(read.rank)
+        if read.rank not in seen:
+            seen.add(read.rank)
             ranges.append(ByteRange(file=name, begin=0, end=len(read.tensors.layout.beginning)))
         last = ranges[-1]
         if (last.file, last.end) == (name, read.begin):

@@ -53,9 +53,9 @@ class TensorsFile:
         self._maps: dict[BlockState, mmap.mmap] = {}
         self._checked = self._partial is None
         if self._partial is None:
-            self._maps[BlockState.HERE] = whole = _mapped(path)
-            length = 8 + int.from_bytes(whole[:8], "little")
-            self.layout = TensorLayout.of(whole[:length])
+            self._maps[BlockState.HERE] = mapped = _mapped(path)
+            length = 8 + int.from_bytes(mapped[:8], "little")
+            self.layout = TensorLayout.of(mapped[:length])
         else:
             self.layout = TensorLayout.of(build_header(sizes))
 
@@ -64,14 +64,14 @@ class TensorsFile:
         self._check()
         for at, upto, source in self._parts(begin, end):
             count = (upto - at) // 4
-            part = torch.frombuffer(source, dtype=torch.float32, offset=at, count=count)
-            into.narrow(0, (at - begin) // 4, count).copy_(part)
+            elements = torch.frombuffer(source, dtype=torch.float32, offset=at, count=count)
+            into.narrow(0, (at - begin) // 4, count).copy_(elements)
 
     def _check(self) -> None:
         if not self._checked:
             size = len(self.layout.beginning)
-            found = b"".join(source[at:upto] for at, upto, source in self._parts(0, size))
-            if found != self.layout.beginning:
+            header = b"".join(source[at:upto] for at, upto, source in self._parts(0, size))
+            if header != self.layout.beginning:
                 raise ValueError(
                     f"the tensors of {self._partial and self._partial.whole.name} do not lie as "
                     "its index says; fetch the whole file"

@@ -85,7 +85,7 @@ class Saver:
     def save(self, state: TrainingState, randomness: RngState, kind: str) -> None:
         """Copy this rank's state and return; writing continues in a thread."""
         self.wait()
-        began = time.perf_counter()
+        start = time.perf_counter()
         record = self._record(state, kind)
         slot = self._free_slot()
         if slot is None:
@@ -95,7 +95,7 @@ class Saver:
         self._copy(fragments, slot)
         save = _Save(self._index(fragments, state, randomness), record, slot, state.experience)
         self._writing = self._thread.submit(self._write, save)
-        took = time.perf_counter() - began
+        took = time.perf_counter() - start
         blocks = -(-slot.flat.nbytes // BLOCK) * self._identity.world_size
         self.cost = SaveStall(stall=took, blocks=blocks)
         log.info("saving step %d (%s); training waited %.3f s", state.step, kind, took)
@@ -237,13 +237,13 @@ def give_up_save(folder: Path) -> None:
     with suppress(OSError):
         folder.parent.mkdir(parents=True, exist_ok=True)
     for turn in range(GIVE_UP_ATTEMPTS):
-        gone = folder.parent.with_name(f".{folder.name}-{os.getpid()}-{turn}")
+        discarded = folder.parent.with_name(f".{folder.name}-{os.getpid()}-{turn}")
         with suppress(OSError):  # another rank was quicker
             if folder.is_dir():
-                folder.rename(gone)
+                folder.rename(discarded)
         with suppress(OSError):  # no space even for that
             folder.touch(exist_ok=False)
-        _delete(gone)
+        _delete(discarded)
         if not folder.is_dir():
             return
 

@@ -52,8 +52,8 @@ def pick_committed(head: Head, step: int | None) -> Committed:
     for entry in head.checkpoints:
         if entry.step == step:
             return entry
-    there = ", ".join(str(entry.step) for entry in head.checkpoints)
-    raise ValueError(f"no checkpoint of step {step} is committed; HEAD names those of {there}")
+    steps = ", ".join(str(entry.step) for entry in head.checkpoints)
+    raise ValueError(f"no checkpoint of step {step} is committed; HEAD names those of {steps}")
 
 
 def _of_copy(root: Path, step: int | None, run_spec: Path | None) -> CheckpointSource:

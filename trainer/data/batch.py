@@ -88,8 +88,8 @@ def packed(sequences: list[Tokens], pad_id: int, least: int = 1) -> Batch:
 
 def _labels(sequence: Tokens) -> torch.Tensor:
     """Return the next token of each trained position, else IGNORED [positions]."""
-    wanted = zip(sequence.ids[1:], sequence.trained[1:], strict=True)
-    return torch.tensor([*(i if trained else IGNORED for i, trained in wanted), IGNORED])
+    targets = zip(sequence.ids[1:], sequence.trained[1:], strict=True)
+    return torch.tensor([*(i if trained else IGNORED for i, trained in targets), IGNORED])
 
 
 def _move(member: Any, device: torch.device) -> Any:  # noqa: ANN401

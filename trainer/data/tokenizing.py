@@ -53,30 +53,30 @@ def write_tokens(source: TokenSource, path: Path) -> None:
     Raises OSError when the disk is full, or when the trainer has deleted the file for a save.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    made = path.with_name(f".{path.name}.made")  # while `.part` is what the supervisor fetches
+    temporary = path.with_name(f".{path.name}.made")  # while `.part` is what the supervisor fetches
     with (
-        made.open("wb") as whole,
+        temporary.open("wb") as output,
         TemporaryFile(dir=path.parent) as ids,
         TemporaryFile(dir=path.parent) as trained,
     ):
-        starts = array("q", _write_rows(source, made, ids, trained))
-        whole.write(_header(len(starts), starts[-1]))
-        starts.tofile(whole)
+        starts = array("q", _write_rows(source, temporary, ids, trained))
+        output.write(_header(len(starts), starts[-1]))
+        starts.tofile(output)
         for column in (ids, trained):
             column.seek(0)
-            shutil.copyfileobj(column, whole)
-        whole.flush()
-        os.fsync(whole.fileno())  # it may outlive this generation
-    made.replace(path)
+            shutil.copyfileobj(column, output)
+        output.flush()
+        os.fsync(output.fileno())  # it may outlive this generation
+    temporary.replace(path)
 
 
 def _write_rows(
-    source: TokenSource, made: Path, ids: IO[bytes], trained: IO[bytes]
+    source: TokenSource, temporary: Path, ids: IO[bytes], trained: IO[bytes]
 ) -> Iterator[int]:
     """Write row after row; yield the offset of each, and the end of the last one."""
     end = 0
     for number in range(len(source)):
-        if not made.exists():
+        if not temporary.exists():
             raise FileNotFoundError("the trainer has made room on the disk")
         yield end
         row = source[number]

@@ -105,18 +105,18 @@ def parameters_sha256(engine: Any) -> str:  # noqa: ANN401
 
     Equal for every way of sharding the same numbers. Rank 0 gets the hash; others get "".
     """
-    mine = {fragment.name: fragment for fragment in owned_fragments(engine)}
+    owned = {fragment.name: fragment for fragment in owned_fragments(engine)}
     digest = hashlib.sha256()
     named = {n: p for n, p in engine.module.named_parameters() if p.requires_grad}
     for name in sorted(named):
         numel = getattr(named[name], "ds_numel", named[name].numel())
-        whole = torch.zeros(numel, dtype=torch.float32, device=engine.device)
-        if fragment := mine.get(name):
-            part = whole.narrow(0, fragment.start, fragment.numel)
-            part += fragment.views["master"].detach().to(whole.device)  # it may be on the host
-        dist.reduce(whole, dst=0)
+        flat = torch.zeros(numel, dtype=torch.float32, device=engine.device)
+        if fragment := owned.get(name):
+            piece = flat.narrow(0, fragment.start, fragment.numel)
+            piece += fragment.views["master"].detach().to(flat.device)  # it may be on the host
+        dist.reduce(flat, dst=0)
         if engine.global_rank == 0:
-            digest.update(name.encode() + b"\0" + memoryview(whole.cpu().numpy()))
+            digest.update(name.encode() + b"\0" + memoryview(flat.cpu().numpy()))
     return digest.hexdigest() if engine.global_rank == 0 else ""
 
 

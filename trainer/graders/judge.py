@@ -38,10 +38,10 @@ class RewardModelJudge:
 
     def grade(self, answers: Sequence[ModelAnswer]) -> list[Grade]:
         """Return an unbounded score for each answer."""
-        found: list[Grade] = []
+        grades: list[Grade] = []
         for first in range(0, len(answers), AT_ONCE):
-            found += self._some(answers[first : first + AT_ONCE])
-        return found
+            grades += self._some(answers[first : first + AT_ONCE])
+        return grades
 
     def close(self) -> None:
         """Do nothing: there is no process."""
@@ -63,8 +63,8 @@ class RewardModelJudge:
         return padded(rows, self._tokenizer.pad_token_id)
 
     def _chat(self, answer: ModelAnswer) -> dict[str, Any]:
-        said = {"role": "assistant", "content": answer.text}
-        return answer.chat | {"messages": [*answer.chat["messages"], said]}
+        reply = {"role": "assistant", "content": answer.text}
+        return answer.chat | {"messages": [*answer.chat["messages"], reply]}
 
 
 def _grade(score: float) -> Grade:

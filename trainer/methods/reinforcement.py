@@ -114,9 +114,9 @@ class _CallWithValues:
         self.values_BT = torch.empty(0)
 
     def __call__(self, **inputs: Any) -> Any:  # noqa: ANN401
-        found = self._model(**inputs, with_values=True)
-        self.values_BT = found.token_values
-        return found
+        output = self._model(**inputs, with_values=True)
+        self.values_BT = output.token_values
+        return output
 
 
 def make_policy_loss(settings: Reinforcement) -> GrpoLoss:

@@ -108,8 +108,8 @@ class RankingLoss(Method):
 
 def _weights(answers: int) -> torch.Tensor:
     """Return log(j - i + 1) of each pair i < j, else 0 [answers, answers]."""
-    place = torch.arange(answers)
-    return (place.unsqueeze(0) - place.unsqueeze(1)).clamp(min=0).log1p()
+    positions = torch.arange(answers)
+    return (positions.unsqueeze(0) - positions.unsqueeze(1)).clamp(min=0).log1p()
 
 
 def _mean_leads(score_RK: torch.Tensor, real_RK: torch.Tensor) -> torch.Tensor:

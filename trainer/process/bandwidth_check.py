@@ -81,17 +81,17 @@ def _intra_node_bandwidth(per_node: int, world: int, device: torch.device) -> fl
         return bus_bandwidth(None, device)
     nodes = range(0, world, per_node)
     groups = [dist.new_group(list(range(first, first + per_node))) for first in nodes]
-    mine = groups[dist.get_rank() // per_node]
-    speed = bus_bandwidth(mine, device)
-    dist.destroy_process_group(mine)  # its communicator has memory of the GPU
+    group = groups[dist.get_rank() // per_node]
+    speed = bus_bandwidth(group, device)
+    dist.destroy_process_group(group)  # its communicator has memory of the GPU
     return speed
 
 
 def _time_all_reduce(
     data: torch.Tensor, group: dist.ProcessGroup | None, device: torch.device
 ) -> float:
-    began = time.perf_counter()
+    start = time.perf_counter()
     dist.all_reduce(data, group=group)
     if device.type == "cuda":
         torch.cuda.synchronize(device)
-    return time.perf_counter() - began
+    return time.perf_counter() - start

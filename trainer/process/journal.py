@@ -92,10 +92,10 @@ class _Lines:
 
 def _write_optional(path: Path, text: str) -> None:
     """Write the file whole, or not at all where the disk is full."""
-    part = path.with_name(f".{path.name}.part")
+    part_path = path.with_name(f".{path.name}.part")
     try:
-        part.write_text(text)
-        part.replace(path)
+        part_path.write_text(text)
+        part_path.replace(path)
     except OSError as e:
         if not is_disk_full(e):
             raise

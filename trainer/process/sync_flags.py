@@ -56,9 +56,9 @@ class FlagSync:
 
     def sync_flags(self, save_due: bool = False) -> SyncedFlags:
         """Return the flags of all ranks; collective, so every rank calls it at the same place."""
-        asked = self._stop_asked()
-        mine = [asked == NOW, save_due, self._saver_busy(), asked == AFTER_STEP]
-        flags = torch.tensor(mine, dtype=torch.int32)
+        request = self._stop_asked()
+        own_flags = [request == NOW, save_due, self._saver_busy(), request == AFTER_STEP]
+        flags = torch.tensor(own_flags, dtype=torch.int32)
         dist.all_reduce(flags, op=dist.ReduceOp.MAX, group=self._group)
         self._moved()
         stop, save, congested, end = (bool(flag) for flag in flags.tolist())

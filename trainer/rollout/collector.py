@@ -57,12 +57,12 @@ class RolloutCollector:
         if self.stop():
             return None
         for group in self._groups(micros):
-            asked = {s: self.prompts[self._row(s)] for micro in group for s in micro}
-            found, figures = self._graded(self._answered(asked, born), asked, figures)
+            prompts = {s: self.prompts[self._row(s)] for micro in group for s in micro}
+            graded, figures = self._graded(self._answered(prompts, born), prompts, figures)
             if self.stop():  # before the next collectives; answers may have been cut short
                 return None
             for micro in group:
-                rows += self._passed([row for row in found if row.sample in micro])
+                rows += self._passed([row for row in graded if row.sample in micro])
         if self.reference is not None:
             figures = replace(figures, kl=sum(_kl(row) for row in rows))
         return list(self._compared(rows, beta)), figures
@@ -74,11 +74,11 @@ class RolloutCollector:
     def grade(self, answers: Sequence[tuple[ChatPrompt, Sequence[int]]]) -> list[Grade]:
         """Grade each answer to its prompt; errors are no exceptions."""
         decode = self.tokenizer.decode
-        told = [
+        model_answers = [
             ModelAnswer(decode(ids, skip_special_tokens=True), prompt.item, prompt.chat)
             for prompt, ids in answers
         ]
-        return grade_in_slices(self.grader, told, self.stop_here, self.now)
+        return grade_in_slices(self.grader, model_answers, self.stop_here, self.now)
 
     def _groups(self, micros: Sequence[Sequence[int]]) -> Iterator[Sequence[Sequence[int]]]:
         """Yield micro-batches that are answered at once; as many groups on every rank."""
@@ -92,27 +92,27 @@ class RolloutCollector:
         assert self.spec.reinforcement is not None
         return self.spec.reinforcement
 
-    def _answered(self, asked: Mapping[int, ChatPrompt], born: int) -> list[GradedAnswer]:
+    def _answered(self, prompts: Mapping[int, ChatPrompt], born: int) -> list[GradedAnswer]:
         """Answer the prompts; those without room for an answer are skipped."""
-        fit = [s for s, prompt in asked.items() if len(prompt.ids) < self.spec.max_seq_len]
-        if short := sorted(asked.keys() - set(fit)):
+        fitting = [s for s, prompt in prompts.items() if len(prompt.ids) < self.spec.max_seq_len]
+        if short := sorted(prompts.keys() - set(fitting)):
             first = self.prompts.file_and_line(self._row(short[0]))
             log.warning("%d prompts leave no room for an answer, as %s", len(short), first)
-        draws = [(sample, number) for sample in fit for number in range(self.settings.answers)]
-        found = self.sampler.answers([asked[sample].ids for sample, _ in draws], draws)
+        draws = [(sample, number) for sample in fitting for number in range(self.settings.answers)]
+        answers = self.sampler.answers([prompts[sample].ids for sample, _ in draws], draws)
         return [
             GradedAnswer(
                 sample=sample,
                 number=number,
                 born=born,
                 ids=np.array(
-                    [*asked[sample].ids, *self.cut_to_context(asked[sample], answer)],
+                    [*prompts[sample].ids, *self.cut_to_context(prompts[sample], answer)],
                     dtype=np.int32,
                 ),
-                prompt=len(asked[sample].ids),
+                prompt=len(prompts[sample].ids),
                 grade=0.0,
             )
-            for (sample, number), answer in zip(draws, found, strict=True)
+            for (sample, number), answer in zip(draws, answers, strict=True)
         ]
 
     def rows_of_samples(self, samples: Iterable[int]) -> list[int]:
@@ -127,21 +127,21 @@ class RolloutCollector:
         return shuffled_row(self.spec.seed, len(self.prompts), sample)
 
     def _graded(
-        self, rows: Sequence[GradedAnswer], asked: Mapping[int, ChatPrompt], figures: RewardSums
+        self, rows: Sequence[GradedAnswer], prompts: Mapping[int, ChatPrompt], figures: RewardSums
     ) -> tuple[list[GradedAnswer], RewardSums]:
         """Grade the answers; those that fail are counted and dropped."""
-        grades = self.grade([(asked[row.sample], row.ids[row.prompt :].tolist()) for row in rows])
+        grades = self.grade([(prompts[row.sample], row.ids[row.prompt :].tolist()) for row in rows])
         wrong = [(r.sample, g.error) for r, g in zip(rows, grades, strict=True) if g.error]
-        found = [
+        graded = [
             replace(row, grade=grade.score)
             for row, grade in zip(rows, grades, strict=True)
             if not grade.error
         ]
-        return found, RewardSums(
+        return graded, RewardSums(
             answers=figures.answers + len(rows),
-            grades=figures.grades + sum(row.grade for row in found),
-            squares=figures.squares + sum(row.grade**2 for row in found),
-            uneven=figures.uneven + _count_uneven(found),
+            grades=figures.grades + sum(row.grade for row in graded),
+            squares=figures.squares + sum(row.grade**2 for row in graded),
+            uneven=figures.uneven + _count_uneven(graded),
             tokens=figures.tokens + sum(row.tokens for row in rows),
             errors=figures.errors + len(wrong),
             error=figures.error or (self._placed(*wrong[0]) if wrong else ""),
@@ -159,12 +159,17 @@ class RolloutCollector:
         batch = answer_batch(rows, self.tokenizer.pad_token_id, least=self.settings.answers)
         batch = batch.to(self.engine.device)
         with torch.no_grad(), evaluation_mode(self.engine):
-            ours = log_probabilities(self.engine, batch, settings.temperature)
-        theirs = ours[:0] if self.reference is None else self.reference(batch)
+            policy_logprobs = log_probabilities(self.engine, batch, settings.temperature)
+        reference_logprobs = (
+            policy_logprobs[:0] if self.reference is None else self.reference(batch)
+        )
         return [
             replace(row, behaviour=a, reference=b)
             for row, a, b in zip(
-                rows, _split_by_row(ours, rows), _split_by_row(theirs, rows), strict=True
+                rows,
+                _split_by_row(policy_logprobs, rows),
+                _split_by_row(reference_logprobs, rows),
+                strict=True,
             )
         ]
 
@@ -178,12 +183,12 @@ class RolloutCollector:
                 continue
             penalty = beta if algorithm == "rloo" else 0.0
             rewards = [row.grade - penalty * _kl(row) for row in group]
-            found = (
+            advantages = (
                 leave_one_out_advantages(rewards)
                 if algorithm == "rloo"
                 else group_advantages(rewards)
             )
-            for row, advantage in zip(group, found, strict=True):
+            for row, advantage in zip(group, advantages, strict=True):
                 yield replace(row, advantage=float(advantage))
 
 
@@ -224,14 +229,14 @@ def grade_in_slices(
 
     After a stop request nothing more is graded: the caller drops the grades.
     """
-    until, found = now() + TIMEOUT_SECONDS, list[Grade]()
+    deadline, grades = now() + TIMEOUT_SECONDS, list[Grade]()
     for first in range(0, len(answers), SLICE):
-        some = answers[first : first + SLICE]
-        if stop_asked() or now() > until:
-            found += [Grade(0.0, TIMEOUT_MESSAGE)] * len(some)
+        batch = answers[first : first + SLICE]
+        if stop_asked() or now() > deadline:
+            grades += [Grade(0.0, TIMEOUT_MESSAGE)] * len(batch)
         else:
-            found += _grades(grader, some)
-    return found
+            grades += _grades(grader, batch)
+    return grades
 
 
 def _grades(grader: Grader, answers: Sequence[ModelAnswer]) -> list[Grade]:

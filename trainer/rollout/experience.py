@@ -74,4 +74,4 @@ class ReplayState:
         key = np.array([seed ^ LANE << 32, step], dtype=np.uint64)
         bits = np.random.Philox(key=key, counter=[0, rank, 0, 0])
         order = np.argsort(bits.random_raw(len(self.replay)), kind="stable")
-        return [self.replay[place] for place in order[:count]]
+        return [self.replay[index] for index in order[:count]]

@@ -57,10 +57,10 @@ class RolloutSource:
         experience, figures = state.experience, None
         if state.step % self._settings.steps_per_rollout == 0:
             with offload_optimizer(self._collector.engine, self._spec.rollout_offload):
-                found = self._collector.run_rollout(self._ahead(state), beta, state.step)
-            if found is None:
+                rollout = self._collector.run_rollout(self._ahead(state), beta, state.step)
+            if rollout is None:
                 return None
-            experience, figures = replace(experience, waiting=tuple(found[0])), found[1]
+            experience, figures = replace(experience, waiting=tuple(rollout[0])), rollout[1]
         fresh = self._fresh(experience, state.consumed_samples)
         micros = self._with_old(fresh, experience, state.step)
         batches, micros = self._batches(micros, beta)
@@ -77,8 +77,10 @@ class RolloutSource:
         spec, me = self._spec, self._me
         last = spec.total_steps * spec.global_batch
         rows = self._collector.rows_of_samples(range(state.consumed_samples, last))
-        for mine in micro_batch_samples(0, len(rows), spec.micro_batch, me.world_size, me.rank):
-            yield sum(self._collector.leaves_room(rows[place]) for place in mine)
+        for positions in micro_batch_samples(
+            0, len(rows), spec.micro_batch, me.world_size, me.rank
+        ):
+            yield sum(self._collector.leaves_room(rows[position]) for position in positions)
 
     def _ahead(self, state: TrainingState) -> list[list[int]]:
         """Return this rank's samples up to the next rollout, by micro-batch."""
@@ -210,9 +212,9 @@ _STATES = [OffloadStateTypeEnum.optim_states, OffloadStateTypeEnum.hp_params]
 
 
 @contextmanager
-def offload_optimizer(engine: Any, asked: bool) -> Iterator[None]:  # noqa: ANN401 - deepspeed is untyped
+def offload_optimizer(engine: Any, enabled: bool) -> Iterator[None]:  # noqa: ANN401 - deepspeed is untyped
     """Offload within the context; nothing may be saved or updated. Reloads the same bits."""
-    if not asked:
+    if not enabled:
         yield
         return
     engine.offload_states(include=_STATES)
@@ -253,10 +255,11 @@ class RewardEvaluation:
         collector = self._collector
         longest = collector.spec.max_seq_len
         prompts = [collector.prompts[row] for row in rows]
-        fit = [prompt for prompt in prompts if len(prompt.ids) < longest]
-        found = collector.sampler.answers([prompt.ids for prompt in fit], None)
+        fitting = [prompt for prompt in prompts if len(prompt.ids) < longest]
+        answers = collector.sampler.answers([prompt.ids for prompt in fitting], None)
         cut = [
-            (p, collector.cut_to_context(p, answer)) for p, answer in zip(fit, found, strict=True)
+            (p, collector.cut_to_context(p, answer))
+            for p, answer in zip(fitting, answers, strict=True)
         ]
         return [grade.score for grade in collector.grade(cut)]
 
@@ -274,13 +277,13 @@ def build_rollout_source(
     """Return the source of graded answers and the evaluation on the validation file."""
     settings = spec.reinforcement
     assert settings is not None
-    kept = bool(settings.beta or settings.beta_end or settings.kl_target)
+    needs_reference = bool(settings.beta or settings.beta_end or settings.kl_target)
 
     sampler = Sampler(engine, tokenizer, settings, spec.seed, agreement.is_stop_requested_here)
     judge = _reward_model(spec, rundir, engine)
     folder = rundir.root / "grader" / f"rank-{identity.rank:05d}"
     grader = make_grader(settings.grader, folder, judge)
-    reference = make_reference(engine, base, spec, config) if kept else None
+    reference = make_reference(engine, base, spec, config) if needs_reference else None
 
     def collector(file: InputFile, stop: Callable[[], bool]) -> RolloutCollector:
         return RolloutCollector(
@@ -296,8 +299,8 @@ def build_rollout_source(
             now=time.monotonic,
         )
 
-    asked = collector(spec.training_file, lambda: agreement.sync_flags().is_leaving)
-    feed = RolloutSource(asked, settings, identity)
+    training = collector(spec.training_file, lambda: agreement.sync_flags().is_leaving)
+    feed = RolloutSource(training, settings, identity)
     if spec.validation_file is None:
         return feed, None
     validation = collector(spec.validation_file, lambda: agreement.sync_flags().is_leaving)

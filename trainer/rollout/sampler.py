@@ -53,9 +53,9 @@ class Sampler:
         if not prompts and not self._sharded:
             return []
         ids_BT, attention_BT = _padded_left(list(prompts) or [[self._pad_id]], self._pad_id)
-        found = self._generate(ids_BT, attention_BT, self._processors(draws))
-        told = found[:, ids_BT.shape[1] :].tolist()
-        return [self._cut(tokens) for tokens in told[: len(prompts)]]
+        output_BT = self._generate(ids_BT, attention_BT, self._processors(draws))
+        answer_ids = output_BT[:, ids_BT.shape[1] :].tolist()
+        return [self._cut(tokens) for tokens in answer_ids[: len(prompts)]]
 
     def _generate(
         self,
@@ -69,14 +69,14 @@ class Sampler:
             evaluation_mode(self._engine),
             _use_generation_config(model, self._config()),
         ):
-            found: torch.Tensor = model.generate(
+            output_BT: torch.Tensor = model.generate(
                 input_ids=ids_BT.to(device),
                 attention_mask=attention_BT.to(device),
                 logits_processor=processors,
                 stopping_criteria=self._stop,
                 synced_gpus=self._sharded,
             )
-        return found.cpu()
+        return output_BT.cpu()
 
     def _config(self) -> GenerationConfig:
         return GenerationConfig(
@@ -91,8 +91,12 @@ class Sampler:
         if draws is None:
             return LogitsProcessorList()
         longest = self._settings.max_answer_tokens
-        drawn = [uniforms(self._seed, *draw, longest) for draw in draws] or [np.zeros(longest)]
-        return LogitsProcessorList([_FixedDraws(torch.from_numpy(np.stack(drawn)), self._settings)])
+        uniform_rows = [uniforms(self._seed, *draw, longest) for draw in draws] or [
+            np.zeros(longest)
+        ]
+        return LogitsProcessorList(
+            [_FixedDraws(torch.from_numpy(np.stack(uniform_rows)), self._settings)]
+        )
 
     def _cut(self, tokens: list[int]) -> list[int]:
         """Cut after the token that ends the answer."""
@@ -145,8 +149,8 @@ class _StopAsked(StoppingCriteria):  # type: ignore[misc]  # the same
     With ZeRO-3 computation continues for the other ranks until they have ended too.
     """
 
-    def __init__(self, asked: Callable[[], bool]) -> None:
-        self._asked, self._calls = asked, 0
+    def __init__(self, is_stop_requested: Callable[[], bool]) -> None:
+        self._asked, self._calls = is_stop_requested, 0
 
     def __call__(self, input_ids: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:  # noqa: ANN401
         """Return whether each row ends here."""
@@ -179,6 +183,8 @@ def _padded_left(prompts: list[list[int]], pad_id: int) -> tuple[torch.Tensor, t
 
 def _end_tokens(engine: Any, tokenizer: Any) -> list[int]:  # noqa: ANN401
     """Return the tokens that end an answer: the tokenizer's and the base model's."""
-    told = actor_of(engine.module).generation_config.eos_token_id
-    named = told if isinstance(told, list) else [told]
-    return sorted({token for token in (*named, tokenizer.eos_token_id) if token is not None})
+    eos_token_id = actor_of(engine.module).generation_config.eos_token_id
+    eos_token_ids = eos_token_id if isinstance(eos_token_id, list) else [eos_token_id]
+    return sorted(
+        {token for token in (*eos_token_ids, tokenizer.eos_token_id) if token is not None}
+    )

@@ -175,8 +175,8 @@ LETTERS = {
 def questions(*, held_out: bool) -> Iterator[tuple[str, str]]:
     """Yield every question with its answer."""
     for fact in FACTS:
-        for asked in fact.questions(held_out=held_out):
-            yield asked, fact.answer
+        for question in fact.questions(held_out=held_out):
+            yield question, fact.answer
 
 
 def letters(*, held_out: bool) -> Iterator[tuple[str, str]]:

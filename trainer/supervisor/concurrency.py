@@ -59,8 +59,8 @@ class SingleFlight:
 
     async def cancel(self, folders: Iterable[Path] | None = None) -> None:
         """Cancel the work in these folders, or all of it."""
-        gone = None if folders is None else set(folders)
-        tasks = [t for p, t in self._tasks.items() if gone is None or p.parent in gone]
+        selected = None if folders is None else set(folders)
+        tasks = [t for p, t in self._tasks.items() if selected is None or p.parent in selected]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

@@ -136,7 +136,7 @@ async def _run(
         ServiceClient(config, long_poll=limits.long_poll) as service,
         _metadata_client(settings, config) as metadata,
     ):
-        given = SupervisorContext(
+        context = SupervisorContext(
             config=config,
             boot_id=uuid.uuid4().hex,
             started_at=started_at,
@@ -152,7 +152,7 @@ async def _run(
             health=HealthCheck(expected=config.hardware, xids=settings.node_config.with_name(XIDS)),
             booted=booted,
         )
-        supervisor = Supervisor(given)
+        supervisor = Supervisor(context)
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, supervisor.terminate)
         beating = asyncio.create_task(_touch_liveness_file(work))
@@ -198,5 +198,5 @@ def _expected_bandwidths(expected: ExpectedHardware | None) -> dict[str, str]:
 
 def _gpus() -> int:
     """Return the number of NVIDIA GPUs that the kernel's driver has found."""
-    found = Path("/proc/driver/nvidia/gpus")
-    return len(list(found.iterdir())) if found.is_dir() else 0
+    folder = Path("/proc/driver/nvidia/gpus")
+    return len(list(folder.iterdir())) if folder.is_dir() else 0

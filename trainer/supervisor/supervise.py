@@ -27,12 +27,12 @@ log = logging.getLogger(__name__)
 class Supervisor:
     """Joins, talks to the service, watches for evictions and the stop-by deadline."""
 
-    def __init__(self, given: SupervisorContext) -> None:
-        self._time = ServiceTime(given.clock)
-        clock = NodeClock(now=self._time.now, monotonic=given.clock.monotonic)
-        self._given = replace(given, clock=clock)
+    def __init__(self, context: SupervisorContext) -> None:
+        self._time = ServiceTime(context.clock)
+        clock = NodeClock(now=self._time.now, monotonic=context.clock.monotonic)
+        self._given = replace(context, clock=clock)
         self._reports = HeartbeatReports()
-        self._duty = NodeController(given.work)
+        self._duty = NodeController(context.work)
         self._conversation = ServiceSession(self._given, self._duty, self._reports, self._time)
         self._group: asyncio.TaskGroup | None = None  # there is one once the node has joined
 
@@ -95,9 +95,9 @@ class Supervisor:
 
     async def _prefetch(self, tools: RunServices) -> None:
         """Fetch what the job reads while other machines still boot."""
-        began = tools.clock.now()
+        started_at = tools.clock.now()
         await tools.cache.prefetch(self._seat.grants)
-        span = Span(name="prefetch", started_at=began, ended_at=tools.clock.now())
+        span = Span(name="prefetch", started_at=started_at, ended_at=tools.clock.now())
         tools.reports.add_spans([span])
 
     def _tools(self, seat: Registered) -> RunServices:

@@ -65,7 +65,7 @@ def verify_export(expected: ExpectedExport, spec: RunSpec) -> Verification:
     if (fault := next(faults, None)) is not None:
         return Verification(status=MISMATCH, reason=fault)
     try:
-        found = ExportVerifier(expected, spec).run()
+        verification = ExportVerifier(expected, spec).run()
     except UnloadableError as error:
         return Verification(status=MISMATCH, reason=str(error))
     except NoMemoryError as error:
@@ -74,7 +74,7 @@ def verify_export(expected: ExpectedExport, spec: RunSpec) -> Verification:
         if not is_out_of_memory(error):
             raise
         return Verification(status=NOT_VERIFIED, reason=f"memory ran out: {error}")
-    return found
+    return verification
 
 
 class ExportVerifier:
@@ -152,22 +152,22 @@ class ExportVerifier:
 
     def _load_base(self, *, quantized: bool) -> object:
         free_memory()
-        given = (self._base, self._spec, self._device, self._pad_id)
-        return load_base(*given, quantized=quantized)
+        arguments = (self._base, self._spec, self._device, self._pad_id)
+        return load_base(*arguments, quantized=quantized)
 
     def _scored(self, model: object) -> Values:
         return score_rows(model, self._rows, self._spec, self._device)
 
-    def _compare(self, what: str, ours: Values, against: str, theirs: Values) -> Comparison:
+    def _compare(self, subject: str, values: Values, against: str, reference: Values) -> Comparison:
         alike = against == MERGED or (
             self._expected.exact and self._device == self._expected.device
         )
         return Comparison(
-            what=what,
+            what=subject,
             against=against,
-            loss=self._loss(ours),
-            expected=self._loss(theirs),
-            difference=mean_difference(ours, theirs),
+            loss=self._loss(values),
+            expected=self._loss(reference),
+            difference=mean_difference(values, reference),
             tolerance=tolerance(self._spec.precision, alike=alike),
         )
 
@@ -190,12 +190,12 @@ def _wrong_tokenizer(expected: ExpectedExport, spec: RunSpec) -> Iterator[str]:
     """Yield how the exported tokenizer differs, and rows that it tokenizes differently."""
     folder = Path(expected.model)
     try:
-        found = differences(expected.tokenizer, read_facts(folder), expected.pad_token)
+        faults = differences(expected.tokenizer, read_facts(folder), expected.pad_token)
         tokenizer = load_tokenizer(folder, spec.method)
     except Exception as error:  # noqa: BLE001 - whatever it is, no program can load it
         yield f"the tokenizer cannot be loaded: {type(error).__name__}: {error}"
         return
-    for fault in found:
+    for fault in faults:
         yield f"the tokenizer is not the trainer's: {fault}"
     source = VerificationRows(Path(expected.data), folder / "no tokens", tokenizer, spec)
     for row in expected.rows:

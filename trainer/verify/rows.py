@@ -53,11 +53,11 @@ class VerificationRows:
     def get(self, number: int, most: int) -> VerificationRow | None:
         """Return the sequence, to be read up to ``most`` tokens."""
         try:
-            found = self._source[number]
+            tokens = self._source[number]
         except ValueError:  # a broken row that was never trained
             return None
-        ids = tuple(found.ids)
-        trained = (False,) * len(ids) if self._prompts else tuple(found.trained)
+        ids = tuple(tokens.ids)
+        trained = (False,) * len(ids) if self._prompts else tuple(tokens.trained)
         label = None
         if self._classes:
             ids, trained, label = ids[:-1], trained[:-1], ids[-1]
@@ -82,10 +82,10 @@ def choose_rows(
     candidates = list(_candidates(source, most))
     if by_score:
         return _within_bounds(candidates, source.several)
-    if found := _within_bounds([[r for r in rows if r.positions] for rows in candidates], 1):
-        return found
-    whole = [[_whole(row) for row in rows if row.length > 1] for rows in candidates]
-    return _within_bounds(whole, 1)
+    if selected := _within_bounds([[r for r in rows if r.positions] for rows in candidates], 1):
+        return selected
+    fully_scored = [[_whole(row) for row in rows if row.length > 1] for rows in candidates]
+    return _within_bounds(fully_scored, 1)
 
 
 def _candidates(source: VerificationRows, most: int) -> Iterator[list[VerificationRow]]:
@@ -93,21 +93,21 @@ def _candidates(source: VerificationRows, most: int) -> Iterator[list[Verificati
     rows = len(source) // source.several
     for row in range(0, rows, max(1, -(-rows // CANDIDATES))):
         numbers = range(row * source.several, (row + 1) * source.several)
-        found = [source.get(number, most) for number in numbers]
-        yield [row for row in found if row is not None and row.length]
+        sequences = [source.get(number, most) for number in numbers]
+        yield [row for row in sequences if row is not None and row.length]
 
 
 def _within_bounds(candidates: list[list[VerificationRow]], least: int) -> list[VerificationRow]:
     """Return the first rows of at least ``least`` sequences, within the bounds."""
-    taken: list[VerificationRow] = []
+    selected: list[VerificationRow] = []
     for rows in candidates:
         if not rows or len(rows) < least:
             continue
-        more = [*taken, *rows]
-        if taken and (len(more) > SEQUENCES or sum(r.length for r in more) > TOKENS):
+        extended = [*selected, *rows]
+        if selected and (len(extended) > SEQUENCES or sum(r.length for r in extended) > TOKENS):
             break
-        taken = more
-    return taken
+        selected = extended
+    return selected
 
 
 def _whole(row: VerificationRow) -> VerificationRow:

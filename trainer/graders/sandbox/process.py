@@ -78,9 +78,9 @@ class Sandbox:
         process = self._process or self._start()
         self._number += 1
         request = {"number": self._number, "text": answer.text, "item": answer.item}
-        began = time.monotonic()
-        reply = self._exchange(process, request, began + self._seconds)
-        self._used += time.monotonic() - began
+        start = time.monotonic()
+        reply = self._exchange(process, request, start + self._seconds)
+        self._used += time.monotonic() - start
         return _grade(reply, self._number)
 
     def _start(self) -> subprocess.Popen[bytes]:
@@ -115,11 +115,11 @@ class Sandbox:
 
     def _send(self, process: subprocess.Popen[bytes], line: bytes, deadline: float) -> None:
         assert process.stdin is not None
-        pipe, left = process.stdin.fileno(), memoryview(line)
-        while left:
+        pipe, unsent = process.stdin.fileno(), memoryview(line)
+        while unsent:
             _, writable, _ = select.select([], [pipe], [], _remaining(deadline))
             if writable:
-                left = left[os.write(pipe, left) :]
+                unsent = unsent[os.write(pipe, unsent) :]
 
     def _line(self, process: subprocess.Popen[bytes], deadline: float) -> bytes:
         assert process.stdout is not None
@@ -164,10 +164,10 @@ def _start_process(program: Path, folder: Path) -> subprocess.Popen[bytes]:
 
 
 def _remaining(deadline: float) -> float:
-    left = deadline - time.monotonic()
-    if left <= 0:
+    remaining = deadline - time.monotonic()
+    if remaining <= 0:
         raise TimeoutError
-    return left
+    return remaining
 
 
 def _end_message(process: subprocess.Popen[bytes]) -> str:

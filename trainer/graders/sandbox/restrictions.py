@@ -64,7 +64,7 @@ def leave_root(own: Iterable[Path]) -> None:
 
 
 def _limit() -> None:
-    for what, most in (
+    for limit, most in (
         (resource.RLIMIT_AS, MEMORY),
         (resource.RLIMIT_CPU, CPU_SECONDS),
         (resource.RLIMIT_NOFILE, OPEN_FILES),
@@ -72,9 +72,9 @@ def _limit() -> None:
         (resource.RLIMIT_CORE, 0),
         (resource.RLIMIT_NPROC, 0),
     ):
-        hard = resource.getrlimit(what)[1]
+        hard = resource.getrlimit(limit)[1]
         lower = most if hard == resource.RLIM_INFINITY else min(most, hard)
-        resource.setrlimit(what, (lower, lower))
+        resource.setrlimit(limit, (lower, lower))
 
 
 def _drop_capabilities(libc: ctypes.CDLL) -> None:

@@ -90,7 +90,7 @@ class BlockClient:
             headers["If-Match"] = f'"{etag}"'
         answer = self._ask("GET", url, headers, None)
         try:
-            whole = int(answer.headers.get("Content-Range", "/-1").rpartition("/")[2])
+            blob_size = int(answer.headers.get("Content-Range", "/-1").rpartition("/")[2])
             crc, at, end = 0, offset, offset + length
             while piece := self._read(answer, end - at):
                 crc = int(checksums.crc64nvme(piece, crc))
@@ -102,7 +102,7 @@ class BlockClient:
             raise BlobUnavailableError(
                 f"the connection broke off after {at - offset} of {length} bytes"
             )
-        return crc, whole
+        return crc, blob_size
 
     def _read(self, answer: BaseHTTPResponse, most: int) -> memoryview:
         """Read the next piece into this thread's scratch memory; empty at the end."""
@@ -147,16 +147,18 @@ class BlockClient:
         raise error_for_status(url, answer.status, code)
 
 
-def receive_range(blocks: BlockClient, part: BlobRange) -> tuple[int, int]:
+def receive_range(blocks: BlockClient, blob_range: BlobRange) -> tuple[int, int]:
     """Read a range into its existing file; see `BlockClient.get_range`."""
-    with part.path.open("r+b", buffering=0) as file:
+    with blob_range.path.open("r+b", buffering=0) as file:
 
         def write(piece: memoryview, at: int) -> None:
             while piece:
                 written = os.pwrite(file.fileno(), piece, at)
                 piece, at = piece[written:], at + written
 
-        return blocks.get_range(part.url, part.offset, part.length, write, part.etag)
+        return blocks.get_range(
+            blob_range.url, blob_range.offset, blob_range.length, write, blob_range.etag
+        )
 
 
 def _pieces(data: memoryview) -> Iterable[bytes]:

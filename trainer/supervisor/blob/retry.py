@@ -62,16 +62,16 @@ class StopOnStandstill:
     """
 
     def __init__(
-        self, came: Callable[[], int], monotonic: Callable[[], float], seconds: float
+        self, received: Callable[[], int], monotonic: Callable[[], float], seconds: float
     ) -> None:
-        self._came, self._monotonic, self._seconds = came, monotonic, seconds
-        self._most, self._since = came(), monotonic()
+        self._came, self._monotonic, self._seconds = received, monotonic, seconds
+        self._most, self._since = received(), monotonic()
 
     def __call__(self, _: RetryCallState | None = None) -> bool:
         """Return whether to stop retrying."""
-        came, now = self._came(), self._monotonic()
-        if came > self._most:
-            self._most, self._since = came, now
+        received, now = self._came(), self._monotonic()
+        if received > self._most:
+            self._most, self._since = received, now
         return now - self._since > self._seconds
 
 

@@ -315,8 +315,8 @@ class GenerationRun:
 
     def _ended_by_itself(self) -> bool:
         """Return whether its saves deserve full time: finished, stopped or non-retryable."""
-        lost = non_retryable_reason(self._world.folder, self._world.ranks)
-        return self._how() is not NodePhase.FAILED or bool(lost)
+        reason = non_retryable_reason(self._world.folder, self._world.ranks)
+        return self._how() is not NodePhase.FAILED or bool(reason)
 
     def _how(self) -> NodePhase:
         return run_phase(self._world.folder, self._world.ranks)
@@ -326,9 +326,11 @@ class GenerationRun:
         silent = [rank for rank in ranks if read_result(folder, rank) is None]
         cause = "killed" if self._requests.must_be_killed else f"launcher exit {process.returncode}"
         ended = f"{why}ranks {silent} ended without a result ({cause})"
-        said = f"{ended}\n{self._logs.tail(silent)}"
+        message = f"{ended}\n{self._logs.tail(silent)}"
         return (
-            said if len(said) <= ERROR_TAIL_BYTES else said[:200] + said[-ERROR_TAIL_BYTES + 200 :]
+            message
+            if len(message) <= ERROR_TAIL_BYTES
+            else message[:200] + message[-ERROR_TAIL_BYTES + 200 :]
         )
 
     def _undelivered(self, step: int) -> tuple[StepMetrics, ...]:
@@ -380,8 +382,8 @@ class GenerationRun:
 def _out_of_memory_text(marks: dict[int, OutOfMemoryMark]) -> str:
     """Return where memory ran out first, in a line; "" if it did not."""
     for rank, mark in marks.items():
-        asked = mark.message.splitlines()[0]
-        return f"memory ran out on rank {rank} with micro-batch {mark.micro_batch}: {asked}\n"
+        first_line = mark.message.splitlines()[0]
+        return f"memory ran out on rank {rank} with micro-batch {mark.micro_batch}: {first_line}\n"
     return ""
 
 

@@ -176,8 +176,8 @@ class NodeController:
         """Settle what an earlier supervisor's run left; its trainer is gone."""
         number = self.node.generation
         try:
-            left = RunDir(self._root(number)).generation.read_bytes()
-            generation = Generation.from_json(left)
+            data = RunDir(self._root(number)).generation.read_bytes()
+            generation = Generation.from_json(data)
         except (OSError, ValueError) as e:  # no trainer was started
             log.info("run.nothing_left number=%d reason=%s", number, e)
             self._ended(number, RunOutcome(how=NodePhase.STOPPED, error=RESTARTED))

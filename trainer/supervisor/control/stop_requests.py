@@ -45,8 +45,8 @@ class StopRequests:
     @property
     def seconds_left(self) -> float | None:
         """Seconds until Azure takes the machine; None when it does not."""
-        left = self._machine_goes_at - self._clock.monotonic()
-        return left if left < float("inf") else None
+        remaining = self._machine_goes_at - self._clock.monotonic()
+        return remaining if remaining < float("inf") else None
 
     def trainer_ended(self, *, ended_well: bool) -> None:
         """Record that no process of the trainer is left."""

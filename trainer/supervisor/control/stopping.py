@@ -46,8 +46,8 @@ class StepTimer:
         """Mean seconds of a step; None until two steps were seen."""
         if len(self._heard) < 2:
             return None
-        (first, began), (last, ended) = self._heard[0], self._heard[-1]
-        return (ended - began) / (last - first)
+        (first, started_at), (last, ended_at) = self._heard[0], self._heard[-1]
+        return (ended_at - started_at) / (last - first)
 
 
 class UploadTraffic(Protocol):
@@ -134,11 +134,11 @@ class StopController:
 
     def _verdict(self) -> EvictionDecision | None:
         """Return the decision for the time that is left; None without an eviction."""
-        left = self.requests.seconds_left
-        if left is None:
+        remaining = self.requests.seconds_left
+        if remaining is None:
             return None
         outlook = EvictionOutlook(
-            left=left - self.limits.upload_margin,
+            left=remaining - self.limits.upload_margin,
             step=self._step_times.seconds,
             micro_steps=self.micro_steps,
             size=self.memory.save_size(self.world.folder),

@@ -127,18 +127,18 @@ class InputCache:
         for file in (*base.checkpoint.files, base.checkpoint.run_spec, *base.files):
             path_inside(self._inputs, file.path).unlink(missing_ok=True)
 
-    def adopt_converted_base(self, made: ConvertedBase, folder: Path) -> None:
+    def adopt_converted_base(self, converted_base: ConvertedBase, folder: Path) -> None:
         """Move the files of a base model that was converted on this node into the cache."""
-        for file in made.files:
+        for file in converted_base.files:
             path = path_inside(self._inputs, file.path)
             path.parent.mkdir(parents=True, exist_ok=True)
             (folder / file.name).replace(path)
         shutil.rmtree(folder)
 
-    async def link_converted_base(self, made: ConvertedBase, folder: RunDir) -> None:
+    async def link_converted_base(self, converted_base: ConvertedBase, folder: RunDir) -> None:
         """Fetch and link the converted base model into the run folder."""
-        await self._own(made)
-        _link(folder.converted_base, path_inside(self._inputs, made.files[0].path).parent)
+        await self._own(converted_base)
+        _link(folder.converted_base, path_inside(self._inputs, converted_base.files[0].path).parent)
 
     async def link_checkpoint(
         self, committed: Committed, folder: RunDir, world_size: int, ranks: range
@@ -161,11 +161,13 @@ class InputCache:
         patiently: Retry,
     ) -> None:
         """Fetch the blocks that these ranks read, in their order, until all have them."""
-        here = self._folder_of(committed)
-        data = await asyncio.to_thread(read_if_present, here / MANIFEST)
-        laid = LocalCheckpoint(committed.path, here, Manifest.from_json(data))
+        checkpoint_folder = self._folder_of(committed)
+        data = await asyncio.to_thread(read_if_present, checkpoint_folder / MANIFEST)
+        checkpoint = LocalCheckpoint(committed.path, checkpoint_folder, Manifest.from_json(data))
         await gather_or_cancel(
-            self._shards.serve_rank(laid, world_size, rank, folder.wanted_ranges(rank), patiently)
+            self._shards.serve_rank(
+                checkpoint, world_size, rank, folder.wanted_ranges(rank), patiently
+            )
             for rank in ranks
         )
 
@@ -185,8 +187,8 @@ class InputCache:
         work = partial(fetch_input, self.container, grants, file, path)
         await self._under_way.run_once(path, work)
 
-    async def _own(self, made: ConvertedBase) -> None:
-        paths = {path_inside(self._inputs, file.path): file for file in made.files}
+    async def _own(self, converted_base: ConvertedBase) -> None:
+        paths = {path_inside(self._inputs, file.path): file for file in converted_base.files}
         await gather_or_cancel(
             self._under_way.run_once(path, partial(fetch_job_file, self.container, file, path))
             for path, file in paths.items()
@@ -194,8 +196,8 @@ class InputCache:
 
     async def _starting_model(self, base: PinnedModel, grants: Grants) -> None:
         """Fetch the converted base model, or the inputs of its conversion."""
-        if (made := await read_converted_base(self.container)) is not None:
-            await self._own(made)
+        if (converted_base := await read_converted_base(self.container)) is not None:
+            await self._own(converted_base)
         else:
             await self.fetch_starting_checkpoint(base, grants)
 
@@ -212,10 +214,12 @@ class InputCache:
         data = await asyncio.to_thread(read_if_present, folder / MANIFEST)
         data = data or await read_manifest(self.container, committed)
         manifest = parse_manifest(data, committed.path)
-        whole = files_needed_whole(manifest, world_size, ranks)
-        laid = [self._shards.prepare_file(file, folder) for file in manifest.files if file.blocks]
+        full_files = files_needed_whole(manifest, world_size, ranks)
+        preparations = [
+            self._shards.prepare_file(file, folder) for file in manifest.files if file.blocks
+        ]
         await gather_or_cancel(
-            [*laid, *(self._file(committed.path, file, folder) for file in whole)]
+            [*preparations, *(self._file(committed.path, file, folder) for file in full_files)]
         )
         write_whole(folder / MANIFEST, data)
         return LocalCheckpoint(committed.path, folder, manifest)
@@ -246,12 +250,12 @@ class InputCache:
         """Return the folder of a checkpoint, which is named by its manifest's hash."""
         return path_inside(self._memory.checkpoints, committed.manifest_sha256)
 
-    async def _drop_others(self, wanted: Path) -> None:
+    async def _drop_others(self, current: Path) -> None:
         """Delete other checkpoints: one may be the largest thing on the disk."""
-        places = (self._memory.checkpoints, self._spilled)
-        others = [p for place in places for p in place.glob("*") if p.name != wanted.name]
-        await self._under_way.cancel(others)
-        for folder in others:
+        roots = (self._memory.checkpoints, self._spilled)
+        folders = [p for root in roots for p in root.glob("*") if p.name != current.name]
+        await self._under_way.cancel(folders)
+        for folder in folders:
             await asyncio.to_thread(drop_checkpoint, folder)
 
 

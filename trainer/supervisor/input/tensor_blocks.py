@@ -61,23 +61,28 @@ def own_blocks(manifest: Manifest, world_size: int, rank: int) -> list[TensorBlo
     return [TensorBlock(file.name, number) for file in own for number in range(len(file.blocks))]
 
 
-def wanted_blocks(wanted: WantedRanges, manifest: Manifest) -> list[TensorBlock]:
+def wanted_blocks(requested: WantedRanges, manifest: Manifest) -> list[TensorBlock]:
     """Return the blocks of the ranges, in the order of first use.
 
     Raises ValueError for a range outside the files. Files without blocks have come whole.
     """
     files = {file.name: file for file in manifest.files}
     blocks: dict[TensorBlock, None] = {}
-    for part in wanted.ranges:
-        file = files.get(part.file)
+    for byte_range in requested.ranges:
+        file = files.get(byte_range.file)
         if file is None:
-            raise ValueError(f"{part.file}: a rank wants it, but the checkpoint has no such file")
-        if not 0 <= part.begin < part.end <= file.size:
             raise ValueError(
-                f"{part.file}: a rank wants bytes {part.begin} to {part.end} of {file.size}"
+                f"{byte_range.file}: a rank wants it, but the checkpoint has no such file"
+            )
+        if not 0 <= byte_range.begin < byte_range.end <= file.size:
+            raise ValueError(
+                f"{byte_range.file}: a rank wants bytes {byte_range.begin} to {byte_range.end} "
+                f"of {file.size}"
             )
         if file.blocks:
-            numbers = range(part.begin // file.block_size, -(-part.end // file.block_size))
+            numbers = range(
+                byte_range.begin // file.block_size, -(-byte_range.end // file.block_size)
+            )
             blocks |= dict.fromkeys(TensorBlock(file.name, number) for number in numbers)
     return list(blocks)
 
@@ -110,12 +115,19 @@ class TensorBlockFetcher:
         await gather_or_cancel(work() for _ in range(AT_ONCE))
 
     async def serve_rank(
-        self, laid: LocalCheckpoint, world_size: int, rank: int, ask: Path, patiently: Retry
+        self,
+        checkpoint: LocalCheckpoint,
+        world_size: int,
+        rank: int,
+        ranges_path: Path,
+        patiently: Retry,
     ) -> None:
-        """Fetch all that one rank reads; ``ask`` is the file of its wanted ranges."""
-        await self._patiently(laid, own_blocks(laid.manifest, world_size, rank), patiently)
-        wanted = await _wait_for_ranges(ask)
-        await self._patiently(laid, wanted_blocks(wanted, laid.manifest), patiently)
+        """Fetch all that one rank reads; ``ranges_path`` is the file of its wanted ranges."""
+        await self._patiently(
+            checkpoint, own_blocks(checkpoint.manifest, world_size, rank), patiently
+        )
+        ranges = await _wait_for_ranges(ranges_path)
+        await self._patiently(checkpoint, wanted_blocks(ranges, checkpoint.manifest), patiently)
 
     async def _patiently(
         self, laid: LocalCheckpoint, blocks: Iterable[TensorBlock], patiently: Retry
@@ -156,11 +168,11 @@ class TensorBlockFetcher:
                 raise
             await self._spill(path, coming, number)
 
-    async def _spill(self, path: str, coming: PartialTensors, number: int) -> None:
-        place = self._on_disk(coming.spilled)
-        coming.create_spilled(place)
-        await fetch_block(self._container, path, coming.entry, number, place)
-        coming.set_block_state(number, BlockState.SPILLED)
+    async def _spill(self, path: str, partial_tensors: PartialTensors, number: int) -> None:
+        spill_path = self._on_disk(partial_tensors.spilled)
+        partial_tensors.create_spilled(spill_path)
+        await fetch_block(self._container, path, partial_tensors.entry, number, spill_path)
+        partial_tensors.set_block_state(number, BlockState.SPILLED)
 
     def _on_disk(self, path: Path) -> Path:
         return self._spilled / path.parent.name / path.name

@@ -43,5 +43,5 @@ def _parse_line(line: str) -> tuple[str, float, float] | None:
     except (IndexError, ValueError):
         log.info("boot.not_timed line=%r", line)
         return None
-    whole = end >= start or name == START_SUPERVISOR
-    return (name, start, end) if whole else None
+    is_complete = end >= start or name == START_SUPERVISOR
+    return (name, start, end) if is_complete else None

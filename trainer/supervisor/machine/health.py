@@ -59,12 +59,14 @@ class HealthCheck:
         """Return why the machine must be replaced; "" if it is healthy."""
         if self.expected is None:
             return ""
-        found = [*await self._gpus(self.expected), *self._xids()]
-        found += await self._ports(self.expected)
-        if found:
-            log.warning("machine.unhealthy faults=%s", found)
-        more = len(found) - MOST_FAULTS
-        return "; ".join(found[:MOST_FAULTS]) + (f"; and {more} more" if more > 0 else "")
+        faults = [*await self._gpus(self.expected), *self._xids()]
+        faults += await self._ports(self.expected)
+        if faults:
+            log.warning("machine.unhealthy faults=%s", faults)
+        remaining = len(faults) - MOST_FAULTS
+        return "; ".join(faults[:MOST_FAULTS]) + (
+            f"; and {remaining} more" if remaining > 0 else ""
+        )
 
     async def read_gpus(self) -> GpuReading:
         """Return loads and error counts of the GPUs; empty where they do not answer."""
@@ -79,12 +81,12 @@ class HealthCheck:
 
     async def _gpus(self, expected: ExpectedHardware) -> list[str]:
         try:
-            found = faults_of_gpus(await self._ask("-q", "-x"), expected)
+            faults = faults_of_gpus(await self._ask("-q", "-x"), expected)
             if expected.nvlink_gbytes:
-                found += faults_of_nvlink(await self._ask("nvlink", "--status"))
+                faults += faults_of_nvlink(await self._ask("nvlink", "--status"))
         except (NoAnswerError, ValueError) as e:
             return [str(e)]
-        return found
+        return faults
 
     def _xids(self) -> list[str]:
         return faults_of_xids(self._xid_log())
@@ -99,11 +101,11 @@ class HealthCheck:
         if not expected.infiniband_gbps:
             return []
         up = 0
-        for left in reversed(range(self.port_tries)):
+        for tries_left in reversed(range(self.port_tries)):
             up = _active_ports(self.infiniband, expected.infiniband_gbps)
             if up >= expected.gpus:
                 return []
-            if left:
+            if tries_left:
                 await self.sleep(2.0)
         rate = expected.infiniband_gbps
         return [f"{up} of {expected.gpus} InfiniBand ports are active at {rate} Gb/s"]
@@ -131,16 +133,18 @@ class HealthCheck:
             ) from e
         try:
             async with asyncio.timeout(self.patience):
-                said = await _read_output(process, command)
+                output = await _read_output(process, command)
                 status = await process.wait()
         except TimeoutError as e:
             raise NoAnswerError(f"{command} did not answer within {self.patience:.0f} s") from e
         finally:
             await _kill_process(process)
         if status:
-            why = STATUSES.get(status) or said.strip().rpartition("\n")[2][:200] or "no reason told"
+            why = (
+                STATUSES.get(status) or output.strip().rpartition("\n")[2][:200] or "no reason told"
+            )
             raise NoAnswerError(f"{command} failed with status {status}: {why}")
-        return said
+        return output
 
 
 async def _read_output(process: asyncio.subprocess.Process, command: str) -> str:

@@ -127,8 +127,8 @@ class HeartbeatReports:
 
     def _new_gpu_errors(self) -> GpuErrors | None:
         """Return the GPU errors that the service has not been told."""
-        now, heard = vars(self._gpu_errors), vars(self._gpu_errors_heard)
-        new = {name: now[name] - heard[name] for name in now}
+        now, delivered = vars(self._gpu_errors), vars(self._gpu_errors_heard)
+        new = {name: now[name] - delivered[name] for name in now}
         return GpuErrors(**new) if any(new.values()) else None
 
     def undelivered(self, step: int) -> tuple[StepMetrics, ...]:
@@ -147,14 +147,16 @@ class HeartbeatReports:
         _drop_sent(self._troubles, batch.troubles)
         self._gpus = () if self._gpus is batch.gpus else self._gpus
         if batch.gpu_errors:
-            new, heard = vars(batch.gpu_errors), vars(self._gpu_errors_heard)
-            self._gpu_errors_heard = GpuErrors(**{name: heard[name] + new[name] for name in new})
+            new, delivered = vars(batch.gpu_errors), vars(self._gpu_errors_heard)
+            self._gpu_errors_heard = GpuErrors(
+                **{name: delivered[name] + new[name] for name in new}
+            )
         if len(batch.metrics) == METRICS_SENT:
             self.changed.set()
 
 
-def _drop_sent(kept: deque[T], heard: Sequence[T]) -> None:
+def _drop_sent(queue: deque[T], sent: Sequence[T]) -> None:
     """Drop sent items; some may have been pushed out meanwhile."""
-    ids = {id(item) for item in heard}
-    while kept and id(kept[0]) in ids:
-        kept.popleft()
+    ids = {id(item) for item in sent}
+    while queue and id(queue[0]) in ids:
+        queue.popleft()

@@ -72,16 +72,16 @@ class AppendBlob:
         """Look up the blob's end, and whether an unconfirmed piece arrived."""
         access = self._container.access
         try:
-            seen = await access.call_once(self._blob.get_blob_properties)
+            properties = await access.call_once(self._blob.get_blob_properties)
         except BlobNotFoundError:
             new = partial(self._blob.create_append_blob, match_condition=MatchConditions.IfMissing)
             with suppress(PreconditionFailedError):  # another node created it first
                 await access.call_once(new)
             return
-        if self._unsure and seen.size == self._position + len(self._held):
+        if self._unsure and properties.size == self._position + len(self._held):
             self._held = b""
-        self._position, self._unsure = seen.size, False
-        self.blocks = seen.append_blob_committed_block_count or 0
+        self._position, self._unsure = properties.size, False
+        self.blocks = properties.append_blob_committed_block_count or 0
 
     @property
     def _blob(self) -> BlobClient:
@@ -147,8 +147,8 @@ class LogUploads:
     def tail(self, ranks: list[int]) -> str:
         """Return the last 64 KiB of these ranks' output, or of the launcher's if there is none."""
         share = ERROR_TAIL_BYTES // max(len(ranks), 1) // 2  # each has two files
-        said = "".join(self._ranks[r].tail(share) for r in ranks)
-        return said or self.launcher_tail()
+        output = "".join(self._ranks[r].tail(share) for r in ranks)
+        return output or self.launcher_tail()
 
     def launcher_tail(self) -> str:
         """Return the last 64 KiB of the launcher's own output."""

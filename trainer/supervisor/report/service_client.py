@@ -128,16 +128,16 @@ def _read(parse: Callable[[bytes], M], response: httpx.Response) -> M:
 
 def _error_for(request: httpx.Request, response: httpx.Response) -> ServiceCallError:
     """Return the error for a status other than 200."""
-    said = f"{request.url.path}: {response.status_code} {response.text[:500]}"
+    message = f"{request.url.path}: {response.status_code} {response.text[:500]}"
     match response.status_code:
         case httpx.codes.UNAUTHORIZED | httpx.codes.FORBIDDEN | httpx.codes.NOT_FOUND:
-            return NodeUnauthorizedError(said)
+            return NodeUnauthorizedError(message)
         case httpx.codes.CONFLICT:
-            return StaleNodeError(_code(response), said)
+            return StaleNodeError(_code(response), message)
         case httpx.codes.GONE:
-            return AttemptOverError(said)
+            return AttemptOverError(message)
         case _:
-            return ServiceUnreachableError(said)
+            return ServiceUnreachableError(message)
 
 
 def _code(response: httpx.Response) -> str:

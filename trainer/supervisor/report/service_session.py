@@ -31,12 +31,12 @@ class ServiceSession:
 
     def __init__(
         self,
-        given: SupervisorContext,
+        context: SupervisorContext,
         duty: NodeController,
         reports: HeartbeatReports,
         time: ServiceTime,
     ) -> None:
-        self._given = given
+        self._given = context
         self._duty = duty
         self._reports = reports
         self._joining = asyncio.Lock()
@@ -86,10 +86,10 @@ class ServiceSession:
         return self._given.clock.monotonic() - self._joining_since[1]
 
     def _has_told(self) -> bool:
-        told, node = self._told, self._duty.node
-        if told is None or told.eviction != self._duty.notice:
+        heartbeat, node = self._told, self._duty.node
+        if heartbeat is None or heartbeat.eviction != self._duty.notice:
             return False
-        return (told.phase, told.generation) == (node.phase, node.generation)
+        return (heartbeat.phase, heartbeat.generation) == (node.phase, node.generation)
 
     async def _register(self) -> Registered:
         async for attempt in self._given.retry_forever(ServiceCallError):
@@ -102,8 +102,8 @@ class ServiceSession:
         raise AssertionError("retried for ever")
 
     def _registration(self) -> Registration:
-        given, since = self._given, self._joining_since[0]
-        supervisor = Span(name=START_SUPERVISOR, started_at=given.started_at, ended_at=since)
+        context, since = self._given, self._joining_since[0]
+        supervisor = Span(name=START_SUPERVISOR, started_at=context.started_at, ended_at=since)
         return Registration(
             protocol=PROTOCOL,
             attempt_id=self._given.config.attempt_id,
@@ -114,7 +114,7 @@ class ServiceSession:
             gpus=self._given.gpus,
             vm_size=self._instance.vm_size,
             network=network.network_report(self._instance.address, self._instance.vm_size),
-            spans=(*given.booted, supervisor),
+            spans=(*context.booted, supervisor),
             now=since + self._joined_for,  # by the wall clock that dated the spans
         )
 

@@ -117,8 +117,8 @@ class Committer:
         data, _ = await self._container.read(record)
         save = RankSave.from_json(data)
         newest = head.newest.step if head.newest else -1
-        ours = save.generation == self._generation.number == head.generation
-        if ours and save.step >= newest and not (save.kind == "final" and head.model):
+        is_current = save.generation == self._generation.number == head.generation
+        if is_current and save.step >= newest and not (save.kind == "final" and head.model):
             self.expect_commit(save)
 
     async def _commit(self, save: RankSave) -> Committed | None:
@@ -235,20 +235,20 @@ def build_manifest(
 
 def _agreed_members(record: RankSave) -> tuple[object, ...]:
     """Return the members in which all ranks' records must agree."""
-    what = (record.path, record.writers, record.step, record.consumed_samples)
-    return (*what, record.world_size, record.generation, record.kind, record.parameters_sha256)
+    members = (record.path, record.writers, record.step, record.consumed_samples)
+    return (*members, record.world_size, record.generation, record.kind, record.parameters_sha256)
 
 
 def _file_entry(path: str, file: SavedFile, stored: Mapping[str, ListedBlob]) -> FileEntry:
-    seen = stored.get(file.name)
-    if seen is None or (seen.size, seen.crc64nvme) != (file.size, file.crc64nvme):
+    blob = stored.get(file.name)
+    if blob is None or (blob.size, blob.crc64nvme) != (file.size, file.crc64nvme):
         raise CorruptError(
-            f"{path}/{file.name}: the blob is not what the rank's record says ({seen})"
+            f"{path}/{file.name}: the blob is not what the rank's record says ({blob})"
         )
     return FileEntry(
         name=file.name,
         size=file.size,
-        etag=seen.etag,
+        etag=blob.etag,
         crc64nvme=file.crc64nvme,
         block_size=file.block_size,
         blocks=file.blocks,

@@ -90,15 +90,15 @@ def uncapped_rate(measured: float | None, cap: float) -> float | None:
 
 def decision_message(verdict: EvictionDecision) -> str:
     """Return the decision as a message to the user."""
-    left = f"{verdict.left:.0f} s"
+    remaining = f"{verdict.left:.0f} s"
     if verdict.needs is None:
-        return f"Azure takes the machine in {left}: saving at once"
+        return f"Azure takes the machine in {remaining}: saving at once"
     needs = f"a save takes about {verdict.needs:.0f} s"
     if verdict.choice is EvictionChoice.RELY:
         return (
-            f"Azure takes the machine in {left}, and {needs}: it would not be whole. Training goes "
-            "on from the newest checkpoint that is committed by then"
+            f"Azure takes the machine in {remaining}, and {needs}: it would not be whole. "
+            "Training goes on from the newest checkpoint that is committed by then"
         )
     if verdict.choice is EvictionChoice.SAVE_NOW:
-        return f"Azure takes the machine in {left}, and {needs}: saving at once"
-    return f"Azure takes the machine in {left}, and {needs}: the step is finished first"
+        return f"Azure takes the machine in {remaining}, and {needs}: saving at once"
+    return f"Azure takes the machine in {remaining}, and {needs}: the step is finished first"

@@ -29,12 +29,12 @@ class Outbox:
 
     async def send_next(self) -> RankSave | None:
         """Upload the oldest save that is complete on this node; None when there is none."""
-        whole = self.whole_saves()
-        if not whole:
+        saves = self.whole_saves()
+        if not saves:
             return None
-        save = whole[0][0]
+        save = saves[0][0]
         try:
-            await self._send(whole[0])
+            await self._send(saves[0])
         except CorruptError:
             self.set_aside(save)
             raise
@@ -76,8 +76,8 @@ class Outbox:
         """Move the folder out of the outbox atomically, then delete it."""
         sent = self._folder.root / "sent"
         sent.mkdir(exist_ok=True)
-        gone = folder.rename(sent / folder.name)
-        shutil.rmtree(gone, ignore_errors=True)  # a trainer that makes room deletes it too
+        moved = folder.rename(sent / folder.name)
+        shutil.rmtree(moved, ignore_errors=True)  # a trainer that makes room deletes it too
 
     async def _send_file(self, folder: Path, blob_path: str, file: SavedFile) -> SavedFile:
         """Upload the file; return its record with SHA-256."""

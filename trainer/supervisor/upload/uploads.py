@@ -107,20 +107,20 @@ class SaveUploads:
         waiting_since: float | None = None
         self._recall = recall and self._commits
         while True:
-            gone = requests.trainer_gone.is_set()  # before the check of the outbox
+            trainer_gone = requests.trainer_gone.is_set()  # before the check of the outbox
             self._non_retryable = False
             failures = self._failures
             sent = await self._send()
-            if gone and sent and waiting_since is None:
+            if trainer_gone and sent and waiting_since is None:
                 waiting_since = self._clock.monotonic()
             # Asked before the look, so that one look follows the end of our patience.
-            over = gone and _is_time_over(requests, waiting_since)
+            time_over = trainer_gone and _is_time_over(requests, waiting_since)
             done = await self._commit() and sent
             if self._failures == failures:
                 self._worked()
-            if gone and (done or over or self._non_retryable):
+            if trainer_gone and (done or time_over or self._non_retryable):
                 return
-            if not gone:
+            if not trainer_gone:
                 self._make_room(requests)
             await self._pause(requests)
 
@@ -159,14 +159,14 @@ class SaveUploads:
         return True
 
     async def _timed_send(self) -> RankSave | None:
-        before, began = self._outbox.sent, self._clock.monotonic()
-        self._sending_since = began
+        before, start = self._outbox.sent, self._clock.monotonic()
+        self._sending_since = start
         try:
             save = await self._outbox.send_next()
         finally:
             self._sending_since = None
         if save is not None:
-            self._sent, self._seconds = self._outbox.sent - before, self._clock.monotonic() - began
+            self._sent, self._seconds = self._outbox.sent - before, self._clock.monotonic() - start
         return save
 
     async def _commit(self) -> bool:

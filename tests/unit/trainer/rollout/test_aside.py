@@ -27,7 +27,7 @@ class Engine:
 def test_masters_and_moments_go_and_come_back_even_if_answering_fails() -> None:
     engine = Engine()
 
-    with pytest.raises(RuntimeError, match="no memory"), offload_optimizer(engine, asked=True):
+    with pytest.raises(RuntimeError, match="no memory"), offload_optimizer(engine, enabled=True):
         raise RuntimeError("no memory")
 
     assert engine.told == [{"optim_states", "hp_params"}, "back"]
@@ -36,7 +36,7 @@ def test_masters_and_moments_go_and_come_back_even_if_answering_fails() -> None:
 def test_nothing_moves_unless_it_is_asked_for() -> None:
     engine = Engine()
 
-    with offload_optimizer(engine, asked=False):
+    with offload_optimizer(engine, enabled=False):
         pass
 
     assert engine.told == []
