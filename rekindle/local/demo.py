@@ -99,7 +99,7 @@ class Demo:
         self.view.print_line(f"uploaded {name}: {rows} chats, {file.id}")
         return file.id
 
-    async def _submit_job(self, files: dict[str, str], what: str) -> dict[str, Any]:
+    async def _submit_job(self, files: dict[str, str], title: str) -> dict[str, Any]:
         recipe = RECIPES[self.model]
         hyperparameters = {"n_epochs": recipe.epochs, "batch_size": recipe.batch_size}
         job = await self.client.fine_tuning.jobs.create(
@@ -118,7 +118,7 @@ class Demo:
             },
         )
         document: dict[str, Any] = job.model_dump()
-        self.view.print_plan(what, document)
+        self.view.print_plan(title, document)
         return document
 
     async def _evict_machine(self, job_id: str, step: int, *, notice: bool) -> None:
@@ -278,7 +278,7 @@ def main() -> int:
     )
     options = parser.parse_args()
     state = options.state or Path(tempfile.mkdtemp(prefix="rekindle-demo-"))
-    began = time.monotonic()
+    start = time.monotonic()
     try:
         result = asyncio.run(_run_demo(state.resolve(), options))
     except KeyboardInterrupt:
@@ -286,7 +286,7 @@ def main() -> int:
         return 130
     except (DemoFailed, StackStartError, TargetNotFound, OpenAIError, httpx.HTTPError) as error:
         result = {"demo": "failed", "error": str(error), "state": str(state)}
-    result["seconds"] = round(time.monotonic() - began, 1)
+    result["seconds"] = round(time.monotonic() - start, 1)
     print(json.dumps(result), flush=True)
     return 0 if result["demo"] == "ok" else 1
 

@@ -72,9 +72,9 @@ async def kill_supervisor(stack: StackInfo, vm: LocalMachine) -> int:
     return await _kill_process(vm, SUPERVISOR)
 
 
-async def kill_trainer(stack: StackInfo, vm: LocalMachine, *, whole: bool = False) -> int:
-    """SIGKILL one rank, or (``whole``) its torchrun; return the process id."""
-    return await _kill_process(vm, TORCHRUN if whole else RANK)
+async def kill_trainer(stack: StackInfo, vm: LocalMachine, *, launcher: bool = False) -> int:
+    """SIGKILL one rank, or (``launcher``) its torchrun; return the process id."""
+    return await _kill_process(vm, TORCHRUN if launcher else RANK)
 
 
 async def pause_vm(stack: StackInfo, vm: LocalMachine, seconds: float) -> None:

@@ -67,8 +67,8 @@ async def _start_parts(
             group.create_task(_measure_cpu_speed(runner))
             group.create_task(_stage_base_models(layout, runner, notify))
     except ExceptionGroup as failures:
-        expected, others = failures.split(StackStartError)
-        if expected is None or others is not None:
+        expected, unexpected = failures.split(StackStartError)
+        if expected is None or unexpected is not None:
             raise
         raise StackStartError("\n".join(_messages(expected))) from failures
     await runner.start_part(layout.service())

@@ -35,8 +35,8 @@ def audit_resources(
     """Compare Azure with the database (operators only). Exit code 1 if a resource may leak."""
     findings, summary = _read_findings(cli)
     document = {"object": "list", "data": findings, "has_more": False, "summary": summary}
-    shown = [f for f in findings if everything or f["standing"] != "used"]
-    cli.print_result(document, lambda: audit_lines(shown, summary, time.time()))
+    visible = [f for f in findings if everything or f["standing"] != "used"]
+    cli.print_result(document, lambda: audit_lines(visible, summary, time.time()))
     return ExitCode.FAILED if summary["leaks"] or summary["unseen"] else ExitCode.OK
 
 
@@ -59,8 +59,8 @@ def audit_lines(findings: list[Json], summary: Mapping[str, Any], now: float) ->
         yield "No scale set leaks." if summary["unseen"] or blobs != 0 else "Nothing leaks."
         return
     unpriced = summary["unpriced_leaks"]
-    more = f" (the price of {unpriced} is not known)" if unpriced else ""
-    yield f"{_leak_counts(summary)} leak{more}. See docs/runbook.md"
+    price_note = f" (the price of {unpriced} is not known)" if unpriced else ""
+    yield f"{_leak_counts(summary)} leak{price_note}. See docs/runbook.md"
 
 
 def _container_line(number: int | None) -> str:

@@ -60,8 +60,8 @@ class Distillation:
 
     def write_rows(self) -> None:
         """Write the whole file or nothing; raise CliError if there is no row."""
-        with partial_file(self.settings.out) as part:
-            with part.open("w", encoding="utf-8") as lines:
+        with partial_file(self.settings.out) as part_path:
+            with part_path.open("w", encoding="utf-8") as lines:
                 for row in self._build_rows():
                     lines.write(json.dumps(row, ensure_ascii=False) + "\n")
                     self.rows += 1

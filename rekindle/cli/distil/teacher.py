@@ -126,8 +126,8 @@ def _parse_reply(data: bytes, url: str) -> TeacherReply:
             completion_tokens=int(usage.get("completion_tokens") or 0),
         )
     except (ValueError, LookupError, TypeError, AttributeError):
-        shown = data[:80].decode(errors="replace")
-        why = f"{url} did not return a chat completion: {shown!r}"
+        excerpt = data[:80].decode(errors="replace")
+        why = f"{url} did not return a chat completion: {excerpt!r}"
         raise TeacherBusy(why, is_prompt_specific=True) from None
 
 

@@ -86,8 +86,8 @@ def _convert_alpaca(row: RowMembers, dropped: set[str]) -> Json:
 
 def _user_text(row: RowMembers) -> str:
     """Return the user message: the instruction, and the input on a new line."""
-    instruction, more = row.read_text("instruction"), row.read_optional_text("input")
-    return f"{instruction}\n{more}" if more else instruction
+    instruction, input_text = row.read_text("instruction"), row.read_optional_text("input")
+    return f"{instruction}\n{input_text}" if input_text else instruction
 
 
 def _history_messages(row: RowMembers) -> Messages:
@@ -130,8 +130,8 @@ def _convert_preference(row: RowMembers, dropped: set[str]) -> Json:
     )
     common = _common_prefix_length(chosen, rejected)
     prompt = _whole_prompt(own_prompt, chosen[:common])
-    outputs = preferred, other = chosen[common:], rejected[common:]
-    if not preferred or not other:
+    outputs = preferred, non_preferred = chosen[common:], rejected[common:]
+    if not preferred or not non_preferred:
         raise RowSkipped("both answers are the same")
     for output in outputs:
         if any(m["role"] not in ("assistant", "tool") for m in output):
@@ -140,7 +140,7 @@ def _convert_preference(row: RowMembers, dropped: set[str]) -> Json:
     return {
         "input": _chat_row(row, prompt),
         "preferred_output": preferred,
-        "non_preferred_output": other,
+        "non_preferred_output": non_preferred,
     }
 
 
@@ -235,7 +235,7 @@ def _is_text(value: object) -> bool:
     return isinstance(value, str) and bool(value.strip())
 
 
-def _common_prefix_length(one: Messages, other: Messages) -> int:
+def _common_prefix_length(first: Messages, second: Messages) -> int:
     """Return how many messages both begin with."""
-    pairs = zip(one, other, strict=False)
-    return next((n for n, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))
+    pairs = zip(first, second, strict=False)
+    return next((n for n, (a, b) in enumerate(pairs) if a != b), min(len(first), len(second)))

@@ -60,8 +60,8 @@ def import_file(cli: Cli, *, file: File, out: Out, kind: Kind = InputFormat.AUTO
     """Convert another program's FILE to OUT for `rekindle submit`. Needs no service."""
     _require_paths(file, out)
     count = ImportCount(None if kind is InputFormat.AUTO else RowFormat(kind.value))
-    with partial_file(out) as part:
-        with part.open("w", encoding="utf-8") as lines:
+    with partial_file(out) as part_path:
+        with part_path.open("w", encoding="utf-8") as lines:
             for row in _convert_rows(file, count):
                 lines.write(json.dumps(row, ensure_ascii=False) + "\n")
         if not count.rows_written:

@@ -180,7 +180,7 @@ def _read_calls(turn: RowMembers, earlier: Messages, dropped: set[str]) -> Messa
     return converted
 
 
-def _convert_call(function: object, given: object, default_id: str, dropped: set[str]) -> Json:
+def _convert_call(function: object, source_id: object, default_id: str, dropped: set[str]) -> Json:
     if not isinstance(function, dict):
         raise RowSkipped("a call of a tool is no object")
     call = RowMembers(function, "calls[].")
@@ -191,5 +191,5 @@ def _convert_call(function: object, given: object, default_id: str, dropped: set
     if not isinstance(arguments, dict) and has_value(arguments):
         raise RowSkipped("what a tool is called with is no object")
     text = json.dumps(arguments or {}, ensure_ascii=False)
-    call_id = given if isinstance(given, str) and given else default_id
+    call_id = source_id if isinstance(source_id, str) and source_id else default_id
     return {"id": call_id, "type": "function", "function": {"name": name, "arguments": text}}

@@ -22,8 +22,8 @@ def require_good_answer(row: RowMembers) -> None:
         number, flag = parse_number(value), parse_flag(value)
         is_bad = flag == 0 or (number is not None and number <= 0)
         if is_bad or (isinstance(value, str) and value.strip().lower() in _BAD):
-            shown = "false" if flag == 0 else f"{value!r:.20}"
-            raise RowSkipped(f"its `{name}` is {shown}: the answer is one to be avoided")
+            text = "false" if flag == 0 else f"{value!r:.20}"
+            raise RowSkipped(f"its `{name}` is {text}: the answer is one to be avoided")
         if flag == 1:
             row.read(name)  # it says what learning the answer means
 
@@ -55,14 +55,14 @@ def read_score(answer: object) -> float | None:
 def _score_pairs(row: RowMembers) -> Iterator[tuple[str, float, float]]:
     """Yield each pair of scores: its name, the chosen answer's and the rejected answer's."""
     for name in row.names():
-        other = name.replace("chosen", "rejected")
-        if other == name or not _JUDGED.search(name):
+        rejected_name = name.replace("chosen", "rejected")
+        if rejected_name == name or not _JUDGED.search(name):
             continue
-        chosen, rejected = parse_number(row.peek(name)), parse_number(row.peek(other))
+        chosen, rejected = parse_number(row.peek(name)), parse_number(row.peek(rejected_name))
         if chosen is not None and rejected is not None:
             is_rank = "rank" in name
-            word, sign = ("below", -1) if is_rank else ("above", 1)
-            yield f"`{name}` is not {word} `{other}`", sign * chosen, sign * rejected
+            relation, sign = ("below", -1) if is_rank else ("above", 1)
+            yield f"`{name}` is not {relation} `{rejected_name}`", sign * chosen, sign * rejected
     for name in _LISTS:
         numbers = (
             [parse_number(n) for n in values] if isinstance(values := row.peek(name), list) else []

@@ -57,10 +57,10 @@ def start_stack(
         )
         raise typer.Exit(ExitCode.FAILED)
     argv = ["-m", "rekindle.local.up", "--state", str(state), "--port", str(port)]
-    more = ["--spot-capacity", str(spot_capacity)] if spot_capacity else []
-    more += [f"--model={name}" for name in model or ()]
-    more += ["--keep"] if keep else []
-    os.execv(sys.executable, [sys.executable, *argv, *more])  # noqa: S606 - replaces this process
+    options = ["--spot-capacity", str(spot_capacity)] if spot_capacity else []
+    options += [f"--model={name}" for name in model or ()]
+    options += ["--keep"] if keep else []
+    os.execv(sys.executable, [sys.executable, *argv, *options])  # noqa: S606 - replaces this process
 
 
 def evict_machines(

@@ -113,7 +113,7 @@ def _confirm_move(cli: Cli, quote: Json) -> None:
 
 
 def _storage_lines(storage: Json) -> Iterable[Any]:
-    table = new_table(*_COLUMNS, "state", whole=_COLUMNS)
+    table = new_table(*_COLUMNS, "state", no_wrap=_COLUMNS)
     for folder in storage["folders"]:
         table.add_row(
             _folder_label(folder),
