@@ -55,8 +55,8 @@ def trained_indexes(row: Json) -> list[int]:
 def split_answers(row: Json) -> list[Json]:
     """Return one chat per trained answer, which ends with it and trains only it."""
     messages: list[Message] = row["messages"]
-    places = trained_indexes(row)
-    return [row | {"messages": [*map(_without_weight, messages[:n]), messages[n]]} for n in places]
+    indexes = trained_indexes(row)
+    return [row | {"messages": [*map(_without_weight, messages[:n]), messages[n]]} for n in indexes]
 
 
 def count_answers(row: Json) -> int:

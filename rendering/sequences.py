@@ -52,10 +52,10 @@ class RowReader:
 
     def sequences(self, row: object) -> list[RowSequence]:
         """Return the row's sequences; raise RenderError or RowError."""
-        found = [self._sequence(chat) for chat in self._read(row)]
-        if not found:
+        row_sequences = [self._sequence(chat) for chat in self._read(row)]
+        if not row_sequences:
             raise RenderError("no answer of the row is trained: give one of them weight 1")
-        return found
+        return row_sequences
 
     def _sequence(self, chat: Json) -> RowSequence:
         tokenizer, today = self._tokenizer, self._task.today

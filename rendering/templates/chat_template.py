@@ -186,9 +186,9 @@ class _PublicNamespace(Namespace):
 
     def __init__(*args: Any, **members: Any) -> None:  # noqa: ANN401 - "self" may be a member
         self, *pairs = args
-        for name in (found := dict(*pairs, **members)):
+        for name in (attributes := dict(*pairs, **members)):
             _refuse_underscore(name)
-        Namespace.__init__(self, found)
+        Namespace.__init__(self, attributes)
 
     def __setitem__(self, name: str, value: Any) -> None:  # noqa: ANN401
         _refuse_underscore(name)

@@ -41,14 +41,14 @@ def template_messages(row: Json, form: CallForm) -> list[Message]:
 
 def find_call_form(template: ChatTemplate) -> CallForm:
     """Return the form of tool calls that the template renders as JSON, or else at all."""
-    shown = {form: _render_probe(template, form) for form in FORMS}
+    rendered = {form: _render_probe(template, form) for form in FORMS}
     bare = {form: _render_probe(template, replace(form, null_content=True)) for form in FORMS}
     for is_good in (is_call_as_json, is_call_shown):
         for form in FORMS:
-            is_bare_better = len(bare[form]) < len(shown[form]) or not is_good(shown[form])
+            is_bare_better = len(bare[form]) < len(rendered[form]) or not is_good(rendered[form])
             if is_good(bare[form]) and is_bare_better:
                 return replace(form, null_content=True)
-            if is_good(shown[form]):
+            if is_good(rendered[form]):
                 return form
     return FORMS[0]
 
