@@ -75,7 +75,7 @@ def _measures(api: dict[str, float]) -> list[Measure]:
     def measure(
         name: str, row: str, bar: float | None, bare: str, floor: str | None = None
     ) -> Measure:
-        rivals = {other: round(api[other]) for other in (bare, floor) if other}
+        rivals = {rival: round(api[rival]) for rival in (bare, floor) if rival}
         return Measure(
             name=name,
             value=round(api[row]),
@@ -133,27 +133,27 @@ async def _floors(running: ScaleStack, requests: int) -> list[Used]:
 async def _writes(running: ScaleStack, api: httpx.AsyncClient, requests: int) -> list[Used]:
     """Measure requests that create, pause, resume and cancel jobs."""
     meter = _Meter(process=running.processes["api"][0], stack=running)
-    asked = await running.job_request(api, nodes=1)
-    made: list[str] = []
+    request = await running.job_request(api, nodes=1)
+    job_ids: list[str] = []
 
-    async def make(**more: Any) -> httpx.Response:  # noqa: ANN401 - JSON
-        answer = await api.post(JOBS, json=asked | more)
-        made.append(answer.json()["id"])
+    async def make(**members: Any) -> httpx.Response:  # noqa: ANN401 - JSON
+        answer = await api.post(JOBS, json=request | members)
+        job_ids.append(answer.json()["id"])
         return answer
 
     async def another() -> httpx.Response:
         """Create a job with a new learning rate, so that no cached plan fits."""
-        return await make(training={"learning_rate": 1e-4 + 1e-9 * len(made)})
+        return await make(training={"learning_rate": 1e-4 + 1e-9 * len(job_ids)})
 
     used = [
         await meter.of("POST job", requests, another),
         await meter.of("POST job, same", requests, make),
     ]
     for verb in ("pause", "resume", "cancel"):
-        left = iter(tuple(made))
+        remaining = iter(tuple(job_ids))
 
-        async def change(verb: str = verb, left: Iterator[str] = left) -> httpx.Response:
-            return await api.post(f"{JOBS}/{next(left)}/{verb}")
+        async def change(verb: str = verb, remaining: Iterator[str] = remaining) -> httpx.Response:
+            return await api.post(f"{JOBS}/{next(remaining)}/{verb}")
 
         used.append(await meter.of(verb, requests, change))
     return used
@@ -161,8 +161,8 @@ async def _writes(running: ScaleStack, api: httpx.AsyncClient, requests: int) ->
 
 async def _looks(running: ScaleStack, api: httpx.AsyncClient, requests: int) -> list[Used]:
     """Measure GET requests for a job that trains."""
-    asked = await running.job_request(api, nodes=1)
-    job = (await answered(api.post(JOBS, json=asked)))["id"]
+    request = await running.job_request(api, nodes=1)
+    job = (await answered(api.post(JOBS, json=request)))["id"]
     await wait_until_training(api, job)
     meter = _Meter(process=running.processes["api"][0], stack=running)
     path = f"{JOBS}/{job}"
@@ -205,8 +205,8 @@ class _Meter:
 
 
 async def _ask(requests: int, ask: Ask) -> None:
-    async def lane(mine: int) -> None:
-        for _ in range(mine):
+    async def lane(count: int) -> None:
+        for _ in range(count):
             answer = await ask()
             if answer.status_code not in (200, 304):
                 raise CannotMeasure(f"answered {answer.status_code}: {answer.text}")
@@ -227,10 +227,10 @@ async def wait_until_training(api: httpx.AsyncClient, job: str) -> None:
 
 @asynccontextmanager
 async def _child(
-    what: str, *arguments: str
+    module: str, *arguments: str
 ) -> AsyncIterator[tuple[psutil.Process, httpx.AsyncClient]]:
     port = ports.free()
-    program = (sys.executable, "-m", f"bench.api.{what}", str(port), *arguments)
+    program = (sys.executable, "-m", f"bench.api.{module}", str(port), *arguments)
     child = await asyncio.create_subprocess_exec(*program)
     try:
         url = f"http://127.0.0.1:{port}"

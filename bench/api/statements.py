@@ -26,9 +26,9 @@ async def of(data: Path, ask: Callable[[], Awaitable[object]]) -> float:
     before = _count(log)
     for _ in range(ASKED):
         await ask()
-    found = _count(log) - before
+    statements = _count(log) - before
     await _log(data, "none")
-    return found / ASKED
+    return statements / ASKED
 
 
 async def _log(data: Path, which: str) -> None:
@@ -38,5 +38,5 @@ async def _log(data: Path, which: str) -> None:
 
 
 def _count(log: Path) -> int:
-    said = log.read_text(errors="replace")
-    return sum(said.count(f"LOG:  {kind}") for kind in ("statement: ", "execute "))
+    text = log.read_text(errors="replace")
+    return sum(text.count(f"LOG:  {kind}") for kind in ("statement: ", "execute "))

@@ -32,7 +32,7 @@ def main() -> int:
     """Run the benchmark and return 0 when every bar is met, 1 when not, 2 when it failed."""
     options = _options()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that SIGTERM stops the children
-    began = time.monotonic()
+    start = time.monotonic()
     counted, victims = Counted(), [0, 0]
     cpu: dict[str, float] = {}
     measures: list[Measure] = []
@@ -55,7 +55,7 @@ def main() -> int:
         measures,
         options.json,
         arguments={"jobs": options.jobs, "seed": options.seed, "every": options.every},
-        seconds=round(time.monotonic() - began, 1),
+        seconds=round(time.monotonic() - start, 1),
         outcomes=counted.outcomes,
         broken=sorted(evidence),
     )
@@ -65,13 +65,11 @@ def main() -> int:
 async def _run(
     options: argparse.Namespace, counted: Counted, kills: list[int], cpu: dict[str, float]
 ) -> None:
-    dice = random.Random(options.seed)  # noqa: S311 - a repeatable plan
+    rng = random.Random(options.seed)  # noqa: S311 - a repeatable plan
     async with stack(SHAPE) as running, await run.connected(running) as database:
-        victims = Victims(running, dice)
+        victims = Victims(running, rng)
         try:
-            chaos = Chaos(
-                running, database, victims, dice, counted, print_progress, options.at_once
-            )
+            chaos = Chaos(running, database, victims, rng, counted, print_progress, options.at_once)
             await chaos.live(options.jobs, options.every, options.limit)
             await chaos.client.aclose()
             for part, seconds in running.cpu().items():
@@ -86,9 +84,9 @@ async def _run(
 def counts(jobs: int, counted: Counted, kills: list[int]) -> list[Measure]:
     """Return the counts of events, and the counts that must be zero."""
 
-    def none(name: str, found: int) -> Measure:
+    def none(name: str, count: int) -> Measure:
         """Return a measure that must be zero."""
-        return Measure(name=name, value=found, unit="", bar=0, limit=0)
+        return Measure(name=name, value=count, unit="", bar=0, limit=0)
 
     return [
         Measure(name="jobs", value=jobs, unit=""),

@@ -67,7 +67,7 @@ class Chaos:
             every: Average seconds between two kills; 0 kills nothing.
             limit: Seconds after which the remaining jobs are reported as unfinished.
         """
-        began = time.monotonic()
+        start = time.monotonic()
         beside = [
             asyncio.create_task(work)
             for work in (self._evict(), self._finish(), self._watch(), self._tell())
@@ -76,19 +76,21 @@ class Chaos:
             beside.append(asyncio.create_task(self.victims.kill_every(every)))
         try:
             await asyncio.wait_for(self._submit(jobs), limit)
-            while (left := await self._count_unfinished()) and time.monotonic() - began < limit:
+            while (
+                unfinished := await self._count_unfinished()
+            ) and time.monotonic() - start < limit:
                 for task in beside:
                     if task.done():
                         task.result()  # raises the task's exception
                 await asyncio.sleep(1)
-            self.say(f"{left} rows are not over")
+            self.say(f"{unfinished} rows are not over")
         finally:
             for task in beside:
                 task.cancel()
             await asyncio.gather(*beside, return_exceptions=True)
         await self._count(jobs)
 
-    async def request(self, method: str, path: str, **more: Any) -> dict[str, Any]:  # noqa: ANN401
+    async def request(self, method: str, path: str, **options: Any) -> dict[str, Any]:  # noqa: ANN401
         """Send a request to a random api process and repeat it until one answers.
 
         Raises:
@@ -97,16 +99,16 @@ class Chaos:
         while True:
             port = self.dice.choice(self.stack.ports)
             url = f"http://127.0.0.1:{port}/v1{path}"
-            headers = {"authorization": f"Bearer {self.stack.key}", **more.pop("headers", {})}
+            headers = {"authorization": f"Bearer {self.stack.key}", **options.pop("headers", {})}
             try:
-                answer = await self.client.request(method, url, headers=headers, **more)
+                answer = await self.client.request(method, url, headers=headers, **options)
                 if answer.status_code < 400:
                     return dict(answer.json())
                 if answer.status_code < 500:
                     raise CannotMeasure(f"{method} {path}: {answer.status_code} {answer.text}")
             except httpx.TransportError:
                 pass
-            more["headers"] = headers
+            options["headers"] = headers
             self.counted.retries += 1
             await asyncio.sleep(0.5)
 
@@ -124,15 +126,15 @@ class Chaos:
         files = {"file": ("t.jsonl", data)}
         file = await self.request("POST", "/files", files=files, data={"purpose": "fine-tune"})
         body = {"model": model, "training_file": file["id"], "infrastructure": {"nodes": 2}}
-        left = list(range(jobs))
+        remaining = list(range(jobs))
 
         async def lane() -> None:
-            while left:
-                number = left.pop()
+            while remaining:
+                number = remaining.pop()
                 await self._room()
                 key = {"idempotency-key": f"chaos-{number}"}
-                what = body | {"seed": number, "hyperparameters": {"n_epochs": 50}}
-                job = await self.request("POST", "/fine_tuning/jobs", json=what, headers=key)
+                document = body | {"seed": number, "hyperparameters": {"n_epochs": 50}}
+                job = await self.request("POST", "/fine_tuning/jobs", json=document, headers=key)
                 self.counted.acknowledged.add(job["id"])
                 if self.dice.random() < cancelled:
                     await asyncio.sleep(self.dice.uniform(0, 10))
@@ -200,8 +202,8 @@ class Chaos:
     async def _tell(self) -> None:
         while True:
             await asyncio.sleep(20)
-            found = await self.rows("select state, count(*) as n from jobs group by 1 order by 1")
-            states = ", ".join(f"{row['n']} {row['state']}" for row in found)
+            jobs = await self.rows("select state, count(*) as n from jobs group by 1 order by 1")
+            states = ", ".join(f"{row['n']} {row['state']}" for row in jobs)
             tries = await self.rows(
                 "select state, count(*) as n from attempts group by 1 order by 1"
             )
@@ -235,22 +237,22 @@ class Chaos:
     async def _swept(self) -> None:
         """Wait for the orphan sweep to delete leftover scale sets; count the others as leaks."""
         deadline = time.monotonic() + SWEPT_SECONDS
-        while left := await self.stack.world.call("cloud.list_owned"):
+        while remaining := await self.stack.world.call("cloud.list_owned"):
             if time.monotonic() > deadline:
-                self.counted.leaked = sorted(s.name for s in left)
+                self.counted.leaked = sorted(s.name for s in remaining)
                 return
-            for orphan in {s.name for s in left} - self.counted.swept:
+            for orphan in {s.name for s in remaining} - self.counted.swept:
                 self.counted.swept.add(orphan)
                 self.say(f"left to the sweep: {orphan}: {await self._story(orphan)}")
             await asyncio.sleep(1)
 
     async def _story(self, name: str) -> str:
         """Return the events of the attempt of a scale set, with their times."""
-        told = await self.rows(
+        events = await self.rows(
             "select code, at from events where attempt_id = %s order by seq",
             "att-" + name.removeprefix("rk-"),
         )
-        return ", ".join(f"{row['at']:%H:%M:%S.%f} {row['code']}" for row in told)
+        return ", ".join(f"{row['at']:%H:%M:%S.%f} {row['code']}" for row in events)
 
     async def _late(self) -> float:
         """Return the most seconds by which an event is dated before one that was written earlier.
@@ -271,12 +273,12 @@ class Chaos:
             " group by attempt_id, code having count(*) > 1"
         )
         open_rows: LiteralString = "select job_id from ledger where ended_at is null"
-        asked: dict[str, LiteralString] = {
+        queries: dict[str, LiteralString] = {
             "told twice": twice,
             "billed for ever": open_rows,
         }
-        found = {what: await self.rows(query) for what, query in asked.items()}
-        return sorted({f"{what}: {row['job_id']}" for what in found for row in found[what]})
+        rows = {fault: await self.rows(query) for fault, query in queries.items()}
+        return sorted({f"{fault}: {row['job_id']}" for fault in rows for row in rows[fault]})
 
 
 def _model(generation: int) -> dict[str, Any]:

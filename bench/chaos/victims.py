@@ -78,11 +78,11 @@ class Victims:
 
     def end(self) -> None:
         """Stop the processes that were restarted here; the stack stops the others."""
-        left = [process for process in self.started if process.is_running()]
-        for process in left:
+        running = [process for process in self.started if process.is_running()]
+        for process in running:
             with suppress(psutil.NoSuchProcess):
                 process.terminate()
-        for process in psutil.wait_procs(left, _END_SECONDS)[1]:
+        for process in psutil.wait_procs(running, _END_SECONDS)[1]:
             with suppress(psutil.NoSuchProcess):
                 process.kill()
         if self._nursery is not None and self._nursery.stdin is not None:

@@ -48,9 +48,9 @@ class Sink:
         """Return the bytes received and sent so far."""
         connection = HTTPConnection("localhost", self.blob, timeout=30)
         connection.request("GET", "/stats")
-        told: dict[str, int] = json.loads(connection.getresponse().read())
+        counters: dict[str, int] = json.loads(connection.getresponse().read())
         connection.close()
-        return told
+        return counters
 
     def forget(self) -> None:
         """Delete every blob."""
@@ -98,11 +98,11 @@ def running(
     ) as process:
         assert process.stdout
         assert process.stdin
-        words = process.stdout.readline()
+        line = process.stdout.readline()
         try:
-            if not words.startswith(READY):
-                raise CannotStart(f"the sink said {words!r}")
-            blob, raw, blob_tls, raw_tls = map(int, words.split()[2:])
+            if not line.startswith(READY):
+                raise CannotStart(f"the sink said {line!r}")
+            blob, raw, blob_tls, raw_tls = map(int, line.split()[2:])
             yield Sink(
                 kind="c" if program else "python",
                 blob=blob,

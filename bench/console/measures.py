@@ -50,14 +50,14 @@ class ConsoleOptions:
 async def all_of(order: ConsoleOptions) -> list[Measure]:
     """Start the stacks and return all measures."""
     async with stack(Shape(reconcilers=0)) as running, running.api_client(timeout=60) as api:
-        found = await _many_jobs(running, api, order)
+        results = await _many_jobs(running, api, order)
     async with stack(Shape(beat=OFTEN)) as running, running.api_client(timeout=60) as api:
-        found += await _pixels(running, await _training(running, api), order)
+        results += await _pixels(running, await _training(running, api), order)
     async with stack(Shape(beat=USUAL)) as running, running.api_client(timeout=60) as api:
         job = await _training(running, api)
-        found += await _open_pages(running, api, job, order)
-        found += await _long_series(running, api, job, order)
-    return found
+        results += await _open_pages(running, api, job, order)
+        results += await _long_series(running, api, job, order)
+    return results
 
 
 async def _training(running: ScaleStack, api: httpx.AsyncClient) -> str:
@@ -70,8 +70,8 @@ async def _many_jobs(
     running: ScaleStack, api: httpx.AsyncClient, order: ConsoleOptions
 ) -> list[Measure]:
     """Measure the list of queued jobs: script size in KB; paint, select and scroll in ms."""
-    asked = await running.job_request(api, nodes=1)
-    jobs = await _submit(api, asked, order.jobs)
+    request = await running.job_request(api, nodes=1)
+    jobs = await _submit(api, request, order.jobs)
     loaded = await _browser(running, "load", jobs[-1])
     used = await _browser(running, "list")
     script = max(*(load["script"] for load in loaded["jobs"]), loaded["job"]["script"])
@@ -90,26 +90,26 @@ async def _many_jobs(
     ]
 
 
-async def _submit(api: httpx.AsyncClient, asked: dict[str, Any], count: int) -> list[str]:
-    made: list[str] = []
-    left = iter(range(count))
+async def _submit(api: httpx.AsyncClient, request: dict[str, Any], count: int) -> list[str]:
+    job_ids: list[str] = []
+    numbers = iter(range(count))
 
     async def lane() -> None:
-        for number in left:
-            body = asked | {"suffix": f"sweep-{number}"}
-            made.append((await answered(api.post(JOBS, json=body)))["id"])
+        for number in numbers:
+            body = request | {"suffix": f"sweep-{number}"}
+            job_ids.append((await answered(api.post(JOBS, json=body)))["id"])
 
     await asyncio.gather(*(lane() for _ in range(LANES)))
-    return made
+    return job_ids
 
 
 async def _pixels(running: ScaleStack, job: str, order: ConsoleOptions) -> list[Measure]:
     """Measure the seconds from the commit of a heartbeat until its step is on the screen."""
     noticed: list[float] = []
     hearing = asyncio.create_task(_hear(running, job, noticed))
-    seen = await _browser(running, "watch", job, order.seconds)
+    steps = await _browser(running, "watch", job, order.seconds)
     hearing.cancel()
-    took = [at - noticed[before - 1] for at, _ in seen if (before := bisect_right(noticed, at))]
+    took = [at - noticed[before - 1] for at, _ in steps if (before := bisect_right(noticed, at))]
     if not took:
         raise CannotMeasure("no step of the job came to the screen")
     return [
@@ -157,13 +157,13 @@ async def _long_series(
     before, begin = running.cpu(), time.monotonic()
     answer = await answered(api.get(f"{JOBS}/{job}/metrics", params={"max_points": MAX_POINTS}))
     wall, after = time.monotonic() - begin, running.cpu()
-    drawn = await _browser(running, "draw", job)
+    drawing = await _browser(running, "draw", job)
     cpu = sum(after[part] - before[part] for part in ("api", "postgres"))
     return [
         Measure(name="series_points", value=len(answer["data"]), unit="points", bar=MAX_POINTS),
         Measure(name="series_s", value=round(wall, 2), unit="s"),
         Measure(name="series_cpu_s", value=round(cpu, 2), unit="CPU s"),
-        Measure(name="series_drawn_ms", value=drawn["drawn"], unit="ms"),
+        Measure(name="series_drawn_ms", value=drawing["drawn"], unit="ms"),
     ]
 
 
@@ -181,10 +181,10 @@ async def _browser(running: ScaleStack, mode: str, job: str = "", seconds: float
 
 
 def _ms(values: Sequence[float], percent: float) -> float | None:
-    found = percentile(values, percent)
-    return None if found is None else round(found, 1)
+    value = percentile(values, percent)
+    return None if value is None else round(value, 1)
 
 
 def _s(values: Sequence[float], percent: float) -> float | None:
-    found = percentile(values, percent)
-    return None if found is None else round(found, 2)
+    value = percentile(values, percent)
+    return None if value is None else round(value, 2)

@@ -52,8 +52,8 @@ class Pages:
                 if not line.startswith("data: {"):
                     continue
                 self.received += 1
-                told: dict[str, Any] = json.loads(line.removeprefix("data: "))
-                newest = told.get("data", {}).get("progress", {}).get("step", step)
+                message: dict[str, Any] = json.loads(line.removeprefix("data: "))
+                newest = message.get("data", {}).get("progress", {}).get("step", step)
                 if newest > step:
                     query = {"from_step": step + 1, "max_points": MAX_POINTS}
                     step = newest

@@ -101,9 +101,11 @@ async def read(
     """Read the history of a job whose machines are all gone."""
     record = await records.read(database, job)
     worlds = {}
-    for number, members, lost in await records.rows_of_job(database, _WORLDS, job):
+    for number, members, lost_steps in await records.rows_of_job(database, _WORLDS, job):
         first = _first_step(record, number)
-        world = GenerationWorld(number=number, nodes=members, lost_steps=lost, first_step_at=first)
+        world = GenerationWorld(
+            number=number, nodes=members, lost_steps=lost_steps, first_step_at=first
+        )
         worlds[number] = world
     ((paid,),) = await records.rows_of_job(database, _PAID, job)
     pace: dict[int, list[float]] = {}
@@ -118,7 +120,7 @@ async def read(
         record=record,
         worlds=worlds,
         paid_node_seconds=float(paid),
-        step_seconds={n: percentile(each, 50) or 0.0 for n, each in pace.items()},
+        step_seconds={n: percentile(samples, 50) or 0.0 for n, samples in pace.items()},
     )
 
 

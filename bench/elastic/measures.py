@@ -28,33 +28,38 @@ def measures(elastic: JobHistory, rigid: JobHistory) -> list[Measure]:
     ]
 
 
-def rows(lives: Iterable[JobHistory]) -> Sequence[tuple[object, ...]]:
+def rows(histories: Iterable[JobHistory]) -> Sequence[tuple[object, ...]]:
     """Return one table row for each eviction."""
     return [
         (
-            f"{'elastic' if life.elastic else 'rigid'}, {'' if found.noticed else 'no '}notice",
-            found.nodes or None,
-            *(rounded(getattr(found, part), 1) for part in PARTS),
-            found.lost_steps,
+            f"{'elastic' if history.elastic else 'rigid'}, {'' if row.noticed else 'no '}notice",
+            row.nodes or None,
+            *(rounded(getattr(row, part), 1) for part in PARTS),
+            row.lost_steps,
         )
-        for life in lives
-        for found in (recovery(life, strike) for strike in life.strikes)
+        for history in histories
+        for row in (recovery(history, strike) for strike in history.strikes)
     ]
 
 
 def _of_strike(elastic: JobHistory, rigid: JobHistory, *, noticed: bool) -> Iterable[Measure]:
-    ours, theirs = _recovery(elastic, noticed=noticed), _recovery(rigid, noticed=noticed)
+    elastic_recovery, rigid_recovery = (
+        _recovery(elastic, noticed=noticed),
+        _recovery(rigid, noticed=noticed),
+    )
     prefix = "noticed" if noticed else "unnoticed"
     for part in PARTS:
         yield Measure(
             name=f"{prefix}_{_SECONDS[part]}",
-            value=rounded(getattr(ours, part), 2),
+            value=rounded(getattr(elastic_recovery, part), 2),
             unit="s",
-            rivals={"rigid": rounded(getattr(theirs, part), 2)},
+            rivals={"rigid": rounded(getattr(rigid_recovery, part), 2)},
         )
-    lost = {"rigid": theirs.lost_steps}
+    rivals = {"rigid": rigid_recovery.lost_steps}
     name = f"{prefix}_steps_lost"
-    yield Measure(name=name, value=ours.lost_steps, unit="steps", limit=0, rivals=lost)
+    yield Measure(
+        name=name, value=elastic_recovery.lost_steps, unit="steps", limit=0, rivals=rivals
+    )
 
 
 def _recovery(life: JobHistory, *, noticed: bool) -> Recovery:

@@ -153,9 +153,9 @@ async def _strike(
     tools: ElasticTools, attempt: str, generation: int, *, noticed: bool
 ) -> MachineLoss:
     victim = max(await faults.list_machines(tools.stack, attempt), key=lambda vm: vm.vm_id)
-    began = time.time()
+    started_at = time.time()
     await faults.evict_vm(tools.stack, victim, notice=noticed)
-    at = began if noticed else time.time()
+    at = started_at if noticed else time.time()
     return MachineLoss(noticed=noticed, at=at, attempt=attempt, generation=generation)
 
 

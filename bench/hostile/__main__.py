@@ -47,23 +47,23 @@ def main() -> int:
         "--only", default="", metavar="WORDS", help="Run the attacks whose name has these words."
     )
     options = parser.parse_args()
-    seen = report.run_to_exit(_run(options.only), httpx.HTTPError)
+    results = report.run_to_exit(_run(options.only), httpx.HTTPError)
     report.table(
         ("attack", "before MiB", "peak MiB", "after MiB", "livez ms", "cut", "answers"),
         [
             (s.attack, s.before, s.peak, s.after, s.livez, s.cut, json.dumps(s.answers))
-            for s in seen
+            for s in results
         ],
     )
-    rows = [vars(s) for s in seen]
-    report.publish("hostile", _measures(seen), options.json, rows=rows)
+    rows = [vars(s) for s in results]
+    report.publish("hostile", _measures(results), options.json, rows=rows)
     return 0
 
 
-def _measures(seen: list[AttackResult]) -> list[Measure]:
+def _measures(results: list[AttackResult]) -> list[Measure]:
     return [
         measure
-        for s in seen
+        for s in results
         for measure in (
             Measure(name=f"{s.attack}, memory", value=round(s.peak - s.before, 1), unit="MiB"),
             Measure(name=f"{s.attack}, livez", value=s.livez, unit="ms"),
@@ -83,27 +83,27 @@ async def _under(running: ScaleStack, name: str) -> AttackResult:
     memory, slowest = [_mib(process)], 0.0
     command = [sys.executable, "-m", "bench.hostile.attacks", name, str(port), running.key]
     attack = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
-    over = asyncio.create_task(attack.communicate())
+    completion = asyncio.create_task(attack.communicate())
     async with httpx.AsyncClient(trust_env=False, timeout=120) as client:
-        while not over.done():
-            began = time.monotonic()
+        while not completion.done():
+            start = time.monotonic()
             await client.get(f"http://127.0.0.1:{port}/livez")
-            slowest = max(slowest, time.monotonic() - began)
+            slowest = max(slowest, time.monotonic() - start)
             memory.append(_mib(process))
-            await asyncio.wait({over}, timeout=LOOK_SECONDS)
-    out, _ = await over
+            await asyncio.wait({completion}, timeout=LOOK_SECONDS)
+    out, _ = await completion
     if attack.returncode:
         raise CannotMeasure(f"the attack {name!r} failed")
     await asyncio.sleep(REST_SECONDS)
-    told: dict[str, Any] = json.loads(out.splitlines()[-1])
+    result: dict[str, Any] = json.loads(out.splitlines()[-1])
     return AttackResult(
         attack=name,
         before=memory[0],
         peak=max(memory),
         after=_mib(process),
         livez=round(slowest * 1000, 1),
-        answers=told["answers"],
-        cut=told["cut"],
+        answers=result["answers"],
+        cut=result["cut"],
     )
 
 

@@ -64,8 +64,8 @@ def _learn(name: str, case: LearningCase, rows: Mapping[str, str]) -> Curve:
         world = ("--nproc-per-node=1", "--standalone")
         _run(["torch.distributed.run", *world, "-m", "trainer.train", str(run)])
         lines = (run / "metrics.jsonl").read_text().splitlines()
-    found = {step["step"]: step.get(case.figure) for step in map(json.loads, lines)}
-    return [(step, value) for step, value in sorted(found.items()) if value is not None]
+    values = {step["step"]: step.get(case.figure) for step in map(json.loads, lines)}
+    return [(step, value) for step, value in sorted(values.items()) if value is not None]
 
 
 def _run(module: Sequence[str]) -> None:

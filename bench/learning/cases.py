@@ -30,11 +30,11 @@ class LearningCase:
         return last / (sum(values[:fifth]) / fifth) if self.falls else last
 
 
-def _graded(algorithm: str, **more: Any) -> dict[str, Any]:  # noqa: ANN401
+def _graded(algorithm: str, **members: Any) -> dict[str, Any]:  # noqa: ANN401
     return {
         "total_steps": 160,
         "learning_rate": 2e-3,
-        "reinforcement": {"algorithm": algorithm, "answers": 8, "max_answer_tokens": 8} | more,
+        "reinforcement": {"algorithm": algorithm, "answers": 8, "max_answer_tokens": 8} | members,
     }
 
 

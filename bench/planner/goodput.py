@@ -122,13 +122,13 @@ def simulated(case: GoodputCase, interval: float, evictions: int, seed: str) -> 
     The same seed gives the same evictions.
     """
     chance = random.Random(seed)  # noqa: S311 - the same evictions every time
-    kept = paid = 0.0
+    durable_seconds = paid_seconds = 0.0
     for _ in range(evictions):
         life = chance.expovariate(case.hazard.evictions_per_second)
         done, durable = _until_evicted(life, interval, case.save)
-        kept += done if chance.random() < case.hazard.answered else durable
-        paid += life + case.hazard.notice + case.hazard.recovery
-    return kept / paid
+        durable_seconds += done if chance.random() < case.hazard.answered else durable
+        paid_seconds += life + case.hazard.notice + case.hazard.recovery
+    return durable_seconds / paid_seconds
 
 
 def _until_evicted(life: float, interval: float, save: SaveTimes) -> tuple[float, float]:
@@ -145,6 +145,6 @@ def _until_evicted(life: float, interval: float, save: SaveTimes) -> tuple[float
     return done + life - now, durable
 
 
-def lowest(found: Sequence[GoodputOutcome]) -> GoodputOutcome:
+def lowest(outcomes: Sequence[GoodputOutcome]) -> GoodputOutcome:
     """Return the outcome with the lowest ratio to the optimum."""
-    return min(found, key=lambda outcome: outcome.ratio)
+    return min(outcomes, key=lambda outcome: outcome.ratio)

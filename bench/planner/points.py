@@ -147,17 +147,17 @@ def _sku(gpu: str) -> Sku:
     """Return the VM size with these GPUs: eight per machine, with InfiniBand."""
     if named := lookup(f"Standard_{gpu}"):
         return named
-    for wanted in _spellings(gpu):
+    for spelling in _spellings(gpu):
         for sku in SKUS:
-            if sku.gpus == PER_NODE and sku.gpu.startswith(wanted):
+            if sku.gpus == PER_NODE and sku.gpu.startswith(spelling):
                 return sku
     raise Unfit(f"GPU {gpu or 'not named'}: no training was measured on such GPUs")
 
 
 def _spellings(gpu: str) -> Iterator[str]:
     """Yield the catalog's names of a GPU: A100-80GB-SXM is A100-SXM4-80GB there."""
-    kind, _, rest = gpu.partition("-")
-    memory = rest.partition("-")[0]
+    kind, _, suffix = gpu.partition("-")
+    memory = suffix.partition("-")[0]
     if kind in ("A100", "H100"):
         yield f"{kind}-SXM{'4' if kind == 'A100' else '5'}-{memory or '80GB'}"
 
@@ -194,23 +194,28 @@ def _zero_stage(row: Row, lora: Lora | None, gpus: int) -> int:
 
     QwenLM's full fine-tuning always uses ZeRO-3.
     """
-    told = row["parallel"]
-    if "ZeRO-3" in told or "FULL_SHARD" in told or "FSDP2" in told or told == "FSDP":
+    parallelism = row["parallel"]
+    if (
+        "ZeRO-3" in parallelism
+        or "FULL_SHARD" in parallelism
+        or "FSDP2" in parallelism
+        or parallelism == "FSDP"
+    ):
         return 3
     if lora is None and row["source"].startswith("QwenLM"):
         return 3
-    if "SHARD_GRAD_OP" in told or "ZeRO-2" in told:
+    if "SHARD_GRAD_OP" in parallelism or "ZeRO-2" in parallelism:
         return 2
     return 0 if gpus == 1 else 1
 
 
 def _batch(row: Row, gpus: int, *, split: bool) -> tuple[int, int]:
     """Return the sequences of a micro-batch, and the micro-batches of a step."""
-    whole = _number(row, "global_batch", 0.0)
-    if split and whole:
-        return 1, max(round(whole / gpus), 1)
+    global_batch = _number(row, "global_batch", 0.0)
+    if split and global_batch:
+        return 1, max(round(global_batch / gpus), 1)
     accumulation = int(_number(row, "grad_accum", 1.0))
-    micro_batch = _number(row, "micro_batch", whole / gpus / accumulation)
+    micro_batch = _number(row, "micro_batch", global_batch / gpus / accumulation)
     if micro_batch < 1:
         raise Unfit("no micro-batch is told")
     return int(micro_batch), accumulation

@@ -74,12 +74,12 @@ def with_our_network(
         point: The point.
         few: Share of the network bandwidth on few machines; None uses one factor for all sizes.
     """
-    ours = HUGGING_FACE
+    network = HUGGING_FACE
     return replace(
         stack_of(point),
-        local=ours.local,
-        fabric=ours.fabric,
-        overlap=ours.overlap,
+        local=network.local,
+        fabric=network.fabric,
+        overlap=network.overlap,
         fabric_few=few,
     )
 
@@ -145,7 +145,7 @@ def _stack(kind: str, at: fitting.Coefficients) -> TrainingStack:
         )
         for family, speed in base.speeds.items()
     }
-    told: dict[str, Any] = {name: at[name] for name in TOLD[kind]}
-    if "launch_sharded" not in told:
-        told |= dict.fromkeys(_LAUNCHES, told["launch"])
-    return replace(base, speeds=speeds, **told)
+    coefficients: dict[str, Any] = {name: at[name] for name in TOLD[kind]}
+    if "launch_sharded" not in coefficients:
+        coefficients |= dict.fromkeys(_LAUNCHES, coefficients["launch"])
+    return replace(base, speeds=speeds, **coefficients)

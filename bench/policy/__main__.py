@@ -51,8 +51,8 @@ def main() -> int:
     measures += _covered(options.forecasts, options.seed)
     rows = _rows(lived)
     report.table(("folder", "zones", "deadline", *_columns(lived)), rows)
-    told = {"gang": options.gang, "rules": dataclasses.asdict(rules), "rows": _plain(lived)}
-    report.publish("policy", measures, options.json, **told)
+    details = {"gang": options.gang, "rules": dataclasses.asdict(rules), "rows": _plain(lived)}
+    report.publish("policy", measures, options.json, **details)
     if options.picture:
         draw(lived, options.picture, gang=options.gang)
     return 0
@@ -76,8 +76,8 @@ def _above(least: float, *, inclusive: bool = False) -> Callable[[str], float]:
     def number(text: str) -> float:
         value = float(text)
         if value < least or (value == least and not inclusive):
-            word = "below" if inclusive else "not above"
-            raise argparse.ArgumentTypeError(f"{text} is {word} {least:g}")
+            relation = "below" if inclusive else "not above"
+            raise argparse.ArgumentTypeError(f"{text} is {relation} {least:g}")
         return value
 
     return number
@@ -158,13 +158,13 @@ def _replay(folders: Sequence[TraceFolder], gang: int, rules: Rules) -> list[Pol
         if not any(any(zone) for zone in folder.capacity):
             print_progress(f"{folder.name}: never {gang} at once; left out")
             continue
-        here = list(lives(folder, rules))
-        missing = [d for d in DEADLINES if not any(life.deadline == d for life in here)]
+        runs = list(lives(folder, rules))
+        missing = [d for d in DEADLINES if not any(life.deadline == d for life in runs)]
         if missing:
             print_progress(
                 f"{folder.name}: no room for deadlines {missing}; lower or raise --hours"
             )
-        lived += here
+        lived += runs
     if not lived:
         raise BadTrace("no trace is long enough or ever has the gang. Lower --hours or --gang.")
     return lived
@@ -172,15 +172,15 @@ def _replay(folders: Sequence[TraceFolder], gang: int, rules: Rules) -> list[Pol
 
 def _measures(lived: Sequence[PolicyRun], deadline: float) -> list[Measure]:
     cost = {p: _mean(lived, deadline, p) for p in (OURS, ORACLE, *RIVALS, *OTHERS)}
-    ours = cost[OURS]
-    if ours is None:
+    own_cost = cost[OURS]
+    if own_cost is None:
         return []
     against = {p: _ratio(c, cost[ORACLE]) for p, c in cost.items() if p not in (OURS, ORACLE)}
     late = {p: _late(lived, deadline, p) for p in RIVALS}
     return [
         Measure(
             name=f"cost_to_oracle_{deadline}",
-            value=_ratio(ours, cost[ORACLE]),
+            value=_ratio(own_cost, cost[ORACLE]),
             unit="times",
             bar=BAR if deadline >= 1.25 else None,
             limit=1.0,
@@ -206,16 +206,16 @@ def _against(lived: Sequence[PolicyRun], deadline: float, short: str, rival: str
 
 def _covered(lives: int, seed: int) -> list[Measure]:
     """Return the coverage of the 80 % intervals; good values are 75 to 85 %."""
-    found, (paid, ended) = coverage(lives, seed), live_coverage(lives, seed)
-    told = (
+    forecasts, (paid, ended) = coverage(lives, seed), live_coverage(lives, seed)
+    values = (
         ("live_forecast_coverage_pct", paid),
         ("live_finish_coverage_pct", ended),
-        ("forecast_coverage_pct", found.dollars_pct),
-        ("forecast_time_coverage_pct", found.seconds_pct),
+        ("forecast_coverage_pct", forecasts.dollars_pct),
+        ("forecast_time_coverage_pct", forecasts.seconds_pct),
     )
     return [
         Measure(name=name, value=value, unit="%", bar=75.0, limit=80.0, higher_is_better=True)
-        for name, value in told
+        for name, value in values
     ]
 
 
@@ -249,41 +249,41 @@ def _rows(lived: Sequence[PolicyRun]) -> list[list[object]]:
     """Return table rows: mean cost / 95th percentile, and the percentage of late runs if any."""
     rows: list[list[object]] = []
     for group in _groups(lived):
-        here = [life for life in lived if (life.folder, life.zones, life.deadline) == group]
-        rows.append([*group, *(_cell(here, p) for p in _columns(lived))])
+        runs = [run for run in lived if (run.folder, run.zones, run.deadline) == group]
+        rows.append([*group, *(_cell(runs, p) for p in _columns(lived))])
     return rows
 
 
 def _cell(lived: Sequence[PolicyRun], policy: str) -> str:
-    here = [life for life in lived if life.policy == policy]
-    if not here:
+    runs = [run for run in lived if run.policy == policy]
+    if not runs:
         return "-"
-    costs = [life.cost for life in here]
-    late = 100 * statistics.fmean(life.late for life in here)
-    shown = f"{statistics.fmean(costs):.3f}/{report.percentile(costs, 95):.2f}"
-    return shown + (f" {late:.0f}% late" if late else "")
+    costs = [run.cost for run in runs]
+    late = 100 * statistics.fmean(run.late for run in runs)
+    text = f"{statistics.fmean(costs):.3f}/{report.percentile(costs, 95):.2f}"
+    return text + (f" {late:.0f}% late" if late else "")
 
 
 def _plain(lived: Sequence[PolicyRun]) -> list[dict[str, object]]:
     plain: list[dict[str, object]] = []
     for folder, zones, deadline in _groups(lived):
         for policy in _columns(lived):
-            here = [
-                life
-                for life in _of(lived, deadline, policy)
-                if (life.folder, life.zones) == (folder, zones)
+            runs = [
+                run
+                for run in _of(lived, deadline, policy)
+                if (run.folder, run.zones) == (folder, zones)
             ]
-            if here:
+            if runs:
                 plain.append(
                     {
                         "folder": folder,
                         "zones": zones,
                         "deadline": deadline,
                         "policy": policy,
-                        "lives": len(here),
-                        "mean": round(statistics.fmean(life.cost for life in here), 4),
-                        "p95": report.rounded(report.percentile([x.cost for x in here], 95), 4),
-                        "late_pct": round(100 * statistics.fmean(x.late for x in here), 2),
+                        "lives": len(runs),
+                        "mean": round(statistics.fmean(run.cost for run in runs), 4),
+                        "p95": report.rounded(report.percentile([x.cost for x in runs], 95), 4),
+                        "late_pct": round(100 * statistics.fmean(x.late for x in runs), 2),
                     }
                 )
     return plain

@@ -36,10 +36,10 @@ def coverage(lives: int, seed: int) -> Coverage:
     for _ in range(lives):
         hold, outage = _law(draw, 1.5), _law(draw, 1.0)
         holds, past_outages = _history(hold, outage)
-        odds = simulate_runs(JOB, draw, lives=_SAMPLES, holds=holds, outages=past_outages)
+        forecast = simulate_runs(JOB, draw, lives=_SAMPLES, holds=holds, outages=past_outages)
         life: SpotRun = simulate_run(JOB, hold, outage)
-        dollars += odds.dollars.contains(life.dollars)
-        seconds += odds.seconds.contains(life.seconds)
+        dollars += forecast.dollars.contains(life.dollars)
+        seconds += forecast.seconds.contains(life.seconds)
     return Coverage(
         dollars_pct=round(100 * dollars / lives, 1), seconds_pct=round(100 * seconds / lives, 1)
     )
@@ -54,14 +54,14 @@ def _law(draw: random.Random, median_h: float) -> Callable[[], float]:
 
 def _history(hold: Callable[[], float], outage: Callable[[], float]) -> tuple[Exposure, Exposure]:
     """Return the holds and outages of ten days; the last one is censored."""
-    left, holds, past_outages = _DAYS * 24.0, Exposure(), Exposure()
-    while left > 0:
+    remaining, holds, past_outages = _DAYS * 24.0, Exposure(), Exposure()
+    while remaining > 0:
         up, down = hold(), outage()
-        holds += Exposure.of([(min(up, left), up < left)])
-        left -= up
-        if left > 0:
-            past_outages += Exposure.of([(min(down, left), down < left)])
-            left -= down
+        holds += Exposure.of([(min(up, remaining), up < remaining)])
+        remaining -= up
+        if remaining > 0:
+            past_outages += Exposure.of([(min(down, remaining), down < remaining)])
+            remaining -= down
     return holds, past_outages
 
 
@@ -73,30 +73,33 @@ def live_coverage(lives: int, seed: int) -> tuple[float, float]:
     recoveries, step times and the speed of each hold's machines.
     """
     draw = random.Random(seed)  # noqa: S311 - no secret
-    told = [_told_right(draw) for _ in range(lives)]
-    paid, ended = (round(100 * statistics.fmean(right), 1) for right in zip(*told, strict=True))
+    covered = [_told_right(draw) for _ in range(lives)]
+    paid, ended = (round(100 * statistics.fmean(right), 1) for right in zip(*covered, strict=True))
     return paid, ended
 
 
 def _told_right(draw: random.Random) -> tuple[bool, bool]:
     job = _RunningJob(draw)
     job.live_until(draw.uniform(0.02, 0.9) * job.steps)
-    seen, steps = job.observations(), round(job.steps - job.done)
-    left, end = (
+    observations, steps = job.observations(), round(job.steps - job.done)
+    machine_time, end = (
         live.forecast_remaining(
             job.course,
             steps=steps,
             seconds_per_step=job.pace,
             running=True,
-            seen=seen,
+            seen=observations,
             after=after,
         )
         for after in (live.NO_WAIT, expected_aftermath(job.past, 1))
     )
-    began, waited = job.seconds, job.waited
+    seconds_before, waited_before = job.seconds, job.waited
     job.live_until(job.steps)
-    took = job.seconds - began
-    return left.p10 <= took <= left.p90, end.p10 <= took + job.waited - waited <= end.p90
+    took = job.seconds - seconds_before
+    return (
+        machine_time.p10 <= took <= machine_time.p90,
+        end.p10 <= took + job.waited - waited_before <= end.p90,
+    )
 
 
 class _RunningJob:
@@ -149,8 +152,8 @@ class _RunningJob:
             self.seconds += trains
             self.left -= trains
             if trains < takes:
-                lost = self.draw.uniform(0, self.course.checkpoint_seconds) / self.step_s
-                self.done = max(self.done - lost, 0.0)
+                lost_steps = self.draw.uniform(0, self.course.checkpoint_seconds) / self.step_s
+                self.done = max(self.done - lost_steps, 0.0)
                 self.seconds += self.course.recovery_seconds * self.draw.lognormvariate(-0.045, 0.3)
                 self.evictions += 1
                 if self.draw.random() < self.dry:

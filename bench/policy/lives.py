@@ -95,10 +95,10 @@ def region(zone: str) -> str:
     >>> region("us-east-1a_v100_1"), region("us-central1-a"), region("b")
     ('us-east-1', 'us-central1', 'b')
     """
-    place = zone.partition("_")[0]
-    if len(place) > 2 and place[-1].isalpha() and (place[-2].isdigit() or place[-2] == "-"):
-        place = place[:-1].rstrip("-")
-    return place
+    name = zone.partition("_")[0]
+    if len(name) > 2 and name[-1].isalpha() and (name[-2].isdigit() or name[-2] == "-"):
+        name = name[:-1].rstrip("-")
+    return name
 
 
 def _beginnings(
@@ -121,9 +121,9 @@ def _results(
     if rules.asking:
         yield ASKING, ours.play(world, capacity, begin, ours.fresh(world), MoveMode.ASKS_FIRST)
     if rules.history:
-        seen = ours.fresh(world)
-        ours.play(world, capacity, begin - world.deadline, seen, signs=rules.signs)
-        yield WARM, ours.play(world, capacity, begin, seen, signs=rules.signs)
+        experience = ours.fresh(world)
+        ours.play(world, capacity, begin - world.deadline, experience, signs=rules.signs)
+        yield WARM, ours.play(world, capacity, begin, experience, signs=rules.signs)
     for name in RIVALS:
         policy = SkyNomad() if name == "skynomad" else rivals.NAMED[name]
         yield name, rivals.play(policy, world, capacity, begin)

@@ -48,9 +48,9 @@ class SkyNomad:
 
     def _utility(self, view: View, zone: Zone) -> float:
         world = view.world
-        held = zone == view.held
+        is_held = zone == view.held
         lasts = self._lasts(view, zone)
-        useful = 1.0 if held else max(0.0, 1 - world.cold / lasts)
+        useful = 1.0 if is_held else max(0.0, 1 - world.cold / lasts)
         price = 1.0 if zone == ON_DEMAND else world.ratio
         moved = zone != ON_DEMAND and world.regions[zone] != view.place
         return _value_of_time(view) * useful - price - (world.egress / lasts if moved else 0.0)
@@ -58,14 +58,14 @@ class SkyNomad:
     def _lasts(self, view: View, zone: Zone) -> float:
         """Return the expected lifetime of a hold in ticks, at most the remaining work."""
         world = view.world
-        left = world.work - view.done + world.cold
+        remaining = world.work - view.done + world.cold
         if zone == ON_DEMAND:
-            return max(left, 1)
+            return max(remaining, 1)
         hours = world.tick_s / 3600
         age = (view.now - self.up_since.get(zone, view.now)) * hours
         curve = self.curves.get(zone)
-        rest = curve.mean_residual_life(age, left * hours) if curve else _UNKNOWN_H
-        return max(min(rest / hours, left), 1)
+        residual_hours = curve.mean_residual_life(age, remaining * hours) if curve else _UNKNOWN_H
+        return max(min(residual_hours / hours, remaining), 1)
 
 
 def _value_of_time(view: View) -> float:

@@ -26,12 +26,12 @@ def play(
     world: ReplayWorld,
     capacity: Capacity,
     begin: int,
-    seen: MarketExperience,
+    experience: MarketExperience,
     moves: MoveMode = MoveMode.LEAVES_FIRST,
     signs: AvailabilitySignals = USUAL,
 ) -> Result:
-    """Simulate one run and add its observations to ``seen``."""
-    life = simulate(replace(_case(world), moves=moves, signs=signs), capacity, begin, seen)
+    """Simulate one run and add its observations to ``experience``."""
+    life = simulate(replace(_case(world), moves=moves, signs=signs), capacity, begin, experience)
     return Result(
         cost=life.dollars * HOUR / world.tick_s,
         finished=life.finished,

@@ -29,10 +29,10 @@ def draw(lived: Sequence[PolicyRun], path: Path, *, gang: int) -> None:
     for axes in grid.flat[len(panels) :]:
         axes.set_visible(False)
     for axes, (folder, zones) in zip(grid.flat, panels, strict=False):
-        here = [life for life in lived if (life.folder, life.zones) == (folder, zones)]
+        runs = [life for life in lived if (life.folder, life.zones) == (folder, zones)]
         for policy, colour in _COLOURS.items():
             style = "--" if policy == ORACLE else "-"
-            axes.plot(*_curve(here, policy), style, color=colour, marker=".", label=policy)
+            axes.plot(*_curve(runs, policy), style, color=colour, marker=".", label=policy)
         axes.set_title(
             f"{folder}, gang of {gang}, {zones} zone{'s' * (zones == 'all')}", fontsize=8
         )
@@ -46,9 +46,9 @@ def draw(lived: Sequence[PolicyRun], path: Path, *, gang: int) -> None:
 
 
 def _curve(lived: Sequence[PolicyRun], policy: str) -> tuple[list[float], list[float]]:
-    found = {
+    costs_by_deadline = {
         d: [life.cost for life in lived if (life.deadline, life.policy) == (d, policy)]
         for d in DEADLINES
     }
-    kept = {d: statistics.fmean(costs) for d, costs in found.items() if costs}
-    return list(kept), list(kept.values())
+    means = {d: statistics.fmean(costs) for d, costs in costs_by_deadline.items() if costs}
+    return list(means), list(means.values())

@@ -56,15 +56,15 @@ def _evict(view: View, capacity: Capacity, begin: int, result: Result) -> None:
         view.last, view.held = view.held, None
 
 
-def _place(view: View, wanted: Zone | None, result: Result) -> None:
-    if wanted == view.held:
+def _place(view: View, zone: Zone | None, result: Result) -> None:
+    if zone == view.held:
         return
-    view.held = wanted
-    if wanted is None:
+    view.held = zone
+    if zone is None:
         return
     view.cold = view.world.cold
-    if wanted >= 0 and view.world.regions[wanted] != view.place:
-        view.place = view.world.regions[wanted]
+    if zone >= 0 and view.world.regions[zone] != view.place:
+        view.place = view.world.regions[zone]
         result.cost += view.world.egress
 
 

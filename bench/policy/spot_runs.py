@@ -65,14 +65,14 @@ def simulate_runs(
 
 def simulate_run(job: SpotJob, hold: DrawHours, outage: DrawHours) -> SpotRun:
     """Simulate one run that begins with a hold; the callables draw hours."""
-    left, seconds, billed = job.work_s, 0.0, 0.0
+    remaining, seconds, billed = job.work_s, 0.0, 0.0
     for evictions in range(_ENDLESS):
         lasts = hold() * HOUR
         trains = max(0.0, lasts - job.cold_start_s)
-        if trains >= left:
-            end = job.cold_start_s + left
+        if trains >= remaining:
+            end = job.cold_start_s + remaining
             return _spot_run(job, seconds + end, billed + end, evictions)
-        left = min(job.work_s, left - trains + (job.lost_s if trains else 0.0))
+        remaining = min(job.work_s, remaining - trains + (job.lost_s if trains else 0.0))
         billed += lasts
         seconds += lasts + outage() * HOUR
     return _spot_run(job, math.inf, math.inf, _ENDLESS)

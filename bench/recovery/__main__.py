@@ -49,27 +49,27 @@ def main() -> int:
     options = _options()
     folder = options.state or Path(tempfile.mkdtemp(prefix="rekindle-bench-"))
     book = Book(kills=options.kills, seed=options.seed)
-    found: dict[str, JobRecord] = {}
-    began = time.monotonic()
+    records: dict[str, JobRecord] = {}
+    start = time.monotonic()
     status = 0
     try:
-        asyncio.run(run.run(book, found, _layout(options, folder), print_progress))
+        asyncio.run(run.run(book, records, _layout(options, folder), print_progress))
     except KeyboardInterrupt:
         status = INTERRUPTED
         print_progress("interrupted; everything that it started has ended")
     except FAULTS as error:
         status = CANNOT_MEASURE
         print_progress(f"cannot measure: {type(error).__name__}: {error}")
-    result = measures.measures(book, found)
-    _show(book, found)
+    result = measures.measures(book, records)
+    _show(book, records)
     evidence = _evidence(book)
     for line in evidence:
         print_progress(f"BROKEN: {line}")
     if measures.broken(result):
         status = status or BROKEN
-    alone = len(measures.recoveries(book, found))
-    more = _more(book, evidence, time.monotonic() - began, alone)
-    report.publish("recovery", result, options.json, **more)
+    alone = len(measures.recoveries(book, records))
+    details = _more(book, evidence, time.monotonic() - start, alone)
+    report.publish("recovery", result, options.json, **details)
     if status:
         print_progress(f"the stack's state is kept in {folder}")
     elif options.state is None:
@@ -95,11 +95,11 @@ def _layout(options: argparse.Namespace, folder: Path) -> StackLayout:
     return StackLayout(StateFolder(folder.resolve()), free, restarts=RESTARTS, engines=engines)
 
 
-def _show(book: Book, found: Mapping[str, JobRecord]) -> None:
+def _show(book: Book, records: Mapping[str, JobRecord]) -> None:
     head = ("", "kills", "lost p50", "s p50", "s p99")
     report.table(("by kind", *head[1:]), measures.by(book, "kind"))
     report.table(("by phase", *head[1:]), measures.by(book, "phase"))
-    alone = measures.recoveries(book, found)
+    alone = measures.recoveries(book, records)
     pieces = measures.piece_rows(alone)
     report.table((f"pieces of {len(alone)} recoveries", "s p50", "s p99"), pieces)
     print_progress(
@@ -119,13 +119,13 @@ def _evidence(book: Book) -> list[str]:
 
 def _more(book: Book, evidence: Sequence[str], seconds: float, alone: int) -> dict[str, Any]:
     kinds = {row[0]: row[1] for row in measures.by(book, "kind")}
-    found = {row[0]: row[1] for row in measures.by(book, "phase")}
+    phases = {row[0]: row[1] for row in measures.by(book, "phase")}
     return {
         "arguments": {"kills": book.kills, "seed": book.seed},
         "attempts_by_engine": Counter(book.engines.values()),
         "seconds": round(seconds, 1),
         "kills_by_kind": kinds,
-        "kills_by_phase": found,
+        "kills_by_phase": phases,
         "jobs": len(book.outcomes),
         "checkpoints_checked": book.checked_checkpoints,
         "looks": book.looks,

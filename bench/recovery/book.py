@@ -84,13 +84,13 @@ class Book:
     checked_checkpoints: int = 0
     looks: int = 0
 
-    def note_generation(self, seen: ObservedGeneration) -> bool:
+    def note_generation(self, generation: ObservedGeneration) -> bool:
         """Add a generation or update a known one; return whether it is new."""
-        known = self.generations.setdefault((seen.job, seen.number), seen)
-        if known is not seen:
-            known.first_step_at = known.first_step_at or seen.first_step_at
-            known.last_step = max(known.last_step, seen.last_step)
-        return known is seen
+        recorded = self.generations.setdefault((generation.job, generation.number), generation)
+        if recorded is not generation:
+            recorded.first_step_at = recorded.first_step_at or generation.first_step_at
+            recorded.last_step = max(recorded.last_step, generation.last_step)
+        return recorded is generation
 
     def after(self, strike: Strike) -> ObservedGeneration | None:
         """Return the first generation after a kill that finished a step."""

@@ -19,9 +19,9 @@ def measures(book: Book, records: Records) -> list[Measure]:
     rival = [max((s.step - s.periodic_step), 0) for s in _trained(book, KillKind.EVICT)]
     decisions = notice_to_decision(book, records)
     after_kill = notice_to_decision(book, records, deaf=True)
-    found = recoveries(book, records)
-    own = [o for _, parts in found if (o := spans.own(parts)) is not None]
-    raw = [s.first_step_at - s.at for s, _ in found if s.first_step_at is not None]
+    alone = recoveries(book, records)
+    own = [o for _, parts in alone if (o := spans.own(parts)) is not None]
+    raw = [s.first_step_at - s.at for s, _ in alone if s.first_step_at is not None]
     return [
         Measure(name="kills", value=len(book.strikes), unit="kills"),
         *_promises(book),
@@ -43,13 +43,13 @@ def measures(book: Book, records: Records) -> list[Measure]:
 
 def recoveries(book: Book, records: Records) -> Recoveries:
     """Return the kills that ended a generation with no other kill meanwhile, and their pieces."""
-    found = []
+    pairs = []
     for strike in book.strikes:
-        whole = strike.first_step_at is not None and strike.job in records
-        if whole and strike.kind is not KillKind.SERVICE and book.alone(strike):
+        has_recovered = strike.first_step_at is not None and strike.job in records
+        if has_recovered and strike.kind is not KillKind.SERVICE and book.alone(strike):
             args = (records[strike.job], book.sets_made_at, book.machines_up_at)
-            found.append((strike, spans.pieces(strike, *args)))
-    return found
+            pairs.append((strike, spans.pieces(strike, *args)))
+    return pairs
 
 
 def notice_to_decision(book: Book, records: Records, *, deaf: bool = False) -> list[float]:
@@ -78,9 +78,9 @@ def service_back(book: Book) -> list[float]:
     return [s.back_at - s.at for s in book.strikes if s.back_at is not None]
 
 
-def broken(found: Iterable[Measure]) -> list[str]:
+def broken(results: Iterable[Measure]) -> list[str]:
     """Return the names of the broken promises."""
-    return [m.name for m in found if not m.passes and m.name in PROMISES]
+    return [m.name for m in results if not m.passes and m.name in PROMISES]
 
 
 PROMISES = ("jobs_unfinished", "leaked", "doubled", "torn_resumes", "hash_mismatches")
@@ -101,13 +101,13 @@ def _promises(book: Book) -> Iterable[Measure]:
 
 def _steps(
     name: str,
-    lost: Sequence[int],
+    lost_steps: Sequence[int],
     percent: float,
     bar: float | None = None,
     rival: Sequence[int] = (),
 ) -> Measure:
     rivals = {"periodic_checkpoints_only": percentile(rival, percent)} if rival else {}
-    value = percentile(lost, percent)
+    value = percentile(lost_steps, percent)
     return Measure(name=name, value=value, unit="steps", bar=bar, limit=0, rivals=rivals)
 
 
@@ -146,20 +146,20 @@ def by(book: Book, key: str) -> Sequence[tuple[object, ...]]:
     rows = []
     for name in KillKind if key == "kind" else Phase:
         hit = [s for s in book.strikes if getattr(s, key) is name]
-        lost = [s.lost for s in hit if s.lost is not None]
+        lost_steps = [s.lost for s in hit if s.lost is not None]
         raw = [s.first_step_at - s.at for s in hit if s.first_step_at is not None]
         raw += [s.back_at - s.at for s in hit if s.back_at is not None]
         middle, high = rounded(percentile(raw, 50), 1), rounded(percentile(raw, 99), 1)
-        rows.append((str(name), len(hit), percentile(lost, 50), middle, high))
+        rows.append((str(name), len(hit), percentile(lost_steps, 50), middle, high))
     return rows
 
 
-def piece_rows(found: Recoveries) -> Sequence[tuple[object, ...]]:
+def piece_rows(recovered: Recoveries) -> Sequence[tuple[object, ...]]:
     """Return table rows of the pieces of a recovery, in seconds."""
     rows = []
     for name in spans.ORDER:
-        seconds = [parts[name] for _, parts in found if name in parts]
-        ours = "the cloud's" if name in spans.NOT_OURS else ""
+        seconds = [parts[name] for _, parts in recovered if name in parts]
+        owner = "the cloud's" if name in spans.NOT_OURS else ""
         row = (percentile(seconds, 50), percentile(seconds, 99))
-        rows.append((f"{name} {ours}".strip(), rounded(row[0], 2), rounded(row[1], 2)))
+        rows.append((f"{name} {owner}".strip(), rounded(row[0], 2), rounded(row[1], 2)))
     return rows

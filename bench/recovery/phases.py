@@ -44,21 +44,21 @@ class JobSituation:
         return phase in WALK[:3] and WALK.index(self.phase) > WALK.index(phase)
 
 
-def situation(sight: Sight, job: str, state: str) -> JobSituation:
+def situation(snapshot: Sight, job: str, state: str) -> JobSituation:
     """Read the disks of the job's machines and return the job's situation."""
-    attempt = sight.newest(job)
-    machines = sight.machines(attempt.id) if attempt else []
+    attempt = snapshot.newest(job)
+    machines = snapshot.machines(attempt.id) if attempt else []
     vms = [v for v in machines if v.state == "running"]
     runs = [disk.newest_run(v.work) for v in vms]
-    deleting = any(s.job == job and not _is_held(sight, s) for s in sight.sets)
+    deleting = any(s.job == job and not _is_held(snapshot, s) for s in snapshot.sets)
     phase = None if state in OVER else phase_of(attempt, runs)
     return JobSituation(
         state=state, attempt=attempt, vms=vms, runs=runs, phase=phase, deleting=deleting
     )
 
 
-def _is_held(sight: Sight, scale_set: SightedScaleSet) -> bool:
-    attempt = sight.attempts.get(scale_set.attempt)
+def _is_held(snapshot: Sight, scale_set: SightedScaleSet) -> bool:
+    attempt = snapshot.attempts.get(scale_set.attempt)
     return scale_set.state != "Deleting" and (attempt is None or attempt.holds)
 
 

@@ -106,13 +106,13 @@ class _Job:
 def plan(kills: int, seed: int, slots: int) -> list[list[Kill]]:
     """Return the kills of each slot in order; a slot runs one job after another."""
     draw = random.Random(seed)  # noqa: S311 - repeatable on purpose
-    left = quotas(kills)
+    remaining = quotas(kills)
     jobs = [_Job()] * slots
     planned: list[list[Kill]] = [[] for _ in range(slots)]
     for number in range(1, kills + 1):
         slot = (number - 1) % slots
-        kill = _next(jobs[slot], left, number, draw)
-        left[kill.phase] -= 1
+        kill = _next(jobs[slot], remaining, number, draw)
+        remaining[kill.phase] -= 1
         jobs[slot] = _after(jobs[slot], kill)
         planned[slot].append(kill)
     return planned
@@ -128,10 +128,10 @@ def quotas(kills: int) -> Counter[Phase]:
     return counts
 
 
-def _next(job: _Job, left: Counter[Phase], number: int, draw: random.Random) -> Kill:
+def _next(job: _Job, remaining: Counter[Phase], number: int, draw: random.Random) -> Kill:
     phases = _possible(job)
-    wanted = [max(left[phase], 0) for phase in phases]
-    weights = wanted if any(wanted) else [1] * len(phases)
+    quotas_left = [max(remaining[phase], 0) for phase in phases]
+    weights = quotas_left if any(quotas_left) else [1] * len(phases)
     phase = draw.choices(phases, weights)[0]
     barrier = job.restarts >= MOST_RESTARTS and phase in TRAINING
     kinds = dict(_kinds(job, phase, barrier=barrier))

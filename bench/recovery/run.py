@@ -33,11 +33,11 @@ GRACE_SECONDS = 30.0  # seconds for deletions after the last job
 
 async def run(
     book: Book,
-    found: dict[str, JobRecord],
+    job_records: dict[str, JobRecord],
     layout: StackLayout,
     say: Callable[[str], None],
 ) -> None:
-    """Run all kills; fill ``book``, and ``found`` with the service's record of each job.
+    """Run all kills; fill ``book``, and ``job_records`` with the service's record of each job.
 
     Both are filled up to the point of an interruption too.
     """
@@ -48,7 +48,7 @@ async def run(
             await _while_it_stands(crew, _measure(tools, layout))
         finally:
             for job in tools.watch.jobs:
-                found[job] = await records.read(database, job)
+                job_records[job] = await records.read(database, job)
 
 
 @asynccontextmanager
@@ -171,35 +171,37 @@ def _led_to(tools: RecoveryTools, strike: Strike) -> bool:
 
 
 def _line(book: Book, strike: Strike) -> str:
-    told = sum(s.told for s in book.strikes)
+    reported = sum(s.told for s in book.strikes)
     until = strike.back_at or strike.first_step_at
     seconds = "job ended" if until is None else f"{until - strike.at:5.1f} s"
-    lost = "" if strike.lost is None else f"lost {strike.lost} steps"
+    loss = "" if strike.lost is None else f"lost {strike.lost} steps"
     late = "" if strike.phase is strike.kill.phase else f" (planned: {strike.kill.phase})"
     where = f"{strike.job} at step {strike.step}"
-    return f"{told}/{book.kills} {strike.kind} in {strike.phase}{late}, {where}: {lost} {seconds}"
+    return (
+        f"{reported}/{book.kills} {strike.kind} in {strike.phase}{late}, {where}: {loss} {seconds}"
+    )
 
 
 async def _leaked(tools: RecoveryTools, layout: StackLayout) -> list[str]:
     """Return what still exists after a grace period for deletions."""
     latest = asyncio.get_running_loop().time() + GRACE_SECONDS
     while True:
-        sight = await tools.watch.take_snapshot()
-        left = invariants.leaked(sight, _vm_processes(layout))
-        if not left or asyncio.get_running_loop().time() > latest:
-            return left
+        snapshot = await tools.watch.take_snapshot()
+        leaks = invariants.leaked(snapshot, _vm_processes(layout))
+        if not leaks or asyncio.get_running_loop().time() > latest:
+            return leaks
         await asyncio.sleep(0.5)
 
 
 def _vm_processes(layout: StackLayout) -> list[str]:
     """Return the running processes that were started on this stack's machines."""
-    found, disks = [], str(layout.state / "azure" / "vms")
+    lines, disks = [], str(layout.state / "azure" / "vms")
     for process in psutil.process_iter():
         try:
             environment, line = process.environ(), " ".join(process.cmdline())
-            here = disks in line or disks in environment.get("HOME", "")
-            if VM_VARIABLE in environment and here:
-                found.append(f"{process.pid} {line[:120]}")
+            is_ours = disks in line or disks in environment.get("HOME", "")
+            if VM_VARIABLE in environment and is_ours:
+                lines.append(f"{process.pid} {line[:120]}")
         except (psutil.Error, OSError):
             continue  # it has ended, or belongs to another user
-    return found
+    return lines

@@ -184,10 +184,10 @@ class Slot:
         folders = [run.folder for run in now.runs if run is not None]
         latest = time.monotonic() + 0.25
         while time.monotonic() < latest:
-            found = [save for folder in folders for save in disk.saves(folder)]
-            wanted = [save for save in found if save.whole is (kill.phase is Phase.COMMIT)]
-            if wanted:
-                self._save_seen = wanted[-1].path
+            saves = [save for folder in folders for save in disk.saves(folder)]
+            matching = [save for save in saves if save.whole is (kill.phase is Phase.COMMIT)]
+            if matching:
+                self._save_seen = matching[-1].path
                 await asyncio.sleep(kill.delay * LENGTHS[kill.phase])
                 return
             await asyncio.sleep(SAVE_PACE_SECONDS)
@@ -230,9 +230,9 @@ class Slot:
     def _victim_process(self, vm: Vm, kind: KillKind, generation: int) -> psutil.Process | None:
         """Return the process, cached while it lives; search at most every 0.3 s."""
         key = (vm.vm_id, kind, generation)
-        known = self._victim[1] if self._victim[0] == key else None
-        if known is not None and victims.alive(known):
-            return known
+        cached = self._victim[1] if self._victim[0] == key else None
+        if cached is not None and victims.alive(cached):
+            return cached
         if time.monotonic() - self._victim_at < 0.3 and self._victim[0] == key:
             return None
         self._victim, self._victim_at = (key, victims.on_machine(vm, kind)), time.monotonic()
@@ -257,23 +257,23 @@ class Slot:
         return now
 
     def _now(self) -> JobSituation:
-        sight = self.tools.watch.sight
-        return phases.situation(sight, self.job, self.tools.stage.states.get(self.job, ""))
+        snapshot = self.tools.watch.sight
+        return phases.situation(snapshot, self.job, self.tools.stage.states.get(self.job, ""))
 
     def _generation(self) -> int:
         """Return the newest generation of the job that the watch has seen."""
-        known = [n for job, n in self.tools.book.generations if job == self.job]
-        return max([*known, self._now().generation], default=0)
+        numbers = [n for job, n in self.tools.book.generations if job == self.job]
+        return max([*numbers, self._now().generation], default=0)
 
     def _commit_pending(self, head: dict[str, object] | None, at: float) -> Phase:
         """Return the phase of a kill after the seen save left the disk.
 
         It is COMMIT, or STEP when no save was seen or the save was committed before the kill.
         """
-        seen, self._save_seen = self._save_seen, ""
-        if not seen:
+        save_path, self._save_seen = self._save_seen, ""
+        if not save_path:
             return Phase.STEP
-        entry = next((e for e in blobs.named_entries(head) if e["path"] == seen), None)
+        entry = next((e for e in blobs.named_entries(head) if e["path"] == save_path), None)
         return Phase.STEP if entry and entry["committed_at"] < at else Phase.COMMIT
 
     async def _newer_checkpoint(self) -> None:
@@ -305,8 +305,8 @@ class Slot:
         if outcome.state == "succeeded":
             book.mismatches += invariants.mismatches(outcome, self.twin)
         await self.tools.watch.verify(job)
-        said = "the same as its twin" if outcome.parameters_sha256 else outcome.error
-        self.tools.say(f"  {job} {outcome.state}: {said[:200]}")
+        verdict = "the same as its twin" if outcome.parameters_sha256 else outcome.error
+        self.tools.say(f"  {job} {outcome.state}: {verdict[:200]}")
 
     async def _give_up(self, why: str) -> None:
         self.tools.book.unfinished.append(why)

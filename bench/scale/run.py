@@ -29,7 +29,7 @@ class ScaleOptions:
     @property
     def stages(self) -> list[int]:
         """Numbers of jobs of the stages: a hundredth, a tenth, a third, all."""
-        return sorted({max(self.jobs // part, 1) for part in (100, 10, 3, 1)})
+        return sorted({max(self.jobs // divisor, 1) for divisor in (100, 10, 3, 1)})
 
 
 @dataclass(kw_only=True)
@@ -84,49 +84,51 @@ class Bench:
 
 
 async def run(
-    stack: ScaleStack, order: ScaleOptions, found: ScaleFindings, say: Callable[[str], None]
+    stack: ScaleStack, order: ScaleOptions, findings: ScaleFindings, say: Callable[[str], None]
 ) -> None:
-    """Run all steps; ``found`` is filled up to the point of a failure."""
-    found.bare_tps = await asyncio.to_thread(bare.commits, stack.data, order.nodes, order.seconds)
-    say(f"bare PostgreSQL: {found.bare_tps:.0f} commits/s")
+    """Run all steps; ``findings`` is filled up to the point of a failure."""
+    findings.bare_tps = await asyncio.to_thread(
+        bare.commits, stack.data, order.nodes, order.seconds
+    )
+    say(f"bare PostgreSQL: {findings.bare_tps:.0f} commits/s")
     async with (
         stack.api_client(timeout=300) as api,
         await psycopg.AsyncConnection.connect(stack.database, autocommit=True) as database,
     ):
         bench = Bench(stack=stack, api=api, database=database, order=order, say=say)
-        await _measure(bench, found)
+        await _measure(bench, findings)
 
 
-async def _measure(bench: Bench, found: ScaleFindings) -> None:
+async def _measure(bench: Bench, findings: ScaleFindings) -> None:
     stack, order = bench.stack, bench.order
     body = await stack.job_request(bench.api, max(order.nodes // order.jobs, 1))
-    found.kib_empty = stack.kib()
+    findings.kib_empty = stack.kib()
     ids: list[str] = []
     for jobs in order.stages:
-        ids += await _submit(bench, body, jobs - len(ids), found)
+        ids += await _submit(bench, body, jobs - len(ids), findings)
         await _trained(bench, jobs * order.nodes // order.jobs)
-        found.windows.append(await _watch(bench, jobs))
-    found.flood = await _flood(bench)
-    found.burst = await _burst(bench)
-    found.decided_p99 = await _decided(bench)
+        findings.windows.append(await _watch(bench, jobs))
+    findings.flood = await _flood(bench)
+    findings.burst = await _burst(bench)
+    findings.decided_p99 = await _decided(bench)
     await _trained(bench, order.nodes)  # else recoveries would add to the CPU of the cancels
-    found.cancel = await _cancel(bench, ids[:2000])
+    findings.cancel = await _cancel(bench, ids[:2000])
 
 
 async def _submit(
-    bench: Bench, body: dict[str, Any], count: int, found: ScaleFindings
+    bench: Bench, body: dict[str, Any], count: int, findings: ScaleFindings
 ) -> list[str]:
-    began = time.monotonic()
+    start = time.monotonic()
     ids: list[str] = []
 
-    async def lane(mine: int) -> None:
-        for _ in range(mine):
+    async def lane(share: int) -> None:
+        for _ in range(share):
             job = await answered(bench.api.post("/v1/fine_tuning/jobs", json=body))
             ids.append(job["id"])
 
     await _lanes(lane, count)
-    found.submitted.append((count, time.monotonic() - began))
-    bench.say(f"{count} jobs submitted in {found.submitted[-1][1]:.1f} s")
+    findings.submitted.append((count, time.monotonic() - start))
+    bench.say(f"{count} jobs submitted in {findings.submitted[-1][1]:.1f} s")
     return ids
 
 
@@ -136,12 +138,12 @@ async def _lanes(lane: Callable[[int], Any], count: int) -> None:
 
 
 async def _trained(bench: Bench, nodes: int) -> None:
-    deadline, began = time.monotonic() + FILL_SECONDS, time.monotonic()
+    deadline, start = time.monotonic() + FILL_SECONDS, time.monotonic()
     while (now := await bench.stack.fleet.call("training")) < nodes:
         if time.monotonic() > deadline:
             raise CannotMeasure(f"only {now} of {nodes} nodes train; see the logs")
         await asyncio.sleep(0.25)
-    bench.say(f"{nodes} nodes train after {time.monotonic() - began:.1f} s")
+    bench.say(f"{nodes} nodes train after {time.monotonic() - start:.1f} s")
 
 
 async def _watch(bench: Bench, jobs: int) -> Window:
@@ -150,9 +152,9 @@ async def _watch(bench: Bench, jobs: int) -> Window:
     await stack.fleet.call("heartbeats")
     commits = "select xact_commit from pg_stat_database where datname = current_database()"
     arm, cpu, done = await _arm(stack), stack.cpu(), await bench.one(commits)
-    began = time.monotonic()
+    start = time.monotonic()
     await asyncio.sleep(bench.order.seconds)
-    seconds, after = time.monotonic() - began, stack.cpu()
+    seconds, after = time.monotonic() - start, stack.cpu()
     took, failed = await stack.fleet.call("heartbeats")
     window = Window(
         jobs=jobs,
@@ -174,9 +176,9 @@ async def _watch(bench: Bench, jobs: int) -> Window:
 
 
 async def _flood(bench: Bench) -> tuple[int, float, dict[str, float]]:
-    before, began = bench.stack.cpu(), time.monotonic()
+    before, start = bench.stack.cpu(), time.monotonic()
     sent = await bench.stack.fleet.call("flood", bench.order.seconds, 8 * LANES)
-    seconds = time.monotonic() - began
+    seconds = time.monotonic() - start
     used = _since(before, bench.stack.cpu())
     bench.say(f"flood: {sent / seconds:.0f} heartbeats/s")
     return sent, seconds, used
@@ -186,13 +188,13 @@ async def _burst(bench: Bench) -> tuple[int, float, dict[str, float]]:
     """Evict every node at once and wait until the next attempt of each job is created."""
     query = "select count(*) from attempts where number > 1"
     alive = await bench.one("select count(*) from attempts where state = 'running'")
-    before, began = bench.stack.cpu(), time.monotonic()
+    before, start = bench.stack.cpu(), time.monotonic()
     evicted = await bench.stack.fleet.call("evict", bench.order.nodes)
     while (now := await bench.one(query)) < alive:
-        if time.monotonic() - began > BURST_SECONDS:
+        if time.monotonic() - start > BURST_SECONDS:
             raise CannotMeasure(f"only {now} of {alive} next attempts; see the logs")
         await asyncio.sleep(0.1)
-    seconds, used = time.monotonic() - began, _since(before, bench.stack.cpu())
+    seconds, used = time.monotonic() - start, _since(before, bench.stack.cpu())
     bench.say(f"{evicted} evictions: {alive} next attempts after {seconds:.1f} s")
     return evicted, seconds, used
 
@@ -216,23 +218,23 @@ async def _decided(bench: Bench) -> float | None:
 
 async def _cancel(bench: Bench, ids: Sequence[str]) -> tuple[int, float, float, dict[str, float]]:
     """Cancel jobs; measure the seconds until all are answered, and until all are cancelled."""
-    left = list(ids)
+    remaining = list(ids)
 
-    async def lane(mine: int) -> None:
-        for _ in range(mine):
-            await answered(bench.api.post(f"/v1/fine_tuning/jobs/{left.pop()}/cancel"))
+    async def lane(share: int) -> None:
+        for _ in range(share):
+            await answered(bench.api.post(f"/v1/fine_tuning/jobs/{remaining.pop()}/cancel"))
 
-    before, began = bench.stack.cpu(), time.monotonic()
+    before, start = bench.stack.cpu(), time.monotonic()
     await _lanes(lane, len(ids))
-    asked = time.monotonic() - began
+    accepted = time.monotonic() - start
     query = "select count(*) from jobs where state = 'cancelled'"
     while (now := await bench.one(query)) < len(ids):
-        if time.monotonic() - began > BURST_SECONDS:
+        if time.monotonic() - start > BURST_SECONDS:
             raise CannotMeasure(f"only {now} of {len(ids)} are cancelled; see the logs")
         await asyncio.sleep(0.1)
-    seconds = time.monotonic() - began
-    bench.say(f"{len(ids)} jobs cancelled after {seconds:.1f} s (asked: {asked:.1f} s)")
-    return len(ids), asked, seconds, _since(before, bench.stack.cpu())
+    seconds = time.monotonic() - start
+    bench.say(f"{len(ids)} jobs cancelled after {seconds:.1f} s (asked: {accepted:.1f} s)")
+    return len(ids), accepted, seconds, _since(before, bench.stack.cpu())
 
 
 async def _arm(stack: ScaleStack) -> int:

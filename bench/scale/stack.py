@@ -104,8 +104,8 @@ async def answered(asking: Awaitable[httpx.Response]) -> dict[str, Any]:
     answer = await asking
     if answer.status_code != 200:
         raise CannotMeasure(f"{answer.url.path} answered {answer.status_code}: {answer.text}")
-    told: dict[str, Any] = answer.json()
-    return told
+    document: dict[str, Any] = answer.json()
+    return document
 
 
 def room_for(nodes: int) -> None:
@@ -149,7 +149,7 @@ async def stack(shape: Shape) -> AsyncIterator[ScaleStack]:
             started.append(nodes)
             await _ready(nodes)
             await asyncio.gather(*(_serving(port) for port in listening))
-            made = ScaleStack(
+            running = ScaleStack(
                 folder=folder,
                 data=data,
                 ports=tuple(listening),
@@ -162,9 +162,9 @@ async def stack(shape: Shape) -> AsyncIterator[ScaleStack]:
                 },
                 key=key,
             )
-            yield made
-            await made.world.close()
-            await made.fleet.close()
+            yield running
+            await running.world.close()
+            await running.fleet.close()
         finally:
             _end(started)
 
@@ -208,9 +208,9 @@ def _environment(folder: Path, data: Path) -> dict[str, str]:
     }
 
 
-def _start(env: dict[str, str], part: str, *arguments: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", f"bench.scale.parts.{part}", *arguments]
-    log = Path(env["BENCH_LOGS"]) / f"{part}-{arguments[1] if part == 'face' else ''}.log"
+def _start(env: dict[str, str], program: str, *arguments: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", f"bench.scale.parts.{program}", *arguments]
+    log = Path(env["BENCH_LOGS"]) / f"{program}-{arguments[1] if program == 'face' else ''}.log"
     with log.open("a") as errors:
         return subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=errors, text=True)
 
@@ -225,9 +225,9 @@ def _run(env: dict[str, str], *arguments: str) -> str:
 
 async def _ready(process: subprocess.Popen[str]) -> None:
     assert process.stdout
-    words = await asyncio.to_thread(process.stdout.readline)
-    if words.strip() != "ready":
-        raise CannotMeasure(f"{process.args!r} did not start: {words!r}")
+    line = await asyncio.to_thread(process.stdout.readline)
+    if line.strip() != "ready":
+        raise CannotMeasure(f"{process.args!r} did not start: {line!r}")
 
 
 async def _serving(port: int) -> None:

@@ -77,11 +77,11 @@ class Rank:
 
     def _save_alone(self) -> None:
         self._forget()
-        busy, began = self.usage.cpu(), time.perf_counter()
+        busy, start = self.usage.cpu(), time.perf_counter()
         saving = self.way.save(self.newest)
-        self.found.blocked_s.append(time.perf_counter() - began)
+        self.found.blocked_s.append(time.perf_counter() - start)
         saving.result()
-        self.found.durable_s.append(time.perf_counter() - began)
+        self.found.durable_s.append(time.perf_counter() - start)
         self.found.save_cpu_s.append(self.usage.cpu() - busy)
 
     def _forget(self) -> None:
@@ -98,20 +98,20 @@ class Rank:
 
     def _loop(self) -> None:
         self._forget()
-        began = time.perf_counter()
+        start = time.perf_counter()
         saving = self.way.save(self.newest)
-        self.found.loop_blocked_s = time.perf_counter() - began
+        self.found.loop_blocked_s = time.perf_counter() - start
         self.state.touch()
         self._step(done=False)
-        self.found.loop_s.append(time.perf_counter() - began)
+        self.found.loop_s.append(time.perf_counter() - start)
         while not self._stored(saving) and len(self.found.loop_s) < MOST_STEPS:
             pass
         saving.result()
 
     def _stored(self, saving: "Future[Any]") -> bool:
-        began = time.perf_counter()
+        start = time.perf_counter()
         everywhere = self._step(done=saving.done())
-        self.found.loop_s.append(time.perf_counter() - began)
+        self.found.loop_s.append(time.perf_counter() - start)
         return everywhere
 
     def _step(self, *, done: bool) -> bool:
@@ -125,10 +125,10 @@ class Rank:
         self.state.clear()
         self.usage.forget_highest()
         dist.barrier()
-        busy, began = self.usage.cpu(), time.perf_counter()
+        busy, start = self.usage.cpu(), time.perf_counter()
         self.way.load(self.newest)
         dist.barrier()
-        self.found.load_s.append(time.perf_counter() - began)
+        self.found.load_s.append(time.perf_counter() - start)
         self.found.load_cpu_s.append(self.usage.cpu() - busy)
         self.found.load_memory = max(self._above() or 0, self.found.load_memory or 0) or None
         self.found.same = self.state.matches() and (self.found.same or len(self.found.load_s) == 1)
@@ -139,9 +139,9 @@ class Rank:
 
 
 def _timed(act: Callable[[], object]) -> float:
-    began = time.perf_counter()
+    start = time.perf_counter()
     act()
-    return time.perf_counter() - began
+    return time.perf_counter() - start
 
 
 def _entry_placed(case: CheckpointCase, rank: int) -> int:
@@ -160,10 +160,10 @@ def _failed(*error: Any) -> None:  # noqa: ANN401 - as sys.excepthook is called
     os._exit(1)
 
 
-def main(words: Sequence[str]) -> int:
+def main(arguments: Sequence[str]) -> int:
     """Run the rank and exit without DeepSpeed's teardown, which sometimes aborts."""
     sys.excepthook = _failed
-    case = CheckpointCase.read(Path(words[0]))
+    case = CheckpointCase.read(Path(arguments[0]))
     rank = Rank(case)
     rank.run().write(Path(case.folder) / f"result-{rank.state.rank}.json")
     dist.barrier()

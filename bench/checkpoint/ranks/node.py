@@ -43,9 +43,9 @@ class CommitReports(HeartbeatReports):
         super().add_committed(entries)
         for entry in entries:
             path = committed_file(self._folder, entry.step)
-            part = path.with_suffix(".part")
-            part.write_text(entry.to_json())
-            part.replace(path)
+            part_path = path.with_suffix(".part")
+            part_path.write_text(entry.to_json())
+            part_path.replace(path)
 
 
 def committed_file(folder: Path, number: int) -> Path:

@@ -70,20 +70,20 @@ class Rekindle(Local):
             self._node.stdin.write(f"load {number}\n")
             self._node.stdin.flush()
         _there(rundir.checkpoint / MANIFEST)
-        wanted = rundir.wanted_ranges(self.state.rank)
+        ranges_path = rundir.wanted_ranges(self.state.rank)
         load_checkpoint(
             self.state.engine,
             open_checkpoint(rundir.checkpoint, SPEC_SHA256),
             1,
             self._identity,
-            lambda ask: write_whole(wanted, ask.to_json()),
+            lambda ranges: write_whole(ranges_path, ranges.to_json()),
         )
         dist.barrier()
         if self._node:
             _await_word(self._node, "loaded")
             drop_checkpoint(rundir.checkpoint)
             rundir.checkpoint.unlink()
-            shutil.rmtree(wanted.parent)
+            shutil.rmtree(ranges_path.parent)
 
     def close(self) -> None:
         """Close the supervisor's standard input and wait for its end."""

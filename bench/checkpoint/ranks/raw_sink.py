@@ -51,11 +51,11 @@ class RawSink(Local):
         self._pool.shutdown()
 
     def _pieces(self) -> list[memoryview]:
-        found = []
+        pieces = []
         for _, view in self.state.views():
             raw = memoryview(view.detach().numpy()).cast("B")
-            found += [raw[at : at + PIECE] for at in range(0, len(raw), PIECE)]
-        return found
+            pieces += [raw[at : at + PIECE] for at in range(0, len(raw), PIECE)]
+        return pieces
 
     def _save(self, number: int) -> None:
         pieces = self._pieces()
@@ -104,9 +104,9 @@ class RawSink(Local):
         return connection
 
 
-def _connected(scheme: str, place: str) -> http.client.HTTPConnection:
+def _connected(scheme: str, netloc: str) -> http.client.HTTPConnection:
     options: dict[str, Any] = {"timeout": 120, "blocksize": 1 << 20}
     if scheme == "http":
-        return http.client.HTTPConnection(place, **options)
+        return http.client.HTTPConnection(netloc, **options)
     trusted = ssl.create_default_context(cafile=os.environ.get("SSL_CERT_FILE"))
-    return http.client.HTTPSConnection(place, context=trusted, **options)
+    return http.client.HTTPSConnection(netloc, context=trusted, **options)

@@ -40,8 +40,8 @@ class Usage:
         return [*self.helpers, *(child.pid for children in started for child in children)]
 
     def _sum(self, name: str) -> int | None:
-        found = [_of(pid, name) for pid in (os.getpid(), *self._others())]
-        return None if None in found else sum(n for n in found if n)
+        values = [_of(pid, name) for pid in (os.getpid(), *self._others())]
+        return None if None in values else sum(n for n in values if n)
 
 
 def _of(pid: int, name: str) -> int | None:

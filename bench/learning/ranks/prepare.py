@@ -70,12 +70,14 @@ def spec(root: Path, case: LearningCase) -> RunSpec:
 
 def _spec_members(members: Mapping[str, Any]) -> dict[str, Any]:
     """Return the run spec members, with nested members converted to messages."""
-    told = dict(members)
-    if "reinforcement" in told:
-        told["reinforcement"] = Reinforcement(grader=json.dumps(GRADER), **told["reinforcement"])
-    if "dpo" in told:
-        told["dpo"] = Dpo(**told["dpo"])
-    return told
+    converted = dict(members)
+    if "reinforcement" in converted:
+        converted["reinforcement"] = Reinforcement(
+            grader=json.dumps(GRADER), **converted["reinforcement"]
+        )
+    if "dpo" in converted:
+        converted["dpo"] = Dpo(**converted["dpo"])
+    return converted
 
 
 if __name__ == "__main__":

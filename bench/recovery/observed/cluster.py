@@ -94,10 +94,10 @@ class Sight:
     def machines(self, attempt: str) -> list[Vm]:
         """Return the machines of an attempt, sorted by VM id."""
         names = {s.name for s in self.sets if s.attempt == attempt}
-        mine = (
+        vms = (
             v for v in self.vms if "-".join(v.scale_set.split("-")[:2]) in names
         )  # name of the scale set or the cluster
-        return sorted(mine, key=lambda v: v.vm_id)
+        return sorted(vms, key=lambda v: v.vm_id)
 
 
 class ClusterView:
@@ -123,11 +123,11 @@ class ClusterView:
         query = """select id, job_id, number, state, created_at from attempts
                    where job_id = any(%s)"""
         rows = await (await self._database.execute(query, [list(jobs)])).fetchall()
-        found = (
+        attempts = (
             SightedAttempt(id=r[0], job=r[1], number=r[2], state=r[3], created_at=r[4].timestamp())
             for r in rows
         )
-        return Sight(at=at, sets=sets, vms=vms, attempts={a.id: a for a in found})
+        return Sight(at=at, sets=sets, vms=vms, attempts={a.id: a for a in attempts})
 
     async def evict(self, vm: Vm, *, notice: bool) -> bool:
         """Evict a machine; without notice it is dead on return.
@@ -190,8 +190,8 @@ class ClusterView:
 
 
 def _vm(row: Mapping[str, Any]) -> Vm:
-    known = {k: row[k] for k in ("scale_set", "instance_id", "vm_id", "state", "pid")}
-    return Vm(**known, folder=Path(row["folder"]))
+    members = {k: row[k] for k in ("scale_set", "instance_id", "vm_id", "state", "pid")}
+    return Vm(**members, folder=Path(row["folder"]))
 
 
 def _scale_set(row: Mapping[str, Any]) -> SightedScaleSet:

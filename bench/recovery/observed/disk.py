@@ -63,13 +63,13 @@ def _saves(outbox: Path) -> Iterator[OutboxSave]:
         return
     for folder in folders:
         try:
-            whole = any(
+            is_whole = any(
                 f.name.startswith("rank-") and f.suffix == ".json" for f in folder.iterdir()
             )
         except OSError:  # uploaded and deleted at this moment
             continue
         kind, _, name = folder.name.partition("-")
-        yield OutboxSave(path=f"{kind}/{name}", whole=whole)
+        yield OutboxSave(path=f"{kind}/{name}", whole=is_whole)
 
 
 def _first_step_at(metrics: Path) -> float | None:

@@ -33,25 +33,25 @@ class Watch:
     async def run(self) -> None:
         """Take snapshots until cancelled."""
         while True:
-            began = time.monotonic()
+            start = time.monotonic()
             with suppress(httpx.TransportError):  # emulator busy; the next snapshot follows
                 await self.take_snapshot()
-            await asyncio.sleep(max(LOOK_SECONDS - (time.monotonic() - began), 0.02))
+            await asyncio.sleep(max(LOOK_SECONDS - (time.monotonic() - start), 0.02))
 
     async def take_snapshot(self) -> Sight:
         """Take one snapshot, check it and record new generations."""
-        self.sight = sight = await self._view.take_snapshot(self.jobs)
+        self.sight = snapshot = await self._view.take_snapshot(self.jobs)
         self._book.looks += 1
-        self._book.doubled |= set(invariants.doubled(sight))
-        for scale_set in sight.sets:
+        self._book.doubled |= set(invariants.doubled(snapshot))
+        for scale_set in snapshot.sets:
             self._book.sets_made_at.setdefault(scale_set.attempt, scale_set.created_at)
             self._book.engines[scale_set.attempt] = scale_set.engine
-        for attempt, vm in self._running(sight):
+        for attempt, vm in self._running(snapshot):
             self._note_boot(attempt, vm)
             self._note_run(attempt, vm)
         for notify in self.each_look:
             notify()
-        return sight
+        return snapshot
 
     async def verify(self, job: str, *, entries: list[blobs.Entry] | None = None) -> None:
         """Download and verify the checkpoints that HEAD names, or only ``entries``."""
@@ -70,17 +70,17 @@ class Watch:
         """Wait for the pending checks."""
         await asyncio.gather(*self._checking)
 
-    def _running(self, sight: Sight) -> Iterator[tuple[SightedAttempt, Vm]]:
-        for attempt in sight.attempts.values():
-            for vm in sight.machines(attempt.id):
+    def _running(self, snapshot: Sight) -> Iterator[tuple[SightedAttempt, Vm]]:
+        for attempt in snapshot.attempts.values():
+            for vm in snapshot.machines(attempt.id):
                 if vm.pid is not None:
                     yield attempt, vm
 
     def _note_boot(self, attempt: SightedAttempt, vm: Vm) -> None:
         with suppress(psutil.NoSuchProcess):
-            began = psutil.Process(vm.pid).create_time()
-            known = self._book.machines_up_at.get(attempt.id, 0.0)
-            self._book.machines_up_at[attempt.id] = max(began, known)
+            booted_at = psutil.Process(vm.pid).create_time()
+            previous = self._book.machines_up_at.get(attempt.id, 0.0)
+            self._book.machines_up_at[attempt.id] = max(booted_at, previous)
 
     def _note_run(self, attempt: SightedAttempt, vm: Vm) -> None:
         run = disk.newest_run(vm.work)
@@ -89,7 +89,7 @@ class Watch:
             return
         loaded = row["checkpoint"]
         step = loaded["step"] if loaded else 0
-        seen = ObservedGeneration(
+        generation = ObservedGeneration(
             job=attempt.job,
             number=run.number,
             attempt=attempt.id,
@@ -97,7 +97,7 @@ class Watch:
             first_step_at=run.first_step_at,
             last_step=max(run.progress or 0, step),
         )
-        if self._book.note_generation(seen) and loaded:
+        if self._book.note_generation(generation) and loaded:
             check = asyncio.create_task(self._check_resume(attempt.job, run.number, loaded))
             self._checking.add(check)
             check.add_done_callback(self._checking.discard)

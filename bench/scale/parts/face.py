@@ -84,8 +84,8 @@ def opened(socket: Path) -> OpenAdapters:
         cloud: Any = Far(Line(socket), "cloud")
         outside: tuple[CloudProvider, FarStore] = (cloud, FarStore(Line(socket)))
         prices = FixedPrices(dict.fromkeys(settings.offerings, PRICE))
-        async with join_adapters(settings, now, *outside, {}, prices) as made:
-            yield made
+        async with join_adapters(settings, now, *outside, {}, prices) as all_adapters:
+            yield all_adapters
 
     return adapters
 

@@ -123,10 +123,10 @@ class NodeFleet:
         nodes = [n for n in self._nodes if n.phase == "running"]
         until, sent = time.monotonic() + seconds, 0
 
-        async def lane(mine: list[Node]) -> None:
+        async def lane(share: list[Node]) -> None:
             nonlocal sent
             while time.monotonic() < until:
-                for node in mine:
+                for node in share:
                     await node.beat()
                     sent += 1
                     if time.monotonic() >= until:

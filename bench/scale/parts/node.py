@@ -76,15 +76,15 @@ class Node:
         await self.beat()
         await self._listen()
 
-    async def beat(self, **more: object) -> None:
+    async def beat(self, **members: object) -> None:
         """Send a heartbeat, and schedule the next one independently of this one's duration."""
         if self.left:
             return
         self._later(self.town.beat * random.uniform(0.95, 1.05), self._tick)  # noqa: S311
         async with self._sending:
-            began = time.perf_counter()
-            status, _ = await self._say(more)
-            self.town.record_heartbeat(time.perf_counter() - began, status)
+            start = time.perf_counter()
+            status, _ = await self._say(members)
+            self.town.record_heartbeat(time.perf_counter() - start, status)
         if status == 410:
             await self._leave()
 
@@ -132,10 +132,10 @@ class Node:
             longest = min(2 * longest, _RETRY)
             await asyncio.sleep(longest * random.random())  # noqa: S311 - jitter, against bursts
 
-    async def _say(self, more: dict[str, object]) -> Answer:
+    async def _say(self, members: dict[str, object]) -> Answer:
         self.seq += 1
         message = {"epoch": self.epoch, "seq": self.seq, "phase": self.phase, "free_port": 29500}
-        message |= {"generation": self.generation, "step": self.step, **more}
+        message |= {"generation": self.generation, "step": self.step, **members}
         path = f"/internal/nodes/{self.id}/heartbeat"
         try:
             return await self.town.pool.request("POST", path, self.token, json.dumps(message))

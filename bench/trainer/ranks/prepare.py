@@ -102,18 +102,18 @@ def _rows(count: int) -> Iterator[list[dict[str, str]]]:
         yield [message for chat in several for message in chat if message["role"] != "system"]
 
 
-def write_run(folder: Path, name: str, wanted: RunSpec) -> None:
+def write_run(folder: Path, name: str, spec: RunSpec) -> None:
     """Write a run folder of one node, as the supervisor does; inputs are files below ``folder``."""
     rundir = RunDir(folder / name)
     rundir.root.mkdir()
     (rundir.root / "inputs").symlink_to(folder.resolve())
-    rundir.run_spec.write_text(wanted.to_json())
+    rundir.run_spec.write_text(spec.to_json())
     generation = Generation(
         number=1,
-        job_id=wanted.job_id,
+        job_id=spec.job_id,
         attempt_id="att-bench",
         members=(Member(node_id="node-1", vm_id="vm-1", address="127.0.0.1", node_rank=0),),
-        processes_per_node=wanted.processes_per_node,
+        processes_per_node=spec.processes_per_node,
         master_address="127.0.0.1",
         master_port=0,
         checkpoint=None,
