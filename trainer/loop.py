@@ -105,7 +105,7 @@ def _step(
         return state, parts.agreement.sync_flags()
     batches = prepared.batches
     grades = sum_rewards_over_ranks(prepared.figures, engine.device, spec.reinforcement)
-    tokens, units, total_tokens = sum_over_ranks(
+    tokens, units, all_tokens = sum_over_ranks(
         sum(batch.targets for batch in batches),
         sum(method.units(batch) for batch in batches),
         sum(count_tokens(batch) for batch in batches),
@@ -116,7 +116,7 @@ def _step(
         result, flags = _train_batches(parts, state, batches, int(units), save_due=save_due)
     else:
         result, flags = _skip_update(parts, state, save_due=save_due)
-        tokens, total_tokens = 0.0, 0.0
+        tokens, all_tokens = 0.0, 0.0
     if result is None:
         return state, flags
     if spec.ema_decay:
@@ -137,9 +137,7 @@ def _step(
         spike=spike,
         **grades.members,
     )
-    metrics = replace(
-        metrics, **parts.pace.step_metrics(metrics.step, total_tokens, metrics.seconds)
-    )
+    metrics = replace(metrics, **parts.pace.step_metrics(metrics.step, all_tokens, metrics.seconds))
     parts.journal.span_once("first_step", started_at, metrics.at)
     kl_beta = next_kl_weight(spec.reinforcement, prepared.beta, metrics.kl)
     moved = bool(result.norm) and rate > 0 and grades.differ

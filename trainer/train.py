@@ -255,8 +255,8 @@ def _flag_group() -> Any:  # noqa: ANN401
 
 def _steady() -> Callable[[], float]:
     """Return a time of day that never jumps, for saves and for timing steps."""
-    ahead = time.time() - time.monotonic()
-    return lambda: time.monotonic() + ahead
+    offset = time.time() - time.monotonic()
+    return lambda: time.monotonic() + offset
 
 
 def _device() -> torch.device:

@@ -114,21 +114,21 @@ def _unloaded(folder: Path, files: set[str], tensors: dict[str, TensorHeader]) -
 
 def _misplaced(index: dict[str, str], headers: dict[str, dict[str, TensorHeader]]) -> Iterator[str]:
     for shard, tensors in headers.items():
-        lacking = sorted(n for n, file in index.items() if file == shard and n not in tensors)
-        if lacking:
+        missing = sorted(n for n, file in index.items() if file == shard and n not in tensors)
+        if missing:
             yield (
-                f"{INDEX} places {first_names(lacking)} in {shard}, which lacks "
-                f"{'them' if lacking[1:] else 'it'}. Copy index and shards from the same save of "
+                f"{INDEX} places {first_names(missing)} in {shard}, which lacks "
+                f"{'them' if missing[1:] else 'it'}. Copy index and shards from the same save of "
                 "the model, and stage the folder again."
             )
 
 
 def _doubled(headers: dict[str, dict[str, TensorHeader]]) -> Iterator[str]:
     count = Counter(name for tensors in headers.values() for name in tensors)
-    if doubled := sorted(name for name, times in count.items() if times > 1):
-        files = [shard for shard, tensors in headers.items() if doubled[0] in tensors]
+    if duplicates := sorted(name for name, times in count.items() if times > 1):
+        files = [shard for shard, tensors in headers.items() if duplicates[0] in tensors]
         yield (
-            f"several shards hold {first_names(doubled)} ({', '.join(files)}), so which values "
+            f"several shards hold {first_names(duplicates)} ({', '.join(files)}), so which values "
             "count is unclear. Copy index and shards from the same save of the model."
         )
 

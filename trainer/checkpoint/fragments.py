@@ -145,8 +145,10 @@ def _refresh_sharded(optimizer: Any) -> None:  # noqa: ANN401
         flat = optimizer.fp16_partitioned_groups_flat[group]
         flat.data.copy_(master.data)
         partitions = optimizer.fp16_partitioned_groups[group]
-        for partition, fresh in zip(partitions, optimizer.unflatten(flat, partitions), strict=True):
-            partition.data = fresh.data
+        for partition, updated in zip(
+            partitions, optimizer.unflatten(flat, partitions), strict=True
+        ):
+            partition.data = updated.data
     persistent = optimizer.persistent_parameters
     if persistent:
         persistent[0].partition(persistent)

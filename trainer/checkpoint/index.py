@@ -93,10 +93,10 @@ def plan_copies(start: int, numel: int, pieces: Iterable[StoredPiece]) -> list[P
     """Return the copies that fill [start, start + numel), in order; ValueError on a gap."""
     plan, filled, end = [], start, start + numel
     for piece in sorted(pieces, key=lambda p: (p.start, p.rank)):
-        upto = min(end, piece.start + piece.numel)
-        if piece.start <= filled < upto:
-            plan.append(PieceCopy(piece.rank, filled - piece.start, filled - start, upto - filled))
-            filled = upto
+        stop = min(end, piece.start + piece.numel)
+        if piece.start <= filled < stop:
+            plan.append(PieceCopy(piece.rank, filled - piece.start, filled - start, stop - filled))
+            filled = stop
     if filled < end:
         raise ValueError(f"elements {filled} to {end} are in no file of the checkpoint")
     return plan

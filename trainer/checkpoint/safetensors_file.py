@@ -62,15 +62,15 @@ class TensorsFile:
     def copy(self, begin: int, end: int, into: torch.Tensor) -> None:
         """Fill ``into`` with the elements in this byte range, as they arrive."""
         self._check()
-        for at, upto, source in self._parts(begin, end):
-            count = (upto - at) // 4
+        for at, stop, source in self._parts(begin, end):
+            count = (stop - at) // 4
             elements = torch.frombuffer(source, dtype=torch.float32, offset=at, count=count)
             into.narrow(0, (at - begin) // 4, count).copy_(elements)
 
     def _check(self) -> None:
         if not self._checked:
             size = len(self.layout.beginning)
-            header = b"".join(source[at:upto] for at, upto, source in self._parts(0, size))
+            header = b"".join(source[at:stop] for at, stop, source in self._parts(0, size))
             if header != self.layout.beginning:
                 raise ValueError(
                     f"the tensors of {self._partial and self._partial.whole.name} do not lie as "
@@ -85,9 +85,9 @@ class TensorsFile:
             return
         size = self._partial.entry.block_size
         while begin < end:
-            upto = min(end, begin - begin % size + size)
-            yield begin, upto, self._wait(self._partial, begin // size)
-            begin = upto
+            stop = min(end, begin - begin % size + size)
+            yield begin, stop, self._wait(self._partial, begin // size)
+            begin = stop
 
     def _wait(self, partial: PartialTensors, block: int) -> mmap.mmap:
         while (mark := partial.block_state(block)) is BlockState.MISSING:

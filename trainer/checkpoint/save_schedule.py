@@ -24,13 +24,13 @@ class SaveSchedule:
         spec: RunSpec,
         now: Callable[[], float],
         step: int,
-        tell: Callable[[SaveCost], None] = lambda _: None,
+        report_cost: Callable[[SaveCost], None] = lambda _: None,
     ) -> None:
         self._saver, self._every, self._now = saver, spec.checkpoint_seconds, now
         self._milestone_every = spec.milestone_every_steps
         self._step, self._at = step, now()  # the loaded state counts as saved
         self._waiting = self._on_its_way = False
-        self._tell = tell
+        self._tell = report_cost
 
     def is_due(self, step: int) -> bool:
         """Whether it is time to save at ``step``, or a milestone was passed since the last save."""

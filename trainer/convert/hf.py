@@ -81,10 +81,10 @@ class _Model:
 
     def require(self, shapes: dict[str, tuple[int, ...]]) -> None:
         """Raise ValueError unless each weight has a source and each trained weight a place."""
-        lacking = [name for name in shapes if not self._has(name)]
-        if lacking:
+        missing = [name for name in shapes if not self._has(name)]
+        if missing:
             raise ValueError(
-                f"no file holds {lacking[0]}: the model's class names its weights differently from "
+                f"no file holds {missing[0]}: the model's class names its weights differently from "
                 "its files. Let the job finish; its own export knows the names"
             )
         trainable = set(shapes) if self._lora is None else set(trainable_names(shapes))

@@ -42,13 +42,13 @@ def _optimizer(parameters: FullParameters, spec: RunSpec) -> dict[str, Any]:
     groups = [group.numbers for group in parameter_groups(parameters, spec)]
     # Stage 3 gives all groups what the first one has. So the decay, in which ours differ, is
     # left out there, and every group keeps its own.
-    alike = {k: v for k, v in groups[0].items() if k != "weight_decay"}
+    shared = {k: v for k, v in groups[0].items() if k != "weight_decay"}
     return {
         "ds_version": DEEPSPEED,
         "param_groups": groups,
         "optimizer_state_dict": {
             "state": {0: {"step": _step(parameters)}},
-            "param_groups": [alike],
+            "param_groups": [shared],
         },
     }
 

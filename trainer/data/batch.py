@@ -73,8 +73,8 @@ def padded_with_classes(sequences: list[Tokens], pad_id: int, least: int = 1) ->
 
 def packed(sequences: list[Tokens], pad_id: int, least: int = 1) -> Batch:
     """Concatenate the sequences; an empty list gives ``least`` sequences of padding."""
-    nothing = Tokens([pad_id, pad_id], [False, False])
-    sequences = sequences or [nothing] * least
+    padding = Tokens([pad_id, pad_id], [False, False])
+    sequences = sequences or [padding] * least
     lengths = tuple(len(s.ids) for s in sequences)
     return Batch(
         ids=torch.tensor([[i for s in sequences for i in s.ids]]),

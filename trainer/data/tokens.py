@@ -77,8 +77,8 @@ class TokenizedOnDemand:
 
 def open_run_rows(path: Path, spec: RunSpec) -> JsonlRows:
     """Open the rows of a data file as this run reads them."""
-    several = spec.sequences_per_row > 1
-    return open_rows(path, spec.method, has_answers=several, split=spec.split_answers)
+    has_answers = spec.sequences_per_row > 1
+    return open_rows(path, spec.method, has_answers=has_answers, split=spec.split_answers)
 
 
 class TokenizedFile:

@@ -30,9 +30,9 @@ class LossEvaluation:
         self,
         engine: Any,  # noqa: ANN401
         batches: Callable[[], Iterator[Batch]],
-        leaving: Callable[[], bool],
+        is_leaving: Callable[[], bool],
     ) -> None:
-        self._engine, self._batches, self._leaving = engine, batches, leaving
+        self._engine, self._batches, self._leaving = engine, batches, is_leaving
 
     def __call__(self, method: Method) -> float | None:
         """Return the mean over all units; a NaN loss becomes infinite."""

@@ -24,8 +24,8 @@ class LossHistory(Message):
 
     def with_loss(self, loss: float, guard: SpikeGuard) -> "LossHistory":
         """Return the history with one more loss."""
-        usual = self.median_loss
-        high = usual is not None and loss > guard.factor * usual
+        median_loss = self.median_loss
+        high = median_loss is not None and loss > guard.factor * median_loss
         return LossHistory(
             losses=(*self.losses, loss)[-guard.window :], above=self.above + 1 if high else 0
         )
@@ -72,8 +72,11 @@ def record_loss(
         return history, None
     before = history or LossHistory()
     updated = before.with_loss(loss, guard)
-    usual = before.median_loss
-    return updated, loss / usual if usual is not None and updated.above >= guard.steps else None
+    median_loss = before.median_loss
+    return (
+        updated,
+        loss / median_loss if median_loss is not None and updated.above >= guard.steps else None,
+    )
 
 
 def spike_message(guard: SpikeGuard | None, metrics: StepMetrics) -> str:

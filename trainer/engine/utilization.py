@@ -92,9 +92,9 @@ class UtilizationMeter:
 
 def slowest_rank(seconds: Sequence[float]) -> dict[str, Any]:
     """Return the slowest rank and the ratio of its seconds to the lower median."""
-    usual = sorted(seconds)[(len(seconds) - 1) // 2]
+    median = sorted(seconds)[(len(seconds) - 1) // 2]
     rank = max(range(len(seconds)), key=lambda r: seconds[r])
-    return {"slowest_rank": rank, "slowest_ratio": seconds[rank] / max(usual, 1e-9)}
+    return {"slowest_rank": rank, "slowest_ratio": seconds[rank] / max(median, 1e-9)}
 
 
 def count_tokens(batch: Batch) -> int:

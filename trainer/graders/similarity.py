@@ -66,9 +66,9 @@ def rouge_l(candidate: str, reference: str) -> float:
     )
 
 
-def _f1(matches: int, in_ours: int, in_theirs: int) -> float:
-    """Return 2PR / (P + R), with P = matches / in_ours and R = matches / in_theirs."""
-    return 2 * matches / max(in_ours + in_theirs, 1)
+def _f1(matches: int, candidate_total: int, reference_total: int) -> float:
+    """Return 2PR / (P + R): P = matches / candidate_total, R = matches / reference_total."""
+    return 2 * matches / max(candidate_total + reference_total, 1)
 
 
 def _matches(candidate: Sequence[str], reference: Sequence[str], n: int) -> tuple[int, int, int]:

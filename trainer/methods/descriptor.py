@@ -93,6 +93,6 @@ def _require_own_members(spec: RunSpec) -> None:
         )
 
 
-def make_method(making: MethodInputs) -> Method:
+def make_method(inputs: MethodInputs) -> Method:
     """Build the method."""
-    return descriptor_of(making.spec).make(making)
+    return descriptor_of(inputs.spec).make(inputs)

@@ -34,8 +34,8 @@ class RewardLoss(PairMethod):
         )
 
 
-def _make(making: MethodInputs) -> Method:
-    spec = making.spec
+def _make(inputs: MethodInputs) -> Method:
+    spec = inputs.spec
     if spec.ranked is not None:
         return RankingLoss(spec.ranked, spec.answers_per_row, spec.total_steps)
     if spec.answers_per_row != 2:

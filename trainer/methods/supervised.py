@@ -98,9 +98,9 @@ class _Head:
         return torch.stack([loss, correct.float()])
 
 
-def _make(making: MethodInputs) -> Method:
-    chunk = making.spec.loss_chunk
-    return ChunkedSupervisedLoss(making.engine.module, chunk) if chunk else SupervisedLoss()
+def _make(inputs: MethodInputs) -> Method:
+    chunk = inputs.spec.loss_chunk
+    return ChunkedSupervisedLoss(inputs.engine.module, chunk) if chunk else SupervisedLoss()
 
 
 KIND = MethodDescriptor(

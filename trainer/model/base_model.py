@@ -83,7 +83,7 @@ def _load(
     sharding = HfDeepSpeedConfig(deepspeed_config) if spec.zero_stage == 3 else None
     dtype = dtype_of(spec)
     quantized = spec.is_quantized
-    spared = NEW_HEADS if new_head else None
+    skip_modules = NEW_HEADS if new_head else None
     model = loading.load_whole(
         kind,
         folder,
@@ -91,7 +91,7 @@ def _load(
         dtype=dtype,
         attn_implementation=attention.NAME if spec.packing else None,
         **settings,
-        **(precision.four_bit_options(dtype, spared) if quantized else {}),
+        **(precision.four_bit_options(dtype, skip_modules) if quantized else {}),
     )
     del sharding  # transformers looks for it while it lives
     precision.prevent_repacking(model)

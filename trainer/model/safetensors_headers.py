@@ -157,8 +157,8 @@ def _require_layout(file: str, size: int, data: int, tensors: dict[str, TensorHe
                 f"{file} is damaged: {name} ({tensor.dtype} {list(tensor.shape)}) has "
                 f"{tensor.size} bytes. {AGAIN}"
             )
-    placed = sorted((t.begin, t.begin + t.size, name) for name, t in tensors.items())
-    edges = [(data, data, "the header"), *placed, (size, size, "the end of the file")]
+    ranges = sorted((t.begin, t.begin + t.size, name) for name, t in tensors.items())
+    edges = [(data, data, "the header"), *ranges, (size, size, "the end of the file")]
     for (_, end, before), (begin, _, name) in pairwise(edges):
         if begin != end:
             how = "overlap" if begin < end else "have unused bytes between them"

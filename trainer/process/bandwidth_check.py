@@ -47,9 +47,9 @@ def require_bandwidth(
     if slow:
         text = f"all-reduce between its GPUs reaches {inside:.0f} GB/s, {expected.inside:.0f} are"
         write_whole(rundir.unhealthy(dist.get_rank()), f"{text} usual: an NVLink may be down")
-    someone = torch.tensor(int(slow), device=device)
-    dist.all_reduce(someone, op=dist.ReduceOp.MAX)
-    if int(someone):
+    any_slow = torch.tensor(int(slow), device=device)
+    dist.all_reduce(any_slow, op=dist.ReduceOp.MAX)
+    if int(any_slow):
         raise SlowMachineError("a machine of this world is too slow within itself, and is replaced")
     between = bus_bandwidth(None, device) if world > per_node else 0.0
     if not 0 < between < LEAST_SHARE * expected.between:

@@ -82,9 +82,9 @@ class RolloutCollector:
 
     def _groups(self, micros: Sequence[Sequence[int]]) -> Iterator[Sequence[Sequence[int]]]:
         """Yield micro-batches that are answered at once; as many groups on every rank."""
-        several = self.settings.at_once // (self.spec.micro_batch * self.settings.answers)
-        for first in range(0, len(micros), max(several, 1)):
-            yield micros[first : first + max(several, 1)]
+        group_size = self.settings.at_once // (self.spec.micro_batch * self.settings.answers)
+        for first in range(0, len(micros), max(group_size, 1)):
+            yield micros[first : first + max(group_size, 1)]
 
     @property
     def settings(self) -> Reinforcement:

@@ -61,12 +61,12 @@ class ReplayState:
 
         Of ``used`` at most ``capacity`` are kept, and none born before step ``oldest``.
         """
-        fresh = (*self.replay, *used) if capacity else ()
-        young = [row for row in fresh if row.born >= oldest]
+        candidates = (*self.replay, *used) if capacity else ()
+        recent = [row for row in candidates if row.born >= oldest]
         return replace(
             self,
             waiting=tuple(row for row in self.waiting if row.sample >= consumed),
-            replay=tuple(young[-capacity:]) if capacity else (),
+            replay=tuple(recent[-capacity:]) if capacity else (),
         )
 
     def draw_replay(self, count: int, seed: int, step: int, rank: int) -> list[GradedAnswer]:

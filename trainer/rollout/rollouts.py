@@ -61,8 +61,8 @@ class RolloutSource:
             if rollout is None:
                 return None
             experience, figures = replace(experience, waiting=tuple(rollout[0])), rollout[1]
-        fresh = self._fresh(experience, state.consumed_samples)
-        micros = self._with_old(fresh, experience, state.step)
+        fresh_rows = self._fresh(experience, state.consumed_samples)
+        micros = self._with_old(fresh_rows, experience, state.step)
         batches, micros = self._batches(micros, beta)
         used = {(row.sample, row.number): row for micro in micros for row in micro}
         return StepInput(
@@ -137,8 +137,8 @@ class RolloutSource:
         pad_id, least = self._collector.tokenizer.pad_token_id, self._settings.answers
         if self._settings.algorithm != "ppo":
             return [answer_batch(rows, pad_id, least=least, beta=beta) for rows in micros], micros
-        judged = [self._judged(rows, beta) for rows in micros]
-        mean, deviation = self._spread([j.advantages for j in judged])
+        valued_micros = [self._judged(rows, beta) for rows in micros]
+        mean, deviation = self._spread([j.advantages for j in valued_micros])
         batches = [
             answer_batch(
                 j.rows,
@@ -148,9 +148,9 @@ class RolloutSource:
                 advantages=(j.advantages - mean) / (deviation + EPSILON),
                 returns=j.returns,
             )
-            for j in judged
+            for j in valued_micros
         ]
-        return batches, [j.rows for j in judged]
+        return batches, [j.rows for j in valued_micros]
 
     def _judged(self, rows: Sequence[GradedAnswer], beta: float) -> "_Valued":
         """Compute values, advantages and returns with today's critic, also of old answers."""
@@ -170,14 +170,14 @@ class RolloutSource:
             )
             for row, v in zip(rows, values, strict=True)
         ]
-        nothing = np.zeros(0)
+        empty = np.zeros(0)
         return _Valued(
             rows=[
                 row if len(row.values) else replace(row, values=v)
                 for row, v in zip(rows, values, strict=True)
             ],
-            advantages=np.concatenate([nothing, *advantages]),
-            returns=np.concatenate([nothing, *advantages]) + flat,
+            advantages=np.concatenate([empty, *advantages]),
+            returns=np.concatenate([empty, *advantages]) + flat,
         )
 
     def _spread(self, parts: Sequence[Any]) -> tuple[float, float]:

@@ -68,10 +68,10 @@ def run_supervisor(settings: SupervisorSettings, command: Command, limits: NodeL
     except (OSError, ValueError) as e:
         log.error("configuration.bad reason=%s", e)  # noqa: TRY400 - the reason is all
         return BAD_CONFIGURATION
-    again = (settings.work / LOCK).exists()
+    is_restart = (settings.work / LOCK).exists()
     try:
         with _lock_work_folder(settings.work):
-            asyncio.run(_run(settings, config, command, limits, again=again))
+            asyncio.run(_run(settings, config, command, limits, is_restart=is_restart))
     except AlreadyRunningError as e:
         log.error("work.taken reason=%s", e)  # noqa: TRY400 - the reason is all
         return ALREADY_RUNNING
@@ -119,11 +119,11 @@ async def _run(
     command: Command,
     limits: NodeLimits,
     *,
-    again: bool,
+    is_restart: bool,
 ) -> None:
     work = settings.work.resolve()
     booted, started_at = read_boot_spans(
-        settings.node_config.with_name(TIMES), psutil.Process().create_time(), again=again
+        settings.node_config.with_name(TIMES), psutil.Process().create_time(), is_restart=is_restart
     )
     launcher = TrainerLauncher(
         command=command,
@@ -155,11 +155,11 @@ async def _run(
         supervisor = Supervisor(context)
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, supervisor.terminate)
-        beating = asyncio.create_task(_touch_liveness_file(work))
+        liveness_task = asyncio.create_task(_touch_liveness_file(work))
         try:
             await supervisor.run()
         finally:
-            beating.cancel()
+            liveness_task.cancel()
             access.close()
 
 

@@ -68,19 +68,19 @@ class Supervisor:
             checking.cancel()
 
     async def _stay(self) -> None:
-        talk = self._conversation
+        session = self._conversation
         async with asyncio.TaskGroup() as group:
             self._group = group
             tools = self._tools(self._seat)
             self._duty.start(self._seat, tools, group)
             loops = (
-                talk.send_heartbeats(),
-                talk.follow_directives(),
+                session.send_heartbeats(),
+                session.follow_directives(),
                 self._notices(),
                 self._deadline(),
             )
-            once = (self._read_gpus(), self._prefetch(tools))
-            tasks = [group.create_task(loop) for loop in (*loops, *once)]
+            one_shot = (self._read_gpus(), self._prefetch(tools))
+            tasks = [group.create_task(loop) for loop in (*loops, *one_shot)]
             await self._duty.left.wait()
             for task in tasks:
                 task.cancel()

@@ -159,7 +159,7 @@ class ExportVerifier:
         return score_rows(model, self._rows, self._spec, self._device)
 
     def _compare(self, subject: str, values: Values, against: str, reference: Values) -> Comparison:
-        alike = against == MERGED or (
+        same_kernels = against == MERGED or (
             self._expected.exact and self._device == self._expected.device
         )
         return Comparison(
@@ -168,7 +168,7 @@ class ExportVerifier:
             loss=self._loss(values),
             expected=self._loss(reference),
             difference=mean_difference(values, reference),
-            tolerance=tolerance(self._spec.precision, alike=alike),
+            tolerance=tolerance(self._spec.precision, same_kernels=same_kernels),
         )
 
     def _loss(self, values: Values) -> float | None:
@@ -199,8 +199,8 @@ def _wrong_tokenizer(expected: ExpectedExport, spec: RunSpec) -> Iterator[str]:
         yield f"the tokenizer is not the trainer's: {fault}"
     source = VerificationRows(Path(expected.data), folder / "no tokens", tokenizer, spec)
     for row in expected.rows:
-        again = source.get(row.number, LONGEST)
-        if again is None or (again.ids, again.trained) != (row.ids, row.trained):
+        retokenized = source.get(row.number, LONGEST)
+        if retokenized is None or (retokenized.ids, retokenized.trained) != (row.ids, row.trained):
             name = Path(expected.data).name
             yield f"the tokenizer gives other tokens for sequence {row.number + 1} of {name}"
 
@@ -223,9 +223,9 @@ def _libraries(*, adapter: bool) -> str:
     return " and ".join(f"{name} {version(name)}" for name in names)
 
 
-def tolerance(precision: str, *, alike: bool) -> float:
+def tolerance(precision: str, *, same_kernels: bool) -> float:
     """Return the largest accepted mean absolute difference.
 
-    ``alike``: both compute with the same kernels on the same device.
+    ``same_kernels``: both compute with the same kernels on the same device.
     """
-    return (_SAME if alike else _OTHER)[precision]
+    return (_SAME if same_kernels else _OTHER)[precision]

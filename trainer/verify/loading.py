@@ -61,8 +61,10 @@ def load_export(folder: Path, spec: RunSpec, device: str, dtypes: tuple[str, ...
                 f"{problems[0]}"
             )
     names = {NAMES.get(p.dtype, str(p.dtype)) for p in model.parameters()}
-    if odd := sorted(names - set(dtypes)):
-        raise UnloadableError(f"its weights are {odd[0]}, in training {' and '.join(dtypes)}")
+    if unexpected := sorted(names - set(dtypes)):
+        raise UnloadableError(
+            f"its weights are {unexpected[0]}, in training {' and '.join(dtypes)}"
+        )
     return model.eval()
 
 
@@ -70,8 +72,8 @@ def load_base(folder: Path, spec: RunSpec, device: str, pad_id: int, *, quantize
     """Load the base model in the run's precision, with a new head if the method needs one."""
     options = sequence_head.head_settings(spec, pad_id) if sequence_head.has_head(spec) else {}
     if quantized:
-        spared = list(sequence_head.MODULES) if sequence_head.has_head(spec) else None
-        options |= precision.four_bit_options(dtype_of(spec), spared, device)
+        skip_modules = list(sequence_head.MODULES) if sequence_head.has_head(spec) else None
+        options |= precision.four_bit_options(dtype_of(spec), skip_modules, device)
     model = _kind(spec).from_pretrained(folder, dtype=dtype_of(spec), **(_plain(device) | options))
     precision.prevent_repacking(model)
     return model.eval()

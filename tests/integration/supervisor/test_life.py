@@ -293,10 +293,10 @@ class Hiccups(BlobAccess):
     generation: Path  # is there once it has started
     over = False
 
-    async def receive(self, part: BlobRange, *, apart: bool) -> tuple[int, int]:
+    async def receive(self, part: BlobRange, *, in_subprocess: bool) -> tuple[int, int]:
         """Half of it, or all."""
         if self.over or "model" not in part.path.name:
-            return await super().receive(part, apart=apart)
+            return await super().receive(part, in_subprocess=in_subprocess)
         self.over = self.generation.exists()
         if self.over:
             part.path.write_bytes(bytes(part.length // 2))

@@ -52,7 +52,7 @@ class Sandbox:
         """Return the user's score; raise SandboxError if no process can start."""
         if self._used > CPU_SECONDS / 2:
             self.close()
-        fresh = self._process is None
+        is_new_process = self._process is None
         try:
             return self._graded(answer)
         except TimeoutError:
@@ -60,7 +60,7 @@ class Sandbox:
             return Grade(0.0, f"timed out after {self._seconds:g} s")
         except _ProcessEndedError as e:
             self.close()
-            return Grade(0.0, str(e)) if fresh else self.grade(answer)
+            return Grade(0.0, str(e)) if is_new_process else self.grade(answer)
 
     def close(self) -> None:
         """Kill the process; the next grade starts another one."""

@@ -94,9 +94,12 @@ class BlobAccess:
         """Run an idempotent call; retry a few times when Blob is unavailable."""
         return await _retry_unavailable(partial(self.call_once, call))
 
-    async def receive(self, blob_range: BlobRange, *, apart: bool) -> tuple[int, int]:
-        """Read a range into its file; return (CRC, size of the blob). ``apart``: in a process."""
-        if apart:
+    async def receive(self, blob_range: BlobRange, *, in_subprocess: bool) -> tuple[int, int]:
+        """Read a range into its file; return (CRC, size of the blob).
+
+        ``in_subprocess``: by a process of its own.
+        """
+        if in_subprocess:
             try:
                 return await _retry_unavailable(partial(self._fetchers.receive, blob_range))
             except FetchProcessError as e:

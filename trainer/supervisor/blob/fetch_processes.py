@@ -51,8 +51,8 @@ class FetchProcesses:
         none can start.
         """
         async with self._seats:
-            pool, begun = self._submit(blob_range)
-            work = asyncio.wrap_future(begun)
+            pool, future = self._submit(blob_range)
+            work = asyncio.wrap_future(future)
             work.add_done_callback(_ignore_result)
             try:
                 async with asyncio.timeout(self._patience):

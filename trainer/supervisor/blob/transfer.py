@@ -163,7 +163,7 @@ async def _receive(
 ) -> int:
     offset, length = span
     blob_range = BlobRange(url=blob.url, offset=offset, length=length, path=path, etag=etag)
-    crc, blob_size = await access.receive(blob_range, apart=size >= LARGE)
+    crc, blob_size = await access.receive(blob_range, in_subprocess=size >= LARGE)
     if blob_size != size:
         raise CorruptError(f"{blob.blob_name}: {blob_size} bytes, not {size}")
     return crc

@@ -152,9 +152,9 @@ class GenerationRun:
             return RunOutcome(how=NodePhase.FAILED, error=str(e), non_retryable=True)
         except (BlobError, CorruptError, OSError, ValueError, StaleGeneration) as e:
             await self._tools.launcher.kill_all()
-            broken = e.finding if isinstance(e, BrokenCheckpointError) else None
+            finding = e.finding if isinstance(e, BrokenCheckpointError) else None
             return RunOutcome(
-                how=NodePhase.STOPPED, error=f"not started: {error_with_remedy(e)}", broken=broken
+                how=NodePhase.STOPPED, error=f"not started: {error_with_remedy(e)}", broken=finding
             )
         await self._tools.launcher.kill_all()
         return RunOutcome(how=NodePhase.STOPPED)
@@ -175,8 +175,8 @@ class GenerationRun:
             await asyncio.gather(uploading, return_exceptions=True)
         finished = self._how() is NodePhase.FINISHED and not self._lacks_model
         how = NodePhase.FINISHED if finished else NodePhase.STOPPED
-        lacked = out_of_memory_marks(self._world.folder, self._world.ranks)
-        return RunOutcome(how=how, out_of_memory=bool(lacked))
+        marks = out_of_memory_marks(self._world.folder, self._world.ranks)
+        return RunOutcome(how=how, out_of_memory=bool(marks))
 
     async def _supply(self, process: Process) -> None:
         """Fetch while the ranks start; stop when they have ended."""
@@ -225,8 +225,8 @@ class GenerationRun:
         loading = asyncio.create_task(self._load())
         try:
             await self._until_gone(process, uploading, loading)
-            settled = await self._unless(StopRequest.ABANDON, self._settle(uploading))
-            ending = self._ending(process) if settled else RunOutcome(how=NodePhase.STOPPED)
+            is_settled = await self._unless(StopRequest.ABANDON, self._settle(uploading))
+            ending = self._ending(process) if is_settled else RunOutcome(how=NodePhase.STOPPED)
         except StaleGeneration as e:
             await self._tools.launcher.kill_all()
             ending = RunOutcome(how=NodePhase.STOPPED, error=str(e))
@@ -291,10 +291,10 @@ class GenerationRun:
         if how is NodePhase.FAILED:
             if why := non_retryable_reason(self._world.folder, self._world.ranks):
                 return RunOutcome(how=how, error=why, non_retryable=True)
-            lacked = out_of_memory_marks(self._world.folder, self._world.ranks)
-            error = self._last_words(process, _out_of_memory_text(lacked))
-            ill = unhealthy_reason(self._world.folder, self._world.ranks)
-            return RunOutcome(how=how, error=error, out_of_memory=bool(lacked), unhealthy=ill)
+            marks = out_of_memory_marks(self._world.folder, self._world.ranks)
+            error = self._last_words(process, _out_of_memory_text(marks))
+            unhealthy = unhealthy_reason(self._world.folder, self._world.ranks)
+            return RunOutcome(how=how, error=error, out_of_memory=bool(marks), unhealthy=unhealthy)
         if how is NodePhase.FINISHED and self._lacks_model:
             error = f"finished, but HEAD does not name the model: {self._uploads.trouble}"
             return RunOutcome(how=NodePhase.STOPPED, error=error)

@@ -70,8 +70,8 @@ class NodeController:
         self._tools, self._group = tools, group
         self._waiting_since = tools.clock.now()
         self.on_registered(seat)
-        owed, self._owed = self._owed, ()
-        self.apply((self.node, owed))
+        effects, self._owed = self._owed, ()
+        self.apply((self.node, effects))
 
     def on_registered(self, seat: Registered) -> None:
         """Take over node id, grants and epoch of a registration."""
@@ -95,7 +95,7 @@ class NodeController:
         if node.generation != self.node.generation:
             self.error, self.broken = "", None
             self.out_of_memory = self.non_retryable = False
-        trouble = self._write(node) if node != self.node else ""
+        error = self._write(node) if node != self.node else ""
         self.node = node
         if node.phase is NodePhase.RUNNING:
             self._idle.clear()
@@ -103,7 +103,7 @@ class NodeController:
             self._idle.set()
         for effect in effects:
             log.info("node.effect effect=%s", type(effect).__name__)
-            self._carry_out(effect, trouble)
+            self._carry_out(effect, error)
 
     def announce_eviction(self, notice: EvictionNotice, seconds: float) -> None:
         """Report the eviction in ``seconds``, then save and settle."""
@@ -143,10 +143,10 @@ class NodeController:
             return f"{self._memory.name} could not be written: {error_with_remedy(e)}"
         return ""
 
-    def _carry_out(self, effect: Effect, trouble: str) -> None:
+    def _carry_out(self, effect: Effect, error: str) -> None:
         match effect:
             case LaunchTrainer(generation=generation):
-                self._launch(generation, trouble)
+                self._launch(generation, error)
             case SaveAndStop():
                 self._present.save()
             case KillTrainer():
@@ -160,10 +160,10 @@ class NodeController:
             case _:
                 assert_never(effect)
 
-    def _launch(self, generation: Generation, trouble: str) -> None:
+    def _launch(self, generation: Generation, error: str) -> None:
         member = generation.member(self._node_id)
-        if trouble or member is None:
-            reason = trouble or f"{self._node_id} is no member of the generation"
+        if error or member is None:
+            reason = error or f"{self._node_id} is no member of the generation"
             self._ended(generation.number, RunOutcome(how=NodePhase.STOPPED, error=reason))
             return
         since, now = self._waiting_since, self._tools.clock.now()

@@ -93,7 +93,7 @@ class StopController:
         elif self.reports.fresh:
             self.requests.request(StopRequest.KILL)
         elif (verdict := self._verdict()) is None:
-            self._raise(gently=has_time_for_step(self.limits.save, self._step_times.seconds))
+            self._raise(after_step=has_time_for_step(self.limits.save, self._step_times.seconds))
         else:
             self._obey(verdict)
 
@@ -105,7 +105,7 @@ class StopController:
         verdict = self._verdict()
         if verdict is not None and verdict.choice is not EvictionChoice.FINISH_STEP:
             self.world.folder.stop.unlink(missing_ok=True)
-            self._raise(gently=False)
+            self._raise(after_step=False)
 
     @property
     def _ended(self) -> bool:
@@ -120,12 +120,12 @@ class StopController:
         if verdict.choice is EvictionChoice.RELY:
             self.requests.request(StopRequest.KILL)
         else:
-            self._raise(gently=verdict.choice is EvictionChoice.FINISH_STEP)
+            self._raise(after_step=verdict.choice is EvictionChoice.FINISH_STEP)
 
-    def _raise(self, *, gently: bool) -> None:
-        self._gently = gently
+    def _raise(self, *, after_step: bool) -> None:
+        self._gently = after_step
         try:
-            self.world.folder.raise_stop_flag(after_step=gently)
+            self.world.folder.raise_stop_flag(after_step=after_step)
         except OSError as e:
             log.warning("stop.not_raised reason=%s", e)
             self.requests.request(StopRequest.KILL)

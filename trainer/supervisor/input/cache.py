@@ -90,9 +90,9 @@ class InputCache:
             calls = [self._input(f, grants) for f in input_files(spec)]
             if spec.base_model.checkpoint is not None and spec.nodes == 1:
                 calls.append(self._starting_model(spec.base_model, grants))
-            alone = range(self._processes)
+            ranks = range(self._processes)
             if head.newest is not None and self._wanted is None and spec.nodes == 1:
-                calls.append(self._ahead(head.newest, alone))
+                calls.append(self._ahead(head.newest, ranks))
             await gather_or_cancel(calls)
             self._begin_tokens(spec)
         except (BlobError, CorruptError, OSError, ValueError) as e:
@@ -158,16 +158,14 @@ class InputCache:
         folder: RunDir,
         world_size: int,
         ranks: range,
-        patiently: Retry,
+        retry: Retry,
     ) -> None:
         """Fetch the blocks that these ranks read, in their order, until all have them."""
         checkpoint_folder = self._folder_of(committed)
         data = await asyncio.to_thread(read_if_present, checkpoint_folder / MANIFEST)
         checkpoint = LocalCheckpoint(committed.path, checkpoint_folder, Manifest.from_json(data))
         await gather_or_cancel(
-            self._shards.serve_rank(
-                checkpoint, world_size, rank, folder.wanted_ranges(rank), patiently
-            )
+            self._shards.serve_rank(checkpoint, world_size, rank, folder.wanted_ranges(rank), retry)
             for rank in ranks
         )
 
@@ -203,9 +201,11 @@ class InputCache:
 
     async def _ahead(self, committed: Committed, ranks: range) -> None:
         """Fetch all that the ranks will read, if the world size is the one that saved."""
-        laid = await self._checkpoint(committed, len(ranks), ranks)
+        checkpoint = await self._checkpoint(committed, len(ranks), ranks)
         for rank in ranks:
-            await self._shards.fetch_blocks(laid, own_blocks(laid.manifest, len(ranks), rank))
+            await self._shards.fetch_blocks(
+                checkpoint, own_blocks(checkpoint.manifest, len(ranks), rank)
+            )
 
     async def _checkpoint(
         self, committed: Committed, world_size: int, ranks: range

@@ -100,17 +100,19 @@ class TensorBlockFetcher:
 
     async def prepare_file(self, file: FileEntry, folder: Path) -> None:
         """Create the file for its blocks, or reuse a trainer's file on this node."""
-        coming = PartialTensors(path_inside(folder, file.name), file)
-        coming.unmark_lost()
-        await self._under_way.run_once(coming.path, partial(self._lay, coming))
+        partial_tensors = PartialTensors(path_inside(folder, file.name), file)
+        partial_tensors.unmark_lost()
+        await self._under_way.run_once(partial_tensors.path, partial(self._lay, partial_tensors))
 
-    async def fetch_blocks(self, laid: LocalCheckpoint, blocks: Iterable[TensorBlock]) -> None:
+    async def fetch_blocks(
+        self, checkpoint: LocalCheckpoint, blocks: Iterable[TensorBlock]
+    ) -> None:
         """Fetch these blocks in this order, unless they are there."""
         queue = iter(blocks)
 
         async def work() -> None:
             for block in queue:
-                await self._bring(laid, block)
+                await self._bring(checkpoint, block)
 
         await gather_or_cancel(work() for _ in range(AT_ONCE))
 
@@ -120,53 +122,59 @@ class TensorBlockFetcher:
         world_size: int,
         rank: int,
         ranges_path: Path,
-        patiently: Retry,
+        retry: Retry,
     ) -> None:
         """Fetch all that one rank reads; ``ranges_path`` is the file of its wanted ranges."""
-        await self._patiently(
-            checkpoint, own_blocks(checkpoint.manifest, world_size, rank), patiently
-        )
+        await self._patiently(checkpoint, own_blocks(checkpoint.manifest, world_size, rank), retry)
         ranges = await _wait_for_ranges(ranges_path)
-        await self._patiently(checkpoint, wanted_blocks(ranges, checkpoint.manifest), patiently)
+        await self._patiently(checkpoint, wanted_blocks(ranges, checkpoint.manifest), retry)
 
     async def _patiently(
-        self, laid: LocalCheckpoint, blocks: Iterable[TensorBlock], patiently: Retry
+        self, checkpoint: LocalCheckpoint, blocks: Iterable[TensorBlock], retry: Retry
     ) -> None:
         queue = iter(blocks)
-        while stretch := list(islice(queue, STRETCH)):
-            await patiently(partial(self.fetch_blocks, laid, stretch))
+        while batch := list(islice(queue, STRETCH)):
+            await retry(partial(self.fetch_blocks, checkpoint, batch))
 
-    async def _lay(self, coming: PartialTensors) -> None:
-        if coming.whole.exists() or await asyncio.to_thread(
-            self._memory.reuse_file, coming.entry, coming.whole
+    async def _lay(self, partial_tensors: PartialTensors) -> None:
+        if partial_tensors.whole.exists() or await asyncio.to_thread(
+            self._memory.reuse_file, partial_tensors.entry, partial_tensors.whole
         ):
             return
         try:
-            coming.create()
+            partial_tensors.create()
         except OSError as e:
             if not is_disk_full(e):
                 raise
-            elsewhere = PartialTensors(self._on_disk(coming.whole), coming.entry)
+            elsewhere = PartialTensors(self._on_disk(partial_tensors.whole), partial_tensors.entry)
             elsewhere.create()
-            coming.path.unlink(missing_ok=True)
-            coming.path.symlink_to(elsewhere.path)
+            partial_tensors.path.unlink(missing_ok=True)
+            partial_tensors.path.symlink_to(elsewhere.path)
 
-    async def _bring(self, laid: LocalCheckpoint, block: TensorBlock) -> None:
-        coming = laid.partial_file(block.file)
-        name = coming.path.with_name(f"{coming.path.name}#{block.number}")  # never there
-        await self._under_way.run_once(name, partial(self._fetch, laid.path, coming, block.number))
+    async def _bring(self, checkpoint: LocalCheckpoint, block: TensorBlock) -> None:
+        partial_tensors = checkpoint.partial_file(block.file)
+        path = partial_tensors.path
+        name = path.with_name(f"{path.name}#{block.number}")  # never there
+        await self._under_way.run_once(
+            name, partial(self._fetch, checkpoint.path, partial_tensors, block.number)
+        )
 
-    async def _fetch(self, path: str, coming: PartialTensors, number: int) -> None:
+    async def _fetch(self, path: str, partial_tensors: PartialTensors, number: int) -> None:
         """Fetch a block into the node's memory; onto the disk when that is full."""
-        if coming.whole.exists() or coming.block_state(number) is not BlockState.MISSING:
+        if (
+            partial_tensors.whole.exists()
+            or partial_tensors.block_state(number) is not BlockState.MISSING
+        ):
             return
         try:
-            await fetch_block(self._container, path, coming.entry, number, coming.path)
-            coming.set_block_state(number, BlockState.HERE)
+            await fetch_block(
+                self._container, path, partial_tensors.entry, number, partial_tensors.path
+            )
+            partial_tensors.set_block_state(number, BlockState.HERE)
         except OSError as e:
             if not is_disk_full(e):
                 raise
-            await self._spill(path, coming, number)
+            await self._spill(path, partial_tensors, number)
 
     async def _spill(self, path: str, partial_tensors: PartialTensors, number: int) -> None:
         spill_path = self._on_disk(partial_tensors.spilled)

@@ -166,20 +166,20 @@ class Committer:
 
     async def _swap(self, entry: Committed) -> None:
         """Make HEAD name the entry; after any failed write HEAD is read again."""
-        let_go: set[str] = set()
+        dropped: set[str] = set()
         retention = await self._read_retention()
         checkpoint = self._generation.checkpoint
         loaded = checkpoint.path if checkpoint else ""
         for attempt in range(SWAP_ATTEMPTS):
             head, etag = await read_head(self._container)
             if is_named(head, entry):
-                self.dropped += sorted(let_go - {c.path for c in head.checkpoints})
+                self.dropped += sorted(dropped - {c.path for c in head.checkpoints})
                 return
             if entry.kind == "final":
                 new = head.with_model(entry, retention)
             else:
                 new = head.with_checkpoint(entry, retention, loaded)
-            let_go |= {c.path for c in head.checkpoints} - {c.path for c in new.checkpoints}
+            dropped |= {c.path for c in head.checkpoints} - {c.path for c in new.checkpoints}
             try:
                 await self._container.write(HEAD, new.to_json().encode(), if_match=etag)
             except (PreconditionFailedError, BlobUnavailableError) as e:

@@ -103,8 +103,8 @@ def test_what_is_not_a_number_never_agrees() -> None:
 
 def test_the_same_sums_must_agree_better_than_merged_or_moved_ones() -> None:
     for precision in ("fp32", "bf16", "fp16"):
-        same = tolerance(precision, alike=True)
-        assert same <= tolerance(precision, alike=False)
+        same = tolerance(precision, same_kernels=True)
+        assert same <= tolerance(precision, same_kernels=False)
 
 
 @pytest.mark.parametrize(
