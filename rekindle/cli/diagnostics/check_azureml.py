@@ -91,9 +91,11 @@ def _check_cluster(
     )
     expected = (size, region, "LowPriority" if spot else "Dedicated")
     if [x.lower() for x in actual] != [x.lower() for x in expected]:
-        is_, should = " ".join(actual), " ".join(expected)
+        actual_text, expected_text = " ".join(actual), " ".join(expected)
         remedy = "Correct the offering, or name a matching cluster"
-        return failed_check(name, f"it is {is_}, but its offering says {should}", remedy)
+        return failed_check(
+            name, f"it is {actual_text}, but its offering says {expected_text}", remedy
+        )
     max_nodes = inner["scaleSettings"]["maxNodeCount"]
     if max_nodes < 1:
         run = f"Run: az ml compute update -n {cluster} --max-instances N"

@@ -44,10 +44,10 @@ def check_encryption(azure: ArmClient) -> Iterator[CheckResult]:
     if azure.policy("encryption_at_host"):
         state = azure.get(f"/{_AT_HOST}", "2021-07-01")["properties"]["state"]
         run = "Run: az feature register --namespace Microsoft.Compute --name EncryptionAtHost"
-        good = state == "Registered"
+        is_registered = state == "Registered"
         yield (
             passed_check("encryption at host", state)
-            if good
+            if is_registered
             else failed_check("encryption at host", state, run)
         )
     for member, name in (

@@ -89,8 +89,8 @@ def _rank_answers(candidates: Sequence[Graded], *, exact: bool) -> list[str]:
         raise UnusablePrompt("only one candidate is usable")
     if len(first) < 2:
         (grade,) = first or (None,)
-        alike = "correct" if grade else "wrong"
-        raise UnusablePrompt(f"all candidates are {alike if exact else 'graded equally'}")
+        verdict = "correct" if grade else "wrong"
+        raise UnusablePrompt(f"all candidates are {verdict if exact else 'graded equally'}")
     return [first[grade] for grade in sorted(first, reverse=True)]
 
 

@@ -87,9 +87,9 @@ def _require_format(file: Path, line: int, row: dict[str, Any]) -> RowFormat:
     if row_format is not None:
         return row_format
     own_member = next((name for name in _OURS if name in row), None)
-    has = ", ".join(map(formats.printable_line, list(row)[:6])) or "nothing"
+    members = ", ".join(map(formats.printable_line, list(row)[:6])) or "nothing"
     raise CliError(
-        f"{file}, line {line}: unknown format; the row has {has}.",
+        f"{file}, line {line}: unknown format; the row has {members}.",
         f"It has `{own_member}`; submit it without conversion."
         if own_member
         else f"Pass --format, one of {', '.join(RowFormat)}; see `rekindle import --help`.",

@@ -174,8 +174,8 @@ def _page_lines(page: _JobPage, project_option: str) -> Iterable[Any]:
     else:
         yield "No jobs. Create one: rekindle submit FILE --model MODEL"
     if page.after:
-        are = "may be" if page.status else "are"
-        yield f"There {are} more: rekindle list{only} --after {page.after}{project_option}"
+        verb = "may be" if page.status else "are"
+        yield f"There {verb} more: rekindle list{only} --after {page.after}{project_option}"
 
 
 def _print_events(cli: Cli, events: Iterable[Json]) -> None:

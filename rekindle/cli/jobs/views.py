@@ -232,8 +232,8 @@ def _job_facts(job: Json, now: float) -> Iterator[tuple[str, str]]:
     if why := formats.reason(job):
         yield "why", formats.printable_line(why)
     if since := object_member(job, "status_reason").get("since"):
-        again = formats.local_time(object_member(job, "status_reason").get("next_try_at"))
-        yield "waiting since", f"{formats.local_time(since)}, next try by {again}"
+        next_try = formats.local_time(object_member(job, "status_reason").get("next_try_at"))
+        yield "waiting since", f"{formats.local_time(since)}, next try by {next_try}"
     yield from admission_facts(job, now)
     fault = object_member(job, "error").get("message")
     if fault and fault.casefold() != formats.reason(job).casefold():

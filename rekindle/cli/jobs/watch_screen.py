@@ -109,11 +109,11 @@ def _live_facts(job: Json, now: float) -> Iterator[tuple[str, str]]:
     yield "saved", f"{views.amount_saved(cost)} compared to on-demand"
     yield from views.limit_facts(job)
     lost_steps = object_member(job, "progress").get("lost_steps")
-    again = (
+    repeated = (
         f" · {formats.count(lost_steps, 'step')} repeated" if isinstance(lost_steps, int) else ""
     )
     number = attempts.get("count", DASH)
-    yield "evictions", f"{attempts.get('evictions', DASH)} · attempt {number}{again}"
+    yield "evictions", f"{attempts.get('evictions', DASH)} · attempt {number}{repeated}"
     if checkpoint := object_member(job, "latest_checkpoint"):
         when = formats.time_since(checkpoint.get("created_at"), now)
         yield "checkpoint", f"step {checkpoint.get('step_number')}, {when}"

@@ -68,8 +68,12 @@ def parse_setting(text: str) -> MemberSetting:
     path, is_pair, value = text.partition("=")
     path = path.strip()
     if not is_pair or not all(path.split(".")):
-        near = job_settings.find_member(path) if path else None
-        expected = f" Expected value: {near.help}." if near and near.help else ""
+        matching_member = job_settings.find_member(path) if path else None
+        expected = (
+            f" Expected value: {matching_member.help}."
+            if matching_member and matching_member.help
+            else ""
+        )
         raise _bad_setting(text, f"it is not MEMBER=VALUE.{expected}", _EXAMPLE)
     member = job_settings.find_member(path)
     if member is None:
