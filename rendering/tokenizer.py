@@ -225,8 +225,8 @@ def _special_tokens(folder: Path, settings: Mapping[str, Any]) -> dict[str, Adde
     family = _read_object(folder / "config.json").get("model_type")
     extra = settings.get("extra_special_tokens")
     named = {**settings, **(extra if isinstance(extra, dict) else {})}
-    usual = {f"{name}_token": None for name in NAMES}
-    candidates = usual | _DEFAULTS.get(str(family), {})
+    defaults = {f"{name}_token": None for name in NAMES}
+    candidates = defaults | _DEFAULTS.get(str(family), {})
     candidates |= {name: token for name, token in named.items() if name.endswith("_token")}
     tokens = {name: _special_token(token) for name, token in candidates.items()}
     return {name: token for name, token in tokens.items() if token is not None}
