@@ -118,15 +118,15 @@ async def _floors(running: ScaleStack, requests: int) -> list[Used]:
     body = {"model": "m", "training_file": "file-1", "hyperparameters": {"n_epochs": 3}}
     async with (
         _child("bare") as (process, client),
-        _child("floor", running.database) as (keeping, keeper),
+        _child("floor", running.database) as (floor_process, floor_client),
     ):
         bare, one_row = (
             _Meter(process=process, stack=None),
-            _Meter(process=keeping, stack=running),
+            _Meter(process=floor_process, stack=running),
         )
         return [
             await bare.of("bare POST", requests, lambda: client.post("/jobs", json=body)),
-            await one_row.of("POST a row", requests, lambda: keeper.post("/jobs", json=body)),
+            await one_row.of("POST a row", requests, lambda: floor_client.post("/jobs", json=body)),
         ]
 
 

@@ -31,8 +31,8 @@ async def of(data: Path, ask: Callable[[], Awaitable[object]]) -> float:
     return statements / ASKED
 
 
-async def _log(data: Path, which: str) -> None:
-    postgres.run_sql(data, f"alter system set log_statement = '{which}'")
+async def _log(data: Path, level: str) -> None:
+    postgres.run_sql(data, f"alter system set log_statement = '{level}'")
     postgres.run_sql(data, "select pg_reload_conf()")
     await asyncio.sleep(_SECONDS)
 

@@ -92,10 +92,12 @@ async def _times(chaos: Chaos, losses: Sequence[Loss], way: str) -> tuple[list[f
         )
         if rows and rows[0]["at"]:
             decided.append(rows[0]["at"] - loss.at)
-        nexts = await chaos.rows(
+        successors = await chaos.rows(
             "select id from attempts where job_id = %s and number = 2", loss.job
         )
-        scale_set: Any = sets.get("rk-" + nexts[0]["id"].removeprefix("att-")) if nexts else None
+        scale_set: Any = (
+            sets.get("rk-" + successors[0]["id"].removeprefix("att-")) if successors else None
+        )
         if scale_set is not None:
             requested.append(scale_set.created_at.timestamp() - loss.at)
     return decided, requested

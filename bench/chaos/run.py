@@ -68,26 +68,26 @@ class Chaos:
             limit: Seconds after which the remaining jobs are reported as unfinished.
         """
         start = time.monotonic()
-        beside = [
+        tasks = [
             asyncio.create_task(work)
             for work in (self._evict(), self._finish(), self._watch(), self._tell())
         ]
         if every:
-            beside.append(asyncio.create_task(self.victims.kill_every(every)))
+            tasks.append(asyncio.create_task(self.victims.kill_every(every)))
         try:
             await asyncio.wait_for(self._submit(jobs), limit)
             while (
                 unfinished := await self._count_unfinished()
             ) and time.monotonic() - start < limit:
-                for task in beside:
+                for task in tasks:
                     if task.done():
                         task.result()  # raises the task's exception
                 await asyncio.sleep(1)
             self.say(f"{unfinished} rows are not over")
         finally:
-            for task in beside:
+            for task in tasks:
                 task.cancel()
-            await asyncio.gather(*beside, return_exceptions=True)
+            await asyncio.gather(*tasks, return_exceptions=True)
         await self._count(jobs)
 
     async def request(self, method: str, path: str, **options: Any) -> dict[str, Any]:  # noqa: ANN401
@@ -191,11 +191,11 @@ class Chaos:
         )
         while True:
             sets = {s.name for s in await self.stack.world.call("cloud.list_owned")}
-            holding = defaultdict(set)
+            attempts_by_job = defaultdict(set)
             for row in await self.rows(query):
                 if "rk-" + row["id"].removeprefix("att-") in sets:
-                    holding[row["job_id"]].add(row["id"])
-            self.counted.doubled |= {job for job, of in holding.items() if len(of) > 1}
+                    attempts_by_job[row["job_id"]].add(row["id"])
+            self.counted.doubled |= {job for job, of in attempts_by_job.items() if len(of) > 1}
             self.counted.looks += 1
             await asyncio.sleep(0.5)
 
@@ -267,14 +267,14 @@ class Chaos:
 
     async def _disorder(self) -> list[str]:
         """Return attempts with duplicate events, and jobs that are still billed after their end."""
-        twice: LiteralString = (
+        duplicate_events: LiteralString = (
             "select attempt_id as job_id from events where code like 'attempt.%'"
             " and code not in ('attempt.needs_help', 'attempt.help_over')"
             " group by attempt_id, code having count(*) > 1"
         )
         open_rows: LiteralString = "select job_id from ledger where ended_at is null"
         queries: dict[str, LiteralString] = {
-            "told twice": twice,
+            "told twice": duplicate_events,
             "billed for ever": open_rows,
         }
         rows = {fault: await self.rows(query) for fault, query in queries.items()}

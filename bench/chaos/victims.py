@@ -66,9 +66,9 @@ class Victims:
         assert pipe.stdout is not None
         pipe.stdin.write(f"{json.dumps(order)}\n")
         pipe.stdin.flush()
-        fresh = psutil.Process(int(pipe.stdout.readline()))
-        self.started.append(fresh)
-        self.stack.processes[kind][index] = fresh
+        process = psutil.Process(int(pipe.stdout.readline()))
+        self.started.append(process)
+        self.stack.processes[kind][index] = process
 
     def _open(self, env: dict[str, str]) -> subprocess.Popen[str]:
         command = [sys.executable, "-m", "bench.scale.parts.nursery"]

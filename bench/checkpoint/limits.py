@@ -75,10 +75,10 @@ def _fetch(end: socket.socket, size: int) -> None:
     scratch = memoryview(bytearray(PIECE))
     end.sendall(b"R" + size.to_bytes(8, "little"))
     while size:
-        got = end.recv_into(scratch[: min(PIECE, size)])
-        if not got:
+        received = end.recv_into(scratch[: min(PIECE, size)])
+        if not received:
             raise ConnectionError("the sink went away")
-        size -= got
+        size -= received
 
 
 def _cpu() -> float:

@@ -58,8 +58,8 @@ def measure_ours(
     with _folder(tools) as folder, _folder(tools) as second:
         same = _measured(tools, replace(case, folder=str(folder)), keep=True)
         entry = max(folder.glob("committed-*.json"), key=lambda p: int(p.stem.split("-")[1]))
-        again = replace(case, folder=str(second), ranks=ranks, load_only=str(entry))
-        return same, _measured(tools, again)
+        reshard_case = replace(case, folder=str(second), ranks=ranks, load_only=str(entry))
+        return same, _measured(tools, reshard_case)
 
 
 def raw(tools: CheckpointTools, *, tls: bool) -> Raw:

@@ -190,14 +190,16 @@ class Handler(BaseHTTPRequestHandler):
         self._conditions(blob)
         headers = {"ETag": blob.etag, "Last-Modified": blob.modified, **blob.metadata}
         headers |= {"x-ms-blob-type": "BlockBlob", "Content-Type": "application/octet-stream"}
-        wish = self.headers.get("x-ms-range") or self.headers.get("Range")
-        first, _, last = (wish or "bytes=0-").removeprefix("bytes=").partition("-")
+        range_header = self.headers.get("x-ms-range") or self.headers.get("Range")
+        first, _, last = (range_header or "bytes=0-").removeprefix("bytes=").partition("-")
         start, end = int(first), min(int(last or blob.size) + 1, blob.size)
-        if wish and start >= blob.size:
+        if range_header and start >= blob.size:
             raise Refused(HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE, "InvalidRange")
-        if wish:
+        if range_header:
             headers["Content-Range"] = f"bytes {start}-{end - 1}/{blob.size}"
-        self._head(HTTPStatus.PARTIAL_CONTENT if wish else HTTPStatus.OK, headers, end - start)
+        self._head(
+            HTTPStatus.PARTIAL_CONTENT if range_header else HTTPStatus.OK, headers, end - start
+        )
         if self.command == "GET":
             self._send(blob, start, end)
 
@@ -242,8 +244,8 @@ class Handler(BaseHTTPRequestHandler):
     def _body(self) -> bytearray:
         body = bytearray(int(self.headers.get("Content-Length", 0)))
         into = memoryview(body)
-        while into and (got := self.rfile.readinto(into)):
-            into = into[got:]
+        while into and (count := self.rfile.readinto(into)):
+            into = into[count:]
         return body
 
     def _say(self, status: HTTPStatus, headers: dict[str, str], body: bytes = b"") -> None:

@@ -106,9 +106,9 @@ async def _submit(api: httpx.AsyncClient, request: dict[str, Any], count: int) -
 async def _pixels(running: ScaleStack, job: str, order: ConsoleOptions) -> list[Measure]:
     """Measure the seconds from the commit of a heartbeat until its step is on the screen."""
     noticed: list[float] = []
-    hearing = asyncio.create_task(_hear(running, job, noticed))
+    listener = asyncio.create_task(_hear(running, job, noticed))
     steps = await _browser(running, "watch", job, order.seconds)
-    hearing.cancel()
+    listener.cancel()
     took = [at - noticed[before - 1] for at, _ in steps if (before := bisect_right(noticed, at))]
     if not took:
         raise CannotMeasure("no step of the job came to the screen")
@@ -171,10 +171,10 @@ async def _browser(running: ScaleStack, mode: str, job: str = "", seconds: float
     url = f"http://127.0.0.1:{running.ports[0]}"
     program = ("node", SCRIPT, url, running.key, mode, job, str(seconds))
     environment = {**os.environ, "PATH": tools_path()}
-    browsing = await asyncio.create_subprocess_exec(
+    browser = await asyncio.create_subprocess_exec(
         *program, stdout=asyncio.subprocess.PIPE, env=environment
     )
-    output, _ = await browsing.communicate()
+    output, _ = await browser.communicate()
     with suppress(ValueError):
         return json.loads(output)
     raise CannotMeasure(f"the browser gave no figures for {mode}; is Chromium installed?")

@@ -79,8 +79,8 @@ def by(points: Sequence[PublishedRun], stack: TrainingStack) -> Errors:
 def promised(points: Sequence[PublishedRun]) -> tuple[list[PublishedRun], list[PublishedRun]]:
     """Split the points with a step time: those that the planner promises, and those it refuses."""
     timed = [p for p in points if p.seconds]
-    doubts = [p for p in timed if predict(p, stack_of(p)).doubt]
-    return [p for p in timed if p not in doubts], doubts
+    refused = [p for p in timed if predict(p, stack_of(p)).doubt]
+    return [p for p in timed if p not in refused], refused
 
 
 def stored(points: Sequence[PublishedRun]) -> Errors:

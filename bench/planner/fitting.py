@@ -24,12 +24,14 @@ def fit(start: Coefficients, residuals: Residuals) -> dict[str, float]:
         slopes = [_slope(best, name, errors, residuals) for name in best]
         away = [math.log(best[name] / start[name]) for name in best]
         move = _move(slopes, errors, away, damping)
-        tried = {n: c * math.exp(_bounded(m)) for (n, c), m in zip(best.items(), move, strict=True)}
-        tried_errors = residuals(tried)
-        now = _cost(tried_errors, tried, start)
-        gained = cost - now
+        candidate = {
+            n: c * math.exp(_bounded(m)) for (n, c), m in zip(best.items(), move, strict=True)
+        }
+        candidate_errors = residuals(candidate)
+        candidate_cost = _cost(candidate_errors, candidate, start)
+        gained = cost - candidate_cost
         if gained > 0:
-            best, errors, cost, damping = tried, tried_errors, now, damping / 4
+            best, errors, cost, damping = candidate, candidate_errors, candidate_cost, damping / 4
         else:
             damping *= 8
         if 0 < gained < 1e-6 * cost or damping > 1e6:
@@ -49,8 +51,8 @@ def _cost(errors: Sequence[float], now: Coefficients, start: Coefficients) -> fl
 def _slope(
     at: Coefficients, name: str, errors: Sequence[float], residuals: Residuals
 ) -> Sequence[float]:
-    near = residuals({**at, name: at[name] * math.exp(_STEP)})
-    return [(n - f) / _STEP for n, f in zip(near, errors, strict=True)]
+    shifted = residuals({**at, name: at[name] * math.exp(_STEP)})
+    return [(n - f) / _STEP for n, f in zip(shifted, errors, strict=True)]
 
 
 def _move(

@@ -104,14 +104,14 @@ def _point(row: Row) -> PublishedRun:
     split = any(sign in row["parallel"] for sign in SPLIT)
     micro_batch, accumulation = _batch(row, gpus, split=split)
     seq_len = int(_number(row, "seq"))
-    again = row["act_ckpt"] not in ("none", "selective")
+    recomputes = row["act_ckpt"] not in ("none", "selective")
     work = StepWork(
         arch=arch,
         zero_stage=_zero_stage(row, lora, gpus),
         micro_batch=micro_batch,
         accumulation=accumulation,
         tokens_per_sequence=seq_len,
-        options=TrainingOptions(gradient_checkpointing=again, lora=lora),
+        options=TrainingOptions(gradient_checkpointing=recomputes, lora=lora),
     )
     return PublishedRun(
         source=row["source"],
@@ -121,7 +121,7 @@ def _point(row: Row) -> PublishedRun:
         sku=_sku(row["gpu"]),
         gpus=gpus,
         work=work,
-        again=SELECTIVE if row["act_ckpt"] == "selective" else float(again),
+        again=SELECTIVE if row["act_ckpt"] == "selective" else float(recomputes),
         zero="ZeRO" in row["parallel"] or "DeepSpeed" in row["parallel"],
         split=split,
         wholes=2 * arch.embedding_parameters if "emb" in method else 0,

@@ -43,18 +43,18 @@ def main() -> int:
     options = _options()
     rules = _rules(options)
     try:
-        lived = _replay(read(options.traces, options.gang), options.gang, rules)
+        runs = _replay(read(options.traces, options.gang), options.gang, rules)
     except BadTrace as error:
         print_progress(f"cannot measure: {error}")
         return CANNOT_MEASURE
-    measures = [m for deadline in DEADLINES for m in _measures(lived, deadline)]
+    measures = [m for deadline in DEADLINES for m in _measures(runs, deadline)]
     measures += _covered(options.forecasts, options.seed)
-    rows = _rows(lived)
-    report.table(("folder", "zones", "deadline", *_columns(lived)), rows)
-    details = {"gang": options.gang, "rules": dataclasses.asdict(rules), "rows": _plain(lived)}
+    rows = _rows(runs)
+    report.table(("folder", "zones", "deadline", *_columns(runs)), rows)
+    details = {"gang": options.gang, "rules": dataclasses.asdict(rules), "rows": _plain(runs)}
     report.publish("policy", measures, options.json, **details)
     if options.picture:
-        draw(lived, options.picture, gang=options.gang)
+        draw(runs, options.picture, gang=options.gang)
     return 0
 
 
@@ -153,30 +153,30 @@ def _rules(options: argparse.Namespace) -> Rules:
 
 
 def _replay(folders: Sequence[TraceFolder], gang: int, rules: Rules) -> list[PolicyRun]:
-    lived: list[PolicyRun] = []
+    all_runs: list[PolicyRun] = []
     for folder in folders:
         if not any(any(zone) for zone in folder.capacity):
             print_progress(f"{folder.name}: never {gang} at once; left out")
             continue
         runs = list(lives(folder, rules))
-        missing = [d for d in DEADLINES if not any(life.deadline == d for life in runs)]
+        missing = [d for d in DEADLINES if not any(run.deadline == d for run in runs)]
         if missing:
             print_progress(
                 f"{folder.name}: no room for deadlines {missing}; lower or raise --hours"
             )
-        lived += runs
-    if not lived:
+        all_runs += runs
+    if not all_runs:
         raise BadTrace("no trace is long enough or ever has the gang. Lower --hours or --gang.")
-    return lived
+    return all_runs
 
 
-def _measures(lived: Sequence[PolicyRun], deadline: float) -> list[Measure]:
-    cost = {p: _mean(lived, deadline, p) for p in (OURS, ORACLE, *RIVALS, *OTHERS)}
+def _measures(runs: Sequence[PolicyRun], deadline: float) -> list[Measure]:
+    cost = {p: _mean(runs, deadline, p) for p in (OURS, ORACLE, *RIVALS, *OTHERS)}
     own_cost = cost[OURS]
     if own_cost is None:
         return []
     against = {p: _ratio(c, cost[ORACLE]) for p, c in cost.items() if p not in (OURS, ORACLE)}
-    late = {p: _late(lived, deadline, p) for p in RIVALS}
+    late = {p: _late(runs, deadline, p) for p in RIVALS}
     return [
         Measure(
             name=f"cost_to_oracle_{deadline}",
@@ -186,11 +186,11 @@ def _measures(lived: Sequence[PolicyRun], deadline: float) -> list[Measure]:
             limit=1.0,
             rivals={p: r for p, r in against.items() if r is not None},
         ),
-        _against(lived, deadline, "up", "uniform_progress"),
-        _against(lived, deadline, "greedy", "greedy"),
+        _against(runs, deadline, "up", "uniform_progress"),
+        _against(runs, deadline, "greedy", "greedy"),
         Measure(
             name=f"late_pct_{deadline}",
-            value=_late(lived, deadline, OURS),
+            value=_late(runs, deadline, OURS),
             unit="%",
             bar=0.0,
             limit=0.0,
@@ -199,8 +199,8 @@ def _measures(lived: Sequence[PolicyRun], deadline: float) -> list[Measure]:
     ]
 
 
-def _against(lived: Sequence[PolicyRun], deadline: float, short: str, rival: str) -> Measure:
-    value = _ratio(_mean(lived, deadline, OURS), _mean(lived, deadline, rival))
+def _against(runs: Sequence[PolicyRun], deadline: float, short: str, rival: str) -> Measure:
+    value = _ratio(_mean(runs, deadline, OURS), _mean(runs, deadline, rival))
     return Measure(name=f"cost_to_{short}_{deadline}", value=value, unit="times", bar=1.0)
 
 
@@ -219,17 +219,17 @@ def _covered(lives: int, seed: int) -> list[Measure]:
     ]
 
 
-def _of(lived: Sequence[PolicyRun], deadline: float, policy: str) -> list[PolicyRun]:
-    return [life for life in lived if life.deadline == deadline and life.policy == policy]
+def _of(runs: Sequence[PolicyRun], deadline: float, policy: str) -> list[PolicyRun]:
+    return [run for run in runs if run.deadline == deadline and run.policy == policy]
 
 
-def _mean(lived: Sequence[PolicyRun], deadline: float, policy: str) -> float | None:
-    costs = [life.cost for life in _of(lived, deadline, policy)]
+def _mean(runs: Sequence[PolicyRun], deadline: float, policy: str) -> float | None:
+    costs = [run.cost for run in _of(runs, deadline, policy)]
     return statistics.fmean(costs) if costs else None
 
 
-def _late(lived: Sequence[PolicyRun], deadline: float, policy: str) -> float | None:
-    late = [life.late for life in _of(lived, deadline, policy)]
+def _late(runs: Sequence[PolicyRun], deadline: float, policy: str) -> float | None:
+    late = [run.late for run in _of(runs, deadline, policy)]
     return round(100 * statistics.fmean(late), 2) if late else None
 
 
@@ -237,25 +237,25 @@ def _ratio(a: float | None, b: float | None) -> float | None:
     return None if a is None or not b else round(a / b, 4)
 
 
-def _columns(lived: Sequence[PolicyRun]) -> list[str]:
-    return [p for p in (OURS, *OTHERS, *RIVALS, ORACLE) if any(life.policy == p for life in lived)]
+def _columns(runs: Sequence[PolicyRun]) -> list[str]:
+    return [p for p in (OURS, *OTHERS, *RIVALS, ORACLE) if any(run.policy == p for run in runs)]
 
 
-def _groups(lived: Sequence[PolicyRun]) -> list[tuple[str, str, float]]:
-    return sorted({(life.folder, life.zones, life.deadline) for life in lived})
+def _groups(runs: Sequence[PolicyRun]) -> list[tuple[str, str, float]]:
+    return sorted({(run.folder, run.zones, run.deadline) for run in runs})
 
 
-def _rows(lived: Sequence[PolicyRun]) -> list[list[object]]:
+def _rows(all_runs: Sequence[PolicyRun]) -> list[list[object]]:
     """Return table rows: mean cost / 95th percentile, and the percentage of late runs if any."""
     rows: list[list[object]] = []
-    for group in _groups(lived):
-        runs = [run for run in lived if (run.folder, run.zones, run.deadline) == group]
-        rows.append([*group, *(_cell(runs, p) for p in _columns(lived))])
+    for group in _groups(all_runs):
+        runs = [run for run in all_runs if (run.folder, run.zones, run.deadline) == group]
+        rows.append([*group, *(_cell(runs, p) for p in _columns(all_runs))])
     return rows
 
 
-def _cell(lived: Sequence[PolicyRun], policy: str) -> str:
-    runs = [run for run in lived if run.policy == policy]
+def _cell(all_runs: Sequence[PolicyRun], policy: str) -> str:
+    runs = [run for run in all_runs if run.policy == policy]
     if not runs:
         return "-"
     costs = [run.cost for run in runs]
@@ -264,13 +264,13 @@ def _cell(lived: Sequence[PolicyRun], policy: str) -> str:
     return text + (f" {late:.0f}% late" if late else "")
 
 
-def _plain(lived: Sequence[PolicyRun]) -> list[dict[str, object]]:
+def _plain(all_runs: Sequence[PolicyRun]) -> list[dict[str, object]]:
     plain: list[dict[str, object]] = []
-    for folder, zones, deadline in _groups(lived):
-        for policy in _columns(lived):
+    for folder, zones, deadline in _groups(all_runs):
+        for policy in _columns(all_runs):
             runs = [
                 run
-                for run in _of(lived, deadline, policy)
+                for run in _of(all_runs, deadline, policy)
                 if (run.folder, run.zones) == (folder, zones)
             ]
             if runs:

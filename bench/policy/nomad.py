@@ -27,10 +27,10 @@ class SkyNomad:
         self._probe(view)
         if pressed(view):
             return last_course(view)
-        worth = {zone: self._utility(view, zone) for zone in [*view.here, ON_DEMAND]}
-        best = max(worth, key=lambda zone: worth[zone])
-        stays = worth[view.held] if view.held is not None else 0.0
-        return best if worth[best] > stays + _THRESHOLD * (view.held is not None) else view.held
+        utility = {zone: self._utility(view, zone) for zone in [*view.here, ON_DEMAND]}
+        best = max(utility, key=lambda zone: utility[zone])
+        stays = utility[view.held] if view.held is not None else 0.0
+        return best if utility[best] > stays + _THRESHOLD * (view.held is not None) else view.held
 
     def _probe(self, view: View) -> None:
         tick_s = view.world.tick_s

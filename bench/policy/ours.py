@@ -67,5 +67,5 @@ def _case(world: ReplayWorld) -> SimulationCase:
     )
 
 
-def _offering(region: str, vm_size: str, bought: CapacityType) -> Offering:
-    return Offering(region=region, vm_size=vm_size, capacity_type=bought)
+def _offering(region: str, vm_size: str, capacity_type: CapacityType) -> Offering:
+    return Offering(region=region, vm_size=vm_size, capacity_type=capacity_type)

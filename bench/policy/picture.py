@@ -15,21 +15,21 @@ _COLOURS = {
 }
 
 
-def draw(lived: Sequence[PolicyRun], path: Path, *, gang: int) -> None:
+def draw(all_runs: Sequence[PolicyRun], path: Path, *, gang: int) -> None:
     """Write the picture to ``path``."""
     import matplotlib as mpl  # noqa: PLC0415 - only for who wants a picture
 
     mpl.use("Agg")
     from matplotlib import pyplot as plt  # noqa: PLC0415
 
-    panels = sorted({(life.folder, life.zones) for life in lived})
+    panels = sorted({(run.folder, run.zones) for run in all_runs})
     across = min(len(panels), 3)
     down = -(-len(panels) // across)
     figure, grid = plt.subplots(down, across, figsize=(4 * across, 3 * down), squeeze=False)
     for axes in grid.flat[len(panels) :]:
         axes.set_visible(False)
     for axes, (folder, zones) in zip(grid.flat, panels, strict=False):
-        runs = [life for life in lived if (life.folder, life.zones) == (folder, zones)]
+        runs = [run for run in all_runs if (run.folder, run.zones) == (folder, zones)]
         for policy, colour in _COLOURS.items():
             style = "--" if policy == ORACLE else "-"
             axes.plot(*_curve(runs, policy), style, color=colour, marker=".", label=policy)
@@ -45,9 +45,9 @@ def draw(lived: Sequence[PolicyRun], path: Path, *, gang: int) -> None:
     figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
 
 
-def _curve(lived: Sequence[PolicyRun], policy: str) -> tuple[list[float], list[float]]:
+def _curve(runs: Sequence[PolicyRun], policy: str) -> tuple[list[float], list[float]]:
     costs_by_deadline = {
-        d: [life.cost for life in lived if (life.deadline, life.policy) == (d, policy)]
+        d: [run.cost for run in runs if (run.deadline, run.policy) == (d, policy)]
         for d in DEADLINES
     }
     means = {d: statistics.fmean(costs) for d, costs in costs_by_deadline.items() if costs}

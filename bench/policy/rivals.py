@@ -104,11 +104,11 @@ def uniform_progress(view: View) -> Zone | None:
     if pressed(view):
         return last_course(view)
     if view.held == ON_DEMAND:
-        ahead = view.done > (view.now + 2 * world.cold) * world.work / world.deadline
-        return _pick(view) if ahead and view.here else ON_DEMAND
-    picked = _pick(view)
-    behind = view.done < view.now * world.work / world.deadline
-    return picked if picked is not None or not behind else ON_DEMAND
+        is_ahead = view.done > (view.now + 2 * world.cold) * world.work / world.deadline
+        return _pick(view) if is_ahead and view.here else ON_DEMAND
+    zone = _pick(view)
+    is_behind = view.done < view.now * world.work / world.deadline
+    return zone if zone is not None or not is_behind else ON_DEMAND
 
 
 def _pick(view: View) -> Zone | None:

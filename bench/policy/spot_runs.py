@@ -55,11 +55,11 @@ def simulate_runs(
     outages: Exposure = NO_EXPOSURE,
 ) -> RunDistribution:
     """Simulate this many runs with the observed exposure of holds and outages."""
-    lived = [_draw_run(job, draw, holds, outages) for _ in range(lives)]
+    runs = [_draw_run(job, draw, holds, outages) for _ in range(lives)]
     return RunDistribution(
-        seconds=PercentileInterval.of([life.seconds for life in lived]),
-        dollars=PercentileInterval.of([life.dollars for life in lived]),
-        evictions=PercentileInterval.of([life.evictions for life in lived]),
+        seconds=PercentileInterval.of([run.seconds for run in runs]),
+        dollars=PercentileInterval.of([run.dollars for run in runs]),
+        evictions=PercentileInterval.of([run.evictions for run in runs]),
     )
 
 

@@ -67,8 +67,8 @@ def main() -> int:
         print_progress(f"BROKEN: {line}")
     if measures.broken(result):
         status = status or BROKEN
-    alone = len(measures.recoveries(book, records))
-    details = _more(book, evidence, time.monotonic() - start, alone)
+    recovery_count = len(measures.recoveries(book, records))
+    details = _more(book, evidence, time.monotonic() - start, recovery_count)
     report.publish("recovery", result, options.json, **details)
     if status:
         print_progress(f"the stack's state is kept in {folder}")
@@ -82,8 +82,8 @@ def _options() -> argparse.Namespace:
     add = parser.add_argument
     add("--kills", type=int, default=20, help="Number of kills (20).")
     add("--seed", type=int, default=1, help="Random seed of the plan (1).")
-    engines, usual = [*Engine, BOTH], Engine.SCALE_SET
-    add("--engine", choices=engines, default=usual, help=f"Azure service of the VMs ({usual}).")
+    engines, default = [*Engine, BOTH], Engine.SCALE_SET
+    add("--engine", choices=engines, default=default, help=f"Azure service of the VMs ({default}).")
     add("--state", type=Path, help="Folder of the stack (a temporary one).")
     add("--port", type=int, help="First of four consecutive ports (free ones).")
     return parser.parse_args()
@@ -99,9 +99,9 @@ def _show(book: Book, records: Mapping[str, JobRecord]) -> None:
     head = ("", "kills", "lost p50", "s p50", "s p99")
     report.table(("by kind", *head[1:]), measures.by(book, "kind"))
     report.table(("by phase", *head[1:]), measures.by(book, "phase"))
-    alone = measures.recoveries(book, records)
-    pieces = measures.piece_rows(alone)
-    report.table((f"pieces of {len(alone)} recoveries", "s p50", "s p99"), pieces)
+    recoveries = measures.recoveries(book, records)
+    pieces = measures.piece_rows(recoveries)
+    report.table((f"pieces of {len(recoveries)} recoveries", "s p50", "s p99"), pieces)
     print_progress(
         f"attempts: {', '.join(f'{n} {e}' for e, n in Counter(book.engines.values()).items())}"
     )
@@ -117,7 +117,9 @@ def _evidence(book: Book) -> list[str]:
     ]
 
 
-def _more(book: Book, evidence: Sequence[str], seconds: float, alone: int) -> dict[str, Any]:
+def _more(
+    book: Book, evidence: Sequence[str], seconds: float, recovery_count: int
+) -> dict[str, Any]:
     kinds = {row[0]: row[1] for row in measures.by(book, "kind")}
     phases = {row[0]: row[1] for row in measures.by(book, "phase")}
     return {
@@ -129,7 +131,7 @@ def _more(book: Book, evidence: Sequence[str], seconds: float, alone: int) -> di
         "jobs": len(book.outcomes),
         "checkpoints_checked": book.checked_checkpoints,
         "looks": book.looks,
-        "recoveries_measured": alone,
+        "recoveries_measured": recovery_count,
         "notes": NOTES,
         "broken": list(evidence),
     }

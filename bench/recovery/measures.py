@@ -18,7 +18,7 @@ def measures(book: Book, records: Records) -> list[Measure]:
     noticed, unnoticed = _lost_steps(book, KillKind.EVICT), _lost_steps(book, KillKind.VM)
     rival = [max((s.step - s.periodic_step), 0) for s in _trained(book, KillKind.EVICT)]
     decisions = notice_to_decision(book, records)
-    after_kill = notice_to_decision(book, records, deaf=True)
+    after_kill = notice_to_decision(book, records, during_service_kill=True)
     alone = recoveries(book, records)
     own = [o for _, parts in alone if (o := spans.own(parts)) is not None]
     raw = [s.first_step_at - s.at for s, _ in alone if s.first_step_at is not None]
@@ -52,19 +52,21 @@ def recoveries(book: Book, records: Records) -> Recoveries:
     return pairs
 
 
-def notice_to_decision(book: Book, records: Records, *, deaf: bool = False) -> list[float]:
+def notice_to_decision(
+    book: Book, records: Records, *, during_service_kill: bool = False
+) -> list[float]:
     """Return the seconds from the notice in the metadata service to the committed decision.
 
     Args:
         book: Record of the run.
         records: The service's records by job.
-        deaf: Select notices during kills of the service; otherwise all other notices.
+        during_service_kill: Select notices during kills of the service; else all other notices.
     """
     waits = []
     for strike in book.strikes:
         if strike.kind is not KillKind.EVICT or strike.job not in records:
             continue
-        if _deaf(book, strike) is not deaf:
+        if _deaf(book, strike) is not during_service_kill:
             continue
         row = records[strike.job]
         decided = row.decision_after(strike.at, strike.generation, strike.attempt)
@@ -145,12 +147,12 @@ def by(book: Book, key: str) -> Sequence[tuple[object, ...]]:
     """Return table rows of kills, lost steps and recovery seconds, by kind or phase."""
     rows = []
     for name in KillKind if key == "kind" else Phase:
-        hit = [s for s in book.strikes if getattr(s, key) is name]
-        lost_steps = [s.lost for s in hit if s.lost is not None]
-        raw = [s.first_step_at - s.at for s in hit if s.first_step_at is not None]
-        raw += [s.back_at - s.at for s in hit if s.back_at is not None]
+        strikes = [s for s in book.strikes if getattr(s, key) is name]
+        lost_steps = [s.lost for s in strikes if s.lost is not None]
+        raw = [s.first_step_at - s.at for s in strikes if s.first_step_at is not None]
+        raw += [s.back_at - s.at for s in strikes if s.back_at is not None]
         middle, high = rounded(percentile(raw, 50), 1), rounded(percentile(raw, 99), 1)
-        rows.append((str(name), len(hit), percentile(lost_steps, 50), middle, high))
+        rows.append((str(name), len(strikes), percentile(lost_steps, 50), middle, high))
     return rows
 
 

@@ -148,8 +148,8 @@ def _next(job: _Job, remaining: Counter[Phase], number: int, draw: random.Random
 
 def _possible(job: _Job) -> Sequence[Phase]:
     """Return the phases that the job reaches without another kill."""
-    ahead = WALK[min(job.reached, WALK.index(Phase.STEP)) :]
-    return (*ahead, Phase.DELETE) if job.deleting else ahead
+    upcoming = WALK[min(job.reached, WALK.index(Phase.STEP)) :]
+    return (*upcoming, Phase.DELETE) if job.deleting else upcoming
 
 
 def _kinds(job: _Job, phase: Phase, *, barrier: bool) -> Iterator[tuple[KillKind, int]]:
@@ -164,9 +164,9 @@ def _after(job: _Job, kill: Kill) -> _Job:
     if kill.kind in MACHINE:
         return _Job(reached=0, deleting=True, restarts=restarts)
     if kill.kind in RESTART:
-        booting = kill.phase is Phase.BOOT  # no generation exists yet, so this is no restart
-        at = WALK.index(Phase.BOOT if booting else Phase.LOAD)
-        return _Job(reached=at, restarts=restarts + (not booting))
+        during_boot = kill.phase is Phase.BOOT  # no generation exists yet, so this is no restart
+        at = WALK.index(Phase.BOOT if during_boot else Phase.LOAD)
+        return _Job(reached=at, restarts=restarts + (not during_boot))
     return _Job(reached=_reached(job, kill.phase), restarts=restarts)
 
 

@@ -98,17 +98,17 @@ async def _while_it_stands(crew: PartRunner, work: Any) -> None:  # noqa: ANN401
 async def _measure(tools: RecoveryTools, layout: StackLayout) -> None:
     await tools.jobs.upload(layout.state.path)
     tools.watch.each_look.append(lambda: _settle(tools))
-    watching = [asyncio.create_task(tools.watch.run()), asyncio.create_task(_follow(tools))]
+    watch_tasks = [asyncio.create_task(tools.watch.run()), asyncio.create_task(_follow(tools))]
     try:
-        striking = asyncio.create_task(_strike_all(tools))
-        await asyncio.wait([striking, *watching], return_when=asyncio.FIRST_COMPLETED)
-        for task in (striking, *watching):
+        strike_task = asyncio.create_task(_strike_all(tools))
+        await asyncio.wait([strike_task, *watch_tasks], return_when=asyncio.FIRST_COMPLETED)
+        for task in (strike_task, *watch_tasks):
             if task.done():
                 task.result()
     finally:
-        for task in (striking, *watching):
+        for task in (strike_task, *watch_tasks):
             task.cancel()
-        await asyncio.gather(striking, *watching, return_exceptions=True)
+        await asyncio.gather(strike_task, *watch_tasks, return_exceptions=True)
     await tools.watch.settled()
     tools.book.leaked = await _leaked(tools, layout)
 
@@ -163,8 +163,8 @@ def _led_to(tools: RecoveryTools, strike: Strike) -> bool:
     after = tools.book.after(strike)
     if after is None:
         return tools.stage.states.get(strike.job, "") in OVER
-    struck = tools.book.generations.get((strike.job, strike.generation))
-    reached = max(strike.step, struck.last_step) if struck else 0
+    generation = tools.book.generations.get((strike.job, strike.generation))
+    reached = max(strike.step, generation.last_step) if generation else 0
     strike.lost = max(reached - after.loaded_step, 0)
     strike.first_step_at, strike.next_generation = after.first_step_at, after.number
     return True

@@ -176,8 +176,12 @@ class Slot:
             return True
         if last.kind in MACHINE:
             return False
-        struck = last.kind in RESTART and last.phase not in (Phase.CREATE, Phase.BOOT, Phase.DELETE)
-        return not struck or now.generation > last.generation
+        ended_generation = last.kind in RESTART and last.phase not in (
+            Phase.CREATE,
+            Phase.BOOT,
+            Phase.DELETE,
+        )
+        return not ended_generation or now.generation > last.generation
 
     async def _await_save(self, kill: Kill, now: JobSituation) -> None:
         """Poll the outboxes every few milliseconds for a save, for up to 0.25 s."""

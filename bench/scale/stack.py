@@ -99,9 +99,9 @@ class ScaleStack:
         )
 
 
-async def answered(asking: Awaitable[httpx.Response]) -> dict[str, Any]:
+async def answered(pending: Awaitable[httpx.Response]) -> dict[str, Any]:
     """Return the JSON of an answer; raise CannotMeasure unless its status is 200."""
-    answer = await asking
+    answer = await pending
     if answer.status_code != 200:
         raise CannotMeasure(f"{answer.url.path} answered {answer.status_code}: {answer.text}")
     document: dict[str, Any] = answer.json()
@@ -130,21 +130,21 @@ async def stack(shape: Shape) -> AsyncIterator[ScaleStack]:
         started: list[subprocess.Popen[str]] = []
         listening = [ports.free() for _ in range(shape.apis)]
         try:
-            far = ["--arm-ms", str(shape.arm_ms), "--blob-ms", str(shape.blob_ms)]
-            started.append(_start(env, "world", str(world), *far))
+            latency_options = ["--arm-ms", str(shape.arm_ms), "--blob-ms", str(shape.blob_ms)]
+            started.append(_start(env, "world", str(world), *latency_options))
             await _ready(started[-1])
             _run(env, "migrate")
             create = ["key", "create", "--project", "bench", "--scope", "operator"]
             key = _run(env, *create).split()[-1]
             faces = [_start(env, "face", str(world), "api", "--port", str(p)) for p in listening]
             started += faces
-            behind = [
+            reconcilers = [
                 _start(env, "face", str(world), "reconciler") for _ in range(shape.reconcilers)
             ]
-            started += behind
-            often = ["--beat", str(shape.beat), "--commits", str(shape.commits)]
+            started += reconcilers
+            fleet_options = ["--beat", str(shape.beat), "--commits", str(shape.commits)]
             nodes = _start(
-                env, "fleet", str(fleet), str(world), "--apis", *map(str, listening), *often
+                env, "fleet", str(fleet), str(world), "--apis", *map(str, listening), *fleet_options
             )
             started.append(nodes)
             await _ready(nodes)
@@ -157,7 +157,7 @@ async def stack(shape: Shape) -> AsyncIterator[ScaleStack]:
                 fleet=Line(fleet),
                 processes={
                     "api": [psutil.Process(p.pid) for p in faces],
-                    "reconciler": [psutil.Process(p.pid) for p in behind],
+                    "reconciler": [psutil.Process(p.pid) for p in reconcilers],
                     "nodes": [psutil.Process(nodes.pid)],
                 },
                 key=key,

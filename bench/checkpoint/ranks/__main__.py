@@ -78,9 +78,9 @@ class Rank:
     def _save_alone(self) -> None:
         self._forget()
         busy, start = self.usage.cpu(), time.perf_counter()
-        saving = self.way.save(self.newest)
+        future = self.way.save(self.newest)
         self.found.blocked_s.append(time.perf_counter() - start)
-        saving.result()
+        future.result()
         self.found.durable_s.append(time.perf_counter() - start)
         self.found.save_cpu_s.append(self.usage.cpu() - busy)
 
@@ -99,27 +99,27 @@ class Rank:
     def _loop(self) -> None:
         self._forget()
         start = time.perf_counter()
-        saving = self.way.save(self.newest)
+        future = self.way.save(self.newest)
         self.found.loop_blocked_s = time.perf_counter() - start
         self.state.touch()
         self._step(done=False)
         self.found.loop_s.append(time.perf_counter() - start)
-        while not self._stored(saving) and len(self.found.loop_s) < MOST_STEPS:
+        while not self._stored(future) and len(self.found.loop_s) < MOST_STEPS:
             pass
-        saving.result()
+        future.result()
 
-    def _stored(self, saving: "Future[Any]") -> bool:
+    def _stored(self, future: "Future[Any]") -> bool:
         start = time.perf_counter()
-        everywhere = self._step(done=saving.done())
+        all_done = self._step(done=future.done())
         self.found.loop_s.append(time.perf_counter() - start)
-        return everywhere
+        return all_done
 
     def _step(self, *, done: bool) -> bool:
         """Sleep in place of GPU work, synchronize all ranks, and return whether all are done."""
         time.sleep(self.case.step_seconds)
-        votes = torch.tensor([float(done)])
-        dist.all_reduce(votes)
-        return bool(votes.item() == self.state.ranks)
+        done_count = torch.tensor([float(done)])
+        dist.all_reduce(done_count)
+        return bool(done_count.item() == self.state.ranks)
 
     def _load(self) -> None:
         self.state.clear()

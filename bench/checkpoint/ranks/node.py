@@ -65,20 +65,20 @@ async def work(case: CheckpointCase) -> None:
     limits = NodeLimits(upload_rate=math.inf, ingress=math.inf)  # as after an eviction notice
     access = BlobAccess()
     container = JobContainer(access, case.url)
-    wishes = StopRequests(limits, clock)
+    stop_requests = StopRequests(limits, clock)
     uploads = SaveUploads(
         _world(case), container, CommitReports(folder), limits, clock, _nothing, lambda _: ()
     )
     MemoryFolder(memory_of(folder)).assign_folder(RunDir(folder), GENERATION)
-    working = asyncio.ensure_future(uploads.run_to_end(wishes))
+    uploading = asyncio.ensure_future(uploads.run_to_end(stop_requests))
     print("ready", flush=True)
     while line := await asyncio.to_thread(sys.stdin.readline):
         number = int(line.split()[1])
         entry = Committed.from_json(committed_file(folder, number).read_bytes())
         await _load(case, container, entry)
         print("loaded", flush=True)
-    wishes.trainer_ended(ended_well=True)
-    await working
+    stop_requests.trainer_ended(ended_well=True)
+    await uploading
     access.close()
 
 

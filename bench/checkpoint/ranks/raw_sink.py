@@ -77,10 +77,10 @@ class RawSink(Local):
         headers = {"Range": f"bytes={at}-{at + len(piece) - 1}"}
         answer = self._request("GET", self._path(number, ""), None, headers)
         while piece:
-            got = answer.readinto(piece)
-            if not got:
+            received = answer.readinto(piece)
+            if not received:
                 raise ConnectionError("the sink sent less than it said")
-            piece = piece[got:]
+            piece = piece[received:]
         answer.read()
 
     def _path(self, number: int, query: str) -> str:

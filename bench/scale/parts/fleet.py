@@ -105,8 +105,8 @@ class NodeFleet:
 
         Only jobs that train on all machines and have lost none before are chosen.
         """
-        struck = {n.job for n in self._nodes if n.left or n.evicted or n.phase != "running"}
-        node = next((n for n in self._nodes if n.job not in struck | self._struck), None)
+        affected_jobs = {n.job for n in self._nodes if n.left or n.evicted or n.phase != "running"}
+        node = next((n for n in self._nodes if n.job not in affected_jobs | self._struck), None)
         if node is None:
             return ""
         self._struck.add(node.job)

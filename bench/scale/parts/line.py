@@ -58,11 +58,11 @@ class Line:
     async def _read(self, reader: asyncio.StreamReader) -> None:
         try:
             while True:
-                number, fine, value = await _next(reader)
+                number, is_ok, value = await _next(reader)
                 waiting = self._waiting.pop(number)
                 if waiting.cancelled():
                     continue
-                waiting.set_result(value) if fine else waiting.set_exception(value)
+                waiting.set_result(value) if is_ok else waiting.set_exception(value)
         except (asyncio.IncompleteReadError, ConnectionError):
             for waiting in self._waiting.values():
                 if not waiting.done():

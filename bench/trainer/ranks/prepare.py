@@ -98,8 +98,8 @@ def _model(case: TrainerCase, folder: Path) -> int:
 def _rows(count: int) -> Iterator[list[dict[str, str]]]:
     random = Random(5)  # noqa: S311 - sample text
     for number in range(count):
-        several = list(chats(random.choice(QUESTIONS), seed=number))
-        yield [message for chat in several for message in chat if message["role"] != "system"]
+        conversations = list(chats(random.choice(QUESTIONS), seed=number))
+        yield [message for chat in conversations for message in chat if message["role"] != "system"]
 
 
 def write_run(folder: Path, name: str, spec: RunSpec) -> None:

@@ -134,7 +134,9 @@ def test_nobody_decides_while_the_service_is_dead() -> None:
     service = strike(KillKind.SERVICE, at=99.0, job="other", back_at=103.0)
 
     assert notice_to_decision(book(recovered(), service), {"j": RECORD}) == []
-    assert notice_to_decision(book(recovered(), service), {"j": RECORD}, deaf=True) == [1.0]
+    assert notice_to_decision(
+        book(recovered(), service), {"j": RECORD}, during_service_kill=True
+    ) == [1.0]
 
 
 def test_lost_steps_are_held_against_a_policy_that_heeds_no_notice() -> None:
