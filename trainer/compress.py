@@ -124,10 +124,10 @@ def _add_quantization(report: TrainingReport, done: ReportedQuantization) -> Tra
     return TrainingReport.from_dict(report.to_plain() | {"quantized": done.to_plain()})
 
 
-def _load(folder: Path, report: TrainingReport, **how: Any) -> Any:  # noqa: ANN401 - transformers is untyped
+def _load(folder: Path, report: TrainingReport, **options: Any) -> Any:  # noqa: ANN401 - transformers is untyped
     causal = report.method not in WITH_HEAD
     kind: Any = AutoModelForCausalLM if causal else AutoModelForSequenceClassification
-    return kind.from_pretrained(folder, dtype="auto", local_files_only=True, **how).eval()
+    return kind.from_pretrained(folder, dtype="auto", local_files_only=True, **options).eval()
 
 
 def _write(

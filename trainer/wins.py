@@ -63,9 +63,9 @@ def wilson_interval(rate: float, count: int) -> tuple[float, float]:
     if not count:
         return 0.0, 1.0
     square = Z * Z / count
-    middle = (rate + square / 2) / (1 + square)
+    center = (rate + square / 2) / (1 + square)
     half = Z * math.sqrt(rate * (1 - rate) / count + square / (4 * count)) / (1 + square)
-    return max(middle - half, 0.0), min(middle + half, 1.0)
+    return max(center - half, 0.0), min(center + half, 1.0)
 
 
 def summary_text(result: WinRate) -> str:

@@ -156,23 +156,23 @@ def check_types(config: dict[str, Any], tensors: dict[str, TensorHeader]) -> Mod
                 "on the node."
             ]
         )
-    wrong = sorted(
+    untrainable = sorted(
         n for n, t in tensors.items() if t.dtype not in FLOATS and not BUFFERS.fullmatch(n)
     )
-    if wrong:
+    if untrainable:
         return ModelFindings(
             [
-                f"{first_names(wrong)} {'are' if wrong[1:] else 'is'} of type "
-                f"{tensors[wrong[0]].dtype}, which cannot be trained. Stage the original model in "
-                "BF16, F16 or F32."
+                f"{first_names(untrainable)} {'are' if untrainable[1:] else 'is'} of type "
+                f"{tensors[untrainable[0]].dtype}, which cannot be trained. Stage the "
+                "original model in BF16, F16 or F32."
             ]
         )
-    wide = sorted(name for name, tensor in tensors.items() if tensor.dtype == "F64")
-    if wide:
+    float64 = sorted(name for name, tensor in tensors.items() if tensor.dtype == "F64")
+    if float64:
         return ModelFindings(
             warnings=[
-                f"{first_names(wide)} {'are' if wide[1:] else 'is'} of type F64, twice the size "
-                "needed; the trainer rounds weights to the precision of the run."
+                f"{first_names(float64)} {'are' if float64[1:] else 'is'} of type F64, twice the "
+                "size needed; the trainer rounds weights to the precision of the run."
             ]
         )
     return ModelFindings()

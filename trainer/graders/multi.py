@@ -26,10 +26,10 @@ class FormulaGrader:
             part.close()
 
     def _whole(self, grades: Mapping[str, Grade]) -> Grade:
-        wrong = {name: grade for name, grade in grades.items() if grade.error}
-        if wrong:
-            errors = "; ".join(f"{name}: {grade.error}" for name, grade in wrong.items())
-            return Grade(0.0, errors, next(iter(wrong.values())).fault, grades)
+        failed = {name: grade for name, grade in grades.items() if grade.error}
+        if failed:
+            errors = "; ".join(f"{name}: {grade.error}" for name, grade in failed.items())
+            return Grade(0.0, errors, next(iter(failed.values())).fault, grades)
         try:
             score = compute(self._formula, {name: grade.score for name, grade in grades.items()})
         except (ArithmeticError, ValueError) as e:

@@ -161,8 +161,8 @@ def _require_layout(file: str, size: int, data: int, tensors: dict[str, TensorHe
     edges = [(data, data, "the header"), *ranges, (size, size, "the end of the file")]
     for (_, end, before), (begin, _, name) in pairwise(edges):
         if begin != end:
-            how = "overlap" if begin < end else "have unused bytes between them"
-            raise UnusableModelError(f"{file} is damaged: {before} and {name} {how}. {AGAIN}")
+            fault = "overlap" if begin < end else "have unused bytes between them"
+            raise UnusableModelError(f"{file} is damaged: {before} and {name} {fault}. {AGAIN}")
 
 
 def _bits(tensor: TensorHeader) -> int:

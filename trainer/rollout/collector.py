@@ -95,9 +95,9 @@ class RolloutCollector:
     def _answered(self, prompts: Mapping[int, ChatPrompt], born: int) -> list[GradedAnswer]:
         """Answer the prompts; those without room for an answer are skipped."""
         fitting = [s for s, prompt in prompts.items() if len(prompt.ids) < self.spec.max_seq_len]
-        if short := sorted(prompts.keys() - set(fitting)):
-            first = self.prompts.file_and_line(self._row(short[0]))
-            log.warning("%d prompts leave no room for an answer, as %s", len(short), first)
+        if too_long := sorted(prompts.keys() - set(fitting)):
+            first = self.prompts.file_and_line(self._row(too_long[0]))
+            log.warning("%d prompts leave no room for an answer, as %s", len(too_long), first)
         draws = [(sample, number) for sample in fitting for number in range(self.settings.answers)]
         answers = self.sampler.answers([prompts[sample].ids for sample, _ in draws], draws)
         return [
@@ -131,7 +131,7 @@ class RolloutCollector:
     ) -> tuple[list[GradedAnswer], RewardSums]:
         """Grade the answers; those that fail are counted and dropped."""
         grades = self.grade([(prompts[row.sample], row.ids[row.prompt :].tolist()) for row in rows])
-        wrong = [(r.sample, g.error) for r, g in zip(rows, grades, strict=True) if g.error]
+        failures = [(r.sample, g.error) for r, g in zip(rows, grades, strict=True) if g.error]
         graded = [
             replace(row, grade=grade.score)
             for row, grade in zip(rows, grades, strict=True)
@@ -143,8 +143,8 @@ class RolloutCollector:
             squares=figures.squares + sum(row.grade**2 for row in graded),
             uneven=figures.uneven + _count_uneven(graded),
             tokens=figures.tokens + sum(row.tokens for row in rows),
-            errors=figures.errors + len(wrong),
-            error=figures.error or (self._placed(*wrong[0]) if wrong else ""),
+            errors=figures.errors + len(failures),
+            error=figures.error or (self._placed(*failures[0]) if failures else ""),
         )
 
     def _placed(self, sample: int, error: str) -> str:

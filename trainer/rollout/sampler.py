@@ -162,12 +162,12 @@ class _StopAsked(StoppingCriteria):  # type: ignore[misc]  # the same
 @contextmanager
 def _use_generation_config(model: Any, config: GenerationConfig) -> Iterator[None]:  # noqa: ANN401
     """Use only this configuration; the base model's, such as a repetition penalty, is ignored."""
-    own = model.generation_config
+    saved = model.generation_config
     model.generation_config = config
     try:
         yield
     finally:
-        model.generation_config = own
+        model.generation_config = saved
 
 
 def _padded_left(prompts: list[list[int]], pad_id: int) -> tuple[torch.Tensor, torch.Tensor]:

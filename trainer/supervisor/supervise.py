@@ -100,8 +100,8 @@ class Supervisor:
         span = Span(name="prefetch", started_at=started_at, ended_at=tools.clock.now())
         tools.reports.add_spans([span])
 
-    def _tools(self, seat: Registered) -> RunServices:
-        container = JobContainer(self._given.access, seat.grants.job)
+    def _tools(self, registration: Registered) -> RunServices:
+        container = JobContainer(self._given.access, registration.grants.job)
         return RunServices(
             container=container,
             cache=InputCache(

@@ -113,10 +113,10 @@ class ExportVerifier:
                 self._compare("adapter", adapted, "trainer", self._trainer),
                 self._compare("model", exported, MERGED, merged),
             ]
-        wrong = [c for c in comparisons if not c.agrees]
+        mismatches = [c for c in comparisons if not c.agrees]
         return Verification(
-            status=MISMATCH if wrong else VERIFIED,
-            reason=_mismatch_text(wrong[0], measure_name(spec)) if wrong else "",
+            status=MISMATCH if mismatches else VERIFIED,
+            reason=_mismatch_text(mismatches[0], measure_name(spec)) if mismatches else "",
             loaded_with=_libraries(adapter=spec.lora is not None),
             device=torch.device(self._device).type,
             file=Path(expected.data).name,
@@ -205,12 +205,12 @@ def _wrong_tokenizer(expected: ExpectedExport, spec: RunSpec) -> Iterator[str]:
             yield f"the tokenizer gives other tokens for sequence {row.number + 1} of {name}"
 
 
-def _mismatch_text(wrong: Comparison, measure: str) -> str:
+def _mismatch_text(comparison: Comparison, measure: str) -> str:
     """Describe a failed comparison, with both figures."""
     return (
-        f"the {wrong.what} has a {measure} of {_number(wrong.loss)}, the {wrong.against} of "
-        f"{_number(wrong.expected)}: single values differ by {_number(wrong.difference)} on "
-        f"average, at most {wrong.tolerance:g} is accepted"
+        f"the {comparison.what} has a {measure} of {_number(comparison.loss)}, the "
+        f"{comparison.against} of {_number(comparison.expected)}: single values differ by "
+        f"{_number(comparison.difference)} on average, at most {comparison.tolerance:g} is accepted"
     )
 
 

@@ -53,9 +53,9 @@ def _own() -> Sequence[Path]:
     return [Path(sys.prefix), Path(sys.base_prefix), Path(__file__).resolve().parents[2]]
 
 
-def leave_root(own: Iterable[Path]) -> None:
+def leave_root(paths: Iterable[Path]) -> None:
     """Become the unprivileged user, if we are root and that user can read Python's files."""
-    folders = {folder for path in own for folder in (path, *path.parents)}
+    folders = {folder for path in paths for folder in (path, *path.parents)}
     if os.geteuid() != 0 or not all(folder.stat().st_mode & 0o1 for folder in folders):
         return
     os.setgroups([])

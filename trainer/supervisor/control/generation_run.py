@@ -174,9 +174,9 @@ class GenerationRun:
             uploading.cancel()
             await asyncio.gather(uploading, return_exceptions=True)
         finished = self._how() is NodePhase.FINISHED and not self._lacks_model
-        how = NodePhase.FINISHED if finished else NodePhase.STOPPED
+        phase = NodePhase.FINISHED if finished else NodePhase.STOPPED
         marks = out_of_memory_marks(self._world.folder, self._world.ranks)
-        return RunOutcome(how=how, out_of_memory=bool(marks))
+        return RunOutcome(how=phase, out_of_memory=bool(marks))
 
     async def _supply(self, process: Process) -> None:
         """Fetch while the ranks start; stop when they have ended."""
@@ -285,20 +285,22 @@ class GenerationRun:
             uploading.result()
 
     def _ending(self, process: Process) -> RunOutcome:
-        how = self._how()
-        if how is NodePhase.FAILED and (why := self._never_met()):
+        phase = self._how()
+        if phase is NodePhase.FAILED and (why := self._never_met()):
             return RunOutcome(how=NodePhase.STOPPED, error=why)
-        if how is NodePhase.FAILED:
+        if phase is NodePhase.FAILED:
             if why := non_retryable_reason(self._world.folder, self._world.ranks):
-                return RunOutcome(how=how, error=why, non_retryable=True)
+                return RunOutcome(how=phase, error=why, non_retryable=True)
             marks = out_of_memory_marks(self._world.folder, self._world.ranks)
             error = self._last_words(process, _out_of_memory_text(marks))
             unhealthy = unhealthy_reason(self._world.folder, self._world.ranks)
-            return RunOutcome(how=how, error=error, out_of_memory=bool(marks), unhealthy=unhealthy)
-        if how is NodePhase.FINISHED and self._lacks_model:
+            return RunOutcome(
+                how=phase, error=error, out_of_memory=bool(marks), unhealthy=unhealthy
+            )
+        if phase is NodePhase.FINISHED and self._lacks_model:
             error = f"finished, but HEAD does not name the model: {self._uploads.trouble}"
             return RunOutcome(how=NodePhase.STOPPED, error=error)
-        return RunOutcome(how=how, error="")
+        return RunOutcome(how=phase, error="")
 
     @property
     def _lacks_model(self) -> bool:

@@ -65,19 +65,19 @@ class NodeController:
         self._idle = asyncio.Event()
         self._idle.set()
 
-    def start(self, seat: Registered, tools: RunServices, group: asyncio.TaskGroup) -> None:
+    def start(self, registration: Registered, tools: RunServices, group: asyncio.TaskGroup) -> None:
         """Begin with these services; runs are tasks of the group."""
         self._tools, self._group = tools, group
         self._waiting_since = tools.clock.now()
-        self.on_registered(seat)
+        self.on_registered(registration)
         effects, self._owed = self._owed, ()
         self.apply((self.node, effects))
 
-    def on_registered(self, seat: Registered) -> None:
+    def on_registered(self, registration: Registered) -> None:
         """Take over node id, grants and epoch of a registration."""
-        self._node_id = seat.node_id
-        self.renew_grants(seat.grants)
-        self.apply((replace(self.node, epoch=seat.epoch), ()))
+        self._node_id = registration.node_id
+        self.renew_grants(registration.grants)
+        self.apply((replace(self.node, epoch=registration.epoch), ()))
 
     def renew_grants(self, grants: Grants) -> None:
         """Use these grants from now on."""
@@ -169,8 +169,8 @@ class NodeController:
         since, now = self._waiting_since, self._tools.clock.now()
         self._tools.reports.add_spans([Span(name="wait_for_nodes", started_at=since, ended_at=now)])
         run = self._run = self._begin(generation, member)
-        life = self._live(run, generation, self._living)
-        self._living = self._group.create_task(life)
+        coroutine = self._live(run, generation, self._living)
+        self._living = self._group.create_task(coroutine)
 
     def _salvage(self) -> None:
         """Settle what an earlier supervisor's run left; its trainer is gone."""

@@ -31,10 +31,10 @@ class MemoryFolder:
     def assign_folder(self, folder: RunDir, number: int) -> None:
         """Link a folder for the trainer of generation ``number``."""
         self._in_use = _name(number)
-        own = self._root / self._in_use
-        own.mkdir(parents=True, exist_ok=True, mode=0o700)
+        target = self._root / self._in_use
+        target.mkdir(parents=True, exist_ok=True, mode=0o700)
         folder.memory.unlink(missing_ok=True)
-        folder.memory.symlink_to(own)
+        folder.memory.symlink_to(target)
 
     def save_size(self, folder: RunDir) -> int:
         """Return the bytes of this machine's part of a save, as far as its slots are made."""

@@ -136,13 +136,13 @@ class LogUploads:
 
     async def flush(self, *, last: bool = False) -> list[str]:
         """Send all new output; return errors, to be retried next time."""
-        wrong = []
+        errors = []
         for log in self._ranks.values():
             try:
                 await log.flush(last=last)
             except (BlobError, OSError) as e:
-                wrong.append(str(e))
-        return wrong
+                errors.append(str(e))
+        return errors
 
     def tail(self, ranks: list[int]) -> str:
         """Return the last 64 KiB of these ranks' output, or of the launcher's if there is none."""

@@ -70,23 +70,27 @@ class ServiceClient:
 
     async def heartbeat(self, heartbeat: Heartbeat) -> HeartbeatAnswer:
         """Send a heartbeat."""
-        seat = self._seated()
+        registration = self._seated()
         request = self._http.build_request(
             "POST",
-            f"/internal/nodes/{seat.node_id}/heartbeat",
+            f"/internal/nodes/{registration.node_id}/heartbeat",
             content=heartbeat.to_json(),
-            headers=_headers(seat.node_token),
+            headers=_headers(registration.node_token),
         )
         return _read(HeartbeatAnswer.from_json, await self._send(request))
 
     async def directive(self, after: int) -> Directive:
         """Wait for a directive newer than ``after``; CARRY_ON when there is none."""
-        seat = self._seated()
+        registration = self._seated()
         request = self._http.build_request(
             "GET",
-            f"/internal/nodes/{seat.node_id}/directive",
-            params={"after": after, "wait": math.ceil(self._long_poll), "epoch": seat.epoch},
-            headers=_headers(seat.node_token),
+            f"/internal/nodes/{registration.node_id}/directive",
+            params={
+                "after": after,
+                "wait": math.ceil(self._long_poll),
+                "epoch": registration.epoch,
+            },
+            headers=_headers(registration.node_token),
             timeout=httpx.Timeout(ANSWER_SECONDS, read=self._long_poll + 10.0),
         )
         return _read(Directive.from_json, await self._send(request))

@@ -32,12 +32,12 @@ class ServiceSession:
     def __init__(
         self,
         context: SupervisorContext,
-        duty: NodeController,
+        controller: NodeController,
         reports: HeartbeatReports,
         time: ServiceTime,
     ) -> None:
         self._given = context
-        self._duty = duty
+        self._duty = controller
         self._reports = reports
         self._joining = asyncio.Lock()
         self._newer = asyncio.Event()  # the service has a directive that we have not seen
@@ -95,10 +95,10 @@ class ServiceSession:
         async for attempt in self._given.retry_forever(ServiceCallError):
             with attempt:
                 sent = self._given.clock.monotonic()
-                seat = await self._given.service.register(self._registration())
-                self.stop_by.extend(sent=sent, now=seat.now, stop_by=seat.stop_by)
-                self._time.record_answer(sent=sent, now=seat.now)
-                return seat
+                registration = await self._given.service.register(self._registration())
+                self.stop_by.extend(sent=sent, now=registration.now, stop_by=registration.stop_by)
+                self._time.record_answer(sent=sent, now=registration.now)
+                return registration
         raise AssertionError("retried for ever")
 
     def _registration(self) -> Registration:
@@ -125,10 +125,10 @@ class ServiceSession:
         except AttemptOverError as e:
             self._leave(e)
 
-    async def _rejoin(self, seat: Registered) -> None:
-        """Register again once, although several loops may find ``seat`` outdated."""
+    async def _rejoin(self, registration: Registered) -> None:
+        """Register again once, although several loops may find ``registration`` outdated."""
         async with self._joining:
-            if self._seat is seat:
+            if self._seat is registration:
                 self._seat = await self._register()
                 self._duty.on_registered(self._seat)
 
@@ -143,23 +143,23 @@ class ServiceSession:
         except AttemptOverError as e:
             self._leave(e)
 
-    def _leave(self, dismissal: AttemptOverError) -> None:
-        log.info("node.dismissed reason=%s", dismissal)
+    def _leave(self, error: AttemptOverError) -> None:
+        log.info("node.dismissed reason=%s", error)
         self._duty.apply(on_attempt_over(self._duty.node))
 
     async def _say(self, say: Callable[[], Awaitable[None]]) -> None:
-        seat = self._seat
+        registration = self._seat
         try:
             await say()
         except ServiceCallError as e:
             log.warning("service.refused reason=%s", e)
-            await self._heed(e, seat)
+            await self._heed(e, registration)
             raise
 
-    async def _heed(self, answer: ServiceCallError, seat: Registered) -> None:
-        match answer:
+    async def _heed(self, error: ServiceCallError, registration: Registered) -> None:
+        match error:
             case NodeUnauthorizedError() | StaleNodeError(code="stale_epoch"):
-                await self._rejoin(seat)
+                await self._rejoin(registration)
             case StaleNodeError():
                 self._duty.apply(on_stale_generation(self._duty.node))
             case _:
