@@ -125,11 +125,11 @@ class Demo:
         """Evict one of the job's machines at ``step`` and wait until training continues."""
         job = await self._wait_for(job_id, lambda j: j["progress"]["step"] >= step, STEP_SECONDS)
         victim = (await faults.list_machines(self.stack, job["attempts"]["current"]))[-1]
-        how = "with 30 s notice" if notice else "without notice"
-        self.view.print_line(f"Azure evicts {victim.name} {how}", style="bold red")
+        notice_text = "with 30 s notice" if notice else "without notice"
+        self.view.print_line(f"Azure evicts {victim.name} {notice_text}", style="bold red")
         before = job["attempts"]["evictions"]
         await faults.evict_vm(self.stack, victim, notice=notice)
-        self.evicted_at.append((job["progress"]["step"], how))
+        self.evicted_at.append((job["progress"]["step"], notice_text))
         await self._wait_for(
             job_id,
             lambda j: j["attempts"]["evictions"] > before and j["phase"] == "training",

@@ -126,9 +126,9 @@ async def slow_disk(
         await call_emulator(stack, "POST", "disk", {"vm": vm.name, "bytes_per_second": None})
 
 
-async def crash_vm(stack: StackInfo, vm: LocalMachine, how: str = "panic") -> None:
-    """Crash the machine's system; Azure still lists it. ``how``: as `crash` takes."""
-    await call_emulator(stack, "POST", "crash", {"vm": vm.name, "as": how})
+async def crash_vm(stack: StackInfo, vm: LocalMachine, mode: str = "panic") -> None:
+    """Crash the machine's system; Azure still lists it. ``mode``: as `crash` takes."""
+    await call_emulator(stack, "POST", "crash", {"vm": vm.name, "as": mode})
 
 
 async def kill_part(stack: StackInfo, name: str) -> int:

@@ -65,11 +65,11 @@ def audit_lines(findings: list[Json], summary: Mapping[str, Any], now: float) ->
 
 def _container_line(number: int | None) -> str:
     """Return the number of unknown containers; None if Blob was not listed. They are not leaks."""
-    whose = "of unknown jobs"
+    scope = "of unknown jobs"
     if number is None:
-        return f"Blob did not answer; containers {whose} were not counted."
+        return f"Blob did not answer; containers {scope} were not counted."
     count = formats.count(number, "container")
-    return f"Blob has {count} {whose}. See docs/runbook.md (containers.unknown)"
+    return f"Blob has {count} {scope}. See docs/runbook.md (containers.unknown)"
 
 
 def _leak_counts(summary: Mapping[str, Any]) -> str:

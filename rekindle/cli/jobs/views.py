@@ -177,8 +177,8 @@ def _forecast_range(cost: Json) -> str:
     unit = cost.get("currency", "USD")
     low, high = cost.get("forecast_low"), cost.get("forecast_high")
     between = f", {money(low, unit)} to {money(high, unit)} (80 %)"
-    wide = low is not None and low != high
-    return f"{money(cost.get('forecast_total'), unit)} in total{between if wide else ''}"
+    is_range = low is not None and low != high
+    return f"{money(cost.get('forecast_total'), unit)} in total{between if is_range else ''}"
 
 
 def _storage_cost(cost: Json) -> str:

@@ -87,10 +87,10 @@ def evict_machines(
         run_async(faults.evict_vm(facts, vm, notice=not no_notice))
     names = [vm.name for vm in victims]
     document = {"object": "eviction", "machines": names, "notice": not no_notice}
-    how = "without notice" if no_notice else "with 30 s notice"
+    notice_text = "without notice" if no_notice else "with 30 s notice"
     cli.print_result(
         document,
-        lambda: [f"Evicting {', '.join(names)} {how}.", f"Next: rekindle watch {job}"],
+        lambda: [f"Evicting {', '.join(names)} {notice_text}.", f"Next: rekindle watch {job}"],
     )
 
 

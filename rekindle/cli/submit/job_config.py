@@ -122,9 +122,11 @@ def check_body(body: Json, config: JobConfig, settings: Iterable[MemberSetting])
     fault = _text_fault(body) or _method_fault(body) or job_settings.find_fault(body)
     if fault is None:
         return
-    own = next((s.path for s in settings if _is_at_or_below(fault.param, s.path)), None)
-    if own is not None:
-        raise _fault_error(fault, f"--set {own}: " if own != fault.param else "--set ")
+    setting_path = next((s.path for s in settings if _is_at_or_below(fault.param, s.path)), None)
+    if setting_path is not None:
+        raise _fault_error(
+            fault, f"--set {setting_path}: " if setting_path != fault.param else "--set "
+        )
     raise _fault_error(fault, _config_location(fault.param, config))
 
 
