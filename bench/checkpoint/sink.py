@@ -87,11 +87,11 @@ def running(
     if program is None and kind == "c":
         raise CannotStart("no C compiler, or no OpenSSL headers")
     authority, certificate = _certificate(folder)
-    how = "check" if check else "ignore"
+    crc_mode = "check" if check else "ignore"
     command = (
-        [str(program), str(warm_mib), how]
+        [str(program), str(warm_mib), crc_mode]
         if program
-        else [sys.executable, "-m", "bench.checkpoint.slow_sink", how]
+        else [sys.executable, "-m", "bench.checkpoint.slow_sink", crc_mode]
     )
     with subprocess.Popen(
         [*command, str(certificate)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True

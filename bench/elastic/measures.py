@@ -22,7 +22,7 @@ def measures(elastic: JobHistory, rigid: JobHistory) -> list[Measure]:
         *(m for noticed in (False, True) for m in _of_strike(elastic, rigid, noticed=noticed)),
         _compared("steps_lost", "steps", elastic, rigid, _repeated_steps, limit=0),
         _compared(
-            "paid_node_s", "s", elastic, rigid, lambda life: life.paid_node_seconds, digits=0
+            "paid_node_s", "s", elastic, rigid, lambda history: history.paid_node_seconds, digits=0
         ),
         _goodput(elastic, rigid),
     ]
@@ -62,9 +62,9 @@ def _of_strike(elastic: JobHistory, rigid: JobHistory, *, noticed: bool) -> Iter
     )
 
 
-def _recovery(life: JobHistory, *, noticed: bool) -> Recovery:
-    strikes = (s for s in life.strikes if s.noticed is noticed)
-    return next((recovery(life, s) for s in strikes), Recovery(noticed=noticed))
+def _recovery(history: JobHistory, *, noticed: bool) -> Recovery:
+    strikes = (s for s in history.strikes if s.noticed is noticed)
+    return next((recovery(history, s) for s in strikes), Recovery(noticed=noticed))
 
 
 def _compared(
@@ -82,8 +82,8 @@ def _compared(
     return Measure(name=name, value=value, unit=unit, limit=limit, rivals=rivals)
 
 
-def _repeated_steps(life: JobHistory) -> float:
-    return sum(world.lost_steps for world in life.worlds.values())
+def _repeated_steps(history: JobHistory) -> float:
+    return sum(world.lost_steps for world in history.worlds.values())
 
 
 def _goodput(elastic: JobHistory, rigid: JobHistory) -> Measure:
@@ -91,7 +91,7 @@ def _goodput(elastic: JobHistory, rigid: JobHistory) -> Measure:
 
     The limit is the rate of all nodes while they train, without boots, waits or repeated steps.
     """
-    pace = [life.step_seconds[life.nodes] for life in (elastic, rigid)]
+    pace = [history.step_seconds[history.nodes] for history in (elastic, rigid)]
     return Measure(
         name="steps_per_node_s",
         value=rounded(elastic.steps_per_node_second, 4),

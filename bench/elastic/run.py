@@ -102,8 +102,8 @@ async def _live(
             tools.say("  it ended before all nodes trained again: use more --epochs")
             break
         strikes.append(await _strike(tools, attempt, generation, noticed=noticed))
-        how = "with" if noticed else "without"
-        tools.say(f"  after step {step}: a machine is taken {how} notice")
+        preposition = "with" if noticed else "without"
+        tools.say(f"  after step {step}: a machine is taken {preposition} notice")
     await _ended(tools, job)
     tools.say("  it has succeeded, and its machines are gone")
     return await lives.read(tools.database, job, strikes, elastic=elastic, nodes=NODES)

@@ -121,28 +121,28 @@ def simulated(case: GoodputCase, interval: float, evictions: int, seed: str) -> 
 
     The same seed gives the same evictions.
     """
-    chance = random.Random(seed)  # noqa: S311 - the same evictions every time
+    rng = random.Random(seed)  # noqa: S311 - the same evictions every time
     durable_seconds = paid_seconds = 0.0
     for _ in range(evictions):
-        life = chance.expovariate(case.hazard.evictions_per_second)
-        done, durable = _until_evicted(life, interval, case.save)
-        durable_seconds += done if chance.random() < case.hazard.answered else durable
-        paid_seconds += life + case.hazard.notice + case.hazard.recovery
+        lifetime = rng.expovariate(case.hazard.evictions_per_second)
+        done, durable = _until_evicted(lifetime, interval, case.save)
+        durable_seconds += done if rng.random() < case.hazard.answered else durable
+        paid_seconds += lifetime + case.hazard.notice + case.hazard.recovery
     return durable_seconds / paid_seconds
 
 
-def _until_evicted(life: float, interval: float, save: SaveTimes) -> tuple[float, float]:
+def _until_evicted(lifetime: float, interval: float, save: SaveTimes) -> tuple[float, float]:
     """Return the seconds of training until the eviction, and the part that was uploaded by then."""
     now = done = durable = 0.0
-    while now + interval < life:
+    while now + interval < lifetime:
         now += interval
         done += interval
         now += save.stall
-        if now + save.upload <= life:
+        if now + save.upload <= lifetime:
             durable = done
-        if now >= life:
+        if now >= lifetime:
             return done, durable
-    return done + life - now, durable
+    return done + lifetime - now, durable
 
 
 def lowest(outcomes: Sequence[GoodputOutcome]) -> GoodputOutcome:

@@ -172,8 +172,8 @@ def _architecture(row: Row) -> Architecture:
     )
     tied = not row["model"].lower().startswith(UNTIED)
     embeddings = (1 if tied else 2) * vocab * hidden
-    middle = ((parameters - embeddings) / layers - 4 * hidden**2) / (3 * hidden)
-    if middle < 1:
+    intermediate = ((parameters - embeddings) / layers - 4 * hidden**2) / (3 * hidden)
+    if intermediate < 1:
         raise Unfit("its columns contradict each other")
     return Architecture(
         parameters=parameters,
@@ -183,7 +183,7 @@ def _architecture(row: Row) -> Architecture:
         heads=max(hidden // HEAD, 1),
         kv_heads=max(hidden // HEAD, 1),
         head_dim=min(HEAD, hidden),
-        intermediate_size=round(middle),
+        intermediate_size=round(intermediate),
         max_positions=int(_number(row, "seq")),
         tied=tied,
     )

@@ -31,25 +31,25 @@ class Coverage:
 
 def coverage(lives: int, seed: int) -> Coverage:
     """Return the coverage of forecasts before the start, with one run per simulated world."""
-    draw = random.Random(seed)  # noqa: S311 - no secret
+    rng = random.Random(seed)  # noqa: S311 - no secret
     dollars = seconds = 0
     for _ in range(lives):
-        hold, outage = _law(draw, 1.5), _law(draw, 1.0)
+        hold, outage = _law(rng, 1.5), _law(rng, 1.0)
         holds, past_outages = _history(hold, outage)
-        forecast = simulate_runs(JOB, draw, lives=_SAMPLES, holds=holds, outages=past_outages)
-        life: SpotRun = simulate_run(JOB, hold, outage)
-        dollars += forecast.dollars.contains(life.dollars)
-        seconds += forecast.seconds.contains(life.seconds)
+        forecast = simulate_runs(JOB, rng, lives=_SAMPLES, holds=holds, outages=past_outages)
+        run: SpotRun = simulate_run(JOB, hold, outage)
+        dollars += forecast.dollars.contains(run.dollars)
+        seconds += forecast.seconds.contains(run.seconds)
     return Coverage(
         dollars_pct=round(100 * dollars / lives, 1), seconds_pct=round(100 * seconds / lives, 1)
     )
 
 
-def _law(draw: random.Random, median_h: float) -> Callable[[], float]:
+def _law(rng: random.Random, median_h: float) -> Callable[[], float]:
     """Return a generator of holds or outages in hours, with a random median and spread."""
-    middle = math.log(median_h) + draw.gauss(0, 0.7)
-    spread = draw.uniform(0.8, 1.6)
-    return lambda: draw.lognormvariate(middle, spread)
+    log_median = math.log(median_h) + rng.gauss(0, 0.7)
+    spread = rng.uniform(0.8, 1.6)
+    return lambda: rng.lognormvariate(log_median, spread)
 
 
 def _history(hold: Callable[[], float], outage: Callable[[], float]) -> tuple[Exposure, Exposure]:
@@ -72,15 +72,15 @@ def live_coverage(lives: int, seed: int) -> tuple[float, float]:
     waits for capacity included. The simulated truth differs from the plan in eviction rates,
     recoveries, step times and the speed of each hold's machines.
     """
-    draw = random.Random(seed)  # noqa: S311 - no secret
-    covered = [_told_right(draw) for _ in range(lives)]
+    rng = random.Random(seed)  # noqa: S311 - no secret
+    covered = [_told_right(rng) for _ in range(lives)]
     paid, ended = (round(100 * statistics.fmean(right), 1) for right in zip(*covered, strict=True))
     return paid, ended
 
 
-def _told_right(draw: random.Random) -> tuple[bool, bool]:
-    job = _RunningJob(draw)
-    job.live_until(draw.uniform(0.02, 0.9) * job.steps)
+def _told_right(rng: random.Random) -> tuple[bool, bool]:
+    job = _RunningJob(rng)
+    job.live_until(rng.uniform(0.02, 0.9) * job.steps)
     observations, steps = job.observations(), round(job.steps - job.done)
     machine_time, end = (
         live.forecast_remaining(
@@ -105,10 +105,10 @@ def _told_right(draw: random.Random) -> tuple[bool, bool]:
 class _RunningJob:
     """A running job: its simulated truth, and what it has shown of that so far."""
 
-    def __init__(self, draw: random.Random) -> None:
-        self.draw, self.steps, self.step_s = draw, draw.randint(500, 5000), 30.0
-        planned = math.exp(draw.uniform(math.log(0.02), math.log(0.5)))  # evictions per hour
-        step_s = self.step_s * draw.uniform(0.7, 1.4)
+    def __init__(self, rng: random.Random) -> None:
+        self.draw, self.steps, self.step_s = rng, rng.randint(500, 5000), 30.0
+        planned = math.exp(rng.uniform(math.log(0.02), math.log(0.5)))  # evictions per hour
+        step_s = self.step_s * rng.uniform(0.7, 1.4)
         self.course = live.ForecastInputs(
             seconds_per_step=step_s,
             recovery_seconds=600.0,
@@ -119,13 +119,13 @@ class _RunningJob:
             seconds_per_step_p90=1.25 * step_s,
             verify_seconds=0.0,
         )
-        self.spread = draw.uniform(0.8, 1.6)
-        mean_h = draw.lognormvariate(0, 0.5) / planned
+        self.spread = rng.uniform(0.8, 1.6)
+        mean_h = rng.lognormvariate(0, 0.5) / planned
         self.median = math.log(mean_h) - self.spread**2 / 2
-        self.unlike = draw.uniform(0.02, 0.5)  # relative standard deviation of step times
+        self.unlike = rng.uniform(0.02, 0.5)  # relative standard deviation of step times
         self.done, self.seconds, self.evictions = 0.0, 0.0, 0
-        self.waited, self.dry = 0.0, draw.uniform(0.3, 1.0)  # share of evictions before an outage
-        self.outage = _law(draw, 1.0)
+        self.waited, self.dry = 0.0, rng.uniform(0.3, 1.0)  # share of evictions before an outage
+        self.outage = _law(rng, 1.0)
         self.past = self._past()
         self._hold()
 

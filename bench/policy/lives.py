@@ -107,8 +107,8 @@ def _beginnings(
     before = world.deadline if rules.history else 0  # time for an earlier job
     room = folder.ticks - world.deadline - before
     name = f"{rules.seed} {folder.name} {zones} {world.deadline}"
-    draw = random.Random(zlib.crc32(name.encode()))  # noqa: S311 - no secret
-    return [before + draw.randrange(room) for _ in range(rules.windows)] if room > 0 else []
+    rng = random.Random(zlib.crc32(name.encode()))  # noqa: S311 - no secret
+    return [before + rng.randrange(room) for _ in range(rules.windows)] if room > 0 else []
 
 
 def _results(

@@ -31,13 +31,13 @@ def play(
     signs: AvailabilitySignals = USUAL,
 ) -> Result:
     """Simulate one run and add its observations to ``experience``."""
-    life = simulate(replace(_case(world), moves=moves, signs=signs), capacity, begin, experience)
+    outcome = simulate(replace(_case(world), moves=moves, signs=signs), capacity, begin, experience)
     return Result(
-        cost=life.dollars * HOUR / world.tick_s,
-        finished=life.finished,
-        spot=life.spot,
-        on_demand=life.on_demand,
-        evictions=life.evictions,
+        cost=outcome.dollars * HOUR / world.tick_s,
+        finished=outcome.finished,
+        spot=outcome.spot,
+        on_demand=outcome.on_demand,
+        evictions=outcome.evictions,
     )
 
 

@@ -48,14 +48,14 @@ DrawHours = Callable[[], float]
 
 def simulate_runs(
     job: SpotJob,
-    draw: random.Random,
+    rng: random.Random,
     *,
     lives: int,
     holds: Exposure = NO_EXPOSURE,
     outages: Exposure = NO_EXPOSURE,
 ) -> RunDistribution:
     """Simulate this many runs with the observed exposure of holds and outages."""
-    runs = [_draw_run(job, draw, holds, outages) for _ in range(lives)]
+    runs = [_draw_run(job, rng, holds, outages) for _ in range(lives)]
     return RunDistribution(
         seconds=PercentileInterval.of([run.seconds for run in runs]),
         dollars=PercentileInterval.of([run.dollars for run in runs]),
@@ -78,9 +78,9 @@ def simulate_run(job: SpotJob, hold: DrawHours, outage: DrawHours) -> SpotRun:
     return _spot_run(job, math.inf, math.inf, _ENDLESS)
 
 
-def _draw_run(job: SpotJob, draw: random.Random, holds: Exposure, outages: Exposure) -> SpotRun:
-    up, down = draw_rates(holds, HOLD_PRIOR, draw), draw_rates(outages, OUTAGE_PRIOR, draw)
-    return simulate_run(job, lambda: draw_duration(up, draw), lambda: draw_duration(down, draw))
+def _draw_run(job: SpotJob, rng: random.Random, holds: Exposure, outages: Exposure) -> SpotRun:
+    up, down = draw_rates(holds, HOLD_PRIOR, rng), draw_rates(outages, OUTAGE_PRIOR, rng)
+    return simulate_run(job, lambda: draw_duration(up, rng), lambda: draw_duration(down, rng))
 
 
 def _spot_run(job: SpotJob, seconds: float, billed: float, evictions: int) -> SpotRun:

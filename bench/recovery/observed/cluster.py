@@ -147,8 +147,8 @@ class ClusterView:
         job = f"rk-{attempt.removeprefix('att-')}"
         return await self._strike("azureml/preempt", {"job": job, "nodes": 1, "then": then})
 
-    async def _strike(self, how: str, body: Mapping[str, Any]) -> bool:
-        answer = await self._admin.post(f"/_emulator/{how}", json=body, timeout=30)
+    async def _strike(self, route: str, body: Mapping[str, Any]) -> bool:
+        answer = await self._admin.post(f"/_emulator/{route}", json=body, timeout=30)
         if answer.status_code in (httpx.codes.CONFLICT, httpx.codes.NOT_FOUND):
             return False
         answer.raise_for_status()
