@@ -16,7 +16,7 @@ from trainer.process.disk_full import is_disk_full
 from trainer.rundir import RunDir, write_whole
 from trainer.state import RankIdentity
 
-LINES_KEPT = 10_000
+MAX_WAITING_LINES = 10_000
 
 log = logging.getLogger(__name__)
 
@@ -74,7 +74,7 @@ class _Lines:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._waiting: deque[bytes] = deque(maxlen=LINES_KEPT)
+        self._waiting: deque[bytes] = deque(maxlen=MAX_WAITING_LINES)
 
     def add(self, message: Message) -> None:
         self._waiting.append(message.to_json().encode() + b"\n")

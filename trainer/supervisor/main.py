@@ -122,7 +122,7 @@ async def _run(
     is_restart: bool,
 ) -> None:
     work = settings.work.resolve()
-    booted, started_at = read_boot_spans(
+    boot_spans, started_at = read_boot_spans(
         settings.node_config.with_name(TIMES), psutil.Process().create_time(), is_restart=is_restart
     )
     launcher = TrainerLauncher(
@@ -150,7 +150,7 @@ async def _run(
             limits=_limits(limits, settings, config),
             clock=NodeClock(),
             health=HealthCheck(expected=config.hardware, xids=settings.node_config.with_name(XIDS)),
-            booted=booted,
+            boot_spans=boot_spans,
         )
         supervisor = Supervisor(context)
         for number in (signal.SIGTERM, signal.SIGINT):

@@ -77,7 +77,7 @@ async def work(case: CheckpointCase) -> None:
         entry = Committed.from_json(committed_file(folder, number).read_bytes())
         await _load(case, container, entry)
         print("loaded", flush=True)
-    stop_requests.trainer_ended(ended_well=True)
+    stop_requests.record_trainer_end(ended_well=True)
     await uploading
     access.close()
 

@@ -42,7 +42,7 @@ class FetchProcesses:
     ) -> None:
         self._start, self._patience = start, patience
         self._pool: ProcessPoolExecutor | None = None
-        self._seats = asyncio.Semaphore(_count())
+        self._slots = asyncio.Semaphore(_count())
 
     async def receive(self, blob_range: BlobRange) -> tuple[int, int]:
         """Receive a range as `blocks.receive_range` does.
@@ -50,7 +50,7 @@ class FetchProcesses:
         Raises BlobUnavailableError where a process was killed or hangs, FetchProcessError where
         none can start.
         """
-        async with self._seats:
+        async with self._slots:
             pool, future = self._submit(blob_range)
             work = asyncio.wrap_future(future)
             work.add_done_callback(_ignore_result)

@@ -61,7 +61,7 @@ async def upload_file(
     blob: BlobClient,
     path: Path,
     crc64nvme: str,
-    pace: UploadRateLimiter | None = None,
+    rate_limiter: UploadRateLimiter | None = None,
     blocks: Sequence[str] = (),
 ) -> tuple[str, ...]:
     """Upload an immutable file; a completed earlier upload is fine.
@@ -73,8 +73,8 @@ async def upload_file(
     spans = _spans(len(data))
 
     async def stage(offset: int, length: int) -> tuple[int, str]:
-        if pace is not None:
-            await pace.wait_for_turn(length)
+        if rate_limiter is not None:
+            await rate_limiter.wait_for_turn(length)
         block = data[offset : offset + length]
         put_block = partial(access.blocks.put_block, blob.url, _block_id(offset), block)
         crc = await access.call_with_retries(put_block)

@@ -77,7 +77,7 @@ class TrainerLauncher:
     accelerator: str
     mark: str
     converter: Sequence[str] = CONVERTER
-    door: Path = FIREWALL_FOLDER  # of the machine's firewall
+    firewall_folder: Path = FIREWALL_FOLDER  # of the machine's firewall
     vm_size: str = ""  # known once the metadata service has answered
 
     async def convert(self, checkpoint: Path, target: Path, base: Path, run_spec: Path) -> None:
@@ -110,7 +110,7 @@ class TrainerLauncher:
         ``nccl`` are the job's own settings of NCCL. Raises an OSError that says what is missing.
         """
         settings = self._settings(world, nccl)
-        await admit_members(world.generation, self.door)
+        await admit_members(world.generation, self.firewall_folder)
         world.logs.mkdir(parents=True, exist_ok=True)
         with (world.logs / "launcher.log").open("wb") as output:
             return await asyncio.create_subprocess_exec(

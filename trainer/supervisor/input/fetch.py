@@ -130,7 +130,7 @@ def parse_manifest(data: bytes, path: str) -> Manifest:
         raise BrokenCheckpointError(path, MANIFEST, f"makes no sense ({e})") from e
 
 
-def files_needed_whole(manifest: Manifest, world_size: int, ranks: range) -> list[FileEntry]:
+def files_needed_in_full(manifest: Manifest, world_size: int, ranks: range) -> list[FileEntry]:
     """Return the files that these ranks need whole: indexes, and tensors without block checksums.
 
     Ranks of another world size need all of the latter.

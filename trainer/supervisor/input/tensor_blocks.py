@@ -21,9 +21,9 @@ from trainer.supervisor.concurrency import SingleFlight, gather_or_cancel
 from trainer.supervisor.input.fetch import fetch_block, path_inside, read_if_present
 from trainer.supervisor.machine.memory_files import MemoryFolder
 
-AT_ONCE = 16  # blocks of one rank: the threads are shared with its neighbours'
-STRETCH = 256  # blocks for which an outage may last as long as for a whole checkpoint
-LOOK_SECONDS = 0.05
+CONCURRENT_BLOCKS = 16  # blocks of one rank: the threads are shared with its neighbours'
+RETRY_BLOCKS = 256  # blocks for which an outage may last as long as for a whole checkpoint
+POLL_SECONDS = 0.05
 
 Retry = Callable[[Callable[[], Awaitable[None]]], Awaitable[None]]
 
@@ -91,18 +91,20 @@ class TensorBlockFetcher:
     """Fetches blocks of any checkpoint; its folder is named by its manifest's hash."""
 
     def __init__(
-        self, container: JobContainer, memory: MemoryFolder, spilled: Path, under_way: SingleFlight
+        self, container: JobContainer, memory: MemoryFolder, spilled: Path, fetches: SingleFlight
     ) -> None:
         self._container = container
         self._memory = memory
-        self._spilled = spilled
-        self._under_way = under_way
+        self._spill_folder = spilled
+        self._fetches = fetches
 
     async def prepare_file(self, file: FileEntry, folder: Path) -> None:
         """Create the file for its blocks, or reuse a trainer's file on this node."""
         partial_tensors = PartialTensors(path_inside(folder, file.name), file)
         partial_tensors.unmark_lost()
-        await self._under_way.run_once(partial_tensors.path, partial(self._lay, partial_tensors))
+        await self._fetches.run_once(
+            partial_tensors.path, partial(self._create_or_reuse, partial_tensors)
+        )
 
     async def fetch_blocks(
         self, checkpoint: LocalCheckpoint, blocks: Iterable[TensorBlock]
@@ -112,9 +114,9 @@ class TensorBlockFetcher:
 
         async def work() -> None:
             for block in queue:
-                await self._bring(checkpoint, block)
+                await self._fetch_once(checkpoint, block)
 
-        await gather_or_cancel(work() for _ in range(AT_ONCE))
+        await gather_or_cancel(work() for _ in range(CONCURRENT_BLOCKS))
 
     async def serve_rank(
         self,
@@ -125,18 +127,22 @@ class TensorBlockFetcher:
         retry: Retry,
     ) -> None:
         """Fetch all that one rank reads; ``ranges_path`` is the file of its wanted ranges."""
-        await self._patiently(checkpoint, own_blocks(checkpoint.manifest, world_size, rank), retry)
+        await self._fetch_with_retries(
+            checkpoint, own_blocks(checkpoint.manifest, world_size, rank), retry
+        )
         ranges = await _wait_for_ranges(ranges_path)
-        await self._patiently(checkpoint, wanted_blocks(ranges, checkpoint.manifest), retry)
+        await self._fetch_with_retries(
+            checkpoint, wanted_blocks(ranges, checkpoint.manifest), retry
+        )
 
-    async def _patiently(
+    async def _fetch_with_retries(
         self, checkpoint: LocalCheckpoint, blocks: Iterable[TensorBlock], retry: Retry
     ) -> None:
         queue = iter(blocks)
-        while batch := list(islice(queue, STRETCH)):
+        while batch := list(islice(queue, RETRY_BLOCKS)):
             await retry(partial(self.fetch_blocks, checkpoint, batch))
 
-    async def _lay(self, partial_tensors: PartialTensors) -> None:
+    async def _create_or_reuse(self, partial_tensors: PartialTensors) -> None:
         if partial_tensors.whole.exists() or await asyncio.to_thread(
             self._memory.reuse_file, partial_tensors.entry, partial_tensors.whole
         ):
@@ -146,20 +152,22 @@ class TensorBlockFetcher:
         except OSError as e:
             if not is_disk_full(e):
                 raise
-            elsewhere = PartialTensors(self._on_disk(partial_tensors.whole), partial_tensors.entry)
+            elsewhere = PartialTensors(
+                self._spill_path(partial_tensors.whole), partial_tensors.entry
+            )
             elsewhere.create()
             partial_tensors.path.unlink(missing_ok=True)
             partial_tensors.path.symlink_to(elsewhere.path)
 
-    async def _bring(self, checkpoint: LocalCheckpoint, block: TensorBlock) -> None:
+    async def _fetch_once(self, checkpoint: LocalCheckpoint, block: TensorBlock) -> None:
         partial_tensors = checkpoint.partial_file(block.file)
         path = partial_tensors.path
         name = path.with_name(f"{path.name}#{block.number}")  # never there
-        await self._under_way.run_once(
-            name, partial(self._fetch, checkpoint.path, partial_tensors, block.number)
+        await self._fetches.run_once(
+            name, partial(self._fetch_block, checkpoint.path, partial_tensors, block.number)
         )
 
-    async def _fetch(self, path: str, partial_tensors: PartialTensors, number: int) -> None:
+    async def _fetch_block(self, path: str, partial_tensors: PartialTensors, number: int) -> None:
         """Fetch a block into the node's memory; onto the disk when that is full."""
         if (
             partial_tensors.whole.exists()
@@ -177,13 +185,13 @@ class TensorBlockFetcher:
             await self._spill(path, partial_tensors, number)
 
     async def _spill(self, path: str, partial_tensors: PartialTensors, number: int) -> None:
-        spill_path = self._on_disk(partial_tensors.spilled)
+        spill_path = self._spill_path(partial_tensors.spilled)
         partial_tensors.create_spilled(spill_path)
         await fetch_block(self._container, path, partial_tensors.entry, number, spill_path)
         partial_tensors.set_block_state(number, BlockState.SPILLED)
 
-    def _on_disk(self, path: Path) -> Path:
-        return self._spilled / path.parent.name / path.name
+    def _spill_path(self, path: Path) -> Path:
+        return self._spill_folder / path.parent.name / path.name
 
 
 async def _wait_for_ranges(path: Path) -> WantedRanges:
@@ -191,4 +199,4 @@ async def _wait_for_ranges(path: Path) -> WantedRanges:
     while True:
         if data := await asyncio.to_thread(read_if_present, path):
             return WantedRanges.from_json(data)
-        await asyncio.sleep(LOOK_SECONDS)
+        await asyncio.sleep(POLL_SECONDS)

@@ -16,7 +16,7 @@ from pathlib import Path
 from trainer.contract import Generation
 
 FIREWALL_FOLDER = Path("/run/rekindle")
-ASKED, APPLIED = "members", "applied"  # in it
+REQUESTED, APPLIED = "members", "applied"  # in it
 SECONDS = 30.0  # for the rules to be there; the hook needs some milliseconds
 _POLL_SECONDS = 0.02
 
@@ -29,7 +29,7 @@ async def admit_members(
     generation: Generation, folder: Path = FIREWALL_FOLDER, seconds: float = SECONDS
 ) -> None:
     """Admit the generation's members only; return once applied, or raise an OSError."""
-    if not (folder / ASKED).exists():
+    if not (folder / REQUESTED).exists():
         return
     addresses = {str(ipaddress.IPv4Address(member.address)) for member in generation.members}
     line = " ".join([str(generation.number), *sorted(addresses)]) + "\n"
@@ -37,7 +37,7 @@ async def admit_members(
         raise FirewallError(f"{len(line)} bytes of addresses; the firewall takes {select.PIPE_BUF}")
     try:
         async with asyncio.timeout(seconds):
-            await _poll_until(lambda: _write_request(folder / ASKED, line))
+            await _poll_until(lambda: _write_request(folder / REQUESTED, line))
             await _poll_until(lambda: _is_applied(folder / APPLIED, line))
     except TimeoutError:
         raise FirewallError(

@@ -26,7 +26,7 @@ from trainer.supervisor.machine.gpu_report import (
 XIDS = "xids"  # beside NODE_CONFIG
 MOST_BYTES = 4 * 2**20  # of one call's output; eight GPUs print 150 KB
 MOST_FAULTS = 5  # listed; the others are counted
-_TO_DIE = 2.0  # seconds for a killed process; one that hangs in the driver does not end
+_KILL_SECONDS = 2.0  # seconds for a killed process; one that hangs in the driver does not end
 
 log = logging.getLogger(__name__)
 
@@ -73,7 +73,7 @@ class HealthCheck:
         if self.expected is None:
             return GpuReading()
         try:
-            report = await self._answer("-q", "-x")
+            report = await self._query("-q", "-x")
         except NoAnswerError:
             report = ""
         errors = errors_of_gpus(report, self._xid_log())
@@ -81,9 +81,9 @@ class HealthCheck:
 
     async def _gpus(self, expected: ExpectedHardware) -> list[str]:
         try:
-            faults = faults_of_gpus(await self._ask("-q", "-x"), expected)
+            faults = faults_of_gpus(await self._query_with_retry("-q", "-x"), expected)
             if expected.nvlink_gbytes:
-                faults += faults_of_nvlink(await self._ask("nvlink", "--status"))
+                faults += faults_of_nvlink(await self._query_with_retry("nvlink", "--status"))
         except (NoAnswerError, ValueError) as e:
             return [str(e)]
         return faults
@@ -110,18 +110,18 @@ class HealthCheck:
         rate = expected.infiniband_gbps
         return [f"{up} of {expected.gpus} InfiniBand ports are active at {rate} Gb/s"]
 
-    async def _ask(self, *arguments: str) -> str:
+    async def _query_with_retry(self, *arguments: str) -> str:
         """Run nvidia-smi; retry once, since one failed probe proves nothing.
 
         A busy, healthy machine may miss one (skypilot-org/skypilot issue 10162).
         """
         try:
-            return await self._answer(*arguments)
+            return await self._query(*arguments)
         except NoAnswerError as e:
             log.warning("machine.not_probed reason=%s", e)
-            return await self._answer(*arguments)
+            return await self._query(*arguments)
 
-    async def _answer(self, *arguments: str) -> str:
+    async def _query(self, *arguments: str) -> str:
         command = " ".join(("nvidia-smi", *arguments))
         try:
             process = await asyncio.create_subprocess_exec(
@@ -162,7 +162,7 @@ async def _kill_process(process: asyncio.subprocess.Process) -> None:
         with suppress(ProcessLookupError):
             process.kill()
         with suppress(TimeoutError):
-            await asyncio.wait_for(process.wait(), _TO_DIE)
+            await asyncio.wait_for(process.wait(), _KILL_SECONDS)
 
 
 def _active_ports(root: Path, gbps: int) -> int:

@@ -55,7 +55,7 @@ class ServiceClient:
         self._http = httpx.AsyncClient(
             base_url=config.service_url, timeout=ANSWER_SECONDS, headers=traced
         )
-        self._seat: Registered | None = None
+        self._registration: Registered | None = None
 
     async def register(self, registration: Registration) -> Registered:
         """Register this machine; later calls use the node's own token."""
@@ -65,12 +65,12 @@ class ServiceClient:
             content=registration.to_json(),
             headers=_headers(self._config.bootstrap_token),
         )
-        self._seat = _read(Registered.from_json, await self._send(request))
-        return self._seat
+        self._registration = _read(Registered.from_json, await self._send(request))
+        return self._registration
 
     async def heartbeat(self, heartbeat: Heartbeat) -> HeartbeatAnswer:
         """Send a heartbeat."""
-        registration = self._seated()
+        registration = self._require_registration()
         request = self._http.build_request(
             "POST",
             f"/internal/nodes/{registration.node_id}/heartbeat",
@@ -81,7 +81,7 @@ class ServiceClient:
 
     async def directive(self, after: int) -> Directive:
         """Wait for a directive newer than ``after``; CARRY_ON when there is none."""
-        registration = self._seated()
+        registration = self._require_registration()
         request = self._http.build_request(
             "GET",
             f"/internal/nodes/{registration.node_id}/directive",
@@ -101,9 +101,9 @@ class ServiceClient:
     async def __aexit__(self, *_: object) -> None:
         await self._http.aclose()
 
-    def _seated(self) -> Registered:
-        assert self._seat is not None, "a node registers before it speaks"
-        return self._seat
+    def _require_registration(self) -> Registered:
+        assert self._registration is not None, "a node registers before it speaks"
+        return self._registration
 
     async def _send(self, request: httpx.Request) -> httpx.Response:
         try:

@@ -84,7 +84,7 @@ class Committer:
             for name in stored:
                 path, _, record = f"{folder}{name}".rpartition("/")
                 if record == rank_record(0) and path not in named:
-                    await self._recall(f"{path}/{record}", head)
+                    await self._expect_earlier_save(f"{path}/{record}", head)
         return head.model
 
     async def commit_complete(self) -> list[Committed]:
@@ -99,7 +99,7 @@ class Committer:
                 continue
             if entry is not None:
                 done.append(entry)
-                self._settle(entry)
+                self._drop_pending(entry)
         return done
 
     async def delete_dropped(self) -> None:
@@ -113,7 +113,7 @@ class Committer:
             except BlobError as e:
                 log.warning("checkpoint.not_deleted path=%s reason=%s", prefix, e)
 
-    async def _recall(self, record: str, head: Head) -> None:
+    async def _expect_earlier_save(self, record: str, head: Head) -> None:
         data, _ = await self._container.read(record)
         save = RankSave.from_json(data)
         newest = head.newest.step if head.newest else -1
@@ -122,20 +122,20 @@ class Committer:
             self.expect_commit(save)
 
     async def _commit(self, save: RankSave) -> Committed | None:
-        manifest = await self._manifest(save)
+        manifest = await self._collect_manifest(save)
         if manifest is None:
             return None
-        await self._leave_measured(save)
-        entry = await self._publish(save.path, manifest)
-        await self._swap(entry)
+        await self._store_metrics(save)
+        entry = await self._write_manifest(save.path, manifest)
+        await self._swap_head(entry)
         return entry
 
-    async def _leave_measured(self, save: RankSave) -> None:
+    async def _store_metrics(self, save: RankSave) -> None:
         """Store undelivered metrics: no later generation repeats these steps."""
         if lines := [m.to_json() for m in self._undelivered(save.step)]:
             await self._container.overwrite(f"{save.path}/{MEASURED}", "\n".join(lines).encode())
 
-    async def _manifest(self, save: RankSave) -> Manifest | None:
+    async def _collect_manifest(self, save: RankSave) -> Manifest | None:
         """Return the manifest of a save, or None while a writer's part is missing."""
         stored = await self._container.list_blobs(f"{save.path}/")
         names = [rank_record(rank) for rank in range(save.writers)]
@@ -147,7 +147,7 @@ class Committer:
         records = [RankSave.from_json(data) for data, _ in reads]
         return build_manifest(records, stored, self._generation)
 
-    async def _publish(self, path: str, manifest: Manifest) -> Committed:
+    async def _write_manifest(self, path: str, manifest: Manifest) -> Committed:
         data = manifest.to_json().encode()
         await self._container.write_new(f"{path}/{MANIFEST}", data)
         return Committed(
@@ -164,7 +164,7 @@ class Committer:
             valid_loss=self._valid_loss(manifest.step),
         )
 
-    async def _swap(self, entry: Committed) -> None:
+    async def _swap_head(self, entry: Committed) -> None:
         """Make HEAD name the entry; after any failed write HEAD is read again."""
         dropped: set[str] = set()
         retention = await self._read_retention()
@@ -194,7 +194,7 @@ class Committer:
             self._retention = RunSpec.from_json(data).retention
         return self._retention
 
-    def _settle(self, entry: Committed) -> None:
+    def _drop_pending(self, entry: Committed) -> None:
         """Forget the entry, and older checkpoints that HEAD would refuse now."""
         del self._pending[entry.path]
         late = [p for p, s in self._pending.items() if s.step < entry.step and s.kind != "final"]

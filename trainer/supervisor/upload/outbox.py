@@ -19,17 +19,17 @@ class Outbox:
         container: JobContainer,
         folder: RunDir,
         ranks: range,
-        pace: UploadRateLimiter | None = None,
+        rate_limiter: UploadRateLimiter | None = None,
     ) -> None:
         self._container = container
         self._folder = folder
         self._ranks = ranks
-        self._pace = pace
+        self._rate_limiter = rate_limiter
         self.sent = 0  # bytes of data
 
     async def send_next(self) -> RankSave | None:
         """Upload the oldest save that is complete on this node; None when there is none."""
-        saves = self.whole_saves()
+        saves = self.complete_saves()
         if not saves:
             return None
         save = saves[0][0]
@@ -47,7 +47,7 @@ class Outbox:
         refused.mkdir(exist_ok=True)
         folder.rename(refused / folder.name)
 
-    def whole_saves(self) -> list[list[RankSave]]:
+    def complete_saves(self) -> list[list[RankSave]]:
         """Return the records of each save that is complete on this node, oldest first."""
         saves = [r for f in _folders(self._folder.outbox) if (r := self._records(f))]
         return sorted(saves, key=lambda records: records[0].step)
@@ -84,7 +84,7 @@ class Outbox:
         access, blob = self._container.access, self._container.blob(f"{blob_path}/{file.name}")
         try:
             hashes = await upload_file(
-                access, blob, folder / file.name, file.crc64nvme, self._pace, file.blocks
+                access, blob, folder / file.name, file.crc64nvme, self._rate_limiter, file.blocks
             )
         except FileNotFoundError as e:
             raise CorruptError(f"{file.name}: a rank's record names it, but it is not there") from e

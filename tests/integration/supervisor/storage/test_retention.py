@@ -172,7 +172,7 @@ async def test_deleting_old_checkpoints_holds_up_no_save_and_no_stop(
     requests.request(StopRequest.SAVE)
     await until(_looked(lambda: container.given_up), bool)
     save(folder, ALONE, 0, 50, checkpoint_path(50, "g1"), 1, "stop")
-    requests.trainer_ended(ended_well=True)
+    requests.record_trainer_end(ended_well=True)
     await asyncio.wait_for(working, 30.0)
 
     assert at_once == 1
@@ -192,7 +192,7 @@ async def test_checkpoints_that_head_lets_go_of_are_deleted_while_it_trains(
         await _names(job, step)
     left = _looked(lambda: {name.split("/")[1] for name in job.names("checkpoints/")})
     await until(left, lambda folders: folders == {checkpoint_path(30, "g1").split("/")[1]})
-    requests.trainer_ended(ended_well=True)
+    requests.record_trainer_end(ended_well=True)
     await asyncio.wait_for(working, 30.0)
 
 
@@ -223,7 +223,7 @@ async def test_a_save_is_committed_before_the_one_behind_it_is_sent(
     # As fast as the first one went, the second would be there by now.
     await until(_looked(lambda: uploads.pending_bytes), lambda left: left == 0)
     stalled.over.set()
-    requests.trainer_ended(ended_well=True)
+    requests.record_trainer_end(ended_well=True)
     await asyncio.wait_for(working, 30.0)
 
     assert [c.step for c in job.head().checkpoints] == [10, 20]
