@@ -56,7 +56,7 @@ from trainer.process import bandwidth_check, non_retryable, out_of_memory  # noq
 from trainer.process.journal import Journal  # noqa: E402
 from trainer.process.sync_flags import FlagSync, long_timeout_group  # noqa: E402
 from trainer.process.watchdog import Watchdog  # noqa: E402
-from trainer.rundir import RankResult, RunDir, write_whole  # noqa: E402
+from trainer.rundir import RankResult, RunDir, write_atomically  # noqa: E402
 from trainer.state import RankIdentity, TrainingState  # noqa: E402
 
 gc.freeze()  # modules stay: no later collection needs to look at them
@@ -82,11 +82,11 @@ def main() -> None:
     journal.span("start_trainer", launched_at, FIRST_LINE_AT)
     journal.span("load_imports", FIRST_LINE_AT, imported_at)
     journal.span("load_world", imported_at, joined_at)
-    _await(rundir.ready)
+    _wait_for_path(rundir.ready)
     journal.span("load_wait", joined_at, time.time())
     with non_retryable.record_non_retryable(rundir, identity.rank):
         result = _run(rundir, identity, journal)
-    write_whole(rundir.result(identity.rank), result.to_json())
+    write_atomically(rundir.result(identity.rank), result.to_json())
     dist.barrier()
     logging.shutdown()
     sys.stdout.flush()
@@ -145,7 +145,7 @@ def _require_speed(rundir: RunDir, journal: Journal) -> None:
         journal.warn("slow_network", warning)
 
 
-def _await(path: Path) -> None:
+def _wait_for_path(path: Path) -> None:
     """Wait until the supervisor creates the path; if it fails, it kills this process."""
     while not path.exists():
         time.sleep(READY_POLL)
@@ -212,7 +212,7 @@ def _build(
         agreement=agreement,
         journal=journal,
         pace=UtilizationMeter(engine, spec, identity),
-        now=_steady(),
+        now=_monotonic_time_of_day(),
     )
     return parts, state
 
@@ -228,7 +228,7 @@ def _resume(
     if generation.checkpoint is None and not rundir.checkpoint.exists():
         rng_state.seed_rng(spec.seed, 0, identity.rank)
         return TrainingState()
-    _await(rundir.checkpoint)
+    _wait_for_path(rundir.checkpoint)
     ranges_path = rundir.wanted_ranges(identity.rank)
     with (
         non_retryable.treat_as_retryable()
@@ -238,7 +238,7 @@ def _resume(
             open_checkpoint(rundir.checkpoint, identity.run_spec_sha256),
             spec.seed,
             identity,
-            lambda ranges: write_whole(ranges_path, ranges.to_json()),
+            lambda ranges: write_atomically(ranges_path, ranges.to_json()),
             all_waiting=generation.rung is not None,
         )
     journal.progress(state.step)
@@ -253,7 +253,7 @@ def _flag_group() -> Any:  # noqa: ANN401
     return dist.new_group(backend="gloo", timeout=COLLECTIVE_TIMEOUT)
 
 
-def _steady() -> Callable[[], float]:
+def _monotonic_time_of_day() -> Callable[[], float]:
     """Return a time of day that never jumps, for saves and for timing steps."""
     offset = time.time() - time.monotonic()
     return lambda: time.monotonic() + offset

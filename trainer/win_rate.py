@@ -116,8 +116,8 @@ def _answer_prompts(
     config, tokenizer = _config(folder, WRITES), load_tokenizer(folder)
     ids = [tokenize_prompt(tokenizer, row, DAY) for row in rows]
     _require_room(folder, ids, options.max_tokens, config.max_position_embeddings)
-    loading.require_whole(AutoModelForCausalLM, folder, new_head=False)
-    model = loading.load_whole(AutoModelForCausalLM, folder, dtype="auto")
+    loading.require_complete(AutoModelForCausalLM, folder, new_head=False)
+    model = loading.load_complete(AutoModelForCausalLM, folder, dtype="auto")
     settings = Reinforcement(
         algorithm="",
         grader="",

@@ -17,7 +17,7 @@ class BlockState(IntEnum):
     """Where a block is."""
 
     MISSING = 0
-    HERE = 1
+    IN_PLACE = 1
     SPILLED = 2
 
 
@@ -26,7 +26,7 @@ class PartialTensors:
 
     def __init__(self, path: Path, entry: FileEntry) -> None:
         self.entry = entry
-        self.whole = path
+        self.final_path = path
         self.path = path.with_name(f"{path.name}.blocks")
         self.spilled = path.with_name(f"{path.name}.spilled")
 

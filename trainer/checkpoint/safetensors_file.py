@@ -53,7 +53,7 @@ class TensorsFile:
         self._maps: dict[BlockState, mmap.mmap] = {}
         self._checked = self._partial is None
         if self._partial is None:
-            self._maps[BlockState.HERE] = mapped = _mapped(path)
+            self._maps[BlockState.IN_PLACE] = mapped = _mapped(path)
             length = 8 + int.from_bytes(mapped[:8], "little")
             self.layout = TensorLayout.of(mapped[:length])
         else:
@@ -72,16 +72,16 @@ class TensorsFile:
             size = len(self.layout.beginning)
             header = b"".join(source[at:stop] for at, stop, source in self._parts(0, size))
             if header != self.layout.beginning:
+                name = self._partial and self._partial.final_path.name
                 raise ValueError(
-                    f"the tensors of {self._partial and self._partial.whole.name} do not lie as "
-                    "its index says; fetch the whole file"
+                    f"the tensors of {name} do not lie as its index says; fetch the whole file"
                 )
             self._checked = True
 
     def _parts(self, begin: int, end: int) -> Iterator[tuple[int, int, mmap.mmap]]:
         """Yield consecutive ranges that cover [begin, end), each with its map."""
         if self._partial is None:
-            yield begin, end, self._maps[BlockState.HERE]
+            yield begin, end, self._maps[BlockState.IN_PLACE]
             return
         size = self._partial.entry.block_size
         while begin < end:
@@ -93,7 +93,9 @@ class TensorsFile:
         while (mark := partial.block_state(block)) is BlockState.MISSING:
             _POLL.wait(POLL_SECONDS)
         if mark not in self._maps:
-            self._maps[mark] = _mapped(partial.path if mark is BlockState.HERE else partial.spilled)
+            self._maps[mark] = _mapped(
+                partial.path if mark is BlockState.IN_PLACE else partial.spilled
+            )
         return self._maps[mark]
 
 

@@ -28,7 +28,7 @@ from trainer.contract import BLOCK, checkpoint_path
 from trainer.engine import loss_scale
 from trainer.process.disk_full import error_with_remedy, is_disk_full
 from trainer.rollout.experience import ReplayState
-from trainer.rundir import RankSave, RunDir, write_whole
+from trainer.rundir import RankSave, RunDir, write_atomically
 from trainer.state import RankIdentity, TrainingState
 
 GIVE_UP_ATTEMPTS = 100  # no rank makes a folder anew that often
@@ -145,8 +145,8 @@ class Saver:
         """
         folder = self._rundir.save_folder(save.record.path)
         try:
-            self._write_somehow(folder, save)
-            self._note(save.record).unlink(missing_ok=True)
+            self._write_with_retry(folder, save)
+            self._skip_note(save.record).unlink(missing_ok=True)
         except OSError as e:
             if not is_disk_full(e) and not is_given_up(folder, e):
                 raise
@@ -157,12 +157,12 @@ class Saver:
         why = f"Step {record.step} was not saved, training goes on: {error_with_remedy(error)}"
         log.warning("%s", why)
         with suppress(OSError):  # no space even for that: it is in the log
-            write_whole(self._note(record), why)
+            write_atomically(self._skip_note(record), why)
 
-    def _note(self, record: RankSave) -> Path:
+    def _skip_note(self, record: RankSave) -> Path:
         return self._rundir.skipped / record.name
 
-    def _write_somehow(self, folder: Path, save: _Save) -> None:
+    def _write_with_retry(self, folder: Path, save: _Save) -> None:
         try:
             self._write_into(folder, save)
         except OSError as e:
@@ -183,7 +183,7 @@ class Saver:
             write_answers(save.experience, answers)
             files.append(describe_file(answers, answers.name))
         record = replace(save.record, files=tuple(files), saved_at=time.time())
-        write_whole(folder / record.name, record.to_json())
+        write_atomically(folder / record.name, record.to_json())
 
     def _record(self, state: TrainingState, kind: str) -> RankSave:
         me = self._identity

@@ -12,7 +12,7 @@ from trainer.model.precision import import_uncompiled
 from trainer.model.sequence_head import has_head
 
 PREFIX = "base_model.model."  # what peft puts before the base's names
-WHOLE = ".modules_to_save.default."
+SAVED_MODULE = ".modules_to_save.default."
 HEADS = ["classifier", "score"]  # peft's names for the one of a classifier
 A, B = ".lora_A.default.weight", ".lora_B.default.weight"
 
@@ -27,7 +27,7 @@ def adapter_names(weights: Iterable[str]) -> Iterator[str]:
 def trained_head_name(weight: str) -> str:
     """Return the name of a new weight that is trained whole, such as a head."""
     layer, _, leaf = weight.rpartition(".")
-    return PREFIX + layer + WHOLE + leaf
+    return PREFIX + layer + SAVED_MODULE + leaf
 
 
 def trainable_names(weights: Iterable[str]) -> Iterator[str]:
@@ -69,7 +69,8 @@ def write_adapter(
     )
     config.save_pretrained(folder)
     sources = {
-        name.replace(WHOLE, ".").replace(".default.", "."): name for name in parameters.shapes
+        name.replace(SAVED_MODULE, ".").replace(".default.", "."): name
+        for name in parameters.shapes
     }
     shapes = {name: parameters.shapes[source] for name, source in sources.items()}
     path = folder / "adapter_model.safetensors"

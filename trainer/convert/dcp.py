@@ -39,12 +39,12 @@ def _plan(parameters: FullParameters, spec: RunSpec) -> dict[str, Any]:
     """Build the state dict with tensors on the meta device."""
     step = torch.tensor(float(parameters.index.optimizer_step))
     state = {
-        name: {"step": step} | {moment: _hollow(parameters, name) for moment in MOMENTS}
+        name: {"step": step} | {moment: _meta_tensor(parameters, name) for moment in MOMENTS}
         for name in parameters.shapes
     }
     groups = [g.numbers | {"params": list(g.names)} for g in parameter_groups(parameters, spec)]
     return {
-        MODEL: {name: _hollow(parameters, name) for name in parameters.shapes},
+        MODEL: {name: _meta_tensor(parameters, name) for name in parameters.shapes},
         OPTIMIZER: {"state": state, "param_groups": groups},
         TRAINING: {
             "step": parameters.index.step,
@@ -54,7 +54,7 @@ def _plan(parameters: FullParameters, spec: RunSpec) -> dict[str, Any]:
     }
 
 
-def _hollow(parameters: FullParameters, name: str) -> torch.Tensor:
+def _meta_tensor(parameters: FullParameters, name: str) -> torch.Tensor:
     return torch.empty(parameters.shapes[name], dtype=torch.float32, device="meta")
 
 
@@ -63,7 +63,7 @@ class _Reading(DefaultSavePlanner):  # type: ignore[misc]  # torch is untyped he
 
     def __init__(self, parameters: FullParameters) -> None:
         super().__init__()
-        self._whole = parameters
+        self._parameters = parameters
 
     def lookup_object(self, index: Any) -> Any:  # noqa: ANN401
         """Return the object that torch writes next."""
@@ -72,5 +72,5 @@ class _Reading(DefaultSavePlanner):  # type: ignore[misc]  # torch is untyped he
             return value
         path = cast("tuple[str, ...]", self.mappings[index.fqn])
         if path[0] == MODEL:
-            return self._whole.tensor(path[1], "master")
-        return self._whole.tensor(path[2], path[3])
+            return self._parameters.tensor(path[1], "master")
+        return self._parameters.tensor(path[2], path[3])

@@ -32,18 +32,18 @@ class BatchPrefetcher:
         self._row = order or partial(shuffled_row, spec.seed, rows)
         self._rank, self._world = identity.rank, identity.world_size
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="feed")
-        self._ahead: tuple[int, Future[list[Batch]]] | None = None
+        self._next_step: tuple[int, Future[list[Batch]]] | None = None
 
     def step(self, consumed: int) -> list[Batch]:
         """Return the micro-batches of the training step that begins at this cursor."""
-        if self._ahead is None or self._ahead[0] != consumed:
-            self._ahead = (consumed, self._thread.submit(self._build, consumed))
-        batches = self._ahead[1].result()
+        if self._next_step is None or self._next_step[0] != consumed:
+            self._next_step = (consumed, self._thread.submit(self._build, consumed))
+        batches = self._next_step[1].result()
         after = consumed + self._spec.global_batch
-        self._ahead = (after, self._thread.submit(self._build, after))
+        self._next_step = (after, self._thread.submit(self._build, after))
         return batches
 
-    def rest(self, consumed: int) -> Iterator[Batch]:
+    def remaining_batches(self, consumed: int) -> Iterator[Batch]:
         """Yield this rank's share of all rows trained from this cursor on, each row once.
 
         Every rank yields the same number of micro-batches.

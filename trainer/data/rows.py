@@ -27,7 +27,7 @@ class JsonlRows:
             reader: Converts a parsed row to its chats.
             split: Each chat of a row is a row of its own.
         """
-        self._path, self._read = path, reader
+        self._path, self._reader = path, reader
         starts: list[int] = []
         indices: list[int] = []
         position = 0
@@ -43,7 +43,7 @@ class JsonlRows:
                 f"{path.name} holds no rows; upload a file with at least one chat"
             )
         self._starts = np.array(starts, dtype=np.int64)
-        self._places = np.array(indices, dtype=np.int64) if split else None
+        self._chat_indices = np.array(indices, dtype=np.int64) if split else None
 
     def __len__(self) -> int:
         return len(self._starts)
@@ -54,8 +54,8 @@ class JsonlRows:
             lines.seek(int(self._starts[row]))
             line = lines.readline()
         with self.name_row_in_errors(row):
-            chats = self._read(rows.parse_line(line))
-            return chats if self._places is None else (chats[self._places[row]],)
+            chats = self._reader(rows.parse_line(line))
+            return chats if self._chat_indices is None else (chats[self._chat_indices[row]],)
 
     @contextmanager
     def name_row_in_errors(self, row: int) -> Iterator[None]:

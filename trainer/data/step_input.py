@@ -51,4 +51,4 @@ class FileStepSource:
 
     def units(self, state: TrainingState, units: Callable[[Batch], int]) -> Iterator[int]:
         """Yield the units of each micro-batch; every row comes once."""
-        return map(units, self._feed.rest(state.consumed_samples))
+        return map(units, self._feed.remaining_batches(state.consumed_samples))

@@ -23,7 +23,7 @@ from trainer.data.token_cache import FORMAT, RECORD, data_files, tokens_name
 from trainer.data.tokens import TokenSource, open_tokens
 from trainer.model.safetensors_headers import encode_header
 from trainer.model.tokenizer import base_folder, load_tokenizer
-from trainer.rundir import RunDir, write_whole
+from trainer.rundir import RunDir, write_atomically
 
 NICE = "5"  # a third of a full share where all processors train: it comes to an end there, too
 
@@ -121,7 +121,7 @@ def main() -> None:
         path = rundir.cache / tokens_name(spec, file)
         try:
             write_tokens(open_tokens(path, rundir.input(file.path), tokenizer, spec), path)
-            write_whole(path.with_suffix(RECORD), describe_file(path, path.name).to_json())
+            write_atomically(path.with_suffix(RECORD), describe_file(path, path.name).to_json())
         except (OSError, ValueError) as e:  # a full disk, or a row that the training will name
             path.with_name(f".{path.name}.made").unlink(missing_ok=True)
             log.warning("%s: its tokens are not kept: %s", file.name, e)

@@ -31,13 +31,13 @@ class UtilizationMeter:
     """Measurements of one rank; the step's metrics are equal on all ranks."""
 
     def __init__(self, engine: Any, spec: RunSpec, identity: RankIdentity) -> None:  # noqa: ANN401
-        self._spec, self._me, self._device = spec, identity, engine.device
-        self._names_slow = spec.zero_stage < 3
+        self._spec, self._identity, self._device = spec, identity, engine.device
+        self._compares_ranks = spec.zero_stage < 3
         has_mfu = descriptor_of(spec).one_pass and spec.precision != "fp32"
         self._peak = _peak_flops(engine.device) if has_mfu else 0.0
         self._per_token = _flops_per_token(engine.module) if self._peak else 0.0
         self._passes: list[tuple[Any, Any]] = []
-        self._own = 0.0  # seconds in forward passes since the last look: rows differ
+        self._forward_seconds = 0.0  # seconds in forward passes since the last look: rows differ
 
     @contextmanager
     def time_forward(self) -> Iterator[None]:
@@ -51,21 +51,24 @@ class UtilizationMeter:
         metrics: dict[str, Any] = {}
         if self._peak:
             rate = tokens * self._per_token / max(seconds, 1e-9)
-            metrics["mfu"] = rate / (self._peak * self._me.world_size)
-        self._own += self._seconds()
+            metrics["mfu"] = rate / (self._peak * self._identity.world_size)
+        self._forward_seconds += self._seconds()
         self._passes.clear()
         if step % COMPARE_EVERY == 0:
-            metrics |= self._look_around(step)
-            self._own = 0.0
+            metrics |= self._compare_ranks(step)
+            self._forward_seconds = 0.0
         return metrics
 
-    def _look_around(self, step: int) -> dict[str, Any]:
-        world, rank = self._me.world_size, self._me.rank
+    def _compare_ranks(self, step: int) -> dict[str, Any]:
+        world, rank = self._identity.world_size, self._identity.rank
         own_values = [0.0] * (2 * world)
-        own_values[2 * rank : 2 * rank + 2] = [self._own, float(peak_memory(self._device))]
+        own_values[2 * rank : 2 * rank + 2] = [
+            self._forward_seconds,
+            float(peak_memory(self._device)),
+        ]
         gathered = sum_over_ranks(*own_values, device=self._device)
         metrics: dict[str, Any] = {"peak_memory": int(max(gathered[1::2]))}
-        if self._names_slow and world > 1:
+        if self._compares_ranks and world > 1:
             metrics |= slowest_rank(gathered[::2])
             if metrics["slowest_ratio"] > SLOW_RATIO:
                 log.info(

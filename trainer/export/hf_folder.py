@@ -26,7 +26,7 @@ from trainer.export.report import make_report, trained_parameters, write_report
 from trainer.model.actor_critic import actor_of
 from trainer.model.base_model import load_unquantized
 from trainer.model.tokenizer import base_folder
-from trainer.rundir import RankSave, RunDir, write_whole
+from trainer.rundir import RankSave, RunDir, write_atomically
 from trainer.state import RankIdentity, TrainingState
 from trainer.verify.result import Verification
 
@@ -96,7 +96,7 @@ def seal_export(
         files=tuple(describe_file(folder / name, name) for name in names),
         parameters_sha256=digest,
     )
-    write_whole(folder / record.name, record.to_json())
+    write_atomically(folder / record.name, record.to_json())
     log.info("exported %s, parameters %s", exported.path, digest)
 
 

@@ -15,7 +15,7 @@ _MARKS = (
     ),
 )
 _NUMBER = re.compile(r"[-+]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?|[-+]?\.\d+", re.ASCII)
-_WHOLE = re.compile(r"([-+]?(?:\d+\.?\d*|\.\d+))(?:/(\d+))?", re.ASCII)
+_FULL_NUMBER = re.compile(r"([-+]?(?:\d+\.?\d*|\.\d+))(?:/(\d+))?", re.ASCII)
 _LONGEST = 200  # characters of a number: longer ones are compared as text
 
 
@@ -78,7 +78,7 @@ def _value(written: str) -> Fraction | None:
     bare = re.sub(r"^\s*[A-Za-z]\s*=|\s[A-Za-z ]+\.?$", "", written.strip())
     bare = re.sub(r"[\s,$€£%*]|\\[$%!,]", "", bare).rstrip(".")
     bare = re.sub(r"\\[dt]?frac\{(\d+)\}\{(\d+)\}", r"\1/\2", bare)
-    match = _WHOLE.fullmatch(bare)
+    match = _FULL_NUMBER.fullmatch(bare)
     if match is None or (match[2] is not None and int(match[2]) == 0):
         return None
     return Fraction(match[1]) / int(match[2] or 1)

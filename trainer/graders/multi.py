@@ -18,14 +18,14 @@ class FormulaGrader:
         """Return the formula's value for each answer."""
         columns = [part.grade(answers) for part in self._parts.values()]
         rows = zip(*columns, strict=True)
-        return [self._whole(dict(zip(self._parts, row, strict=True))) for row in rows]
+        return [self._combine(dict(zip(self._parts, row, strict=True))) for row in rows]
 
     def close(self) -> None:
         """Close every part."""
         for part in self._parts.values():
             part.close()
 
-    def _whole(self, grades: Mapping[str, Grade]) -> Grade:
+    def _combine(self, grades: Mapping[str, Grade]) -> Grade:
         failed = {name: grade for name, grade in grades.items() if grade.error}
         if failed:
             errors = "; ".join(f"{name}: {grade.error}" for name, grade in failed.items())

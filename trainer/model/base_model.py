@@ -79,12 +79,12 @@ def _load(
     Raises NonRetryableError for a folder whose tensors do not make up the model.
     """
     new_head = kind is not AutoModelForCausalLM
-    loading.require_whole(kind, folder, new_head=new_head, **settings)
+    loading.require_complete(kind, folder, new_head=new_head, **settings)
     sharding = HfDeepSpeedConfig(deepspeed_config) if spec.zero_stage == 3 else None
     dtype = dtype_of(spec)
     quantized = spec.is_quantized
     skip_modules = NEW_HEADS if new_head else None
-    model = loading.load_whole(
+    model = loading.load_complete(
         kind,
         folder,
         new_head=new_head,

@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 
 from trainer.contract import Generation
-from trainer.rundir import RunDir, write_whole
+from trainer.rundir import RunDir, write_atomically
 
 BYTES = {"cuda": 2**30, "cpu": 2**12}  # of one all-reduce
 TRIES = 4  # the best counts; a first one more only sets up connections
@@ -46,7 +46,7 @@ def require_bandwidth(
     slow = 0 < inside < LEAST_SHARE * expected.inside
     if slow:
         text = f"all-reduce between its GPUs reaches {inside:.0f} GB/s, {expected.inside:.0f} are"
-        write_whole(rundir.unhealthy(dist.get_rank()), f"{text} usual: an NVLink may be down")
+        write_atomically(rundir.unhealthy(dist.get_rank()), f"{text} usual: an NVLink may be down")
     any_slow = torch.tensor(int(slow), device=device)
     dist.all_reduce(any_slow, op=dist.ReduceOp.MAX)
     if int(any_slow):

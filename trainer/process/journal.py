@@ -13,7 +13,7 @@ from pathlib import Path
 
 from trainer.contract import Message, SaveCost, Span, StepMetrics
 from trainer.process.disk_full import is_disk_full
-from trainer.rundir import RunDir, write_whole
+from trainer.rundir import RunDir, write_atomically
 from trainer.state import RankIdentity
 
 MAX_WAITING_LINES = 10_000
@@ -56,7 +56,7 @@ class Journal:
         if self._identity.rank == 0 and not path.exists():
             log.warning("%s", text)
             with suppress(OSError):  # no space: it is in the log
-                write_whole(path, text)
+                write_atomically(path, text)
 
     def progress(self, step: int) -> None:
         """Record how many training steps are finished; not synced, since it is only a hint."""

@@ -58,14 +58,16 @@ class RolloutCollector:
             return None
         for group in self._groups(micros):
             prompts = {s: self.prompts[self._row(s)] for micro in group for s in micro}
-            graded, figures = self._graded(self._answered(prompts, born), prompts, figures)
+            graded, figures = self._grade_rows(
+                self._generate_answers(prompts, born), prompts, figures
+            )
             if self.stop():  # before the next collectives; answers may have been cut short
                 return None
             for micro in group:
-                rows += self._passed([row for row in graded if row.sample in micro])
+                rows += self._add_log_probabilities([row for row in graded if row.sample in micro])
         if self.reference is not None:
             figures = replace(figures, kl=sum(_kl(row) for row in rows))
-        return list(self._compared(rows, beta)), figures
+        return list(self._add_advantages(rows, beta)), figures
 
     def cut_to_context(self, prompt: ChatPrompt, answer: Sequence[int]) -> Sequence[int]:
         """Return the part of an answer that fits into the context after its prompt."""
@@ -92,7 +94,7 @@ class RolloutCollector:
         assert self.spec.reinforcement is not None
         return self.spec.reinforcement
 
-    def _answered(self, prompts: Mapping[int, ChatPrompt], born: int) -> list[GradedAnswer]:
+    def _generate_answers(self, prompts: Mapping[int, ChatPrompt], born: int) -> list[GradedAnswer]:
         """Answer the prompts; those without room for an answer are skipped."""
         fitting = [s for s, prompt in prompts.items() if len(prompt.ids) < self.spec.max_seq_len]
         if too_long := sorted(prompts.keys() - set(fitting)):
@@ -126,7 +128,7 @@ class RolloutCollector:
     def _row(self, sample: int) -> int:
         return shuffled_row(self.spec.seed, len(self.prompts), sample)
 
-    def _graded(
+    def _grade_rows(
         self, rows: Sequence[GradedAnswer], prompts: Mapping[int, ChatPrompt], figures: RewardSums
     ) -> tuple[list[GradedAnswer], RewardSums]:
         """Grade the answers; those that fail are counted and dropped."""
@@ -144,13 +146,13 @@ class RolloutCollector:
             uneven=figures.uneven + _count_uneven(graded),
             tokens=figures.tokens + sum(row.tokens for row in rows),
             errors=figures.errors + len(failures),
-            error=figures.error or (self._placed(*failures[0]) if failures else ""),
+            error=figures.error or (self._locate_error(*failures[0]) if failures else ""),
         )
 
-    def _placed(self, sample: int, error: str) -> str:
+    def _locate_error(self, sample: int, error: str) -> str:
         return f"{self.prompts.file_and_line(self._row(sample))}: {error}"
 
-    def _passed(self, rows: Sequence[GradedAnswer]) -> list[GradedAnswer]:
+    def _add_log_probabilities(self, rows: Sequence[GradedAnswer]) -> list[GradedAnswer]:
         """Add the log-probabilities that the losses need; a pass is made even without rows."""
         settings = self.settings
         off_policy = settings.steps_per_rollout > 1 or settings.replay_share > 0
@@ -173,7 +175,7 @@ class RolloutCollector:
             )
         ]
 
-    def _compared(self, rows: Sequence[GradedAnswer], beta: float) -> Iterator[GradedAnswer]:
+    def _add_advantages(self, rows: Sequence[GradedAnswer], beta: float) -> Iterator[GradedAnswer]:
         """Add the advantage over the other answers to the same prompt, if needed."""
         algorithm = self.settings.algorithm
         for _, same in groupby(rows, key=lambda row: row.sample):
@@ -222,7 +224,7 @@ TIMEOUT_MESSAGE = f"the answers before it took the grader {TIMEOUT_SECONDS:.0f} 
 def grade_in_slices(
     grader: Grader,
     answers: Sequence[ModelAnswer],
-    stop_asked: Callable[[], bool],
+    is_stop_requested: Callable[[], bool],
     now: Callable[[], float],
 ) -> list[Grade]:
     """Return one grade for each answer; an error for those that there is no time for.
@@ -232,7 +234,7 @@ def grade_in_slices(
     deadline, grades = now() + TIMEOUT_SECONDS, list[Grade]()
     for first in range(0, len(answers), SLICE):
         batch = answers[first : first + SLICE]
-        if stop_asked() or now() > deadline:
+        if is_stop_requested() or now() > deadline:
             grades += [Grade(0.0, TIMEOUT_MESSAGE)] * len(batch)
         else:
             grades += _grades(grader, batch)

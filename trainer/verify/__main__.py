@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from trainer.contract import RunSpec
-from trainer.rundir import RunDir, write_whole
+from trainer.rundir import RunDir, write_atomically
 from trainer.verify.checks import ExpectedExport, verify_export
 from trainer.verify.result import MISMATCH, Verification
 
@@ -37,7 +37,7 @@ def main() -> None:
         log.exception("the verification failed")
         verification = Verification(status=MISMATCH, reason=f"{type(error).__name__}: {error}")
     verification = replace(verification, seconds=round(time.monotonic() - start, 1))
-    write_whole(options.result, verification.to_json())
+    write_atomically(options.result, verification.to_json())
 
 
 def _end_with_parent() -> None:

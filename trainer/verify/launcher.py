@@ -23,7 +23,7 @@ from trainer.model.actor_critic import actor_of
 from trainer.model.eval_mode import evaluation_mode
 from trainer.model.precision import dtype_of
 from trainer.model.tokenizer import base_folder, load_tokenizer
-from trainer.rundir import RunDir, write_whole
+from trainer.rundir import RunDir, write_atomically
 from trainer.verify.checks import ExpectedExport
 from trainer.verify.loading import NAMES
 from trainer.verify.result import NOT_VERIFIED, Verification
@@ -91,7 +91,7 @@ def run_verification(
         )
     folder = rundir.verification
     expected_path, result_path = folder / "expected.json", folder / "result.json"
-    write_whole(expected_path, expected.to_json())
+    write_atomically(expected_path, expected.to_json())
     result_path.unlink(missing_ok=True)
     command = [
         sys.executable,
@@ -107,7 +107,7 @@ def run_verification(
             child.kill()
             return _not_verified(f"it took longer than {limit:.0f} seconds")
     if not result_path.exists():
-        return _not_verified(_how_it_ended(status))
+        return _not_verified(_exit_message(status))
     return Verification.from_json(result_path.read_bytes())
 
 
@@ -115,7 +115,7 @@ def _not_verified(reason: str) -> Verification:
     return Verification(status=NOT_VERIFIED, reason=reason)
 
 
-def _how_it_ended(status: int) -> str:
+def _exit_message(status: int) -> str:
     if status < 0:
         why = "; the machine's memory may have run out" if status == -9 else ""
         return f"the verifying process was ended by signal {-status}{why}"

@@ -40,7 +40,7 @@ class VerificationRows:
         """Open the file; ``tokens`` is a cache file of ``path`` that may exist."""
         self._classes = spec.method == "classification"
         self._prompts = spec.reinforcement is not None
-        self.several = 1 if self._prompts else spec.sequences_per_row
+        self.per_row = 1 if self._prompts else spec.sequences_per_row
         self._source: Any = (
             Prompts(path, tokenizer, spec)
             if self._prompts
@@ -81,18 +81,20 @@ def choose_rows(
     most = min(LONGEST, spec.loss_chunk or LONGEST)
     candidates = list(_candidates(source, most))
     if by_score:
-        return _within_bounds(candidates, source.several)
+        return _within_bounds(candidates, source.per_row)
     if selected := _within_bounds([[r for r in rows if r.positions] for rows in candidates], 1):
         return selected
-    fully_scored = [[_whole(row) for row in rows if row.length > 1] for rows in candidates]
+    fully_scored = [
+        [_with_all_tokens_scored(row) for row in rows if row.length > 1] for rows in candidates
+    ]
     return _within_bounds(fully_scored, 1)
 
 
 def _candidates(source: VerificationRows, most: int) -> Iterator[list[VerificationRow]]:
     """Yield the sequences of each candidate row, without empty ones."""
-    rows = len(source) // source.several
+    rows = len(source) // source.per_row
     for row in range(0, rows, max(1, -(-rows // CANDIDATES))):
-        numbers = range(row * source.several, (row + 1) * source.several)
+        numbers = range(row * source.per_row, (row + 1) * source.per_row)
         sequences = [source.get(number, most) for number in numbers]
         yield [row for row in sequences if row is not None and row.length]
 
@@ -110,6 +112,6 @@ def _within_bounds(candidates: list[list[VerificationRow]], least: int) -> list[
     return selected
 
 
-def _whole(row: VerificationRow) -> VerificationRow:
+def _with_all_tokens_scored(row: VerificationRow) -> VerificationRow:
     members = vars(row) | {"whole": True}
     return VerificationRow(**members)

@@ -24,7 +24,7 @@ from trainer.checkpoint import rng_state
 from trainer.checkpoint.loader import load_checkpoint, open_checkpoint
 from trainer.checkpoint.saver import Saver
 from trainer.contract import MANIFEST
-from trainer.rundir import RunDir, drop_checkpoint, write_whole
+from trainer.rundir import RunDir, drop_checkpoint, write_atomically
 
 LOOK_SECONDS = 0.005
 TIMEOUT = 120.0
@@ -76,7 +76,7 @@ class Rekindle(Local):
             open_checkpoint(rundir.checkpoint, SPEC_SHA256),
             1,
             self._identity,
-            lambda ranges: write_whole(ranges_path, ranges.to_json()),
+            lambda ranges: write_atomically(ranges_path, ranges.to_json()),
         )
         dist.barrier()
         if self._node:

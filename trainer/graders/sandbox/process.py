@@ -44,17 +44,17 @@ class Sandbox:
         self._source, self._folder, self._seconds = source, folder, seconds
         self._program = program
         self._process: subprocess.Popen[bytes] | None = None
-        self._unread = b""
+        self._buffer = b""
         self._number = 0  # of the request
-        self._used = 0.0  # seconds that this process has graded
+        self._graded_seconds = 0.0  # seconds that this process has graded
 
     def grade(self, answer: ModelAnswer) -> Grade:
         """Return the user's score; raise SandboxError if no process can start."""
-        if self._used > CPU_SECONDS / 2:
+        if self._graded_seconds > CPU_SECONDS / 2:
             self.close()
         is_new_process = self._process is None
         try:
-            return self._graded(answer)
+            return self._send_answer(answer)
         except TimeoutError:
             self.close()
             return Grade(0.0, f"timed out after {self._seconds:g} s")
@@ -72,15 +72,15 @@ class Sandbox:
             assert pipe is not None
             with contextlib.suppress(BrokenPipeError):
                 pipe.close()
-        self._process, self._unread, self._used = None, b"", 0.0
+        self._process, self._buffer, self._graded_seconds = None, b"", 0.0
 
-    def _graded(self, answer: ModelAnswer) -> Grade:
+    def _send_answer(self, answer: ModelAnswer) -> Grade:
         process = self._process or self._start()
         self._number += 1
         request = {"number": self._number, "text": answer.text, "item": answer.item}
         start = time.monotonic()
         reply = self._exchange(process, request, start + self._seconds)
-        self._used += time.monotonic() - start
+        self._graded_seconds += time.monotonic() - start
         return _grade(reply, self._number)
 
     def _start(self) -> subprocess.Popen[bytes]:
@@ -104,7 +104,7 @@ class Sandbox:
         """Send a line and wait for one; raise TimeoutError or _ProcessEndedError."""
         try:
             self._send(process, json.dumps(request).encode() + b"\n", deadline)
-            reply = json.loads(self._line(process, deadline))
+            reply = json.loads(self._read_line(process, deadline))
         except BrokenPipeError:
             raise _ProcessEndedError(_end_message(process)) from None
         except (ValueError, RecursionError):
@@ -121,22 +121,22 @@ class Sandbox:
             if writable:
                 unsent = unsent[os.write(pipe, unsent) :]
 
-    def _line(self, process: subprocess.Popen[bytes], deadline: float) -> bytes:
+    def _read_line(self, process: subprocess.Popen[bytes], deadline: float) -> bytes:
         assert process.stdout is not None
         pipe = process.stdout.fileno()
-        while b"\n" not in self._unread:
+        while b"\n" not in self._buffer:
             readable, _, _ = select.select([pipe], [], [], _remaining(deadline))
             if not readable:
                 continue
             piece = os.read(pipe, _LONGEST_REPLY)
-            self._unread += piece
+            self._buffer += piece
             if not piece:
                 raise _ProcessEndedError(_end_message(process))
-            if len(self._unread) > _LONGEST_REPLY:
+            if len(self._buffer) > _LONGEST_REPLY:
                 raise _ProcessEndedError(
                     f"the grader's reply is longer than {_LONGEST_REPLY} bytes"
                 )
-        line, self._unread = self._unread.split(b"\n", 1)
+        line, self._buffer = self._buffer.split(b"\n", 1)
         return line
 
 

@@ -35,7 +35,7 @@ def restrict_process(parent: int) -> None:
         raise OSError("python graders need Linux, which alone can confine them")
     libc = ctypes.CDLL(None, use_errno=True)
     restrict_to_read_only(libc, _readable())
-    leave_root(_own())
+    leave_root(_python_paths())
     _limit()
     _drop_capabilities(libc)
     _prctl(libc, _SET_DEATH_SIGNAL, signal.SIGKILL)
@@ -46,10 +46,10 @@ def restrict_process(parent: int) -> None:
 
 def _readable() -> Sequence[Path]:
     """Return the paths that stay readable: Python with its packages, and this package."""
-    return [*_own(), *map(Path, (*_READABLE, *_READABLE_TOO))]
+    return [*_python_paths(), *map(Path, (*_READABLE, *_READABLE_TOO))]
 
 
-def _own() -> Sequence[Path]:
+def _python_paths() -> Sequence[Path]:
     return [Path(sys.prefix), Path(sys.base_prefix), Path(__file__).resolve().parents[2]]
 
 

@@ -19,7 +19,7 @@ from trainer.contract import (
     micro_steps,
 )
 from trainer.process.disk_full import error_with_remedy
-from trainer.rundir import OutOfMemoryMark, write_whole
+from trainer.rundir import OutOfMemoryMark, write_atomically
 from trainer.supervisor.blob.container import BlobError, JobContainer
 from trainer.supervisor.blob.retry import OutageRetry
 from trainer.supervisor.blob.transfer import CorruptError, ForgedError
@@ -90,7 +90,7 @@ class GenerationRun:
         self._grants = grants
         self._services = services
         self._requests = StopRequests(services.limits, services.clock)
-        self._is_checkpoint_freed = False  # the memory that the checkpoint to load took
+        self._is_freed = False  # the memory that the checkpoint to load took
         self._uploads = SaveUploads(
             world,
             services.container,
@@ -110,9 +110,8 @@ class GenerationRun:
             clock=services.clock,
         )
         self._retry = _outage_retry(world, services)
-        self._logs = LogUploads(
-            services.container, world.generation.attempt_id, world.ranks, world.logs
-        )
+        attempt_id = world.generation.attempt_id
+        self._logs = LogUploads(services.container, attempt_id, world.ranks, world.logs)
         self._follower = RunFileFollower(
             world.folder, services.reports, services.clock, services.to_service_time
         )
@@ -140,16 +139,14 @@ class GenerationRun:
 
     async def run_to_end(self) -> RunOutcome:
         """Run the generation; return once all processes are gone and uploads are settled."""
-        self._span_started_at = self._services.clock.now()
+        self._span_start = self._services.clock.now()
         try:
-            if not await self._run_unless_requested(
+            if not await self._run_unless(
                 StopRequest.SAVE, self._retry.run_until_outage_ends(self._prepare_generation)
             ):
                 return RunOutcome(phase=NodePhase.STOPPED)
             process = await self._services.launcher.start(self._world, self._spec.nccl)
-            if await self._run_unless_requested(
-                StopRequest.SAVE, self._fetch_while_starting(process)
-            ):
+            if await self._run_unless(StopRequest.SAVE, self._fetch_at_start(process)):
                 return await self._train_to_end(process)
         except (NotConvertibleError, ForgedError) as e:
             await self._services.launcher.kill_all()
@@ -157,11 +154,8 @@ class GenerationRun:
         except (BlobError, CorruptError, OSError, ValueError, StaleGeneration) as e:
             await self._services.launcher.kill_all()
             finding = e.finding if isinstance(e, BrokenCheckpointError) else None
-            return RunOutcome(
-                phase=NodePhase.STOPPED,
-                error=f"not started: {error_with_remedy(e)}",
-                broken=finding,
-            )
+            reason = f"not started: {error_with_remedy(e)}"
+            return RunOutcome(phase=NodePhase.STOPPED, error=reason, broken=finding)
         await self._services.launcher.kill_all()
         return RunOutcome(phase=NodePhase.STOPPED)
 
@@ -173,7 +167,7 @@ class GenerationRun:
         self._requests.record_trainer_end(ended_well=self._trainer_phase() is not NodePhase.FAILED)
         uploading = asyncio.create_task(self._uploads.run_to_end(self._requests, recall=True))
         try:
-            await self._run_unless_requested(StopRequest.ABANDON, self._wait_for_uploads(uploading))
+            await self._run_unless(StopRequest.ABANDON, self._await_uploads(uploading))
         except StaleGeneration as e:
             return RunOutcome(phase=NodePhase.STOPPED, error=str(e))
         finally:
@@ -184,7 +178,7 @@ class GenerationRun:
         marks = out_of_memory_marks(self._world.folder, self._world.ranks)
         return RunOutcome(phase=phase, out_of_memory=bool(marks))
 
-    async def _fetch_while_starting(self, process: Process) -> None:
+    async def _fetch_at_start(self, process: Process) -> None:
         """Fetch while the ranks start; stop when they have ended."""
         await wait_first(self._retry.run_until_outage_ends(self._fetch_inputs), process.wait())
 
@@ -198,7 +192,7 @@ class GenerationRun:
                 f"HEAD belongs to generation {head.generation}, not to {generation.number}"
             )
         self._spec = await fetch_run_spec(container, generation, folder)
-        write_whole(folder.generation, generation.to_json())
+        write_atomically(folder.generation, generation.to_json())
         self._services.memory.assign_folder(folder, generation.number)
         folder.prepare_stop_flag()
 
@@ -209,11 +203,10 @@ class GenerationRun:
         self._stopping.micro_steps = micro_steps(spec.global_batch, spec.micro_batch, size)
         await cache.link_inputs(spec, self._grants, folder)
         if spec.base_model.checkpoint is not None:
-            await link_converted_base(
-                spec, self._grants, self._world, cache, self._services.launcher
-            )
+            launcher = self._services.launcher
+            await link_converted_base(spec, self._grants, self._world, cache, launcher)
         self._report_span("fetch_inputs")
-        write_whole(folder.ready, "")
+        write_atomically(folder.ready, "")
         if generation.checkpoint is not None:
             await cache.link_checkpoint(generation.checkpoint, folder, size, self._world.ranks)
             self._report_span("fetch_checkpoint")
@@ -223,9 +216,9 @@ class GenerationRun:
         """Report the time since the last span under this name."""
         now = self._services.clock.now()
         self._services.reports.add_spans(
-            [Span(name=name, started_at=self._span_started_at, ended_at=now)]
+            [Span(name=name, started_at=self._span_start, ended_at=now)]
         )
-        self._span_started_at = now
+        self._span_start = now
 
     async def _train_to_end(self, process: Process) -> RunOutcome:
         """Run from the start of the trainer to the end of its uploads."""
@@ -234,10 +227,8 @@ class GenerationRun:
         uploading = asyncio.create_task(self._uploads.run_to_end(self._requests))
         loading = asyncio.create_task(self._serve_checkpoint())
         try:
-            await self._wait_for_trainer_exit(process, uploading, loading)
-            is_settled = await self._run_unless_requested(
-                StopRequest.ABANDON, self._wait_for_uploads(uploading)
-            )
+            await self._wait_for_exit(process, uploading, loading)
+            is_settled = await self._run_unless(StopRequest.ABANDON, self._await_uploads(uploading))
             outcome = self._outcome(process) if is_settled else RunOutcome(phase=NodePhase.STOPPED)
         except StaleGeneration as e:
             await self._services.launcher.kill_all()
@@ -259,7 +250,7 @@ class GenerationRun:
                 checkpoint, world.folder, size, world.ranks, self._retry.run_until_outage_ends
             )
 
-    async def _wait_for_trainer_exit(
+    async def _wait_for_exit(
         self, process: Process, uploading: asyncio.Task[None], loading: asyncio.Task[None]
     ) -> None:
         """Wait until no process of the trainer is left; kill it when it must end."""
@@ -269,7 +260,7 @@ class GenerationRun:
             if loading.done() and not loading.cancelled():
                 loading.result()
             self._report_progress()
-            await self._free_loaded_checkpoint(loading)
+            await self._free_checkpoint(loading)
             await wait_first(
                 process.wait(),
                 self._requests.wait_for(StopRequest.KILL),
@@ -280,15 +271,15 @@ class GenerationRun:
         await self._services.launcher.kill_all()
         await process.wait()
         self._report_progress()
-        self._requests.record_trainer_end(ended_well=self._has_ended_well())
+        self._requests.record_trainer_end(ended_well=self._ended_well())
 
-    async def _free_loaded_checkpoint(self, loading: asyncio.Task[None]) -> None:
-        if not self._is_checkpoint_freed and not self._services.reports.fresh:
-            self._is_checkpoint_freed = True
+    async def _free_checkpoint(self, loading: asyncio.Task[None]) -> None:
+        if not self._is_freed and not self._services.reports.fresh:
+            self._is_freed = True
             loading.cancel()
             await self._services.cache.drop_checkpoint()
 
-    async def _wait_for_uploads(self, uploading: asyncio.Task[None]) -> None:
+    async def _await_uploads(self, uploading: asyncio.Task[None]) -> None:
         if self._requests.strongest is StopRequest.ABANDON:
             return
         while not uploading.done() and not self._requests.is_upload_time_over:
@@ -327,7 +318,7 @@ class GenerationRun:
         port = self._world.generation.master_port
         return f"port {port} was taken by another program before the ranks could meet there"
 
-    def _has_ended_well(self) -> bool:
+    def _ended_well(self) -> bool:
         """Return whether its saves deserve full time: finished, stopped or non-retryable."""
         reason = non_retryable_reason(self._world.folder, self._world.ranks)
         return self._trainer_phase() is not NodePhase.FAILED or bool(reason)
@@ -362,10 +353,9 @@ class GenerationRun:
         """Share tokens until a stop; then the network is for saves."""
         services = self._services
         if self._world.member.node_rank == 0:
-            sharing = share_tokens(
-                services.container, self._world.folder, services.limits, services.regrant
-            )
-            await self._run_unless_requested(StopRequest.SAVE, sharing)
+            folder = self._world.folder
+            sharing = share_tokens(services.container, folder, services.limits, services.regrant)
+            await self._run_unless(StopRequest.SAVE, sharing)
 
     async def _ship_logs(self) -> None:
         while True:
@@ -381,9 +371,7 @@ class GenerationRun:
         except TimeoutError:
             log.warning("log.cut_short generation=%d", self._world.generation.number)
 
-    async def _run_unless_requested(
-        self, request: StopRequest, work: Coroutine[Any, Any, None]
-    ) -> bool:
+    async def _run_unless(self, request: StopRequest, work: Coroutine[Any, Any, None]) -> bool:
         """Run the work, or cancel it on this request; return whether it completed."""
         task = asyncio.ensure_future(work)
         try:

@@ -21,7 +21,7 @@ from trainer.contract import (
     Span,
 )
 from trainer.process.disk_full import error_with_remedy
-from trainer.rundir import RunDir, write_whole
+from trainer.rundir import RunDir, write_atomically
 from trainer.supervisor.control.generation_run import GenerationRun, RunOutcome, RunServices
 from trainer.supervisor.control.launch import NodeWorld
 from trainer.supervisor.control.node_state import (
@@ -140,7 +140,7 @@ class NodeController:
 
     def _write_state(self, node: NodeState) -> str:
         try:
-            write_whole(self._state_path, node.to_json())
+            write_atomically(self._state_path, node.to_json())
         except OSError as e:
             log.warning("node.not_written reason=%s", e)
             return f"{self._state_path.name} could not be written: {error_with_remedy(e)}"

@@ -27,7 +27,7 @@ from trainer.contract import (
 )
 from trainer.data.token_cache import data_files, tokens_name
 from trainer.process.disk_full import is_disk_full
-from trainer.rundir import RunDir, drop_checkpoint, write_whole
+from trainer.rundir import RunDir, drop_checkpoint, write_atomically
 from trainer.supervisor.blob.container import BlobError, JobContainer
 from trainer.supervisor.blob.transfer import CorruptError
 from trainer.supervisor.concurrency import SingleFlight, gather_or_cancel
@@ -233,7 +233,7 @@ class InputCache:
                 *(self._fetch_file(committed.path, file, folder) for file in full_files),
             ]
         )
-        write_whole(folder / MANIFEST, data)
+        write_atomically(folder / MANIFEST, data)
         return LocalCheckpoint(committed.path, folder, manifest)
 
     async def _fetch_file(self, path: str, file: FileEntry, folder: Path) -> None:

@@ -26,7 +26,7 @@ from trainer.contract import (
     Manifest,
     RunSpec,
 )
-from trainer.rundir import RunDir, is_tensors, tensors_name, write_whole
+from trainer.rundir import RunDir, is_tensors, tensors_name, write_atomically
 from trainer.supervisor.blob.container import (
     BlobAccess,
     BlobNotFoundError,
@@ -59,7 +59,7 @@ async def fetch_run_spec(
     digest = hashlib.sha256(data).hexdigest()
     if digest != generation.run_spec_sha256:
         raise CorruptError(f"{RUN_SPEC}: sha256 is {digest}, not {generation.run_spec_sha256}")
-    write_whole(folder.run_spec, data)
+    write_atomically(folder.run_spec, data)
     return RunSpec.from_json(data)
 
 
@@ -149,7 +149,7 @@ async def fetch_checkpoint(container: JobContainer, committed: Committed, folder
         fetch_checkpoint_file(container, committed.path, file, path_inside(folder, file.name))
         for file in files
     )
-    write_whole(folder / MANIFEST, data)
+    write_atomically(folder / MANIFEST, data)
 
 
 async def fetch_checkpoint_file(

@@ -61,7 +61,7 @@ def own_blocks(manifest: Manifest, world_size: int, rank: int) -> list[TensorBlo
     return [TensorBlock(file.name, number) for file in own for number in range(len(file.blocks))]
 
 
-def wanted_blocks(requested: WantedRanges, manifest: Manifest) -> list[TensorBlock]:
+def requested_blocks(requested: WantedRanges, manifest: Manifest) -> list[TensorBlock]:
     """Return the blocks of the ranges, in the order of first use.
 
     Raises ValueError for a range outside the files. Files without blocks have come whole.
@@ -132,7 +132,7 @@ class TensorBlockFetcher:
         )
         ranges = await _wait_for_ranges(ranges_path)
         await self._fetch_with_retries(
-            checkpoint, wanted_blocks(ranges, checkpoint.manifest), retry
+            checkpoint, requested_blocks(ranges, checkpoint.manifest), retry
         )
 
     async def _fetch_with_retries(
@@ -143,8 +143,8 @@ class TensorBlockFetcher:
             await retry(partial(self.fetch_blocks, checkpoint, batch))
 
     async def _create_or_reuse(self, partial_tensors: PartialTensors) -> None:
-        if partial_tensors.whole.exists() or await asyncio.to_thread(
-            self._memory.reuse_file, partial_tensors.entry, partial_tensors.whole
+        if partial_tensors.final_path.exists() or await asyncio.to_thread(
+            self._memory.reuse_file, partial_tensors.entry, partial_tensors.final_path
         ):
             return
         try:
@@ -153,7 +153,7 @@ class TensorBlockFetcher:
             if not is_disk_full(e):
                 raise
             elsewhere = PartialTensors(
-                self._spill_path(partial_tensors.whole), partial_tensors.entry
+                self._spill_path(partial_tensors.final_path), partial_tensors.entry
             )
             elsewhere.create()
             partial_tensors.path.unlink(missing_ok=True)
@@ -170,7 +170,7 @@ class TensorBlockFetcher:
     async def _fetch_block(self, path: str, partial_tensors: PartialTensors, number: int) -> None:
         """Fetch a block into the node's memory; onto the disk when that is full."""
         if (
-            partial_tensors.whole.exists()
+            partial_tensors.final_path.exists()
             or partial_tensors.block_state(number) is not BlockState.MISSING
         ):
             return
@@ -178,7 +178,7 @@ class TensorBlockFetcher:
             await fetch_block(
                 self._container, path, partial_tensors.entry, number, partial_tensors.path
             )
-            partial_tensors.set_block_state(number, BlockState.HERE)
+            partial_tensors.set_block_state(number, BlockState.IN_PLACE)
         except OSError as e:
             if not is_disk_full(e):
                 raise

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.nodes.supervised import ALONE
-from trainer.rundir import AFTER_STEP, RankResult, RunDir, write_whole
+from trainer.rundir import AFTER_STEP, RankResult, RunDir, write_atomically
 from trainer.supervisor.clock import NodeClock, NodeLimits
 from trainer.supervisor.control.launch import NodeWorld
 from trainer.supervisor.control.stop_requests import StopRequest, StopRequests
@@ -186,7 +186,7 @@ class Machine:
         """Every rank leaves its result."""
         for rank in self.stopping.world.ranks:
             result = RankResult(how="finished", step=13)
-            write_whole(self.folder.result(rank), result.to_json())
+            write_atomically(self.folder.result(rank), result.to_json())
 
     @property
     def flag(self) -> str | None:
