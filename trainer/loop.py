@@ -42,12 +42,12 @@ class LoopContext:
     identity: RankIdentity
     engine: Any
     method: Method
-    feed: StepSource
+    source: StepSource
     evaluation: Evaluation | None
     saver: Saver
-    agreement: FlagSync
+    flag_sync: FlagSync
     journal: Journal
-    pace: UtilizationMeter
+    meter: UtilizationMeter
     now: Callable[[], float]
 
 
@@ -77,7 +77,7 @@ def train(parts: LoopContext, state: TrainingState) -> tuple[TrainingState, bool
                 break
         if state.step == parts.spec.total_steps:
             progress_check.require_learned(spec, state)
-            if parts.agreement.sync_flags().is_leaving:
+            if parts.flag_sync.sync_flags().is_leaving:
                 break
             return state, True
         due = parts.identity.rank == 0 and saves.is_due(state.step + 1)
@@ -100,9 +100,9 @@ def _step(
     """Run one training step; return the state unchanged if a stop is requested meanwhile."""
     spec, engine, method, started_at = parts.spec, parts.engine, parts.method, parts.now()
     method.prepare_step(state.step + 1)
-    prepared = parts.feed.step(state)
+    prepared = parts.source.step(state)
     if prepared is None:
-        return state, parts.agreement.sync_flags()
+        return state, parts.flag_sync.sync_flags()
     batches = prepared.batches
     grades = sum_rewards_over_ranks(prepared.figures, engine.device, spec.reinforcement)
     tokens, units, all_tokens = sum_over_ranks(
@@ -137,7 +137,9 @@ def _step(
         spike=spike,
         **grades.members,
     )
-    metrics = replace(metrics, **parts.pace.step_metrics(metrics.step, all_tokens, metrics.seconds))
+    metrics = replace(
+        metrics, **parts.meter.step_metrics(metrics.step, all_tokens, metrics.seconds)
+    )
     parts.journal.span_once("first_step", started_at, metrics.at)
     kl_beta = next_kl_weight(spec.reinforcement, prepared.beta, metrics.kl)
     moved = bool(result.norm) and rate > 0 and grades.differ
@@ -186,13 +188,13 @@ def _skip_update(
     early.
     """
     if state.step == 0:
-        units = parts.feed.units(state, parts.method.units)
+        units = parts.source.units(state, parts.method.units)
         agreed = progress_check.require_targets(
-            parts.spec, units, parts.agreement.sync_flags, parts.engine.device
+            parts.spec, units, parts.flag_sync.sync_flags, parts.engine.device
         )
         if agreed is not None:
             return None, agreed
-    agreed = parts.agreement.sync_flags(save_due=save_due)
+    agreed = parts.flag_sync.sync_flags(save_due=save_due)
     if agreed.stop:
         return None, agreed
     ds.set_steps(parts.engine, state.step + 1)
@@ -209,10 +211,10 @@ def _accumulate(
     engine, agreed = parts.engine, SyncedFlags(stop=False, save=False, congested=False)
     loss, correct, margin = torch.zeros((), device=engine.device), 0, 0.0
     for batch in batches:
-        agreed = parts.agreement.sync_flags(save_due=save_due)
+        agreed = parts.flag_sync.sync_flags(save_due=save_due)
         if agreed.stop:
             return None, agreed
-        with parts.pace.time_forward():
+        with parts.meter.time_forward():
             scores = parts.method.scores(engine, batch.to(engine.device))
         ds.accumulate_gradients(engine, scaled_loss(scores.loss, units, parts.identity.world_size))
         ds.end_micro_step(engine)

@@ -190,28 +190,28 @@ def _build(
         ema.start_average(engine)
     method = make_method(MethodInputs(engine, base, spec, config))
     saver = Saver(engine, rundir, identity)
-    agreement = FlagSync(rundir, _flag_group(), lambda: saver.busy, watchdog.record_progress)
+    flag_sync = FlagSync(rundir, _flag_group(), lambda: saver.busy, watchdog.record_progress)
     journal.span("load_model", started_at, loaded_at := time.time())
     state = _resume(engine, spec, rundir, identity, journal)
     journal.span("load_checkpoint", loaded_at, time.time())
-    common = (spec, rundir, identity, engine, tokenizer, agreement)
+    common = (spec, rundir, identity, engine, tokenizer, flag_sync)
     if spec.reinforcement is None:
-        feed, evaluation = build_file_source(*common)
+        source, evaluation = build_file_source(*common)
     else:
         from trainer.rollout.rollouts import build_rollout_source  # noqa: PLC0415 - others save its imports
 
-        feed, evaluation = build_rollout_source(*common, config, base)
+        source, evaluation = build_rollout_source(*common, config, base)
     parts = LoopContext(
         spec=spec,
         identity=identity,
         engine=engine,
         method=method,
-        feed=feed,
+        source=source,
         evaluation=evaluation,
         saver=saver,
-        agreement=agreement,
+        flag_sync=flag_sync,
         journal=journal,
-        pace=UtilizationMeter(engine, spec, identity),
+        meter=UtilizationMeter(engine, spec, identity),
         now=_monotonic_time_of_day(),
     )
     return parts, state

@@ -122,7 +122,7 @@ class Retention:
         passed = step // self.milestone_every > before // self.milestone_every
         return passed and sum(c.milestone for c in head.checkpoints) < MILESTONES_KEPT
 
-    def kept_checkpoints(self, head: "Head", loaded: str) -> tuple[Committed, ...]:
+    def retained_checkpoints(self, head: "Head", loaded: str) -> tuple[Committed, ...]:
         """Return the checkpoints of ``head`` that stay, oldest first.
 
         ``loaded`` is what the generation started from. It stays as long as the generation lives: a
@@ -190,7 +190,7 @@ class Head(Message):
         retention = retention or Retention()
         entry = replace(entry, milestone=retention.is_milestone(entry.step, self))
         extended = replace(self, checkpoints=(*self.checkpoints, entry))
-        return replace(extended, checkpoints=retention.kept_checkpoints(extended, loaded))
+        return replace(extended, checkpoints=retention.retained_checkpoints(extended, loaded))
 
     def with_model(self, entry: Committed, retention: Retention | None = None) -> "Head":
         """Return HEAD with the final model: the job's result exists from here on.
@@ -199,7 +199,7 @@ class Head(Message):
         now.
         """
         self._admit(entry)
-        retained = retention.kept_checkpoints(self, "") if retention else self.checkpoints
+        retained = retention.retained_checkpoints(self, "") if retention else self.checkpoints
         return replace(self, model=entry, checkpoints=retained)
 
     def _admit(self, entry: Committed) -> None:

@@ -275,7 +275,7 @@ def build_rollout_source(
     identity: RankIdentity,
     engine: Any,  # noqa: ANN401
     tokenizer: Any,  # noqa: ANN401
-    agreement: FlagSync,
+    flag_sync: FlagSync,
     config: dict[str, Any],
     base: Path,
 ) -> tuple[StepSource, Evaluation | None]:
@@ -284,7 +284,7 @@ def build_rollout_source(
     assert settings is not None
     needs_reference = bool(settings.beta or settings.beta_end or settings.kl_target)
 
-    sampler = Sampler(engine, tokenizer, settings, spec.seed, agreement.is_stop_requested_here)
+    sampler = Sampler(engine, tokenizer, settings, spec.seed, flag_sync.is_stop_requested_here)
     judge = _reward_model(spec, rundir, engine)
     folder = rundir.root / "grader" / f"rank-{identity.rank:05d}"
     grader = make_grader(settings.grader, folder, judge)
@@ -300,16 +300,16 @@ def build_rollout_source(
             grader=grader,
             reference=reference,
             stop=stop,
-            stop_here=agreement.is_stop_requested_here,
+            stop_here=flag_sync.is_stop_requested_here,
             now=time.monotonic,
         )
 
-    training = collector(spec.training_file, lambda: agreement.sync_flags().is_leaving)
-    feed = RolloutSource(training, settings, identity)
+    training = collector(spec.training_file, lambda: flag_sync.sync_flags().is_leaving)
+    source = RolloutSource(training, settings, identity)
     if spec.validation_file is None:
-        return feed, None
-    validation = collector(spec.validation_file, lambda: agreement.sync_flags().is_leaving)
-    return feed, RewardEvaluation(validation, identity)
+        return source, None
+    validation = collector(spec.validation_file, lambda: flag_sync.sync_flags().is_leaving)
+    return source, RewardEvaluation(validation, identity)
 
 
 def _reward_model(spec: RunSpec, rundir: RunDir, engine: Any) -> Grader | None:  # noqa: ANN401
