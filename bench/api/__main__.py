@@ -104,16 +104,16 @@ async def _run(requests: int) -> list[Used]:
         meter = _Meter(process=process, stack=None)
         used.append(await meter.of("bare GET", requests, lambda: client.get("/jobs/1")))
     async with stack(Shape()) as running, running.api_client(timeout=60) as api:
-        used += await _looks(running, api, requests)
+        used += await _measure_reads(running, api, requests)
     async with stack(Shape(reconcilers=0)) as running, running.api_client(timeout=60) as api:
-        used += await _floors(running, requests // POSTS)
-        used += await _writes(running, api, requests // POSTS)
+        used += await _measure_floors(running, requests // POSTS)
+        used += await _measure_writes(running, api, requests // POSTS)
         meter = _Meter(process=running.processes["api"][0], stack=running)
         used.append(await meter.of("GET list of 20", requests // POSTS, lambda: api.get(JOBS)))
     return used
 
 
-async def _floors(running: ScaleStack, requests: int) -> list[Used]:
+async def _measure_floors(running: ScaleStack, requests: int) -> list[Used]:
     """Measure the minimum cost of a POST: without any work, and with one inserted row."""
     body = {"model": "m", "training_file": "file-1", "hyperparameters": {"n_epochs": 3}}
     async with (
@@ -130,7 +130,7 @@ async def _floors(running: ScaleStack, requests: int) -> list[Used]:
         ]
 
 
-async def _writes(running: ScaleStack, api: httpx.AsyncClient, requests: int) -> list[Used]:
+async def _measure_writes(running: ScaleStack, api: httpx.AsyncClient, requests: int) -> list[Used]:
     """Measure requests that create, pause, resume and cancel jobs."""
     meter = _Meter(process=running.processes["api"][0], stack=running)
     request = await running.job_request(api, nodes=1)
@@ -159,7 +159,7 @@ async def _writes(running: ScaleStack, api: httpx.AsyncClient, requests: int) ->
     return used
 
 
-async def _looks(running: ScaleStack, api: httpx.AsyncClient, requests: int) -> list[Used]:
+async def _measure_reads(running: ScaleStack, api: httpx.AsyncClient, requests: int) -> list[Used]:
     """Measure GET requests for a job that trains."""
     request = await running.job_request(api, nodes=1)
     job = (await answered(api.post(JOBS, json=request)))["id"]
@@ -189,9 +189,9 @@ class _Meter:
 
     async def of(self, name: str, requests: int, ask: Ask) -> Used:
         """Send ``requests`` requests after a warm-up and return the average cost of one."""
-        await _ask(min(WARM, requests), ask)
+        await _send_requests(min(WARM, requests), ask)
         before = self._seconds()
-        await _ask(requests, ask)
+        await _send_requests(requests, ask)
         api, server = (
             1e6 * (b - a) / requests for a, b in zip(before, self._seconds(), strict=True)
         )
@@ -204,7 +204,7 @@ class _Meter:
         return times.user + times.system, server
 
 
-async def _ask(requests: int, ask: Ask) -> None:
+async def _send_requests(requests: int, ask: Ask) -> None:
     async def lane(count: int) -> None:
         for _ in range(count):
             answer = await ask()
@@ -235,14 +235,14 @@ async def _child(
     try:
         url = f"http://127.0.0.1:{port}"
         async with httpx.AsyncClient(base_url=url, timeout=60, trust_env=False) as client:
-            await _serves(client)
+            await _wait_until_serving(client)
             yield psutil.Process(child.pid), client
     finally:
         child.terminate()
         await child.wait()
 
 
-async def _serves(client: httpx.AsyncClient) -> None:
+async def _wait_until_serving(client: httpx.AsyncClient) -> None:
     async with asyncio.timeout(TIMEOUT):
         while True:
             try:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from rekindle.local import postgres
 
-ASKED = 10  # sequential requests per measurement
+REQUESTS = 10  # sequential requests per measurement
 _SECONDS = 0.5  # until every server process has reloaded its settings
 
 
@@ -24,11 +24,11 @@ async def of(data: Path, ask: Callable[[], Awaitable[object]]) -> float:
     await _log(data, "all")
     log = data / "server.log"
     before = _count(log)
-    for _ in range(ASKED):
+    for _ in range(REQUESTS):
         await ask()
     statements = _count(log) - before
     await _log(data, "none")
-    return statements / ASKED
+    return statements / REQUESTS
 
 
 async def _log(data: Path, level: str) -> None:

@@ -69,15 +69,17 @@ async def _run(
     async with stack(SHAPE) as running, await run.connected(running) as database:
         victims = Victims(running, rng)
         try:
-            chaos = Chaos(running, database, victims, rng, counted, print_progress, options.at_once)
-            await chaos.live(options.jobs, options.every, options.limit)
+            chaos = Chaos(
+                running, database, victims, rng, counted, print_progress, options.max_unfinished
+            )
+            await chaos.run_jobs(options.jobs, options.every, options.limit)
             await chaos.client.aclose()
             for part, seconds in running.cpu().items():
                 cpu[part] = seconds + victims.cpu[part]
         finally:
             kills[:] = [victims.kills["api"], victims.kills["reconciler"]]
-            if victims.died:
-                print_progress(f"died of themselves: {dict(victims.died)}")
+            if victims.crashes:
+                print_progress(f"died of themselves: {dict(victims.crashes)}")
             victims.end()
 
 
@@ -96,7 +98,7 @@ def counts(jobs: int, counted: Counted, kills: list[int]) -> list[Measure]:
         Measure(name="attempts", value=counted.attempts, unit=""),
         Measure(name="cancels", value=len(counted.cancels), unit=""),
         Measure(name="requests_sent_again", value=counted.retries, unit=""),
-        Measure(name="looks", value=counted.looks, unit=""),
+        Measure(name="looks", value=counted.polls, unit=""),
         none("jobs_unfinished", len(counted.unfinished)),
         none("forgotten", len(counted.forgotten)),
         none("doubled", len(counted.doubled)),

@@ -43,7 +43,7 @@ import psutil
 
 from bench import report
 from bench.checkpoint import measures, run, sink
-from bench.checkpoint.case import GIB, MIB, OURS, CheckpointCase
+from bench.checkpoint.case import GIB, MIB, REKINDLE, CheckpointCase
 from bench.checkpoint.limits import Raw
 from bench.checkpoint.measures import ContestantRow
 from bench.report import CANNOT_MEASURE, CannotMeasure, print_progress
@@ -153,9 +153,9 @@ def _one(tools: run.CheckpointTools, case: CheckpointCase, findings: CheckpointF
         return
     print_progress(label)
     try:
-        if case.contestant == OURS:
+        if case.contestant == REKINDLE:
             ranks = 2 if case.ranks == 1 else case.ranks // 2
-            same, reshard = run.measure_ours(tools, case, ranks)
+            same, reshard = run.measure_rekindle(tools, case, ranks)
             findings.rows.append(same)
             findings.reshards.append(reshard)
         else:
@@ -171,7 +171,7 @@ def _last(findings: CheckpointFindings) -> list[report.Measure]:
         return []
     last = findings.rows[-1]
     rows = [r for r in findings.rows if (r.mib, r.ranks, r.tls) == (last.mib, last.ranks, last.tls)]
-    if all(r.contestant != OURS for r in rows):
+    if all(r.contestant != REKINDLE for r in rows):
         return []
     return measures.measures(rows, findings.reshards[-1], findings.raws[last.tls])
 

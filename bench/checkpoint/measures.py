@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from bench.checkpoint.case import GIB, LIMIT, OURS, CheckpointCase, CheckpointTimes
+from bench.checkpoint.case import GIB, LIMIT, REKINDLE, CheckpointCase, CheckpointTimes
 from bench.checkpoint.limits import Raw
 from bench.report import Measure, rounded
 
@@ -67,8 +67,8 @@ def row(
         blocked_s=min(_slowest([r.blocked_s for r in ranks]), default=None),
         save_s=min(durable, default=None),
         load_s=min(_slowest([r.load_s for r in ranks])),
-        save_cpu_s_per_gib=_each(_together([r.save_cpu_s for r in ranks]), size / GIB),
-        load_cpu_s_per_gib=min(_together([r.load_cpu_s for r in ranks])) / (size / GIB),
+        save_cpu_s_per_gib=_per_gib(_sums([r.save_cpu_s for r in ranks]), size / GIB),
+        load_cpu_s_per_gib=min(_sums([r.load_cpu_s for r in ranks])) / (size / GIB),
         save_memory_ratio=_ratio([r.save_memory for r in ranks], size),
         load_memory_ratio=_ratio([r.load_memory for r in ranks], size),
         stored_ratio=stored / saves / size if saves else None,
@@ -102,8 +102,8 @@ def measures(
 ) -> list[Measure]:
     """Return the measures of one case: Rekindle's values, bars, limits, and the rivals' values."""
     by = {r.contestant: r for r in rows}
-    ours, most = by[OURS], by.get(LIMIT)
-    rival_rows = [r for r in rows if r.contestant not in (OURS, LIMIT)]
+    ours, most = by[REKINDLE], by.get(LIMIT)
+    rival_rows = [r for r in rows if r.contestant not in (REKINDLE, LIMIT)]
 
     def rivals(of: "Mapping[str, float | None]") -> dict[str, float | None]:
         return {r.contestant: rounded(of[r.contestant]) for r in rival_rows}
@@ -111,7 +111,7 @@ def measures(
     def measure(
         name: str, unit: str, of: "Mapping[str, float | None]", **options: float
     ) -> Measure:
-        value = rounded(of[OURS])
+        value = rounded(of[REKINDLE])
         return Measure(name=name, value=value, unit=unit, rivals=rivals(of), **options)  # type: ignore[arg-type]  # numbers only
 
     def ratios(of: "Mapping[str, float | None]") -> dict[str, float | None]:
@@ -129,8 +129,8 @@ def measures(
         measure("stall_s", "s", stall, limit=0),
         measure("save_ratio_to_limit", "of raw_sink", ratios(save), limit=1),
         measure("load_ratio_to_limit", "of raw_sink", ratios(load), limit=1),
-        measure("save_ratio_to_sockets", "of sockets", _over(save, raw.save_gib_s), limit=1),
-        measure("load_ratio_to_sockets", "of sockets", _over(load, raw.load_gib_s), limit=1),
+        measure("save_ratio_to_sockets", "of sockets", _ratios_to(save, raw.save_gib_s), limit=1),
+        measure("load_ratio_to_sockets", "of sockets", _ratios_to(load, raw.load_gib_s), limit=1),
         measure("cpu_s_per_gib", "s/GiB", cpu, **({"limit": round(least, 3)} if least else {})),
         measure("save_memory_ratio", "of state", memory, limit=0),
         Measure(name="emergency_s", value=rounded(ours.save_s), unit="s"),
@@ -179,11 +179,11 @@ def _slowest(by_rank: Sequence[Sequence[float]]) -> list[float]:
     return [max(tries) for tries in zip(*by_rank, strict=True)]
 
 
-def _together(by_rank: Sequence[Sequence[float]]) -> list[float]:
+def _sums(by_rank: Sequence[Sequence[float]]) -> list[float]:
     return [sum(tries) for tries in zip(*by_rank, strict=True)]
 
 
-def _each(seconds: Sequence[float], gib: float) -> float | None:
+def _per_gib(seconds: Sequence[float], gib: float) -> float | None:
     return min(seconds) / gib if seconds else None
 
 
@@ -192,5 +192,5 @@ def _ratio(above: Sequence[int | None], size: int) -> float | None:
     return sum(samples) / size if len(samples) == len(above) else None
 
 
-def _over(of: Mapping[str, float | None], best: float) -> dict[str, float | None]:
+def _ratios_to(of: Mapping[str, float | None], best: float) -> dict[str, float | None]:
     return {name: v / best if v else None for name, v in of.items()}

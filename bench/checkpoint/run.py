@@ -14,7 +14,7 @@ from pathlib import Path
 
 from bench import ports
 from bench.checkpoint import limits
-from bench.checkpoint.case import LIMIT, OURS, CheckpointCase, CheckpointTimes
+from bench.checkpoint.case import LIMIT, REKINDLE, CheckpointCase, CheckpointTimes
 from bench.checkpoint.limits import Raw
 from bench.checkpoint.measures import ContestantRow, row
 from bench.checkpoint.sink import Sink
@@ -42,24 +42,24 @@ def contestants(packages: str) -> tuple[str, ...]:
     search_path = [packages, *sys.path] if packages else sys.path
     straight = PathFinder.find_spec("adlfs", search_path) is not None
     rivals = [name if straight or name != DCP else DCP_DISK for name in RIVALS]
-    return (OURS, *rivals, LIMIT)
+    return (REKINDLE, *rivals, LIMIT)
 
 
 def measure(tools: CheckpointTools, case: CheckpointCase) -> ContestantRow:
     """Measure one contestant, and check that its bytes are right and came from the sink."""
     with _folder(tools) as folder:
-        return _measured(tools, replace(case, folder=str(folder)))
+        return _measure_case(tools, replace(case, folder=str(folder)))
 
 
-def measure_ours(
+def measure_rekindle(
     tools: CheckpointTools, case: CheckpointCase, ranks: int
 ) -> tuple[ContestantRow, ContestantRow]:
     """Measure Rekindle, and then a load of the same checkpoint on ``ranks`` ranks."""
     with _folder(tools) as folder, _folder(tools) as second:
-        same = _measured(tools, replace(case, folder=str(folder)), keep=True)
+        same = _measure_case(tools, replace(case, folder=str(folder)), keep=True)
         entry = max(folder.glob("committed-*.json"), key=lambda p: int(p.stem.split("-")[1]))
         reshard_case = replace(case, folder=str(second), ranks=ranks, load_only=str(entry))
-        return same, _measured(tools, reshard_case)
+        return same, _measure_case(tools, reshard_case)
 
 
 def raw(tools: CheckpointTools, *, tls: bool) -> Raw:
@@ -77,9 +77,11 @@ def needed_gib(case: CheckpointCase) -> float:
     return gib * (1 + 1 + 2 + case.ranks / 3 + 1 / 3) + 0.7 * (case.ranks + 1)
 
 
-def _measured(tools: CheckpointTools, case: CheckpointCase, *, keep: bool = False) -> ContestantRow:
+def _measure_case(
+    tools: CheckpointTools, case: CheckpointCase, *, keep: bool = False
+) -> ContestantRow:
     before = tools.sink.stats()
-    results = _ran(tools, case)
+    results = _run_ranks(tools, case)
     after = tools.sink.stats()
     if not keep:
         tools.sink.forget()
@@ -87,7 +89,7 @@ def _measured(tools: CheckpointTools, case: CheckpointCase, *, keep: bool = Fals
     return row(case, results, stored=stored, fetched=fetched)
 
 
-def _ran(tools: CheckpointTools, case: CheckpointCase) -> list[CheckpointTimes]:
+def _run_ranks(tools: CheckpointTools, case: CheckpointCase) -> list[CheckpointTimes]:
     folder = Path(case.folder)
     case.write(folder / "case.json")
     start, environment = time.monotonic(), _environment(tools, case)
@@ -105,7 +107,7 @@ def _ran(tools: CheckpointTools, case: CheckpointCase) -> list[CheckpointTimes]:
             process.wait()
     result_paths = [folder / f"result-{rank}.json" for rank in range(case.ranks)]
     if not all(path.exists() for path in result_paths):
-        raise CannotMeasure(f"{case.contestant}: {_last_words(folder)}")
+        raise CannotMeasure(f"{case.contestant}: {_error_tail(folder)}")
     return [CheckpointTimes.read(path) for path in result_paths]
 
 
@@ -117,7 +119,7 @@ def _wait(ranks: Sequence["subprocess.Popen[bytes]"], latest: float) -> None:
         time.sleep(0.05)
 
 
-def _last_words(folder: Path) -> str:
+def _error_tail(folder: Path) -> str:
     logs = [path.read_text(errors="replace")[-TAIL:] for path in sorted(folder.glob("said-*"))]
     return next((text for text in logs if "Error" in text), logs[0] if logs else "nothing")
 

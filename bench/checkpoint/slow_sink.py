@@ -89,54 +89,54 @@ class Handler(BaseHTTPRequestHandler):
     def do_PUT(self) -> None:
         """Answer Put Block, Put Block List, Put Blob, Copy Blob and Create Container."""
         body = self._body()
-        self._answered(self._put, body)
+        self._respond(self._put, body)
 
     def do_GET(self) -> None:
         """Answer with a blob, a range of it, a listing or the sink's byte counters."""
         if self.name == "/stats":
             stats = {"bytes_in": self.store.bytes_in, "bytes_out": self.store.bytes_out}
-            self._say(HTTPStatus.OK, {}, json.dumps(stats).encode())
+            self._send_response(HTTPStatus.OK, {}, json.dumps(stats).encode())
         else:
-            self._answered(self._get)
+            self._respond(self._get)
 
     do_HEAD = do_GET  # noqa: N815
 
     def do_DELETE(self) -> None:
         """Delete a blob, or all blobs of a container."""
-        self._answered(self._delete)
+        self._respond(self._delete)
 
-    def _answered(self, act: Any, *args: object) -> None:  # noqa: ANN401
+    def _respond(self, act: Any, *args: object) -> None:  # noqa: ANN401
         try:
             act(*args)
         except Refused as e:
             inner = f"<Code>{e.code}</Code><Message>{e.code}</Message>"
             text = f"<?xml version='1.0'?><Error>{inner}</Error>".encode()
             kind = {"x-ms-error-code": e.code, "Content-Type": "application/xml"}
-            self._say(e.status, kind, text if self.command != "HEAD" else b"")
+            self._send_response(e.status, kind, text if self.command != "HEAD" else b"")
 
     def _put(self, body: bytearray) -> None:
-        crc_headers = self._checked(body)
+        crc_headers = self._verify(body)
         comp, kind = self.query.get("comp", ""), self.headers.get("x-ms-blob-type")
         if self.query.get("restype") == "container":
-            self._say(
+            self._send_response(
                 HTTPStatus.CREATED, {"ETag": '"0x0"', "Last-Modified": formatdate(usegmt=True)}
             )
         elif comp == "block":
             with self.store.lock:
                 self.store.staged.setdefault(self.name, {})[self.query["blockid"]] = body
-            self._say(HTTPStatus.CREATED, crc_headers)
+            self._send_response(HTTPStatus.CREATED, crc_headers)
         elif comp == "blocklist":
-            self._publish(self._listed(body.decode()), HTTPStatus.CREATED)
+            self._publish(self._select_blocks(body.decode()), HTTPStatus.CREATED)
         elif kind == "BlockBlob":
             self._publish({"": body}, HTTPStatus.CREATED, crc_headers)
         elif source := self.headers.get("x-ms-copy-source"):
-            copied = self._there(unquote(urlsplit(source).path)).parts
+            copied = self._find_blob(unquote(urlsplit(source).path)).parts
             copy_headers = {"x-ms-copy-id": "0", "x-ms-copy-status": "success"}
             self._publish(copied, HTTPStatus.ACCEPTED, copy_headers)
         else:
             raise Refused(HTTPStatus.NOT_IMPLEMENTED, "NotImplemented")
 
-    def _checked(self, body: bytearray) -> dict[str, str]:
+    def _verify(self, body: bytearray) -> dict[str, str]:
         self.store.bytes_in += len(body)
         if not self.store.checks:
             return {}
@@ -145,7 +145,7 @@ class Handler(BaseHTTPRequestHandler):
             raise Refused(HTTPStatus.BAD_REQUEST, "Crc64Mismatch")
         return {"x-ms-content-crc64": crc}
 
-    def _listed(self, text: str) -> dict[str, bytearray]:
+    def _select_blocks(self, text: str) -> dict[str, bytearray]:
         staged = self.store.staged.get(self.name, {})
         old = self.store.blobs[self.name].parts if self.name in self.store.blobs else {}
         sources = {"Latest": old | staged, "Uncommitted": staged, "Committed": old}
@@ -163,7 +163,9 @@ class Handler(BaseHTTPRequestHandler):
             self._conditions(self.store.blobs.get(self.name))
             blob = self.store.blobs[self.name] = self.store.fresh(parts, metadata)
             self.store.staged.pop(self.name, None)
-        self._say(status, {"ETag": blob.etag, "Last-Modified": blob.modified, **(headers or {})})
+        self._send_response(
+            status, {"ETag": blob.etag, "Last-Modified": blob.modified, **(headers or {})}
+        )
 
     def _conditions(self, existing: SinkBlob | None) -> None:
         missing, match = self.headers.get("If-None-Match"), self.headers.get("If-Match")
@@ -174,7 +176,7 @@ class Handler(BaseHTTPRequestHandler):
         if (missing and missing in etags) or (match and match not in etags):
             raise Refused(HTTPStatus.PRECONDITION_FAILED, "ConditionNotMet")
 
-    def _there(self, name: str) -> SinkBlob:
+    def _find_blob(self, name: str) -> SinkBlob:
         blob = self.store.blobs.get(name)
         if blob is None:
             raise Refused(HTTPStatus.NOT_FOUND, "BlobNotFound")
@@ -184,9 +186,11 @@ class Handler(BaseHTTPRequestHandler):
         if self.query.get("restype") == "container":
             listing = self._listing() if self.query.get("comp") == "list" else b""
             kind = {"Content-Type": "application/xml", "ETag": '"0x0"'}
-            self._say(HTTPStatus.OK, kind | {"Last-Modified": formatdate(usegmt=True)}, listing)
+            self._send_response(
+                HTTPStatus.OK, kind | {"Last-Modified": formatdate(usegmt=True)}, listing
+            )
             return
-        blob = self._there(self.name)
+        blob = self._find_blob(self.name)
         self._conditions(blob)
         headers = {"ETag": blob.etag, "Last-Modified": blob.modified, **blob.metadata}
         headers |= {"x-ms-blob-type": "BlockBlob", "Content-Type": "application/octet-stream"}
@@ -237,9 +241,9 @@ class Handler(BaseHTTPRequestHandler):
                     for name in [n for n in mapping if n.startswith(f"{self.name}/")]:
                         del mapping[name]
             else:
-                self._conditions(self._there(self.name))
+                self._conditions(self._find_blob(self.name))
                 del self.store.blobs[self.name]
-        self._say(HTTPStatus.ACCEPTED, {})
+        self._send_response(HTTPStatus.ACCEPTED, {})
 
     def _body(self) -> bytearray:
         body = bytearray(int(self.headers.get("Content-Length", 0)))
@@ -248,7 +252,9 @@ class Handler(BaseHTTPRequestHandler):
             into = into[count:]
         return body
 
-    def _say(self, status: HTTPStatus, headers: dict[str, str], body: bytes = b"") -> None:
+    def _send_response(
+        self, status: HTTPStatus, headers: dict[str, str], body: bytes = b""
+    ) -> None:
         self._head(status, headers, len(body))
         self.wfile.write(body)
 

@@ -32,7 +32,7 @@ ROWS = 600
 STEPS_AN_EPOCH = ROWS // BATCH
 BEFORE_STEPS = 60  # steps on all nodes before an eviction
 TIMEOUT_SECONDS = 900.0
-OVER = ("succeeded", "failed", "cancelled")
+ENDED_STATES = ("succeeded", "failed", "cancelled")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,13 +60,13 @@ async def run(
     ports = StackPorts.starting_at(port or free(4))
     layout = StackLayout(StateFolder(folder), ports, create_seconds=plan.boot_seconds)
     say(f"starting a stack in {folder}")
-    async with run_stack(layout, lambda _: None), _tools(folder, say) as tools:
+    async with run_stack(layout, lambda _: None), _open_tools(folder, say) as tools:
         file = await _upload(tools, folder)
-        return [await _live(tools, plan, file, elastic=elastic) for elastic in (True, False)]
+        return [await _run_job(tools, plan, file, elastic=elastic) for elastic in (True, False)]
 
 
 @asynccontextmanager
-async def _tools(folder: Path, say: Callable[[str], None]) -> AsyncIterator[ElasticTools]:
+async def _open_tools(folder: Path, say: Callable[[str], None]) -> AsyncIterator[ElasticTools]:
     facts = StackInfo.read(folder)
     async with AsyncExitStack() as ends:
         api = await ends.enter_async_context(
@@ -88,7 +88,7 @@ async def _upload(tools: ElasticTools, folder: Path) -> str:
     return str(answer.raise_for_status().json()["id"])
 
 
-async def _live(
+async def _run_job(
     tools: ElasticTools, plan: ElasticOptions, file: str, *, elastic: bool
 ) -> JobHistory:
     name = "elastic" if elastic else "rigid"
@@ -143,7 +143,7 @@ async def _full_world(tools: ElasticTools, job: str, *, after: int) -> tuple[int
         row = await (await tools.database.execute(_NEWEST, [job])).fetchone()
         if row is not None and row[0] > after and row[2] == NODES and row[4] >= BEFORE_STEPS:
             return row[0], row[1], row[3]
-        if await _state(tools, job) in OVER:
+        if await _state(tools, job) in ENDED_STATES:
             return 0, "", 0
         await asyncio.sleep(0.1)
     raise CannotMeasure(f"{job} did not come to train on {NODES} nodes")
@@ -163,7 +163,7 @@ async def _ended(tools: ElasticTools, job: str) -> None:
     """Wait until the job ended and its attempts are over; fail unless it succeeded."""
     latest = time.monotonic() + TIMEOUT_SECONDS
     while time.monotonic() < latest:
-        if await _state(tools, job) in OVER and await _given_back(tools, job):
+        if await _state(tools, job) in ENDED_STATES and await _is_released(tools, job):
             break
         await asyncio.sleep(0.3)
     state = await _state(tools, job)
@@ -178,7 +178,7 @@ async def _state(tools: ElasticTools, job: str) -> str:
     return str(row[0])
 
 
-async def _given_back(tools: ElasticTools, job: str) -> bool:
+async def _is_released(tools: ElasticTools, job: str) -> bool:
     query = "select bool_and(state = 'ended') from attempts where job_id = %s"
     row = await (await tools.database.execute(query, [job])).fetchone()
     return bool(row and row[0])

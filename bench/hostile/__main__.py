@@ -74,10 +74,10 @@ def _measures(results: list[AttackResult]) -> list[Measure]:
 async def _run(only: str) -> list[AttackResult]:
     room_for(CONNECTIONS)
     async with stack(Shape(reconcilers=0)) as running:
-        return [await _under(running, name) for name in ATTACKS if only in name]
+        return [await _measure_attack(running, name) for name in ATTACKS if only in name]
 
 
-async def _under(running: ScaleStack, name: str) -> AttackResult:
+async def _measure_attack(running: ScaleStack, name: str) -> AttackResult:
     """Run one attack and sample the api process until it ends."""
     (process,), (port,) = running.processes["api"], running.ports
     memory, slowest = [_mib(process)], 0.0

@@ -76,7 +76,7 @@ def by(points: Sequence[PublishedRun], stack: TrainingStack) -> Errors:
     return of(points, lambda point: predict(point, stack).seconds)
 
 
-def promised(points: Sequence[PublishedRun]) -> tuple[list[PublishedRun], list[PublishedRun]]:
+def split_promised(points: Sequence[PublishedRun]) -> tuple[list[PublishedRun], list[PublishedRun]]:
     """Split the points with a step time: those that the planner promises, and those it refuses."""
     timed = [p for p in points if p.seconds]
     refused = [p for p in timed if predict(p, stack_of(p)).doubt]

@@ -37,7 +37,7 @@ class PublishedRun:
     sku: Sku
     gpus: int
     work: StepWork
-    again: float  # recomputed share of a forward pass, 0 to 1
+    recomputed_share: float  # recomputed share of a forward pass, 0 to 1
     zero: bool  # whether its collectives are DeepSpeed's
     split: bool  # tensor or pipeline parallel: only its compute is predicted
     wholes: int  # parameters trained in addition to adapters
@@ -121,7 +121,7 @@ def _point(row: Row) -> PublishedRun:
         sku=_sku(row["gpu"]),
         gpus=gpus,
         work=work,
-        again=SELECTIVE if row["act_ckpt"] == "selective" else float(recomputes),
+        recomputed_share=SELECTIVE if row["act_ckpt"] == "selective" else float(recomputes),
         zero="ZeRO" in row["parallel"] or "DeepSpeed" in row["parallel"],
         split=split,
         wholes=2 * arch.embedding_parameters if "emb" in method else 0,

@@ -20,7 +20,7 @@ from bench.policy.lives import (
     ASKING,
     DEADLINES,
     ORACLE,
-    OURS,
+    REKINDLE,
     RIVALS,
     STAYING,
     WARM,
@@ -35,7 +35,7 @@ from service.domain.simulation.simulator import AvailabilitySignals
 
 BAR = 1.1  # maximum cost over the optimum, for deadlines of 1.25 and more
 OTHERS = (WARM, STAYING, ASKING)
-USUAL = AvailabilitySignals()
+DEFAULT_SIGNALS = AvailabilitySignals()
 
 
 def main() -> int:
@@ -112,17 +112,22 @@ NUMBERS: tuple[tuple[str, Callable[[str], float], float, str], ...] = (
     ("--hourly-dollars", POSITIVE, 32.77, "On-demand price of a node per hour"),
     ("--windows", _count, 8, "Random start times per zone"),
     ("--seed", int, 1, "Random seed of start times and forecasts"),
-    ("--sign-minutes", POSITIVE, USUAL.every_s / 60, "Minutes between two placement scores"),
+    (
+        "--sign-minutes",
+        POSITIVE,
+        DEFAULT_SIGNALS.every_s / 60,
+        "Minutes between two placement scores",
+    ),
     (
         "--sign-sees",
         _share,
-        USUAL.sees,
+        DEFAULT_SIGNALS.sees,
         "Probability that a score shows capacity where there is some",
     ),
     (
         "--sign-errs",
         _share,
-        USUAL.errs,
+        DEFAULT_SIGNALS.errs,
         "Probability that a score shows capacity where there is none",
     ),
     ("--forecasts", _count, 2000, "Simulated jobs with a forecast each"),
@@ -171,11 +176,11 @@ def _replay(folders: Sequence[TraceFolder], gang: int, rules: Rules) -> list[Pol
 
 
 def _measures(runs: Sequence[PolicyRun], deadline: float) -> list[Measure]:
-    cost = {p: _mean(runs, deadline, p) for p in (OURS, ORACLE, *RIVALS, *OTHERS)}
-    own_cost = cost[OURS]
+    cost = {p: _mean(runs, deadline, p) for p in (REKINDLE, ORACLE, *RIVALS, *OTHERS)}
+    own_cost = cost[REKINDLE]
     if own_cost is None:
         return []
-    against = {p: _ratio(c, cost[ORACLE]) for p, c in cost.items() if p not in (OURS, ORACLE)}
+    against = {p: _ratio(c, cost[ORACLE]) for p, c in cost.items() if p not in (REKINDLE, ORACLE)}
     late = {p: _late(runs, deadline, p) for p in RIVALS}
     return [
         Measure(
@@ -190,7 +195,7 @@ def _measures(runs: Sequence[PolicyRun], deadline: float) -> list[Measure]:
         _against(runs, deadline, "greedy", "greedy"),
         Measure(
             name=f"late_pct_{deadline}",
-            value=_late(runs, deadline, OURS),
+            value=_late(runs, deadline, REKINDLE),
             unit="%",
             bar=0.0,
             limit=0.0,
@@ -200,7 +205,7 @@ def _measures(runs: Sequence[PolicyRun], deadline: float) -> list[Measure]:
 
 
 def _against(runs: Sequence[PolicyRun], deadline: float, short: str, rival: str) -> Measure:
-    value = _ratio(_mean(runs, deadline, OURS), _mean(runs, deadline, rival))
+    value = _ratio(_mean(runs, deadline, REKINDLE), _mean(runs, deadline, rival))
     return Measure(name=f"cost_to_{short}_{deadline}", value=value, unit="times", bar=1.0)
 
 
@@ -238,7 +243,7 @@ def _ratio(a: float | None, b: float | None) -> float | None:
 
 
 def _columns(runs: Sequence[PolicyRun]) -> list[str]:
-    return [p for p in (OURS, *OTHERS, *RIVALS, ORACLE) if any(run.policy == p for run in runs)]
+    return [p for p in (REKINDLE, *OTHERS, *RIVALS, ORACLE) if any(run.policy == p for run in runs)]
 
 
 def _groups(runs: Sequence[PolicyRun]) -> list[tuple[str, str, float]]:

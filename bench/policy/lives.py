@@ -17,7 +17,7 @@ from service.domain.placement.policy_state import MoveMode
 from service.domain.simulation.simulator import AvailabilitySignals
 
 DEADLINES = (1.1, 1.25, 1.5, 2.0)
-OURS, ORACLE = "rekindle", "optimum"
+REKINDLE, ORACLE = "rekindle", "optimum"
 WARM = "rekindle_with_history"
 STAYING, ASKING = "rekindle_staying", "rekindle_asking"
 RIVALS = ("on_demand", "spot_only", "greedy", "uniform_progress", "skynomad")
@@ -37,7 +37,7 @@ class Rules:
     history: bool
     staying: bool
     asking: bool = False
-    signs: AvailabilitySignals = ours.USUAL
+    signs: AvailabilitySignals = ours.DEFAULT_SIGNALS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +62,7 @@ def lives(folder: TraceFolder, rules: Rules) -> Iterator[PolicyRun]:
             world = _world(folder, zones, deadline, rules)
             if world.work + world.cold > world.deadline:
                 continue  # even on demand from the start would be late
-            for begin in _beginnings(folder, world, zones, rules):
+            for begin in _start_ticks(folder, world, zones, rules):
                 for policy, result in _results(folder, zones, world, begin, rules):
                     yield PolicyRun(
                         folder=folder.name,
@@ -101,7 +101,7 @@ def region(zone: str) -> str:
     return name
 
 
-def _beginnings(
+def _start_ticks(
     folder: TraceFolder, world: ReplayWorld, zones: Sequence[int], rules: Rules
 ) -> list[int]:
     before = world.deadline if rules.history else 0  # time for an earlier job
@@ -115,17 +115,26 @@ def _results(
     folder: TraceFolder, zones: Sequence[int], world: ReplayWorld, begin: int, rules: Rules
 ) -> Iterator[tuple[str, Result]]:
     capacity = [folder.capacity[z] for z in zones]
-    yield OURS, ours.play(world, capacity, begin, ours.fresh(world), signs=rules.signs)
+    yield (
+        REKINDLE,
+        ours.play(world, capacity, begin, ours.empty_experience(world), signs=rules.signs),
+    )
     if rules.staying:
-        yield STAYING, ours.play(world, capacity, begin, ours.fresh(world), MoveMode.STAYS)
+        yield (
+            STAYING,
+            ours.play(world, capacity, begin, ours.empty_experience(world), MoveMode.STAYS),
+        )
     if rules.asking:
-        yield ASKING, ours.play(world, capacity, begin, ours.fresh(world), MoveMode.ASKS_FIRST)
+        yield (
+            ASKING,
+            ours.play(world, capacity, begin, ours.empty_experience(world), MoveMode.ASKS_FIRST),
+        )
     if rules.history:
-        experience = ours.fresh(world)
+        experience = ours.empty_experience(world)
         ours.play(world, capacity, begin - world.deadline, experience, signs=rules.signs)
         yield WARM, ours.play(world, capacity, begin, experience, signs=rules.signs)
     for name in RIVALS:
-        policy = SkyNomad() if name == "skynomad" else rivals.NAMED[name]
+        policy = SkyNomad() if name == "skynomad" else rivals.POLICIES[name]
         yield name, rivals.play(policy, world, capacity, begin)
     best = optimum(world, capacity, begin)
     yield ORACLE, Result(cost=best, finished=world.deadline)

@@ -43,29 +43,29 @@ class _Backwards:
     def step(self, granted: list[bool]) -> None:
         """Move one tick back in time."""
         up = [zone is None or granted[zone] for zone, _ in self.modes]
-        idle = [self._idle(region, up) for region in range(len(self.idle))]
+        idle = [self._idle_costs(region, up) for region in range(len(self.idle))]
         held_costs = [
             self._held_costs(m, idle[region]) if up[m] else [idle[region]] * (self.world.cold + 1)
             for m, (_, region) in enumerate(self.modes)
         ]
         self.idle, self.held = idle, held_costs
 
-    def _idle(self, region: int, up: list[bool]) -> Costs:
+    def _idle_costs(self, region: int, up: list[bool]) -> Costs:
         best = self.idle[region].copy()
         for m, (zone, zone_region) in enumerate(self.modes):
             if up[m] and (zone is not None or zone_region == region):
                 moved = self.world.egress if zone_region != region else 0.0
-                np.minimum(best, moved + self._onward(m, self.world.cold), out=best)
+                np.minimum(best, moved + self._cost_to_go(m, self.world.cold), out=best)
         best[-1] = 0.0
         return best
 
     def _held_costs(self, mode: int, leave: Costs) -> list[Costs]:
-        rows = [np.minimum(leave, self._onward(mode, c)) for c in range(self.world.cold + 1)]
+        rows = [np.minimum(leave, self._cost_to_go(mode, c)) for c in range(self.world.cold + 1)]
         for row in rows:
             row[-1] = 0.0
         return rows
 
-    def _onward(self, mode: int, cold: int) -> Costs:
+    def _cost_to_go(self, mode: int, cold: int) -> Costs:
         """Return the cost-to-go with one more tick in this mode, ``cold`` ticks from ready."""
         price = 1.0 if self.modes[mode][0] is None else self.world.ratio
         if cold > 0:

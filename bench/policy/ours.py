@@ -14,10 +14,10 @@ from service.domain.simulation.simulator import (
 from service.domain.states import CapacityType
 
 HOUR = 3600.0
-USUAL = AvailabilitySignals()
+DEFAULT_SIGNALS = AvailabilitySignals()
 
 
-def fresh(world: ReplayWorld) -> MarketExperience:
+def empty_experience(world: ReplayWorld) -> MarketExperience:
     """Return an empty market experience."""
     return MarketExperience.empty(len(world.regions))
 
@@ -28,7 +28,7 @@ def play(
     begin: int,
     experience: MarketExperience,
     moves: MoveMode = MoveMode.LEAVES_FIRST,
-    signs: AvailabilitySignals = USUAL,
+    signs: AvailabilitySignals = DEFAULT_SIGNALS,
 ) -> Result:
     """Simulate one run and add its observations to ``experience``."""
     outcome = simulate(replace(_case(world), moves=moves, signs=signs), capacity, begin, experience)

@@ -4,10 +4,10 @@ import statistics
 from collections.abc import Sequence
 from pathlib import Path
 
-from bench.policy.lives import DEADLINES, ORACLE, OURS, PolicyRun
+from bench.policy.lives import DEADLINES, ORACLE, REKINDLE, PolicyRun
 
 _COLOURS = {
-    OURS: "#d62728",
+    REKINDLE: "#d62728",
     ORACLE: "#222222",
     "uniform_progress": "#1f77b4",
     "greedy": "#2ca02c",

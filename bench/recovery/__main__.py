@@ -130,7 +130,7 @@ def _more(
         "kills_by_phase": phases,
         "jobs": len(book.outcomes),
         "checkpoints_checked": book.checked_checkpoints,
-        "looks": book.looks,
+        "looks": book.snapshots,
         "recoveries_measured": recovery_count,
         "notes": NOTES,
         "broken": list(evidence),

@@ -4,10 +4,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
 from bench.recovery.book import JobOutcome
-from bench.recovery.observed.cluster import Sight
+from bench.recovery.observed.cluster import Snapshot
 
 
-def doubled(snapshot: Sight) -> Iterator[str]:
+def doubled(snapshot: Snapshot) -> Iterator[str]:
     """Yield attempts with several scale sets, and jobs with several attempts that hold machines.
 
     An attempt that is releasing its machines may overlap with the next one.
@@ -21,14 +21,14 @@ def doubled(snapshot: Sight) -> Iterator[str]:
     by_job = defaultdict(set)
     for scale_set in snapshot.sets:
         attempt_row = snapshot.attempts.get(scale_set.attempt)
-        if attempt_row is not None and attempt_row.holds:
+        if attempt_row is not None and attempt_row.has_machines:
             by_job[scale_set.job].add(scale_set.attempt)
     for job, attempts in by_job.items():
         if len(attempts) > 1:
             yield f"job {job} holds machines of {len(attempts)} attempts: {sorted(attempts)}"
 
 
-def leaked(snapshot: Sight, processes: Iterable[str]) -> list[str]:
+def leaked(snapshot: Snapshot, processes: Iterable[str]) -> list[str]:
     """Return everything that still exists although all jobs are over."""
     return [
         *(f"scale set {s.name} ({s.state}) of job {s.job}" for s in snapshot.sets),

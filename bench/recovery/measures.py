@@ -20,7 +20,7 @@ def measures(book: Book, records: Records) -> list[Measure]:
     decisions = notice_to_decision(book, records)
     after_kill = notice_to_decision(book, records, during_service_kill=True)
     alone = recoveries(book, records)
-    own = [o for _, parts in alone if (o := spans.own(parts)) is not None]
+    own = [o for _, parts in alone if (o := spans.own_seconds(parts)) is not None]
     raw = [s.first_step_at - s.at for s, _ in alone if s.first_step_at is not None]
     return [
         Measure(name="kills", value=len(book.strikes), unit="kills"),
@@ -36,8 +36,8 @@ def measures(book: Book, records: Records) -> list[Measure]:
         _seconds("own_recovery_s_p99", own, 99, bar=30.0),
         _seconds("raw_recovery_s_p50", raw, 50),
         _seconds("raw_recovery_s_p99", raw, 99),
-        _seconds("service_back_s_p50", service_back(book), 50),
-        _seconds("service_back_s_p99", service_back(book), 99),
+        _seconds("service_back_s_p50", service_outages(book), 50),
+        _seconds("service_back_s_p99", service_outages(book), 99),
     ]
 
 
@@ -46,8 +46,8 @@ def recoveries(book: Book, records: Records) -> Recoveries:
     pairs = []
     for strike in book.strikes:
         has_recovered = strike.first_step_at is not None and strike.job in records
-        if has_recovered and strike.kind is not KillKind.SERVICE and book.alone(strike):
-            args = (records[strike.job], book.sets_made_at, book.machines_up_at)
+        if has_recovered and strike.kind is not KillKind.SERVICE and book.is_isolated(strike):
+            args = (records[strike.job], book.sets_created_at, book.machines_up_at)
             pairs.append((strike, spans.pieces(strike, *args)))
     return pairs
 
@@ -66,7 +66,7 @@ def notice_to_decision(
     for strike in book.strikes:
         if strike.kind is not KillKind.EVICT or strike.job not in records:
             continue
-        if _deaf(book, strike) is not during_service_kill:
+        if _during_service_kill(book, strike) is not during_service_kill:
             continue
         row = records[strike.job]
         decided = row.decision_after(strike.at, strike.generation, strike.attempt)
@@ -75,7 +75,7 @@ def notice_to_decision(
     return waits
 
 
-def service_back(book: Book) -> list[float]:
+def service_outages(book: Book) -> list[float]:
     """Return the seconds from each kill of the service until it answers again."""
     return [s.back_at - s.at for s in book.strikes if s.back_at is not None]
 
@@ -126,17 +126,17 @@ def _seconds(
 
 def _lost_steps(book: Book, kind: KillKind) -> list[int]:
     """Return the repeated steps after each kill of a job that was training."""
-    return [s.lost for s in _trained(book, kind) if s.lost is not None]
+    return [s.lost_steps for s in _trained(book, kind) if s.lost_steps is not None]
 
 
 def _trained(book: Book, kind: KillKind) -> list[Strike]:
     return [s for s in book.strikes if s.kind is kind and s.phase in TRAINING]
 
 
-def _deaf(book: Book, strike: Strike) -> bool:
+def _during_service_kill(book: Book, strike: Strike) -> bool:
     """Return whether the service was down at the kill, or a dead replica still held its lease."""
     for other in book.strikes:
-        if other.hits_everyone and other.at <= strike.at + 2:
+        if other.affects_all_jobs and other.at <= strike.at + 2:
             back = other.back_at or float("inf")
             if max(back + 1, other.at + LEASE_SECONDS) >= strike.at:
                 return True
@@ -148,7 +148,7 @@ def by(book: Book, key: str) -> Sequence[tuple[object, ...]]:
     rows = []
     for name in KillKind if key == "kind" else Phase:
         strikes = [s for s in book.strikes if getattr(s, key) is name]
-        lost_steps = [s.lost for s in strikes if s.lost is not None]
+        lost_steps = [s.lost_steps for s in strikes if s.lost_steps is not None]
         raw = [s.first_step_at - s.at for s in strikes if s.first_step_at is not None]
         raw += [s.back_at - s.at for s in strikes if s.back_at is not None]
         middle, high = rounded(percentile(raw, 50), 1), rounded(percentile(raw, 99), 1)
@@ -161,7 +161,7 @@ def piece_rows(recovered: Recoveries) -> Sequence[tuple[object, ...]]:
     rows = []
     for name in spans.ORDER:
         seconds = [parts[name] for _, parts in recovered if name in parts]
-        owner = "the cloud's" if name in spans.NOT_OURS else ""
+        owner = "the cloud's" if name in spans.CLOUD_PIECES else ""
         row = (percentile(seconds, 50), percentile(seconds, 99))
         rows.append((f"{name} {owner}".strip(), rounded(row[0], 2), rounded(row[1], 2)))
     return rows

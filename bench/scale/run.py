@@ -73,10 +73,10 @@ class Bench:
     stack: ScaleStack
     api: httpx.AsyncClient
     database: psycopg.AsyncConnection[Any]
-    order: ScaleOptions
+    options: ScaleOptions
     say: Callable[[str], None]
 
-    async def one(self, query: str, *values: object) -> int:
+    async def select_number(self, query: str, *values: object) -> int:
         """Return a number that a query selects."""
         row = await (await self.database.execute(query, values)).fetchone()
         assert row is not None
@@ -84,34 +84,35 @@ class Bench:
 
 
 async def run(
-    stack: ScaleStack, order: ScaleOptions, findings: ScaleFindings, say: Callable[[str], None]
+    stack: ScaleStack, options: ScaleOptions, findings: ScaleFindings, say: Callable[[str], None]
 ) -> None:
     """Run all steps; ``findings`` is filled up to the point of a failure."""
     findings.bare_tps = await asyncio.to_thread(
-        bare.commits, stack.data, order.nodes, order.seconds
+        bare.commits, stack.data, options.nodes, options.seconds
     )
     say(f"bare PostgreSQL: {findings.bare_tps:.0f} commits/s")
     async with (
         stack.api_client(timeout=300) as api,
         await psycopg.AsyncConnection.connect(stack.database, autocommit=True) as database,
     ):
-        bench = Bench(stack=stack, api=api, database=database, order=order, say=say)
+        bench = Bench(stack=stack, api=api, database=database, options=options, say=say)
         await _measure(bench, findings)
 
 
 async def _measure(bench: Bench, findings: ScaleFindings) -> None:
-    stack, order = bench.stack, bench.order
-    body = await stack.job_request(bench.api, max(order.nodes // order.jobs, 1))
+    stack, options = bench.stack, bench.options
+    body = await stack.job_request(bench.api, max(options.nodes // options.jobs, 1))
     findings.kib_empty = stack.kib()
     ids: list[str] = []
-    for jobs in order.stages:
+    for jobs in options.stages:
         ids += await _submit(bench, body, jobs - len(ids), findings)
-        await _trained(bench, jobs * order.nodes // order.jobs)
-        findings.windows.append(await _watch(bench, jobs))
+        await _wait_for_training(bench, jobs * options.nodes // options.jobs)
+        findings.windows.append(await _measure_window(bench, jobs))
     findings.flood = await _flood(bench)
     findings.burst = await _burst(bench)
-    findings.decided_p99 = await _decided(bench)
-    await _trained(bench, order.nodes)  # else recoveries would add to the CPU of the cancels
+    findings.decided_p99 = await _decision_latency_p99(bench)
+    # Otherwise recoveries would add to the CPU of the cancels.
+    await _wait_for_training(bench, options.nodes)
     findings.cancel = await _cancel(bench, ids[:2000])
 
 
@@ -137,7 +138,7 @@ async def _lanes(lane: Callable[[int], Any], count: int) -> None:
     await asyncio.gather(*(lane(share) for share in shares if share))
 
 
-async def _trained(bench: Bench, nodes: int) -> None:
+async def _wait_for_training(bench: Bench, nodes: int) -> None:
     deadline, start = time.monotonic() + FILL_SECONDS, time.monotonic()
     while (now := await bench.stack.fleet.call("training")) < nodes:
         if time.monotonic() > deadline:
@@ -146,14 +147,14 @@ async def _trained(bench: Bench, nodes: int) -> None:
     bench.say(f"{nodes} nodes train after {time.monotonic() - start:.1f} s")
 
 
-async def _watch(bench: Bench, jobs: int) -> Window:
+async def _measure_window(bench: Bench, jobs: int) -> Window:
     stack = bench.stack
-    await asyncio.sleep(min(bench.order.seconds, 5.0))  # let the start-up work end
+    await asyncio.sleep(min(bench.options.seconds, 5.0))  # let the start-up work end
     await stack.fleet.call("heartbeats")
     commits = "select xact_commit from pg_stat_database where datname = current_database()"
-    arm, cpu, done = await _arm(stack), stack.cpu(), await bench.one(commits)
+    arm, cpu, done = await _arm(stack), stack.cpu(), await bench.select_number(commits)
     start = time.monotonic()
-    await asyncio.sleep(bench.order.seconds)
+    await asyncio.sleep(bench.options.seconds)
     seconds, after = time.monotonic() - start, stack.cpu()
     took, failed = await stack.fleet.call("heartbeats")
     window = Window(
@@ -164,7 +165,7 @@ async def _watch(bench: Bench, jobs: int) -> Window:
         took=took,
         failed=failed,
         arm=await _arm(stack) - arm,
-        transactions=await bench.one(commits) - done,
+        transactions=await bench.select_number(commits) - done,
         kib=stack.kib(),
     )
     bench.say(
@@ -177,9 +178,9 @@ async def _watch(bench: Bench, jobs: int) -> Window:
 
 async def _flood(bench: Bench) -> tuple[int, float, dict[str, float]]:
     before, start = bench.stack.cpu(), time.monotonic()
-    sent = await bench.stack.fleet.call("flood", bench.order.seconds, 8 * LANES)
+    sent = await bench.stack.fleet.call("flood", bench.options.seconds, 8 * LANES)
     seconds = time.monotonic() - start
-    used = _since(before, bench.stack.cpu())
+    used = _difference(before, bench.stack.cpu())
     bench.say(f"flood: {sent / seconds:.0f} heartbeats/s")
     return sent, seconds, used
 
@@ -187,19 +188,19 @@ async def _flood(bench: Bench) -> tuple[int, float, dict[str, float]]:
 async def _burst(bench: Bench) -> tuple[int, float, dict[str, float]]:
     """Evict every node at once and wait until the next attempt of each job is created."""
     query = "select count(*) from attempts where number > 1"
-    alive = await bench.one("select count(*) from attempts where state = 'running'")
+    alive = await bench.select_number("select count(*) from attempts where state = 'running'")
     before, start = bench.stack.cpu(), time.monotonic()
-    evicted = await bench.stack.fleet.call("evict", bench.order.nodes)
-    while (now := await bench.one(query)) < alive:
+    evicted = await bench.stack.fleet.call("evict", bench.options.nodes)
+    while (now := await bench.select_number(query)) < alive:
         if time.monotonic() - start > BURST_SECONDS:
             raise CannotMeasure(f"only {now} of {alive} next attempts; see the logs")
         await asyncio.sleep(0.1)
-    seconds, used = time.monotonic() - start, _since(before, bench.stack.cpu())
+    seconds, used = time.monotonic() - start, _difference(before, bench.stack.cpu())
     bench.say(f"{evicted} evictions: {alive} next attempts after {seconds:.1f} s")
     return evicted, seconds, used
 
 
-async def _decided(bench: Bench) -> float | None:
+async def _decision_latency_p99(bench: Bench) -> float | None:
     """Return the 99th percentile of seconds from a job's first notice to the service's decision.
 
     Both are events, which the service's processes date.
@@ -228,18 +229,18 @@ async def _cancel(bench: Bench, ids: Sequence[str]) -> tuple[int, float, float, 
     await _lanes(lane, len(ids))
     accepted = time.monotonic() - start
     query = "select count(*) from jobs where state = 'cancelled'"
-    while (now := await bench.one(query)) < len(ids):
+    while (now := await bench.select_number(query)) < len(ids):
         if time.monotonic() - start > BURST_SECONDS:
             raise CannotMeasure(f"only {now} of {len(ids)} are cancelled; see the logs")
         await asyncio.sleep(0.1)
     seconds = time.monotonic() - start
     bench.say(f"{len(ids)} jobs cancelled after {seconds:.1f} s (asked: {accepted:.1f} s)")
-    return len(ids), accepted, seconds, _since(before, bench.stack.cpu())
+    return len(ids), accepted, seconds, _difference(before, bench.stack.cpu())
 
 
 async def _arm(stack: ScaleStack) -> int:
     return sum((await stack.world.call("bench.arm")).values())
 
 
-def _since(before: dict[str, float], after: dict[str, float]) -> dict[str, float]:
+def _difference(before: dict[str, float], after: dict[str, float]) -> dict[str, float]:
     return {name: after[name] - before[name] for name in after}

@@ -30,7 +30,7 @@ from pathlib import Path
 from bench import report
 from bench.report import CANNOT_MEASURE, CannotMeasure, Measure, print_progress
 from bench.trainer import run
-from bench.trainer.case import OURS, PACKED, RIVAL, Inputs, TrainerCase
+from bench.trainer.case import PACKED, REKINDLE, RIVAL, Inputs, TrainerCase
 from bench.trainer.run import ContestantUsage
 
 MIB = 2**20
@@ -87,7 +87,7 @@ def _options() -> argparse.Namespace:
     add("--accelerator", choices=("cpu", "cuda"), default="cpu", help="Device (cpu).")
     add("--lora", action="store_true", help="Train LoRA adapters.")
     add("--checkpointing", action="store_true", help="Recompute activations.")
-    names = (OURS, PACKED, RIVAL)
+    names = (REKINDLE, PACKED, RIVAL)
     add("--only", nargs="+", choices=names, default=names, help="Contestants to measure (all).")
     return parser.parse_args()
 
@@ -101,7 +101,7 @@ def _show(case: TrainerCase, inputs: Inputs, all_rounds: Rounds, to: Path | None
     report.table(HEAD, [_row(name, case, inputs, rounds) for name, rounds in all_rounds.items()])
     results = (
         list(_measures(case, inputs, all_rounds))
-        if len(all_rounds) == len((OURS, PACKED, RIVAL))
+        if len(all_rounds) == len((REKINDLE, PACKED, RIVAL))
         else []
     )
     mfu = {name: rounds[-1].mfu for name, rounds in all_rounds.items()}
@@ -124,11 +124,11 @@ def _measures(case: TrainerCase, inputs: Inputs, rounds: Rounds) -> Sequence[Mea
     Padded Rekindle is listed as a rival.
     """
     (speed, cpu), (plain, plain_cpu), (their_speed, their_cpu) = (
-        _best(case, inputs, rounds[name]) for name in (PACKED, OURS, RIVAL)
+        _best(case, inputs, rounds[name]) for name in (PACKED, REKINDLE, RIVAL)
     )
     kind = "all" if case.accelerator == "cpu" else run.OF_GPU
     memory, plain_memory, their_memory = (
-        _peak(rounds[name], kind) for name in (PACKED, OURS, RIVAL)
+        _peak(rounds[name], kind) for name in (PACKED, REKINDLE, RIVAL)
     )
     return [
         Measure(

@@ -84,13 +84,13 @@ def _usage(launcher: psutil.Process, root: Path, case: TrainerCase) -> Contestan
             raise CannotMeasure((root / "said.txt").read_text()[-TAIL:])
         if time.monotonic() > latest:
             raise CannotMeasure(f"{root.name} took longer than {TIMEOUT:.0f} s")
-        _look(usage, launcher, step)
+        _sample(usage, launcher, step)
         time.sleep(POLL)
-    _look(usage, launcher, step)
+    _sample(usage, launcher, step)
     return usage
 
 
-def _look(usage: ContestantUsage, launcher: psutil.Process, step: int) -> None:
+def _sample(usage: ContestantUsage, launcher: psutil.Process, step: int) -> None:
     memory = dict.fromkeys(STATUS.values(), 0)
     for process in launcher.children(recursive=True):
         with suppress(psutil.NoSuchProcess, FileNotFoundError, ProcessLookupError):

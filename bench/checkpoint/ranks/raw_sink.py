@@ -28,10 +28,10 @@ class RawSink(Local):
 
     def __init__(self, case: CheckpointCase, state: State) -> None:
         super().__init__(case, state)
-        self._at = urlsplit(case.url)
+        self._sink_url = urlsplit(case.url)
         self._pool = ThreadPoolExecutor(CONNECTIONS)
         self._thread = ThreadPoolExecutor(1)
-        self._own = threading.local()
+        self._thread_local = threading.local()
 
     def save(self, number: int) -> "Future[None]":
         """Start a save in a thread and return at once."""
@@ -85,7 +85,7 @@ class RawSink(Local):
 
     def _path(self, number: int, query: str) -> str:
         name = f"{folder_name(number)}/rank-{self.state.rank:05d}"
-        return f"{self._at.path}/{name}?{query}&{self._at.query}"
+        return f"{self._sink_url.path}/{name}?{query}&{self._sink_url.query}"
 
     def _request(
         self, method: str, path: str, body: memoryview | None, headers: dict[str, str]
@@ -98,9 +98,9 @@ class RawSink(Local):
         return answer
 
     def _connection(self) -> http.client.HTTPConnection:
-        if not hasattr(self._own, "connection"):
-            self._own.connection = _connected(self._at.scheme, self._at.netloc)
-        connection: http.client.HTTPConnection = self._own.connection
+        if not hasattr(self._thread_local, "connection"):
+            self._thread_local.connection = _connected(self._sink_url.scheme, self._sink_url.netloc)
+        connection: http.client.HTTPConnection = self._thread_local.connection
         return connection
 
 

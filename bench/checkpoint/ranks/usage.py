@@ -24,11 +24,11 @@ class Usage:
         """Return bytes of resident memory now; None without /proc."""
         return self._sum("VmRSS")
 
-    def highest(self) -> int | None:
-        """Return the sum of each process's peak resident bytes since `forget_highest`."""
+    def peak(self) -> int | None:
+        """Return the sum of each process's peak resident bytes since `reset_peak`."""
         return self._sum("VmHWM")
 
-    def forget_highest(self) -> None:
+    def reset_peak(self) -> None:
         """Reset the peaks of resident memory."""
         for pid in (os.getpid(), *self._others()):
             mark = Path(f"/proc/{pid}/clear_refs")

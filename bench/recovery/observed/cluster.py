@@ -50,7 +50,7 @@ class Vm:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SightedScaleSet:
+class ListedScaleSet:
     """One scale set or Azure ML cluster, as ARM lists it."""
 
     name: str
@@ -62,7 +62,7 @@ class SightedScaleSet:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SightedAttempt:
+class ListedAttempt:
     """One row of the attempts table."""
 
     id: str
@@ -72,21 +72,21 @@ class SightedAttempt:
     created_at: float
 
     @property
-    def holds(self) -> bool:
+    def has_machines(self) -> bool:
         """Whether it may have machines and is not releasing them."""
         return self.state not in ("terminating", "ended")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sight:
+class Snapshot:
     """One snapshot."""
 
     at: float
-    sets: Sequence[SightedScaleSet] = ()
+    sets: Sequence[ListedScaleSet] = ()
     vms: Sequence[Vm] = ()
-    attempts: Mapping[str, SightedAttempt] = field(default_factory=dict)
+    attempts: Mapping[str, ListedAttempt] = field(default_factory=dict)
 
-    def newest(self, job: str) -> SightedAttempt | None:
+    def newest(self, job: str) -> ListedAttempt | None:
         """Return the newest attempt of the job, or None."""
         own = (a for a in self.attempts.values() if a.job == job)
         return max(own, key=lambda a: a.number, default=None)
@@ -116,7 +116,7 @@ class ClusterView:
         await self._arm.aclose()
         await self._admin.aclose()
 
-    async def take_snapshot(self, jobs: Iterable[str]) -> Sight:
+    async def take_snapshot(self, jobs: Iterable[str]) -> Snapshot:
         """Take a snapshot of the cloud, and then of the attempts of these jobs."""
         at = time.time()
         sets, vms = await self._sets(), await self._vms()
@@ -124,10 +124,10 @@ class ClusterView:
                    where job_id = any(%s)"""
         rows = await (await self._database.execute(query, [list(jobs)])).fetchall()
         attempts = (
-            SightedAttempt(id=r[0], job=r[1], number=r[2], state=r[3], created_at=r[4].timestamp())
+            ListedAttempt(id=r[0], job=r[1], number=r[2], state=r[3], created_at=r[4].timestamp())
             for r in rows
         )
-        return Sight(at=at, sets=sets, vms=vms, attempts={a.id: a for a in attempts})
+        return Snapshot(at=at, sets=sets, vms=vms, attempts={a.id: a for a in attempts})
 
     async def evict(self, vm: Vm, *, notice: bool) -> bool:
         """Evict a machine; without notice it is dead on return.
@@ -158,7 +158,7 @@ class ClusterView:
         answer = await self._admin.get("/_emulator/virtualMachines")
         return [_vm(row) for row in answer.raise_for_status().json()["value"]]
 
-    async def _sets(self) -> list[SightedScaleSet]:
+    async def _sets(self) -> list[ListedScaleSet]:
         sets = [_scale_set(row) for row in await self._pages(SETS)]
         if Engine.AZUREML in self._layout.engines:
             sets += [_cluster(row) for row in await self._pages(CLUSTERS)]
@@ -194,17 +194,17 @@ def _vm(row: Mapping[str, Any]) -> Vm:
     return Vm(**members, folder=Path(row["folder"]))
 
 
-def _scale_set(row: Mapping[str, Any]) -> SightedScaleSet:
+def _scale_set(row: Mapping[str, Any]) -> ListedScaleSet:
     return _from_row(row, Engine.SCALE_SET, row["properties"]["timeCreated"])
 
 
-def _cluster(row: Mapping[str, Any]) -> SightedScaleSet:
+def _cluster(row: Mapping[str, Any]) -> ListedScaleSet:
     return _from_row(row, Engine.AZUREML, row["properties"]["createdOn"])
 
 
-def _from_row(row: Mapping[str, Any], engine: Engine, at: str) -> SightedScaleSet:
+def _from_row(row: Mapping[str, Any], engine: Engine, at: str) -> ListedScaleSet:
     tags = row.get("tags") or {}
-    return SightedScaleSet(
+    return ListedScaleSet(
         name=row["name"],
         job=tags.get(JOB_TAG, ""),
         attempt=tags.get(ATTEMPT_TAG, ""),

@@ -9,10 +9,10 @@ from typing import Any
 
 @dataclass(frozen=True, kw_only=True)
 class OutboxSave:
-    """One save in a machine's outbox; ``whole`` when this machine's part is complete."""
+    """One save in a machine's outbox; ``complete`` when this machine's part is complete."""
 
     path: str  # path in the job's container
-    whole: bool
+    complete: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +69,7 @@ def _saves(outbox: Path) -> Iterator[OutboxSave]:
         except OSError:  # uploaded and deleted at this moment
             continue
         kind, _, name = folder.name.partition("-")
-        yield OutboxSave(path=f"{kind}/{name}", whole=is_whole)
+        yield OutboxSave(path=f"{kind}/{name}", complete=is_whole)
 
 
 def _first_step_at(metrics: Path) -> float | None:

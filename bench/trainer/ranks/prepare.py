@@ -14,7 +14,7 @@ import torch
 from transformers.models.llama import LlamaConfig, LlamaForCausalLM
 
 from bench.checkpoint.ranks.spec import plain_spec
-from bench.trainer.case import OURS, PACKED, Inputs, TrainerCase
+from bench.trainer.case import PACKED, REKINDLE, Inputs, TrainerCase
 from trainer.contract import Generation, InputFile, Lora, Member, RunSpec
 from trainer.data.order import shuffled_row
 from trainer.data.tokens import TokenizedOnDemand
@@ -39,7 +39,7 @@ def main() -> None:
     with data.open("w") as lines:
         for messages in _rows(case.steps * case.global_batch):
             lines.write(json.dumps({"messages": messages}) + "\n")
-    for name in (OURS, PACKED):
+    for name in (REKINDLE, PACKED):
         write_run(folder, name, spec(folder, case, packing=name == PACKED))
     source = TokenizedOnDemand(data, load_tokenizer(model), spec(folder, case))
     steps = [

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.checkpoint.case import GIB, LIMIT, OURS, CheckpointCase, CheckpointTimes
+from bench.checkpoint.case import GIB, LIMIT, REKINDLE, CheckpointCase, CheckpointTimes
 from bench.checkpoint.limits import Raw
 from bench.checkpoint.measures import (
     HEAD,
@@ -19,7 +19,7 @@ from bench.checkpoint.measures import (
 )
 from bench.checkpoint.run import needed_gib
 
-CASE = CheckpointCase(contestant=OURS, mib=2048, ranks=2, tls=False, url="", folder="")
+CASE = CheckpointCase(contestant=REKINDLE, mib=2048, ranks=2, tls=False, url="", folder="")
 RAW = Raw(save_gib_s=8.0, load_gib_s=4.0, cpu_s_per_gib=0.1)
 
 
@@ -95,10 +95,10 @@ def test_bytes_that_did_not_come_from_the_sink_do_not_count(fetched: int, same: 
 
 
 def test_one_rank_with_other_bytes_is_enough_to_differ() -> None:
-    whole, broken = _rank([1.0, 1.0], loop=[]), _rank([1.0, 1.0], loop=[], same=False)
+    complete, broken = _rank([1.0, 1.0], loop=[]), _rank([1.0, 1.0], loop=[], same=False)
 
-    assert not _row(whole, broken).same
-    assert cells(_row(whole, broken))[-1] == "DIFFER"
+    assert not _row(complete, broken).same
+    assert cells(_row(complete, broken))[-1] == "DIFFER"
 
 
 @given(st.floats(0.001, 100), st.floats(0.001, 100), st.floats(0.01, 0.9))

@@ -57,7 +57,7 @@ def book(*strikes: Strike) -> Book:
         kills=len(strikes),
         seed=1,
         strikes=list(strikes),
-        sets_made_at={"a2": 104.0},
+        sets_created_at={"a2": 104.0},
         machines_up_at={"a2": 107.0},
         leaked=[],
     )
@@ -83,12 +83,14 @@ def test_the_pieces_of_a_recovery_add_up_to_the_whole() -> None:
         "first_step": 1.0,
     }
     assert sum(parts.values()) == 18.0
-    assert spans.own(parts) == 15.0
+    assert spans.own_seconds(parts) == 15.0
 
 
 def test_what_a_later_generation_on_the_same_machines_fetches_is_not_this_recoverys() -> None:
-    again = replace(NEW, spans=[*NEW.spans, ("fetch_inputs", 140.0, 141.0)])
-    record = replace(RECORD, attempts=[OLD, again], by_id={"a1": OLD, "a2": again})
+    recomputed_share = replace(NEW, spans=[*NEW.spans, ("fetch_inputs", 140.0, 141.0)])
+    record = replace(
+        RECORD, attempts=[OLD, recomputed_share], by_id={"a1": OLD, "a2": recomputed_share}
+    )
 
     assert spans.pieces(recovered(), record, {"a2": 104.0}, {"a2": 107.0})["fetch"] == 1.0
 
@@ -109,16 +111,16 @@ def test_a_recovery_on_the_same_machines_has_no_allocation() -> None:
 
 def test_what_never_recovered_has_no_pieces() -> None:
     assert spans.pieces(strike(), RECORD, {}, {}) == {}
-    assert spans.own({}) is None
+    assert spans.own_seconds({}) is None
 
 
 def test_a_recovery_that_another_kill_fell_upon_is_not_measured() -> None:
     first = recovered()
-    again = strike(KillKind.VM, at=110.0)
+    recomputed_share = strike(KillKind.VM, at=110.0)
     service = strike(KillKind.SERVICE, at=95.0, job="other", back_at=101.0)
 
     assert len(recoveries(book(first), {"j": RECORD})) == 1
-    assert not recoveries(book(first, again), {"j": RECORD})
+    assert not recoveries(book(first, recomputed_share), {"j": RECORD})
     assert not recoveries(book(first, service), {"j": RECORD})
 
 
@@ -178,7 +180,7 @@ def test_a_generation_that_never_stepped_is_not_a_recovery() -> None:
                 job="j", number=number, attempt="a2", loaded_step=20, first_step_at=at
             )
         )
-    found = seen.after(seen.strikes[0])
+    found = seen.generation_after(seen.strikes[0])
 
     assert found is not None
     assert found.number == 3
