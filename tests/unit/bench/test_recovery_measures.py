@@ -49,7 +49,7 @@ def strike(kind: KillKind = KillKind.EVICT, at: float = 100.0, **more: object) -
 
 
 def recovered() -> Strike:
-    return strike(first_step_at=118.0, next_generation=2, lost=0)
+    return strike(first_step_at=118.0, next_generation=2, lost_steps=0)
 
 
 def book(*strikes: Strike) -> Book:
@@ -151,7 +151,7 @@ def test_lost_steps_are_held_against_a_policy_that_heeds_no_notice() -> None:
 
 
 def test_an_unnoticed_loss_is_not_mixed_with_noticed_ones() -> None:
-    both = book(recovered(), strike(KillKind.VM, lost=12))
+    both = book(recovered(), strike(KillKind.VM, lost_steps=12))
 
     assert value("steps_lost_noticed_p99", both) == 0
     assert value("steps_lost_unnoticed_p50", both) == 12
@@ -194,7 +194,7 @@ def test_jobs_of_a_run_that_was_cut_short_are_neither_finished_nor_not() -> None
 
 
 def test_an_eviction_in_azure_ml_is_none_with_notice() -> None:
-    found = book(strike(in_azureml=True, first_step_at=118.0, next_generation=2, lost=12))
+    found = book(strike(in_azureml=True, first_step_at=118.0, next_generation=2, lost_steps=12))
     values = {m.name: m.value for m in measures(found, {"j": RECORD})}
 
     assert found.strikes[0].kind is KillKind.PREEMPT
