@@ -26,7 +26,7 @@ from bench import ports, report
 from bench.api import floor, statements
 from bench.report import CannotMeasure, Measure
 from bench.scale.parts.line import Broken
-from bench.scale.stack import ScaleStack, Shape, answered, stack
+from bench.scale.stack import ScaleStack, Shape, read_answer, stack
 
 LANES = floor.LANES  # concurrent requests
 WARM = 50  # warm-up requests, not counted
@@ -162,7 +162,7 @@ async def _measure_writes(running: ScaleStack, api: httpx.AsyncClient, requests:
 async def _measure_reads(running: ScaleStack, api: httpx.AsyncClient, requests: int) -> list[Used]:
     """Measure GET requests for a job that trains."""
     request = await running.job_request(api, nodes=1)
-    job = (await answered(api.post(JOBS, json=request)))["id"]
+    job = (await read_answer(api.post(JOBS, json=request)))["id"]
     await wait_until_training(api, job)
     meter = _Meter(process=running.processes["api"][0], stack=running)
     path = f"{JOBS}/{job}"
@@ -219,7 +219,7 @@ async def wait_until_training(api: httpx.AsyncClient, job: str) -> None:
     """Wait until the job trains."""
     loop = asyncio.get_running_loop()
     until = loop.time() + TIMEOUT
-    while (phase := (await answered(api.get(f"{JOBS}/{job}")))["phase"]) != "training":
+    while (phase := (await read_answer(api.get(f"{JOBS}/{job}")))["phase"]) != "training":
         if loop.time() > until:
             raise CannotMeasure(f"the job does not train, but is {phase}")
         await asyncio.sleep(0.2)

@@ -161,7 +161,7 @@ def _one(tools: run.CheckpointTools, case: CheckpointCase, findings: CheckpointF
         else:
             findings.rows.append(run.measure(tools, case))
     except CannotMeasure as e:
-        tools.sink.forget()
+        tools.sink.reset()
         findings.missing.append(f"{label}: {e}")
 
 

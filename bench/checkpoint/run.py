@@ -84,7 +84,7 @@ def _measure_case(
     results = _run_ranks(tools, case)
     after = tools.sink.stats()
     if not keep:
-        tools.sink.forget()
+        tools.sink.reset()
     stored, fetched = (after[k] - before[k] for k in ("bytes_in", "bytes_out"))
     return row(case, results, stored=stored, fetched=fetched)
 

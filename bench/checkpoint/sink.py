@@ -52,7 +52,7 @@ class Sink:
         connection.close()
         return counters
 
-    def forget(self) -> None:
+    def reset(self) -> None:
         """Delete every blob."""
         connection = HTTPConnection("localhost", self.blob, timeout=30)
         connection.request("DELETE", f"/{ACCOUNT}/{CONTAINER}?restype=container")
@@ -60,7 +60,7 @@ class Sink:
         connection.close()
 
 
-def built(folder: Path) -> Path | None:
+def build_sink(folder: Path) -> Path | None:
     """Compile the C sink into the folder; return None without a compiler or OpenSSL's headers."""
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
@@ -83,7 +83,7 @@ def running(
         check: Verify the CRC-64 of every request.
         kind: "c" or "python" requires that program; empty prefers C.
     """
-    program = None if kind == "python" else built(folder)
+    program = None if kind == "python" else build_sink(folder)
     if program is None and kind == "c":
         raise CannotStart("no C compiler, or no OpenSSL headers")
     authority, certificate = _certificate(folder)

@@ -17,7 +17,7 @@ import psycopg
 from bench.api.__main__ import JOBS, wait_until_training
 from bench.console.pages import Pages
 from bench.report import CannotMeasure, Measure, percentile
-from bench.scale.stack import ScaleStack, Shape, answered, stack
+from bench.scale.stack import ScaleStack, Shape, read_answer, stack
 from rekindle.local.setup import ROOT, tools_path
 
 LANES = 16  # concurrent requests
@@ -50,7 +50,7 @@ class ConsoleOptions:
 async def all_of(order: ConsoleOptions) -> list[Measure]:
     """Start the stacks and return all measures."""
     async with stack(Shape(reconcilers=0)) as running, running.api_client(timeout=60) as api:
-        results = await _many_jobs(running, api, order)
+        results = await _measure_many_jobs(running, api, order)
     async with stack(Shape(beat=OFTEN)) as running, running.api_client(timeout=60) as api:
         results += await _pixels(running, await _training(running, api), order)
     async with stack(Shape(beat=USUAL)) as running, running.api_client(timeout=60) as api:
@@ -61,12 +61,14 @@ async def all_of(order: ConsoleOptions) -> list[Measure]:
 
 
 async def _training(running: ScaleStack, api: httpx.AsyncClient) -> str:
-    job: str = (await answered(api.post(JOBS, json=await running.job_request(api, nodes=1))))["id"]
+    job: str = (await read_answer(api.post(JOBS, json=await running.job_request(api, nodes=1))))[
+        "id"
+    ]
     await wait_until_training(api, job)
     return job
 
 
-async def _many_jobs(
+async def _measure_many_jobs(
     running: ScaleStack, api: httpx.AsyncClient, order: ConsoleOptions
 ) -> list[Measure]:
     """Measure the list of queued jobs: script size in KB; paint, select and scroll in ms."""
@@ -97,7 +99,7 @@ async def _submit(api: httpx.AsyncClient, request: dict[str, Any], count: int) -
     async def lane() -> None:
         for number in numbers:
             body = request | {"suffix": f"sweep-{number}"}
-            job_ids.append((await answered(api.post(JOBS, json=body)))["id"])
+            job_ids.append((await read_answer(api.post(JOBS, json=body)))["id"])
 
     await asyncio.gather(*(lane() for _ in range(LANES)))
     return job_ids
@@ -106,7 +108,7 @@ async def _submit(api: httpx.AsyncClient, request: dict[str, Any], count: int) -
 async def _pixels(running: ScaleStack, job: str, order: ConsoleOptions) -> list[Measure]:
     """Measure the seconds from the commit of a heartbeat until its step is on the screen."""
     noticed: list[float] = []
-    listener = asyncio.create_task(_hear(running, job, noticed))
+    listener = asyncio.create_task(_receive_events(running, job, noticed))
     steps = await _browser(running, "watch", job, order.seconds)
     listener.cancel()
     took = [at - noticed[before - 1] for at, _ in steps if (before := bisect_right(noticed, at))]
@@ -118,7 +120,7 @@ async def _pixels(running: ScaleStack, job: str, order: ConsoleOptions) -> list[
     ]
 
 
-async def _hear(running: ScaleStack, job: str, noticed: list[float]) -> None:
+async def _receive_events(running: ScaleStack, job: str, noticed: list[float]) -> None:
     """Record when the job's row changes; this clock and the browser's are the same machine's."""
     async with await psycopg.AsyncConnection.connect(running.database, autocommit=True) as conn:
         await conn.execute(f"listen {CHANNEL}")
@@ -155,7 +157,7 @@ async def _long_series(
         await conn.execute(_MANY, (order.steps, job, job))
         await conn.execute("analyze metrics")
     before, begin = running.cpu(), time.monotonic()
-    answer = await answered(api.get(f"{JOBS}/{job}/metrics", params={"max_points": MAX_POINTS}))
+    answer = await read_answer(api.get(f"{JOBS}/{job}/metrics", params={"max_points": MAX_POINTS}))
     wall, after = time.monotonic() - begin, running.cpu()
     drawing = await _browser(running, "draw", job)
     cpu = sum(after[part] - before[part] for part in ("api", "postgres"))

@@ -69,7 +69,7 @@ class Recovery:
 def recovery(history: JobHistory, strike: MachineLoss) -> Recovery:
     """Return the recovery from an eviction, as far as the database tells it."""
     record = history.record
-    opened = _next_that_trained(history, strike.generation)
+    opened = _next_trained(history, strike.generation)
     decided = record.decision_after(strike.at, strike.generation, strike.attempt)
     if opened is None or decided is None:
         return Recovery(noticed=strike.noticed)
@@ -84,7 +84,7 @@ def recovery(history: JobHistory, strike: MachineLoss) -> Recovery:
         machines=opened.opened_at - stopped if moved else None,
         load=world.first_step_at - opened.opened_at,
         training=world.first_step_at - strike.at,
-        full=_full_again(history, strike),
+        full=_seconds_to_full(history, strike),
         nodes=world.nodes,
         lost_steps=_repeated_steps(history, strike.generation, opened.number),
     )
@@ -124,7 +124,7 @@ async def read(
     )
 
 
-def _next_that_trained(history: JobHistory, number: int) -> GenerationRecord | None:
+def _next_trained(history: JobHistory, number: int) -> GenerationRecord | None:
     """Return the next generation that finished a step; others did not resume training."""
     later = (g for g in history.record.generations if g.number > number)
     return next((g for g in later if history.worlds[g.number].first_step_at is not None), None)
@@ -138,7 +138,7 @@ def _repeated_steps(history: JobHistory, before: int, after: int) -> int:
     return sum(w.lost_steps for w in history.worlds.values() if before < w.number <= after)
 
 
-def _full_again(history: JobHistory, strike: MachineLoss) -> float | None:
+def _seconds_to_full(history: JobHistory, strike: MachineLoss) -> float | None:
     moments = [
         world.first_step_at - strike.at
         for world in history.worlds.values()

@@ -19,7 +19,11 @@ _SECONDS = {
 def measures(elastic: JobHistory, rigid: JobHistory) -> list[Measure]:
     """Return the measures of each eviction, and then those of the whole job."""
     return [
-        *(m for noticed in (False, True) for m in _of_strike(elastic, rigid, noticed=noticed)),
+        *(
+            m
+            for noticed in (False, True)
+            for m in _strike_measures(elastic, rigid, noticed=noticed)
+        ),
         _compared("steps_lost", "steps", elastic, rigid, _repeated_steps, limit=0),
         _compared(
             "paid_node_s", "s", elastic, rigid, lambda history: history.paid_node_seconds, digits=0
@@ -42,7 +46,7 @@ def rows(histories: Iterable[JobHistory]) -> Sequence[tuple[object, ...]]:
     ]
 
 
-def _of_strike(elastic: JobHistory, rigid: JobHistory, *, noticed: bool) -> Iterable[Measure]:
+def _strike_measures(elastic: JobHistory, rigid: JobHistory, *, noticed: bool) -> Iterable[Measure]:
     elastic_recovery, rigid_recovery = (
         _recovery(elastic, noticed=noticed),
         _recovery(rigid, noticed=noticed),

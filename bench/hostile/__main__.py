@@ -19,7 +19,7 @@ import psutil
 from bench import report
 from bench.hostile.attacks import ATTACKS
 from bench.report import CannotMeasure, Measure
-from bench.scale.stack import ScaleStack, Shape, room_for, stack
+from bench.scale.stack import ScaleStack, Shape, raise_file_limit, stack
 
 LOOK_SECONDS = 0.1  # seconds between two samples of memory and /livez
 REST_SECONDS = 3.0  # seconds for the process to release memory
@@ -72,7 +72,7 @@ def _measures(results: list[AttackResult]) -> list[Measure]:
 
 
 async def _run(only: str) -> list[AttackResult]:
-    room_for(CONNECTIONS)
+    raise_file_limit(CONNECTIONS)
     async with stack(Shape(reconcilers=0)) as running:
         return [await _measure_attack(running, name) for name in ATTACKS if only in name]
 

@@ -48,7 +48,7 @@ def main() -> int:
         print_progress(f"cannot measure: {error}")
         return CANNOT_MEASURE
     measures = [m for deadline in DEADLINES for m in _measures(runs, deadline)]
-    measures += _covered(options.forecasts, options.seed)
+    measures += _coverage_measures(options.forecasts, options.seed)
     rows = _rows(runs)
     report.table(("folder", "zones", "deadline", *_columns(runs)), rows)
     details = {"gang": options.gang, "rules": dataclasses.asdict(rules), "rows": _plain(runs)}
@@ -181,7 +181,7 @@ def _measures(runs: Sequence[PolicyRun], deadline: float) -> list[Measure]:
     if own_cost is None:
         return []
     against = {p: _ratio(c, cost[ORACLE]) for p, c in cost.items() if p not in (REKINDLE, ORACLE)}
-    late = {p: _late(runs, deadline, p) for p in RIVALS}
+    late = {p: _late_share(runs, deadline, p) for p in RIVALS}
     return [
         Measure(
             name=f"cost_to_oracle_{deadline}",
@@ -191,11 +191,11 @@ def _measures(runs: Sequence[PolicyRun], deadline: float) -> list[Measure]:
             limit=1.0,
             rivals={p: r for p, r in against.items() if r is not None},
         ),
-        _against(runs, deadline, "up", "uniform_progress"),
-        _against(runs, deadline, "greedy", "greedy"),
+        _rival_measure(runs, deadline, "up", "uniform_progress"),
+        _rival_measure(runs, deadline, "greedy", "greedy"),
         Measure(
             name=f"late_pct_{deadline}",
-            value=_late(runs, deadline, REKINDLE),
+            value=_late_share(runs, deadline, REKINDLE),
             unit="%",
             bar=0.0,
             limit=0.0,
@@ -204,12 +204,12 @@ def _measures(runs: Sequence[PolicyRun], deadline: float) -> list[Measure]:
     ]
 
 
-def _against(runs: Sequence[PolicyRun], deadline: float, short: str, rival: str) -> Measure:
+def _rival_measure(runs: Sequence[PolicyRun], deadline: float, short: str, rival: str) -> Measure:
     value = _ratio(_mean(runs, deadline, REKINDLE), _mean(runs, deadline, rival))
     return Measure(name=f"cost_to_{short}_{deadline}", value=value, unit="times", bar=1.0)
 
 
-def _covered(lives: int, seed: int) -> list[Measure]:
+def _coverage_measures(lives: int, seed: int) -> list[Measure]:
     """Return the coverage of the 80 % intervals; good values are 75 to 85 %."""
     forecasts, (paid, ended) = coverage(lives, seed), live_coverage(lives, seed)
     values = (
@@ -224,17 +224,17 @@ def _covered(lives: int, seed: int) -> list[Measure]:
     ]
 
 
-def _of(runs: Sequence[PolicyRun], deadline: float, policy: str) -> list[PolicyRun]:
+def _runs_of(runs: Sequence[PolicyRun], deadline: float, policy: str) -> list[PolicyRun]:
     return [run for run in runs if run.deadline == deadline and run.policy == policy]
 
 
 def _mean(runs: Sequence[PolicyRun], deadline: float, policy: str) -> float | None:
-    costs = [run.cost for run in _of(runs, deadline, policy)]
+    costs = [run.cost for run in _runs_of(runs, deadline, policy)]
     return statistics.fmean(costs) if costs else None
 
 
-def _late(runs: Sequence[PolicyRun], deadline: float, policy: str) -> float | None:
-    late = [run.late for run in _of(runs, deadline, policy)]
+def _late_share(runs: Sequence[PolicyRun], deadline: float, policy: str) -> float | None:
+    late = [run.late for run in _runs_of(runs, deadline, policy)]
     return round(100 * statistics.fmean(late), 2) if late else None
 
 
@@ -275,7 +275,7 @@ def _plain(all_runs: Sequence[PolicyRun]) -> list[dict[str, object]]:
         for policy in _columns(all_runs):
             runs = [
                 run
-                for run in _of(all_runs, deadline, policy)
+                for run in _runs_of(all_runs, deadline, policy)
                 if (run.folder, run.zones) == (folder, zones)
             ]
             if runs:

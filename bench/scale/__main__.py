@@ -21,7 +21,7 @@ from bench.report import CANNOT_MEASURE, INTERRUPTED, CannotMeasure, print_progr
 from bench.scale import measures
 from bench.scale.parts.line import Broken
 from bench.scale.run import ScaleFindings, ScaleOptions, Window, run
-from bench.scale.stack import Shape, room_for, stack
+from bench.scale.stack import Shape, raise_file_limit, stack
 
 FAULTS = (CannotMeasure, Broken, httpx.HTTPError, psycopg.Error)
 NOTES = [
@@ -69,7 +69,7 @@ def main() -> int:
 async def _run(
     shape: Shape, order: ScaleOptions, findings: ScaleFindings, logs: Path | None
 ) -> None:
-    room_for(order.nodes)
+    raise_file_limit(order.nodes)
     async with stack(shape) as running:
         try:
             await run(running, order, findings, print_progress)

@@ -11,7 +11,7 @@ import psycopg
 
 from bench.report import CannotMeasure, percentile, rounded
 from bench.scale import bare
-from bench.scale.stack import ScaleStack, answered
+from bench.scale.stack import ScaleStack, read_answer
 
 LANES = 16  # concurrent requests of users
 FILL_SECONDS = 1800.0
@@ -124,7 +124,7 @@ async def _submit(
 
     async def lane(share: int) -> None:
         for _ in range(share):
-            job = await answered(bench.api.post("/v1/fine_tuning/jobs", json=body))
+            job = await read_answer(bench.api.post("/v1/fine_tuning/jobs", json=body))
             ids.append(job["id"])
 
     await _lanes(lane, count)
@@ -223,7 +223,7 @@ async def _cancel(bench: Bench, ids: Sequence[str]) -> tuple[int, float, float, 
 
     async def lane(share: int) -> None:
         for _ in range(share):
-            await answered(bench.api.post(f"/v1/fine_tuning/jobs/{remaining.pop()}/cancel"))
+            await read_answer(bench.api.post(f"/v1/fine_tuning/jobs/{remaining.pop()}/cancel"))
 
     before, start = bench.stack.cpu(), time.monotonic()
     await _lanes(lane, len(ids))

@@ -76,7 +76,7 @@ class ScaleStack:
         model = await self.world.call("bench.stage")
         data = "\n".join(json.dumps(ROW) for _ in range(40)).encode()
         files = {"file": ("t.jsonl", data)}
-        file = await answered(api.post("/v1/files", files=files, data={"purpose": "fine-tune"}))
+        file = await read_answer(api.post("/v1/files", files=files, data={"purpose": "fine-tune"}))
         return {
             "model": model,
             "training_file": file["id"],
@@ -99,7 +99,7 @@ class ScaleStack:
         )
 
 
-async def answered(pending: Awaitable[httpx.Response]) -> dict[str, Any]:
+async def read_answer(pending: Awaitable[httpx.Response]) -> dict[str, Any]:
     """Return the JSON of an answer; raise CannotMeasure unless its status is 200."""
     answer = await pending
     if answer.status_code != 200:
@@ -108,7 +108,7 @@ async def answered(pending: Awaitable[httpx.Response]) -> dict[str, Any]:
     return document
 
 
-def room_for(nodes: int) -> None:
+def raise_file_limit(nodes: int) -> None:
     """Raise the limit of open files, so that each process can hold a connection for every node.
 
     Raises:
@@ -132,7 +132,7 @@ async def stack(shape: Shape) -> AsyncIterator[ScaleStack]:
         try:
             latency_options = ["--arm-ms", str(shape.arm_ms), "--blob-ms", str(shape.blob_ms)]
             started.append(_start(env, "world", str(world), *latency_options))
-            await _ready(started[-1])
+            await _wait_until_ready(started[-1])
             _run(env, "migrate")
             create = ["key", "create", "--project", "bench", "--scope", "operator"]
             key = _run(env, *create).split()[-1]
@@ -147,8 +147,8 @@ async def stack(shape: Shape) -> AsyncIterator[ScaleStack]:
                 env, "fleet", str(fleet), str(world), "--apis", *map(str, listening), *fleet_options
             )
             started.append(nodes)
-            await _ready(nodes)
-            await asyncio.gather(*(_serving(port) for port in listening))
+            await _wait_until_ready(nodes)
+            await asyncio.gather(*(_wait_until_serving(port) for port in listening))
             running = ScaleStack(
                 folder=folder,
                 data=data,
@@ -166,7 +166,7 @@ async def stack(shape: Shape) -> AsyncIterator[ScaleStack]:
             await running.world.close()
             await running.fleet.close()
         finally:
-            _end(started)
+            _stop_processes(started)
 
 
 @contextmanager
@@ -223,14 +223,14 @@ def _run(env: dict[str, str], *arguments: str) -> str:
     return done.stdout
 
 
-async def _ready(process: subprocess.Popen[str]) -> None:
+async def _wait_until_ready(process: subprocess.Popen[str]) -> None:
     assert process.stdout
     line = await asyncio.to_thread(process.stdout.readline)
     if line.strip() != "ready":
         raise CannotMeasure(f"{process.args!r} did not start: {line!r}")
 
 
-async def _serving(port: int) -> None:
+async def _wait_until_serving(port: int) -> None:
     loop = asyncio.get_running_loop()
     deadline = loop.time() + TIMEOUT
     async with httpx.AsyncClient(trust_env=False) as client:
@@ -244,7 +244,7 @@ async def _serving(port: int) -> None:
             await asyncio.sleep(0.2)
 
 
-def _end(started: list[subprocess.Popen[str]]) -> None:
+def _stop_processes(started: list[subprocess.Popen[str]]) -> None:
     for process in reversed(started):
         process.terminate()
     for process in started:
