@@ -75,7 +75,7 @@ class Chat:
             else self._render_by_comparison()
         )
 
-    def require_kept_marks(self, text: str) -> None:
+    def require_intact_marks(self, text: str) -> None:
         """Raise HistoryRewritten if a trained, marked answer changes once other messages follow."""
         for number, trained in enumerate(self.is_trained[:-1]):
             if trained and not text.startswith(self._text_until_mark(number)):

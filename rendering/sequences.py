@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from rendering import rows
 from rendering.answers import HistoryRewritten, RenderedChat
 from rendering.chat import (
-    render_kept_chat,
+    render_checked_chat,
     render_prompt,
     render_text,
     trained_indexes,
@@ -70,7 +70,7 @@ class RowReader:
 
     def _render_chat(self, chat: Json) -> RenderedChat:
         try:
-            return render_kept_chat(self._tokenizer, chat, self._task.today)
+            return render_checked_chat(self._tokenizer, chat, self._task.today)
         except HistoryRewritten as error:
             if trained_indexes(chat) == [len(chat["messages"]) - 1]:
                 raise

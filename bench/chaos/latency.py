@@ -34,7 +34,9 @@ class Loss:
     at: float
 
 
-async def measured(per_way: int, silence: float, say: Callable[[str], None]) -> list[Measure]:
+async def measured(
+    per_way: int, silence: float, print_line: Callable[[str], None]
+) -> list[Measure]:
     """Lose ``per_way`` machines in each way, all of distinct jobs, and return latency quantiles.
 
     Args:
@@ -46,11 +48,11 @@ async def measured(per_way: int, silence: float, say: Callable[[str], None]) -> 
     jobs = per_way * len(WAYS)
     async with stack(SHAPE) as running, await run.connected(running) as database:
         rng = random.Random(1)  # noqa: S311 - a repeatable plan
-        chaos = Chaos(running, database, Victims(running, rng), rng, Counted(), say)
+        chaos = Chaos(running, database, Victims(running, rng), rng, Counted(), print_line)
         await chaos.fill(jobs)
         await _all_train(running, 2 * jobs)
         losses = await _lose(running, per_way)
-        say(f"{len(losses)} machines lost")
+        print_line(f"{len(losses)} machines lost")
         await asyncio.sleep(silence + SETTLE_SECONDS)
         latencies = {way: await _times(chaos, losses, way) for way in WAYS}
     return [measure for way in WAYS for measure in quantiles(way, latencies[way], silence)]

@@ -53,7 +53,7 @@ class Chaos:
     victims: Victims
     rng: random.Random
     counted: Counted
-    say: Callable[[str], None]
+    print_line: Callable[[str], None]
     max_unfinished: int = 10**6  # maximum number of unfinished jobs
     client: httpx.AsyncClient = field(
         default_factory=lambda: httpx.AsyncClient(trust_env=False, timeout=30)
@@ -88,7 +88,7 @@ class Chaos:
                     if task.done():
                         task.result()  # raises the task's exception
                 await asyncio.sleep(1)
-            self.say(f"{unfinished} rows are not over")
+            self.print_line(f"{unfinished} rows are not over")
         finally:
             for task in tasks:
                 task.cancel()
@@ -147,7 +147,7 @@ class Chaos:
                     self.counted.cancels.add(job["id"])
 
         await asyncio.gather(*(lane() for _ in range(LANES)))
-        self.say(f"{jobs} jobs acknowledged, {len(self.counted.cancels)} of them cancelled")
+        self.print_line(f"{jobs} jobs acknowledged, {len(self.counted.cancels)} of them cancelled")
 
     async def _wait_for_room(self) -> None:
         """Wait until fewer than ``max_unfinished`` jobs are unfinished."""
@@ -213,7 +213,7 @@ class Chaos:
                 "select state, count(*) as n from attempts group by 1 order by 1"
             )
             states += "; attempts: " + ", ".join(f"{row['n']} {row['state']}" for row in tries)
-            self.say(f"{states}; {sum(self.victims.kills.values())} kills")
+            self.print_line(f"{states}; {sum(self.victims.kills.values())} kills")
 
     async def _count_unfinished(self) -> int:
         (row,) = await self.rows(
@@ -248,7 +248,9 @@ class Chaos:
                 return
             for orphan in {s.name for s in remaining} - self.counted.swept:
                 self.counted.swept.add(orphan)
-                self.say(f"left to the sweep: {orphan}: {await self._attempt_events(orphan)}")
+                self.print_line(
+                    f"left to the sweep: {orphan}: {await self._attempt_events(orphan)}"
+                )
             await asyncio.sleep(1)
 
     async def _attempt_events(self, name: str) -> str:

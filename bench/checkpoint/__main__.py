@@ -87,7 +87,9 @@ def main() -> int:
         except KeyboardInterrupt:
             findings.missing.append("interrupted: what follows was measured before")
     _show(findings)
-    report.publish("checkpoint", _last(findings), options.json, **_more(options, findings, store))
+    report.publish(
+        "checkpoint", _last(findings), options.json, **_details(options, findings, store)
+    )
     if any(not r.same for r in (*findings.rows, *findings.reshards)):
         return DIFFERED
     return CANNOT_MEASURE if findings.missing else 0
@@ -188,7 +190,7 @@ def _show(findings: CheckpointFindings) -> None:
         print_progress(f"MISSING: {line}")
 
 
-def _more(
+def _details(
     options: argparse.Namespace, findings: CheckpointFindings, store: sink.Sink
 ) -> dict[str, object]:
     return {

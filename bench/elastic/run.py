@@ -50,23 +50,25 @@ class ElasticTools:
     stack: StackInfo
     api: httpx.AsyncClient
     database: psycopg.AsyncConnection[Any]
-    say: Callable[[str], None]
+    print_line: Callable[[str], None]
 
 
 async def run(
-    plan: ElasticOptions, folder: Path, port: int | None, say: Callable[[str], None]
+    plan: ElasticOptions, folder: Path, port: int | None, print_line: Callable[[str], None]
 ) -> list[JobHistory]:
     """Run both jobs and return their histories: elastic first, then rigid."""
     ports = StackPorts.starting_at(port or free(4))
     layout = StackLayout(StateFolder(folder), ports, create_seconds=plan.boot_seconds)
-    say(f"starting a stack in {folder}")
-    async with run_stack(layout, lambda _: None), _open_tools(folder, say) as tools:
+    print_line(f"starting a stack in {folder}")
+    async with run_stack(layout, lambda _: None), _open_tools(folder, print_line) as tools:
         file = await _upload(tools, folder)
         return [await _run_job(tools, plan, file, elastic=elastic) for elastic in (True, False)]
 
 
 @asynccontextmanager
-async def _open_tools(folder: Path, say: Callable[[str], None]) -> AsyncIterator[ElasticTools]:
+async def _open_tools(
+    folder: Path, print_line: Callable[[str], None]
+) -> AsyncIterator[ElasticTools]:
     facts = StackInfo.read(folder)
     async with AsyncExitStack() as ends:
         api = await ends.enter_async_context(
@@ -80,7 +82,7 @@ async def _open_tools(folder: Path, say: Callable[[str], None]) -> AsyncIterator
         url = facts.database_url.replace("+psycopg", "")
         database = await psycopg.AsyncConnection.connect(url, autocommit=True)
         ends.push_async_callback(database.close)
-        yield ElasticTools(stack=facts, api=api, database=database, say=say)
+        yield ElasticTools(stack=facts, api=api, database=database, print_line=print_line)
 
 
 async def _upload(tools: ElasticTools, folder: Path) -> str:
@@ -93,19 +95,19 @@ async def _run_job(
 ) -> JobHistory:
     name = "elastic" if elastic else "rigid"
     job = await _submit(tools, plan, file, elastic=elastic)
-    tools.say(f"{name}: {job}, {plan.epochs * STEPS_AN_EPOCH} steps on {NODES} nodes")
+    tools.print_line(f"{name}: {job}, {plan.epochs * STEPS_AN_EPOCH} steps on {NODES} nodes")
     strikes: list[MachineLoss] = []
     generation = 0
     for noticed in (False, True):
         generation, attempt, step = await _full_world(tools, job, after=generation)
         if generation == 0:
-            tools.say("  it ended before all nodes trained again: use more --epochs")
+            tools.print_line("  it ended before all nodes trained again: use more --epochs")
             break
         strikes.append(await _strike(tools, attempt, generation, noticed=noticed))
         preposition = "with" if noticed else "without"
-        tools.say(f"  after step {step}: a machine is taken {preposition} notice")
+        tools.print_line(f"  after step {step}: a machine is taken {preposition} notice")
     await _ended(tools, job)
-    tools.say("  it has succeeded, and its machines are gone")
+    tools.print_line("  it has succeeded, and its machines are gone")
     return await lives.read(tools.database, job, strikes, elastic=elastic, nodes=NODES)
 
 

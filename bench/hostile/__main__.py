@@ -21,7 +21,7 @@ from bench.hostile.attacks import ATTACKS
 from bench.report import CannotMeasure, Measure
 from bench.scale.stack import ScaleStack, Shape, raise_file_limit, stack
 
-LOOK_SECONDS = 0.1  # seconds between two samples of memory and /livez
+SAMPLE_SECONDS = 0.1  # seconds between two samples of memory and /livez
 REST_SECONDS = 3.0  # seconds for the process to release memory
 CONNECTIONS = 2000
 MIB = 2**20
@@ -90,7 +90,7 @@ async def _measure_attack(running: ScaleStack, name: str) -> AttackResult:
             await client.get(f"http://127.0.0.1:{port}/livez")
             slowest = max(slowest, time.monotonic() - start)
             memory.append(_mib(process))
-            await asyncio.wait({completion}, timeout=LOOK_SECONDS)
+            await asyncio.wait({completion}, timeout=SAMPLE_SECONDS)
     out, _ = await completion
     if attack.returncode:
         raise CannotMeasure(f"the attack {name!r} failed")

@@ -57,11 +57,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not runs:
         print_progress(f"cannot measure: {options.points} has no usable point")
         return CANNOT_MEASURE
-    split_promised, refused = errors.split_promised(runs)
+    promised, refused = errors.split_promised(runs)
     outcomes = goodput.outcomes(options.evictions, options.seed)
-    calibrated = errors.after_calibration(split_promised)
-    rows = _step_rows(split_promised, refused) | _few_rows(runs) | {"calibrated": calibrated.ours}
-    measures = [*_memory(runs), *_steps(split_promised, rows, calibrated)]
+    calibrated = errors.after_calibration(promised)
+    rows = _step_rows(promised, refused) | _few_rows(runs) | {"calibrated": calibrated.ours}
+    measures = [*_memory(runs), *_steps(promised, rows, calibrated)]
     measures += [
         Measure(name="step_refused", value=len(refused), unit="points"),
         *_goodput(outcomes),
@@ -88,15 +88,15 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def _step_rows(
-    split_promised: Sequence[PublishedRun], refused: Sequence[PublishedRun]
+    promised: Sequence[PublishedRun], refused: Sequence[PublishedRun]
 ) -> dict[str, Errors]:
     return {
-        "stored": errors.stored(split_promised),
-        "5 folds": errors.cross_validated(split_promised),
-        "other sizes": errors.without_a_size(split_promised),
-        "halves": errors.halves(split_promised),
-        "cold": errors.cold(split_promised),
-        "as if cold": errors.as_if_unknown(split_promised),
+        "stored": errors.stored(promised),
+        "5 folds": errors.cross_validated(promised),
+        "other sizes": errors.without_a_size(promised),
+        "halves": errors.halves(promised),
+        "cold": errors.cold(promised),
+        "as if cold": errors.as_if_unknown(promised),
         "refused": errors.refused_errors(refused),
     }
 
@@ -132,10 +132,10 @@ def _memory(runs: Sequence[PublishedRun]) -> list[Measure]:
 
 
 def _steps(
-    split_promised: Sequence[PublishedRun], rows: dict[str, Errors], calibrated: Calibrated
+    promised: Sequence[PublishedRun], rows: dict[str, Errors], calibrated: Calibrated
 ) -> list[Measure]:
-    same_stack = [p for p in split_promised if p.stack in steps.STACKS]
-    other_stack = [p for p in split_promised if p.stack not in steps.STACKS]
+    same_stack = [p for p in promised if p.stack in steps.STACKS]
+    other_stack = [p for p in promised if p.stack not in steps.STACKS]
     same = [m for name in ("stored", "5 folds", "other sizes") if (m := rows[name].mape)]
     few = [m for name in ("few nodes", "few, held out") if (m := rows[name].mape)]
     return [

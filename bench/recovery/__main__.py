@@ -68,7 +68,7 @@ def main() -> int:
     if measures.broken(result):
         status = status or BROKEN
     recovery_count = len(measures.recoveries(book, records))
-    details = _more(book, evidence, time.monotonic() - start, recovery_count)
+    details = _details(book, evidence, time.monotonic() - start, recovery_count)
     report.publish("recovery", result, options.json, **details)
     if status:
         print_progress(f"the stack's state is kept in {folder}")
@@ -117,7 +117,7 @@ def _evidence(book: Book) -> list[str]:
     ]
 
 
-def _more(
+def _details(
     book: Book, evidence: Sequence[str], seconds: float, recovery_count: int
 ) -> dict[str, Any]:
     kinds = {row[0]: row[1] for row in measures.by(book, "kind")}

@@ -35,14 +35,17 @@ async def run(
     book: Book,
     job_records: dict[str, JobRecord],
     layout: StackLayout,
-    say: Callable[[str], None],
+    print_line: Callable[[str], None],
 ) -> None:
     """Run all kills; fill ``book``, and ``job_records`` with the service's record of each job.
 
     Both are filled up to the point of an interruption too.
     """
-    say(f"starting a stack in {layout.state.path}")
-    async with run_stack(layout, lambda _: None) as crew, _open_tools(layout, book, say) as tools:
+    print_line(f"starting a stack in {layout.state.path}")
+    async with (
+        run_stack(layout, lambda _: None) as crew,
+        _open_tools(layout, book, print_line) as tools,
+    ):
         database = tools.jobs.database
         try:
             await _run_beside(crew, _measure(tools, layout))
@@ -53,7 +56,7 @@ async def run(
 
 @asynccontextmanager
 async def _open_tools(
-    layout: StackLayout, book: Book, say: Callable[[str], None]
+    layout: StackLayout, book: Book, print_line: Callable[[str], None]
 ) -> AsyncIterator[RecoveryTools]:
     key = (layout.state / "api-key").read_text().strip()
     url = layout.service_settings()["REKINDLE_DATABASE_URL"].replace("+psycopg", "")
@@ -78,7 +81,7 @@ async def _open_tools(
             containers=containers,
             stage=Stage(layout, api),
             book=book,
-            say=say,
+            print_line=print_line,
         )
 
 
@@ -117,7 +120,7 @@ async def _measure(tools: RecoveryTools, layout: StackLayout) -> None:
 
 
 async def _strike_all(tools: RecoveryTools) -> None:
-    tools.say("the undisturbed twins")
+    tools.print_line("the undisturbed twins")
     twins = await asyncio.gather(*(_twin(tools, spec) for spec in SPECS))
     tools.book.twins += twins
     planned = plan(tools.book.kills, tools.book.seed, len(SPECS))
@@ -140,7 +143,9 @@ async def _twin(tools: RecoveryTools, spec: Spec) -> JobOutcome:
     outcome = await tools.jobs.outcome(job)
     if outcome.state != "succeeded":
         raise CannotMeasure(f"the undisturbed job {job} is {outcome.state}: {outcome.error}")
-    tools.say(f"  {spec.name}: {job}, {len(outcome.losses)} steps, {outcome.parameters_sha256}")
+    tools.print_line(
+        f"  {spec.name}: {job}, {len(outcome.losses)} steps, {outcome.parameters_sha256}"
+    )
     return outcome
 
 
@@ -156,7 +161,7 @@ def _report_outcomes(tools: RecoveryTools) -> None:
     for strike in tools.book.strikes:
         if not strike.is_printed and _record_outcome(tools, strike):
             strike.is_printed = True
-            tools.say(_line(tools.book, strike))
+            tools.print_line(_line(tools.book, strike))
 
 
 def _record_outcome(tools: RecoveryTools, strike: Strike) -> bool:

@@ -49,7 +49,7 @@ class RecoveryTools:
     containers: Containers
     stage: Stage
     book: Book
-    say: Callable[[str], None]
+    print_line: Callable[[str], None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -312,10 +312,10 @@ class Slot:
             book.mismatches += invariants.mismatches(outcome, self.twin)
         await self.tools.watch.verify(job)
         verdict = "the same as its twin" if outcome.parameters_sha256 else outcome.error
-        self.tools.say(f"  {job} {outcome.state}: {verdict[:200]}")
+        self.tools.print_line(f"  {job} {outcome.state}: {verdict[:200]}")
 
     async def _abandon_job(self, why: str) -> None:
         self.tools.book.unfinished.append(why)
-        self.tools.say(f"  GIVEN UP: {why}")
+        self.tools.print_line(f"  GIVEN UP: {why}")
         job, self.job = self.job, ""
         await self.tools.jobs.cancel(job)

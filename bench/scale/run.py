@@ -74,7 +74,7 @@ class Bench:
     api: httpx.AsyncClient
     database: psycopg.AsyncConnection[Any]
     options: ScaleOptions
-    say: Callable[[str], None]
+    print_line: Callable[[str], None]
 
     async def select_number(self, query: str, *values: object) -> int:
         """Return a number that a query selects."""
@@ -84,18 +84,23 @@ class Bench:
 
 
 async def run(
-    stack: ScaleStack, options: ScaleOptions, findings: ScaleFindings, say: Callable[[str], None]
+    stack: ScaleStack,
+    options: ScaleOptions,
+    findings: ScaleFindings,
+    print_line: Callable[[str], None],
 ) -> None:
     """Run all steps; ``findings`` is filled up to the point of a failure."""
     findings.bare_tps = await asyncio.to_thread(
         bare.commits, stack.data, options.nodes, options.seconds
     )
-    say(f"bare PostgreSQL: {findings.bare_tps:.0f} commits/s")
+    print_line(f"bare PostgreSQL: {findings.bare_tps:.0f} commits/s")
     async with (
         stack.api_client(timeout=300) as api,
         await psycopg.AsyncConnection.connect(stack.database, autocommit=True) as database,
     ):
-        bench = Bench(stack=stack, api=api, database=database, options=options, say=say)
+        bench = Bench(
+            stack=stack, api=api, database=database, options=options, print_line=print_line
+        )
         await _measure(bench, findings)
 
 
@@ -129,7 +134,7 @@ async def _submit(
 
     await _lanes(lane, count)
     findings.submitted.append((count, time.monotonic() - start))
-    bench.say(f"{count} jobs submitted in {findings.submitted[-1][1]:.1f} s")
+    bench.print_line(f"{count} jobs submitted in {findings.submitted[-1][1]:.1f} s")
     return ids
 
 
@@ -144,7 +149,7 @@ async def _wait_for_training(bench: Bench, nodes: int) -> None:
         if time.monotonic() > deadline:
             raise CannotMeasure(f"only {now} of {nodes} nodes train; see the logs")
         await asyncio.sleep(0.25)
-    bench.say(f"{nodes} nodes train after {time.monotonic() - start:.1f} s")
+    bench.print_line(f"{nodes} nodes train after {time.monotonic() - start:.1f} s")
 
 
 async def _measure_window(bench: Bench, jobs: int) -> Window:
@@ -168,7 +173,7 @@ async def _measure_window(bench: Bench, jobs: int) -> Window:
         transactions=await bench.select_number(commits) - done,
         kib=stack.kib(),
     )
-    bench.say(
+    bench.print_line(
         f"{window.nodes} nodes: {len(took) / seconds:.0f} heartbeats/s,"
         f" p99 {rounded(percentile(took, 99), 3)} s, {failed} failed,"
         f" CPU {window.service_cpu:.2f} s/s, ARM {window.arm / seconds:.1f}/s"
@@ -181,7 +186,7 @@ async def _flood(bench: Bench) -> tuple[int, float, dict[str, float]]:
     sent = await bench.stack.fleet.call("flood", bench.options.seconds, 8 * LANES)
     seconds = time.monotonic() - start
     used = _difference(before, bench.stack.cpu())
-    bench.say(f"flood: {sent / seconds:.0f} heartbeats/s")
+    bench.print_line(f"flood: {sent / seconds:.0f} heartbeats/s")
     return sent, seconds, used
 
 
@@ -196,7 +201,7 @@ async def _burst(bench: Bench) -> tuple[int, float, dict[str, float]]:
             raise CannotMeasure(f"only {now} of {alive} next attempts; see the logs")
         await asyncio.sleep(0.1)
     seconds, used = time.monotonic() - start, _difference(before, bench.stack.cpu())
-    bench.say(f"{evicted} evictions: {alive} next attempts after {seconds:.1f} s")
+    bench.print_line(f"{evicted} evictions: {alive} next attempts after {seconds:.1f} s")
     return evicted, seconds, used
 
 
@@ -234,7 +239,7 @@ async def _cancel(bench: Bench, ids: Sequence[str]) -> tuple[int, float, float, 
             raise CannotMeasure(f"only {now} of {len(ids)} are cancelled; see the logs")
         await asyncio.sleep(0.1)
     seconds = time.monotonic() - start
-    bench.say(f"{len(ids)} jobs cancelled after {seconds:.1f} s (asked: {accepted:.1f} s)")
+    bench.print_line(f"{len(ids)} jobs cancelled after {seconds:.1f} s (asked: {accepted:.1f} s)")
     return len(ids), accepted, seconds, _difference(before, bench.stack.cpu())
 
 

@@ -20,7 +20,7 @@ from rendering.templates.tool_calls import (
 )
 
 _ANY_DAY = date(2024, 7, 26)
-_OURS = ("weight",)  # members of a message that only training reads
+_TRAINING_MEMBERS = ("weight",)  # members of a message that only training reads
 _REASONING = ("reasoning_content", "thinking")  # the usual name, and gpt-oss'
 
 
@@ -110,7 +110,7 @@ class _CallRegistry:
 
 
 def _convert_message(original: Message, calls: _CallRegistry) -> Message:
-    message = {n: v for n, v in original.items() if v is not None and n not in _OURS}
+    message = {n: v for n, v in original.items() if v is not None and n not in _TRAINING_MEMBERS}
     role = message["role"]
     if "content" not in message and role != "assistant":
         raise RenderError(f"a message of role {role} has no content")

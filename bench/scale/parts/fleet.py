@@ -22,7 +22,7 @@ from bench.scale.parts.node import Node
 from bench.scale.parts.wire import Pool, Wire
 from service.domain import tokens
 
-LOOK_SECONDS = 0.5  # seconds between two polls for new machines
+POLL_SECONDS = 0.5  # seconds between two polls for new machines
 POOL = 512  # connections for heartbeats, per api process
 COLLECT_AFTER = (100_000, 20, 20)
 
@@ -77,7 +77,7 @@ class NodeFleet:
                 self._nodes.append(node)
                 self.start(node.live(tokens.bootstrap_token(self._secret, attempt)))
             self._commit_some()
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(POLL_SECONDS)
 
     async def handle(self, method: str, args: tuple[Any, ...], _: dict[str, Any]) -> Any:  # noqa: ANN401
         """Carry out one order of the benchmark."""
@@ -145,7 +145,7 @@ class NodeFleet:
     def _commit_some(self) -> None:
         if not self._commits:
             return
-        chance = LOOK_SECONDS / self._commits
+        chance = POLL_SECONDS / self._commits
         stalled = {
             node.job for node in self._nodes if node.has_left
         }  # a checkpoint needs all nodes

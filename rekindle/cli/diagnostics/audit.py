@@ -16,7 +16,7 @@ Json = dict[str, Any]
 AUDIT = "/organization/audit"
 _PAGE = 1000
 _COLUMNS = ("name", "standing", "region", "machines", "job", "attempt is", "age", "per hour")
-_WHAT = {
+_STANDINGS = {
     "used": "used by a live attempt",
     "going": "their attempts ended; deletion is in progress",
     "lingering": "deleted long ago but still exist",
@@ -49,7 +49,7 @@ def audit_lines(findings: list[Json], summary: Mapping[str, Any], now: float) ->
         yield table
     for standing, group in summary["groups"].items():
         if group[_count_member(standing)]:
-            yield f"{standing}: {_group_counts(standing, group)} - {_WHAT.get(standing, '')}"
+            yield f"{standing}: {_group_counts(standing, group)} - {_STANDINGS.get(standing, '')}"
     if summary["unseen"]:
         yield formats.printable_line(summary["unseen"])
     blobs = summary.get("unknown_containers", 0)  # older services do not report it

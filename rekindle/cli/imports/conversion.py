@@ -129,7 +129,7 @@ def _convert_preference(row: RowMembers, dropped: set[str]) -> Json:
         _messages_of(row, name, "assistant", dropped, own_prompt) for name in ("chosen", "rejected")
     )
     common = _common_prefix_length(chosen, rejected)
-    prompt = _whole_prompt(own_prompt, chosen[:common])
+    prompt = _full_prompt(own_prompt, chosen[:common])
     outputs = preferred, non_preferred = chosen[common:], rejected[common:]
     if not preferred or not non_preferred:
         raise RowSkipped("both answers are the same")
@@ -154,7 +154,7 @@ def _preference_prompt(row: RowMembers, dropped: set[str]) -> Messages:
     return _messages_of(row, names[0], "user", dropped)
 
 
-def _whole_prompt(prompt: Messages, common: Messages) -> Messages:
+def _full_prompt(prompt: Messages, common: Messages) -> Messages:
     """Return the prompt of a pair whose answers both begin with these messages."""
     if not common or not prompt:
         if not prompt and not common:

@@ -21,7 +21,7 @@ from rekindle.cli.output_file import partial_file
 
 _METHODS = {RowFormat.PREFERENCE: " --method dpo", RowFormat.RANKED: " --method reward"}
 _METHODS[RowFormat.RANKED] += " --set method.reward.loss=ranked_margin"
-_OURS = ("messages", "input")
+_OWN_MEMBERS = ("messages", "input")
 
 File = Annotated[
     Path, typer.Argument(metavar="FILE", help="File to convert: JSONL, or one JSON array.")
@@ -86,7 +86,7 @@ def _require_format(file: Path, line: int, row: dict[str, Any]) -> RowFormat:
     row_format = detect_format(row)
     if row_format is not None:
         return row_format
-    own_member = next((name for name in _OURS if name in row), None)
+    own_member = next((name for name in _OWN_MEMBERS if name in row), None)
     members = ", ".join(map(formats.printable_line, list(row)[:6])) or "nothing"
     raise CliError(
         f"{file}, line {line}: unknown format; the row has {members}.",

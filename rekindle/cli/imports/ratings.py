@@ -6,9 +6,9 @@ from typing import Any
 
 from rekindle.cli.imports.members import Json, RowMembers, RowSkipped, parse_flag, parse_number
 
-_SAYS_GOOD = ("label", "kto_tag", "desirable", "is_desirable", "accepted")  # of a single answer
+_GOOD_MEMBERS = ("label", "kto_tag", "desirable", "is_desirable", "accepted")  # of a single answer
 _BAD = ("bad", "rejected", "undesirable", "unsafe", "dispreferred")
-_SAYS_WHICH = ("winner", "preferred", "better", "preference", "status")  # of two answers
+_WINNER_MEMBERS = ("winner", "preferred", "better", "preference", "status")  # of two answers
 _NOT_CHOSEN = ("rejected", "tie", "tied", "both", "neither")
 _JUDGED = re.compile("score|rating|reward|rank|grade|quality")
 _LISTS = ("rating", "ratings", "score", "scores", "reward", "rewards")  # chosen, rejected
@@ -17,7 +17,7 @@ _SCORES = ("score", "rating", "reward", "grade", "quality")  # of one answer
 
 def require_good_answer(row: RowMembers) -> None:
     """Raise RowSkipped if the only answer is rated bad, as in rows of KTO."""
-    for name in _SAYS_GOOD:
+    for name in _GOOD_MEMBERS:
         value = row.peek(name)
         number, flag = parse_number(value), parse_flag(value)
         is_bad = flag == 0 or (number is not None and number <= 0)
@@ -36,7 +36,7 @@ def require_preference_order(row: RowMembers) -> None:
     label = row.read("label")
     if label is not None and label not in ("chosen", 1, True):
         raise RowSkipped(f"`label` is {label!r:.20}: which answer is the better one?")
-    for name in _SAYS_WHICH:
+    for name in _WINNER_MEMBERS:
         value = row.peek(name)
         says = value.strip().lower() if isinstance(value, str) else value
         if says in _NOT_CHOSEN or (says and value == row.peek("rejected")):

@@ -107,7 +107,7 @@ async def test_a_shortage_that_has_just_ended_is_not_restored_by_older_reads(wor
     assert await count_live(world) == JOBS
 
 
-def raise_file_limit(world: World, machines: int) -> list[int]:
+def room_for(world: World, machines: int) -> list[int]:
     """Azure makes no larger scale sets; returns those that it is asked for, as they come."""
     create, asked = world.cloud.create, list[int]()
 
@@ -141,7 +141,7 @@ async def gang_first(world: World, gang: str, pauses: int) -> None:
 async def test_a_gang_that_is_always_refused_and_always_first_keeps_no_small_job_from_machines(
     world: World,
 ) -> None:
-    raise_file_limit(world, 2)
+    room_for(world, 2)
     world.cloud.create_time = FIRST_BACKOFF / 3
     gang = await submit_job(world, GANG)
     await until_refused(world)
@@ -156,7 +156,7 @@ async def test_a_gang_that_is_always_refused_and_always_first_keeps_no_small_job
 
 
 async def test_one_of_many_small_jobs_asks_while_a_gang_is_refused(world: World) -> None:
-    asked = raise_file_limit(world, 0)
+    asked = room_for(world, 0)
     await submit_job(world, GANG)
     gang = await until_refused(world)
     for _ in range(JOBS):

@@ -95,10 +95,10 @@ def test_bytes_that_did_not_come_from_the_sink_do_not_count(fetched: int, same: 
 
 
 def test_one_rank_with_other_bytes_is_enough_to_differ() -> None:
-    complete, broken = _rank([1.0, 1.0], loop=[]), _rank([1.0, 1.0], loop=[], same=False)
+    whole, broken = _rank([1.0, 1.0], loop=[]), _rank([1.0, 1.0], loop=[], same=False)
 
-    assert not _row(complete, broken).same
-    assert cells(_row(complete, broken))[-1] == "DIFFER"
+    assert not _row(whole, broken).same
+    assert cells(_row(whole, broken))[-1] == "DIFFER"
 
 
 @given(st.floats(0.001, 100), st.floats(0.001, 100), st.floats(0.01, 0.9))

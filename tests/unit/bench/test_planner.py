@@ -108,9 +108,9 @@ def test_a_row_that_is_no_point_says_why(change: dict[str, str], why: str, tmp_p
 
 def test_flops_are_turned_into_time_by_the_formula_that_is_named(tmp_path: Path) -> None:
     row = FOUNDRY | {"tokens_s_gpu": "", "tflops_gpu": "150", "flops_basis": "HFU(96Bslh^2)"}
-    is_printed = 96 * 32 * 4096**2 * (1 + 2048 / (6 * 4096) + 50368 / (16 * 32 * 4096))
+    told = 96 * 32 * 4096**2 * (1 + 2048 / (6 * 4096) + 50368 / (16 * 32 * 4096))
 
-    assert one(tmp_path, row).seconds == pytest.approx(2 * 6 * 2048 * is_printed / 150e12)
+    assert one(tmp_path, row).seconds == pytest.approx(2 * 6 * 2048 * told / 150e12)
 
 
 def test_what_is_computed_again_in_part_lies_between(tmp_path: Path) -> None:
@@ -126,9 +126,9 @@ def test_what_waits_for_the_network_is_refused_and_counted(tmp_path: Path) -> No
     bound = {"source": "DeepSpeed", "micro_batch": "1", "grad_accum": "1", "gpus": "64"}
     rows, _ = read(write(tmp_path, FOUNDRY, FOUNDRY | bound))
 
-    split_promised, refused = errors.split_promised(rows)
+    promised, refused = errors.split_promised(rows)
 
-    assert [p.source for p in split_promised] == ["mosaicml/llm-foundry"]
+    assert [p.source for p in promised] == ["mosaicml/llm-foundry"]
     assert [p.source for p in refused] == ["DeepSpeed"]
 
 

@@ -87,10 +87,8 @@ def test_the_pieces_of_a_recovery_add_up_to_the_whole() -> None:
 
 
 def test_what_a_later_generation_on_the_same_machines_fetches_is_not_this_recoverys() -> None:
-    recomputed_share = replace(NEW, spans=[*NEW.spans, ("fetch_inputs", 140.0, 141.0)])
-    record = replace(
-        RECORD, attempts=[OLD, recomputed_share], by_id={"a1": OLD, "a2": recomputed_share}
-    )
+    again = replace(NEW, spans=[*NEW.spans, ("fetch_inputs", 140.0, 141.0)])
+    record = replace(RECORD, attempts=[OLD, again], by_id={"a1": OLD, "a2": again})
 
     assert spans.pieces(recovered(), record, {"a2": 104.0}, {"a2": 107.0})["fetch"] == 1.0
 
@@ -116,11 +114,11 @@ def test_what_never_recovered_has_no_pieces() -> None:
 
 def test_a_recovery_that_another_kill_fell_upon_is_not_measured() -> None:
     first = recovered()
-    recomputed_share = strike(KillKind.VM, at=110.0)
+    again = strike(KillKind.VM, at=110.0)
     service = strike(KillKind.SERVICE, at=95.0, job="other", back_at=101.0)
 
     assert len(recoveries(book(first), {"j": RECORD})) == 1
-    assert not recoveries(book(first, recomputed_share), {"j": RECORD})
+    assert not recoveries(book(first, again), {"j": RECORD})
     assert not recoveries(book(first, service), {"j": RECORD})
 
 

@@ -47,12 +47,12 @@ def test_what_was_not_measured_breaks_nothing() -> None:
 def test_the_json_has_the_form_that_checks_rely_on(tmp_path: Path) -> None:
     measure = Measure(name="kills", value=3, unit="kills", bar=1, limit=0, rivals={"none": 4})
     Report(bench="recovery", measures=[measure], more={"seed": 1}).write(tmp_path / "out.json")
-    is_printed = json.loads((tmp_path / "out.json").read_text())
+    told = json.loads((tmp_path / "out.json").read_text())
 
-    assert {"bench", "commit", "machine", "measures", "seed"} == is_printed.keys()
-    assert is_printed["bench"] == "recovery"
-    assert {"cpu", "cores", "memory_gib"} <= is_printed["machine"].keys()
-    assert is_printed["measures"] == [
+    assert {"bench", "commit", "machine", "measures", "seed"} == told.keys()
+    assert told["bench"] == "recovery"
+    assert {"cpu", "cores", "memory_gib"} <= told["machine"].keys()
+    assert told["measures"] == [
         {
             "name": "kills",
             "value": 3,

@@ -177,7 +177,7 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path: Path) -> None:
 
 
 @contextmanager
-def raise_file_limit(size: int) -> Iterator[None]:
+def room_for(size: int) -> Iterator[None]:
     """No file may grow beyond ``size`` bytes; the kernel says so as it does of a full disk."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
@@ -197,7 +197,7 @@ def test_on_a_full_disk_a_save_is_given_up_and_the_next_one_is_whole(tmp_path: P
     (rundir.checkpoint).mkdir()
     saver = Saver(large(), rundir, identity(0, 1))
     folder, note = rundir.save_folder(PATH), rundir.skipped / rank_record(0)
-    with raise_file_limit(2_000):
+    with room_for(2_000):
         saver.save(STATE, capture_rng(), "periodic")
         saver.wait()
 
@@ -214,7 +214,7 @@ def test_on_a_full_disk_a_save_is_given_up_and_the_next_one_is_whole(tmp_path: P
 
 def test_what_one_rank_gives_up_the_other_ranks_of_its_node_give_up_too(tmp_path: Path) -> None:
     rundir = RunDir(tmp_path)
-    with raise_file_limit(2_000):
+    with room_for(2_000):
         saver = Saver(large(), rundir, identity(0, 2))
         saver.save(STATE, capture_rng(), "periodic")
         saver.wait()
@@ -259,7 +259,7 @@ def test_a_save_that_cannot_be_begun_was_not_given_up_by_another_rank(tmp_path: 
 def test_measurements_wait_for_room_on_the_disk(tmp_path: Path) -> None:
     rundir = RunDir(tmp_path)
     journal = Journal(rundir, identity(0, 1))
-    with raise_file_limit(300):
+    with room_for(300):
         for step in range(1, 6):
             journal.metrics(metrics(step))
             journal.progress(step)

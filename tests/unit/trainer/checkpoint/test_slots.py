@@ -7,7 +7,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from tests.unit.trainer.checkpoint.test_saver import raise_file_limit
+from tests.unit.trainer.checkpoint.test_saver import room_for
 from trainer.checkpoint.checksum import describe_file
 from trainer.checkpoint.host_buffers import SaveSlot, make_slots
 from trainer.contract import BLOCK
@@ -53,7 +53,7 @@ def test_a_slot_is_taken_until_its_save_has_left_the_outbox(tmp_path: Path) -> N
 
 
 def test_a_full_memory_is_told_and_leaves_nothing_behind(tmp_path: Path) -> None:
-    with raise_file_limit(100), pytest.raises(OSError, match="File too large"):
+    with room_for(100), pytest.raises(OSError, match="File too large"):
         slots_of(tmp_path, SIZES)
 
     assert [p for p in tmp_path.rglob("*") if p.is_file()] == []
