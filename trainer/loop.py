@@ -103,7 +103,7 @@ def _step(
     prepared = parts.source.step(state)
     if prepared is None:
         return state, parts.flag_sync.sync_flags()
-    batches = prepared.batches
+    batches, meter = prepared.batches, parts.meter
     grades = sum_rewards_over_ranks(prepared.figures, engine.device, spec.reinforcement)
     tokens, units, all_tokens = sum_over_ranks(
         sum(batch.targets for batch in batches),
@@ -137,9 +137,7 @@ def _step(
         spike=spike,
         **grades.members,
     )
-    metrics = replace(
-        metrics, **parts.meter.step_metrics(metrics.step, all_tokens, metrics.seconds)
-    )
+    metrics = replace(metrics, **meter.step_metrics(metrics.step, all_tokens, metrics.seconds))
     parts.journal.span_once("first_step", started_at, metrics.at)
     kl_beta = next_kl_weight(spec.reinforcement, prepared.beta, metrics.kl)
     moved = bool(result.norm) and rate > 0 and grades.differ

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bench.recovery.observed import disk
-from bench.recovery.observed.cluster import ListedAttempt, ListedScaleSet, Snapshot, Vm
+from bench.recovery.observed.cluster import Snapshot, SnapshotAttempt, SnapshotScaleSet, Vm
 from bench.recovery.plan import WALK, Phase
 
 ENDED_STATES = ("succeeded", "failed", "cancelled")
@@ -15,7 +15,7 @@ class JobSituation:
     """Current state of one job and its machines."""
 
     state: str  # state of the job
-    attempt: ListedAttempt | None
+    attempt: SnapshotAttempt | None
     vms: Sequence[Vm]  # running machines
     runs: Sequence[disk.Run | None]  # newest run on each machine
     phase: Phase | None  # None: between two phases, or over
@@ -57,12 +57,12 @@ def situation(snapshot: Snapshot, job: str, state: str) -> JobSituation:
     )
 
 
-def _is_held(snapshot: Snapshot, scale_set: ListedScaleSet) -> bool:
+def _is_held(snapshot: Snapshot, scale_set: SnapshotScaleSet) -> bool:
     attempt = snapshot.attempts.get(scale_set.attempt)
     return scale_set.state != "Deleting" and (attempt is None or attempt.has_machines)
 
 
-def phase_of(attempt: ListedAttempt | None, runs: Sequence[disk.Run | None]) -> Phase | None:
+def phase_of(attempt: SnapshotAttempt | None, runs: Sequence[disk.Run | None]) -> Phase | None:
     """Return the phase of an attempt, from the newest runs on its running machines."""
     if attempt is None or not attempt.has_machines:
         return None

@@ -50,7 +50,7 @@ class Vm:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ListedScaleSet:
+class SnapshotScaleSet:
     """One scale set or Azure ML cluster, as ARM lists it."""
 
     name: str
@@ -62,7 +62,7 @@ class ListedScaleSet:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ListedAttempt:
+class SnapshotAttempt:
     """One row of the attempts table."""
 
     id: str
@@ -82,11 +82,11 @@ class Snapshot:
     """One snapshot."""
 
     at: float
-    sets: Sequence[ListedScaleSet] = ()
+    sets: Sequence[SnapshotScaleSet] = ()
     vms: Sequence[Vm] = ()
-    attempts: Mapping[str, ListedAttempt] = field(default_factory=dict)
+    attempts: Mapping[str, SnapshotAttempt] = field(default_factory=dict)
 
-    def newest(self, job: str) -> ListedAttempt | None:
+    def newest(self, job: str) -> SnapshotAttempt | None:
         """Return the newest attempt of the job, or None."""
         own = (a for a in self.attempts.values() if a.job == job)
         return max(own, key=lambda a: a.number, default=None)
@@ -124,7 +124,7 @@ class ClusterView:
                    where job_id = any(%s)"""
         rows = await (await self._database.execute(query, [list(jobs)])).fetchall()
         attempts = (
-            ListedAttempt(id=r[0], job=r[1], number=r[2], state=r[3], created_at=r[4].timestamp())
+            SnapshotAttempt(id=r[0], job=r[1], number=r[2], state=r[3], created_at=r[4].timestamp())
             for r in rows
         )
         return Snapshot(at=at, sets=sets, vms=vms, attempts={a.id: a for a in attempts})
@@ -158,7 +158,7 @@ class ClusterView:
         answer = await self._admin.get("/_emulator/virtualMachines")
         return [_vm(row) for row in answer.raise_for_status().json()["value"]]
 
-    async def _sets(self) -> list[ListedScaleSet]:
+    async def _sets(self) -> list[SnapshotScaleSet]:
         sets = [_scale_set(row) for row in await self._pages(SETS)]
         if Engine.AZUREML in self._layout.engines:
             sets += [_cluster(row) for row in await self._pages(CLUSTERS)]
@@ -194,17 +194,17 @@ def _vm(row: Mapping[str, Any]) -> Vm:
     return Vm(**members, folder=Path(row["folder"]))
 
 
-def _scale_set(row: Mapping[str, Any]) -> ListedScaleSet:
+def _scale_set(row: Mapping[str, Any]) -> SnapshotScaleSet:
     return _from_row(row, Engine.SCALE_SET, row["properties"]["timeCreated"])
 
 
-def _cluster(row: Mapping[str, Any]) -> ListedScaleSet:
+def _cluster(row: Mapping[str, Any]) -> SnapshotScaleSet:
     return _from_row(row, Engine.AZUREML, row["properties"]["createdOn"])
 
 
-def _from_row(row: Mapping[str, Any], engine: Engine, at: str) -> ListedScaleSet:
+def _from_row(row: Mapping[str, Any], engine: Engine, at: str) -> SnapshotScaleSet:
     tags = row.get("tags") or {}
-    return ListedScaleSet(
+    return SnapshotScaleSet(
         name=row["name"],
         job=tags.get(JOB_TAG, ""),
         attempt=tags.get(ATTEMPT_TAG, ""),

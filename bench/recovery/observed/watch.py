@@ -12,7 +12,7 @@ from bench.recovery import invariants
 from bench.recovery.book import Book, ObservedGeneration
 from bench.recovery.observed import blobs, disk
 from bench.recovery.observed.blobs import Containers
-from bench.recovery.observed.cluster import ClusterView, ListedAttempt, Snapshot, Vm
+from bench.recovery.observed.cluster import ClusterView, Snapshot, SnapshotAttempt, Vm
 
 SNAPSHOT_SECONDS = 0.25
 
@@ -70,19 +70,19 @@ class Watch:
         """Wait for the pending checks."""
         await asyncio.gather(*self._pending_checks)
 
-    def _running(self, snapshot: Snapshot) -> Iterator[tuple[ListedAttempt, Vm]]:
+    def _running(self, snapshot: Snapshot) -> Iterator[tuple[SnapshotAttempt, Vm]]:
         for attempt in snapshot.attempts.values():
             for vm in snapshot.machines(attempt.id):
                 if vm.pid is not None:
                     yield attempt, vm
 
-    def _note_boot(self, attempt: ListedAttempt, vm: Vm) -> None:
+    def _note_boot(self, attempt: SnapshotAttempt, vm: Vm) -> None:
         with suppress(psutil.NoSuchProcess):
             booted_at = psutil.Process(vm.pid).create_time()
             previous = self._book.machines_up_at.get(attempt.id, 0.0)
             self._book.machines_up_at[attempt.id] = max(booted_at, previous)
 
-    def _note_run(self, attempt: ListedAttempt, vm: Vm) -> None:
+    def _note_run(self, attempt: SnapshotAttempt, vm: Vm) -> None:
         run = disk.newest_run(vm.work)
         row = disk.generation(run) if run else None
         if run is None or row is None:

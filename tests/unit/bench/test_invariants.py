@@ -4,22 +4,22 @@ from pathlib import Path
 
 from bench.recovery.book import JobOutcome
 from bench.recovery.invariants import doubled, leaked, mismatches, unfinished
-from bench.recovery.observed.cluster import ListedAttempt, ListedScaleSet, Snapshot, Vm
+from bench.recovery.observed.cluster import Snapshot, SnapshotAttempt, SnapshotScaleSet, Vm
 
 
 def scale_set(
     attempt: str, job: str = "job-1", name: str = "", state: str = "Succeeded"
-) -> ListedScaleSet:
-    return ListedScaleSet(
+) -> SnapshotScaleSet:
+    return SnapshotScaleSet(
         name=name or f"rk-{attempt}", job=job, attempt=attempt, state=state, created_at=0.0
     )
 
 
-def attempt(name: str, number: int, state: str, job: str = "job-1") -> ListedAttempt:
-    return ListedAttempt(id=name, job=job, number=number, state=state, created_at=0.0)
+def attempt(name: str, number: int, state: str, job: str = "job-1") -> SnapshotAttempt:
+    return SnapshotAttempt(id=name, job=job, number=number, state=state, created_at=0.0)
 
 
-def sight(sets: list[ListedScaleSet], *attempts: ListedAttempt) -> Snapshot:
+def sight(sets: list[SnapshotScaleSet], *attempts: SnapshotAttempt) -> Snapshot:
     return Snapshot(at=0.0, sets=sets, attempts={a.id: a for a in attempts})
 
 

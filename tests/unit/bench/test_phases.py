@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bench.recovery.observed import disk
-from bench.recovery.observed.cluster import ListedAttempt, ListedScaleSet, Snapshot, Vm
+from bench.recovery.observed.cluster import Snapshot, SnapshotAttempt, SnapshotScaleSet, Vm
 from bench.recovery.phases import phase_of, situation
 from bench.recovery.plan import Phase
 from contract.choices import Engine
@@ -15,8 +15,8 @@ from contract.choices import Engine
 ROW = {"checkpoint": {"step": 20, "path": "checkpoints/step-00000020-aa"}}
 
 
-def attempt(state: str) -> ListedAttempt:
-    return ListedAttempt(id="a1", job="j", number=1, state=state, created_at=0.0)
+def attempt(state: str) -> SnapshotAttempt:
+    return SnapshotAttempt(id="a1", job="j", number=1, state=state, created_at=0.0)
 
 
 @pytest.fixture
@@ -95,10 +95,10 @@ def test_without_machines_it_is_between_two_phases() -> None:
 
 
 def test_an_old_scale_set_is_being_deleted_while_the_next_one_is_made(vm: Vm) -> None:
-    old = ListedScaleSet(name="rk-a1", job="j", attempt="a1", state="Succeeded", created_at=0.0)
+    old = SnapshotScaleSet(name="rk-a1", job="j", attempt="a1", state="Succeeded", created_at=0.0)
     attempts = {
         "a1": attempt("terminating"),
-        "a2": ListedAttempt(id="a2", job="j", number=2, state="provisioning", created_at=1.0),
+        "a2": SnapshotAttempt(id="a2", job="j", number=2, state="provisioning", created_at=1.0),
     }
     seen = Snapshot(at=2.0, sets=[old], vms=[vm], attempts=attempts)
     now = situation(seen, "j", "recovering")
@@ -115,7 +115,7 @@ def test_a_node_of_azure_ml_works_in_the_folder_of_its_jobs_newest_start(tmp_pat
         folder = tmp_path / "azureml" / f"guid-{number}" / "rekindle"
         folder.mkdir(parents=True)
         os.utime(folder, (number, number))
-    cluster = ListedScaleSet(
+    cluster = SnapshotScaleSet(
         name="rk-a1",
         job="j",
         attempt="a1",
@@ -132,7 +132,7 @@ def test_a_node_of_azure_ml_works_in_the_folder_of_its_jobs_newest_start(tmp_pat
 
 def test_what_lies_behind_a_training_job_does_not_come_back_by_itself(vm: Vm) -> None:
     begin_run(vm, stepped=True)
-    held = ListedScaleSet(name="rk-a1", job="j", attempt="a1", state="Succeeded", created_at=0.0)
+    held = SnapshotScaleSet(name="rk-a1", job="j", attempt="a1", state="Succeeded", created_at=0.0)
     seen = Snapshot(at=2.0, sets=[held], vms=[vm], attempts={"a1": attempt("running")})
     now = situation(seen, "j", "running")
 
