@@ -63,40 +63,40 @@ def main() -> int:
     parser.add_argument("--requests", type=int, default=500, help="Requests of each kind (500).")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="rekindle-bench-") as folder:
-        found = run(Path(folder), options.machines, options.requests)
+        results = run(Path(folder), options.machines, options.requests)
     arguments = {"machines": options.machines, "requests": options.requests}
-    report.publish("emulator", found, options.json, arguments=arguments)
+    report.publish("emulator", results, options.json, arguments=arguments)
     return 0
 
 
 def run(folder: Path, machines: int, requests: int) -> list[Measure]:
     """Return all measures of an emulator with its state in ``folder``."""
     with _emulator(folder) as emulator:
-        found = [Measure(name="start", value=round(emulator.start_seconds, 2), unit="s", bar=2)]
+        results = [Measure(name="start", value=round(emulator.start_seconds, 2), unit="s", bar=2)]
         print_progress(f"filling it with {machines} VMs")
         sets = _fill(emulator, machines)
-        found += _weight(emulator, machines)
+        results += _weight(emulator, machines)
         for name, act in _calls(emulator, sets).items():
-            found += _rate(emulator, name, act, requests)
+            results += _rate(emulator, name, act, requests)
     with _emulator(folder) as emulator:
         seconds = round(emulator.start_seconds, 2)
-    return [*found, Measure(name=f"start_with_{machines}_vms", value=seconds, unit="s", bar=2)]
+    return [*results, Measure(name=f"start_with_{machines}_vms", value=seconds, unit="s", bar=2)]
 
 
 @contextmanager
 def _emulator(folder: Path) -> Iterator[Running]:
-    began = time.monotonic()
+    start = time.monotonic()
     options = ["--create-seconds", "0.1", "--spot-quota", "1000000000", "--hollow"]
     ports = ["--arm-port", "0", "--metadata-port", "0"]
     command = [sys.executable, "-m", "emulator", "--state", str(folder), *ports, *options]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout
-        words = process.stdout.readline()
-        seconds = time.monotonic() - began
-        if not words.startswith(READY):
-            raise CannotMeasure(f"the emulator did not start: {words!r}")
+        line = process.stdout.readline()
+        seconds = time.monotonic() - start
+        if not line.startswith(READY):
+            raise CannotMeasure(f"the emulator did not start: {line!r}")
         try:
-            running = _connected(process.pid, seconds, words.split(), folder)
+            running = _connected(process.pid, seconds, line.split(), folder)
             yield running
             running.arm.close()
             running.metadata.close()
@@ -104,8 +104,8 @@ def _emulator(folder: Path) -> Iterator[Running]:
             process.send_signal(signal.SIGTERM)
 
 
-def _connected(pid: int, seconds: float, words: list[str], folder: Path) -> Running:
-    arm, metadata = urlsplit(words[3]), urlsplit(words[-1])
+def _connected(pid: int, seconds: float, fields: list[str], folder: Path) -> Running:
+    arm, metadata = urlsplit(fields[3]), urlsplit(fields[-1])
     trusted = ssl.create_default_context(cafile=str(folder / "tls" / "ca.pem"))
     running = Running(
         psutil.Process(pid),
@@ -207,14 +207,14 @@ def _rate(
     print_progress(f"{requests} x {name}")
     emulator.arm.close()  # the emulator closes idle connections; reopened on use
     emulator.metadata.close()
-    before, began = _cpu(emulator), time.monotonic()
+    before, start = _cpu(emulator), time.monotonic()
     for number in range(requests):
         act(number)
-    seconds, cpu = time.monotonic() - began, _cpu(emulator) - before
-    rate, each = round(requests / seconds, 1), round(cpu / requests * 1000, 2)
+    seconds, cpu = time.monotonic() - start, _cpu(emulator) - before
+    rate, cpu_ms = round(requests / seconds, 1), round(cpu / requests * 1000, 2)
     return [
         Measure(name=name, value=rate, unit="requests/s", higher_is_better=True),
-        Measure(name=f"{name}_cpu", value=each, unit="ms/request"),
+        Measure(name=f"{name}_cpu", value=cpu_ms, unit="ms/request"),
     ]
 
 

@@ -43,22 +43,22 @@ def option_parser(bench: str, description: str | None) -> argparse.ArgumentParse
     return parser
 
 
-def publish(bench: str, measures: "Sequence[Measure]", to: Path | None, **more: Any) -> None:  # noqa: ANN401 - JSON
+def publish(bench: str, measures: "Sequence[Measure]", to: Path | None, **details: Any) -> None:  # noqa: ANN401 - JSON
     """Print the measures as a table, and write the JSON if ``to`` is given."""
     print_measures(measures)
     if to:
-        whole = Report(bench=bench, measures=measures, more=more)
-        whole.write(None if to == STDOUT else to)
+        document = Report(bench=bench, measures=measures, more=details)
+        document.write(None if to == STDOUT else to)
 
 
 def run_to_exit(work: Coroutine[Any, Any, T], *faults: type[Exception]) -> T:
     """Run the work; exit with the status of a measurement that failed or was interrupted."""
-    known: tuple[type[Exception], ...] = (CannotMeasure, *faults)
+    expected: tuple[type[Exception], ...] = (CannotMeasure, *faults)
     try:
         return asyncio.run(work)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
-    except known as error:
+    except expected as error:
         print_progress(f"cannot measure: {type(error).__name__}: {error}")
         sys.exit(CANNOT_MEASURE)
 

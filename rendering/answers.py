@@ -75,10 +75,10 @@ class Chat:
             else self._render_by_comparison()
         )
 
-    def require_kept_marks(self, whole: str) -> None:
+    def require_intact_marks(self, text: str) -> None:
         """Raise HistoryRewritten if a trained, marked answer changes once other messages follow."""
         for number, trained in enumerate(self.is_trained[:-1]):
-            if trained and not whole.startswith(self._text_until_mark(number)):
+            if trained and not text.startswith(self._text_until_mark(number)):
                 raise HistoryRewritten(_REWRITTEN)
 
     @property
@@ -142,25 +142,25 @@ class Chat:
 
     def _render_by_comparison(self) -> RenderedChat:
         trained_indexes = [number for number, trained in enumerate(self.is_trained) if trained]
-        whole, spans = self.render_text(), {}
+        text, spans = self.render_text(), {}
         only_in_prompts = ""
         for number in trained_indexes:
             try:
-                spans[number], extra = self._find_answer(whole, number)
+                spans[number], extra = self._find_answer(text, number)
             except HistoryRewritten:
                 if trained_indexes != [len(self.messages) - 1]:
                     raise
-                whole, spans[number] = self._compose_last_answer(whole, number)
+                text, spans[number] = self._compose_last_answer(text, number)
                 extra = ""
             only_in_prompts = only_in_prompts or extra
         # An answer that is not trained may have been rewritten.
         answers = tuple(spans.get(number, _EMPTY_SPAN) for number in self._answers)
-        return RenderedChat(whole, answers, tuple(spans.values()), only_in_prompts)
+        return RenderedChat(text, answers, tuple(spans.values()), only_in_prompts)
 
-    def _find_answer(self, whole: str, number: int) -> tuple[Span, str]:
+    def _find_answer(self, text: str, number: int) -> tuple[Span, str]:
         """Return the span of an answer, and the end of its prompt that the text lacks."""
-        until = whole if number + 1 == len(self.messages) else self.render_text(number + 1)
-        if whole.startswith(until):
+        until = text if number + 1 == len(self.messages) else self.render_text(number + 1)
+        if text.startswith(until):
             before = self._render_prompt(number)
             if before is None:
                 return (
@@ -191,21 +191,21 @@ class Chat:
         probe = [*self.messages[:number], {"role": "assistant", "content": _PLACEHOLDER}]
         return self.template.render(probe, self.tools, self.today)[0]
 
-    def _compose_last_answer(self, whole: str, number: int) -> tuple[str, Span]:
+    def _compose_last_answer(self, text: str, number: int) -> tuple[str, Span]:
         """Return the last answer's prompt as at inference followed by the answer, and its span.
 
         The answer begins after the last text that equals the prompt's end.
         """
         before = self.render_text(number, prompt=True)
         latest = _common_prefix_length(
-            whole, self._render_placeholder(number)
+            text, self._render_placeholder(number)
         )  # the answer begins here, or before
         ending = before[-_MIN_MATCH:]
         question = (self.messages[number - 1]["content"] or "").strip() if number else ""
-        earliest = max(latest - _MAX_HEADER, whole.rfind(question, 0, latest) + len(question))
-        end = whole.rfind(ending, max(earliest - _MIN_MATCH, 0), latest) + len(ending)
+        earliest = max(latest - _MAX_HEADER, text.rfind(question, 0, latest) + len(question))
+        end = text.rfind(ending, max(earliest - _MIN_MATCH, 0), latest) + len(ending)
         if end >= max(earliest, len(ending)) and ending.strip():
-            return before + whole[end:], (len(before), len(before) + len(whole) - end)
+            return before + text[end:], (len(before), len(before) + len(text) - end)
         raise HistoryRewritten(
             "the model's chat template renders the question differently once it is answered, so "
             "the assistant's answer cannot be located"
@@ -223,6 +223,6 @@ def _merge_spans(spans: list[Span]) -> list[Span]:
     return merged
 
 
-def _common_prefix_length(one: str, other: str) -> int:
+def _common_prefix_length(first: str, second: str) -> int:
     """Return the length of the common prefix."""
-    return len(os.path.commonprefix([one, other]))  # noqa: RUF071 - any characters
+    return len(os.path.commonprefix([first, second]))  # noqa: RUF071 - any characters

@@ -29,19 +29,19 @@ def render_text(tokenizer: Tokenizer, row: Json, today: date) -> str:
     return Chat.from_row(tokenizer, row, today).render_text()
 
 
-def render_kept_chat(tokenizer: Tokenizer, row: Json, today: date) -> RenderedChat:
+def render_checked_chat(tokenizer: Tokenizer, row: Json, today: date) -> RenderedChat:
     """Render as `render_chat`; raise HistoryRewritten for marked answers that change too."""
     chat = Chat.from_row(tokenizer, row, today)
     rendered = chat.render()
     if chat.template.marks_answers:
-        chat.require_kept_marks(rendered.text)
+        chat.require_intact_marks(rendered.text)
     return rendered
 
 
 def rewrites_history(tokenizer: Tokenizer, row: Json, today: date) -> bool:
     """Return whether a trained answer renders differently once other messages follow."""
     try:
-        render_kept_chat(tokenizer, row, today)
+        render_checked_chat(tokenizer, row, today)
     except HistoryRewritten:
         return True
     return False
@@ -55,8 +55,8 @@ def trained_indexes(row: Json) -> list[int]:
 def split_answers(row: Json) -> list[Json]:
     """Return one chat per trained answer, which ends with it and trains only it."""
     messages: list[Message] = row["messages"]
-    places = trained_indexes(row)
-    return [row | {"messages": [*map(_without_weight, messages[:n]), messages[n]]} for n in places]
+    indexes = trained_indexes(row)
+    return [row | {"messages": [*map(_without_weight, messages[:n]), messages[n]]} for n in indexes]
 
 
 def count_answers(row: Json) -> int:

@@ -55,10 +55,10 @@ def find_lost_in_tokens(
 def _lost_tools(sequence: RowSequence) -> Iterator[SequenceProblem]:
     tools = template_tools(sequence.row) if "messages" in sequence.row else None
     names = [tool["function"]["name"] for tool in tools or ()]
-    if lost := [name for name in names if name not in sequence.text]:
+    if missing := [name for name in names if name not in sequence.text]:
         yield SequenceProblem(
             "tools_not_rendered",
-            f"the model's chat template does not list the tools ({_list_names(lost)}), so the "
+            f"the model's chat template does not list the tools ({_list_names(missing)}), so the "
             "model does not know of them; describe them in a system message",
         )
 
@@ -68,11 +68,12 @@ def _lost_in_message(message: Message, number: int, text: str) -> Iterator[Seque
     calls = list(message.get("tool_calls") or ())
     if message.get("function_call"):
         calls = [{"function": message["function_call"]}]
-    if lost := list(_lost_calls(calls, text)):
+    if missing := list(_lost_calls(calls, text)):
         yield SequenceProblem(
             "tool_call_not_rendered",
-            f"message {number} calls {_list_names(lost)}, and the model's chat template leaves the "
-            "call out; write the call as content, or train a model whose template has tool calls",
+            f"message {number} calls {_list_names(missing)}, and the model's chat template leaves "
+            "the call out; write the call as content, or train a model whose template has tool "
+            "calls",
             is_error=is_trained(message) and not content.strip(),
         )
     if (reasoning := message.get("reasoning_content")) and reasoning.strip() not in text:
@@ -91,12 +92,12 @@ def _lost_in_message(message: Message, number: int, text: str) -> Iterator[Seque
 def _lost_calls(calls: list[Json], text: str) -> Iterator[str]:
     """Yield the names of tool calls, and of arguments, that the text lacks."""
     names = [call["function"]["name"] for call in calls]
-    if lost := [name for name in dict.fromkeys(names) if text.count(name) < names.count(name)]:
-        yield from lost
+    if missing := [name for name in dict.fromkeys(names) if text.count(name) < names.count(name)]:
+        yield from missing
         return
     for call in calls:
-        name, given = call["function"]["name"], call["function"].get("arguments") or "{}"
-        arguments = json.loads(given) if isinstance(given, str) else given
+        name, raw_arguments = call["function"]["name"], call["function"].get("arguments") or "{}"
+        arguments = json.loads(raw_arguments) if isinstance(raw_arguments, str) else raw_arguments
         for key in arguments:
             if key not in text and json.dumps(key)[1:-1] not in text:
                 yield f"{name}(... {key} ...)"

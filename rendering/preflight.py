@@ -107,15 +107,15 @@ class Preflight:
 
     def _encode_all(self, rows_read: list[ReadRow]) -> Iterator[Encoding | None]:
         """Tokenize all texts in one batch; if that fails, one by one to find the bad text."""
-        sequences = [sequence for _, some in rows_read for sequence in some]
+        sequences = [sequence for _, row_sequences in rows_read for sequence in row_sequences]
         backend = self._tokenizer.backend
         try:
             texts = [sequence.text for sequence in sequences]
-            together = iter(backend.encode_batch(texts, add_special_tokens=False))
+            encodings = iter(backend.encode_batch(texts, add_special_tokens=False))
         except Exception:  # noqa: BLE001 - the library raises bare Exceptions
-            together = None
+            encodings = None
         for sequence in sequences:
-            yield next(together) if together else _try_encode(self._tokenizer, sequence.text)
+            yield next(encodings) if encodings else _try_encode(self._tokenizer, sequence.text)
 
     def _check_row(
         self, number: int, sequences: list[RowSequence], encodings: list[Encoding | None]
@@ -136,7 +136,7 @@ class Preflight:
         self, pairs: list[tuple[RowSequence, Encoding]]
     ) -> Iterator[SequenceProblem]:
         longest = self._task.room
-        kept: list[tuple[list[int], int]] = []
+        answers: list[tuple[list[int], int]] = []
         for sequence, encoding in pairs:
             ids, rendered = encoding.ids, sequence.rendered
             tokens = len(ids) + (self._around if sequence.is_plain else 0)
@@ -145,12 +145,12 @@ class Preflight:
                 targets, within = sum(trained[1:]), sum(trained[1:longest])
             else:
                 targets = within = min(tokens, longest)
-            kept.append((ids[:longest], within))
+            answers.append((ids[:longest], within))
             self._tally.add_sequence(tokens, min(tokens, longest), within)
             yield from self._length_problems(tokens, targets, within)
             yield from lost_content.find_lost_in_template(sequence)
             yield from lost_content.find_lost_in_tokens(sequence.text, ids, self._tokenizer)
-        if self._task.has_answers and all(one == kept[0] for one in kept[1:]):
+        if self._task.has_answers and all(answer == answers[0] for answer in answers[1:]):
             message = "the answers do not differ, so nothing is learnt from them; leave the row out"
             yield SequenceProblem("answers_equal", f"{message}, or raise training.max_seq_len")
 
@@ -187,7 +187,7 @@ def main() -> int:
     """Check standard input and print progress and the report."""
     task = Task.from_json(sys.argv[1])
     limit_process()
-    began = time.process_time()
+    start = time.process_time()
     try:
         preflight = Preflight(read_tokenizer(Path(task.folder), task.method), task)
         _check_file(preflight, sys.stdin.buffer)
@@ -196,7 +196,7 @@ def main() -> int:
         return 1
     except SplitNeeded:
         return SPLIT_NEEDED
-    _print_json({"report": preflight.report(time.process_time() - began).as_dict()})
+    _print_json({"report": preflight.report(time.process_time() - start).as_dict()})
     return 0
 
 
@@ -217,9 +217,9 @@ def numbered_lines(file: Iterable[bytes]) -> Iterator[Line]:
 
 def explain_damage(text: str) -> str:
     """Return why a tokenizer cannot read a text."""
-    if found := _SURROGATE.search(text):
+    if match := _SURROGATE.search(text):
         return (
-            f"the text holds half of a surrogate pair (U+{ord(found.group()):04X}), which is no "
+            f"the text holds half of a surrogate pair (U+{ord(match.group()):04X}), which is no "
             "character: write the whole character, or leave it out"
         )
     return "the model's tokenizer cannot read the row's text: leave the row out"

@@ -112,7 +112,7 @@ def _preview_row(tokenizer: Tokenizer, task: Task, line: Line) -> Json:
         for number, sequence in enumerate(shown_sequences)
     ]
     return document | (
-        {"examples_omitted": left} if (left := len(sequences) - len(shown_sequences)) else {}
+        {"examples_omitted": omitted} if (omitted := len(sequences) - len(shown_sequences)) else {}
     )
 
 
@@ -125,7 +125,7 @@ def _preview_example(tokenizer: Tokenizer, task: Task, sequence: RowSequence, mo
     kinds = (TRAINED if target else CONTEXT for target in trained[:room])
     cut = (CUT for _ in encoding.ids[room:])
     tokens = zip((*kinds, *cut), encoding.offsets, strict=True)
-    found = segments.find_runs(len(sequence.text), tokens)
+    runs = segments.find_runs(len(sequence.text), tokens)
     total = len(encoding) + around
     return {
         **(
@@ -136,7 +136,7 @@ def _preview_example(tokenizer: Tokenizer, task: Task, sequence: RowSequence, mo
         "tokens": total,
         "kept_tokens": min(total, task.room),
         "trained_tokens": sum(trained[:room]),
-        "segments": list(segments.shorten_segments(sequence.text, found, most)),
+        "segments": list(segments.shorten_segments(sequence.text, runs, most)),
     }
 
 

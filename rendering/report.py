@@ -22,8 +22,8 @@ class DataFinding:
         lines = ", ".join(map(str, self.lines[:10]))
         if self.count == 1:
             return f"line {lines}: {self.message}"
-        more = ", ..." if self.count > 10 else ""
-        return f"{self.count} rows (lines {lines}{more}); the first: {self.message}"
+        ellipsis = ", ..." if self.count > 10 else ""
+        return f"{self.count} rows (lines {lines}{ellipsis}); the first: {self.message}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,9 +60,9 @@ class DataReport:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
         """Parse `as_dict`'s output; ignore members of later releases."""
-        known = {name: data[name] for name in cls.__dataclass_fields__ if name in data}
+        members = {name: data[name] for name in cls.__dataclass_fields__ if name in data}
         findings = tuple(
             DataFinding(**finding | {"lines": tuple(finding["lines"])})
             for finding in data["findings"]
         )
-        return cls(**known | {"lengths": tuple(data["lengths"]), "findings": findings})
+        return cls(**members | {"lengths": tuple(data["lengths"]), "findings": findings})

@@ -63,8 +63,10 @@ def read_prompt(row: Any) -> tuple[Json, ...]:  # noqa: ANN401
 
 def read_labelled(row: Any) -> tuple[Json, ...]:  # noqa: ANN401
     """Return the row's text or chat with its label."""
-    known = isinstance(row, dict) and isinstance(row.get("label"), str)
-    if not known or not (isinstance(row.get("text"), str) or isinstance(row.get("messages"), list)):
+    has_label = isinstance(row, dict) and isinstance(row.get("label"), str)
+    if not has_label or not (
+        isinstance(row.get("text"), str) or isinstance(row.get("messages"), list)
+    ):
         raise RowError("needs a string `label`, and a string `text` or a list `messages`")
     return (row,)
 
@@ -90,7 +92,7 @@ def _ranked(row: Json) -> list[list[Json]]:
 
 
 def _answer(row: Json, names: tuple[str, ...]) -> list[Json]:
-    found = next((row[name] for name in names if name in row), None)
-    if not isinstance(found, list):
+    value = next((row[name] for name in names if name in row), None)
+    if not isinstance(value, list):
         raise RowError(f"needs a list `{names[0]}`")
-    return found
+    return value

@@ -42,11 +42,11 @@ def shorten_segments(text: str, runs: Sequence[Run], most: int) -> Iterator[dict
 
     ``omitted`` is the number of characters left out after a segment's text.
     """
-    shown = runs[: max(most // (_OVERHEAD + _SHORTEST), 1)]
+    visible = runs[: max(most // (_OVERHEAD + _SHORTEST), 1)]
     limits = _share_characters(
-        [end - start for _, start, end in shown], most - _OVERHEAD * len(shown)
+        [end - start for _, start, end in visible], most - _OVERHEAD * len(visible)
     )
-    for (kind, start, end), limit in zip(shown, limits, strict=True):
+    for (kind, start, end), limit in zip(visible, limits, strict=True):
         left_out = end - start - limit
         if left_out <= 0:
             yield {"kind": kind, "text": text[start:end]}
@@ -54,8 +54,8 @@ def shorten_segments(text: str, runs: Sequence[Run], most: int) -> Iterator[dict
         tail = end - limit // 2
         yield {"kind": kind, "text": text[start : tail - left_out], "omitted": left_out}
         yield {"kind": kind, "text": text[tail:end]}
-    if len(shown) < len(runs):
-        yield {"kind": CONTEXT, "text": "", "omitted": len(text) - shown[-1][2]}
+    if len(visible) < len(runs):
+        yield {"kind": CONTEXT, "text": "", "omitted": len(text) - visible[-1][2]}
 
 
 def _trim_runs(runs: list[Run], start: int) -> None:

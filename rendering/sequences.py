@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from rendering import rows
 from rendering.answers import HistoryRewritten, RenderedChat
 from rendering.chat import (
-    render_kept_chat,
+    render_checked_chat,
     render_prompt,
     render_text,
     trained_indexes,
@@ -52,10 +52,10 @@ class RowReader:
 
     def sequences(self, row: object) -> list[RowSequence]:
         """Return the row's sequences; raise RenderError or RowError."""
-        found = [self._sequence(chat) for chat in self._read(row)]
-        if not found:
+        row_sequences = [self._sequence(chat) for chat in self._read(row)]
+        if not row_sequences:
             raise RenderError("no answer of the row is trained: give one of them weight 1")
-        return found
+        return row_sequences
 
     def _sequence(self, chat: Json) -> RowSequence:
         tokenizer, today = self._tokenizer, self._task.today
@@ -70,7 +70,7 @@ class RowReader:
 
     def _render_chat(self, chat: Json) -> RenderedChat:
         try:
-            return render_kept_chat(self._tokenizer, chat, self._task.today)
+            return render_checked_chat(self._tokenizer, chat, self._task.today)
         except HistoryRewritten as error:
             if trained_indexes(chat) == [len(chat["messages"]) - 1]:
                 raise

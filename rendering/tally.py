@@ -11,7 +11,7 @@ class FileTally:
 
     def __init__(self) -> None:
         self.rows = 0
-        self._examples = self._tokens = self._kept = self._trained = self._longest = 0
+        self._examples = self._tokens = self._kept_tokens = self._trained = self._longest = 0
         self._lengths = array("I")
         self._findings: dict[tuple[str, bool], tuple[int, list[int], str]] = {}
 
@@ -19,13 +19,13 @@ class FileTally:
         """Count the examples of a readable row."""
         self._examples += count
 
-    def add_sequence(self, tokens: int, kept: int, trained: int) -> None:
+    def add_sequence(self, tokens: int, retained: int, trained: int) -> None:
         """Count one sequence: its tokens, those within max_seq_len, and the trained ones."""
         self._tokens += tokens
-        self._kept += kept
+        self._kept_tokens += retained
         self._trained += trained
         self._longest = max(self._longest, tokens)
-        self._lengths.append(kept)
+        self._lengths.append(retained)
 
     def add_problem(self, line: int, problem: SequenceProblem) -> None:
         """Count a problem of a line."""
@@ -61,7 +61,7 @@ class FileTally:
             examples=self._examples,
             sequences=len(self._lengths),
             tokens=self._tokens,
-            kept_tokens=self._kept,
+            kept_tokens=self._kept_tokens,
             trained_tokens=self._trained,
             lengths=_quantiles(self._lengths),
             longest=self._longest,

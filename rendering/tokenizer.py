@@ -143,20 +143,20 @@ class Tokenizer:
     def pad_token(self) -> str:
         """The padding token; the end-of-answer token if there is no other."""
         names = ("pad_token", "eos_token")
-        found = self.padding or next(filter(None, map(self.special_tokens.get, names)), None)
-        if found is None:
+        token = self.padding or next(filter(None, map(self.special_tokens.get, names)), None)
+        if token is None:
             raise UnusableTokenizer(
                 f"The base model's tokenizer names neither an eos_token nor a pad_token. Name one "
                 f"in {CONFIG}, and stage the model again."
             )
-        return found
+        return token
 
     @property
     def pad_token_id(self) -> int:
         """Id of the padding token."""
-        found = self.backend.token_to_id(self.pad_token)
-        assert found is not None, "special tokens are in the vocabulary"
-        return found
+        token_id = self.backend.token_to_id(self.pad_token)
+        assert token_id is not None, "special tokens are in the vocabulary"
+        return token_id
 
 
 def read_tokenizer(folder: Path, method: str = "supervised") -> Tokenizer:
@@ -192,12 +192,12 @@ def read_tokenizer(folder: Path, method: str = "supervised") -> Tokenizer:
 
 def _spare_token(tokenizer: Tokenizer) -> str:
     """Return a special token that neither texts nor templates use, likeliest names first."""
-    taken = {tokenizer.special_tokens.get(name) for name in ("eos_token", "bos_token")}
+    used = {tokenizer.special_tokens.get(name) for name in ("eos_token", "bos_token")}
     added = sorted(tokenizer.backend.get_added_tokens_decoder().items())
-    special = [token.content for _, token in added if token.special and token.content not in taken]
-    for word in SPARE:
+    special = [token.content for _, token in added if token.special and token.content not in used]
+    for likely_name in SPARE:
         for token in special:
-            if word in token.lower():
+            if likely_name in token.lower():
                 return str(token)
     templates = "".join(tokenizer.templates.values())
     for token in reversed(special):
@@ -225,10 +225,10 @@ def _special_tokens(folder: Path, settings: Mapping[str, Any]) -> dict[str, Adde
     family = _read_object(folder / "config.json").get("model_type")
     extra = settings.get("extra_special_tokens")
     named = {**settings, **(extra if isinstance(extra, dict) else {})}
-    usual = {f"{name}_token": None for name in NAMES}
-    found = usual | _DEFAULTS.get(str(family), {})
-    found |= {name: token for name, token in named.items() if name.endswith("_token")}
-    tokens = {name: _special_token(token) for name, token in found.items()}
+    defaults = {f"{name}_token": None for name in NAMES}
+    candidates = defaults | _DEFAULTS.get(str(family), {})
+    candidates |= {name: token for name, token in named.items() if name.endswith("_token")}
+    tokens = {name: _special_token(token) for name, token in candidates.items()}
     return {name: token for name, token in tokens.items() if token is not None}
 
 
@@ -279,10 +279,10 @@ def _add_tokens(
     backend: Backend, listed: Sequence[AddedToken], specials: Sequence[AddedToken]
 ) -> None:
     """Add tokens that the vocabulary lacks; listed tokens may replace existing ones."""
-    known = backend.get_added_tokens_decoder().values()
-    flags = {repr(token) for token in known}
+    existing = backend.get_added_tokens_decoder().values()
+    flags = {repr(token) for token in existing}
     missing = [token for token in listed if repr(token) not in flags]
-    contents = {token.content for token in (*known, *missing)}
+    contents = {token.content for token in (*existing, *missing)}
     for token in specials:
         if token.content not in contents:
             contents.add(token.content)
@@ -299,8 +299,8 @@ def _token_flags(token: Mapping[str, Any]) -> dict[str, Any]:
 
 def _read_templates(folder: Path, config: Mapping[str, Any]) -> dict[str, str]:
     """Return chat templates by name; template files win over the configuration."""
-    others = {path.stem: path for path in (folder / TEMPLATES).glob("*.jinja")}
-    files = others | ({DEFAULT: folder / TEMPLATE} if (folder / TEMPLATE).is_file() else {})
+    named = {path.stem: path for path in (folder / TEMPLATES).glob("*.jinja")}
+    files = named | ({DEFAULT: folder / TEMPLATE} if (folder / TEMPLATE).is_file() else {})
     if files:
         return _require_default({n: f.read_text(encoding="utf-8") for n, f in files.items()})
     template = config.get("chat_template")
@@ -326,10 +326,10 @@ def _read_object(path: Path) -> dict[str, Any]:
     if not path.is_file():
         return {}
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        document = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
         raise UnusableTokenizer(
             f"{path.name} of the base model is not JSON ({error}). Restore it, and stage the model "
             "again."
         ) from error
-    return found if isinstance(found, dict) else {}
+    return document if isinstance(document, dict) else {}

@@ -56,8 +56,8 @@ def tokenize_labelled(
     count them.
     """
     if row["label"] not in classes:
-        known = ", ".join(map(repr, classes))
-        raise RenderError(f"the label {row['label']!r} is not one of the run's: {known}")
+        labels = ", ".join(map(repr, classes))
+        raise RenderError(f"the label {row['label']!r} is not one of the run's: {labels}")
     if "text" in row:
         ids = tokenizer.encode_plain(row["text"], max_seq_len)
     else:

@@ -96,19 +96,19 @@ def compress_model(
         _print_progress(f"measuring the loss of {model} on {len(batches)} chats")
     before = _mean_loss(_load(model, report), batches) if batches else None
     _print_progress(f"making {_weights_text(kind)}, and loading them again")
-    part = target.with_name(f".{target.name}{PART}")
-    shutil.rmtree(part, ignore_errors=True)
-    after = _write(model, part, report, kind, batches)
+    staging = target.with_name(f".{target.name}{PART}")
+    shutil.rmtree(staging, ignore_errors=True)
+    after = _write(model, staging, report, kind, batches)
     done = ReportedQuantization(
         to=kind,
-        made_with=_made_with(kind),
-        bytes=weight_bytes(part),
+        made_with=_quantizer(kind),
+        bytes=weight_bytes(staging),
         rows=len(batches),
         loss_before=before,
         loss_after=after,
     )
-    write_report(_add_quantization(report, done), part)
-    part.rename(target)
+    write_report(_add_quantization(report, done), staging)
+    staging.rename(target)
     return done
 
 
@@ -124,49 +124,49 @@ def _add_quantization(report: TrainingReport, done: ReportedQuantization) -> Tra
     return TrainingReport.from_dict(report.to_plain() | {"quantized": done.to_plain()})
 
 
-def _load(folder: Path, report: TrainingReport, **how: Any) -> Any:  # noqa: ANN401 - transformers is untyped
+def _load(folder: Path, report: TrainingReport, **options: Any) -> Any:  # noqa: ANN401 - transformers is untyped
     causal = report.method not in WITH_HEAD
     kind: Any = AutoModelForCausalLM if causal else AutoModelForSequenceClassification
-    return kind.from_pretrained(folder, dtype="auto", local_files_only=True, **how).eval()
+    return kind.from_pretrained(folder, dtype="auto", local_files_only=True, **options).eval()
 
 
 def _write(
-    model: Path, part: Path, report: TrainingReport, kind: str, batches: list[Batch]
+    model: Path, folder: Path, report: TrainingReport, kind: str, batches: list[Batch]
 ) -> float | None:
     """Write the folder, load it again, and return the loss of what was loaded."""
     small = _compress_weights(model, report, kind)
-    small.save_pretrained(part)  # before it computes: newer CPUs repack 4 bits then
-    seen = _probe_logits(small)
+    small.save_pretrained(folder)  # before it computes: newer CPUs repack 4 bits then
+    logits = _probe_logits(small)
     del small
     for file in sorted(model.iterdir()):
         weights = file.name.endswith((".safetensors", ".safetensors.index.json"))
-        if file.is_file() and not weights and not (part / file.name).exists():
-            shutil.copyfile(file, part / file.name)
-    if (part / CARD).exists():
-        with (part / CARD).open("a", encoding="utf-8") as card:
+        if file.is_file() and not weights and not (folder / file.name).exists():
+            shutil.copyfile(file, folder / file.name)
+    if (folder / CARD).exists():
+        with (folder / CARD).open("a", encoding="utf-8") as card:
             card.write(
                 f"- Linear layers have {_weights_text(kind)}; the results are from before.\n"
             )
-    again = _load(part, report)
+    reloaded = _load(folder, report)
     if batches:
         _print_progress("measuring the loss again")
-    if not torch.equal(_probe_logits(again), seen):
-        shutil.rmtree(part)
+    if not torch.equal(_probe_logits(reloaded), logits):
+        shutil.rmtree(folder)
         raise CompressionError(
             f"with {_weights_text(kind)} it loads as another model; use it as it is"
         )
-    return _mean_loss(again, batches) if batches else None
+    return _mean_loss(reloaded, batches) if batches else None
 
 
-def _print_progress(what: str) -> None:
-    sys.stderr.write(f"compress: {what} ...\n")
+def _print_progress(message: str) -> None:
+    sys.stderr.write(f"compress: {message} ...\n")
 
 
 def _weights_text(kind: str) -> str:
     return "weights of which half are zero (2:4)" if kind == SPARSE else f"weights in {kind}"
 
 
-def _made_with(kind: str) -> str:
+def _quantizer(kind: str) -> str:
     library = "torch" if kind == SPARSE else "bitsandbytes"
     return f"{library} {version(library)}"
 
@@ -209,24 +209,24 @@ def _probe_logits(model: Any) -> torch.Tensor:  # noqa: ANN401
     """Return the logits of the first tokens of the vocabulary."""
     ids = torch.arange(PROBE).unsqueeze(0) % model.config.get_text_config().vocab_size
     with torch.no_grad():
-        found: torch.Tensor = model(input_ids=ids, attention_mask=torch.ones_like(ids)).logits
-    return found
+        logits: torch.Tensor = model(input_ids=ids, attention_mask=torch.ones_like(ids)).logits
+    return logits
 
 
 def _batches(model: Path, report: TrainingReport, file: Path, rows: int) -> list[Batch]:
     """Return the file's first rows, one a batch."""
     tokenizer = load_tokenizer(model)
-    today, found = date.fromisoformat(report.date), JsonlRows(file, read_chat)
-    chats = islice((found[row][0] for row in range(len(found))), rows)
+    today, dataset = date.fromisoformat(report.date), JsonlRows(file, read_chat)
+    chats = islice((dataset[row][0] for row in range(len(dataset))), rows)
     return [padded([tokenize_chat(tokenizer, row, report.max_seq_len, today)], 0) for row in chats]
 
 
 def _mean_loss(model: Any, batches: list[Batch]) -> float | None:  # noqa: ANN401
     """Return the mean loss over trained tokens; None where there are none."""
     method = SupervisedLoss()
-    shown = tqdm(batches, desc="measuring rows", unit="row")
+    progress = tqdm(batches, desc="measuring rows", unit="row")
     with torch.no_grad():
-        loss = math.fsum(float(method.scores(model, batch).loss) for batch in shown)
+        loss = math.fsum(float(method.scores(model, batch).loss) for batch in progress)
     units = sum(method.units(batch) for batch in batches)
     return loss / units if units else None
 

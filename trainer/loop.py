@@ -42,12 +42,12 @@ class LoopContext:
     identity: RankIdentity
     engine: Any
     method: Method
-    feed: StepSource
+    source: StepSource
     evaluation: Evaluation | None
     saver: Saver
-    agreement: FlagSync
+    flag_sync: FlagSync
     journal: Journal
-    pace: UtilizationMeter
+    meter: UtilizationMeter
     now: Callable[[], float]
 
 
@@ -77,7 +77,7 @@ def train(parts: LoopContext, state: TrainingState) -> tuple[TrainingState, bool
                 break
         if state.step == parts.spec.total_steps:
             progress_check.require_learned(spec, state)
-            if parts.agreement.sync_flags().is_leaving:
+            if parts.flag_sync.sync_flags().is_leaving:
                 break
             return state, True
         due = parts.identity.rank == 0 and saves.is_due(state.step + 1)
@@ -98,14 +98,14 @@ def _step(
     parts: LoopContext, state: TrainingState, *, save_due: bool
 ) -> tuple[TrainingState, SyncedFlags]:
     """Run one training step; return the state unchanged if a stop is requested meanwhile."""
-    spec, engine, method, began = parts.spec, parts.engine, parts.method, parts.now()
+    spec, engine, method, started_at = parts.spec, parts.engine, parts.method, parts.now()
     method.prepare_step(state.step + 1)
-    prepared = parts.feed.step(state)
+    prepared = parts.source.step(state)
     if prepared is None:
-        return state, parts.agreement.sync_flags()
-    batches = prepared.batches
+        return state, parts.flag_sync.sync_flags()
+    batches, meter = prepared.batches, parts.meter
     grades = sum_rewards_over_ranks(prepared.figures, engine.device, spec.reinforcement)
-    tokens, units, seen = sum_over_ranks(
+    tokens, units, all_tokens = sum_over_ranks(
         sum(batch.targets for batch in batches),
         sum(method.units(batch) for batch in batches),
         sum(count_tokens(batch) for batch in batches),
@@ -113,37 +113,37 @@ def _step(
     )
     ds.set_learning_rate(engine, rate := learning_rate_of(spec, state.step + 1))
     if units:
-        done, agreed = _train_batches(parts, state, batches, int(units), save_due=save_due)
+        result, flags = _train_batches(parts, state, batches, int(units), save_due=save_due)
     else:
-        done, agreed = _skip_update(parts, state, save_due=save_due)
-        tokens, seen = 0.0, 0.0
-    if done is None:
-        return state, agreed
+        result, flags = _skip_update(parts, state, save_due=save_due)
+        tokens, all_tokens = 0.0, 0.0
+    if result is None:
+        return state, flags
     if spec.ema_decay:
         ema.update_average(engine, spec.ema_decay, state.step + 1)
-    losses, spike = loss_spikes.record_loss(spec.spike_guard, state.losses, done.loss)
+    losses, spike = loss_spikes.record_loss(spec.spike_guard, state.losses, result.loss)
     metrics = StepMetrics(
         step=state.step + 1,
-        loss=done.loss,
+        loss=result.loss,
         learning_rate=rate,
-        grad_norm=done.norm or 0.0,
+        grad_norm=result.norm or 0.0,
         tokens=int(tokens),
-        seconds=parts.now() - began,
+        seconds=parts.now() - started_at,
         at=parts.now(),
-        accuracy=done.accuracy,
-        margin=done.margin if descriptor_of(spec).has_margin else None,
+        accuracy=result.accuracy,
+        margin=result.margin if descriptor_of(spec).has_margin else None,
         loss_scale=loss_scale.scale_value(engine),
-        skipped=done.norm is None,
+        skipped=result.norm is None,
         spike=spike,
         **grades.members,
     )
-    metrics = replace(metrics, **parts.pace.step_metrics(metrics.step, seen, metrics.seconds))
-    parts.journal.span_once("first_step", began, metrics.at)
+    metrics = replace(metrics, **meter.step_metrics(metrics.step, all_tokens, metrics.seconds))
+    parts.journal.span_once("first_step", started_at, metrics.at)
     kl_beta = next_kl_weight(spec.reinforcement, prepared.beta, metrics.kl)
-    moved = bool(done.norm) and rate > 0 and grades.differ
+    moved = bool(result.norm) and rate > 0 and grades.differ
     experience = prepared.experience
     after = state.after_step(spec.global_batch, metrics, experience, kl_beta, losses, moved=moved)
-    return _record(parts, after, grades.error), agreed
+    return _record(parts, after, grades.error), flags
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,15 +166,15 @@ def _train_batches(
 ) -> tuple[_StepResult | None, SyncedFlags]:
     """Update the model; None when a stop is requested meanwhile."""
     engine, step = parts.engine, state.step + 1
-    found, agreed = _accumulate(parts, batches, units, save_due=save_due)
-    if found is None:
-        return None, agreed
-    loss_sum, correct_sum, margin_sum = sum_over_ranks(*found, device=engine.device)
+    sums, flags = _accumulate(parts, batches, units, save_due=save_due)
+    if sums is None:
+        return None, flags
+    loss_sum, correct_sum, margin_sum = sum_over_ranks(*sums, device=engine.device)
     _require_finite(loss_sum, "loss", step)
     norm = ds.update_parameters(engine)
     _require_finite(norm or 0.0, "gradient norm", step)
     loss, accuracy, margin = loss_sum / units, correct_sum / units, margin_sum / units
-    return _StepResult(loss=loss, accuracy=accuracy, margin=margin, norm=norm), agreed
+    return _StepResult(loss=loss, accuracy=accuracy, margin=margin, norm=norm), flags
 
 
 def _skip_update(
@@ -186,13 +186,13 @@ def _skip_update(
     early.
     """
     if state.step == 0:
-        units = parts.feed.units(state, parts.method.units)
+        units = parts.source.units(state, parts.method.units)
         agreed = progress_check.require_targets(
-            parts.spec, units, parts.agreement.sync_flags, parts.engine.device
+            parts.spec, units, parts.flag_sync.sync_flags, parts.engine.device
         )
         if agreed is not None:
             return None, agreed
-    agreed = parts.agreement.sync_flags(save_due=save_due)
+    agreed = parts.flag_sync.sync_flags(save_due=save_due)
     if agreed.stop:
         return None, agreed
     ds.set_steps(parts.engine, state.step + 1)
@@ -209,10 +209,10 @@ def _accumulate(
     engine, agreed = parts.engine, SyncedFlags(stop=False, save=False, congested=False)
     loss, correct, margin = torch.zeros((), device=engine.device), 0, 0.0
     for batch in batches:
-        agreed = parts.agreement.sync_flags(save_due=save_due)
+        agreed = parts.flag_sync.sync_flags(save_due=save_due)
         if agreed.stop:
             return None, agreed
-        with parts.pace.time_forward():
+        with parts.meter.time_forward():
             scores = parts.method.scores(engine, batch.to(engine.device))
         ds.accumulate_gradients(engine, scaled_loss(scores.loss, units, parts.identity.world_size))
         ds.end_micro_step(engine)
@@ -242,13 +242,13 @@ def _measure_before(parts: LoopContext, state: TrainingState) -> tuple[TrainingS
     """
     if parts.evaluation is None or state.step > 0:
         return state, False
-    began, generators = parts.now(), rng_state.capture_rng()
+    started_at, generators = parts.now(), rng_state.capture_rng()
     parts.method.prepare_step(parts.spec.total_steps)
     loss = parts.evaluation(parts.method)
     if loss is None:
         return state, True
     rng_state.restore_rng(generators)
-    parts.journal.span("first_validation", began, parts.now())
+    parts.journal.span("first_validation", started_at, parts.now())
     _warn_if_nothing_validated(parts, loss)
     log.info("before the first step: validation %.4f", loss)
     return replace(state, valid_loss_before=loss if math.isfinite(loss) else None), False
@@ -291,8 +291,8 @@ def _is_evaluation_due(parts: LoopContext, state: TrainingState) -> bool:
     return state.step == parts.spec.total_steps or (every > 0 and state.step % every == 0)
 
 
-def _require_finite(value: float, what: str, step: int) -> None:
+def _require_finite(value: float, name: str, step: int) -> None:
     if not math.isfinite(value):
         raise NotFiniteError(
-            f"the {what} of step {step} is {value}; lower the learning rate or look at the data"
+            f"the {name} of step {step} is {value}; lower the learning rate or look at the data"
         )

@@ -159,7 +159,10 @@ class RunDir:
         self.progress = root / "progress"
         self.warnings = root / "warnings"
         self.verification = root / "verification"
-        self._laid_stop, self._laid_gentle_stop = root / ".stop", root / ".stop-after-step"
+        self._prepared_stop, self._prepared_stop_after_step = (
+            root / ".stop",
+            root / ".stop-after-step",
+        )
 
     def input(self, path: str) -> Path:
         """Return the path of the input blob "container/name"."""
@@ -171,8 +174,8 @@ class RunDir:
 
     def prepare_stop_flag(self) -> None:
         """Create both kinds of the stop flag, to be renamed later."""
-        write_whole(self._laid_stop, "")
-        write_whole(self._laid_gentle_stop, AFTER_STEP)
+        write_atomically(self._prepared_stop, "")
+        write_atomically(self._prepared_stop_after_step, AFTER_STEP)
 
     def raise_stop_flag(self, *, after_step: bool = False) -> None:
         """Ask for a save between two steps and an end; idempotent.
@@ -180,7 +183,9 @@ class RunDir:
         ``after_step``: finish the step under way first.
         """
         if not self.stop.exists():
-            (self._laid_gentle_stop if after_step else self._laid_stop).replace(self.stop)
+            (self._prepared_stop_after_step if after_step else self._prepared_stop).replace(
+                self.stop
+            )
 
     def make_room(self) -> None:
         """Delete what a trainer in training no longer needs."""
@@ -220,13 +225,13 @@ def drop_checkpoint(folder: Path) -> None:
     shutil.rmtree(folder.resolve(), ignore_errors=True)
 
 
-def write_whole(path: Path, data: str | bytes) -> None:
+def write_atomically(path: Path, data: str | bytes) -> None:
     """Write a file atomically and durably: it appears whole or not at all."""
     raw = data.encode() if isinstance(data, str) else data
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.name}.part")
-    with part.open("wb") as f:
+    part_path = path.with_name(f".{path.name}.part")
+    with part_path.open("wb") as f:
         f.write(raw)
         f.flush()
         os.fsync(f.fileno())
-    part.replace(path)
+    part_path.replace(path)

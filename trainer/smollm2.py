@@ -33,10 +33,10 @@ def build(folder: Path) -> None:
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f"{folder.name}-", dir=folder.parent) as temporary:
         weights = _download(Path(temporary))
-        whole = Path(temporary) / "model"
-        _convert(weights, whole)
+        model = Path(temporary) / "model"
+        _convert(weights, model)
         shutil.rmtree(folder, ignore_errors=True)
-        whole.rename(folder)
+        model.rename(folder)
 
 
 def _download(folder: Path) -> Path:

@@ -56,7 +56,7 @@ from trainer.process import bandwidth_check, non_retryable, out_of_memory  # noq
 from trainer.process.journal import Journal  # noqa: E402
 from trainer.process.sync_flags import FlagSync, long_timeout_group  # noqa: E402
 from trainer.process.watchdog import Watchdog  # noqa: E402
-from trainer.rundir import RankResult, RunDir, write_whole  # noqa: E402
+from trainer.rundir import RankResult, RunDir, write_atomically  # noqa: E402
 from trainer.state import RankIdentity, TrainingState  # noqa: E402
 
 gc.freeze()  # modules stay: no later collection needs to look at them
@@ -82,11 +82,11 @@ def main() -> None:
     journal.span("start_trainer", launched_at, FIRST_LINE_AT)
     journal.span("load_imports", FIRST_LINE_AT, imported_at)
     journal.span("load_world", imported_at, joined_at)
-    _await(rundir.ready)
+    _wait_for_path(rundir.ready)
     journal.span("load_wait", joined_at, time.time())
     with non_retryable.record_non_retryable(rundir, identity.rank):
         result = _run(rundir, identity, journal)
-    write_whole(rundir.result(identity.rank), result.to_json())
+    write_atomically(rundir.result(identity.rank), result.to_json())
     dist.barrier()
     logging.shutdown()
     sys.stdout.flush()
@@ -145,7 +145,7 @@ def _require_speed(rundir: RunDir, journal: Journal) -> None:
         journal.warn("slow_network", warning)
 
 
-def _await(path: Path) -> None:
+def _wait_for_path(path: Path) -> None:
     """Wait until the supervisor creates the path; if it fails, it kills this process."""
     while not path.exists():
         time.sleep(READY_POLL)
@@ -177,7 +177,7 @@ def _build(
     spec: RunSpec, rundir: RunDir, identity: RankIdentity, journal: Journal, watchdog: Watchdog
 ) -> tuple[LoopContext, TrainingState]:
     """Build everything that training needs; return the state to start from."""
-    began = time.time()
+    started_at = time.time()
     base = base_folder(rundir, spec.base_model)
     tokenizer = load_tokenizer(base, spec.method)
     rng_state.seed_rng(spec.seed)  # new adapters are the same on every rank
@@ -190,29 +190,29 @@ def _build(
         ema.start_average(engine)
     method = make_method(MethodInputs(engine, base, spec, config))
     saver = Saver(engine, rundir, identity)
-    agreement = FlagSync(rundir, _flag_group(), lambda: saver.busy, watchdog.record_progress)
-    journal.span("load_model", began, loaded_at := time.time())
+    flag_sync = FlagSync(rundir, _flag_group(), lambda: saver.busy, watchdog.record_progress)
+    journal.span("load_model", started_at, loaded_at := time.time())
     state = _resume(engine, spec, rundir, identity, journal)
     journal.span("load_checkpoint", loaded_at, time.time())
-    common = (spec, rundir, identity, engine, tokenizer, agreement)
+    common = (spec, rundir, identity, engine, tokenizer, flag_sync)
     if spec.reinforcement is None:
-        feed, evaluation = build_file_source(*common)
+        source, evaluation = build_file_source(*common)
     else:
         from trainer.rollout.rollouts import build_rollout_source  # noqa: PLC0415 - others save its imports
 
-        feed, evaluation = build_rollout_source(*common, config, base)
+        source, evaluation = build_rollout_source(*common, config, base)
     parts = LoopContext(
         spec=spec,
         identity=identity,
         engine=engine,
         method=method,
-        feed=feed,
+        source=source,
         evaluation=evaluation,
         saver=saver,
-        agreement=agreement,
+        flag_sync=flag_sync,
         journal=journal,
-        pace=UtilizationMeter(engine, spec, identity),
-        now=_steady(),
+        meter=UtilizationMeter(engine, spec, identity),
+        now=_monotonic_time_of_day(),
     )
     return parts, state
 
@@ -228,8 +228,8 @@ def _resume(
     if generation.checkpoint is None and not rundir.checkpoint.exists():
         rng_state.seed_rng(spec.seed, 0, identity.rank)
         return TrainingState()
-    _await(rundir.checkpoint)
-    wanted = rundir.wanted_ranges(identity.rank)
+    _wait_for_path(rundir.checkpoint)
+    ranges_path = rundir.wanted_ranges(identity.rank)
     with (
         non_retryable.treat_as_retryable()
     ):  # the checkpoint may be whole where it is fetched again
@@ -238,7 +238,7 @@ def _resume(
             open_checkpoint(rundir.checkpoint, identity.run_spec_sha256),
             spec.seed,
             identity,
-            lambda ask: write_whole(wanted, ask.to_json()),
+            lambda ranges: write_atomically(ranges_path, ranges.to_json()),
             all_waiting=generation.rung is not None,
         )
     journal.progress(state.step)
@@ -253,10 +253,10 @@ def _flag_group() -> Any:  # noqa: ANN401
     return dist.new_group(backend="gloo", timeout=COLLECTIVE_TIMEOUT)
 
 
-def _steady() -> Callable[[], float]:
+def _monotonic_time_of_day() -> Callable[[], float]:
     """Return a time of day that never jumps, for saves and for timing steps."""
-    ahead = time.time() - time.monotonic()
-    return lambda: time.monotonic() + ahead
+    offset = time.time() - time.monotonic()
+    return lambda: time.monotonic() + offset
 
 
 def _device() -> torch.device:

@@ -58,20 +58,24 @@ class PlainEngine:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Print the result; exit with status 1 and a message on failure."""
-    asked = _parser().parse_args(arguments)
+    options = _parser().parse_args(arguments)
     try:
-        rows = _rows(asked.prompts, asked.rows)
-        for folder, kind in ((asked.judge, RATES), (asked.a, WRITES), (asked.b, WRITES)):
+        rows = _rows(options.prompts, options.rows)
+        for folder, kind in ((options.judge, RATES), (options.a, WRITES), (options.b, WRITES)):
             _config(folder, kind)  # before anything takes minutes
-        device = torch.device(asked.device)
-        told = [_answer_prompts(model, rows, asked, device) for model in (asked.a, asked.b)]
-        rated = _rate_answers(asked.judge, rows, told, device)
+        device = torch.device(options.device)
+        answers = [
+            _answer_prompts(model, rows, options, device) for model in (options.a, options.b)
+        ]
+        rated = _rate_answers(options.judge, rows, answers, device)
     except (ValueError, OSError) as error:
         sys.exit(f"error: {error}")
-    found = compare_answers(rated[0], rated[1])
-    if asked.out:
-        asked.out.write_text("".join(_line(r, a, b) for r, a, b in zip(rows, *rated, strict=True)))
-    sys.stdout.write(json.dumps(asdict(found)) + "\n" if asked.json else summary_text(found))
+    result = compare_answers(rated[0], rated[1])
+    if options.out:
+        options.out.write_text(
+            "".join(_line(r, a, b) for r, a, b in zip(rows, *rated, strict=True))
+        )
+    sys.stdout.write(json.dumps(asdict(result)) + "\n" if options.json else summary_text(result))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -101,38 +105,38 @@ def _positive(text: str) -> int:
 
 
 def _rows(file: Path, most: int) -> list[dict[str, Any]]:
-    found = JsonlRows(file, read_prompt)
-    return [found[row][0] for row in islice(range(len(found)), most)]
+    dataset = JsonlRows(file, read_prompt)
+    return [dataset[row][0] for row in islice(range(len(dataset)), most)]
 
 
 def _answer_prompts(
-    folder: Path, rows: list[dict[str, Any]], asked: argparse.Namespace, device: torch.device
+    folder: Path, rows: list[dict[str, Any]], options: argparse.Namespace, device: torch.device
 ) -> list[RatedAnswer]:
     """Return the model's answers in the rows' order; the model is freed afterwards."""
     config, tokenizer = _config(folder, WRITES), load_tokenizer(folder)
     ids = [tokenize_prompt(tokenizer, row, DAY) for row in rows]
-    _require_room(folder, ids, asked.max_tokens, config.max_position_embeddings)
-    loading.require_whole(AutoModelForCausalLM, folder, new_head=False)
-    model = loading.load_whole(AutoModelForCausalLM, folder, dtype="auto")
+    _require_room(folder, ids, options.max_tokens, config.max_position_embeddings)
+    loading.require_complete(AutoModelForCausalLM, folder, new_head=False)
+    model = loading.load_complete(AutoModelForCausalLM, folder, dtype="auto")
     settings = Reinforcement(
         algorithm="",
         grader="",
         answers=1,
-        max_answer_tokens=asked.max_tokens,
-        temperature=asked.temperature or 1.0,
+        max_answer_tokens=options.max_tokens,
+        temperature=options.temperature or 1.0,
     )
-    sampler = Sampler(PlainEngine(model, device), tokenizer, settings, asked.seed, lambda: False)
-    told: list[list[int]] = []
+    sampler = Sampler(PlainEngine(model, device), tokenizer, settings, options.seed, lambda: False)
+    answers: list[list[int]] = []
     for first in range(0, len(ids), AT_ONCE):
-        some = range(first, min(first + AT_ONCE, len(ids)))
-        draws = [(row, 0) for row in some] if asked.temperature else None
-        told += sampler.answers([ids[row] for row in some], draws)
+        batch = range(first, min(first + AT_ONCE, len(ids)))
+        draws = [(row, 0) for row in batch] if options.temperature else None
+        answers += sampler.answers([ids[row] for row in batch], draws)
     return [
         RatedAnswer(
             text=tokenizer.decode(tokens, skip_special_tokens=True),
-            is_cut=len(tokens) == asked.max_tokens and tokens[-1] != tokenizer.eos_token_id,
+            is_cut=len(tokens) == options.max_tokens and tokens[-1] != tokenizer.eos_token_id,
         )
-        for tokens in told
+        for tokens in answers
     ]
 
 
@@ -141,9 +145,9 @@ def _config(folder: Path, kind: str) -> Any:  # noqa: ANN401
     if not folder.is_dir():
         raise ValueError(f"{folder} is no folder; give one that `rekindle download` has made")
     config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-    found = (config.architectures or ["nothing"])[0]
-    if not found.endswith(kind):
-        raise ValueError(f"{folder} holds a {found}; here it must be a model {kind}")
+    architecture = (config.architectures or ["nothing"])[0]
+    if not architecture.endswith(kind):
+        raise ValueError(f"{folder} holds a {architecture}; here it must be a model {kind}")
     return config
 
 
@@ -157,16 +161,18 @@ def _require_room(folder: Path, ids: list[list[int]], tokens: int, longest: int)
 
 
 def _rate_answers(
-    folder: Path, rows: list[dict[str, Any]], told: list[list[RatedAnswer]], device: torch.device
+    folder: Path, rows: list[dict[str, Any]], answers: list[list[RatedAnswer]], device: torch.device
 ) -> list[list[RatedAnswer]]:
     """Add the reward model's scores."""
     judge = RewardModelJudge(folder, device, _config(folder, RATES).dtype or torch.float32, DAY)
     chats = [{name: row[name] for name in CHAT if name in row} for row in rows]
     rated = []
-    for one in told:
-        grades = judge.grade([ModelAnswer(t.text, {}, c) for t, c in zip(one, chats, strict=True)])
+    for model_answers in answers:
+        grades = judge.grade(
+            [ModelAnswer(t.text, {}, c) for t, c in zip(model_answers, chats, strict=True)]
+        )
         rewards = [None if grade.error else grade.score for grade in grades]
-        rated.append([replace(t, reward=r) for t, r in zip(one, rewards, strict=True)])
+        rated.append([replace(t, reward=r) for t, r in zip(model_answers, rewards, strict=True)])
     return rated
 
 

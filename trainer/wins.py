@@ -36,25 +36,25 @@ class WinRate:
     cut: tuple[int, int]
 
 
-def compare_answers(ours: Sequence[RatedAnswer], theirs: Sequence[RatedAnswer]) -> WinRate:
+def compare_answers(answers_a: Sequence[RatedAnswer], answers_b: Sequence[RatedAnswer]) -> WinRate:
     """Compare the answers prompt by prompt."""
-    pairs = list(zip(ours, theirs, strict=True))
+    pairs = list(zip(answers_a, answers_b, strict=True))
     leads = [_lead(a, b) for a, b in pairs]
-    known = [lead for lead in leads if lead is not None]
-    wins, losses = sum(lead > 0 for lead in known), sum(lead < 0 for lead in known)
-    rate = (wins + (len(known) - wins - losses) / 2) / len(known) if known else None
-    low, high = wilson_interval(rate or 0.0, len(known))
+    rated = [lead for lead in leads if lead is not None]
+    wins, losses = sum(lead > 0 for lead in rated), sum(lead < 0 for lead in rated)
+    rate = (wins + (len(rated) - wins - losses) / 2) / len(rated) if rated else None
+    low, high = wilson_interval(rate or 0.0, len(rated))
     return WinRate(
         prompts=len(pairs),
         wins=wins,
         losses=losses,
-        ties=len(known) - wins - losses,
-        not_rated=len(pairs) - len(known),
+        ties=len(rated) - wins - losses,
+        not_rated=len(pairs) - len(rated),
         win_rate=rate,
         low=low,
         high=high,
-        mean_reward=(_mean(ours), _mean(theirs)),
-        cut=(sum(a.is_cut for a in ours), sum(b.is_cut for b in theirs)),
+        mean_reward=(_mean(answers_a), _mean(answers_b)),
+        cut=(sum(a.is_cut for a in answers_a), sum(b.is_cut for b in answers_b)),
     )
 
 
@@ -63,41 +63,42 @@ def wilson_interval(rate: float, count: int) -> tuple[float, float]:
     if not count:
         return 0.0, 1.0
     square = Z * Z / count
-    middle = (rate + square / 2) / (1 + square)
+    center = (rate + square / 2) / (1 + square)
     half = Z * math.sqrt(rate * (1 - rate) / count + square / (4 * count)) / (1 + square)
-    return max(middle - half, 0.0), min(middle + half, 1.0)
+    return max(center - half, 0.0), min(center + half, 1.0)
 
 
-def summary_text(found: WinRate) -> str:
+def summary_text(result: WinRate) -> str:
     """Return the result as text."""
-    means = ["not rated" if mean is None else f"{mean:.4f}" for mean in found.mean_reward]
+    means = ["not rated" if mean is None else f"{mean:.4f}" for mean in result.mean_reward]
     rate = (
-        f"{found.win_rate:.1%}, with 95 % certainty {found.low:.1%} to {found.high:.1%}"
-        if (found.win_rate is not None)
+        f"{result.win_rate:.1%}, with 95 % certainty {result.low:.1%} to {result.high:.1%}"
+        if (result.win_rate is not None)
         else "not known: the judge rated no prompt"
     )
     lines = [
-        f"A wins {found.wins}, B wins {found.losses}, ties {found.ties}; prompts {found.prompts}",
+        f"A wins {result.wins}, B wins {result.losses}, ties {result.ties}; "
+        f"prompts {result.prompts}",
         f"win rate of A: {rate}",
         "mean reward: A {}, B {}".format(*means),
     ]
-    if any(found.cut):
-        lines.append("cut off at --max-tokens: A {}, B {}".format(*found.cut))
-    if found.not_rated:
-        lines.append(f"not rated: {found.not_rated}")
-    if found.win_rate is not None and found.low <= 0.5 <= found.high:
+    if any(result.cut):
+        lines.append("cut off at --max-tokens: A {}, B {}".format(*result.cut))
+    if result.not_rated:
+        lines.append(f"not rated: {result.not_rated}")
+    if result.win_rate is not None and result.low <= 0.5 <= result.high:
         lines.append("That is no difference yet; more prompts may show one.")
     return "\n".join(lines) + "\n"
 
 
-def _lead(ours: RatedAnswer, theirs: RatedAnswer) -> float | None:
-    if ours.text == theirs.text:
+def _lead(a: RatedAnswer, b: RatedAnswer) -> float | None:
+    if a.text == b.text:
         return 0.0
-    if ours.reward is None or theirs.reward is None:
+    if a.reward is None or b.reward is None:
         return None
-    return ours.reward - theirs.reward
+    return a.reward - b.reward
 
 
-def _mean(told: Sequence[RatedAnswer]) -> float | None:
-    known = [t.reward for t in told if t.reward is not None]
-    return math.fsum(known) / len(known) if known else None
+def _mean(answers: Sequence[RatedAnswer]) -> float | None:
+    rewards = [t.reward for t in answers if t.reward is not None]
+    return math.fsum(rewards) / len(rewards) if rewards else None

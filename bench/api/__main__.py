@@ -26,7 +26,7 @@ from bench import ports, report
 from bench.api import floor, statements
 from bench.report import CannotMeasure, Measure
 from bench.scale.parts.line import Broken
-from bench.scale.stack import ScaleStack, Shape, answered, stack
+from bench.scale.stack import ScaleStack, Shape, read_answer, stack
 
 LANES = floor.LANES  # concurrent requests
 WARM = 50  # warm-up requests, not counted
@@ -75,7 +75,7 @@ def _measures(api: dict[str, float]) -> list[Measure]:
     def measure(
         name: str, row: str, bar: float | None, bare: str, floor: str | None = None
     ) -> Measure:
-        rivals = {other: round(api[other]) for other in (bare, floor) if other}
+        rivals = {rival: round(api[rival]) for rival in (bare, floor) if rival}
         return Measure(
             name=name,
             value=round(api[row]),
@@ -104,65 +104,65 @@ async def _run(requests: int) -> list[Used]:
         meter = _Meter(process=process, stack=None)
         used.append(await meter.of("bare GET", requests, lambda: client.get("/jobs/1")))
     async with stack(Shape()) as running, running.api_client(timeout=60) as api:
-        used += await _looks(running, api, requests)
+        used += await _measure_reads(running, api, requests)
     async with stack(Shape(reconcilers=0)) as running, running.api_client(timeout=60) as api:
-        used += await _floors(running, requests // POSTS)
-        used += await _writes(running, api, requests // POSTS)
+        used += await _measure_floors(running, requests // POSTS)
+        used += await _measure_writes(running, api, requests // POSTS)
         meter = _Meter(process=running.processes["api"][0], stack=running)
         used.append(await meter.of("GET list of 20", requests // POSTS, lambda: api.get(JOBS)))
     return used
 
 
-async def _floors(running: ScaleStack, requests: int) -> list[Used]:
+async def _measure_floors(running: ScaleStack, requests: int) -> list[Used]:
     """Measure the minimum cost of a POST: without any work, and with one inserted row."""
     body = {"model": "m", "training_file": "file-1", "hyperparameters": {"n_epochs": 3}}
     async with (
         _child("bare") as (process, client),
-        _child("floor", running.database) as (keeping, keeper),
+        _child("floor", running.database) as (floor_process, floor_client),
     ):
         bare, one_row = (
             _Meter(process=process, stack=None),
-            _Meter(process=keeping, stack=running),
+            _Meter(process=floor_process, stack=running),
         )
         return [
             await bare.of("bare POST", requests, lambda: client.post("/jobs", json=body)),
-            await one_row.of("POST a row", requests, lambda: keeper.post("/jobs", json=body)),
+            await one_row.of("POST a row", requests, lambda: floor_client.post("/jobs", json=body)),
         ]
 
 
-async def _writes(running: ScaleStack, api: httpx.AsyncClient, requests: int) -> list[Used]:
+async def _measure_writes(running: ScaleStack, api: httpx.AsyncClient, requests: int) -> list[Used]:
     """Measure requests that create, pause, resume and cancel jobs."""
     meter = _Meter(process=running.processes["api"][0], stack=running)
-    asked = await running.job_request(api, nodes=1)
-    made: list[str] = []
+    request = await running.job_request(api, nodes=1)
+    job_ids: list[str] = []
 
-    async def make(**more: Any) -> httpx.Response:  # noqa: ANN401 - JSON
-        answer = await api.post(JOBS, json=asked | more)
-        made.append(answer.json()["id"])
+    async def make(**members: Any) -> httpx.Response:  # noqa: ANN401 - JSON
+        answer = await api.post(JOBS, json=request | members)
+        job_ids.append(answer.json()["id"])
         return answer
 
     async def another() -> httpx.Response:
         """Create a job with a new learning rate, so that no cached plan fits."""
-        return await make(training={"learning_rate": 1e-4 + 1e-9 * len(made)})
+        return await make(training={"learning_rate": 1e-4 + 1e-9 * len(job_ids)})
 
     used = [
         await meter.of("POST job", requests, another),
         await meter.of("POST job, same", requests, make),
     ]
     for verb in ("pause", "resume", "cancel"):
-        left = iter(tuple(made))
+        remaining = iter(tuple(job_ids))
 
-        async def change(verb: str = verb, left: Iterator[str] = left) -> httpx.Response:
-            return await api.post(f"{JOBS}/{next(left)}/{verb}")
+        async def change(verb: str = verb, remaining: Iterator[str] = remaining) -> httpx.Response:
+            return await api.post(f"{JOBS}/{next(remaining)}/{verb}")
 
         used.append(await meter.of(verb, requests, change))
     return used
 
 
-async def _looks(running: ScaleStack, api: httpx.AsyncClient, requests: int) -> list[Used]:
+async def _measure_reads(running: ScaleStack, api: httpx.AsyncClient, requests: int) -> list[Used]:
     """Measure GET requests for a job that trains."""
-    asked = await running.job_request(api, nodes=1)
-    job = (await answered(api.post(JOBS, json=asked)))["id"]
+    request = await running.job_request(api, nodes=1)
+    job = (await read_answer(api.post(JOBS, json=request)))["id"]
     await wait_until_training(api, job)
     meter = _Meter(process=running.processes["api"][0], stack=running)
     path = f"{JOBS}/{job}"
@@ -189,9 +189,9 @@ class _Meter:
 
     async def of(self, name: str, requests: int, ask: Ask) -> Used:
         """Send ``requests`` requests after a warm-up and return the average cost of one."""
-        await _ask(min(WARM, requests), ask)
+        await _send_requests(min(WARM, requests), ask)
         before = self._seconds()
-        await _ask(requests, ask)
+        await _send_requests(requests, ask)
         api, server = (
             1e6 * (b - a) / requests for a, b in zip(before, self._seconds(), strict=True)
         )
@@ -204,9 +204,9 @@ class _Meter:
         return times.user + times.system, server
 
 
-async def _ask(requests: int, ask: Ask) -> None:
-    async def lane(mine: int) -> None:
-        for _ in range(mine):
+async def _send_requests(requests: int, ask: Ask) -> None:
+    async def lane(count: int) -> None:
+        for _ in range(count):
             answer = await ask()
             if answer.status_code not in (200, 304):
                 raise CannotMeasure(f"answered {answer.status_code}: {answer.text}")
@@ -219,7 +219,7 @@ async def wait_until_training(api: httpx.AsyncClient, job: str) -> None:
     """Wait until the job trains."""
     loop = asyncio.get_running_loop()
     until = loop.time() + TIMEOUT
-    while (phase := (await answered(api.get(f"{JOBS}/{job}")))["phase"]) != "training":
+    while (phase := (await read_answer(api.get(f"{JOBS}/{job}")))["phase"]) != "training":
         if loop.time() > until:
             raise CannotMeasure(f"the job does not train, but is {phase}")
         await asyncio.sleep(0.2)
@@ -227,22 +227,22 @@ async def wait_until_training(api: httpx.AsyncClient, job: str) -> None:
 
 @asynccontextmanager
 async def _child(
-    what: str, *arguments: str
+    module: str, *arguments: str
 ) -> AsyncIterator[tuple[psutil.Process, httpx.AsyncClient]]:
     port = ports.free()
-    program = (sys.executable, "-m", f"bench.api.{what}", str(port), *arguments)
+    program = (sys.executable, "-m", f"bench.api.{module}", str(port), *arguments)
     child = await asyncio.create_subprocess_exec(*program)
     try:
         url = f"http://127.0.0.1:{port}"
         async with httpx.AsyncClient(base_url=url, timeout=60, trust_env=False) as client:
-            await _serves(client)
+            await _wait_until_serving(client)
             yield psutil.Process(child.pid), client
     finally:
         child.terminate()
         await child.wait()
 
 
-async def _serves(client: httpx.AsyncClient) -> None:
+async def _wait_until_serving(client: httpx.AsyncClient) -> None:
     async with asyncio.timeout(TIMEOUT):
         while True:
             try:

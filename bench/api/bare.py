@@ -33,9 +33,9 @@ async def get(job_id: str) -> dict[str, Any]:
 
 
 @app.post("/jobs")
-async def create(asked: Asked) -> dict[str, Any]:
+async def create(body: Asked) -> dict[str, Any]:
     """Validate the request and return a job."""
-    return JOB | {"model": asked.model}
+    return JOB | {"model": body.model}
 
 
 if __name__ == "__main__":

@@ -35,14 +35,14 @@ async def get(job_id: str) -> dict[str, Any]:
 
 
 @app.post("/jobs")
-async def create(asked: Asked) -> dict[str, Any]:
+async def create(body: Asked) -> dict[str, Any]:
     """Insert one row, commit it and return a job."""
     conn = await free.get()
     try:
         await conn.execute(ADD, (json.dumps(JOB),))
     finally:
         free.put_nowait(conn)
-    return JOB | {"model": asked.model}
+    return JOB | {"model": body.model}
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from rekindle.local import postgres
 
-ASKED = 10  # sequential requests per measurement
+REQUESTS = 10  # sequential requests per measurement
 _SECONDS = 0.5  # until every server process has reloaded its settings
 
 
@@ -24,19 +24,19 @@ async def of(data: Path, ask: Callable[[], Awaitable[object]]) -> float:
     await _log(data, "all")
     log = data / "server.log"
     before = _count(log)
-    for _ in range(ASKED):
+    for _ in range(REQUESTS):
         await ask()
-    found = _count(log) - before
+    statements = _count(log) - before
     await _log(data, "none")
-    return found / ASKED
+    return statements / REQUESTS
 
 
-async def _log(data: Path, which: str) -> None:
-    postgres.run_sql(data, f"alter system set log_statement = '{which}'")
+async def _log(data: Path, level: str) -> None:
+    postgres.run_sql(data, f"alter system set log_statement = '{level}'")
     postgres.run_sql(data, "select pg_reload_conf()")
     await asyncio.sleep(_SECONDS)
 
 
 def _count(log: Path) -> int:
-    said = log.read_text(errors="replace")
-    return sum(said.count(f"LOG:  {kind}") for kind in ("statement: ", "execute "))
+    text = log.read_text(errors="replace")
+    return sum(text.count(f"LOG:  {kind}") for kind in ("statement: ", "execute "))

@@ -32,7 +32,7 @@ def main() -> int:
     """Run the benchmark and return 0 when every bar is met, 1 when not, 2 when it failed."""
     options = _options()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that SIGTERM stops the children
-    began = time.monotonic()
+    start = time.monotonic()
     counted, victims = Counted(), [0, 0]
     cpu: dict[str, float] = {}
     measures: list[Measure] = []
@@ -55,7 +55,7 @@ def main() -> int:
         measures,
         options.json,
         arguments={"jobs": options.jobs, "seed": options.seed, "every": options.every},
-        seconds=round(time.monotonic() - began, 1),
+        seconds=round(time.monotonic() - start, 1),
         outcomes=counted.outcomes,
         broken=sorted(evidence),
     )
@@ -65,30 +65,30 @@ def main() -> int:
 async def _run(
     options: argparse.Namespace, counted: Counted, kills: list[int], cpu: dict[str, float]
 ) -> None:
-    dice = random.Random(options.seed)  # noqa: S311 - a repeatable plan
+    rng = random.Random(options.seed)  # noqa: S311 - a repeatable plan
     async with stack(SHAPE) as running, await run.connected(running) as database:
-        victims = Victims(running, dice)
+        victims = Victims(running, rng)
         try:
             chaos = Chaos(
-                running, database, victims, dice, counted, print_progress, options.at_once
+                running, database, victims, rng, counted, print_progress, options.max_unfinished
             )
-            await chaos.live(options.jobs, options.every, options.limit)
+            await chaos.run_jobs(options.jobs, options.every, options.limit)
             await chaos.client.aclose()
             for part, seconds in running.cpu().items():
                 cpu[part] = seconds + victims.cpu[part]
         finally:
             kills[:] = [victims.kills["api"], victims.kills["reconciler"]]
-            if victims.died:
-                print_progress(f"died of themselves: {dict(victims.died)}")
+            if victims.crashes:
+                print_progress(f"died of themselves: {dict(victims.crashes)}")
             victims.end()
 
 
 def counts(jobs: int, counted: Counted, kills: list[int]) -> list[Measure]:
     """Return the counts of events, and the counts that must be zero."""
 
-    def none(name: str, found: int) -> Measure:
+    def none(name: str, count: int) -> Measure:
         """Return a measure that must be zero."""
-        return Measure(name=name, value=found, unit="", bar=0, limit=0)
+        return Measure(name=name, value=count, unit="", bar=0, limit=0)
 
     return [
         Measure(name="jobs", value=jobs, unit=""),
@@ -98,7 +98,7 @@ def counts(jobs: int, counted: Counted, kills: list[int]) -> list[Measure]:
         Measure(name="attempts", value=counted.attempts, unit=""),
         Measure(name="cancels", value=len(counted.cancels), unit=""),
         Measure(name="requests_sent_again", value=counted.retries, unit=""),
-        Measure(name="looks", value=counted.looks, unit=""),
+        Measure(name="looks", value=counted.polls, unit=""),
         none("jobs_unfinished", len(counted.unfinished)),
         none("forgotten", len(counted.forgotten)),
         none("doubled", len(counted.doubled)),

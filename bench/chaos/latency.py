@@ -34,26 +34,28 @@ class Loss:
     at: float
 
 
-async def measured(each: int, silence: float, say: Callable[[str], None]) -> list[Measure]:
-    """Lose ``each`` machines in each way, all of distinct jobs, and return latency quantiles.
+async def measured(
+    per_way: int, silence: float, print_line: Callable[[str], None]
+) -> list[Measure]:
+    """Lose ``per_way`` machines in each way, all of distinct jobs, and return latency quantiles.
 
     Args:
-        each: Number of machines to lose in each way.
+        per_way: Number of machines to lose in each way.
         silence: Seconds without a heartbeat until a node counts as lost.
         say: Prints a line of progress.
     """
     os.environ["REKINDLE_SILENCE_SECONDS"] = str(silence)
-    jobs = each * len(WAYS)
+    jobs = per_way * len(WAYS)
     async with stack(SHAPE) as running, await run.connected(running) as database:
-        dice = random.Random(1)  # noqa: S311 - a repeatable plan
-        chaos = Chaos(running, database, Victims(running, dice), dice, Counted(), say)
+        rng = random.Random(1)  # noqa: S311 - a repeatable plan
+        chaos = Chaos(running, database, Victims(running, rng), rng, Counted(), print_line)
         await chaos.fill(jobs)
         await _all_train(running, 2 * jobs)
-        losses = await _lose(running, each)
-        say(f"{len(losses)} machines lost")
+        losses = await _lose(running, per_way)
+        print_line(f"{len(losses)} machines lost")
         await asyncio.sleep(silence + SETTLE_SECONDS)
-        found = {way: await _times(chaos, losses, way) for way in WAYS}
-    return [measure for way in WAYS for measure in quantiles(way, found[way], silence)]
+        latencies = {way: await _times(chaos, losses, way) for way in WAYS}
+    return [measure for way in WAYS for measure in quantiles(way, latencies[way], silence)]
 
 
 async def _all_train(running: ScaleStack, nodes: int) -> None:
@@ -64,9 +66,9 @@ async def _all_train(running: ScaleStack, nodes: int) -> None:
         await asyncio.sleep(0.5)
 
 
-async def _lose(running: ScaleStack, each: int) -> list[Loss]:
+async def _lose(running: ScaleStack, per_way: int) -> list[Loss]:
     losses = []
-    for number in range(each * len(WAYS)):
+    for number in range(per_way * len(WAYS)):
         way = WAYS[number % len(WAYS)]
         at = time.time()
         job = await running.fleet.call("lose", way)
@@ -78,7 +80,7 @@ async def _lose(running: ScaleStack, each: int) -> list[Loss]:
 
 async def _times(chaos: Chaos, losses: Sequence[Loss], way: str) -> tuple[list[float], list[float]]:
     """Return the seconds to the decision, and to the create call that Azure accepted."""
-    decided, asked = [], []
+    decided, requested = [], []
     sets = {s.name: s for s in await chaos.stack.world.call("cloud.list_owned")}
     for loss in losses:
         if loss.way != way:
@@ -92,18 +94,22 @@ async def _times(chaos: Chaos, losses: Sequence[Loss], way: str) -> tuple[list[f
         )
         if rows and rows[0]["at"]:
             decided.append(rows[0]["at"] - loss.at)
-        nexts = await chaos.rows(
+        successors = await chaos.rows(
             "select id from attempts where job_id = %s and number = 2", loss.job
         )
-        made: Any = sets.get("rk-" + nexts[0]["id"].removeprefix("att-")) if nexts else None
-        if made is not None:
-            asked.append(made.created_at.timestamp() - loss.at)
-    return decided, asked
+        scale_set: Any = (
+            sets.get("rk-" + successors[0]["id"].removeprefix("att-")) if successors else None
+        )
+        if scale_set is not None:
+            requested.append(scale_set.created_at.timestamp() - loss.at)
+    return decided, requested
 
 
-def quantiles(way: str, found: tuple[list[float], list[float]], silence: float) -> list[Measure]:
+def quantiles(
+    way: str, latencies: tuple[list[float], list[float]], silence: float
+) -> list[Measure]:
     """Return the latency measures, in seconds, of one way of losing a machine."""
-    decided, asked = found
+    decided, requested = latencies
     limit = silence if way == "silence" else 0.0
     bar = 2.0 if way == "notice" else None
     return [
@@ -116,6 +122,6 @@ def quantiles(way: str, found: tuple[list[float], list[float]], silence: float) 
             bar=bar,
             limit=limit,
         ),
-        Measure(name=f"{way}_to_create_s_p50", value=percentile(asked, 50), unit="s"),
-        Measure(name=f"{way}_to_create_s_p99", value=percentile(asked, 99), unit="s"),
+        Measure(name=f"{way}_to_create_s_p50", value=percentile(requested, 50), unit="s"),
+        Measure(name=f"{way}_to_create_s_p99", value=percentile(requested, 99), unit="s"),
     ]

@@ -21,7 +21,7 @@ LANES = 8
 ENOUGH_STEPS = 4  # steps after which a job may end
 EVICT_SECONDS = 6.0  # average seconds between two evictions of 1 to 4 machines
 CANCELLED = 0.1  # share of all jobs
-SWEPT_SECONDS = 180.0  # seconds for the sweep to delete a leftover scale set
+SWEEP_SECONDS = 180.0  # seconds for the sweep to delete a leftover scale set
 
 
 @dataclass
@@ -41,7 +41,7 @@ class Counted:
     unfinished: list[str] = field(default_factory=list)
     attempts: int = 0
     outcomes: dict[str, int] = field(default_factory=dict)
-    looks: int = 0
+    polls: int = 0
 
 
 @dataclass
@@ -51,15 +51,15 @@ class Chaos:
     stack: ScaleStack
     database: psycopg.AsyncConnection[dict[str, Any]]
     victims: Victims
-    dice: random.Random
+    rng: random.Random
     counted: Counted
-    say: Callable[[str], None]
-    at_once: int = 10**6  # maximum number of unfinished jobs
+    print_line: Callable[[str], None]
+    max_unfinished: int = 10**6  # maximum number of unfinished jobs
     client: httpx.AsyncClient = field(
         default_factory=lambda: httpx.AsyncClient(trust_env=False, timeout=30)
     )
 
-    async def live(self, jobs: int, every: float, limit: float) -> None:
+    async def run_jobs(self, jobs: int, every: float, limit: float) -> None:
         """Run ``jobs`` jobs to their end and count the results.
 
         Args:
@@ -67,46 +67,53 @@ class Chaos:
             every: Average seconds between two kills; 0 kills nothing.
             limit: Seconds after which the remaining jobs are reported as unfinished.
         """
-        began = time.monotonic()
-        beside = [
+        start = time.monotonic()
+        tasks = [
             asyncio.create_task(work)
-            for work in (self._evict(), self._finish(), self._watch(), self._tell())
+            for work in (
+                self._evict_machines(),
+                self._finish_jobs(),
+                self._watch_attempts(),
+                self._print_states(),
+            )
         ]
         if every:
-            beside.append(asyncio.create_task(self.victims.kill_every(every)))
+            tasks.append(asyncio.create_task(self.victims.kill_every(every)))
         try:
             await asyncio.wait_for(self._submit(jobs), limit)
-            while (left := await self._count_unfinished()) and time.monotonic() - began < limit:
-                for task in beside:
+            while (
+                unfinished := await self._count_unfinished()
+            ) and time.monotonic() - start < limit:
+                for task in tasks:
                     if task.done():
                         task.result()  # raises the task's exception
                 await asyncio.sleep(1)
-            self.say(f"{left} rows are not over")
+            self.print_line(f"{unfinished} rows are not over")
         finally:
-            for task in beside:
+            for task in tasks:
                 task.cancel()
-            await asyncio.gather(*beside, return_exceptions=True)
+            await asyncio.gather(*tasks, return_exceptions=True)
         await self._count(jobs)
 
-    async def request(self, method: str, path: str, **more: Any) -> dict[str, Any]:  # noqa: ANN401
+    async def request(self, method: str, path: str, **options: Any) -> dict[str, Any]:  # noqa: ANN401
         """Send a request to a random api process and repeat it until one answers.
 
         Raises:
             CannotMeasure: The answer is a 4xx error.
         """
         while True:
-            port = self.dice.choice(self.stack.ports)
+            port = self.rng.choice(self.stack.ports)
             url = f"http://127.0.0.1:{port}/v1{path}"
-            headers = {"authorization": f"Bearer {self.stack.key}", **more.pop("headers", {})}
+            headers = {"authorization": f"Bearer {self.stack.key}", **options.pop("headers", {})}
             try:
-                answer = await self.client.request(method, url, headers=headers, **more)
+                answer = await self.client.request(method, url, headers=headers, **options)
                 if answer.status_code < 400:
                     return dict(answer.json())
                 if answer.status_code < 500:
                     raise CannotMeasure(f"{method} {path}: {answer.status_code} {answer.text}")
             except httpx.TransportError:
                 pass
-            more["headers"] = headers
+            options["headers"] = headers
             self.counted.retries += 1
             await asyncio.sleep(0.5)
 
@@ -124,42 +131,42 @@ class Chaos:
         files = {"file": ("t.jsonl", data)}
         file = await self.request("POST", "/files", files=files, data={"purpose": "fine-tune"})
         body = {"model": model, "training_file": file["id"], "infrastructure": {"nodes": 2}}
-        left = list(range(jobs))
+        remaining = list(range(jobs))
 
         async def lane() -> None:
-            while left:
-                number = left.pop()
-                await self._room()
+            while remaining:
+                number = remaining.pop()
+                await self._wait_for_room()
                 key = {"idempotency-key": f"chaos-{number}"}
-                what = body | {"seed": number, "hyperparameters": {"n_epochs": 50}}
-                job = await self.request("POST", "/fine_tuning/jobs", json=what, headers=key)
+                document = body | {"seed": number, "hyperparameters": {"n_epochs": 50}}
+                job = await self.request("POST", "/fine_tuning/jobs", json=document, headers=key)
                 self.counted.acknowledged.add(job["id"])
-                if self.dice.random() < cancelled:
-                    await asyncio.sleep(self.dice.uniform(0, 10))
+                if self.rng.random() < cancelled:
+                    await asyncio.sleep(self.rng.uniform(0, 10))
                     await self.request("POST", f"/fine_tuning/jobs/{job['id']}/cancel")
                     self.counted.cancels.add(job["id"])
 
         await asyncio.gather(*(lane() for _ in range(LANES)))
-        self.say(f"{jobs} jobs acknowledged, {len(self.counted.cancels)} of them cancelled")
+        self.print_line(f"{jobs} jobs acknowledged, {len(self.counted.cancels)} of them cancelled")
 
-    async def _room(self) -> None:
-        """Wait until fewer than ``at_once`` jobs are unfinished."""
+    async def _wait_for_room(self) -> None:
+        """Wait until fewer than ``max_unfinished`` jobs are unfinished."""
         query: LiteralString = (
             "select count(*) as n from jobs where state not in ('succeeded', 'failed', 'cancelled')"
         )
         while True:
             (row,) = await self.rows(query)
-            if row["n"] < self.at_once:
+            if row["n"] < self.max_unfinished:
                 return
             await asyncio.sleep(1)
 
-    async def _evict(self) -> None:
+    async def _evict_machines(self) -> None:
         while True:
-            await asyncio.sleep(EVICT_SECONDS * self.dice.uniform(0.5, 1.5))
-            evicted = await self.stack.fleet.call("evict", self.dice.randrange(1, 5))
+            await asyncio.sleep(EVICT_SECONDS * self.rng.uniform(0.5, 1.5))
+            evicted = await self.stack.fleet.call("evict", self.rng.randrange(1, 5))
             self.counted.evictions += evicted
 
-    async def _finish(self) -> None:
+    async def _finish_jobs(self) -> None:
         """Write the final model into HEAD, as rank 0's node does, once a job has trained a bit."""
         query: LiteralString = (
             "select id from jobs where state = 'running'"
@@ -172,41 +179,41 @@ class Chaos:
                 if head.get("model") is None:
                     head["model"] = _model(head["generation"])
                     text = json.dumps(head).encode()
-                    await self._swap(row["id"], text, etag)
+                    await self._write_head(row["id"], text, etag)
             await asyncio.sleep(1)
 
-    async def _swap(self, job: str, text: bytes, etag: str) -> None:
+    async def _write_head(self, job: str, text: bytes, etag: str) -> None:
         try:
             await self.stack.world.call("store.write", job, "HEAD", text, if_match=etag)
         except Exception as fault:  # by name: bench must not import the service
             if type(fault).__name__ != "PreconditionFailed":
                 raise
 
-    async def _watch(self) -> None:
+    async def _watch_attempts(self) -> None:
         """Poll for jobs of which two attempts hold machines at the same time."""
         query: LiteralString = (
             "select id, job_id from attempts where state not in ('terminating', 'ended')"
         )
         while True:
             sets = {s.name for s in await self.stack.world.call("cloud.list_owned")}
-            holding = defaultdict(set)
+            attempts_by_job = defaultdict(set)
             for row in await self.rows(query):
                 if "rk-" + row["id"].removeprefix("att-") in sets:
-                    holding[row["job_id"]].add(row["id"])
-            self.counted.doubled |= {job for job, of in holding.items() if len(of) > 1}
-            self.counted.looks += 1
+                    attempts_by_job[row["job_id"]].add(row["id"])
+            self.counted.doubled |= {job for job, of in attempts_by_job.items() if len(of) > 1}
+            self.counted.polls += 1
             await asyncio.sleep(0.5)
 
-    async def _tell(self) -> None:
+    async def _print_states(self) -> None:
         while True:
             await asyncio.sleep(20)
-            found = await self.rows("select state, count(*) as n from jobs group by 1 order by 1")
-            states = ", ".join(f"{row['n']} {row['state']}" for row in found)
+            jobs = await self.rows("select state, count(*) as n from jobs group by 1 order by 1")
+            states = ", ".join(f"{row['n']} {row['state']}" for row in jobs)
             tries = await self.rows(
                 "select state, count(*) as n from attempts group by 1 order by 1"
             )
             states += "; attempts: " + ", ".join(f"{row['n']} {row['state']}" for row in tries)
-            self.say(f"{states}; {sum(self.victims.kills.values())} kills")
+            self.print_line(f"{states}; {sum(self.victims.kills.values())} kills")
 
     async def _count_unfinished(self) -> int:
         (row,) = await self.rows(
@@ -228,31 +235,33 @@ class Chaos:
         counted.outcomes = {s: list(states.values()).count(s) for s in sorted(set(states.values()))}
         (row,) = await self.rows("select count(*) as n from attempts")
         counted.attempts = row["n"]
-        counted.disordered = await self._disorder()
-        counted.late_seconds = await self._late()
-        await self._swept()
+        counted.disordered = await self._find_disorder()
+        counted.late_seconds = await self._max_event_delay()
+        await self._wait_for_sweep()
 
-    async def _swept(self) -> None:
+    async def _wait_for_sweep(self) -> None:
         """Wait for the orphan sweep to delete leftover scale sets; count the others as leaks."""
-        deadline = time.monotonic() + SWEPT_SECONDS
-        while left := await self.stack.world.call("cloud.list_owned"):
+        deadline = time.monotonic() + SWEEP_SECONDS
+        while remaining := await self.stack.world.call("cloud.list_owned"):
             if time.monotonic() > deadline:
-                self.counted.leaked = sorted(s.name for s in left)
+                self.counted.leaked = sorted(s.name for s in remaining)
                 return
-            for orphan in {s.name for s in left} - self.counted.swept:
+            for orphan in {s.name for s in remaining} - self.counted.swept:
                 self.counted.swept.add(orphan)
-                self.say(f"left to the sweep: {orphan}: {await self._story(orphan)}")
+                self.print_line(
+                    f"left to the sweep: {orphan}: {await self._attempt_events(orphan)}"
+                )
             await asyncio.sleep(1)
 
-    async def _story(self, name: str) -> str:
+    async def _attempt_events(self, name: str) -> str:
         """Return the events of the attempt of a scale set, with their times."""
-        told = await self.rows(
+        events = await self.rows(
             "select code, at from events where attempt_id = %s order by seq",
             "att-" + name.removeprefix("rk-"),
         )
-        return ", ".join(f"{row['at']:%H:%M:%S.%f} {row['code']}" for row in told)
+        return ", ".join(f"{row['at']:%H:%M:%S.%f} {row['code']}" for row in events)
 
-    async def _late(self) -> float:
+    async def _max_event_delay(self) -> float:
         """Return the most seconds by which an event is dated before one that was written earlier.
 
         A step reads the clock before its transaction, which may then wait for a lock or a CPU.
@@ -263,20 +272,20 @@ class Chaos:
         )
         return float(row["s"])
 
-    async def _disorder(self) -> list[str]:
+    async def _find_disorder(self) -> list[str]:
         """Return attempts with duplicate events, and jobs that are still billed after their end."""
-        twice: LiteralString = (
+        duplicate_events: LiteralString = (
             "select attempt_id as job_id from events where code like 'attempt.%'"
             " and code not in ('attempt.needs_help', 'attempt.help_over')"
             " group by attempt_id, code having count(*) > 1"
         )
         open_rows: LiteralString = "select job_id from ledger where ended_at is null"
-        asked: dict[str, LiteralString] = {
-            "told twice": twice,
+        queries: dict[str, LiteralString] = {
+            "told twice": duplicate_events,
             "billed for ever": open_rows,
         }
-        found = {what: await self.rows(query) for what, query in asked.items()}
-        return sorted({f"{what}: {row['job_id']}" for what in found for row in found[what]})
+        rows = {fault: await self.rows(query) for fault, query in queries.items()}
+        return sorted({f"{fault}: {row['job_id']}" for fault in rows for row in rows[fault]})
 
 
 def _model(generation: int) -> dict[str, Any]:

@@ -23,11 +23,11 @@ class Victims:
     """Kills one process at a time, at random; ``kills`` counts them by kind."""
 
     stack: ScaleStack
-    dice: random.Random
+    rng: random.Random
     kills: Counter[str] = field(default_factory=Counter)
-    died: Counter[str] = field(default_factory=Counter)  # crashes, by kind
+    crashes: Counter[str] = field(default_factory=Counter)  # crashes, by kind
     cpu: dict[str, float] = field(default_factory=lambda: defaultdict(float))  # s, of the killed
-    how: dict[tuple[str, int], tuple[list[str], dict[str, str]]] = field(default_factory=dict)
+    commands: dict[tuple[str, int], tuple[list[str], dict[str, str]]] = field(default_factory=dict)
     started: list[psutil.Process] = field(default_factory=list)
     _nursery: subprocess.Popen[str] | None = None
 
@@ -35,14 +35,14 @@ class Victims:
         """Kill a random process every ``seconds`` seconds on average, until cancelled."""
         for kind in KINDS:
             for index, process in enumerate(self.stack.processes[kind]):
-                self.how[kind, index] = (process.cmdline()[3:], process.environ())
+                self.commands[kind, index] = (process.cmdline()[3:], process.environ())
         while True:
-            await asyncio.sleep(seconds * self.dice.uniform(0.5, 1.5))
-            await self._kill(self.dice.choice(["api", "reconciler", "reconciler"]))
+            await asyncio.sleep(seconds * self.rng.uniform(0.5, 1.5))
+            await self._kill(self.rng.choice(["api", "reconciler", "reconciler"]))
 
     async def _kill(self, kind: str) -> None:
         processes = self.stack.processes[kind]
-        index = self.dice.randrange(len(processes))
+        index = self.rng.randrange(len(processes))
         victim = processes[index]
         if victim.is_running() and victim.status() != psutil.STATUS_ZOMBIE:
             used = victim.cpu_times()
@@ -50,27 +50,27 @@ class Victims:
             victim.kill()
             self.kills[kind] += 1
         else:  # it crashed: restart it, as a process supervisor would
-            self.died[kind] += 1
+            self.crashes[kind] += 1
         try:
             await asyncio.to_thread(victim.wait, 10)
-            await asyncio.sleep(self.dice.uniform(*DOWN_SECONDS))
+            await asyncio.sleep(self.rng.uniform(*DOWN_SECONDS))
         finally:
-            self._start_again(kind, index)
+            self._restart(kind, index)
 
-    def _start_again(self, kind: str, index: int) -> None:
-        arguments, env = self.how[kind, index]
+    def _restart(self, kind: str, index: int) -> None:
+        arguments, env = self.commands[kind, index]
         log = self.stack.folder / "logs" / f"again-{kind}-{index}.log"
         order = {"arguments": arguments, "env": env, "log": str(log)}
-        pipe = self._nursery or self._open(env)
+        pipe = self._nursery or self._start_nursery(env)
         assert pipe.stdin is not None
         assert pipe.stdout is not None
         pipe.stdin.write(f"{json.dumps(order)}\n")
         pipe.stdin.flush()
-        fresh = psutil.Process(int(pipe.stdout.readline()))
-        self.started.append(fresh)
-        self.stack.processes[kind][index] = fresh
+        process = psutil.Process(int(pipe.stdout.readline()))
+        self.started.append(process)
+        self.stack.processes[kind][index] = process
 
-    def _open(self, env: dict[str, str]) -> subprocess.Popen[str]:
+    def _start_nursery(self, env: dict[str, str]) -> subprocess.Popen[str]:
         command = [sys.executable, "-m", "bench.scale.parts.nursery"]
         pipe = subprocess.PIPE
         self._nursery = subprocess.Popen(command, env=env, text=True, stdin=pipe, stdout=pipe)
@@ -78,11 +78,11 @@ class Victims:
 
     def end(self) -> None:
         """Stop the processes that were restarted here; the stack stops the others."""
-        left = [process for process in self.started if process.is_running()]
-        for process in left:
+        running = [process for process in self.started if process.is_running()]
+        for process in running:
             with suppress(psutil.NoSuchProcess):
                 process.terminate()
-        for process in psutil.wait_procs(left, _END_SECONDS)[1]:
+        for process in psutil.wait_procs(running, _END_SECONDS)[1]:
             with suppress(psutil.NoSuchProcess):
                 process.kill()
         if self._nursery is not None and self._nursery.stdin is not None:

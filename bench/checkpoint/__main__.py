@@ -43,7 +43,7 @@ import psutil
 
 from bench import report
 from bench.checkpoint import measures, run, sink
-from bench.checkpoint.case import GIB, MIB, OURS, CheckpointCase
+from bench.checkpoint.case import GIB, MIB, REKINDLE, CheckpointCase
 from bench.checkpoint.limits import Raw
 from bench.checkpoint.measures import ContestantRow
 from bench.report import CANNOT_MEASURE, CannotMeasure, print_progress
@@ -73,7 +73,7 @@ def main() -> int:
     """Run all cases, print them and return whether every byte came back, as an exit status."""
     options = _options()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that SIGTERM stops the ranks too
-    found = CheckpointFindings()
+    findings = CheckpointFindings()
     warm = int(max(options.gib) * 2.5 * 1024)
     with (
         tempfile.TemporaryDirectory(prefix="rekindle-bench-", dir=options.state) as name,
@@ -83,14 +83,16 @@ def main() -> int:
             print_progress("no C compiler: the sink is in Python, and it is what limits every row")
         tools = run.CheckpointTools(sink=store, folder=Path(name), packages=options.packages)
         try:
-            _measure(tools, options, found)
+            _measure(tools, options, findings)
         except KeyboardInterrupt:
-            found.missing.append("interrupted: what follows was measured before")
-    _show(found)
-    report.publish("checkpoint", _last(found), options.json, **_more(options, found, store))
-    if any(not r.same for r in (*found.rows, *found.reshards)):
+            findings.missing.append("interrupted: what follows was measured before")
+    _show(findings)
+    report.publish(
+        "checkpoint", _last(findings), options.json, **_details(options, findings, store)
+    )
+    if any(not r.same for r in (*findings.rows, *findings.reshards)):
         return DIFFERED
-    return CANNOT_MEASURE if found.missing else 0
+    return CANNOT_MEASURE if findings.missing else 0
 
 
 def _options() -> argparse.Namespace:
@@ -117,14 +119,14 @@ def _options() -> argparse.Namespace:
 
 
 def _measure(
-    tools: run.CheckpointTools, options: argparse.Namespace, found: CheckpointFindings
+    tools: run.CheckpointTools, options: argparse.Namespace, findings: CheckpointFindings
 ) -> None:
     for wire in options.wire:
-        found.raws[wire == "tls"] = run.raw(tools, tls=wire == "tls")
+        findings.raws[wire == "tls"] = run.raw(tools, tls=wire == "tls")
     names = [n for n in run.contestants(tools.packages) if n in options.only or not options.only]
     for case in _cases(tools, options):
         for name in names:
-            _one(tools, CheckpointCase(**{**asdict(case), "contestant": name}), found)
+            _one(tools, CheckpointCase(**{**asdict(case), "contestant": name}), findings)
 
 
 def _cases(tools: run.CheckpointTools, options: argparse.Namespace) -> Iterator[CheckpointCase]:
@@ -143,61 +145,61 @@ def _cases(tools: run.CheckpointTools, options: argparse.Namespace) -> Iterator[
         )
 
 
-def _one(tools: run.CheckpointTools, case: CheckpointCase, found: CheckpointFindings) -> None:
+def _one(tools: run.CheckpointTools, case: CheckpointCase, findings: CheckpointFindings) -> None:
     label = (
         f"{case.contestant}, {case.mib} MiB, {case.ranks} ranks, {'tls' if case.tls else 'plain'}"
     )
     needed, free = run.needed_gib(case), psutil.virtual_memory().available / GIB
     if needed > free * SHARE:
-        found.missing.append(f"{label}: needs about {needed:.1f} GiB, {free:.1f} are free")
+        findings.missing.append(f"{label}: needs about {needed:.1f} GiB, {free:.1f} are free")
         return
     print_progress(label)
     try:
-        if case.contestant == OURS:
-            other = 2 if case.ranks == 1 else case.ranks // 2
-            same, reshard = run.measure_ours(tools, case, other)
-            found.rows.append(same)
-            found.reshards.append(reshard)
+        if case.contestant == REKINDLE:
+            ranks = 2 if case.ranks == 1 else case.ranks // 2
+            same, reshard = run.measure_rekindle(tools, case, ranks)
+            findings.rows.append(same)
+            findings.reshards.append(reshard)
         else:
-            found.rows.append(run.measure(tools, case))
+            findings.rows.append(run.measure(tools, case))
     except CannotMeasure as e:
-        tools.sink.forget()
-        found.missing.append(f"{label}: {e}")
+        tools.sink.reset()
+        findings.missing.append(f"{label}: {e}")
 
 
-def _last(found: CheckpointFindings) -> list[report.Measure]:
+def _last(findings: CheckpointFindings) -> list[report.Measure]:
     """Return the measures of the last case, or none without Rekindle's row."""
-    if not found.rows:
+    if not findings.rows:
         return []
-    last = found.rows[-1]
-    rows = [r for r in found.rows if (r.mib, r.ranks, r.tls) == (last.mib, last.ranks, last.tls)]
-    if all(r.contestant != OURS for r in rows):
+    last = findings.rows[-1]
+    rows = [r for r in findings.rows if (r.mib, r.ranks, r.tls) == (last.mib, last.ranks, last.tls)]
+    if all(r.contestant != REKINDLE for r in rows):
         return []
-    return measures.measures(rows, found.reshards[-1], found.raws[last.tls])
+    return measures.measures(rows, findings.reshards[-1], findings.raws[last.tls])
 
 
-def _show(found: CheckpointFindings) -> None:
-    lines = [measures.raw_cells(raw, tls=tls) for tls, raw in found.raws.items()]
-    report.table(measures.HEAD, [*lines, *map(measures.cells, found.rows)])
-    if found.reshards:
+def _show(findings: CheckpointFindings) -> None:
+    lines = [measures.raw_cells(raw, tls=tls) for tls, raw in findings.raws.items()]
+    report.table(measures.HEAD, [*lines, *map(measures.cells, findings.rows)])
+    if findings.reshards:
         report.table(
             ("on another number of ranks", *measures.HEAD[1:]),
-            list(map(measures.cells, found.reshards)),
+            list(map(measures.cells, findings.reshards)),
         )
-    for line in found.missing:
+    for line in findings.missing:
         print_progress(f"MISSING: {line}")
 
 
-def _more(
-    options: argparse.Namespace, found: CheckpointFindings, store: sink.Sink
+def _details(
+    options: argparse.Namespace, findings: CheckpointFindings, store: sink.Sink
 ) -> dict[str, object]:
     return {
         "arguments": {"gib": options.gib, "ranks": options.ranks, "wire": options.wire},
         "sink": {"kind": store.kind, "checks_crc64": options.check},
-        "cases": [asdict(r) for r in found.rows],
-        "reshards": [asdict(r) for r in found.reshards],
-        "raw_sockets": {"tls" if tls else "plain": asdict(r) for tls, r in found.raws.items()},
-        "missing": found.missing,
+        "cases": [asdict(r) for r in findings.rows],
+        "reshards": [asdict(r) for r in findings.reshards],
+        "raw_sockets": {"tls" if tls else "plain": asdict(r) for tls, r in findings.raws.items()},
+        "missing": findings.missing,
         "notes": NOTES,
     }
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from bench.report import JsonFile
 
 MIB, GIB = 2**20, 2**30
-OURS, LIMIT = "rekindle", "raw_sink"
+REKINDLE, LIMIT = "rekindle", "raw_sink"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -25,18 +25,18 @@ class Raw:
 
 def raw(sink: Sink, *, mib: int, streams: int, tls: bool, tries: int = 3) -> Raw:
     """Measure sending and fetching ``mib`` MiB over ``streams`` concurrent connections."""
-    each = mib * MIB // streams
+    nbytes = mib * MIB // streams
     saves, loads, cpu = [], [], []
     with ThreadPoolExecutor(streams) as pool:
         ends = [_connected(sink, tls=tls) for _ in range(streams)]
         for _ in range(tries):
             busy = _cpu()
-            saves.append(_timed(pool, ends, lambda end: _send(end, each)))
+            saves.append(_timed(pool, ends, lambda end: _send(end, nbytes)))
             cpu.append(_cpu() - busy)
-            loads.append(_timed(pool, ends, lambda end: _fetch(end, each)))
+            loads.append(_timed(pool, ends, lambda end: _fetch(end, nbytes)))
         for end in ends:
             end.close()
-    size = each * streams / GIB
+    size = nbytes * streams / GIB
     return Raw(
         save_gib_s=size / min(saves),
         load_gib_s=size / min(loads),
@@ -47,9 +47,9 @@ def raw(sink: Sink, *, mib: int, streams: int, tls: bool, tries: int = 3) -> Raw
 def _timed(
     pool: ThreadPoolExecutor, ends: list[socket.socket], act: Callable[[socket.socket], None]
 ) -> float:
-    began = time.perf_counter()
+    start = time.perf_counter()
     list(pool.map(act, ends))
-    return time.perf_counter() - began
+    return time.perf_counter() - start
 
 
 def _connected(sink: Sink, *, tls: bool) -> socket.socket:
@@ -75,10 +75,10 @@ def _fetch(end: socket.socket, size: int) -> None:
     scratch = memoryview(bytearray(PIECE))
     end.sendall(b"R" + size.to_bytes(8, "little"))
     while size:
-        got = end.recv_into(scratch[: min(PIECE, size)])
-        if not got:
+        received = end.recv_into(scratch[: min(PIECE, size)])
+        if not received:
             raise ConnectionError("the sink went away")
-        size -= got
+        size -= received
 
 
 def _cpu() -> float:

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from bench.checkpoint.case import GIB, LIMIT, OURS, CheckpointCase, CheckpointTimes
+from bench.checkpoint.case import GIB, LIMIT, REKINDLE, CheckpointCase, CheckpointTimes
 from bench.checkpoint.limits import Raw
 from bench.report import Measure, rounded
 
@@ -67,8 +67,8 @@ def row(
         blocked_s=min(_slowest([r.blocked_s for r in ranks]), default=None),
         save_s=min(durable, default=None),
         load_s=min(_slowest([r.load_s for r in ranks])),
-        save_cpu_s_per_gib=_each(_together([r.save_cpu_s for r in ranks]), size / GIB),
-        load_cpu_s_per_gib=min(_together([r.load_cpu_s for r in ranks])) / (size / GIB),
+        save_cpu_s_per_gib=_per_gib(_sums([r.save_cpu_s for r in ranks]), size / GIB),
+        load_cpu_s_per_gib=min(_sums([r.load_cpu_s for r in ranks])) / (size / GIB),
         save_memory_ratio=_ratio([r.save_memory for r in ranks], size),
         load_memory_ratio=_ratio([r.load_memory for r in ranks], size),
         stored_ratio=stored / saves / size if saves else None,
@@ -90,11 +90,11 @@ def interval(stall_s: float, save_s: float, evicted_per_hour: float = EVICTED_PE
     return max(save_s, math.sqrt(2 * stall_s / rate))
 
 
-def stall_percent(found: ContestantRow) -> float | None:
+def stall_percent(row: ContestantRow) -> float | None:
     """Return the percentage of time that saves stall, at the best interval for this stall."""
-    if found.stall_s is None or found.save_s is None:
+    if row.stall_s is None or row.save_s is None:
         return None
-    return 100 * found.stall_s / interval(found.stall_s, found.save_s)
+    return 100 * row.stall_s / interval(row.stall_s, row.save_s)
 
 
 def measures(
@@ -102,15 +102,17 @@ def measures(
 ) -> list[Measure]:
     """Return the measures of one case: Rekindle's values, bars, limits, and the rivals' values."""
     by = {r.contestant: r for r in rows}
-    ours, most = by[OURS], by.get(LIMIT)
-    others = [r for r in rows if r.contestant not in (OURS, LIMIT)]
+    ours, most = by[REKINDLE], by.get(LIMIT)
+    rival_rows = [r for r in rows if r.contestant not in (REKINDLE, LIMIT)]
 
     def rivals(of: "Mapping[str, float | None]") -> dict[str, float | None]:
-        return {r.contestant: rounded(of[r.contestant]) for r in others}
+        return {r.contestant: rounded(of[r.contestant]) for r in rival_rows}
 
-    def measure(name: str, unit: str, of: "Mapping[str, float | None]", **more: float) -> Measure:
-        value = rounded(of[OURS])
-        return Measure(name=name, value=value, unit=unit, rivals=rivals(of), **more)  # type: ignore[arg-type]  # numbers only
+    def measure(
+        name: str, unit: str, of: "Mapping[str, float | None]", **options: float
+    ) -> Measure:
+        value = rounded(of[REKINDLE])
+        return Measure(name=name, value=value, unit=unit, rivals=rivals(of), **options)  # type: ignore[arg-type]  # numbers only
 
     def ratios(of: "Mapping[str, float | None]") -> dict[str, float | None]:
         best = of.get(LIMIT)
@@ -127,8 +129,8 @@ def measures(
         measure("stall_s", "s", stall, limit=0),
         measure("save_ratio_to_limit", "of raw_sink", ratios(save), limit=1),
         measure("load_ratio_to_limit", "of raw_sink", ratios(load), limit=1),
-        measure("save_ratio_to_sockets", "of sockets", _over(save, raw.save_gib_s), limit=1),
-        measure("load_ratio_to_sockets", "of sockets", _over(load, raw.load_gib_s), limit=1),
+        measure("save_ratio_to_sockets", "of sockets", _ratios_to(save, raw.save_gib_s), limit=1),
+        measure("load_ratio_to_sockets", "of sockets", _ratios_to(load, raw.load_gib_s), limit=1),
         measure("cpu_s_per_gib", "s/GiB", cpu, **({"limit": round(least, 3)} if least else {})),
         measure("save_memory_ratio", "of state", memory, limit=0),
         Measure(name="emergency_s", value=rounded(ours.save_s), unit="s"),
@@ -143,22 +145,22 @@ HEAD = (
 )
 
 
-def cells(found: ContestantRow) -> tuple[object, ...]:
+def cells(row: ContestantRow) -> tuple[object, ...]:
     """Return the cells of one table row, in the order of `HEAD`."""
     numbers = (
-        *(found.blocked_s, found.stall_s, found.save_gib_s, found.load_gib_s),
-        *(found.save_cpu_s_per_gib, found.load_cpu_s_per_gib),
-        *(found.save_memory_ratio, found.load_memory_ratio, found.stored_ratio),
+        *(row.blocked_s, row.stall_s, row.save_gib_s, row.load_gib_s),
+        *(row.save_cpu_s_per_gib, row.load_cpu_s_per_gib),
+        *(row.save_memory_ratio, row.load_memory_ratio, row.stored_ratio),
     )
-    where = (round(found.gib, 3), found.ranks, "tls" if found.tls else "plain")
-    same = "same" if found.same else "DIFFER"
-    return (found.contestant, *where, *(rounded(n) for n in numbers), same)
+    where = (round(row.gib, 3), row.ranks, "tls" if row.tls else "plain")
+    same = "same" if row.same else "DIFFER"
+    return (row.contestant, *where, *(rounded(n) for n in numbers), same)
 
 
-def raw_cells(found: Raw, *, tls: bool) -> tuple[object, ...]:
+def raw_cells(raw: Raw, *, tls: bool) -> tuple[object, ...]:
     """Return the table row of bare sockets."""
     where = ("-", "-", "tls" if tls else "plain", None, None)
-    speeds = (rounded(found.save_gib_s), rounded(found.load_gib_s), rounded(found.cpu_s_per_gib))
+    speeds = (rounded(raw.save_gib_s), rounded(raw.load_gib_s), rounded(raw.cpu_s_per_gib))
     return ("raw_sockets", *where, *speeds, *[None] * 4, "-")
 
 
@@ -169,26 +171,26 @@ def _stall(rank: CheckpointTimes) -> float | None:
     """
     if not rank.loop_s or not rank.twin_s:
         return None
-    each = sum(rank.twin_s) / len(rank.twin_s)
-    return max(sum(rank.loop_s) - each * len(rank.loop_s), rank.loop_blocked_s)
+    baseline_step = sum(rank.twin_s) / len(rank.twin_s)
+    return max(sum(rank.loop_s) - baseline_step * len(rank.loop_s), rank.loop_blocked_s)
 
 
 def _slowest(by_rank: Sequence[Sequence[float]]) -> list[float]:
     return [max(tries) for tries in zip(*by_rank, strict=True)]
 
 
-def _together(by_rank: Sequence[Sequence[float]]) -> list[float]:
+def _sums(by_rank: Sequence[Sequence[float]]) -> list[float]:
     return [sum(tries) for tries in zip(*by_rank, strict=True)]
 
 
-def _each(seconds: Sequence[float], gib: float) -> float | None:
+def _per_gib(seconds: Sequence[float], gib: float) -> float | None:
     return min(seconds) / gib if seconds else None
 
 
 def _ratio(above: Sequence[int | None], size: int) -> float | None:
-    known = [n for n in above if n is not None]
-    return sum(known) / size if len(known) == len(above) else None
+    samples = [n for n in above if n is not None]
+    return sum(samples) / size if len(samples) == len(above) else None
 
 
-def _over(of: Mapping[str, float | None], best: float) -> dict[str, float | None]:
+def _ratios_to(of: Mapping[str, float | None], best: float) -> dict[str, float | None]:
     return {name: v / best if v else None for name, v in of.items()}

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from bench import ports
 from bench.checkpoint import limits
-from bench.checkpoint.case import LIMIT, OURS, CheckpointCase, CheckpointTimes
+from bench.checkpoint.case import LIMIT, REKINDLE, CheckpointCase, CheckpointTimes
 from bench.checkpoint.limits import Raw
 from bench.checkpoint.measures import ContestantRow, row
 from bench.checkpoint.sink import Sink
@@ -39,27 +39,27 @@ class CheckpointTools:
 
 def contestants(packages: str) -> tuple[str, ...]:
     """Return the names of all contestants; DCP goes via the disk where adlfs is not installed."""
-    places = [packages, *sys.path] if packages else sys.path
-    straight = PathFinder.find_spec("adlfs", places) is not None
+    search_path = [packages, *sys.path] if packages else sys.path
+    straight = PathFinder.find_spec("adlfs", search_path) is not None
     rivals = [name if straight or name != DCP else DCP_DISK for name in RIVALS]
-    return (OURS, *rivals, LIMIT)
+    return (REKINDLE, *rivals, LIMIT)
 
 
 def measure(tools: CheckpointTools, case: CheckpointCase) -> ContestantRow:
     """Measure one contestant, and check that its bytes are right and came from the sink."""
     with _folder(tools) as folder:
-        return _measured(tools, replace(case, folder=str(folder)))
+        return _measure_case(tools, replace(case, folder=str(folder)))
 
 
-def measure_ours(
-    tools: CheckpointTools, case: CheckpointCase, other: int
+def measure_rekindle(
+    tools: CheckpointTools, case: CheckpointCase, ranks: int
 ) -> tuple[ContestantRow, ContestantRow]:
-    """Measure Rekindle, and then a load of the same checkpoint on ``other`` ranks."""
+    """Measure Rekindle, and then a load of the same checkpoint on ``ranks`` ranks."""
     with _folder(tools) as folder, _folder(tools) as second:
-        same = _measured(tools, replace(case, folder=str(folder)), keep=True)
+        same = _measure_case(tools, replace(case, folder=str(folder)), keep=True)
         entry = max(folder.glob("committed-*.json"), key=lambda p: int(p.stem.split("-")[1]))
-        again = replace(case, folder=str(second), ranks=other, load_only=str(entry))
-        return same, _measured(tools, again)
+        reshard_case = replace(case, folder=str(second), ranks=ranks, load_only=str(entry))
+        return same, _measure_case(tools, reshard_case)
 
 
 def raw(tools: CheckpointTools, *, tls: bool) -> Raw:
@@ -77,20 +77,22 @@ def needed_gib(case: CheckpointCase) -> float:
     return gib * (1 + 1 + 2 + case.ranks / 3 + 1 / 3) + 0.7 * (case.ranks + 1)
 
 
-def _measured(tools: CheckpointTools, case: CheckpointCase, *, keep: bool = False) -> ContestantRow:
+def _measure_case(
+    tools: CheckpointTools, case: CheckpointCase, *, keep: bool = False
+) -> ContestantRow:
     before = tools.sink.stats()
-    results = _ran(tools, case)
+    results = _run_ranks(tools, case)
     after = tools.sink.stats()
     if not keep:
-        tools.sink.forget()
+        tools.sink.reset()
     stored, fetched = (after[k] - before[k] for k in ("bytes_in", "bytes_out"))
     return row(case, results, stored=stored, fetched=fetched)
 
 
-def _ran(tools: CheckpointTools, case: CheckpointCase) -> list[CheckpointTimes]:
+def _run_ranks(tools: CheckpointTools, case: CheckpointCase) -> list[CheckpointTimes]:
     folder = Path(case.folder)
     case.write(folder / "case.json")
-    began, environment = time.monotonic(), _environment(tools, case)
+    start, environment = time.monotonic(), _environment(tools, case)
     command = [sys.executable, "-m", "bench.checkpoint.ranks", str(folder / "case.json")]
     ranks = []
     try:
@@ -98,15 +100,15 @@ def _ran(tools: CheckpointTools, case: CheckpointCase) -> list[CheckpointTimes]:
             with (folder / f"said-{rank}.txt").open("w") as log:
                 own = {**environment, "RANK": str(rank), "LOCAL_RANK": str(rank)}
                 ranks.append(subprocess.Popen(command, env=own, cwd=ROOT, stdout=log, stderr=log))
-        _wait(ranks, began + TIMEOUT * max(case.mib / 1024, 1.0))
+        _wait(ranks, start + TIMEOUT * max(case.mib / 1024, 1.0))
     finally:
         for process in ranks:
             process.kill()
             process.wait()
-    found = [folder / f"result-{rank}.json" for rank in range(case.ranks)]
-    if not all(path.exists() for path in found):
-        raise CannotMeasure(f"{case.contestant}: {_last_words(folder)}")
-    return [CheckpointTimes.read(path) for path in found]
+    result_paths = [folder / f"result-{rank}.json" for rank in range(case.ranks)]
+    if not all(path.exists() for path in result_paths):
+        raise CannotMeasure(f"{case.contestant}: {_error_tail(folder)}")
+    return [CheckpointTimes.read(path) for path in result_paths]
 
 
 def _wait(ranks: Sequence["subprocess.Popen[bytes]"], latest: float) -> None:
@@ -117,14 +119,14 @@ def _wait(ranks: Sequence["subprocess.Popen[bytes]"], latest: float) -> None:
         time.sleep(0.05)
 
 
-def _last_words(folder: Path) -> str:
-    said = [path.read_text(errors="replace")[-TAIL:] for path in sorted(folder.glob("said-*"))]
-    return next((text for text in said if "Error" in text), said[0] if said else "nothing")
+def _error_tail(folder: Path) -> str:
+    logs = [path.read_text(errors="replace")[-TAIL:] for path in sorted(folder.glob("said-*"))]
+    return next((text for text in logs if "Error" in text), logs[0] if logs else "nothing")
 
 
 def _environment(tools: CheckpointTools, case: CheckpointCase) -> dict[str, str]:
     trusted = str(tools.sink.authority)
-    places = [tools.packages] if tools.packages and case.contestant == DCP else []
+    packages = [tools.packages] if tools.packages and case.contestant == DCP else []
     return {
         **os.environ,
         "WORLD_SIZE": str(case.ranks),
@@ -133,7 +135,7 @@ def _environment(tools: CheckpointTools, case: CheckpointCase) -> dict[str, str]
         "OMP_NUM_THREADS": "1",
         "REQUESTS_CA_BUNDLE": trusted,
         "SSL_CERT_FILE": trusted,
-        "PYTHONPATH": os.pathsep.join([*places, *filter(None, [os.environ.get("PYTHONPATH")])]),
+        "PYTHONPATH": os.pathsep.join([*packages, *filter(None, [os.environ.get("PYTHONPATH")])]),
     }
 
 

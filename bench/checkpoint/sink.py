@@ -48,11 +48,11 @@ class Sink:
         """Return the bytes received and sent so far."""
         connection = HTTPConnection("localhost", self.blob, timeout=30)
         connection.request("GET", "/stats")
-        told: dict[str, int] = json.loads(connection.getresponse().read())
+        counters: dict[str, int] = json.loads(connection.getresponse().read())
         connection.close()
-        return told
+        return counters
 
-    def forget(self) -> None:
+    def reset(self) -> None:
         """Delete every blob."""
         connection = HTTPConnection("localhost", self.blob, timeout=30)
         connection.request("DELETE", f"/{ACCOUNT}/{CONTAINER}?restype=container")
@@ -60,7 +60,7 @@ class Sink:
         connection.close()
 
 
-def built(folder: Path) -> Path | None:
+def build_sink(folder: Path) -> Path | None:
     """Compile the C sink into the folder; return None without a compiler or OpenSSL's headers."""
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
@@ -83,26 +83,26 @@ def running(
         check: Verify the CRC-64 of every request.
         kind: "c" or "python" requires that program; empty prefers C.
     """
-    program = None if kind == "python" else built(folder)
+    program = None if kind == "python" else build_sink(folder)
     if program is None and kind == "c":
         raise CannotStart("no C compiler, or no OpenSSL headers")
     authority, certificate = _certificate(folder)
-    how = "check" if check else "ignore"
+    crc_mode = "check" if check else "ignore"
     command = (
-        [str(program), str(warm_mib), how]
+        [str(program), str(warm_mib), crc_mode]
         if program
-        else [sys.executable, "-m", "bench.checkpoint.slow_sink", how]
+        else [sys.executable, "-m", "bench.checkpoint.slow_sink", crc_mode]
     )
     with subprocess.Popen(
         [*command, str(certificate)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
         assert process.stdout
         assert process.stdin
-        words = process.stdout.readline()
+        line = process.stdout.readline()
         try:
-            if not words.startswith(READY):
-                raise CannotStart(f"the sink said {words!r}")
-            blob, raw, blob_tls, raw_tls = map(int, words.split()[2:])
+            if not line.startswith(READY):
+                raise CannotStart(f"the sink said {line!r}")
+            blob, raw, blob_tls, raw_tls = map(int, line.split()[2:])
             yield Sink(
                 kind="c" if program else "python",
                 blob=blob,

@@ -74,7 +74,7 @@ class Handler(BaseHTTPRequestHandler):
     disable_nagle_algorithm = True
     store: Store
 
-    def log_message(self, *words: object) -> None:
+    def log_message(self, *args: object) -> None:
         """Log nothing."""
 
     def parse_request(self) -> bool:
@@ -89,73 +89,73 @@ class Handler(BaseHTTPRequestHandler):
     def do_PUT(self) -> None:
         """Answer Put Block, Put Block List, Put Blob, Copy Blob and Create Container."""
         body = self._body()
-        self._answered(self._put, body)
+        self._respond(self._put, body)
 
     def do_GET(self) -> None:
         """Answer with a blob, a range of it, a listing or the sink's byte counters."""
         if self.name == "/stats":
-            told = {"bytes_in": self.store.bytes_in, "bytes_out": self.store.bytes_out}
-            self._say(HTTPStatus.OK, {}, json.dumps(told).encode())
+            stats = {"bytes_in": self.store.bytes_in, "bytes_out": self.store.bytes_out}
+            self._send_response(HTTPStatus.OK, {}, json.dumps(stats).encode())
         else:
-            self._answered(self._get)
+            self._respond(self._get)
 
     do_HEAD = do_GET  # noqa: N815
 
     def do_DELETE(self) -> None:
         """Delete a blob, or all blobs of a container."""
-        self._answered(self._delete)
+        self._respond(self._delete)
 
-    def _answered(self, act: Any, *given: object) -> None:  # noqa: ANN401
+    def _respond(self, act: Any, *args: object) -> None:  # noqa: ANN401
         try:
-            act(*given)
+            act(*args)
         except Refused as e:
-            said = f"<Code>{e.code}</Code><Message>{e.code}</Message>"
-            text = f"<?xml version='1.0'?><Error>{said}</Error>".encode()
+            inner = f"<Code>{e.code}</Code><Message>{e.code}</Message>"
+            text = f"<?xml version='1.0'?><Error>{inner}</Error>".encode()
             kind = {"x-ms-error-code": e.code, "Content-Type": "application/xml"}
-            self._say(e.status, kind, text if self.command != "HEAD" else b"")
+            self._send_response(e.status, kind, text if self.command != "HEAD" else b"")
 
     def _put(self, body: bytearray) -> None:
-        more = self._checked(body)
+        crc_headers = self._verify(body)
         comp, kind = self.query.get("comp", ""), self.headers.get("x-ms-blob-type")
         if self.query.get("restype") == "container":
-            self._say(
+            self._send_response(
                 HTTPStatus.CREATED, {"ETag": '"0x0"', "Last-Modified": formatdate(usegmt=True)}
             )
         elif comp == "block":
             with self.store.lock:
                 self.store.staged.setdefault(self.name, {})[self.query["blockid"]] = body
-            self._say(HTTPStatus.CREATED, more)
+            self._send_response(HTTPStatus.CREATED, crc_headers)
         elif comp == "blocklist":
-            self._publish(self._listed(body.decode()), HTTPStatus.CREATED)
+            self._publish(self._select_blocks(body.decode()), HTTPStatus.CREATED)
         elif kind == "BlockBlob":
-            self._publish({"": body}, HTTPStatus.CREATED, more)
+            self._publish({"": body}, HTTPStatus.CREATED, crc_headers)
         elif source := self.headers.get("x-ms-copy-source"):
-            copied = self._there(unquote(urlsplit(source).path)).parts
-            told = {"x-ms-copy-id": "0", "x-ms-copy-status": "success"}
-            self._publish(copied, HTTPStatus.ACCEPTED, told)
+            copied = self._find_blob(unquote(urlsplit(source).path)).parts
+            copy_headers = {"x-ms-copy-id": "0", "x-ms-copy-status": "success"}
+            self._publish(copied, HTTPStatus.ACCEPTED, copy_headers)
         else:
             raise Refused(HTTPStatus.NOT_IMPLEMENTED, "NotImplemented")
 
-    def _checked(self, body: bytearray) -> dict[str, str]:
+    def _verify(self, body: bytearray) -> dict[str, str]:
         self.store.bytes_in += len(body)
         if not self.store.checks:
             return {}
-        found = base64.b64encode(checksums.crc64nvme(body).to_bytes(8, "little")).decode()
-        if self.headers.get("x-ms-content-crc64", found) != found:
+        crc = base64.b64encode(checksums.crc64nvme(body).to_bytes(8, "little")).decode()
+        if self.headers.get("x-ms-content-crc64", crc) != crc:
             raise Refused(HTTPStatus.BAD_REQUEST, "Crc64Mismatch")
-        return {"x-ms-content-crc64": found}
+        return {"x-ms-content-crc64": crc}
 
-    def _listed(self, text: str) -> dict[str, bytearray]:
+    def _select_blocks(self, text: str) -> dict[str, bytearray]:
         staged = self.store.staged.get(self.name, {})
         old = self.store.blobs[self.name].parts if self.name in self.store.blobs else {}
-        places = {"Latest": old | staged, "Uncommitted": staged, "Committed": old}
+        sources = {"Latest": old | staged, "Uncommitted": staged, "Committed": old}
         try:
-            return {id_: places[kind][id_] for kind, id_ in ONE_OF_A_LIST.findall(text)}
+            return {id_: sources[kind][id_] for kind, id_ in ONE_OF_A_LIST.findall(text)}
         except KeyError:
             raise Refused(HTTPStatus.BAD_REQUEST, "InvalidBlockList") from None
 
     def _publish(
-        self, parts: dict[str, bytearray], status: HTTPStatus, more: dict[str, str] | None = None
+        self, parts: dict[str, bytearray], status: HTTPStatus, headers: dict[str, str] | None = None
     ) -> None:
         prefix = "x-ms-meta-"
         metadata = {k.lower(): v for k, v in self.headers.items() if k.lower().startswith(prefix)}
@@ -163,17 +163,20 @@ class Handler(BaseHTTPRequestHandler):
             self._conditions(self.store.blobs.get(self.name))
             blob = self.store.blobs[self.name] = self.store.fresh(parts, metadata)
             self.store.staged.pop(self.name, None)
-        self._say(status, {"ETag": blob.etag, "Last-Modified": blob.modified, **(more or {})})
+        self._send_response(
+            status, {"ETag": blob.etag, "Last-Modified": blob.modified, **(headers or {})}
+        )
 
-    def _conditions(self, there: SinkBlob | None) -> None:
+    def _conditions(self, existing: SinkBlob | None) -> None:
         missing, match = self.headers.get("If-None-Match"), self.headers.get("If-Match")
-        mine = ("*", there.etag, there.etag.strip('"')) if there else ()  # quotes may be missing
-        if there and missing == "*":
+        # Quotes may be missing.
+        etags = ("*", existing.etag, existing.etag.strip('"')) if existing else ()
+        if existing and missing == "*":
             raise Refused(HTTPStatus.CONFLICT, "BlobAlreadyExists")
-        if (missing and missing in mine) or (match and match not in mine):
+        if (missing and missing in etags) or (match and match not in etags):
             raise Refused(HTTPStatus.PRECONDITION_FAILED, "ConditionNotMet")
 
-    def _there(self, name: str) -> SinkBlob:
+    def _find_blob(self, name: str) -> SinkBlob:
         blob = self.store.blobs.get(name)
         if blob is None:
             raise Refused(HTTPStatus.NOT_FOUND, "BlobNotFound")
@@ -183,29 +186,33 @@ class Handler(BaseHTTPRequestHandler):
         if self.query.get("restype") == "container":
             listing = self._listing() if self.query.get("comp") == "list" else b""
             kind = {"Content-Type": "application/xml", "ETag": '"0x0"'}
-            self._say(HTTPStatus.OK, kind | {"Last-Modified": formatdate(usegmt=True)}, listing)
+            self._send_response(
+                HTTPStatus.OK, kind | {"Last-Modified": formatdate(usegmt=True)}, listing
+            )
             return
-        blob = self._there(self.name)
+        blob = self._find_blob(self.name)
         self._conditions(blob)
         headers = {"ETag": blob.etag, "Last-Modified": blob.modified, **blob.metadata}
         headers |= {"x-ms-blob-type": "BlockBlob", "Content-Type": "application/octet-stream"}
-        wish = self.headers.get("x-ms-range") or self.headers.get("Range")
-        first, _, last = (wish or "bytes=0-").removeprefix("bytes=").partition("-")
+        range_header = self.headers.get("x-ms-range") or self.headers.get("Range")
+        first, _, last = (range_header or "bytes=0-").removeprefix("bytes=").partition("-")
         start, end = int(first), min(int(last or blob.size) + 1, blob.size)
-        if wish and start >= blob.size:
+        if range_header and start >= blob.size:
             raise Refused(HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE, "InvalidRange")
-        if wish:
+        if range_header:
             headers["Content-Range"] = f"bytes {start}-{end - 1}/{blob.size}"
-        self._head(HTTPStatus.PARTIAL_CONTENT if wish else HTTPStatus.OK, headers, end - start)
+        self._head(
+            HTTPStatus.PARTIAL_CONTENT if range_header else HTTPStatus.OK, headers, end - start
+        )
         if self.command == "GET":
             self._send(blob, start, end)
 
     def _send(self, blob: SinkBlob, start: int, end: int) -> None:
         at = 0
         for part in blob.parts.values():
-            here = memoryview(part)[max(start - at, 0) : max(end - at, 0)]
-            for piece in range(0, len(here), PIECE):
-                self.wfile.write(here[piece : piece + PIECE])
+            view = memoryview(part)[max(start - at, 0) : max(end - at, 0)]
+            for piece in range(0, len(view), PIECE):
+                self.wfile.write(view[piece : piece + PIECE])
             at += len(part)
         self.store.bytes_out += end - start
 
@@ -213,8 +220,8 @@ class Handler(BaseHTTPRequestHandler):
         prefix, delimiter = self.query.get("prefix", ""), self.query.get("delimiter", "")
         base, lines, seen = f"{self.name.rstrip('/')}/", [], set()
         with self.store.lock:
-            found = sorted(self.store.blobs.items())
-        for path, blob in found:
+            blobs = sorted(self.store.blobs.items())
+        for path, blob in blobs:
             name = path.removeprefix(base)
             if not path.startswith(base + prefix):
                 continue
@@ -230,22 +237,24 @@ class Handler(BaseHTTPRequestHandler):
     def _delete(self) -> None:
         with self.store.lock:
             if self.query.get("restype") == "container":
-                for kept in (self.store.blobs, self.store.staged):
-                    for name in [n for n in kept if n.startswith(f"{self.name}/")]:
-                        del kept[name]
+                for mapping in (self.store.blobs, self.store.staged):
+                    for name in [n for n in mapping if n.startswith(f"{self.name}/")]:
+                        del mapping[name]
             else:
-                self._conditions(self._there(self.name))
+                self._conditions(self._find_blob(self.name))
                 del self.store.blobs[self.name]
-        self._say(HTTPStatus.ACCEPTED, {})
+        self._send_response(HTTPStatus.ACCEPTED, {})
 
     def _body(self) -> bytearray:
         body = bytearray(int(self.headers.get("Content-Length", 0)))
         into = memoryview(body)
-        while into and (got := self.rfile.readinto(into)):
-            into = into[got:]
+        while into and (count := self.rfile.readinto(into)):
+            into = into[count:]
         return body
 
-    def _say(self, status: HTTPStatus, headers: dict[str, str], body: bytes = b"") -> None:
+    def _send_response(
+        self, status: HTTPStatus, headers: dict[str, str], body: bytes = b""
+    ) -> None:
         self._head(status, headers, len(body))
         self.wfile.write(body)
 
@@ -266,14 +275,14 @@ class RawHandler(socketserver.StreamRequestHandler):
         """Answer requests until the client closes the connection."""
         scratch = memoryview(bytearray(PIECE))
         while order := self.rfile.read(9):
-            left = int.from_bytes(order[1:], "little")
-            while left:
-                piece = scratch[: min(left, PIECE)]
+            remaining = int.from_bytes(order[1:], "little")
+            while remaining:
+                piece = scratch[: min(remaining, PIECE)]
                 if order[:1] == b"R":
                     self.wfile.write(piece)
-                    left -= len(piece)
+                    remaining -= len(piece)
                 else:
-                    left -= self.rfile.readinto(piece)
+                    remaining -= self.rfile.readinto(piece)
             if order[:1] == b"S":
                 self.wfile.write(b"k")
 
@@ -295,12 +304,12 @@ class SinkServer(socketserver.ThreadingTCPServer):
         """Ignore errors of connections that clients closed."""
 
 
-def main(words: list[str]) -> int:
+def main(arguments: list[str]) -> int:
     """Serve until standard input ends."""
-    store = Store(checks=words[0] == "check")
+    store = Store(checks=arguments[0] == "check")
     handler = type("Bound", (Handler,), {"store": store})
     kinds: list[Any] = [handler, RawHandler]
-    contexts: list[ssl.SSLContext | None] = [None, *map(_context, words[1:2])]
+    contexts: list[ssl.SSLContext | None] = [None, *map(_context, arguments[1:2])]
     ports = [_opened(kind, context) for context in contexts for kind in kinds]
     print("sink ready:", *ports, flush=True)
     sys.stdin.read()
@@ -323,13 +332,13 @@ def _context(certificate: str) -> ssl.SSLContext:
 
 def _described(name: str, blob: SinkBlob) -> str:
     metadata = {key.removeprefix("x-ms-meta-"): value for key, value in blob.metadata.items()}
-    told = "".join(f"<{key}>{escape(value)}</{key}>" for key, value in metadata.items())
+    elements = "".join(f"<{key}>{escape(value)}</{key}>" for key, value in metadata.items())
     etag = blob.etag.strip('"')
     return (
         f"<Blob><Name>{escape(name)}</Name><Properties><Last-Modified>{blob.modified}"
         f"</Last-Modified><Etag>{etag}</Etag><Content-Length>{blob.size}</Content-Length>"
         "<BlobType>BlockBlob</BlobType></Properties>"
-        f"<Metadata>{told}</Metadata></Blob>"
+        f"<Metadata>{elements}</Metadata></Blob>"
     )
 
 

@@ -28,8 +28,8 @@ def main() -> int:
     order = measures.ConsoleOptions(
         jobs=options.jobs, pages=options.pages, seconds=options.seconds, steps=options.steps
     )
-    found = report.run_to_exit(measures.all_of(order), Broken, httpx.HTTPError)
-    report.publish("console", found, options.json, arguments=vars(order))
+    results = report.run_to_exit(measures.all_of(order), Broken, httpx.HTTPError)
+    report.publish("console", results, options.json, arguments=vars(order))
     return 0
 
 

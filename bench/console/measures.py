@@ -17,7 +17,7 @@ import psycopg
 from bench.api.__main__ import JOBS, wait_until_training
 from bench.console.pages import Pages
 from bench.report import CannotMeasure, Measure, percentile
-from bench.scale.stack import ScaleStack, Shape, answered, stack
+from bench.scale.stack import ScaleStack, Shape, read_answer, stack
 from rekindle.local.setup import ROOT, tools_path
 
 LANES = 16  # concurrent requests
@@ -50,28 +50,30 @@ class ConsoleOptions:
 async def all_of(order: ConsoleOptions) -> list[Measure]:
     """Start the stacks and return all measures."""
     async with stack(Shape(reconcilers=0)) as running, running.api_client(timeout=60) as api:
-        found = await _many_jobs(running, api, order)
+        results = await _measure_many_jobs(running, api, order)
     async with stack(Shape(beat=OFTEN)) as running, running.api_client(timeout=60) as api:
-        found += await _pixels(running, await _training(running, api), order)
+        results += await _pixels(running, await _training(running, api), order)
     async with stack(Shape(beat=USUAL)) as running, running.api_client(timeout=60) as api:
         job = await _training(running, api)
-        found += await _open_pages(running, api, job, order)
-        found += await _long_series(running, api, job, order)
-    return found
+        results += await _open_pages(running, api, job, order)
+        results += await _long_series(running, api, job, order)
+    return results
 
 
 async def _training(running: ScaleStack, api: httpx.AsyncClient) -> str:
-    job: str = (await answered(api.post(JOBS, json=await running.job_request(api, nodes=1))))["id"]
+    job: str = (await read_answer(api.post(JOBS, json=await running.job_request(api, nodes=1))))[
+        "id"
+    ]
     await wait_until_training(api, job)
     return job
 
 
-async def _many_jobs(
+async def _measure_many_jobs(
     running: ScaleStack, api: httpx.AsyncClient, order: ConsoleOptions
 ) -> list[Measure]:
     """Measure the list of queued jobs: script size in KB; paint, select and scroll in ms."""
-    asked = await running.job_request(api, nodes=1)
-    jobs = await _submit(api, asked, order.jobs)
+    request = await running.job_request(api, nodes=1)
+    jobs = await _submit(api, request, order.jobs)
     loaded = await _browser(running, "load", jobs[-1])
     used = await _browser(running, "list")
     script = max(*(load["script"] for load in loaded["jobs"]), loaded["job"]["script"])
@@ -90,26 +92,26 @@ async def _many_jobs(
     ]
 
 
-async def _submit(api: httpx.AsyncClient, asked: dict[str, Any], count: int) -> list[str]:
-    made: list[str] = []
-    left = iter(range(count))
+async def _submit(api: httpx.AsyncClient, request: dict[str, Any], count: int) -> list[str]:
+    job_ids: list[str] = []
+    numbers = iter(range(count))
 
     async def lane() -> None:
-        for number in left:
-            body = asked | {"suffix": f"sweep-{number}"}
-            made.append((await answered(api.post(JOBS, json=body)))["id"])
+        for number in numbers:
+            body = request | {"suffix": f"sweep-{number}"}
+            job_ids.append((await read_answer(api.post(JOBS, json=body)))["id"])
 
     await asyncio.gather(*(lane() for _ in range(LANES)))
-    return made
+    return job_ids
 
 
 async def _pixels(running: ScaleStack, job: str, order: ConsoleOptions) -> list[Measure]:
     """Measure the seconds from the commit of a heartbeat until its step is on the screen."""
     noticed: list[float] = []
-    hearing = asyncio.create_task(_hear(running, job, noticed))
-    seen = await _browser(running, "watch", job, order.seconds)
-    hearing.cancel()
-    took = [at - noticed[before - 1] for at, _ in seen if (before := bisect_right(noticed, at))]
+    listener = asyncio.create_task(_receive_events(running, job, noticed))
+    steps = await _browser(running, "watch", job, order.seconds)
+    listener.cancel()
+    took = [at - noticed[before - 1] for at, _ in steps if (before := bisect_right(noticed, at))]
     if not took:
         raise CannotMeasure("no step of the job came to the screen")
     return [
@@ -118,7 +120,7 @@ async def _pixels(running: ScaleStack, job: str, order: ConsoleOptions) -> list[
     ]
 
 
-async def _hear(running: ScaleStack, job: str, noticed: list[float]) -> None:
+async def _receive_events(running: ScaleStack, job: str, noticed: list[float]) -> None:
     """Record when the job's row changes; this clock and the browser's are the same machine's."""
     async with await psycopg.AsyncConnection.connect(running.database, autocommit=True) as conn:
         await conn.execute(f"listen {CHANNEL}")
@@ -155,15 +157,15 @@ async def _long_series(
         await conn.execute(_MANY, (order.steps, job, job))
         await conn.execute("analyze metrics")
     before, begin = running.cpu(), time.monotonic()
-    answer = await answered(api.get(f"{JOBS}/{job}/metrics", params={"max_points": MAX_POINTS}))
+    answer = await read_answer(api.get(f"{JOBS}/{job}/metrics", params={"max_points": MAX_POINTS}))
     wall, after = time.monotonic() - begin, running.cpu()
-    drawn = await _browser(running, "draw", job)
+    drawing = await _browser(running, "draw", job)
     cpu = sum(after[part] - before[part] for part in ("api", "postgres"))
     return [
         Measure(name="series_points", value=len(answer["data"]), unit="points", bar=MAX_POINTS),
         Measure(name="series_s", value=round(wall, 2), unit="s"),
         Measure(name="series_cpu_s", value=round(cpu, 2), unit="CPU s"),
-        Measure(name="series_drawn_ms", value=drawn["drawn"], unit="ms"),
+        Measure(name="series_drawn_ms", value=drawing["drawn"], unit="ms"),
     ]
 
 
@@ -171,20 +173,20 @@ async def _browser(running: ScaleStack, mode: str, job: str = "", seconds: float
     url = f"http://127.0.0.1:{running.ports[0]}"
     program = ("node", SCRIPT, url, running.key, mode, job, str(seconds))
     environment = {**os.environ, "PATH": tools_path()}
-    browsing = await asyncio.create_subprocess_exec(
+    browser = await asyncio.create_subprocess_exec(
         *program, stdout=asyncio.subprocess.PIPE, env=environment
     )
-    output, _ = await browsing.communicate()
+    output, _ = await browser.communicate()
     with suppress(ValueError):
         return json.loads(output)
     raise CannotMeasure(f"the browser gave no figures for {mode}; is Chromium installed?")
 
 
 def _ms(values: Sequence[float], percent: float) -> float | None:
-    found = percentile(values, percent)
-    return None if found is None else round(found, 1)
+    value = percentile(values, percent)
+    return None if value is None else round(value, 1)
 
 
 def _s(values: Sequence[float], percent: float) -> float | None:
-    found = percentile(values, percent)
-    return None if found is None else round(found, 2)
+    value = percentile(values, percent)
+    return None if value is None else round(value, 2)

@@ -28,8 +28,8 @@ class Pages:
             trust_env=False,
         )
         half = self._count // 2
-        pages = [self._list() for _ in range(half)]
-        pages += [self._one() for _ in range(self._count - half)]
+        pages = [self._watch_list() for _ in range(half)]
+        pages += [self._watch_job() for _ in range(self._count - half)]
         self._tasks = [asyncio.create_task(page) for page in pages]
         return self
 
@@ -39,12 +39,12 @@ class Pages:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._http.aclose()
 
-    async def _list(self) -> None:
+    async def _watch_list(self) -> None:
         async with self._http.stream("GET", f"{JOBS}/stream") as answer:
             async for line in answer.aiter_lines():
                 self.received += line.startswith("data:")
 
-    async def _one(self) -> None:
+    async def _watch_job(self) -> None:
         """Request the new metrics rows after each step, as the job page does."""
         step = 0
         async with self._http.stream("GET", f"{JOBS}/{self._job}/stream") as answer:
@@ -52,8 +52,8 @@ class Pages:
                 if not line.startswith("data: {"):
                     continue
                 self.received += 1
-                told: dict[str, Any] = json.loads(line.removeprefix("data: "))
-                newest = told.get("data", {}).get("progress", {}).get("step", step)
+                message: dict[str, Any] = json.loads(line.removeprefix("data: "))
+                newest = message.get("data", {}).get("progress", {}).get("step", step)
                 if newest > step:
                     query = {"from_step": step + 1, "max_points": MAX_POINTS}
                     step = newest

@@ -39,9 +39,9 @@ def main() -> int:
     options = _options()
     folder = options.state or Path(tempfile.mkdtemp(prefix="rekindle-bench-"))
     plan = run.ElasticOptions(epochs=options.epochs, boot_seconds=options.boot_seconds)
-    began = time.monotonic()
+    start = time.monotonic()
     try:
-        lives = asyncio.run(run.run(plan, folder.resolve(), options.port, print_progress))
+        histories = asyncio.run(run.run(plan, folder.resolve(), options.port, print_progress))
     except KeyboardInterrupt:
         print_progress(f"interrupted; everything that it started has ended; state: {folder}")
         return INTERRUPTED
@@ -50,7 +50,7 @@ def main() -> int:
             f"cannot measure: {type(error).__name__}: {error}; the stack's state is in {folder}"
         )
         return CANNOT_MEASURE
-    _show(plan, lives, time.monotonic() - began, options.json)
+    _show(plan, histories, time.monotonic() - start, options.json)
     if options.state is None:
         shutil.rmtree(folder)
     return 0
@@ -60,26 +60,26 @@ def _options() -> argparse.Namespace:
     parser = report.option_parser("elastic", __doc__)
     add = parser.add_argument
     add("--boot-seconds", type=float, help="Seconds until a machine is there (3).")
-    each = run.STEPS_AN_EPOCH
-    add("--epochs", type=int, default=44, help=f"Number of epochs of {each} steps each (44).")
+    steps = run.STEPS_AN_EPOCH
+    add("--epochs", type=int, default=44, help=f"Number of epochs of {steps} steps each (44).")
     add("--state", type=Path, help="Folder of the stack (a temporary one).")
     add("--port", type=int, help="First of four consecutive ports (free ones).")
     return parser.parse_args()
 
 
 def _show(
-    plan: run.ElasticOptions, lives: list[JobHistory], seconds: float, to: Path | None
+    plan: run.ElasticOptions, histories: list[JobHistory], seconds: float, to: Path | None
 ) -> None:
-    elastic, rigid = lives
-    found = measures.measures(elastic, rigid)
-    report.table(HEAD, measures.rows(lives))
+    elastic, rigid = histories
+    results = measures.measures(elastic, rigid)
+    report.table(HEAD, measures.rows(histories))
     report.publish(
         "elastic",
-        found,
+        results,
         to,
         arguments={"epochs": plan.epochs, "boot_seconds": plan.boot_seconds},
         seconds=round(seconds, 1),
-        step_s_by_nodes={life.job: life.step_seconds for life in lives},
+        step_s_by_nodes={history.job: history.step_seconds for history in histories},
         notes=NOTES,
     )
 

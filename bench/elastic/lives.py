@@ -66,14 +66,14 @@ class Recovery:
     lost_steps: int = 0
 
 
-def recovery(life: JobHistory, strike: MachineLoss) -> Recovery:
+def recovery(history: JobHistory, strike: MachineLoss) -> Recovery:
     """Return the recovery from an eviction, as far as the database tells it."""
-    record = life.record
-    opened = _next_that_trained(life, strike.generation)
+    record = history.record
+    opened = _next_trained(history, strike.generation)
     decided = record.decision_after(strike.at, strike.generation, strike.attempt)
     if opened is None or decided is None:
         return Recovery(noticed=strike.noticed)
-    world = life.worlds[opened.number]
+    world = history.worlds[opened.number]
     assert world.first_step_at is not None
     moved = opened.attempt != strike.attempt
     stopped = record.by_id[opened.attempt].created_at if moved else opened.opened_at
@@ -84,9 +84,9 @@ def recovery(life: JobHistory, strike: MachineLoss) -> Recovery:
         machines=opened.opened_at - stopped if moved else None,
         load=world.first_step_at - opened.opened_at,
         training=world.first_step_at - strike.at,
-        full=_full_again(life, strike),
+        full=_seconds_to_full(history, strike),
         nodes=world.nodes,
-        lost_steps=_repeated_steps(life, strike.generation, opened.number),
+        lost_steps=_repeated_steps(history, strike.generation, opened.number),
     )
 
 
@@ -101,9 +101,11 @@ async def read(
     """Read the history of a job whose machines are all gone."""
     record = await records.read(database, job)
     worlds = {}
-    for number, members, lost in await records.rows_of_job(database, _WORLDS, job):
+    for number, members, lost_steps in await records.rows_of_job(database, _WORLDS, job):
         first = _first_step(record, number)
-        world = GenerationWorld(number=number, nodes=members, lost_steps=lost, first_step_at=first)
+        world = GenerationWorld(
+            number=number, nodes=members, lost_steps=lost_steps, first_step_at=first
+        )
         worlds[number] = world
     ((paid,),) = await records.rows_of_job(database, _PAID, job)
     pace: dict[int, list[float]] = {}
@@ -118,30 +120,30 @@ async def read(
         record=record,
         worlds=worlds,
         paid_node_seconds=float(paid),
-        step_seconds={n: percentile(each, 50) or 0.0 for n, each in pace.items()},
+        step_seconds={n: percentile(samples, 50) or 0.0 for n, samples in pace.items()},
     )
 
 
-def _next_that_trained(life: JobHistory, number: int) -> GenerationRecord | None:
+def _next_trained(history: JobHistory, number: int) -> GenerationRecord | None:
     """Return the next generation that finished a step; others did not resume training."""
-    later = (g for g in life.record.generations if g.number > number)
-    return next((g for g in later if life.worlds[g.number].first_step_at is not None), None)
+    later = (g for g in history.record.generations if g.number > number)
+    return next((g for g in later if history.worlds[g.number].first_step_at is not None), None)
 
 
-def _repeated_steps(life: JobHistory, before: int, after: int) -> int:
+def _repeated_steps(history: JobHistory, before: int, after: int) -> int:
     """Return the repeated steps of all generations from ``before`` (exclusive) to ``after``.
 
     A generation that never trained repeated no steps.
     """
-    return sum(w.lost_steps for w in life.worlds.values() if before < w.number <= after)
+    return sum(w.lost_steps for w in history.worlds.values() if before < w.number <= after)
 
 
-def _full_again(life: JobHistory, strike: MachineLoss) -> float | None:
+def _seconds_to_full(history: JobHistory, strike: MachineLoss) -> float | None:
     moments = [
         world.first_step_at - strike.at
-        for world in life.worlds.values()
+        for world in history.worlds.values()
         if world.number > strike.generation
-        and world.nodes == life.nodes
+        and world.nodes == history.nodes
         and world.first_step_at is not None
     ]
     return min(moments, default=None)

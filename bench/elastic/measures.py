@@ -19,47 +19,56 @@ _SECONDS = {
 def measures(elastic: JobHistory, rigid: JobHistory) -> list[Measure]:
     """Return the measures of each eviction, and then those of the whole job."""
     return [
-        *(m for noticed in (False, True) for m in _of_strike(elastic, rigid, noticed=noticed)),
+        *(
+            m
+            for noticed in (False, True)
+            for m in _strike_measures(elastic, rigid, noticed=noticed)
+        ),
         _compared("steps_lost", "steps", elastic, rigid, _repeated_steps, limit=0),
         _compared(
-            "paid_node_s", "s", elastic, rigid, lambda life: life.paid_node_seconds, digits=0
+            "paid_node_s", "s", elastic, rigid, lambda history: history.paid_node_seconds, digits=0
         ),
         _goodput(elastic, rigid),
     ]
 
 
-def rows(lives: Iterable[JobHistory]) -> Sequence[tuple[object, ...]]:
+def rows(histories: Iterable[JobHistory]) -> Sequence[tuple[object, ...]]:
     """Return one table row for each eviction."""
     return [
         (
-            f"{'elastic' if life.elastic else 'rigid'}, {'' if found.noticed else 'no '}notice",
-            found.nodes or None,
-            *(rounded(getattr(found, part), 1) for part in PARTS),
-            found.lost_steps,
+            f"{'elastic' if history.elastic else 'rigid'}, {'' if row.noticed else 'no '}notice",
+            row.nodes or None,
+            *(rounded(getattr(row, part), 1) for part in PARTS),
+            row.lost_steps,
         )
-        for life in lives
-        for found in (recovery(life, strike) for strike in life.strikes)
+        for history in histories
+        for row in (recovery(history, strike) for strike in history.strikes)
     ]
 
 
-def _of_strike(elastic: JobHistory, rigid: JobHistory, *, noticed: bool) -> Iterable[Measure]:
-    ours, theirs = _recovery(elastic, noticed=noticed), _recovery(rigid, noticed=noticed)
+def _strike_measures(elastic: JobHistory, rigid: JobHistory, *, noticed: bool) -> Iterable[Measure]:
+    elastic_recovery, rigid_recovery = (
+        _recovery(elastic, noticed=noticed),
+        _recovery(rigid, noticed=noticed),
+    )
     prefix = "noticed" if noticed else "unnoticed"
     for part in PARTS:
         yield Measure(
             name=f"{prefix}_{_SECONDS[part]}",
-            value=rounded(getattr(ours, part), 2),
+            value=rounded(getattr(elastic_recovery, part), 2),
             unit="s",
-            rivals={"rigid": rounded(getattr(theirs, part), 2)},
+            rivals={"rigid": rounded(getattr(rigid_recovery, part), 2)},
         )
-    lost = {"rigid": theirs.lost_steps}
+    rivals = {"rigid": rigid_recovery.lost_steps}
     name = f"{prefix}_steps_lost"
-    yield Measure(name=name, value=ours.lost_steps, unit="steps", limit=0, rivals=lost)
+    yield Measure(
+        name=name, value=elastic_recovery.lost_steps, unit="steps", limit=0, rivals=rivals
+    )
 
 
-def _recovery(life: JobHistory, *, noticed: bool) -> Recovery:
-    strikes = (s for s in life.strikes if s.noticed is noticed)
-    return next((recovery(life, s) for s in strikes), Recovery(noticed=noticed))
+def _recovery(history: JobHistory, *, noticed: bool) -> Recovery:
+    strikes = (s for s in history.strikes if s.noticed is noticed)
+    return next((recovery(history, s) for s in strikes), Recovery(noticed=noticed))
 
 
 def _compared(
@@ -77,8 +86,8 @@ def _compared(
     return Measure(name=name, value=value, unit=unit, limit=limit, rivals=rivals)
 
 
-def _repeated_steps(life: JobHistory) -> float:
-    return sum(world.lost_steps for world in life.worlds.values())
+def _repeated_steps(history: JobHistory) -> float:
+    return sum(world.lost_steps for world in history.worlds.values())
 
 
 def _goodput(elastic: JobHistory, rigid: JobHistory) -> Measure:
@@ -86,7 +95,7 @@ def _goodput(elastic: JobHistory, rigid: JobHistory) -> Measure:
 
     The limit is the rate of all nodes while they train, without boots, waits or repeated steps.
     """
-    pace = [life.step_seconds[life.nodes] for life in (elastic, rigid)]
+    pace = [history.step_seconds[history.nodes] for history in (elastic, rigid)]
     return Measure(
         name="steps_per_node_s",
         value=rounded(elastic.steps_per_node_second, 4),

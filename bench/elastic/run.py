@@ -32,7 +32,7 @@ ROWS = 600
 STEPS_AN_EPOCH = ROWS // BATCH
 BEFORE_STEPS = 60  # steps on all nodes before an eviction
 TIMEOUT_SECONDS = 900.0
-OVER = ("succeeded", "failed", "cancelled")
+ENDED_STATES = ("succeeded", "failed", "cancelled")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,23 +50,25 @@ class ElasticTools:
     stack: StackInfo
     api: httpx.AsyncClient
     database: psycopg.AsyncConnection[Any]
-    say: Callable[[str], None]
+    print_line: Callable[[str], None]
 
 
 async def run(
-    plan: ElasticOptions, folder: Path, port: int | None, say: Callable[[str], None]
+    plan: ElasticOptions, folder: Path, port: int | None, print_line: Callable[[str], None]
 ) -> list[JobHistory]:
     """Run both jobs and return their histories: elastic first, then rigid."""
     ports = StackPorts.starting_at(port or free(4))
     layout = StackLayout(StateFolder(folder), ports, create_seconds=plan.boot_seconds)
-    say(f"starting a stack in {folder}")
-    async with run_stack(layout, lambda _: None), _tools(folder, say) as tools:
+    print_line(f"starting a stack in {folder}")
+    async with run_stack(layout, lambda _: None), _open_tools(folder, print_line) as tools:
         file = await _upload(tools, folder)
-        return [await _live(tools, plan, file, elastic=elastic) for elastic in (True, False)]
+        return [await _run_job(tools, plan, file, elastic=elastic) for elastic in (True, False)]
 
 
 @asynccontextmanager
-async def _tools(folder: Path, say: Callable[[str], None]) -> AsyncIterator[ElasticTools]:
+async def _open_tools(
+    folder: Path, print_line: Callable[[str], None]
+) -> AsyncIterator[ElasticTools]:
     facts = StackInfo.read(folder)
     async with AsyncExitStack() as ends:
         api = await ends.enter_async_context(
@@ -80,7 +82,7 @@ async def _tools(folder: Path, say: Callable[[str], None]) -> AsyncIterator[Elas
         url = facts.database_url.replace("+psycopg", "")
         database = await psycopg.AsyncConnection.connect(url, autocommit=True)
         ends.push_async_callback(database.close)
-        yield ElasticTools(stack=facts, api=api, database=database, say=say)
+        yield ElasticTools(stack=facts, api=api, database=database, print_line=print_line)
 
 
 async def _upload(tools: ElasticTools, folder: Path) -> str:
@@ -88,24 +90,24 @@ async def _upload(tools: ElasticTools, folder: Path) -> str:
     return str(answer.raise_for_status().json()["id"])
 
 
-async def _live(
+async def _run_job(
     tools: ElasticTools, plan: ElasticOptions, file: str, *, elastic: bool
 ) -> JobHistory:
     name = "elastic" if elastic else "rigid"
     job = await _submit(tools, plan, file, elastic=elastic)
-    tools.say(f"{name}: {job}, {plan.epochs * STEPS_AN_EPOCH} steps on {NODES} nodes")
+    tools.print_line(f"{name}: {job}, {plan.epochs * STEPS_AN_EPOCH} steps on {NODES} nodes")
     strikes: list[MachineLoss] = []
     generation = 0
     for noticed in (False, True):
         generation, attempt, step = await _full_world(tools, job, after=generation)
         if generation == 0:
-            tools.say("  it ended before all nodes trained again: use more --epochs")
+            tools.print_line("  it ended before all nodes trained again: use more --epochs")
             break
         strikes.append(await _strike(tools, attempt, generation, noticed=noticed))
-        how = "with" if noticed else "without"
-        tools.say(f"  after step {step}: a machine is taken {how} notice")
+        preposition = "with" if noticed else "without"
+        tools.print_line(f"  after step {step}: a machine is taken {preposition} notice")
     await _ended(tools, job)
-    tools.say("  it has succeeded, and its machines are gone")
+    tools.print_line("  it has succeeded, and its machines are gone")
     return await lives.read(tools.database, job, strikes, elastic=elastic, nodes=NODES)
 
 
@@ -143,7 +145,7 @@ async def _full_world(tools: ElasticTools, job: str, *, after: int) -> tuple[int
         row = await (await tools.database.execute(_NEWEST, [job])).fetchone()
         if row is not None and row[0] > after and row[2] == NODES and row[4] >= BEFORE_STEPS:
             return row[0], row[1], row[3]
-        if await _state(tools, job) in OVER:
+        if await _state(tools, job) in ENDED_STATES:
             return 0, "", 0
         await asyncio.sleep(0.1)
     raise CannotMeasure(f"{job} did not come to train on {NODES} nodes")
@@ -153,9 +155,9 @@ async def _strike(
     tools: ElasticTools, attempt: str, generation: int, *, noticed: bool
 ) -> MachineLoss:
     victim = max(await faults.list_machines(tools.stack, attempt), key=lambda vm: vm.vm_id)
-    began = time.time()
+    started_at = time.time()
     await faults.evict_vm(tools.stack, victim, notice=noticed)
-    at = began if noticed else time.time()
+    at = started_at if noticed else time.time()
     return MachineLoss(noticed=noticed, at=at, attempt=attempt, generation=generation)
 
 
@@ -163,7 +165,7 @@ async def _ended(tools: ElasticTools, job: str) -> None:
     """Wait until the job ended and its attempts are over; fail unless it succeeded."""
     latest = time.monotonic() + TIMEOUT_SECONDS
     while time.monotonic() < latest:
-        if await _state(tools, job) in OVER and await _given_back(tools, job):
+        if await _state(tools, job) in ENDED_STATES and await _is_released(tools, job):
             break
         await asyncio.sleep(0.3)
     state = await _state(tools, job)
@@ -178,7 +180,7 @@ async def _state(tools: ElasticTools, job: str) -> str:
     return str(row[0])
 
 
-async def _given_back(tools: ElasticTools, job: str) -> bool:
+async def _is_released(tools: ElasticTools, job: str) -> bool:
     query = "select bool_and(state = 'ended') from attempts where job_id = %s"
     row = await (await tools.database.execute(query, [job])).fetchone()
     return bool(row and row[0])

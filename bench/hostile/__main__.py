@@ -19,9 +19,9 @@ import psutil
 from bench import report
 from bench.hostile.attacks import ATTACKS
 from bench.report import CannotMeasure, Measure
-from bench.scale.stack import ScaleStack, Shape, room_for, stack
+from bench.scale.stack import ScaleStack, Shape, raise_file_limit, stack
 
-LOOK_SECONDS = 0.1  # seconds between two samples of memory and /livez
+SAMPLE_SECONDS = 0.1  # seconds between two samples of memory and /livez
 REST_SECONDS = 3.0  # seconds for the process to release memory
 CONNECTIONS = 2000
 MIB = 2**20
@@ -47,23 +47,23 @@ def main() -> int:
         "--only", default="", metavar="WORDS", help="Run the attacks whose name has these words."
     )
     options = parser.parse_args()
-    seen = report.run_to_exit(_run(options.only), httpx.HTTPError)
+    results = report.run_to_exit(_run(options.only), httpx.HTTPError)
     report.table(
         ("attack", "before MiB", "peak MiB", "after MiB", "livez ms", "cut", "answers"),
         [
             (s.attack, s.before, s.peak, s.after, s.livez, s.cut, json.dumps(s.answers))
-            for s in seen
+            for s in results
         ],
     )
-    rows = [vars(s) for s in seen]
-    report.publish("hostile", _measures(seen), options.json, rows=rows)
+    rows = [vars(s) for s in results]
+    report.publish("hostile", _measures(results), options.json, rows=rows)
     return 0
 
 
-def _measures(seen: list[AttackResult]) -> list[Measure]:
+def _measures(results: list[AttackResult]) -> list[Measure]:
     return [
         measure
-        for s in seen
+        for s in results
         for measure in (
             Measure(name=f"{s.attack}, memory", value=round(s.peak - s.before, 1), unit="MiB"),
             Measure(name=f"{s.attack}, livez", value=s.livez, unit="ms"),
@@ -72,38 +72,38 @@ def _measures(seen: list[AttackResult]) -> list[Measure]:
 
 
 async def _run(only: str) -> list[AttackResult]:
-    room_for(CONNECTIONS)
+    raise_file_limit(CONNECTIONS)
     async with stack(Shape(reconcilers=0)) as running:
-        return [await _under(running, name) for name in ATTACKS if only in name]
+        return [await _measure_attack(running, name) for name in ATTACKS if only in name]
 
 
-async def _under(running: ScaleStack, name: str) -> AttackResult:
+async def _measure_attack(running: ScaleStack, name: str) -> AttackResult:
     """Run one attack and sample the api process until it ends."""
     (process,), (port,) = running.processes["api"], running.ports
     memory, slowest = [_mib(process)], 0.0
     command = [sys.executable, "-m", "bench.hostile.attacks", name, str(port), running.key]
     attack = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
-    over = asyncio.create_task(attack.communicate())
+    completion = asyncio.create_task(attack.communicate())
     async with httpx.AsyncClient(trust_env=False, timeout=120) as client:
-        while not over.done():
-            began = time.monotonic()
+        while not completion.done():
+            start = time.monotonic()
             await client.get(f"http://127.0.0.1:{port}/livez")
-            slowest = max(slowest, time.monotonic() - began)
+            slowest = max(slowest, time.monotonic() - start)
             memory.append(_mib(process))
-            await asyncio.wait({over}, timeout=LOOK_SECONDS)
-    out, _ = await over
+            await asyncio.wait({completion}, timeout=SAMPLE_SECONDS)
+    out, _ = await completion
     if attack.returncode:
         raise CannotMeasure(f"the attack {name!r} failed")
     await asyncio.sleep(REST_SECONDS)
-    told: dict[str, Any] = json.loads(out.splitlines()[-1])
+    result: dict[str, Any] = json.loads(out.splitlines()[-1])
     return AttackResult(
         attack=name,
         before=memory[0],
         peak=max(memory),
         after=_mib(process),
         livez=round(slowest * 1000, 1),
-        answers=told["answers"],
-        cut=told["cut"],
+        answers=result["answers"],
+        cut=result["cut"],
     )
 
 

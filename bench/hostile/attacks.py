@@ -128,8 +128,8 @@ async def slowly(target: AttackTarget, first: bytes, drop: bytes) -> None:
         reader, writer = await target.connect()
         with suppress(*CUT_OFF):
             writer.write(first)
-            began = time.monotonic()
-            while time.monotonic() < began + 30 and not reader.at_eof():
+            start = time.monotonic()
+            while time.monotonic() < start + 30 and not reader.at_eof():
                 writer.write(drop)
                 await writer.drain()
                 await asyncio.sleep(1)
@@ -171,8 +171,8 @@ ATTACKS: dict[str, Callable[[AttackTarget], Awaitable[None]]] = {
 }
 
 
-async def _batch(one: Callable[[], Awaitable[None]], many: int = BATCH) -> None:
-    await asyncio.gather(*(one() for _ in range(many)))
+async def _batch(connect: Callable[[], Awaitable[None]], many: int = BATCH) -> None:
+    await asyncio.gather(*(connect() for _ in range(many)))
 
 
 def main() -> None:

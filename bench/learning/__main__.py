@@ -36,7 +36,7 @@ def main() -> int:
     try:
         for name in options.only:
             print_progress(f"{name}: {CASES[name].what}")
-            curves[name] = _learn(name, CASES[name], rows)
+            curves[name] = _run_case(name, CASES[name], rows)
     except CannotMeasure as error:
         print_progress(f"cannot measure: {error}")
         return CANNOT_MEASURE
@@ -56,7 +56,7 @@ def _options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _learn(name: str, case: LearningCase, rows: Mapping[str, str]) -> Curve:
+def _run_case(name: str, case: LearningCase, rows: Mapping[str, str]) -> Curve:
     with tempfile.TemporaryDirectory(prefix="rekindle-bench-") as folder:
         own = [str(Path(rows[case.rows]).resolve())] if case.rows in rows else []
         _run(["bench.learning.ranks.prepare", folder, name, *own])
@@ -64,8 +64,8 @@ def _learn(name: str, case: LearningCase, rows: Mapping[str, str]) -> Curve:
         world = ("--nproc-per-node=1", "--standalone")
         _run(["torch.distributed.run", *world, "-m", "trainer.train", str(run)])
         lines = (run / "metrics.jsonl").read_text().splitlines()
-    found = {step["step"]: step.get(case.figure) for step in map(json.loads, lines)}
-    return [(step, value) for step, value in sorted(found.items()) if value is not None]
+    values = {step["step"]: step.get(case.figure) for step in map(json.loads, lines)}
+    return [(step, value) for step, value in sorted(values.items()) if value is not None]
 
 
 def _run(module: Sequence[str]) -> None:
@@ -88,9 +88,9 @@ def _measure(name: str, curve: Curve) -> Measure:
     return Measure(
         name=f"{name}_{case.figure}",
         value=round(case.reached([value for _, value in curve]), 4),
-        unit="share" if case.falls else case.figure,
+        unit="share" if case.lower_is_better else case.figure,
         bar=case.bar,
-        higher_is_better=not case.falls,
+        higher_is_better=not case.lower_is_better,
     )
 
 

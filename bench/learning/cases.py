@@ -18,7 +18,7 @@ class LearningCase:
     bar: float  # required value of `reached`
     what: str
     spec: Mapping[str, Any] = field(default_factory=dict)
-    falls: bool = False  # whether a lower metric is better
+    lower_is_better: bool = False  # whether a lower metric is better
 
     def reached(self, values: Sequence[float]) -> float:
         """Return the mean of the last fifth of the values.
@@ -27,14 +27,14 @@ class LearningCase:
         """
         fifth = max(len(values) // 5, 1)
         last = sum(values[-fifth:]) / fifth
-        return last / (sum(values[:fifth]) / fifth) if self.falls else last
+        return last / (sum(values[:fifth]) / fifth) if self.lower_is_better else last
 
 
-def _graded(algorithm: str, **more: Any) -> dict[str, Any]:  # noqa: ANN401
+def _graded(algorithm: str, **members: Any) -> dict[str, Any]:  # noqa: ANN401
     return {
         "total_steps": 160,
         "learning_rate": 2e-3,
-        "reinforcement": {"algorithm": algorithm, "answers": 8, "max_answer_tokens": 8} | more,
+        "reinforcement": {"algorithm": algorithm, "answers": 8, "max_answer_tokens": 8} | members,
     }
 
 
@@ -44,7 +44,7 @@ CASES: dict[str, LearningCase] = {
         rows="chats",
         figure="loss",
         bar=0.5,
-        falls=True,
+        lower_is_better=True,
         what="training loss, last fifth over first fifth",
         spec={"total_steps": 120},
     ),

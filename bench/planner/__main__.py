@@ -46,42 +46,45 @@ ONE = "one_network_factor"
 RULE = "llama_factory"
 
 
-def main(told: Sequence[str] | None = None) -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Read the points, print the errors and return whether it could measure, as an exit status."""
-    options = _options(told)
+    options = _options(arguments)
     try:
-        found, left_out = points.read(options.points)
+        runs, left_out = points.read(options.points)
     except (OSError, KeyError, UnicodeDecodeError) as error:
         print_progress(f"cannot measure: {options.points}: {error!r}")
         return CANNOT_MEASURE
-    if not found:
+    if not runs:
         print_progress(f"cannot measure: {options.points} has no usable point")
         return CANNOT_MEASURE
-    promised, refused = errors.promised(found)
-    lives = goodput.outcomes(options.evictions, options.seed)
-    known = errors.after_calibration(promised)
-    rows = _step_rows(promised, refused) | _few_rows(found) | {"calibrated": known.ours}
-    measures = [*_memory(found), *_steps(promised, rows, known)]
-    measures += [Measure(name="step_refused", value=len(refused), unit="points"), *_goodput(lives)]
-    _show(found, left_out, refused, rows, lives)
+    promised, refused = errors.split_promised(runs)
+    outcomes = goodput.outcomes(options.evictions, options.seed)
+    calibrated = errors.after_calibration(promised)
+    rows = _step_rows(promised, refused) | _few_rows(runs) | {"calibrated": calibrated.ours}
+    measures = [*_memory(runs), *_steps(promised, rows, calibrated)]
+    measures += [
+        Measure(name="step_refused", value=len(refused), unit="points"),
+        *_goodput(outcomes),
+    ]
+    _show(runs, left_out, refused, rows, outcomes)
     report.publish(
         "planner",
         measures,
         options.json,
-        points=len(found),
+        points=len(runs),
         left_out=Counter(why.partition(":")[0] for why in left_out),
         refused=[p.label for p in refused],
     )
     return 0
 
 
-def _options(told: Sequence[str] | None) -> argparse.Namespace:
+def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = report.option_parser("planner", __doc__)
     add = parser.add_argument
     add("--points", type=Path, required=True, metavar="CSV", help="File of published runs.")
     add("--evictions", type=int, default=6000, help="Evictions of each simulated case (6000).")
     add("--seed", type=int, default=1, help="Random seed of the simulations (1).")
-    return parser.parse_args(told)
+    return parser.parse_args(arguments)
 
 
 def _step_rows(
@@ -98,16 +101,16 @@ def _step_rows(
     }
 
 
-def _few_rows(found: Sequence[PublishedRun]) -> dict[str, Errors]:
+def _few_rows(runs: Sequence[PublishedRun]) -> dict[str, Errors]:
     return {
-        "few nodes": errors.few_nodes(found),
-        "few, held out": errors.few_nodes_held_out(found),
-        "few, as many": errors.few_nodes_as_many(found),
+        "few nodes": errors.few_nodes(runs),
+        "few, held out": errors.few_nodes_held_out(runs),
+        "few, as many": errors.few_nodes_as_many(runs),
     }
 
 
-def _memory(found: Sequence[PublishedRun]) -> list[Measure]:
-    rows = memories.measured(found)
+def _memory(runs: Sequence[PublishedRun]) -> list[Measure]:
+    rows = memories.measured(runs)
     return [
         Measure(
             name="memory_mape",
@@ -131,13 +134,13 @@ def _memory(found: Sequence[PublishedRun]) -> list[Measure]:
 def _steps(
     promised: Sequence[PublishedRun], rows: dict[str, Errors], calibrated: Calibrated
 ) -> list[Measure]:
-    known = [p for p in promised if p.stack in steps.STACKS]
-    strange = [p for p in promised if p.stack not in steps.STACKS]
+    same_stack = [p for p in promised if p.stack in steps.STACKS]
+    other_stack = [p for p in promised if p.stack not in steps.STACKS]
     same = [m for name in ("stored", "5 folds", "other sizes") if (m := rows[name].mape)]
     few = [m for name in ("few nodes", "few, held out") if (m := rows[name].mape)]
     return [
-        _step("step_mape_same_stack", max(same, default=None), 8, _constant(known)),
-        _step("step_mape_cold", rows["cold"].mape, 25, _constant(strange)),
+        _step("step_mape_same_stack", max(same, default=None), 8, _constant(same_stack)),
+        _step("step_mape_cold", rows["cold"].mape, 25, _constant(other_stack)),
         _step("step_mape_few_nodes", max(few, default=None), 25, rows["few, as many"].mape, ONE),
         _step("step_mape_calibrated", calibrated.ours.mape, 10, calibrated.constant.mape),
         Measure(
@@ -165,10 +168,11 @@ def _constant(rows: Sequence[PublishedRun]) -> float | None:
     return errors.of(rows, steps.constant_mfu).mape
 
 
-def _goodput(lives: Sequence[GoodputOutcome]) -> list[Measure]:
-    least = goodput.lowest(lives)
+def _goodput(outcomes: Sequence[GoodputOutcome]) -> list[Measure]:
+    least = goodput.lowest(outcomes)
     rivals = {
-        name: rounded(min(o.rivals[name] / o.case.best for o in lives)) for name in goodput.HABITS
+        name: rounded(min(o.rivals[name] / o.case.best for o in outcomes))
+        for name in goodput.RIVAL_INTERVALS
     }
     return [
         Measure(
@@ -182,18 +186,18 @@ def _goodput(lives: Sequence[GoodputOutcome]) -> list[Measure]:
         ),
         Measure(
             name="goodput_formula_error_max",
-            value=rounded(max(abs(o.simulated / o.by_formula - 1) for o in lives) * 100, 2),
+            value=rounded(max(abs(o.simulated / o.by_formula - 1) for o in outcomes) * 100, 2),
             unit="%",
         ),
     ]
 
 
 def _show(
-    found: Sequence[PublishedRun],
+    runs: Sequence[PublishedRun],
     left_out: Sequence[str],
     refused: Sequence[PublishedRun],
     rows: dict[str, Errors],
-    lives: Sequence[GoodputOutcome],
+    outcomes: Sequence[GoodputOutcome],
 ) -> None:
     """Print the tables to standard error."""
     reasons = Counter(why.partition(":")[0] for why in left_out)
@@ -202,10 +206,10 @@ def _show(
         ("refused: waits for the network, or a GPU without measurements", "off by %"),
         [(p.label, rounded(100 * errors.refused_error(p), 0)) for p in refused],
     )
-    memory = memories.errors(memories.measured(found))
-    shown = {"memory": memory} | {f"step, {name}": row for name, row in rows.items()}
-    report.table(("errors", "points", "mean %", "9 of 10 %", "worst %"), _errors(shown))
-    report.table(("state, band", "every s", "best", "closed form", "simulated"), _lives(lives))
+    memory = memories.errors(memories.measured(runs))
+    error_rows = {"memory": memory} | {f"step, {name}": row for name, row in rows.items()}
+    report.table(("errors", "points", "mean %", "9 of 10 %", "worst %"), _errors(error_rows))
+    report.table(("state, band", "every s", "best", "closed form", "simulated"), _lives(outcomes))
 
 
 def _errors(rows: dict[str, Errors]) -> list[tuple[object, ...]]:
@@ -215,7 +219,7 @@ def _errors(rows: dict[str, Errors]) -> list[tuple[object, ...]]:
     ]
 
 
-def _lives(lives: Sequence[GoodputOutcome]) -> list[tuple[object, ...]]:
+def _lives(outcomes: Sequence[GoodputOutcome]) -> list[tuple[object, ...]]:
     return [
         (
             f"{o.case.state}, {o.case.band}",
@@ -224,7 +228,7 @@ def _lives(lives: Sequence[GoodputOutcome]) -> list[tuple[object, ...]]:
             rounded(o.by_formula),
             rounded(o.simulated),
         )
-        for o in lives
+        for o in outcomes
     ]
 
 

@@ -44,8 +44,8 @@ def goodput(interval: float, save: SaveTimes, hazard: EvictionModel) -> float:
         return interval / period
     noticed = -math.expm1(-rate * interval) / (rate * -math.expm1(-rate * period))
     durable = interval * math.exp(-rate * save.upload) / math.expm1(rate * period)
-    kept = hazard.answered * noticed + (1 - hazard.answered) * durable
-    return kept / (1 / rate + hazard.notice + hazard.recovery)
+    durable_seconds = hazard.answered * noticed + (1 - hazard.answered) * durable
+    return durable_seconds / (1 / rate + hazard.notice + hazard.recovery)
 
 
 def optimal_interval(save: SaveTimes, hazard: EvictionModel, *, least: float, most: float) -> float:

@@ -76,19 +76,19 @@ def by(points: Sequence[PublishedRun], stack: TrainingStack) -> Errors:
     return of(points, lambda point: predict(point, stack).seconds)
 
 
-def promised(points: Sequence[PublishedRun]) -> tuple[list[PublishedRun], list[PublishedRun]]:
+def split_promised(points: Sequence[PublishedRun]) -> tuple[list[PublishedRun], list[PublishedRun]]:
     """Split the points with a step time: those that the planner promises, and those it refuses."""
     timed = [p for p in points if p.seconds]
-    doubts = [p for p in timed if predict(p, stack_of(p)).doubt]
-    return [p for p in timed if p not in doubts], doubts
+    refused = [p for p in timed if predict(p, stack_of(p)).doubt]
+    return [p for p in timed if p not in refused], refused
 
 
 def stored(points: Sequence[PublishedRun]) -> Errors:
     """Return the errors with the product's coefficients, on points of known programs."""
-    found = NOTHING
+    total = NOTHING
     for kind, stack in STACKS.items():
-        found += by([p for p in points if p.stack == kind], stack)
-    return found
+        total += by([p for p in points if p.stack == kind], stack)
+    return total
 
 
 def cross_validated(points: Sequence[PublishedRun]) -> Errors:
@@ -126,16 +126,16 @@ def few_nodes(points: Sequence[PublishedRun]) -> Errors:
 
 def few_nodes_held_out(points: Sequence[PublishedRun]) -> Errors:
     """Return the errors of `few_nodes`, each point with a factor fitted to other GPU families."""
-    found, few = NOTHING, over_few_nodes(points)
+    total, few = NOTHING, over_few_nodes(points)
     for family in sorted({p.sku.family for p in few}):
-        others = [p for p in few if p.sku.family != family]
-        if not others:
+        training = [p for p in few if p.sku.family != family]
+        if not training:
             continue
-        share = fitted_to_few(others)
-        rest = [p for p in few if p.sku.family == family]
-        logs = (log_error(p, predict(p, with_our_network(p, share)).seconds) for p in rest)
-        found += Errors(logs=tuple(logs))
-    return found
+        share = fitted_to_few(training)
+        held_out = [p for p in few if p.sku.family == family]
+        logs = (log_error(p, predict(p, with_our_network(p, share)).seconds) for p in held_out)
+        total += Errors(logs=tuple(logs))
+    return total
 
 
 def few_nodes_as_many(points: Sequence[PublishedRun]) -> Errors:
@@ -161,15 +161,15 @@ def _unmeasured(points: Sequence[PublishedRun]) -> Errors:
 
 def after_calibration(points: Sequence[PublishedRun]) -> "Calibrated":
     """Return the errors on each point after calibration with every pair of its kind."""
-    ours, theirs, inside = NOTHING, NOTHING, 0
+    calibrated, rescaled, inside = NOTHING, NOTHING, 0
     for kind in _kinds(points):
         for pair in combinations(kind, CALIBRATED_ON):
-            rest = [p for p in kind if p not in pair]
-            steps = _after(pair, rest)
-            ours += Errors.of_ratios([s.seconds / (p.seconds or math.nan) for p, s in steps])
+            held_out = [p for p in kind if p not in pair]
+            steps = _after(pair, held_out)
+            calibrated += Errors.of_ratios([s.seconds / (p.seconds or math.nan) for p, s in steps])
             inside += sum(s.low <= (p.seconds or math.nan) <= s.high for p, s in steps)
-            theirs += _rescaled(pair, rest)
-    return Calibrated(ours=ours, constant=theirs, inside=inside)
+            rescaled += _rescaled(pair, held_out)
+    return Calibrated(ours=calibrated, constant=rescaled, inside=inside)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -187,22 +187,22 @@ class Calibrated:
 
 
 def _after(
-    known: Sequence[PublishedRun], rest: Sequence[PublishedRun]
+    calibration: Sequence[PublishedRun], held_out: Sequence[PublishedRun]
 ) -> list[tuple[PublishedRun, StepTime]]:
-    stack = stack_of(known[0])
-    seen = [
+    stack = stack_of(calibration[0])
+    samples = [
         StepTimeSample(
             predicted=predict(p, stack).seconds, measured=p.seconds or math.nan, steps=ENOUGH
         )
-        for p in known
+        for p in calibration
     ]
-    return [(p, calibrate(predict(p, stack), seen)) for p in rest]
+    return [(p, calibrate(predict(p, stack), samples)) for p in held_out]
 
 
-def _rescaled(known: Sequence[PublishedRun], rest: Sequence[PublishedRun]) -> Errors:
+def _rescaled(calibration: Sequence[PublishedRun], held_out: Sequence[PublishedRun]) -> Errors:
     """Return the rival's errors after it learned its one factor from the same two points."""
-    bias = sum(log_error(p, constant_mfu(p)) for p in known) / len(known)
-    return of(rest, lambda point: constant_mfu(point) * math.exp(-bias))
+    bias = sum(log_error(p, constant_mfu(p)) for p in calibration) / len(calibration)
+    return of(held_out, lambda point: constant_mfu(point) * math.exp(-bias))
 
 
 def _kinds(points: Sequence[PublishedRun]) -> Iterator[list[PublishedRun]]:
@@ -224,11 +224,11 @@ def _held_out(
 
     Programs with too few points for a fit are left out.
     """
-    found = NOTHING
+    total = NOTHING
     for kind in STACKS:
         rows = [p for p in points if p.stack == kind]
         if len(rows) < PER_COEFFICIENT * coefficients(kind, rows):
             continue
         for fold in folds(rows):
-            found += by(fold, fitted(kind, [p for p in rows if p not in fold]))
-    return found
+            total += by(fold, fitted(kind, [p for p in rows if p not in fold]))
+    return total

@@ -18,18 +18,20 @@ _TIE = 1e-3  # ridge towards the start, for coefficients without data
 def fit(start: Coefficients, residuals: Residuals) -> dict[str, float]:
     """Return the coefficients with the least robust error, starting from ``start``."""
     best, damping = dict(start), 1e-2
-    found = residuals(best)
-    cost = _cost(found, best, start)
+    errors = residuals(best)
+    cost = _cost(errors, best, start)
     for _ in range(_ROUNDS):
-        slopes = [_slope(best, name, found, residuals) for name in best]
+        slopes = [_slope(best, name, errors, residuals) for name in best]
         away = [math.log(best[name] / start[name]) for name in best]
-        move = _move(slopes, found, away, damping)
-        tried = {n: c * math.exp(_bounded(m)) for (n, c), m in zip(best.items(), move, strict=True)}
-        errors = residuals(tried)
-        now = _cost(errors, tried, start)
-        gained = cost - now
+        move = _move(slopes, errors, away, damping)
+        candidate = {
+            n: c * math.exp(_bounded(m)) for (n, c), m in zip(best.items(), move, strict=True)
+        }
+        candidate_errors = residuals(candidate)
+        candidate_cost = _cost(candidate_errors, candidate, start)
+        gained = cost - candidate_cost
         if gained > 0:
-            best, found, cost, damping = tried, errors, now, damping / 4
+            best, errors, cost, damping = candidate, candidate_errors, candidate_cost, damping / 4
         else:
             damping *= 8
         if 0 < gained < 1e-6 * cost or damping > 1e6:
@@ -47,40 +49,40 @@ def _cost(errors: Sequence[float], now: Coefficients, start: Coefficients) -> fl
 
 
 def _slope(
-    at: Coefficients, name: str, found: Sequence[float], residuals: Residuals
+    at: Coefficients, name: str, errors: Sequence[float], residuals: Residuals
 ) -> Sequence[float]:
-    near = residuals({**at, name: at[name] * math.exp(_STEP)})
-    return [(n - f) / _STEP for n, f in zip(near, found, strict=True)]
+    shifted = residuals({**at, name: at[name] * math.exp(_STEP)})
+    return [(n - f) / _STEP for n, f in zip(shifted, errors, strict=True)]
 
 
 def _move(
     slopes: Sequence[Sequence[float]],
-    found: Sequence[float],
+    errors: Sequence[float],
     away: Sequence[float],
     damping: float,
 ) -> list[float]:
     """Solve the damped normal equations, with each residual weighted by its robust weight."""
-    weights = [1 / math.hypot(1, e / _SOFT) for e in found]
+    weights = [1 / math.hypot(1, e / _SOFT) for e in errors]
     size = range(len(slopes))
-    left = [
+    matrix = [
         [
             sum(w * a * b for w, a, b in zip(weights, slopes[i], slopes[j], strict=True))
             for j in size
         ]
         for i in size
     ]
-    right = [
-        -sum(w * a * e for w, a, e in zip(weights, slopes[i], found, strict=True)) - _TIE * away[i]
+    vector = [
+        -sum(w * a * e for w, a, e in zip(weights, slopes[i], errors, strict=True)) - _TIE * away[i]
         for i in size
     ]
     for i in size:
-        left[i][i] += _TIE + damping * (left[i][i] + 1e-9)
-    return _solve(left, right)
+        matrix[i][i] += _TIE + damping * (matrix[i][i] + 1e-9)
+    return _solve(matrix, vector)
 
 
-def _solve(left: list[list[float]], right: list[float]) -> list[float]:
+def _solve(matrix: list[list[float]], vector: list[float]) -> list[float]:
     """Solve a small linear system by Gaussian elimination with pivoting."""
-    rows = [[*line, value] for line, value in zip(left, right, strict=True)]
+    rows = [[*line, value] for line, value in zip(matrix, vector, strict=True)]
     size = len(rows)
     for i in range(size):
         pivot = max(range(i, size), key=lambda r: abs(rows[r][i]))
@@ -91,6 +93,6 @@ def _solve(left: list[list[float]], right: list[float]) -> list[float]:
                 below[j] -= share * rows[i][j]
     answer = [0.0] * size
     for i in reversed(range(size)):
-        known = sum(rows[i][j] * answer[j] for j in range(i + 1, size))
-        answer[i] = (rows[i][size] - known) / rows[i][i]
+        substituted = sum(rows[i][j] * answer[j] for j in range(i + 1, size))
+        answer[i] = (rows[i][size] - substituted) / rows[i][i]
     return answer

@@ -19,7 +19,7 @@ GPUS = 8
 RESTART, NOTICE = 300.0, 30.0  # seconds
 POLL_AND_COMMIT = 3.0
 LEAST = 0.5  # shortest interval of the optimum, seconds of training
-HEARD = 0.95  # share of evictions with a notice in time
+NOTICED_SHARE = 0.95  # share of evictions with a notice in time
 BANDS = {"0-5%": 0.025, "5-10%": 0.075, "10-15%": 0.125, "15-20%": 0.175, "20%+": 0.30}
 STATES = (  # name, bytes, nodes, step time in seconds
     ("adapters", 2.6e9, 1, 4.0),
@@ -29,7 +29,7 @@ STATES = (  # name, bytes, nodes, step time in seconds
     ("70B", 980e9, 8, 15.0),
     ("175B", 2.8e12, 32, 30.0),
 )
-HABITS = {"every_5_min": 300.0, "every_30_min": 1800.0, "every_1000_steps": 15_000.0}
+RIVAL_INTERVALS = {"every_5_min": 300.0, "every_30_min": 1800.0, "every_1000_steps": 15_000.0}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,7 +83,7 @@ def cases() -> Iterator[GoodputCase]:
         stall = size / (GPUS * nodes) / COPY
         upload = size / nodes / UPLOAD
         room = NOTICE - POLL_AND_COMMIT - stall - upload
-        answered = HEARD * max(0.0, min(1.0, room / step))
+        answered = NOTICED_SHARE * max(0.0, min(1.0, room / step))
         for band, share in BANDS.items():
             hazard = EvictionModel(
                 evictions_per_second=nodes * -math.log(1 - share) / 3600,
@@ -101,17 +101,17 @@ def cases() -> Iterator[GoodputCase]:
 
 def outcomes(evictions: int, seed: int) -> list[GoodputOutcome]:
     """Simulate every case, each with its own random seed."""
-    return [_live(case, evictions, f"{seed}/{case.state}/{case.band}") for case in cases()]
+    return [_simulate_case(case, evictions, f"{seed}/{case.state}/{case.band}") for case in cases()]
 
 
-def _live(case: GoodputCase, evictions: int, seed: str) -> GoodputOutcome:
+def _simulate_case(case: GoodputCase, evictions: int, seed: str) -> GoodputOutcome:
     return GoodputOutcome(
         case=case,
         simulated=simulated(case, case.chosen_interval, evictions, seed),
         by_formula=goodput(case.chosen_interval, case.save, case.hazard),
         rivals={
             name: simulated(case, max(every, case.save.upload), evictions, seed)
-            for name, every in HABITS.items()
+            for name, every in RIVAL_INTERVALS.items()
         },
     )
 
@@ -121,30 +121,30 @@ def simulated(case: GoodputCase, interval: float, evictions: int, seed: str) -> 
 
     The same seed gives the same evictions.
     """
-    chance = random.Random(seed)  # noqa: S311 - the same evictions every time
-    kept = paid = 0.0
+    rng = random.Random(seed)  # noqa: S311 - the same evictions every time
+    durable_seconds = paid_seconds = 0.0
     for _ in range(evictions):
-        life = chance.expovariate(case.hazard.evictions_per_second)
-        done, durable = _until_evicted(life, interval, case.save)
-        kept += done if chance.random() < case.hazard.answered else durable
-        paid += life + case.hazard.notice + case.hazard.recovery
-    return kept / paid
+        lifetime = rng.expovariate(case.hazard.evictions_per_second)
+        done, durable = _until_evicted(lifetime, interval, case.save)
+        durable_seconds += done if rng.random() < case.hazard.answered else durable
+        paid_seconds += lifetime + case.hazard.notice + case.hazard.recovery
+    return durable_seconds / paid_seconds
 
 
-def _until_evicted(life: float, interval: float, save: SaveTimes) -> tuple[float, float]:
+def _until_evicted(lifetime: float, interval: float, save: SaveTimes) -> tuple[float, float]:
     """Return the seconds of training until the eviction, and the part that was uploaded by then."""
     now = done = durable = 0.0
-    while now + interval < life:
+    while now + interval < lifetime:
         now += interval
         done += interval
         now += save.stall
-        if now + save.upload <= life:
+        if now + save.upload <= lifetime:
             durable = done
-        if now >= life:
+        if now >= lifetime:
             return done, durable
-    return done + life - now, durable
+    return done + lifetime - now, durable
 
 
-def lowest(found: Sequence[GoodputOutcome]) -> GoodputOutcome:
+def lowest(outcomes: Sequence[GoodputOutcome]) -> GoodputOutcome:
     """Return the outcome with the lowest ratio to the optimum."""
-    return min(found, key=lambda outcome: outcome.ratio)
+    return min(outcomes, key=lambda outcome: outcome.ratio)

@@ -37,7 +37,7 @@ class PublishedRun:
     sku: Sku
     gpus: int
     work: StepWork
-    again: float  # recomputed share of a forward pass, 0 to 1
+    recomputed_share: float  # recomputed share of a forward pass, 0 to 1
     zero: bool  # whether its collectives are DeepSpeed's
     split: bool  # tensor or pipeline parallel: only its compute is predicted
     wholes: int  # parameters trained in addition to adapters
@@ -104,14 +104,14 @@ def _point(row: Row) -> PublishedRun:
     split = any(sign in row["parallel"] for sign in SPLIT)
     micro_batch, accumulation = _batch(row, gpus, split=split)
     seq_len = int(_number(row, "seq"))
-    again = row["act_ckpt"] not in ("none", "selective")
+    recomputes = row["act_ckpt"] not in ("none", "selective")
     work = StepWork(
         arch=arch,
         zero_stage=_zero_stage(row, lora, gpus),
         micro_batch=micro_batch,
         accumulation=accumulation,
         tokens_per_sequence=seq_len,
-        options=TrainingOptions(gradient_checkpointing=again, lora=lora),
+        options=TrainingOptions(gradient_checkpointing=recomputes, lora=lora),
     )
     return PublishedRun(
         source=row["source"],
@@ -121,7 +121,7 @@ def _point(row: Row) -> PublishedRun:
         sku=_sku(row["gpu"]),
         gpus=gpus,
         work=work,
-        again=SELECTIVE if row["act_ckpt"] == "selective" else float(again),
+        recomputed_share=SELECTIVE if row["act_ckpt"] == "selective" else float(recomputes),
         zero="ZeRO" in row["parallel"] or "DeepSpeed" in row["parallel"],
         split=split,
         wholes=2 * arch.embedding_parameters if "emb" in method else 0,
@@ -147,17 +147,17 @@ def _sku(gpu: str) -> Sku:
     """Return the VM size with these GPUs: eight per machine, with InfiniBand."""
     if named := lookup(f"Standard_{gpu}"):
         return named
-    for wanted in _spellings(gpu):
+    for spelling in _spellings(gpu):
         for sku in SKUS:
-            if sku.gpus == PER_NODE and sku.gpu.startswith(wanted):
+            if sku.gpus == PER_NODE and sku.gpu.startswith(spelling):
                 return sku
     raise Unfit(f"GPU {gpu or 'not named'}: no training was measured on such GPUs")
 
 
 def _spellings(gpu: str) -> Iterator[str]:
     """Yield the catalog's names of a GPU: A100-80GB-SXM is A100-SXM4-80GB there."""
-    kind, _, rest = gpu.partition("-")
-    memory = rest.partition("-")[0]
+    kind, _, suffix = gpu.partition("-")
+    memory = suffix.partition("-")[0]
     if kind in ("A100", "H100"):
         yield f"{kind}-SXM{'4' if kind == 'A100' else '5'}-{memory or '80GB'}"
 
@@ -172,8 +172,8 @@ def _architecture(row: Row) -> Architecture:
     )
     tied = not row["model"].lower().startswith(UNTIED)
     embeddings = (1 if tied else 2) * vocab * hidden
-    middle = ((parameters - embeddings) / layers - 4 * hidden**2) / (3 * hidden)
-    if middle < 1:
+    intermediate = ((parameters - embeddings) / layers - 4 * hidden**2) / (3 * hidden)
+    if intermediate < 1:
         raise Unfit("its columns contradict each other")
     return Architecture(
         parameters=parameters,
@@ -183,7 +183,7 @@ def _architecture(row: Row) -> Architecture:
         heads=max(hidden // HEAD, 1),
         kv_heads=max(hidden // HEAD, 1),
         head_dim=min(HEAD, hidden),
-        intermediate_size=round(middle),
+        intermediate_size=round(intermediate),
         max_positions=int(_number(row, "seq")),
         tied=tied,
     )
@@ -194,23 +194,28 @@ def _zero_stage(row: Row, lora: Lora | None, gpus: int) -> int:
 
     QwenLM's full fine-tuning always uses ZeRO-3.
     """
-    told = row["parallel"]
-    if "ZeRO-3" in told or "FULL_SHARD" in told or "FSDP2" in told or told == "FSDP":
+    parallelism = row["parallel"]
+    if (
+        "ZeRO-3" in parallelism
+        or "FULL_SHARD" in parallelism
+        or "FSDP2" in parallelism
+        or parallelism == "FSDP"
+    ):
         return 3
     if lora is None and row["source"].startswith("QwenLM"):
         return 3
-    if "SHARD_GRAD_OP" in told or "ZeRO-2" in told:
+    if "SHARD_GRAD_OP" in parallelism or "ZeRO-2" in parallelism:
         return 2
     return 0 if gpus == 1 else 1
 
 
 def _batch(row: Row, gpus: int, *, split: bool) -> tuple[int, int]:
     """Return the sequences of a micro-batch, and the micro-batches of a step."""
-    whole = _number(row, "global_batch", 0.0)
-    if split and whole:
-        return 1, max(round(whole / gpus), 1)
+    global_batch = _number(row, "global_batch", 0.0)
+    if split and global_batch:
+        return 1, max(round(global_batch / gpus), 1)
     accumulation = int(_number(row, "grad_accum", 1.0))
-    micro_batch = _number(row, "micro_batch", whole / gpus / accumulation)
+    micro_batch = _number(row, "micro_batch", global_batch / gpus / accumulation)
     if micro_batch < 1:
         raise Unfit("no micro-batch is told")
     return int(micro_batch), accumulation

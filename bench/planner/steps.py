@@ -21,7 +21,7 @@ from service.domain.performance.throughput import StepTime, gpu_step
 STACKS: Mapping[str, TrainingStack] = {"foundry": LLM_FOUNDRY, "hugging_face": HUGGING_FACE}
 _SPEED = ("share", "width", "attention")
 # Coefficients to fit, by program; the others keep their stored values.
-TOLD = {
+FITTED = {
     "foundry": ("launch", "local", "fabric"),
     "hugging_face": ("launch", "launch_sharded", "launch_quantized", "adapters", "unpack", "local"),
 }
@@ -44,9 +44,11 @@ def predict(point: PublishedRun, stack: TrainingStack) -> StepTime:
 
     Partial recomputation is interpolated between none and full.
     """
-    if 0.0 < point.again < 1.0:
+    if 0.0 < point.recomputed_share < 1.0:
         none, full = (_step(point, stack, checkpointing=c) for c in (False, True))
-        return replace(none, seconds=none.seconds + point.again * (full.seconds - none.seconds))
+        return replace(
+            none, seconds=none.seconds + point.recomputed_share * (full.seconds - none.seconds)
+        )
     return _step(point, stack, checkpointing=point.work.options.gradient_checkpointing)
 
 
@@ -74,12 +76,12 @@ def with_our_network(
         point: The point.
         few: Share of the network bandwidth on few machines; None uses one factor for all sizes.
     """
-    ours = HUGGING_FACE
+    network = HUGGING_FACE
     return replace(
         stack_of(point),
-        local=ours.local,
-        fabric=ours.fabric,
-        overlap=ours.overlap,
+        local=network.local,
+        fabric=network.fabric,
+        overlap=network.overlap,
         fabric_few=few,
     )
 
@@ -134,7 +136,7 @@ def _start(kind: str, points: Sequence[PublishedRun]) -> dict[str, float]:
     families = sorted({p.sku.family for p in points})
     fixed = _FIXED.get(kind, ())
     speeds = {f"{f}.{n}": _GUESS[n] for f in families for n in _SPEED if n not in fixed}
-    return speeds | {name: _GUESS[name] for name in TOLD[kind]}
+    return speeds | {name: _GUESS[name] for name in FITTED[kind]}
 
 
 def _stack(kind: str, at: fitting.Coefficients) -> TrainingStack:
@@ -145,7 +147,7 @@ def _stack(kind: str, at: fitting.Coefficients) -> TrainingStack:
         )
         for family, speed in base.speeds.items()
     }
-    told: dict[str, Any] = {name: at[name] for name in TOLD[kind]}
-    if "launch_sharded" not in told:
-        told |= dict.fromkeys(_LAUNCHES, told["launch"])
-    return replace(base, speeds=speeds, **told)
+    coefficients: dict[str, Any] = {name: at[name] for name in FITTED[kind]}
+    if "launch_sharded" not in coefficients:
+        coefficients |= dict.fromkeys(_LAUNCHES, coefficients["launch"])
+    return replace(base, speeds=speeds, **coefficients)

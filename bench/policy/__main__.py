@@ -20,7 +20,7 @@ from bench.policy.lives import (
     ASKING,
     DEADLINES,
     ORACLE,
-    OURS,
+    REKINDLE,
     RIVALS,
     STAYING,
     WARM,
@@ -35,7 +35,7 @@ from service.domain.simulation.simulator import AvailabilitySignals
 
 BAR = 1.1  # maximum cost over the optimum, for deadlines of 1.25 and more
 OTHERS = (WARM, STAYING, ASKING)
-USUAL = AvailabilitySignals()
+DEFAULT_SIGNALS = AvailabilitySignals()
 
 
 def main() -> int:
@@ -43,18 +43,18 @@ def main() -> int:
     options = _options()
     rules = _rules(options)
     try:
-        lived = _replay(read(options.traces, options.gang), options.gang, rules)
+        runs = _replay(read(options.traces, options.gang), options.gang, rules)
     except BadTrace as error:
         print_progress(f"cannot measure: {error}")
         return CANNOT_MEASURE
-    measures = [m for deadline in DEADLINES for m in _measures(lived, deadline)]
-    measures += _covered(options.forecasts, options.seed)
-    rows = _rows(lived)
-    report.table(("folder", "zones", "deadline", *_columns(lived)), rows)
-    told = {"gang": options.gang, "rules": dataclasses.asdict(rules), "rows": _plain(lived)}
-    report.publish("policy", measures, options.json, **told)
+    measures = [m for deadline in DEADLINES for m in _measures(runs, deadline)]
+    measures += _coverage_measures(options.forecasts, options.seed)
+    rows = _rows(runs)
+    report.table(("folder", "zones", "deadline", *_columns(runs)), rows)
+    details = {"gang": options.gang, "rules": dataclasses.asdict(rules), "rows": _plain(runs)}
+    report.publish("policy", measures, options.json, **details)
     if options.picture:
-        draw(lived, options.picture, gang=options.gang)
+        draw(runs, options.picture, gang=options.gang)
     return 0
 
 
@@ -76,8 +76,8 @@ def _above(least: float, *, inclusive: bool = False) -> Callable[[str], float]:
     def number(text: str) -> float:
         value = float(text)
         if value < least or (value == least and not inclusive):
-            word = "below" if inclusive else "not above"
-            raise argparse.ArgumentTypeError(f"{text} is {word} {least:g}")
+            relation = "below" if inclusive else "not above"
+            raise argparse.ArgumentTypeError(f"{text} is {relation} {least:g}")
         return value
 
     return number
@@ -112,17 +112,22 @@ NUMBERS: tuple[tuple[str, Callable[[str], float], float, str], ...] = (
     ("--hourly-dollars", POSITIVE, 32.77, "On-demand price of a node per hour"),
     ("--windows", _count, 8, "Random start times per zone"),
     ("--seed", int, 1, "Random seed of start times and forecasts"),
-    ("--sign-minutes", POSITIVE, USUAL.every_s / 60, "Minutes between two placement scores"),
+    (
+        "--sign-minutes",
+        POSITIVE,
+        DEFAULT_SIGNALS.every_s / 60,
+        "Minutes between two placement scores",
+    ),
     (
         "--sign-sees",
         _share,
-        USUAL.sees,
+        DEFAULT_SIGNALS.sees,
         "Probability that a score shows capacity where there is some",
     ),
     (
         "--sign-errs",
         _share,
-        USUAL.errs,
+        DEFAULT_SIGNALS.errs,
         "Probability that a score shows capacity where there is none",
     ),
     ("--forecasts", _count, 2000, "Simulated jobs with a forecast each"),
@@ -153,44 +158,44 @@ def _rules(options: argparse.Namespace) -> Rules:
 
 
 def _replay(folders: Sequence[TraceFolder], gang: int, rules: Rules) -> list[PolicyRun]:
-    lived: list[PolicyRun] = []
+    all_runs: list[PolicyRun] = []
     for folder in folders:
         if not any(any(zone) for zone in folder.capacity):
             print_progress(f"{folder.name}: never {gang} at once; left out")
             continue
-        here = list(lives(folder, rules))
-        missing = [d for d in DEADLINES if not any(life.deadline == d for life in here)]
+        runs = list(lives(folder, rules))
+        missing = [d for d in DEADLINES if not any(run.deadline == d for run in runs)]
         if missing:
             print_progress(
                 f"{folder.name}: no room for deadlines {missing}; lower or raise --hours"
             )
-        lived += here
-    if not lived:
+        all_runs += runs
+    if not all_runs:
         raise BadTrace("no trace is long enough or ever has the gang. Lower --hours or --gang.")
-    return lived
+    return all_runs
 
 
-def _measures(lived: Sequence[PolicyRun], deadline: float) -> list[Measure]:
-    cost = {p: _mean(lived, deadline, p) for p in (OURS, ORACLE, *RIVALS, *OTHERS)}
-    ours = cost[OURS]
-    if ours is None:
+def _measures(runs: Sequence[PolicyRun], deadline: float) -> list[Measure]:
+    cost = {p: _mean(runs, deadline, p) for p in (REKINDLE, ORACLE, *RIVALS, *OTHERS)}
+    own_cost = cost[REKINDLE]
+    if own_cost is None:
         return []
-    against = {p: _ratio(c, cost[ORACLE]) for p, c in cost.items() if p not in (OURS, ORACLE)}
-    late = {p: _late(lived, deadline, p) for p in RIVALS}
+    against = {p: _ratio(c, cost[ORACLE]) for p, c in cost.items() if p not in (REKINDLE, ORACLE)}
+    late = {p: _late_share(runs, deadline, p) for p in RIVALS}
     return [
         Measure(
             name=f"cost_to_oracle_{deadline}",
-            value=_ratio(ours, cost[ORACLE]),
+            value=_ratio(own_cost, cost[ORACLE]),
             unit="times",
             bar=BAR if deadline >= 1.25 else None,
             limit=1.0,
             rivals={p: r for p, r in against.items() if r is not None},
         ),
-        _against(lived, deadline, "up", "uniform_progress"),
-        _against(lived, deadline, "greedy", "greedy"),
+        _rival_measure(runs, deadline, "up", "uniform_progress"),
+        _rival_measure(runs, deadline, "greedy", "greedy"),
         Measure(
             name=f"late_pct_{deadline}",
-            value=_late(lived, deadline, OURS),
+            value=_late_share(runs, deadline, REKINDLE),
             unit="%",
             bar=0.0,
             limit=0.0,
@@ -199,37 +204,37 @@ def _measures(lived: Sequence[PolicyRun], deadline: float) -> list[Measure]:
     ]
 
 
-def _against(lived: Sequence[PolicyRun], deadline: float, short: str, rival: str) -> Measure:
-    value = _ratio(_mean(lived, deadline, OURS), _mean(lived, deadline, rival))
+def _rival_measure(runs: Sequence[PolicyRun], deadline: float, short: str, rival: str) -> Measure:
+    value = _ratio(_mean(runs, deadline, REKINDLE), _mean(runs, deadline, rival))
     return Measure(name=f"cost_to_{short}_{deadline}", value=value, unit="times", bar=1.0)
 
 
-def _covered(lives: int, seed: int) -> list[Measure]:
+def _coverage_measures(lives: int, seed: int) -> list[Measure]:
     """Return the coverage of the 80 % intervals; good values are 75 to 85 %."""
-    found, (paid, ended) = coverage(lives, seed), live_coverage(lives, seed)
-    told = (
+    forecasts, (paid, ended) = coverage(lives, seed), live_coverage(lives, seed)
+    values = (
         ("live_forecast_coverage_pct", paid),
         ("live_finish_coverage_pct", ended),
-        ("forecast_coverage_pct", found.dollars_pct),
-        ("forecast_time_coverage_pct", found.seconds_pct),
+        ("forecast_coverage_pct", forecasts.dollars_pct),
+        ("forecast_time_coverage_pct", forecasts.seconds_pct),
     )
     return [
         Measure(name=name, value=value, unit="%", bar=75.0, limit=80.0, higher_is_better=True)
-        for name, value in told
+        for name, value in values
     ]
 
 
-def _of(lived: Sequence[PolicyRun], deadline: float, policy: str) -> list[PolicyRun]:
-    return [life for life in lived if life.deadline == deadline and life.policy == policy]
+def _runs_of(runs: Sequence[PolicyRun], deadline: float, policy: str) -> list[PolicyRun]:
+    return [run for run in runs if run.deadline == deadline and run.policy == policy]
 
 
-def _mean(lived: Sequence[PolicyRun], deadline: float, policy: str) -> float | None:
-    costs = [life.cost for life in _of(lived, deadline, policy)]
+def _mean(runs: Sequence[PolicyRun], deadline: float, policy: str) -> float | None:
+    costs = [run.cost for run in _runs_of(runs, deadline, policy)]
     return statistics.fmean(costs) if costs else None
 
 
-def _late(lived: Sequence[PolicyRun], deadline: float, policy: str) -> float | None:
-    late = [life.late for life in _of(lived, deadline, policy)]
+def _late_share(runs: Sequence[PolicyRun], deadline: float, policy: str) -> float | None:
+    late = [run.late for run in _runs_of(runs, deadline, policy)]
     return round(100 * statistics.fmean(late), 2) if late else None
 
 
@@ -237,53 +242,53 @@ def _ratio(a: float | None, b: float | None) -> float | None:
     return None if a is None or not b else round(a / b, 4)
 
 
-def _columns(lived: Sequence[PolicyRun]) -> list[str]:
-    return [p for p in (OURS, *OTHERS, *RIVALS, ORACLE) if any(life.policy == p for life in lived)]
+def _columns(runs: Sequence[PolicyRun]) -> list[str]:
+    return [p for p in (REKINDLE, *OTHERS, *RIVALS, ORACLE) if any(run.policy == p for run in runs)]
 
 
-def _groups(lived: Sequence[PolicyRun]) -> list[tuple[str, str, float]]:
-    return sorted({(life.folder, life.zones, life.deadline) for life in lived})
+def _groups(runs: Sequence[PolicyRun]) -> list[tuple[str, str, float]]:
+    return sorted({(run.folder, run.zones, run.deadline) for run in runs})
 
 
-def _rows(lived: Sequence[PolicyRun]) -> list[list[object]]:
+def _rows(all_runs: Sequence[PolicyRun]) -> list[list[object]]:
     """Return table rows: mean cost / 95th percentile, and the percentage of late runs if any."""
     rows: list[list[object]] = []
-    for group in _groups(lived):
-        here = [life for life in lived if (life.folder, life.zones, life.deadline) == group]
-        rows.append([*group, *(_cell(here, p) for p in _columns(lived))])
+    for group in _groups(all_runs):
+        runs = [run for run in all_runs if (run.folder, run.zones, run.deadline) == group]
+        rows.append([*group, *(_cell(runs, p) for p in _columns(all_runs))])
     return rows
 
 
-def _cell(lived: Sequence[PolicyRun], policy: str) -> str:
-    here = [life for life in lived if life.policy == policy]
-    if not here:
+def _cell(all_runs: Sequence[PolicyRun], policy: str) -> str:
+    runs = [run for run in all_runs if run.policy == policy]
+    if not runs:
         return "-"
-    costs = [life.cost for life in here]
-    late = 100 * statistics.fmean(life.late for life in here)
-    shown = f"{statistics.fmean(costs):.3f}/{report.percentile(costs, 95):.2f}"
-    return shown + (f" {late:.0f}% late" if late else "")
+    costs = [run.cost for run in runs]
+    late = 100 * statistics.fmean(run.late for run in runs)
+    text = f"{statistics.fmean(costs):.3f}/{report.percentile(costs, 95):.2f}"
+    return text + (f" {late:.0f}% late" if late else "")
 
 
-def _plain(lived: Sequence[PolicyRun]) -> list[dict[str, object]]:
+def _plain(all_runs: Sequence[PolicyRun]) -> list[dict[str, object]]:
     plain: list[dict[str, object]] = []
-    for folder, zones, deadline in _groups(lived):
-        for policy in _columns(lived):
-            here = [
-                life
-                for life in _of(lived, deadline, policy)
-                if (life.folder, life.zones) == (folder, zones)
+    for folder, zones, deadline in _groups(all_runs):
+        for policy in _columns(all_runs):
+            runs = [
+                run
+                for run in _runs_of(all_runs, deadline, policy)
+                if (run.folder, run.zones) == (folder, zones)
             ]
-            if here:
+            if runs:
                 plain.append(
                     {
                         "folder": folder,
                         "zones": zones,
                         "deadline": deadline,
                         "policy": policy,
-                        "lives": len(here),
-                        "mean": round(statistics.fmean(life.cost for life in here), 4),
-                        "p95": report.rounded(report.percentile([x.cost for x in here], 95), 4),
-                        "late_pct": round(100 * statistics.fmean(x.late for x in here), 2),
+                        "lives": len(runs),
+                        "mean": round(statistics.fmean(run.cost for run in runs), 4),
+                        "p95": report.rounded(report.percentile([x.cost for x in runs], 95), 4),
+                        "late_pct": round(100 * statistics.fmean(x.late for x in runs), 2),
                     }
                 )
     return plain

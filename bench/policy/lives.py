@@ -17,7 +17,7 @@ from service.domain.placement.policy_state import MoveMode
 from service.domain.simulation.simulator import AvailabilitySignals
 
 DEADLINES = (1.1, 1.25, 1.5, 2.0)
-OURS, ORACLE = "rekindle", "optimum"
+REKINDLE, ORACLE = "rekindle", "optimum"
 WARM = "rekindle_with_history"
 STAYING, ASKING = "rekindle_staying", "rekindle_asking"
 RIVALS = ("on_demand", "spot_only", "greedy", "uniform_progress", "skynomad")
@@ -37,7 +37,7 @@ class Rules:
     history: bool
     staying: bool
     asking: bool = False
-    signs: AvailabilitySignals = ours.USUAL
+    signs: AvailabilitySignals = ours.DEFAULT_SIGNALS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +62,7 @@ def lives(folder: TraceFolder, rules: Rules) -> Iterator[PolicyRun]:
             world = _world(folder, zones, deadline, rules)
             if world.work + world.cold > world.deadline:
                 continue  # even on demand from the start would be late
-            for begin in _beginnings(folder, world, zones, rules):
+            for begin in _start_ticks(folder, world, zones, rules):
                 for policy, result in _results(folder, zones, world, begin, rules):
                     yield PolicyRun(
                         folder=folder.name,
@@ -95,37 +95,46 @@ def region(zone: str) -> str:
     >>> region("us-east-1a_v100_1"), region("us-central1-a"), region("b")
     ('us-east-1', 'us-central1', 'b')
     """
-    place = zone.partition("_")[0]
-    if len(place) > 2 and place[-1].isalpha() and (place[-2].isdigit() or place[-2] == "-"):
-        place = place[:-1].rstrip("-")
-    return place
+    name = zone.partition("_")[0]
+    if len(name) > 2 and name[-1].isalpha() and (name[-2].isdigit() or name[-2] == "-"):
+        name = name[:-1].rstrip("-")
+    return name
 
 
-def _beginnings(
+def _start_ticks(
     folder: TraceFolder, world: ReplayWorld, zones: Sequence[int], rules: Rules
 ) -> list[int]:
     before = world.deadline if rules.history else 0  # time for an earlier job
     room = folder.ticks - world.deadline - before
     name = f"{rules.seed} {folder.name} {zones} {world.deadline}"
-    draw = random.Random(zlib.crc32(name.encode()))  # noqa: S311 - no secret
-    return [before + draw.randrange(room) for _ in range(rules.windows)] if room > 0 else []
+    rng = random.Random(zlib.crc32(name.encode()))  # noqa: S311 - no secret
+    return [before + rng.randrange(room) for _ in range(rules.windows)] if room > 0 else []
 
 
 def _results(
     folder: TraceFolder, zones: Sequence[int], world: ReplayWorld, begin: int, rules: Rules
 ) -> Iterator[tuple[str, Result]]:
     capacity = [folder.capacity[z] for z in zones]
-    yield OURS, ours.play(world, capacity, begin, ours.fresh(world), signs=rules.signs)
+    yield (
+        REKINDLE,
+        ours.play(world, capacity, begin, ours.empty_experience(world), signs=rules.signs),
+    )
     if rules.staying:
-        yield STAYING, ours.play(world, capacity, begin, ours.fresh(world), MoveMode.STAYS)
+        yield (
+            STAYING,
+            ours.play(world, capacity, begin, ours.empty_experience(world), MoveMode.STAYS),
+        )
     if rules.asking:
-        yield ASKING, ours.play(world, capacity, begin, ours.fresh(world), MoveMode.ASKS_FIRST)
+        yield (
+            ASKING,
+            ours.play(world, capacity, begin, ours.empty_experience(world), MoveMode.ASKS_FIRST),
+        )
     if rules.history:
-        seen = ours.fresh(world)
-        ours.play(world, capacity, begin - world.deadline, seen, signs=rules.signs)
-        yield WARM, ours.play(world, capacity, begin, seen, signs=rules.signs)
+        experience = ours.empty_experience(world)
+        ours.play(world, capacity, begin - world.deadline, experience, signs=rules.signs)
+        yield WARM, ours.play(world, capacity, begin, experience, signs=rules.signs)
     for name in RIVALS:
-        policy = SkyNomad() if name == "skynomad" else rivals.NAMED[name]
+        policy = SkyNomad() if name == "skynomad" else rivals.POLICIES[name]
         yield name, rivals.play(policy, world, capacity, begin)
     best = optimum(world, capacity, begin)
     yield ORACLE, Result(cost=best, finished=world.deadline)

@@ -4,7 +4,7 @@ It maximizes a utility of expected lifetime and price. The value of time rises w
 behind schedule. Lifetimes are learned from probes: every two hours each zone is held for a minute.
 """
 
-from bench.policy.rivals import ON_DEMAND, View, Zone, last_course, pressed
+from bench.policy.rivals import ON_DEMAND, View, Zone, choose_under_pressure, is_pressed
 from service.domain.spot.lifetimes import SurvivalCurve
 
 _PROBE_S = 7200.0
@@ -18,54 +18,54 @@ class SkyNomad:
 
     def __init__(self) -> None:
         self.up_since: dict[Zone, int] = {}
-        self.lives: dict[Zone, list[tuple[float, bool]]] = {}
+        self.lifetimes: dict[Zone, list[tuple[float, bool]]] = {}
         self.curves: dict[Zone, SurvivalCurve] = {}
-        self.due = 0
+        self.next_probe = 0
 
     def __call__(self, view: View) -> Zone | None:
         """Choose the zone, on-demand or nothing for this tick."""
         self._probe(view)
-        if pressed(view):
-            return last_course(view)
-        worth = {zone: self._utility(view, zone) for zone in [*view.here, ON_DEMAND]}
-        best = max(worth, key=lambda zone: worth[zone])
-        stays = worth[view.held] if view.held is not None else 0.0
-        return best if worth[best] > stays + _THRESHOLD * (view.held is not None) else view.held
+        if is_pressed(view):
+            return choose_under_pressure(view)
+        utility = {zone: self._utility(view, zone) for zone in [*view.available, ON_DEMAND]}
+        best = max(utility, key=lambda zone: utility[zone])
+        stays = utility[view.held] if view.held is not None else 0.0
+        return best if utility[best] > stays + _THRESHOLD * (view.held is not None) else view.held
 
     def _probe(self, view: View) -> None:
         tick_s = view.world.tick_s
         for zone in range(len(view.world.regions)):
-            if zone not in view.here and zone in self.up_since:
+            if zone not in view.available and zone in self.up_since:
                 hours = (view.now - self.up_since.pop(zone)) * tick_s / 3600
-                self.lives.setdefault(zone, []).append((hours, True))
-                self.curves[zone] = SurvivalCurve.of(self.lives[zone])
-        if view.now < self.due:
+                self.lifetimes.setdefault(zone, []).append((hours, True))
+                self.curves[zone] = SurvivalCurve.of(self.lifetimes[zone])
+        if view.now < self.next_probe:
             return
-        self.due = view.now + max(1, round(_PROBE_S / tick_s))
-        for zone in view.here:
+        self.next_probe = view.now + max(1, round(_PROBE_S / tick_s))
+        for zone in view.available:
             self.up_since.setdefault(zone, view.now)
-            view.extra += view.world.ratio * _BILLED_S / tick_s if zone != view.held else 0.0
+            view.probe_cost += view.world.ratio * _BILLED_S / tick_s if zone != view.held else 0.0
 
     def _utility(self, view: View, zone: Zone) -> float:
         world = view.world
-        held = zone == view.held
-        lasts = self._lasts(view, zone)
-        useful = 1.0 if held else max(0.0, 1 - world.cold / lasts)
+        is_held = zone == view.held
+        lifetime = self._expected_lifetime(view, zone)
+        useful = 1.0 if is_held else max(0.0, 1 - world.cold / lifetime)
         price = 1.0 if zone == ON_DEMAND else world.ratio
-        moved = zone != ON_DEMAND and world.regions[zone] != view.place
-        return _value_of_time(view) * useful - price - (world.egress / lasts if moved else 0.0)
+        moved = zone != ON_DEMAND and world.regions[zone] != view.region
+        return _value_of_time(view) * useful - price - (world.egress / lifetime if moved else 0.0)
 
-    def _lasts(self, view: View, zone: Zone) -> float:
+    def _expected_lifetime(self, view: View, zone: Zone) -> float:
         """Return the expected lifetime of a hold in ticks, at most the remaining work."""
         world = view.world
-        left = world.work - view.done + world.cold
+        remaining = world.work - view.done + world.cold
         if zone == ON_DEMAND:
-            return max(left, 1)
+            return max(remaining, 1)
         hours = world.tick_s / 3600
         age = (view.now - self.up_since.get(zone, view.now)) * hours
         curve = self.curves.get(zone)
-        rest = curve.mean_residual_life(age, left * hours) if curve else _UNKNOWN_H
-        return max(min(rest / hours, left), 1)
+        residual_hours = curve.mean_residual_life(age, remaining * hours) if curve else _UNKNOWN_H
+        return max(min(residual_hours / hours, remaining), 1)
 
 
 def _value_of_time(view: View) -> float:

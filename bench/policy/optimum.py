@@ -30,42 +30,42 @@ class _Backwards:
 
     def __init__(self, world: ReplayWorld) -> None:
         self.world = world
-        places = sorted(set(world.regions)) if world.egress > 0 else [""]
-        where = [places.index(r) if world.egress > 0 else 0 for r in world.regions]
+        regions = sorted(set(world.regions)) if world.egress > 0 else [""]
+        where = [regions.index(r) if world.egress > 0 else 0 for r in world.regions]
         self.home = where[0]
         zones: list[tuple[int | None, int]] = list(enumerate(where))
-        self.modes = [*zones, *((None, place) for place in range(len(places)))]
+        self.modes = [*zones, *((None, region) for region in range(len(regions)))]
         done = np.full(world.work + 1, _NEVER)
         done[-1] = 0.0
-        self.idle = [done.copy() for _ in places]
+        self.idle = [done.copy() for _ in regions]
         self.held = [[done.copy() for _ in range(world.cold + 1)] for _ in self.modes]
 
     def step(self, granted: list[bool]) -> None:
         """Move one tick back in time."""
         up = [zone is None or granted[zone] for zone, _ in self.modes]
-        idle = [self._idle(place, up) for place in range(len(self.idle))]
-        held = [
-            self._held_costs(m, idle[place]) if up[m] else [idle[place]] * (self.world.cold + 1)
-            for m, (_, place) in enumerate(self.modes)
+        idle = [self._idle_costs(region, up) for region in range(len(self.idle))]
+        held_costs = [
+            self._held_costs(m, idle[region]) if up[m] else [idle[region]] * (self.world.cold + 1)
+            for m, (_, region) in enumerate(self.modes)
         ]
-        self.idle, self.held = idle, held
+        self.idle, self.held = idle, held_costs
 
-    def _idle(self, place: int, up: list[bool]) -> Costs:
-        best = self.idle[place].copy()
-        for m, (zone, there) in enumerate(self.modes):
-            if up[m] and (zone is not None or there == place):
-                moved = self.world.egress if there != place else 0.0
-                np.minimum(best, moved + self._onward(m, self.world.cold), out=best)
+    def _idle_costs(self, region: int, up: list[bool]) -> Costs:
+        best = self.idle[region].copy()
+        for m, (zone, zone_region) in enumerate(self.modes):
+            if up[m] and (zone is not None or zone_region == region):
+                moved = self.world.egress if zone_region != region else 0.0
+                np.minimum(best, moved + self._cost_to_go(m, self.world.cold), out=best)
         best[-1] = 0.0
         return best
 
     def _held_costs(self, mode: int, leave: Costs) -> list[Costs]:
-        rows = [np.minimum(leave, self._onward(mode, c)) for c in range(self.world.cold + 1)]
+        rows = [np.minimum(leave, self._cost_to_go(mode, c)) for c in range(self.world.cold + 1)]
         for row in rows:
             row[-1] = 0.0
         return rows
 
-    def _onward(self, mode: int, cold: int) -> Costs:
+    def _cost_to_go(self, mode: int, cold: int) -> Costs:
         """Return the cost-to-go with one more tick in this mode, ``cold`` ticks from ready."""
         price = 1.0 if self.modes[mode][0] is None else self.world.ratio
         if cold > 0:

@@ -14,10 +14,10 @@ from service.domain.simulation.simulator import (
 from service.domain.states import CapacityType
 
 HOUR = 3600.0
-USUAL = AvailabilitySignals()
+DEFAULT_SIGNALS = AvailabilitySignals()
 
 
-def fresh(world: ReplayWorld) -> MarketExperience:
+def empty_experience(world: ReplayWorld) -> MarketExperience:
     """Return an empty market experience."""
     return MarketExperience.empty(len(world.regions))
 
@@ -26,18 +26,18 @@ def play(
     world: ReplayWorld,
     capacity: Capacity,
     begin: int,
-    seen: MarketExperience,
+    experience: MarketExperience,
     moves: MoveMode = MoveMode.LEAVES_FIRST,
-    signs: AvailabilitySignals = USUAL,
+    signs: AvailabilitySignals = DEFAULT_SIGNALS,
 ) -> Result:
-    """Simulate one run and add its observations to ``seen``."""
-    life = simulate(replace(_case(world), moves=moves, signs=signs), capacity, begin, seen)
+    """Simulate one run and add its observations to ``experience``."""
+    outcome = simulate(replace(_case(world), moves=moves, signs=signs), capacity, begin, experience)
     return Result(
-        cost=life.dollars * HOUR / world.tick_s,
-        finished=life.finished,
-        spot=life.spot,
-        on_demand=life.on_demand,
-        evictions=life.evictions,
+        cost=outcome.dollars * HOUR / world.tick_s,
+        finished=outcome.finished,
+        spot=outcome.spot,
+        on_demand=outcome.on_demand,
+        evictions=outcome.evictions,
     )
 
 
@@ -67,5 +67,5 @@ def _case(world: ReplayWorld) -> SimulationCase:
     )
 
 
-def _offering(region: str, vm_size: str, bought: CapacityType) -> Offering:
-    return Offering(region=region, vm_size=vm_size, capacity_type=bought)
+def _offering(region: str, vm_size: str, capacity_type: CapacityType) -> Offering:
+    return Offering(region=region, vm_size=vm_size, capacity_type=capacity_type)

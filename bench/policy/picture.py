@@ -4,10 +4,10 @@ import statistics
 from collections.abc import Sequence
 from pathlib import Path
 
-from bench.policy.lives import DEADLINES, ORACLE, OURS, PolicyRun
+from bench.policy.lives import DEADLINES, ORACLE, REKINDLE, PolicyRun
 
 _COLOURS = {
-    OURS: "#d62728",
+    REKINDLE: "#d62728",
     ORACLE: "#222222",
     "uniform_progress": "#1f77b4",
     "greedy": "#2ca02c",
@@ -15,24 +15,24 @@ _COLOURS = {
 }
 
 
-def draw(lived: Sequence[PolicyRun], path: Path, *, gang: int) -> None:
+def draw(all_runs: Sequence[PolicyRun], path: Path, *, gang: int) -> None:
     """Write the picture to ``path``."""
     import matplotlib as mpl  # noqa: PLC0415 - only for who wants a picture
 
     mpl.use("Agg")
     from matplotlib import pyplot as plt  # noqa: PLC0415
 
-    panels = sorted({(life.folder, life.zones) for life in lived})
+    panels = sorted({(run.folder, run.zones) for run in all_runs})
     across = min(len(panels), 3)
     down = -(-len(panels) // across)
     figure, grid = plt.subplots(down, across, figsize=(4 * across, 3 * down), squeeze=False)
     for axes in grid.flat[len(panels) :]:
         axes.set_visible(False)
     for axes, (folder, zones) in zip(grid.flat, panels, strict=False):
-        here = [life for life in lived if (life.folder, life.zones) == (folder, zones)]
+        runs = [run for run in all_runs if (run.folder, run.zones) == (folder, zones)]
         for policy, colour in _COLOURS.items():
             style = "--" if policy == ORACLE else "-"
-            axes.plot(*_curve(here, policy), style, color=colour, marker=".", label=policy)
+            axes.plot(*_curve(runs, policy), style, color=colour, marker=".", label=policy)
         axes.set_title(
             f"{folder}, gang of {gang}, {zones} zone{'s' * (zones == 'all')}", fontsize=8
         )
@@ -45,10 +45,10 @@ def draw(lived: Sequence[PolicyRun], path: Path, *, gang: int) -> None:
     figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
 
 
-def _curve(lived: Sequence[PolicyRun], policy: str) -> tuple[list[float], list[float]]:
-    found = {
-        d: [life.cost for life in lived if (life.deadline, life.policy) == (d, policy)]
+def _curve(runs: Sequence[PolicyRun], policy: str) -> tuple[list[float], list[float]]:
+    costs_by_deadline = {
+        d: [run.cost for run in runs if (run.deadline, run.policy) == (d, policy)]
         for d in DEADLINES
     }
-    kept = {d: statistics.fmean(costs) for d, costs in found.items() if costs}
-    return list(kept), list(kept.values())
+    means = {d: statistics.fmean(costs) for d, costs in costs_by_deadline.items() if costs}
+    return list(means), list(means.values())

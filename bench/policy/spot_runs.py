@@ -48,39 +48,39 @@ DrawHours = Callable[[], float]
 
 def simulate_runs(
     job: SpotJob,
-    draw: random.Random,
+    rng: random.Random,
     *,
     lives: int,
     holds: Exposure = NO_EXPOSURE,
     outages: Exposure = NO_EXPOSURE,
 ) -> RunDistribution:
     """Simulate this many runs with the observed exposure of holds and outages."""
-    lived = [_draw_run(job, draw, holds, outages) for _ in range(lives)]
+    runs = [_draw_run(job, rng, holds, outages) for _ in range(lives)]
     return RunDistribution(
-        seconds=PercentileInterval.of([life.seconds for life in lived]),
-        dollars=PercentileInterval.of([life.dollars for life in lived]),
-        evictions=PercentileInterval.of([life.evictions for life in lived]),
+        seconds=PercentileInterval.of([run.seconds for run in runs]),
+        dollars=PercentileInterval.of([run.dollars for run in runs]),
+        evictions=PercentileInterval.of([run.evictions for run in runs]),
     )
 
 
 def simulate_run(job: SpotJob, hold: DrawHours, outage: DrawHours) -> SpotRun:
     """Simulate one run that begins with a hold; the callables draw hours."""
-    left, seconds, billed = job.work_s, 0.0, 0.0
+    remaining, seconds, billed = job.work_s, 0.0, 0.0
     for evictions in range(_ENDLESS):
         lasts = hold() * HOUR
         trains = max(0.0, lasts - job.cold_start_s)
-        if trains >= left:
-            end = job.cold_start_s + left
+        if trains >= remaining:
+            end = job.cold_start_s + remaining
             return _spot_run(job, seconds + end, billed + end, evictions)
-        left = min(job.work_s, left - trains + (job.lost_s if trains else 0.0))
+        remaining = min(job.work_s, remaining - trains + (job.lost_s if trains else 0.0))
         billed += lasts
         seconds += lasts + outage() * HOUR
     return _spot_run(job, math.inf, math.inf, _ENDLESS)
 
 
-def _draw_run(job: SpotJob, draw: random.Random, holds: Exposure, outages: Exposure) -> SpotRun:
-    up, down = draw_rates(holds, HOLD_PRIOR, draw), draw_rates(outages, OUTAGE_PRIOR, draw)
-    return simulate_run(job, lambda: draw_duration(up, draw), lambda: draw_duration(down, draw))
+def _draw_run(job: SpotJob, rng: random.Random, holds: Exposure, outages: Exposure) -> SpotRun:
+    up, down = draw_rates(holds, HOLD_PRIOR, rng), draw_rates(outages, OUTAGE_PRIOR, rng)
+    return simulate_run(job, lambda: draw_duration(up, rng), lambda: draw_duration(down, rng))
 
 
 def _spot_run(job: SpotJob, seconds: float, billed: float, evictions: int) -> SpotRun:

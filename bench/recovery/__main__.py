@@ -49,27 +49,27 @@ def main() -> int:
     options = _options()
     folder = options.state or Path(tempfile.mkdtemp(prefix="rekindle-bench-"))
     book = Book(kills=options.kills, seed=options.seed)
-    found: dict[str, JobRecord] = {}
-    began = time.monotonic()
+    records: dict[str, JobRecord] = {}
+    start = time.monotonic()
     status = 0
     try:
-        asyncio.run(run.run(book, found, _layout(options, folder), print_progress))
+        asyncio.run(run.run(book, records, _layout(options, folder), print_progress))
     except KeyboardInterrupt:
         status = INTERRUPTED
         print_progress("interrupted; everything that it started has ended")
     except FAULTS as error:
         status = CANNOT_MEASURE
         print_progress(f"cannot measure: {type(error).__name__}: {error}")
-    result = measures.measures(book, found)
-    _show(book, found)
+    result = measures.measures(book, records)
+    _show(book, records)
     evidence = _evidence(book)
     for line in evidence:
         print_progress(f"BROKEN: {line}")
     if measures.broken(result):
         status = status or BROKEN
-    alone = len(measures.recoveries(book, found))
-    more = _more(book, evidence, time.monotonic() - began, alone)
-    report.publish("recovery", result, options.json, **more)
+    recovery_count = len(measures.recoveries(book, records))
+    details = _details(book, evidence, time.monotonic() - start, recovery_count)
+    report.publish("recovery", result, options.json, **details)
     if status:
         print_progress(f"the stack's state is kept in {folder}")
     elif options.state is None:
@@ -82,8 +82,8 @@ def _options() -> argparse.Namespace:
     add = parser.add_argument
     add("--kills", type=int, default=20, help="Number of kills (20).")
     add("--seed", type=int, default=1, help="Random seed of the plan (1).")
-    engines, usual = [*Engine, BOTH], Engine.SCALE_SET
-    add("--engine", choices=engines, default=usual, help=f"Azure service of the VMs ({usual}).")
+    engines, default = [*Engine, BOTH], Engine.SCALE_SET
+    add("--engine", choices=engines, default=default, help=f"Azure service of the VMs ({default}).")
     add("--state", type=Path, help="Folder of the stack (a temporary one).")
     add("--port", type=int, help="First of four consecutive ports (free ones).")
     return parser.parse_args()
@@ -95,13 +95,13 @@ def _layout(options: argparse.Namespace, folder: Path) -> StackLayout:
     return StackLayout(StateFolder(folder.resolve()), free, restarts=RESTARTS, engines=engines)
 
 
-def _show(book: Book, found: Mapping[str, JobRecord]) -> None:
+def _show(book: Book, records: Mapping[str, JobRecord]) -> None:
     head = ("", "kills", "lost p50", "s p50", "s p99")
     report.table(("by kind", *head[1:]), measures.by(book, "kind"))
     report.table(("by phase", *head[1:]), measures.by(book, "phase"))
-    alone = measures.recoveries(book, found)
-    pieces = measures.piece_rows(alone)
-    report.table((f"pieces of {len(alone)} recoveries", "s p50", "s p99"), pieces)
+    recoveries = measures.recoveries(book, records)
+    pieces = measures.piece_rows(recoveries)
+    report.table((f"pieces of {len(recoveries)} recoveries", "s p50", "s p99"), pieces)
     print_progress(
         f"attempts: {', '.join(f'{n} {e}' for e, n in Counter(book.engines.values()).items())}"
     )
@@ -117,19 +117,21 @@ def _evidence(book: Book) -> list[str]:
     ]
 
 
-def _more(book: Book, evidence: Sequence[str], seconds: float, alone: int) -> dict[str, Any]:
+def _details(
+    book: Book, evidence: Sequence[str], seconds: float, recovery_count: int
+) -> dict[str, Any]:
     kinds = {row[0]: row[1] for row in measures.by(book, "kind")}
-    found = {row[0]: row[1] for row in measures.by(book, "phase")}
+    phases = {row[0]: row[1] for row in measures.by(book, "phase")}
     return {
         "arguments": {"kills": book.kills, "seed": book.seed},
         "attempts_by_engine": Counter(book.engines.values()),
         "seconds": round(seconds, 1),
         "kills_by_kind": kinds,
-        "kills_by_phase": found,
+        "kills_by_phase": phases,
         "jobs": len(book.outcomes),
         "checkpoints_checked": book.checked_checkpoints,
-        "looks": book.looks,
-        "recoveries_measured": alone,
+        "looks": book.snapshots,
+        "recoveries_measured": recovery_count,
         "notes": NOTES,
         "broken": list(evidence),
     }

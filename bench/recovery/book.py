@@ -24,9 +24,9 @@ class Strike:
     back_at: float | None = None  # when the service answered again
     first_step_at: float | None = None  # first step of the next generation
     next_generation: int = 0
-    lost: int | None = None  # repeated steps
+    lost_steps: int | None = None  # repeated steps
     in_azureml: bool = False  # whether the machine is an Azure ML node
-    told: bool = False  # whether its line is printed
+    is_printed: bool = False  # whether its line is printed
 
     @property
     def kind(self) -> KillKind:
@@ -35,7 +35,7 @@ class Strike:
         return KillKind.PREEMPT if unnoticed else self.kill.kind
 
     @property
-    def hits_everyone(self) -> bool:
+    def affects_all_jobs(self) -> bool:
         """Whether the kill affects all jobs, as a kill of the service does."""
         return self.kind is KillKind.SERVICE
 
@@ -72,7 +72,7 @@ class Book:
     strikes: list[Strike] = field(default_factory=list)
     generations: dict[tuple[str, int], ObservedGeneration] = field(default_factory=dict)
     machines_up_at: dict[str, float] = field(default_factory=dict)  # by attempt, its last machine
-    sets_made_at: dict[str, float] = field(default_factory=dict)  # by attempt, its scale set
+    sets_created_at: dict[str, float] = field(default_factory=dict)  # by attempt, its scale set
     engines: dict[str, Engine] = field(default_factory=dict)  # by attempt
     twins: list[JobOutcome] = field(default_factory=list)
     outcomes: list[JobOutcome] = field(default_factory=list)  # of the killed jobs
@@ -82,17 +82,17 @@ class Book:
     mismatches: list[str] = field(default_factory=list)
     unfinished: list[str] = field(default_factory=list)
     checked_checkpoints: int = 0
-    looks: int = 0
+    snapshots: int = 0
 
-    def note_generation(self, seen: ObservedGeneration) -> bool:
+    def note_generation(self, generation: ObservedGeneration) -> bool:
         """Add a generation or update a known one; return whether it is new."""
-        known = self.generations.setdefault((seen.job, seen.number), seen)
-        if known is not seen:
-            known.first_step_at = known.first_step_at or seen.first_step_at
-            known.last_step = max(known.last_step, seen.last_step)
-        return known is seen
+        recorded = self.generations.setdefault((generation.job, generation.number), generation)
+        if recorded is not generation:
+            recorded.first_step_at = recorded.first_step_at or generation.first_step_at
+            recorded.last_step = max(recorded.last_step, generation.last_step)
+        return recorded is generation
 
-    def after(self, strike: Strike) -> ObservedGeneration | None:
+    def generation_after(self, strike: Strike) -> ObservedGeneration | None:
         """Return the first generation after a kill that finished a step."""
         later = (
             g
@@ -101,12 +101,12 @@ class Book:
         )
         return min(later, key=lambda g: g.number, default=None)
 
-    def alone(self, strike: Strike) -> bool:
+    def is_isolated(self, strike: Strike) -> bool:
         """Return whether no other kill affected this job between the kill and the next step."""
         until = strike.first_step_at
         assert until is not None, "only what has recovered can be asked"
         for other in self.strikes:
-            if other is strike or not (other.hits_everyone or other.job == strike.job):
+            if other is strike or not (other.affects_all_jobs or other.job == strike.job):
                 continue
             end = other.back_at or other.first_step_at or until
             if other.at <= until and end >= strike.at:

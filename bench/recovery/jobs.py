@@ -14,7 +14,7 @@ import psycopg
 from bench.recovery.book import JobOutcome
 from bench.recovery.observed import blobs
 from bench.recovery.observed.blobs import Containers
-from bench.recovery.phases import OVER
+from bench.recovery.phases import ENDED_STATES
 from bench.report import CannotMeasure
 from rekindle.local.layout import TINY_MODEL
 
@@ -60,7 +60,9 @@ class RecoveryJobs:
 
     async def upload(self, folder: Path) -> None:
         """Write the training file and upload it."""
-        answer = await self._stubborn("POST", "/v1/files", **await sample_file(folder, ROWS))
+        answer = await self._call_with_retries(
+            "POST", "/v1/files", **await sample_file(folder, ROWS)
+        )
         self._file = answer["id"]
 
     async def submit(self, spec: Spec, name: str) -> str:
@@ -81,7 +83,9 @@ class RecoveryJobs:
             },
         }
         headers = {"Idempotency-Key": name}
-        job = await self._stubborn("POST", "/v1/fine_tuning/jobs", json=body, headers=headers)
+        job = await self._call_with_retries(
+            "POST", "/v1/fine_tuning/jobs", json=body, headers=headers
+        )
         return str(job["id"])
 
     async def states(self, jobs: set[str]) -> dict[str, str]:
@@ -93,7 +97,7 @@ class RecoveryJobs:
     async def ended(self, job: str, within: float) -> str:
         """Wait up to ``within`` seconds for the end of a job and return its state."""
         latest = time.monotonic() + within
-        while (state := (await self.states({job}))[job]) not in OVER:
+        while (state := (await self.states({job}))[job]) not in ENDED_STATES:
             if time.monotonic() > latest:
                 break
             await asyncio.sleep(0.2)
@@ -118,9 +122,9 @@ class RecoveryJobs:
 
     async def cancel(self, job: str) -> None:
         """Cancel a job, so that the next one can run."""
-        await self._stubborn("POST", f"/v1/fine_tuning/jobs/{job}/cancel")
+        await self._call_with_retries("POST", f"/v1/fine_tuning/jobs/{job}/cancel")
 
-    async def _stubborn(self, verb: str, path: str, **content: Any) -> Mapping[str, Any]:  # noqa: ANN401 - httpx's own
+    async def _call_with_retries(self, verb: str, path: str, **content: Any) -> Mapping[str, Any]:  # noqa: ANN401 - httpx's own
         """Send a request again until it is answered, because the service is killed repeatedly."""
         latest = time.monotonic() + TIMEOUT_SECONDS
         while True:

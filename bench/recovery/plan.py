@@ -105,14 +105,14 @@ class _Job:
 
 def plan(kills: int, seed: int, slots: int) -> list[list[Kill]]:
     """Return the kills of each slot in order; a slot runs one job after another."""
-    draw = random.Random(seed)  # noqa: S311 - repeatable on purpose
-    left = quotas(kills)
+    rng = random.Random(seed)  # noqa: S311 - repeatable on purpose
+    remaining = quotas(kills)
     jobs = [_Job()] * slots
     planned: list[list[Kill]] = [[] for _ in range(slots)]
     for number in range(1, kills + 1):
         slot = (number - 1) % slots
-        kill = _next(jobs[slot], left, number, draw)
-        left[kill.phase] -= 1
+        kill = _next(jobs[slot], remaining, number, rng)
+        remaining[kill.phase] -= 1
         jobs[slot] = _after(jobs[slot], kill)
         planned[slot].append(kill)
     return planned
@@ -128,34 +128,34 @@ def quotas(kills: int) -> Counter[Phase]:
     return counts
 
 
-def _next(job: _Job, left: Counter[Phase], number: int, draw: random.Random) -> Kill:
+def _next(job: _Job, remaining: Counter[Phase], number: int, rng: random.Random) -> Kill:
     phases = _possible(job)
-    wanted = [max(left[phase], 0) for phase in phases]
-    weights = wanted if any(wanted) else [1] * len(phases)
-    phase = draw.choices(phases, weights)[0]
+    quotas_left = [max(remaining[phase], 0) for phase in phases]
+    weights = quotas_left if any(quotas_left) else [1] * len(phases)
+    phase = rng.choices(phases, weights)[0]
     barrier = job.restarts >= MOST_RESTARTS and phase in TRAINING
     kinds = dict(_kinds(job, phase, barrier=barrier))
-    kind = draw.choices(list(kinds), list(kinds.values()))[0]
+    kind = rng.choices(list(kinds), list(kinds.values()))[0]
     return Kill(
         number=number,
         kind=kind,
         phase=phase,
-        delay=round(draw.random(), 3),
-        pick=round(draw.random(), 3),
+        delay=round(rng.random(), 3),
+        pick=round(rng.random(), 3),
         after_commit=barrier,
     )
 
 
 def _possible(job: _Job) -> Sequence[Phase]:
     """Return the phases that the job reaches without another kill."""
-    ahead = WALK[min(job.reached, WALK.index(Phase.STEP)) :]
-    return (*ahead, Phase.DELETE) if job.deleting else ahead
+    upcoming = WALK[min(job.reached, WALK.index(Phase.STEP)) :]
+    return (*upcoming, Phase.DELETE) if job.deleting else upcoming
 
 
 def _kinds(job: _Job, phase: Phase, *, barrier: bool) -> Iterator[tuple[KillKind, int]]:
     for kind, weight in KINDS[phase].items():
-        spent = job.restarts >= MOST_RESTARTS and not barrier
-        if not (spent and kind in RESTART):
+        is_exhausted = job.restarts >= MOST_RESTARTS and not barrier
+        if not (is_exhausted and kind in RESTART):
             yield kind, weight
 
 
@@ -164,9 +164,9 @@ def _after(job: _Job, kill: Kill) -> _Job:
     if kill.kind in MACHINE:
         return _Job(reached=0, deleting=True, restarts=restarts)
     if kill.kind in RESTART:
-        booting = kill.phase is Phase.BOOT  # no generation exists yet, so this is no restart
-        at = WALK.index(Phase.BOOT if booting else Phase.LOAD)
-        return _Job(reached=at, restarts=restarts + (not booting))
+        during_boot = kill.phase is Phase.BOOT  # no generation exists yet, so this is no restart
+        at = WALK.index(Phase.BOOT if during_boot else Phase.LOAD)
+        return _Job(reached=at, restarts=restarts + (not during_boot))
     return _Job(reached=_reached(job, kill.phase), restarts=restarts)
 
 

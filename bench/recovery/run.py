@@ -17,9 +17,9 @@ from bench.recovery.observed.blobs import Containers
 from bench.recovery.observed.cluster import ClusterView
 from bench.recovery.observed.records import JobRecord
 from bench.recovery.observed.watch import Watch
-from bench.recovery.phases import OVER
+from bench.recovery.phases import ENDED_STATES
 from bench.recovery.plan import KillKind, plan
-from bench.recovery.slot import WHOLE_SECONDS, RecoveryTools, Slot
+from bench.recovery.slot import JOB_SECONDS, RecoveryTools, Slot
 from bench.recovery.stage import Stage
 from bench.report import CannotMeasure
 from rekindle.local.layout import StackLayout
@@ -33,27 +33,30 @@ GRACE_SECONDS = 30.0  # seconds for deletions after the last job
 
 async def run(
     book: Book,
-    found: dict[str, JobRecord],
+    job_records: dict[str, JobRecord],
     layout: StackLayout,
-    say: Callable[[str], None],
+    print_line: Callable[[str], None],
 ) -> None:
-    """Run all kills; fill ``book``, and ``found`` with the service's record of each job.
+    """Run all kills; fill ``book``, and ``job_records`` with the service's record of each job.
 
     Both are filled up to the point of an interruption too.
     """
-    say(f"starting a stack in {layout.state.path}")
-    async with run_stack(layout, lambda _: None) as crew, _tools(layout, book, say) as tools:
+    print_line(f"starting a stack in {layout.state.path}")
+    async with (
+        run_stack(layout, lambda _: None) as crew,
+        _open_tools(layout, book, print_line) as tools,
+    ):
         database = tools.jobs.database
         try:
-            await _while_it_stands(crew, _measure(tools, layout))
+            await _run_beside(crew, _measure(tools, layout))
         finally:
             for job in tools.watch.jobs:
-                found[job] = await records.read(database, job)
+                job_records[job] = await records.read(database, job)
 
 
 @asynccontextmanager
-async def _tools(
-    layout: StackLayout, book: Book, say: Callable[[str], None]
+async def _open_tools(
+    layout: StackLayout, book: Book, print_line: Callable[[str], None]
 ) -> AsyncIterator[RecoveryTools]:
     key = (layout.state / "api-key").read_text().strip()
     url = layout.service_settings()["REKINDLE_DATABASE_URL"].replace("+psycopg", "")
@@ -78,11 +81,11 @@ async def _tools(
             containers=containers,
             stage=Stage(layout, api),
             book=book,
-            say=say,
+            print_line=print_line,
         )
 
 
-async def _while_it_stands(crew: PartRunner, work: Any) -> None:  # noqa: ANN401 - a coroutine
+async def _run_beside(crew: PartRunner, work: Any) -> None:  # noqa: ANN401 - a coroutine
     """Run the work, and fail when the stack's runner fails."""
     tasks = [asyncio.ensure_future(work), asyncio.create_task(crew.wait_for_failure())]
     try:
@@ -97,24 +100,27 @@ async def _while_it_stands(crew: PartRunner, work: Any) -> None:  # noqa: ANN401
 
 async def _measure(tools: RecoveryTools, layout: StackLayout) -> None:
     await tools.jobs.upload(layout.state.path)
-    tools.watch.each_look.append(lambda: _settle(tools))
-    watching = [asyncio.create_task(tools.watch.run()), asyncio.create_task(_follow(tools))]
+    tools.watch.callbacks.append(lambda: _report_outcomes(tools))
+    watch_tasks = [
+        asyncio.create_task(tools.watch.run()),
+        asyncio.create_task(_refresh_states(tools)),
+    ]
     try:
-        striking = asyncio.create_task(_strike_all(tools))
-        await asyncio.wait([striking, *watching], return_when=asyncio.FIRST_COMPLETED)
-        for task in (striking, *watching):
+        strike_task = asyncio.create_task(_strike_all(tools))
+        await asyncio.wait([strike_task, *watch_tasks], return_when=asyncio.FIRST_COMPLETED)
+        for task in (strike_task, *watch_tasks):
             if task.done():
                 task.result()
     finally:
-        for task in (striking, *watching):
+        for task in (strike_task, *watch_tasks):
             task.cancel()
-        await asyncio.gather(striking, *watching, return_exceptions=True)
-    await tools.watch.settled()
-    tools.book.leaked = await _leaked(tools, layout)
+        await asyncio.gather(strike_task, *watch_tasks, return_exceptions=True)
+    await tools.watch.wait_for_checks()
+    tools.book.leaked = await _find_leaks(tools, layout)
 
 
 async def _strike_all(tools: RecoveryTools) -> None:
-    tools.say("the undisturbed twins")
+    tools.print_line("the undisturbed twins")
     twins = await asyncio.gather(*(_twin(tools, spec) for spec in SPECS))
     tools.book.twins += twins
     planned = plan(tools.book.kills, tools.book.seed, len(SPECS))
@@ -133,73 +139,77 @@ async def _strike_all(tools: RecoveryTools) -> None:
 async def _twin(tools: RecoveryTools, spec: Spec) -> JobOutcome:
     job = await tools.jobs.submit(spec, f"twin-{spec.name}")
     tools.watch.jobs.add(job)
-    await tools.jobs.ended(job, WHOLE_SECONDS)
+    await tools.jobs.ended(job, JOB_SECONDS)
     outcome = await tools.jobs.outcome(job)
     if outcome.state != "succeeded":
         raise CannotMeasure(f"the undisturbed job {job} is {outcome.state}: {outcome.error}")
-    tools.say(f"  {spec.name}: {job}, {len(outcome.losses)} steps, {outcome.parameters_sha256}")
+    tools.print_line(
+        f"  {spec.name}: {job}, {len(outcome.losses)} steps, {outcome.parameters_sha256}"
+    )
     return outcome
 
 
-async def _follow(tools: RecoveryTools) -> None:
+async def _refresh_states(tools: RecoveryTools) -> None:
     """Refresh the states of all jobs continuously."""
     while True:
         tools.stage.states = await tools.jobs.states(tools.watch.jobs)
         await asyncio.sleep(0.1)
 
 
-def _settle(tools: RecoveryTools) -> None:
+def _report_outcomes(tools: RecoveryTools) -> None:
     """Complete the records of kills whose outcome is known, and print a line for each."""
     for strike in tools.book.strikes:
-        if not strike.told and _led_to(tools, strike):
-            strike.told = True
-            tools.say(_line(tools.book, strike))
+        if not strike.is_printed and _record_outcome(tools, strike):
+            strike.is_printed = True
+            tools.print_line(_line(tools.book, strike))
 
 
-def _led_to(tools: RecoveryTools, strike: Strike) -> bool:
+def _record_outcome(tools: RecoveryTools, strike: Strike) -> bool:
     """Fill in the outcome of a kill; return whether it is complete."""
     if strike.kind is KillKind.SERVICE:
         return strike.back_at is not None
-    after = tools.book.after(strike)
+    after = tools.book.generation_after(strike)
     if after is None:
-        return tools.stage.states.get(strike.job, "") in OVER
-    struck = tools.book.generations.get((strike.job, strike.generation))
-    reached = max(strike.step, struck.last_step) if struck else 0
-    strike.lost = max(reached - after.loaded_step, 0)
+        return tools.stage.states.get(strike.job, "") in ENDED_STATES
+    generation = tools.book.generations.get((strike.job, strike.generation))
+    reached = max(strike.step, generation.last_step) if generation else 0
+    strike.lost_steps = max(reached - after.loaded_step, 0)
     strike.first_step_at, strike.next_generation = after.first_step_at, after.number
     return True
 
 
 def _line(book: Book, strike: Strike) -> str:
-    told = sum(s.told for s in book.strikes)
+    reported = sum(s.is_printed for s in book.strikes)
     until = strike.back_at or strike.first_step_at
     seconds = "job ended" if until is None else f"{until - strike.at:5.1f} s"
-    lost = "" if strike.lost is None else f"lost {strike.lost} steps"
+    loss = "" if strike.lost_steps is None else f"lost {strike.lost_steps} steps"
     late = "" if strike.phase is strike.kill.phase else f" (planned: {strike.kill.phase})"
     where = f"{strike.job} at step {strike.step}"
-    return f"{told}/{book.kills} {strike.kind} in {strike.phase}{late}, {where}: {lost} {seconds}"
+    return (
+        f"{reported}/{book.kills} {strike.kind} in {strike.phase}{late}, {where}: {loss} {seconds}"
+    )
 
 
-async def _leaked(tools: RecoveryTools, layout: StackLayout) -> list[str]:
+async def _find_leaks(tools: RecoveryTools, layout: StackLayout) -> list[str]:
     """Return what still exists after a grace period for deletions."""
     latest = asyncio.get_running_loop().time() + GRACE_SECONDS
     while True:
-        sight = await tools.watch.take_snapshot()
-        left = invariants.leaked(sight, _vm_processes(layout))
-        if not left or asyncio.get_running_loop().time() > latest:
-            return left
+        snapshot = await tools.watch.take_snapshot()
+        leaks = invariants.leaked(snapshot, _vm_processes(layout))
+        if not leaks or asyncio.get_running_loop().time() > latest:
+            return leaks
         await asyncio.sleep(0.5)
 
 
 def _vm_processes(layout: StackLayout) -> list[str]:
     """Return the running processes that were started on this stack's machines."""
-    found, disks = [], str(layout.state / "azure" / "vms")
+    lines, disks = [], str(layout.state / "azure" / "vms")
     for process in psutil.process_iter():
         try:
             environment, line = process.environ(), " ".join(process.cmdline())
-            here = disks in line or disks in environment.get("HOME", "")
-            if VM_VARIABLE in environment and here:
-                found.append(f"{process.pid} {line[:120]}")
+            is_ours = disks in line or disks in environment.get("HOME", "")
+            if VM_VARIABLE in environment and is_ours:
+                lines.append(f"{process.pid} {line[:120]}")
         except (psutil.Error, OSError):
             continue  # it has ended, or belongs to another user
-    return found
+    return lines

@@ -16,7 +16,7 @@ class Stage:
     """The service's process and the states of all jobs."""
 
     def __init__(self, layout: StackLayout, api: httpx.AsyncClient) -> None:
-        self._note = layout.state / "pids" / "service"
+        self._pid_path = layout.state / "pids" / "service"
         self._api = api
         self._down = False  # from a kill of the service until it is ready
         self.states: dict[str, str] = {}
@@ -26,16 +26,16 @@ class Stage:
         if self._down:
             return None
         try:
-            process = psutil.Process(int(self._note.read_text()))
+            process = psutil.Process(int(self._pid_path.read_text()))
         except (OSError, ValueError, psutil.NoSuchProcess):
             return None
         return process if alive(process) else None
 
-    def service_goes(self) -> None:
+    def mark_service_down(self) -> None:
         """Mark the service as down before a kill, so that no slot kills it while it restarts."""
         self._down = True
 
-    async def service_back(self) -> float | None:
+    async def wait_for_service(self) -> float | None:
         """Wait until the service is ready; return the Unix time, or None after a timeout."""
         latest = time.monotonic() + BACK_SECONDS
         while time.monotonic() < latest:

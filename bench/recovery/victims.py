@@ -37,9 +37,9 @@ def _kind(process: psutil.Process) -> KillKind | None:
     The launcher is checked first, because its command line also contains the rank's program.
     """
     try:
-        words = process.cmdline()
+        command_line = process.cmdline()
     except psutil.Error:
         return None
-    if TORCHRUN in words:
+    if TORCHRUN in command_line:
         return KillKind.LAUNCHER
-    return next((kind for kind, program in _PROGRAMS.items() if program in words), None)
+    return next((kind for kind, program in _PROGRAMS.items() if program in command_line), None)

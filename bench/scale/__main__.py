@@ -21,7 +21,7 @@ from bench.report import CANNOT_MEASURE, INTERRUPTED, CannotMeasure, print_progr
 from bench.scale import measures
 from bench.scale.parts.line import Broken
 from bench.scale.run import ScaleFindings, ScaleOptions, Window, run
-from bench.scale.stack import Shape, room_for, stack
+from bench.scale.stack import Shape, raise_file_limit, stack
 
 FAULTS = (CannotMeasure, Broken, httpx.HTTPError, psycopg.Error)
 NOTES = [
@@ -41,7 +41,7 @@ NOTES = [
 def main() -> int:
     """Run the benchmark, print its tables and return the exit status."""
     options = _options()
-    found = ScaleFindings()
+    findings = ScaleFindings()
     order = ScaleOptions(jobs=options.jobs, nodes=options.nodes, seconds=options.seconds)
     shape = Shape(
         apis=options.apis,
@@ -52,25 +52,27 @@ def main() -> int:
     )
     status = 0
     try:
-        asyncio.run(_run(shape, order, found, options.logs))
+        asyncio.run(_run(shape, order, findings, options.logs))
     except KeyboardInterrupt:
         status = INTERRUPTED
     except FAULTS as error:
         status = CANNOT_MEASURE
         print_progress(f"cannot measure: {type(error).__name__}: {error}")
-    result = measures.measures(found)
-    _show(found)
-    arguments, windows = {**vars(order), **vars(shape)}, [_row(w) for w in found.windows]
-    more = {"arguments": arguments, "windows": windows, "notes": NOTES}
-    report.publish("scale", result, options.json, **more)
+    result = measures.measures(findings)
+    _show(findings)
+    arguments, windows = {**vars(order), **vars(shape)}, [_row(w) for w in findings.windows]
+    details = {"arguments": arguments, "windows": windows, "notes": NOTES}
+    report.publish("scale", result, options.json, **details)
     return status
 
 
-async def _run(shape: Shape, order: ScaleOptions, found: ScaleFindings, logs: Path | None) -> None:
-    room_for(order.nodes)
+async def _run(
+    shape: Shape, order: ScaleOptions, findings: ScaleFindings, logs: Path | None
+) -> None:
+    raise_file_limit(order.nodes)
     async with stack(shape) as running:
         try:
-            await run(running, order, found, print_progress)
+            await run(running, order, findings, print_progress)
         finally:
             if logs:
                 shutil.copytree(running.folder / "logs", logs, dirs_exist_ok=True)
@@ -94,10 +96,10 @@ def _options() -> argparse.Namespace:
     return options
 
 
-def _show(found: ScaleFindings) -> None:
+def _show(findings: ScaleFindings) -> None:
     head = ("jobs", "nodes", "api", "reconciler", "postgres", "commits/s", "arm/s", "MiB")
     rows = []
-    for w in found.windows:
+    for w in findings.windows:
         cpu = [round(w.cpu[n] / w.seconds, 3) for n in measures.SERVICE]
         rates = [round(w.transactions / w.seconds), round(w.arm / w.seconds, 2)]
         rows.append((w.jobs, w.nodes, *cpu, *rates, round(w.kib / 1024)))

@@ -32,10 +32,12 @@ def commits(data: Path, nodes: int, seconds: float) -> float:
         Path(script.name).chmod(0o644)
         where = ["-h", str(postgres.socket_dir(data)), "-U", postgres.SUPERUSER]
         load = ["-n", "-M", "prepared", "-c", str(CLIENTS), "-T", str(max(int(seconds), 1))]
-        said = postgres.run_program("pgbench", *where, *load, "-f", script.name, DATABASE, cwd=data)
-    found = re.search(r"tps = ([\d.]+)", said)
-    assert found, said
-    return float(found[1])
+        output = postgres.run_program(
+            "pgbench", *where, *load, "-f", script.name, DATABASE, cwd=data
+        )
+    match = re.search(r"tps = ([\d.]+)", output)
+    assert match, output
+    return float(match[1])
 
 
 def _sql(data: Path, command: str) -> None:

@@ -10,18 +10,18 @@ HOUR = 3600.0
 SERVICE = ("api", "reconciler", "postgres")
 
 
-def measures(found: ScaleFindings) -> list[Measure]:
+def measures(findings: ScaleFindings) -> list[Measure]:
     """Return all measures, in the order of the design document."""
-    last = found.windows[-1] if found.windows else None
+    last = findings.windows[-1] if findings.windows else None
     return [
         _plain("live_jobs", last.jobs if last else None, "", bar=5000, higher_is_better=True),
         _plain("nodes", last.nodes if last else None, "", bar=10_000, higher_is_better=True),
-        *(_heartbeats(last, found) if last else ()),
-        *_floods(found),
-        *_bursts(found),
-        *_submits(found),
-        *(_memory(last, found) if last else ()),
-        _plain("growth_exponent", rounded(exponent(found.windows), 3), "", bar=0.1),
+        *(_heartbeats(last, findings) if last else ()),
+        *_floods(findings),
+        *_bursts(findings),
+        *_submits(findings),
+        *(_memory(last, findings) if last else ()),
+        _plain("growth_exponent", rounded(exponent(findings.windows), 3), "", bar=0.1),
         _plain("arm_calls_per_node_hour", _arm(last) if last else None, "1/h"),
         _plain("cpu_per_node", _per_node(last) if last else None, "us/s"),
     ]
@@ -38,8 +38,8 @@ def exponent(windows: Sequence[Window]) -> float | None:
         return None
     mean_x = sum(x for x, _ in points) / len(points)
     mean_y = sum(y for _, y in points) / len(points)
-    over = sum((x - mean_x) * (y - mean_y) for x, y in points)
-    return over / sum((x - mean_x) ** 2 for x, _ in points)
+    covariance = sum((x - mean_x) * (y - mean_y) for x, y in points)
+    return covariance / sum((x - mean_x) ** 2 for x, _ in points)
 
 
 def scaled(count: float, seconds: float, to: int) -> float:
@@ -47,10 +47,10 @@ def scaled(count: float, seconds: float, to: int) -> float:
     return round(seconds * to / count, 2)
 
 
-def _heartbeats(last: Window, found: ScaleFindings) -> list[Measure]:
+def _heartbeats(last: Window, findings: ScaleFindings) -> list[Measure]:
     rate = round(len(last.took) / last.seconds, 1)
     took = [seconds * 1000 for seconds in last.took]
-    limit = found.bare_tps and round(found.bare_tps)
+    limit = findings.bare_tps and round(findings.bare_tps)
     bare = {"pgbench": limit}
     return [
         Measure(
@@ -68,10 +68,10 @@ def _heartbeats(last: Window, found: ScaleFindings) -> list[Measure]:
     ]
 
 
-def _floods(found: ScaleFindings) -> list[Measure]:
-    if found.flood is None:
+def _floods(findings: ScaleFindings) -> list[Measure]:
+    if findings.flood is None:
         return []
-    count, seconds, cpu = found.flood
+    count, seconds, cpu = findings.flood
     return [
         _plain("heartbeats_flood_per_s", round(count / seconds, 1), "1/s", higher_is_better=True),
         _plain("cpu_us_per_heartbeat", _us(cpu, count, *SERVICE), "us"),
@@ -80,40 +80,40 @@ def _floods(found: ScaleFindings) -> list[Measure]:
     ]
 
 
-def _bursts(found: ScaleFindings) -> list[Measure]:
+def _bursts(findings: ScaleFindings) -> list[Measure]:
     """Return the measures of evictions and cancels.
 
     Values are scaled in proportion where fewer were evicted or cancelled than the name says.
     """
-    made = []
-    if found.burst:
-        count, seconds, cpu = found.burst
+    results = []
+    if findings.burst:
+        count, seconds, cpu = findings.burst
         used = sum(cpu[name] for name in SERVICE)
-        made += [
+        results += [
             _plain("eviction_burst_s", scaled(count, seconds, 10_000), "s", bar=60),
             _plain("eviction_burst_cpu_s", scaled(count, used, 10_000), "s"),
-            _plain("notice_to_decision_s_p99", rounded(found.decided_p99, 2), "s", bar=2),
+            _plain("notice_to_decision_s_p99", rounded(findings.decided_p99, 2), "s", bar=2),
         ]
-    if found.cancel:
-        jobs, asked, over, cpu = found.cancel
+    if findings.cancel:
+        jobs, accepted_s, cancelled_s, cpu = findings.cancel
         used = sum(cpu[name] for name in SERVICE)
-        made += [
-            _plain("cancel_2000_s", scaled(jobs, over, 2000), "s"),
-            _plain("cancel_2000_accepted_s", scaled(jobs, asked, 2000), "s"),
+        results += [
+            _plain("cancel_2000_s", scaled(jobs, cancelled_s, 2000), "s"),
+            _plain("cancel_2000_accepted_s", scaled(jobs, accepted_s, 2000), "s"),
             _plain("cancel_2000_cpu_s", scaled(jobs, used, 2000), "s"),
         ]
-    return made
+    return results
 
 
-def _submits(found: ScaleFindings) -> list[Measure]:
-    if not found.submitted:
+def _submits(findings: ScaleFindings) -> list[Measure]:
+    if not findings.submitted:
         return []
-    jobs, seconds = (sum(values) for values in zip(*found.submitted, strict=True))
+    jobs, seconds = (sum(values) for values in zip(*findings.submitted, strict=True))
     return [_plain("submit_10000_s", scaled(jobs, seconds, 10_000), "s")]
 
 
-def _memory(last: Window, found: ScaleFindings) -> list[Measure]:
-    return [_plain("kib_per_job", round((last.kib - found.kib_empty) / last.jobs, 1), "KiB")]
+def _memory(last: Window, findings: ScaleFindings) -> list[Measure]:
+    return [_plain("kib_per_job", round((last.kib - findings.kib_empty) / last.jobs, 1), "KiB")]
 
 
 def _arm(window: Window) -> float:

@@ -11,7 +11,7 @@ import psycopg
 
 from bench.report import CannotMeasure, percentile, rounded
 from bench.scale import bare
-from bench.scale.stack import ScaleStack, answered
+from bench.scale.stack import ScaleStack, read_answer
 
 LANES = 16  # concurrent requests of users
 FILL_SECONDS = 1800.0
@@ -29,7 +29,7 @@ class ScaleOptions:
     @property
     def stages(self) -> list[int]:
         """Numbers of jobs of the stages: a hundredth, a tenth, a third, all."""
-        return sorted({max(self.jobs // part, 1) for part in (100, 10, 3, 1)})
+        return sorted({max(self.jobs // divisor, 1) for divisor in (100, 10, 3, 1)})
 
 
 @dataclass(kw_only=True)
@@ -73,10 +73,10 @@ class Bench:
     stack: ScaleStack
     api: httpx.AsyncClient
     database: psycopg.AsyncConnection[Any]
-    order: ScaleOptions
-    say: Callable[[str], None]
+    options: ScaleOptions
+    print_line: Callable[[str], None]
 
-    async def one(self, query: str, *values: object) -> int:
+    async def select_number(self, query: str, *values: object) -> int:
         """Return a number that a query selects."""
         row = await (await self.database.execute(query, values)).fetchone()
         assert row is not None
@@ -84,49 +84,57 @@ class Bench:
 
 
 async def run(
-    stack: ScaleStack, order: ScaleOptions, found: ScaleFindings, say: Callable[[str], None]
+    stack: ScaleStack,
+    options: ScaleOptions,
+    findings: ScaleFindings,
+    print_line: Callable[[str], None],
 ) -> None:
-    """Run all steps; ``found`` is filled up to the point of a failure."""
-    found.bare_tps = await asyncio.to_thread(bare.commits, stack.data, order.nodes, order.seconds)
-    say(f"bare PostgreSQL: {found.bare_tps:.0f} commits/s")
+    """Run all steps; ``findings`` is filled up to the point of a failure."""
+    findings.bare_tps = await asyncio.to_thread(
+        bare.commits, stack.data, options.nodes, options.seconds
+    )
+    print_line(f"bare PostgreSQL: {findings.bare_tps:.0f} commits/s")
     async with (
         stack.api_client(timeout=300) as api,
         await psycopg.AsyncConnection.connect(stack.database, autocommit=True) as database,
     ):
-        bench = Bench(stack=stack, api=api, database=database, order=order, say=say)
-        await _measure(bench, found)
+        bench = Bench(
+            stack=stack, api=api, database=database, options=options, print_line=print_line
+        )
+        await _measure(bench, findings)
 
 
-async def _measure(bench: Bench, found: ScaleFindings) -> None:
-    stack, order = bench.stack, bench.order
-    body = await stack.job_request(bench.api, max(order.nodes // order.jobs, 1))
-    found.kib_empty = stack.kib()
+async def _measure(bench: Bench, findings: ScaleFindings) -> None:
+    stack, options = bench.stack, bench.options
+    body = await stack.job_request(bench.api, max(options.nodes // options.jobs, 1))
+    findings.kib_empty = stack.kib()
     ids: list[str] = []
-    for jobs in order.stages:
-        ids += await _submit(bench, body, jobs - len(ids), found)
-        await _trained(bench, jobs * order.nodes // order.jobs)
-        found.windows.append(await _watch(bench, jobs))
-    found.flood = await _flood(bench)
-    found.burst = await _burst(bench)
-    found.decided_p99 = await _decided(bench)
-    await _trained(bench, order.nodes)  # else recoveries would add to the CPU of the cancels
-    found.cancel = await _cancel(bench, ids[:2000])
+    for jobs in options.stages:
+        ids += await _submit(bench, body, jobs - len(ids), findings)
+        await _wait_for_training(bench, jobs * options.nodes // options.jobs)
+        findings.windows.append(await _measure_window(bench, jobs))
+    findings.flood = await _flood(bench)
+    findings.burst = await _burst(bench)
+    findings.decided_p99 = await _decision_latency_p99(bench)
+    # Otherwise recoveries would add to the CPU of the cancels.
+    await _wait_for_training(bench, options.nodes)
+    findings.cancel = await _cancel(bench, ids[:2000])
 
 
 async def _submit(
-    bench: Bench, body: dict[str, Any], count: int, found: ScaleFindings
+    bench: Bench, body: dict[str, Any], count: int, findings: ScaleFindings
 ) -> list[str]:
-    began = time.monotonic()
+    start = time.monotonic()
     ids: list[str] = []
 
-    async def lane(mine: int) -> None:
-        for _ in range(mine):
-            job = await answered(bench.api.post("/v1/fine_tuning/jobs", json=body))
+    async def lane(share: int) -> None:
+        for _ in range(share):
+            job = await read_answer(bench.api.post("/v1/fine_tuning/jobs", json=body))
             ids.append(job["id"])
 
     await _lanes(lane, count)
-    found.submitted.append((count, time.monotonic() - began))
-    bench.say(f"{count} jobs submitted in {found.submitted[-1][1]:.1f} s")
+    findings.submitted.append((count, time.monotonic() - start))
+    bench.print_line(f"{count} jobs submitted in {findings.submitted[-1][1]:.1f} s")
     return ids
 
 
@@ -135,24 +143,24 @@ async def _lanes(lane: Callable[[int], Any], count: int) -> None:
     await asyncio.gather(*(lane(share) for share in shares if share))
 
 
-async def _trained(bench: Bench, nodes: int) -> None:
-    deadline, began = time.monotonic() + FILL_SECONDS, time.monotonic()
+async def _wait_for_training(bench: Bench, nodes: int) -> None:
+    deadline, start = time.monotonic() + FILL_SECONDS, time.monotonic()
     while (now := await bench.stack.fleet.call("training")) < nodes:
         if time.monotonic() > deadline:
             raise CannotMeasure(f"only {now} of {nodes} nodes train; see the logs")
         await asyncio.sleep(0.25)
-    bench.say(f"{nodes} nodes train after {time.monotonic() - began:.1f} s")
+    bench.print_line(f"{nodes} nodes train after {time.monotonic() - start:.1f} s")
 
 
-async def _watch(bench: Bench, jobs: int) -> Window:
+async def _measure_window(bench: Bench, jobs: int) -> Window:
     stack = bench.stack
-    await asyncio.sleep(min(bench.order.seconds, 5.0))  # let the start-up work end
+    await asyncio.sleep(min(bench.options.seconds, 5.0))  # let the start-up work end
     await stack.fleet.call("heartbeats")
     commits = "select xact_commit from pg_stat_database where datname = current_database()"
-    arm, cpu, done = await _arm(stack), stack.cpu(), await bench.one(commits)
-    began = time.monotonic()
-    await asyncio.sleep(bench.order.seconds)
-    seconds, after = time.monotonic() - began, stack.cpu()
+    arm, cpu, done = await _arm(stack), stack.cpu(), await bench.select_number(commits)
+    start = time.monotonic()
+    await asyncio.sleep(bench.options.seconds)
+    seconds, after = time.monotonic() - start, stack.cpu()
     took, failed = await stack.fleet.call("heartbeats")
     window = Window(
         jobs=jobs,
@@ -162,10 +170,10 @@ async def _watch(bench: Bench, jobs: int) -> Window:
         took=took,
         failed=failed,
         arm=await _arm(stack) - arm,
-        transactions=await bench.one(commits) - done,
+        transactions=await bench.select_number(commits) - done,
         kib=stack.kib(),
     )
-    bench.say(
+    bench.print_line(
         f"{window.nodes} nodes: {len(took) / seconds:.0f} heartbeats/s,"
         f" p99 {rounded(percentile(took, 99), 3)} s, {failed} failed,"
         f" CPU {window.service_cpu:.2f} s/s, ARM {window.arm / seconds:.1f}/s"
@@ -174,30 +182,30 @@ async def _watch(bench: Bench, jobs: int) -> Window:
 
 
 async def _flood(bench: Bench) -> tuple[int, float, dict[str, float]]:
-    before, began = bench.stack.cpu(), time.monotonic()
-    sent = await bench.stack.fleet.call("flood", bench.order.seconds, 8 * LANES)
-    seconds = time.monotonic() - began
-    used = _since(before, bench.stack.cpu())
-    bench.say(f"flood: {sent / seconds:.0f} heartbeats/s")
+    before, start = bench.stack.cpu(), time.monotonic()
+    sent = await bench.stack.fleet.call("flood", bench.options.seconds, 8 * LANES)
+    seconds = time.monotonic() - start
+    used = _difference(before, bench.stack.cpu())
+    bench.print_line(f"flood: {sent / seconds:.0f} heartbeats/s")
     return sent, seconds, used
 
 
 async def _burst(bench: Bench) -> tuple[int, float, dict[str, float]]:
     """Evict every node at once and wait until the next attempt of each job is created."""
     query = "select count(*) from attempts where number > 1"
-    alive = await bench.one("select count(*) from attempts where state = 'running'")
-    before, began = bench.stack.cpu(), time.monotonic()
-    evicted = await bench.stack.fleet.call("evict", bench.order.nodes)
-    while (now := await bench.one(query)) < alive:
-        if time.monotonic() - began > BURST_SECONDS:
+    alive = await bench.select_number("select count(*) from attempts where state = 'running'")
+    before, start = bench.stack.cpu(), time.monotonic()
+    evicted = await bench.stack.fleet.call("evict", bench.options.nodes)
+    while (now := await bench.select_number(query)) < alive:
+        if time.monotonic() - start > BURST_SECONDS:
             raise CannotMeasure(f"only {now} of {alive} next attempts; see the logs")
         await asyncio.sleep(0.1)
-    seconds, used = time.monotonic() - began, _since(before, bench.stack.cpu())
-    bench.say(f"{evicted} evictions: {alive} next attempts after {seconds:.1f} s")
+    seconds, used = time.monotonic() - start, _difference(before, bench.stack.cpu())
+    bench.print_line(f"{evicted} evictions: {alive} next attempts after {seconds:.1f} s")
     return evicted, seconds, used
 
 
-async def _decided(bench: Bench) -> float | None:
+async def _decision_latency_p99(bench: Bench) -> float | None:
     """Return the 99th percentile of seconds from a job's first notice to the service's decision.
 
     Both are events, which the service's processes date.
@@ -216,28 +224,28 @@ async def _decided(bench: Bench) -> float | None:
 
 async def _cancel(bench: Bench, ids: Sequence[str]) -> tuple[int, float, float, dict[str, float]]:
     """Cancel jobs; measure the seconds until all are answered, and until all are cancelled."""
-    left = list(ids)
+    remaining = list(ids)
 
-    async def lane(mine: int) -> None:
-        for _ in range(mine):
-            await answered(bench.api.post(f"/v1/fine_tuning/jobs/{left.pop()}/cancel"))
+    async def lane(share: int) -> None:
+        for _ in range(share):
+            await read_answer(bench.api.post(f"/v1/fine_tuning/jobs/{remaining.pop()}/cancel"))
 
-    before, began = bench.stack.cpu(), time.monotonic()
+    before, start = bench.stack.cpu(), time.monotonic()
     await _lanes(lane, len(ids))
-    asked = time.monotonic() - began
+    accepted = time.monotonic() - start
     query = "select count(*) from jobs where state = 'cancelled'"
-    while (now := await bench.one(query)) < len(ids):
-        if time.monotonic() - began > BURST_SECONDS:
+    while (now := await bench.select_number(query)) < len(ids):
+        if time.monotonic() - start > BURST_SECONDS:
             raise CannotMeasure(f"only {now} of {len(ids)} are cancelled; see the logs")
         await asyncio.sleep(0.1)
-    seconds = time.monotonic() - began
-    bench.say(f"{len(ids)} jobs cancelled after {seconds:.1f} s (asked: {asked:.1f} s)")
-    return len(ids), asked, seconds, _since(before, bench.stack.cpu())
+    seconds = time.monotonic() - start
+    bench.print_line(f"{len(ids)} jobs cancelled after {seconds:.1f} s (asked: {accepted:.1f} s)")
+    return len(ids), accepted, seconds, _difference(before, bench.stack.cpu())
 
 
 async def _arm(stack: ScaleStack) -> int:
     return sum((await stack.world.call("bench.arm")).values())
 
 
-def _since(before: dict[str, float], after: dict[str, float]) -> dict[str, float]:
+def _difference(before: dict[str, float], after: dict[str, float]) -> dict[str, float]:
     return {name: after[name] - before[name] for name in after}

@@ -76,7 +76,7 @@ class ScaleStack:
         model = await self.world.call("bench.stage")
         data = "\n".join(json.dumps(ROW) for _ in range(40)).encode()
         files = {"file": ("t.jsonl", data)}
-        file = await answered(api.post("/v1/files", files=files, data={"purpose": "fine-tune"}))
+        file = await read_answer(api.post("/v1/files", files=files, data={"purpose": "fine-tune"}))
         return {
             "model": model,
             "training_file": file["id"],
@@ -99,16 +99,16 @@ class ScaleStack:
         )
 
 
-async def answered(asking: Awaitable[httpx.Response]) -> dict[str, Any]:
+async def read_answer(pending: Awaitable[httpx.Response]) -> dict[str, Any]:
     """Return the JSON of an answer; raise CannotMeasure unless its status is 200."""
-    answer = await asking
+    answer = await pending
     if answer.status_code != 200:
         raise CannotMeasure(f"{answer.url.path} answered {answer.status_code}: {answer.text}")
-    told: dict[str, Any] = answer.json()
-    return told
+    document: dict[str, Any] = answer.json()
+    return document
 
 
-def room_for(nodes: int) -> None:
+def raise_file_limit(nodes: int) -> None:
     """Raise the limit of open files, so that each process can hold a connection for every node.
 
     Raises:
@@ -130,26 +130,26 @@ async def stack(shape: Shape) -> AsyncIterator[ScaleStack]:
         started: list[subprocess.Popen[str]] = []
         listening = [ports.free() for _ in range(shape.apis)]
         try:
-            far = ["--arm-ms", str(shape.arm_ms), "--blob-ms", str(shape.blob_ms)]
-            started.append(_start(env, "world", str(world), *far))
-            await _ready(started[-1])
+            latency_options = ["--arm-ms", str(shape.arm_ms), "--blob-ms", str(shape.blob_ms)]
+            started.append(_start(env, "world", str(world), *latency_options))
+            await _wait_until_ready(started[-1])
             _run(env, "migrate")
             create = ["key", "create", "--project", "bench", "--scope", "operator"]
             key = _run(env, *create).split()[-1]
             faces = [_start(env, "face", str(world), "api", "--port", str(p)) for p in listening]
             started += faces
-            behind = [
+            reconcilers = [
                 _start(env, "face", str(world), "reconciler") for _ in range(shape.reconcilers)
             ]
-            started += behind
-            often = ["--beat", str(shape.beat), "--commits", str(shape.commits)]
+            started += reconcilers
+            fleet_options = ["--beat", str(shape.beat), "--commits", str(shape.commits)]
             nodes = _start(
-                env, "fleet", str(fleet), str(world), "--apis", *map(str, listening), *often
+                env, "fleet", str(fleet), str(world), "--apis", *map(str, listening), *fleet_options
             )
             started.append(nodes)
-            await _ready(nodes)
-            await asyncio.gather(*(_serving(port) for port in listening))
-            made = ScaleStack(
+            await _wait_until_ready(nodes)
+            await asyncio.gather(*(_wait_until_serving(port) for port in listening))
+            running = ScaleStack(
                 folder=folder,
                 data=data,
                 ports=tuple(listening),
@@ -157,16 +157,16 @@ async def stack(shape: Shape) -> AsyncIterator[ScaleStack]:
                 fleet=Line(fleet),
                 processes={
                     "api": [psutil.Process(p.pid) for p in faces],
-                    "reconciler": [psutil.Process(p.pid) for p in behind],
+                    "reconciler": [psutil.Process(p.pid) for p in reconcilers],
                     "nodes": [psutil.Process(nodes.pid)],
                 },
                 key=key,
             )
-            yield made
-            await made.world.close()
-            await made.fleet.close()
+            yield running
+            await running.world.close()
+            await running.fleet.close()
         finally:
-            _end(started)
+            _stop_processes(started)
 
 
 @contextmanager
@@ -208,9 +208,9 @@ def _environment(folder: Path, data: Path) -> dict[str, str]:
     }
 
 
-def _start(env: dict[str, str], part: str, *arguments: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", f"bench.scale.parts.{part}", *arguments]
-    log = Path(env["BENCH_LOGS"]) / f"{part}-{arguments[1] if part == 'face' else ''}.log"
+def _start(env: dict[str, str], program: str, *arguments: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", f"bench.scale.parts.{program}", *arguments]
+    log = Path(env["BENCH_LOGS"]) / f"{program}-{arguments[1] if program == 'face' else ''}.log"
     with log.open("a") as errors:
         return subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=errors, text=True)
 
@@ -223,14 +223,14 @@ def _run(env: dict[str, str], *arguments: str) -> str:
     return done.stdout
 
 
-async def _ready(process: subprocess.Popen[str]) -> None:
+async def _wait_until_ready(process: subprocess.Popen[str]) -> None:
     assert process.stdout
-    words = await asyncio.to_thread(process.stdout.readline)
-    if words.strip() != "ready":
-        raise CannotMeasure(f"{process.args!r} did not start: {words!r}")
+    line = await asyncio.to_thread(process.stdout.readline)
+    if line.strip() != "ready":
+        raise CannotMeasure(f"{process.args!r} did not start: {line!r}")
 
 
-async def _serving(port: int) -> None:
+async def _wait_until_serving(port: int) -> None:
     loop = asyncio.get_running_loop()
     deadline = loop.time() + TIMEOUT
     async with httpx.AsyncClient(trust_env=False) as client:
@@ -244,7 +244,7 @@ async def _serving(port: int) -> None:
             await asyncio.sleep(0.2)
 
 
-def _end(started: list[subprocess.Popen[str]]) -> None:
+def _stop_processes(started: list[subprocess.Popen[str]]) -> None:
     for process in reversed(started):
         process.terminate()
     for process in started:

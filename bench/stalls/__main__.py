@@ -82,7 +82,7 @@ def main() -> int:
     worst = report.run_to_exit(_run(), httpx.HTTPError)
     report.table(("input", "answered with", "longest wait ms"), worst)
     measures = [
-        Measure(name=_name(what), value=wait, unit="ms", bar=BAR_MS) for what, _, wait in worst
+        Measure(name=_name(attack), value=wait, unit="ms", bar=BAR_MS) for attack, _, wait in worst
     ]
     report.publish("stalls", measures, options.json)
     return 0
@@ -90,40 +90,40 @@ def main() -> int:
 
 async def _run() -> list[tuple[str, str, float]]:
     async with stack(Shape(reconcilers=0)) as running, running.api_client(TIMEOUT) as client:
-        found = [await _during(running, client, name, [ATTACKS[name]]) for name in ATTACKS]
-        return [*found, await _during(running, client, "all at once", list(ATTACKS.values()))]
+        results = [await _during(running, client, name, [ATTACKS[name]]) for name in ATTACKS]
+        return [*results, await _during(running, client, "all at once", list(ATTACKS.values()))]
 
 
 async def _during(
     running: ScaleStack, client: httpx.AsyncClient, name: str, attacks: list[Attack]
 ) -> tuple[str, str, float]:
     """Send the attacks; return the name, the statuses, and the longest wait of others in ms."""
-    over = asyncio.Event()
+    is_over = asyncio.Event()
     readers = [
-        asyncio.create_task(_longest(running, "GET", "/livez", over)),
-        asyncio.create_task(_longest(running, "POST", "/internal/nodes/n/heartbeat", over)),
+        asyncio.create_task(_longest(running, "GET", "/livez", is_over)),
+        asyncio.create_task(_longest(running, "POST", "/internal/nodes/n/heartbeat", is_over)),
     ]
     answers = await asyncio.gather(*(attack(client) for attack in attacks))
-    over.set()
+    is_over.set()
     waits = await asyncio.gather(*readers)
     codes = " ".join(str(answer.status_code) for answer in answers)
     return name, codes, round(1000 * max(waits), 1)
 
 
-async def _longest(running: ScaleStack, method: str, path: str, over: asyncio.Event) -> float:
+async def _longest(running: ScaleStack, method: str, path: str, is_over: asyncio.Event) -> float:
     longest = 0.0
     async with running.api_client(TIMEOUT) as client:
         await client.get("/livez")  # opens the connection
-        while not over.is_set():
-            began = time.perf_counter()
+        while not is_over.is_set():
+            start = time.perf_counter()
             await client.request(method, path)
-            longest = max(longest, time.perf_counter() - began)
+            longest = max(longest, time.perf_counter() - start)
             await asyncio.sleep(EVERY)
     return longest
 
 
-def _name(what: str) -> str:
-    return "stall_" + "".join(c if c.isalnum() else "_" for c in what)
+def _name(attack: str) -> str:
+    return "stall_" + "".join(c if c.isalnum() else "_" for c in attack)
 
 
 if __name__ == "__main__":

@@ -30,7 +30,7 @@ from pathlib import Path
 from bench import report
 from bench.report import CANNOT_MEASURE, CannotMeasure, Measure, print_progress
 from bench.trainer import run
-from bench.trainer.case import OURS, PACKED, RIVAL, Inputs, TrainerCase
+from bench.trainer.case import PACKED, REKINDLE, RIVAL, Inputs, TrainerCase
 from bench.trainer.run import ContestantUsage
 
 MIB = 2**20
@@ -57,14 +57,14 @@ def main() -> int:
     options = _options()
     case = _case(options)
     folder = Path(tempfile.mkdtemp(prefix="rekindle-bench-"))
-    seen: Rounds = {name: [] for name in options.only}
+    rounds: Rounds = {name: [] for name in options.only}
     try:
         case.write(folder / "case.json")
         run.prepare(folder)
         for number in range(options.rounds):
             for name in options.only:
                 print_progress(f"round {number + 1} of {options.rounds}: {name}")
-                seen[name].append(run.watch(folder, name, case))
+                rounds[name].append(run.watch(folder, name, case))
                 shutil.rmtree(folder / name / "outbox", ignore_errors=True)
                 (folder / name / "progress").unlink()
         inputs = Inputs.read(folder / "inputs.json")
@@ -73,7 +73,7 @@ def main() -> int:
         return CANNOT_MEASURE
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    _show(case, inputs, seen, options.json)
+    _show(case, inputs, rounds, options.json)
     return 0
 
 
@@ -87,7 +87,7 @@ def _options() -> argparse.Namespace:
     add("--accelerator", choices=("cpu", "cuda"), default="cpu", help="Device (cpu).")
     add("--lora", action="store_true", help="Train LoRA adapters.")
     add("--checkpointing", action="store_true", help="Recompute activations.")
-    names = (OURS, PACKED, RIVAL)
+    names = (REKINDLE, PACKED, RIVAL)
     add("--only", nargs="+", choices=names, default=names, help="Contestants to measure (all).")
     return parser.parse_args()
 
@@ -97,12 +97,16 @@ def _case(options: argparse.Namespace) -> TrainerCase:
     return TrainerCase(**{name: value for name, value in vars(options).items() if name in names})
 
 
-def _show(case: TrainerCase, inputs: Inputs, seen: Rounds, to: Path | None) -> None:
-    report.table(HEAD, [_row(name, case, inputs, rounds) for name, rounds in seen.items()])
-    found = list(_measures(case, inputs, seen)) if len(seen) == len((OURS, PACKED, RIVAL)) else []
-    mfu = {name: rounds[-1].mfu for name, rounds in seen.items()}
-    case_told, parameters = asdict(case), inputs.parameters
-    report.publish("trainer", found, to, case=case_told, parameters=parameters, mfu=mfu)
+def _show(case: TrainerCase, inputs: Inputs, all_rounds: Rounds, to: Path | None) -> None:
+    report.table(HEAD, [_row(name, case, inputs, rounds) for name, rounds in all_rounds.items()])
+    results = (
+        list(_measures(case, inputs, all_rounds))
+        if len(all_rounds) == len((REKINDLE, PACKED, RIVAL))
+        else []
+    )
+    mfu = {name: rounds[-1].mfu for name, rounds in all_rounds.items()}
+    case_members, parameters = asdict(case), inputs.parameters
+    report.publish("trainer", results, to, case=case_members, parameters=parameters, mfu=mfu)
 
 
 def _row(
@@ -114,23 +118,25 @@ def _row(
     return (name, round(speed), round(cpu, 3), *pages, round(mfu, 3) if mfu else "-")
 
 
-def _measures(case: TrainerCase, inputs: Inputs, seen: Rounds) -> Sequence[Measure]:
+def _measures(case: TrainerCase, inputs: Inputs, rounds: Rounds) -> Sequence[Measure]:
     """Return the measures of packed Rekindle, with the other trainer's values as bars.
 
     Padded Rekindle is listed as a rival.
     """
-    (speed, cpu), (plain, plain_cpu), (theirs, their_cpu) = (
-        _best(case, inputs, seen[name]) for name in (PACKED, OURS, RIVAL)
+    (speed, cpu), (plain, plain_cpu), (their_speed, their_cpu) = (
+        _best(case, inputs, rounds[name]) for name in (PACKED, REKINDLE, RIVAL)
     )
     kind = "all" if case.accelerator == "cpu" else run.OF_GPU
-    memory, plain_memory, their_memory = (_peak(seen[name], kind) for name in (PACKED, OURS, RIVAL))
+    memory, plain_memory, their_memory = (
+        _peak(rounds[name], kind) for name in (PACKED, REKINDLE, RIVAL)
+    )
     return [
         Measure(
             name="tokens_per_second",
             value=round(speed),
             unit="tokens/s",
-            bar=round(theirs),
-            rivals={RIVAL: round(theirs), "ours_padded": round(plain)},
+            bar=round(their_speed),
+            rivals={RIVAL: round(their_speed), "ours_padded": round(plain)},
             higher_is_better=True,
         ),
         Measure(
@@ -153,12 +159,12 @@ def _measures(case: TrainerCase, inputs: Inputs, seen: Rounds) -> Sequence[Measu
 def _best(
     case: TrainerCase, inputs: Inputs, rounds: Sequence[ContestantUsage]
 ) -> tuple[float, float]:
-    rates = [seen.rate(inputs.tokens, case.warmup) for seen in rounds]
+    rates = [usage.rate(inputs.tokens, case.warmup) for usage in rounds]
     return max(speed for speed, _ in rates), min(cpu for _, cpu in rates)
 
 
 def _peak(rounds: Sequence[ContestantUsage], kind: str) -> int:
-    return round(min(seen.peak[kind] for seen in rounds) / MIB)
+    return round(min(usage.peak[kind] for usage in rounds) / MIB)
 
 
 if __name__ == "__main__":

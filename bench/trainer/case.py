@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from bench.report import JsonFile
 
-OURS, PACKED, RIVAL = "rekindle", "rekindle_packed", "hf_trainer"
+REKINDLE, PACKED, RIVAL = "rekindle", "rekindle_packed", "hf_trainer"
 
 
 @dataclass(frozen=True, kw_only=True)

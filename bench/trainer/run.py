@@ -38,9 +38,9 @@ class ContestantUsage:
     def rate(self, tokens: Sequence[int], warmup: int) -> tuple[float, float]:
         """Return tokens per second and CPU seconds per 1,000 tokens, after ``warmup`` steps."""
         first, last = min(step for step in self.marks if step >= warmup), max(self.marks)
-        (began, cpu), (ended, cpu_end) = self.marks[first], self.marks[last]
+        (start, cpu), (end, cpu_end) = self.marks[first], self.marks[last]
         count = sum(tokens[first:last])
-        return count / (ended - began), 1000 * (cpu_end - cpu) / count
+        return count / (end - start), 1000 * (cpu_end - cpu) / count
 
 
 def prepare(folder: Path) -> None:
@@ -61,14 +61,14 @@ def watch(folder: Path, name: str, case: TrainerCase) -> ContestantUsage:
     torchrun = [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={case.ranks}"]
     command = [*torchrun, "--standalone", "-m", program[0], str(program[1])]
     environment = _environment(case.accelerator)
-    with (root / "said.txt").open("w") as said:
-        process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=said, stderr=said)
+    with (root / "said.txt").open("w") as log:
+        process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=log, stderr=log)
     try:
         with _gpu_memory(root, case) as most:
-            seen = _usage(psutil.Process(process.pid), root, case)
-            seen.peak[OF_GPU] = most()
-        seen.mfu = _mfu(root)
-        return seen
+            usage = _usage(psutil.Process(process.pid), root, case)
+            usage.peak[OF_GPU] = most()
+        usage.mfu = _mfu(root)
+        return usage
     finally:
         for child in psutil.Process(process.pid).children(recursive=True):
             with suppress(psutil.NoSuchProcess):
@@ -78,34 +78,34 @@ def watch(folder: Path, name: str, case: TrainerCase) -> ContestantUsage:
 
 
 def _usage(launcher: psutil.Process, root: Path, case: TrainerCase) -> ContestantUsage:
-    seen, latest = ContestantUsage(), time.monotonic() + TIMEOUT
+    usage, latest = ContestantUsage(), time.monotonic() + TIMEOUT
     while (step := _progress(root)) < case.steps:
         if not launcher.is_running() or launcher.status() == psutil.STATUS_ZOMBIE:
             raise CannotMeasure((root / "said.txt").read_text()[-TAIL:])
         if time.monotonic() > latest:
             raise CannotMeasure(f"{root.name} took longer than {TIMEOUT:.0f} s")
-        _look(seen, launcher, step)
+        _sample(usage, launcher, step)
         time.sleep(POLL)
-    _look(seen, launcher, step)
-    return seen
+    _sample(usage, launcher, step)
+    return usage
 
 
-def _look(seen: ContestantUsage, launcher: psutil.Process, step: int) -> None:
+def _sample(usage: ContestantUsage, launcher: psutil.Process, step: int) -> None:
     memory = dict.fromkeys(STATUS.values(), 0)
     for process in launcher.children(recursive=True):
         with suppress(psutil.NoSuchProcess, FileNotFoundError, ProcessLookupError):
             times = process.cpu_times()
-            seen.cpu[process.pid, process.create_time()] = times.user + times.system
+            usage.cpu[process.pid, process.create_time()] = times.user + times.system
             for kind, size in _pages(process.pid).items():
                 memory[kind] += size
     memory["all"] = memory["private"] + memory["shared"]
-    seen.marks.setdefault(step, (time.monotonic(), sum(seen.cpu.values())))
-    seen.peak = {kind: max(size, seen.peak.get(kind, 0)) for kind, size in memory.items()}
+    usage.marks.setdefault(step, (time.monotonic(), sum(usage.cpu.values())))
+    usage.peak = {kind: max(size, usage.peak.get(kind, 0)) for kind, size in memory.items()}
 
 
 def _pages(pid: int) -> dict[str, int]:
     lines = (line.split() for line in Path(f"/proc/{pid}/status").read_text().splitlines())
-    return {STATUS[words[0]]: int(words[1]) * 1024 for words in lines if words[0] in STATUS}
+    return {STATUS[fields[0]]: int(fields[1]) * 1024 for fields in lines if fields[0] in STATUS}
 
 
 @contextmanager
@@ -128,8 +128,8 @@ def _mfu(root: Path) -> float | None:
     """Return the model FLOPs utilization of the last step; None where the trainer reported none."""
     path = root / "metrics.jsonl"
     lines = path.read_text().splitlines() if path.exists() else []
-    found: float | None = json.loads(lines[-1]).get("mfu") if lines else None
-    return found
+    mfu: float | None = json.loads(lines[-1]).get("mfu") if lines else None
+    return mfu
 
 
 def _progress(root: Path) -> int:

@@ -70,8 +70,8 @@ class ApiClient:
     ) -> Json:
         """Send POST; pass ``tries=1`` for what must not run twice."""
         timeout = httpx.Timeout(30.0 + response_seconds, connect=5.0)
-        more: dict[str, Any] = {"json": body, "headers": headers, "timeout": timeout}
-        return _parse_json(self.send("POST", path, tries=tries, **more))
+        options: dict[str, Any] = {"json": body, "headers": headers, "timeout": timeout}
+        return _parse_json(self.send("POST", path, tries=tries, **options))
 
     def patch(self, path: str, body: Json) -> Json:
         """Send PATCH; a repeat is harmless, as the body states absolute values."""
@@ -81,9 +81,9 @@ class ApiClient:
         """Send DELETE; a retry after a lost answer reports success."""
         return _parse_json(self.send("DELETE", path))
 
-    def send(self, method: str, path: str, *, tries: int = TRIES, **more: Any) -> httpx.Response:  # noqa: ANN401 - httpx's own
+    def send(self, method: str, path: str, *, tries: int = TRIES, **options: Any) -> httpx.Response:  # noqa: ANN401 - httpx's own
         """Send a request, retrying while the service is unreachable or busy; raise CliError."""
-        return self.send_with_retries(lambda: self._send_once(method, path, **more), tries)
+        return self.send_with_retries(lambda: self._send_once(method, path, **options), tries)
 
     def send_with_retries(
         self,
@@ -132,9 +132,9 @@ class ApiClient:
         except httpx.TransportError as error:
             raise self._unreachable_error(error) from error
 
-    def _send_once(self, method: str, path: str, **more: Any) -> httpx.Response:  # noqa: ANN401
+    def _send_once(self, method: str, path: str, **options: Any) -> httpx.Response:  # noqa: ANN401
         with self.translate_errors():
-            return require_success(self.http.request(method, path, **more))
+            return require_success(self.http.request(method, path, **options))
 
     def _unreachable_error(self, error: httpx.TransportError) -> ServiceUnreachable:
         where = f"{self.connection.url} ({self.connection.source})"
@@ -183,7 +183,7 @@ def require_success(answer: httpx.Response) -> httpx.Response:
 
 
 def _exit_code(answer: httpx.Response) -> ExitCode:
-    known = {
+    exit_codes = {
         400: ExitCode.USAGE,
         401: ExitCode.NOT_AUTHORISED,
         403: ExitCode.NOT_AUTHORISED,
@@ -191,18 +191,18 @@ def _exit_code(answer: httpx.Response) -> ExitCode:
         413: ExitCode.USAGE,
         422: ExitCode.USAGE,
     }
-    return known.get(answer.status_code, ExitCode.FAILED)
+    return exit_codes.get(answer.status_code, ExitCode.FAILED)
 
 
 def _advice(answer: httpx.Response) -> str:
     if answer.is_server_error:
         name = answer.headers.get("x-request-id", "of this time")
         return f"Find the cause in the service's log: search for request {name}."
-    known = {
+    remedies = {
         401: "Check --key and REKINDLE_API_KEY; `rekindle doctor` shows which key is used.",
         403: "Use an API key with this permission.",
     }
-    return known.get(answer.status_code, "")
+    return remedies.get(answer.status_code, "")
 
 
 def _error_object(answer: httpx.Response) -> Mapping[str, object]:

@@ -53,9 +53,9 @@ def status(job: Mapping[str, Any]) -> str:
 
 def phase(job: Mapping[str, Any]) -> str:
     """Return the job's phase in words, such as `Loading the model`."""
-    word = str(job.get("status") or "")
-    word = word if word in FINAL_STATUSES else str(job.get("phase") or word)
-    return _PHASES.get(word, word.replace("_", " ").capitalize() or DASH)
+    name = str(job.get("status") or "")
+    name = name if name in FINAL_STATUSES else str(job.get("phase") or name)
+    return _PHASES.get(name, name.replace("_", " ").capitalize() or DASH)
 
 
 def reason(job: Mapping[str, Any]) -> str:
@@ -82,8 +82,8 @@ def money(amount: object, currency: object = "USD") -> str:
         return DASH
     digits = f"{abs(value):,.4f}" if abs(value) < 1 and value else f"{abs(value):,.2f}"
     sign = "-" if value < 0 else ""
-    known = _CURRENCY_SIGNS.get(str(currency))
-    return f"{sign}{known}{digits}" if known else f"{sign}{digits} {currency}"
+    symbol = _CURRENCY_SIGNS.get(str(currency))
+    return f"{sign}{symbol}{digits}" if symbol else f"{sign}{digits} {currency}"
 
 
 def duration(seconds: object) -> str:

@@ -36,7 +36,7 @@ def complete_job(incomplete: str) -> list[tuple[str, str]]:
     except (CliError, httpx.HTTPError, ValueError, KeyError):
         return []
     candidates = [(LAST, "newest job"), *((j["id"], f"{j['status']} {j['model']}") for j in jobs)]
-    return [(name, what) for name, what in candidates if name.startswith(incomplete)]
+    return [(name, description) for name, description in candidates if name.startswith(incomplete)]
 
 
 _JOB_HELP = "Job id, a unique prefix of it, or `last` for the newest job."

@@ -99,7 +99,7 @@ class Demo:
         self.view.print_line(f"uploaded {name}: {rows} chats, {file.id}")
         return file.id
 
-    async def _submit_job(self, files: dict[str, str], what: str) -> dict[str, Any]:
+    async def _submit_job(self, files: dict[str, str], title: str) -> dict[str, Any]:
         recipe = RECIPES[self.model]
         hyperparameters = {"n_epochs": recipe.epochs, "batch_size": recipe.batch_size}
         job = await self.client.fine_tuning.jobs.create(
@@ -118,18 +118,18 @@ class Demo:
             },
         )
         document: dict[str, Any] = job.model_dump()
-        self.view.print_plan(what, document)
+        self.view.print_plan(title, document)
         return document
 
     async def _evict_machine(self, job_id: str, step: int, *, notice: bool) -> None:
         """Evict one of the job's machines at ``step`` and wait until training continues."""
         job = await self._wait_for(job_id, lambda j: j["progress"]["step"] >= step, STEP_SECONDS)
         victim = (await faults.list_machines(self.stack, job["attempts"]["current"]))[-1]
-        how = "with 30 s notice" if notice else "without notice"
-        self.view.print_line(f"Azure evicts {victim.name} {how}", style="bold red")
+        notice_text = "with 30 s notice" if notice else "without notice"
+        self.view.print_line(f"Azure evicts {victim.name} {notice_text}", style="bold red")
         before = job["attempts"]["evictions"]
         await faults.evict_vm(self.stack, victim, notice=notice)
-        self.evicted_at.append((job["progress"]["step"], how))
+        self.evicted_at.append((job["progress"]["step"], notice_text))
         await self._wait_for(
             job_id,
             lambda j: j["attempts"]["evictions"] > before and j["phase"] == "training",
@@ -278,7 +278,7 @@ def main() -> int:
     )
     options = parser.parse_args()
     state = options.state or Path(tempfile.mkdtemp(prefix="rekindle-demo-"))
-    began = time.monotonic()
+    start = time.monotonic()
     try:
         result = asyncio.run(_run_demo(state.resolve(), options))
     except KeyboardInterrupt:
@@ -286,7 +286,7 @@ def main() -> int:
         return 130
     except (DemoFailed, StackStartError, TargetNotFound, OpenAIError, httpx.HTTPError) as error:
         result = {"demo": "failed", "error": str(error), "state": str(state)}
-    result["seconds"] = round(time.monotonic() - began, 1)
+    result["seconds"] = round(time.monotonic() - start, 1)
     print(json.dumps(result), flush=True)
     return 0 if result["demo"] == "ok" else 1
 

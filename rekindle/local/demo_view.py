@@ -55,11 +55,11 @@ class DemoView:
         """Save the recorded session as SVG."""
         self._console.save_svg(str(picture), title="make demo")
 
-    def print_plan(self, what: str, job: dict[str, Any]) -> None:
+    def print_plan(self, title: str, job: dict[str, Any]) -> None:
         """Print the service's plan of the job."""
         plan = job["plan"]
         chosen = plan["options"][0]
-        self._console.rule(f"{job['id']}: {what}")
+        self._console.rule(f"{job['id']}: {title}")
         self.print_line(
             f"plan: {job['progress']['total_steps']} steps, "
             f"forecast {job['cost']['planned_total']} {job['cost']['currency']}, "

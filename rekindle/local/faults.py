@@ -72,9 +72,9 @@ async def kill_supervisor(stack: StackInfo, vm: LocalMachine) -> int:
     return await _kill_process(vm, SUPERVISOR)
 
 
-async def kill_trainer(stack: StackInfo, vm: LocalMachine, *, whole: bool = False) -> int:
-    """SIGKILL one rank, or (``whole``) its torchrun; return the process id."""
-    return await _kill_process(vm, TORCHRUN if whole else RANK)
+async def kill_trainer(stack: StackInfo, vm: LocalMachine, *, launcher: bool = False) -> int:
+    """SIGKILL one rank, or (``launcher``) its torchrun; return the process id."""
+    return await _kill_process(vm, TORCHRUN if launcher else RANK)
 
 
 async def pause_vm(stack: StackInfo, vm: LocalMachine, seconds: float) -> None:
@@ -126,9 +126,9 @@ async def slow_disk(
         await call_emulator(stack, "POST", "disk", {"vm": vm.name, "bytes_per_second": None})
 
 
-async def crash_vm(stack: StackInfo, vm: LocalMachine, how: str = "panic") -> None:
-    """Crash the machine's system; Azure still lists it. ``how``: as `crash` takes."""
-    await call_emulator(stack, "POST", "crash", {"vm": vm.name, "as": how})
+async def crash_vm(stack: StackInfo, vm: LocalMachine, mode: str = "panic") -> None:
+    """Crash the machine's system; Azure still lists it. ``mode``: as `crash` takes."""
+    await call_emulator(stack, "POST", "crash", {"vm": vm.name, "as": mode})
 
 
 async def kill_part(stack: StackInfo, name: str) -> int:

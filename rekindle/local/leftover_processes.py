@@ -52,10 +52,10 @@ def _belongs_to_vm(process: psutil.Process, disks: Path) -> bool:
     return Path(environment_variable(process, "HOME") or "/").is_relative_to(disks)
 
 
-def _stop_processes(processes: Iterable[psutil.Process], how: signal.Signals) -> None:
+def _stop_processes(processes: Iterable[psutil.Process], stop_signal: signal.Signals) -> None:
     processes = list(processes)
     for process in processes:
-        process.send_signal(how)
+        process.send_signal(stop_signal)
     _, alive = psutil.wait_procs(processes, timeout=GRACE_SECONDS)
     for process in alive:
         process.kill()

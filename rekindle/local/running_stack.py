@@ -142,8 +142,8 @@ def vm_processes(vm: LocalMachine, program: str = "") -> list[psutil.Process]:
         for p in psutil.process_iter()
         if environment_variable(p, VM_VARIABLE) == vm.metadata_url and is_alive(p)
     ]
-    found = [p for p in own if not program or _runs_program(_command_line(p), program)]
-    return sorted(found, key=lambda process: process.create_time())
+    matching = [p for p in own if not program or _runs_program(_command_line(p), program)]
+    return sorted(matching, key=lambda process: process.create_time())
 
 
 def environment_variable(process: psutil.Process, name: str) -> str | None:
@@ -162,9 +162,9 @@ def is_alive(process: psutil.Process) -> bool:
         return False
 
 
-def _runs_program(words: list[str], program: str) -> bool:
+def _runs_program(arguments: list[str], program: str) -> bool:
     """Return whether the command line runs this program; torchrun's names the ranks' as well."""
-    return program in words and (program != RANK or TORCHRUN not in words)
+    return program in arguments and (program != RANK or TORCHRUN not in arguments)
 
 
 def _command_line(process: psutil.Process) -> list[str]:

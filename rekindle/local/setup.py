@@ -123,11 +123,11 @@ def _run_stage(stage: SetupStage) -> None:
     if stage.is_done:
         return
     print(f"setup: {stage.title} ...", flush=True)
-    began = time.monotonic()
+    start = time.monotonic()
     stage.install()
     stage.stamp.parent.mkdir(exist_ok=True)
     stage.stamp.write_text(stage.key)
-    print(f"setup: {stage.title} done in {time.monotonic() - began:.0f} s", flush=True)
+    print(f"setup: {stage.title} done in {time.monotonic() - start:.0f} s", flush=True)
 
 
 @contextmanager
@@ -165,8 +165,8 @@ def _install_torch(torch: str) -> Callable[[], None]:
 def _packages_key() -> str:
     """Return a hash of the members of pyproject.toml that pip reads."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    read = [project["project"], project["build-system"], project["tool"]["setuptools"]]
-    return hashlib.sha256(json.dumps(read, sort_keys=True).encode()).hexdigest()
+    members = [project["project"], project["build-system"], project["tool"]["setuptools"]]
+    return hashlib.sha256(json.dumps(members, sort_keys=True).encode()).hexdigest()
 
 
 def _pip_install(*arguments: str) -> Callable[[], None]:
@@ -202,7 +202,7 @@ def _npm_stage(title: str, folder: Path) -> SetupStage:
 def _console_key() -> str:
     """Return a hash of all sources of the console."""
     sources = [p for p in WEB.glob("*.*") if p.is_file()]
-    sources += [p for part in ("src", "public") for p in (WEB / part).rglob("*") if p.is_file()]
+    sources += [p for folder in ("src", "public") for p in (WEB / folder).rglob("*") if p.is_file()]
     digest = hashlib.sha256((ROOT / "openapi.json").read_bytes())
     for path in sorted(sources):
         if path.name != "schema.d.ts":  # generated from openapi.json
@@ -212,8 +212,8 @@ def _console_key() -> str:
 
 def _npm_command(*arguments: str | Path) -> Callable[[], None]:
     """Return a function that runs npm in the last argument's folder."""
-    *words, folder = map(str, arguments)
-    return lambda: _run_command([_npm_program(), "--prefix", folder, *words])
+    *npm_arguments, folder = map(str, arguments)
+    return lambda: _run_command([_npm_program(), "--prefix", folder, *npm_arguments])
 
 
 def _npm_program() -> str:

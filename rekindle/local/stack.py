@@ -67,8 +67,8 @@ async def _start_parts(
             group.create_task(_measure_cpu_speed(runner))
             group.create_task(_stage_base_models(layout, runner, notify))
     except ExceptionGroup as failures:
-        expected, others = failures.split(StackStartError)
-        if expected is None or others is not None:
+        expected, unexpected = failures.split(StackStartError)
+        if expected is None or unexpected is not None:
             raise
         raise StackStartError("\n".join(_messages(expected))) from failures
     await runner.start_part(layout.service())
@@ -143,14 +143,14 @@ async def _make_model(model: str, runner: PartRunner, notify: Callable[[str], No
         notify(f"{action} (once)")
         temporary = folder.with_name(f"{folder.name}.new")
         shutil.rmtree(temporary, ignore_errors=True)  # left by a killed stack
-        making = runner.run_program(
+        creation = runner.run_program(
             folder.name, [sys.executable, "-m", BASE_MODELS[model], str(temporary)], {}
         )
         try:
-            await _report_progress(making, action, notify)
+            await _report_progress(creation, action, notify)
         except StackStartError as error:
-            instead = f"\n{_AVOID_DOWNLOAD}" if model == REAL_MODEL else ""
-            raise StackStartError(f"{error}{instead}") from error
+            hint = f"\n{_AVOID_DOWNLOAD}" if model == REAL_MODEL else ""
+            raise StackStartError(f"{error}{hint}") from error
         temporary.rename(folder)
 
 

@@ -123,8 +123,8 @@ For az:
 
 
 def _short_path(path: Path) -> str:
-    here = Path.cwd()
-    return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)
+    cwd = Path.cwd()
+    return str(path.relative_to(cwd)) if path.is_relative_to(cwd) else str(path)
 
 
 def _stop_on_signal(running: "asyncio.Task[None]") -> None:

@@ -90,8 +90,8 @@ class ChatTemplate:
         text = self._render_text(messages, tools, today, prompt, marks)
         if marks.are_exact(text):
             return text, marks.spans
-        fenced = self._render_text(messages, tools, today, prompt, _Marks(fenced=True))
-        return text, _spans_of_fences(fenced, text)
+        fenced_text = self._render_text(messages, tools, today, prompt, _Marks(fenced=True))
+        return text, _spans_of_fences(fenced_text, text)
 
     def _render_text(
         self, messages: list[Message], tools: Tools, today: date, prompt: bool, marks: _Marks
@@ -126,20 +126,20 @@ class ChatTemplate:
         return _ENVIRONMENT.from_string(self.source)
 
 
-def _spans_of_fences(fenced: str, text: str) -> list[Span]:
+def _spans_of_fences(fenced_text: str, text: str) -> list[Span]:
     """Return the spans of blocks in text with fences around them; ``text`` has no fences.
 
     A macro is printed when it is complete, so positions cannot be counted while it runs.
     """
     spans: list[Span] = []
     length = end = start = 0  # of the text without fences; of the last fence; of an open block
-    for fence in _FENCE.finditer(fenced):
+    for fence in _FENCE.finditer(fenced_text):
         length, end = length + fence.start() - end, fence.end()
         if fence.group() == _BEGIN:
             start = length
         else:
             spans.append((start, length))
-    if _FENCE.sub("", fenced) != text:
+    if _FENCE.sub("", fenced_text) != text:
         raise RenderError(
             "the template changes what it marks with {% generation %} before it prints it; mark "
             "outside of filters and macros whose text is changed"
@@ -186,9 +186,9 @@ class _PublicNamespace(Namespace):
 
     def __init__(*args: Any, **members: Any) -> None:  # noqa: ANN401 - "self" may be a member
         self, *pairs = args
-        for name in (found := dict(*pairs, **members)):
+        for name in (attributes := dict(*pairs, **members)):
             _refuse_underscore(name)
-        Namespace.__init__(self, found)
+        Namespace.__init__(self, attributes)
 
     def __setitem__(self, name: str, value: Any) -> None:  # noqa: ANN401
         _refuse_underscore(name)

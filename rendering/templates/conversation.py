@@ -20,7 +20,7 @@ from rendering.templates.tool_calls import (
 )
 
 _ANY_DAY = date(2024, 7, 26)
-_OURS = ("weight",)  # members of a message that only training reads
+_TRAINING_MEMBERS = ("weight",)  # members of a message that only training reads
 _REASONING = ("reasoning_content", "thinking")  # the usual name, and gpt-oss'
 
 
@@ -41,14 +41,14 @@ def template_messages(row: Json, form: CallForm) -> list[Message]:
 
 def find_call_form(template: ChatTemplate) -> CallForm:
     """Return the form of tool calls that the template renders as JSON, or else at all."""
-    shown = {form: _render_probe(template, form) for form in FORMS}
+    rendered = {form: _render_probe(template, form) for form in FORMS}
     bare = {form: _render_probe(template, replace(form, null_content=True)) for form in FORMS}
     for is_good in (is_call_as_json, is_call_shown):
         for form in FORMS:
-            is_bare_better = len(bare[form]) < len(shown[form]) or not is_good(shown[form])
+            is_bare_better = len(bare[form]) < len(rendered[form]) or not is_good(rendered[form])
             if is_good(bare[form]) and is_bare_better:
                 return replace(form, null_content=True)
-            if is_good(shown[form]):
+            if is_good(rendered[form]):
                 return form
     return FORMS[0]
 
@@ -110,7 +110,7 @@ class _CallRegistry:
 
 
 def _convert_message(original: Message, calls: _CallRegistry) -> Message:
-    message = {n: v for n, v in original.items() if v is not None and n not in _OURS}
+    message = {n: v for n, v in original.items() if v is not None and n not in _TRAINING_MEMBERS}
     role = message["role"]
     if "content" not in message and role != "assistant":
         raise RenderError(f"a message of role {role} has no content")

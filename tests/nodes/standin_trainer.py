@@ -34,7 +34,7 @@ from trainer.rundir import (
     SavedFile,
     WantedRanges,
     rank_record,
-    write_whole,
+    write_atomically,
 )
 
 STEP_SECONDS = 0.02
@@ -74,7 +74,7 @@ def main() -> int:
         threading.Event().wait(1.0)
     if mode == "wrong":
         save_now(folder, generation, ranks, step, torn=False)
-        write_whole(folder.non_retryable(ranks[-1]), "verification failed: the scale is wrong")
+        write_atomically(folder.non_retryable(ranks[-1]), "verification failed: the scale is wrong")
         return 1
     how = "finished" if mode == "finish" else "stopped"
     last = (step // 10 + 1) * 10 if mode in {"saves", "once"} else begin + 10
@@ -95,11 +95,11 @@ def fails(mode: str, folder: RunDir, logs: Path, ranks: range) -> bool:
             gradient_checkpointing=False,
             peak=1,
         )
-        write_whole(folder.out_of_memory(ranks[-1]), mark.to_json())
+        write_atomically(folder.out_of_memory(ranks[-1]), mark.to_json())
     elif mode == "non_retryable":
-        write_whole(folder.non_retryable(ranks[-1]), "line 3 has no answer; mend it")
+        write_atomically(folder.non_retryable(ranks[-1]), "line 3 has no answer; mend it")
     elif mode == "slow links":
-        write_whole(folder.unhealthy(ranks[-1]), "all-reduce reaches 9 GB/s")
+        write_atomically(folder.unhealthy(ranks[-1]), "all-reduce reaches 9 GB/s")
     return mode in {"crash", "no port", "no memory", "non_retryable", "slow links"}
 
 
@@ -113,7 +113,7 @@ def load(folder: RunDir, ranks: range, mode: str) -> None:
     files = [file for file in manifest.files if file.blocks]
     ranges = tuple(ByteRange(file=file.name, begin=0, end=file.size) for file in files)
     for rank in ranks:
-        write_whole(folder.wanted_ranges(rank), WantedRanges(ranges=ranges).to_json())
+        write_atomically(folder.wanted_ranges(rank), WantedRanges(ranges=ranges).to_json())
     for file in files:
         coming = PartialTensors(folder.checkpoint / file.name, file)
         while BlockState.MISSING in map(coming.block_state, range(len(file.blocks))):
@@ -136,7 +136,7 @@ def save_now(
     path = checkpoint_path(step, f"g{generation.number}")
     for rank in ranks:
         if torn:
-            write_whole(folder.save_folder(path) / f"rank-{rank:05d}.bin", b"half")
+            write_atomically(folder.save_folder(path) / f"rank-{rank:05d}.bin", b"half")
         else:
             save(folder, generation, rank, step, path, generation.world_size, "periodic")
 
@@ -152,7 +152,7 @@ def end(
         if how == "finished" and rank == 0:
             path = model_path(step, f"g{generation.number}m")
             save(folder, generation, rank, step, path, 1, "final")
-        write_whole(folder.result(rank), RankResult(how=how, step=step).to_json())
+        write_atomically(folder.result(rank), RankResult(how=how, step=step).to_json())
 
 
 def save(
@@ -163,7 +163,7 @@ def save(
     data = f"rank {rank} at step {step} of generation {generation.number}\n".encode() * 1000
     data = data.ljust(slot.stat().st_size if slot.exists() else 0, b".")
     name = f"rank-{rank:05d}.bin"
-    write_whole(folder.save_folder(path) / name, data)
+    write_atomically(folder.save_folder(path) / name, data)
     crc, digest = f"{checksums.crc64nvme(data):016x}", hashlib.sha256(data).hexdigest()
     record = RankSave(
         path=path,
@@ -178,12 +178,12 @@ def save(
         files=(SavedFile(name=name, size=len(data), crc64nvme=crc, sha256=digest),),
         parameters_sha256="ab" * 32 if kind == "final" else "",
     )
-    write_whole(folder.save_folder(path) / rank_record(rank), record.to_json())
+    write_atomically(folder.save_folder(path) / rank_record(rank), record.to_json())
 
 
 def report(folder: RunDir, step: int, *, first: bool) -> None:
     """Write the progress, and from rank 0 the metrics."""
-    write_whole(folder.progress, str(step))
+    write_atomically(folder.progress, str(step))
     now = time.time()
     if not first:
         return

@@ -197,7 +197,7 @@ async def _start(node: str, folder: Path, door: Path) -> int:
         environment={"PATH": PATH, "PYTHONPATH": str(ROOT)},
         accelerator="cpu",
         mark=str(folder),
-        door=door,
+        firewall_folder=door,
     )
     return await (await launcher.start(world)).wait()
 

@@ -34,19 +34,19 @@ def check_architecture(
     except UnusableModelError as error:
         return ModelFindings([str(error)]), {}, encoder
     why = find_fault(keys, new_head=classifies)
-    found = ModelFindings([why]) if why else check_tokenizer(folder, is_encoder=encoder)
+    findings = ModelFindings([why]) if why else check_tokenizer(folder, is_encoder=encoder)
     if classifies and not encoder:
-        found += ModelFindings(
+        findings += ModelFindings(
             warnings=[
                 f"the model is a {_architecture_name(config)}: jobs can only classify or rate "
                 "with it."
             ]
         )
-    if keys.unexpected and not found.faults:
-        found += ModelFindings(
+    if keys.unexpected and not findings.faults:
+        findings += ModelFindings(
             warnings=[f"tensors of other tasks are dropped: {keys.unexpected_text}."]
         )
-    return found, keys.tied, encoder
+    return findings, keys.tied, encoder
 
 
 def _is_encoder(config: dict[str, Any]) -> bool:
@@ -91,11 +91,11 @@ def check_tokenizer(folder: Path, *, is_encoder: bool) -> ModelFindings:
     with special tokens around it.
     """
     try:
-        ours = read_tokenizer(folder)
+        tokenizer = read_tokenizer(folder)
     except UnusableTokenizer as error:
         return ModelFindings([str(error)])
     try:
-        theirs: Any = AutoTokenizer.from_pretrained(
+        hf_tokenizer: Any = AutoTokenizer.from_pretrained(
             folder, local_files_only=True, trust_remote_code=False
         )
     except Exception as error:  # noqa: BLE001 - the tokenizers library raises Exception itself
@@ -106,55 +106,63 @@ def check_tokenizer(folder: Path, *, is_encoder: bool) -> ModelFindings:
                 "model's own tokenizer files."
             ]
         )
-    found = [*_other_ids(ours, theirs), *_other_specials(ours, theirs)]
-    return ModelFindings(warnings=[*found, *(_other_frame(ours, theirs) if is_encoder else ())])
+    warnings = [*_other_ids(tokenizer, hf_tokenizer), *_other_specials(tokenizer, hf_tokenizer)]
+    return ModelFindings(
+        warnings=[*warnings, *(_other_frame(tokenizer, hf_tokenizer) if is_encoder else ())]
+    )
 
 
-def _other_ids(ours: Tokenizer, theirs: Any) -> Iterator[str]:  # noqa: ANN401
+def _other_ids(tokenizer: Tokenizer, hf_tokenizer: Any) -> Iterator[str]:  # noqa: ANN401
     different = [
-        text for text in _probes(ours, theirs) if ours.encode(text).ids != _ids(theirs, text)
+        text
+        for text in _probes(tokenizer, hf_tokenizer)
+        if tokenizer.encode(text).ids != _ids(hf_tokenizer, text)
     ]
     if different:
         text = min(different, key=len)
         yield (
             f"tokenizer.json reads {first_names([repr(text) for text in different])} as other "
-            f"tokens than transformers does with {type(theirs).__name__} "
-            f"({_short(ours.encode(text).ids)}, not "
-            f"{_short(_ids(theirs, text))}, for {text!r}). {AGREE}"
+            f"tokens than transformers does with {type(hf_tokenizer).__name__} "
+            f"({_short(tokenizer.encode(text).ids)}, not "
+            f"{_short(_ids(hf_tokenizer, text))}, for {text!r}). {AGREE}"
         )
 
 
-def _probes(ours: Tokenizer, theirs: Any) -> Iterator[str]:  # noqa: ANN401
+def _probes(tokenizer: Tokenizer, hf_tokenizer: Any) -> Iterator[str]:  # noqa: ANN401
     yield from PROBES
-    mine = {token.content: n for n, token in ours.backend.get_added_tokens_decoder().items()}
-    added = mine | dict(theirs.get_added_vocab())
+    added_tokens = {
+        token.content: n for n, token in tokenizer.backend.get_added_tokens_decoder().items()
+    }
+    added = added_tokens | dict(hf_tokenizer.get_added_vocab())
     for token in sorted(added, key=added.__getitem__)[:MOST_TOKENS]:
         yield f"a {token} b{token}\nc"
 
 
-def _other_specials(ours: Tokenizer, theirs: Any) -> Iterator[str]:  # noqa: ANN401
+def _other_specials(tokenizer: Tokenizer, hf_tokenizer: Any) -> Iterator[str]:  # noqa: ANN401
     for name in (f"{name}_token" for name in NAMES):
-        mine, other = ours.special_tokens.get(name), getattr(theirs, name, None)
-        if mine == (None if other is None else str(other)):
+        token, hf_token = tokenizer.special_tokens.get(name), getattr(hf_tokenizer, name, None)
+        if token == (None if hf_token is None else str(hf_token)):
             continue
-        text = f"{name} is {mine!r} in the files of the tokenizer, but {other!r} in transformers"
-        if mine is not None or name in DECIDING:
+        text = (
+            f"{name} is {token!r} in the files of the tokenizer, but {hf_token!r} in transformers"
+        )
+        if token is not None or name in DECIDING:
             yield f"{text}; jobs use the first. Name it in tokenizer_config.json."
 
 
-def _other_frame(ours: Tokenizer, theirs: Any) -> Iterator[str]:  # noqa: ANN401
+def _other_frame(tokenizer: Tokenizer, hf_tokenizer: Any) -> Iterator[str]:  # noqa: ANN401
     """Yield a warning if special tokens around a text to classify differ."""
     text = PROBES[0]
-    mine, other = ours.encode_plain(text, LONGEST), list(theirs(text).input_ids)
-    if mine != other and ours.encode(text).ids == _ids(theirs, text):
+    ids, hf_ids = tokenizer.encode_plain(text, LONGEST), list(hf_tokenizer(text).input_ids)
+    if ids != hf_ids and tokenizer.encode(text).ids == _ids(hf_tokenizer, text):
         yield (
-            f"a text to classify is read as {_short(mine)}, by transformers as {_short(other)}: "
+            f"a text to classify is read as {_short(ids)}, by transformers as {_short(hf_ids)}: "
             f"other special tokens around it. {AGREE}"
         )
 
 
-def _ids(theirs: Any, text: str) -> list[int]:  # noqa: ANN401
-    return list(theirs(text, add_special_tokens=False).input_ids)
+def _ids(hf_tokenizer: Any, text: str) -> list[int]:  # noqa: ANN401
+    return list(hf_tokenizer(text, add_special_tokens=False).input_ids)
 
 
 def _short(ids: list[int]) -> str:

@@ -39,19 +39,19 @@ def check_model(folder: Path) -> ModelFindings:
         return ModelFindings(
             [f"{folder} has no config.json. Name the folder of a transformers model."]
         )
-    found = check_names(folder)
+    findings = check_names(folder)
     try:
         for path in (folder / name for name in OBJECTS):
             if path.is_file():
                 read_json(path)
         config = read_json(folder / "config.json")
-        found += _check_config(config)
+        findings += _check_config(config)
         tensors = read_weights(folder)
-        found += check_layout(folder, tensors) + check_types(config, tensors)
-        found += check_tokens(folder, config, tensors)
+        findings += check_layout(folder, tensors) + check_types(config, tensors)
+        findings += check_tokens(folder, config, tensors)
     except UnusableModelError as error:
-        return found + ModelFindings([str(error)])
-    return found if found.faults else found + _check_architecture(folder, config, tensors)
+        return findings + ModelFindings([str(error)])
+    return findings if findings.faults else findings + _check_architecture(folder, config, tensors)
 
 
 def _check_config(config: dict[str, Any]) -> ModelFindings:
@@ -59,10 +59,10 @@ def _check_config(config: dict[str, Any]) -> ModelFindings:
         return ModelFindings(
             ["config.json has no model_type. Name a folder that save_pretrained has written."]
         )
-    if other := config.get("transformers_weights"):
+    if weights := config.get("transformers_weights"):
         return ModelFindings(
             [
-                f"config.json has transformers_weights {other!r} in place of model.safetensors. "
+                f"config.json has transformers_weights {weights!r} in place of model.safetensors. "
                 "Remove that member, and save the weights as model.safetensors."
             ]
         )
@@ -82,13 +82,13 @@ def _check_architecture(
                 "`pip install rekindle[trainer]` and stage again, or the first job finds out."
             ]
         )
-    found, tied, is_encoder = architecture.check_architecture(folder, config, tensors)
-    found += _check_tied(folder, tensors, tied)
+    findings, tied, is_encoder = architecture.check_architecture(folder, config, tensors)
+    findings += _check_tied(folder, tensors, tied)
     if not is_encoder and not _has_template(folder):
-        found += ModelFindings(
+        findings += ModelFindings(
             warnings=["the folder has no chat template: jobs can only classify texts with it."]
         )
-    return found
+    return findings
 
 
 def _check_tied(
@@ -96,8 +96,8 @@ def _check_tied(
 ) -> ModelFindings:
     """Refuse tensors that config.json ties and that differ: programs disagree which one counts."""
     for name, source in tied.items():
-        one, other = tensors.get(name), _by_suffix(tensors, source)
-        if one and other and not _look_equal(folder, one, other):
+        tensor, source_tensor = tensors.get(name), _by_suffix(tensors, source)
+        if tensor and source_tensor and not _look_equal(folder, tensor, source_tensor):
             return ModelFindings(
                 [
                     f"config.json ties {name} to {source}, but the folder holds other values for "
@@ -112,16 +112,16 @@ def _by_suffix(tensors: dict[str, TensorHeader], name: str) -> TensorHeader | No
     return tensors.get(name) or tensors.get(name.partition(".")[2])
 
 
-def _look_equal(folder: Path, one: TensorHeader, other: TensorHeader) -> bool:
+def _look_equal(folder: Path, tied: TensorHeader, source: TensorHeader) -> bool:
     """Compare type, shape and samples of the content."""
-    if (one.dtype, one.shape) != (other.dtype, other.shape):
+    if (tied.dtype, tied.shape) != (source.dtype, source.shape):
         return False
-    with (folder / one.file).open("rb") as first, (folder / other.file).open("rb") as second:
+    with (folder / tied.file).open("rb") as first, (folder / source.file).open("rb") as second:
         for number in range(PROBES):
-            at = one.size * number // PROBES
-            length = min(PROBE_BYTES, one.size - at)
-            first.seek(one.begin + at)
-            second.seek(other.begin + at)
+            at = tied.size * number // PROBES
+            length = min(PROBE_BYTES, tied.size - at)
+            first.seek(tied.begin + at)
+            second.seek(source.begin + at)
             if first.read(length) != second.read(length):
                 return False
     return True

@@ -67,10 +67,10 @@ def check_names(folder: Path) -> ModelFindings:
     names = sorted(path.name for path in folder.iterdir())
     faults = []
     for pattern, why in OTHER_FORMATS.items():
-        found = [name for name in names if pattern.fullmatch(name)]
-        names = [name for name in names if name not in found]
-        if found:
-            faults.append(f"{first_names(found)} {why}.")
+        matches = [name for name in names if pattern.fullmatch(name)]
+        names = [name for name in names if name not in matches]
+        if matches:
+            faults.append(f"{first_names(matches)} {why}.")
     warnings = []
     if "trainer_state.json" in names:
         warnings.append("trainer_state.json is a training log; it is staged but never read.")
@@ -91,50 +91,50 @@ def check_layout(folder: Path, tensors: dict[str, TensorHeader]) -> ModelFinding
                 "Remove the set that is not the model's, and stage the folder again."
             ]
         )
-    held = {shard: read_header(folder / shard) for shard in sorted(shards)}
+    headers = {shard: read_header(folder / shard) for shard in sorted(shards)}
     return ModelFindings(
         [
             *_unloaded(folder, files - shards, tensors),
-            *_misplaced(index, held),
-            *_doubled(held),
+            *_misplaced(index, headers),
+            *_doubled(headers),
         ],
-        [*_unlisted(index, held)],
+        [*_unlisted(index, headers)],
     )
 
 
 def _unloaded(folder: Path, files: set[str], tensors: dict[str, TensorHeader]) -> Iterator[str]:
     for file in sorted(files):
-        others = sorted(read_header(folder / file).keys() - tensors)
-        holds = f", with other tensors ({first_names(others)})" if others else ""
+        extra = sorted(read_header(folder / file).keys() - tensors)
+        holds = f", with other tensors ({first_names(extra)})" if extra else ""
         yield (
             f"{file} is not among the weights that transformers loads ({SINGLE} or the files of "
             f"{INDEX}){holds}. Remove it, or copy the index that names it."
         )
 
 
-def _misplaced(index: dict[str, str], held: dict[str, dict[str, TensorHeader]]) -> Iterator[str]:
-    for shard, tensors in held.items():
-        lacking = sorted(n for n, file in index.items() if file == shard and n not in tensors)
-        if lacking:
+def _misplaced(index: dict[str, str], headers: dict[str, dict[str, TensorHeader]]) -> Iterator[str]:
+    for shard, tensors in headers.items():
+        missing = sorted(n for n, file in index.items() if file == shard and n not in tensors)
+        if missing:
             yield (
-                f"{INDEX} places {first_names(lacking)} in {shard}, which lacks "
-                f"{'them' if lacking[1:] else 'it'}. Copy index and shards from the same save of "
+                f"{INDEX} places {first_names(missing)} in {shard}, which lacks "
+                f"{'them' if missing[1:] else 'it'}. Copy index and shards from the same save of "
                 "the model, and stage the folder again."
             )
 
 
-def _doubled(held: dict[str, dict[str, TensorHeader]]) -> Iterator[str]:
-    count = Counter(name for tensors in held.values() for name in tensors)
-    if doubled := sorted(name for name, times in count.items() if times > 1):
-        files = [shard for shard, tensors in held.items() if doubled[0] in tensors]
+def _doubled(headers: dict[str, dict[str, TensorHeader]]) -> Iterator[str]:
+    count = Counter(name for tensors in headers.values() for name in tensors)
+    if duplicates := sorted(name for name, times in count.items() if times > 1):
+        files = [shard for shard, tensors in headers.items() if duplicates[0] in tensors]
         yield (
-            f"several shards hold {first_names(doubled)} ({', '.join(files)}), so which values "
+            f"several shards hold {first_names(duplicates)} ({', '.join(files)}), so which values "
             "count is unclear. Copy index and shards from the same save of the model."
         )
 
 
-def _unlisted(index: dict[str, str], held: dict[str, dict[str, TensorHeader]]) -> Iterator[str]:
-    listed = sorted(n for tensors in held.values() for n in tensors if n not in index)
+def _unlisted(index: dict[str, str], headers: dict[str, dict[str, TensorHeader]]) -> Iterator[str]:
+    listed = sorted(n for tensors in headers.values() for n in tensors if n not in index)
     if listed:
         yield f"{INDEX} does not list {first_names(listed)}; transformers loads them all the same."
 
@@ -156,23 +156,23 @@ def check_types(config: dict[str, Any], tensors: dict[str, TensorHeader]) -> Mod
                 "on the node."
             ]
         )
-    wrong = sorted(
+    untrainable = sorted(
         n for n, t in tensors.items() if t.dtype not in FLOATS and not BUFFERS.fullmatch(n)
     )
-    if wrong:
+    if untrainable:
         return ModelFindings(
             [
-                f"{first_names(wrong)} {'are' if wrong[1:] else 'is'} of type "
-                f"{tensors[wrong[0]].dtype}, which cannot be trained. Stage the original model in "
-                "BF16, F16 or F32."
+                f"{first_names(untrainable)} {'are' if untrainable[1:] else 'is'} of type "
+                f"{tensors[untrainable[0]].dtype}, which cannot be trained. Stage the "
+                "original model in BF16, F16 or F32."
             ]
         )
-    wide = sorted(name for name, tensor in tensors.items() if tensor.dtype == "F64")
-    if wide:
+    float64 = sorted(name for name, tensor in tensors.items() if tensor.dtype == "F64")
+    if float64:
         return ModelFindings(
             warnings=[
-                f"{first_names(wide)} {'are' if wide[1:] else 'is'} of type F64, twice the size "
-                "needed; the trainer rounds weights to the precision of the run."
+                f"{first_names(float64)} {'are' if float64[1:] else 'is'} of type F64, twice the "
+                "size needed; the trainer rounds weights to the precision of the run."
             ]
         )
     return ModelFindings()

@@ -44,21 +44,21 @@ def check_tokens(
     rows = embedding_rows(config, tensors)
     if rows is None:
         return ModelFindings(warnings=["no embedding is recognized; token ids were not compared."])
-    known = set(tokens.values())
-    found = _check_ids(tokens, rows) + _check_named(settings, tokens, rows)
+    token_ids = set(tokens.values())
+    findings = _check_ids(tokens, rows) + _check_named(settings, tokens, rows)
     for name, source in (
         ("config.json", config),
         ("generation_config.json", _optional(folder / "generation_config.json")),
     ):
-        found += ModelFindings([*_special_faults(name, source, rows, known)])
-    return found + ModelFindings(warnings=[*_ending(folder, config, settings, tokens)])
+        findings += ModelFindings([*_special_faults(name, source, rows, token_ids)])
+    return findings + ModelFindings(warnings=[*_ending(folder, config, settings, tokens)])
 
 
 def embedding_rows(config: dict[str, Any], tensors: dict[str, TensorHeader]) -> int | None:
     """Return the rows of the token embedding, else vocab_size, else None."""
-    found = [t.shape[0] for n, t in tensors.items() if EMBEDDING.fullmatch(n) and any(t.shape)]
+    row_counts = [t.shape[0] for n, t in tensors.items() if EMBEDDING.fullmatch(n) and any(t.shape)]
     size = config.get("vocab_size")
-    return found[0] if found else size if isinstance(size, int) else None
+    return row_counts[0] if row_counts else size if isinstance(size, int) else None
 
 
 def read_tokens(path: Path) -> dict[str, int]:
@@ -126,7 +126,9 @@ def _check_named(settings: dict[str, Any], tokens: dict[str, int], rows: int) ->
     return ModelFindings([f"{text}, and the embedding's {rows} rows have no room for it. {RESIZE}"])
 
 
-def _special_faults(name: str, source: dict[str, Any], rows: int, known: set[int]) -> Iterator[str]:
+def _special_faults(
+    name: str, source: dict[str, Any], rows: int, token_ids: set[int]
+) -> Iterator[str]:
     for key in ("bos_token_id", "eos_token_id", "pad_token_id"):
         value = source.get(key)
         for number in value if isinstance(value, list) else [value]:
@@ -134,7 +136,7 @@ def _special_faults(name: str, source: dict[str, Any], rows: int, known: set[int
                 continue
             if type(number) is not int or not 0 <= number < rows:
                 why = f"the embedding has {rows} rows"
-            elif number not in known:
+            elif number not in token_ids:
                 why = f"{TOKENIZER} has no such token"
             else:
                 continue

@@ -51,8 +51,8 @@ def read_answers(path: Path) -> ReplayState:
     ids = _split(columns["ids"], lengths)
     floats = [_split(columns[name], counts[:, n]) for n, name in enumerate(_FLOATS)]
     rows = [
-        _row(own, scores, numbers, told)
-        for own, scores, numbers, *told in zip(
+        _row(own, scores, numbers, arrays)
+        for own, scores, numbers, *arrays in zip(
             ids, columns["scores"], columns["numbers"], *floats, strict=True
         )
     ]
@@ -66,16 +66,14 @@ def redistribute_answers(parts: Sequence[ReplayState], world_size: int, rank: in
     Replayed answers are dealt round-robin, ordered by birth. Each rank gets all waiting answers and
     uses those of its own samples.
     """
-    waiting = {_place(row): row for part in parts for row in part.waiting}
-    old = sorted((row for part in parts for row in part.replay), key=_birth)
-    return ReplayState(
-        tuple(waiting[place] for place in sorted(waiting)), tuple(old[rank::world_size])
-    )
+    waiting = {_sample_key(row): row for part in parts for row in part.waiting}
+    old = sorted((row for part in parts for row in part.replay), key=_age_key)
+    return ReplayState(tuple(waiting[key] for key in sorted(waiting)), tuple(old[rank::world_size]))
 
 
-def _row(ids: Array, scores: Array, numbers: Array, told: Sequence[Array]) -> GradedAnswer:
+def _row(ids: Array, scores: Array, numbers: Array, arrays: Sequence[Array]) -> GradedAnswer:
     sample, number, born, prompt = map(int, numbers)
-    behaviour, reference, values = told
+    behaviour, reference, values = arrays
     return GradedAnswer(
         sample=sample,
         number=number,
@@ -90,11 +88,11 @@ def _row(ids: Array, scores: Array, numbers: Array, told: Sequence[Array]) -> Gr
     )
 
 
-def _place(row: GradedAnswer) -> tuple[int, int]:
+def _sample_key(row: GradedAnswer) -> tuple[int, int]:
     return row.sample, row.number
 
 
-def _birth(row: GradedAnswer) -> tuple[int, int, int]:
+def _age_key(row: GradedAnswer) -> tuple[int, int, int]:
     return row.born, row.sample, row.number
 
 

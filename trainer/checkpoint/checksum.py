@@ -32,21 +32,21 @@ def find_difference(path: Path, entry: FileEntry) -> str:
 
     Manifests of older releases have no SHA-256: then size and CRC count.
     """
-    crc, size, whole, blocks = 0, 0, hashlib.sha256(), []
+    crc, size, digest, blocks = 0, 0, hashlib.sha256(), []
     with path.open("rb") as f:
         while chunk := f.read(entry.block_size or CHUNK):
             crc = checksums.crc64nvme(chunk, crc)
             if entry.sha256:
-                whole.update(chunk)
+                digest.update(chunk)
             if entry.block_sha256:
                 blocks.append(hashlib.sha256(chunk).hexdigest())
             size += len(chunk)
     if size != entry.size:
         return f"has {size} bytes, not {entry.size}"
-    if (found := format_crc(crc)) != entry.crc64nvme:
-        return f"crc64nvme is {found}, not {entry.crc64nvme}"
-    if entry.sha256 and whole.hexdigest() != entry.sha256:
-        return f"sha256 is {whole.hexdigest()}, not {entry.sha256}"
+    if (actual := format_crc(crc)) != entry.crc64nvme:
+        return f"crc64nvme is {actual}, not {entry.crc64nvme}"
+    if entry.sha256 and digest.hexdigest() != entry.sha256:
+        return f"sha256 is {digest.hexdigest()}, not {entry.sha256}"
     if tuple(blocks) != entry.block_sha256:
         return "sha256 of a block is not the one that was committed"
     return ""
@@ -77,10 +77,10 @@ def describe_blocks(data: memoryview, name: str) -> SavedFile:
 
 def combine_crcs(parts: Iterable[tuple[int, int]]) -> int:
     """Combine the CRCs of consecutive parts, given as (CRC, length), into the CRC of the whole."""
-    whole = 0
+    combined = 0
     for crc, length in parts:
-        whole = checksums.combine_crc64nvme(whole, crc, length)
-    return whole
+        combined = checksums.combine_crc64nvme(combined, crc, length)
+    return combined
 
 
 def format_crc(crc: int) -> str:

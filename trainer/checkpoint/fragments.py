@@ -99,8 +99,8 @@ def _moments(optimizer: Any, flat: torch.Tensor) -> dict[str, Any]:  # noqa: ANN
 def _views(
     master: torch.Tensor, state: dict[str, Any], offset: int, numel: int
 ) -> dict[str, torch.Tensor]:
-    kept = [name for name in (*STATES[1:], AVERAGE) if name in state]
-    return {"master": master} | {k: state[k].view(-1).narrow(0, offset, numel) for k in kept}
+    names = [name for name in (*STATES[1:], AVERAGE) if name in state]
+    return {"master": master} | {k: state[k].view(-1).narrow(0, offset, numel) for k in names}
 
 
 def _replicated(engine: Any, name: str, p: Any) -> Iterator[Fragment]:  # noqa: ANN401
@@ -114,8 +114,8 @@ def _partitioned(engine: Any, name: str, p: Any) -> Iterator[Fragment]:  # noqa:
         return  # another rank's partition holds all of it
     flat = engine.optimizer.single_partition_of_fp32_groups[mapping.param_group_index]
     state = _moments(engine.optimizer.optimizer, flat)
-    here = mapping.hp_fragment_address
-    views = _views(mapping.hp_fragment.view(-1), state, here.start, here.numel)
+    address = mapping.hp_fragment_address
+    views = _views(mapping.hp_fragment.view(-1), state, address.start, address.numel)
     yield Fragment(name, tuple(p.shape), mapping.lp_fragment_address.start, views)
 
 
@@ -145,8 +145,10 @@ def _refresh_sharded(optimizer: Any) -> None:  # noqa: ANN401
         flat = optimizer.fp16_partitioned_groups_flat[group]
         flat.data.copy_(master.data)
         partitions = optimizer.fp16_partitioned_groups[group]
-        for partition, fresh in zip(partitions, optimizer.unflatten(flat, partitions), strict=True):
-            partition.data = fresh.data
+        for partition, updated in zip(
+            partitions, optimizer.unflatten(flat, partitions), strict=True
+        ):
+            partition.data = updated.data
     persistent = optimizer.persistent_parameters
     if persistent:
         persistent[0].partition(persistent)

@@ -64,8 +64,8 @@ def read_index(folder: Path, rank: int, manifest: Manifest) -> RankIndex:
     index = RankIndex.from_json((folder / index_name(rank)).read_bytes())
     if index.format != FORMAT:
         raise ValueError(f"checkpoint format {index.format} is unknown; this program has {FORMAT}")
-    told = (manifest.world_size, manifest.step, manifest.run_spec_sha256, rank)
-    if (index.world_size, index.step, index.run_spec_sha256, index.rank) != told:
+    expected = (manifest.world_size, manifest.step, manifest.run_spec_sha256, rank)
+    if (index.world_size, index.step, index.run_spec_sha256, index.rank) != expected:
         raise ValueError(f"{index_name(rank)} does not belong to this checkpoint")
     return index
 
@@ -93,10 +93,10 @@ def plan_copies(start: int, numel: int, pieces: Iterable[StoredPiece]) -> list[P
     """Return the copies that fill [start, start + numel), in order; ValueError on a gap."""
     plan, filled, end = [], start, start + numel
     for piece in sorted(pieces, key=lambda p: (p.start, p.rank)):
-        upto = min(end, piece.start + piece.numel)
-        if piece.start <= filled < upto:
-            plan.append(PieceCopy(piece.rank, filled - piece.start, filled - start, upto - filled))
-            filled = upto
+        stop = min(end, piece.start + piece.numel)
+        if piece.start <= filled < stop:
+            plan.append(PieceCopy(piece.rank, filled - piece.start, filled - start, stop - filled))
+            filled = stop
     if filled < end:
         raise ValueError(f"elements {filled} to {end} are in no file of the checkpoint")
     return plan

@@ -53,13 +53,13 @@ class CheckpointFiles:
         """Open the tensors that a rank saved; raise ValueError if they are missing."""
         path = self.folder / tensors_name(rank)
         if not PartialTensors(path, self.manifest_entry(path)).path.exists():
-            self.require_whole_file(path)
+            self.require_full_file(path)
         index = self.indexes[rank]
         states = (*STATES, AVERAGE) if index.averaged else STATES
         sizes = {tensor_key(f.name, state): f.numel for f in index.fragments for state in states}
         return TensorsFile(path, self.manifest_entry(path), sizes)
 
-    def require_whole_file(self, path: Path) -> None:
+    def require_full_file(self, path: Path) -> None:
         """Raise ValueError unless this file is there in full length."""
         if not path.is_file() or path.stat().st_size != self.manifest_entry(path).size:
             raise ValueError(f"checkpoint file {path.name} is missing or cut; fetch it again")
@@ -80,7 +80,7 @@ class CheckpointFiles:
         path = self.folder / answers_name(rank)
         if path.name not in self.files:
             return ReplayState()
-        self.require_whole_file(path)
+        self.require_full_file(path)
         return read_answers(path)
 
     def manifest_entry(self, path: Path) -> FileEntry:
@@ -109,7 +109,7 @@ def open_checkpoint(folder: Path, run_spec_sha256: str) -> CheckpointFiles:
     files = {file.name: file for file in manifest.files}
     ranks = range(manifest.world_size)
     for rank in ranks:
-        CheckpointFiles(folder, (), files).require_whole_file(folder / index_name(rank))
+        CheckpointFiles(folder, (), files).require_full_file(folder / index_name(rank))
     return CheckpointFiles(
         folder, tuple(read_index(folder, rank, manifest) for rank in ranks), files
     )
@@ -184,11 +184,11 @@ def plan_reads(fragments: Sequence[Fragment], checkpoint: CheckpointFiles) -> li
 def ranges_to_read(reads: Sequence[TensorRead]) -> WantedRanges:
     """Return the byte ranges of the reads: each file's header first, neighbours merged."""
     ranges: list[ByteRange] = []
-    met: set[int] = set()
+    seen: set[int] = set()
     for read in reads:
         name = tensors_name(read.rank)
-        if read.rank not in met:
-            met.add(read.rank)
+        if read.rank not in seen:
+            seen.add(read.rank)
             ranges.append(ByteRange(file=name, begin=0, end=len(read.tensors.layout.beginning)))
         last = ranges[-1]
         if (last.file, last.end) == (name, read.begin):

@@ -17,7 +17,7 @@ class BlockState(IntEnum):
     """Where a block is."""
 
     MISSING = 0
-    HERE = 1
+    IN_PLACE = 1
     SPILLED = 2
 
 
@@ -26,7 +26,7 @@ class PartialTensors:
 
     def __init__(self, path: Path, entry: FileEntry) -> None:
         self.entry = entry
-        self.whole = path
+        self.final_path = path
         self.path = path.with_name(f"{path.name}.blocks")
         self.spilled = path.with_name(f"{path.name}.spilled")
 
@@ -35,12 +35,12 @@ class PartialTensors:
         if self.path.exists():
             return
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        part = self.path.with_name(f".{self.path.name}.part")
-        with part.open("wb") as file:
+        part_path = self.path.with_name(f".{self.path.name}.part")
+        with part_path.open("wb") as file:
             file.truncate(self.entry.size)
             file.seek(self.entry.size)
             file.write(bytes(len(self.entry.blocks)))
-        part.replace(self.path)
+        part_path.replace(self.path)
 
     def unmark_lost(self) -> None:
         """Unmark spilled blocks whose file is gone: a kill can separate the two deletions."""
@@ -48,17 +48,17 @@ class PartialTensors:
             return
         with self.path.open("r+b", buffering=0) as file:
             marks = os.pread(file.fileno(), len(self.entry.blocks), self.entry.size)
-            left = marks.replace(bytes([BlockState.SPILLED]), bytes([BlockState.MISSING]))
-            os.pwrite(file.fileno(), left, self.entry.size)
+            cleared = marks.replace(bytes([BlockState.SPILLED]), bytes([BlockState.MISSING]))
+            os.pwrite(file.fileno(), cleared, self.entry.size)
 
-    def create_spilled(self, place: Path) -> None:
-        """Create the spilled file at ``place``, in full length, before anyone maps it."""
-        place.parent.mkdir(parents=True, exist_ok=True)
-        with place.open("ab") as file:
+    def create_spilled(self, path: Path) -> None:
+        """Create the spilled file at ``path``, in full length, before anyone maps it."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("ab") as file:
             file.truncate(self.entry.size)
         if not self.spilled.exists():
             self.spilled.unlink(missing_ok=True)  # a link to a deleted file
-            self.spilled.symlink_to(place)
+            self.spilled.symlink_to(path)
 
     def set_block_state(self, block: int, mark: BlockState) -> None:
         """Record where the block is."""

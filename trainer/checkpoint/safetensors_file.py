@@ -53,47 +53,49 @@ class TensorsFile:
         self._maps: dict[BlockState, mmap.mmap] = {}
         self._checked = self._partial is None
         if self._partial is None:
-            self._maps[BlockState.HERE] = whole = _mapped(path)
-            length = 8 + int.from_bytes(whole[:8], "little")
-            self.layout = TensorLayout.of(whole[:length])
+            self._maps[BlockState.IN_PLACE] = mapped = _mapped(path)
+            length = 8 + int.from_bytes(mapped[:8], "little")
+            self.layout = TensorLayout.of(mapped[:length])
         else:
             self.layout = TensorLayout.of(build_header(sizes))
 
     def copy(self, begin: int, end: int, into: torch.Tensor) -> None:
         """Fill ``into`` with the elements in this byte range, as they arrive."""
         self._check()
-        for at, upto, source in self._parts(begin, end):
-            count = (upto - at) // 4
-            part = torch.frombuffer(source, dtype=torch.float32, offset=at, count=count)
-            into.narrow(0, (at - begin) // 4, count).copy_(part)
+        for at, stop, source in self._parts(begin, end):
+            count = (stop - at) // 4
+            elements = torch.frombuffer(source, dtype=torch.float32, offset=at, count=count)
+            into.narrow(0, (at - begin) // 4, count).copy_(elements)
 
     def _check(self) -> None:
         if not self._checked:
             size = len(self.layout.beginning)
-            found = b"".join(source[at:upto] for at, upto, source in self._parts(0, size))
-            if found != self.layout.beginning:
+            header = b"".join(source[at:stop] for at, stop, source in self._parts(0, size))
+            if header != self.layout.beginning:
+                name = self._partial and self._partial.final_path.name
                 raise ValueError(
-                    f"the tensors of {self._partial and self._partial.whole.name} do not lie as "
-                    "its index says; fetch the whole file"
+                    f"the tensors of {name} do not lie as its index says; fetch the whole file"
                 )
             self._checked = True
 
     def _parts(self, begin: int, end: int) -> Iterator[tuple[int, int, mmap.mmap]]:
         """Yield consecutive ranges that cover [begin, end), each with its map."""
         if self._partial is None:
-            yield begin, end, self._maps[BlockState.HERE]
+            yield begin, end, self._maps[BlockState.IN_PLACE]
             return
         size = self._partial.entry.block_size
         while begin < end:
-            upto = min(end, begin - begin % size + size)
-            yield begin, upto, self._wait(self._partial, begin // size)
-            begin = upto
+            stop = min(end, begin - begin % size + size)
+            yield begin, stop, self._wait(self._partial, begin // size)
+            begin = stop
 
     def _wait(self, partial: PartialTensors, block: int) -> mmap.mmap:
         while (mark := partial.block_state(block)) is BlockState.MISSING:
             _POLL.wait(POLL_SECONDS)
         if mark not in self._maps:
-            self._maps[mark] = _mapped(partial.path if mark is BlockState.HERE else partial.spilled)
+            self._maps[mark] = _mapped(
+                partial.path if mark is BlockState.IN_PLACE else partial.spilled
+            )
         return self._maps[mark]
 
 

@@ -28,7 +28,7 @@ from trainer.contract import BLOCK, checkpoint_path
 from trainer.engine import loss_scale
 from trainer.process.disk_full import error_with_remedy, is_disk_full
 from trainer.rollout.experience import ReplayState
-from trainer.rundir import RankSave, RunDir, write_whole
+from trainer.rundir import RankSave, RunDir, write_atomically
 from trainer.state import RankIdentity, TrainingState
 
 GIVE_UP_ATTEMPTS = 100  # no rank makes a folder anew that often
@@ -85,7 +85,7 @@ class Saver:
     def save(self, state: TrainingState, randomness: RngState, kind: str) -> None:
         """Copy this rank's state and return; writing continues in a thread."""
         self.wait()
-        began = time.perf_counter()
+        start = time.perf_counter()
         record = self._record(state, kind)
         slot = self._free_slot()
         if slot is None:
@@ -95,7 +95,7 @@ class Saver:
         self._copy(fragments, slot)
         save = _Save(self._index(fragments, state, randomness), record, slot, state.experience)
         self._writing = self._thread.submit(self._write, save)
-        took = time.perf_counter() - began
+        took = time.perf_counter() - start
         blocks = -(-slot.flat.nbytes // BLOCK) * self._identity.world_size
         self.cost = SaveStall(stall=took, blocks=blocks)
         log.info("saving step %d (%s); training waited %.3f s", state.step, kind, took)
@@ -145,8 +145,8 @@ class Saver:
         """
         folder = self._rundir.save_folder(save.record.path)
         try:
-            self._write_somehow(folder, save)
-            self._note(save.record).unlink(missing_ok=True)
+            self._write_with_retry(folder, save)
+            self._skip_note(save.record).unlink(missing_ok=True)
         except OSError as e:
             if not is_disk_full(e) and not is_given_up(folder, e):
                 raise
@@ -157,12 +157,12 @@ class Saver:
         why = f"Step {record.step} was not saved, training goes on: {error_with_remedy(error)}"
         log.warning("%s", why)
         with suppress(OSError):  # no space even for that: it is in the log
-            write_whole(self._note(record), why)
+            write_atomically(self._skip_note(record), why)
 
-    def _note(self, record: RankSave) -> Path:
+    def _skip_note(self, record: RankSave) -> Path:
         return self._rundir.skipped / record.name
 
-    def _write_somehow(self, folder: Path, save: _Save) -> None:
+    def _write_with_retry(self, folder: Path, save: _Save) -> None:
         try:
             self._write_into(folder, save)
         except OSError as e:
@@ -183,7 +183,7 @@ class Saver:
             write_answers(save.experience, answers)
             files.append(describe_file(answers, answers.name))
         record = replace(save.record, files=tuple(files), saved_at=time.time())
-        write_whole(folder / record.name, record.to_json())
+        write_atomically(folder / record.name, record.to_json())
 
     def _record(self, state: TrainingState, kind: str) -> RankSave:
         me = self._identity
@@ -237,13 +237,13 @@ def give_up_save(folder: Path) -> None:
     with suppress(OSError):
         folder.parent.mkdir(parents=True, exist_ok=True)
     for turn in range(GIVE_UP_ATTEMPTS):
-        gone = folder.parent.with_name(f".{folder.name}-{os.getpid()}-{turn}")
+        discarded = folder.parent.with_name(f".{folder.name}-{os.getpid()}-{turn}")
         with suppress(OSError):  # another rank was quicker
             if folder.is_dir():
-                folder.rename(gone)
+                folder.rename(discarded)
         with suppress(OSError):  # no space even for that
             folder.touch(exist_ok=False)
-        _delete(gone)
+        _delete(discarded)
         if not folder.is_dir():
             return
 

@@ -57,8 +57,8 @@ def _stage(spec: RunSpec) -> int:
 def _offload(spec: RunSpec, device: str) -> dict[str, Any]:
     """Return the members that put states on the host, in memory that the GPU copies from."""
     host = {"device": "cpu", "pin_memory": device != "cpu"}
-    found: dict[str, Any] = {"offload_optimizer": host} if spec.offload else {}
-    return found | ({"offload_param": host} if spec.offload == "parameters" else {})
+    members: dict[str, Any] = {"offload_optimizer": host} if spec.offload else {}
+    return members | ({"offload_param": host} if spec.offload == "parameters" else {})
 
 
 def _plus_plus(spec: RunSpec) -> dict[str, Any]:

@@ -38,10 +38,10 @@ _SEVERAL = ("min", "max")  # take any number of values; the others take one
 def check_formula(formula: str, names: frozenset[str], where: str) -> None:
     """Raise ValueError, beginning with ``where``, unless it computes from ``names`` alone."""
     try:
-        read = _check(_parsed(formula), names)
+        used = _check(_parsed(formula), names)
     except ValueError as e:
         raise ValueError(f"{where}: {e}") from None
-    if unused := sorted(names - read):
+    if unused := sorted(names - used):
         raise ValueError(f"{where}: grader {unused[0]!r} is not in it; leave it out or use it")
 
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 # Bytes. OpenAI takes 256 KiB, but CPython 3.11 reads f-strings in the square of their length: a
 # source below 1 MiB took 28 s.
 LARGEST_SOURCE = 32 * 1024
-_ASKED = "define `def grade(sample, item):` at the top of the source"
+_REMEDY = "define `def grade(sample, item):` at the top of the source"
 
 
 def check_sources(sources: Mapping[str, str]) -> None:
@@ -37,13 +37,13 @@ def check_source(source: str, where: str) -> None:
 
 def _check_grade(tree: ast.Module, where: str) -> None:
     """Check that the last definition of `grade` takes two positional arguments."""
-    found = [n for n in tree.body if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)]
-    defined = [n for n in found if n.name == "grade"]
+    functions = [n for n in tree.body if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)]
+    defined = [n for n in functions if n.name == "grade"]
     if not defined:
-        raise ValueError(f"{where}: no function `grade`; {_ASKED}")
+        raise ValueError(f"{where}: no function `grade`; {_REMEDY}")
     last = defined[-1]
     if isinstance(last, ast.AsyncFunctionDef):
-        raise ValueError(f"{where}: line {last.lineno}: `grade` is async; {_ASKED}")
-    given = last.args
-    if len(given.posonlyargs + given.args) != 2 or None in given.kw_defaults:
-        raise ValueError(f"{where}: line {last.lineno}: `grade` takes two arguments; {_ASKED}")
+        raise ValueError(f"{where}: line {last.lineno}: `grade` is async; {_REMEDY}")
+    parameters = last.args
+    if len(parameters.posonlyargs + parameters.args) != 2 or None in parameters.kw_defaults:
+        raise ValueError(f"{where}: line {last.lineno}: `grade` takes two arguments; {_REMEDY}")

@@ -145,8 +145,8 @@ def parse_grader(data: object, where: str = "grader") -> GraderSpec:
 def sources(spec: GraderSpec, where: str) -> dict[str, str]:
     """Return the sources of the python graders, by the member that holds each."""
     if isinstance(spec, MultiGrader):
-        found = [sources(part, f"{where}.graders.{n}") for n, part in spec.graders.items()]
-        return {place: source for one in found for place, source in one.items()}
+        nested = [sources(grader, f"{where}.graders.{n}") for n, grader in spec.graders.items()]
+        return {member: source for members in nested for member, source in members.items()}
     return {f"{where}.source": spec.source} if isinstance(spec, PythonGrader) else {}
 
 
@@ -176,9 +176,9 @@ def _single(data: dict[str, Any], where: str) -> SingleGrader:
         raise ValueError(f"{where}.type: {kind!r:.80} is none of {', '.join(_SINGLE)}, multi")
     metric = data.get("evaluation_metric")
     if kind == "text_similarity" and isinstance(metric, str) and metric in _REFUSED_METRICS:
-        known = ", ".join(Metric)
+        metrics = ", ".join(Metric)
         why = _REFUSED_METRICS[metric]
-        raise ValueError(f"{where}.evaluation_metric: `{metric}` {why}; there are {known}")
+        raise ValueError(f"{where}.evaluation_metric: `{metric}` {why}; there are {metrics}")
     spec = decode(_SINGLE[kind], data, where)
     _check(spec, where)
     return spec
@@ -200,16 +200,17 @@ def _multi(data: dict[str, Any], where: str) -> MultiGrader:
     if not 1 <= len(shape.graders) <= MOST_GRADERS:
         raise ValueError(f"{where}.graders: 1 to {MOST_GRADERS} are needed")
     graders = {
-        name: _part(name, part, f"{where}.graders.{name}") for name, part in shape.graders.items()
+        name: _part(name, grader, f"{where}.graders.{name}")
+        for name, grader in shape.graders.items()
     }
-    whole = MultiGrader(
+    spec = MultiGrader(
         type="multi", name=shape.name, graders=graders, calculate_output=shape.calculate_output
     )
-    if len(reward_models(whole)) > 1:
+    if len(reward_models(spec)) > 1:
         raise ValueError(f"{where}.graders: one reward model can be asked, not several")
     formula = shape.calculate_output
     check_formula(formula, frozenset(graders), f"{where}.calculate_output")
-    return whole
+    return spec
 
 
 def _part(name: str, data: object, where: str) -> SingleGrader:
@@ -227,8 +228,8 @@ def _part(name: str, data: object, where: str) -> SingleGrader:
 
 def _paths(spec: GraderSpec) -> Iterator[tuple[str, ...]]:
     if isinstance(spec, MultiGrader):
-        for part in spec.graders.values():
-            yield from _paths(part)
+        for grader in spec.graders.values():
+            yield from _paths(grader)
     elif isinstance(spec, TextGrader):
         for template in (spec.input, spec.reference):
             yield from item_paths(parse_template(template, "template"))

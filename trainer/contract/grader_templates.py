@@ -28,11 +28,11 @@ class TemplateField:
 
 def parse_template(template: str, where: str) -> tuple[str | TemplateField, ...]:
     """Split a template into text and fields; raise ValueError that begins with ``where``."""
-    text, *rest = template.split("{{")
-    if len(rest) > _MOST_HOLES:
+    text, *pieces = template.split("{{")
+    if len(pieces) > _MOST_HOLES:
         raise ValueError(f"{where}: more than {_MOST_HOLES} pairs of braces")
     parts: list[str | TemplateField] = [text]
-    for piece in rest:
+    for piece in pieces:
         inside, end, text = piece.partition("}}")
         if not end:
             raise ValueError(f"{where}: a `{{{{` has no `}}}}`")

@@ -122,7 +122,7 @@ class Retention:
         passed = step // self.milestone_every > before // self.milestone_every
         return passed and sum(c.milestone for c in head.checkpoints) < MILESTONES_KEPT
 
-    def kept_checkpoints(self, head: "Head", loaded: str) -> tuple[Committed, ...]:
+    def retained_checkpoints(self, head: "Head", loaded: str) -> tuple[Committed, ...]:
         """Return the checkpoints of ``head`` that stay, oldest first.
 
         ``loaded`` is what the generation started from. It stays as long as the generation lives: a
@@ -179,8 +179,8 @@ class Head(Message):
         """
         if number < self.generation:
             raise StaleGeneration(f"generation {number} came after {self.generation}")
-        whole = tuple(c for c in self.checkpoints if c.path not in broken)
-        return replace(self, generation=number, checkpoints=whole)
+        intact = tuple(c for c in self.checkpoints if c.path not in broken)
+        return replace(self, generation=number, checkpoints=intact)
 
     def with_checkpoint(
         self, entry: Committed, retention: Retention | None = None, loaded: str = ""
@@ -189,8 +189,8 @@ class Head(Message):
         self._admit(entry)
         retention = retention or Retention()
         entry = replace(entry, milestone=retention.is_milestone(entry.step, self))
-        more = replace(self, checkpoints=(*self.checkpoints, entry))
-        return replace(more, checkpoints=retention.kept_checkpoints(more, loaded))
+        extended = replace(self, checkpoints=(*self.checkpoints, entry))
+        return replace(extended, checkpoints=retention.retained_checkpoints(extended, loaded))
 
     def with_model(self, entry: Committed, retention: Retention | None = None) -> "Head":
         """Return HEAD with the final model: the job's result exists from here on.
@@ -199,8 +199,8 @@ class Head(Message):
         now.
         """
         self._admit(entry)
-        kept = retention.kept_checkpoints(self, "") if retention else self.checkpoints
-        return replace(self, model=entry, checkpoints=kept)
+        retained = retention.retained_checkpoints(self, "") if retention else self.checkpoints
+        return replace(self, model=entry, checkpoints=retained)
 
     def _admit(self, entry: Committed) -> None:
         if entry.generation != self.generation:

@@ -58,14 +58,14 @@ def decode(cls: type[T], data: Any, where: str = "") -> T:  # noqa: ANN401 - wha
     """Build ``cls`` from a parsed JSON object; raise ValueError that names the member at fault."""
     if not isinstance(data, dict):
         raise ValueError(f"{where or cls.__name__}: an object is needed, not {_shorten(data)}")
-    known = _members_of(cls)  # type: ignore[arg-type]  # a class is hashable
-    if unknown := min(data.keys() - known.keys(), default=None):
+    members = _members_of(cls)  # type: ignore[arg-type]  # a class is hashable
+    if unknown := min(data.keys() - members.keys(), default=None):
         raise ValueError(f"{where or cls.__name__}: unknown member {_shorten(unknown)}")
     values = {}
-    for name, (member, read) in known.items():
+    for name, (member, reader) in members.items():
         path = f"{where}.{name}" if where else name
         if name in data:
-            values[name] = read(data[name], path)
+            values[name] = reader(data[name], path)
         elif member.default is MISSING and member.default_factory is MISSING:
             raise ValueError(f"{path}: missing")
     return cls(**values)
@@ -74,8 +74,8 @@ def decode(cls: type[T], data: Any, where: str = "") -> T:  # noqa: ANN401 - wha
 def _encoded(value: Any) -> Any:  # noqa: ANN401
     """Return what json.dumps takes."""
     if is_dataclass(value):
-        known = {f.name: (getattr(value, f.name), f) for f in fields(value)}
-        return {n: _encoded(v) for n, (v, f) in known.items() if not _is_omitted(v, f)}
+        members = {f.name: (getattr(value, f.name), f) for f in fields(value)}
+        return {n: _encoded(v) for n, (v, f) in members.items() if not _is_omitted(v, f)}
     if isinstance(value, list | tuple):
         return [_encoded(v) for v in value]
     if isinstance(value, dict):
@@ -96,10 +96,10 @@ def _members_of(cls: type[Any]) -> dict[str, tuple[Field[Any], Reader]]:
 
 def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Build an object from JSON pairs; refuse a member that occurs twice."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    members = dict(pairs)
+    if len(members) < len(pairs):
         raise ValueError("an object names a member twice")
-    return found
+    return members
 
 
 def _reader(hint: Any) -> Reader:  # noqa: ANN401
@@ -128,27 +128,27 @@ def _plain_reader(hint: Any) -> Reader:  # noqa: ANN401
     return partial(_scalar, hint)
 
 
-def _bounded(bounds: Iterable[Bound], read: Reader, value: Any, where: str) -> Any:  # noqa: ANN401
+def _bounded(bounds: Iterable[Bound], reader: Reader, value: Any, where: str) -> Any:  # noqa: ANN401
     for bound in bounds:
         if fault := bound.fault(value):
             raise ValueError(f"{where}: {fault}")
-    return read(value, where)
+    return reader(value, where)
 
 
-def _optional(read: Reader, value: Any, where: str) -> Any:  # noqa: ANN401
-    return None if value is None else read(value, where)
+def _optional(reader: Reader, value: Any, where: str) -> Any:  # noqa: ANN401
+    return None if value is None else reader(value, where)
 
 
-def _tuple(read: Reader, value: Any, where: str) -> tuple[Any, ...]:  # noqa: ANN401
+def _tuple(reader: Reader, value: Any, where: str) -> tuple[Any, ...]:  # noqa: ANN401
     if not isinstance(value, list | tuple):
         raise ValueError(f"{where}: a list is needed, not {_shorten(value)}")
-    return tuple(read(v, f"{where}[{i}]") for i, v in enumerate(value))
+    return tuple(reader(v, f"{where}[{i}]") for i, v in enumerate(value))
 
 
-def _dict(read: Reader, value: Any, where: str) -> dict[str, Any]:  # noqa: ANN401
+def _dict(reader: Reader, value: Any, where: str) -> dict[str, Any]:  # noqa: ANN401
     if not isinstance(value, dict):
         raise ValueError(f"{where}: an object is needed, not {_shorten(value)}")
-    return {k: read(v, f"{where}.{k}") for k, v in value.items()}
+    return {k: reader(v, f"{where}.{k}") for k, v in value.items()}
 
 
 def _scalar(hint: Any, value: Any, where: str) -> Any:  # noqa: ANN401

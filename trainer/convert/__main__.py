@@ -31,9 +31,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
     TRY_AGAIN is the status for failures of the machine or the network.
     """
-    asked = _arguments(arguments)
+    options = _arguments(arguments)
     try:
-        _convert(asked)
+        _convert(options)
     except ValueError as e:
         sys.exit(f"not converted: {e}")
     except (OSError, BlobError, CorruptError) as e:
@@ -56,39 +56,41 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def _convert(asked: argparse.Namespace) -> None:
-    if asked.target.exists():
-        raise ValueError(f"{asked.target} exists; name a folder that does not")
-    if asked.to == "hf" and asked.base is None:
+def _convert(options: argparse.Namespace) -> None:
+    if options.target.exists():
+        raise ValueError(f"{options.target} exists; name a folder that does not")
+    if options.to == "hf" and options.base is None:
         raise ValueError("a Hugging Face folder needs the base model: say where with --base FOLDER")
-    asked.target.parent.mkdir(parents=True, exist_ok=True)
-    near = tempfile.mkdtemp(prefix=f".{asked.target.name}-", dir=asked.target.parent)
+    options.target.parent.mkdir(parents=True, exist_ok=True)
+    temporary = tempfile.mkdtemp(prefix=f".{options.target.name}-", dir=options.target.parent)
     try:
-        source = find_checkpoint(asked.source, Path(near) / "source", asked.step, asked.run_spec)
-        part = Path(near) / "part"
-        part.mkdir()
-        _write(asked, source, part)
-        part.rename(asked.target)
+        source = find_checkpoint(
+            options.source, Path(temporary) / "source", options.step, options.run_spec
+        )
+        staging = Path(temporary) / "part"
+        staging.mkdir()
+        _write(options, source, staging)
+        staging.rename(options.target)
     finally:
-        shutil.rmtree(near, ignore_errors=True)
-    sys.stdout.write(f"step {source.manifest.step} is in {asked.target}\n")
+        shutil.rmtree(temporary, ignore_errors=True)
+    sys.stdout.write(f"step {source.manifest.step} is in {options.target}\n")
 
 
-def _write(asked: argparse.Namespace, source: CheckpointSource, target: Path) -> None:
+def _write(options: argparse.Namespace, source: CheckpointSource, target: Path) -> None:
     """Convert; each format imports its own libraries, which take seconds."""
-    whole = FullParameters(source.folder, source.manifest)
-    if asked.to == "hf":
+    parameters = FullParameters(source.folder, source.manifest)
+    if options.to == "hf":
         from trainer.convert import hf  # noqa: PLC0415
 
-        hf.write_hf(whole, source.spec, asked.base, target)
-    elif asked.to == "dcp":
+        hf.write_hf(parameters, source.spec, options.base, target)
+    elif options.to == "dcp":
         from trainer.convert import dcp  # noqa: PLC0415
 
-        dcp.write_dcp(whole, source.spec, target)
+        dcp.write_dcp(parameters, source.spec, target)
     else:
         from trainer.convert import universal  # noqa: PLC0415
 
-        universal.write_universal(whole, source.spec, target)
+        universal.write_universal(parameters, source.spec, target)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from trainer.model.precision import import_uncompiled
 from trainer.model.sequence_head import has_head
 
 PREFIX = "base_model.model."  # what peft puts before the base's names
-WHOLE = ".modules_to_save.default."
+SAVED_MODULE = ".modules_to_save.default."
 HEADS = ["classifier", "score"]  # peft's names for the one of a classifier
 A, B = ".lora_A.default.weight", ".lora_B.default.weight"
 
@@ -27,7 +27,7 @@ def adapter_names(weights: Iterable[str]) -> Iterator[str]:
 def trained_head_name(weight: str) -> str:
     """Return the name of a new weight that is trained whole, such as a head."""
     layer, _, leaf = weight.rpartition(".")
-    return PREFIX + layer + WHOLE + leaf
+    return PREFIX + layer + SAVED_MODULE + leaf
 
 
 def trainable_names(weights: Iterable[str]) -> Iterator[str]:
@@ -37,26 +37,26 @@ def trainable_names(weights: Iterable[str]) -> Iterator[str]:
 
 
 def merge_adapter(
-    whole: FullParameters, name: str, weight: torch.Tensor, lora: Lora
+    parameters: FullParameters, name: str, weight: torch.Tensor, lora: Lora
 ) -> torch.Tensor:
     """Return the base's weight with its adapter added in fp32, as the trainer's export does."""
     name_a, name_b = adapter_names([name])
-    if name_a not in whole.shapes:
+    if name_a not in parameters.shapes:
         return weight
     # What the model computes with: masters rounded to the precision of the run.
-    a = whole.tensor(name_a, "master").to(weight.dtype).float()
-    b = whole.tensor(name_b, "master").to(weight.dtype).float()
+    a = parameters.tensor(name_a, "master").to(weight.dtype).float()
+    b = parameters.tensor(name_b, "master").to(weight.dtype).float()
     return (weight.float() + lora.alpha / lora.rank * (b @ a)).to(weight.dtype)
 
 
 def write_adapter(
-    whole: FullParameters, spec: RunSpec, lora: Lora, dtype: torch.dtype, folder: Path
+    parameters: FullParameters, spec: RunSpec, lora: Lora, dtype: torch.dtype, folder: Path
 ) -> None:
     """Write the folder that `PeftModel.from_pretrained` reads."""
     import_uncompiled()  # before peft does
     from peft import LoraConfig  # noqa: PLC0415 - a full fine-tune saves its import
 
-    layers = [name.removesuffix(A) for name in whole.shapes if name.endswith(A)]
+    layers = [name.removesuffix(A) for name in parameters.shapes if name.endswith(A)]
     config = LoraConfig(
         r=lora.rank,
         lora_alpha=lora.alpha,
@@ -68,7 +68,10 @@ def write_adapter(
         inference_mode=True,
     )
     config.save_pretrained(folder)
-    ours = {name.replace(WHOLE, ".").replace(".default.", "."): name for name in whole.shapes}
-    shapes = {name: whole.shapes[own] for name, own in ours.items()}
+    sources = {
+        name.replace(SAVED_MODULE, ".").replace(".default.", "."): name
+        for name in parameters.shapes
+    }
+    shapes = {name: parameters.shapes[source] for name, source in sources.items()}
     path = folder / "adapter_model.safetensors"
-    write_file(path, shapes, dtype, lambda name: whole.tensor(ours[name], "master"))
+    write_file(path, shapes, dtype, lambda name: parameters.tensor(sources[name], "master"))

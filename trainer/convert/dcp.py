@@ -19,7 +19,7 @@ MODEL, OPTIMIZER, TRAINING = "model", "optimizer", "training"
 MOMENTS = ("exp_avg", "exp_avg_sq")
 
 
-def write_dcp(whole: FullParameters, spec: RunSpec, target: Path) -> None:
+def write_dcp(parameters: FullParameters, spec: RunSpec, target: Path) -> None:
     """Write the checkpoint into ``target``, one file for each tensor.
 
     torch keeps in memory what it writes until a file ends.
@@ -27,45 +27,50 @@ def write_dcp(whole: FullParameters, spec: RunSpec, target: Path) -> None:
     writer = dcp.FileSystemWriter(target, single_file_per_rank=False, thread_count=1)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # that one process saves is meant so
-        dcp.save(_plan(whole, spec), storage_writer=writer, planner=_Reading(whole), no_dist=True)
+        dcp.save(
+            _plan(parameters, spec),
+            storage_writer=writer,
+            planner=_Reading(parameters),
+            no_dist=True,
+        )
 
 
-def _plan(whole: FullParameters, spec: RunSpec) -> dict[str, Any]:
+def _plan(parameters: FullParameters, spec: RunSpec) -> dict[str, Any]:
     """Build the state dict with tensors on the meta device."""
-    step = torch.tensor(float(whole.index.optimizer_step))
+    step = torch.tensor(float(parameters.index.optimizer_step))
     state = {
-        name: {"step": step} | {moment: _hollow(whole, name) for moment in MOMENTS}
-        for name in whole.shapes
+        name: {"step": step} | {moment: _meta_tensor(parameters, name) for moment in MOMENTS}
+        for name in parameters.shapes
     }
-    told = [g.numbers | {"params": list(g.names)} for g in parameter_groups(whole, spec)]
+    groups = [g.numbers | {"params": list(g.names)} for g in parameter_groups(parameters, spec)]
     return {
-        MODEL: {name: _hollow(whole, name) for name in whole.shapes},
-        OPTIMIZER: {"state": state, "param_groups": told},
+        MODEL: {name: _meta_tensor(parameters, name) for name in parameters.shapes},
+        OPTIMIZER: {"state": state, "param_groups": groups},
         TRAINING: {
-            "step": whole.index.step,
-            "consumed_samples": whole.index.consumed_samples,
-            "run_spec_sha256": whole.index.run_spec_sha256,
+            "step": parameters.index.step,
+            "consumed_samples": parameters.index.consumed_samples,
+            "run_spec_sha256": parameters.index.run_spec_sha256,
         },
     }
 
 
-def _hollow(whole: FullParameters, name: str) -> torch.Tensor:
-    return torch.empty(whole.shapes[name], dtype=torch.float32, device="meta")
+def _meta_tensor(parameters: FullParameters, name: str) -> torch.Tensor:
+    return torch.empty(parameters.shapes[name], dtype=torch.float32, device="meta")
 
 
 class _Reading(DefaultSavePlanner):  # type: ignore[misc]  # torch is untyped here
     """Reads a tensor from the checkpoint only when torch is about to write it."""
 
-    def __init__(self, whole: FullParameters) -> None:
+    def __init__(self, parameters: FullParameters) -> None:
         super().__init__()
-        self._whole = whole
+        self._parameters = parameters
 
     def lookup_object(self, index: Any) -> Any:  # noqa: ANN401
         """Return the object that torch writes next."""
-        found = super().lookup_object(index)
-        if not (isinstance(found, torch.Tensor) and found.is_meta):
-            return found
+        value = super().lookup_object(index)
+        if not (isinstance(value, torch.Tensor) and value.is_meta):
+            return value
         path = cast("tuple[str, ...]", self.mappings[index.fqn])
         if path[0] == MODEL:
-            return self._whole.tensor(path[1], "master")
-        return self._whole.tensor(path[2], path[3])
+            return self._parameters.tensor(path[1], "master")
+        return self._parameters.tensor(path[2], path[3])

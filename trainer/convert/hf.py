@@ -30,7 +30,7 @@ from trainer.model.tokenizer import load_tokenizer
 
 
 def write_hf(
-    whole: FullParameters, spec: RunSpec, base: Path, target: Path, limit: int = LIMIT
+    parameters: FullParameters, spec: RunSpec, base: Path, target: Path, limit: int = LIMIT
 ) -> None:
     """Write weights, configuration, tokenizer and, with LoRA, the adapters."""
     _require_base(base, spec)
@@ -42,7 +42,7 @@ def write_hf(
         config.update(
             sequence_head.head_settings(spec, load_tokenizer(base, spec.method).pad_token_id)
         )
-    model = _Model(whole, spec, dtype, _Base(base))
+    model = _Model(parameters, spec, dtype, _Base(base))
     shapes = _parameters(kind, config)
     model.require(shapes)
     write_model(target, shapes, dtype, model.read, limit)
@@ -50,7 +50,7 @@ def write_hf(
     config.save_pretrained(target)
     copy_companions(base, target, spec)
     if spec.lora is not None:
-        write_adapter(whole, spec, spec.lora, dtype, target / ADAPTER)
+        write_adapter(parameters, spec, spec.lora, dtype, target / ADAPTER)
 
 
 class _Base:
@@ -74,38 +74,49 @@ class _Model:
     """The source of each weight of the model: the checkpoint, the base, or both."""
 
     def __init__(
-        self, whole: FullParameters, spec: RunSpec, dtype: torch.dtype, base: _Base
+        self, parameters: FullParameters, spec: RunSpec, dtype: torch.dtype, base: _Base
     ) -> None:
-        self._whole, self._lora, self._dtype, self._base = whole, spec.lora, dtype, base
+        self._trained_parameters, self._lora, self._dtype, self._base = (
+            parameters,
+            spec.lora,
+            dtype,
+            base,
+        )
         self._frozen = spec.freezes  # else what the checkpoint lacks is lost, not the base's
 
     def require(self, shapes: dict[str, tuple[int, ...]]) -> None:
         """Raise ValueError unless each weight has a source and each trained weight a place."""
-        lacking = [name for name in shapes if not self._has(name)]
-        if lacking:
+        missing = [name for name in shapes if not self._has(name)]
+        if missing:
             raise ValueError(
-                f"no file holds {lacking[0]}: the model's class names its weights differently from "
+                f"no file holds {missing[0]}: the model's class names its weights differently from "
                 "its files. Let the job finish; its own export knows the names"
             )
-        places = set(shapes) if self._lora is None else set(trainable_names(shapes))
-        if homeless := sorted(set(self._whole.shapes) - places):
-            raise ValueError(f"{homeless[0]} was trained, but the base model has no place for it")
+        trainable = set(shapes) if self._lora is None else set(trainable_names(shapes))
+        if unplaced := sorted(set(self._trained_parameters.shapes) - trainable):
+            raise ValueError(f"{unplaced[0]} was trained, but the base model has no place for it")
 
     def read(self, name: str) -> torch.Tensor:
         """Return one weight in the precision of the run."""
         if self._lora is None:
-            found = name in self._whole.shapes
-            weight = self._whole.tensor(name, "master") if found else self._base.read(name)
+            in_checkpoint = name in self._trained_parameters.shapes
+            weight = (
+                self._trained_parameters.tensor(name, "master")
+                if in_checkpoint
+                else self._base.read(name)
+            )
             return weight.to(self._dtype)
-        if trained_head_name(name) in self._whole.shapes:
-            return self._whole.tensor(trained_head_name(name), "master").to(self._dtype)
+        if trained_head_name(name) in self._trained_parameters.shapes:
+            return self._trained_parameters.tensor(trained_head_name(name), "master").to(
+                self._dtype
+            )
         weight = self._base.read(name).to(self._dtype)
-        return merge_adapter(self._whole, name, weight, self._lora)
+        return merge_adapter(self._trained_parameters, name, weight, self._lora)
 
     def _has(self, name: str) -> bool:
         if self._lora is None:
-            return name in self._whole.shapes or (self._frozen and name in self._base)
-        return name in self._base or trained_head_name(name) in self._whole.shapes
+            return name in self._trained_parameters.shapes or (self._frozen and name in self._base)
+        return name in self._base or trained_head_name(name) in self._trained_parameters.shapes
 
 
 def _parameters(kind: Any, config: Any) -> dict[str, tuple[int, ...]]:  # noqa: ANN401

@@ -21,17 +21,17 @@ def write_model(
     limit: int = LIMIT,
 ) -> None:
     """Write ``model.safetensors``, or several files and their index if it would be too large."""
-    parts = list(_parts(shapes, dtype.itemsize, limit))
-    if len(parts) == 1:
-        write_file(folder / "model.safetensors", parts[0], dtype, read)
+    shards = list(_parts(shapes, dtype.itemsize, limit))
+    if len(shards) == 1:
+        write_file(folder / "model.safetensors", shards[0], dtype, read)
         return
-    where: dict[str, str] = {}
-    for number, part in enumerate(parts, start=1):
-        file = f"model-{number:05d}-of-{len(parts):05d}.safetensors"
-        write_file(folder / file, part, dtype, read)
-        where |= dict.fromkeys(part, file)
+    weight_map: dict[str, str] = {}
+    for number, shard in enumerate(shards, start=1):
+        file = f"model-{number:05d}-of-{len(shards):05d}.safetensors"
+        write_file(folder / file, shard, dtype, read)
+        weight_map |= dict.fromkeys(shard, file)
     total = sum(_numel(shape) for shape in shapes.values()) * dtype.itemsize
-    index = {"metadata": {"total_size": total}, "weight_map": where}
+    index = {"metadata": {"total_size": total}, "weight_map": weight_map}
     (folder / "model.safetensors.index.json").write_text(json.dumps(index, indent=2))
 
 
@@ -55,16 +55,16 @@ def write_file(
 
 
 def _parts(shapes: Shapes, itemsize: int, limit: int) -> Iterator[dict[str, tuple[int, ...]]]:
-    part: dict[str, tuple[int, ...]] = {}
+    shard: dict[str, tuple[int, ...]] = {}
     size = 0
     for name, shape in shapes.items():
-        more = _numel(shape) * itemsize
-        if part and size + more > limit:
-            yield part
-            part, size = {}, 0
-        part[name] = shape
-        size += more
-    yield part
+        nbytes = _numel(shape) * itemsize
+        if shard and size + nbytes > limit:
+            yield shard
+            shard, size = {}, 0
+        shard[name] = shape
+        size += nbytes
+    yield shard
 
 
 def _numel(shape: tuple[int, ...]) -> int:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from trainer.checkpoint.checksum import find_difference
 from trainer.contract import HEAD, MANIFEST, RUN_SPEC, Committed, FileEntry, Head, Manifest, RunSpec
-from trainer.rundir import write_whole
+from trainer.rundir import write_atomically
 
 
 @dataclass(frozen=True)
@@ -52,8 +52,8 @@ def pick_committed(head: Head, step: int | None) -> Committed:
     for entry in head.checkpoints:
         if entry.step == step:
             return entry
-    there = ", ".join(str(entry.step) for entry in head.checkpoints)
-    raise ValueError(f"no checkpoint of step {step} is committed; HEAD names those of {there}")
+    steps = ", ".join(str(entry.step) for entry in head.checkpoints)
+    raise ValueError(f"no checkpoint of step {step} is committed; HEAD names those of {steps}")
 
 
 def _of_copy(root: Path, step: int | None, run_spec: Path | None) -> CheckpointSource:
@@ -98,5 +98,5 @@ async def _fetch(url: str, root: Path, step: int | None) -> None:
         await fetch_checkpoint(container, entry, root / entry.path)
     finally:
         access.close()
-    write_whole(root / RUN_SPEC, spec)
-    write_whole(root / HEAD, head)
+    write_atomically(root / RUN_SPEC, spec)
+    write_atomically(root / HEAD, head)

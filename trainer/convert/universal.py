@@ -18,54 +18,57 @@ MODEL_STATES = ("mp_rank_00_model_states.pt", "zero_pp_rank_0_mp_rank_00_model_s
 FILES = {"master": "fp32", "exp_avg": "exp_avg", "exp_avg_sq": "exp_avg_sq"}  # ours: theirs
 
 
-def write_universal(whole: FullParameters, spec: RunSpec, target: Path) -> None:
+def write_universal(parameters: FullParameters, spec: RunSpec, target: Path) -> None:
     """Write the checkpoint below ``target``, the folder that `load_checkpoint` gets."""
-    tag = f"global_step{whole.index.step}"
+    tag = f"global_step{parameters.index.step}"
     folder = target / tag
     (folder / "zero").mkdir(parents=True)
-    for name in whole.shapes:
-        _write_parameter(whole, name, folder / "zero" / name)
-    torch.save(_optimizer(whole, spec), folder / "zero" / "optimizer_state.pt")
+    for name in parameters.shapes:
+        _write_parameter(parameters, name, folder / "zero" / name)
+    torch.save(_optimizer(parameters, spec), folder / "zero" / "optimizer_state.pt")
     for file in MODEL_STATES:  # of stages 1 and 2, and of stage 3
-        torch.save(_model_states(whole, spec), folder / file)
+        torch.save(_model_states(parameters, spec), folder / file)
     (target / LATEST).write_text(tag)
 
 
-def _write_parameter(whole: FullParameters, name: str, folder: Path) -> None:
+def _write_parameter(parameters: FullParameters, name: str, folder: Path) -> None:
     folder.mkdir()
-    for ours, theirs in FILES.items():
-        torch.save({"param": whole.tensor(name, ours)}, folder / f"{theirs}.pt")
-    torch.save(_step(whole), folder / "step.pt")
+    for state, file_name in FILES.items():
+        torch.save({"param": parameters.tensor(name, state)}, folder / f"{file_name}.pt")
+    torch.save(_step(parameters), folder / "step.pt")
 
 
-def _optimizer(whole: FullParameters, spec: RunSpec) -> dict[str, Any]:
-    told = [group.numbers for group in parameter_groups(whole, spec)]
+def _optimizer(parameters: FullParameters, spec: RunSpec) -> dict[str, Any]:
+    groups = [group.numbers for group in parameter_groups(parameters, spec)]
     # Stage 3 gives all groups what the first one has. So the decay, in which ours differ, is
     # left out there, and every group keeps its own.
-    alike = {k: v for k, v in told[0].items() if k != "weight_decay"}
+    shared = {k: v for k, v in groups[0].items() if k != "weight_decay"}
     return {
         "ds_version": DEEPSPEED,
-        "param_groups": told,
-        "optimizer_state_dict": {"state": {0: {"step": _step(whole)}}, "param_groups": [alike]},
+        "param_groups": groups,
+        "optimizer_state_dict": {
+            "state": {0: {"step": _step(parameters)}},
+            "param_groups": [shared],
+        },
     }
 
 
-def _model_states(whole: FullParameters, spec: RunSpec) -> dict[str, Any]:
+def _model_states(parameters: FullParameters, spec: RunSpec) -> dict[str, Any]:
     """Return the state besides the tensors; unknown members come back as the client's state."""
     return {
         "module": {},
-        "dp_world_size": whole.index.world_size,
+        "dp_world_size": parameters.index.world_size,
         "mp_world_size": 1,
-        "global_steps": whole.index.step,
-        "global_samples": whole.index.step * spec.global_batch,
+        "global_steps": parameters.index.step,
+        "global_samples": parameters.index.step * spec.global_batch,
         "skipped_steps": 0,
-        "lr_scheduler": {"last_batch_iteration": whole.index.step - 1},
+        "lr_scheduler": {"last_batch_iteration": parameters.index.step - 1},
         "ds_version": DEEPSPEED,
-        "step": whole.index.step,
-        "consumed_samples": whole.index.consumed_samples,
-        "run_spec_sha256": whole.index.run_spec_sha256,
+        "step": parameters.index.step,
+        "consumed_samples": parameters.index.consumed_samples,
+        "run_spec_sha256": parameters.index.run_spec_sha256,
     }
 
 
-def _step(whole: FullParameters) -> torch.Tensor:
-    return torch.tensor(float(whole.index.optimizer_step))
+def _step(parameters: FullParameters) -> torch.Tensor:
+    return torch.tensor(float(parameters.index.optimizer_step))

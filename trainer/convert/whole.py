@@ -49,17 +49,17 @@ class FullParameters:
     def tensor(self, name: str, state: str) -> torch.Tensor:
         """Return one state of one parameter, fp32; raise ValueError when a part is missing."""
         shape = self.shapes[name]
-        whole = torch.empty(shape, dtype=torch.float32)
-        flat = whole.view(-1)
+        full = torch.empty(shape, dtype=torch.float32)
+        flat = full.view(-1)
         try:
             plan = plan_copies(0, flat.numel(), self._pieces[name])
         except ValueError as e:
             raise ValueError(f"{name}: {e}") from e
         for copy in plan:
             stored = self._file(copy.rank).get_slice(tensor_key(self._stored[name], state))
-            part = stored[copy.source : copy.source + copy.numel]
-            flat[copy.target : copy.target + copy.numel].copy_(part)
-        return whole
+            values = stored[copy.source : copy.source + copy.numel]
+            flat[copy.target : copy.target + copy.numel].copy_(values)
+        return full
 
     def _file(self, rank: int) -> Any:  # noqa: ANN401 - safetensors is untyped
         if rank not in self._files:
@@ -82,22 +82,22 @@ class ParameterGroup:
     numbers: dict[str, Any]  # as torch's AdamW calls them
 
 
-def parameter_groups(whole: FullParameters, spec: RunSpec) -> list[ParameterGroup]:
+def parameter_groups(parameters: FullParameters, spec: RunSpec) -> list[ParameterGroup]:
     """Return the groups in the trainer's order: matrices decay; norms and biases do not.
 
     A checkpoint does not hold the groups: they are derived from the run spec.
     """
-    decayed = tuple(name for name, shape in whole.shapes.items() if len(shape) > 1)
-    others = tuple(name for name, shape in whole.shapes.items() if len(shape) <= 1)
+    decayed = tuple(name for name, shape in parameters.shapes.items() if len(shape) > 1)
+    undecayed = tuple(name for name, shape in parameters.shapes.items() if len(shape) <= 1)
     rate = learning_rate(
-        max(whole.index.step, 1),
+        max(parameters.index.step, 1),
         peak=spec.learning_rate,
         warmup_steps=spec.warmup_steps,
         total_steps=spec.total_steps,
         min_ratio=spec.min_lr_ratio,
     )
     common = {"lr": rate, "betas": BETAS, "eps": EPSILON}
-    both = [(decayed, spec.weight_decay), (others, 0.0)]
+    groups = [(decayed, spec.weight_decay), (undecayed, 0.0)]
     return [
-        ParameterGroup(names, common | {"weight_decay": decay}) for names, decay in both if names
+        ParameterGroup(names, common | {"weight_decay": decay}) for names, decay in groups if names
     ]

@@ -73,8 +73,8 @@ def padded_with_classes(sequences: list[Tokens], pad_id: int, least: int = 1) ->
 
 def packed(sequences: list[Tokens], pad_id: int, least: int = 1) -> Batch:
     """Concatenate the sequences; an empty list gives ``least`` sequences of padding."""
-    nothing = Tokens([pad_id, pad_id], [False, False])
-    sequences = sequences or [nothing] * least
+    padding = Tokens([pad_id, pad_id], [False, False])
+    sequences = sequences or [padding] * least
     lengths = tuple(len(s.ids) for s in sequences)
     return Batch(
         ids=torch.tensor([[i for s in sequences for i in s.ids]]),
@@ -88,8 +88,8 @@ def packed(sequences: list[Tokens], pad_id: int, least: int = 1) -> Batch:
 
 def _labels(sequence: Tokens) -> torch.Tensor:
     """Return the next token of each trained position, else IGNORED [positions]."""
-    wanted = zip(sequence.ids[1:], sequence.trained[1:], strict=True)
-    return torch.tensor([*(i if trained else IGNORED for i, trained in wanted), IGNORED])
+    targets = zip(sequence.ids[1:], sequence.trained[1:], strict=True)
+    return torch.tensor([*(i if trained else IGNORED for i, trained in targets), IGNORED])
 
 
 def _move(member: Any, device: torch.device) -> Any:  # noqa: ANN401

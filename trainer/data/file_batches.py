@@ -45,17 +45,17 @@ def build_file_source(
     feed = FileStepSource(BatchPrefetcher(rows, pad_id, spec, identity, order))
     if spec.validation_file is None:
         return feed, None
-    kept = _tokens(rundir, spec, spec.validation_file, tokenizer)
-    batches = partial(evaluation_batches, kept, pad_id, spec, identity)
+    validation_rows = _tokens(rundir, spec, spec.validation_file, tokenizer)
+    batches = partial(evaluation_batches, validation_rows, pad_id, spec, identity)
     return feed, LossEvaluation(engine, batches, lambda: agreement.sync_flags().is_leaving)
 
 
-def _sum_over_ranks(device: torch.device, mine: NDArray[np.int64]) -> NDArray[np.int64]:
+def _sum_over_ranks(device: torch.device, array: NDArray[np.int64]) -> NDArray[np.int64]:
     """Sum an array over all ranks; collective."""
-    total = torch.from_numpy(mine).to(device)
+    total = torch.from_numpy(array).to(device)
     dist.all_reduce(total)
-    found: NDArray[np.int64] = total.cpu().numpy()
-    return found
+    result: NDArray[np.int64] = total.cpu().numpy()
+    return result
 
 
 def _tokens(rundir: RunDir, spec: RunSpec, file: InputFile, tokenizer: Any) -> TokenSource:  # noqa: ANN401
@@ -81,20 +81,20 @@ def build_order(
     return CurriculumOrder(spec.seed, turns, tokens, spec.curriculum, spec.global_batch).row
 
 
-def _count_tokens(source: TokenSource, several: int, identity: RankIdentity) -> NDArray[np.int64]:
+def _count_tokens(source: TokenSource, per_row: int, identity: RankIdentity) -> NDArray[np.int64]:
     """Return the tokens of each row of this rank's share [rows]; 0 for the others."""
-    found = np.zeros(len(source) // several, dtype=np.int64)
-    for row in _share(len(found), identity):
-        found[row] = sum(source.length(row * several + n) for n in range(several))
-    return found
+    counts = np.zeros(len(source) // per_row, dtype=np.int64)
+    for row in _share(len(counts), identity):
+        counts[row] = sum(source.length(row * per_row + n) for n in range(per_row))
+    return counts
 
 
 def _count_turns(rows: JsonlRows, identity: RankIdentity) -> NDArray[np.int64]:
     """Return the messages of each row of this rank's share [rows]; 0 for the others."""
-    found = np.zeros(len(rows), dtype=np.int64)
+    counts = np.zeros(len(rows), dtype=np.int64)
     for row in _share(len(rows), identity):
-        found[row] = max(_messages(chat) for chat in rows[row])
-    return found
+        counts[row] = max(_messages(chat) for chat in rows[row])
+    return counts
 
 
 def _messages(chat: Json) -> int:

@@ -119,11 +119,11 @@ class CurriculumOrder:
 
     def row(self, cursor: int) -> int:
         """Return the row of sample number ``cursor``."""
-        step, place = divmod(cursor, self._batch)
+        step, position = divmod(cursor, self._batch)
         if step >= self._curriculum.until_step:
             eased = self._curriculum.until_step * self._batch
             return shuffled_row(self._seed, len(self._easiest_first), cursor - eased)
-        rank = _draw(self._seed, step, self.rows_allowed(step), self._batch)[place]
+        rank = _draw(self._seed, step, self.rows_allowed(step), self._batch)[position]
         return int(self._easiest_first[rank])
 
     def rows_allowed(self, step: int) -> int:
@@ -138,10 +138,10 @@ def _draw(seed: int, step: int, allowed: int, batch: int) -> NDArray[np.int64]:
     """Draw ``batch`` numbers below ``allowed``, each as evenly often as possible."""
     random = random_bits(seed, step, EASED)
     if allowed > _SPARSE * batch:
-        found: dict[int, None] = {}
-        while len(found) < batch:
-            found |= dict.fromkeys((random.random_raw(batch) % allowed).tolist())
-        return np.array(list(found)[:batch], dtype=np.int64)
+        numbers: dict[int, None] = {}
+        while len(numbers) < batch:
+            numbers |= dict.fromkeys((random.random_raw(batch) % allowed).tolist())
+        return np.array(list(numbers)[:batch], dtype=np.int64)
     rounds = [
         np.argsort(random.random_raw(allowed), kind="stable") for _ in range(-(-batch // allowed))
     ]

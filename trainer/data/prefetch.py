@@ -32,18 +32,18 @@ class BatchPrefetcher:
         self._row = order or partial(shuffled_row, spec.seed, rows)
         self._rank, self._world = identity.rank, identity.world_size
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="feed")
-        self._ahead: tuple[int, Future[list[Batch]]] | None = None
+        self._next_step: tuple[int, Future[list[Batch]]] | None = None
 
     def step(self, consumed: int) -> list[Batch]:
         """Return the micro-batches of the training step that begins at this cursor."""
-        if self._ahead is None or self._ahead[0] != consumed:
-            self._ahead = (consumed, self._thread.submit(self._build, consumed))
-        batches = self._ahead[1].result()
+        if self._next_step is None or self._next_step[0] != consumed:
+            self._next_step = (consumed, self._thread.submit(self._build, consumed))
+        batches = self._next_step[1].result()
         after = consumed + self._spec.global_batch
-        self._ahead = (after, self._thread.submit(self._build, after))
+        self._next_step = (after, self._thread.submit(self._build, after))
         return batches
 
-    def rest(self, consumed: int) -> Iterator[Batch]:
+    def remaining_batches(self, consumed: int) -> Iterator[Batch]:
         """Yield this rank's share of all rows trained from this cursor on, each row once.
 
         Every rank yields the same number of micro-batches.
@@ -51,16 +51,18 @@ class BatchPrefetcher:
         spec = self._spec
         last = spec.total_steps * spec.global_batch
         rows = sorted({self._row(cursor) for cursor in range(consumed, last)})
-        for mine in micro_batch_samples(0, len(rows), spec.micro_batch, self._world, self._rank):
-            micro = [rows[place] for place in mine]
+        for positions in micro_batch_samples(
+            0, len(rows), spec.micro_batch, self._world, self._rank
+        ):
+            micro = [rows[position] for position in positions]
             yield self._thread.submit(_batch, self._source, micro, self._pad_id, spec).result()
 
     def _build(self, consumed: int) -> list[Batch]:
         spec = self._spec
-        mine = micro_batch_samples(
+        micro_batches = micro_batch_samples(
             consumed, spec.global_batch, spec.micro_batch, self._world, self._rank
         )
-        rows = [[self._row(cursor) for cursor in micro] for micro in mine]
+        rows = [[self._row(cursor) for cursor in micro] for micro in micro_batches]
         log.debug("after %d samples: rows %s", consumed, rows)
         return [_batch(self._source, micro, self._pad_id, spec) for micro in rows]
 
@@ -79,13 +81,13 @@ def evaluation_batches(
 
 def _batch(source: TokenSource, rows: list[int], pad_id: int, spec: RunSpec) -> Batch:
     """Collate all sequences of these rows; those of one row stay adjacent."""
-    several = spec.sequences_per_row
-    places = [row * several + n for row in rows for n in range(several)]
-    sequences = [source[place] for place in places]
-    if several > 1:
-        groups = [sequences[first : first + several] for first in range(0, len(places), several)]
+    per_row = spec.sequences_per_row
+    indices = [row * per_row + n for row in rows for n in range(per_row)]
+    sequences = [source[index] for index in indices]
+    if per_row > 1:
+        groups = [sequences[first : first + per_row] for first in range(0, len(indices), per_row)]
         sequences = [sequence for group in groups for sequence in _untrain_equal_answers(group)]
-    return _collate_function(spec)(sequences, pad_id, least=several)
+    return _collate_function(spec)(sequences, pad_id, least=per_row)
 
 
 def _untrain_equal_answers(answers: list[Tokens]) -> list[Tokens]:
@@ -93,8 +95,8 @@ def _untrain_equal_answers(answers: list[Tokens]) -> list[Tokens]:
 
     Their gradients cancel except for rounding, which Adam would amplify to full steps.
     """
-    there = [answer for answer in answers if any(answer.trained)]
-    if len(there) > 1 and all(answer == there[0] for answer in there):
+    trained = [answer for answer in answers if any(answer.trained)]
+    if len(trained) > 1 and all(answer == trained[0] for answer in trained):
         return [Tokens(answer.ids, [False] * len(answer.ids)) for answer in answers]
     return answers
 

@@ -34,10 +34,10 @@ class Prompts:
 
     def __getitem__(self, row: int) -> ChatPrompt:
         """Return the prompt; raise NonRetryableError that names a broken line."""
-        (found,) = self._rows[row]
+        (chat,) = self._rows[row]
         with self._rows.name_row_in_errors(row):
-            ids = tokenize_prompt(self._tokenizer, found, self._today)
-        return ChatPrompt(ids, *divide_row(found))
+            ids = tokenize_prompt(self._tokenizer, chat, self._today)
+        return ChatPrompt(ids, *divide_row(chat))
 
     def file_and_line(self, row: int) -> str:
         """Return file and line of the row."""

@@ -42,13 +42,13 @@ class StepSource(Protocol):
 class FileStepSource:
     """Rows of a data file."""
 
-    def __init__(self, feed: BatchPrefetcher) -> None:
-        self._feed = feed
+    def __init__(self, prefetcher: BatchPrefetcher) -> None:
+        self._prefetcher = prefetcher
 
     def step(self, state: TrainingState) -> StepInput:
         """Return the micro-batches; rows do not depend on the model."""
-        return StepInput(batches=self._feed.step(state.consumed_samples))
+        return StepInput(batches=self._prefetcher.step(state.consumed_samples))
 
     def units(self, state: TrainingState, units: Callable[[Batch], int]) -> Iterator[int]:
         """Yield the units of each micro-batch; every row comes once."""
-        return map(units, self._feed.rest(state.consumed_samples))
+        return map(units, self._prefetcher.remaining_batches(state.consumed_samples))

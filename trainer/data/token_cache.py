@@ -38,8 +38,8 @@ def tokens_name(spec: RunSpec, data: InputFile) -> str:
     versions = [version(package) for package in PACKAGES]
     settings = [data.path, spec.max_seq_len, spec.date, spec.sequences_per_row, spec.labels]
     settings += [spec.split_answers]
-    told = json.dumps([FORMAT, code, versions, sorted(inputs), settings])
-    return f"tokens-{hashlib.sha256(told.encode()).hexdigest()[:32]}{WEIGHTS}"
+    fingerprint = json.dumps([FORMAT, code, versions, sorted(inputs), settings])
+    return f"tokens-{hashlib.sha256(fingerprint.encode()).hexdigest()[:32]}{WEIGHTS}"
 
 
 def data_files(spec: RunSpec) -> list[InputFile]:

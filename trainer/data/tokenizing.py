@@ -23,7 +23,7 @@ from trainer.data.token_cache import FORMAT, RECORD, data_files, tokens_name
 from trainer.data.tokens import TokenSource, open_tokens
 from trainer.model.safetensors_headers import encode_header
 from trainer.model.tokenizer import base_folder, load_tokenizer
-from trainer.rundir import RunDir, write_whole
+from trainer.rundir import RunDir, write_atomically
 
 NICE = "5"  # a third of a full share where all processors train: it comes to an end there, too
 
@@ -53,30 +53,30 @@ def write_tokens(source: TokenSource, path: Path) -> None:
     Raises OSError when the disk is full, or when the trainer has deleted the file for a save.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    made = path.with_name(f".{path.name}.made")  # while `.part` is what the supervisor fetches
+    temporary = path.with_name(f".{path.name}.made")  # while `.part` is what the supervisor fetches
     with (
-        made.open("wb") as whole,
+        temporary.open("wb") as output,
         TemporaryFile(dir=path.parent) as ids,
         TemporaryFile(dir=path.parent) as trained,
     ):
-        starts = array("q", _write_rows(source, made, ids, trained))
-        whole.write(_header(len(starts), starts[-1]))
-        starts.tofile(whole)
+        starts = array("q", _write_rows(source, temporary, ids, trained))
+        output.write(_header(len(starts), starts[-1]))
+        starts.tofile(output)
         for column in (ids, trained):
             column.seek(0)
-            shutil.copyfileobj(column, whole)
-        whole.flush()
-        os.fsync(whole.fileno())  # it may outlive this generation
-    made.replace(path)
+            shutil.copyfileobj(column, output)
+        output.flush()
+        os.fsync(output.fileno())  # it may outlive this generation
+    temporary.replace(path)
 
 
 def _write_rows(
-    source: TokenSource, made: Path, ids: IO[bytes], trained: IO[bytes]
+    source: TokenSource, temporary: Path, ids: IO[bytes], trained: IO[bytes]
 ) -> Iterator[int]:
     """Write row after row; yield the offset of each, and the end of the last one."""
     end = 0
     for number in range(len(source)):
-        if not made.exists():
+        if not temporary.exists():
             raise FileNotFoundError("the trainer has made room on the disk")
         yield end
         row = source[number]
@@ -121,7 +121,7 @@ def main() -> None:
         path = rundir.cache / tokens_name(spec, file)
         try:
             write_tokens(open_tokens(path, rundir.input(file.path), tokenizer, spec), path)
-            write_whole(path.with_suffix(RECORD), describe_file(path, path.name).to_json())
+            write_atomically(path.with_suffix(RECORD), describe_file(path, path.name).to_json())
         except (OSError, ValueError) as e:  # a full disk, or a row that the training will name
             path.with_name(f".{path.name}.made").unlink(missing_ok=True)
             log.warning("%s: its tokens are not kept: %s", file.name, e)

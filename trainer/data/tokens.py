@@ -54,11 +54,11 @@ class TokenizedOnDemand:
 
     def __getitem__(self, sequence: int) -> Tokens:
         """Return the sequence; raise NonRetryableError that names a broken line."""
-        row, place = divmod(sequence, self._per_row)
-        found = self._rows[row]
+        row, index = divmod(sequence, self._per_row)
+        chats = self._rows[row]
         with self._rows.name_row_in_errors(row):
-            self._require_room(len(found))
-            return self._tokens(found[place]) if place < len(found) else NO_TOKENS
+            self._require_room(len(chats))
+            return self._tokens(chats[index]) if index < len(chats) else NO_TOKENS
 
     def length(self, sequence: int) -> int:
         """Return the number of tokens; this tokenizes the sequence."""
@@ -77,8 +77,8 @@ class TokenizedOnDemand:
 
 def open_run_rows(path: Path, spec: RunSpec) -> JsonlRows:
     """Open the rows of a data file as this run reads them."""
-    several = spec.sequences_per_row > 1
-    return open_rows(path, spec.method, has_answers=several, split=spec.split_answers)
+    has_answers = spec.sequences_per_row > 1
+    return open_rows(path, spec.method, has_answers=has_answers, split=spec.split_answers)
 
 
 class TokenizedFile:
@@ -93,9 +93,9 @@ class TokenizedFile:
         except SafetensorError as e:
             raise ValueError(f"{path.name} is no file of tokens: {e}") from e
         count = int(self._starts[-1]) if len(self._starts) else -1
-        told = (file.metadata() or {}).get("format")
+        file_format = (file.metadata() or {}).get("format")
         shapes = [self._ids.get_shape(), self._trained.get_shape()]
-        if told != FORMAT or shapes != [[count], [count]]:
+        if file_format != FORMAT or shapes != [[count], [count]]:
             raise ValueError(f"{path.name} is of another format, or not whole")
 
     def __len__(self) -> int:
@@ -116,10 +116,10 @@ def open_tokens(path: Path, rows: Path, tokenizer: Tokenizer, spec: RunSpec) -> 
     """Open the tokens at ``path``; tokenize ``rows`` where they are missing or unusable."""
     if path.exists():
         try:
-            found = TokenizedFile(path)
+            tokens = TokenizedFile(path)
         except (OSError, ValueError) as e:
             log.warning("%s; tokenizing again", e)
         else:
             log.info("%s: tokenized by an earlier generation", rows.name)
-            return found
+            return tokens
     return TokenizedOnDemand(rows, tokenizer, spec)

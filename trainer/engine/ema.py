@@ -32,10 +32,10 @@ def swap_average(engine: Any) -> None:  # noqa: ANN401
     Only an export, or a second swap, may follow: the optimizer state belongs to the weights.
     """
     for master, average in averaged_masters(engine):
-        for ours, other in zip(_parts(master), _parts(average), strict=True):
-            kept = ours.clone()
-            ours.copy_(other)
-            other.copy_(kept)
+        for weights, averages in zip(_parts(master), _parts(average), strict=True):
+            saved = weights.clone()
+            weights.copy_(averages)
+            averages.copy_(saved)
     refresh_weights(engine)
 
 

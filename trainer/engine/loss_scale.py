@@ -41,8 +41,8 @@ def read_loss_scale(engine: Any) -> LossScale | None:  # noqa: ANN401
 
 def scale_value(engine: Any) -> float | None:  # noqa: ANN401
     """Return the scale; None where nothing is scaled."""
-    found = read_loss_scale(engine)
-    return found.scale if found else None
+    state = read_loss_scale(engine)
+    return state.scale if state else None
 
 
 def restore_loss_scale(engine: Any, saved: LossScale | None) -> None:  # noqa: ANN401

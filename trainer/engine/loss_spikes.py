@@ -24,8 +24,8 @@ class LossHistory(Message):
 
     def with_loss(self, loss: float, guard: SpikeGuard) -> "LossHistory":
         """Return the history with one more loss."""
-        usual = self.median_loss
-        high = usual is not None and loss > guard.factor * usual
+        median_loss = self.median_loss
+        high = median_loss is not None and loss > guard.factor * median_loss
         return LossHistory(
             losses=(*self.losses, loss)[-guard.window :], above=self.above + 1 if high else 0
         )
@@ -33,8 +33,8 @@ class LossHistory(Message):
     @property
     def median_loss(self) -> float | None:
         """The median; None while too few losses are known, or where it is not positive."""
-        found = median(self.losses) if len(self.losses) >= MIN_LOSSES else 0.0
-        return found if found > 0 else None
+        value = median(self.losses) if len(self.losses) >= MIN_LOSSES else 0.0
+        return value if value > 0 else None
 
 
 class LossSpikeError(NonRetryableError):
@@ -60,7 +60,7 @@ def require_valid_guard(spec: RunSpec) -> None:
 
 
 def record_loss(
-    guard: SpikeGuard | None, seen: LossHistory | None, loss: float
+    guard: SpikeGuard | None, history: LossHistory | None, loss: float
 ) -> tuple[LossHistory | None, float | None]:
     """Return the history after this loss and, on a spike, its ratio to the median.
 
@@ -69,11 +69,14 @@ def record_loss(
     if guard is None:
         return None, None
     if math.isnan(loss):
-        return seen, None
-    before = seen or LossHistory()
-    now = before.with_loss(loss, guard)
-    usual = before.median_loss
-    return now, loss / usual if usual is not None and now.above >= guard.steps else None
+        return history, None
+    before = history or LossHistory()
+    updated = before.with_loss(loss, guard)
+    median_loss = before.median_loss
+    return (
+        updated,
+        loss / median_loss if median_loss is not None and updated.above >= guard.steps else None,
+    )
 
 
 def spike_message(guard: SpikeGuard | None, metrics: StepMetrics) -> str:

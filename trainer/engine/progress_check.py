@@ -53,15 +53,15 @@ def require_targets(
         units: Targets of each part of this rank's rows, as many parts on every rank.
         reach: Syncs the flags of all ranks.
     """
-    found = 0
+    total = 0
     for number, part in enumerate(units, 1):
-        found += part
+        total += part
         if number % _CHECK_EVERY == 0:
-            if (agreed := reach()).is_leaving:
-                return agreed
-            if sum_over_ranks(found, device=device)[0]:
+            if (flags := reach()).is_leaving:
+                return flags
+            if sum_over_ranks(total, device=device)[0]:
                 return None
-    if not sum_over_ranks(found, device=device)[0]:
+    if not sum_over_ranks(total, device=device)[0]:
         raise NothingLearnedError(no_targets_message(spec, spec.training_file.name))
     return None
 

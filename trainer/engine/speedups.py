@@ -17,16 +17,16 @@ PLUS_PLUS = ("hpz", "qwz", "qgz")
 
 def require_zero_plus_plus(spec: RunSpec, device: str) -> None:
     """Raise NonRetryableError for ZeRO++ options that are impossible on this device."""
-    asked = spec.zero_plus_plus
-    if unknown := [name for name in asked if name not in PLUS_PLUS]:
+    options = spec.zero_plus_plus
+    if unknown := [name for name in options if name not in PLUS_PLUS]:
         raise NonRetryableError(
             f"zero_plus_plus {unknown[0]!r} is not known; use {', '.join(PLUS_PLUS)}"
         )
-    if asked and spec.zero_stage != 3:
+    if options and spec.zero_stage != 3:
         raise NonRetryableError(
             "zero_plus_plus is a part of ZeRO stage 3: ask for it, or leave it out"
         )
-    if asked and device != "cuda":
+    if options and device != "cuda":
         raise NonRetryableError("zero_plus_plus has kernels for GPUs only: leave it out on a CPU")
 
 

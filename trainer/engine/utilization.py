@@ -31,50 +31,53 @@ class UtilizationMeter:
     """Measurements of one rank; the step's metrics are equal on all ranks."""
 
     def __init__(self, engine: Any, spec: RunSpec, identity: RankIdentity) -> None:  # noqa: ANN401
-        self._spec, self._me, self._device = spec, identity, engine.device
-        self._names_slow = spec.zero_stage < 3
-        known = descriptor_of(spec).one_pass and spec.precision != "fp32"
-        self._peak = _peak_flops(engine.device) if known else 0.0
+        self._spec, self._identity, self._device = spec, identity, engine.device
+        self._compares_ranks = spec.zero_stage < 3
+        has_mfu = descriptor_of(spec).one_pass and spec.precision != "fp32"
+        self._peak = _peak_flops(engine.device) if has_mfu else 0.0
         self._per_token = _flops_per_token(engine.module) if self._peak else 0.0
         self._passes: list[tuple[Any, Any]] = []
-        self._own = 0.0  # seconds in forward passes since the last look: rows differ
+        self._forward_seconds = 0.0  # seconds in forward passes since the last look: rows differ
 
     @contextmanager
     def time_forward(self) -> Iterator[None]:
         """Time the enclosed forward pass, without waiting for the GPU."""
-        began = self._mark()
+        start = self._mark()
         yield
-        self._passes.append((began, self._mark()))
+        self._passes.append((start, self._mark()))
 
     def step_metrics(self, step: int, tokens: float, seconds: float) -> dict[str, Any]:
         """Return members of StepMetrics; ``tokens`` counts all ranks. Collective."""
-        found: dict[str, Any] = {}
+        metrics: dict[str, Any] = {}
         if self._peak:
             rate = tokens * self._per_token / max(seconds, 1e-9)
-            found["mfu"] = rate / (self._peak * self._me.world_size)
-        self._own += self._seconds()
+            metrics["mfu"] = rate / (self._peak * self._identity.world_size)
+        self._forward_seconds += self._seconds()
         self._passes.clear()
         if step % COMPARE_EVERY == 0:
-            found |= self._look_around(step)
-            self._own = 0.0
-        return found
+            metrics |= self._compare_ranks(step)
+            self._forward_seconds = 0.0
+        return metrics
 
-    def _look_around(self, step: int) -> dict[str, Any]:
-        world, rank = self._me.world_size, self._me.rank
-        mine = [0.0] * (2 * world)
-        mine[2 * rank : 2 * rank + 2] = [self._own, float(peak_memory(self._device))]
-        everyone = sum_over_ranks(*mine, device=self._device)
-        found: dict[str, Any] = {"peak_memory": int(max(everyone[1::2]))}
-        if self._names_slow and world > 1:
-            found |= slowest_rank(everyone[::2])
-            if found["slowest_ratio"] > SLOW_RATIO:
+    def _compare_ranks(self, step: int) -> dict[str, Any]:
+        world, rank = self._identity.world_size, self._identity.rank
+        own_values = [0.0] * (2 * world)
+        own_values[2 * rank : 2 * rank + 2] = [
+            self._forward_seconds,
+            float(peak_memory(self._device)),
+        ]
+        gathered = sum_over_ranks(*own_values, device=self._device)
+        metrics: dict[str, Any] = {"peak_memory": int(max(gathered[1::2]))}
+        if self._compares_ranks and world > 1:
+            metrics |= slowest_rank(gathered[::2])
+            if metrics["slowest_ratio"] > SLOW_RATIO:
                 log.info(
                     "step %d: rank %d is the slowest, %.2f times the median of all ranks",
                     step,
-                    found["slowest_rank"],
-                    found["slowest_ratio"],
+                    metrics["slowest_rank"],
+                    metrics["slowest_ratio"],
                 )
-        return found
+        return metrics
 
     def _mark(self) -> Any:  # noqa: ANN401
         if self._device.type != "cuda":
@@ -86,15 +89,15 @@ class UtilizationMeter:
     def _seconds(self) -> float:
         """Return the seconds of the step's forward passes, which have completed."""
         if self._device.type != "cuda":
-            return float(sum(end - began for began, end in self._passes))
-        return float(sum(began.elapsed_time(end) for began, end in self._passes)) / 1000
+            return float(sum(end - start for start, end in self._passes))
+        return float(sum(start.elapsed_time(end) for start, end in self._passes)) / 1000
 
 
 def slowest_rank(seconds: Sequence[float]) -> dict[str, Any]:
     """Return the slowest rank and the ratio of its seconds to the lower median."""
-    usual = sorted(seconds)[(len(seconds) - 1) // 2]
+    median = sorted(seconds)[(len(seconds) - 1) // 2]
     rank = max(range(len(seconds)), key=lambda r: seconds[r])
-    return {"slowest_rank": rank, "slowest_ratio": seconds[rank] / max(usual, 1e-9)}
+    return {"slowest_rank": rank, "slowest_ratio": seconds[rank] / max(median, 1e-9)}
 
 
 def count_tokens(batch: Batch) -> int:
@@ -132,4 +135,4 @@ def _peak_flops(device: torch.device) -> float:
     if device.type != "cuda":
         return 0.0
     name = torch.cuda.get_device_name(device)
-    return next((peak for part, peak in _PEAKS.items() if part in name), 0.0)
+    return next((peak for model, peak in _PEAKS.items() if model in name), 0.0)

@@ -30,13 +30,13 @@ def hand_over_model(
     parts: LoopContext,
     rundir: RunDir,
     state: TrainingState,
-    patient: Any,  # noqa: ANN401 - a process group
+    patient_group: Any,  # noqa: ANN401 - a process group
     watchdog: Watchdog,
 ) -> None:
     """Leave the finished model in the outbox; collective. Raises NonRetryableError on a mismatch.
 
-    ``patient``: a process group with a long timeout, for ranks that wait while the first one writes
-    and verifies.
+    ``patient_group``: a process group with a long timeout, for ranks that wait while the first one
+    writes and verifies.
     """
     spec, engine, identity = parts.spec, parts.engine, parts.identity
     warnings = (*spec.data_warnings, *_warn(parts, state))
@@ -44,29 +44,31 @@ def hand_over_model(
         ema.swap_average(engine)
     rows = launcher.choose_verification_rows(rundir, spec) if spec.verify else []
     values = launcher.score_in_trainer(engine, rows, spec) if rows else []
-    began = time.time()
+    started_at = time.time()
     exported = export_model(engine, rundir, spec, identity, state)
-    parts.journal.span("export", began, time.time())
-    dist.barrier(patient)
-    found = Verification(status=OFF)
+    parts.journal.span("export", started_at, time.time())
+    dist.barrier(patient_group)
+    verification = Verification(status=OFF)
     if spec.verify:
         watchdog.expect_long()
-        began = time.time()
+        started_at = time.time()
         if exported is not None:
             expected = launcher.expected_export(engine, rundir, spec, exported.folder, rows, values)
-            found = launcher.run_verification(rundir, expected)
-        found = _broadcast(found, patient)
-        parts.journal.span("verify", began, time.time())
-    if found.status == MISMATCH:
+            verification = launcher.run_verification(rundir, expected)
+        verification = _broadcast(verification, patient_group)
+        parts.journal.span("verify", started_at, time.time())
+    if verification.status == MISMATCH:
         _keep_checkpoint(parts, state, exported)
-        raise NonRetryableError(_mismatch(found, state.step))
+        raise NonRetryableError(_mismatch(verification, state.step))
     if exported is not None:
-        if found.status == NOT_VERIFIED:
-            parts.journal.warn("verification", text := launcher.not_verified_text(found))
+        if verification.status == NOT_VERIFIED:
+            parts.journal.warn("verification", text := launcher.not_verified_text(verification))
             warnings += (text,)
-        elif found.status != OFF:
-            log.info("verified: loss %s, the trainer's %s", found.loss, found.trainer_loss)
-        seal_export(exported, rundir, spec, identity, state, found, warnings)
+        elif verification.status != OFF:
+            log.info(
+                "verified: loss %s, the trainer's %s", verification.loss, verification.trainer_loss
+            )
+        seal_export(exported, rundir, spec, identity, state, verification, warnings)
 
 
 def no_better_message(state: TrainingState, *, graded: bool) -> str:
@@ -78,9 +80,9 @@ def no_better_message(state: TrainingState, *, graded: bool) -> str:
     after = state.metrics.valid_loss if state.metrics else None
     if before is None or after is None or after < before:
         return ""
-    what, sign = ("reward", -1) if graded else ("loss", 1)
+    measure, sign = ("reward", -1) if graded else ("loss", 1)
     return (
-        f"The tuned model is no better than its base on the validation file: its {what} is "
+        f"The tuned model is no better than its base on the validation file: its {measure} is "
         f"{sign * after:.4f}, before the first step it was {sign * before:.4f}. "
         "Train with more or other rows, a lower learning rate or fewer epochs, or keep the base "
         "model."
@@ -96,11 +98,11 @@ def _warn(parts: LoopContext, state: TrainingState) -> tuple[str, ...]:
     return (*unused, text)
 
 
-def _broadcast(found: Verification, group: Any) -> Verification:  # noqa: ANN401
+def _broadcast(verification: Verification, group: Any) -> Verification:  # noqa: ANN401
     """Return the first rank's result on every rank; collective."""
-    told = [found.to_json()]
-    dist.broadcast_object_list(told, src=0, group=group)
-    return Verification.from_json(told[0])
+    payload = [verification.to_json()]
+    dist.broadcast_object_list(payload, src=0, group=group)
+    return Verification.from_json(payload[0])
 
 
 def _keep_checkpoint(
@@ -115,9 +117,10 @@ def _keep_checkpoint(
     parts.saver.wait()
 
 
-def _mismatch(found: Verification, step: int) -> str:
+def _mismatch(verification: Verification, step: int) -> str:
     return (
-        f"{NOT_THE_MODEL}: the exported files are not the model that was trained: {found.reason}. "
-        f"The trained weights are kept in the checkpoint of step {step}: convert it with "
-        "`python -m trainer.convert`, or submit the job again with training.verify false"
+        f"{NOT_THE_MODEL}: the exported files are not the model that was trained: "
+        f"{verification.reason}. The trained weights are kept in the checkpoint of step {step}: "
+        "convert it with `python -m trainer.convert`, or submit the job again with "
+        "training.verify false"
     )

@@ -26,7 +26,7 @@ from trainer.export.report import make_report, trained_parameters, write_report
 from trainer.model.actor_critic import actor_of
 from trainer.model.base_model import load_unquantized
 from trainer.model.tokenizer import base_folder
-from trainer.rundir import RankSave, RunDir, write_whole
+from trainer.rundir import RankSave, RunDir, write_atomically
 from trainer.state import RankIdentity, TrainingState
 from trainer.verify.result import Verification
 
@@ -96,7 +96,7 @@ def seal_export(
         files=tuple(describe_file(folder / name, name) for name in names),
         parameters_sha256=digest,
     )
-    write_whole(folder / record.name, record.to_json())
+    write_atomically(folder / record.name, record.to_json())
     log.info("exported %s, parameters %s", exported.path, digest)
 
 
@@ -105,18 +105,18 @@ def parameters_sha256(engine: Any) -> str:  # noqa: ANN401
 
     Equal for every way of sharding the same numbers. Rank 0 gets the hash; others get "".
     """
-    mine = {fragment.name: fragment for fragment in owned_fragments(engine)}
+    owned = {fragment.name: fragment for fragment in owned_fragments(engine)}
     digest = hashlib.sha256()
     named = {n: p for n, p in engine.module.named_parameters() if p.requires_grad}
     for name in sorted(named):
         numel = getattr(named[name], "ds_numel", named[name].numel())
-        whole = torch.zeros(numel, dtype=torch.float32, device=engine.device)
-        if fragment := mine.get(name):
-            part = whole.narrow(0, fragment.start, fragment.numel)
-            part += fragment.views["master"].detach().to(whole.device)  # it may be on the host
-        dist.reduce(whole, dst=0)
+        flat = torch.zeros(numel, dtype=torch.float32, device=engine.device)
+        if fragment := owned.get(name):
+            piece = flat.narrow(0, fragment.start, fragment.numel)
+            piece += fragment.views["master"].detach().to(flat.device)  # it may be on the host
+        dist.reduce(flat, dst=0)
         if engine.global_rank == 0:
-            digest.update(name.encode() + b"\0" + memoryview(whole.cpu().numpy()))
+            digest.update(name.encode() + b"\0" + memoryview(flat.cpu().numpy()))
     return digest.hexdigest() if engine.global_rank == 0 else ""
 
 

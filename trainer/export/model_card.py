@@ -59,7 +59,7 @@ def write_card(report: TrainingReport, spec: RunSpec, folder: Path) -> None:
         _table(("", "file", "rows", "SHA-256"), _data(report)),
         "## Results\n",
         _results(report),
-        *([_verified(found)] if (found := report.verification) else []),
+        *([_verified(verification)] if (verification := report.verification) else []),
         "## How to load it\n",
         f"```python\n{_code(spec)}\n```\n",
         "## Limits\n",
@@ -124,27 +124,32 @@ def _file(name: str, file: ReportedFile) -> tuple[str, ...]:
 
 
 def _results(report: TrainingReport) -> str:
-    if (found := report.validation) is None:
+    if (validation := report.validation) is None:
         return "Not measured: the job had no validation file.\n"
-    table = _table(("on the validation file", "before", "after"), _measures(found))
-    if found.measure == "reward":
+    table = _table(("on the validation file", "before", "after"), _measures(validation))
+    if validation.measure == "reward":
         return (
             f"{table}\nThe reward is the mean grade of the most likely answers. Higher is better.\n"
         )
     return f"{table}\nLower is better.\n"
 
 
-def _verified(found: Verification) -> str:
+def _verified(verification: Verification) -> str:
     """Return the result of the verification in a sentence or two."""
-    if found.status == OFF:
+    if verification.status == OFF:
         return "These files were not verified: the job switched verification off.\n"
-    if found.status != VERIFIED:
-        return f"These files were not verified: {found.reason}.\n"
-    base = "" if found.base_loss is None else f" The base model's is {found.base_loss:.4f}."
+    if verification.status != VERIFIED:
+        return f"These files were not verified: {verification.reason}.\n"
+    base = (
+        ""
+        if verification.base_loss is None
+        else f" The base model's is {verification.base_loss:.4f}."
+    )
     return (
-        f"A new process loaded these files with {found.loaded_with} and scored "
-        f"{found.sequences} rows of `{found.file}`. The {found.measure} is "
-        f"{_loss_text(found.loss)}; in the trainer it was {_loss_text(found.trainer_loss)}.{base}\n"
+        f"A new process loaded these files with {verification.loaded_with} and scored "
+        f"{verification.sequences} rows of `{verification.file}`. The {verification.measure} is "
+        f"{_loss_text(verification.loss)}; in the trainer it was "
+        f"{_loss_text(verification.trainer_loss)}.{base}\n"
     )
 
 
@@ -152,10 +157,14 @@ def _loss_text(value: float | None) -> str:
     return "not measured" if value is None else f"{value:.4f}"
 
 
-def _measures(found: ReportedValidation) -> Iterable[tuple[str, ...]]:
-    yield found.measure, _number(found.before), _number(found.after)
-    if found.perplexity_after is not None:
-        yield "perplexity", _number(found.perplexity_before), _number(found.perplexity_after)
+def _measures(validation: ReportedValidation) -> Iterable[tuple[str, ...]]:
+    yield validation.measure, _number(validation.before), _number(validation.after)
+    if validation.perplexity_after is not None:
+        yield (
+            "perplexity",
+            _number(validation.perplexity_before),
+            _number(validation.perplexity_after),
+        )
 
 
 def _code(spec: RunSpec) -> str:

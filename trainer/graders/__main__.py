@@ -26,9 +26,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("grader", type=Path)
     parser.add_argument("rows", type=Path)
-    asked = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     try:
-        grades = _grades(asked.grader, asked.rows)
+        grades = _grades(options.grader, options.rows)
     except (ValueError, OSError, SandboxError) as e:
         sys.exit(f"not graded: {e}")
     for i, grade in enumerate(grades, 1):
@@ -38,14 +38,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     sys.exit(1 if any(grade.error for grade in grades) else 0)
 
 
-def _grades(grader: Path, rows: Path) -> list[Grade]:
+def _grades(grader_file: Path, rows: Path) -> list[Grade]:
     answers = [_answer(n, line) for n, line in enumerate(rows.read_text().splitlines(), 1) if line]
     with tempfile.TemporaryDirectory() as folder:
-        made = make_grader(grader.read_text(), Path(folder))
+        grader = make_grader(grader_file.read_text(), Path(folder))
         try:
-            return made.grade(answers)
+            return grader.grade(answers)
         finally:
-            made.close()
+            grader.close()
 
 
 def _answer(number: int, line: str) -> ModelAnswer:

@@ -15,7 +15,7 @@ _MARKS = (
     ),
 )
 _NUMBER = re.compile(r"[-+]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?|[-+]?\.\d+", re.ASCII)
-_WHOLE = re.compile(r"([-+]?(?:\d+\.?\d*|\.\d+))(?:/(\d+))?", re.ASCII)
+_FULL_NUMBER = re.compile(r"([-+]?(?:\d+\.?\d*|\.\d+))(?:/(\d+))?", re.ASCII)
 _LONGEST = 200  # characters of a number: longer ones are compared as text
 
 
@@ -25,18 +25,18 @@ def same_answer(text: str, reference: str) -> bool:
     A reference without mark and number, such as `Paris`, is compared with the marked answer, or
     else with the whole text. A text that is the reference's answer and nothing else is right.
     """
-    marked, theirs = _marked(text), final_answer(reference)
-    if theirs is None:
+    marked, expected = _marked(text), final_answer(reference)
+    if expected is None:
         return _plain(marked or text) == _plain(reference) != ""
-    if marked is None and _plain(text) == _plain(theirs) != "":
+    if marked is None and _plain(text) == _plain(expected) != "":
         return True
-    ours = final_answer(text)
-    if ours is None:
+    answer = final_answer(text)
+    if answer is None:
         return False
-    a, b = _value(ours), _value(theirs)
+    a, b = _value(answer), _value(expected)
     if a is not None and b is not None:
         return a == b
-    return _plain(ours) == _plain(theirs)
+    return _plain(answer) == _plain(expected)
 
 
 def final_answer(text: str) -> str | None:
@@ -44,8 +44,8 @@ def final_answer(text: str) -> str | None:
     marked = _marked(text)
     if marked is not None:
         return marked
-    found = _NUMBER.findall(text)
-    return str(found[-1]) if found else None
+    numbers = _NUMBER.findall(text)
+    return str(numbers[-1]) if numbers else None
 
 
 def _marked(text: str) -> str | None:
@@ -53,21 +53,21 @@ def _marked(text: str) -> str | None:
     if boxed is not None:
         return boxed
     for mark in _MARKS:
-        if found := mark.findall(text):
-            return str(found[-1])
+        if matches := mark.findall(text):
+            return str(matches[-1])
     return None
 
 
 def _boxed(text: str) -> str | None:
     """Return the content of the last `\\boxed{...}`, with balanced braces."""
-    _, mark, rest = text.rpartition("\\boxed{")
+    _, mark, tail = text.rpartition("\\boxed{")
     if not mark:
         return None
     depth = 1
-    for i, sign in enumerate(rest):
+    for i, sign in enumerate(tail):
         depth += {"{": 1, "}": -1}.get(sign, 0)
         if depth == 0:
-            return rest[:i]
+            return tail[:i]
     return None
 
 
@@ -78,7 +78,7 @@ def _value(written: str) -> Fraction | None:
     bare = re.sub(r"^\s*[A-Za-z]\s*=|\s[A-Za-z ]+\.?$", "", written.strip())
     bare = re.sub(r"[\s,$€£%*]|\\[$%!,]", "", bare).rstrip(".")
     bare = re.sub(r"\\[dt]?frac\{(\d+)\}\{(\d+)\}", r"\1/\2", bare)
-    match = _WHOLE.fullmatch(bare)
+    match = _FULL_NUMBER.fullmatch(bare)
     if match is None or (match[2] is not None and int(match[2]) == 0):
         return None
     return Fraction(match[1]) / int(match[2] or 1)

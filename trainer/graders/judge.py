@@ -24,8 +24,8 @@ class RewardModelJudge:
 
     def __init__(self, folder: Path, device: torch.device, dtype: torch.dtype, today: date) -> None:
         """Load an exported reward model; raise NonRetryableError for another model."""
-        loading.require_whole(AutoModelForSequenceClassification, folder, new_head=False)
-        model = loading.load_whole(AutoModelForSequenceClassification, folder, dtype=dtype)
+        loading.require_complete(AutoModelForSequenceClassification, folder, new_head=False)
+        model = loading.load_complete(AutoModelForSequenceClassification, folder, dtype=dtype)
         if model.config.num_labels != 1:
             raise NonRetryableError(
                 f"a reward model gives one number, this one {model.config.num_labels}: name the "
@@ -33,20 +33,20 @@ class RewardModelJudge:
             )
         self._model = model.to(device).eval().requires_grad_(False)
         self._tokenizer, self._device, self._today = load_tokenizer(folder), device, today
-        self._longest = model.config.max_position_embeddings
+        self._max_tokens = model.config.max_position_embeddings
         model.config.pad_token_id = self._tokenizer.pad_token_id
 
     def grade(self, answers: Sequence[ModelAnswer]) -> list[Grade]:
         """Return an unbounded score for each answer."""
-        found: list[Grade] = []
+        grades: list[Grade] = []
         for first in range(0, len(answers), AT_ONCE):
-            found += self._some(answers[first : first + AT_ONCE])
-        return found
+            grades += self._grade_batch(answers[first : first + AT_ONCE])
+        return grades
 
     def close(self) -> None:
         """Do nothing: there is no process."""
 
-    def _some(self, answers: Sequence[ModelAnswer]) -> list[Grade]:
+    def _grade_batch(self, answers: Sequence[ModelAnswer]) -> list[Grade]:
         batch = self._batch(answers).to(self._device)
         with torch.no_grad():
             scores = self._model(
@@ -59,12 +59,14 @@ class RewardModelJudge:
             tokenize_whole_chat(self._tokenizer, self._chat(answer), self._today)
             for answer in answers
         ]
-        rows = [Tokens(ids[: self._longest], [False] * len(ids[: self._longest])) for ids in chats]
+        rows = [
+            Tokens(ids[: self._max_tokens], [False] * len(ids[: self._max_tokens])) for ids in chats
+        ]
         return padded(rows, self._tokenizer.pad_token_id)
 
     def _chat(self, answer: ModelAnswer) -> dict[str, Any]:
-        said = {"role": "assistant", "content": answer.text}
-        return answer.chat | {"messages": [*answer.chat["messages"], said]}
+        reply = {"role": "assistant", "content": answer.text}
+        return answer.chat | {"messages": [*answer.chat["messages"], reply]}
 
 
 def _grade(score: float) -> Grade:

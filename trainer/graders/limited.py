@@ -45,12 +45,12 @@ def main() -> None:
     seconds = request["cpu_seconds"]
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))
     try:
-        told = _answer(request)
+        response = _answer(request)
     except ValueError as e:
-        told = {"refused": str(e)}
+        response = {"refused": str(e)}
     except MemoryError:
-        told = {"refused": f"grader: needs more than {MEMORY_BYTES // 1024**2} MiB of memory"}
-    sys.stdout.write(json.dumps(told) + "\n")
+        response = {"refused": f"grader: needs more than {MEMORY_BYTES // 1024**2} MiB of memory"}
+    sys.stdout.write(json.dumps(response) + "\n")
 
 
 def _answer(request: dict[str, Any]) -> dict[str, Any]:
@@ -61,16 +61,18 @@ def _answer(request: dict[str, Any]) -> dict[str, Any]:
     return {}
 
 
-def _run(grader: object, sample: str, row: dict[str, Any]) -> dict[str, Any]:
-    made = _build(parse_grader(grader), "grader")
-    began = time.perf_counter()
-    (grade,) = made.grade([ModelAnswer(sample, *divide_row(row))])
+def _run(definition: object, sample: str, row: dict[str, Any]) -> dict[str, Any]:
+    grader = _build(parse_grader(definition), "grader")
+    start = time.perf_counter()
+    (grade,) = grader.grade([ModelAnswer(sample, *divide_row(row))])
     return {
         "reward": grade.score,
         "rewards": {name: part.score for name, part in grade.parts.items()},
-        "faults": sorted({one.fault for one in (grade, *grade.parts.values()) if one.error}),
+        "faults": sorted(
+            {result.fault for result in (grade, *grade.parts.values()) if result.error}
+        ),
         "details": grade.error[:LONGEST_DETAILS],
-        "seconds": time.perf_counter() - began,
+        "seconds": time.perf_counter() - start,
     }
 
 

@@ -18,18 +18,18 @@ class FormulaGrader:
         """Return the formula's value for each answer."""
         columns = [part.grade(answers) for part in self._parts.values()]
         rows = zip(*columns, strict=True)
-        return [self._whole(dict(zip(self._parts, row, strict=True))) for row in rows]
+        return [self._combine(dict(zip(self._parts, row, strict=True))) for row in rows]
 
     def close(self) -> None:
         """Close every part."""
         for part in self._parts.values():
             part.close()
 
-    def _whole(self, grades: Mapping[str, Grade]) -> Grade:
-        wrong = {name: grade for name, grade in grades.items() if grade.error}
-        if wrong:
-            errors = "; ".join(f"{name}: {grade.error}" for name, grade in wrong.items())
-            return Grade(0.0, errors, next(iter(wrong.values())).fault, grades)
+    def _combine(self, grades: Mapping[str, Grade]) -> Grade:
+        failed = {name: grade for name, grade in grades.items() if grade.error}
+        if failed:
+            errors = "; ".join(f"{name}: {grade.error}" for name, grade in failed.items())
+            return Grade(0.0, errors, next(iter(failed.values())).fault, grades)
         try:
             score = compute(self._formula, {name: grade.score for name, grade in grades.items()})
         except (ArithmeticError, ValueError) as e:

@@ -31,22 +31,22 @@ def bleu(candidate: str, reference: str) -> float:
 
     The geometric mean of the precisions of n-grams, times exp(1 - r / c) where the text is shorter.
     """
-    ours, theirs = _words(candidate), _words(reference)
-    matches, total, _ = _matches(ours, theirs, 1)
+    candidate_words, reference_words = _words(candidate), _words(reference)
+    matches, total, _ = _matches(candidate_words, reference_words, 1)
     if matches == 0:
         return 0.0
     logs = [math.log(matches / total)]
     for n in range(2, _LONGEST + 1):
-        matches, total, _ = _matches(ours, theirs, n)
+        matches, total, _ = _matches(candidate_words, reference_words, n)
         logs.append(math.log((matches + 1) / (total + 1)))
-    penalty = min(0.0, 1 - len(theirs) / len(ours))
+    penalty = min(0.0, 1 - len(reference_words) / len(candidate_words))
     return math.exp(penalty + math.fsum(logs) / _LONGEST)
 
 
 def gleu(candidate: str, reference: str) -> float:
     """Return GLEU (Wu et al., 2016): the lower of precision and recall of 1- to 4-grams."""
-    ours, theirs = _words(candidate), _words(reference)
-    counts = [_matches(ours, theirs, n) for n in range(1, _LONGEST + 1)]
+    candidate_words, reference_words = _words(candidate), _words(reference)
+    counts = [_matches(candidate_words, reference_words, n) for n in range(1, _LONGEST + 1)]
     most = max(sum(c[1] for c in counts), sum(c[2] for c in counts), 1)
     return sum(c[0] for c in counts) / most
 
@@ -58,18 +58,22 @@ def rouge(candidate: str, reference: str, n: int) -> float:
 
 def rouge_l(candidate: str, reference: str) -> float:
     """Return ROUGE-L (Lin, 2004): F1 of the longest common subsequence of words."""
-    ours, theirs = _words(candidate), _words(reference)
-    return _f1(int(LCSseq.similarity(ours, theirs)), len(ours), len(theirs))
+    candidate_words, reference_words = _words(candidate), _words(reference)
+    return _f1(
+        int(LCSseq.similarity(candidate_words, reference_words)),
+        len(candidate_words),
+        len(reference_words),
+    )
 
 
-def _f1(matches: int, in_ours: int, in_theirs: int) -> float:
-    """Return 2PR / (P + R), with P = matches / in_ours and R = matches / in_theirs."""
-    return 2 * matches / max(in_ours + in_theirs, 1)
+def _f1(matches: int, candidate_total: int, reference_total: int) -> float:
+    """Return 2PR / (P + R): P = matches / candidate_total, R = matches / reference_total."""
+    return 2 * matches / max(candidate_total + reference_total, 1)
 
 
-def _matches(ours: Sequence[str], theirs: Sequence[str], n: int) -> tuple[int, int, int]:
-    """Return the number of common n-grams, with multiplicity; of ours; of theirs."""
-    a, b = Counter(_grams(ours, n)), Counter(_grams(theirs, n))
+def _matches(candidate: Sequence[str], reference: Sequence[str], n: int) -> tuple[int, int, int]:
+    """Return the number of common n-grams, with multiplicity, and of each side."""
+    a, b = Counter(_grams(candidate, n)), Counter(_grams(reference, n))
     return (a & b).total(), a.total(), b.total()
 
 

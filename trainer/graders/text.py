@@ -34,12 +34,12 @@ class TextComparisonGrader:
 
     def grade(self, answers: Sequence[ModelAnswer]) -> list[Grade]:
         """Return a score from 0 to 1 for each answer."""
-        return [self._one(answer) for answer in answers]
+        return [self._grade_answer(answer) for answer in answers]
 
     def close(self) -> None:
         """Do nothing: there is no process."""
 
-    def _one(self, answer: ModelAnswer) -> Grade:
+    def _grade_answer(self, answer: ModelAnswer) -> Grade:
         try:
             text, reference = self._input.fill(answer), self._reference.fill(answer)
         except UngradableAnswer as e:

@@ -44,9 +44,9 @@ def descriptor_of(spec: RunSpec) -> MethodDescriptor:
     """Return the descriptor of the run's method; raise NonRetryableError if it is unknown."""
     module = f"trainer.methods.{spec.method}"
     if spec.method.isidentifier() and find_spec(module) is not None:
-        found = getattr(import_module(module), "KIND", None)
-        if isinstance(found, MethodDescriptor):
-            return found
+        descriptor = getattr(import_module(module), "KIND", None)
+        if isinstance(descriptor, MethodDescriptor):
+            return descriptor
     raise NonRetryableError(
         f"this trainer does not know method {spec.method!r}; use the trainer image of the "
         "service's release"
@@ -93,6 +93,6 @@ def _require_own_members(spec: RunSpec) -> None:
         )
 
 
-def make_method(making: MethodInputs) -> Method:
+def make_method(inputs: MethodInputs) -> Method:
     """Build the method."""
-    return descriptor_of(making.spec).make(making)
+    return descriptor_of(inputs.spec).make(inputs)

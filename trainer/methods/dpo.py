@@ -53,9 +53,9 @@ class DpoLoss(PairMethod):
         return -(1 - smoothing) * logsigmoid(reward_P) - smoothing * logsigmoid(-reward_P)
 
 
-def _make(making: MethodInputs) -> DpoLoss:
-    assert making.spec.dpo is not None
-    return DpoLoss(making.spec.dpo, make_reference(*making))
+def _make(inputs: MethodInputs) -> DpoLoss:
+    assert inputs.spec.dpo is not None
+    return DpoLoss(inputs.spec.dpo, make_reference(*inputs))
 
 
 KIND = MethodDescriptor(

@@ -15,16 +15,16 @@ def trained_logits(model: Any, batch: Batch) -> torch.Tensor:  # noqa: ANN401 - 
     """
     trained = batch.labels != IGNORED
     if batch.positions is None:
-        found = model(input_ids=batch.ids, attention_mask=batch.attention, use_cache=False)
-        return found.logits[trained].float()
-    found = model(
+        output = model(input_ids=batch.ids, attention_mask=batch.attention, use_cache=False)
+        return output.logits[trained].float()
+    output = model(
         input_ids=batch.ids,
         position_ids=batch.positions,
         lengths=batch.lengths,
         logits_to_keep=trained[0].nonzero()[:, 0],
         use_cache=False,
     )
-    return found.logits[0].float()
+    return output.logits[0].float()
 
 
 def log_probabilities(model: Any, batch: Batch, temperature: float = 1.0) -> torch.Tensor:  # noqa: ANN401

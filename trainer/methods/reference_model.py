@@ -38,8 +38,10 @@ def make_reference(
         return disabled_adapters(engine, temperature)
     model = load_base(base, spec, config).requires_grad_(False)
     if spec.zero_stage == 3:
-        rest = {name: value for name, value in config.items() if name not in TRAINING_ONLY}
-        model, *_ = deepspeed.initialize(model=model, config=rest)
+        inference_config = {
+            name: value for name, value in config.items() if name not in TRAINING_ONLY
+        }
+        model, *_ = deepspeed.initialize(model=model, config=inference_config)
     else:
         model.to(engine.device)
     model.eval()

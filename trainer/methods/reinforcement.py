@@ -101,9 +101,9 @@ def log_probabilities_and_values(
     temperature: float,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return log-probability and critic's value of each trained token, fp32."""
-    valued = _CallWithValues(model)
-    logp_N = log_probabilities(valued, batch, temperature)
-    return logp_N, valued.values_BT[batch.labels != IGNORED]
+    model_with_values = _CallWithValues(model)
+    logp_N = log_probabilities(model_with_values, batch, temperature)
+    return logp_N, model_with_values.values_BT[batch.labels != IGNORED]
 
 
 class _CallWithValues:
@@ -114,9 +114,9 @@ class _CallWithValues:
         self.values_BT = torch.empty(0)
 
     def __call__(self, **inputs: Any) -> Any:  # noqa: ANN401
-        found = self._model(**inputs, with_values=True)
-        self.values_BT = found.token_values
-        return found
+        output = self._model(**inputs, with_values=True)
+        self.values_BT = output.token_values
+        return output
 
 
 def make_policy_loss(settings: Reinforcement) -> GrpoLoss:
@@ -139,9 +139,9 @@ def _zero_like(like: torch.Tensor) -> torch.Tensor:
     return like.new_zeros(())
 
 
-def _make(making: MethodInputs) -> GrpoLoss:
-    assert making.spec.reinforcement is not None
-    return make_policy_loss(making.spec.reinforcement)
+def _make(inputs: MethodInputs) -> GrpoLoss:
+    assert inputs.spec.reinforcement is not None
+    return make_policy_loss(inputs.spec.reinforcement)
 
 
 def _name(spec: RunSpec) -> str:

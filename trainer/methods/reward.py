@@ -34,8 +34,8 @@ class RewardLoss(PairMethod):
         )
 
 
-def _make(making: MethodInputs) -> Method:
-    spec = making.spec
+def _make(inputs: MethodInputs) -> Method:
+    spec = inputs.spec
     if spec.ranked is not None:
         return RankingLoss(spec.ranked, spec.answers_per_row, spec.total_steps)
     if spec.answers_per_row != 2:
@@ -108,8 +108,8 @@ class RankingLoss(Method):
 
 def _weights(answers: int) -> torch.Tensor:
     """Return log(j - i + 1) of each pair i < j, else 0 [answers, answers]."""
-    place = torch.arange(answers)
-    return (place.unsqueeze(0) - place.unsqueeze(1)).clamp(min=0).log1p()
+    positions = torch.arange(answers)
+    return (positions.unsqueeze(0) - positions.unsqueeze(1)).clamp(min=0).log1p()
 
 
 def _mean_leads(score_RK: torch.Tensor, real_RK: torch.Tensor) -> torch.Tensor:

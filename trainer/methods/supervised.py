@@ -51,12 +51,12 @@ class ChunkedSupervisedLoss(SupervisedLoss):
     def scores(self, model: Any, batch: Batch) -> BatchScores:  # noqa: ANN401
         """Score the positions that are trained; the head gives their sums instead of logits."""
         if batch.positions is None:
-            more = {"attention_mask": batch.attention}
+            inputs = {"attention_mask": batch.attention}
         else:
-            more = {"position_ids": batch.positions, "lengths": batch.lengths}
+            inputs = {"position_ids": batch.positions, "lengths": batch.lengths}
         with self._head.scoring(batch.labels):
-            found = model(input_ids=batch.ids, use_cache=False, **more)
-        loss, correct = found.logits.unbind()
+            output = model(input_ids=batch.ids, use_cache=False, **inputs)
+        loss, correct = output.logits.unbind()
         return BatchScores(loss=loss, correct=correct.detach().round().long())
 
 
@@ -85,11 +85,11 @@ class _Head:
             labels_BT[trained].split(self._chunk),
             strict=True,
         )
-        found = [
+        chunk_sums = [
             checkpoint(self._sum, *chunk, use_reentrant=False, preserve_rng_state=False)
             for chunk in chunks
         ]
-        return torch.stack(found).sum(0)
+        return torch.stack(chunk_sums).sum(0)
 
     def _sum(self, hidden_ND: torch.Tensor, labels_N: torch.Tensor) -> torch.Tensor:
         logits_NV = self._logits(hidden_ND).float()
@@ -98,9 +98,9 @@ class _Head:
         return torch.stack([loss, correct.float()])
 
 
-def _make(making: MethodInputs) -> Method:
-    chunk = making.spec.loss_chunk
-    return ChunkedSupervisedLoss(making.engine.module, chunk) if chunk else SupervisedLoss()
+def _make(inputs: MethodInputs) -> Method:
+    chunk = inputs.spec.loss_chunk
+    return ChunkedSupervisedLoss(inputs.engine.module, chunk) if chunk else SupervisedLoss()
 
 
 KIND = MethodDescriptor(

@@ -19,10 +19,10 @@ class ActorCritic(torch.nn.Module):  # type: ignore[misc]  # torch is untyped he
 
     def forward(self, *, with_values: bool = False, **inputs: Any) -> Any:  # noqa: ANN401
         """Return the actor's output; ``token_values`` [rows, positions] are in fp32."""
-        found = self.actor(**inputs)
+        output = self.actor(**inputs)
         if with_values:
-            found["token_values"] = self.critic(**inputs).logits[:, :, 0].float()
-        return found
+            output["token_values"] = self.critic(**inputs).logits[:, :, 0].float()
+        return output
 
 
 def actor_of(module: Any) -> Any:  # noqa: ANN401

@@ -39,11 +39,11 @@ def packed_attention(
         )
     # A slice's gradient is as long as the whole row; those of a split are put together once.
     splits = (t.split(tuple(lengths), dim=2) for t in (query_BHTD, key_BHTD, value_BHTD))
-    found = []
+    outputs = []
     for length, *parts in zip(lengths, *splits, strict=True):
         mask = _window(length, sliding_window, query_BHTD.device)
-        found.append(sdpa_attention_forward(module, *parts, mask, **options)[0])
-    return torch.cat(found, dim=1), None
+        outputs.append(sdpa_attention_forward(module, *parts, mask, **options)[0])
+    return torch.cat(outputs, dim=1), None
 
 
 @lru_cache(maxsize=4)  # all layers of a micro-step share it

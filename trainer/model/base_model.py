@@ -79,19 +79,19 @@ def _load(
     Raises NonRetryableError for a folder whose tensors do not make up the model.
     """
     new_head = kind is not AutoModelForCausalLM
-    loading.require_whole(kind, folder, new_head=new_head, **settings)
+    loading.require_complete(kind, folder, new_head=new_head, **settings)
     sharding = HfDeepSpeedConfig(deepspeed_config) if spec.zero_stage == 3 else None
     dtype = dtype_of(spec)
     quantized = spec.is_quantized
-    spared = NEW_HEADS if new_head else None
-    model = loading.load_whole(
+    skip_modules = NEW_HEADS if new_head else None
+    model = loading.load_complete(
         kind,
         folder,
         new_head=new_head,
         dtype=dtype,
         attn_implementation=attention.NAME if spec.packing else None,
         **settings,
-        **(precision.four_bit_options(dtype, spared) if quantized else {}),
+        **(precision.four_bit_options(dtype, skip_modules) if quantized else {}),
     )
     del sharding  # transformers looks for it while it lives
     precision.prevent_repacking(model)

@@ -26,7 +26,7 @@ LOADER_FAULTS = (  # how transformers begins the errors about a checkpoint
 log = logging.getLogger("trainer")
 
 
-def require_whole(
+def require_complete(
     kind: Any,  # noqa: ANN401 - a class of transformers such as AutoModelForCausalLM
     folder: Path,
     *,
@@ -47,7 +47,7 @@ def require_whole(
         log.warning("model.dropped tensors of other tasks: %s", keys.unexpected_text)
 
 
-def load_whole(
+def load_complete(
     kind: Any,  # noqa: ANN401
     folder: Path,
     *,
@@ -56,7 +56,7 @@ def load_whole(
 ) -> Any:  # noqa: ANN401
     """Return the model that `from_pretrained` loads with ``options``; no code of its own is run.
 
-    Raises NonRetryableError where tensors are missing. Call `require_whole` first:
+    Raises NonRetryableError where tensors are missing. Call `require_complete` first:
     under ZeRO-3 transformers sees a wrong shape on one rank only, and drops tensors silently.
     """
     try:

@@ -37,12 +37,12 @@ def import_uncompiled() -> None:
 
 
 def four_bit_options(
-    dtype: torch.dtype, spared: list[str] | None, device: str | None = None
+    dtype: torch.dtype, skip_modules: list[str] | None, device: str | None = None
 ) -> dict[str, Any]:
     """Return options for `from_pretrained`: 4 bits for all linear layers but the output head.
 
     Args:
-        spared: Names of new heads; None: transformers finds a language model's head.
+        skip_modules: Names of new heads; None: transformers finds a language model's head.
         device: None: the device of DeepSpeed's accelerator.
     """
     import_uncompiled()
@@ -58,7 +58,7 @@ def four_bit_options(
             bnb_4bit_quant_type="nf4",
             bnb_4bit_use_double_quant=True,
             bnb_4bit_compute_dtype=dtype,
-            llm_int8_skip_modules=spared,
+            llm_int8_skip_modules=skip_modules,
         ),
         "device_map": {"": device},
     }

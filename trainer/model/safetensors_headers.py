@@ -31,11 +31,11 @@ class UnusableModelError(ValueError):
     """The folder holds no loadable model; the text names the file and the remedy."""
 
     @classmethod
-    def because(cls, error: Exception, what: str, remedy: str) -> "UnusableModelError":
+    def because(cls, error: Exception, summary: str, remedy: str) -> "UnusableModelError":
         """Say in two sentences what failed, with the first line of the library's error."""
         lines = [line.strip() for line in str(error).strip().splitlines()] or [type(error).__name__]
         why = " ".join(lines[:2]) if lines[0].endswith(":") else lines[0]
-        return cls(f"{what} ({why.rstrip('.').replace('. ', '; ')}). {remedy}")
+        return cls(f"{summary} ({why.rstrip('.').replace('. ', '; ')}). {remedy}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,9 +59,9 @@ def read_weights(folder: Path) -> dict[str, TensorHeader]:
         return read_header(folder / SINGLE)
     shards = sorted(set(read_index(folder).values()))
     if absent := [shard for shard in shards if not (folder / shard).is_file()]:
-        more = f" and {len(absent) - 1} more shards" if absent[1:] else ""
+        suffix = f" and {len(absent) - 1} more shards" if absent[1:] else ""
         raise UnusableModelError(
-            f"{INDEX} names {absent[0]}{more}, absent from the folder, so their tensors would be "
+            f"{INDEX} names {absent[0]}{suffix}, absent from the folder, so their tensors would be "
             f"random. {AGAIN}"
         )
     return {name: t for shard in shards for name, t in read_header(folder / shard).items()}
@@ -91,12 +91,12 @@ def read_json(path: Path) -> dict[str, Any]:
     if data.startswith(LFS):
         raise UnusableModelError(_pointer(path))
     try:
-        found = json.loads(data)
+        document = json.loads(data)
     except (ValueError, RecursionError) as error:
         raise UnusableModelError(f"{path.name} is not JSON ({error}). {AGAIN}") from None
-    if not isinstance(found, dict):
+    if not isinstance(document, dict):
         raise UnusableModelError(f"{path.name} holds no JSON object. {AGAIN}")
-    return found
+    return document
 
 
 def read_header(path: Path) -> dict[str, TensorHeader]:
@@ -157,12 +157,12 @@ def _require_layout(file: str, size: int, data: int, tensors: dict[str, TensorHe
                 f"{file} is damaged: {name} ({tensor.dtype} {list(tensor.shape)}) has "
                 f"{tensor.size} bytes. {AGAIN}"
             )
-    placed = sorted((t.begin, t.begin + t.size, name) for name, t in tensors.items())
-    edges = [(data, data, "the header"), *placed, (size, size, "the end of the file")]
+    ranges = sorted((t.begin, t.begin + t.size, name) for name, t in tensors.items())
+    edges = [(data, data, "the header"), *ranges, (size, size, "the end of the file")]
     for (_, end, before), (begin, _, name) in pairwise(edges):
         if begin != end:
-            how = "overlap" if begin < end else "have unused bytes between them"
-            raise UnusableModelError(f"{file} is damaged: {before} and {name} {how}. {AGAIN}")
+            fault = "overlap" if begin < end else "have unused bytes between them"
+            raise UnusableModelError(f"{file} is damaged: {before} and {name} {fault}. {AGAIN}")
 
 
 def _bits(tensor: TensorHeader) -> int:
@@ -176,10 +176,10 @@ def _bits(tensor: TensorHeader) -> int:
 
 
 def _without_duplicates(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    members = dict(pairs)
+    if len(members) != len(pairs):
         raise ValueError("it names a tensor twice")
-    return found
+    return members
 
 
 def _pointer(path: Path) -> str:
@@ -190,5 +190,5 @@ def _pointer(path: Path) -> str:
 
 def first_names(names: Sequence[str], most: int = 3) -> str:
     """Return the first names and the number of the others, for messages."""
-    rest = len(names) - most
-    return ", ".join(names[:most]) + (f" and {rest} more" if rest > 0 else "")
+    remaining = len(names) - most
+    return ", ".join(names[:most]) + (f" and {remaining} more" if remaining > 0 else "")

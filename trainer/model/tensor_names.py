@@ -40,7 +40,9 @@ class TensorDifferences:
     @classmethod
     def from_info(cls, info: dict[str, Any], tied: dict[str, str]) -> "TensorDifferences":
         """Read transformers' ``output_loading_info``."""
-        shapes = sorted((n, list(found), list(want)) for n, found, want in info["mismatched_keys"])
+        shapes = sorted(
+            (n, list(actual), list(expected)) for n, actual, expected in info["mismatched_keys"]
+        )
         return cls(
             missing=sorted(info["missing_keys"]),
             unexpected=sorted(info["unexpected_keys"]),
@@ -108,7 +110,7 @@ def find_fault(keys: TensorDifferences, new_head: bool) -> str:
     ``new_head``: the method adds a head, which may be missing.
     """
     missing = [name for name in keys.missing if not (new_head and is_head(name))]
-    stray = [name for name in keys.unexpected if not OTHER_HEADS.fullmatch(name)]
+    unexpected = [name for name in keys.unexpected if not OTHER_HEADS.fullmatch(name)]
     if missing:
         return (
             f"{_count(missing)} of the architecture in config.json {_are(missing)} missing from "
@@ -116,15 +118,18 @@ def find_fault(keys: TensorDifferences, new_head: bool) -> str:
             f"{_remedy(missing, keys.unexpected)}"
         )
     if keys.mismatched:
-        texts = [f"{name} has {found}, not {want}" for name, found, want in keys.mismatched]
+        texts = [
+            f"{name} has {actual}, not {expected}" for name, actual, expected in keys.mismatched
+        ]
         return (
             f"{_count(texts)} {_have(texts)} another shape than the model wants: "
             f"{first_names(texts)}. {_shape_remedy(keys.mismatched[0][0])}"
         )
-    if stray:
+    if unexpected:
         return (
-            f"{_count(stray)} {_have(stray)} no place in the architecture of config.json and would "
-            f"be dropped: {first_names(stray)}. {_stray_remedy(stray)}"
+            f"{_count(unexpected)} {_have(unexpected)} no place in the architecture of "
+            f"config.json and would be dropped: {first_names(unexpected)}. "
+            f"{_stray_remedy(unexpected)}"
         )
     return ""
 
@@ -139,11 +144,11 @@ def _remedy(missing: list[str], unexpected: list[str]) -> str:
     if any(UNMERGED.fullmatch(name) for name in unexpected):
         return "Adapters are not merged: save the result of `merge_and_unload`, and stage that."
     for name in missing:
-        for other in unexpected:
-            if other.endswith(f".{name}") or name.endswith(f".{other}"):
+        for candidate in unexpected:
+            if candidate.endswith(f".{name}") or name.endswith(f".{candidate}"):
                 return (
-                    f"{other} looks like {name} under another prefix: rename the tensors, or save "
-                    "the inner model with save_pretrained."
+                    f"{candidate} looks like {name} under another prefix: rename the tensors, or "
+                    "save the inner model with save_pretrained."
                 )
     if unexpected:
         return (
@@ -164,8 +169,8 @@ def _shape_remedy(name: str) -> str:
     return "Stage the config.json that belongs to these weights."
 
 
-def _stray_remedy(stray: list[str]) -> str:
-    if any(UNMERGED.fullmatch(name) for name in stray):
+def _stray_remedy(unexpected: list[str]) -> str:
+    if any(UNMERGED.fullmatch(name) for name in unexpected):
         return "Adapters are not merged: save the result of `merge_and_unload`, and stage that."
     return "Stage the config.json that belongs to these weights."
 

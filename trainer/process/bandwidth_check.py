@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 
 from trainer.contract import Generation
-from trainer.rundir import RunDir, write_whole
+from trainer.rundir import RunDir, write_atomically
 
 BYTES = {"cuda": 2**30, "cpu": 2**12}  # of one all-reduce
 TRIES = 4  # the best counts; a first one more only sets up connections
@@ -46,10 +46,10 @@ def require_bandwidth(
     slow = 0 < inside < LEAST_SHARE * expected.inside
     if slow:
         text = f"all-reduce between its GPUs reaches {inside:.0f} GB/s, {expected.inside:.0f} are"
-        write_whole(rundir.unhealthy(dist.get_rank()), f"{text} usual: an NVLink may be down")
-    someone = torch.tensor(int(slow), device=device)
-    dist.all_reduce(someone, op=dist.ReduceOp.MAX)
-    if int(someone):
+        write_atomically(rundir.unhealthy(dist.get_rank()), f"{text} usual: an NVLink may be down")
+    any_slow = torch.tensor(int(slow), device=device)
+    dist.all_reduce(any_slow, op=dist.ReduceOp.MAX)
+    if int(any_slow):
         raise SlowMachineError("a machine of this world is too slow within itself, and is replaced")
     between = bus_bandwidth(None, device) if world > per_node else 0.0
     if not 0 < between < LEAST_SHARE * expected.between:
@@ -81,17 +81,17 @@ def _intra_node_bandwidth(per_node: int, world: int, device: torch.device) -> fl
         return bus_bandwidth(None, device)
     nodes = range(0, world, per_node)
     groups = [dist.new_group(list(range(first, first + per_node))) for first in nodes]
-    mine = groups[dist.get_rank() // per_node]
-    speed = bus_bandwidth(mine, device)
-    dist.destroy_process_group(mine)  # its communicator has memory of the GPU
+    group = groups[dist.get_rank() // per_node]
+    speed = bus_bandwidth(group, device)
+    dist.destroy_process_group(group)  # its communicator has memory of the GPU
     return speed
 
 
 def _time_all_reduce(
     data: torch.Tensor, group: dist.ProcessGroup | None, device: torch.device
 ) -> float:
-    began = time.perf_counter()
+    start = time.perf_counter()
     dist.all_reduce(data, group=group)
     if device.type == "cuda":
         torch.cuda.synchronize(device)
-    return time.perf_counter() - began
+    return time.perf_counter() - start

@@ -23,8 +23,8 @@ def measure_cpu_flops() -> float:
     b = torch.ones(INNER, COLUMNS, dtype=torch.float32)
     a @ b  # the first product prepares kernels
     products = 0
-    began = time.process_time()
-    while (spent := time.process_time() - began) < SECONDS:
+    start = time.process_time()
+    while (spent := time.process_time() - start) < SECONDS:
         a @ b
         products += 1
     return STEP_SHARE * products * 2 * ROWS * INNER * COLUMNS / spent

@@ -13,10 +13,10 @@ from pathlib import Path
 
 from trainer.contract import Message, SaveCost, Span, StepMetrics
 from trainer.process.disk_full import is_disk_full
-from trainer.rundir import RunDir, write_whole
+from trainer.rundir import RunDir, write_atomically
 from trainer.state import RankIdentity
 
-LINES_KEPT = 10_000
+MAX_WAITING_LINES = 10_000
 
 log = logging.getLogger(__name__)
 
@@ -56,7 +56,7 @@ class Journal:
         if self._identity.rank == 0 and not path.exists():
             log.warning("%s", text)
             with suppress(OSError):  # no space: it is in the log
-                write_whole(path, text)
+                write_atomically(path, text)
 
     def progress(self, step: int) -> None:
         """Record how many training steps are finished; not synced, since it is only a hint."""
@@ -74,7 +74,7 @@ class _Lines:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._waiting: deque[bytes] = deque(maxlen=LINES_KEPT)
+        self._waiting: deque[bytes] = deque(maxlen=MAX_WAITING_LINES)
 
     def add(self, message: Message) -> None:
         self._waiting.append(message.to_json().encode() + b"\n")
@@ -92,10 +92,10 @@ class _Lines:
 
 def _write_optional(path: Path, text: str) -> None:
     """Write the file whole, or not at all where the disk is full."""
-    part = path.with_name(f".{path.name}.part")
+    part_path = path.with_name(f".{path.name}.part")
     try:
-        part.write_text(text)
-        part.replace(path)
+        part_path.write_text(text)
+        part_path.replace(path)
     except OSError as e:
         if not is_disk_full(e):
             raise

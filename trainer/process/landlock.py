@@ -35,10 +35,10 @@ def restrict_to_read_only(libc: ctypes.CDLL, paths: Iterable[Path]) -> None:
     No TCP from version 4 on; no abstract sockets of others and no signals to them from 6 on. Raises
     OSError if files cannot be restricted.
     """
-    known = landlock_version(libc)
-    files = (1 << _FILE_BITS[min(max(known, 1), 5)]) - 1
-    net = _BIND | _CONNECT if known >= _NET_SINCE else 0
-    scopes = _ABSTRACT_SOCKETS | _SIGNALS if known >= _SCOPES_SINCE else 0
+    version = landlock_version(libc)
+    files = (1 << _FILE_BITS[min(max(version, 1), 5)]) - 1
+    net = _BIND | _CONNECT if version >= _NET_SINCE else 0
+    scopes = _ABSTRACT_SOCKETS | _SIGNALS if version >= _SCOPES_SINCE else 0
     ruleset = _create(libc, files, net, scopes)
     try:
         for path in paths:
@@ -64,8 +64,8 @@ def restrict_connect_ports(libc: ctypes.CDLL, ports: Iterable[int]) -> bool:
 
 
 def _create(libc: ctypes.CDLL, files: int, net: int, scopes: int) -> int:
-    asked = struct.pack("QQQ", files, net, scopes)
-    ruleset = int(libc.syscall(_CREATE, asked, ctypes.c_size_t(len(asked)), 0))
+    attributes = struct.pack("QQQ", files, net, scopes)
+    ruleset = int(libc.syscall(_CREATE, attributes, ctypes.c_size_t(len(attributes)), 0))
     if ruleset < 0:
         raise OSError(ctypes.get_errno(), "this kernel has no Landlock; Linux 5.13 and later do")
     return ruleset
@@ -81,13 +81,13 @@ def _restrict(libc: ctypes.CDLL, ruleset: int) -> None:
 def _allow(libc: ctypes.CDLL, ruleset: int, path: Path) -> None:
     """Add a rule; a path that does not exist needs none."""
     try:
-        place = os.open(path, os.O_PATH | os.O_CLOEXEC)
+        fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
     except FileNotFoundError:
         return
     rights = _READ_FILE | _READ_FOLDER if path.is_dir() else _READ_FILE
-    rule = struct.pack("=Qi", rights, place)
+    rule = struct.pack("=Qi", rights, fd)
     try:
         if libc.syscall(_ADD_RULE, ruleset, _PATH_BENEATH, rule, 0) != 0:
             raise OSError(ctypes.get_errno(), "not allowed to be read (Landlock)", str(path))
     finally:
-        os.close(place)
+        os.close(fd)

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from jinja2 import TemplateError
 
-from trainer.rundir import RunDir, write_whole
+from trainer.rundir import RunDir, write_atomically
 
 # Errors of code with wrong input. Run spec, inputs and code are the same on every
 # machine, and verified. What machines, networks and full disks do is OSError, or RuntimeError.
@@ -42,11 +42,11 @@ def record_non_retryable(rundir: RunDir, rank: int) -> Iterator[None]:
     try:
         yield
     except NonRetryableError as e:
-        write_whole(rundir.non_retryable(rank), str(e))
+        write_atomically(rundir.non_retryable(rank), str(e))
         raise
     except (RuntimeError, *RECURRING) as e:
         if is_recurring(e):
-            write_whole(rundir.non_retryable(rank), _recurring(e))
+            write_atomically(rundir.non_retryable(rank), _recurring(e))
         raise
 
 

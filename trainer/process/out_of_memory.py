@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import torch
 
 from trainer.contract import RunSpec
-from trainer.rundir import OutOfMemoryMark, RunDir, write_whole
+from trainer.rundir import OutOfMemoryMark, RunDir, write_atomically
 from trainer.state import RankIdentity
 
 # Messages about GPU memory in other errors, of CUDA, cuBLAS and NCCL.
@@ -47,5 +47,5 @@ def record_out_of_memory(
                 gradient_checkpointing=spec.gradient_checkpointing,
                 peak=torch.cuda.max_memory_allocated() if device == "cuda" else 0,
             )
-            write_whole(rundir.out_of_memory(identity.rank), mark.to_json())
+            write_atomically(rundir.out_of_memory(identity.rank), mark.to_json())
         raise

@@ -62,10 +62,12 @@ def main() -> None:
     run(arguments)
 
 
-def _make(asked: RendezvousParameters) -> OwnAddress:
-    address, port = parse_rendezvous_endpoint(asked.endpoint, -1)
-    rank = int(asked.config["rank"])
-    return OwnAddress(address, port, rank, asked.max_nodes, asked.run_id, _TIMEOUT_SECONDS)
+def _make(parameters: RendezvousParameters) -> OwnAddress:
+    address, port = parse_rendezvous_endpoint(parameters.endpoint, -1)
+    rank = int(parameters.config["rank"])
+    return OwnAddress(
+        address, port, rank, parameters.max_nodes, parameters.run_id, _TIMEOUT_SECONDS
+    )
 
 
 def _listen(address: str, port: int) -> int:

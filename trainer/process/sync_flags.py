@@ -47,29 +47,29 @@ class FlagSync:
         rundir: RunDir,
         group: Any,  # noqa: ANN401
         saver_busy: Callable[[], bool],
-        moved: Callable[[], None],
+        record_progress: Callable[[], None],
     ) -> None:
         self._rundir, self._group, self._saver_busy = rundir, group, saver_busy
-        self._moved = moved
+        self._record_progress = record_progress
         self._signalled = False
         signal.signal(signal.SIGTERM, lambda *_: self._on_signal())
 
     def sync_flags(self, save_due: bool = False) -> SyncedFlags:
         """Return the flags of all ranks; collective, so every rank calls it at the same place."""
-        asked = self._stop_asked()
-        mine = [asked == NOW, save_due, self._saver_busy(), asked == AFTER_STEP]
-        flags = torch.tensor(mine, dtype=torch.int32)
+        request = self._requested_stop()
+        own_flags = [request == NOW, save_due, self._saver_busy(), request == AFTER_STEP]
+        flags = torch.tensor(own_flags, dtype=torch.int32)
         dist.all_reduce(flags, op=dist.ReduceOp.MAX, group=self._group)
-        self._moved()
+        self._record_progress()
         stop, save, congested, end = (bool(flag) for flag in flags.tolist())
         return SyncedFlags(stop, save, congested, end)
 
     def is_stop_requested_here(self) -> bool:
         """Return whether this rank was asked to stop, without asking the others."""
-        self._moved()
-        return self._stop_asked() is not None
+        self._record_progress()
+        return self._requested_stop() is not None
 
-    def _stop_asked(self) -> str | None:
+    def _requested_stop(self) -> str | None:
         """Return NOW, AFTER_STEP or None."""
         if self._signalled:
             return NOW

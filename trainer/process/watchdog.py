@@ -20,28 +20,32 @@ class Watchdog:
     def __init__(
         self, now: Callable[[], float], *, long: float = LONG_SECONDS, floor: float = MIN_SECONDS
     ) -> None:
-        self._now, self._long, self._floor = now, long, floor
+        self._now, self._long_seconds, self._min_seconds = now, long, floor
         self._pauses: deque[float] = deque(maxlen=50)
-        self._moved_at: float | None = None
+        self._progress_at: float | None = None
         self.expect_long()
 
     def expect_long(self) -> None:
         """Allow for a long operation: loading, or the export."""
-        self._moved_at = None
-        _end_after(self._long)
+        self._progress_at = None
+        _end_after(self._long_seconds)
 
     def record_progress(self) -> None:
         """Record that training has reached its next micro-step."""
         now = self._now()
-        if self._moved_at is not None:
-            self._pauses.append(now - self._moved_at)
-        self._moved_at = now
+        if self._progress_at is not None:
+            self._pauses.append(now - self._progress_at)
+        self._progress_at = now
         _end_after(self.timeout_seconds)
 
     @property
     def timeout_seconds(self) -> float:
         """Seconds that training may make no progress."""
-        return max(self._floor, PAUSE_FACTOR * median(self._pauses)) if self._pauses else self._long
+        return (
+            max(self._min_seconds, PAUSE_FACTOR * median(self._pauses))
+            if self._pauses
+            else self._long_seconds
+        )
 
 
 def _end_after(seconds: float) -> None:

@@ -57,15 +57,17 @@ class RolloutCollector:
         if self.stop():
             return None
         for group in self._groups(micros):
-            asked = {s: self.prompts[self._row(s)] for micro in group for s in micro}
-            found, figures = self._graded(self._answered(asked, born), asked, figures)
+            prompts = {s: self.prompts[self._row(s)] for micro in group for s in micro}
+            graded, figures = self._grade_rows(
+                self._generate_answers(prompts, born), prompts, figures
+            )
             if self.stop():  # before the next collectives; answers may have been cut short
                 return None
             for micro in group:
-                rows += self._passed([row for row in found if row.sample in micro])
+                rows += self._add_log_probabilities([row for row in graded if row.sample in micro])
         if self.reference is not None:
             figures = replace(figures, kl=sum(_kl(row) for row in rows))
-        return list(self._compared(rows, beta)), figures
+        return list(self._add_advantages(rows, beta)), figures
 
     def cut_to_context(self, prompt: ChatPrompt, answer: Sequence[int]) -> Sequence[int]:
         """Return the part of an answer that fits into the context after its prompt."""
@@ -74,17 +76,17 @@ class RolloutCollector:
     def grade(self, answers: Sequence[tuple[ChatPrompt, Sequence[int]]]) -> list[Grade]:
         """Grade each answer to its prompt; errors are no exceptions."""
         decode = self.tokenizer.decode
-        told = [
+        model_answers = [
             ModelAnswer(decode(ids, skip_special_tokens=True), prompt.item, prompt.chat)
             for prompt, ids in answers
         ]
-        return grade_in_slices(self.grader, told, self.stop_here, self.now)
+        return grade_in_slices(self.grader, model_answers, self.stop_here, self.now)
 
     def _groups(self, micros: Sequence[Sequence[int]]) -> Iterator[Sequence[Sequence[int]]]:
         """Yield micro-batches that are answered at once; as many groups on every rank."""
-        several = self.settings.at_once // (self.spec.micro_batch * self.settings.answers)
-        for first in range(0, len(micros), max(several, 1)):
-            yield micros[first : first + max(several, 1)]
+        group_size = self.settings.at_once // (self.spec.micro_batch * self.settings.answers)
+        for first in range(0, len(micros), max(group_size, 1)):
+            yield micros[first : first + max(group_size, 1)]
 
     @property
     def settings(self) -> Reinforcement:
@@ -92,27 +94,27 @@ class RolloutCollector:
         assert self.spec.reinforcement is not None
         return self.spec.reinforcement
 
-    def _answered(self, asked: Mapping[int, ChatPrompt], born: int) -> list[GradedAnswer]:
+    def _generate_answers(self, prompts: Mapping[int, ChatPrompt], born: int) -> list[GradedAnswer]:
         """Answer the prompts; those without room for an answer are skipped."""
-        fit = [s for s, prompt in asked.items() if len(prompt.ids) < self.spec.max_seq_len]
-        if short := sorted(asked.keys() - set(fit)):
-            first = self.prompts.file_and_line(self._row(short[0]))
-            log.warning("%d prompts leave no room for an answer, as %s", len(short), first)
-        draws = [(sample, number) for sample in fit for number in range(self.settings.answers)]
-        found = self.sampler.answers([asked[sample].ids for sample, _ in draws], draws)
+        fitting = [s for s, prompt in prompts.items() if len(prompt.ids) < self.spec.max_seq_len]
+        if too_long := sorted(prompts.keys() - set(fitting)):
+            first = self.prompts.file_and_line(self._row(too_long[0]))
+            log.warning("%d prompts leave no room for an answer, as %s", len(too_long), first)
+        draws = [(sample, number) for sample in fitting for number in range(self.settings.answers)]
+        answers = self.sampler.answers([prompts[sample].ids for sample, _ in draws], draws)
         return [
             GradedAnswer(
                 sample=sample,
                 number=number,
                 born=born,
                 ids=np.array(
-                    [*asked[sample].ids, *self.cut_to_context(asked[sample], answer)],
+                    [*prompts[sample].ids, *self.cut_to_context(prompts[sample], answer)],
                     dtype=np.int32,
                 ),
-                prompt=len(asked[sample].ids),
+                prompt=len(prompts[sample].ids),
                 grade=0.0,
             )
-            for (sample, number), answer in zip(draws, found, strict=True)
+            for (sample, number), answer in zip(draws, answers, strict=True)
         ]
 
     def rows_of_samples(self, samples: Iterable[int]) -> list[int]:
@@ -126,31 +128,31 @@ class RolloutCollector:
     def _row(self, sample: int) -> int:
         return shuffled_row(self.spec.seed, len(self.prompts), sample)
 
-    def _graded(
-        self, rows: Sequence[GradedAnswer], asked: Mapping[int, ChatPrompt], figures: RewardSums
+    def _grade_rows(
+        self, rows: Sequence[GradedAnswer], prompts: Mapping[int, ChatPrompt], figures: RewardSums
     ) -> tuple[list[GradedAnswer], RewardSums]:
         """Grade the answers; those that fail are counted and dropped."""
-        grades = self.grade([(asked[row.sample], row.ids[row.prompt :].tolist()) for row in rows])
-        wrong = [(r.sample, g.error) for r, g in zip(rows, grades, strict=True) if g.error]
-        found = [
+        grades = self.grade([(prompts[row.sample], row.ids[row.prompt :].tolist()) for row in rows])
+        failures = [(r.sample, g.error) for r, g in zip(rows, grades, strict=True) if g.error]
+        graded = [
             replace(row, grade=grade.score)
             for row, grade in zip(rows, grades, strict=True)
             if not grade.error
         ]
-        return found, RewardSums(
+        return graded, RewardSums(
             answers=figures.answers + len(rows),
-            grades=figures.grades + sum(row.grade for row in found),
-            squares=figures.squares + sum(row.grade**2 for row in found),
-            uneven=figures.uneven + _count_uneven(found),
+            grades=figures.grades + sum(row.grade for row in graded),
+            squares=figures.squares + sum(row.grade**2 for row in graded),
+            uneven=figures.uneven + _count_uneven(graded),
             tokens=figures.tokens + sum(row.tokens for row in rows),
-            errors=figures.errors + len(wrong),
-            error=figures.error or (self._placed(*wrong[0]) if wrong else ""),
+            errors=figures.errors + len(failures),
+            error=figures.error or (self._locate_error(*failures[0]) if failures else ""),
         )
 
-    def _placed(self, sample: int, error: str) -> str:
+    def _locate_error(self, sample: int, error: str) -> str:
         return f"{self.prompts.file_and_line(self._row(sample))}: {error}"
 
-    def _passed(self, rows: Sequence[GradedAnswer]) -> list[GradedAnswer]:
+    def _add_log_probabilities(self, rows: Sequence[GradedAnswer]) -> list[GradedAnswer]:
         """Add the log-probabilities that the losses need; a pass is made even without rows."""
         settings = self.settings
         off_policy = settings.steps_per_rollout > 1 or settings.replay_share > 0
@@ -159,16 +161,21 @@ class RolloutCollector:
         batch = answer_batch(rows, self.tokenizer.pad_token_id, least=self.settings.answers)
         batch = batch.to(self.engine.device)
         with torch.no_grad(), evaluation_mode(self.engine):
-            ours = log_probabilities(self.engine, batch, settings.temperature)
-        theirs = ours[:0] if self.reference is None else self.reference(batch)
+            policy_logprobs = log_probabilities(self.engine, batch, settings.temperature)
+        reference_logprobs = (
+            policy_logprobs[:0] if self.reference is None else self.reference(batch)
+        )
         return [
             replace(row, behaviour=a, reference=b)
             for row, a, b in zip(
-                rows, _split_by_row(ours, rows), _split_by_row(theirs, rows), strict=True
+                rows,
+                _split_by_row(policy_logprobs, rows),
+                _split_by_row(reference_logprobs, rows),
+                strict=True,
             )
         ]
 
-    def _compared(self, rows: Sequence[GradedAnswer], beta: float) -> Iterator[GradedAnswer]:
+    def _add_advantages(self, rows: Sequence[GradedAnswer], beta: float) -> Iterator[GradedAnswer]:
         """Add the advantage over the other answers to the same prompt, if needed."""
         algorithm = self.settings.algorithm
         for _, same in groupby(rows, key=lambda row: row.sample):
@@ -178,12 +185,12 @@ class RolloutCollector:
                 continue
             penalty = beta if algorithm == "rloo" else 0.0
             rewards = [row.grade - penalty * _kl(row) for row in group]
-            found = (
+            advantages = (
                 leave_one_out_advantages(rewards)
                 if algorithm == "rloo"
                 else group_advantages(rewards)
             )
-            for row, advantage in zip(group, found, strict=True):
+            for row, advantage in zip(group, advantages, strict=True):
                 yield replace(row, advantage=float(advantage))
 
 
@@ -217,21 +224,21 @@ TIMEOUT_MESSAGE = f"the answers before it took the grader {TIMEOUT_SECONDS:.0f} 
 def grade_in_slices(
     grader: Grader,
     answers: Sequence[ModelAnswer],
-    stop_asked: Callable[[], bool],
+    is_stop_requested: Callable[[], bool],
     now: Callable[[], float],
 ) -> list[Grade]:
     """Return one grade for each answer; an error for those that there is no time for.
 
     After a stop request nothing more is graded: the caller drops the grades.
     """
-    until, found = now() + TIMEOUT_SECONDS, list[Grade]()
+    deadline, grades = now() + TIMEOUT_SECONDS, list[Grade]()
     for first in range(0, len(answers), SLICE):
-        some = answers[first : first + SLICE]
-        if stop_asked() or now() > until:
-            found += [Grade(0.0, TIMEOUT_MESSAGE)] * len(some)
+        batch = answers[first : first + SLICE]
+        if is_stop_requested() or now() > deadline:
+            grades += [Grade(0.0, TIMEOUT_MESSAGE)] * len(batch)
         else:
-            found += _grades(grader, some)
-    return found
+            grades += _grades(grader, batch)
+    return grades
 
 
 def _grades(grader: Grader, answers: Sequence[ModelAnswer]) -> list[Grade]:

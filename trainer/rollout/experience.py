@@ -61,12 +61,12 @@ class ReplayState:
 
         Of ``used`` at most ``capacity`` are kept, and none born before step ``oldest``.
         """
-        fresh = (*self.replay, *used) if capacity else ()
-        young = [row for row in fresh if row.born >= oldest]
+        candidates = (*self.replay, *used) if capacity else ()
+        recent = [row for row in candidates if row.born >= oldest]
         return replace(
             self,
             waiting=tuple(row for row in self.waiting if row.sample >= consumed),
-            replay=tuple(young[-capacity:]) if capacity else (),
+            replay=tuple(recent[-capacity:]) if capacity else (),
         )
 
     def draw_replay(self, count: int, seed: int, step: int, rank: int) -> list[GradedAnswer]:
@@ -74,4 +74,4 @@ class ReplayState:
         key = np.array([seed ^ LANE << 32, step], dtype=np.uint64)
         bits = np.random.Philox(key=key, counter=[0, rank, 0, 0])
         order = np.argsort(bits.random_raw(len(self.replay)), kind="stable")
-        return [self.replay[place] for place in order[:count]]
+        return [self.replay[index] for index in order[:count]]

@@ -48,9 +48,11 @@ def sum_rewards_over_ranks(
     """
     if figures is None:
         return RewardSummary(differ=settings is None)
-    mine = (figures.answers, figures.grades, figures.tokens, figures.kl or 0.0, figures.errors)
-    more = (figures.squares, figures.uneven)
-    answers, grades, tokens, kl, errors, *spread = sum_over_ranks(*mine, *more, device=device)
+    own_sums = (figures.answers, figures.grades, figures.tokens, figures.kl or 0.0, figures.errors)
+    own_spread = (figures.squares, figures.uneven)
+    answers, grades, tokens, kl, errors, *spread = sum_over_ranks(
+        *own_sums, *own_spread, device=device
+    )
     if not answers:
         return RewardSummary(
             members={"answer_tokens": 0.0}, differ=False
@@ -61,17 +63,17 @@ def sum_rewards_over_ranks(
             f"learn from: {figures.error or 'another rank has the first error'}. Mend the grader, "
             "and try it on a few answers with `python -m trainer.graders`"
         )
-    known = answers - errors
+    graded = answers - errors
     members = {
-        "reward": grades / known,
-        "kl": None if figures.kl is None else kl / known,
+        "reward": grades / graded,
+        "kl": None if figures.kl is None else kl / graded,
         "answer_tokens": tokens / answers,
         "grader_errors": int(errors),
     }
     critic = settings is not None and settings.algorithm == "ppo"
     return RewardSummary(
         members=members,
-        differ=_are_uneven(known, grades, spread[0]) if critic else spread[1] > 0,
+        differ=_are_uneven(graded, grades, spread[0]) if critic else spread[1] > 0,
         error=figures.error
         and f"{int(errors)} of {int(answers)} answers could not be graded and are not learnt "
         f"from; the first error is: {figures.error}",

@@ -48,7 +48,7 @@ class RolloutSource:
     def __init__(
         self, collector: RolloutCollector, settings: Reinforcement, identity: RankIdentity
     ) -> None:
-        self._collector, self._settings, self._me = collector, settings, identity
+        self._collector, self._settings, self._identity = collector, settings, identity
         self._spec: RunSpec = collector.spec
 
     def step(self, state: TrainingState) -> StepInput | None:
@@ -57,12 +57,14 @@ class RolloutSource:
         experience, figures = state.experience, None
         if state.step % self._settings.steps_per_rollout == 0:
             with offload_optimizer(self._collector.engine, self._spec.rollout_offload):
-                found = self._collector.run_rollout(self._ahead(state), beta, state.step)
-            if found is None:
+                rollout = self._collector.run_rollout(
+                    self._samples_to_next_rollout(state), beta, state.step
+                )
+            if rollout is None:
                 return None
-            experience, figures = replace(experience, waiting=tuple(found[0])), found[1]
-        fresh = self._fresh(experience, state.consumed_samples)
-        micros = self._with_old(fresh, experience, state.step)
+            experience, figures = replace(experience, waiting=tuple(rollout[0])), rollout[1]
+        fresh_rows = self._new_answers(experience, state.consumed_samples)
+        micros = self._add_replay(fresh_rows, experience, state.step)
         batches, micros = self._batches(micros, beta)
         used = {(row.sample, row.number): row for micro in micros for row in micro}
         return StepInput(
@@ -74,13 +76,15 @@ class RolloutSource:
 
     def units(self, state: TrainingState, units: Callable[[Batch], int]) -> Iterator[int]:  # noqa: ARG002
         """Yield how many prompts leave room for an answer: no answers exist yet."""
-        spec, me = self._spec, self._me
+        spec, identity = self._spec, self._identity
         last = spec.total_steps * spec.global_batch
         rows = self._collector.rows_of_samples(range(state.consumed_samples, last))
-        for mine in micro_batch_samples(0, len(rows), spec.micro_batch, me.world_size, me.rank):
-            yield sum(self._collector.leaves_room(rows[place]) for place in mine)
+        for positions in micro_batch_samples(
+            0, len(rows), spec.micro_batch, identity.world_size, identity.rank
+        ):
+            yield sum(self._collector.leaves_room(rows[position]) for position in positions)
 
-    def _ahead(self, state: TrainingState) -> list[list[int]]:
+    def _samples_to_next_rollout(self, state: TrainingState) -> list[list[int]]:
         """Return this rank's samples up to the next rollout, by micro-batch."""
         steps = min(self._settings.steps_per_rollout, self._spec.total_steps - state.step)
         micros = []
@@ -90,25 +94,28 @@ class RolloutSource:
         return micros
 
     def _samples(self, consumed: int) -> list[list[int]]:
-        spec, me = self._spec, self._me
+        spec, identity = self._spec, self._identity
         return micro_batch_samples(
-            consumed, spec.global_batch, spec.micro_batch, me.world_size, me.rank
+            consumed, spec.global_batch, spec.micro_batch, identity.world_size, identity.rank
         )
 
-    def _fresh(self, experience: ReplayState, consumed: int) -> list[list[GradedAnswer]]:
+    def _new_answers(self, experience: ReplayState, consumed: int) -> list[list[GradedAnswer]]:
         return [
             [row for sample in micro for row in experience.waiting_answers(sample)]
             for micro in self._samples(consumed)
         ]
 
-    def _with_old(
+    def _add_replay(
         self, micros: list[list[GradedAnswer]], experience: ReplayState, step: int
     ) -> list[list[GradedAnswer]]:
         """Add replayed answers to the micro-batches, up to the requested share."""
-        share, me = self._settings.replay_share, self._me
+        share, identity = self._settings.replay_share, self._identity
         every = round(share / (1 - share) * self._spec.global_batch * self._settings.answers)
-        count = every * (me.rank + 1) // me.world_size - every * me.rank // me.world_size
-        old = experience.draw_replay(count, self._spec.seed, step, me.rank)
+        count = (
+            every * (identity.rank + 1) // identity.world_size
+            - every * identity.rank // identity.world_size
+        )
+        old = experience.draw_replay(count, self._spec.seed, step, identity.rank)
         return [micro + old[n :: len(micros)] for n, micro in enumerate(micros)]
 
     def _next_replay_state(
@@ -118,7 +125,7 @@ class RolloutSource:
         used: dict[tuple[int, int], GradedAnswer],
     ) -> ReplayState:
         settings = self._settings
-        keep = settings.replay_capacity // self._me.world_size if settings.replay_share else 0
+        keep = settings.replay_capacity // self._identity.world_size if settings.replay_share else 0
         after = state.consumed_samples + self._spec.global_batch
         old = {(row.sample, row.number) for row in experience.replay}
         return experience.after_step(
@@ -135,8 +142,8 @@ class RolloutSource:
         pad_id, least = self._collector.tokenizer.pad_token_id, self._settings.answers
         if self._settings.algorithm != "ppo":
             return [answer_batch(rows, pad_id, least=least, beta=beta) for rows in micros], micros
-        judged = [self._judged(rows, beta) for rows in micros]
-        mean, deviation = self._spread([j.advantages for j in judged])
+        valued_micros = [self._with_values(rows, beta) for rows in micros]
+        mean, deviation = self._mean_and_deviation([j.advantages for j in valued_micros])
         batches = [
             answer_batch(
                 j.rows,
@@ -146,11 +153,11 @@ class RolloutSource:
                 advantages=(j.advantages - mean) / (deviation + EPSILON),
                 returns=j.returns,
             )
-            for j in judged
+            for j in valued_micros
         ]
-        return batches, [j.rows for j in judged]
+        return batches, [j.rows for j in valued_micros]
 
-    def _judged(self, rows: Sequence[GradedAnswer], beta: float) -> "_Valued":
+    def _with_values(self, rows: Sequence[GradedAnswer], beta: float) -> "_Valued":
         """Compute values, advantages and returns with today's critic, also of old answers."""
         collector = self._collector
         batch = answer_batch(rows, collector.tokenizer.pad_token_id, least=self._settings.answers)
@@ -168,17 +175,17 @@ class RolloutSource:
             )
             for row, v in zip(rows, values, strict=True)
         ]
-        nothing = np.zeros(0)
+        empty = np.zeros(0)
         return _Valued(
             rows=[
                 row if len(row.values) else replace(row, values=v)
                 for row, v in zip(rows, values, strict=True)
             ],
-            advantages=np.concatenate([nothing, *advantages]),
-            returns=np.concatenate([nothing, *advantages]) + flat,
+            advantages=np.concatenate([empty, *advantages]),
+            returns=np.concatenate([empty, *advantages]) + flat,
         )
 
-    def _spread(self, parts: Sequence[Any]) -> tuple[float, float]:
+    def _mean_and_deviation(self, parts: Sequence[Any]) -> tuple[float, float]:
         """Return mean and standard deviation over all ranks; collective."""
         flat = np.concatenate(parts)
         device = self._collector.engine.device
@@ -210,9 +217,9 @@ _STATES = [OffloadStateTypeEnum.optim_states, OffloadStateTypeEnum.hp_params]
 
 
 @contextmanager
-def offload_optimizer(engine: Any, asked: bool) -> Iterator[None]:  # noqa: ANN401 - deepspeed is untyped
+def offload_optimizer(engine: Any, enabled: bool) -> Iterator[None]:  # noqa: ANN401 - deepspeed is untyped
     """Offload within the context; nothing may be saved or updated. Reloads the same bits."""
-    if not asked:
+    if not enabled:
         yield
         return
     engine.offload_states(include=_STATES)
@@ -227,7 +234,7 @@ class RewardEvaluation:
     """Negated mean grade of the most likely answer to each prompt."""
 
     def __init__(self, collector: RolloutCollector, identity: RankIdentity) -> None:
-        self._collector, self._me = collector, identity
+        self._collector, self._identity = collector, identity
 
     def __call__(self, method: Method) -> float | None:  # noqa: ARG002 - no loss is asked for
         """Return the negated mean over the prompts with room for an answer; NaN for none."""
@@ -246,17 +253,18 @@ class RewardEvaluation:
     def _groups(self) -> list[list[int]]:
         """Return this rank's rows; as many groups on every rank."""
         rows, at_once = len(self._collector.prompts), self._collector.settings.at_once
-        return micro_batch_samples(0, rows, at_once, self._me.world_size, self._me.rank)
+        return micro_batch_samples(0, rows, at_once, self._identity.world_size, self._identity.rank)
 
     def _grades(self, rows: Sequence[int]) -> list[float]:
         """Grade the prompts with room for an answer; failed grades count 0."""
         collector = self._collector
         longest = collector.spec.max_seq_len
         prompts = [collector.prompts[row] for row in rows]
-        fit = [prompt for prompt in prompts if len(prompt.ids) < longest]
-        found = collector.sampler.answers([prompt.ids for prompt in fit], None)
+        fitting = [prompt for prompt in prompts if len(prompt.ids) < longest]
+        answers = collector.sampler.answers([prompt.ids for prompt in fitting], None)
         cut = [
-            (p, collector.cut_to_context(p, answer)) for p, answer in zip(fit, found, strict=True)
+            (p, collector.cut_to_context(p, answer))
+            for p, answer in zip(fitting, answers, strict=True)
         ]
         return [grade.score for grade in collector.grade(cut)]
 
@@ -267,20 +275,20 @@ def build_rollout_source(
     identity: RankIdentity,
     engine: Any,  # noqa: ANN401
     tokenizer: Any,  # noqa: ANN401
-    agreement: FlagSync,
+    flag_sync: FlagSync,
     config: dict[str, Any],
     base: Path,
 ) -> tuple[StepSource, Evaluation | None]:
     """Return the source of graded answers and the evaluation on the validation file."""
     settings = spec.reinforcement
     assert settings is not None
-    kept = bool(settings.beta or settings.beta_end or settings.kl_target)
+    needs_reference = bool(settings.beta or settings.beta_end or settings.kl_target)
 
-    sampler = Sampler(engine, tokenizer, settings, spec.seed, agreement.is_stop_requested_here)
+    sampler = Sampler(engine, tokenizer, settings, spec.seed, flag_sync.is_stop_requested_here)
     judge = _reward_model(spec, rundir, engine)
     folder = rundir.root / "grader" / f"rank-{identity.rank:05d}"
     grader = make_grader(settings.grader, folder, judge)
-    reference = make_reference(engine, base, spec, config) if kept else None
+    reference = make_reference(engine, base, spec, config) if needs_reference else None
 
     def collector(file: InputFile, stop: Callable[[], bool]) -> RolloutCollector:
         return RolloutCollector(
@@ -292,16 +300,16 @@ def build_rollout_source(
             grader=grader,
             reference=reference,
             stop=stop,
-            stop_here=agreement.is_stop_requested_here,
+            stop_here=flag_sync.is_stop_requested_here,
             now=time.monotonic,
         )
 
-    asked = collector(spec.training_file, lambda: agreement.sync_flags().is_leaving)
-    feed = RolloutSource(asked, settings, identity)
+    training = collector(spec.training_file, lambda: flag_sync.sync_flags().is_leaving)
+    source = RolloutSource(training, settings, identity)
     if spec.validation_file is None:
-        return feed, None
-    validation = collector(spec.validation_file, lambda: agreement.sync_flags().is_leaving)
-    return feed, RewardEvaluation(validation, identity)
+        return source, None
+    validation = collector(spec.validation_file, lambda: flag_sync.sync_flags().is_leaving)
+    return source, RewardEvaluation(validation, identity)
 
 
 def _reward_model(spec: RunSpec, rundir: RunDir, engine: Any) -> Grader | None:  # noqa: ANN401

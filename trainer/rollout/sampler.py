@@ -35,11 +35,11 @@ class Sampler:
         tokenizer: Any,  # noqa: ANN401
         settings: Reinforcement,
         seed: int,
-        stop_asked: Callable[[], bool],
+        is_stop_requested: Callable[[], bool],
     ) -> None:
         self._engine, self._settings, self._seed = engine, settings, seed
-        self._pad_id, self._ends = tokenizer.pad_token_id, _end_tokens(engine, tokenizer)
-        self._stop = StoppingCriteriaList([_StopAsked(stop_asked)])
+        self._pad_id, self._end_token_ids = tokenizer.pad_token_id, _end_tokens(engine, tokenizer)
+        self._stop = StoppingCriteriaList([_StopOnRequest(is_stop_requested)])
         self._sharded = engine.zero_optimization_stage() == 3
 
     def answers(
@@ -53,9 +53,9 @@ class Sampler:
         if not prompts and not self._sharded:
             return []
         ids_BT, attention_BT = _padded_left(list(prompts) or [[self._pad_id]], self._pad_id)
-        found = self._generate(ids_BT, attention_BT, self._processors(draws))
-        told = found[:, ids_BT.shape[1] :].tolist()
-        return [self._cut(tokens) for tokens in told[: len(prompts)]]
+        output_BT = self._generate(ids_BT, attention_BT, self._processors(draws))
+        answer_ids = output_BT[:, ids_BT.shape[1] :].tolist()
+        return [self._cut(tokens) for tokens in answer_ids[: len(prompts)]]
 
     def _generate(
         self,
@@ -69,21 +69,21 @@ class Sampler:
             evaluation_mode(self._engine),
             _use_generation_config(model, self._config()),
         ):
-            found: torch.Tensor = model.generate(
+            output_BT: torch.Tensor = model.generate(
                 input_ids=ids_BT.to(device),
                 attention_mask=attention_BT.to(device),
                 logits_processor=processors,
                 stopping_criteria=self._stop,
                 synced_gpus=self._sharded,
             )
-        return found.cpu()
+        return output_BT.cpu()
 
     def _config(self) -> GenerationConfig:
         return GenerationConfig(
             max_new_tokens=self._settings.max_answer_tokens,
             do_sample=False,  # the processor leaves one token
             use_cache=True,
-            eos_token_id=self._ends,
+            eos_token_id=self._end_token_ids,
             pad_token_id=self._pad_id,
         )
 
@@ -91,12 +91,18 @@ class Sampler:
         if draws is None:
             return LogitsProcessorList()
         longest = self._settings.max_answer_tokens
-        drawn = [uniforms(self._seed, *draw, longest) for draw in draws] or [np.zeros(longest)]
-        return LogitsProcessorList([_FixedDraws(torch.from_numpy(np.stack(drawn)), self._settings)])
+        uniform_rows = [uniforms(self._seed, *draw, longest) for draw in draws] or [
+            np.zeros(longest)
+        ]
+        return LogitsProcessorList(
+            [_FixedDraws(torch.from_numpy(np.stack(uniform_rows)), self._settings)]
+        )
 
     def _cut(self, tokens: list[int]) -> list[int]:
         """Cut after the token that ends the answer."""
-        end = next((n for n, token in enumerate(tokens) if token in self._ends), len(tokens) - 1)
+        end = next(
+            (n for n, token in enumerate(tokens) if token in self._end_token_ids), len(tokens) - 1
+        )
         return tokens[: end + 1]
 
 
@@ -111,13 +117,13 @@ class _FixedDraws(LogitsProcessor):  # type: ignore[misc]  # transformers is unt
     """Keeps one token of each row: where the cumulated probability passes the row's draw."""
 
     def __init__(self, uniforms_BT: torch.Tensor, settings: Reinforcement) -> None:
-        self._uniforms_BT, self._at = uniforms_BT, 0
+        self._uniforms_BT, self._position = uniforms_BT, 0
         self._temperature, self._top_p = settings.temperature, settings.top_p
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:  # noqa: ARG002
         """Set all scores [rows, vocabulary] but one to minus infinity."""
-        draw_B1 = self._uniforms_BT[:, self._at, None].to(scores.device)
-        self._at += 1
+        draw_B1 = self._uniforms_BT[:, self._position, None].to(scores.device)
+        self._position += 1
         token_B1 = sample_tokens(scores / self._temperature, draw_B1, self._top_p)
         every = torch.arange(scores.shape[1], device=scores.device)
         return torch.where(every == token_B1, 0.0, -torch.inf)
@@ -139,31 +145,31 @@ def sample_tokens(logits_BV: torch.Tensor, draw_B1: torch.Tensor, top_p: float) 
     return order_BV.gather(1, place_B1.clamp(max=logits_BV.shape[1] - 1))  # for NaN
 
 
-class _StopAsked(StoppingCriteria):  # type: ignore[misc]  # the same
+class _StopOnRequest(StoppingCriteria):  # type: ignore[misc]  # the same
     """Ends every answer of this rank after a stop request.
 
     With ZeRO-3 computation continues for the other ranks until they have ended too.
     """
 
-    def __init__(self, asked: Callable[[], bool]) -> None:
-        self._asked, self._calls = asked, 0
+    def __init__(self, is_stop_requested: Callable[[], bool]) -> None:
+        self._is_stop_requested, self._calls = is_stop_requested, 0
 
     def __call__(self, input_ids: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:  # noqa: ANN401
         """Return whether each row ends here."""
         self._calls += 1
-        ended = self._calls % CHECK_EVERY == 0 and self._asked()
+        ended = self._calls % CHECK_EVERY == 0 and self._is_stop_requested()
         return torch.full((len(input_ids),), ended, device=input_ids.device)
 
 
 @contextmanager
 def _use_generation_config(model: Any, config: GenerationConfig) -> Iterator[None]:  # noqa: ANN401
     """Use only this configuration; the base model's, such as a repetition penalty, is ignored."""
-    own = model.generation_config
+    saved = model.generation_config
     model.generation_config = config
     try:
         yield
     finally:
-        model.generation_config = own
+        model.generation_config = saved
 
 
 def _padded_left(prompts: list[list[int]], pad_id: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -179,6 +185,8 @@ def _padded_left(prompts: list[list[int]], pad_id: int) -> tuple[torch.Tensor, t
 
 def _end_tokens(engine: Any, tokenizer: Any) -> list[int]:  # noqa: ANN401
     """Return the tokens that end an answer: the tokenizer's and the base model's."""
-    told = actor_of(engine.module).generation_config.eos_token_id
-    named = told if isinstance(told, list) else [told]
-    return sorted({token for token in (*named, tokenizer.eos_token_id) if token is not None})
+    eos_token_id = actor_of(engine.module).generation_config.eos_token_id
+    eos_token_ids = eos_token_id if isinstance(eos_token_id, list) else [eos_token_id]
+    return sorted(
+        {token for token in (*eos_token_ids, tokenizer.eos_token_id) if token is not None}
+    )

@@ -14,11 +14,11 @@ class Fact:
     """One answer, and the ways to ask for it."""
 
     answer: str
-    asked: tuple[str, ...]
+    phrasings: tuple[str, ...]
 
     def questions(self, *, held_out: bool) -> tuple[str, ...]:
         """Return the last question for validation, or the others for training."""
-        return self.asked[-1:] if held_out else self.asked[:-1]
+        return self.phrasings[-1:] if held_out else self.phrasings[:-1]
 
 
 FACTS = (
@@ -175,8 +175,8 @@ LETTERS = {
 def questions(*, held_out: bool) -> Iterator[tuple[str, str]]:
     """Yield every question with its answer."""
     for fact in FACTS:
-        for asked in fact.questions(held_out=held_out):
-            yield asked, fact.answer
+        for question in fact.questions(held_out=held_out):
+            yield question, fact.answer
 
 
 def letters(*, held_out: bool) -> Iterator[tuple[str, str]]:

@@ -83,7 +83,7 @@ def write_samples(path: Path, rows: int, seed: int) -> None:
 
 def write_preferences(path: Path, rows: int, seed: int) -> None:
     """Write ``rows`` preferences, one JSON object a line."""
-    found = (
+    records = (
         {
             "input": {"messages": prompt},
             "preferred_output": [right],
@@ -91,25 +91,25 @@ def write_preferences(path: Path, rows: int, seed: int) -> None:
         }
         for prompt, right, wrong in preferences(rows, seed)
     )
-    _write_rows(path, found)
+    _write_rows(path, records)
 
 
 def write_rankings(path: Path, rows: int, seed: int) -> None:
     """Write ``rows`` rankings of two or three answers, one JSON object a line."""
-    found = (
+    records = (
         {"input": {"messages": prompt}, "ranked_outputs": [[a] for a in answers]}
         for prompt, answers in rankings(rows, seed)
     )
-    _write_rows(path, found)
+    _write_rows(path, records)
 
 
 def write_prompts(path: Path, rows: int, seed: int) -> None:
     """Write ``rows`` prompts with their right answers, one JSON object a line."""
-    found = (
+    records = (
         {"messages": prompt, "answer": right["content"]}
         for prompt, right, _ in preferences(rows, seed)
     )
-    _write_rows(path, found)
+    _write_rows(path, records)
 
 
 def _write_rows(path: Path, rows: Iterable[Any]) -> None:
@@ -143,9 +143,9 @@ def _day(random: Random) -> Turn:
 
 
 def _price(random: Random) -> Turn:
-    what, count = random.choice(sorted(PRICES)), random.randint(1, 9)
-    total = count * PRICES[what]
-    return f"How much is {count} times {what}?", f"{count} times {what} costs {total} dollars."
+    item, count = random.choice(sorted(PRICES)), random.randint(1, 9)
+    total = count * PRICES[item]
+    return f"How much is {count} times {item}?", f"{count} times {item} costs {total} dollars."
 
 
 def _fact(random: Random) -> Turn:

@@ -61,19 +61,19 @@ class ServiceTime:
 
     def __init__(self, clock: NodeClock) -> None:
         self._clock = clock
-        self._ahead: float | None = None  # of the service's time, to the monotonic clock
+        self._offset: float | None = None  # of the service's time, to the monotonic clock
 
     def record_answer(self, *, sent: float, now: float) -> None:
         """Record that the service's time is ``now``; slow answers are used only at first."""
         received = self._clock.monotonic()
-        if self._ahead is None or received - sent < QUICK_ANSWER_SECONDS:
-            self._ahead = now - (sent + received) / 2
+        if self._offset is None or received - sent < QUICK_ANSWER_SECONDS:
+            self._offset = now - (sent + received) / 2
 
     def now(self) -> float:
         """Return unix seconds by the service's clock."""
-        if self._ahead is None:
+        if self._offset is None:
             return self._clock.now()
-        return self._clock.monotonic() + self._ahead
+        return self._clock.monotonic() + self._offset
 
     def from_wall_clock(self, wall: float) -> float:
         """Convert a recent time of this node's wall clock to the service's."""
@@ -88,14 +88,14 @@ class StopDeadline:
     """
 
     def __init__(self) -> None:
-        self._sent = float("-inf")
-        self._at = float("inf")
+        self._request_sent_at = float("-inf")
+        self._deadline = float("inf")
 
     def extend(self, *, sent: float, now: float, stop_by: float) -> None:
         """Set the deadline of an answer; answers to older requests change nothing."""
-        if sent >= self._sent:
-            self._sent, self._at = sent, sent + (stop_by - now)
+        if sent >= self._request_sent_at:
+            self._request_sent_at, self._deadline = sent, sent + (stop_by - now)
 
     def has_passed(self, monotonic: float) -> bool:
         """Return whether the deadline has passed."""
-        return monotonic >= self._at
+        return monotonic >= self._deadline

@@ -55,17 +55,17 @@ class SingleFlight:
         """Start the work without waiting, unless it runs or the path exists."""
         if path not in self._tasks and not path.exists():
             task = self._tasks[path] = asyncio.ensure_future(work())
-            task.add_done_callback(partial(self._ended, path))
+            task.add_done_callback(partial(self._remove_task, path))
 
     async def cancel(self, folders: Iterable[Path] | None = None) -> None:
         """Cancel the work in these folders, or all of it."""
-        gone = None if folders is None else set(folders)
-        tasks = [t for p, t in self._tasks.items() if gone is None or p.parent in gone]
+        selected = None if folders is None else set(folders)
+        tasks = [t for p, t in self._tasks.items() if selected is None or p.parent in selected]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _ended(self, path: Path, task: asyncio.Task[None]) -> None:
+    def _remove_task(self, path: Path, task: asyncio.Task[None]) -> None:
         del self._tasks[path]
         if not task.cancelled() and (error := task.exception()) is not None:
             log.info("fetch.failed path=%s reason=%s", path.name, error)

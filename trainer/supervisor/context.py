@@ -40,7 +40,7 @@ class SupervisorContext:
     limits: NodeLimits
     clock: NodeClock
     health: HealthCheck = field(default_factory=HealthCheck)
-    booted: tuple[Span, ...] = ()  # what the machine did before that
+    boot_spans: tuple[Span, ...] = ()  # what the machine did before that
 
     def retry_forever(
         self, error: type[Exception], wait: Callable[[float], Awaitable[None]] = asyncio.sleep

@@ -68,10 +68,10 @@ def run_supervisor(settings: SupervisorSettings, command: Command, limits: NodeL
     except (OSError, ValueError) as e:
         log.error("configuration.bad reason=%s", e)  # noqa: TRY400 - the reason is all
         return BAD_CONFIGURATION
-    again = (settings.work / LOCK).exists()
+    is_restart = (settings.work / LOCK).exists()
     try:
         with _lock_work_folder(settings.work):
-            asyncio.run(_run(settings, config, command, limits, again=again))
+            asyncio.run(_run(settings, config, command, limits, is_restart=is_restart))
     except AlreadyRunningError as e:
         log.error("work.taken reason=%s", e)  # noqa: TRY400 - the reason is all
         return ALREADY_RUNNING
@@ -119,11 +119,11 @@ async def _run(
     command: Command,
     limits: NodeLimits,
     *,
-    again: bool,
+    is_restart: bool,
 ) -> None:
     work = settings.work.resolve()
-    booted, started_at = read_boot_spans(
-        settings.node_config.with_name(TIMES), psutil.Process().create_time(), again=again
+    boot_spans, started_at = read_boot_spans(
+        settings.node_config.with_name(TIMES), psutil.Process().create_time(), is_restart=is_restart
     )
     launcher = TrainerLauncher(
         command=command,
@@ -136,7 +136,7 @@ async def _run(
         ServiceClient(config, long_poll=limits.long_poll) as service,
         _metadata_client(settings, config) as metadata,
     ):
-        given = SupervisorContext(
+        context = SupervisorContext(
             config=config,
             boot_id=uuid.uuid4().hex,
             started_at=started_at,
@@ -150,16 +150,16 @@ async def _run(
             limits=_limits(limits, settings, config),
             clock=NodeClock(),
             health=HealthCheck(expected=config.hardware, xids=settings.node_config.with_name(XIDS)),
-            booted=booted,
+            boot_spans=boot_spans,
         )
-        supervisor = Supervisor(given)
+        supervisor = Supervisor(context)
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, supervisor.terminate)
-        beating = asyncio.create_task(_touch_liveness_file(work))
+        liveness_task = asyncio.create_task(_touch_liveness_file(work))
         try:
             await supervisor.run()
         finally:
-            beating.cancel()
+            liveness_task.cancel()
             access.close()
 
 
@@ -198,5 +198,5 @@ def _expected_bandwidths(expected: ExpectedHardware | None) -> dict[str, str]:
 
 def _gpus() -> int:
     """Return the number of NVIDIA GPUs that the kernel's driver has found."""
-    found = Path("/proc/driver/nvidia/gpus")
-    return len(list(found.iterdir())) if found.is_dir() else 0
+    folder = Path("/proc/driver/nvidia/gpus")
+    return len(list(folder.iterdir())) if folder.is_dir() else 0

@@ -19,7 +19,7 @@ from trainer.supervisor.report.service_client import AttemptOverError
 from trainer.supervisor.report.service_session import ServiceSession
 
 GPU_SECONDS = 60.0  # between two looks at how busy the GPUs are
-TELL_SECONDS = 2.0  # to report the end to the service, before the machine is released
+REPORT_SECONDS = 2.0  # to report the end to the service, before the machine is released
 
 log = logging.getLogger(__name__)
 
@@ -27,137 +27,137 @@ log = logging.getLogger(__name__)
 class Supervisor:
     """Joins, talks to the service, watches for evictions and the stop-by deadline."""
 
-    def __init__(self, given: SupervisorContext) -> None:
-        self._time = ServiceTime(given.clock)
-        clock = NodeClock(now=self._time.now, monotonic=given.clock.monotonic)
-        self._given = replace(given, clock=clock)
+    def __init__(self, context: SupervisorContext) -> None:
+        self._time = ServiceTime(context.clock)
+        clock = NodeClock(now=self._time.now, monotonic=context.clock.monotonic)
+        self._context = replace(context, clock=clock)
         self._reports = HeartbeatReports()
-        self._duty = NodeController(given.work)
-        self._conversation = ServiceSession(self._given, self._duty, self._reports, self._time)
+        self._controller = NodeController(context.work)
+        self._session = ServiceSession(self._context, self._controller, self._reports, self._time)
         self._group: asyncio.TaskGroup | None = None  # there is one once the node has joined
 
     async def run(self) -> None:
         """Supervise until the attempt is over, or the node was terminated and has settled."""
         try:
-            await self._given.launcher.kill_all()  # an earlier supervisor's
-            await wait_first(self._join(), self._duty.left.wait())
-            if not self._duty.left.is_set():
-                await self._stay()
+            await self._context.launcher.kill_all()  # an earlier supervisor's
+            await wait_first(self._join(), self._controller.leave_requested.wait())
+            if not self._controller.leave_requested.is_set():
+                await self._run_loops()
         except AttemptOverError as e:
             log.info("node.dismissed reason=%s", e)
         finally:
-            await self._given.launcher.kill_all()
+            await self._context.launcher.kill_all()
 
     def terminate(self) -> None:
         """Handle SIGTERM: save and stop as before an eviction, then leave."""
         if self._group is None:
-            self._duty.left.set()
+            self._controller.leave_requested.set()
             return
-        now, seconds = self._given.clock.now(), self._given.limits.notice
+        now, seconds = self._context.clock.now(), self._context.limits.notice
         notice = EvictionNotice(event_id="sigterm", not_before=now + seconds, seen_at=now)
-        self._duty.announce_eviction(notice, seconds)
+        self._controller.announce_eviction(notice, seconds)
         self._group.create_task(self._leave_when_settled())
 
     async def _join(self) -> None:
         """Join; check the machine's health before the first heartbeat."""
-        checking = asyncio.create_task(self._given.health.find_faults())
+        checking = asyncio.create_task(self._context.health.find_faults())
         try:
-            self._instance, self._seat = await self._conversation.join()
-            self._duty.unhealthy = await checking
+            self._instance, self._registration = await self._session.join()
+            self._controller.unhealthy = await checking
         finally:
             checking.cancel()
 
-    async def _stay(self) -> None:
-        talk = self._conversation
+    async def _run_loops(self) -> None:
+        session = self._session
         async with asyncio.TaskGroup() as group:
             self._group = group
-            tools = self._tools(self._seat)
-            self._duty.start(self._seat, tools, group)
+            services = self._run_services(self._registration)
+            self._controller.start(self._registration, services, group)
             loops = (
-                talk.send_heartbeats(),
-                talk.follow_directives(),
-                self._notices(),
-                self._deadline(),
+                session.send_heartbeats(),
+                session.follow_directives(),
+                self._watch_notices(),
+                self._watch_stop_deadline(),
             )
-            once = (self._read_gpus(), self._prefetch(tools))
-            tasks = [group.create_task(loop) for loop in (*loops, *once)]
-            await self._duty.left.wait()
+            one_shot = (self._read_gpus(), self._prefetch(services))
+            tasks = [group.create_task(loop) for loop in (*loops, *one_shot)]
+            await self._controller.leave_requested.wait()
             for task in tasks:
                 task.cancel()
-            await self._duty.abandon_and_wait()
-            await tools.cache.close()
+            await self._controller.abandon_and_wait()
+            await services.cache.close()
 
     async def _read_gpus(self) -> None:
         """Read GPU loads and errors for the heartbeats, once a minute."""
-        while self._given.health.expected is not None:
-            self._reports.record_gpus(await self._given.health.read_gpus())
+        while self._context.health.expected is not None:
+            self._reports.record_gpus(await self._context.health.read_gpus())
             await asyncio.sleep(GPU_SECONDS)
 
-    async def _prefetch(self, tools: RunServices) -> None:
+    async def _prefetch(self, services: RunServices) -> None:
         """Fetch what the job reads while other machines still boot."""
-        began = tools.clock.now()
-        await tools.cache.prefetch(self._seat.grants)
-        span = Span(name="prefetch", started_at=began, ended_at=tools.clock.now())
-        tools.reports.add_spans([span])
+        started_at = services.clock.now()
+        await services.cache.prefetch(self._registration.grants)
+        span = Span(name="prefetch", started_at=started_at, ended_at=services.clock.now())
+        services.reports.add_spans([span])
 
-    def _tools(self, seat: Registered) -> RunServices:
-        container = JobContainer(self._given.access, seat.grants.job)
+    def _run_services(self, registration: Registered) -> RunServices:
+        container = JobContainer(self._context.access, registration.grants.job)
         return RunServices(
             container=container,
             cache=InputCache(
-                self._given.work,
-                self._given.memory,
+                self._context.work,
+                self._context.memory,
                 container,
-                self._given.config.processes_per_node,
+                self._context.config.processes_per_node,
             ),
-            memory=self._given.memory,
-            launcher=replace(self._given.launcher, vm_size=self._instance.vm_size),
-            health=self._given.health,
+            memory=self._context.memory,
+            launcher=replace(self._context.launcher, vm_size=self._instance.vm_size),
+            health=self._context.health,
             reports=self._reports,
-            limits=self._given.limits,
-            clock=self._given.clock,
-            local=self._time.from_wall_clock,
-            regrant=self._conversation.renew_grants,
+            limits=self._context.limits,
+            clock=self._context.clock,
+            to_service_time=self._time.from_wall_clock,
+            regrant=self._session.renew_grants,
         )
 
-    async def _notices(self) -> None:
+    async def _watch_notices(self) -> None:
         """Poll the metadata service for an eviction notice."""
-        while self._duty.notice is None:
-            notice = await self._notice()
+        while self._controller.notice is None:
+            notice = await self._poll_notice()
             if notice is not None:
-                await self._obey(notice)
-            await asyncio.sleep(self._given.limits.notice_poll)
+                await self._handle_eviction(notice)
+            await asyncio.sleep(self._context.limits.notice_poll)
 
-    async def _notice(self) -> EvictionNotice | None:
-        now = self._given.clock.now()
+    async def _poll_notice(self) -> EvictionNotice | None:
+        now = self._context.clock.now()
         try:
-            return await self._given.metadata.eviction(self._instance.name, now)
+            return await self._context.metadata.eviction(self._instance.name, now)
         except MetadataError as e:
             log.warning("notices.unknown reason=%s", e)
             return None
 
-    async def _obey(self, notice: EvictionNotice) -> None:
+    async def _handle_eviction(self, notice: EvictionNotice) -> None:
         """Save and settle, then acknowledge the eviction early: an idle machine costs money."""
-        least = self._given.limits.notice
+        least = self._context.limits.notice
         begins = notice.not_before or notice.seen_at + least
         # A machine that is still running has some time left, even if the clocks differ.
-        self._duty.announce_eviction(notice, max(begins - notice.seen_at, least / 2))
-        await self._settled_and_told()
-        async for attempt in self._given.retry_forever(MetadataError):
+        self._controller.announce_eviction(notice, max(begins - notice.seen_at, least / 2))
+        await self._wait_until_reported()
+        async for attempt in self._context.retry_forever(MetadataError):
             with attempt:
-                await self._given.metadata.acknowledge(notice.event_id)
+                await self._context.metadata.acknowledge(notice.event_id)
         log.info("notice.acknowledged event=%s", notice.event_id)
 
     async def _leave_when_settled(self) -> None:
-        await self._settled_and_told()
-        self._duty.left.set()
+        await self._wait_until_reported()
+        self._controller.leave_requested.set()
 
-    async def _settled_and_told(self) -> None:
-        await self._duty.wait_until_settled()
-        await wait_first(self._conversation.wait_until_reported(), seconds=TELL_SECONDS)
+    async def _wait_until_reported(self) -> None:
+        await self._controller.wait_until_settled()
+        await wait_first(self._session.wait_until_reported(), seconds=REPORT_SECONDS)
 
-    async def _deadline(self) -> None:
+    async def _watch_stop_deadline(self) -> None:
         while True:
-            if self._conversation.stop_by.has_passed(self._given.clock.monotonic()):
-                self._duty.apply(on_stop_by_passed(self._duty.node))
-            await asyncio.sleep(self._given.limits.poll_interval)
+            if self._session.stop_by.has_passed(self._context.clock.monotonic()):
+                self._controller.apply(on_stop_by_passed(self._controller.node))
+            await asyncio.sleep(self._context.limits.poll_interval)

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from trainer.contract import RunSpec
-from trainer.rundir import RunDir, write_whole
+from trainer.rundir import RunDir, write_atomically
 from trainer.verify.checks import ExpectedExport, verify_export
 from trainer.verify.result import MISMATCH, Verification
 
@@ -25,19 +25,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m trainer.verify", description=__doc__)
     for name in ("rundir", "expected", "result"):
         parser.add_argument(name, type=Path)
-    asked = parser.parse_args()
+    options = parser.parse_args()
     threading.Thread(target=_end_with_parent, daemon=True).start()
     logging.basicConfig(format="%(asctime)s %(message)s")
-    began = time.monotonic()
-    spec = RunSpec.from_json(RunDir(asked.rundir).run_spec.read_bytes())
-    expected = ExpectedExport.from_json(asked.expected.read_bytes())
+    start = time.monotonic()
+    spec = RunSpec.from_json(RunDir(options.rundir).run_spec.read_bytes())
+    expected = ExpectedExport.from_json(options.expected.read_bytes())
     try:
-        found = verify_export(expected, spec)
+        verification = verify_export(expected, spec)
     except Exception as error:
         log.exception("the verification failed")
-        found = Verification(status=MISMATCH, reason=f"{type(error).__name__}: {error}")
-    found = replace(found, seconds=round(time.monotonic() - began, 1))
-    write_whole(asked.result, found.to_json())
+        verification = Verification(status=MISMATCH, reason=f"{type(error).__name__}: {error}")
+    verification = replace(verification, seconds=round(time.monotonic() - start, 1))
+    write_atomically(options.result, verification.to_json())
 
 
 def _end_with_parent() -> None:

@@ -52,8 +52,16 @@ class ExpectedExport(Message):
 MERGED = "adapter merged by peft"
 # Mean absolute difference of values that is accepted (ADR 0054): nats per token, or units of a
 # reward model's score.
-_SAME = {"fp32": 1e-3, "bf16": 5e-3, "fp16": 5e-3}  # the same sums on the same device
-_OTHER = {"fp32": 1e-3, "bf16": 1e-1, "fp16": 3e-2}  # another device, or other kernels
+_SAME_DEVICE_TOLERANCES = {
+    "fp32": 1e-3,
+    "bf16": 5e-3,
+    "fp16": 5e-3,
+}  # the same sums on the same device
+_OTHER_DEVICE_TOLERANCES = {
+    "fp32": 1e-3,
+    "bf16": 1e-1,
+    "fp16": 3e-2,
+}  # another device, or other kernels
 CPU_OPERATIONS = 1e14  # for the rows with one model: minutes on the cores of a GPU machine
 
 
@@ -65,7 +73,7 @@ def verify_export(expected: ExpectedExport, spec: RunSpec) -> Verification:
     if (fault := next(faults, None)) is not None:
         return Verification(status=MISMATCH, reason=fault)
     try:
-        found = ExportVerifier(expected, spec).run()
+        verification = ExportVerifier(expected, spec).run()
     except UnloadableError as error:
         return Verification(status=MISMATCH, reason=str(error))
     except NoMemoryError as error:
@@ -74,7 +82,7 @@ def verify_export(expected: ExpectedExport, spec: RunSpec) -> Verification:
         if not is_out_of_memory(error):
             raise
         return Verification(status=NOT_VERIFIED, reason=f"memory ran out: {error}")
-    return found
+    return verification
 
 
 class ExportVerifier:
@@ -89,86 +97,90 @@ class ExportVerifier:
         self._device = "cpu" if "cpu" in devices else expected.device
         self._pad_id = load_tokenizer(self._base, spec.method).pad_token_id
         self._rows = _affordable_rows(expected, self._device)
-        self._trainer: Values = [list(of_row) for of_row in expected.values[: len(self._rows)]]
+        self._trainer_values: Values = [
+            list(of_row) for of_row in expected.values[: len(self._rows)]
+        ]
 
     def run(self) -> Verification:
         """Load and compare. Raises UnloadableError."""
         spec, expected = self._spec, self._expected
-        exported = self._of_export()
+        exported = self._score_export()
         base, comparisons = None, []
         if spec.lora is None:
-            comparisons = [self._compare("model", exported, "trainer", self._trainer)]
+            comparisons = [self._compare("model", exported, "trainer", self._trainer_values)]
             if not sequence_head.has_head(spec):
-                base = self._of_base()
+                base = self._score_base()
         elif spec.lora.quantized:
-            base, _, merged = self._of_adapter(quantized=False)
-            _, over_four_bits, _ = self._of_adapter(quantized=True)
+            base, _, merged = self._score_adapter(quantized=False)
+            _, over_four_bits, _ = self._score_adapter(quantized=True)
             comparisons = [
-                self._compare("adapter over 4 bits", over_four_bits, "trainer", self._trainer),
+                self._compare(
+                    "adapter over 4 bits", over_four_bits, "trainer", self._trainer_values
+                ),
                 self._compare("model", exported, MERGED, merged),
             ]
         else:
-            base, adapted, merged = self._of_adapter(quantized=False)
+            base, adapted, merged = self._score_adapter(quantized=False)
             comparisons = [
-                self._compare("adapter", adapted, "trainer", self._trainer),
+                self._compare("adapter", adapted, "trainer", self._trainer_values),
                 self._compare("model", exported, MERGED, merged),
             ]
-        wrong = [c for c in comparisons if not c.agrees]
+        mismatches = [c for c in comparisons if not c.agrees]
         return Verification(
-            status=MISMATCH if wrong else VERIFIED,
-            reason=_mismatch_text(wrong[0], measure_name(spec)) if wrong else "",
+            status=MISMATCH if mismatches else VERIFIED,
+            reason=_mismatch_text(mismatches[0], measure_name(spec)) if mismatches else "",
             loaded_with=_libraries(adapter=spec.lora is not None),
             device=torch.device(self._device).type,
             file=Path(expected.data).name,
             measure=measure_name(spec),
             sequences=len(self._rows),
             tokens=sum(row.length for row in self._rows),
-            scored=sum(map(len, self._trainer)),
-            trainer_loss=self._loss(self._trainer),
+            scored=sum(map(len, self._trainer_values)),
+            trainer_loss=self._loss(self._trainer_values),
             loss=self._loss(exported),
             base_loss=None if base is None else self._loss(base),
             comparisons=tuple(comparisons),
         )
 
-    def _of_export(self) -> Values:
+    def _score_export(self) -> Values:
         model = load_export(self._model, self._spec, self._device, self._expected.dtypes)
-        return self._scored(model)
+        return self._score(model)
 
-    def _of_base(self) -> Values:
-        return self._scored(self._load_base(quantized=False))
+    def _score_base(self) -> Values:
+        return self._score(self._load_base(quantized=False))
 
-    def _of_adapter(self, *, quantized: bool) -> tuple[Values | None, Values, Values]:
+    def _score_adapter(self, *, quantized: bool) -> tuple[Values | None, Values, Values]:
         """Return values of the base model, of the adapter over it, and of both merged by peft.
 
         None for a base model whose head is new; no merged values over 4 bits.
         """
         free_memory()
         model = self._load_base(quantized=quantized)
-        base = None if sequence_head.has_head(self._spec) else self._scored(model)
+        base = None if sequence_head.has_head(self._spec) else self._score(model)
         adapted = with_adapter(model, self._model / ADAPTER)
-        values = self._scored(adapted)
-        merged = [] if quantized else self._scored(merge_adapter(adapted, self._device))
+        values = self._score(adapted)
+        merged = [] if quantized else self._score(merge_adapter(adapted, self._device))
         return base, values, merged
 
     def _load_base(self, *, quantized: bool) -> object:
         free_memory()
-        given = (self._base, self._spec, self._device, self._pad_id)
-        return load_base(*given, quantized=quantized)
+        arguments = (self._base, self._spec, self._device, self._pad_id)
+        return load_base(*arguments, quantized=quantized)
 
-    def _scored(self, model: object) -> Values:
+    def _score(self, model: object) -> Values:
         return score_rows(model, self._rows, self._spec, self._device)
 
-    def _compare(self, what: str, ours: Values, against: str, theirs: Values) -> Comparison:
-        alike = against == MERGED or (
+    def _compare(self, subject: str, values: Values, against: str, reference: Values) -> Comparison:
+        same_kernels = against == MERGED or (
             self._expected.exact and self._device == self._expected.device
         )
         return Comparison(
-            what=what,
+            what=subject,
             against=against,
-            loss=self._loss(ours),
-            expected=self._loss(theirs),
-            difference=mean_difference(ours, theirs),
-            tolerance=tolerance(self._spec.precision, alike=alike),
+            loss=self._loss(values),
+            expected=self._loss(reference),
+            difference=mean_difference(values, reference),
+            tolerance=tolerance(self._spec.precision, same_kernels=same_kernels),
         )
 
     def _loss(self, values: Values) -> float | None:
@@ -190,27 +202,27 @@ def _wrong_tokenizer(expected: ExpectedExport, spec: RunSpec) -> Iterator[str]:
     """Yield how the exported tokenizer differs, and rows that it tokenizes differently."""
     folder = Path(expected.model)
     try:
-        found = differences(expected.tokenizer, read_facts(folder), expected.pad_token)
+        faults = differences(expected.tokenizer, read_facts(folder), expected.pad_token)
         tokenizer = load_tokenizer(folder, spec.method)
     except Exception as error:  # noqa: BLE001 - whatever it is, no program can load it
         yield f"the tokenizer cannot be loaded: {type(error).__name__}: {error}"
         return
-    for fault in found:
+    for fault in faults:
         yield f"the tokenizer is not the trainer's: {fault}"
     source = VerificationRows(Path(expected.data), folder / "no tokens", tokenizer, spec)
     for row in expected.rows:
-        again = source.get(row.number, LONGEST)
-        if again is None or (again.ids, again.trained) != (row.ids, row.trained):
+        retokenized = source.get(row.number, LONGEST)
+        if retokenized is None or (retokenized.ids, retokenized.trained) != (row.ids, row.trained):
             name = Path(expected.data).name
             yield f"the tokenizer gives other tokens for sequence {row.number + 1} of {name}"
 
 
-def _mismatch_text(wrong: Comparison, measure: str) -> str:
+def _mismatch_text(comparison: Comparison, measure: str) -> str:
     """Describe a failed comparison, with both figures."""
     return (
-        f"the {wrong.what} has a {measure} of {_number(wrong.loss)}, the {wrong.against} of "
-        f"{_number(wrong.expected)}: single values differ by {_number(wrong.difference)} on "
-        f"average, at most {wrong.tolerance:g} is accepted"
+        f"the {comparison.what} has a {measure} of {_number(comparison.loss)}, the "
+        f"{comparison.against} of {_number(comparison.expected)}: single values differ by "
+        f"{_number(comparison.difference)} on average, at most {comparison.tolerance:g} is accepted"
     )
 
 
@@ -223,9 +235,9 @@ def _libraries(*, adapter: bool) -> str:
     return " and ".join(f"{name} {version(name)}" for name in names)
 
 
-def tolerance(precision: str, *, alike: bool) -> float:
+def tolerance(precision: str, *, same_kernels: bool) -> float:
     """Return the largest accepted mean absolute difference.
 
-    ``alike``: both compute with the same kernels on the same device.
+    ``same_kernels``: both compute with the same kernels on the same device.
     """
-    return (_SAME if alike else _OTHER)[precision]
+    return (_SAME_DEVICE_TOLERANCES if same_kernels else _OTHER_DEVICE_TOLERANCES)[precision]

@@ -15,10 +15,10 @@ def wrong_files(folder: Path, dtypes: tuple[str, ...]) -> Iterator[str]:
 
     ``dtypes``: the allowed dtypes.
     """
-    found: dict[str, str] = {}
+    files: dict[str, str] = {}
     for path in sorted(folder.glob("*.safetensors")):
         try:
-            found |= dict.fromkeys(_names(path), path.name)
+            files |= dict.fromkeys(_names(path), path.name)
         except (OSError, SafetensorError) as error:
             yield f"{path.name} cannot be read: {error}"
             return
@@ -26,14 +26,14 @@ def wrong_files(folder: Path, dtypes: tuple[str, ...]) -> Iterator[str]:
     index = folder / INDEX
     if index.exists():
         named: dict[str, str] = json.loads(index.read_text())["weight_map"]
-        for name in sorted(named.keys() | found.keys()):
-            if named.get(name) != found.get(name):
+        for name in sorted(named.keys() | files.keys()):
+            if named.get(name) != files.get(name):
                 yield (
-                    f"{name} is in {found.get(name, 'no file')}, the index says "
+                    f"{name} is in {files.get(name, 'no file')}, the index says "
                     f"{named.get(name, 'nothing')}"
                 )
                 return
-    elif not found:
+    elif not files:
         yield "there are no weights"
 
 

@@ -23,7 +23,7 @@ from trainer.model.actor_critic import actor_of
 from trainer.model.eval_mode import evaluation_mode
 from trainer.model.precision import dtype_of
 from trainer.model.tokenizer import base_folder, load_tokenizer
-from trainer.rundir import RunDir, write_whole
+from trainer.rundir import RunDir, write_atomically
 from trainer.verify.checks import ExpectedExport
 from trainer.verify.loading import NAMES
 from trainer.verify.result import NOT_VERIFIED, Verification
@@ -90,10 +90,15 @@ def run_verification(
             status=NOT_VERIFIED, reason=f"{Path(expected.data).name} has no row to score"
         )
     folder = rundir.verification
-    asked, result = folder / "expected.json", folder / "result.json"
-    write_whole(asked, expected.to_json())
-    result.unlink(missing_ok=True)
-    command = [sys.executable, "-m", "trainer.verify", *map(str, (rundir.root, asked, result))]
+    expected_path, result_path = folder / "expected.json", folder / "result.json"
+    write_atomically(expected_path, expected.to_json())
+    result_path.unlink(missing_ok=True)
+    command = [
+        sys.executable,
+        "-m",
+        "trainer.verify",
+        *map(str, (rundir.root, expected_path, result_path)),
+    ]
     log.info("verifying the exported model in a fresh process")
     with subprocess.Popen(command, stdin=subprocess.PIPE) as child:
         try:
@@ -101,16 +106,16 @@ def run_verification(
         except subprocess.TimeoutExpired:
             child.kill()
             return _not_verified(f"it took longer than {limit:.0f} seconds")
-    if not result.exists():
-        return _not_verified(_how_it_ended(status))
-    return Verification.from_json(result.read_bytes())
+    if not result_path.exists():
+        return _not_verified(_exit_message(status))
+    return Verification.from_json(result_path.read_bytes())
 
 
 def _not_verified(reason: str) -> Verification:
     return Verification(status=NOT_VERIFIED, reason=reason)
 
 
-def _how_it_ended(status: int) -> str:
+def _exit_message(status: int) -> str:
     if status < 0:
         why = "; the machine's memory may have run out" if status == -9 else ""
         return f"the verifying process was ended by signal {-status}{why}"
@@ -123,22 +128,25 @@ def _dtypes(model: Any, spec: RunSpec) -> tuple[str, ...]:  # noqa: ANN401
     tensors = chain(model.named_parameters(), model.named_buffers())
     own = _floating((name, tensor) for name, tensor in tensors if name in saved)
     quantized = spec.is_quantized  # exported over the original weights
-    found = own | ({dtype_of(spec)} if quantized else set())
-    return tuple(sorted(NAMES.get(dtype, str(dtype)) for dtype in found))
+    dtypes = own | ({dtype_of(spec)} if quantized else set())
+    return tuple(sorted(NAMES.get(dtype, str(dtype)) for dtype in dtypes))
 
 
 def _floating(tensors: Iterable[tuple[str, Any]]) -> set[torch.dtype]:
-    kept = (t for name, t in tensors if ".lora_" not in name)
-    return {t.dtype for t in kept if t.dtype.is_floating_point}
+    weights = (t for name, t in tensors if ".lora_" not in name)
+    return {t.dtype for t in weights if t.dtype.is_floating_point}
 
 
 def _other_kernels(spec: RunSpec, device: str) -> bool:
     """Return whether the trainer uses other kernels than plain transformers."""
-    asked = {"fused_kernels": spec.fused_kernels, "compiled": spec.compiled}
+    options = {"fused_kernels": spec.fused_kernels, "compiled": spec.compiled}
     unused = {sentence.split()[0] for sentence in speedups.unused_speedups(spec, device)}
-    return any(wanted and name not in unused for name, wanted in asked.items())
+    return any(enabled and name not in unused for name, enabled in options.items())
 
 
-def not_verified_text(found: Verification) -> str:
+def not_verified_text(verification: Verification) -> str:
     """Return the user's warning about a model that could not be verified."""
-    return f"The exported model was not verified: {found.reason}. Load it once before you use it."
+    return (
+        f"The exported model was not verified: {verification.reason}. "
+        "Load it once before you use it."
+    )

@@ -49,29 +49,32 @@ def load_export(folder: Path, spec: RunSpec, device: str, dtypes: tuple[str, ...
     ``dtypes``: safetensors' names of the allowed dtypes.
     """
     try:
-        model, told = _kind(spec).from_pretrained(
+        model, info = _kind(spec).from_pretrained(
             folder, output_loading_info=True, dtype="auto", **_plain(device)
         )
     except Exception as error:
         raise _as_unloadable(error) from error
-    for what in ("missing_keys", "unexpected_keys", "mismatched_keys", "error_msgs"):
-        if found := sorted(map(str, told.get(what) or ())):
+    for kind in ("missing_keys", "unexpected_keys", "mismatched_keys", "error_msgs"):
+        if problems := sorted(map(str, info.get(kind) or ())):
             raise UnloadableError(
-                f"{len(found)} {what.replace('_', ' ')} when it is loaded, the first is {found[0]}"
+                f"{len(problems)} {kind.replace('_', ' ')} when it is loaded, the first is "
+                f"{problems[0]}"
             )
     names = {NAMES.get(p.dtype, str(p.dtype)) for p in model.parameters()}
-    if odd := sorted(names - set(dtypes)):
-        raise UnloadableError(f"its weights are {odd[0]}, in training {' and '.join(dtypes)}")
+    if unexpected := sorted(names - set(dtypes)):
+        raise UnloadableError(
+            f"its weights are {unexpected[0]}, in training {' and '.join(dtypes)}"
+        )
     return model.eval()
 
 
 def load_base(folder: Path, spec: RunSpec, device: str, pad_id: int, *, quantized: bool) -> Any:  # noqa: ANN401
     """Load the base model in the run's precision, with a new head if the method needs one."""
-    more = sequence_head.head_settings(spec, pad_id) if sequence_head.has_head(spec) else {}
+    options = sequence_head.head_settings(spec, pad_id) if sequence_head.has_head(spec) else {}
     if quantized:
-        spared = list(sequence_head.MODULES) if sequence_head.has_head(spec) else None
-        more |= precision.four_bit_options(dtype_of(spec), spared, device)
-    model = _kind(spec).from_pretrained(folder, dtype=dtype_of(spec), **(_plain(device) | more))
+        skip_modules = list(sequence_head.MODULES) if sequence_head.has_head(spec) else None
+        options |= precision.four_bit_options(dtype_of(spec), skip_modules, device)
+    model = _kind(spec).from_pretrained(folder, dtype=dtype_of(spec), **(_plain(device) | options))
     precision.prevent_repacking(model)
     return model.eval()
 
@@ -111,8 +114,8 @@ def free_memory() -> None:
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Return whether memory ran out, on the GPU or the host."""
-    told = isinstance(error, RuntimeError) and "can't allocate memory" in str(error)
-    return told or isinstance(error, MemoryError | torch.OutOfMemoryError)
+    allocation_failed = isinstance(error, RuntimeError) and "can't allocate memory" in str(error)
+    return allocation_failed or isinstance(error, MemoryError | torch.OutOfMemoryError)
 
 
 def _as_unloadable(error: Exception) -> Exception:

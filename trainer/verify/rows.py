@@ -40,7 +40,7 @@ class VerificationRows:
         """Open the file; ``tokens`` is a cache file of ``path`` that may exist."""
         self._classes = spec.method == "classification"
         self._prompts = spec.reinforcement is not None
-        self.several = 1 if self._prompts else spec.sequences_per_row
+        self.per_row = 1 if self._prompts else spec.sequences_per_row
         self._source: Any = (
             Prompts(path, tokenizer, spec)
             if self._prompts
@@ -53,11 +53,11 @@ class VerificationRows:
     def get(self, number: int, most: int) -> VerificationRow | None:
         """Return the sequence, to be read up to ``most`` tokens."""
         try:
-            found = self._source[number]
+            tokens = self._source[number]
         except ValueError:  # a broken row that was never trained
             return None
-        ids = tuple(found.ids)
-        trained = (False,) * len(ids) if self._prompts else tuple(found.trained)
+        ids = tuple(tokens.ids)
+        trained = (False,) * len(ids) if self._prompts else tuple(tokens.trained)
         label = None
         if self._classes:
             ids, trained, label = ids[:-1], trained[:-1], ids[-1]
@@ -81,35 +81,37 @@ def choose_rows(
     most = min(LONGEST, spec.loss_chunk or LONGEST)
     candidates = list(_candidates(source, most))
     if by_score:
-        return _within_bounds(candidates, source.several)
-    if found := _within_bounds([[r for r in rows if r.positions] for rows in candidates], 1):
-        return found
-    whole = [[_whole(row) for row in rows if row.length > 1] for rows in candidates]
-    return _within_bounds(whole, 1)
+        return _within_bounds(candidates, source.per_row)
+    if selected := _within_bounds([[r for r in rows if r.positions] for rows in candidates], 1):
+        return selected
+    fully_scored = [
+        [_with_all_tokens_scored(row) for row in rows if row.length > 1] for rows in candidates
+    ]
+    return _within_bounds(fully_scored, 1)
 
 
 def _candidates(source: VerificationRows, most: int) -> Iterator[list[VerificationRow]]:
     """Yield the sequences of each candidate row, without empty ones."""
-    rows = len(source) // source.several
+    rows = len(source) // source.per_row
     for row in range(0, rows, max(1, -(-rows // CANDIDATES))):
-        numbers = range(row * source.several, (row + 1) * source.several)
-        found = [source.get(number, most) for number in numbers]
-        yield [row for row in found if row is not None and row.length]
+        numbers = range(row * source.per_row, (row + 1) * source.per_row)
+        sequences = [source.get(number, most) for number in numbers]
+        yield [row for row in sequences if row is not None and row.length]
 
 
 def _within_bounds(candidates: list[list[VerificationRow]], least: int) -> list[VerificationRow]:
     """Return the first rows of at least ``least`` sequences, within the bounds."""
-    taken: list[VerificationRow] = []
+    selected: list[VerificationRow] = []
     for rows in candidates:
         if not rows or len(rows) < least:
             continue
-        more = [*taken, *rows]
-        if taken and (len(more) > SEQUENCES or sum(r.length for r in more) > TOKENS):
+        extended = [*selected, *rows]
+        if selected and (len(extended) > SEQUENCES or sum(r.length for r in extended) > TOKENS):
             break
-        taken = more
-    return taken
+        selected = extended
+    return selected
 
 
-def _whole(row: VerificationRow) -> VerificationRow:
+def _with_all_tokens_scored(row: VerificationRow) -> VerificationRow:
     members = vars(row) | {"whole": True}
     return VerificationRow(**members)

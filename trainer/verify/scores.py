@@ -42,20 +42,22 @@ def score_rows(
 
 def mean_loss(values: Values, rows: Sequence[VerificationRow], spec: RunSpec) -> float | None:
     """Return the mean of the values; of a reward model the mean pair loss. None: no number."""
-    found = [value for of_row in values for value in of_row]
+    losses = [value for of_row in values for value in of_row]
     if spec.method == "reward":
-        places = [row.number // spec.sequences_per_row for row in rows]
-        better = zip(pairwise(places), pairwise(found), strict=True)
-        leads = [a - b for (row, other), (a, b) in better if row == other]
-        found = [float(-logsigmoid(torch.tensor(lead))) for lead in leads]
-    return _finite(sum(found) / len(found)) if found else None
+        row_numbers = [row.number // spec.sequences_per_row for row in rows]
+        better = zip(pairwise(row_numbers), pairwise(losses), strict=True)
+        leads = [a - b for (row, next_row), (a, b) in better if row == next_row]
+        losses = [float(-logsigmoid(torch.tensor(lead))) for lead in leads]
+    return _finite(sum(losses) / len(losses)) if losses else None
 
 
-def mean_difference(ours: Values, theirs: Values) -> float | None:
+def mean_difference(values: Values, reference: Values) -> float | None:
     """Return the mean absolute difference of all values; None: not a number."""
-    pairs = zip(ours, theirs, strict=True)
-    apart = [abs(a - b) for mine, other in pairs for a, b in zip(mine, other, strict=True)]
-    return _finite(sum(apart) / len(apart)) if apart else None
+    pairs = zip(values, reference, strict=True)
+    differences = [
+        abs(a - b) for row, reference_row in pairs for a, b in zip(row, reference_row, strict=True)
+    ]
+    return _finite(sum(differences) / len(differences)) if differences else None
 
 
 def _score(
@@ -69,21 +71,21 @@ def _score(
     ids = torch.tensor([row.ids[: row.length]], device=device)
     if packed:
         positions = torch.arange(row.length, device=device).unsqueeze(0)
-        more: dict[str, Any] = {"position_ids": positions, "lengths": (row.length,)}
+        inputs: dict[str, Any] = {"position_ids": positions, "lengths": (row.length,)}
     else:
-        more = {"attention_mask": torch.ones_like(ids)}
+        inputs = {"attention_mask": torch.ones_like(ids)}
     if spec.method != "classification":  # whose models do not all know it
-        more["use_cache"] = False
-    logits = model(input_ids=ids, **more).logits[0]
+        inputs["use_cache"] = False
+    logits = model(input_ids=ids, **inputs).logits[0]
     if spec.method == "reward":
         return [float(logits[0])]
     if row.label is not None:
         return [float(cross_entropy(logits.float(), torch.tensor(row.label, device=device)))]
     at = torch.tensor(row.positions, device=device)
-    found: list[float] = cross_entropy(
+    losses: list[float] = cross_entropy(
         logits[at - 1].float(), ids[0, at], reduction="none"
     ).tolist()
-    return found
+    return losses
 
 
 def _finite(value: float) -> float | None:

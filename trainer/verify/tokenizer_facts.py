@@ -40,36 +40,37 @@ def read_facts(folder: Path) -> TokenizerFacts:
 
 
 def differences(
-    ours: TokenizerFacts, theirs: TokenizerFacts, pad_token: str | None
+    original: TokenizerFacts, exported: TokenizerFacts, pad_token: str | None
 ) -> Iterator[str]:
-    """Yield how the exported tokenizer (``theirs``) differs from the trainer's.
+    """Yield how the exported tokenizer (``exported``) differs from the trainer's.
 
     ``pad_token``: the required pad token of the exported tokenizer; None: any.
     """
     moved = sorted(
         token
-        for token in ours.vocabulary.keys() | theirs.vocabulary.keys()
-        if ours.vocabulary.get(token) != theirs.vocabulary.get(token)
+        for token in original.vocabulary.keys() | exported.vocabulary.keys()
+        if original.vocabulary.get(token) != exported.vocabulary.get(token)
     )
     if moved:
         yield (
             f"{len(moved)} tokens have another id: {moved[0]!r} has "
-            f"{theirs.vocabulary.get(moved[0])}, in training it had {ours.vocabulary.get(moved[0])}"
+            f"{exported.vocabulary.get(moved[0])}, in training it had "
+            f"{original.vocabulary.get(moved[0])}"
         )
-    if ours.added != theirs.added:
+    if original.added != exported.added:
         yield "its added tokens differ"
-    if ours.template != theirs.template:
+    if original.template != exported.template:
         yield "its chat template differs"
-    expected = ours.special | ({"pad_token": pad_token} if pad_token else {})
-    for name in sorted(expected.keys() | theirs.special.keys()):
-        if expected.get(name) != theirs.special.get(name):
-            other, mine = theirs.special.get(name), expected.get(name)
-            yield f"its {name} is {other!r}, in training it was {mine!r}"
-    if not moved and ours.program != theirs.program:
+    expected = original.special | ({"pad_token": pad_token} if pad_token else {})
+    for name in sorted(expected.keys() | exported.special.keys()):
+        if expected.get(name) != exported.special.get(name):
+            actual, required = exported.special.get(name), expected.get(name)
+            yield f"its {name} is {actual!r}, in training it was {required!r}"
+    if not moved and original.program != exported.program:
         yield "its merges, normalizer or pre-tokenizer differ"
 
 
 def _program(tokenizer: Any) -> str:  # noqa: ANN401
-    whole = json.loads(tokenizer.backend_tokenizer.to_str())
-    kept = {name: value for name, value in whole.items() if name not in AT_RUN_TIME}
-    return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()
+    document = json.loads(tokenizer.backend_tokenizer.to_str())
+    members = {name: value for name, value in document.items() if name not in AT_RUN_TIME}
+    return hashlib.sha256(json.dumps(members, sort_keys=True).encode()).hexdigest()

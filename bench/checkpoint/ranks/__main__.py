@@ -45,46 +45,46 @@ class Rank:
     """Measurements of this rank with one contestant."""
 
     def __init__(self, case: CheckpointCase) -> None:
-        self.case, self.found = case, CheckpointTimes()
+        self.case, self.times = case, CheckpointTimes()
         self.state = State(case.mib)
         self.state.fill()
         self.container = sdk.client(case.url)
-        before = Usage().resident()
-        self.way = CONTESTANTS[case.contestant](case, self.state)
-        self.usage = Usage(self.way.helpers)
+        memory_before = Usage().resident()
+        self.contestant = CONTESTANTS[case.contestant](case, self.state)
+        self.usage = Usage(self.contestant.helpers)
         helpers = (self.usage.resident() or 0) - (Usage().resident() or 0)
-        self.before = None if before is None else before + helpers
-        self.usage.forget_highest()
+        self.memory_before = None if memory_before is None else memory_before + helpers
+        self.usage.reset_peak()
         self.newest = 0
 
     def run(self) -> CheckpointTimes:
         """Run all measurements of the case and return them."""
-        self.found.state_bytes = self.state.bytes
+        self.times.state_bytes = self.state.bytes
         if self.case.load_only:
-            self.newest = _entry_placed(self.case, self.state.rank)
+            self.newest = _place_entry(self.case, self.state.rank)
             dist.barrier()
         else:
             for _ in range(self.case.saves):
                 self._save_alone()
-            if self.way.isolated:
-                self._twin()
-                self._loop()
-            self.found.save_memory = self._above()
+            if self.contestant.isolated:
+                self._run_baseline()
+                self._run_with_save()
+            self.times.save_memory = self._memory_above_start()
         for _ in range(LOADS):
             self._load()
-        self.way.close()
-        return self.found
+        self.contestant.close()
+        return self.times
 
     def _save_alone(self) -> None:
-        self._forget()
-        busy, began = self.usage.cpu(), time.perf_counter()
-        saving = self.way.save(self.newest)
-        self.found.blocked_s.append(time.perf_counter() - began)
-        saving.result()
-        self.found.durable_s.append(time.perf_counter() - began)
-        self.found.save_cpu_s.append(self.usage.cpu() - busy)
+        self._discard_last()
+        busy, start = self.usage.cpu(), time.perf_counter()
+        future = self.contestant.save(self.newest)
+        self.times.blocked_s.append(time.perf_counter() - start)
+        future.result()
+        self.times.durable_s.append(time.perf_counter() - start)
+        self.times.save_cpu_s.append(self.usage.cpu() - busy)
 
-    def _forget(self) -> None:
+    def _discard_last(self) -> None:
         """Delete the last save from the sink, whose memory is limited, and number the next one."""
         dist.barrier()
         if self.newest and self.state.rank == 0:
@@ -92,59 +92,65 @@ class Rank:
         self.newest += 1
         dist.barrier()
 
-    def _twin(self) -> None:
+    def _run_baseline(self) -> None:
         for _ in range(self.case.steps):
-            self.found.twin_s.append(_timed(lambda: self._step(done=False)))
+            self.times.twin_s.append(_timed(lambda: self._step(done=False)))
 
-    def _loop(self) -> None:
-        self._forget()
-        began = time.perf_counter()
-        saving = self.way.save(self.newest)
-        self.found.loop_blocked_s = time.perf_counter() - began
+    def _run_with_save(self) -> None:
+        self._discard_last()
+        start = time.perf_counter()
+        future = self.contestant.save(self.newest)
+        self.times.loop_blocked_s = time.perf_counter() - start
         self.state.touch()
         self._step(done=False)
-        self.found.loop_s.append(time.perf_counter() - began)
-        while not self._stored(saving) and len(self.found.loop_s) < MOST_STEPS:
+        self.times.loop_s.append(time.perf_counter() - start)
+        while not self._step_while_saving(future) and len(self.times.loop_s) < MOST_STEPS:
             pass
-        saving.result()
+        future.result()
 
-    def _stored(self, saving: "Future[Any]") -> bool:
-        began = time.perf_counter()
-        everywhere = self._step(done=saving.done())
-        self.found.loop_s.append(time.perf_counter() - began)
-        return everywhere
+    def _step_while_saving(self, future: "Future[Any]") -> bool:
+        start = time.perf_counter()
+        all_done = self._step(done=future.done())
+        self.times.loop_s.append(time.perf_counter() - start)
+        return all_done
 
     def _step(self, *, done: bool) -> bool:
         """Sleep in place of GPU work, synchronize all ranks, and return whether all are done."""
         time.sleep(self.case.step_seconds)
-        votes = torch.tensor([float(done)])
-        dist.all_reduce(votes)
-        return bool(votes.item() == self.state.ranks)
+        done_count = torch.tensor([float(done)])
+        dist.all_reduce(done_count)
+        return bool(done_count.item() == self.state.ranks)
 
     def _load(self) -> None:
         self.state.clear()
-        self.usage.forget_highest()
+        self.usage.reset_peak()
         dist.barrier()
-        busy, began = self.usage.cpu(), time.perf_counter()
-        self.way.load(self.newest)
+        busy, start = self.usage.cpu(), time.perf_counter()
+        self.contestant.load(self.newest)
         dist.barrier()
-        self.found.load_s.append(time.perf_counter() - began)
-        self.found.load_cpu_s.append(self.usage.cpu() - busy)
-        self.found.load_memory = max(self._above() or 0, self.found.load_memory or 0) or None
-        self.found.same = self.state.matches() and (self.found.same or len(self.found.load_s) == 1)
+        self.times.load_s.append(time.perf_counter() - start)
+        self.times.load_cpu_s.append(self.usage.cpu() - busy)
+        self.times.load_memory = (
+            max(self._memory_above_start() or 0, self.times.load_memory or 0) or None
+        )
+        self.times.same = self.state.matches() and (self.times.same or len(self.times.load_s) == 1)
 
-    def _above(self) -> int | None:
-        highest = self.usage.highest()
-        return None if highest is None or self.before is None else max(highest - self.before, 0)
+    def _memory_above_start(self) -> int | None:
+        peak = self.usage.peak()
+        return (
+            None
+            if peak is None or self.memory_before is None
+            else max(peak - self.memory_before, 0)
+        )
 
 
 def _timed(act: Callable[[], object]) -> float:
-    began = time.perf_counter()
+    start = time.perf_counter()
     act()
-    return time.perf_counter() - began
+    return time.perf_counter() - start
 
 
-def _entry_placed(case: CheckpointCase, rank: int) -> int:
+def _place_entry(case: CheckpointCase, rank: int) -> int:
     """Copy HEAD's entry to where Rekindle's commit would have written it, and return its step."""
     source = Path(case.load_only)
     number = int(source.stem.rpartition("-")[2])
@@ -153,17 +159,17 @@ def _entry_placed(case: CheckpointCase, rank: int) -> int:
     return number
 
 
-def _failed(*error: Any) -> None:  # noqa: ANN401 - as sys.excepthook is called
+def _exit_on_error(*error: Any) -> None:  # noqa: ANN401 - as sys.excepthook is called
     """Print the exception and exit at once, because threads that wait for other ranks never end."""
     traceback.print_exception(*error)
     sys.stderr.flush()
     os._exit(1)
 
 
-def main(words: Sequence[str]) -> int:
+def main(arguments: Sequence[str]) -> int:
     """Run the rank and exit without DeepSpeed's teardown, which sometimes aborts."""
-    sys.excepthook = _failed
-    case = CheckpointCase.read(Path(words[0]))
+    sys.excepthook = _exit_on_error
+    case = CheckpointCase.read(Path(arguments[0]))
     rank = Rank(case)
     rank.run().write(Path(case.folder) / f"result-{rank.state.rank}.json")
     dist.barrier()

@@ -79,8 +79,8 @@ class State:
             for fragment in self._fragments():
                 for state, view in fragment.views.items():
                     name = f"{fragment.name}|{state}"
-                    places = torch.arange(fragment.start, fragment.start + fragment.numel)
-                    mixed = places.mul_(STEPS_BETWEEN).add_(zlib.crc32(name.encode()))
+                    positions = torch.arange(fragment.start, fragment.start + fragment.numel)
+                    mixed = positions.mul_(STEPS_BETWEEN).add_(zlib.crc32(name.encode()))
                     yield name, view.detach(), mixed.bitwise_and_(MASK).to(torch.float32)
 
 

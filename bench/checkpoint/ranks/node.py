@@ -43,9 +43,9 @@ class CommitReports(HeartbeatReports):
         super().add_committed(entries)
         for entry in entries:
             path = committed_file(self._folder, entry.step)
-            part = path.with_suffix(".part")
-            part.write_text(entry.to_json())
-            part.replace(path)
+            part_path = path.with_suffix(".part")
+            part_path.write_text(entry.to_json())
+            part_path.replace(path)
 
 
 def committed_file(folder: Path, number: int) -> Path:
@@ -65,20 +65,20 @@ async def work(case: CheckpointCase) -> None:
     limits = NodeLimits(upload_rate=math.inf, ingress=math.inf)  # as after an eviction notice
     access = BlobAccess()
     container = JobContainer(access, case.url)
-    wishes = StopRequests(limits, clock)
+    stop_requests = StopRequests(limits, clock)
     uploads = SaveUploads(
         _world(case), container, CommitReports(folder), limits, clock, _nothing, lambda _: ()
     )
     MemoryFolder(memory_of(folder)).assign_folder(RunDir(folder), GENERATION)
-    working = asyncio.ensure_future(uploads.run_to_end(wishes))
+    uploading = asyncio.ensure_future(uploads.run_to_end(stop_requests))
     print("ready", flush=True)
     while line := await asyncio.to_thread(sys.stdin.readline):
         number = int(line.split()[1])
         entry = Committed.from_json(committed_file(folder, number).read_bytes())
         await _load(case, container, entry)
         print("loaded", flush=True)
-    wishes.trainer_ended(ended_well=True)
-    await working
+    stop_requests.record_trainer_end(ended_well=True)
+    await uploading
     access.close()
 
 

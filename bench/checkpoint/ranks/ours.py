@@ -24,9 +24,9 @@ from trainer.checkpoint import rng_state
 from trainer.checkpoint.loader import load_checkpoint, open_checkpoint
 from trainer.checkpoint.saver import Saver
 from trainer.contract import MANIFEST
-from trainer.rundir import RunDir, drop_checkpoint, write_whole
+from trainer.rundir import RunDir, drop_checkpoint, write_atomically
 
-LOOK_SECONDS = 0.005
+POLL_SECONDS = 0.005
 TIMEOUT = 120.0
 
 
@@ -37,7 +37,7 @@ class Rekindle(Local):
 
     def __init__(self, case: CheckpointCase, state: State) -> None:
         super().__init__(case, state)
-        self._node = _started(self.root) if state.rank == 0 else None
+        self._node = _start_node(self.root) if state.rank == 0 else None
         self.helpers: Sequence[int] = [self._node.pid] if self._node else []
         self._thread = ThreadPoolExecutor(1)
         self._identity = trainer_state.RankIdentity(
@@ -57,7 +57,7 @@ class Rekindle(Local):
         """Save a checkpoint; blocks for the copy into the host buffer."""
         at = trainer_state.TrainingState(step=number, consumed_samples=number)
         self._saver.save(at, rng_state.capture_rng(), "periodic")
-        return self._thread.submit(_there, committed_file(self.root, number))
+        return self._thread.submit(_wait_for_path, committed_file(self.root, number))
 
     def load(self, number: int) -> None:
         """Load a checkpoint.
@@ -69,21 +69,21 @@ class Rekindle(Local):
             assert self._node.stdin
             self._node.stdin.write(f"load {number}\n")
             self._node.stdin.flush()
-        _there(rundir.checkpoint / MANIFEST)
-        wanted = rundir.wanted_ranges(self.state.rank)
+        _wait_for_path(rundir.checkpoint / MANIFEST)
+        ranges_path = rundir.wanted_ranges(self.state.rank)
         load_checkpoint(
             self.state.engine,
             open_checkpoint(rundir.checkpoint, SPEC_SHA256),
             1,
             self._identity,
-            lambda ask: write_whole(wanted, ask.to_json()),
+            lambda ranges: write_atomically(ranges_path, ranges.to_json()),
         )
         dist.barrier()
         if self._node:
-            _await_word(self._node, "loaded")
+            _wait_for_word(self._node, "loaded")
             drop_checkpoint(rundir.checkpoint)
             rundir.checkpoint.unlink()
-            shutil.rmtree(wanted.parent)
+            shutil.rmtree(ranges_path.parent)
 
     def close(self) -> None:
         """Close the supervisor's standard input and wait for its end."""
@@ -95,22 +95,22 @@ class Rekindle(Local):
             shutil.rmtree(memory_of(self.root), ignore_errors=True)
 
 
-def _started(root: Path) -> "subprocess.Popen[str]":
+def _start_node(root: Path) -> "subprocess.Popen[str]":
     command = [sys.executable, "-m", "bench.checkpoint.ranks.node", str(root / "case.json")]
     node = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    _await_word(node, "ready")
+    _wait_for_word(node, "ready")
     return node
 
 
-def _await_word(node: "subprocess.Popen[str]", word: str) -> None:
+def _wait_for_word(node: "subprocess.Popen[str]", word: str) -> None:
     assert node.stdout
     if node.stdout.readline() != f"{word}\n":
         raise RuntimeError(f"the supervisor ended before it was {word}")
 
 
-def _there(path: Path) -> None:
+def _wait_for_path(path: Path) -> None:
     latest = time.monotonic() + TIMEOUT
     while not path.exists():
         if time.monotonic() > latest:
             raise TimeoutError(f"{path.name} did not come within {TIMEOUT:.0f} s")
-        time.sleep(LOOK_SECONDS)
+        time.sleep(POLL_SECONDS)

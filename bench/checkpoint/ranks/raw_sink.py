@@ -28,10 +28,10 @@ class RawSink(Local):
 
     def __init__(self, case: CheckpointCase, state: State) -> None:
         super().__init__(case, state)
-        self._at = urlsplit(case.url)
+        self._sink_url = urlsplit(case.url)
         self._pool = ThreadPoolExecutor(CONNECTIONS)
         self._thread = ThreadPoolExecutor(1)
-        self._own = threading.local()
+        self._thread_local = threading.local()
 
     def save(self, number: int) -> "Future[None]":
         """Start a save in a thread and return at once."""
@@ -51,11 +51,11 @@ class RawSink(Local):
         self._pool.shutdown()
 
     def _pieces(self) -> list[memoryview]:
-        found = []
+        pieces = []
         for _, view in self.state.views():
             raw = memoryview(view.detach().numpy()).cast("B")
-            found += [raw[at : at + PIECE] for at in range(0, len(raw), PIECE)]
-        return found
+            pieces += [raw[at : at + PIECE] for at in range(0, len(raw), PIECE)]
+        return pieces
 
     def _save(self, number: int) -> None:
         pieces = self._pieces()
@@ -77,15 +77,15 @@ class RawSink(Local):
         headers = {"Range": f"bytes={at}-{at + len(piece) - 1}"}
         answer = self._request("GET", self._path(number, ""), None, headers)
         while piece:
-            got = answer.readinto(piece)
-            if not got:
+            received = answer.readinto(piece)
+            if not received:
                 raise ConnectionError("the sink sent less than it said")
-            piece = piece[got:]
+            piece = piece[received:]
         answer.read()
 
     def _path(self, number: int, query: str) -> str:
         name = f"{folder_name(number)}/rank-{self.state.rank:05d}"
-        return f"{self._at.path}/{name}?{query}&{self._at.query}"
+        return f"{self._sink_url.path}/{name}?{query}&{self._sink_url.query}"
 
     def _request(
         self, method: str, path: str, body: memoryview | None, headers: dict[str, str]
@@ -98,15 +98,15 @@ class RawSink(Local):
         return answer
 
     def _connection(self) -> http.client.HTTPConnection:
-        if not hasattr(self._own, "connection"):
-            self._own.connection = _connected(self._at.scheme, self._at.netloc)
-        connection: http.client.HTTPConnection = self._own.connection
+        if not hasattr(self._thread_local, "connection"):
+            self._thread_local.connection = _connected(self._sink_url.scheme, self._sink_url.netloc)
+        connection: http.client.HTTPConnection = self._thread_local.connection
         return connection
 
 
-def _connected(scheme: str, place: str) -> http.client.HTTPConnection:
+def _connected(scheme: str, netloc: str) -> http.client.HTTPConnection:
     options: dict[str, Any] = {"timeout": 120, "blocksize": 1 << 20}
     if scheme == "http":
-        return http.client.HTTPConnection(place, **options)
+        return http.client.HTTPConnection(netloc, **options)
     trusted = ssl.create_default_context(cafile=os.environ.get("SSL_CERT_FILE"))
-    return http.client.HTTPSConnection(place, context=trusted, **options)
+    return http.client.HTTPSConnection(netloc, context=trusted, **options)

@@ -41,8 +41,8 @@ def download(container: ContainerClient, folder: Path, names: Iterable[str]) -> 
 
 def listed(container: ContainerClient, folder: str) -> list[str]:
     """Return the sorted names of all blobs below a folder, relative to it."""
-    found = container.list_blobs(name_starts_with=f"{folder}/")
-    return sorted(blob.name.removeprefix(f"{folder}/") for blob in found)
+    blobs = container.list_blobs(name_starts_with=f"{folder}/")
+    return sorted(blob.name.removeprefix(f"{folder}/") for blob in blobs)
 
 
 def discard(container: ContainerClient, folder: str) -> None:

@@ -8,7 +8,7 @@ from trainer.contract import InputFile, PinnedModel, RunSpec
 
 def plain_spec(model: Sequence[InputFile], rows: InputFile, **members: Any) -> RunSpec:  # noqa: ANN401
     """Return a run spec without optional parts; ``members`` replace or add to its members."""
-    usual: dict[str, Any] = {
+    defaults: dict[str, Any] = {
         "method": "supervised",
         "total_steps": 1,
         "global_batch": 1,
@@ -33,7 +33,7 @@ def plain_spec(model: Sequence[InputFile], rows: InputFile, **members: Any) -> R
         checkpoint_seconds=1e9,
         eval_steps=0,
         nodes=1,
-        **(usual | members),
+        **(defaults | members),
     )
 
 

@@ -85,9 +85,9 @@ class DcpDisk(Uploading):
 
 
 def _async_save(state: State, writer: Any, group: Any) -> "Future[Any]":  # noqa: ANN401
-    saving = dcp.async_save(_named_views(state), storage_writer=writer, process_group=group)
-    assert isinstance(saving, Future)  # async_save with threads returns a Future
-    return saving
+    future = dcp.async_save(_named_views(state), storage_writer=writer, process_group=group)
+    assert isinstance(future, Future)  # async_save with threads returns a Future
+    return future
 
 
 def _named_views(state: State) -> dict[str, torch.Tensor]:

@@ -27,7 +27,7 @@ class TorchSave(Uploading):
         """Download the file and copy its tensors from the memory-mapped file."""
         folder = self.folder(number)
         sdk.download(self._container, folder, [self._name])
-        there = torch.load(folder / self._name, weights_only=True, mmap=True)
+        tensors = torch.load(folder / self._name, weights_only=True, mmap=True)
         for name, view in self.state.views():
-            view.copy_(there[name])
+            view.copy_(tensors[name])
         (folder / self._name).unlink()

@@ -17,34 +17,34 @@ class Usage:
 
     def cpu(self) -> float:
         """Return CPU seconds so far; those of helpers have a resolution of 0.01 s."""
-        times = [psutil.Process(pid).cpu_times() for pid in self._others()]
+        times = [psutil.Process(pid).cpu_times() for pid in self._helper_pids()]
         return time.process_time() + sum(t.user + t.system for t in times)
 
     def resident(self) -> int | None:
         """Return bytes of resident memory now; None without /proc."""
         return self._sum("VmRSS")
 
-    def highest(self) -> int | None:
-        """Return the sum of each process's peak resident bytes since `forget_highest`."""
+    def peak(self) -> int | None:
+        """Return the sum of each process's peak resident bytes since `reset_peak`."""
         return self._sum("VmHWM")
 
-    def forget_highest(self) -> None:
+    def reset_peak(self) -> None:
         """Reset the peaks of resident memory."""
-        for pid in (os.getpid(), *self._others()):
+        for pid in (os.getpid(), *self._helper_pids()):
             mark = Path(f"/proc/{pid}/clear_refs")
             if mark.exists():
                 mark.write_text("5")
 
-    def _others(self) -> list[int]:
+    def _helper_pids(self) -> list[int]:
         started = [psutil.Process(pid).children(recursive=True) for pid in self.helpers]
         return [*self.helpers, *(child.pid for children in started for child in children)]
 
     def _sum(self, name: str) -> int | None:
-        found = [_of(pid, name) for pid in (os.getpid(), *self._others())]
-        return None if None in found else sum(n for n in found if n)
+        values = [_memory_of(pid, name) for pid in (os.getpid(), *self._helper_pids())]
+        return None if None in values else sum(n for n in values if n)
 
 
-def _of(pid: int, name: str) -> int | None:
+def _memory_of(pid: int, name: str) -> int | None:
     status = Path(f"/proc/{pid}/status")
     if not status.exists():
         return None

@@ -25,14 +25,14 @@ class DeepSpeedSave(Uploading):
         self.state.engine.save_checkpoint(str(self.root), tag=tag, save_latest=False)
         dist.barrier()
         folder = self.folder(number)
-        mine = self._share(sorted(str(p.relative_to(folder)) for p in _files(folder)))
-        return self._thread.submit(self._upload, folder, mine)
+        names = self._share(sorted(str(p.relative_to(folder)) for p in _files(folder)))
+        return self._thread.submit(self._upload, folder, names)
 
     def load(self, number: int) -> None:
         """Download a share of the files on each rank, then run DeepSpeed's own load."""
         folder = self.folder(number)
-        mine = self._share(sdk.listed(self._container, folder.name))
-        sdk.download(self._container, folder, mine)
+        names = self._share(sdk.listed(self._container, folder.name))
+        sdk.download(self._container, folder, names)
         dist.barrier()
         self.state.engine.load_checkpoint(str(self.root), tag=folder.name)
         dist.barrier()

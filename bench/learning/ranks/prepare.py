@@ -52,7 +52,7 @@ def main() -> None:
 
 def spec(root: Path, case: LearningCase) -> RunSpec:
     """Return the run spec of the case."""
-    usual = plain_spec(
+    base_spec = plain_spec(
         model=[input_file(root, path) for path in sorted((root / "models" / "tiny").iterdir())],
         rows=input_file(root, root / "files" / "train.jsonl"),
         method=case.method,
@@ -65,17 +65,19 @@ def spec(root: Path, case: LearningCase) -> RunSpec:
         precision="fp32",
         zero_stage=1,
     )
-    return replace(usual, **_spec_members(case.spec))
+    return replace(base_spec, **_spec_members(case.spec))
 
 
 def _spec_members(members: Mapping[str, Any]) -> dict[str, Any]:
     """Return the run spec members, with nested members converted to messages."""
-    told = dict(members)
-    if "reinforcement" in told:
-        told["reinforcement"] = Reinforcement(grader=json.dumps(GRADER), **told["reinforcement"])
-    if "dpo" in told:
-        told["dpo"] = Dpo(**told["dpo"])
-    return told
+    converted = dict(members)
+    if "reinforcement" in converted:
+        converted["reinforcement"] = Reinforcement(
+            grader=json.dumps(GRADER), **converted["reinforcement"]
+        )
+    if "dpo" in converted:
+        converted["dpo"] = Dpo(**converted["dpo"])
+    return converted
 
 
 if __name__ == "__main__":

@@ -44,8 +44,8 @@ def named_entries(head: dict[str, Any] | None) -> list[Entry]:
 
 def newest(head: dict[str, Any] | None, kind: str = "") -> Entry | None:
     """Return the newest checkpoint, or the newest of a kind ("periodic", "stop")."""
-    found = [e for e in (head or {"checkpoints": []})["checkpoints"] if kind in ("", e["kind"])]
-    return found[-1] if found else None
+    entries = [e for e in (head or {"checkpoints": []})["checkpoints"] if kind in ("", e["kind"])]
+    return entries[-1] if entries else None
 
 
 def torn(container: ContainerClient, entry: Entry) -> list[str]:

@@ -50,7 +50,7 @@ class Vm:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SightedScaleSet:
+class SnapshotScaleSet:
     """One scale set or Azure ML cluster, as ARM lists it."""
 
     name: str
@@ -62,7 +62,7 @@ class SightedScaleSet:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SightedAttempt:
+class SnapshotAttempt:
     """One row of the attempts table."""
 
     id: str
@@ -72,21 +72,21 @@ class SightedAttempt:
     created_at: float
 
     @property
-    def holds(self) -> bool:
+    def has_machines(self) -> bool:
         """Whether it may have machines and is not releasing them."""
         return self.state not in ("terminating", "ended")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sight:
+class Snapshot:
     """One snapshot."""
 
     at: float
-    sets: Sequence[SightedScaleSet] = ()
+    sets: Sequence[SnapshotScaleSet] = ()
     vms: Sequence[Vm] = ()
-    attempts: Mapping[str, SightedAttempt] = field(default_factory=dict)
+    attempts: Mapping[str, SnapshotAttempt] = field(default_factory=dict)
 
-    def newest(self, job: str) -> SightedAttempt | None:
+    def newest(self, job: str) -> SnapshotAttempt | None:
         """Return the newest attempt of the job, or None."""
         own = (a for a in self.attempts.values() if a.job == job)
         return max(own, key=lambda a: a.number, default=None)
@@ -94,10 +94,10 @@ class Sight:
     def machines(self, attempt: str) -> list[Vm]:
         """Return the machines of an attempt, sorted by VM id."""
         names = {s.name for s in self.sets if s.attempt == attempt}
-        mine = (
+        vms = (
             v for v in self.vms if "-".join(v.scale_set.split("-")[:2]) in names
         )  # name of the scale set or the cluster
-        return sorted(mine, key=lambda v: v.vm_id)
+        return sorted(vms, key=lambda v: v.vm_id)
 
 
 class ClusterView:
@@ -116,18 +116,18 @@ class ClusterView:
         await self._arm.aclose()
         await self._admin.aclose()
 
-    async def take_snapshot(self, jobs: Iterable[str]) -> Sight:
+    async def take_snapshot(self, jobs: Iterable[str]) -> Snapshot:
         """Take a snapshot of the cloud, and then of the attempts of these jobs."""
         at = time.time()
         sets, vms = await self._sets(), await self._vms()
         query = """select id, job_id, number, state, created_at from attempts
                    where job_id = any(%s)"""
         rows = await (await self._database.execute(query, [list(jobs)])).fetchall()
-        found = (
-            SightedAttempt(id=r[0], job=r[1], number=r[2], state=r[3], created_at=r[4].timestamp())
+        attempts = (
+            SnapshotAttempt(id=r[0], job=r[1], number=r[2], state=r[3], created_at=r[4].timestamp())
             for r in rows
         )
-        return Sight(at=at, sets=sets, vms=vms, attempts={a.id: a for a in found})
+        return Snapshot(at=at, sets=sets, vms=vms, attempts={a.id: a for a in attempts})
 
     async def evict(self, vm: Vm, *, notice: bool) -> bool:
         """Evict a machine; without notice it is dead on return.
@@ -147,8 +147,8 @@ class ClusterView:
         job = f"rk-{attempt.removeprefix('att-')}"
         return await self._strike("azureml/preempt", {"job": job, "nodes": 1, "then": then})
 
-    async def _strike(self, how: str, body: Mapping[str, Any]) -> bool:
-        answer = await self._admin.post(f"/_emulator/{how}", json=body, timeout=30)
+    async def _strike(self, route: str, body: Mapping[str, Any]) -> bool:
+        answer = await self._admin.post(f"/_emulator/{route}", json=body, timeout=30)
         if answer.status_code in (httpx.codes.CONFLICT, httpx.codes.NOT_FOUND):
             return False
         answer.raise_for_status()
@@ -158,7 +158,7 @@ class ClusterView:
         answer = await self._admin.get("/_emulator/virtualMachines")
         return [_vm(row) for row in answer.raise_for_status().json()["value"]]
 
-    async def _sets(self) -> list[SightedScaleSet]:
+    async def _sets(self) -> list[SnapshotScaleSet]:
         sets = [_scale_set(row) for row in await self._pages(SETS)]
         if Engine.AZUREML in self._layout.engines:
             sets += [_cluster(row) for row in await self._pages(CLUSTERS)]
@@ -190,21 +190,21 @@ class ClusterView:
 
 
 def _vm(row: Mapping[str, Any]) -> Vm:
-    known = {k: row[k] for k in ("scale_set", "instance_id", "vm_id", "state", "pid")}
-    return Vm(**known, folder=Path(row["folder"]))
+    members = {k: row[k] for k in ("scale_set", "instance_id", "vm_id", "state", "pid")}
+    return Vm(**members, folder=Path(row["folder"]))
 
 
-def _scale_set(row: Mapping[str, Any]) -> SightedScaleSet:
+def _scale_set(row: Mapping[str, Any]) -> SnapshotScaleSet:
     return _from_row(row, Engine.SCALE_SET, row["properties"]["timeCreated"])
 
 
-def _cluster(row: Mapping[str, Any]) -> SightedScaleSet:
+def _cluster(row: Mapping[str, Any]) -> SnapshotScaleSet:
     return _from_row(row, Engine.AZUREML, row["properties"]["createdOn"])
 
 
-def _from_row(row: Mapping[str, Any], engine: Engine, at: str) -> SightedScaleSet:
+def _from_row(row: Mapping[str, Any], engine: Engine, at: str) -> SnapshotScaleSet:
     tags = row.get("tags") or {}
-    return SightedScaleSet(
+    return SnapshotScaleSet(
         name=row["name"],
         job=tags.get(JOB_TAG, ""),
         attempt=tags.get(ATTEMPT_TAG, ""),

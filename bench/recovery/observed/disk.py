@@ -9,10 +9,10 @@ from typing import Any
 
 @dataclass(frozen=True, kw_only=True)
 class OutboxSave:
-    """One save in a machine's outbox; ``whole`` when this machine's part is complete."""
+    """One save in a machine's outbox; ``complete`` when this machine's part is complete."""
 
     path: str  # path in the job's container
-    whole: bool
+    complete: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,13 +63,13 @@ def _saves(outbox: Path) -> Iterator[OutboxSave]:
         return
     for folder in folders:
         try:
-            whole = any(
+            is_whole = any(
                 f.name.startswith("rank-") and f.suffix == ".json" for f in folder.iterdir()
             )
         except OSError:  # uploaded and deleted at this moment
             continue
         kind, _, name = folder.name.partition("-")
-        yield OutboxSave(path=f"{kind}/{name}", whole=whole)
+        yield OutboxSave(path=f"{kind}/{name}", complete=is_whole)
 
 
 def _first_step_at(metrics: Path) -> float | None:

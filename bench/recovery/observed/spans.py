@@ -23,7 +23,7 @@ from itertools import pairwise
 from bench.recovery.book import Strike
 from bench.recovery.observed.records import AttemptTimes, JobRecord, Span
 
-NOT_OURS = frozenset({"allocate"})
+CLOUD_PIECES = frozenset({"allocate"})
 _FETCH = ("fetch_inputs", "fetch_checkpoint")
 _START = ("start_trainer", "load_imports", "load_world", "load_wait")
 _LOAD = ("load_model", "load_checkpoint")
@@ -36,7 +36,7 @@ ORDER = (
 def pieces(
     strike: Strike,
     record: JobRecord,
-    sets_made_at: Mapping[str, float],
+    sets_created_at: Mapping[str, float],
     machines_up_at: Mapping[str, float],
 ) -> dict[str, float]:
     """Return the seconds of each piece; empty without a recovery.
@@ -53,7 +53,7 @@ def pieces(
     if moved:
         moments += [
             ("stop", attempt.created_at),
-            ("create", sets_made_at.get(attempt.id)),
+            ("create", sets_created_at.get(attempt.id)),
             ("allocate", machines_up_at.get(attempt.id)),
             ("boot", attempt.joined_at),
             ("open", opened.opened_at),
@@ -67,15 +67,15 @@ def pieces(
         ("load", _last_end(attempt, _LOAD, *within)),
         ("first_step", strike.first_step_at),
     ]
-    return _cut([(name, at) for name, at in moments if at is not None])
+    return _durations([(name, at) for name, at in moments if at is not None])
 
 
-def own(parts: Mapping[str, float]) -> float | None:
+def own_seconds(parts: Mapping[str, float]) -> float | None:
     """Return the seconds of all pieces without the cloud's, or None without pieces."""
-    return sum(s for name, s in parts.items() if name not in NOT_OURS) if parts else None
+    return sum(s for name, s in parts.items() if name not in CLOUD_PIECES) if parts else None
 
 
-def _cut(moments: Sequence[tuple[str, float]]) -> dict[str, float]:
+def _durations(moments: Sequence[tuple[str, float]]) -> dict[str, float]:
     """Return the differences between moments; a moment before its predecessor gives 0.
 
     The next piece is then shorter, so that the sum is the whole recovery.
@@ -95,9 +95,9 @@ def _last_end(
 
     The limits exclude spans of later generations on the same machines, which have the same names.
     """
-    spans = _of(attempt.spans, names)
+    spans = _named(attempt.spans, names)
     return max((s[2] for s in spans if s[1] >= after and s[2] <= before), default=None)
 
 
-def _of(spans: Sequence[Span], names: Sequence[str]) -> list[Span]:
+def _named(spans: Sequence[Span], names: Sequence[str]) -> list[Span]:
     return [s for s in spans if s[0] in names]

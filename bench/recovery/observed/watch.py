@@ -12,9 +12,9 @@ from bench.recovery import invariants
 from bench.recovery.book import Book, ObservedGeneration
 from bench.recovery.observed import blobs, disk
 from bench.recovery.observed.blobs import Containers
-from bench.recovery.observed.cluster import ClusterView, Sight, SightedAttempt, Vm
+from bench.recovery.observed.cluster import ClusterView, Snapshot, SnapshotAttempt, Vm
 
-LOOK_SECONDS = 0.25
+SNAPSHOT_SECONDS = 0.25
 
 
 class Watch:
@@ -24,34 +24,34 @@ class Watch:
         self._view = view
         self._containers = containers
         self._book = book
-        self._checking: set[asyncio.Task[None]] = set()
-        self._whole: set[str] = set()  # verified checkpoints
+        self._pending_checks: set[asyncio.Task[None]] = set()
+        self._verified: set[str] = set()  # verified checkpoints
         self.jobs: set[str] = set()
-        self.sight = Sight(at=0.0)
-        self.each_look: list[Callable[[], None]] = []
+        self.snapshot = Snapshot(at=0.0)
+        self.callbacks: list[Callable[[], None]] = []
 
     async def run(self) -> None:
         """Take snapshots until cancelled."""
         while True:
-            began = time.monotonic()
+            start = time.monotonic()
             with suppress(httpx.TransportError):  # emulator busy; the next snapshot follows
                 await self.take_snapshot()
-            await asyncio.sleep(max(LOOK_SECONDS - (time.monotonic() - began), 0.02))
+            await asyncio.sleep(max(SNAPSHOT_SECONDS - (time.monotonic() - start), 0.02))
 
-    async def take_snapshot(self) -> Sight:
+    async def take_snapshot(self) -> Snapshot:
         """Take one snapshot, check it and record new generations."""
-        self.sight = sight = await self._view.take_snapshot(self.jobs)
-        self._book.looks += 1
-        self._book.doubled |= set(invariants.doubled(sight))
-        for scale_set in sight.sets:
-            self._book.sets_made_at.setdefault(scale_set.attempt, scale_set.created_at)
+        self.snapshot = snapshot = await self._view.take_snapshot(self.jobs)
+        self._book.snapshots += 1
+        self._book.doubled |= set(invariants.doubled(snapshot))
+        for scale_set in snapshot.sets:
+            self._book.sets_created_at.setdefault(scale_set.attempt, scale_set.created_at)
             self._book.engines[scale_set.attempt] = scale_set.engine
-        for attempt, vm in self._running(sight):
+        for attempt, vm in self._running(snapshot):
             self._note_boot(attempt, vm)
             self._note_run(attempt, vm)
-        for notify in self.each_look:
+        for notify in self.callbacks:
             notify()
-        return sight
+        return snapshot
 
     async def verify(self, job: str, *, entries: list[blobs.Entry] | None = None) -> None:
         """Download and verify the checkpoints that HEAD names, or only ``entries``."""
@@ -62,34 +62,34 @@ class Watch:
             name = f"{job}/{entry['path']}"
             faults = await asyncio.to_thread(blobs.torn, container, entry)
             self._book.torn |= set(faults)
-            if name not in self._whole and not faults:
-                self._whole.add(name)
+            if name not in self._verified and not faults:
+                self._verified.add(name)
                 self._book.checked_checkpoints += 1
 
-    async def settled(self) -> None:
+    async def wait_for_checks(self) -> None:
         """Wait for the pending checks."""
-        await asyncio.gather(*self._checking)
+        await asyncio.gather(*self._pending_checks)
 
-    def _running(self, sight: Sight) -> Iterator[tuple[SightedAttempt, Vm]]:
-        for attempt in sight.attempts.values():
-            for vm in sight.machines(attempt.id):
+    def _running(self, snapshot: Snapshot) -> Iterator[tuple[SnapshotAttempt, Vm]]:
+        for attempt in snapshot.attempts.values():
+            for vm in snapshot.machines(attempt.id):
                 if vm.pid is not None:
                     yield attempt, vm
 
-    def _note_boot(self, attempt: SightedAttempt, vm: Vm) -> None:
+    def _note_boot(self, attempt: SnapshotAttempt, vm: Vm) -> None:
         with suppress(psutil.NoSuchProcess):
-            began = psutil.Process(vm.pid).create_time()
-            known = self._book.machines_up_at.get(attempt.id, 0.0)
-            self._book.machines_up_at[attempt.id] = max(began, known)
+            booted_at = psutil.Process(vm.pid).create_time()
+            previous = self._book.machines_up_at.get(attempt.id, 0.0)
+            self._book.machines_up_at[attempt.id] = max(booted_at, previous)
 
-    def _note_run(self, attempt: SightedAttempt, vm: Vm) -> None:
+    def _note_run(self, attempt: SnapshotAttempt, vm: Vm) -> None:
         run = disk.newest_run(vm.work)
         row = disk.generation(run) if run else None
         if run is None or row is None:
             return
         loaded = row["checkpoint"]
         step = loaded["step"] if loaded else 0
-        seen = ObservedGeneration(
+        generation = ObservedGeneration(
             job=attempt.job,
             number=run.number,
             attempt=attempt.id,
@@ -97,10 +97,10 @@ class Watch:
             first_step_at=run.first_step_at,
             last_step=max(run.progress or 0, step),
         )
-        if self._book.note_generation(seen) and loaded:
+        if self._book.note_generation(generation) and loaded:
             check = asyncio.create_task(self._check_resume(attempt.job, run.number, loaded))
-            self._checking.add(check)
-            check.add_done_callback(self._checking.discard)
+            self._pending_checks.add(check)
+            check.add_done_callback(self._pending_checks.discard)
 
     async def _check_resume(self, job: str, number: int, loaded: blobs.Entry) -> None:
         """Check that the checkpoint that a generation loads is named by HEAD and complete."""

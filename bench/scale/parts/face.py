@@ -82,10 +82,10 @@ def opened(socket: Path) -> OpenAdapters:
     @asynccontextmanager
     async def adapters(settings: Settings, now: Clock) -> AsyncIterator[Adapters]:
         cloud: Any = Far(Line(socket), "cloud")
-        outside: tuple[CloudProvider, FarStore] = (cloud, FarStore(Line(socket)))
+        providers: tuple[CloudProvider, FarStore] = (cloud, FarStore(Line(socket)))
         prices = FixedPrices(dict.fromkeys(settings.offerings, PRICE))
-        async with join_adapters(settings, now, *outside, {}, prices) as made:
-            yield made
+        async with join_adapters(settings, now, *providers, {}, prices) as all_adapters:
+            yield all_adapters
 
     return adapters
 

@@ -22,7 +22,7 @@ from bench.scale.parts.node import Node
 from bench.scale.parts.wire import Pool, Wire
 from service.domain import tokens
 
-LOOK_SECONDS = 0.5  # seconds between two polls for new machines
+POLL_SECONDS = 0.5  # seconds between two polls for new machines
 POOL = 512  # connections for heartbeats, per api process
 COLLECT_AFTER = (100_000, 20, 20)
 
@@ -39,23 +39,23 @@ class NodeFleet:
         self._secret = os.environ["REKINDLE_SECRET_KEY"]
         self._nodes: list[Node] = []
         self._tasks: set[asyncio.Task[None]] = set()
-        self._took: list[float] = []
-        self._failed = 0
-        self._struck: set[str] = set()  # jobs
+        self._heartbeat_seconds: list[float] = []
+        self._failures = 0
+        self._lost_jobs: set[str] = set()  # jobs
 
     @property
     def pool(self) -> Pool:
         """Connection pool of a random api process."""
         return random.choice(self._pools)  # noqa: S311 - no secret
 
-    def own_wire(self) -> Wire:
+    def new_wire(self) -> Wire:
         """Return a new connection to a random api process."""
         return Wire("127.0.0.1", random.choice(self._apis))  # noqa: S311 - no secret
 
     def record_heartbeat(self, seconds: float, status: int) -> None:
         """Record the duration in seconds and the status of a heartbeat."""
-        self._took.append(seconds)
-        self._failed += status not in (200, 409, 410)
+        self._heartbeat_seconds.append(seconds)
+        self._failures += status not in (200, 409, 410)
 
     def start(self, work: Coroutine[Any, Any, None]) -> None:
         """Start a background task."""
@@ -77,7 +77,7 @@ class NodeFleet:
                 self._nodes.append(node)
                 self.start(node.live(tokens.bootstrap_token(self._secret, attempt)))
             self._commit_some()
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(POLL_SECONDS)
 
     async def handle(self, method: str, args: tuple[Any, ...], _: dict[str, Any]) -> Any:  # noqa: ANN401
         """Carry out one order of the benchmark."""
@@ -89,7 +89,12 @@ class NodeFleet:
 
     async def do_heartbeats(self) -> tuple[list[float], int]:
         """Return the durations in seconds and the number of failures since the last call."""
-        took, failed, self._took, self._failed = self._took, self._failed, [], 0
+        took, failed, self._heartbeat_seconds, self._failures = (
+            self._heartbeat_seconds,
+            self._failures,
+            [],
+            0,
+        )
         return took, failed
 
     async def do_evict(self, count: int) -> int:
@@ -105,15 +110,17 @@ class NodeFleet:
 
         Only jobs that train on all machines and have lost none before are chosen.
         """
-        struck = {n.job for n in self._nodes if n.left or n.evicted or n.phase != "running"}
-        node = next((n for n in self._nodes if n.job not in struck | self._struck), None)
+        affected_jobs = {
+            n.job for n in self._nodes if n.has_left or n.evicted or n.phase != "running"
+        }
+        node = next((n for n in self._nodes if n.job not in affected_jobs | self._lost_jobs), None)
         if node is None:
             return ""
-        self._struck.add(node.job)
+        self._lost_jobs.add(node.job)
         if way == "notice":
             await node.evict()
         else:
-            node.left = True
+            node.has_left = True
             if way == "drop":
                 await self._world.call("bench.evict", [node.name])
         return node.job
@@ -123,10 +130,10 @@ class NodeFleet:
         nodes = [n for n in self._nodes if n.phase == "running"]
         until, sent = time.monotonic() + seconds, 0
 
-        async def lane(mine: list[Node]) -> None:
+        async def lane(share: list[Node]) -> None:
             nonlocal sent
             while time.monotonic() < until:
-                for node in mine:
+                for node in share:
                     await node.beat()
                     sent += 1
                     if time.monotonic() >= until:
@@ -138,8 +145,10 @@ class NodeFleet:
     def _commit_some(self) -> None:
         if not self._commits:
             return
-        chance = LOOK_SECONDS / self._commits
-        stalled = {node.job for node in self._nodes if node.left}  # a checkpoint needs all nodes
+        chance = POLL_SECONDS / self._commits
+        stalled = {
+            node.job for node in self._nodes if node.has_left
+        }  # a checkpoint needs all nodes
         for node in self._nodes:
             commits = node.rank0 and node.step > 0 and node.job not in stalled
             if commits and random.random() < chance:  # noqa: S311 - no secret

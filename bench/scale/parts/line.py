@@ -29,7 +29,7 @@ class Line:
         self._numbers = count()
         self._writer: asyncio.StreamWriter | None = None
         self._reading: asyncio.Task[None] | None = None
-        self._turn = asyncio.Lock()
+        self._connect_lock = asyncio.Lock()
 
     async def call(self, method: str, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - anything
         """Call a method of the other process and return its result, or raise its exception."""
@@ -49,7 +49,7 @@ class Line:
             self._writer.close()
 
     async def _connected(self) -> asyncio.StreamWriter:
-        async with self._turn:
+        async with self._connect_lock:
             if self._writer is None:
                 reader, self._writer = await asyncio.open_unix_connection(str(self._path))
                 self._reading = asyncio.create_task(self._read(reader))
@@ -58,11 +58,11 @@ class Line:
     async def _read(self, reader: asyncio.StreamReader) -> None:
         try:
             while True:
-                number, fine, value = await _next(reader)
+                number, is_ok, value = await _next(reader)
                 waiting = self._waiting.pop(number)
                 if waiting.cancelled():
                     continue
-                waiting.set_result(value) if fine else waiting.set_exception(value)
+                waiting.set_result(value) if is_ok else waiting.set_exception(value)
         except (asyncio.IncompleteReadError, ConnectionError):
             for waiting in self._waiting.values():
                 if not waiting.done():

@@ -35,7 +35,7 @@ class Town(Protocol):
         """Remove a node that has left."""
         ...
 
-    def own_wire(self) -> Wire:
+    def new_wire(self) -> Wire:
         """Return a new connection for long polls."""
         ...
 
@@ -63,7 +63,7 @@ class Node:
     step: int = 0
     rank0: bool = False
     evicted: bool = False
-    left: bool = False
+    has_left: bool = False
     _wire: Wire | None = None
     _timer: asyncio.TimerHandle | None = None
     _sending: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -72,19 +72,19 @@ class Node:
         """Register, then send heartbeats and poll directives until the service ends the node."""
         if not await self._register(bootstrap):
             return
-        self._wire = self.town.own_wire()
+        self._wire = self.town.new_wire()
         await self.beat()
-        await self._listen()
+        await self._poll_directives()
 
-    async def beat(self, **more: object) -> None:
+    async def beat(self, **members: object) -> None:
         """Send a heartbeat, and schedule the next one independently of this one's duration."""
-        if self.left:
+        if self.has_left:
             return
-        self._later(self.town.beat * random.uniform(0.95, 1.05), self._tick)  # noqa: S311
+        self._schedule(self.town.beat * random.uniform(0.95, 1.05), self._tick)  # noqa: S311
         async with self._sending:
-            began = time.perf_counter()
-            status, _ = await self._say(more)
-            self.town.record_heartbeat(time.perf_counter() - began, status)
+            start = time.perf_counter()
+            status, _ = await self._send_heartbeat(members)
+            self.town.record_heartbeat(time.perf_counter() - start, status)
         if status == 410:
             await self._leave()
 
@@ -97,9 +97,9 @@ class Node:
     async def _tick(self) -> None:
         if self.phase == "running":
             self.step += 1
-        await self.beat(metrics=self._measured())
+        await self.beat(metrics=self._metrics())
 
-    def _measured(self) -> list[dict[str, object]]:
+    def _metrics(self) -> list[dict[str, object]]:
         if not (self.rank0 and self.phase == "running"):
             return []
         row: dict[str, object] = {
@@ -132,19 +132,19 @@ class Node:
             longest = min(2 * longest, _RETRY)
             await asyncio.sleep(longest * random.random())  # noqa: S311 - jitter, against bursts
 
-    async def _say(self, more: dict[str, object]) -> Answer:
+    async def _send_heartbeat(self, members: dict[str, object]) -> Answer:
         self.seq += 1
         message = {"epoch": self.epoch, "seq": self.seq, "phase": self.phase, "free_port": 29500}
-        message |= {"generation": self.generation, "step": self.step, **more}
+        message |= {"generation": self.generation, "step": self.step, **members}
         path = f"/internal/nodes/{self.id}/heartbeat"
         try:
             return await self.town.pool.request("POST", path, self.token, json.dumps(message))
         except OSError:
             return 0, b""
 
-    async def _listen(self) -> None:
+    async def _poll_directives(self) -> None:
         assert self._wire is not None
-        while not self.left:
+        while not self.has_left:
             path = f"/internal/nodes/{self.id}/directive?after={self.directive}&wait=45"
             path += f"&epoch={self.epoch}"
             try:
@@ -154,11 +154,11 @@ class Node:
             if status == 410:
                 await self._leave()
             elif status == 200:
-                await self._obey(json.loads(data))
+                await self._apply_directive(json.loads(data))
             else:
                 await asyncio.sleep(_AGAIN)
 
-    async def _obey(self, directive: dict[str, Any]) -> None:
+    async def _apply_directive(self, directive: dict[str, Any]) -> None:
         self.directive = directive["seq"]
         match directive["kind"]:
             case "start":
@@ -176,18 +176,18 @@ class Node:
         self.rank0 = generation["members"][0]["node_id"] == self.id
         checkpoint = generation.get("checkpoint")
         self.step = checkpoint["step"] if checkpoint else 0
-        self._later(_FIRST_STEP, self._tick)
+        self._schedule(_FIRST_STEP, self._tick)
 
-    def _later(self, seconds: float, act: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    def _schedule(self, seconds: float, act: Callable[[], Coroutine[Any, Any, None]]) -> None:
         if self._timer:
             self._timer.cancel()
         loop = asyncio.get_running_loop()
         self._timer = loop.call_later(seconds, lambda: self.town.start(act()))
 
     async def _leave(self) -> None:
-        if self.left:
+        if self.has_left:
             return
-        self.left = True
+        self.has_left = True
         if self._timer:
             self._timer.cancel()
         if self._wire:

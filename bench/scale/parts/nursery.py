@@ -36,9 +36,9 @@ def _run_face(order: dict[str, Any]) -> None:
     for number in (signal.SIGCHLD, signal.SIGINT):
         signal.signal(number, signal.SIG_DFL)
     random.seed()  # else all children would have the same random numbers
-    nowhere = os.open(os.devnull, os.O_RDWR)
+    devnull = os.open(os.devnull, os.O_RDWR)
     log = os.open(order["log"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-    for old, new in ((0, nowhere), (1, nowhere), (2, log)):
+    for old, new in ((0, devnull), (1, devnull), (2, log)):
         os.dup2(new, old)
     os.environ.clear()
     os.environ.update(order["env"])

@@ -15,7 +15,7 @@ class Wire(asyncio.Protocol):
     """One persistent connection, opened on demand."""
 
     def __init__(self, host: str, port: int) -> None:
-        self._where = (host, port)
+        self._address = (host, port)
         self._transport: asyncio.Transport | None = None
         self._answer: asyncio.Future[Answer] | None = None
         self._data = b""
@@ -42,7 +42,7 @@ class Wire(asyncio.Protocol):
     async def _send(self, text: bytes) -> Answer:
         loop = asyncio.get_running_loop()
         if self._transport is None or self._transport.is_closing():
-            self._transport, _ = await loop.create_connection(lambda: self, *self._where)
+            self._transport, _ = await loop.create_connection(lambda: self, *self._address)
             self._data = b""
         self._answer = loop.create_future()
         self._transport.write(text)

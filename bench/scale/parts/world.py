@@ -83,13 +83,13 @@ class FakeWorld:
 
     async def do_boots(self) -> list[tuple[str, str, str, str]]:
         """Return new machines since the last call: attempt, job, VM id, name."""
-        fresh = []
-        for found in self.cloud.list_existing(self._booted):
-            if found.instances:
-                self._booted.add(found.name)
-                attempt, job = found.tags[ATTEMPT_TAG], found.tags[JOB_TAG]
-                fresh += [(attempt, job, i.vm_id, i.name) for i in found.instances]
-        return fresh
+        machines = []
+        for scale_set in self.cloud.list_existing(self._booted):
+            if scale_set.instances:
+                self._booted.add(scale_set.name)
+                attempt, job = scale_set.tags[ATTEMPT_TAG], scale_set.tags[JOB_TAG]
+                machines += [(attempt, job, i.vm_id, i.name) for i in scale_set.instances]
+        return machines
 
     async def do_evict(self, machines: list[str]) -> None:
         """Evict machines by name."""

@@ -53,8 +53,8 @@ def main() -> None:
     case = TrainerCase.read(folder / "case.json")
     deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False  # no g++, as in Rekindle
     torch.set_num_threads(1)
-    told = spec(folder, case)
-    config = build_config(told, case.ranks)
+    run_spec = spec(folder, case)
+    config = build_config(run_spec, case.ranks)
     out = folder / "hf_trainer"
     arguments = TrainingArguments(
         output_dir=str(out),
@@ -65,10 +65,10 @@ def main() -> None:
         gradient_accumulation_steps=config["gradient_accumulation_steps"],
         gradient_checkpointing=case.checkpointing,
         max_steps=case.steps,
-        learning_rate=told.learning_rate,
-        weight_decay=told.weight_decay,
+        learning_rate=run_spec.learning_rate,
+        weight_decay=run_spec.weight_decay,
         adam_beta2=0.95,
-        max_grad_norm=told.max_grad_norm,
+        max_grad_norm=run_spec.max_grad_norm,
         save_strategy="no",
         logging_strategy="no",
         report_to=[],
@@ -99,9 +99,9 @@ def _model(folder: Path, case: TrainerCase) -> Any:  # noqa: ANN401
 
 
 def _dataset(folder: Path, case: TrainerCase, tokenizer: Tokenizer) -> list[dict[str, list[int]]]:
-    told = spec(folder, case)
-    source = TokenizedOnDemand(folder / "files" / "train.jsonl", tokenizer, told)
-    rows = (source[shuffled_row(told.seed, len(source), n)] for n in range(len(source)))
+    run_spec = spec(folder, case)
+    source = TokenizedOnDemand(folder / "files" / "train.jsonl", tokenizer, run_spec)
+    rows = (source[shuffled_row(run_spec.seed, len(source), n)] for n in range(len(source)))
     return [
         {
             "input_ids": row.ids,

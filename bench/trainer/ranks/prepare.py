@@ -14,7 +14,7 @@ import torch
 from transformers.models.llama import LlamaConfig, LlamaForCausalLM
 
 from bench.checkpoint.ranks.spec import plain_spec
-from bench.trainer.case import OURS, PACKED, Inputs, TrainerCase
+from bench.trainer.case import PACKED, REKINDLE, Inputs, TrainerCase
 from trainer.contract import Generation, InputFile, Lora, Member, RunSpec
 from trainer.data.order import shuffled_row
 from trainer.data.tokens import TokenizedOnDemand
@@ -39,7 +39,7 @@ def main() -> None:
     with data.open("w") as lines:
         for messages in _rows(case.steps * case.global_batch):
             lines.write(json.dumps({"messages": messages}) + "\n")
-    for name in (OURS, PACKED):
+    for name in (REKINDLE, PACKED):
         write_run(folder, name, spec(folder, case, packing=name == PACKED))
     source = TokenizedOnDemand(data, load_tokenizer(model), spec(folder, case))
     steps = [
@@ -98,22 +98,22 @@ def _model(case: TrainerCase, folder: Path) -> int:
 def _rows(count: int) -> Iterator[list[dict[str, str]]]:
     random = Random(5)  # noqa: S311 - sample text
     for number in range(count):
-        several = list(chats(random.choice(QUESTIONS), seed=number))
-        yield [message for chat in several for message in chat if message["role"] != "system"]
+        conversations = list(chats(random.choice(QUESTIONS), seed=number))
+        yield [message for chat in conversations for message in chat if message["role"] != "system"]
 
 
-def write_run(folder: Path, name: str, wanted: RunSpec) -> None:
+def write_run(folder: Path, name: str, spec: RunSpec) -> None:
     """Write a run folder of one node, as the supervisor does; inputs are files below ``folder``."""
     rundir = RunDir(folder / name)
     rundir.root.mkdir()
     (rundir.root / "inputs").symlink_to(folder.resolve())
-    rundir.run_spec.write_text(wanted.to_json())
+    rundir.run_spec.write_text(spec.to_json())
     generation = Generation(
         number=1,
-        job_id=wanted.job_id,
+        job_id=spec.job_id,
         attempt_id="att-bench",
         members=(Member(node_id="node-1", vm_id="vm-1", address="127.0.0.1", node_rank=0),),
-        processes_per_node=wanted.processes_per_node,
+        processes_per_node=spec.processes_per_node,
         master_address="127.0.0.1",
         master_port=0,
         checkpoint=None,

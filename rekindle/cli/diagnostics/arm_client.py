@@ -39,17 +39,17 @@ class ArmClient:
     def named_clusters(self) -> list[tuple[str, str, bool, str]]:
         """The Azure ML offerings that name an existing cluster, with its name."""
         named = [(*offering, c.partition("=")[2]) for offering, c in self._offerings if c]
-        return [one for one in named if one[3]]
+        return [cluster for cluster in named if cluster[3]]
 
     @property
     def _offerings(self) -> list[tuple[tuple[str, str, bool], str]]:
         """Each offering with "azureml", "azureml=NAME", or "" for a scale set."""
         offerings = []
         for text in filter(None, map(str.strip, self.setting("OFFERINGS").split(","))):
-            size, _, place = text.partition("@")
-            region, *words = place.split(":")
-            cluster = next((w for w in words if w.partition("=")[0] == "azureml"), "")
-            offerings.append(((size, region, "on_demand" not in words), cluster))
+            size, _, location = text.partition("@")
+            region, *options = location.split(":")
+            cluster = next((w for w in options if w.partition("=")[0] == "azureml"), "")
+            offerings.append(((size, region, "on_demand" not in options), cluster))
         return offerings
 
     @property

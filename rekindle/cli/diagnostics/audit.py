@@ -16,7 +16,7 @@ Json = dict[str, Any]
 AUDIT = "/organization/audit"
 _PAGE = 1000
 _COLUMNS = ("name", "standing", "region", "machines", "job", "attempt is", "age", "per hour")
-_WHAT = {
+_STANDINGS = {
     "used": "used by a live attempt",
     "going": "their attempts ended; deletion is in progress",
     "lingering": "deleted long ago but still exist",
@@ -35,8 +35,8 @@ def audit_resources(
     """Compare Azure with the database (operators only). Exit code 1 if a resource may leak."""
     findings, summary = _read_findings(cli)
     document = {"object": "list", "data": findings, "has_more": False, "summary": summary}
-    shown = [f for f in findings if everything or f["standing"] != "used"]
-    cli.print_result(document, lambda: audit_lines(shown, summary, time.time()))
+    visible = [f for f in findings if everything or f["standing"] != "used"]
+    cli.print_result(document, lambda: audit_lines(visible, summary, time.time()))
     return ExitCode.FAILED if summary["leaks"] or summary["unseen"] else ExitCode.OK
 
 
@@ -49,7 +49,7 @@ def audit_lines(findings: list[Json], summary: Mapping[str, Any], now: float) ->
         yield table
     for standing, group in summary["groups"].items():
         if group[_count_member(standing)]:
-            yield f"{standing}: {_group_counts(standing, group)} - {_WHAT.get(standing, '')}"
+            yield f"{standing}: {_group_counts(standing, group)} - {_STANDINGS.get(standing, '')}"
     if summary["unseen"]:
         yield formats.printable_line(summary["unseen"])
     blobs = summary.get("unknown_containers", 0)  # older services do not report it
@@ -59,17 +59,17 @@ def audit_lines(findings: list[Json], summary: Mapping[str, Any], now: float) ->
         yield "No scale set leaks." if summary["unseen"] or blobs != 0 else "Nothing leaks."
         return
     unpriced = summary["unpriced_leaks"]
-    more = f" (the price of {unpriced} is not known)" if unpriced else ""
-    yield f"{_leak_counts(summary)} leak{more}. See docs/runbook.md"
+    price_note = f" (the price of {unpriced} is not known)" if unpriced else ""
+    yield f"{_leak_counts(summary)} leak{price_note}. See docs/runbook.md"
 
 
 def _container_line(number: int | None) -> str:
     """Return the number of unknown containers; None if Blob was not listed. They are not leaks."""
-    whose = "of unknown jobs"
+    scope = "of unknown jobs"
     if number is None:
-        return f"Blob did not answer; containers {whose} were not counted."
+        return f"Blob did not answer; containers {scope} were not counted."
     count = formats.count(number, "container")
-    return f"Blob has {count} {whose}. See docs/runbook.md (containers.unknown)"
+    return f"Blob has {count} {scope}. See docs/runbook.md (containers.unknown)"
 
 
 def _leak_counts(summary: Mapping[str, Any]) -> str:

@@ -27,19 +27,19 @@ class CheckResult:
         return asdict(self) | {"verdict": str(self.verdict)}
 
 
-def passed_check(name: str, found: str) -> CheckResult:
+def passed_check(name: str, finding: str) -> CheckResult:
     """Return a passed check."""
-    return CheckResult(name, CheckStatus.OK, found)
+    return CheckResult(name, CheckStatus.OK, finding)
 
 
-def failed_check(name: str, found: str, remedy: str) -> CheckResult:
+def failed_check(name: str, finding: str, remedy: str) -> CheckResult:
     """Return a failed check with its remedy."""
-    return CheckResult(name, CheckStatus.MISSING, found, remedy)
+    return CheckResult(name, CheckStatus.MISSING, finding, remedy)
 
 
-def doubtful_check(name: str, found: str, remedy: str) -> CheckResult:
+def doubtful_check(name: str, finding: str, remedy: str) -> CheckResult:
     """Return a check with a possible problem and its remedy."""
-    return CheckResult(name, CheckStatus.DOUBT, found, remedy)
+    return CheckResult(name, CheckStatus.DOUBT, finding, remedy)
 
 
 def skipped_check(name: str, why: str) -> CheckResult:

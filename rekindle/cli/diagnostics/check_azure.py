@@ -100,12 +100,12 @@ def run_checks(
 def _check_result(
     name: str, future: "Future[list[CheckResult]]", limit: float
 ) -> Iterable[CheckResult]:
-    again = "Run it again, or query Azure directly: az rest --method get --url URL --debug"
+    remedy = "Run it again, or query Azure directly: az rest --method get --url URL --debug"
     try:
         return future.result(limit)
     except TimeoutError:
-        return [doubtful_check(name, f"Azure did not answer within {limit:.0f} s", again)]
+        return [doubtful_check(name, f"Azure did not answer within {limit:.0f} s", remedy)]
     except httpx.HTTPError as error:
-        return [doubtful_check(name, f"cannot be read: {error_message(error)}", again)]
+        return [doubtful_check(name, f"cannot be read: {error_message(error)}", remedy)]
     except (KeyError, IndexError, TypeError, ValueError, OSError) as error:
-        return [doubtful_check(name, f"unexpected response: {first_line(error)}", again)]
+        return [doubtful_check(name, f"unexpected response: {first_line(error)}", remedy)]

@@ -42,7 +42,7 @@ def workspace_checks(azure: ArmClient) -> Iterator[CheckResult]:
     yield from _check_workspace(azure)
     named = azure.named_clusters
     for size, region, spot in azure.clusters:
-        if (size, region, spot) not in [one[:3] for one in named]:
+        if (size, region, spot) not in [cluster[:3] for cluster in named]:
             yield _check_quota(azure, size, region, spot=spot)
     for size, region, spot, name in named:
         yield _check_cluster(azure, name, size, region, spot=spot)
@@ -91,9 +91,11 @@ def _check_cluster(
     )
     expected = (size, region, "LowPriority" if spot else "Dedicated")
     if [x.lower() for x in actual] != [x.lower() for x in expected]:
-        is_, should = " ".join(actual), " ".join(expected)
+        actual_text, expected_text = " ".join(actual), " ".join(expected)
         remedy = "Correct the offering, or name a matching cluster"
-        return failed_check(name, f"it is {is_}, but its offering says {should}", remedy)
+        return failed_check(
+            name, f"it is {actual_text}, but its offering says {expected_text}", remedy
+        )
     max_nodes = inner["scaleSettings"]["maxNodeCount"]
     if max_nodes < 1:
         run = f"Run: az ml compute update -n {cluster} --max-instances N"
@@ -134,7 +136,7 @@ def _check_quota(azure: ArmClient, size: str, region: str, *, spot: bool) -> Che
     if not rows:
         return doubtful_check(name, f"ARM lists no {kind} cores", "See: Azure ML studio, Quota")
     free, needed = rows[0]["limit"] - rows[0]["currentValue"], machine_cores(size, None)
-    found = f"{free} of {rows[0]['limit']} cores of clusters free, {needed} for each machine"
+    finding = f"{free} of {rows[0]['limit']} cores of clusters free, {needed} for each machine"
     if free >= needed:
-        return passed_check(name, found)
-    return failed_check(name, found, "Request more in Azure ML studio: Quota, Request quota")
+        return passed_check(name, finding)
+    return failed_check(name, finding, "Request more in Azure ML studio: Quota, Request quota")

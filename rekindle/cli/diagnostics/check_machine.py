@@ -29,8 +29,8 @@ _PORTS = 4
 def machine_checks(state: Path, port: int, *, stack_runs: bool) -> Iterator[CheckResult]:
     """Yield all checks of this machine."""
     yield _check_python()
-    for what, names in _PACKAGES.items():
-        yield _check_packages(what, names)
+    for group, names in _PACKAGES.items():
+        yield _check_packages(group, names)
     yield _check_node()
     yield _check_azurite()
     yield _check_console()
@@ -84,11 +84,11 @@ def _check_console() -> CheckResult:
 
 def _check_ports(first: int) -> CheckResult:
     used = [port for port in range(first, first + _PORTS) if _is_listening(port)]
-    shown = f"{first} to {first + _PORTS - 1}"
+    port_range = f"{first} to {first + _PORTS - 1}"
     if not used:
-        return passed_check("ports", f"{shown} are free")
+        return passed_check("ports", f"{port_range} are free")
     remedy = f"Choose other ports: rekindle up --port {first + 1000}"
-    return failed_check("ports", f"{', '.join(map(str, used))} of {shown} in use", remedy)
+    return failed_check("ports", f"{', '.join(map(str, used))} of {port_range} in use", remedy)
 
 
 def _is_listening(port: int) -> bool:
@@ -98,11 +98,11 @@ def _is_listening(port: int) -> bool:
 
 
 def _check_disk(state: Path) -> CheckResult:
-    here = next(folder for folder in (state, *state.parents) if folder.exists())
-    free = shutil.disk_usage(here).free / 1e9
-    found = f"{free:.0f} GB free for {state}"
+    existing = next(folder for folder in (state, *state.parents) if folder.exists())
+    free = shutil.disk_usage(existing).free / 1e9
+    finding = f"{free:.0f} GB free for {state}"
     if free >= _DISK_GB:
-        return passed_check("disk", found)
+        return passed_check("disk", finding)
     return doubtful_check(
-        "disk", found, f"Free {_DISK_GB:.0f} GB, or use another disk: rekindle up --state DIR"
+        "disk", finding, f"Free {_DISK_GB:.0f} GB, or use another disk: rekindle up --state DIR"
     )

@@ -30,28 +30,30 @@ _STORAGE = "/providers/Microsoft.Storage/storageAccounts"
 
 def check_subnet(azure: ArmClient) -> Iterator[CheckResult]:
     """Check that the nodes' subnet exists, has free addresses, and is not delegated."""
-    for place in azure.in_regions(azure.setting("AZURE_SUBNET_ID")):
-        yield _check_subnet_properties(azure.get_resource(place, "2024-05-01")["properties"], place)
+    for subnet_id in azure.in_regions(azure.setting("AZURE_SUBNET_ID")):
+        yield _check_subnet_properties(
+            azure.get_resource(subnet_id, "2024-05-01")["properties"], subnet_id
+        )
 
 
-def _check_subnet_properties(properties: dict[str, Any], place: str) -> CheckResult:
+def _check_subnet_properties(properties: dict[str, Any], subnet_id: str) -> CheckResult:
     name = "subnet"
-    change = f"az network vnet subnet update --ids {place}"
+    change = f"az network vnet subnet update --ids {subnet_id}"
     if delegated := [d["properties"]["serviceName"] for d in properties.get("delegations") or []]:
-        found = f"is delegated to {', '.join(delegated)}, so it accepts no machines"
-        return failed_check(name, found, f"Run: {change} --remove delegations")
+        finding = f"is delegated to {', '.join(delegated)}, so it accepts no machines"
+        return failed_check(name, finding, f"Run: {change} --remove delegations")
     prefixes = properties.get("addressPrefixes") or [properties["addressPrefix"]]
     networks = [ipaddress.ip_network(prefix) for prefix in prefixes]
     if any(n.version == 4 and n.overlaps(_RDMA) for n in networks):
-        found = f"{', '.join(prefixes)} overlaps {_RDMA}, which RDMA uses on ND sizes"
-        return doubtful_check(name, found, f"Run: {change} --address-prefixes PREFIX")
+        finding = f"{', '.join(prefixes)} overlaps {_RDMA}, which RDMA uses on ND sizes"
+        return doubtful_check(name, finding, f"Run: {change} --address-prefixes PREFIX")
     used = len(properties.get("ipConfigurations") or [])
     free = sum(n.num_addresses - _RESERVED for n in networks) - used
     if free < 1:
         return failed_check(name, "has no free address", f"Run: {change} --address-prefixes PREFIX")
     if properties.get("defaultOutboundAccess") is False and not properties.get("natGateway"):
-        found = "has no outbound access: neither a NAT gateway nor default outbound access"
-        return doubtful_check(name, found, f"Run: {change} --nat-gateway NAME")
+        finding = "has no outbound access: neither a NAT gateway nor default outbound access"
+        return doubtful_check(name, finding, f"Run: {change} --nat-gateway NAME")
     return passed_check(name, f"{free} free addresses")
 
 
@@ -68,18 +70,22 @@ def check_storage_firewall(azure: ArmClient) -> Iterator[CheckResult]:
     properties = matching[0]["properties"]
     rules = properties.get("networkAcls") or {}
     if properties.get("publicNetworkAccess") == "Disabled":
-        found = "public network access is disabled; nodes need a private endpoint in their network"
+        finding = (
+            "public network access is disabled; nodes need a private endpoint in their network"
+        )
         run = f"Run: az storage account update -n {account} --public-network-access Enabled"
-        yield doubtful_check(name, found, run)
+        yield doubtful_check(name, finding, run)
         return
     add = "Run: az storage account network-rule add"
     allowed = {str(r["id"]).lower() for r in rules.get("virtualNetworkRules") or []}
-    for place in azure.in_regions(azure.setting("AZURE_SUBNET_ID")):
-        if rules.get("defaultAction") == "Deny" and place.lower() not in allowed:
-            run = f"{add} --account-name {account} --subnet {place}"
-            yield failed_check(name, f"blocks the nodes' subnet {place.rpartition('/')[2]}", run)
+    for subnet_id in azure.in_regions(azure.setting("AZURE_SUBNET_ID")):
+        if rules.get("defaultAction") == "Deny" and subnet_id.lower() not in allowed:
+            run = f"{add} --account-name {account} --subnet {subnet_id}"
+            yield failed_check(
+                name, f"blocks the nodes' subnet {subnet_id.rpartition('/')[2]}", run
+            )
         else:
-            yield passed_check(name, f"admits the nodes' subnet {place.rpartition('/')[2]}")
+            yield passed_check(name, f"admits the nodes' subnet {subnet_id.rpartition('/')[2]}")
 
 
 def check_clock(azure: ArmClient) -> Iterator[CheckResult]:
@@ -96,10 +102,10 @@ def check_skew(date: str, now: datetime) -> CheckResult:
         return skipped_check("clock of Azure", "ARM sent no `Date` header")
     if seconds <= _SKEW_SECONDS:
         return passed_check("clock of Azure", "the same as this machine's")
-    found = (
+    finding = (
         f"{seconds:.0f} s apart from this machine's; at 15 minutes Azure refuses signed addresses"
     )
-    return failed_check("clock of Azure", found, "Run: sudo timedatectl set-ntp true")
+    return failed_check("clock of Azure", finding, "Run: sudo timedatectl set-ntp true")
 
 
 def check_public_url(azure: ArmClient) -> Iterator[CheckResult]:
@@ -129,9 +135,9 @@ def check_addresses(url: str, addresses: set[str], fault: str) -> CheckResult:
     if fault:
         return failed_check(name, f"{url}: {fault}", "See: az keyvault certificate list")
     if any(not a.is_global for a in parsed):
-        found = f"{url} is {', '.join(sorted(addresses))}; nodes' networks must be peered with it"
+        finding = f"{url} is {', '.join(sorted(addresses))}; nodes' networks must be peered with it"
         return doubtful_check(
-            name, found, "See: az network vnet peering list -g GROUP --vnet-name NETWORK"
+            name, finding, "See: az network vnet peering list -g GROUP --vnet-name NETWORK"
         )
     return passed_check(name, f"{url} has a public address and a valid certificate")
 

@@ -62,8 +62,8 @@ def check_group_roles(azure: ArmClient) -> Iterator[CheckResult]:
     scope = f"/subscriptions/{azure.subscription}{path}"
     yield check_permissions(azure, "Virtual Machine Contributor", MACHINES, scope)
     subnet = azure.setting("AZURE_SUBNET_ID")
-    for place in azure.in_regions(subnet) or [subnet.replace("{region}", "")]:
-        yield check_permissions(azure, "Network Contributor", (JOIN,), place or scope)
+    for subnet_id in azure.in_regions(subnet) or [subnet.replace("{region}", "")]:
+        yield check_permissions(azure, "Network Contributor", (JOIN,), subnet_id or scope)
     audit = check_permissions(azure, "Reader", AUDIT, scope)
     if audit.remedy:
         audit = doubtful_check(

@@ -80,10 +80,10 @@ def _unreadiness_reason(response: httpx.Response) -> str:
 
 def _check_clock(response: httpx.Response, now: datetime) -> CheckResult:
     try:
-        theirs = parsedate_to_datetime(response.headers["date"])
+        service_time = parsedate_to_datetime(response.headers["date"])
     except (KeyError, ValueError):
         return skipped_check("clock", "the service sent no `Date` header")
-    seconds = abs((now - theirs).total_seconds())
+    seconds = abs((now - service_time).total_seconds())
     if seconds <= _SKEW_SECONDS:
         return passed_check("clock", "the same as the service's")
     return doubtful_check(

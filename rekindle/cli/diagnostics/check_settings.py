@@ -58,12 +58,14 @@ def settings_checks(environment: Mapping[str, str]) -> Iterator[CheckResult]:
     yield from map(_parse_result, parts)
 
 
-def _parse_result(part: Mapping[str, Any]) -> CheckResult:
-    name, found = str(part["name"]), str(part["found"])
-    if not part["remedy"]:
-        return passed_check(name, found)
+def _parse_result(document: Mapping[str, Any]) -> CheckResult:
+    name, finding = str(document["name"]), str(document["found"])
+    if not document["remedy"]:
+        return passed_check(name, finding)
     meaning = _MEANING.get(name)
-    return failed_check(name, found, f"Set it: {meaning}." if meaning else str(part["remedy"]))
+    return failed_check(
+        name, finding, f"Set it: {meaning}." if meaning else str(document["remedy"])
+    )
 
 
 def _unchecked(why: str) -> CheckResult:

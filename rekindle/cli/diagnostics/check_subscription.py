@@ -25,8 +25,8 @@ Json = dict[str, Any]
 
 def check_providers(azure: ArmClient) -> Iterator[CheckResult]:
     """Check that each resource provider of scale sets is registered."""
-    more = (_IDENTITIES,) if azure.setting("AZURE_IDENTITY_ID") else ()
-    for namespace in (*_PROVIDERS, *more):
+    identities = (_IDENTITIES,) if azure.setting("AZURE_IDENTITY_ID") else ()
+    for namespace in (*_PROVIDERS, *identities):
         yield check_provider(azure, namespace)
 
 
@@ -44,10 +44,10 @@ def check_encryption(azure: ArmClient) -> Iterator[CheckResult]:
     if azure.policy("encryption_at_host"):
         state = azure.get(f"/{_AT_HOST}", "2021-07-01")["properties"]["state"]
         run = "Run: az feature register --namespace Microsoft.Compute --name EncryptionAtHost"
-        good = state == "Registered"
+        is_registered = state == "Registered"
         yield (
             passed_check("encryption at host", state)
-            if good
+            if is_registered
             else failed_check("encryption at host", state, run)
         )
     for member, name in (
@@ -55,9 +55,9 @@ def check_encryption(azure: ArmClient) -> Iterator[CheckResult]:
         ("proximity_placement_group_id", "placement group"),
     ):
         template = azure.policy(member) or ""
-        for place in azure.in_regions(template):
-            if place:
-                yield _check_resource(azure, name, place)
+        for resource_id in azure.in_regions(template):
+            if resource_id:
+                yield _check_resource(azure, name, resource_id)
 
 
 def _check_resource(azure: ArmClient, name: str, resource_id: str) -> CheckResult:
@@ -81,8 +81,8 @@ def check_sizes(azure: ArmClient) -> Iterator[CheckResult]:
         machines = {s["name"].lower(): s for s in listed if s["resourceType"] == "virtualMachines"}
         usages = azure.get(f"/providers/Microsoft.Compute/locations/{region}/usages", _COMPUTE)
         free = {u["name"]["value"].lower(): u for u in usages["value"]}
-        for size, place, spot in azure.offerings:
-            if place == region:
+        for size, offering_region, spot in azure.offerings:
+            if offering_region == region:
                 sku = machines.get(size.lower())
                 yield _check_size(azure, f"size {size}@{region}", sku, region)
                 yield _check_quota(azure, f"{size}@{region}", sku, free, spot=spot)
@@ -136,16 +136,16 @@ def _check_quota(
         return doubtful_check(name, f"ARM lists no quota {quota or 'for this size'}", see)
     free, needed = usage["limit"] - usage["currentValue"], machine_cores(size, sku)
     kind = "Spot" if spot else quota
-    found = f"{free} of {usage['limit']} {kind} cores free, {needed} for each machine"
+    finding = f"{free} of {usage['limit']} {kind} cores free, {needed} for each machine"
     if free >= needed:
-        return passed_check(name, found)
-    kind, wanted = ("lowPriority" if spot else "dedicated"), usage["currentValue"] + needed
+        return passed_check(name, finding)
+    kind, new_limit = ("lowPriority" if spot else "dedicated"), usage["currentValue"] + needed
     scope = f"/subscriptions/{azure.subscription}/providers/Microsoft.Compute/locations/{region}"
     run = (
         f"Run: az quota update --resource-name {quota} --resource-type {kind} --scope {scope}"
-        f" --limit-object value={wanted}"
+        f" --limit-object value={new_limit}"
     )
-    return failed_check(name, found, run)
+    return failed_check(name, finding, run)
 
 
 def machine_cores(size: str, sku: Json | None) -> int:

@@ -27,12 +27,12 @@ def check_installation(
     ] = 8080,
 ) -> int:
     """Check the installation and show how to fix problems; exit code 1 if something is missing."""
-    results = {topic: list(each) for topic, each in _run_checks(cli, port)}
-    failed = [c for each in results.values() for c in each if c.verdict == "missing"]
+    results = {topic: list(checks) for topic, checks in _run_checks(cli, port)}
+    failed = [c for checks in results.values() for c in checks if c.verdict == "missing"]
     document = {
         "object": "doctor",
         "ok": not failed,
-        "checks": [c.as_dict() | {"topic": t} for t, each in results.items() for c in each],
+        "checks": [c.as_dict() | {"topic": t} for t, checks in results.items() for c in checks],
     }
     cli.print_result(document, lambda: _report_lines(results, len(failed)))
     return ExitCode.FAILED if failed else ExitCode.OK
@@ -71,10 +71,10 @@ def _is_this_machine(url: str) -> bool:
 
 
 def _report_lines(results: "dict[str, list[CheckResult]]", failed: int) -> Iterator[Any]:
-    for topic, each in results.items():
+    for topic, checks in results.items():
         yield Text(_TOPICS[topic], style="bold")
         table = Table.grid(padding=(0, 2))
-        for check in each:
+        for check in checks:
             remedy = f"\n{check.remedy}" if check.remedy else ""
             row = Text(str(check.verdict), style=_STYLES[check.verdict])
             table.add_row("", row, check.name, Text(check.found + remedy))

@@ -106,7 +106,7 @@ def _validated_settings(
     from rekindle.cli.distil.judge import run_grader
 
     _check_options(files[1], kind, request_options, grading_options)
-    judge, grader = _choose_grading(teacher, kind, grading_options, answered=counts.answered > 0)
+    judge, grader = _choose_grading(teacher, kind, grading_options, has_answers=counts.answered > 0)
     if grader is not None:
         run_grader(grader, [])  # finds an invalid grader before any request
     return DistilSettings(
@@ -142,7 +142,7 @@ def _check_options(
 
 
 def _choose_grading(
-    teacher: str, kind: RowKind, grading_options: GradingOptions, *, answered: bool
+    teacher: str, kind: RowKind, grading_options: GradingOptions, *, has_answers: bool
 ) -> tuple[str | None, Json | None]:
     """Return the judge's model or the grader; neither if chats are taken without grades."""
     from rekindle.cli.distil.judge import EXACT
@@ -151,7 +151,7 @@ def _choose_grading(
         return grading_options.judge, None
     if grading_options.grader:
         return None, _read_grader(grading_options.grader)
-    if answered:
+    if has_answers:
         return None, EXACT
     return (None if kind is RowKind.SFT else teacher), None
 

@@ -60,8 +60,8 @@ class Distillation:
 
     def write_rows(self) -> None:
         """Write the whole file or nothing; raise CliError if there is no row."""
-        with partial_file(self.settings.out) as part:
-            with part.open("w", encoding="utf-8") as lines:
+        with partial_file(self.settings.out) as part_path:
+            with part_path.open("w", encoding="utf-8") as lines:
                 for row in self._build_rows():
                     lines.write(json.dumps(row, ensure_ascii=False) + "\n")
                     self.rows += 1
@@ -175,10 +175,10 @@ class PromptCounts:
 
 def count_prompts(path: Path) -> PromptCounts:
     """Count the prompts before anything is paid for; raise CliError if there are none."""
-    tally, total, answered = DistilTally(), 0, 0
+    tally, total, answer_count = DistilTally(), 0, 0
     for prompt in read_prompts(path, tally):
         total += 1
-        answered += prompt.item.get(ANSWER) is not None
+        answer_count += prompt.item.get(ANSWER) is not None
     if not total:
         why = "; ".join(tally.skipped.reasons()) or "it has no rows"
         raise CliError(
@@ -187,4 +187,4 @@ def count_prompts(path: Path) -> PromptCounts:
             exit_code=ExitCode.USAGE,
             code="no_prompts",
         )
-    return PromptCounts(total, answered)
+    return PromptCounts(total, answer_count)

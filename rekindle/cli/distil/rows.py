@@ -10,7 +10,7 @@ from rekindle.cli.distil.teacher_messages import TeacherReply
 
 Json = dict[str, Any]
 Graded = tuple[str, float | None]  # a candidate, and its grade if it has one
-_WHOLE = ("stop", "")  # finish reasons of complete answers; some servers send none
+_COMPLETE_REASONS = ("stop", "")  # finish reasons of complete answers; some servers send none
 
 
 class RowKind(StrEnum):
@@ -35,7 +35,7 @@ def usable_answers(replies: Sequence[TeacherReply | str], tally: DistilTally) ->
 def _rejection_reason(reply: TeacherReply | str, before: list[str]) -> str:
     if isinstance(reply, str):
         return f"the teacher refused: {reply}"
-    if reply.ended not in _WHOLE:
+    if reply.ended not in _COMPLETE_REASONS:
         return "cut off at --max-tokens" if reply.ended == "length" else f"ended by {reply.ended}"
     if not reply.text.strip():
         return "empty"
@@ -89,8 +89,8 @@ def _rank_answers(candidates: Sequence[Graded], *, exact: bool) -> list[str]:
         raise UnusablePrompt("only one candidate is usable")
     if len(first) < 2:
         (grade,) = first or (None,)
-        alike = "correct" if grade else "wrong"
-        raise UnusablePrompt(f"all candidates are {alike if exact else 'graded equally'}")
+        verdict = "correct" if grade else "wrong"
+        raise UnusablePrompt(f"all candidates are {verdict if exact else 'graded equally'}")
     return [first[grade] for grade in sorted(first, reverse=True)]
 
 

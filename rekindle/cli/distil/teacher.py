@@ -67,7 +67,7 @@ class Teacher:
             limits=httpx.Limits(max_connections=None),  # the pool limits parallel requests
             trust_env=not is_loopback(url),
         )
-        self._more: Json = {"sleep": sleep} if sleep else {}
+        self._retry_options: Json = {"sleep": sleep} if sleep else {}
 
     async def __aenter__(self) -> Self:
         return self
@@ -82,7 +82,7 @@ class Teacher:
             retry=retry_if_exception_type(TeacherBusy),
             wait=_WAIT,
             reraise=True,
-            **self._more,
+            **self._retry_options,
         )
         reply: TeacherReply = await retrying(self._send_once, request)
         return reply
@@ -126,8 +126,8 @@ def _parse_reply(data: bytes, url: str) -> TeacherReply:
             completion_tokens=int(usage.get("completion_tokens") or 0),
         )
     except (ValueError, LookupError, TypeError, AttributeError):
-        shown = data[:80].decode(errors="replace")
-        why = f"{url} did not return a chat completion: {shown!r}"
+        excerpt = data[:80].decode(errors="replace")
+        why = f"{url} did not return a chat completion: {excerpt!r}"
         raise TeacherBusy(why, is_prompt_specific=True) from None
 
 

@@ -27,9 +27,9 @@ def list_files(
 ) -> None:
     """List your files, newest first."""
     listed = list_items(cli.client, FILES, limit + 1)
-    shown, more = listed[:limit], len(listed) > limit
-    document = {"object": "list", "data": shown, "has_more": more}
-    cli.print_result(document, lambda: _table(shown, time.time()))
+    files, has_more = listed[:limit], len(listed) > limit
+    document = {"object": "list", "data": files, "has_more": has_more}
+    cli.print_result(document, lambda: _table(files, time.time()))
 
 
 def show_file(cli: Cli, file: FileArgument) -> None:
@@ -60,8 +60,8 @@ def _table(files: list[Json], now: float) -> Iterable[Any]:
         yield "No files. Upload one: rekindle files upload FILE"
         return
     numbers = ("size", "examples", "warnings", "age")
-    whole = ("file", "format", *numbers)
-    table = new_table("file", "name", "format", *numbers, right=numbers, whole=whole)
+    no_wrap = ("file", "format", *numbers)
+    table = new_table("file", "name", "format", *numbers, right=numbers, no_wrap=no_wrap)
     for file in files:
         counts = formats.object_member(file, "counts")
         table.add_row(

@@ -52,9 +52,9 @@ def _read_array(stream: TextIO, path: Path) -> Iterator[tuple[int, Any]]:
     before, _, buffer = stream.read(_CHUNK).partition("[")
     line = 1 + before.count("\n")
     while True:
-        rest = buffer.lstrip(" \t\r\n,")
-        line += buffer[: len(buffer) - len(rest)].count("\n")
-        buffer = rest
+        stripped = buffer.lstrip(" \t\r\n,")
+        line += buffer[: len(buffer) - len(stripped)].count("\n")
+        buffer = stripped
         if buffer.startswith("]"):
             return
         try:
@@ -62,10 +62,10 @@ def _read_array(stream: TextIO, path: Path) -> Iterator[tuple[int, Any]]:
         except (_DuplicateMember, RecursionError) as error:
             raise _bad_line(path, line, f"it is not JSON ({error})") from error
         except ValueError as error:
-            more = stream.read(max(_CHUNK, len(buffer)))
-            if not more:
+            chunk = stream.read(max(_CHUNK, len(buffer)))
+            if not chunk:
                 raise _bad_line(path, line, f"it is not JSON ({error})") from error
-            buffer += more
+            buffer += chunk
             continue
         yield line, row
         line += buffer[:end].count("\n")

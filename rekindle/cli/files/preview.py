@@ -81,21 +81,21 @@ def preview_lines(preview: Json, next_command: str, *, is_coloured: bool) -> Ite
         yield Text(f"\nMore rows: {next_command} --line {preview['next_line']}", style="dim")
 
 
-def _next_command(file: str, given: Json) -> str:
-    words = [
+def _next_command(file: str, options: Json) -> str:
+    flags = [
         f"--{name.replace('_', '-')} {shlex.quote(str(value))}"
-        for name, value in given.items()
+        for name, value in options.items()
         if value is not None
     ]
-    return f"rekindle files preview {file} {' '.join(words)}"
+    return f"rekindle files preview {file} {' '.join(flags)}"
 
 
 def _row_lines(row: Json, *, is_coloured: bool) -> Iterator[Text]:
-    several = len(row["examples"]) + row.get("examples_omitted", 0)
+    total = len(row["examples"]) + row.get("examples_omitted", 0)
     for number, example in enumerate(row["examples"], 1):
-        place = f", example {number} of {several}" if several > 1 else ""
+        position = f", example {number} of {total}" if total > 1 else ""
         part = example["part"].replace("_", "-")
-        heading = f"line {row['line']}{place} ({part}): {_count_text(example)}"
+        heading = f"line {row['line']}{position} ({part}): {_count_text(example)}"
         yield Text(heading, style="bold cyan")
         yield _marked_text(example["segments"], is_coloured=is_coloured)
     if omitted := row.get("examples_omitted"):

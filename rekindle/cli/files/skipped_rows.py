@@ -36,5 +36,5 @@ class SkippedRows:
         """Yield each reason with the first lines."""
         for reason, lines in self.lines.items():
             named = ", ".join(map(str, lines[:_LINES_IN_TEXT]))
-            more = " and more" if len(lines) > _LINES_IN_TEXT else ""
-            yield f"{formats.printable_line(reason)} (lines {named}{more})"
+            suffix = " and more" if len(lines) > _LINES_IN_TEXT else ""
+            yield f"{formats.printable_line(reason)} (lines {named}{suffix})"

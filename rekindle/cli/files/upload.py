@@ -74,9 +74,9 @@ def is_file_id(name: str) -> bool:
 def require_training_file(path: Path) -> None:
     """Raise CliError if the path cannot be a training file, before anything is sent."""
     if not path.is_file():
-        what = "is a folder" if path.is_dir() else "does not exist"
+        problem = "is a folder" if path.is_dir() else "does not exist"
         raise CliError(
-            f"{path} {what}.",
+            f"{path} {problem}.",
             "Pass a JSONL file with one training example per line.",
             exit_code=ExitCode.USAGE,
             code="no_such_file",
@@ -99,9 +99,11 @@ def print_warnings(cli: Cli, file: Mapping[str, Any], name: str) -> None:
             f"  {where}: {formats.printable_line(warning.get('message', ''))}", style="yellow"
         )
     total = formats.object_member(file, "counts").get("warnings")
-    more = (total if isinstance(total, int) else len(warnings)) - _SHOWN_WARNINGS
-    if more > 0:
-        cli.print_note(f"  and {more:,} more: rekindle files show {file['id']}", style="yellow")
+    remaining = (total if isinstance(total, int) else len(warnings)) - _SHOWN_WARNINGS
+    if remaining > 0:
+        cli.print_note(
+            f"  and {remaining:,} more: rekindle files show {file['id']}", style="yellow"
+        )
 
 
 class _UploadBar:
@@ -198,5 +200,5 @@ def _find_upload(cli: Cli, name: str) -> Json | None:
 
 def _description(file: Mapping[str, Any]) -> str:
     examples = formats.object_member(file, "counts").get("examples", file.get("examples"))
-    shown = f", {formats.count(examples, 'example')}" if isinstance(examples, int) else ""
-    return f"{formats.size(file.get('bytes'))}{shown}"
+    count_text = f", {formats.count(examples, 'example')}" if isinstance(examples, int) else ""
+    return f"{formats.size(file.get('bytes'))}{count_text}"

@@ -108,13 +108,13 @@ class _PartSender:
 
     def send_parts(self, path: Path, part_bytes: int) -> Json:
         """Send what is missing and return the request that completes the upload."""
-        whole = hashlib.md5(usedforsecurity=False)
+        digest = hashlib.md5(usedforsecurity=False)
         parts: list[Future[str]] = []
         with ThreadPoolExecutor(PARALLEL_PARTS) as pool:
             for data in self._read_parts(path, part_bytes):
-                whole.update(data)
+                digest.update(data)
                 parts.append(pool.submit(self._send_part, data))
-            return {"part_ids": [part.result() for part in parts], "md5": whole.hexdigest()}
+            return {"part_ids": [part.result() for part in parts], "md5": digest.hexdigest()}
 
     def _read_parts(self, path: Path, part_bytes: int) -> Iterator[bytes]:
         with path.open("rb") as stream:

@@ -86,8 +86,8 @@ def _convert_alpaca(row: RowMembers, dropped: set[str]) -> Json:
 
 def _user_text(row: RowMembers) -> str:
     """Return the user message: the instruction, and the input on a new line."""
-    instruction, more = row.read_text("instruction"), row.read_optional_text("input")
-    return f"{instruction}\n{more}" if more else instruction
+    instruction, input_text = row.read_text("instruction"), row.read_optional_text("input")
+    return f"{instruction}\n{input_text}" if input_text else instruction
 
 
 def _history_messages(row: RowMembers) -> Messages:
@@ -129,9 +129,9 @@ def _convert_preference(row: RowMembers, dropped: set[str]) -> Json:
         _messages_of(row, name, "assistant", dropped, own_prompt) for name in ("chosen", "rejected")
     )
     common = _common_prefix_length(chosen, rejected)
-    prompt = _whole_prompt(own_prompt, chosen[:common])
-    outputs = preferred, other = chosen[common:], rejected[common:]
-    if not preferred or not other:
+    prompt = _full_prompt(own_prompt, chosen[:common])
+    outputs = preferred, non_preferred = chosen[common:], rejected[common:]
+    if not preferred or not non_preferred:
         raise RowSkipped("both answers are the same")
     for output in outputs:
         if any(m["role"] not in ("assistant", "tool") for m in output):
@@ -140,7 +140,7 @@ def _convert_preference(row: RowMembers, dropped: set[str]) -> Json:
     return {
         "input": _chat_row(row, prompt),
         "preferred_output": preferred,
-        "non_preferred_output": other,
+        "non_preferred_output": non_preferred,
     }
 
 
@@ -154,7 +154,7 @@ def _preference_prompt(row: RowMembers, dropped: set[str]) -> Messages:
     return _messages_of(row, names[0], "user", dropped)
 
 
-def _whole_prompt(prompt: Messages, common: Messages) -> Messages:
+def _full_prompt(prompt: Messages, common: Messages) -> Messages:
     """Return the prompt of a pair whose answers both begin with these messages."""
     if not common or not prompt:
         if not prompt and not common:
@@ -235,7 +235,7 @@ def _is_text(value: object) -> bool:
     return isinstance(value, str) and bool(value.strip())
 
 
-def _common_prefix_length(one: Messages, other: Messages) -> int:
+def _common_prefix_length(first: Messages, second: Messages) -> int:
     """Return how many messages both begin with."""
-    pairs = zip(one, other, strict=False)
-    return next((n for n, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))
+    pairs = zip(first, second, strict=False)
+    return next((n for n, (a, b) in enumerate(pairs) if a != b), min(len(first), len(second)))

@@ -21,7 +21,7 @@ from rekindle.cli.output_file import partial_file
 
 _METHODS = {RowFormat.PREFERENCE: " --method dpo", RowFormat.RANKED: " --method reward"}
 _METHODS[RowFormat.RANKED] += " --set method.reward.loss=ranked_margin"
-_OURS = ("messages", "input")
+_OWN_MEMBERS = ("messages", "input")
 
 File = Annotated[
     Path, typer.Argument(metavar="FILE", help="File to convert: JSONL, or one JSON array.")
@@ -60,8 +60,8 @@ def import_file(cli: Cli, *, file: File, out: Out, kind: Kind = InputFormat.AUTO
     """Convert another program's FILE to OUT for `rekindle submit`. Needs no service."""
     _require_paths(file, out)
     count = ImportCount(None if kind is InputFormat.AUTO else RowFormat(kind.value))
-    with partial_file(out) as part:
-        with part.open("w", encoding="utf-8") as lines:
+    with partial_file(out) as part_path:
+        with part_path.open("w", encoding="utf-8") as lines:
             for row in _convert_rows(file, count):
                 lines.write(json.dumps(row, ensure_ascii=False) + "\n")
         if not count.rows_written:
@@ -86,10 +86,10 @@ def _require_format(file: Path, line: int, row: dict[str, Any]) -> RowFormat:
     row_format = detect_format(row)
     if row_format is not None:
         return row_format
-    own_member = next((name for name in _OURS if name in row), None)
-    has = ", ".join(map(formats.printable_line, list(row)[:6])) or "nothing"
+    own_member = next((name for name in _OWN_MEMBERS if name in row), None)
+    members = ", ".join(map(formats.printable_line, list(row)[:6])) or "nothing"
     raise CliError(
-        f"{file}, line {line}: unknown format; the row has {has}.",
+        f"{file}, line {line}: unknown format; the row has {members}.",
         f"It has `{own_member}`; submit it without conversion."
         if own_member
         else f"Pass --format, one of {', '.join(RowFormat)}; see `rekindle import --help`.",

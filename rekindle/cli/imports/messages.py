@@ -122,8 +122,8 @@ def _content_message(turn: RowMembers, role: str, earlier: Messages, dropped: se
         message = simple_message(role, text)
     if calls:
         message["tool_calls"] = calls
-    if role == "assistant" and (thoughts := turn.read_optional_text(*_THOUGHTS)):
-        message["reasoning_content"] = thoughts
+    if role == "assistant" and (reasoning := turn.read_optional_text(*_THOUGHTS)):
+        message["reasoning_content"] = reasoning
     return message
 
 
@@ -145,11 +145,11 @@ def _tool_result(turn: RowMembers, earlier: Messages) -> Json:
     if not isinstance(content, str | None):
         raise RowSkipped("what a tool answered is no text")
     calls = [call["id"] for message in earlier for call in message.get("tool_calls", ())]
-    answered = {message.get("tool_call_id") for message in earlier}
+    answered_ids = {message.get("tool_call_id") for message in earlier}
     named_call = turn.read_optional_text("tool_call_id")
     if named_call and named_call not in calls:
         raise RowSkipped("a tool's result names a call that is not before it")
-    open_calls = [call for call in calls if call not in answered]
+    open_calls = [call for call in calls if call not in answered_ids]
     if not named_call and not open_calls:
         raise RowSkipped("a tool's result has no call before it")
     turn.read("name")  # the call has it
@@ -180,7 +180,7 @@ def _read_calls(turn: RowMembers, earlier: Messages, dropped: set[str]) -> Messa
     return converted
 
 
-def _convert_call(function: object, given: object, default_id: str, dropped: set[str]) -> Json:
+def _convert_call(function: object, source_id: object, default_id: str, dropped: set[str]) -> Json:
     if not isinstance(function, dict):
         raise RowSkipped("a call of a tool is no object")
     call = RowMembers(function, "calls[].")
@@ -191,5 +191,5 @@ def _convert_call(function: object, given: object, default_id: str, dropped: set
     if not isinstance(arguments, dict) and has_value(arguments):
         raise RowSkipped("what a tool is called with is no object")
     text = json.dumps(arguments or {}, ensure_ascii=False)
-    call_id = given if isinstance(given, str) and given else default_id
+    call_id = source_id if isinstance(source_id, str) and source_id else default_id
     return {"id": call_id, "type": "function", "function": {"name": name, "arguments": text}}

@@ -6,9 +6,9 @@ from typing import Any
 
 from rekindle.cli.imports.members import Json, RowMembers, RowSkipped, parse_flag, parse_number
 
-_SAYS_GOOD = ("label", "kto_tag", "desirable", "is_desirable", "accepted")  # of a single answer
+_GOOD_MEMBERS = ("label", "kto_tag", "desirable", "is_desirable", "accepted")  # of a single answer
 _BAD = ("bad", "rejected", "undesirable", "unsafe", "dispreferred")
-_SAYS_WHICH = ("winner", "preferred", "better", "preference", "status")  # of two answers
+_WINNER_MEMBERS = ("winner", "preferred", "better", "preference", "status")  # of two answers
 _NOT_CHOSEN = ("rejected", "tie", "tied", "both", "neither")
 _JUDGED = re.compile("score|rating|reward|rank|grade|quality")
 _LISTS = ("rating", "ratings", "score", "scores", "reward", "rewards")  # chosen, rejected
@@ -17,13 +17,13 @@ _SCORES = ("score", "rating", "reward", "grade", "quality")  # of one answer
 
 def require_good_answer(row: RowMembers) -> None:
     """Raise RowSkipped if the only answer is rated bad, as in rows of KTO."""
-    for name in _SAYS_GOOD:
+    for name in _GOOD_MEMBERS:
         value = row.peek(name)
         number, flag = parse_number(value), parse_flag(value)
         is_bad = flag == 0 or (number is not None and number <= 0)
         if is_bad or (isinstance(value, str) and value.strip().lower() in _BAD):
-            shown = "false" if flag == 0 else f"{value!r:.20}"
-            raise RowSkipped(f"its `{name}` is {shown}: the answer is one to be avoided")
+            text = "false" if flag == 0 else f"{value!r:.20}"
+            raise RowSkipped(f"its `{name}` is {text}: the answer is one to be avoided")
         if flag == 1:
             row.read(name)  # it says what learning the answer means
 
@@ -36,7 +36,7 @@ def require_preference_order(row: RowMembers) -> None:
     label = row.read("label")
     if label is not None and label not in ("chosen", 1, True):
         raise RowSkipped(f"`label` is {label!r:.20}: which answer is the better one?")
-    for name in _SAYS_WHICH:
+    for name in _WINNER_MEMBERS:
         value = row.peek(name)
         says = value.strip().lower() if isinstance(value, str) else value
         if says in _NOT_CHOSEN or (says and value == row.peek("rejected")):
@@ -55,14 +55,14 @@ def read_score(answer: object) -> float | None:
 def _score_pairs(row: RowMembers) -> Iterator[tuple[str, float, float]]:
     """Yield each pair of scores: its name, the chosen answer's and the rejected answer's."""
     for name in row.names():
-        other = name.replace("chosen", "rejected")
-        if other == name or not _JUDGED.search(name):
+        rejected_name = name.replace("chosen", "rejected")
+        if rejected_name == name or not _JUDGED.search(name):
             continue
-        chosen, rejected = parse_number(row.peek(name)), parse_number(row.peek(other))
+        chosen, rejected = parse_number(row.peek(name)), parse_number(row.peek(rejected_name))
         if chosen is not None and rejected is not None:
             is_rank = "rank" in name
-            word, sign = ("below", -1) if is_rank else ("above", 1)
-            yield f"`{name}` is not {word} `{other}`", sign * chosen, sign * rejected
+            relation, sign = ("below", -1) if is_rank else ("above", 1)
+            yield f"`{name}` is not {relation} `{rejected_name}`", sign * chosen, sign * rejected
     for name in _LISTS:
         numbers = (
             [parse_number(n) for n in values] if isinstance(values := row.peek(name), list) else []

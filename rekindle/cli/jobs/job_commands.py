@@ -36,8 +36,8 @@ class _JobPage:
 
     @property
     def document(self) -> Json:
-        more = self.after is not None
-        return {"object": "list", "data": self.jobs, "has_more": more, "last_id": self.after}
+        has_more = self.after is not None
+        return {"object": "list", "data": self.jobs, "has_more": has_more, "last_id": self.after}
 
 
 def list_jobs(
@@ -150,8 +150,8 @@ def _list_all_projects(cli: Cli, limit: int, after: str | None, status: str | No
         for project in project_commands.each_project(cli)
     ]
     data = [job | {"project": project["name"]} for project, page in pages for job in page.jobs]
-    more = any(page.after for _, page in pages)
-    document = {"object": "list", "data": data, "has_more": more}
+    has_more = any(page.after for _, page in pages)
+    document = {"object": "list", "data": data, "has_more": has_more}
     cli.print_result(document, lambda: _project_sections(pages))
 
 
@@ -174,8 +174,8 @@ def _page_lines(page: _JobPage, project_option: str) -> Iterable[Any]:
     else:
         yield "No jobs. Create one: rekindle submit FILE --model MODEL"
     if page.after:
-        are = "may be" if page.status else "are"
-        yield f"There {are} more: rekindle list{only} --after {page.after}{project_option}"
+        verb = "may be" if page.status else "are"
+        yield f"There {verb} more: rekindle list{only} --after {page.after}{project_option}"
 
 
 def _print_events(cli: Cli, events: Iterable[Json]) -> None:

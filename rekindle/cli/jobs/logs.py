@@ -92,8 +92,8 @@ class RankLogReader:
 
     def read_state(self) -> tuple[bool, list[Json]]:
         """Return whether the job has ended, and its attempts, oldest first."""
-        over = formats.has_ended(self._client.get(self._path))
-        return over, self._client.get(f"{self._path}/attempts")["data"]
+        has_ended = formats.has_ended(self._client.get(self._path))
+        return has_ended, self._client.get(f"{self._path}/attempts")["data"]
 
 
 def _follow_log(log: RankLogReader, attempt: str | None, printer: "_LogPrinter") -> None:
@@ -118,10 +118,10 @@ def _print_new_output(log: RankLogReader, requested: str | None, printer: "_LogP
 
     Reads the states before the text, so that output before the end is not missed.
     """
-    over, attempts = log.read_state()
+    has_ended, attempts = log.read_state()
     if requested is not None:
         selected = [a for a in attempts if requested in (a["id"], str(a["number"]))]
-        over = over or any(a["state"] == "ended" for a in selected)
+        has_ended = has_ended or any(a["state"] == "ended" for a in selected)
         if attempts and not selected:
             raise CliError(
                 f"Attempt {requested!r} does not exist; the newest is {attempts[-1]['number']}.",
@@ -134,7 +134,7 @@ def _print_new_output(log: RankLogReader, requested: str | None, printer: "_LogP
         ]
     for attempt in selected:
         printer.print_output(attempt["number"], log.read(attempt["id"], printer.tail))
-    return over
+    return has_ended
 
 
 class _LogPrinter:

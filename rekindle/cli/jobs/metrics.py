@@ -51,20 +51,22 @@ def export_metrics(
     """Show the metrics of every training step as CSV, or export them to trackers."""
     name = resolve_job_id(cli.client, job)
     rows = list(_read_steps(cli.client, name))
-    began = float(cli.client.get(f"{JOBS}/{name}")["created_at"])
+    created_at = float(cli.client.get(f"{JOBS}/{name}")["created_at"])
     destinations: list[Path | str] = []
     if csv_file is not None:
         destinations.append(_write_file(csv_file, _encode_csv(rows)))
     if tensorboard is not None:
         destinations.append(
-            _write_file(_event_file_path(tensorboard, name), _encode_events(rows, began))
+            _write_file(_event_file_path(tensorboard, name), _encode_events(rows, created_at))
         )
     if mlflow is not None:
         destinations.append(
-            trackers.copy_to_mlflow(mlflow, name, list(_timed_metrics(rows, began)))
+            trackers.copy_to_mlflow(mlflow, name, list(_timed_metrics(rows, created_at)))
         )
     if wandb is not None:
-        destinations.append(trackers.copy_to_wandb(wandb, name, list(_timed_metrics(rows, began))))
+        destinations.append(
+            trackers.copy_to_wandb(wandb, name, list(_timed_metrics(rows, created_at)))
+        )
     if cli.as_json:
         document = {"object": "list", "job": name, "data": rows}
         cli.print_json(document | {"files": [str(path) for path in destinations]}, indent=2)
@@ -91,19 +93,19 @@ def _event_file_path(folder: Path, name: str) -> Path:
     return folder / name / "events.out.tfevents.0.rekindle"
 
 
-def _encode_events(rows: Iterable[Json], began: float) -> bytes:
+def _encode_events(rows: Iterable[Json], created_at: float) -> bytes:
     """Return all steps as one event file."""
     parts = [
-        events_file.event(at, step, values) for step, at, values in _timed_metrics(rows, began)
+        events_file.event(at, step, values) for step, at, values in _timed_metrics(rows, created_at)
     ]
-    return b"".join([events_file.beginning(began), *parts])
+    return b"".join([events_file.beginning(created_at), *parts])
 
 
 def _timed_metrics(
-    rows: Iterable[Json], began: float
+    rows: Iterable[Json], created_at: float
 ) -> Iterator[tuple[int, float, dict[str, float]]]:
     """Yield step, time and metrics; times are the job's creation plus the seconds trained."""
-    now = began
+    now = created_at
     for row in rows:
         now += row["seconds"]
         yield row["step"], now, tagged(row)
@@ -126,7 +128,7 @@ def _write_csv(rows: list[Json], file: TextIO) -> None:
 
 def _write_file(path: Path, data: bytes) -> Path:
     """Write the file, and its folder if needed."""
-    with partial_file(path) as part:
-        part.parent.mkdir(parents=True, exist_ok=True)
-        part.write_bytes(data)
+    with partial_file(path) as part_path:
+        part_path.parent.mkdir(parents=True, exist_ok=True)
+        part_path.write_bytes(data)
     return path

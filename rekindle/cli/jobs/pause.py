@@ -220,6 +220,6 @@ def _result_line(action: _Action, result: Json) -> str:
 
 def _summary(action: _Action, results: Iterable[Json]) -> str:
     counts = Counter(result["result"] for result in results)
-    over = f"; {counts['over']:,} had already ended" if counts["over"] else ""
+    ended = f"; {counts['over']:,} had already ended" if counts["over"] else ""
     failed = f"; {counts['failed']:,} failed" if counts["failed"] else ""
-    return f"{formats.count(counts['told'], 'job')} asked to {action.name}{over}{failed}."
+    return f"{formats.count(counts['told'], 'job')} asked to {action.name}{ended}{failed}."

@@ -36,8 +36,8 @@ def write_report(
     name = resolve_job_id(cli.client, job)
     page = fill_template(_read_template(cli.client), collect_data(cli.client, name, time.time()))
     path = file or Path(f"{name}.html")
-    with partial_file(path) as part:
-        part.write_text(page, encoding="utf-8")
+    with partial_file(path) as part_path:
+        part_path.write_text(page, encoding="utf-8")
     document = {"object": "report", "job": name, "file": str(path), "bytes": len(page.encode())}
     cli.print_result(document, lambda: [f"Wrote {path}; it opens without a network."])
 

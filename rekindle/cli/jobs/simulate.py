@@ -58,7 +58,7 @@ def strategies_table(simulation: Mapping[str, Any]) -> "Table":
 
 def _cells(strategy: Mapping[str, Any]) -> list[str]:
     cost, hours = strategy["dollars"], strategy["hours"]
-    in_time = strategy["in_time_pct"]
+    in_time_pct = strategy["in_time_pct"]
     return [
         _NAMES.get(strategy["name"], strategy["name"]),
         money(cost["p50"]),
@@ -67,7 +67,7 @@ def _cells(strategy: Mapping[str, Any]) -> list[str]:
         _hours(hours["p90"]),
         f"{strategy['evictions']['p50']:g}",
         f"{strategy['on_demand_pct']:.0f} %",
-        "-" if in_time is None else f"{in_time:.0f} %",
+        "-" if in_time_pct is None else f"{in_time_pct:.0f} %",
     ]
 
 

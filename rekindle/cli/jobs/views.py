@@ -19,7 +19,7 @@ def jobs_table(jobs: Sequence[Json], now: float) -> Table:
     """Return a table with one job per row, newest first."""
     numbers = ("steps", "spent", "age")
     columns = ("job", "status", "model", *numbers)
-    table = new_table(*columns, right=numbers, whole=("job", *numbers))
+    table = new_table(*columns, right=numbers, no_wrap=("job", *numbers))
     for job in jobs:
         status = str(job.get("status", DASH))
         position = object_member(job, "queue").get("position")
@@ -82,7 +82,7 @@ def attempts_table(attempts: Sequence[Json], currency: object) -> Table:
     """Return a table of attempts: machines, steps, steps lost, cost, and how each ended."""
     numbers = ("steps", "lost", "cost")
     columns = ("#", "where", *numbers, "outcome")
-    table = new_table(*columns, right=numbers, whole=numbers, title="Attempts")
+    table = new_table(*columns, right=numbers, no_wrap=numbers, title="Attempts")
     for a in attempts:
         machine = f"{a.get('nodes')} x {a.get('sku')} in {a.get('region')} ({a.get('capacity')})"
         ended = str(a.get("outcome") or a.get("state") or DASH)
@@ -166,8 +166,10 @@ def limit_facts(job: Json) -> Iterator[tuple[str, str]]:
 def _budget_facts(cost: Json, then: object = None) -> Iterator[tuple[str, str]]:
     if cost.get("budget"):
         unit = cost.get("currency", "USD")
-        left = f"{money(cost.get('budget_remaining'), unit)} of {money(cost['budget'], unit)} left"
-        yield "budget", f"{left}, then {formats.printable_line(then)}" if then else left
+        remaining = (
+            f"{money(cost.get('budget_remaining'), unit)} of {money(cost['budget'], unit)} left"
+        )
+        yield "budget", f"{remaining}, then {formats.printable_line(then)}" if then else remaining
 
 
 def _forecast_range(cost: Json) -> str:
@@ -175,8 +177,8 @@ def _forecast_range(cost: Json) -> str:
     unit = cost.get("currency", "USD")
     low, high = cost.get("forecast_low"), cost.get("forecast_high")
     between = f", {money(low, unit)} to {money(high, unit)} (80 %)"
-    wide = low is not None and low != high
-    return f"{money(cost.get('forecast_total'), unit)} in total{between if wide else ''}"
+    is_range = low is not None and low != high
+    return f"{money(cost.get('forecast_total'), unit)} in total{between if is_range else ''}"
 
 
 def _storage_cost(cost: Json) -> str:
@@ -230,8 +232,8 @@ def _job_facts(job: Json, now: float) -> Iterator[tuple[str, str]]:
     if why := formats.reason(job):
         yield "why", formats.printable_line(why)
     if since := object_member(job, "status_reason").get("since"):
-        again = formats.local_time(object_member(job, "status_reason").get("next_try_at"))
-        yield "waiting since", f"{formats.local_time(since)}, next try by {again}"
+        next_try = formats.local_time(object_member(job, "status_reason").get("next_try_at"))
+        yield "waiting since", f"{formats.local_time(since)}, next try by {next_try}"
     yield from admission_facts(job, now)
     fault = object_member(job, "error").get("message")
     if fault and fault.casefold() != formats.reason(job).casefold():
@@ -265,10 +267,10 @@ def _job_facts(job: Json, now: float) -> Iterator[tuple[str, str]]:
         yield "result", formats.printable_line(job["fine_tuned_model"])
 
 
-def capacity_label(place: Mapping[str, Any]) -> str:
+def capacity_label(placement: Mapping[str, Any]) -> str:
     """Return the capacity type, with `Azure ML` if it runs the machines."""
-    how = f"{place.get('capacity_type')}"
-    return f"{how}, Azure ML" if place.get("engine") == "azureml" else how
+    label = f"{placement.get('capacity_type')}"
+    return f"{label}, Azure ML" if placement.get("engine") == "azureml" else label
 
 
 def data_counts(plan: Mapping[str, Any]) -> str:
@@ -316,7 +318,7 @@ def speed_summary(job: Json) -> str:
     progress = object_member(job, "progress")
     is_graded = progress.get("reward") is not None
     validation = progress.get("valid_loss")  # minus the mean reward, with reinforcement
-    known = [
+    measures = [
         (progress.get("loss"), "loss {}", 4),
         (None if is_graded else validation, "validation loss {}", 4),
         (progress.get("margin"), "margin {}", 4),
@@ -333,6 +335,6 @@ def speed_summary(job: Json) -> str:
     ]
     return " · ".join(
         text.format(formats.number(value, digits))
-        for value, text, digits in known
+        for value, text, digits in measures
         if isinstance(value, int | float)
     )

@@ -65,5 +65,5 @@ def _open_view(cli: Cli, *, lines: bool) -> Iterator[JobView]:
     else:
         from rekindle.cli.jobs.watch_screen import open_screen
 
-        with open_screen(cli.out, time.time) as shown:
-            yield shown
+        with open_screen(cli.out, time.time) as view:
+            yield view

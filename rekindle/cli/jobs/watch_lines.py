@@ -38,8 +38,8 @@ class LineView:
         step = (
             object_member(job, "queue").get("position") or step
         )  # while queued, the queue position is the progress
-        stepped = (phase, step) != self._printed and now - self._printed_at >= PROGRESS_SECONDS
-        if phase != self._printed[0] or stepped:
+        is_due = (phase, step) != self._printed and now - self._printed_at >= PROGRESS_SECONDS
+        if phase != self._printed[0] or is_due:
             self._printed, self._printed_at = (phase, step), now
             self._print_line(job_summary(job), object_member(job, "cost").get("as_of"))
         if formats.has_ended(job):

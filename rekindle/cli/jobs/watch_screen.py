@@ -53,14 +53,14 @@ class LiveView:
 @contextmanager
 def open_screen(console: Console, now: Callable[[], float]) -> Iterator[LiveView]:
     """Show the live view while the context is open; its last state stays on the terminal."""
-    shown = LiveView(now)
-    with Live(shown, console=console, refresh_per_second=2, vertical_overflow="crop"):
-        yield shown
+    view = LiveView(now)
+    with Live(view, console=console, refresh_per_second=2, vertical_overflow="crop"):
+        yield view
 
 
 def job_view(job: Json, events: list[Json], now: float, outage: str = "") -> RenderableType:
     """Return the view of one job: phase, progress, cost and newest events."""
-    over = formats.has_ended(job)
+    has_ended = formats.has_ended(job)
     pieces: list[RenderableType] = [views.job_heading(job)]
     if why := object_member(job, "error").get("message") or formats.reason(job):
         pieces.append(Text(formats.printable_line(why), style="red" if job.get("error") else ""))
@@ -68,7 +68,7 @@ def job_view(job: Json, events: list[Json], now: float, outage: str = "") -> Ren
     pieces.append(_event_table(events))
     if outage:
         pieces.append(Text(outage, style="bold yellow"))
-    pieces.append(Text(views.next_steps(job) if over else _HINT, style="dim"))
+    pieces.append(Text(views.next_steps(job) if has_ended else _HINT, style="dim"))
     return Group(*pieces)
 
 
@@ -108,10 +108,12 @@ def _live_facts(job: Json, now: float) -> Iterator[tuple[str, str]]:
     )
     yield "saved", f"{views.amount_saved(cost)} compared to on-demand"
     yield from views.limit_facts(job)
-    lost = object_member(job, "progress").get("lost_steps")
-    again = f" · {formats.count(lost, 'step')} repeated" if isinstance(lost, int) else ""
+    lost_steps = object_member(job, "progress").get("lost_steps")
+    repeated = (
+        f" · {formats.count(lost_steps, 'step')} repeated" if isinstance(lost_steps, int) else ""
+    )
     number = attempts.get("count", DASH)
-    yield "evictions", f"{attempts.get('evictions', DASH)} · attempt {number}{again}"
+    yield "evictions", f"{attempts.get('evictions', DASH)} · attempt {number}{repeated}"
     if checkpoint := object_member(job, "latest_checkpoint"):
         when = formats.time_since(checkpoint.get("created_at"), now)
         yield "checkpoint", f"step {checkpoint.get('step_number')}, {when}"
@@ -127,6 +129,6 @@ def _time_summary(job: Json, now: float) -> str:
         return DASH
     if job.get("finished_at"):
         return formats.duration(job["finished_at"] - created)
-    left = job.get("estimated_finish")
-    about = f" · about {formats.duration(left - now)} left" if isinstance(left, int) else ""
+    finish = job.get("estimated_finish")
+    about = f" · about {formats.duration(finish - now)} left" if isinstance(finish, int) else ""
     return f"{formats.duration(now - created)}{about}"

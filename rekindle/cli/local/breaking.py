@@ -81,15 +81,15 @@ def _print_faults(cli: Cli) -> None:
     )
 
 
-def _find_breakage(what: str) -> "Breakage":
+def _find_breakage(name: str) -> "Breakage":
     """Return the fault of this name."""
     from rekindle.cli.local.breakages import BREAKAGES
 
-    if (found := BREAKAGES.get(what)) is None:
+    if (breakage := BREAKAGES.get(name)) is None:
         raise CliError(
-            f"Fault {what!r} does not exist.",
+            f"Fault {name!r} does not exist.",
             f"Choose one of: {', '.join(BREAKAGES)}.",
             exit_code=ExitCode.USAGE,
             code="unknown_breakage",
         )
-    return found
+    return breakage

@@ -57,10 +57,10 @@ def start_stack(
         )
         raise typer.Exit(ExitCode.FAILED)
     argv = ["-m", "rekindle.local.up", "--state", str(state), "--port", str(port)]
-    more = ["--spot-capacity", str(spot_capacity)] if spot_capacity else []
-    more += [f"--model={name}" for name in model or ()]
-    more += ["--keep"] if keep else []
-    os.execv(sys.executable, [sys.executable, *argv, *more])  # noqa: S606 - replaces this process
+    options = ["--spot-capacity", str(spot_capacity)] if spot_capacity else []
+    options += [f"--model={name}" for name in model or ()]
+    options += ["--keep"] if keep else []
+    os.execv(sys.executable, [sys.executable, *argv, *options])  # noqa: S606 - replaces this process
 
 
 def evict_machines(
@@ -87,10 +87,10 @@ def evict_machines(
         run_async(faults.evict_vm(facts, vm, notice=not no_notice))
     names = [vm.name for vm in victims]
     document = {"object": "eviction", "machines": names, "notice": not no_notice}
-    how = "without notice" if no_notice else "with 30 s notice"
+    notice_text = "without notice" if no_notice else "with 30 s notice"
     cli.print_result(
         document,
-        lambda: [f"Evicting {', '.join(names)} {how}.", f"Next: rekindle watch {job}"],
+        lambda: [f"Evicting {', '.join(names)} {notice_text}.", f"Next: rekindle watch {job}"],
     )
 
 

@@ -37,8 +37,10 @@ def download_model(
     name = resolve_job_id(cli.client, job)
     listed = cli.client.get(f"{JOBS}/{name}/model")
     target = folder or Path(name)
-    if (other := _job_of_folder(target)) not in ("", name):
-        raise CliError(f"{target} already holds the model of job {other}.", "Pass another folder.")
+    if (other_job := _job_of_folder(target)) not in ("", name):
+        raise CliError(
+            f"{target} already holds the model of job {other_job}.", "Pass another folder."
+        )
     target.mkdir(parents=True, exist_ok=True)
     files: list[Json] = listed["data"]
     with _progress_bar(cli) as progress:
@@ -68,42 +70,42 @@ def _download_file(cli: Cli, job: str, folder: Path, file: Json, progress: "Prog
     if path.is_file() and not _file_fault(path, file):
         progress.update(task, completed=file["bytes"])
         return _entry(file, path, "already present")
-    part = path.with_name(path.name + PART)
-    part.parent.mkdir(parents=True, exist_ok=True)
-    _download_part(cli, f"{JOBS}/{job}/model/{file['name']}", part, file, (progress, task))
-    if fault := _file_fault(part, file):
-        part.unlink()
+    part_path = path.with_name(path.name + PART)
+    part_path.parent.mkdir(parents=True, exist_ok=True)
+    _download_part(cli, f"{JOBS}/{job}/model/{file['name']}", part_path, file, (progress, task))
+    if fault := _file_fault(part_path, file):
+        part_path.unlink()
         raise CliError(f"{file['name']} arrived {fault} and was removed.", "Run the command again.")
-    part.replace(path)
+    part_path.replace(path)
     return _entry(file, path, "downloaded")
 
 
 def _download_part(
-    cli: Cli, url: str, part: Path, file: Json, display: "tuple[Progress, TaskID]"
+    cli: Cli, url: str, part_path: Path, file: Json, display: "tuple[Progress, TaskID]"
 ) -> None:
     """Append to the partial file until it is complete."""
     idle = 0
-    while (before := part.stat().st_size if part.exists() else 0) < file["bytes"]:
+    while (before := part_path.stat().st_size if part_path.exists() else 0) < file["bytes"]:
         try:
-            _append_bytes(cli, url, part, before, display)
+            _append_bytes(cli, url, part_path, before, display)
         except ServiceUnreachable:
-            idle = 0 if part.exists() and part.stat().st_size > before else idle + 1
+            idle = 0 if part_path.exists() and part_path.stat().st_size > before else idle + 1
             if idle >= TRIES:
                 raise
             time.sleep(_PAUSE_SECONDS)
-    if not part.exists():
-        part.touch()  # an empty file
+    if not part_path.exists():
+        part_path.touch()  # an empty file
 
 
 def _append_bytes(
-    cli: Cli, url: str, part: Path, offset: int, display: "tuple[Progress, TaskID]"
+    cli: Cli, url: str, part_path: Path, offset: int, display: "tuple[Progress, TaskID]"
 ) -> None:
     progress, task = display
     headers = {"range": f"bytes={offset}-"} if offset else {}
     with cli.client.stream_response(url, headers) as answer:
         is_partial = answer.status_code == _PARTIAL_CONTENT
         done = offset if is_partial else 0
-        with part.open("ab" if is_partial else "wb") as stream:
+        with part_path.open("ab" if is_partial else "wb") as stream:
             for chunk in answer.iter_raw():
                 stream.write(chunk)
                 done += len(chunk)
@@ -129,14 +131,14 @@ def _path_in_folder(folder: Path, name: str) -> Path:
     return path
 
 
-def _entry(file: Json, path: Path, what: str) -> Json:
-    return {"name": file["name"], "bytes": file["bytes"], "path": str(path), "outcome": what}
+def _entry(file: Json, path: Path, outcome: str) -> Json:
+    return {"name": file["name"], "bytes": file["bytes"], "path": str(path), "outcome": outcome}
 
 
 def _summary(target: Path, files: list[Json]) -> str:
     total = sum(file["bytes"] for file in files)
-    kept = sum(file["outcome"] != "downloaded" for file in files)
-    present = f", {kept} already present" if kept else ""
+    existing = sum(file["outcome"] != "downloaded" for file in files)
+    present = f", {existing} already present" if existing else ""
     count = f"{formats.count(len(files), 'file')} ({formats.size(total)}{present})"
     return f"{count} in {target}, verified"
 

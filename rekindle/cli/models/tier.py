@@ -100,9 +100,9 @@ def _target_path(storage: Json, checkpoint: str | None) -> str:
 def _confirm_move(cli: Cli, quote: Json) -> None:
     """Show the cost and ask for confirmation; raise CliError without a terminal or consent."""
     if cli.as_json or not cli.out.is_terminal:
-        once = money(object_member(quote, "cost").get("once"))
+        cost = money(object_member(quote, "cost").get("once"))
         raise CliError(
-            f"Moving costs {once}; not an interactive terminal.",
+            f"Moving costs {cost}; not an interactive terminal.",
             "Pass --yes to confirm, or --dry-run to show all costs.",
             exit_code=ExitCode.USAGE,
             code="not_confirmed",
@@ -113,7 +113,7 @@ def _confirm_move(cli: Cli, quote: Json) -> None:
 
 
 def _storage_lines(storage: Json) -> Iterable[Any]:
-    table = new_table(*_COLUMNS, "state", whole=_COLUMNS)
+    table = new_table(*_COLUMNS, "state", no_wrap=_COLUMNS)
     for folder in storage["folders"]:
         table.add_row(
             _folder_label(folder),

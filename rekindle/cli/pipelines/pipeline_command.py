@@ -100,15 +100,15 @@ def _print_estimate(cli: Cli, pipeline: Pipeline, step: SubmitPhase) -> None:
     plans = {phase.name: _plan_phase(cli, pipeline, phase, step.models) for phase in remaining}
     if cli.as_json:
         return
-    known = [plan for plan in plans.values() if plan]
+    known_plans = [plan for plan in plans.values() if plan]
     for name, plan in plans.items():
         cli.print_note(f"  {name}: {_estimate_text(plan)}")
-    total = sum((Decimal(str(plan.get("cost_p50", 0))) for plan in known), Decimal(0))
-    unit = known[0].get("currency", "USD") if known else "USD"
+    total = sum((Decimal(str(plan.get("cost_p50", 0))) for plan in known_plans), Decimal(0))
+    unit = known_plans[0].get("currency", "USD") if known_plans else "USD"
     scope = (
         ""
-        if len(known) == len(remaining)
-        else f" for {len(known)} of {formats.count(len(remaining), 'phase')}"
+        if len(known_plans) == len(remaining)
+        else f" for {len(known_plans)} of {formats.count(len(remaining), 'phase')}"
     )
     cli.print_note(f"  about {formats.money(total, unit)} in total{scope}")
 
@@ -123,8 +123,8 @@ def _plan_phase(
     missing = [name for name in phase.needs if name not in models]
     if any(phase.body["model"] != f"${name}" for name in missing):
         return None
-    known = {**dict.fromkeys(missing, pipeline.base_model_of(phase)), **models}
-    body = replace(phase, body=body).with_models(lambda name: known[name])
+    phase_models = {**dict.fromkeys(missing, pipeline.base_model_of(phase)), **models}
+    body = replace(phase, body=body).with_models(lambda name: phase_models[name])
     plan: Json = cli.client.post(f"{JOBS}?dry_run=true", body)["plan"]
     return plan
 

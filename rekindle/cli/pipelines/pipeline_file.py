@@ -105,8 +105,8 @@ def _parse_phase(
     if not isinstance(item, dict):
         raise _invalid_pipeline(path, f"{where} is not an object")
     name = _parse_name(item.get("name"), path, f"{where}: name")
-    known = [each.name for each in earlier]
-    if name in known:
+    names = [earlier_phase.name for earlier_phase in earlier]
+    if name in names:
         raise _invalid_pipeline(path, f"two phases have the name {name}")
     body = {member: value for member, value in item.items() if member != "name"}
     for member in (MODEL, "training_file"):
@@ -116,7 +116,7 @@ def _parse_phase(
         raise _invalid_pipeline(path, f"phase {name}: metadata `{min(reserved)}` is reserved")
     phase = PipelinePhase(name=name, body=resolve_file_paths(body, path.parent))
     for needed in phase.needs:
-        if needed not in known:
+        if needed not in names:
             raise _invalid_pipeline(path, f"phase {name}: ${needed} is not an earlier phase")
     return phase
 

@@ -57,8 +57,8 @@ def _table(listed: list[Json]) -> Iterable[Any]:
     if not listed:
         yield "No keys."
         return
-    others = ("ends in", "scope", "age", "made by", "last use", "expires in")
-    table = new_table("id", "name", *others, whole=("id", *others))
+    columns = ("ends in", "scope", "age", "made by", "last use", "expires in")
+    table = new_table("id", "name", *columns, no_wrap=("id", *columns))
     now = time.time()
     for key in listed:
         table.add_row(

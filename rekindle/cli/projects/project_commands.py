@@ -42,9 +42,9 @@ def each_project(cli: Cli) -> Iterator[Json]:
         yield project
 
 
-def refuse_project_option(cli: Cli, other: str | None) -> None:
+def refuse_project_option(cli: Cli, option: str | None) -> None:
     """Raise CliError if --all-projects is combined with an option for one project."""
-    if conflict := "--project" if cli.options.project is not None else other:
+    if conflict := "--project" if cli.options.project is not None else option:
         raise CliError(
             f"--all-projects and {conflict} cannot be combined.",
             "Leave one out.",
@@ -53,7 +53,7 @@ def refuse_project_option(cli: Cli, other: str | None) -> None:
 
 
 def _table(listed: list[Json]) -> Iterable[Any]:
-    table = new_table("name", "id", "since", whole=("id",))
+    table = new_table("name", "id", "since", no_wrap=("id",))
     for project in listed:
         table.add_row(
             Text(printable_line(project["name"])),

@@ -30,8 +30,8 @@ def export_traces(
     for entry in entries:
         file = folder / f"{entry['region']}_{entry['vm_size']}.json"
         file.write_text(json.dumps(entry["trace"]))
-        place = {name: entry[name] for name in ("region", "vm_size", "seen_percent")}
-        files.append({"file": str(file), **place, "counts": len(entry["trace"]["data"])})
+        labels = {name: entry[name] for name in ("region", "vm_size", "seen_percent")}
+        files.append({"file": str(file), **labels, "counts": len(entry["trace"]["data"])})
     cli.print_result({"object": "list", "data": files}, lambda: _result_lines(files, folder, days))
 
 

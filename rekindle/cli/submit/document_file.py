@@ -27,7 +27,7 @@ _FLOAT = re.compile(
     r"[-+]?(?:\.(?:inf|Inf|INF|nan|NaN|NAN)"
     r"|(?:[0-9][0-9_]*(?:\.[0-9_]*)?|\.[0-9][0-9_]*)(?:[eE][-+]?[0-9]+)?)\Z"
 )
-_REPLACED = {f"{_TAG}{kind}" for kind in ("int", "float", "timestamp", "merge", "value")}
+_REPLACED_TAGS = {f"{_TAG}{kind}" for kind in ("int", "float", "timestamp", "merge", "value")}
 
 
 class UnreadableDocument(ValueError):
@@ -126,8 +126,8 @@ def _loader() -> "type[yaml.SafeLoader]":
 
     class Loader(yaml.SafeLoader):
         yaml_implicit_resolvers = {  # noqa: RUF012 - as PyYAML declares it
-            first: [(tag, form) for tag, form in known if tag not in _REPLACED]
-            for first, known in yaml.SafeLoader.yaml_implicit_resolvers.items()
+            first: [(tag, form) for tag, form in resolvers if tag not in _REPLACED_TAGS]
+            for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
         }
 
     Loader.add_implicit_resolver(f"{_TAG}int", _INT, list("-+0123456789"))

@@ -68,8 +68,12 @@ def parse_setting(text: str) -> MemberSetting:
     path, is_pair, value = text.partition("=")
     path = path.strip()
     if not is_pair or not all(path.split(".")):
-        near = job_settings.find_member(path) if path else None
-        expected = f" Expected value: {near.help}." if near and near.help else ""
+        matching_member = job_settings.find_member(path) if path else None
+        expected = (
+            f" Expected value: {matching_member.help}."
+            if matching_member and matching_member.help
+            else ""
+        )
         raise _bad_setting(text, f"it is not MEMBER=VALUE.{expected}", _EXAMPLE)
     member = job_settings.find_member(path)
     if member is None:
@@ -118,9 +122,11 @@ def check_body(body: Json, config: JobConfig, settings: Iterable[MemberSetting])
     fault = _text_fault(body) or _method_fault(body) or job_settings.find_fault(body)
     if fault is None:
         return
-    own = next((s.path for s in settings if _is_at_or_below(fault.param, s.path)), None)
-    if own is not None:
-        raise _fault_error(fault, f"--set {own}: " if own != fault.param else "--set ")
+    setting_path = next((s.path for s in settings if _is_at_or_below(fault.param, s.path)), None)
+    if setting_path is not None:
+        raise _fault_error(
+            fault, f"--set {setting_path}: " if setting_path != fault.param else "--set "
+        )
     raise _fault_error(fault, _config_location(fault.param, config))
 
 

@@ -36,7 +36,11 @@ class RequestMember:
     @property
     def kinds(self) -> set[str]:
         """JSON types that the member accepts, except null; empty: any."""
-        return {each["type"] for each in _alternatives(self.schema) if "type" in each} - {"null"}
+        return {
+            alternative["type"]
+            for alternative in _alternatives(self.schema)
+            if "type" in alternative
+        } - {"null"}
 
     @property
     def is_decimal(self) -> bool:
@@ -53,8 +57,10 @@ class RequestMember:
     @property
     def choices(self) -> list[str]:
         """The allowed values, if they are enumerated."""
-        found = [v for alternative in _alternatives(self.schema) for v in _enum_values(alternative)]
-        return [json.dumps(v).strip('"') for v in dict.fromkeys(found) if v != ""]
+        values = [
+            v for alternative in _alternatives(self.schema) for v in _enum_values(alternative)
+        ]
+        return [json.dumps(v).strip('"') for v in dict.fromkeys(values) if v != ""]
 
     @property
     def is_group(self) -> bool:
@@ -79,8 +85,8 @@ class RequestMember:
         default = self.schema.get("default")
         if default in _UNINFORMATIVE or isinstance(default, dict):
             return types
-        shown = default if isinstance(default, str) else json.dumps(default)
-        return f"{types}; default {shown}".removeprefix("; ")
+        text = default if isinstance(default, str) else json.dumps(default)
+        return f"{types}; default {text}".removeprefix("; ")
 
 
 @dataclass(frozen=True)
@@ -97,8 +103,8 @@ class RequestFault:
 def _schema() -> Json:
     from contract.job import JobRequest
 
-    found: Json = JobRequest.model_json_schema()
-    return found
+    schema: Json = JobRequest.model_json_schema()
+    return schema
 
 
 def all_members() -> list[RequestMember]:
@@ -119,14 +125,14 @@ def find_member(path: str) -> RequestMember | None:
 
 def nearest_member(path: str) -> str | None:
     """Return the likely member: the same name in another group, or a similar name."""
-    known = [member.path for member in all_members()]
-    place, _, name = path.rpartition(".")
-    siblings = {p.rpartition(".")[2]: p for p in known if p.rpartition(".")[0] == place}
-    names = {p.rpartition(".")[2]: p for p in reversed(known)}  # the first of a name stays
+    all_paths = [member.path for member in all_members()]
+    group, _, name = path.rpartition(".")
+    siblings = {p.rpartition(".")[2]: p for p in all_paths if p.rpartition(".")[0] == group}
+    names = {p.rpartition(".")[2]: p for p in reversed(all_paths)}  # the first of a name stays
     if name in names:
         return names[name]
-    whole = {} if place in known else {p: p for p in known}
-    for typed, paths in ((name, siblings), (name, names), (path, whole)):
+    by_path = {} if group in all_paths else {p: p for p in all_paths}
+    for typed, paths in ((name, siblings), (name, names), (path, by_path)):
         for close in difflib.get_close_matches(typed, paths, n=1, cutoff=_SIMILARITY):
             return paths[close]
     return None
@@ -148,15 +154,15 @@ def find_fault(body: Json) -> RequestFault | None:
 
 def unknown_member(path: str) -> RequestFault:
     """Return the fault of a member that does not exist."""
-    place = path.rpartition(".")[0]
-    parent = find_member(place) if place else None
+    group = path.rpartition(".")[0]
+    parent = find_member(group) if group else None
     names = [name for name, _ in _member_schemas(parent.schema if parent else _schema())]
     if parent and not names:
-        advice = f"{place} has no members of its own; expected value: {parent.help}."
+        advice = f"{group} has no members of its own; expected value: {parent.help}."
     elif nearest := nearest_member(path):
         advice = f"Did you mean {nearest}?"
     else:
-        advice = f"{place or 'A job'} has these members: {', '.join(names)}."
+        advice = f"{group or 'A job'} has these members: {', '.join(names)}."
     return RequestFault(path, f"{path} is not a member of a job.", advice, "unknown_parameter")
 
 
@@ -164,10 +170,10 @@ def complete_setting(incomplete: str) -> list[tuple[str, str]]:
     """Return completions of `--set`: member names, or values after `=` or a unique name."""
     name, has_value, value = incomplete.partition("=")
     if has_value:
-        return [(f"{name}={each}", about) for each, about in complete_value(name, value)]
+        return [(f"{name}={candidate}", about) for candidate, about in complete_value(name, value)]
     matching = [m for m in all_members() if not m.is_group and m.path.startswith(name)]
     if len(matching) == 1 and (values := complete_value(matching[0].path, "")):
-        return [(f"{matching[0].path}={each}", about) for each, about in values]
+        return [(f"{matching[0].path}={candidate}", about) for candidate, about in values]
     return [(f"{member.path}=", member.help) for member in matching]
 
 
@@ -189,21 +195,21 @@ def _member_schemas(schema: Json) -> Iterator[tuple[str, Json]]:
     schemas: dict[str, list[Json]] = {}
     for alternative in _alternatives(schema):
         for name, inner in alternative.get("properties", {}).items():
-            if inner not in (known := schemas.setdefault(name, [])):
-                known.append(inner)
+            if inner not in (alternatives := schemas.setdefault(name, [])):
+                alternatives.append(inner)
     yield from ((n, all_[0] if len(all_) == 1 else {"anyOf": all_}) for n, all_ in schemas.items())
 
 
 def _member_schema(schema: Json, name: str) -> Json | None:
     """Return the schema of a member; None if there is none."""
-    for known, inner in _member_schemas(schema):
-        if known == name:
+    for member_name, inner in _member_schemas(schema):
+        if member_name == name:
             return inner
     for alternative in _alternatives(schema):
-        more = alternative.get("additionalProperties")
-        if isinstance(more, dict):
-            return more
-        if more is True or not alternative.keys() - {"title", "description", "default"}:
+        additional = alternative.get("additionalProperties")
+        if isinstance(additional, dict):
+            return additional
+        if additional is True or not alternative.keys() - {"title", "description", "default"}:
             return {}
     return None
 
@@ -243,8 +249,8 @@ def _describe_type(alternative: Json) -> str:
             )
         )
     bounds = [
-        f"{word} {_format_number(alternative[name])}"
-        for name, word in _BOUNDS.items()
+        f"{relation} {_format_number(alternative[name])}"
+        for name, relation in _BOUNDS.items()
         if name in alternative
     ]
     return " ".join(filter(None, (str(alternative.get("type", "")), " and ".join(bounds))))

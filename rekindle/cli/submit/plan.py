@@ -72,18 +72,18 @@ def _steps(details: Mapping[str, Any]) -> str:
     return f"{formats.number(steps)} of {formats.count(batch, 'example')}"
 
 
-def _placement_table(places: list[Json]) -> "RenderableType":
+def _placement_table(placements: list[Json]) -> "RenderableType":
     table = new_table("", "machines", "time", "9 of 10", "cost", "9 of 10", "evictions")
-    for number, place in enumerate(places):
-        machines = f"{place['nodes']} x {place['vm_size']} in {place['region']}"
+    for number, placement in enumerate(placements):
+        machines = f"{placement['nodes']} x {placement['vm_size']} in {placement['region']}"
         table.add_row(
             "chosen" if number == 0 else f"then {number}",
-            f"{machines} ({views.capacity_label(place)})",
-            formats.duration(place["duration_p50"]),
-            formats.duration(place["duration_p90"]),
-            money(place["cost_p50"], "USD"),
-            money(place["cost_p90"], "USD"),
-            f"{place['expected_evictions']:.1f}",
+            f"{machines} ({views.capacity_label(placement)})",
+            formats.duration(placement["duration_p50"]),
+            formats.duration(placement["duration_p90"]),
+            money(placement["cost_p50"], "USD"),
+            money(placement["cost_p90"], "USD"),
+            f"{placement['expected_evictions']:.1f}",
         )
     return table
 
@@ -91,8 +91,8 @@ def _placement_table(places: list[Json]) -> "RenderableType":
 def _memory_summary(memory: Mapping[str, int]) -> str:
     """Return GPU memory in GiB by use; uses below 0.01 GiB are left out."""
     parts = [(name, memory.get(name, 0) / _GIB) for name in _MEMORY]
-    shown = [f"{name} {size:.2f}" for name, size in parts if size >= 0.01]
-    return f"{memory['needed'] / _GIB:.2f} GiB per GPU: {', '.join(shown)}"
+    uses = [f"{name} {size:.2f}" for name, size in parts if size >= 0.01]
+    return f"{memory['needed'] / _GIB:.2f} GiB per GPU: {', '.join(uses)}"
 
 
 def _suggestion_line(suggestion: Mapping[str, Any]) -> str:

@@ -111,8 +111,8 @@ def _table(all_presets: list[Preset]) -> "Iterator[RenderableType]":
     for preset in all_presets:
         values = {value.member: value.value for value in preset.values}
         rate, batch = values.get("training.learning_rate"), values.get("hyperparameters.batch_size")
-        shown = (formats.DASH if v is None else f"{v:g}" for v in (rate, batch))
-        table.add_row(preset.name, preset.method, preset.about, *shown, preset.model)
+        cells = (formats.DASH if v is None else f"{v:g}" for v in (rate, batch))
+        table.add_row(preset.name, preset.method, preset.about, *cells, preset.model)
     yield table
     yield "Show every value with its source: rekindle presets NAME"
     yield "Next: rekindle submit FILE --preset NAME; other options override the preset."
@@ -122,7 +122,7 @@ def _preset_lines(preset: Preset) -> "Iterator[RenderableType]":
     yield f"{preset.name}: {preset.model}, method {preset.method}, {preset.about}"
     table = new_table("member", "value", "source")
     for value in preset.values:
-        shown = f"{value.value:g}" if isinstance(value.value, float) else str(value.value)
-        table.add_row(value.member, shown, value.source)
+        text = f"{value.value:g}" if isinstance(value.value, float) else str(value.value)
+        table.add_row(value.member, text, value.source)
     yield table
     yield f"Next: rekindle submit FILE --preset {preset.name}"

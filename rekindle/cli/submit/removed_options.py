@@ -65,15 +65,15 @@ class SubmitCommand(TyperCommand):
 
     def parse_args(self, ctx: "Context", args: list[str]) -> list[str]:
         """Parse arguments; fail at the first removed option with its replacement."""
-        words = list(args)
-        known = {name for param in self.get_params(ctx) for name in param.opts}
+        arguments = list(args)
+        options = {name for param in self.get_params(ctx) for name in param.opts}
         if not ctx.resilient_parsing:
-            for index, word in enumerate(words):
-                option = word.partition("=")[0]
-                if word == "--":
+            for index, argument in enumerate(arguments):
+                option = argument.partition("=")[0]
+                if argument == "--":
                     break
-                if option in REMOVED and option not in known:
-                    ctx.fail(replacement_of(words[index:]))
+                if option in REMOVED and option not in options:
+                    ctx.fail(replacement_of(arguments[index:]))
         return super().parse_args(ctx, args)
 
     def format_help(self, ctx: "Context", formatter: "HelpFormatter") -> None:
@@ -93,12 +93,12 @@ class SubmitCommand(TyperCommand):
         return [CompletionItem(v, help=h) for v, h in values if v.startswith(incomplete)]
 
 
-def replacement_of(words: Sequence[str]) -> str:
+def replacement_of(arguments: Sequence[str]) -> str:
     """Return the replacement of a removed option, which is the first of these words."""
-    option, has_value, value = words[0].partition("=")
+    option, has_value, value = arguments[0].partition("=")
     setting = REMOVED[option]
     if not has_value:
-        following = words[1] if len(words) > 1 else ""
+        following = arguments[1] if len(arguments) > 1 else ""
         value = following if following and not following.startswith("--") else "VALUE"
     value = shlex.quote(value)
     hint = _ALSO.get(option, "").format(value=value)

@@ -130,9 +130,9 @@ def _create_job(cli: Cli, body: Json, name: str | None, *, watch: bool) -> int |
 
 def _plan_facts(plan: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     unit = plan.get("currency", "USD")
-    place = f"{plan.get('nodes')} x {plan.get('vm_size')} in {plan.get('region')}"
+    machines = f"{plan.get('nodes')} x {plan.get('vm_size')} in {plan.get('region')}"
     hourly = money(plan.get("hourly"), unit)
-    yield "machines", f"{place} ({views.capacity_label(plan)}, {hourly} per hour each)"
+    yield "machines", f"{machines} ({views.capacity_label(plan)}, {hourly} per hour each)"
     batch = formats.count(plan.get("global_batch", 0), "example")
     yield "steps", f"{formats.number(plan.get('total_steps'))} of {batch}"
     yield "data", views.data_counts(plan)

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from bench.checkpoint.case import LIMIT, OURS, CheckpointCase
-from bench.checkpoint.run import DCP_DISK, CheckpointTools, measure, measure_ours
+from bench.checkpoint.case import LIMIT, REKINDLE, CheckpointCase
+from bench.checkpoint.run import DCP_DISK, CheckpointTools, measure, measure_rekindle
 from bench.checkpoint.sink import running
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(400)]  # processes import for long
@@ -34,8 +34,8 @@ def test_what_it_saved_it_loads_from_the_sink(tools: CheckpointTools, contestant
 
 
 def test_ours_loads_on_the_same_and_on_another_number_of_ranks(tools: CheckpointTools) -> None:
-    case = replace(TINY, contestant=OURS, url=tools.sink.url())
-    found, reshard = measure_ours(tools, case, 2)
+    case = replace(TINY, contestant=REKINDLE, url=tools.sink.url())
+    found, reshard = measure_rekindle(tools, case, 2)
 
     assert found.same
     assert reshard.same

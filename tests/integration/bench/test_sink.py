@@ -38,7 +38,7 @@ def container(sink: Sink) -> Iterator[ContainerClient]:
     """Yield Azure's client of the sink's container."""
     with ContainerClient.from_container_url(sink.url(), retry_total=0) as client:
         yield client
-    sink.forget()
+    sink.reset()
 
 
 def test_blocks_become_a_blob_in_the_order_of_their_list(container: ContainerClient) -> None:
@@ -129,7 +129,7 @@ def test_what_is_forgotten_is_gone_and_what_went_by_is_counted(
     container.upload_blob("x", SOME)
     container.download_blob("x").readall()
     after = sink.stats()
-    sink.forget()
+    sink.reset()
 
     assert after["bytes_in"] - before["bytes_in"] == len(SOME)
     assert after["bytes_out"] - before["bytes_out"] == len(SOME)

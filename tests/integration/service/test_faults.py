@@ -121,10 +121,10 @@ async def test_one_program_of_a_machine_is_killed_and_the_others_live(cloud: Sta
 
     assert vm_processes(vm, SUPERVISOR) == vm_processes(vm, RANK) == [], "a zombie does not run"
     assert torchrun.is_running()
-    assert await faults.kill_trainer(cloud, vm, whole=True) == torchrun.pid
+    assert await faults.kill_trainer(cloud, vm, launcher=True) == torchrun.pid
     assert [m.state for m in await faults.list_machines(cloud, vm.attempt_id)] == ["running"] * 2
     with pytest.raises(TargetNotFound, match=r"no process of trainer.process.rendezvous runs on"):
-        await faults.kill_trainer(cloud, vm, whole=True)
+        await faults.kill_trainer(cloud, vm, launcher=True)
 
 
 async def test_a_machine_that_is_killed_is_gone_and_one_that_lingers_is_listed(

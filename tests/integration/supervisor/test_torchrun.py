@@ -24,7 +24,7 @@ from trainer.supervisor.control.launch import (
     find_marked_processes,
     torchrun_command,
 )
-from trainer.supervisor.machine.firewall import APPLIED, ASKED
+from trainer.supervisor.machine.firewall import APPLIED, REQUESTED
 from trainer.supervisor.machine.network import free_port
 from trainer.supervisor.report.log_upload import LogUploads
 
@@ -116,16 +116,16 @@ async def test_no_rank_starts_before_the_firewall_has_let_the_members_in(
 ) -> None:
     door = tmp_path / "door"
     door.mkdir()
-    os.mkfifo(door / ASKED)
+    os.mkfifo(door / REQUESTED)
     (door / APPLIED).write_text("0 10.0.0.9\n")  # of the generation before
     launcher = TrainerLauncher(
         command=lambda _: (sys.executable, "-c", ""),
         environment={"PATH": os.defpath},
         accelerator="cpu",
         mark=str(tmp_path),
-        door=door,
+        firewall_folder=door,
     )
-    with (door / ASKED).open("r+b", buffering=0) as firewall:
+    with (door / REQUESTED).open("r+b", buffering=0) as firewall:
         starting = asyncio.create_task(launcher.start(world))
         asked = await asyncio.to_thread(firewall.read, 4096)
 

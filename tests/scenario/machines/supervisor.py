@@ -321,8 +321,8 @@ class Supervisor:
         if trainer.alive:
             return
         self._drop_torn()
-        if not run.stops.trainer_gone.is_set():
-            run.stops.trainer_ended(ended_well=trainer.how is not NodePhase.FAILED)
+        if not run.stops.trainer_exited.is_set():
+            run.stops.record_trainer_end(ended_well=trainer.how is not NodePhase.FAILED)
         if run.waiting_since is None:
             run.waiting_since = self._now()
         idle = run.rank != 0 or run.committer.is_idle

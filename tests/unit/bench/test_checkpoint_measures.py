@@ -5,7 +5,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.checkpoint.case import GIB, LIMIT, OURS, CheckpointCase, CheckpointTimes
+from bench.checkpoint.case import GIB, LIMIT, REKINDLE, CheckpointCase, CheckpointTimes
 from bench.checkpoint.limits import Raw
 from bench.checkpoint.measures import (
     HEAD,
@@ -18,7 +18,7 @@ from bench.checkpoint.measures import (
 )
 from bench.checkpoint.run import needed_gib
 
-CASE = CheckpointCase(contestant=OURS, mib=2048, ranks=2, tls=False, url="", folder="")
+CASE = CheckpointCase(contestant=REKINDLE, mib=2048, ranks=2, tls=False, url="", folder="")
 RAW = Raw(save_gib_s=8.0, load_gib_s=4.0, cpu_s_per_gib=0.1)
 
 

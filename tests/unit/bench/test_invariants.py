@@ -8,23 +8,23 @@ import pytest
 
 from bench.recovery.book import JobOutcome
 from bench.recovery.invariants import doubled, leaked, mismatches, unfinished
-from bench.recovery.observed.cluster import Sight, SightedAttempt, SightedScaleSet, Vm
+from bench.recovery.observed.cluster import Snapshot, SnapshotAttempt, SnapshotScaleSet, Vm
 
 
 def scale_set(
     attempt: str, job: str = "job-1", name: str = "", state: str = "Succeeded"
-) -> SightedScaleSet:
-    return SightedScaleSet(
+) -> SnapshotScaleSet:
+    return SnapshotScaleSet(
         name=name or f"rk-{attempt}", job=job, attempt=attempt, state=state, created_at=0.0
     )
 
 
-def attempt(name: str, number: int, state: str, job: str = "job-1") -> SightedAttempt:
-    return SightedAttempt(id=name, job=job, number=number, state=state, created_at=0.0)
+def attempt(name: str, number: int, state: str, job: str = "job-1") -> SnapshotAttempt:
+    return SnapshotAttempt(id=name, job=job, number=number, state=state, created_at=0.0)
 
 
-def sight(sets: list[SightedScaleSet], *attempts: SightedAttempt) -> Sight:
-    return Sight(at=0.0, sets=sets, attempts={a.id: a for a in attempts})
+def sight(sets: list[SnapshotScaleSet], *attempts: SnapshotAttempt) -> Snapshot:
+    return Snapshot(at=0.0, sets=sets, attempts={a.id: a for a in attempts})
 
 
 def test_machines_of_one_job_are_doubled_unless_the_attempt_before_gives_them_back() -> None:
@@ -46,14 +46,14 @@ def test_whatever_exists_after_the_last_job_is_leaked() -> None:
     vm = Vm(
         scale_set="rk-a1", instance_id="0", vm_id="v", state="running", pid=7, folder=Path("/vm")
     )
-    seen = Sight(at=0.0, sets=[scale_set("a1")], vms=[vm])
+    seen = Snapshot(at=0.0, sets=[scale_set("a1")], vms=[vm])
 
     assert leaked(seen, ["7 python"]) == [
         "scale set rk-a1 (Succeeded) of job job-1",
         "machine rk-a1/0 (running)",
         "process 7 python",
     ]
-    assert leaked(Sight(at=0.0), []) == []
+    assert leaked(Snapshot(at=0.0), []) == []
 
 
 TWIN = JobOutcome(job="t", state="succeeded", parameters_sha256="aa", losses={1: 0.5, 2: 0.25})

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bench.recovery.observed import disk
-from bench.recovery.observed.cluster import Sight, SightedAttempt, SightedScaleSet, Vm
+from bench.recovery.observed.cluster import Snapshot, SnapshotAttempt, SnapshotScaleSet, Vm
 from bench.recovery.phases import phase_of, situation
 from bench.recovery.plan import Phase
 from contract.choices import Engine
@@ -15,8 +15,8 @@ from contract.choices import Engine
 ROW = {"checkpoint": {"step": 20, "path": "checkpoints/step-00000020-aa"}}
 
 
-def attempt(state: str) -> SightedAttempt:
-    return SightedAttempt(id="a1", job="j", number=1, state=state, created_at=0.0)
+def attempt(state: str) -> SnapshotAttempt:
+    return SnapshotAttempt(id="a1", job="j", number=1, state=state, created_at=0.0)
 
 
 @pytest.fixture
@@ -68,12 +68,12 @@ def test_a_phase_is_told_by_what_lies_on_the_disk_of_machines(vm: Vm) -> None:
 
 
 def test_an_old_scale_set_is_being_deleted_while_the_next_one_is_made(vm: Vm) -> None:
-    old = SightedScaleSet(name="rk-a1", job="j", attempt="a1", state="Succeeded", created_at=0.0)
+    old = SnapshotScaleSet(name="rk-a1", job="j", attempt="a1", state="Succeeded", created_at=0.0)
     attempts = {
         "a1": attempt("terminating"),
-        "a2": SightedAttempt(id="a2", job="j", number=2, state="provisioning", created_at=1.0),
+        "a2": SnapshotAttempt(id="a2", job="j", number=2, state="provisioning", created_at=1.0),
     }
-    seen = Sight(at=2.0, sets=[old], vms=[vm], attempts=attempts)
+    seen = Snapshot(at=2.0, sets=[old], vms=[vm], attempts=attempts)
     now = situation(seen, "j", "recovering")
 
     assert now.deleting
@@ -88,7 +88,7 @@ def test_a_node_of_azure_ml_works_in_the_folder_of_its_jobs_newest_start(tmp_pat
         folder = tmp_path / "azureml" / f"guid-{number}" / "rekindle"
         folder.mkdir(parents=True)
         os.utime(folder, (number, number))
-    cluster = SightedScaleSet(
+    cluster = SnapshotScaleSet(
         name="rk-a1",
         job="j",
         attempt="a1",
@@ -96,7 +96,7 @@ def test_a_node_of_azure_ml_works_in_the_folder_of_its_jobs_newest_start(tmp_pat
         created_at=0.0,
         engine=Engine.AZUREML,
     )
-    seen = Sight(at=2.0, sets=[cluster], vms=[node], attempts={"a1": attempt("running")})
+    seen = Snapshot(at=2.0, sets=[cluster], vms=[node], attempts={"a1": attempt("running")})
 
     assert node.in_azureml
     assert seen.machines("a1") == [node]
@@ -110,5 +110,5 @@ def test_what_lies_behind_a_training_job_does_not_come_back_by_itself(vm: Vm) ->
     now = situation(seen, "j", "running")
 
     assert (now.generation, now.step, now.deleting) == (3, 21, False)
-    assert now.beyond(Phase.BOOT)
-    assert not now.beyond(Phase.SAVE)
+    assert now.is_past(Phase.BOOT)
+    assert not now.is_past(Phase.SAVE)

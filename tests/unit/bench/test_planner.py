@@ -117,7 +117,7 @@ def test_what_waits_for_the_network_is_refused_and_counted(tmp_path: Path) -> No
     bound = {"source": "DeepSpeed", "micro_batch": "1", "grad_accum": "1", "gpus": "64"}
     rows, _ = read(write(tmp_path, FOUNDRY, FOUNDRY | bound))
 
-    promised, refused = errors.promised(rows)
+    promised, refused = errors.split_promised(rows)
 
     assert [p.source for p in promised] == ["mosaicml/llm-foundry"]
     assert [p.source for p in refused] == ["DeepSpeed"]

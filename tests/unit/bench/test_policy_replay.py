@@ -96,7 +96,7 @@ def test_nobody_in_time_is_cheaper_than_the_optimum() -> None:
             SkyNomad(),
         ]
         results = [rivals.play(policy, world(2), capacity, 0) for policy in policies]
-        results.append(ours.play(world(2), capacity, 0, ours.fresh(world(2))))
+        results.append(ours.play(world(2), capacity, 0, ours.empty_experience(world(2))))
 
         for result in results:
             late = result.finished is None or result.finished > 20

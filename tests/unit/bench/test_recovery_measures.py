@@ -49,7 +49,7 @@ def strike(kind: KillKind = KillKind.EVICT, at: float = 100.0, **more: object) -
 
 
 def recovered() -> Strike:
-    return strike(first_step_at=118.0, next_generation=2, lost=0)
+    return strike(first_step_at=118.0, next_generation=2, lost_steps=0)
 
 
 def book(*strikes: Strike) -> Book:
@@ -57,7 +57,7 @@ def book(*strikes: Strike) -> Book:
         kills=len(strikes),
         seed=1,
         strikes=list(strikes),
-        sets_made_at={"a2": 104.0},
+        sets_created_at={"a2": 104.0},
         machines_up_at={"a2": 107.0},
         leaked=[],
     )
@@ -83,7 +83,7 @@ def test_the_pieces_of_a_recovery_add_up_to_the_whole() -> None:
         "first_step": 1.0,
     }
     assert sum(parts.values()) == 18.0
-    assert spans.own(parts) == 15.0
+    assert spans.own_seconds(parts) == 15.0
 
 
 def test_what_a_later_generation_on_the_same_machines_fetches_is_not_this_recoverys() -> None:
@@ -124,11 +124,13 @@ def test_nobody_decides_while_the_service_is_dead() -> None:
 
     assert notice_to_decision(book(recovered()), {"j": RECORD}) == [1.0], "the first committed"
     assert notice_to_decision(book(recovered(), service), {"j": RECORD}) == []
-    assert notice_to_decision(book(recovered(), service), {"j": RECORD}, deaf=True) == [1.0]
+    assert notice_to_decision(
+        book(recovered(), service), {"j": RECORD}, during_service_kill=True
+    ) == [1.0]
 
 
 def test_an_unnoticed_loss_is_not_mixed_with_noticed_ones() -> None:
-    both = book(recovered(), strike(KillKind.VM, lost=12))
+    both = book(recovered(), strike(KillKind.VM, lost_steps=12))
 
     (noticed,) = [m for m in measures(both, {"j": RECORD}) if m.name == "steps_lost_noticed_p50"]
 
@@ -156,14 +158,14 @@ def test_a_generation_that_never_stepped_is_not_a_recovery() -> None:
                 job="j", number=number, attempt="a2", loaded_step=20, first_step_at=at
             )
         )
-    found = seen.after(seen.strikes[0])
+    found = seen.generation_after(seen.strikes[0])
 
     assert found is not None
     assert found.number == 3
 
 
 def test_an_eviction_in_azure_ml_is_none_with_notice() -> None:
-    found = book(strike(in_azureml=True, first_step_at=118.0, next_generation=2, lost=12))
+    found = book(strike(in_azureml=True, first_step_at=118.0, next_generation=2, lost_steps=12))
     values = {m.name: m.value for m in measures(found, {"j": RECORD})}
 
     assert found.strikes[0].kind is KillKind.PREEMPT

@@ -257,7 +257,7 @@ def test_the_image_comes_while_the_driver_gets_ready(tmp_path: Path) -> None:
         lsblk="exit 0",
         **{"nvidia-smi": f"[ -e {begun} ]", "sleep": "exec /bin/sleep 0.05"},
     )
-    spans, began = read_boot_spans(times, 0.0, again=False)
+    spans, began = read_boot_spans(times, 0.0, is_restart=False)
 
     names = {s.name for s in spans}
     assert names == {"vm_boot", "pull_image", "mount_disks", "await_driver"}
@@ -267,7 +267,7 @@ def test_the_image_comes_while_the_driver_gets_ready(tmp_path: Path) -> None:
 def test_a_boot_is_timed_without_gaps(tmp_path: Path) -> None:
     """Also where cloud-init and supervisor are of different parts: they agree on a file."""
     times = _prepare(tmp_path, "cpu", docker="exit 0")
-    spans, began = read_boot_spans(times, 0.0, again=False)
+    spans, began = read_boot_spans(times, 0.0, is_restart=False)
     vm_boot, pull = spans
 
     assert TIMES_PATH.endswith(f"/{TIMES}")
@@ -280,15 +280,15 @@ def test_a_boot_is_timed_without_gaps(tmp_path: Path) -> None:
 def test_a_supervisor_that_starts_again_counts_from_its_own_start(tmp_path: Path) -> None:
     times = _prepare(tmp_path, "cpu", docker="exit 0")
 
-    assert read_boot_spans(times, 7.0, again=True)[1] == 7.0
+    assert read_boot_spans(times, 7.0, is_restart=True)[1] == 7.0
 
 
 def test_a_boot_that_left_no_notes_is_no_reason_not_to_start(tmp_path: Path) -> None:
     torn = tmp_path / TIMES
     torn.write_text("vm_boot  \npull_image a b\n\nlate 9 3\n")
 
-    assert read_boot_spans(tmp_path / "nothing", 7.0, again=False) == ((), 7.0)
-    assert read_boot_spans(torn, 7.0, again=False) == ((), 7.0)
+    assert read_boot_spans(tmp_path / "nothing", 7.0, is_restart=False) == ((), 7.0)
+    assert read_boot_spans(torn, 7.0, is_restart=False) == ((), 7.0)
 
 
 def _docker_run(document: dict[str, Any]) -> list[str]:

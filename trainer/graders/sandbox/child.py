@@ -99,11 +99,11 @@ def _error_text(error: BaseException) -> str:
             line = frame.tb_lineno
         frame = frame.tb_next
     try:
-        said = str(error)[:_LONGEST_ERROR]
+        message = str(error)[:_LONGEST_ERROR]
     except BaseException:  # noqa: BLE001 - an exception of the user's own making
-        said = ""
-    what = type(error).__name__[:_LONGEST_ERROR] + (f": {said}" if said else "")
-    return f"line {line}: {what}" if line else what
+        message = ""
+    text = type(error).__name__[:_LONGEST_ERROR] + (f": {message}" if message else "")
+    return f"line {line}: {text}" if line else text
 
 
 if __name__ == "__main__":

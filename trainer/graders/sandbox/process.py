@@ -44,23 +44,23 @@ class Sandbox:
         self._source, self._folder, self._seconds = source, folder, seconds
         self._program = program
         self._process: subprocess.Popen[bytes] | None = None
-        self._unread = b""
+        self._buffer = b""
         self._number = 0  # of the request
-        self._used = 0.0  # seconds that this process has graded
+        self._graded_seconds = 0.0  # seconds that this process has graded
 
     def grade(self, answer: ModelAnswer) -> Grade:
         """Return the user's score; raise SandboxError if no process can start."""
-        if self._used > CPU_SECONDS / 2:
+        if self._graded_seconds > CPU_SECONDS / 2:
             self.close()
-        fresh = self._process is None
+        is_new_process = self._process is None
         try:
-            return self._graded(answer)
+            return self._send_answer(answer)
         except TimeoutError:
             self.close()
             return Grade(0.0, f"timed out after {self._seconds:g} s")
         except _ProcessEndedError as e:
             self.close()
-            return Grade(0.0, str(e)) if fresh else self.grade(answer)
+            return Grade(0.0, str(e)) if is_new_process else self.grade(answer)
 
     def close(self) -> None:
         """Kill the process; the next grade starts another one."""
@@ -72,15 +72,15 @@ class Sandbox:
             assert pipe is not None
             with contextlib.suppress(BrokenPipeError):
                 pipe.close()
-        self._process, self._unread, self._used = None, b"", 0.0
+        self._process, self._buffer, self._graded_seconds = None, b"", 0.0
 
-    def _graded(self, answer: ModelAnswer) -> Grade:
+    def _send_answer(self, answer: ModelAnswer) -> Grade:
         process = self._process or self._start()
         self._number += 1
         request = {"number": self._number, "text": answer.text, "item": answer.item}
-        began = time.monotonic()
-        reply = self._exchange(process, request, began + self._seconds)
-        self._used += time.monotonic() - began
+        start = time.monotonic()
+        reply = self._exchange(process, request, start + self._seconds)
+        self._graded_seconds += time.monotonic() - start
         return _grade(reply, self._number)
 
     def _start(self) -> subprocess.Popen[bytes]:
@@ -104,7 +104,7 @@ class Sandbox:
         """Send a line and wait for one; raise TimeoutError or _ProcessEndedError."""
         try:
             self._send(process, json.dumps(request).encode() + b"\n", deadline)
-            reply = json.loads(self._line(process, deadline))
+            reply = json.loads(self._read_line(process, deadline))
         except BrokenPipeError:
             raise _ProcessEndedError(_end_message(process)) from None
         except (ValueError, RecursionError):
@@ -115,28 +115,28 @@ class Sandbox:
 
     def _send(self, process: subprocess.Popen[bytes], line: bytes, deadline: float) -> None:
         assert process.stdin is not None
-        pipe, left = process.stdin.fileno(), memoryview(line)
-        while left:
+        pipe, unsent = process.stdin.fileno(), memoryview(line)
+        while unsent:
             _, writable, _ = select.select([], [pipe], [], _remaining(deadline))
             if writable:
-                left = left[os.write(pipe, left) :]
+                unsent = unsent[os.write(pipe, unsent) :]
 
-    def _line(self, process: subprocess.Popen[bytes], deadline: float) -> bytes:
+    def _read_line(self, process: subprocess.Popen[bytes], deadline: float) -> bytes:
         assert process.stdout is not None
         pipe = process.stdout.fileno()
-        while b"\n" not in self._unread:
+        while b"\n" not in self._buffer:
             readable, _, _ = select.select([pipe], [], [], _remaining(deadline))
             if not readable:
                 continue
             piece = os.read(pipe, _LONGEST_REPLY)
-            self._unread += piece
+            self._buffer += piece
             if not piece:
                 raise _ProcessEndedError(_end_message(process))
-            if len(self._unread) > _LONGEST_REPLY:
+            if len(self._buffer) > _LONGEST_REPLY:
                 raise _ProcessEndedError(
                     f"the grader's reply is longer than {_LONGEST_REPLY} bytes"
                 )
-        line, self._unread = self._unread.split(b"\n", 1)
+        line, self._buffer = self._buffer.split(b"\n", 1)
         return line
 
 
@@ -164,10 +164,10 @@ def _start_process(program: Path, folder: Path) -> subprocess.Popen[bytes]:
 
 
 def _remaining(deadline: float) -> float:
-    left = deadline - time.monotonic()
-    if left <= 0:
+    remaining = deadline - time.monotonic()
+    if remaining <= 0:
         raise TimeoutError
-    return left
+    return remaining
 
 
 def _end_message(process: subprocess.Popen[bytes]) -> str:

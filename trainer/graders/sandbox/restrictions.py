@@ -35,7 +35,7 @@ def restrict_process(parent: int) -> None:
         raise OSError("python graders need Linux, which alone can confine them")
     libc = ctypes.CDLL(None, use_errno=True)
     restrict_to_read_only(libc, _readable())
-    leave_root(_own())
+    leave_root(_python_paths())
     _limit()
     _drop_capabilities(libc)
     _prctl(libc, _SET_DEATH_SIGNAL, signal.SIGKILL)
@@ -46,16 +46,16 @@ def restrict_process(parent: int) -> None:
 
 def _readable() -> Sequence[Path]:
     """Return the paths that stay readable: Python with its packages, and this package."""
-    return [*_own(), *map(Path, (*_READABLE, *_READABLE_TOO))]
+    return [*_python_paths(), *map(Path, (*_READABLE, *_READABLE_TOO))]
 
 
-def _own() -> Sequence[Path]:
+def _python_paths() -> Sequence[Path]:
     return [Path(sys.prefix), Path(sys.base_prefix), Path(__file__).resolve().parents[2]]
 
 
-def leave_root(own: Iterable[Path]) -> None:
+def leave_root(paths: Iterable[Path]) -> None:
     """Become the unprivileged user, if we are root and that user can read Python's files."""
-    folders = {folder for path in own for folder in (path, *path.parents)}
+    folders = {folder for path in paths for folder in (path, *path.parents)}
     if os.geteuid() != 0 or not all(folder.stat().st_mode & 0o1 for folder in folders):
         return
     os.setgroups([])
@@ -64,7 +64,7 @@ def leave_root(own: Iterable[Path]) -> None:
 
 
 def _limit() -> None:
-    for what, most in (
+    for limit, most in (
         (resource.RLIMIT_AS, MEMORY),
         (resource.RLIMIT_CPU, CPU_SECONDS),
         (resource.RLIMIT_NOFILE, OPEN_FILES),
@@ -72,9 +72,9 @@ def _limit() -> None:
         (resource.RLIMIT_CORE, 0),
         (resource.RLIMIT_NPROC, 0),
     ):
-        hard = resource.getrlimit(what)[1]
+        hard = resource.getrlimit(limit)[1]
         lower = most if hard == resource.RLIM_INFINITY else min(most, hard)
-        resource.setrlimit(what, (lower, lower))
+        resource.setrlimit(limit, (lower, lower))
 
 
 def _drop_capabilities(libc: ctypes.CDLL) -> None:

@@ -37,8 +37,8 @@ class _Program(ctypes.Structure):
 def filter_calls(libc: ctypes.CDLL, machine: str) -> None:
     """Allow this process only the calls in `syscalls.py` from now on; raise OSError if it fails."""
     code = filter_program(machine)
-    asked = _Program(len(code) // 8, code)
-    if libc.prctl(_SET_SECCOMP, _MODE_FILTER, ctypes.byref(asked), 0, 0) != 0:
+    program = _Program(len(code) // 8, code)
+    if libc.prctl(_SET_SECCOMP, _MODE_FILTER, ctypes.byref(program), 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "this kernel does not filter system calls (seccomp)")
 
 
@@ -79,10 +79,10 @@ def _without_bits(argument: int, bits: int) -> list[bytes]:
 
 def _with_value(argument: int, values: Sequence[int]) -> list[bytes]:
     """Allow the call if the argument's lower half, all that the kernel reads, is in ``values``."""
-    looks = [_op(_JUMP_EQUAL, value, left, 0) for left, value in enumerate(values[::-1], 1)]
+    checks = [_op(_JUMP_EQUAL, value, jump, 0) for jump, value in enumerate(values[::-1], 1)]
     return [
         _op(_LOAD, _ARGUMENTS_AT + 8 * argument),
-        *looks[::-1],
+        *checks[::-1],
         _op(_RETURN, _REFUSE | EPERM),
         _op(_RETURN, _ALLOW),
     ]

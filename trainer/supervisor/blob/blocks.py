@@ -54,8 +54,8 @@ class BlockClient:
             timeout=Timeout(connect=CONNECT_SECONDS, read=READ_SECONDS),
             ssl_context=_ssl_context(),
         )
-        self._own = threading.local()
-        self._checks = True  # Blob checks the data against our CRC
+        self._thread_local = threading.local()
+        self._sends_checksums = True  # Blob checks the data against our CRC
 
     def put_block(self, url: str, block_id: str, data: memoryview) -> int:
         """Upload a block (Put Block); return its CRC-64/NVME, which Blob has checked.
@@ -66,9 +66,9 @@ class BlockClient:
         check = {"x-ms-content-crc64": b64encode(crc.to_bytes(8, "little")).decode()}
         target = f"{url}&comp=block&blockid={quote(b64encode(block_id.encode()), safe='')}"
         try:
-            self._put(target, check if self._checks else {}, data)
+            self._put(target, check if self._sends_checksums else {}, data)
         except UnsupportedHeaderError:
-            self._checks = False  # Azurite, older than 3.37
+            self._sends_checksums = False  # Azurite, older than 3.37
             self._put(target, {}, data)
         return crc
 
@@ -88,9 +88,9 @@ class BlockClient:
         headers = {"x-ms-range": f"bytes={offset}-{offset + length - 1}"}
         if etag:
             headers["If-Match"] = f'"{etag}"'
-        answer = self._ask("GET", url, headers, None)
+        answer = self._send_request("GET", url, headers, None)
         try:
-            whole = int(answer.headers.get("Content-Range", "/-1").rpartition("/")[2])
+            blob_size = int(answer.headers.get("Content-Range", "/-1").rpartition("/")[2])
             crc, at, end = 0, offset, offset + length
             while piece := self._read(answer, end - at):
                 crc = int(checksums.crc64nvme(piece, crc))
@@ -102,13 +102,13 @@ class BlockClient:
             raise BlobUnavailableError(
                 f"the connection broke off after {at - offset} of {length} bytes"
             )
-        return crc, whole
+        return crc, blob_size
 
     def _read(self, answer: BaseHTTPResponse, most: int) -> memoryview:
         """Read the next piece into this thread's scratch memory; empty at the end."""
-        if not hasattr(self._own, "scratch"):
-            self._own.scratch = bytearray(PIECE)
-        scratch = memoryview(self._own.scratch)[: min(PIECE, most)]
+        if not hasattr(self._thread_local, "scratch"):
+            self._thread_local.scratch = bytearray(PIECE)
+        scratch = memoryview(self._thread_local.scratch)[: min(PIECE, most)]
         try:
             return scratch[: answer.readinto(cast("bytearray", scratch)) if most else 0]
         except (HTTPError, OSError) as e:
@@ -116,13 +116,13 @@ class BlockClient:
 
     def _put(self, url: str, check: Mapping[str, str], data: memoryview) -> None:
         headers = {"Content-Length": str(len(data)), **check}
-        self._ask("PUT", url, headers, _pieces(data)).drain_conn()
+        self._send_request("PUT", url, headers, _pieces(data)).drain_conn()
 
     def close(self) -> None:
         """Close the connections."""
         self._pools.clear()
 
-    def _ask(
+    def _send_request(
         self,
         method: str,
         url: str,
@@ -147,16 +147,18 @@ class BlockClient:
         raise error_for_status(url, answer.status, code)
 
 
-def receive_range(blocks: BlockClient, part: BlobRange) -> tuple[int, int]:
+def receive_range(blocks: BlockClient, blob_range: BlobRange) -> tuple[int, int]:
     """Read a range into its existing file; see `BlockClient.get_range`."""
-    with part.path.open("r+b", buffering=0) as file:
+    with blob_range.path.open("r+b", buffering=0) as file:
 
         def write(piece: memoryview, at: int) -> None:
             while piece:
                 written = os.pwrite(file.fileno(), piece, at)
                 piece, at = piece[written:], at + written
 
-        return blocks.get_range(part.url, part.offset, part.length, write, part.etag)
+        return blocks.get_range(
+            blob_range.url, blob_range.offset, blob_range.length, write, blob_range.etag
+        )
 
 
 def _pieces(data: memoryview) -> Iterable[bytes]:

@@ -94,14 +94,17 @@ class BlobAccess:
         """Run an idempotent call; retry a few times when Blob is unavailable."""
         return await _retry_unavailable(partial(self.call_once, call))
 
-    async def receive(self, part: BlobRange, *, apart: bool) -> tuple[int, int]:
-        """Read a range into its file; return (CRC, size of the blob). ``apart``: in a process."""
-        if apart:
+    async def receive(self, blob_range: BlobRange, *, in_subprocess: bool) -> tuple[int, int]:
+        """Read a range into its file; return (CRC, size of the blob).
+
+        ``in_subprocess``: by a process of its own.
+        """
+        if in_subprocess:
             try:
-                return await _retry_unavailable(partial(self._fetchers.receive, part))
+                return await _retry_unavailable(partial(self._fetchers.receive, blob_range))
             except FetchProcessError as e:
                 log.warning("fetchers.none reason=%s", e)
-        return await self.call_with_retries(partial(receive_range, self.blocks, part))
+        return await self.call_with_retries(partial(receive_range, self.blocks, blob_range))
 
     def close(self) -> None:
         """Close the connections; threads end with their present call."""
@@ -159,8 +162,8 @@ class JobContainer:
             blob = self.blob(name)
             await self.access.call_with_retries(partial(blob.upload_blob, data, overwrite=False))
         except PreconditionFailedError:
-            there, _ = await self.read(name)
-            if there != data:
+            existing, _ = await self.read(name)
+            if existing != data:
                 raise
 
     async def list_blobs(self, prefix: str) -> dict[str, ListedBlob]:

@@ -34,26 +34,28 @@ class UnsupportedHeaderError(BlobError):
 def error_for_status(url: str, status: int | None, code: str) -> BlobError:
     """Return the error for an answer of Blob Storage."""
     parts = urlsplit(url)
-    said = f"{parts.path}: {status} {code}"
+    message = f"{parts.path}: {status} {code}"
     if code == "FeatureNotSupported":
-        return UnsupportedHeaderError(said)
+        return UnsupportedHeaderError(message)
     if code in _ARCHIVED:
-        return BlobError(f"{said}: it is as it was written, and has to be taken out of the archive")
+        return BlobError(
+            f"{message}: it is as it was written, and has to be taken out of the archive"
+        )
     match status:
         case 404:
-            return BlobNotFoundError(said)
+            return BlobNotFoundError(message)
         case 409 | 412:
-            return PreconditionFailedError(said)
+            return PreconditionFailedError(message)
         case 401 | 403:
             ends = parse_qs(parts.query).get("se", ["its access policy is deleted"])[0]
             return AccessRefusedError(
-                f"{said}: the SAS, valid until {ends}, does not allow this; "
+                f"{message}: the SAS, valid until {ends}, does not allow this; "
                 "a directive with fresh grants is needed"
             )
         case None | 408 | 429 | 500 | 502 | 503 | 504:
-            return BlobUnavailableError(said)
+            return BlobUnavailableError(message)
         case _:
-            return BlobError(said)
+            return BlobError(message)
 
 
 def redact_sas(text: str) -> str:

@@ -42,17 +42,17 @@ class FetchProcesses:
     ) -> None:
         self._start, self._patience = start, patience
         self._pool: ProcessPoolExecutor | None = None
-        self._seats = asyncio.Semaphore(_count())
+        self._slots = asyncio.Semaphore(_count())
 
-    async def receive(self, part: BlobRange) -> tuple[int, int]:
+    async def receive(self, blob_range: BlobRange) -> tuple[int, int]:
         """Receive a range as `blocks.receive_range` does.
 
         Raises BlobUnavailableError where a process was killed or hangs, FetchProcessError where
         none can start.
         """
-        async with self._seats:
-            pool, begun = self._submit(part)
-            work = asyncio.wrap_future(begun)
+        async with self._slots:
+            pool, future = self._submit(blob_range)
+            work = asyncio.wrap_future(future)
             work.add_done_callback(_ignore_result)
             try:
                 async with asyncio.timeout(self._patience):
@@ -61,7 +61,7 @@ class FetchProcesses:
             except (BrokenExecutor, TimeoutError) as e:
                 self._drop(pool)
                 raise BlobUnavailableError(
-                    f"a process that fetched {part.path.name} is gone"
+                    f"a process that fetched {blob_range.path.name} is gone"
                 ) from e
 
     def close(self) -> None:
@@ -69,10 +69,10 @@ class FetchProcesses:
         if self._pool is not None:
             self._pool.shutdown(wait=False)
 
-    def _submit(self, part: BlobRange) -> tuple[ProcessPoolExecutor, Future[tuple[int, int]]]:
+    def _submit(self, blob_range: BlobRange) -> tuple[ProcessPoolExecutor, Future[tuple[int, int]]]:
         try:
             self._pool = self._pool or self._start()
-            return self._pool, self._pool.submit(_receive, part)
+            return self._pool, self._pool.submit(_receive, blob_range)
         except BrokenExecutor as e:
             self._drop(self._pool)
             raise BlobUnavailableError("the processes that fetch are gone") from e
@@ -113,8 +113,8 @@ def _end_with_parent() -> None:
     os._exit(1)
 
 
-def _receive(part: BlobRange) -> tuple[int, int]:
-    return receive_range(_blocks(), part)
+def _receive(blob_range: BlobRange) -> tuple[int, int]:
+    return receive_range(_blocks(), blob_range)
 
 
 @cache

@@ -40,7 +40,7 @@ class OutageRetry:
         """Run the work with retries; raise its last error once no data came for the limit."""
         async for attempt in AsyncRetrying(
             retry=retry_if_exception_type((BlobUnavailableError, AccessRefusedError)),
-            stop=StopOnStandstill(self._came, self._clock.monotonic, self._limits.outage),
+            stop=StopOnStandstill(self._received_bytes, self._clock.monotonic, self._limits.outage),
             wait=wait_random_exponential(multiplier=0.5, max=self._limits.retry),
             reraise=True,
         ):
@@ -51,7 +51,7 @@ class OutageRetry:
                     await self._regrant()
                     raise
 
-    def _came(self) -> int:
+    def _received_bytes(self) -> int:
         return sum(bytes_on_disk(folder) for folder in self._folders)
 
 
@@ -62,16 +62,16 @@ class StopOnStandstill:
     """
 
     def __init__(
-        self, came: Callable[[], int], monotonic: Callable[[], float], seconds: float
+        self, received: Callable[[], int], monotonic: Callable[[], float], seconds: float
     ) -> None:
-        self._came, self._monotonic, self._seconds = came, monotonic, seconds
-        self._most, self._since = came(), monotonic()
+        self._received, self._monotonic, self._seconds = received, monotonic, seconds
+        self._max_received, self._since = received(), monotonic()
 
     def __call__(self, _: RetryCallState | None = None) -> bool:
         """Return whether to stop retrying."""
-        came, now = self._came(), self._monotonic()
-        if came > self._most:
-            self._most, self._since = came, now
+        received, now = self._received(), self._monotonic()
+        if received > self._max_received:
+            self._max_received, self._since = received, now
         return now - self._since > self._seconds
 
 

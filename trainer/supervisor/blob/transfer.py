@@ -61,7 +61,7 @@ async def upload_file(
     blob: BlobClient,
     path: Path,
     crc64nvme: str,
-    pace: UploadRateLimiter | None = None,
+    rate_limiter: UploadRateLimiter | None = None,
     blocks: Sequence[str] = (),
 ) -> tuple[str, ...]:
     """Upload an immutable file; a completed earlier upload is fine.
@@ -73,17 +73,17 @@ async def upload_file(
     spans = _spans(len(data))
 
     async def stage(offset: int, length: int) -> tuple[int, str]:
-        if pace is not None:
-            await pace.wait_for_turn(length)
+        if rate_limiter is not None:
+            await rate_limiter.wait_for_turn(length)
         block = data[offset : offset + length]
-        put = partial(access.blocks.put_block, blob.url, _block_id(offset), block)
-        crc = await access.call_with_retries(put)
+        put_block = partial(access.blocks.put_block, blob.url, _block_id(offset), block)
+        crc = await access.call_with_retries(put_block)
         return crc, await access.call_once(partial(_sha256, block)) if blocks else ""
 
     sums = await gather_or_cancel(stage(offset, length) for offset, length in spans)
     staged = [crc for crc, _ in sums]
-    as_told = not blocks or [format_crc(crc) for crc in staged] == list(blocks)
-    if _combined(staged, spans) != crc64nvme or not as_told:
+    blocks_match = not blocks or [format_crc(crc) for crc in staged] == list(blocks)
+    if _combined(staged, spans) != crc64nvme or not blocks_match:
         raise CorruptError(f"{path.name}: its bytes are not those that the trainer wrote")
     commit = partial(
         blob.commit_block_list,
@@ -94,8 +94,8 @@ async def upload_file(
     try:
         await access.call_with_retries(commit)
     except PreconditionFailedError:
-        there = await access.call_with_retries(blob.get_blob_properties)
-        if (there.size, (there.metadata or {}).get("crc64nvme")) != (len(data), crc64nvme):
+        existing = await access.call_with_retries(blob.get_blob_properties)
+        if (existing.size, (existing.metadata or {}).get("crc64nvme")) != (len(data), crc64nvme):
             raise
     return tuple(sha256 for _, sha256 in sums) if blocks else ()
 
@@ -162,10 +162,10 @@ async def _receive(
     access: BlobAccess, blob: BlobClient, path: Path, span: tuple[int, int], size: int, etag: str
 ) -> int:
     offset, length = span
-    part = BlobRange(url=blob.url, offset=offset, length=length, path=path, etag=etag)
-    crc, whole = await access.receive(part, apart=size >= LARGE)
-    if whole != size:
-        raise CorruptError(f"{blob.blob_name}: {whole} bytes, not {size}")
+    blob_range = BlobRange(url=blob.url, offset=offset, length=length, path=path, etag=etag)
+    crc, blob_size = await access.receive(blob_range, in_subprocess=size >= LARGE)
+    if blob_size != size:
+        raise CorruptError(f"{blob.blob_name}: {blob_size} bytes, not {size}")
     return crc
 
 

@@ -33,8 +33,8 @@ class NodeWorld:
     @property
     def ranks(self) -> range:
         """The global ranks that run here."""
-        each = self.generation.processes_per_node
-        return range(self.member.node_rank * each, (self.member.node_rank + 1) * each)
+        per_node = self.generation.processes_per_node
+        return range(self.member.node_rank * per_node, (self.member.node_rank + 1) * per_node)
 
 
 Command = Callable[[NodeWorld], Sequence[str]]
@@ -77,7 +77,7 @@ class TrainerLauncher:
     accelerator: str
     mark: str
     converter: Sequence[str] = CONVERTER
-    door: Path = FIREWALL_FOLDER  # of the machine's firewall
+    firewall_folder: Path = FIREWALL_FOLDER  # of the machine's firewall
     vm_size: str = ""  # known once the metadata service has answered
 
     async def convert(self, checkpoint: Path, target: Path, base: Path, run_spec: Path) -> None:
@@ -95,12 +95,12 @@ class TrainerLauncher:
             env={**self.environment, MARK: self.mark},
         )
         try:
-            _, said = await process.communicate()
+            _, stderr = await process.communicate()
         finally:
             if process.returncode is None:
                 process.kill()
         if process.returncode:
-            why = said.decode(errors="replace").strip().rpartition("\n")[2]
+            why = stderr.decode(errors="replace").strip().rpartition("\n")[2]
             text = f"the checkpoint that the job begins with: {why or process.returncode}"
             raise NotConvertibleError(text) if process.returncode == 1 else OSError(text)
 
@@ -110,7 +110,7 @@ class TrainerLauncher:
         ``nccl`` are the job's own settings of NCCL. Raises an OSError that says what is missing.
         """
         settings = self._settings(world, nccl)
-        await admit_members(world.generation, self.door)
+        await admit_members(world.generation, self.firewall_folder)
         world.logs.mkdir(parents=True, exist_ok=True)
         with (world.logs / "launcher.log").open("wb") as output:
             return await asyncio.create_subprocess_exec(
@@ -124,8 +124,8 @@ class TrainerLauncher:
 
     async def kill_all(self) -> None:
         """Kill every process of every trainer; return when none is left."""
-        while found := await asyncio.to_thread(find_marked_processes, self.mark):
-            for process in found:
+        while processes := await asyncio.to_thread(find_marked_processes, self.mark):
+            for process in processes:
                 _kill(process)
             await asyncio.sleep(0.05)
 

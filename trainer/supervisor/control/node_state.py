@@ -69,16 +69,16 @@ def on_directive(node: NodeState, directive: Directive) -> Reaction:
     return _stop(node, directive)
 
 
-def on_run_ended(node: NodeState, number: int, how: NodePhase) -> Reaction:
-    """React to a run that has ended and settled; ``how`` is STOPPED, FAILED or FINISHED.
+def on_run_ended(node: NodeState, number: int, phase: NodePhase) -> Reaction:
+    """React to a run that has ended and settled; ``phase`` is STOPPED, FAILED or FINISHED.
 
     A run that failed while it was being killed counts as stopped.
     """
     if number != node.generation or node.phase is not NodePhase.RUNNING:
         return node, ()
-    if how is NodePhase.FAILED and node.stopping:
-        how = NodePhase.STOPPED
-    return replace(node, phase=how, stopping=False), ()
+    if phase is NodePhase.FAILED and node.stopping:
+        phase = NodePhase.STOPPED
+    return replace(node, phase=phase, stopping=False), ()
 
 
 def on_eviction_notice(node: NodeState) -> Reaction:

@@ -25,8 +25,8 @@ def read_result(folder: RunDir, rank: int) -> RankResult | None:
 
 def out_of_memory_marks(folder: RunDir, ranks: range) -> dict[int, OutOfMemoryMark]:
     """Return the out-of-memory marks, by rank."""
-    found = {rank: _read_mark(folder, rank) for rank in ranks}
-    return {rank: mark for rank, mark in found.items() if mark is not None}
+    marks = {rank: _read_mark(folder, rank) for rank in ranks}
+    return {rank: mark for rank, mark in marks.items() if mark is not None}
 
 
 def non_retryable_reason(folder: RunDir, ranks: range) -> str:

@@ -34,20 +34,20 @@ class StepTimer:
     """Mean duration of the last few training steps, by when each was reported."""
 
     def __init__(self) -> None:
-        self._heard: deque[tuple[int, float]] = deque(maxlen=_STEPS_REMEMBERED)
+        self._samples: deque[tuple[int, float]] = deque(maxlen=_STEPS_REMEMBERED)
 
     def record_step(self, step: int, at: float) -> None:
         """Record that the trainer has come to ``step`` by ``at`` (monotonic seconds)."""
-        if not self._heard or step > self._heard[-1][0]:
-            self._heard.append((step, at))
+        if not self._samples or step > self._samples[-1][0]:
+            self._samples.append((step, at))
 
     @property
     def seconds(self) -> float | None:
         """Mean seconds of a step; None until two steps were seen."""
-        if len(self._heard) < 2:
+        if len(self._samples) < 2:
             return None
-        (first, began), (last, ended) = self._heard[0], self._heard[-1]
-        return (ended - began) / (last - first)
+        (first, started_at), (last, ended_at) = self._samples[0], self._samples[-1]
+        return (ended_at - started_at) / (last - first)
 
 
 class UploadTraffic(Protocol):
@@ -75,7 +75,7 @@ class StopController:
     clock: NodeClock
     micro_steps: int = 1  # in a step: a stop is checked before each
     _step_times: StepTimer = field(default_factory=StepTimer)
-    _gently: bool = False  # the stop flag lets the step finish
+    _finishes_step: bool = False  # the stop flag lets the step finish
 
     def record_step(self) -> None:
         """Time the steps; the step that was loaded from a checkpoint does not count."""
@@ -88,57 +88,59 @@ class StopController:
         Before its first own step there is nothing to save, and it may be waiting for a peer that
         never comes: then it is killed. Once it has ended, its saves are uploaded without a limit.
         """
-        if self._ended:
+        if self._has_trainer_ended:
             self.requests.request(StopRequest.SAVE)
         elif self.reports.fresh:
             self.requests.request(StopRequest.KILL)
-        elif (verdict := self._verdict()) is None:
-            self._raise(gently=has_time_for_step(self.limits.save, self._step_times.seconds))
+        elif (decision := self._decide()) is None:
+            self._raise_stop_flag(
+                after_step=has_time_for_step(self.limits.save, self._step_times.seconds)
+            )
         else:
-            self._obey(verdict)
+            self._apply_decision(decision)
 
     def set_machine_deadline(self, seconds: float) -> None:
         """Record that Azure takes the machine; make an unhurried stop urgent."""
         self.requests.set_machine_deadline(seconds)
-        if not self._gently or self._ended:
+        if not self._finishes_step or self._has_trainer_ended:
             return
-        verdict = self._verdict()
-        if verdict is not None and verdict.choice is not EvictionChoice.FINISH_STEP:
+        decision = self._decide()
+        if decision is not None and decision.choice is not EvictionChoice.FINISH_STEP:
             self.world.folder.stop.unlink(missing_ok=True)
-            self._raise(gently=False)
+            self._raise_stop_flag(after_step=False)
 
     @property
-    def _ended(self) -> bool:
+    def _has_trainer_ended(self) -> bool:
         """Whether all ranks have left results; torchrun may take a while to notice."""
-        if self.requests.trainer_gone.is_set():
+        if self.requests.trainer_exited.is_set():
             return True
         return run_phase(self.world.folder, self.world.ranks) is not NodePhase.FAILED
 
-    def _obey(self, verdict: EvictionDecision) -> None:
-        log.info("notice.verdict choice=%s needs=%s", verdict.choice.name, verdict.needs)
-        self.reports.add_notice("notice", decision_message(verdict), self.clock.now())
-        if verdict.choice is EvictionChoice.RELY:
+    def _apply_decision(self, decision: EvictionDecision) -> None:
+        log.info("notice.verdict choice=%s needs=%s", decision.choice.name, decision.needed_seconds)
+        self.reports.add_notice("notice", decision_message(decision), self.clock.now())
+        if decision.choice is EvictionChoice.RELY:
             self.requests.request(StopRequest.KILL)
         else:
-            self._raise(gently=verdict.choice is EvictionChoice.FINISH_STEP)
+            self._raise_stop_flag(after_step=decision.choice is EvictionChoice.FINISH_STEP)
 
-    def _raise(self, *, gently: bool) -> None:
-        self._gently = gently
+    def _raise_stop_flag(self, *, after_step: bool) -> None:
+        self._finishes_step = after_step
         try:
-            self.world.folder.raise_stop_flag(after_step=gently)
+            self.world.folder.raise_stop_flag(after_step=after_step)
         except OSError as e:
             log.warning("stop.not_raised reason=%s", e)
             self.requests.request(StopRequest.KILL)
         else:
             self.requests.request(StopRequest.SAVE)
 
-    def _verdict(self) -> EvictionDecision | None:
+    def _decide(self) -> EvictionDecision | None:
         """Return the decision for the time that is left; None without an eviction."""
-        left = self.requests.seconds_left
-        if left is None:
+        remaining = self.requests.seconds_left
+        if remaining is None:
             return None
         outlook = EvictionOutlook(
-            left=left - self.limits.upload_margin,
+            seconds_left=remaining - self.limits.upload_margin,
             step=self._step_times.seconds,
             micro_steps=self.micro_steps,
             size=self.memory.save_size(self.world.folder),

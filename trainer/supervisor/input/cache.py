@@ -27,7 +27,7 @@ from trainer.contract import (
 )
 from trainer.data.token_cache import data_files, tokens_name
 from trainer.process.disk_full import is_disk_full
-from trainer.rundir import RunDir, drop_checkpoint, write_whole
+from trainer.rundir import RunDir, drop_checkpoint, write_atomically
 from trainer.supervisor.blob.container import BlobError, JobContainer
 from trainer.supervisor.blob.transfer import CorruptError
 from trainer.supervisor.concurrency import SingleFlight, gather_or_cancel
@@ -35,7 +35,7 @@ from trainer.supervisor.input.fetch import (
     fetch_checkpoint_file,
     fetch_input,
     fetch_job_file,
-    files_needed_whole,
+    files_needed_in_full,
     input_files,
     parse_manifest,
     path_inside,
@@ -73,13 +73,15 @@ class InputCache:
     ) -> None:
         self._inputs = folder.resolve() / "inputs"
         self._tokens = folder.resolve() / "tokens"
-        self._spilled = folder.resolve() / "checkpoints"  # for want of memory
+        self._spill_folder = folder.resolve() / "checkpoints"  # for want of memory
         self._memory = memory
         self.container = container
         self._processes = processes  # of this node
-        self._under_way = SingleFlight()
-        self._shards = TensorBlockFetcher(container, memory, self._spilled, self._under_way)
-        self._wanted: Path | None = None  # the requested checkpoint
+        self._fetches = SingleFlight()
+        self._block_fetcher = TensorBlockFetcher(
+            container, memory, self._spill_folder, self._fetches
+        )
+        self._requested_checkpoint: Path | None = None  # by a generation
 
     async def prefetch(self, grants: Grants) -> None:
         """Fetch what a generation will most likely need; errors are ignored."""
@@ -87,26 +89,26 @@ class InputCache:
             data, _ = await self.container.read(RUN_SPEC)
             head, _ = await read_head(self.container)
             spec = RunSpec.from_json(data)
-            calls = [self._input(f, grants) for f in input_files(spec)]
+            calls = [self._fetch_input(f, grants) for f in input_files(spec)]
             if spec.base_model.checkpoint is not None and spec.nodes == 1:
-                calls.append(self._starting_model(spec.base_model, grants))
-            alone = range(self._processes)
-            if head.newest is not None and self._wanted is None and spec.nodes == 1:
-                calls.append(self._ahead(head.newest, alone))
+                calls.append(self._fetch_starting_model(spec.base_model, grants))
+            ranks = range(self._processes)
+            if head.newest is not None and self._requested_checkpoint is None and spec.nodes == 1:
+                calls.append(self._prefetch_checkpoint(head.newest, ranks))
             await gather_or_cancel(calls)
-            self._begin_tokens(spec)
+            self._start_token_fetches(spec)
         except (BlobError, CorruptError, OSError, ValueError) as e:
             log.info("prefetch.given_up reason=%s", e)
 
     async def link_inputs(self, spec: RunSpec, grants: Grants, folder: RunDir) -> None:
         """Link base model, data files and the token folder into the run folder."""
         files = input_files(spec)
-        await gather_or_cancel(self._input(file, grants) for file in files)
+        await gather_or_cancel(self._fetch_input(file, grants) for file in files)
         for file in files:
             _link(folder.input(file.path), self._inputs / file.path)
         self._tokens.mkdir(parents=True, exist_ok=True)
         _link(folder.cache, self._tokens)
-        self._begin_tokens(spec)
+        self._start_token_fetches(spec)
 
     async def fetch_starting_checkpoint(
         self, base: PinnedModel, grants: Grants
@@ -114,7 +116,9 @@ class InputCache:
         """Fetch a starting checkpoint, and what its conversion needs."""
         assert base.checkpoint is not None
         files, spec = base.checkpoint.files, base.checkpoint.run_spec
-        await gather_or_cancel(self._input(file, grants) for file in (*files, *base.files, spec))
+        await gather_or_cancel(
+            self._fetch_input(file, grants) for file in (*files, *base.files, spec)
+        )
         return StartingCheckpointPaths(
             checkpoint=path_inside(self._inputs, files[0].path).parent,
             run_spec=path_inside(self._inputs, spec.path),
@@ -127,18 +131,18 @@ class InputCache:
         for file in (*base.checkpoint.files, base.checkpoint.run_spec, *base.files):
             path_inside(self._inputs, file.path).unlink(missing_ok=True)
 
-    def adopt_converted_base(self, made: ConvertedBase, folder: Path) -> None:
+    def adopt_converted_base(self, converted_base: ConvertedBase, folder: Path) -> None:
         """Move the files of a base model that was converted on this node into the cache."""
-        for file in made.files:
+        for file in converted_base.files:
             path = path_inside(self._inputs, file.path)
             path.parent.mkdir(parents=True, exist_ok=True)
             (folder / file.name).replace(path)
         shutil.rmtree(folder)
 
-    async def link_converted_base(self, made: ConvertedBase, folder: RunDir) -> None:
+    async def link_converted_base(self, converted_base: ConvertedBase, folder: RunDir) -> None:
         """Fetch and link the converted base model into the run folder."""
-        await self._own(made)
-        _link(folder.converted_base, path_inside(self._inputs, made.files[0].path).parent)
+        await self._fetch_converted_base(converted_base)
+        _link(folder.converted_base, path_inside(self._inputs, converted_base.files[0].path).parent)
 
     async def link_checkpoint(
         self, committed: Committed, folder: RunDir, world_size: int, ranks: range
@@ -147,10 +151,10 @@ class InputCache:
 
         Its tensors may come later: see `serve_tensor_blocks`.
         """
-        self._wanted = self._folder_of(committed)
-        await self._drop_others(self._wanted)
-        await self._checkpoint(committed, world_size, ranks)
-        _link(folder.checkpoint, self._wanted)
+        self._requested_checkpoint = self._checkpoint_folder(committed)
+        await self._drop_others(self._requested_checkpoint)
+        await self._fetch_checkpoint(committed, world_size, ranks)
+        _link(folder.checkpoint, self._requested_checkpoint)
 
     async def serve_tensor_blocks(
         self,
@@ -158,73 +162,85 @@ class InputCache:
         folder: RunDir,
         world_size: int,
         ranks: range,
-        patiently: Retry,
+        retry: Retry,
     ) -> None:
         """Fetch the blocks that these ranks read, in their order, until all have them."""
-        here = self._folder_of(committed)
-        data = await asyncio.to_thread(read_if_present, here / MANIFEST)
-        laid = LocalCheckpoint(committed.path, here, Manifest.from_json(data))
+        checkpoint_folder = self._checkpoint_folder(committed)
+        data = await asyncio.to_thread(read_if_present, checkpoint_folder / MANIFEST)
+        checkpoint = LocalCheckpoint(committed.path, checkpoint_folder, Manifest.from_json(data))
         await gather_or_cancel(
-            self._shards.serve_rank(laid, world_size, rank, folder.wanted_ranges(rank), patiently)
+            self._block_fetcher.serve_rank(
+                checkpoint, world_size, rank, folder.wanted_ranges(rank), retry
+            )
             for rank in ranks
         )
 
     async def drop_checkpoint(self) -> None:
         """Free the memory of the checkpoint: every rank has loaded it."""
-        if self._wanted is not None:
-            await self._under_way.cancel([self._wanted])
-            for folder in (self._wanted, self._spilled / self._wanted.name):
+        if self._requested_checkpoint is not None:
+            await self._fetches.cancel([self._requested_checkpoint])
+            for folder in (
+                self._requested_checkpoint,
+                self._spill_folder / self._requested_checkpoint.name,
+            ):
                 await asyncio.to_thread(drop_checkpoint, folder)
 
     async def close(self) -> None:
         """Cancel the fetches under way."""
-        await self._under_way.cancel()
+        await self._fetches.cancel()
 
-    async def _input(self, file: InputFile, grants: Grants) -> None:
+    async def _fetch_input(self, file: InputFile, grants: Grants) -> None:
         path = path_inside(self._inputs, file.path)
         work = partial(fetch_input, self.container, grants, file, path)
-        await self._under_way.run_once(path, work)
+        await self._fetches.run_once(path, work)
 
-    async def _own(self, made: ConvertedBase) -> None:
-        paths = {path_inside(self._inputs, file.path): file for file in made.files}
+    async def _fetch_converted_base(self, converted_base: ConvertedBase) -> None:
+        paths = {path_inside(self._inputs, file.path): file for file in converted_base.files}
         await gather_or_cancel(
-            self._under_way.run_once(path, partial(fetch_job_file, self.container, file, path))
+            self._fetches.run_once(path, partial(fetch_job_file, self.container, file, path))
             for path, file in paths.items()
         )
 
-    async def _starting_model(self, base: PinnedModel, grants: Grants) -> None:
+    async def _fetch_starting_model(self, base: PinnedModel, grants: Grants) -> None:
         """Fetch the converted base model, or the inputs of its conversion."""
-        if (made := await read_converted_base(self.container)) is not None:
-            await self._own(made)
+        if (converted_base := await read_converted_base(self.container)) is not None:
+            await self._fetch_converted_base(converted_base)
         else:
             await self.fetch_starting_checkpoint(base, grants)
 
-    async def _ahead(self, committed: Committed, ranks: range) -> None:
+    async def _prefetch_checkpoint(self, committed: Committed, ranks: range) -> None:
         """Fetch all that the ranks will read, if the world size is the one that saved."""
-        laid = await self._checkpoint(committed, len(ranks), ranks)
+        checkpoint = await self._fetch_checkpoint(committed, len(ranks), ranks)
         for rank in ranks:
-            await self._shards.fetch_blocks(laid, own_blocks(laid.manifest, len(ranks), rank))
+            await self._block_fetcher.fetch_blocks(
+                checkpoint, own_blocks(checkpoint.manifest, len(ranks), rank)
+            )
 
-    async def _checkpoint(
+    async def _fetch_checkpoint(
         self, committed: Committed, world_size: int, ranks: range
     ) -> LocalCheckpoint:
-        folder = self._folder_of(committed)
+        folder = self._checkpoint_folder(committed)
         data = await asyncio.to_thread(read_if_present, folder / MANIFEST)
         data = data or await read_manifest(self.container, committed)
         manifest = parse_manifest(data, committed.path)
-        whole = files_needed_whole(manifest, world_size, ranks)
-        laid = [self._shards.prepare_file(file, folder) for file in manifest.files if file.blocks]
+        full_files = files_needed_in_full(manifest, world_size, ranks)
+        preparations = [
+            self._block_fetcher.prepare_file(file, folder) for file in manifest.files if file.blocks
+        ]
         await gather_or_cancel(
-            [*laid, *(self._file(committed.path, file, folder) for file in whole)]
+            [
+                *preparations,
+                *(self._fetch_file(committed.path, file, folder) for file in full_files),
+            ]
         )
-        write_whole(folder / MANIFEST, data)
+        write_atomically(folder / MANIFEST, data)
         return LocalCheckpoint(committed.path, folder, manifest)
 
-    async def _file(self, path: str, file: FileEntry, folder: Path) -> None:
+    async def _fetch_file(self, path: str, file: FileEntry, folder: Path) -> None:
         target = path_inside(folder, file.name)
-        await self._under_way.run_once(target, partial(self._bring, path, file, target))
+        await self._fetches.run_once(target, partial(self._reuse_or_fetch_file, path, file, target))
 
-    async def _bring(self, path: str, file: FileEntry, target: Path) -> None:
+    async def _reuse_or_fetch_file(self, path: str, file: FileEntry, target: Path) -> None:
         """Take the file from this machine's memory, else from Blob; spill to disk when full."""
         if await asyncio.to_thread(self._memory.reuse_file, file, target):
             return
@@ -233,25 +249,25 @@ class InputCache:
         except OSError as e:
             if not is_disk_full(e):
                 raise
-            spilled = self._spilled / target.parent.name / target.name
+            spilled = self._spill_folder / target.parent.name / target.name
             await fetch_checkpoint_file(self.container, path, file, spilled)
             _link(target, spilled)
 
-    def _begin_tokens(self, spec: RunSpec) -> None:
+    def _start_token_fetches(self, spec: RunSpec) -> None:
         for file in data_files(spec):
             path = self._tokens / tokens_name(spec, file)
-            self._under_way.start(path, partial(fetch_tokens, self.container, path))
+            self._fetches.start(path, partial(fetch_tokens, self.container, path))
 
-    def _folder_of(self, committed: Committed) -> Path:
+    def _checkpoint_folder(self, committed: Committed) -> Path:
         """Return the folder of a checkpoint, which is named by its manifest's hash."""
         return path_inside(self._memory.checkpoints, committed.manifest_sha256)
 
-    async def _drop_others(self, wanted: Path) -> None:
+    async def _drop_others(self, current: Path) -> None:
         """Delete other checkpoints: one may be the largest thing on the disk."""
-        places = (self._memory.checkpoints, self._spilled)
-        others = [p for place in places for p in place.glob("*") if p.name != wanted.name]
-        await self._under_way.cancel(others)
-        for folder in others:
+        roots = (self._memory.checkpoints, self._spill_folder)
+        folders = [p for root in roots for p in root.glob("*") if p.name != current.name]
+        await self._fetches.cancel(folders)
+        for folder in folders:
             await asyncio.to_thread(drop_checkpoint, folder)
 
 

@@ -26,7 +26,7 @@ from trainer.contract import (
     Manifest,
     RunSpec,
 )
-from trainer.rundir import RunDir, is_tensors, tensors_name, write_whole
+from trainer.rundir import RunDir, is_tensors, tensors_name, write_atomically
 from trainer.supervisor.blob.container import (
     BlobAccess,
     BlobNotFoundError,
@@ -59,7 +59,7 @@ async def fetch_run_spec(
     digest = hashlib.sha256(data).hexdigest()
     if digest != generation.run_spec_sha256:
         raise CorruptError(f"{RUN_SPEC}: sha256 is {digest}, not {generation.run_spec_sha256}")
-    write_whole(folder.run_spec, data)
+    write_atomically(folder.run_spec, data)
     return RunSpec.from_json(data)
 
 
@@ -84,10 +84,10 @@ async def read_converted_base(container: JobContainer) -> ConvertedBase | None:
         data, _ = await container.read(CONVERTED_BASE)
     except BlobNotFoundError:
         return None
-    made = ConvertedBase.from_json(data)
-    if not made.files:
+    converted_base = ConvertedBase.from_json(data)
+    if not converted_base.files:
         raise CorruptError(f"{CONVERTED_BASE}: names no file")
-    return made
+    return converted_base
 
 
 async def fetch_job_file(container: JobContainer, file: InputFile, path: Path) -> None:
@@ -96,16 +96,16 @@ async def fetch_job_file(container: JobContainer, file: InputFile, path: Path) -
 
 
 async def _fetch(access: BlobAccess, blob: BlobClient, file: InputFile, path: Path) -> None:
-    part = path.with_name(f".{path.name}.part")
-    crc = await download_blob(access, blob, part, file.size)
+    part_path = path.with_name(f".{path.name}.part")
+    crc = await download_blob(access, blob, part_path, file.size)
     if file.crc64nvme and crc != file.crc64nvme:
         raise CorruptError(f"{file.path}: crc64nvme is {crc}, not {file.crc64nvme}")
     if file.sha256:
-        digest = await asyncio.to_thread(file_sha256, part)
+        digest = await asyncio.to_thread(file_sha256, part_path)
         if digest != file.sha256:
             kind = ForgedError if file.crc64nvme else CorruptError
             raise kind(f"{file.path}: sha256 is {digest}, not {file.sha256}")
-    part.replace(path)
+    part_path.replace(path)
 
 
 async def read_manifest(container: JobContainer, committed: Committed) -> bytes:
@@ -130,15 +130,15 @@ def parse_manifest(data: bytes, path: str) -> Manifest:
         raise BrokenCheckpointError(path, MANIFEST, f"makes no sense ({e})") from e
 
 
-def files_needed_whole(manifest: Manifest, world_size: int, ranks: range) -> list[FileEntry]:
+def files_needed_in_full(manifest: Manifest, world_size: int, ranks: range) -> list[FileEntry]:
     """Return the files that these ranks need whole: indexes, and tensors without block checksums.
 
     Ranks of another world size need all of the latter.
     """
     same = manifest.world_size == world_size
     own = {tensors_name(rank) for rank in (ranks if same else range(manifest.world_size))}
-    whole = [file for file in manifest.files if not file.blocks]
-    return [file for file in whole if file.name in own or not is_tensors(file.name)]
+    files = [file for file in manifest.files if not file.blocks]
+    return [file for file in files if file.name in own or not is_tensors(file.name)]
 
 
 async def fetch_checkpoint(container: JobContainer, committed: Committed, folder: Path) -> None:
@@ -149,21 +149,21 @@ async def fetch_checkpoint(container: JobContainer, committed: Committed, folder
         fetch_checkpoint_file(container, committed.path, file, path_inside(folder, file.name))
         for file in files
     )
-    write_whole(folder / MANIFEST, data)
+    write_atomically(folder / MANIFEST, data)
 
 
 async def fetch_checkpoint_file(
     container: JobContainer, path: str, entry: FileEntry, target: Path
 ) -> None:
     """Fetch one file of a checkpoint; it gets its name once it is verified."""
-    part = target.with_name(f".{target.name}.part")
+    part_path = target.with_name(f".{target.name}.part")
     blob = container.blob(f"{path}/{entry.name}")
-    fetching = download_blob(container.access, blob, part, entry.size, entry.etag)
+    fetching = download_blob(container.access, blob, part_path, entry.size, entry.etag)
     crc = await _require_committed(path, entry, fetching)
     why = f"crc64nvme is {crc}, not {entry.crc64nvme}" if crc != entry.crc64nvme else ""
-    if why := why or await asyncio.to_thread(find_difference, part, entry):
+    if why := why or await asyncio.to_thread(find_difference, part_path, entry):
         raise BrokenCheckpointError(path, entry.name, why)
-    part.replace(target)
+    part_path.replace(target)
 
 
 async def fetch_block(

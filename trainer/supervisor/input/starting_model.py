@@ -42,14 +42,14 @@ async def link_converted_base(
     Raises NotConvertibleError, and whatever a fetch or an upload raises; calling again continues.
     """
     container, leads = cache.container, world.member.node_rank == 0
-    while (made := await read_converted_base(container)) is None:
+    while (converted_base := await read_converted_base(container)) is None:
         if leads:
             await _convert_and_upload(spec, grants, world, cache, launcher)
         else:
             await asyncio.sleep(POLL_SECONDS)
-    await cache.link_converted_base(made, world.folder)
+    await cache.link_converted_base(converted_base, world.folder)
     if leads:
-        await _delete_others(container, made)
+        await _delete_others(container, converted_base)
 
 
 async def _convert_and_upload(
@@ -62,24 +62,24 @@ async def _convert_and_upload(
     path = converted_base_path(world.generation.number)
     files = await asyncio.to_thread(_describe_files, folder)
     await gather_or_cancel(_upload(cache.container, path, folder, file) for file in files)
-    made = _converted_base(spec, path, files)
+    converted_base = _converted_base(spec, path, files)
     try:
-        await cache.container.write_new(CONVERTED_BASE, made.to_json().encode())
+        await cache.container.write_new(CONVERTED_BASE, converted_base.to_json().encode())
     except PreconditionFailedError:
         log.info("starting_model.made_elsewhere")  # by a generation that lost its connection
     else:
-        await asyncio.to_thread(cache.adopt_converted_base, made, folder)
+        await asyncio.to_thread(cache.adopt_converted_base, converted_base, folder)
     await asyncio.to_thread(cache.drop_starting_checkpoint, spec.base_model)
 
 
 def _describe_files(folder: Path) -> list[SavedFile]:
     """Sync the model's files to disk and describe them; adapters are in a subfolder."""
-    found = []
+    files = []
     for path in sorted(p for p in folder.iterdir() if p.is_file()):
         with path.open("rb") as file:
             os.fsync(file.fileno())
-        found.append(describe_file(path, path.name))
-    return found
+        files.append(describe_file(path, path.name))
+    return files
 
 
 async def _upload(container: JobContainer, path: str, folder: Path, file: SavedFile) -> None:
@@ -101,12 +101,12 @@ def _converted_base(spec: RunSpec, path: str, files: list[SavedFile]) -> Convert
     )
 
 
-async def _delete_others(container: JobContainer, made: ConvertedBase) -> None:
+async def _delete_others(container: JobContainer, converted_base: ConvertedBase) -> None:
     """Delete what other generations left; best effort."""
-    kept = {file.path.split("/", 1)[1] for file in made.files} | {CONVERTED_BASE}
+    retained = {file.path.split("/", 1)[1] for file in converted_base.files} | {CONVERTED_BASE}
     try:
         for name in await container.list_blobs(f"{BASE_FOLDER}/"):
-            if (whole := f"{BASE_FOLDER}/{name}") not in kept:
-                await container.delete(whole)
+            if (path := f"{BASE_FOLDER}/{name}") not in retained:
+                await container.delete(path)
     except BlobError as e:
         log.info("starting_model.not_tidied reason=%s", e)

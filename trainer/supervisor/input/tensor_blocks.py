@@ -21,9 +21,9 @@ from trainer.supervisor.concurrency import SingleFlight, gather_or_cancel
 from trainer.supervisor.input.fetch import fetch_block, path_inside, read_if_present
 from trainer.supervisor.machine.memory_files import MemoryFolder
 
-AT_ONCE = 16  # blocks of one rank: the threads are shared with its neighbours'
-STRETCH = 256  # blocks for which an outage may last as long as for a whole checkpoint
-LOOK_SECONDS = 0.05
+CONCURRENT_BLOCKS = 16  # blocks of one rank: the threads are shared with its neighbours'
+RETRY_BLOCKS = 256  # blocks for which an outage may last as long as for a whole checkpoint
+POLL_SECONDS = 0.05
 
 Retry = Callable[[Callable[[], Awaitable[None]]], Awaitable[None]]
 
@@ -61,23 +61,28 @@ def own_blocks(manifest: Manifest, world_size: int, rank: int) -> list[TensorBlo
     return [TensorBlock(file.name, number) for file in own for number in range(len(file.blocks))]
 
 
-def wanted_blocks(wanted: WantedRanges, manifest: Manifest) -> list[TensorBlock]:
+def requested_blocks(requested: WantedRanges, manifest: Manifest) -> list[TensorBlock]:
     """Return the blocks of the ranges, in the order of first use.
 
     Raises ValueError for a range outside the files. Files without blocks have come whole.
     """
     files = {file.name: file for file in manifest.files}
     blocks: dict[TensorBlock, None] = {}
-    for part in wanted.ranges:
-        file = files.get(part.file)
+    for byte_range in requested.ranges:
+        file = files.get(byte_range.file)
         if file is None:
-            raise ValueError(f"{part.file}: a rank wants it, but the checkpoint has no such file")
-        if not 0 <= part.begin < part.end <= file.size:
             raise ValueError(
-                f"{part.file}: a rank wants bytes {part.begin} to {part.end} of {file.size}"
+                f"{byte_range.file}: a rank wants it, but the checkpoint has no such file"
+            )
+        if not 0 <= byte_range.begin < byte_range.end <= file.size:
+            raise ValueError(
+                f"{byte_range.file}: a rank wants bytes {byte_range.begin} to {byte_range.end} "
+                f"of {file.size}"
             )
         if file.blocks:
-            numbers = range(part.begin // file.block_size, -(-part.end // file.block_size))
+            numbers = range(
+                byte_range.begin // file.block_size, -(-byte_range.end // file.block_size)
+            )
             blocks |= dict.fromkeys(TensorBlock(file.name, number) for number in numbers)
     return list(blocks)
 
@@ -86,84 +91,107 @@ class TensorBlockFetcher:
     """Fetches blocks of any checkpoint; its folder is named by its manifest's hash."""
 
     def __init__(
-        self, container: JobContainer, memory: MemoryFolder, spilled: Path, under_way: SingleFlight
+        self, container: JobContainer, memory: MemoryFolder, spilled: Path, fetches: SingleFlight
     ) -> None:
         self._container = container
         self._memory = memory
-        self._spilled = spilled
-        self._under_way = under_way
+        self._spill_folder = spilled
+        self._fetches = fetches
 
     async def prepare_file(self, file: FileEntry, folder: Path) -> None:
         """Create the file for its blocks, or reuse a trainer's file on this node."""
-        coming = PartialTensors(path_inside(folder, file.name), file)
-        coming.unmark_lost()
-        await self._under_way.run_once(coming.path, partial(self._lay, coming))
+        partial_tensors = PartialTensors(path_inside(folder, file.name), file)
+        partial_tensors.unmark_lost()
+        await self._fetches.run_once(
+            partial_tensors.path, partial(self._create_or_reuse, partial_tensors)
+        )
 
-    async def fetch_blocks(self, laid: LocalCheckpoint, blocks: Iterable[TensorBlock]) -> None:
+    async def fetch_blocks(
+        self, checkpoint: LocalCheckpoint, blocks: Iterable[TensorBlock]
+    ) -> None:
         """Fetch these blocks in this order, unless they are there."""
         queue = iter(blocks)
 
         async def work() -> None:
             for block in queue:
-                await self._bring(laid, block)
+                await self._fetch_once(checkpoint, block)
 
-        await gather_or_cancel(work() for _ in range(AT_ONCE))
+        await gather_or_cancel(work() for _ in range(CONCURRENT_BLOCKS))
 
     async def serve_rank(
-        self, laid: LocalCheckpoint, world_size: int, rank: int, ask: Path, patiently: Retry
+        self,
+        checkpoint: LocalCheckpoint,
+        world_size: int,
+        rank: int,
+        ranges_path: Path,
+        retry: Retry,
     ) -> None:
-        """Fetch all that one rank reads; ``ask`` is the file of its wanted ranges."""
-        await self._patiently(laid, own_blocks(laid.manifest, world_size, rank), patiently)
-        wanted = await _wait_for_ranges(ask)
-        await self._patiently(laid, wanted_blocks(wanted, laid.manifest), patiently)
+        """Fetch all that one rank reads; ``ranges_path`` is the file of its wanted ranges."""
+        await self._fetch_with_retries(
+            checkpoint, own_blocks(checkpoint.manifest, world_size, rank), retry
+        )
+        ranges = await _wait_for_ranges(ranges_path)
+        await self._fetch_with_retries(
+            checkpoint, requested_blocks(ranges, checkpoint.manifest), retry
+        )
 
-    async def _patiently(
-        self, laid: LocalCheckpoint, blocks: Iterable[TensorBlock], patiently: Retry
+    async def _fetch_with_retries(
+        self, checkpoint: LocalCheckpoint, blocks: Iterable[TensorBlock], retry: Retry
     ) -> None:
         queue = iter(blocks)
-        while stretch := list(islice(queue, STRETCH)):
-            await patiently(partial(self.fetch_blocks, laid, stretch))
+        while batch := list(islice(queue, RETRY_BLOCKS)):
+            await retry(partial(self.fetch_blocks, checkpoint, batch))
 
-    async def _lay(self, coming: PartialTensors) -> None:
-        if coming.whole.exists() or await asyncio.to_thread(
-            self._memory.reuse_file, coming.entry, coming.whole
+    async def _create_or_reuse(self, partial_tensors: PartialTensors) -> None:
+        if partial_tensors.final_path.exists() or await asyncio.to_thread(
+            self._memory.reuse_file, partial_tensors.entry, partial_tensors.final_path
         ):
             return
         try:
-            coming.create()
+            partial_tensors.create()
         except OSError as e:
             if not is_disk_full(e):
                 raise
-            elsewhere = PartialTensors(self._on_disk(coming.whole), coming.entry)
+            elsewhere = PartialTensors(
+                self._spill_path(partial_tensors.final_path), partial_tensors.entry
+            )
             elsewhere.create()
-            coming.path.unlink(missing_ok=True)
-            coming.path.symlink_to(elsewhere.path)
+            partial_tensors.path.unlink(missing_ok=True)
+            partial_tensors.path.symlink_to(elsewhere.path)
 
-    async def _bring(self, laid: LocalCheckpoint, block: TensorBlock) -> None:
-        coming = laid.partial_file(block.file)
-        name = coming.path.with_name(f"{coming.path.name}#{block.number}")  # never there
-        await self._under_way.run_once(name, partial(self._fetch, laid.path, coming, block.number))
+    async def _fetch_once(self, checkpoint: LocalCheckpoint, block: TensorBlock) -> None:
+        partial_tensors = checkpoint.partial_file(block.file)
+        path = partial_tensors.path
+        name = path.with_name(f"{path.name}#{block.number}")  # never there
+        await self._fetches.run_once(
+            name, partial(self._fetch_block, checkpoint.path, partial_tensors, block.number)
+        )
 
-    async def _fetch(self, path: str, coming: PartialTensors, number: int) -> None:
+    async def _fetch_block(self, path: str, partial_tensors: PartialTensors, number: int) -> None:
         """Fetch a block into the node's memory; onto the disk when that is full."""
-        if coming.whole.exists() or coming.block_state(number) is not BlockState.MISSING:
+        if (
+            partial_tensors.final_path.exists()
+            or partial_tensors.block_state(number) is not BlockState.MISSING
+        ):
             return
         try:
-            await fetch_block(self._container, path, coming.entry, number, coming.path)
-            coming.set_block_state(number, BlockState.HERE)
+            await fetch_block(
+                self._container, path, partial_tensors.entry, number, partial_tensors.path
+            )
+            partial_tensors.set_block_state(number, BlockState.IN_PLACE)
         except OSError as e:
             if not is_disk_full(e):
                 raise
-            await self._spill(path, coming, number)
+            await self._spill(path, partial_tensors, number)
 
-    async def _spill(self, path: str, coming: PartialTensors, number: int) -> None:
-        place = self._on_disk(coming.spilled)
-        coming.create_spilled(place)
-        await fetch_block(self._container, path, coming.entry, number, place)
-        coming.set_block_state(number, BlockState.SPILLED)
+    async def _spill(self, path: str, partial_tensors: PartialTensors, number: int) -> None:
+        spill_path = self._spill_path(partial_tensors.spilled)
+        partial_tensors.create_spilled(spill_path)
+        await fetch_block(self._container, path, partial_tensors.entry, number, spill_path)
+        partial_tensors.set_block_state(number, BlockState.SPILLED)
 
-    def _on_disk(self, path: Path) -> Path:
-        return self._spilled / path.parent.name / path.name
+    def _spill_path(self, path: Path) -> Path:
+        return self._spill_folder / path.parent.name / path.name
 
 
 async def _wait_for_ranges(path: Path) -> WantedRanges:
@@ -171,4 +199,4 @@ async def _wait_for_ranges(path: Path) -> WantedRanges:
     while True:
         if data := await asyncio.to_thread(read_if_present, path):
             return WantedRanges.from_json(data)
-        await asyncio.sleep(LOOK_SECONDS)
+        await asyncio.sleep(POLL_SECONDS)

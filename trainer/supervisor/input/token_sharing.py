@@ -29,14 +29,16 @@ log = logging.getLogger(__name__)
 async def fetch_tokens(container: JobContainer, path: Path) -> None:
     """Fetch a file of tokens; raise BlobNotFoundError when no generation uploaded it."""
     name = PREFIX + path.name
-    there = (await container.list_blobs(name)).get("")
-    if there is None:
+    blob = (await container.list_blobs(name)).get("")
+    if blob is None:
         raise BlobNotFoundError(f"{name}: not made yet")
-    part = path.with_name(f".{path.name}.part")
-    crc = await download_blob(container.access, container.blob(name), part, there.size, there.etag)
-    if crc != there.crc64nvme:
-        raise CorruptError(f"{name}: crc64nvme is {crc}, not {there.crc64nvme}")
-    part.replace(path)
+    part_path = path.with_name(f".{path.name}.part")
+    crc = await download_blob(
+        container.access, container.blob(name), part_path, blob.size, blob.etag
+    )
+    if crc != blob.crc64nvme:
+        raise CorruptError(f"{name}: crc64nvme is {crc}, not {blob.crc64nvme}")
+    part_path.replace(path)
 
 
 async def share_tokens(

@@ -84,16 +84,16 @@ def take_job_environment(environment: MutableMapping[str, str]) -> JobNode | Non
     """Remove Azure ML's variables from the environment; None if this is no such job."""
     if CONFIG not in environment:
         return None
-    said = environment.get
+    get = environment.get
     job = JobNode(
         config=environment[CONFIG],
-        node_id=said(_NODE, ""),
-        run=said(_RUN, ""),
-        rank=said(_RANK, said("RANK", "0")),
-        master=said(_MASTER, ""),
+        node_id=get(_NODE, ""),
+        run=get(_RUN, ""),
+        rank=get(_RANK, get("RANK", "0")),
+        master=get(_MASTER, ""),
     )
-    taken = [n for n in environment if n == CONFIG or n in _PYTORCH or n.startswith(_AZURE)]
-    for name in taken:
+    names = [n for n in environment if n == CONFIG or n in _PYTORCH or n.startswith(_AZURE)]
+    for name in names:
         del environment[name]
     return job
 
@@ -107,8 +107,8 @@ def find_memory_folder(shm: Path = _SHM, share: float = _ENOUGH) -> Path | None:
     return shm / WORK_DIR if size >= share * psutil.virtual_memory().total else None
 
 
-def _address_towards(other: str) -> str:
+def _address_towards(peer: str) -> str:
     """Return the address by which this machine reaches another one."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as way:
-        way.connect((other, _ANY_PORT))
-        return str(way.getsockname()[0])
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        sock.connect((peer, _ANY_PORT))
+        return str(sock.getsockname()[0])

@@ -17,13 +17,13 @@ log = logging.getLogger(__name__)
 
 
 def read_boot_spans(
-    times: Path, started_at: float, *, again: bool
+    times: Path, started_at: float, *, is_restart: bool
 ) -> tuple[tuple[Span, ...], float]:
     """Return the boot's spans, and the start of the supervisor's own time."""
-    noted = _read_lines(times)
-    spans = tuple(Span(name=n, started_at=a, ended_at=b) for n, a, b in noted if b)
-    handed_over = next((a for n, a, b in noted if n == START_SUPERVISOR and not b), started_at)
-    return spans, started_at if again else handed_over
+    entries = _read_lines(times)
+    spans = tuple(Span(name=n, started_at=a, ended_at=b) for n, a, b in entries if b)
+    handed_over = next((a for n, a, b in entries if n == START_SUPERVISOR and not b), started_at)
+    return spans, started_at if is_restart else handed_over
 
 
 def _read_lines(times: Path) -> list[tuple[str, float, float]]:
@@ -33,7 +33,7 @@ def _read_lines(times: Path) -> list[tuple[str, float, float]]:
     except (OSError, ValueError) as e:
         log.info("boot.not_timed reason=%s", e)
         return []
-    return [noted for line in lines if (noted := _parse_line(line)) is not None]
+    return [entry for line in lines if (entry := _parse_line(line)) is not None]
 
 
 def _parse_line(line: str) -> tuple[str, float, float] | None:
@@ -43,5 +43,5 @@ def _parse_line(line: str) -> tuple[str, float, float] | None:
     except (IndexError, ValueError):
         log.info("boot.not_timed line=%r", line)
         return None
-    whole = end >= start or name == START_SUPERVISOR
-    return (name, start, end) if whole else None
+    is_complete = end >= start or name == START_SUPERVISOR
+    return (name, start, end) if is_complete else None

@@ -16,7 +16,7 @@ from pathlib import Path
 from trainer.contract import Generation
 
 FIREWALL_FOLDER = Path("/run/rekindle")
-ASKED, APPLIED = "members", "applied"  # in it
+REQUESTED, APPLIED = "members", "applied"  # in it
 SECONDS = 30.0  # for the rules to be there; the hook needs some milliseconds
 _POLL_SECONDS = 0.02
 
@@ -26,10 +26,10 @@ class FirewallError(OSError):
 
 
 async def admit_members(
-    generation: Generation, door: Path = FIREWALL_FOLDER, seconds: float = SECONDS
+    generation: Generation, folder: Path = FIREWALL_FOLDER, seconds: float = SECONDS
 ) -> None:
     """Admit the generation's members only; return once applied, or raise an OSError."""
-    if not (door / ASKED).exists():
+    if not (folder / REQUESTED).exists():
         return
     addresses = {str(ipaddress.IPv4Address(member.address)) for member in generation.members}
     line = " ".join([str(generation.number), *sorted(addresses)]) + "\n"
@@ -37,8 +37,8 @@ async def admit_members(
         raise FirewallError(f"{len(line)} bytes of addresses; the firewall takes {select.PIPE_BUF}")
     try:
         async with asyncio.timeout(seconds):
-            await _poll_until(lambda: _write_request(door / ASKED, line))
-            await _poll_until(lambda: _is_applied(door / APPLIED, line))
+            await _poll_until(lambda: _write_request(folder / REQUESTED, line))
+            await _poll_until(lambda: _is_applied(folder / APPLIED, line))
     except TimeoutError:
         raise FirewallError(
             f"the node's firewall did not answer for {seconds:.0f} s;"

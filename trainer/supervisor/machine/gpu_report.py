@@ -39,10 +39,12 @@ def faults_of_gpus(report: str, expected: ExpectedHardware) -> list[str]:
     except ET.ParseError as e:
         raise ValueError(f"the report of nvidia-smi is no XML: {e}") from e
     gpus = root.findall("gpu")
-    found = [fault for number, gpu in enumerate(gpus) for fault in _of_gpu(number, gpu, expected)]
+    faults = [
+        fault for number, gpu in enumerate(gpus) for fault in _gpu_faults(number, gpu, expected)
+    ]
     if len(gpus) != expected.gpus:
-        found.insert(0, f"{len(gpus)} GPUs answer, the VM size has {expected.gpus}")
-    return found
+        faults.insert(0, f"{len(gpus)} GPUs answer, the VM size has {expected.gpus}")
+    return faults
 
 
 def loads_of_gpus(report: str) -> tuple[GpuLoad, ...]:
@@ -95,12 +97,12 @@ def faults_of_nvlink(report: str) -> list[str]:
 
 def faults_of_xids(log: str) -> list[str]:
     """Return fatal errors that the driver logged since the machine booted."""
-    seen = {(where, int(number)) for where, number in _XID.findall(log)}
-    fatal = sorted((where, number) for where, number in seen if number in FATAL_XIDS)
+    errors = {(where, int(number)) for where, number in _XID.findall(log)}
+    fatal = sorted((where, number) for where, number in errors if number in FATAL_XIDS)
     return [f"the driver reported Xid {number} of the GPU at {where}" for where, number in fatal]
 
 
-def _of_gpu(number: int, gpu: ET.Element, expected: ExpectedHardware) -> Iterator[str]:
+def _gpu_faults(number: int, gpu: ET.Element, expected: ExpectedHardware) -> Iterator[str]:
     name = f"GPU {number} ({gpu.get('id', 'unknown bus')[:20]})"
     memory = _number(gpu.findtext("fb_memory_usage/total")) / 1024
     if 0 < memory < LEAST_MEMORY * expected.gpu_memory_gib:
@@ -108,10 +110,10 @@ def _of_gpu(number: int, gpu: ET.Element, expected: ExpectedHardware) -> Iterato
     action = (gpu.findtext("gpu_recovery_action") or "None").strip()
     if action not in ("None", "N/A"):
         yield f"{name} needs recovery by its driver's word: {action[:40]}"
-    yield from (f"{name}: {fault}" for fault in _of_memory(gpu))
+    yield from (f"{name}: {fault}" for fault in _memory_faults(gpu))
 
 
-def _of_memory(gpu: ET.Element) -> Iterator[str]:
+def _memory_faults(gpu: ET.Element) -> Iterator[str]:
     rows = "remapped_rows/remapped_row_"
     if gpu.findtext(f"{rows}pending") == "Yes":
         yield "a row of its memory waits to be remapped"
@@ -130,7 +132,9 @@ def _of_memory(gpu: ET.Element) -> Iterator[str]:
 def _errors(gpu: ET.Element, kind: str) -> float:
     """Return the larger of the counts since the last reset and over the GPU's life."""
     counts = (gpu.iterfind(f"ecc_errors/{since}/*") for since in ("volatile", "aggregate"))
-    return max(sum(_number(c.text) for c in those if c.tag.startswith(kind)) for those in counts)
+    return max(
+        sum(_number(c.text) for c in counters if c.tag.startswith(kind)) for counters in counts
+    )
 
 
 def _ecc_errors(counts: Iterable[ET.Element], kind: str) -> int:

@@ -26,7 +26,7 @@ from trainer.supervisor.machine.gpu_report import (
 XIDS = "xids"  # beside NODE_CONFIG
 MOST_BYTES = 4 * 2**20  # of one call's output; eight GPUs print 150 KB
 MOST_FAULTS = 5  # listed; the others are counted
-_TO_DIE = 2.0  # seconds for a killed process; one that hangs in the driver does not end
+_KILL_SECONDS = 2.0  # seconds for a killed process; one that hangs in the driver does not end
 
 log = logging.getLogger(__name__)
 
@@ -59,19 +59,21 @@ class HealthCheck:
         """Return why the machine must be replaced; "" if it is healthy."""
         if self.expected is None:
             return ""
-        found = [*await self._gpus(self.expected), *self._xids()]
-        found += await self._ports(self.expected)
-        if found:
-            log.warning("machine.unhealthy faults=%s", found)
-        more = len(found) - MOST_FAULTS
-        return "; ".join(found[:MOST_FAULTS]) + (f"; and {more} more" if more > 0 else "")
+        faults = [*await self._gpus(self.expected), *self._xids()]
+        faults += await self._ports(self.expected)
+        if faults:
+            log.warning("machine.unhealthy faults=%s", faults)
+        remaining = len(faults) - MOST_FAULTS
+        return "; ".join(faults[:MOST_FAULTS]) + (
+            f"; and {remaining} more" if remaining > 0 else ""
+        )
 
     async def read_gpus(self) -> GpuReading:
         """Return loads and error counts of the GPUs; empty where they do not answer."""
         if self.expected is None:
             return GpuReading()
         try:
-            report = await self._answer("-q", "-x")
+            report = await self._query("-q", "-x")
         except NoAnswerError:
             report = ""
         errors = errors_of_gpus(report, self._xid_log())
@@ -79,12 +81,12 @@ class HealthCheck:
 
     async def _gpus(self, expected: ExpectedHardware) -> list[str]:
         try:
-            found = faults_of_gpus(await self._ask("-q", "-x"), expected)
+            faults = faults_of_gpus(await self._query_with_retry("-q", "-x"), expected)
             if expected.nvlink_gbytes:
-                found += faults_of_nvlink(await self._ask("nvlink", "--status"))
+                faults += faults_of_nvlink(await self._query_with_retry("nvlink", "--status"))
         except (NoAnswerError, ValueError) as e:
             return [str(e)]
-        return found
+        return faults
 
     def _xids(self) -> list[str]:
         return faults_of_xids(self._xid_log())
@@ -99,27 +101,27 @@ class HealthCheck:
         if not expected.infiniband_gbps:
             return []
         up = 0
-        for left in reversed(range(self.port_tries)):
+        for tries_left in reversed(range(self.port_tries)):
             up = _active_ports(self.infiniband, expected.infiniband_gbps)
             if up >= expected.gpus:
                 return []
-            if left:
+            if tries_left:
                 await self.sleep(2.0)
         rate = expected.infiniband_gbps
         return [f"{up} of {expected.gpus} InfiniBand ports are active at {rate} Gb/s"]
 
-    async def _ask(self, *arguments: str) -> str:
+    async def _query_with_retry(self, *arguments: str) -> str:
         """Run nvidia-smi; retry once, since one failed probe proves nothing.
 
         A busy, healthy machine may miss one (skypilot-org/skypilot issue 10162).
         """
         try:
-            return await self._answer(*arguments)
+            return await self._query(*arguments)
         except NoAnswerError as e:
             log.warning("machine.not_probed reason=%s", e)
-            return await self._answer(*arguments)
+            return await self._query(*arguments)
 
-    async def _answer(self, *arguments: str) -> str:
+    async def _query(self, *arguments: str) -> str:
         command = " ".join(("nvidia-smi", *arguments))
         try:
             process = await asyncio.create_subprocess_exec(
@@ -131,16 +133,18 @@ class HealthCheck:
             ) from e
         try:
             async with asyncio.timeout(self.patience):
-                said = await _read_output(process, command)
+                output = await _read_output(process, command)
                 status = await process.wait()
         except TimeoutError as e:
             raise NoAnswerError(f"{command} did not answer within {self.patience:.0f} s") from e
         finally:
             await _kill_process(process)
         if status:
-            why = STATUSES.get(status) or said.strip().rpartition("\n")[2][:200] or "no reason told"
+            why = (
+                STATUSES.get(status) or output.strip().rpartition("\n")[2][:200] or "no reason told"
+            )
             raise NoAnswerError(f"{command} failed with status {status}: {why}")
-        return said
+        return output
 
 
 async def _read_output(process: asyncio.subprocess.Process, command: str) -> str:
@@ -158,7 +162,7 @@ async def _kill_process(process: asyncio.subprocess.Process) -> None:
         with suppress(ProcessLookupError):
             process.kill()
         with suppress(TimeoutError):
-            await asyncio.wait_for(process.wait(), _TO_DIE)
+            await asyncio.wait_for(process.wait(), _KILL_SECONDS)
 
 
 def _active_ports(root: Path, gbps: int) -> int:

@@ -31,15 +31,17 @@ class MemoryFolder:
     def assign_folder(self, folder: RunDir, number: int) -> None:
         """Link a folder for the trainer of generation ``number``."""
         self._in_use = _name(number)
-        own = self._root / self._in_use
-        own.mkdir(parents=True, exist_ok=True, mode=0o700)
+        target = self._root / self._in_use
+        target.mkdir(parents=True, exist_ok=True, mode=0o700)
         folder.memory.unlink(missing_ok=True)
-        folder.memory.symlink_to(own)
+        folder.memory.symlink_to(target)
 
     def save_size(self, folder: RunDir) -> int:
         """Return the bytes of this machine's part of a save, as far as its slots are made."""
-        places = (folder.memory, folder.slots)
-        return sum(p.stat().st_size for place in places for p in place.glob("rank-*.a"))
+        directories = (folder.memory, folder.slots)
+        return sum(
+            p.stat().st_size for directory in directories for p in directory.glob("rank-*.a")
+        )
 
     def keep_only(self, number: int) -> None:
         """Delete the saves of other generations: they are loaded, or in Blob."""
@@ -49,11 +51,11 @@ class MemoryFolder:
 
     def reuse_file(self, entry: FileEntry, target: Path) -> bool:
         """Link ``target`` to an equal file of a trainer; return whether there is one."""
-        here = self._find(entry)
-        if here is not None:
+        existing = self._find(entry)
+        if existing is not None:
             target.parent.mkdir(parents=True, exist_ok=True)
-            target.hardlink_to(here)
-        return here is not None
+            target.hardlink_to(existing)
+        return existing is not None
 
     def _find(self, entry: FileEntry) -> Path | None:
         # The CRC suffices: hashing takes longer, and only the trainer can write to this memory.

@@ -54,11 +54,11 @@ class NoInterfaceError(OSError):
 
 def find_interface(address: str) -> str:
     """Return the name of the network interface with ``address``, such as eth0."""
-    sought = ipaddress.ip_address(address)
-    if sought.is_loopback:
-        sought = ipaddress.ip_address("127.0.0.1")  # its interface answers for 127.0.0.0/8
+    target = ipaddress.ip_address(address)
+    if target.is_loopback:
+        target = ipaddress.ip_address("127.0.0.1")  # its interface answers for 127.0.0.0/8
     for name, addresses in psutil.net_if_addrs().items():
-        if any(one.address == str(sought) for one in addresses):
+        if any(candidate.address == str(target) for candidate in addresses):
             return name
     raise NoInterfaceError(
         f"no network interface of this machine has the address {address}, by which the other"
@@ -85,13 +85,15 @@ def network_report(address: str, vm_size: str, rdma: Path = _RDMA) -> tuple[str,
     return tuple(f"{name}={value}" for name, value in chosen.items())
 
 
-def network_settings(address: str, vm_size: str, asked: Sequence[str] = ()) -> dict[str, str]:
-    """Return the environment of every rank on this node; ``asked`` are a job's own NAME=VALUE.
+def network_settings(
+    address: str, vm_size: str, job_settings: Sequence[str] = ()
+) -> dict[str, str]:
+    """Return the environment of every rank on this node.
 
-    Raises NoInterfaceError.
+    ``job_settings`` are a job's own NAME=VALUE. Raises NoInterfaceError.
     """
     interface = find_interface(address)
-    own = dict(pair.split("=", 1) for pair in asked if pair.startswith("NCCL_"))
+    own = dict(pair.split("=", 1) for pair in job_settings if pair.startswith("NCCL_"))
     return {
         **nccl_settings(vm_size),
         **own,

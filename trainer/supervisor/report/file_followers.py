@@ -21,17 +21,17 @@ class LineTail:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._read = 0
+        self._offset = 0
 
     def read_new_lines(self) -> list[bytes]:
         """Return the complete lines that are new."""
         if not self._path.exists():
             return []
         with self._path.open("rb") as file:
-            file.seek(self._read)
+            file.seek(self._offset)
             data = file.read()
         end = data.rfind(b"\n") + 1
-        self._read += end
+        self._offset += end
         return data[:end].splitlines()
 
 
@@ -43,9 +43,9 @@ class RunFileFollower:
         folder: RunDir,
         reports: HeartbeatReports,
         clock: NodeClock,
-        local: Callable[[float], float],
+        to_service_time: Callable[[float], float],
     ) -> None:
-        self._clock, self._local = clock, local
+        self._clock, self._to_service_time = clock, to_service_time
         self._skipped = folder.skipped
         self._progress, self._save_cost = folder.progress, folder.save_cost
         self._metrics = LineTail(folder.metrics)
@@ -61,9 +61,9 @@ class RunFileFollower:
     def report_news(self) -> None:
         """Report what is new."""
         metrics = _parse_lines(StepMetrics, self._metrics.read_new_lines())
-        self._reports.add_metrics([replace(m, at=self._local(m.at)) for m in metrics])
+        self._reports.add_metrics([replace(m, at=self._to_service_time(m.at)) for m in metrics])
         self._reports.add_spans(
-            [self._dated(s) for s in _parse_lines(Span, self._spans.read_new_lines())]
+            [self._in_service_time(s) for s in _parse_lines(Span, self._spans.read_new_lines())]
         )
         if skipped := sorted(self._skipped.glob("rank-*")):
             self._reports.begin_trouble("disk", skipped[0].read_text(), self._clock.now())
@@ -78,8 +78,11 @@ class RunFileFollower:
         if self._save_cost.exists():
             self._reports.save_cost = SaveCost.from_json(self._save_cost.read_bytes())
 
-    def _dated(self, span: Span) -> Span:
-        started, ended = self._local(span.started_at), self._local(span.ended_at)
+    def _in_service_time(self, span: Span) -> Span:
+        started, ended = (
+            self._to_service_time(span.started_at),
+            self._to_service_time(span.ended_at),
+        )
         return replace(span, started_at=started, ended_at=ended)
 
 

@@ -18,10 +18,10 @@ from trainer.contract import (
 )
 from trainer.supervisor.machine.health import GpuReading
 
-METRICS_KEPT = 50_000  # until `stop_by` at 28 steps a second
+MAX_QUEUED_METRICS = 50_000  # until `stop_by` at 28 steps a second
 METRICS_SENT = 500  # in one heartbeat
-OTHERS_KEPT = 1_000
-VALIDATIONS_KEPT = 100  # more than a waiting save can be behind
+MAX_QUEUED_OTHERS = 1_000
+MAX_VALIDATIONS = 100  # more than a waiting save can be behind
 
 T = TypeVar("T")
 
@@ -48,13 +48,13 @@ class HeartbeatReports:
         self.save_cost: SaveCost | None = None  # of the last save of this run
         self._gpus: tuple[GpuLoad, ...] = ()  # as last read, until the service has heard it
         self._gpu_errors = GpuErrors()  # since the boot, as last read
-        self._gpu_errors_heard = GpuErrors()  # by the service
-        self._metrics: deque[StepMetrics] = deque(maxlen=METRICS_KEPT)
-        self._committed: deque[Committed] = deque(maxlen=OTHERS_KEPT)
-        self._spans: deque[Span] = deque(maxlen=OTHERS_KEPT)
-        self._troubles: deque[Trouble] = deque(maxlen=OTHERS_KEPT)
-        self._on: dict[str, Trouble] = {}  # troubles that last, by kind
-        self._validated: deque[tuple[int, float]] = deque(maxlen=VALIDATIONS_KEPT)
+        self._gpu_errors_delivered = GpuErrors()  # by the service
+        self._metrics: deque[StepMetrics] = deque(maxlen=MAX_QUEUED_METRICS)
+        self._committed: deque[Committed] = deque(maxlen=MAX_QUEUED_OTHERS)
+        self._spans: deque[Span] = deque(maxlen=MAX_QUEUED_OTHERS)
+        self._troubles: deque[Trouble] = deque(maxlen=MAX_QUEUED_OTHERS)
+        self._active_troubles: dict[str, Trouble] = {}  # troubles that last, by kind
+        self._validated: deque[tuple[int, float]] = deque(maxlen=MAX_VALIDATIONS)
 
     def add_metrics(self, metrics: Sequence[StepMetrics]) -> None:
         """Add metrics of rank 0 for the next regular heartbeat."""
@@ -74,9 +74,9 @@ class HeartbeatReports:
 
     def begin_trouble(self, kind: str, message: str, since: float) -> None:
         """Report a trouble that delays checkpoints, once until it ends."""
-        if kind not in self._on:
-            self._on[kind] = Trouble(kind=kind, message=message, since=since)
-            self._troubles.append(self._on[kind])
+        if kind not in self._active_troubles:
+            self._active_troubles[kind] = Trouble(kind=kind, message=message, since=since)
+            self._troubles.append(self._active_troubles[kind])
             self.changed.set()
 
     def add_notice(self, kind: str, message: str, at: float) -> None:
@@ -86,13 +86,13 @@ class HeartbeatReports:
 
     def end_trouble(self, kind: str, now: float) -> None:
         """Report that trouble of this kind is over, if there was any."""
-        if kind in self._on:
-            self._troubles.append(replace(self._on.pop(kind), until=now))
+        if kind in self._active_troubles:
+            self._troubles.append(replace(self._active_troubles.pop(kind), until=now))
             self.changed.set()
 
     def end_all_troubles(self, now: float) -> None:
         """End all troubles: the run has ended."""
-        for kind in list(self._on):
+        for kind in list(self._active_troubles):
             self.end_trouble(kind, now)
 
     def begin_run(self, step: int) -> None:
@@ -127,8 +127,8 @@ class HeartbeatReports:
 
     def _new_gpu_errors(self) -> GpuErrors | None:
         """Return the GPU errors that the service has not been told."""
-        now, heard = vars(self._gpu_errors), vars(self._gpu_errors_heard)
-        new = {name: now[name] - heard[name] for name in now}
+        now, delivered = vars(self._gpu_errors), vars(self._gpu_errors_delivered)
+        new = {name: now[name] - delivered[name] for name in now}
         return GpuErrors(**new) if any(new.values()) else None
 
     def undelivered(self, step: int) -> tuple[StepMetrics, ...]:
@@ -147,14 +147,16 @@ class HeartbeatReports:
         _drop_sent(self._troubles, batch.troubles)
         self._gpus = () if self._gpus is batch.gpus else self._gpus
         if batch.gpu_errors:
-            new, heard = vars(batch.gpu_errors), vars(self._gpu_errors_heard)
-            self._gpu_errors_heard = GpuErrors(**{name: heard[name] + new[name] for name in new})
+            new, delivered = vars(batch.gpu_errors), vars(self._gpu_errors_delivered)
+            self._gpu_errors_delivered = GpuErrors(
+                **{name: delivered[name] + new[name] for name in new}
+            )
         if len(batch.metrics) == METRICS_SENT:
             self.changed.set()
 
 
-def _drop_sent(kept: deque[T], heard: Sequence[T]) -> None:
+def _drop_sent(queue: deque[T], sent: Sequence[T]) -> None:
     """Drop sent items; some may have been pushed out meanwhile."""
-    ids = {id(item) for item in heard}
-    while kept and id(kept[0]) in ids:
-        kept.popleft()
+    ids = {id(item) for item in sent}
+    while queue and id(queue[0]) in ids:
+        queue.popleft()

@@ -29,8 +29,8 @@ class AppendBlob:
         self._name = name
         self._position = -1  # -1: to be looked up
         self.blocks = 0
-        self._held = b""  # on its way
-        self._unsure = False  # it was sent without an answer
+        self._pending_data = b""  # on its way
+        self._is_unconfirmed = False  # it was sent without an answer
 
     @property
     def is_full(self) -> bool:
@@ -44,44 +44,46 @@ class AppendBlob:
 
     def set_pending(self, data: bytes) -> None:
         """Take over the next piece; ``send_pending`` sends it."""
-        self._held = data
+        self._pending_data = data
 
     async def send_pending(self) -> None:
         """Send the pending piece; after a BlobError it stays pending."""
-        while self._held:
-            if self._position < 0 or self._unsure:
-                await self._look()
+        while self._pending_data:
+            if self._position < 0 or self._is_unconfirmed:
+                await self._look_up_end()
             else:
                 await self._send()
 
     async def _send(self) -> None:
-        call = partial(self._blob.append_block, self._held, appendpos_condition=self._position)
+        call = partial(
+            self._blob.append_block, self._pending_data, appendpos_condition=self._position
+        )
         try:
             await self._container.access.call_once(call)
         except PreconditionFailedError:
             self._position = -1  # another node wrote here, too
         except BlobUnavailableError:
-            self._unsure = True
+            self._is_unconfirmed = True
             raise
         else:
-            self._position += len(self._held)
+            self._position += len(self._pending_data)
             self.blocks += 1
-            self._held = b""
+            self._pending_data = b""
 
-    async def _look(self) -> None:
+    async def _look_up_end(self) -> None:
         """Look up the blob's end, and whether an unconfirmed piece arrived."""
         access = self._container.access
         try:
-            seen = await access.call_once(self._blob.get_blob_properties)
+            properties = await access.call_once(self._blob.get_blob_properties)
         except BlobNotFoundError:
             new = partial(self._blob.create_append_blob, match_condition=MatchConditions.IfMissing)
             with suppress(PreconditionFailedError):  # another node created it first
                 await access.call_once(new)
             return
-        if self._unsure and seen.size == self._position + len(self._held):
-            self._held = b""
-        self._position, self._unsure = seen.size, False
-        self.blocks = seen.append_blob_committed_block_count or 0
+        if self._is_unconfirmed and properties.size == self._position + len(self._pending_data):
+            self._pending_data = b""
+        self._position, self._is_unconfirmed = properties.size, False
+        self.blocks = properties.append_blob_committed_block_count or 0
 
     @property
     def _blob(self) -> BlobClient:
@@ -94,16 +96,16 @@ class RankLogUpload:
     def __init__(self, files: Callable[[], list[Path]], blob: AppendBlob) -> None:
         self._files = files
         self._blob = blob
-        self._taken: dict[Path, int] = {}
+        self._read_offsets: dict[Path, int] = {}
 
     async def flush(self, *, last: bool) -> None:
         """Send new output; half lines wait for their end."""
         await self._blob.send_pending()
         for path in self._files():
-            while piece := self._next(path, last=last):
+            while piece := self._read_piece(path, last=last):
                 if self._blob.is_full or not (last or self._blob.is_worth_a_block(len(piece))):
                     break
-                self._taken[path] = self._taken.get(path, 0) + len(piece)
+                self._read_offsets[path] = self._read_offsets.get(path, 0) + len(piece)
                 self._blob.set_pending(piece)
                 await self._blob.send_pending()
 
@@ -111,9 +113,9 @@ class RankLogUpload:
         """Return the last ``size`` bytes of each file."""
         return "".join(_tail(path, size) for path in self._files())
 
-    def _next(self, path: Path, *, last: bool) -> bytes:
+    def _read_piece(self, path: Path, *, last: bool) -> bytes:
         with path.open("rb") as file:
-            file.seek(self._taken.get(path, 0))
+            file.seek(self._read_offsets.get(path, 0))
             piece = file.read(APPEND_BYTES)
         if last or len(piece) == APPEND_BYTES:
             return piece
@@ -136,19 +138,19 @@ class LogUploads:
 
     async def flush(self, *, last: bool = False) -> list[str]:
         """Send all new output; return errors, to be retried next time."""
-        wrong = []
+        errors = []
         for log in self._ranks.values():
             try:
                 await log.flush(last=last)
             except (BlobError, OSError) as e:
-                wrong.append(str(e))
-        return wrong
+                errors.append(str(e))
+        return errors
 
     def tail(self, ranks: list[int]) -> str:
         """Return the last 64 KiB of these ranks' output, or of the launcher's if there is none."""
         share = ERROR_TAIL_BYTES // max(len(ranks), 1) // 2  # each has two files
-        said = "".join(self._ranks[r].tail(share) for r in ranks)
-        return said or self.launcher_tail()
+        output = "".join(self._ranks[r].tail(share) for r in ranks)
+        return output or self.launcher_tail()
 
     def launcher_tail(self) -> str:
         """Return the last 64 KiB of the launcher's own output."""

@@ -55,7 +55,7 @@ class ServiceClient:
         self._http = httpx.AsyncClient(
             base_url=config.service_url, timeout=ANSWER_SECONDS, headers=traced
         )
-        self._seat: Registered | None = None
+        self._registration: Registered | None = None
 
     async def register(self, registration: Registration) -> Registered:
         """Register this machine; later calls use the node's own token."""
@@ -65,28 +65,32 @@ class ServiceClient:
             content=registration.to_json(),
             headers=_headers(self._config.bootstrap_token),
         )
-        self._seat = _read(Registered.from_json, await self._send(request))
-        return self._seat
+        self._registration = _read(Registered.from_json, await self._send(request))
+        return self._registration
 
     async def heartbeat(self, heartbeat: Heartbeat) -> HeartbeatAnswer:
         """Send a heartbeat."""
-        seat = self._seated()
+        registration = self._require_registration()
         request = self._http.build_request(
             "POST",
-            f"/internal/nodes/{seat.node_id}/heartbeat",
+            f"/internal/nodes/{registration.node_id}/heartbeat",
             content=heartbeat.to_json(),
-            headers=_headers(seat.node_token),
+            headers=_headers(registration.node_token),
         )
         return _read(HeartbeatAnswer.from_json, await self._send(request))
 
     async def directive(self, after: int) -> Directive:
         """Wait for a directive newer than ``after``; CARRY_ON when there is none."""
-        seat = self._seated()
+        registration = self._require_registration()
         request = self._http.build_request(
             "GET",
-            f"/internal/nodes/{seat.node_id}/directive",
-            params={"after": after, "wait": math.ceil(self._long_poll), "epoch": seat.epoch},
-            headers=_headers(seat.node_token),
+            f"/internal/nodes/{registration.node_id}/directive",
+            params={
+                "after": after,
+                "wait": math.ceil(self._long_poll),
+                "epoch": registration.epoch,
+            },
+            headers=_headers(registration.node_token),
             timeout=httpx.Timeout(ANSWER_SECONDS, read=self._long_poll + 10.0),
         )
         return _read(Directive.from_json, await self._send(request))
@@ -97,9 +101,9 @@ class ServiceClient:
     async def __aexit__(self, *_: object) -> None:
         await self._http.aclose()
 
-    def _seated(self) -> Registered:
-        assert self._seat is not None, "a node registers before it speaks"
-        return self._seat
+    def _require_registration(self) -> Registered:
+        assert self._registration is not None, "a node registers before it speaks"
+        return self._registration
 
     async def _send(self, request: httpx.Request) -> httpx.Response:
         try:
@@ -128,16 +132,16 @@ def _read(parse: Callable[[bytes], M], response: httpx.Response) -> M:
 
 def _error_for(request: httpx.Request, response: httpx.Response) -> ServiceCallError:
     """Return the error for a status other than 200."""
-    said = f"{request.url.path}: {response.status_code} {response.text[:500]}"
+    message = f"{request.url.path}: {response.status_code} {response.text[:500]}"
     match response.status_code:
         case httpx.codes.UNAUTHORIZED | httpx.codes.FORBIDDEN | httpx.codes.NOT_FOUND:
-            return NodeUnauthorizedError(said)
+            return NodeUnauthorizedError(message)
         case httpx.codes.CONFLICT:
-            return StaleNodeError(_code(response), said)
+            return StaleNodeError(_code(response), message)
         case httpx.codes.GONE:
-            return AttemptOverError(said)
+            return AttemptOverError(message)
         case _:
-            return ServiceUnreachableError(said)
+            return ServiceUnreachableError(message)
 
 
 def _code(response: httpx.Response) -> str:

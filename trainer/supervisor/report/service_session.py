@@ -31,18 +31,18 @@ class ServiceSession:
 
     def __init__(
         self,
-        given: SupervisorContext,
-        duty: NodeController,
+        context: SupervisorContext,
+        controller: NodeController,
         reports: HeartbeatReports,
         time: ServiceTime,
     ) -> None:
-        self._given = given
-        self._duty = duty
+        self._context = context
+        self._controller = controller
         self._reports = reports
-        self._joining = asyncio.Lock()
-        self._newer = asyncio.Event()  # the service has a directive that we have not seen
-        self._answered = asyncio.Event()
-        self._told: Heartbeat | None = None  # the last one that was answered
+        self._join_lock = asyncio.Lock()
+        self._newer_directive = asyncio.Event()  # the service has a directive that we have not seen
+        self._heartbeat_answered = asyncio.Event()
+        self._last_answered: Heartbeat | None = None  # the last one that was answered
         self._seq = 0
         self._port = 0
         self._time = time
@@ -50,129 +50,132 @@ class ServiceSession:
 
     async def join(self) -> tuple[VmInstance, Registered]:
         """Find this machine's identity and register it, however long that takes."""
-        self._joining_since = self._given.clock.now(), self._given.clock.monotonic()
-        async for attempt in self._given.retry_forever(MetadataError):
+        self._join_started_at = self._context.clock.now(), self._context.clock.monotonic()
+        async for attempt in self._context.retry_forever(MetadataError):
             with attempt:
-                self._instance = await self._given.metadata.instance()
-        self._seat = await self._register()
-        now = self._given.clock.now()  # from here on by the service's clock
+                self._instance = await self._context.metadata.instance()
+        self._registration = await self._register()
+        now = self._context.clock.now()  # from here on by the service's clock
         self._reports.add_spans(
-            [Span(name="join", started_at=now - self._joined_for, ended_at=now)]
+            [Span(name="join", started_at=now - self._join_seconds, ended_at=now)]
         )
-        return self._instance, self._seat
+        return self._instance, self._registration
 
     async def send_heartbeats(self) -> None:
         """Send heartbeats regularly, and at once when something has changed."""
         while True:
-            await self._speak(self._beat, self._until_news)
-            await self._until_news(self._given.limits.heartbeat)
+            await self._call_until_answered(self._send_heartbeat, self._wait_for_changes)
+            await self._wait_for_changes(self._context.limits.heartbeat)
 
     async def follow_directives(self) -> None:
         """Poll for directives, and apply them."""
         while True:
-            self._newer.clear()
+            self._newer_directive.clear()
             # Cancel a poll on a dead connection when a heartbeat announces a newer directive.
-            await wait_first(self._speak(self._poll, asyncio.sleep), self._newer.wait())
+            await wait_first(
+                self._call_until_answered(self._poll_directive, asyncio.sleep),
+                self._newer_directive.wait(),
+            )
 
     async def wait_until_reported(self) -> None:
         """Return once the service knows the node's present state."""
-        while not self._has_told():
-            self._answered.clear()
-            await self._answered.wait()
+        while not self._is_state_reported():
+            self._heartbeat_answered.clear()
+            await self._heartbeat_answered.wait()
 
     @property
-    def _joined_for(self) -> float:
+    def _join_seconds(self) -> float:
         """Seconds since the joining began, by the monotonic clock."""
-        return self._given.clock.monotonic() - self._joining_since[1]
+        return self._context.clock.monotonic() - self._join_started_at[1]
 
-    def _has_told(self) -> bool:
-        told, node = self._told, self._duty.node
-        if told is None or told.eviction != self._duty.notice:
+    def _is_state_reported(self) -> bool:
+        heartbeat, node = self._last_answered, self._controller.node
+        if heartbeat is None or heartbeat.eviction != self._controller.notice:
             return False
-        return (told.phase, told.generation) == (node.phase, node.generation)
+        return (heartbeat.phase, heartbeat.generation) == (node.phase, node.generation)
 
     async def _register(self) -> Registered:
-        async for attempt in self._given.retry_forever(ServiceCallError):
+        async for attempt in self._context.retry_forever(ServiceCallError):
             with attempt:
-                sent = self._given.clock.monotonic()
-                seat = await self._given.service.register(self._registration())
-                self.stop_by.extend(sent=sent, now=seat.now, stop_by=seat.stop_by)
-                self._time.record_answer(sent=sent, now=seat.now)
-                return seat
+                sent = self._context.clock.monotonic()
+                registration = await self._context.service.register(self._build_registration())
+                self.stop_by.extend(sent=sent, now=registration.now, stop_by=registration.stop_by)
+                self._time.record_answer(sent=sent, now=registration.now)
+                return registration
         raise AssertionError("retried for ever")
 
-    def _registration(self) -> Registration:
-        given, since = self._given, self._joining_since[0]
-        supervisor = Span(name=START_SUPERVISOR, started_at=given.started_at, ended_at=since)
+    def _build_registration(self) -> Registration:
+        context, since = self._context, self._join_started_at[0]
+        supervisor = Span(name=START_SUPERVISOR, started_at=context.started_at, ended_at=since)
         return Registration(
             protocol=PROTOCOL,
-            attempt_id=self._given.config.attempt_id,
+            attempt_id=self._context.config.attempt_id,
             vm_id=self._instance.vm_id,
-            boot_id=self._given.boot_id,
+            boot_id=self._context.boot_id,
             name=self._instance.name,
             address=self._instance.address,
-            gpus=self._given.gpus,
+            gpus=self._context.gpus,
             vm_size=self._instance.vm_size,
             network=network.network_report(self._instance.address, self._instance.vm_size),
-            spans=(*given.booted, supervisor),
-            now=since + self._joined_for,  # by the wall clock that dated the spans
+            spans=(*context.boot_spans, supervisor),
+            now=since + self._join_seconds,  # by the wall clock that dated the spans
         )
 
     async def renew_grants(self) -> None:
         """Get fresh grants by registering the same boot again."""
         try:
-            await self._rejoin(self._seat)
+            await self._rejoin(self._registration)
         except AttemptOverError as e:
-            self._leave(e)
+            self._leave_attempt(e)
 
-    async def _rejoin(self, seat: Registered) -> None:
-        """Register again once, although several loops may find ``seat`` outdated."""
-        async with self._joining:
-            if self._seat is seat:
-                self._seat = await self._register()
-                self._duty.on_registered(self._seat)
+    async def _rejoin(self, registration: Registered) -> None:
+        """Register again once, although several loops may find ``registration`` outdated."""
+        async with self._join_lock:
+            if self._registration is registration:
+                self._registration = await self._register()
+                self._controller.on_registered(self._registration)
 
-    async def _speak(
-        self, say: Callable[[], Awaitable[None]], wait: Callable[[float], Awaitable[None]]
+    async def _call_until_answered(
+        self, call: Callable[[], Awaitable[None]], wait: Callable[[float], Awaitable[None]]
     ) -> None:
         """Repeat the call until it is answered with 200; react to other answers."""
         try:
-            async for attempt in self._given.retry_forever(ServiceCallError, wait):
+            async for attempt in self._context.retry_forever(ServiceCallError, wait):
                 with attempt:
-                    await self._say(say)
+                    await self._call_once(call)
         except AttemptOverError as e:
-            self._leave(e)
+            self._leave_attempt(e)
 
-    def _leave(self, dismissal: AttemptOverError) -> None:
-        log.info("node.dismissed reason=%s", dismissal)
-        self._duty.apply(on_attempt_over(self._duty.node))
+    def _leave_attempt(self, error: AttemptOverError) -> None:
+        log.info("node.dismissed reason=%s", error)
+        self._controller.apply(on_attempt_over(self._controller.node))
 
-    async def _say(self, say: Callable[[], Awaitable[None]]) -> None:
-        seat = self._seat
+    async def _call_once(self, call: Callable[[], Awaitable[None]]) -> None:
+        registration = self._registration
         try:
-            await say()
+            await call()
         except ServiceCallError as e:
             log.warning("service.refused reason=%s", e)
-            await self._heed(e, seat)
+            await self._react_to_error(e, registration)
             raise
 
-    async def _heed(self, answer: ServiceCallError, seat: Registered) -> None:
-        match answer:
+    async def _react_to_error(self, error: ServiceCallError, registration: Registered) -> None:
+        match error:
             case NodeUnauthorizedError() | StaleNodeError(code="stale_epoch"):
-                await self._rejoin(seat)
+                await self._rejoin(registration)
             case StaleNodeError():
-                self._duty.apply(on_stale_generation(self._duty.node))
+                self._controller.apply(on_stale_generation(self._controller.node))
             case _:
                 pass  # it will be retried
 
-    async def _until_news(self, seconds: float) -> None:
+    async def _wait_for_changes(self, seconds: float) -> None:
         await wait_first(self._reports.changed.wait(), seconds=seconds)
 
-    async def _beat(self) -> None:
+    async def _send_heartbeat(self) -> None:
         self._reports.changed.clear()
         batch = self._reports.next_payload()
         self._seq += 1
-        node, sent = self._duty.node, self._given.clock.monotonic()
+        node, sent = self._controller.node, self._context.clock.monotonic()
         heartbeat = Heartbeat(
             epoch=node.epoch,
             seq=self._seq,
@@ -180,34 +183,34 @@ class ServiceSession:
             generation=node.generation,
             step=self._reports.step,
             free_port=self._free_port(),
-            eviction=self._duty.notice,
-            error=self._duty.error if node.phase in _ENDED else "",
-            broken=self._duty.broken if node.phase in _ENDED else None,
-            out_of_memory=self._duty.out_of_memory and node.phase in _ENDED,
-            non_retryable=self._duty.non_retryable and node.phase in _ENDED,
-            unhealthy=self._duty.unhealthy,
+            eviction=self._controller.notice,
+            error=self._controller.error if node.phase in _ENDED else "",
+            broken=self._controller.broken if node.phase in _ENDED else None,
+            out_of_memory=self._controller.out_of_memory and node.phase in _ENDED,
+            non_retryable=self._controller.non_retryable and node.phase in _ENDED,
+            unhealthy=self._controller.unhealthy,
             save_cost=self._reports.save_cost,
             **vars(batch),
         )
-        answer = await self._given.service.heartbeat(heartbeat)
+        answer = await self._context.service.heartbeat(heartbeat)
         self.stop_by.extend(sent=sent, now=answer.now, stop_by=answer.stop_by)
         self._time.record_answer(sent=sent, now=answer.now)
         self._reports.mark_delivered(batch)
-        self._told = heartbeat
-        self._answered.set()
-        if answer.directive_seq > self._duty.node.directive:
-            self._newer.set()
+        self._last_answered = heartbeat
+        self._heartbeat_answered.set()
+        if answer.directive_seq > self._controller.node.directive:
+            self._newer_directive.set()
 
-    async def _poll(self) -> None:
-        clock = self._given.clock
-        after, sent = self._duty.node.directive, clock.monotonic()
-        directive = await self._given.service.directive(after)
+    async def _poll_directive(self) -> None:
+        clock = self._context.clock
+        after, sent = self._controller.node.directive, clock.monotonic()
+        directive = await self._context.service.directive(after)
         self.stop_by.extend(sent=sent, now=directive.now, stop_by=directive.stop_by)
         if directive.grants is not None:
-            self._duty.renew_grants(directive.grants)
-        self._duty.apply(on_directive(self._duty.node, directive))
-        if directive.seq <= after and clock.monotonic() - sent < self._given.limits.poll_interval:
-            await asyncio.sleep(self._given.limits.poll_interval)  # the service does not wait
+            self._controller.renew_grants(directive.grants)
+        self._controller.apply(on_directive(self._controller.node, directive))
+        if directive.seq <= after and clock.monotonic() - sent < self._context.limits.poll_interval:
+            await asyncio.sleep(self._context.limits.poll_interval)  # the service does not wait
 
     def _free_port(self) -> int:
         try:

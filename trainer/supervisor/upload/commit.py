@@ -84,7 +84,7 @@ class Committer:
             for name in stored:
                 path, _, record = f"{folder}{name}".rpartition("/")
                 if record == rank_record(0) and path not in named:
-                    await self._recall(f"{path}/{record}", head)
+                    await self._expect_earlier_save(f"{path}/{record}", head)
         return head.model
 
     async def commit_complete(self) -> list[Committed]:
@@ -99,7 +99,7 @@ class Committer:
                 continue
             if entry is not None:
                 done.append(entry)
-                self._settle(entry)
+                self._drop_pending(entry)
         return done
 
     async def delete_dropped(self) -> None:
@@ -113,29 +113,29 @@ class Committer:
             except BlobError as e:
                 log.warning("checkpoint.not_deleted path=%s reason=%s", prefix, e)
 
-    async def _recall(self, record: str, head: Head) -> None:
+    async def _expect_earlier_save(self, record: str, head: Head) -> None:
         data, _ = await self._container.read(record)
         save = RankSave.from_json(data)
         newest = head.newest.step if head.newest else -1
-        ours = save.generation == self._generation.number == head.generation
-        if ours and save.step >= newest and not (save.kind == "final" and head.model):
+        is_current = save.generation == self._generation.number == head.generation
+        if is_current and save.step >= newest and not (save.kind == "final" and head.model):
             self.expect_commit(save)
 
     async def _commit(self, save: RankSave) -> Committed | None:
-        manifest = await self._manifest(save)
+        manifest = await self._collect_manifest(save)
         if manifest is None:
             return None
-        await self._leave_measured(save)
-        entry = await self._publish(save.path, manifest)
-        await self._swap(entry)
+        await self._store_metrics(save)
+        entry = await self._write_manifest(save.path, manifest)
+        await self._swap_head(entry)
         return entry
 
-    async def _leave_measured(self, save: RankSave) -> None:
+    async def _store_metrics(self, save: RankSave) -> None:
         """Store undelivered metrics: no later generation repeats these steps."""
         if lines := [m.to_json() for m in self._undelivered(save.step)]:
             await self._container.overwrite(f"{save.path}/{MEASURED}", "\n".join(lines).encode())
 
-    async def _manifest(self, save: RankSave) -> Manifest | None:
+    async def _collect_manifest(self, save: RankSave) -> Manifest | None:
         """Return the manifest of a save, or None while a writer's part is missing."""
         stored = await self._container.list_blobs(f"{save.path}/")
         names = [rank_record(rank) for rank in range(save.writers)]
@@ -147,7 +147,7 @@ class Committer:
         records = [RankSave.from_json(data) for data, _ in reads]
         return build_manifest(records, stored, self._generation)
 
-    async def _publish(self, path: str, manifest: Manifest) -> Committed:
+    async def _write_manifest(self, path: str, manifest: Manifest) -> Committed:
         data = manifest.to_json().encode()
         await self._container.write_new(f"{path}/{MANIFEST}", data)
         return Committed(
@@ -164,22 +164,22 @@ class Committer:
             valid_loss=self._valid_loss(manifest.step),
         )
 
-    async def _swap(self, entry: Committed) -> None:
+    async def _swap_head(self, entry: Committed) -> None:
         """Make HEAD name the entry; after any failed write HEAD is read again."""
-        let_go: set[str] = set()
+        dropped: set[str] = set()
         retention = await self._read_retention()
         checkpoint = self._generation.checkpoint
         loaded = checkpoint.path if checkpoint else ""
         for attempt in range(SWAP_ATTEMPTS):
             head, etag = await read_head(self._container)
             if is_named(head, entry):
-                self.dropped += sorted(let_go - {c.path for c in head.checkpoints})
+                self.dropped += sorted(dropped - {c.path for c in head.checkpoints})
                 return
             if entry.kind == "final":
                 new = head.with_model(entry, retention)
             else:
                 new = head.with_checkpoint(entry, retention, loaded)
-            let_go |= {c.path for c in head.checkpoints} - {c.path for c in new.checkpoints}
+            dropped |= {c.path for c in head.checkpoints} - {c.path for c in new.checkpoints}
             try:
                 await self._container.write(HEAD, new.to_json().encode(), if_match=etag)
             except (PreconditionFailedError, BlobUnavailableError) as e:
@@ -194,7 +194,7 @@ class Committer:
             self._retention = RunSpec.from_json(data).retention
         return self._retention
 
-    def _settle(self, entry: Committed) -> None:
+    def _drop_pending(self, entry: Committed) -> None:
         """Forget the entry, and older checkpoints that HEAD would refuse now."""
         del self._pending[entry.path]
         late = [p for p, s in self._pending.items() if s.step < entry.step and s.kind != "final"]
@@ -235,20 +235,20 @@ def build_manifest(
 
 def _agreed_members(record: RankSave) -> tuple[object, ...]:
     """Return the members in which all ranks' records must agree."""
-    what = (record.path, record.writers, record.step, record.consumed_samples)
-    return (*what, record.world_size, record.generation, record.kind, record.parameters_sha256)
+    members = (record.path, record.writers, record.step, record.consumed_samples)
+    return (*members, record.world_size, record.generation, record.kind, record.parameters_sha256)
 
 
 def _file_entry(path: str, file: SavedFile, stored: Mapping[str, ListedBlob]) -> FileEntry:
-    seen = stored.get(file.name)
-    if seen is None or (seen.size, seen.crc64nvme) != (file.size, file.crc64nvme):
+    blob = stored.get(file.name)
+    if blob is None or (blob.size, blob.crc64nvme) != (file.size, file.crc64nvme):
         raise CorruptError(
-            f"{path}/{file.name}: the blob is not what the rank's record says ({seen})"
+            f"{path}/{file.name}: the blob is not what the rank's record says ({blob})"
         )
     return FileEntry(
         name=file.name,
         size=file.size,
-        etag=seen.etag,
+        etag=blob.etag,
         crc64nvme=file.crc64nvme,
         block_size=file.block_size,
         blocks=file.blocks,

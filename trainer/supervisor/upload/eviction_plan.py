@@ -27,7 +27,7 @@ class EvictionChoice(Enum):
 class EvictionOutlook:
     """Measurements of one node, in bytes and seconds; None: not measured yet."""
 
-    left: float  # until the eviction
+    seconds_left: float  # until the eviction
     step: float | None  # one training step
     micro_steps: int  # in a step: a stop is checked before each
     size: int  # of this node's part of a save
@@ -40,8 +40,8 @@ class EvictionDecision:
     """The choice, and its reason."""
 
     choice: EvictionChoice
-    needs: float | None = None  # seconds for a save now; None: nothing was measured
-    left: float = 0.0
+    needed_seconds: float | None = None  # seconds for a save now; None: nothing was measured
+    seconds_left: float = 0.0
 
 
 def decide_on_eviction(outlook: EvictionOutlook) -> EvictionDecision:
@@ -50,15 +50,17 @@ def decide_on_eviction(outlook: EvictionOutlook) -> EvictionDecision:
     Without measurements a save is tried: it may succeed and costs nothing.
     """
     if outlook.rate is None or outlook.step is None:
-        return EvictionDecision(choice=EvictionChoice.SAVE_NOW, left=outlook.left)
-    needs = seconds_to_save(outlook)
-    if needs > outlook.left:
+        return EvictionDecision(choice=EvictionChoice.SAVE_NOW, seconds_left=outlook.seconds_left)
+    needed_seconds = seconds_to_save(outlook)
+    if needed_seconds > outlook.seconds_left:
         choice = EvictionChoice.RELY
-    elif needs + CAUTION * outlook.step <= outlook.left:
+    elif needed_seconds + CAUTION * outlook.step <= outlook.seconds_left:
         choice = EvictionChoice.FINISH_STEP
     else:
         choice = EvictionChoice.SAVE_NOW
-    return EvictionDecision(choice=choice, needs=needs, left=outlook.left)
+    return EvictionDecision(
+        choice=choice, needed_seconds=needed_seconds, seconds_left=outlook.seconds_left
+    )
 
 
 def seconds_to_save(outlook: EvictionOutlook) -> float:
@@ -88,17 +90,19 @@ def uncapped_rate(measured: float | None, cap: float) -> float | None:
     return UNCAPPED * cap
 
 
-def decision_message(verdict: EvictionDecision) -> str:
+def decision_message(decision: EvictionDecision) -> str:
     """Return the decision as a message to the user."""
-    left = f"{verdict.left:.0f} s"
-    if verdict.needs is None:
-        return f"Azure takes the machine in {left}: saving at once"
-    needs = f"a save takes about {verdict.needs:.0f} s"
-    if verdict.choice is EvictionChoice.RELY:
+    remaining = f"{decision.seconds_left:.0f} s"
+    if decision.needed_seconds is None:
+        return f"Azure takes the machine in {remaining}: saving at once"
+    needed_seconds = f"a save takes about {decision.needed_seconds:.0f} s"
+    if decision.choice is EvictionChoice.RELY:
         return (
-            f"Azure takes the machine in {left}, and {needs}: it would not be whole. Training goes "
-            "on from the newest checkpoint that is committed by then"
+            f"Azure takes the machine in {remaining}, and {needed_seconds}: it would not be whole. "
+            "Training goes on from the newest checkpoint that is committed by then"
         )
-    if verdict.choice is EvictionChoice.SAVE_NOW:
-        return f"Azure takes the machine in {left}, and {needs}: saving at once"
-    return f"Azure takes the machine in {left}, and {needs}: the step is finished first"
+    if decision.choice is EvictionChoice.SAVE_NOW:
+        return f"Azure takes the machine in {remaining}, and {needed_seconds}: saving at once"
+    return (
+        f"Azure takes the machine in {remaining}, and {needed_seconds}: the step is finished first"
+    )

@@ -19,22 +19,22 @@ class Outbox:
         container: JobContainer,
         folder: RunDir,
         ranks: range,
-        pace: UploadRateLimiter | None = None,
+        rate_limiter: UploadRateLimiter | None = None,
     ) -> None:
         self._container = container
         self._folder = folder
         self._ranks = ranks
-        self._pace = pace
+        self._rate_limiter = rate_limiter
         self.sent = 0  # bytes of data
 
     async def send_next(self) -> RankSave | None:
         """Upload the oldest save that is complete on this node; None when there is none."""
-        whole = self.whole_saves()
-        if not whole:
+        saves = self.complete_saves()
+        if not saves:
             return None
-        save = whole[0][0]
+        save = saves[0][0]
         try:
-            await self._send(whole[0])
+            await self._send(saves[0])
         except CorruptError:
             self.set_aside(save)
             raise
@@ -47,7 +47,7 @@ class Outbox:
         refused.mkdir(exist_ok=True)
         folder.rename(refused / folder.name)
 
-    def whole_saves(self) -> list[list[RankSave]]:
+    def complete_saves(self) -> list[list[RankSave]]:
         """Return the records of each save that is complete on this node, oldest first."""
         saves = [r for f in _folders(self._folder.outbox) if (r := self._records(f))]
         return sorted(saves, key=lambda records: records[0].step)
@@ -76,15 +76,15 @@ class Outbox:
         """Move the folder out of the outbox atomically, then delete it."""
         sent = self._folder.root / "sent"
         sent.mkdir(exist_ok=True)
-        gone = folder.rename(sent / folder.name)
-        shutil.rmtree(gone, ignore_errors=True)  # a trainer that makes room deletes it too
+        moved = folder.rename(sent / folder.name)
+        shutil.rmtree(moved, ignore_errors=True)  # a trainer that makes room deletes it too
 
     async def _send_file(self, folder: Path, blob_path: str, file: SavedFile) -> SavedFile:
         """Upload the file; return its record with SHA-256."""
         access, blob = self._container.access, self._container.blob(f"{blob_path}/{file.name}")
         try:
             hashes = await upload_file(
-                access, blob, folder / file.name, file.crc64nvme, self._pace, file.blocks
+                access, blob, folder / file.name, file.crc64nvme, self._rate_limiter, file.blocks
             )
         except FileNotFoundError as e:
             raise CorruptError(f"{file.name}: a rank's record names it, but it is not there") from e

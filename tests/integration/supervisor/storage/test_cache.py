@@ -20,7 +20,7 @@ from tests.nodes.supervised import QUICK, Scene
 from trainer.checkpoint.checksum import describe_file
 from trainer.contract import HEAD, RUN_SPEC, Committed, RunSpec
 from trainer.data.token_cache import RECORD, tokens_name
-from trainer.rundir import RunDir, write_whole
+from trainer.rundir import RunDir, write_atomically
 from trainer.supervisor.blob.container import BlobAccess, JobContainer, ListedBlob
 from trainer.supervisor.blob.transfer import CorruptError, ForgedError
 from trainer.supervisor.input.cache import InputCache
@@ -169,7 +169,7 @@ class TestTokens:
         self, scene: Scene, folder: RunDir
     ) -> None:
         left = _leave(scene, folder, b"tokens")
-        write_whole(left, b"tokenz")
+        write_atomically(left, b"tokenz")
         async with _sharing(_container(scene), folder):
             await scene.until(lambda: not left.with_suffix(RECORD).exists())
 
@@ -259,8 +259,8 @@ def _name(scene: Scene) -> str:
 def _leave(scene: Scene, folder: RunDir, data: bytes) -> Path:
     """Write what a trainer's child process leaves after tokenizing the training file."""
     path = folder.cache / _name(scene)
-    write_whole(path, data)
-    write_whole(path.with_suffix(RECORD), describe_file(path, path.name).to_json())
+    write_atomically(path, data)
+    write_atomically(path.with_suffix(RECORD), describe_file(path, path.name).to_json())
     return path
 
 

@@ -109,14 +109,14 @@ async def test_what_blob_refuses_is_refused_as_in_a_thread(
     access: BlobAccess, url: str, into: Path
 ) -> None:
     with pytest.raises(BlobNotFoundError, match="nothing"):
-        await access.receive(part(url, into, name="nothing"), apart=True)
+        await access.receive(part(url, into, name="nothing"), in_subprocess=True)
     with pytest.raises(PreconditionFailedError, match="file"):
-        await access.receive(part(url, into, etag="another"), apart=True)
+        await access.receive(part(url, into, etag="another"), in_subprocess=True)
 
 
 async def test_a_full_disk_is_told(access: BlobAccess, url: str) -> None:
     with pytest.raises(OSError, match="No space left") as told:
-        await access.receive(part(url, Path("/dev/full")), apart=True)
+        await access.receive(part(url, Path("/dev/full")), in_subprocess=True)
 
     assert is_disk_full(told.value)
 
@@ -135,12 +135,12 @@ async def test_after_a_process_was_killed_others_fetch(
     access: BlobAccess, url: str, into: Path, other: Path
 ) -> None:
     before = set(below_children())
-    await access.receive(part(url, other), apart=True)
+    await access.receive(part(url, other), in_subprocess=True)
     started = set(below_children()) - before
     for pid in started:
         os.kill(pid, signal.SIGKILL)
 
-    await access.receive(part(url, into), apart=True)
+    await access.receive(part(url, into), in_subprocess=True)
 
     assert started
     assert content(into) == bytes(1000) + DATA[1000:]
@@ -151,7 +151,7 @@ async def test_where_none_can_start_a_thread_fetches(url: str, into: Path) -> No
         raise OSError(errno.ENOSPC, "No space left on device")  # for semaphores, in memory
 
     access = BlobAccess(FetchProcesses(start))
-    await access.receive(part(url, into), apart=True)
+    await access.receive(part(url, into), in_subprocess=True)
     access.close()
 
     assert content(into) == bytes(1000) + DATA[1000:]
@@ -167,7 +167,7 @@ async def test_one_that_hangs_is_killed_and_another_one_fetches(url: str, into: 
         hung = set(below_children()) - before
         with pytest.raises(BlobUnavailableError, match="into"):
             await waiting
-    await access.receive(part(url, into), apart=True)
+    await access.receive(part(url, into), in_subprocess=True)
     access.close()
 
     wait_for(lambda: not any(runs(pid) for pid in hung))

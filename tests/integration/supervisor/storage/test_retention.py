@@ -123,7 +123,7 @@ async def test_deleting_old_checkpoints_holds_up_no_save_and_no_stop(
     requests.request(StopRequest.SAVE)
     await until_true(lambda: container.given_up)
     save(folder, ALONE, 0, 50, checkpoint_path(50, "g1"), 1, "stop")
-    requests.trainer_ended(ended_well=True)
+    requests.record_trainer_end(ended_well=True)
     await asyncio.wait_for(working, 30.0)
 
     assert at_once == 1
@@ -158,7 +158,7 @@ async def test_a_save_is_committed_before_the_one_behind_it_is_sent(
     # As fast as the first one went, the second would be there by now.
     await until_true(lambda: not uploads.pending_bytes)
     stalled.over.set()
-    requests.trainer_ended(ended_well=True)
+    requests.record_trainer_end(ended_well=True)
     await asyncio.wait_for(working, 30.0)
 
     assert [c.step for c in job.head().checkpoints] == [10, 20]

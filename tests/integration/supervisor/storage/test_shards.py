@@ -24,7 +24,7 @@ from trainer.supervisor.blob.blocks import BlockClient
 from trainer.supervisor.blob.container import BlobAccess, BlobUnavailableError, JobContainer
 from trainer.supervisor.input.cache import InputCache
 from trainer.supervisor.input.fetch import BrokenCheckpointError
-from trainer.supervisor.input.tensor_blocks import TensorBlock, wanted_blocks
+from trainer.supervisor.input.tensor_blocks import TensorBlock, requested_blocks
 from trainer.supervisor.machine.memory_files import MemoryFolder
 
 SIZES = {"embedding": 40_000, "layer.weight": 50_001, "layer.bias": 77}
@@ -80,7 +80,7 @@ class Node:
         reads = plan_reads(
             fragments, open_checkpoint(self.folder.checkpoint, partitioned.SPEC_SHA256)
         )
-        write_whole(self.folder.wanted_ranges(rank), ranges_to_read(reads).to_json())
+        write_atomically(self.folder.wanted_ranges(rank), ranges_to_read(reads).to_json())
         for read in reads:
             read.tensors.copy(read.begin, read.end, read.into)
         return fragments
@@ -165,7 +165,7 @@ async def test_blocks_come_in_the_order_in_which_a_rank_wants_them(
 
     assert await node.whole(committed, split)
     ask = WantedRanges.from_json(node.folder.wanted_ranges(0).read_bytes())
-    order = {block: at for at, block in enumerate(wanted_blocks(ask, manifest))}
+    order = {block: at for at, block in enumerate(requested_blocks(ask, manifest))}
     late = [order[block] - at for at, block in enumerate(node.watched.asked)]
     assert max(map(abs, late)) < 16  # as many at once
 
@@ -235,7 +235,7 @@ async def test_a_supervisor_that_was_killed_half_way_has_its_successor_fetch_the
     first = place(range(1), 1)
     await first.lay(committed)
     half = ByteRange(file=tensors_name(0), begin=0, end=entry_of(manifest, 0).size)
-    write_whole(first.folder.wanted_ranges(0), WantedRanges(ranges=(half,)).to_json())
+    write_atomically(first.folder.wanted_ranges(0), WantedRanges(ranges=(half,)).to_json())
     await first.serve(committed)
     second = place(range(1), 1)
 
@@ -276,7 +276,7 @@ async def test_what_memory_has_no_room_for_is_read_from_the_disk(
         for f in manifest.files
         for number in range(len(f.blocks))
     ]
-    assert marks.count(BlockState.HERE) == 5
+    assert marks.count(BlockState.IN_PLACE) == 5
     assert marks.count(BlockState.SPILLED) == len(marks) - 5
     await node.cache.drop_checkpoint()
     assert not list(node.folder.root.parent.rglob("*.safetensors*"))
@@ -302,7 +302,7 @@ async def test_what_a_crashed_trainer_has_left_here_is_neither_laid_nor_fetched(
     committed, _ = commit(client, flat)
     node = place(range(1), 1)
     own = partitioned.files_of(flat, SIZES, 2)[tensors_name(0)]
-    write_whole(node.folder.root.parent / "memory" / "gen-0001" / "rank-00000.b", own)
+    write_atomically(node.folder.root.parent / "memory" / "gen-0001" / "rank-00000.b", own)
 
     assert await node.whole(committed, flat)
     assert {block.file for block in node.watched.asked} == {tensors_name(1)}
@@ -323,13 +323,13 @@ def blocks_of(node: Node, manifest: Manifest) -> set[TensorBlock]:
     asks = [
         WantedRanges.from_json(node.folder.wanted_ranges(rank).read_bytes()) for rank in node.ranks
     ]
-    return {block for ask in asks for block in wanted_blocks(ask, manifest)}
+    return {block for ask in asks for block in requested_blocks(ask, manifest)}
 
 
 def ask_for_all(node: Node, manifest: Manifest) -> None:
     """Have rank 0 want every byte."""
     ranges = [ByteRange(file=f.name, begin=0, end=f.size) for f in manifest.files if f.blocks]
-    write_whole(node.folder.wanted_ranges(0), WantedRanges(ranges=tuple(ranges)).to_json())
+    write_atomically(node.folder.wanted_ranges(0), WantedRanges(ranges=tuple(ranges)).to_json())
 
 
 def entry_of(manifest: Manifest, rank: int) -> FileEntry:

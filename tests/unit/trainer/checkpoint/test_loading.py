@@ -23,7 +23,7 @@ from trainer.checkpoint.partial_tensors import BlockState, PartialTensors
 from trainer.checkpoint.safetensors_file import TensorLayout, build_header
 from trainer.contract import MANIFEST, Manifest
 from trainer.rundir import ByteRange, WantedRanges, tensors_name
-from trainer.supervisor.input.tensor_blocks import TensorBlock, own_blocks, wanted_blocks
+from trainer.supervisor.input.tensor_blocks import TensorBlock, own_blocks, requested_blocks
 
 CUTS = st.sampled_from([flat, split, shares])
 PARAMETERS = st.lists(st.integers(1, 50), min_size=1, max_size=4).map(
@@ -51,7 +51,7 @@ def test_the_blocks_of_an_ask_are_those_of_what_the_rank_reads_and_no_others(
         for rank in range(now):
             fragments = partitioned.empty(new(sizes, rank, now))
             ask, reads = asked(open_checkpoint(folder, partitioned.SPEC_SHA256), fragments)
-            blocks = wanted_blocks(ask, manifest)
+            blocks = requested_blocks(ask, manifest)
             arrive(folder, files, manifest, blocks)
             for read in reads:
                 read.tensors.copy(read.begin, read.end, read.into)
@@ -71,7 +71,7 @@ def test_a_rank_of_the_same_world_asks_for_its_own_file_from_its_beginning_to_it
 
     size = len(files[tensors_name(1)])
     assert ask.ranges == (ByteRange(file=tensors_name(1), begin=0, end=size),)
-    assert wanted_blocks(ask, manifest) == own_blocks(manifest, 2, 1)
+    assert requested_blocks(ask, manifest) == own_blocks(manifest, 2, 1)
     assert own_blocks(manifest, 3, 1) == []
 
 
@@ -102,7 +102,7 @@ def test_an_ask_for_what_is_not_there_is_an_error_that_says_so(part: ByteRange, 
     manifest = partitioned.manifest_of(partitioned.files_of(flat, SIZES, 1), 1, 64)
 
     with pytest.raises(ValueError, match=says):
-        wanted_blocks(WantedRanges(ranges=(part,)), manifest)
+        requested_blocks(WantedRanges(ranges=(part,)), manifest)
 
 
 def asked(
@@ -144,7 +144,7 @@ def arrive(
         with place.open("r+b") as file:
             file.seek(offset)
             file.write(files[block.file][offset : offset + length])
-        coming.set_block_state(block.number, BlockState.SPILLED if spill else BlockState.HERE)
+        coming.set_block_state(block.number, BlockState.SPILLED if spill else BlockState.IN_PLACE)
 
 
 def touched(

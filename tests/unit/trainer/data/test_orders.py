@@ -210,7 +210,8 @@ def test_the_rest_of_a_run_is_every_row_that_is_still_trained_once(data: Path, w
     spec = replace(MIXING, mix=None, total_steps=5, global_batch=4)
     source = TokenizedOnDemand(data, TOKENIZER, spec)
     ranks = [
-        list(BatchPrefetcher(source, 0, spec, me(rank, world)).rest(8)) for rank in range(world)
+        list(BatchPrefetcher(source, 0, spec, me(rank, world)).remaining_batches(8))
+        for rank in range(world)
     ]
 
     wanted = {shuffled_row(spec.seed, len(source), cursor) for cursor in range(8, 20)}

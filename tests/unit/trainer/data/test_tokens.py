@@ -247,12 +247,12 @@ def _rundir(folder: Path, data: Path) -> tuple[RunDir, RunSpec]:
         for f in model.iterdir()
     )
     text = rundir.input(SPEC.training_file.path)
-    write_whole(text, data.read_bytes())
+    write_atomically(text, data.read_bytes())
     broken = InputFile(path="files/valid.jsonl", size=1, sha256="")
-    write_whole(rundir.input(broken.path), b"{")
+    write_atomically(rundir.input(broken.path), b"{")
     base = replace(SPEC.base_model, files=files)
     spec = replace(SPEC, base_model=base, validation_file=broken)
-    write_whole(rundir.run_spec, spec.to_json())
+    write_atomically(rundir.run_spec, spec.to_json())
     return rundir, spec
 
 

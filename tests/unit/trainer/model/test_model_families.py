@@ -54,9 +54,9 @@ def test_every_family_is_staged_as_it_is_saved_and_no_tensor_of_it_may_lack(
     kind.from_config(config).save_pretrained(folder)
 
     assert check_model(folder).faults == []
-    require_whole(AutoModelForSequenceClassification, folder, new_head=True)
+    require_complete(AutoModelForSequenceClassification, folder, new_head=True)
     if family in FAMILIES:
-        require_whole(AutoModelForCausalLM, folder, new_head=False)
+        require_complete(AutoModelForCausalLM, folder, new_head=False)
     lacking = sorted(n for n in load_file(folder / SINGLE) if re.search(r"\.(h|layers?)\.1\.", n))
     make.rewrite(folder, lambda weights: {n: t for n, t in weights.items() if n != lacking[0]})
     (fault,) = check_model(folder).faults

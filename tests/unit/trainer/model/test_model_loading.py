@@ -121,14 +121,14 @@ def test_what_was_loaded_is_compared_once_more(folder: Path) -> None:
     make.rewrite(folder, lacking_one)
 
     with pytest.raises(NonRetryableError, match=f"would be random: {Q}"):
-        loading.load_whole(AutoModelForCausalLM, folder, dtype=torch.float32)
+        loading.load_complete(AutoModelForCausalLM, folder, dtype=torch.float32)
 
 
 def test_an_error_of_the_loader_about_the_checkpoint_is_non_retryable(folder: Path) -> None:
     make.rewrite(folder, with_one_cut)
 
     with pytest.raises(NonRetryableError, match="You set `ignore_mismatched_sizes`"):
-        loading.load_whole(AutoModelForCausalLM, folder, dtype=torch.float32)
+        loading.load_complete(AutoModelForCausalLM, folder, dtype=torch.float32)
 
 
 def test_tensors_of_another_task_are_dropped_with_a_line_in_the_log(
@@ -145,7 +145,7 @@ def test_tensors_of_another_task_are_dropped_with_a_line_in_the_log(
 @pytest.mark.parametrize("spec", [PLAIN, LABELS])
 def test_the_comparison_draws_no_random_number(spec: RunSpec, folder: Path) -> None:
     before = torch.get_rng_state()
-    loading.require_whole(AutoModelForCausalLM, folder, new_head=spec.method != "supervised")
+    loading.require_complete(AutoModelForCausalLM, folder, new_head=spec.method != "supervised")
 
     assert torch.equal(torch.get_rng_state(), before)
 

@@ -108,7 +108,7 @@ def test_what_earlier_generations_have_learnt_counts(tmp_path: Path) -> None:
 
     assert finished
     with pytest.raises(NothingLearnedError):
-        train(replace(rig.parts, feed=Feed([CUT, CUT])), still)
+        train(replace(rig.parts, source=Feed([CUT, CUT])), still)
 
 
 def test_answers_of_one_reward_in_every_step_teach_nothing(tmp_path: Path) -> None:
@@ -236,7 +236,7 @@ def learning_from(rows: list[object], method: str, folder: Path, *, packing: boo
         "reward": RewardLoss,
         "ranked": lambda: RankingLoss(Ranked(), 3, 12),
     }
-    rig.parts = replace(rig.parts, feed=feed, method=methods[method]())
+    rig.parts = replace(rig.parts, source=feed, method=methods[method]())
     return rig
 
 
@@ -260,7 +260,7 @@ def test_rows_that_teach_nothing_end_the_run_before_its_second_step(
 def test_one_row_that_teaches_is_enough_to_go_on(tmp_path: Path, case: str) -> None:
     method, row = WITHOUT[case]
     rig = learning_from([row] * 5 + [TAUGHT[method]], method, tmp_path, packing=False)
-    units = sum(rig.parts.feed.units(TrainingState(), rig.parts.method.units))
+    units = sum(rig.parts.source.units(TrainingState(), rig.parts.method.units))
 
     assert units == (3 if method == "supervised" else 1)
 
@@ -273,7 +273,7 @@ def test_rows_that_a_short_run_never_reaches_do_not_save_it(tmp_path: Path) -> N
     feed = FileStepSource(
         RowFeed(TokenizedOnDemand(tmp_path / "train.jsonl", tiny_tokenizer(), short), 0, short, ME)
     )
-    rig.parts = replace(rig.parts, feed=feed)
+    rig.parts = replace(rig.parts, source=feed)
 
     with pytest.raises(NothingLearnedError):
         rig.run()

@@ -143,12 +143,12 @@ def make_rig(root: Path, spec: RunSpec) -> Rig:
         identity=ME,
         engine=engine,
         method=SupervisedLoss(),
-        feed=feed,
+        source=feed,
         evaluation=None,
         saver=saves,  # type: ignore[arg-type]
-        agreement=FlagSync(rundir, None, lambda: saves.busy, lambda: None),
+        flag_sync=FlagSync(rundir, None, lambda: saves.busy, lambda: None),
         journal=Journal(rundir, ME),
-        pace=UtilizationMeter(engine, spec, ME),
+        meter=UtilizationMeter(engine, spec, ME),
         now=lambda: float(next(seconds)),
     )
     return Rig(rundir, engine, saves, feed, parts)
@@ -334,7 +334,7 @@ def test_a_stop_while_a_step_is_prepared_leaves_the_state_as_it_was(rig: Rig) ->
 
 def evaluation(rig: Rig, batches: Callable[[], Iterator[Batch]]) -> LossEvaluation:
     """On these batches."""
-    return LossEvaluation(rig.engine, batches, lambda: rig.parts.agreement.sync_flags().is_leaving)
+    return LossEvaluation(rig.engine, batches, lambda: rig.parts.flag_sync.sync_flags().is_leaving)
 
 
 def stopping_validation(rig: Rig, after: int) -> Callable[[], Iterator[Batch]]:

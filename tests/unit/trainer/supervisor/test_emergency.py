@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.nodes.supervised import ALONE
-from trainer.rundir import AFTER_STEP, RankResult, RunDir, write_whole
+from trainer.rundir import AFTER_STEP, RankResult, RunDir, write_atomically
 from trainer.supervisor.clock import NodeClock, NodeLimits
 from trainer.supervisor.control.launch import NodeWorld
 from trainer.supervisor.control.stop_requests import StopRequest, StopRequests
@@ -26,13 +26,15 @@ from trainer.supervisor.upload.eviction_plan import (
 )
 
 GB = 10**9
-LORA = EvictionOutlook(left=27.0, step=2.0, micro_steps=4, size=2 * GB, pending=0, rate=2.0 * GB)
+LORA = EvictionOutlook(
+    seconds_left=27.0, step=2.0, micro_steps=4, size=2 * GB, pending=0, rate=2.0 * GB
+)
 ORDER = (EvictionChoice.RELY, EvictionChoice.SAVE_NOW, EvictionChoice.FINISH_STEP)
 spans = st.floats(min_value=0.01, max_value=1e4)
 sizes = st.integers(min_value=0, max_value=10**13)
 outlooks = st.builds(
     EvictionOutlook,
-    left=spans,
+    seconds_left=spans,
     step=spans,
     micro_steps=st.integers(1, 64),
     size=sizes,
@@ -48,7 +50,7 @@ outlooks = st.builds(
         (replace(LORA, step=30.0, micro_steps=16), EvictionChoice.SAVE_NOW),
         (replace(LORA, size=98 * GB), EvictionChoice.RELY),  # all of a 7B model: never in 30 s
         (replace(LORA, pending=60 * GB), EvictionChoice.RELY),
-        (replace(LORA, left=2.5), EvictionChoice.RELY),
+        (replace(LORA, seconds_left=2.5), EvictionChoice.RELY),
         (replace(LORA, rate=None), EvictionChoice.SAVE_NOW),
         (replace(LORA, step=None), EvictionChoice.SAVE_NOW),
     ],
@@ -65,7 +67,7 @@ def test_the_time_for_a_save_is_boundary_and_wire_and_commit() -> None:
 
 @given(outlooks, spans)
 def test_more_time_never_saves_less(outlook: EvictionOutlook, more: float) -> None:
-    longer = replace(outlook, left=outlook.left + more)
+    longer = replace(outlook, seconds_left=outlook.seconds_left + more)
 
     assert ORDER.index(decide_on_eviction(longer).choice) >= ORDER.index(
         decide_on_eviction(outlook).choice
@@ -77,9 +79,12 @@ def test_what_is_chosen_fits_into_the_time(outlook: EvictionOutlook) -> None:
     verdict = decide_on_eviction(outlook)
 
     assert outlook.step is not None
-    assert verdict.needs is not None
+    assert verdict.needed_seconds is not None
     after = outlook.step if verdict.choice is EvictionChoice.FINISH_STEP else 0.0
-    assert verdict.choice is EvictionChoice.RELY or verdict.needs + after <= outlook.left
+    assert (
+        verdict.choice is EvictionChoice.RELY
+        or verdict.needed_seconds + after <= outlook.seconds_left
+    )
 
 
 def test_an_upload_that_its_cap_held_back_says_that_the_wire_has_more() -> None:
@@ -170,7 +175,7 @@ class Machine:
         """Every rank leaves its result."""
         for rank in self.stopping.world.ranks:
             result = RankResult(how="finished", step=13)
-            write_whole(self.folder.result(rank), result.to_json())
+            write_atomically(self.folder.result(rank), result.to_json())
 
     @property
     def flag(self) -> str | None:
@@ -238,7 +243,7 @@ def test_a_stop_does_not_cut_the_upload_of_a_trainer_that_has_ended(
     for number in range(own_steps):
         machine.comes_to(11 + number, 2.0)
     machine.ends()
-    machine.requests.trainer_ended(ended_well=True)
+    machine.requests.record_trainer_end(ended_well=True)
     machine.wire.pending_bytes = 140 * GB
     machine.at += 100.0
     if noticed:
@@ -266,7 +271,7 @@ def test_what_all_ranks_have_ended_is_not_killed_while_the_launcher_still_runs(
 def test_a_kill_long_after_the_trainer_ended_leaves_what_is_on_its_way_its_45_seconds(
     machine: Machine,
 ) -> None:
-    machine.requests.trainer_ended(ended_well=True)
+    machine.requests.record_trainer_end(ended_well=True)
     waiting_since = machine.at
     machine.at += 100.0
     machine.requests.request(StopRequest.KILL)

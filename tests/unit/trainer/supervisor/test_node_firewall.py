@@ -54,7 +54,7 @@ def watched(machine: Path) -> Iterator[Path]:
 
 def test_the_supervisor_and_the_machine_agree_on_the_door() -> None:
     assert str(firewall.FIREWALL_FOLDER) == node_firewall.DOOR
-    assert f'"$door/{firewall.ASKED}"' in node_firewall.SCRIPT
+    assert f'"$door/{firewall.REQUESTED}"' in node_firewall.SCRIPT
     assert f'"$door/{firewall.APPLIED}"' in node_firewall.SCRIPT
 
 

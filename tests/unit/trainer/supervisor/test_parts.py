@@ -23,7 +23,11 @@ from trainer.supervisor.machine.health import GpuReading
 from trainer.supervisor.machine.metadata import find_eviction
 from trainer.supervisor.machine.network import free_port
 from trainer.supervisor.report.file_followers import LineTail, RunFileFollower
-from trainer.supervisor.report.heartbeat_reports import METRICS_KEPT, METRICS_SENT, HeartbeatReports
+from trainer.supervisor.report.heartbeat_reports import (
+    MAX_QUEUED_METRICS,
+    METRICS_SENT,
+    HeartbeatReports,
+)
 from trainer.supervisor.report.log_upload import BLOCKS, AppendBlob
 from trainer.supervisor.upload.outbox import Outbox
 
@@ -43,7 +47,7 @@ class TestReports:
 
     def test_an_outage_keeps_the_newest(self) -> None:
         reports = HeartbeatReports()
-        reports.add_metrics([metrics(step) for step in range(METRICS_KEPT + 7)])
+        reports.add_metrics([metrics(step) for step in range(MAX_QUEUED_METRICS + 7)])
 
         batch = reports.next_payload()
         assert len(batch.metrics) == METRICS_SENT
@@ -51,9 +55,9 @@ class TestReports:
 
     def test_what_was_pushed_out_while_it_was_sent_confuses_nothing(self) -> None:
         reports = HeartbeatReports()
-        reports.add_metrics([metrics(step) for step in range(METRICS_KEPT)])
+        reports.add_metrics([metrics(step) for step in range(MAX_QUEUED_METRICS)])
         batch = reports.next_payload()
-        reports.add_metrics([metrics(METRICS_KEPT + n) for n in range(METRICS_SENT - 1)])
+        reports.add_metrics([metrics(MAX_QUEUED_METRICS + n) for n in range(METRICS_SENT - 1)])
         reports.mark_delivered(batch)
 
         assert reports.next_payload().metrics[0].step == METRICS_SENT
@@ -187,16 +191,16 @@ class TestOutbox:
     def test_a_save_is_whole_once_every_local_rank_has_added_to_it(self, folder: RunDir) -> None:
         outbox = _outbox(folder, range(2, 4))
         save(folder, GENERATION, 2, 10, "checkpoints/step-10-n", 4, "stop")
-        assert outbox.whole_saves() == []
+        assert outbox.complete_saves() == []
         save(folder, GENERATION, 3, 10, "checkpoints/step-10-n", 4, "stop")
 
-        assert [[r.rank for r in records] for records in outbox.whole_saves()] == [[2, 3]]
+        assert [[r.rank for r in records] for records in outbox.complete_saves()] == [[2, 3]]
 
     def test_older_saves_go_first(self, folder: RunDir) -> None:
         for step in (30, 10, 20):
             save(folder, GENERATION, 0, step, f"checkpoints/step-{step}-n", 1, "periodic")
 
-        steps = [records[0].step for records in _outbox(folder, range(1)).whole_saves()]
+        steps = [records[0].step for records in _outbox(folder, range(1)).complete_saves()]
         assert steps == [10, 20, 30]
 
 

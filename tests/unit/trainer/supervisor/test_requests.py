@@ -76,7 +76,7 @@ def test_a_limit_is_reached_after_its_seconds(
     if notice is not None:
         requests.set_machine_deadline(notice)
     if ended_well is not None:
-        requests.trainer_ended(ended_well=ended_well)
+        requests.record_trainer_end(ended_well=ended_well)
     if asked is not None:
         requests.request(asked)
     time.at = since + seconds - 0.125
