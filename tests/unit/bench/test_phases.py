@@ -105,8 +105,8 @@ def test_a_node_of_azure_ml_works_in_the_folder_of_its_jobs_newest_start(tmp_pat
 
 def test_what_lies_behind_a_training_job_does_not_come_back_by_itself(vm: Vm) -> None:
     take_a_step(begin_run(vm))
-    held = SightedScaleSet(name="rk-a1", job="j", attempt="a1", state="Succeeded", created_at=0.0)
-    seen = Sight(at=2.0, sets=[held], vms=[vm], attempts={"a1": attempt("running")})
+    held = SnapshotScaleSet(name="rk-a1", job="j", attempt="a1", state="Succeeded", created_at=0.0)
+    seen = Snapshot(at=2.0, sets=[held], vms=[vm], attempts={"a1": attempt("running")})
     now = situation(seen, "j", "running")
 
     assert (now.generation, now.step, now.deleting) == (3, 21, False)

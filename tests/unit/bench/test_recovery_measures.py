@@ -106,7 +106,7 @@ def test_a_recovery_on_the_same_machines_has_no_allocation() -> None:
 
     assert parts == {"detect": 2.0, "stop": 0.0, "first_step": 16.0}
     assert spans.pieces(strike(), RECORD, {}, {}) == {}, "it never recovered"
-    assert spans.own({}) is None
+    assert spans.own_seconds({}) is None
 
 
 def test_a_recovery_that_another_kill_fell_upon_is_not_measured() -> None:

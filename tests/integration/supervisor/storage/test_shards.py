@@ -19,7 +19,7 @@ from trainer.checkpoint.fragments import Fragment
 from trainer.checkpoint.loader import open_checkpoint, plan_reads, ranges_to_read
 from trainer.checkpoint.partial_tensors import BlockState, PartialTensors
 from trainer.contract import Committed, FileEntry, Manifest, checkpoint_path
-from trainer.rundir import ByteRange, RunDir, WantedRanges, tensors_name, write_whole
+from trainer.rundir import ByteRange, RunDir, WantedRanges, tensors_name, write_atomically
 from trainer.supervisor.blob.blocks import BlockClient
 from trainer.supervisor.blob.container import BlobAccess, BlobUnavailableError, JobContainer
 from trainer.supervisor.input.cache import InputCache
@@ -179,7 +179,7 @@ async def test_ranks_of_the_same_world_need_not_ask_for_what_they_saved(
     serving = asyncio.create_task(node.serve(committed))
     last = len(entry_of(manifest, 1).blocks) - 1
     own = PartialTensors(node.folder.checkpoint / tensors_name(1), entry_of(manifest, 1))
-    await until_true(lambda: own.block_state(last) is BlockState.HERE)
+    await until_true(lambda: own.block_state(last) is BlockState.IN_PLACE)
     assert not serving.done()
     fetched = list(node.watched.asked)
     loaded = await asyncio.to_thread(node.load, 1, flat)

@@ -26,7 +26,7 @@ from trainer.data.rows import JsonlRows
 from trainer.data.token_cache import RECORD, tokens_name
 from trainer.data.tokens import TokenizedFile, TokenizedOnDemand, TokenSource, open_tokens
 from trainer.process.non_retryable import NonRetryableError
-from trainer.rundir import RunDir, SavedFile, write_whole
+from trainer.rundir import RunDir, SavedFile, write_atomically
 from trainer.sample_data.tiny_chats import chats, write_samples
 from trainer.tiny import CHAT_TEMPLATE, build_tokenizer
 

@@ -16,7 +16,7 @@ from transformers import (
 from tests.unit.models import model_folders as make
 from tests.unit.models.model_folders import SINGLE
 from trainer.check_model.check import check_model
-from trainer.model.loading import require_whole
+from trainer.model.loading import require_complete
 from trainer.sample_data.tiny_chats import write_samples
 from trainer.tiny import build
 

@@ -145,7 +145,7 @@ class Offloading:
 def test_masters_and_moments_go_and_come_back_even_if_answering_fails() -> None:
     engine = Offloading()
 
-    with pytest.raises(RuntimeError, match="no memory"), offload_optimizer(engine, asked=True):
+    with pytest.raises(RuntimeError, match="no memory"), offload_optimizer(engine, enabled=True):
         raise RuntimeError("no memory")
 
     assert engine.told == [{"optim_states", "hp_params"}, "back"]
@@ -154,7 +154,7 @@ def test_masters_and_moments_go_and_come_back_even_if_answering_fails() -> None:
 def test_nothing_moves_unless_it_is_asked_for() -> None:
     engine = Offloading()
 
-    with offload_optimizer(engine, asked=False):
+    with offload_optimizer(engine, enabled=False):
         pass
 
     assert engine.told == []

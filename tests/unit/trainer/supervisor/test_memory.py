@@ -98,8 +98,8 @@ def test_all_nodes_together_send_no_more_than_the_account_takes(
 ) -> None:
     made = uploads(nodes, replace(NodeLimits(), ingress=gbps * 1e9 / 8), tmp_path)
 
-    assert made.paced_at == rate
-    assert nodes * made.paced_at <= gbps * 1e9 / 8
+    assert made.rate_limit == rate
+    assert nodes * made.rate_limit <= gbps * 1e9 / 8
 
 
 async def _nothing() -> None:
