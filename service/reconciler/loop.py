@@ -58,7 +58,7 @@ class Loop:
         self._record_turn(name)
         async with self.listener.subscribed(notify.DUE) as hinted:
             while not self.stop.is_set():
-                free, began = at_once - len(under_way), clock()
+                free, start = at_once - len(under_way), clock()
                 steps = await self._run_guarded(name, partial(claim, free)) if free else []
                 if steps is not None:  # a claim that always fails does no work
                     self._record_turn(name)
@@ -70,7 +70,7 @@ class Loop:
                     ends = () if free else under_way
                     await self._pause(hinted, _SAFETY_NET_SECONDS, *ends)
                 pause = max(interval, BATCH_SECONDS) if len(steps or ()) > 1 else interval
-                if (early := began + pause - clock()) > 0:
+                if (early := start + pause - clock()) > 0:
                     await asyncio.sleep(early)
         await asyncio.gather(*under_way)
 
@@ -100,11 +100,11 @@ class Loop:
         clock = asyncio.get_running_loop().time
         async with self.listener.subscribed(topic) as notified:
             while not self.stop.is_set():
-                began = clock()
+                start = clock()
                 self._record_turn(name, _longest_turn(seconds))
                 await self._run_guarded(name, partial(self._run_round, run))
                 self._record_turn(name, timedelta(seconds=seconds))
-                await self._pause(asyncio.Event(), min(clock() - began, 1.0))
+                await self._pause(asyncio.Event(), min(clock() - start, 1.0))
                 await self._pause(notified, seconds)
 
     def _record_turn(self, name: str, within: timedelta = timedelta(0)) -> None:
@@ -129,7 +129,7 @@ class Loop:
 
     async def _run_guarded(self, name: str, run: Callable[[], Awaitable[T]]) -> T | None:
         """Run once; log any failure and return None. The next round retries: level-triggered."""
-        began, result = perf_counter(), "failed"
+        start, result = perf_counter(), "failed"
         try:
             answer = await run()
         except Exception as fault:
@@ -141,7 +141,7 @@ class Loop:
             result = "ok"
             return answer
         finally:
-            RECONCILE_STEP.observe(name, result, value=perf_counter() - began)
+            RECONCILE_STEP.observe(name, result, value=perf_counter() - start)
         await self._pause(asyncio.Event(), _AFTER_FAULT_SECONDS)
         return None
 

@@ -151,23 +151,27 @@ class AttemptReconciler:
     async def _step(self, claim: Claim, row: AttemptRow) -> None:
         now = self.now()  # of the whole step: what is decided is true of what was seen then
         listing = self._listing(row)
-        known = scale_set_cache.known_scale_set(row)
+        cached = scale_set_cache.known_scale_set(row)
         cloud: CloudProvider | ScaleSet | None
-        cloud = scale_set_from_list(known, listing, now) if listing else None
+        cloud = scale_set_from_list(cached, listing, now) if listing else None
         if cloud is None and not self._is_decided(claim, row, listing):
             cloud = self._cloud(row, claim)
         elif cloud is None and row.state is AttemptState.TERMINATING:
             cloud = as_before(row)
-        found = await self._observer.look(cloud, claim, row, self.watch.since(now), now)
-        for fault in found.faults:
+        observed = await self._observer.look(cloud, claim, row, self.watch.since(now), now)
+        for fault in observed.faults:
             await self._complain(row, fault)
-        if is_deletion_stuck(found.attempt, found.seen, now):
-            await self._raise_alarm(row, blind=found.seen.blind)
-        step = next_step(found.attempt, found.seen, now, self.pace)
-        await self._follow(claim, row, found, step)
-        if found.call and not found.faults and operator_action.is_resolved(found.call, row, step):
+        if is_deletion_stuck(observed.attempt, observed.seen, now):
+            await self._raise_alarm(row, blind=observed.seen.blind)
+        step = next_step(observed.attempt, observed.seen, now, self.pace)
+        await self._follow(claim, row, observed, step)
+        if (
+            observed.call
+            and not observed.faults
+            and operator_action.is_resolved(observed.call, row, step)
+        ):
             async with self.engine.begin() as conn:
-                await operator_action.resolve_action(conn, row, found.call, self.now())
+                await operator_action.resolve_action(conn, row, observed.call, self.now())
 
     @property
     def _hears(self) -> bool:
@@ -204,53 +208,53 @@ class AttemptReconciler:
         return lister.fresh() if lister else None
 
     async def _follow(
-        self, claim: Claim, row: AttemptRow, found: ObservedAttempt, step: AttemptStep
+        self, claim: Claim, row: AttemptRow, observed: ObservedAttempt, step: AttemptStep
     ) -> None:
         """Take the step inside a trace span; a requeue needs no span."""
         if isinstance(step, RequeueAttempt):
-            await self._take(claim, row, found, step)
+            await self._take(claim, row, observed, step)
             return
         with tracing.step(f"reconcile {type(step).__name__}", row.job_id, row.id):
-            await self._take(claim, row, found, step)
+            await self._take(claim, row, observed, step)
 
     async def _take(
-        self, claim: Claim, row: AttemptRow, found: ObservedAttempt, step: AttemptStep
+        self, claim: Claim, row: AttemptRow, observed: ObservedAttempt, step: AttemptStep
     ) -> None:
         match step:
             case RequeueAttempt(delay):
-                await self._requeue(claim, row, found, delay)
+                await self._requeue(claim, row, observed, delay)
             case CreateScaleSet():
                 await self._create(claim, row)
             case RefillScaleSet(useless):
-                await self._refill(claim, row, found, useless)
+                await self._refill(claim, row, observed, useless)
             case DeleteScaleSet():
                 with suppress(ScaleSetNotFound):
-                    await self._cloud(row, claim).delete(found.attempt.scale_set_name)
+                    await self._cloud(row, claim).delete(observed.attempt.scale_set_name)
                 await self._release(claim, self.pace.poll)
             case HaltGeneration():
-                await self._halt(claim, row, found, step)
+                await self._halt(claim, row, observed, step)
             case OpenGeneration():
-                await self._open(claim, row, found, step)
+                await self._open(claim, row, observed, step)
             case MoveAttempt():
                 if step.outcome is Outcome.SUCCEEDED:
                     await self._opener.record_last_measurements(row)
-                if serial_logs.is_boot_failure(row, found.seen, step):
-                    await self._keep_serial_logs(row, found)
+                if serial_logs.is_boot_failure(row, observed.seen, step):
+                    await self._keep_serial_logs(row, observed)
                 await self._move(claim, row, step)
 
     async def _requeue(
-        self, claim: Claim, row: AttemptRow, found: ObservedAttempt, delay: timedelta | None
+        self, claim: Claim, row: AttemptRow, observed: ObservedAttempt, delay: timedelta | None
     ) -> None:
         now = self.now()
-        usual = requeue_delay.while_running(row, found, self.pace, now) if self._hears else None
-        pause = self._pause(row, found, delay or usual)
-        await self._release(claim, pause, found.faults)
+        usual = requeue_delay.while_running(row, observed, self.pace, now) if self._hears else None
+        pause = self._pause(row, observed, delay or usual)
+        await self._release(claim, pause, observed.faults)
 
-    async def _keep_serial_logs(self, row: AttemptRow, found: ObservedAttempt) -> None:
+    async def _keep_serial_logs(self, row: AttemptRow, observed: ObservedAttempt) -> None:
         """Copy them without a claim: a refusal must not defer the deletion."""
         cloud = self.limited_cloud.at(row.offering.pool) if self.limited_cloud else self.cloud
         await serial_logs.keep_serial_logs(
-            self.engine, cloud, self.store, row, found.seen, self.now()
+            self.engine, cloud, self.store, row, observed.seen, self.now()
         )
 
     async def _create(self, claim: Claim, row: AttemptRow) -> None:
@@ -272,13 +276,13 @@ class AttemptReconciler:
             await self._release(claim, self.pace.poll)
 
     async def _refill(
-        self, claim: Claim, row: AttemptRow, found: ObservedAttempt, useless: tuple[str, ...]
+        self, claim: Claim, row: AttemptRow, observed: ObservedAttempt, useless: tuple[str, ...]
     ) -> None:
         """Request machines in place of lost ones; report a refusal once and request again later.
 
         The remaining machines continue to train. A deferred request does not count as made.
         """
-        intend = partial(self._intend_refill, claim, row, found.seen, useless)
+        intend = partial(self._intend_refill, claim, row, observed.seen, useless)
         try:
             cloud = await self._cloud_after(intend, claim, row)
             await cloud.refill(scale_set_name(row.id), row.instance_count, useless)
@@ -296,33 +300,33 @@ class AttemptReconciler:
                 await leases.check(conn, claim)
 
     async def _intend_refill(
-        self, claim: Claim, row: AttemptRow, seen: AttemptView, useless: tuple[str, ...]
+        self, claim: Claim, row: AttemptRow, view: AttemptView, useless: tuple[str, ...]
     ) -> None:
         async with self.engine.begin() as conn:
-            await refills.record_refill(conn, claim, row, seen, useless, self.now())
+            await refills.record_refill(conn, claim, row, view, useless, self.now())
 
     async def _halt(
-        self, claim: Claim, row: AttemptRow, found: ObservedAttempt, step: HaltGeneration
+        self, claim: Claim, row: AttemptRow, observed: ObservedAttempt, step: HaltGeneration
     ) -> None:
-        generation = found.seen.generation
+        generation = observed.seen.generation
         assert generation is not None, "only a generation can be halted"
-        deferral = deferral_after(claim, found.faults, self.now())
+        deferral = deferral_after(claim, observed.faults, self.now())
         await self._writes.halt(
             Halting(
                 claim=claim,
                 row=row,
                 generation=generation,
                 step=step,
-                again=requeue_delay.while_stopping(found.seen, step, self.pace, self.now()),
+                again=requeue_delay.while_stopping(observed.seen, step, self.pace, self.now()),
                 deferral=deferral,
             )
         )
         await self._give_back(claim, deferral)
 
     async def _open(
-        self, claim: Claim, row: AttemptRow, found: ObservedAttempt, step: OpenGeneration
+        self, claim: Claim, row: AttemptRow, observed: ObservedAttempt, step: OpenGeneration
     ) -> None:
-        done = await self._opener.open(claim, row, step, found.seen, found.newest_number)
+        done = await self._opener.open(claim, row, step, observed.seen, observed.newest_number)
         if isinstance(done, MoveAttempt):
             await self._move(claim, row, done)
         elif done:
@@ -345,17 +349,21 @@ class AttemptReconciler:
             await self._writes.release(claim, delay, deferral)
             await self._give_back(claim, deferral)
 
-    async def _give_back(self, claim: Claim, kept: Deferral | None = None) -> None:
+    async def _give_back(self, claim: Claim, retained: Deferral | None = None) -> None:
         """Give back tokens after the row has been written; without a database they are lost."""
         if self.limited_cloud is not None:
             with suppress(SQLAlchemyError):
-                await self.limited_cloud.give_back(claim, kept)
+                await self.limited_cloud.give_back(claim, retained)
 
-    def _pause(self, row: AttemptRow, found: ObservedAttempt, usual: timedelta | None) -> timedelta:
+    def _pause(
+        self, row: AttemptRow, observed: ObservedAttempt, usual: timedelta | None
+    ) -> timedelta:
         """Return the requeue delay; with a deferred call it ends when the call may be made."""
-        pauses = [self._timeout(row, fault) for fault in found.faults]
-        asks = any(isinstance(f, Deferred | ConcurrencyLimitReached) for f in found.faults)
-        return max(pauses) if asks else max([usual or self.pace.poll, *pauses])
+        pauses = [self._timeout(row, fault) for fault in observed.faults]
+        has_deferred_call = any(
+            isinstance(f, Deferred | ConcurrencyLimitReached) for f in observed.faults
+        )
+        return max(pauses) if has_deferred_call else max([usual or self.pace.poll, *pauses])
 
     def _timeout(self, row: AttemptRow, fault: Exception) -> timedelta:
         """Return the delay after a fault; an attempt with nodes is still polled as usual."""

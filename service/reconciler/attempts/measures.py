@@ -46,21 +46,21 @@ def observe_job_move(claim: Claim, to: JobState, now: datetime) -> None:
     if to in JOB_TERMINAL:
         JOBS_FINISHED.add(to)
         facts = {"rekindle.job": row.id, "rekindle.state": str(to), "rekindle.model": row.model}
-        whole = FinishedPeriod(
+        period = FinishedPeriod(
             name="job", started_at=row.created_at, ended_at=now, attributes=facts
         )
-        tracing.record_job(row.id, whole)
+        tracing.record_job(row.id, period)
 
 
-def observe_attempt_moves(moving: Iterable[ClaimedAttemptMove], now: datetime) -> None:
+def observe_attempt_moves(moves: Iterable[ClaimedAttemptMove], now: datetime) -> None:
     """Observe moves of attempts."""
-    for one in moving:
-        row, offering = one.row, one.row.offering
+    for move in moves:
+        row, offering = move.row, move.row.offering
         spent = (now - row.since).total_seconds()
         ATTEMPT_STATE.observe(row.state, offering.capacity_type, value=spent)
-        if one.step.outcome and row.outcome is None:
-            place = (offering.region, offering.vm_size, offering.capacity_type)
-            ATTEMPT_OUTCOMES.add(one.step.outcome, *place)
+        if move.step.outcome and row.outcome is None:
+            labels = (offering.region, offering.vm_size, offering.capacity_type)
+            ATTEMPT_OUTCOMES.add(move.step.outcome, *labels)
 
 
 async def observe_attempt_end(engine: AsyncEngine, row: AttemptRow, now: datetime) -> None:
@@ -99,11 +99,11 @@ def _record_spans(record: AttemptRecord, now: datetime) -> None:
         "rekindle.vm_size": offering.vm_size,
         "rekindle.capacity_type": str(offering.capacity_type),
     }
-    whole = FinishedPeriod(
+    period = FinishedPeriod(
         name="attempt", started_at=row.created_at, ended_at=now, attributes=facts
     )
     tracing.record_attempt(
-        row.job_id, row.id, whole, [_finished_period(e, now) for e in record.timeline]
+        row.job_id, row.id, period, [_finished_period(e, now) for e in record.timeline]
     )
 
 

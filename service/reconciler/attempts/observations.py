@@ -50,16 +50,16 @@ class Observation:
         billed for some time before it existed: the cost shown may exceed the invoice, and is never
         below it. A machine without a vm_id is billed once it has one, from the same moment on.
         """
-        row, found = self.row, self.scale_set
+        row, scale_set = self.row, self.scale_set
         since = self.at
         if row.refilled_at:
             since = min(since, row.refilled_at)
-        elif found and found.created_at:
-            since = min(since, max(row.created_at, found.created_at))
+        elif scale_set and scale_set.created_at:
+            since = min(since, max(row.created_at, scale_set.created_at))
         return ExistingMachines(
             job_id=row.job_id,
             attempt_id=row.id,
-            vm_ids=[i.vm_id for i in found.instances if i.vm_id] if found else [],
+            vm_ids=[i.vm_id for i in scale_set.instances if i.vm_id] if scale_set else [],
             price=price,
             since=since,
         )
@@ -71,38 +71,50 @@ def running(scale_set: ScaleSet | None) -> list[str]:
 
 
 async def record_observations(
-    engine: AsyncEngine, sights: Sequence[Observation]
+    engine: AsyncEngine, observations: Sequence[Observation]
 ) -> list[AttemptInputs | Exception]:
     """Write new observations and read facts; return LeaseLost where another worker has the row."""
-    news = [one for one in sights if one.asked or one.told]
+    news = [observation for observation in observations if observation.asked or observation.told]
     if not news:
         async with engine.connect() as conn:
-            found = await _facts(conn, sights)
-        return [found[one.row.id] for one in sights]
+            facts = await _facts(conn, observations)
+        return [facts[observation.row.id] for observation in observations]
     async with engine.begin() as conn:
-        lost = await _write_down(conn, news)
-        found = await _facts(conn, [one for one in sights if one.row.id not in lost])
-    return [found.get(one.row.id) or LeaseLost(f"attempts {one.row.id}") for one in sights]
+        lost_ids = await _write_down(conn, news)
+        facts = await _facts(
+            conn,
+            [observation for observation in observations if observation.row.id not in lost_ids],
+        )
+    return [
+        facts.get(observation.row.id) or LeaseLost(f"attempts {observation.row.id}")
+        for observation in observations
+    ]
 
 
-async def _facts(conn: AsyncConnection, sights: Sequence[Observation]) -> dict[str, AttemptInputs]:
-    return await attempt_facts.read_inputs(conn, [(one.row, one.newest) for one in sights])
+async def _facts(
+    conn: AsyncConnection, observations: Sequence[Observation]
+) -> dict[str, AttemptInputs]:
+    return await attempt_facts.read_inputs(
+        conn, [(observation.row, observation.newest) for observation in observations]
+    )
 
 
 async def _write_down(conn: AsyncConnection, news: Sequence[Observation]) -> set[str]:
     """Write the observations; return attempts whose lease is lost (not written)."""
-    seen = [
+    records = [
         attempts.ScaleSetObservation(
-            claim=one.claim,
-            seen_at=one.at if one.asked else None,
-            vm_ids=one.vm_ids,
-            whole=one.whole,
+            claim=observation.claim,
+            seen_at=observation.at if observation.asked else None,
+            vm_ids=observation.vm_ids,
+            whole=observation.whole,
         )
-        for one in news
+        for observation in news
     ]
-    ours = await attempts.record_observations(conn, seen)
-    billed = [one for one in news if one.asked and one.row.id in ours]
+    prices = await attempts.record_observations(conn, records)
+    billed = [
+        observation for observation in news if observation.asked and observation.row.id in prices
+    ]
     if billed:
-        exist = [one.exist(ours[one.row.id]) for one in billed]
-        await ledger.meter(conn, exist, max(one.at for one in billed))
-    return {one.row.id for one in news} - ours.keys()
+        machines = [observation.exist(prices[observation.row.id]) for observation in billed]
+        await ledger.meter(conn, machines, max(observation.at for observation in billed))
+    return {observation.row.id for observation in news} - prices.keys()

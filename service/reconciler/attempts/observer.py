@@ -71,7 +71,8 @@ class Observer:
     @cached_property
     def _observations(self) -> Batcher[Observation, AttemptInputs]:
         return Batcher(
-            partial(observations.record_observations, self.engine), key=lambda one: one.row.id
+            partial(observations.record_observations, self.engine),
+            key=lambda observation: observation.row.id,
         )
 
     async def look(
@@ -106,18 +107,18 @@ class Observer:
             facts, ahead, unkept = await self._recorded(observation, facts, head)
             head, head_fault = (None, unkept) if unkept else (head, head_fault)
         faults = tuple(f for f in (cloud_fault, head_fault) if f is not None)
-        seen = _seen(observation, facts, head, awake_since)
+        view = _seen(observation, facts, head, awake_since)
         return ObservedAttempt(
             attempt=facts.attempt,
             seen=replace(
-                seen,
+                view,
                 blind=cloud_fault is not None,
                 outlook=ahead,
                 awake_since=awake_since,
                 cannot_boot=operator_action.open_message("boot", row.id, facts.help),
                 head_unreadable_since=_unreadable_since(row, facts, head_fault),
                 misconfigured=operator_action.open_message("azure", row.id, facts.help),
-                unnamed_since=self._unnamed_since(row, seen, now),
+                unnamed_since=self._unnamed_since(row, view, now),
             ),
             newest_number=facts.last.number if facts.last else 0,
             faults=faults,
@@ -136,7 +137,7 @@ class Observer:
         if row.state is AttemptState.PENDING:
             return None, None
         try:
-            found = await cloud.get(scale_set_name(row.id))
+            scale_set = await cloud.get(scale_set_name(row.id))
         except ScaleSetNotFound as missing:
             believed = row.state not in ATTEMPT_WITH_NODES or self._was_missing(row, now)
             return (None, None) if believed else (as_before(row), missing)
@@ -146,7 +147,7 @@ class Observer:
                 raise  # nothing can be decided without the cloud
             return (as_before(row) if row.state in ATTEMPT_WITH_NODES else None), fault
         self._missing.pop(row.id, None)
-        return found, None
+        return scale_set, None
 
     def _was_missing(self, row: AttemptRow, now: datetime) -> bool:
         """Return whether the scale set was missing twice in a row.
@@ -154,8 +155,8 @@ class Observer:
         One answer of a front end that lags must not end a healthy run. No replica may have
         seen the scale set in between.
         """
-        for other in [i for i, (at, _) in self._missing.items() if now - at > _FORGOTTEN]:
-            del self._missing[other]
+        for attempt_id in [i for i, (at, _) in self._missing.items() if now - at > _FORGOTTEN]:
+            del self._missing[attempt_id]
         first, before = self._missing.get(row.id, (now, row.seen_at))
         if before != row.seen_at:
             first = now
@@ -173,17 +174,17 @@ class Observer:
             fault = HeadUnreadable(heads.unreadable_message(observation.row.job_id, _UNKEPT))
             return *await self._take_care(observation, facts, None), fault
 
-    def _unnamed_since(self, row: AttemptRow, seen: AttemptView, now: datetime) -> datetime | None:
+    def _unnamed_since(self, row: AttemptRow, view: AttemptView, now: datetime) -> datetime | None:
         """Return since when rank 0 claims without proof that HEAD names the model; None: not so.
 
         HEAD is read before the nodes, so an observation or two may miss a true claim.
         """
-        generation = seen.generation
-        if seen.model_committed or generation is None or not is_finished(generation, seen.nodes):
+        generation = view.generation
+        if view.model_committed or generation is None or not is_finished(generation, view.nodes):
             self._unnamed.pop(row.id, None)
             return None
-        for other in [i for i, (_, at) in self._unnamed.items() if now - at > _FORGOTTEN]:
-            del self._unnamed[other]
+        for attempt_id in [i for i, (_, at) in self._unnamed.items() if now - at > _FORGOTTEN]:
+            del self._unnamed[attempt_id]
         first, _ = self._unnamed.get(row.id, (now, now))
         self._unnamed[row.id] = first, now
         return first
@@ -199,8 +200,8 @@ class Observer:
                 await heads.record(conn, row.job_id, head, now)
             await budgets.enforce_job_budget(conn, row, self.allowance, now)
             facts = (await attempt_facts.read_inputs(conn, [(row, observation.newest)]))[row.id]
-            given = (facts.attempt, row, observation.scale_set, facts.opened, now)
-            return facts, await outlook.growth_outlook(conn, *given)
+            arguments = (facts.attempt, row, observation.scale_set, facts.opened, now)
+            return facts, await outlook.growth_outlook(conn, *arguments)
 
 
 def as_before(row: AttemptRow) -> ScaleSet:
@@ -279,8 +280,8 @@ def _seen(
 def _views(
     observation: Observation, records: list[NodeRecord], awake_since: datetime
 ) -> list[NodeView]:
-    there, now = set(observations.running(observation.scale_set)), observation.at
-    return [_view(r, r.vm_id in there, min(awake_since, now), now) for r in records]
+    present, now = set(observations.running(observation.scale_set)), observation.at
+    return [_view(r, r.vm_id in present, min(awake_since, now), now) for r in records]
 
 
 def _view(record: NodeRecord, present: bool, awake_since: datetime, now: datetime) -> NodeView:
@@ -303,8 +304,8 @@ def _heard_at(generation: Generation | None, records: list[NodeRecord]) -> datet
     if generation is None:
         return None
     members = (r for r in records if generation.member(r.node_id))
-    heard = [r.heard_at for r in members if not r.unhealthy_at]  # the others are being deleted
-    return datetime.fromtimestamp(min(heard), UTC) if heard else None
+    heartbeats = [r.heard_at for r in members if not r.unhealthy_at]  # the others are being deleted
+    return datetime.fromtimestamp(min(heartbeats), UTC) if heartbeats else None
 
 
 def _stepped(generation: Generation, records: list[NodeRecord]) -> bool:

@@ -47,13 +47,13 @@ async def growth_outlook(
     assert job is not None, "an attempt has a job: the foreign key says so"
     worlds = await generations.of_attempt(conn, row.id)
     arrival = (worlds[0].opened_at - row.created_at).total_seconds()
-    known = {r.vm_id for r in await nodes.of_attempt(conn, row.id)}
+    joined_vm_ids = {r.vm_id for r in await nodes.of_attempt(conn, row.id)}
     return GrowthOutlook(
         remaining=_remaining(job),
         disruption=_disruption(job, row),
         restart=await _restart(conn, row, worlds),
         arrival=arrival,
-        next_join=_next_join(row, scale_set, known, arrival, now),
+        next_join=_next_join(row, scale_set, joined_vm_ids, arrival, now),
     )
 
 
@@ -74,22 +74,26 @@ def _disruption(job: JobRow, row: AttemptRow) -> float:
 
 async def _restart(conn: AsyncConnection, row: AttemptRow, worlds: list[OpenedGeneration]) -> float:
     """Return the seconds of the last restart in place: save, stop, and first step."""
-    began = worlds[-1].opened_at
+    opened_at = worlds[-1].opened_at
     steps = [
         datetime.fromtimestamp(span.ended_at, UTC)
         for span in await nodes.spans_named(conn, row.id, "first_step")
     ]
-    first = min((at for at in steps if at > began), default=began)
-    saved = [
+    first = min((at for at in steps if at > opened_at), default=opened_at)
+    save_seconds = [
         (after.opened_at - before.halted_at).total_seconds()
         for before, after in pairwise(worlds)
         if before.halted_at and before.halt_kind is DirectiveKind.CHECKPOINT_AND_STOP
     ]
-    return (first - began).total_seconds() + (saved[-1] if saved else 0.0)
+    return (first - opened_at).total_seconds() + (save_seconds[-1] if save_seconds else 0.0)
 
 
 def _next_join(
-    row: AttemptRow, scale_set: ScaleSet | None, known: set[str], arrival: float, now: datetime
+    row: AttemptRow,
+    scale_set: ScaleSet | None,
+    joined_vm_ids: set[str],
+    arrival: float,
+    now: datetime,
 ) -> float:
     """Return the seconds until a coming machine has joined, if it boots as fast as the first ones.
 
@@ -97,8 +101,8 @@ def _next_join(
     """
     if scale_set is None or row.refilled_at is None or scale_set.phase not in _COMING:
         return math.inf
-    boots = any(i.running and i.vm_id not in known for i in scale_set.instances)
+    boots = any(i.running and i.vm_id not in joined_vm_ids for i in scale_set.instances)
     if not boots and scale_set.phase is ScaleSetPhase.READY:
         return math.inf
-    left = arrival - (now - row.refilled_at).total_seconds()
-    return left if left > 0 else math.inf
+    remaining_s = arrival - (now - row.refilled_at).total_seconds()
+    return remaining_s if remaining_s > 0 else math.inf

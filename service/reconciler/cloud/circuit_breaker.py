@@ -57,7 +57,7 @@ class CircuitBreaker:
                 await circuit_breaker.record_success(conn, region)
                 return
             jitter = random.random()  # noqa: S311 - no secret
-            given = (conn, region, self.now(), jitter)
-            circuit = await circuit_breaker.record_failure(*given, probed=call.probes)
+            arguments = (conn, region, self.now(), jitter)
+            circuit = await circuit_breaker.record_failure(*arguments, probed=call.probes)
         if circuit.failures == FAILURES:
             log.warning("cloud.region_fails", extra={"region": region, "cause": str(fault)})

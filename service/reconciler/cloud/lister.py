@@ -31,20 +31,20 @@ class Lister:
     async def run_once(self) -> None:
         """Ask the cloud if it is this process's turn, then read the newest list."""
         async with self.engine.begin() as conn:
-            mine = await scale_set_cache.claim(conn, self.now(), self.every)
-        if mine:
+            is_claimed = await scale_set_cache.claim(conn, self.now(), self.every)
+        if is_claimed:
             await self._ask()
         async with self.engine.connect() as conn:
-            known = self.fresh()  # None: any list will do
-            after = known.listed_at if known else None
-            found = await scale_set_cache.latest(conn, after)
-        if found and found.is_fresh(self.now(), self.every):
-            self.listing = found
+            current = self.fresh()  # None: any list will do
+            after = current.listed_at if current else None
+            listing = await scale_set_cache.latest(conn, after)
+        if listing and listing.is_fresh(self.now(), self.every):
+            self.listing = listing
 
     def fresh(self) -> ScaleSetList | None:
         """Return the list while it is fresh."""
-        found = self.listing
-        return found if found and found.is_fresh(self.now(), self.every) else None
+        listing = self.listing
+        return listing if listing and listing.is_fresh(self.now(), self.every) else None
 
     async def _ask(self) -> None:
         asked_at = self.now()
@@ -61,6 +61,6 @@ class Lister:
                 await scale_set_cache.known_scale_sets(conn),
             )
         assert listing is not None, "it was just published"
-        changed = [i for i, known in rows if has_changed(known, listing.sets.get(known.name))]
+        changed = [i for i, cached in rows if has_changed(cached, listing.sets.get(cached.name))]
         async with self.engine.begin() as conn:
             await attempts.request_reread(conn, changed, self.now())

@@ -68,8 +68,8 @@ def deferral_of(claim: Claim | None, now: datetime) -> Deferral | None:
     """Return the deferred call in the attempt's row, or None once its time has passed."""
     if claim is None or claim.row.deferred_call is None:
         return None
-    found = Deferral(call=CloudCall(claim.row.deferred_call), until=claim.row.deferred_until)
-    return found if found.is_pending(now) or found.is_due(now) else None
+    deferral = Deferral(call=CloudCall(claim.row.deferred_call), until=claim.row.deferred_until)
+    return deferral if deferral.is_pending(now) or deferral.is_due(now) else None
 
 
 def deferral_after(claim: Claim, faults: Collection[Exception], now: datetime) -> Deferral | None:
@@ -135,48 +135,48 @@ class RateLimitedCloud:
                     await self._take(region, call, claim, waits)
             if first is not None:
                 await first()
-            with remaining.gather_remaining() as left:
+            with remaining.gather_remaining() as remaining_requests:
                 try:
                     answer = await _timed(call, region, make)
                 except CloudError as fault:
                     await self._circuits.record(region, fault, admission)
                     raise self._kept(fault, call, None if admission.probes else claim) from fault
                 finally:
-                    await self._learn(region, left)
+                    await self._learn(region, remaining_requests)
         await self._circuits.record(region, None, admission)
         return answer
 
-    async def give_back(self, claim: Claim, kept: Deferral | None) -> None:
-        """Give back the tokens of the call that the attempt deferred, unless it is ``kept``."""
+    async def give_back(self, claim: Claim, retained: Deferral | None) -> None:
+        """Give back the tokens of the call that the attempt deferred, unless it is ``retained``."""
         deferral = deferral_of(claim, self.now())
-        if deferral and deferral != kept and deferral.is_pending(self.now()):
+        if deferral and deferral != retained and deferral.is_pending(self.now()):
             request = self._tokens(offerings.of(claim.row).pool, TOKENS[deferral.call])
             await self._batch.do(replace(request, count=-1))
 
     async def _take(
-        self, region: str, call: CloudCall, claim: Claim | None, other: Deferral | None
+        self, region: str, call: CloudCall, claim: Claim | None, deferral: Deferral | None
     ) -> None:
         """Take the call's tokens. Raises Deferred, or Throttled if the call cannot be deferred.
 
-        An attempt has one deferred call at a time: with ``other`` pending, this call takes tokens
-        only if the buckets have them now. The look before one that is due does not wait.
+        An attempt has one deferred call at a time: with ``deferral`` pending, this call takes
+        tokens only if the buckets have them now. The look before one that is due does not wait.
         """
         request, now = self._tokens(region, TOKENS[call]), self.now()
-        if claim is not None and not (other and other.is_pending(now)):
+        if claim is not None and not (deferral and deferral.is_pending(now)):
             wait = await self._batch.do(request)
-            if wait and not (other and call is CloudCall.GET):
+            if wait and not (deferral and call is CloudCall.GET):
                 raise self._deferred(region, Deferral(call=call, until=now + wait))
             return
         shares = [] if claim else [self._tokens(region, TOKENS[call], sweeps=True)]
         wait = timedelta(0)
-        for one in [*shares, request]:
+        for token_request in [*shares, request]:
             async with self.engine.begin() as conn:
-                (wait,) = await rate_limit.take(conn, [one], now)
+                (wait,) = await rate_limit.take(conn, [token_request], now)
                 if not wait:
                     return
                 await conn.rollback()  # give the tokens back: the call is not made
-        if other:
-            raise self._deferred(region, other)
+        if deferral:
+            raise self._deferred(region, deferral)
         raise Throttled(_message(region, call), "", wait.total_seconds())
 
     @cached_property
@@ -213,17 +213,17 @@ class RateLimitedCloud:
         deferral = Deferral(call=call, until=self.now() + wait)
         return Deferred(str(fault), deferral, self.now(), fault.code or "Throttled")
 
-    async def _learn(self, region: str, left: dict[str, int]) -> None:
+    async def _learn(self, region: str, remaining_requests: dict[str, int]) -> None:
         """Lower all buckets of a kind of which Azure says that few requests remain."""
-        for kind in [kind for kind in RequestKind if kind in left]:
-            AZURE_REMAINING.set(region, kind, value=left[kind])
-            level = left[kind] / (BUCKETS[kind].size * self.times)
+        for kind in [kind for kind in RequestKind if kind in remaining_requests]:
+            AZURE_REMAINING.set(region, kind, value=remaining_requests[kind])
+            level = remaining_requests[kind] / (BUCKETS[kind].size * self.times)
             if level >= _LOW:
                 continue
-            both = self._tokens(region, [kind]), self._tokens(region, [kind], sweeps=True)
+            requests = self._tokens(region, [kind]), self._tokens(region, [kind], sweeps=True)
             buckets = {
                 name: replace(bucket, size=bucket.size * level)
-                for request in both
+                for request in requests
                 for name, bucket in request.buckets.items()
             }
             async with self.engine.begin() as conn:
@@ -282,10 +282,10 @@ class RateLimitedRegion:
         call: CloudCall,
         make: Callable[P, Awaitable[T]],
         *args: P.args,
-        **more: P.kwargs,
+        **kwargs: P.kwargs,
     ) -> T:
-        made = partial(make, *args, **more)
-        return await self.limited_cloud.ask(self.region, call, made, self.claim, self.first)
+        make_call = partial(make, *args, **kwargs)
+        return await self.limited_cloud.ask(self.region, call, make_call, self.claim, self.first)
 
     @property
     def _cloud(self) -> CloudProvider:
@@ -309,7 +309,7 @@ def _counted(call: CloudCall, region: str) -> Iterator[None]:
 
 async def _timed(call: CloudCall, region: str, make: Callable[[], Awaitable[T]]) -> T:
     """Make the call and record how long Azure took, and with which result."""
-    began, result = perf_counter(), "unexpected"
+    start, result = perf_counter(), "unexpected"
     try:
         answer = await make()
     except CloudError as fault:
@@ -319,4 +319,4 @@ async def _timed(call: CloudCall, region: str, make: Callable[[], Awaitable[T]])
         result = "ok"
         return answer
     finally:
-        AZURE_CALL.observe(call, region, result, value=perf_counter() - began)
+        AZURE_CALL.observe(call, region, result, value=perf_counter() - start)

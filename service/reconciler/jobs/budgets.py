@@ -63,7 +63,7 @@ class ProjectBudgets:
     async def _recheck_stopped_jobs(self) -> None:
         """Check jobs again whose project has a new budget since they stopped."""
         async with self.engine.connect() as conn:
-            found = await rows.jobs_stopped_by_former_budget(conn)
-        for job_id in found:
+            job_ids = await rows.jobs_stopped_by_former_budget(conn)
+        for job_id in job_ids:
             async with self.engine.begin() as conn:
                 await budgets.clear_exhaustion(conn, job_id, self.now())

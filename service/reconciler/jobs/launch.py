@@ -64,22 +64,27 @@ class AttemptLauncher:
     async def start(self, claim: Claim, job: Job, row: JobRow, number: int) -> None:
         """Write the next attempt, or the reason why none starts now."""
         plan = row.parsed_plan
-        work, places, past = await self._read_work_left(row, plan)
+        work, states, history = await self._read_work_left(row, plan)
         now, nodes = self.now(), plan.chosen.nodes
         choose = partial(
-            offering_choice.choose, work=work, job_id=job.id, now=now, most_nodes=nodes, past=past
+            offering_choice.choose,
+            work=work,
+            job_id=job.id,
+            now=now,
+            most_nodes=nodes,
+            past=history,
         )
-        places_now = places
+        states_now = states
         for _ in range(_TRIES):
-            choice = await asyncio.to_thread(choose, places_now)  # slow, so before any lock
+            choice = await asyncio.to_thread(choose, states_now)  # slow, so before any lock
             async with self.engine.begin() as conn:
-                before = places_now
-                places_now = await admission.mark_full_regions(conn, job.id, places, nodes, now)
-                if _offerings_without_cores(places_now) != _offerings_without_cores(before):
+                before = states_now
+                states_now = await admission.mark_full_regions(conn, job.id, states, nodes, now)
+                if _offerings_without_cores(states_now) != _offerings_without_cores(before):
                     continue
                 if choice.look_at is None:
                     await self._start_attempt(conn, claim, job, row, choice, number)
-                elif not await self._requeue_if_full(conn, claim, row, places_now):
+                elif not await self._requeue_if_full(conn, claim, row, states_now):
                     why, again_at = choice.why, choice.again_at
                     await self._publish_wait(conn, claim, row, why, again_at, until=choice.look_at)
                 return
@@ -96,25 +101,25 @@ class AttemptLauncher:
     ) -> None:
         """Start an attempt at the chosen offering, if the budgets cover it."""
         plan, now = row.parsed_plan, self.now()
-        place = await self._reserve_money(conn, job, plan, choice.places)
-        if isinstance(place, OfferingState):
-            if await self._write_attempt(conn, claim, job, row, place, number):
-                await self._record_choice(conn, job, choice, place)
-        elif place.for_good:
+        result = await self._reserve_money(conn, job, plan, choice.places)
+        if isinstance(result, OfferingState):
+            if await self._write_attempt(conn, claim, job, row, result, number):
+                await self._record_choice(conn, job, choice, result)
+        elif result.for_good:
             await leases.lock_claimed(conn, claim, unchanged=True)
             text = "No machines are requested."
-            await budgets.mark_exhausted(conn, job.id, place.because, now, what_now=text)
+            await budgets.mark_exhausted(conn, job.id, result.because, now, what_now=text)
             await leases.release(conn, claim, now, now)
         else:
-            await self._publish_wait(conn, claim, row, place.because, None, until=now + _IDLE)
+            await self._publish_wait(conn, claim, row, result.because, None, until=now + _IDLE)
 
     async def _requeue_if_full(
-        self, conn: AsyncConnection, claim: Claim, row: JobRow, places: Sequence[OfferingState]
+        self, conn: AsyncConnection, claim: Claim, row: JobRow, states: Sequence[OfferingState]
     ) -> bool:
         """Requeue the job if others have taken its cores; return whether it was requeued."""
         now = self.now()
         await leases.lock_claimed(conn, claim, unchanged=True)
-        if not await admission.requeue_job(conn, row, places, now):
+        if not await admission.requeue_job(conn, row, states, now):
             return False
         await job_versions.raise_one(conn, row.id, now, waits_for="")
         await leases.release(conn, claim, now, now + _IDLE)
@@ -142,12 +147,12 @@ class AttemptLauncher:
     async def _leave_spot(self, claim: Claim, row: JobRow, plan: Plan, live: AttemptRow) -> None:
         work, prices = self._work_left(row), await self.read_prices(plan)
         async with self.engine.connect() as conn:
-            places, past = await self._read_states(conn, plan, prices, work)
+            states, history = await self._read_states(conn, plan, prices, work)
         now = self.now()
-        around = (work, _current_hold(live, plan, now), now, plan.chosen.nodes, past)
-        risk = await asyncio.to_thread(offering_choice.deadline_risk, places, *around)
+        arguments = (work, _current_hold(live, plan, now), now, plan.chosen.nodes, history)
+        risk = await asyncio.to_thread(offering_choice.deadline_risk, states, *arguments)
         if risk is not None:
-            await self._handle_risk(claim, row, plan, places, risk)
+            await self._handle_risk(claim, row, plan, states, risk)
 
     async def handle_waiting_risk(self, claim: Claim, row: JobRow) -> bool:
         """Handle the deadline risk of a job that waits for Spot; return whether there is one.
@@ -157,19 +162,19 @@ class AttemptLauncher:
         terms, plan = row.constraints, row.parsed_plan
         if terms.deadline is None or terms.switches or row.at_risk_at:
             return False
-        work, places, past = await self._read_work_left(row, plan)
-        around = (work, None, self.now(), plan.chosen.nodes, past)
-        risk = await asyncio.to_thread(offering_choice.deadline_risk, places, *around)
+        work, states, history = await self._read_work_left(row, plan)
+        arguments = (work, None, self.now(), plan.chosen.nodes, history)
+        risk = await asyncio.to_thread(offering_choice.deadline_risk, states, *arguments)
         if risk is not None:
-            await self._handle_risk(claim, row, plan, places, risk)
+            await self._handle_risk(claim, row, plan, states, risk)
         return risk is not None
 
     async def _handle_risk(
-        self, claim: Claim, row: JobRow, plan: Plan, places: Sequence[OfferingState], risk: Decision
+        self, claim: Claim, row: JobRow, plan: Plan, states: Sequence[OfferingState], risk: Decision
     ) -> None:
         async with self.engine.begin() as conn:
             if deadlines.wants_to_move(row, risk):
-                risk = await self._stay_without_budget(conn, row, plan, places, risk)
+                risk = await self._stay_without_budget(conn, row, plan, states, risk)
             await deadlines.handle_risk(conn, claim, row, risk, self.now())
 
     async def _return_to_spot(
@@ -182,18 +187,18 @@ class AttemptLauncher:
         work, prices = self._work_left(row), await self.read_prices(plan)
         async with self.engine.connect() as conn:
             saved = await _newest_checkpoint(conn, row.id)
-            places, past = await self._read_states(conn, plan, prices, work, saved)
+            states, history = await self._read_states(conn, plan, prices, work, saved)
         now, nodes = self.now(), plan.chosen.nodes
-        around = (work, _current_hold(live, plan, now), now, nodes, past)
-        to = await asyncio.to_thread(offering_choice.back_to_spot, places, *around)
+        arguments = (work, _current_hold(live, plan, now), now, nodes, history)
+        to = await asyncio.to_thread(offering_choice.back_to_spot, states, *arguments)
         if to is None:
             return
         async with self.engine.begin() as conn:
-            places_now = await admission.mark_full_regions(conn, row.id, places, nodes, now)
-            if to.candidate and to.candidate.offering in _offerings_without_cores(places_now):
+            states_now = await admission.mark_full_regions(conn, row.id, states, nodes, now)
+            if to.candidate and to.candidate.offering in _offerings_without_cores(states_now):
                 return
-            to = await self._stay_without_budget(conn, row, plan, places, to)
-            net = to.net and await self._budget_refusal(conn, row, plan, places, to.net.offering)
+            to = await self._stay_without_budget(conn, row, plan, states, to)
+            net = to.net and await self._budget_refusal(conn, row, plan, states, to.net.offering)
             if to.candidate is not None and net is None:
                 await deadlines.return_to_spot(conn, claim, row, to, now)
 
@@ -202,7 +207,7 @@ class AttemptLauncher:
         conn: AsyncConnection,
         row: JobRow,
         plan: Plan,
-        places: Sequence[OfferingState],
+        states: Sequence[OfferingState],
         risk: Decision,
     ) -> Decision:
         """Return ``risk``, or the decision to stay if no budget covers the move.
@@ -210,7 +215,7 @@ class AttemptLauncher:
         Reserves no money: budgets are locked after the attempts that must stop.
         """
         assert risk.candidate is not None, "it wants to move there"
-        refusal = await self._budget_refusal(conn, row, plan, places, risk.candidate.offering)
+        refusal = await self._budget_refusal(conn, row, plan, states, risk.candidate.offering)
         return deadlines.stay_on_spot(risk, refusal.because) if refusal else risk
 
     async def _budget_refusal(
@@ -218,12 +223,12 @@ class AttemptLauncher:
         conn: AsyncConnection,
         row: JobRow,
         plan: Plan,
-        places: Sequence[OfferingState],
+        states: Sequence[OfferingState],
         offering: Offering,
     ) -> budgets.BudgetRefusal | None:
-        place = next(p for p in places if p.offering == offering)
+        state = next(p for p in states if p.offering == offering)
         return await budgets.find_refusal(
-            conn, row.id, *_reservation(place, plan), self.allowance, self.now()
+            conn, row.id, *_reservation(state, plan), self.allowance, self.now()
         )
 
     def _work_left(self, row: JobRow, done: int | None = None) -> WorkLeft:
@@ -269,35 +274,37 @@ class AttemptLauncher:
             plan.chosen.nodes,
         )
         chooses = len(offerings) > 1 or work.terms.deadline is not None
-        lived = await machine_history.holds_by_offering(conn, offerings, now) if chooses else {}
-        past = await self.histories.of(conn, offerings, nodes, now) if chooses else NO_HISTORY
+        experiences = (
+            await machine_history.holds_by_offering(conn, offerings, now) if chooses else {}
+        )
+        history = await self.histories.of(conn, offerings, nodes, now) if chooses else NO_HISTORY
         scores = await market.scores(conn, map(spot_pool_of, offerings)) if chooses else {}
         score_of = {o: scores.get(spot_pool_of(o)) for o in offerings}
-        places = [
+        states = [
             OfferingState(
                 option=option,
                 price=prices.get(option.offering, option.price),
                 shortage=refused.get(option.offering),
-                experience=lived.get(option.offering, NO_EXPERIENCE),
+                experience=experiences.get(option.offering, NO_EXPERIENCE),
                 has_signals=placement_scores.is_current(score_of[option.offering], nodes, now),
                 likely_since=placement_scores.likely_since(score_of[option.offering], nodes, now),
                 egress=self.egress.dollars(option.offering.region, saved.size if saved else 0),
             )
             for option in plan.options
         ]
-        return placement_scores.order_by_score(places, scores, nodes, now), past
+        return placement_scores.order_by_score(states, scores, nodes, now), history
 
     async def _reserve_money(
-        self, conn: AsyncConnection, job: Job, plan: Plan, places: tuple[OfferingState, ...]
+        self, conn: AsyncConnection, job: Job, plan: Plan, states: tuple[OfferingState, ...]
     ) -> OfferingState | budgets.BudgetRefusal:
         """Return the first offering that the budgets cover; else the most hopeful refusal."""
         refusals = []
-        for place in places:
+        for state in states:
             refusal = await budgets.reserve_money(
-                conn, job.id, *_reservation(place, plan), self.allowance, self.now()
+                conn, job.id, *_reservation(state, plan), self.allowance, self.now()
             )
             if refusal is None:
-                return place
+                return state
             refusals.append(refusal)
         return min(refusals, key=lambda refusal: refusal.for_good)
 
@@ -307,7 +314,7 @@ class AttemptLauncher:
         claim: Claim,
         job: Job,
         row: JobRow,
-        place: OfferingState,
+        state: OfferingState,
         number: int,
     ) -> bool:
         """Write the attempt; return False if another job has probed the offering meanwhile.
@@ -317,8 +324,8 @@ class AttemptLauncher:
         """
         await leases.lock_claimed(conn, claim, unchanged=True)
         last, now, plan = job.last_attempt, self.now(), row.parsed_plan
-        short, nodes = place.shortage, plan.chosen.nodes
-        if short is not None and not await capacity_outages.probe(conn, short, nodes, now):
+        shortage, nodes = state.shortage, plan.chosen.nodes
+        if shortage is not None and not await capacity_outages.probe(conn, shortage, nodes, now):
             await leases.release(conn, claim, now, now + _SOON)
             return False
         await attempts.add(
@@ -326,15 +333,15 @@ class AttemptLauncher:
             new_id("att", now),
             job.id,
             number,
-            place.offering,
-            place.price,
+            state.offering,
+            state.price,
             now,
             instance_count=nodes,
             processes_per_node=plan.chosen.processes_per_node,
             refusals=last.refusals if last else 0,
             duds=last.duds if last else 0,
         )
-        await admission.reserve_cores(conn, row, place.offering)
+        await admission.reserve_cores(conn, row, state.offering)
         # at_risk_at stays: where on demand was refused, Spot is not left a second time.
         cleared = {"waits_for": "", "moves_since": None, "returns_since": None}
         await job_versions.raise_one(conn, job.id, now, **cleared)  # the phase has changed
@@ -342,14 +349,14 @@ class AttemptLauncher:
         return True
 
     async def _record_choice(
-        self, conn: AsyncConnection, job: Job, choice: OfferingChoice, place: OfferingState
+        self, conn: AsyncConnection, job: Job, choice: OfferingChoice, state: OfferingState
     ) -> None:
         """Add an event with the reason for the choice, if there was one."""
         if choice.record is None:
             return
         why = choice.why
-        if place is not choice.places[0]:
-            why = f"{why} The budget does not cover that, so {place.offering} is requested."
+        if state is not choice.places[0]:
+            why = f"{why} The budget does not cover that, so {state.offering} is requested."
         await events.add(conn, job.id, self.now(), "job.placed", why, data=dict(choice.record))
 
     async def _publish_wait(
@@ -369,10 +376,10 @@ class AttemptLauncher:
         await leases.release(conn, claim, self.now(), until)
 
 
-def _reservation(place: OfferingState, plan: Plan) -> tuple[Decimal, timedelta]:
+def _reservation(state: OfferingState, plan: Plan) -> tuple[Decimal, timedelta]:
     """Return US dollars per hour of all machines there, and the time until they train."""
-    wait = timedelta(seconds=place.option.recovery_seconds)
-    return place.price.hourly * plan.chosen.nodes, wait
+    wait = timedelta(seconds=state.option.recovery_seconds)
+    return state.price.hourly * plan.chosen.nodes, wait
 
 
 def _current_hold(live: AttemptRow, plan: Plan, now: datetime) -> CurrentHold:
@@ -384,10 +391,10 @@ def _current_hold(live: AttemptRow, plan: Plan, now: datetime) -> CurrentHold:
 
 async def _newest_checkpoint(conn: AsyncConnection, job_id: str) -> CheckpointRow | None:
     """Return the newest checkpoint, from which the next attempt would resume."""
-    found = await checkpoints.newest(conn, job_id, after=None, limit=1)
-    return found[0] if found else None
+    page = await checkpoints.newest(conn, job_id, after=None, limit=1)
+    return page[0] if page else None
 
 
-def _offerings_without_cores(places: Sequence[OfferingState]) -> set[Offering]:
+def _offerings_without_cores(states: Sequence[OfferingState]) -> set[Offering]:
     """Return the offerings whose quota of cores is used up."""
-    return {p.offering for p in places if p.shortage is not None and not p.shortage.in_a_row}
+    return {p.offering for p in states if p.shortage is not None and not p.shortage.in_a_row}

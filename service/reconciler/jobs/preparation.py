@@ -100,8 +100,8 @@ class Preparation:
             by_id.get(row.validation_file or ""),
         )
         today = row.created_at.astimezone(UTC).date()
-        wanted = row_checks(training, validation, model, plan.recipe, today)
-        return await self.preflights.check_rows(wanted, _WAIT_SECONDS)
+        checks = row_checks(training, validation, model, plan.recipe, today)
+        return await self.preflights.check_rows(checks, _WAIT_SECONDS)
 
     async def _report_progress(self, claim: Claim, check: RunningCheck) -> None:
         text = f"checking the rows: {check.rows_done:,} of {check.rows:,} are done"
@@ -133,14 +133,14 @@ class Preparation:
         return base.staged.model, judge.staged.model if judge else None
 
     async def _find_files(self, row: JobRow) -> dict[str, File]:
-        found = {}
+        files_by_id = {}
         async with self.engine.connect() as conn:
             for file_id in filter(None, (row.training_file, row.validation_file)):
                 file = await files.find(conn, row.project_id, file_id)
                 if file is None:
                     raise MissingFile(f"File {file_id} was deleted.")
-                found[file_id] = file
-        return found
+                files_by_id[file_id] = file
+        return files_by_id
 
 
 def _refuse_untrainable(row: JobRow, by_id: dict[str, File], checked: Checked) -> None:

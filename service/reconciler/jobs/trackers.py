@@ -55,11 +55,11 @@ class TrackerRuns:
             assert job is not None, "runs refer to jobs"
             after = claimed.last_step - claimed.last_step % tracker.block
             spent, rows = await tracker_runs.figures(conn, job.id, after, _MAX_STEPS)
-        over = job.finished_at is not None and self.now() >= job.finished_at + SETTLING
-        complete = rows if over else _complete_steps(rows, after)
+        is_settled = job.finished_at is not None and self.now() >= job.finished_at + SETTLING
+        complete = rows if is_settled else _complete_steps(rows, after)
         points = _points(complete, job.created_at.timestamp() + spent)
         news = bool(points) and points[-1].step > claimed.last_step
-        closed = over and len(rows) < _MAX_STEPS
+        closed = is_settled and len(rows) < _MAX_STEPS
         if news or closed:
             return await self._send(claimed, job, points, closed=closed)
         await self._update_run(claimed, due_at=self.now() + tracker.every)
@@ -120,8 +120,15 @@ class TrackerRuns:
 
 
 def _options(job: JobRow, kind: str) -> Json:
-    known = job.request.get("integrations") or []
-    return next((one.get(kind) or {} for one in known if one["type"] == kind), {})
+    integrations = job.request.get("integrations") or []
+    return next(
+        (
+            integration.get(kind) or {}
+            for integration in integrations
+            if integration["type"] == kind
+        ),
+        {},
+    )
 
 
 def _complete_steps(rows: Sequence[Json], after: int) -> Sequence[Json]:
@@ -131,10 +138,10 @@ def _complete_steps(rows: Sequence[Json], after: int) -> Sequence[Json]:
     return rows[: min(gap - after - 1, max(len(rows) - 1, 0))]
 
 
-def _points(rows: Sequence[Json], began: float) -> list[Point]:
+def _points(rows: Sequence[Json], start: float) -> list[Point]:
     """Date each step: the job's creation and the seconds trained since, without stops."""
-    found, now = [], began
+    points, now = [], start
     for row in rows:
         now += row["seconds"]
-        found.append(Point(step=row["step"], at=now, values=tagged(row)))
-    return found
+        points.append(Point(step=row["step"], at=now, values=tagged(row)))
+    return points

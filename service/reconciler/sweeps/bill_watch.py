@@ -31,9 +31,9 @@ class BillWatch:
         until = self.now().astimezone(UTC).date()
         async with self.engine.connect() as conn:
             since = _first_day(until, (await rows.last_look(conn)).told_at)
-        found = await self.bills.billed(since, until)
+        bills = await self.bills.billed(since, until)
         async with self.engine.begin() as conn:
-            await rows.save(conn, found, since, until, self.now())
+            await rows.save(conn, bills, since, until, self.now())
 
 
 def _first_day(today: date, told_at: datetime | None) -> date:

@@ -58,33 +58,33 @@ class MarketWatch:
 async def fetch_if_due(
     engine: AsyncEngine,
     now: Callable[[], datetime],
-    what: str,
+    source: str,
     every: timedelta,
     ask: Callable[[], Awaitable[None]],
 ) -> None:
     """Fetch if it is due, by one replica for all; after a failure keep old data and retry later."""
-    began = now()
+    start = now()
     async with engine.begin() as conn:
-        if not await rows.claim(conn, what, began, began + _AFTER_FAULT):
+        if not await rows.claim(conn, source, start, start + _AFTER_FAULT):
             return
     try:
         await ask()
     except MarketUnavailable as fault:
-        log.warning("market.not_told", extra={"what": what, "cause": str(fault)})
+        log.warning("market.not_told", extra={"what": source, "cause": str(fault)})
         wait = max(_AFTER_FAULT, timedelta(seconds=fault.retry_after))
-        await _record_failure(engine, what, str(fault), now(), wait)
+        await _record_failure(engine, source, str(fault), now(), wait)
         return
     except Exception as fault:
         await _record_failure(
-            engine, what, f"{type(fault).__name__}, see the log", now(), _AFTER_FAULT
+            engine, source, f"{type(fault).__name__}, see the log", now(), _AFTER_FAULT
         )
         raise
     async with engine.begin() as conn:
-        await rows.record_success(conn, what, began, began + every)
+        await rows.record_success(conn, source, start, start + every)
 
 
 async def _record_failure(
-    engine: AsyncEngine, what: str, trouble: str, now: datetime, wait: timedelta
+    engine: AsyncEngine, source: str, trouble: str, now: datetime, wait: timedelta
 ) -> None:
     async with engine.begin() as conn:
-        await rows.record_failure(conn, what, trouble, now, now + wait)
+        await rows.record_failure(conn, source, trouble, now, now + wait)

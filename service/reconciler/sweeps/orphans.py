@@ -55,23 +55,25 @@ class OrphanSweep:
             live = {scale_set_name(i) for i in await attempts.live_ids(conn)}
             billed = await ledger.open_after_the_end(conn)
         orphans = [s for s in owned if s.name not in live]
-        since = await self._record_sightings(orphans, whole=not engines.unlisted(owned))
+        since = await self._record_sightings(orphans, complete=not engines.unlisted(owned))
         faults = list[SQLAlchemyError]()
         for orphan in orphans:
-            known = await self._bill_machines(creator_id(orphan), billed, faults)
-            await self._delete_or_alarm(orphan, self.now() - since[orphan.name], known=known)
+            is_billed = await self._bill_machines(creator_id(orphan), billed, faults)
+            await self._delete_or_alarm(
+                orphan, self.now() - since[orphan.name], is_billed=is_billed
+            )
         for attempt_id in sorted(billed - {creator_id(o) for o in orphans}):
             await self._bill_machines(attempt_id, billed, faults)
         if faults:
             raise faults[0]
         return [o.name for o in orphans]
 
-    async def _delete_or_alarm(self, orphan: ScaleSet, age: timedelta, *, known: bool) -> None:
+    async def _delete_or_alarm(self, orphan: ScaleSet, age: timedelta, *, is_billed: bool) -> None:
         """Delete an orphan, and raise the alarm if its deletion is stuck.
 
-        ``known``: it is billed. One that is not is kept until it is TO_BE_BILLED old.
+        ``is_billed``: it is billed. One that is not is kept until it is TO_BE_BILLED old.
         """
-        if not known and age < TO_BE_BILLED:
+        if not is_billed and age < TO_BE_BILLED:
             return
         refusal = ""
         if orphan.phase is not ScaleSetPhase.DELETING:
@@ -81,11 +83,11 @@ class OrphanSweep:
             await self._raise_alarm(orphan, refusal)
 
     async def _record_sightings(
-        self, orphans: Sequence[ScaleSet], *, whole: bool
+        self, orphans: Sequence[ScaleSet], *, complete: bool
     ) -> dict[str, datetime]:
         async with self.engine.begin() as conn:
             names = [orphan.name for orphan in orphans]
-            return await alarms.record(conn, ALARM, names, self.now(), whole=whole)
+            return await alarms.record(conn, ALARM, names, self.now(), whole=complete)
 
     async def _bill_machines(
         self, attempt_id: str, billed: set[str], faults: list[SQLAlchemyError]

@@ -43,15 +43,17 @@ class Pruning:
             await preflights.prune(conn, now - CHECKS_KEPT)
             await plans.prune(conn, now - PLANS_KEPT)
         while self.now() < until:
-            pages = [await self._prune_page(rows, kept) for rows, kept in self.keep.items()]
+            pages = [
+                await self._prune_page(rows, retention) for rows, retention in self.keep.items()
+            ]
             done += sum(pages)
             if max(pages, default=0) < PAGE:
                 break
         return done
 
-    async def _prune_page(self, rows: PrunedTable, kept: timedelta) -> int:
+    async def _prune_page(self, rows: PrunedTable, retention: timedelta) -> int:
         async with self.engine.connect() as conn:
-            page = await event_pruning.due(conn, rows, self.now() - kept, PAGE)
+            page = await event_pruning.due(conn, rows, self.now() - retention, PAGE)
         for job_id in page:
             await self._prune_job(rows, job_id)
         if page:

@@ -70,12 +70,12 @@ class StorageMeters:
         now = self.now()
         async with self.engine.begin() as conn:
             job = await jobs.find(conn, job_id)
-            over = job is None or job.state in JOB_TERMINAL
+            is_over = job is None or job.state in JOB_TERMINAL
             before = await storage_cost.open_levels(conn, job_id)
             last_look = min(now, claim.row.looked_at or claim.row.began_at)
-            found = levels_by_tier(blobs, prices or storage_prices.TABLE)
-            found = found if prices else with_known_prices(found, before)
-            news = level_changes(before, found, last_look, now)
+            levels = levels_by_tier(blobs, prices or storage_prices.TABLE)
+            levels = levels if prices else with_known_prices(levels, before)
+            news = level_changes(before, levels, last_look, now)
             await storage_cost.record(
-                conn, claim, news, now, now + (OVER_INTERVAL if over else LIVE_INTERVAL)
+                conn, claim, news, now, now + (OVER_INTERVAL if is_over else LIVE_INTERVAL)
             )
