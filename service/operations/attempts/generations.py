@@ -88,48 +88,58 @@ async def open_all(
     Returns the lost steps. Raises LeaseLost if any of the leases is lost: nothing may be committed
     then, and the new holder does the same.
     """
-    begun = [one.generation for one in openings]
-    saves = {one.row.job_id: one.interval.as_progress() for one in openings if one.interval}
+    new_generations = [opening.generation for opening in openings]
+    saves = {
+        opening.row.job_id: opening.interval.as_progress()
+        for opening in openings
+        if opening.interval
+    }
     orders = {
         member.node_id: (DirectiveKind.START, generation.number)
-        for generation in begun
+        for generation in new_generations
         for member in generation.members
     }
     await nodes.direct_all(conn, orders)
     await _release(conn, openings, now)  # locks: nodes, attempts, jobs
-    await locks.lock_rows(conn, tables.jobs, [one.row.job_id for one in openings])
-    await heads.record_all(conn, {one.row.job_id: one.head for one in openings}, now)
-    errors = {one.row.job_id for one in openings if one.step.after_error}
-    lost = await generations.begin_all(conn, begun, errors, now, saves)
-    await events.add_all(conn, [event for one in openings for event in _opening_events(one, now)])
-    return lost
+    await locks.lock_rows(conn, tables.jobs, [opening.row.job_id for opening in openings])
+    await heads.record_all(conn, {opening.row.job_id: opening.head for opening in openings}, now)
+    errors = {opening.row.job_id for opening in openings if opening.step.after_error}
+    losses = await generations.begin_all(conn, new_generations, errors, now, saves)
+    await events.add_all(
+        conn, [event for opening in openings for event in _opening_events(opening, now)]
+    )
+    return losses
 
 
 async def _release(conn: AsyncConnection, openings: Sequence[Opening], now: datetime) -> None:
     """Release the leases with an early requeue; count the evictions."""
-    held = await leases.lock_all_claimed(conn, [one.claim for one in openings])
-    if gone := {one.row.id for one in openings} - held.keys():
-        raise LeaseLost(f"attempts {sorted(gone)}")
-    went_on = [(one.row, one.halted_at or now) for one in openings if one.step.lost]
-    await attempt_moves.record_survived_evictions(conn, went_on)
-    await leases.release_all(conn, [(one.claim, now + _SOON) for one in openings], now)
+    hints = await leases.lock_all_claimed(conn, [opening.claim for opening in openings])
+    if lost_ids := {opening.row.id for opening in openings} - hints.keys():
+        raise LeaseLost(f"attempts {sorted(lost_ids)}")
+    survivors = [
+        (opening.row, opening.halted_at or now) for opening in openings if opening.step.lost
+    ]
+    await attempt_moves.record_survived_evictions(conn, survivors)
+    await leases.release_all(conn, [(opening.claim, now + _SOON) for opening in openings], now)
 
 
-def _opening_events(one: Opening, now: datetime) -> Iterator[Event]:
+def _opening_events(opening: Opening, now: datetime) -> Iterator[Event]:
     """Yield the events of an opened generation, in order."""
-    step, generation = one.step, one.generation
-    of = (one.row.job_id, one.row.id, now)
-    if one.forgotten:
-        facts = {"known": one.after, "head": generation.number - 1}
+    step, generation = opening.step, opening.generation
+    of = (opening.row.job_id, opening.row.id, now)
+    if opening.forgotten:
+        facts = {"known": opening.after, "head": generation.number - 1}
         message = _BEHIND_HEAD.format(**facts)
         yield events.new_event(*of, "database.behind", message, level="warn", data=facts)
     if step.lost:
-        yield events.new_event(*of, "node.evicted", _eviction_sentence(one.row, step), level="warn")
+        yield events.new_event(
+            *of, "node.evicted", _eviction_sentence(opening.row, step), level="warn"
+        )
     from_step = generation.checkpoint.step if generation.checkpoint else 0
     counts = {"generation": generation.number, "step": from_step, "nodes": len(generation.members)}
     data = counts | ({"rung": step.rung.to_plain()} if step.rung else {})
     level = "warn" if step.because else "info"
-    message = _opening_sentence(one.row, generation, one.before) + _rung_suffix(step)
+    message = _opening_sentence(opening.row, generation, opening.before) + _rung_suffix(step)
     yield events.new_event(*of, "generation.opened", message, level=level, data=data)
 
 
@@ -147,28 +157,28 @@ class Halting:
 
 async def halt_all(conn: AsyncConnection, halts: Sequence[Halting], now: datetime) -> None:
     """Direct the members that have not settled to stop, and requeue the attempts."""
-    halted = [(one.generation, one.step.kind, one.step.reason) for one in halts]
+    halted = [(halting.generation, halting.step.kind, halting.step.reason) for halting in halts]
     first = await generations.mark_halted(conn, halted, now)
     orders = {
-        node_id: (one.step.kind, one.generation.number)
-        for one in halts
-        for node_id in one.step.node_ids
+        node_id: (halting.step.kind, halting.generation.number)
+        for halting in halts
+        for node_id in halting.step.node_ids
     }
     await nodes.direct_all(conn, orders)
-    due = [(one.claim, now + one.again) for one in halts]
-    deferrals = {one.row.id: one.deferral for one in halts if one.deferral}
-    held = await leases.release_all(conn, due, now, deferrals)  # after generations and nodes
-    if lost := {one.row.id for one in halts} - held:
-        raise LeaseLost(f"attempts {sorted(lost)}")
-    changed = [one for one in halts if one.row.job_id in first]
-    await job_versions.raise_all(conn, [one.row.job_id for one in changed], now)
-    await events.add_all(conn, [_halt_event(one, now) for one in changed])
+    due = [(halting.claim, now + halting.again) for halting in halts]
+    deferrals = {halting.row.id: halting.deferral for halting in halts if halting.deferral}
+    held_ids = await leases.release_all(conn, due, now, deferrals)  # after generations and nodes
+    if lost_ids := {halting.row.id for halting in halts} - held_ids:
+        raise LeaseLost(f"attempts {sorted(lost_ids)}")
+    changed = [halting for halting in halts if halting.row.job_id in first]
+    await job_versions.raise_all(conn, [halting.row.job_id for halting in changed], now)
+    await events.add_all(conn, [_halt_event(halting, now) for halting in changed])
 
 
-def _halt_event(one: Halting, now: datetime) -> Event:
-    level = "info" if one.step.reason == JOINS else "warn"
-    message = f"Generation {one.generation.number} is stopped: {one.step.reason}"
-    of, data = (one.row.job_id, one.row.id, now), {"kind": one.step.kind}
+def _halt_event(halting: Halting, now: datetime) -> Event:
+    level = "info" if halting.step.reason == JOINS else "warn"
+    message = f"Generation {halting.generation.number} is stopped: {halting.step.reason}"
+    of, data = (halting.row.job_id, halting.row.id, now), {"kind": halting.step.kind}
     return events.new_event(*of, "generation.halted", message, level=level, data=data)
 
 
@@ -188,12 +198,12 @@ def _opening_sentence(row: AttemptRow, opened: Generation, before: Generation | 
     count, full = len(opened.members), row.instance_count
     start = f"from step {opened.checkpoint.step}" if opened.checkpoint else "from the base model"
     number = f"(generation {opened.number})"
-    known = {m.node_id for m in before.members} if before else set()
-    fresh = sum(m.node_id not in known for m in opened.members)
-    if before is None or (count == len(known) == full and not fresh):
+    earlier_ids = {m.node_id for m in before.members} if before else set()
+    new_count = sum(m.node_id not in earlier_ids for m in opened.members)
+    if before is None or (count == len(earlier_ids) == full and not new_count):
         begin = humanize.pluralize(count, "node starts", "nodes start")
         return f"{count} {begin} training {start} {number}"
     on = f"oing on with {count} of {full} nodes {start} {number}"
-    if fresh == 1:
+    if new_count == 1:
         return f"The {humanize.ordinal(count)} node joins: g{on}"
-    return f"{fresh} nodes join: g{on}" if fresh else f"G{on}"
+    return f"{new_count} nodes join: g{on}" if new_count else f"G{on}"

@@ -157,11 +157,11 @@ def _has_changed(head: Head, known_paths: Mapping[str, str]) -> bool:
 
 
 async def _copy_head(conn: AsyncConnection, job_id: str, head: Head, now: datetime) -> bool:
-    kept = list_named(head)
-    known = await checkpoints.known_paths(conn, job_id, kept)
-    fresh = [c for c in head.checkpoints if c.path not in known]
-    news = [c for c in fresh if await checkpoints.add(conn, job_id, c, kept[c.path], now)]
-    if await checkpoints.match(conn, job_id, kept, now):
+    reasons = list_named(head)
+    known_paths = await checkpoints.known_paths(conn, job_id, reasons)
+    fresh = [c for c in head.checkpoints if c.path not in known_paths]
+    news = [c for c in fresh if await checkpoints.add(conn, job_id, c, reasons[c.path], now)]
+    if await checkpoints.match(conn, job_id, reasons, now):
         await job_versions.raise_one(conn, job_id, now)
     for entry in news:
         await events.add(conn, job_id, now, "checkpoint.committed", _sentence(entry))

@@ -35,9 +35,9 @@ class Cache:
     async def get(self, key: Hashable, read: Callable[[], Awaitable[T]]) -> T:
         """Return the cached value, or read it. None is never cached."""
         news = self._check_notice()
-        known: T | None = self._values.get(key)
-        if known is not None:
-            return known
+        cached: T | None = self._values.get(key)
+        if cached is not None:
+            return cached
         fresh = await read()
         if fresh is not None and self._listener.hears and not news.is_set():
             self._values[key] = fresh

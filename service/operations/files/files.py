@@ -128,8 +128,8 @@ async def expire(engine: AsyncEngine, now: datetime) -> list[str]:
     hidden = []
     for project_id, file_id in due:
         async with engine.begin() as conn:
-            there = await files.lock(conn, project_id, file_id) is not None
-            if there and await _mark_deleted(conn, file_id, now):
+            exists = await files.lock(conn, project_id, file_id) is not None
+            if exists and await _mark_deleted(conn, file_id, now):
                 hidden.append(file_id)
     return hidden
 
@@ -160,11 +160,11 @@ class _ProgressRecorder:
         self._touched_at = now
         try:
             async with self._engine.begin() as conn:
-                known = await uploads.touch(conn, self.upload.id, now, received_bytes, examples)
+                is_open = await uploads.touch(conn, self.upload.id, now, received_bytes, examples)
         except SQLAlchemyError as fault:  # only progress: the upload continues
             log.warning("files.progress_not_written", extra={"cause": str(fault)})
             return
-        if not known:
+        if not is_open:
             raise _abandoned_error()
 
 

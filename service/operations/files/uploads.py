@@ -84,12 +84,12 @@ async def create(
     engine: AsyncEngine,
     store: BlobStore,
     project_id: str,
-    wanted: UploadIntent,
+    intent: UploadIntent,
     limits: DatasetLimits,
     now: datetime,
 ) -> Upload:
     """Begin an upload in parts; raises PayloadTooLarge for a file beyond the limit."""
-    if wanted.bytes > limits.max_upload_bytes:
+    if intent.bytes > limits.max_upload_bytes:
         raise PayloadTooLarge(
             f"bytes: the limit for an upload in parts is {limits.max_upload_bytes} "
             "(REKINDLE_UPLOAD_MAX_BYTES). Send fewer rows.",
@@ -98,20 +98,20 @@ async def create(
     upload = Upload(
         id=new_id("file", now),
         project_id=project_id,
-        filename=wanted.filename,
-        purpose=wanted.purpose,
-        expected_bytes=wanted.bytes,
+        filename=intent.filename,
+        purpose=intent.purpose,
+        expected_bytes=intent.bytes,
         received_bytes=0,
         examples=0,
         created_at=now,
         touched_at=now,
-        mime_type=wanted.mime_type,
-        expires_after=wanted.expires_after,
+        mime_type=intent.mime_type,
+        expires_after=intent.expires_after,
     )
     await store.create_container(CONTAINER)
     async with engine.begin() as conn:
         largest = limits.max_upload_bytes
-        await quotas.require_room_for_file(conn, project_id, wanted.bytes, largest)
+        await quotas.require_room_for_file(conn, project_id, intent.bytes, largest)
         await uploads.add(conn, upload)
     return upload
 
@@ -209,12 +209,12 @@ def require_open(upload: Upload | None, upload_id: str, now: datetime) -> Upload
     if upload is None:
         raise not_found(upload_id)
     if upload.has_expired(now):
-        what = "expired: no part arrived for an hour. Begin a new upload: POST /v1/uploads"
+        reason = "expired: no part arrived for an hour. Begin a new upload: POST /v1/uploads"
     elif upload.given_up_at is not None:
-        what = "is cancelled. Begin a new upload: POST /v1/uploads"
+        reason = "is cancelled. Begin a new upload: POST /v1/uploads"
     else:
-        what = "is being completed and takes no more parts"
-    raise UploadIsOver(f"{upload_id} {what}.")
+        reason = "is being completed and takes no more parts"
+    raise UploadIsOver(f"{upload_id} {reason}.")
 
 
 def not_found(upload_id: str) -> UploadNotFound:

@@ -19,14 +19,14 @@ _MOVES = "The job saves a checkpoint and moves there."
 
 def wants_to_move(row: JobRow, risk: Decision) -> bool:
     """Return whether the risk moves the job from Spot to machines that are available."""
-    wanted = row.constraints.on_deadline_risk
-    return wanted is OnRisk.SWITCH and risk.candidate is not None
+    policy = row.constraints.on_deadline_risk
+    return policy is OnRisk.SWITCH and risk.candidate is not None
 
 
 def may_return(row: JobRow) -> bool:
     """Return whether the job may return to Spot, which it may once."""
-    wanted = row.constraints.on_deadline_risk
-    return wanted is OnRisk.SWITCH and row.returns_since is None
+    policy = row.constraints.on_deadline_risk
+    return policy is OnRisk.SWITCH and row.returns_since is None
 
 
 def stay_on_spot(risk: Decision, because: str) -> Decision:
@@ -78,12 +78,12 @@ async def handle_risk(
     Called once for the same terms: another risk does not undo a switch. Locks the attempts before
     the job. Raises LeaseLost as ``return_to_spot`` does.
     """
-    wanted = row.constraints.on_deadline_risk
+    policy = row.constraints.on_deadline_risk
     columns: dict[str, datetime] = {"at_risk_at": now}
-    if wanted is OnRisk.CANCEL:
+    if policy is OnRisk.CANCEL:
         columns["cancel_requested_at"] = now
         text = _CANCELLED
-    elif wanted is OnRisk.NOTIFY:
+    elif policy is OnRisk.NOTIFY:
         text = _NOTIFIED
     elif risk.candidate is None:
         text = _NOTHING_ELSE
@@ -92,5 +92,5 @@ async def handle_risk(
         text = _MOVES
     await jobs.request_if_unchanged(conn, claim, now, **columns)
     data = {"figures": risk.figures, "to": str(risk.candidate) if risk.candidate else None}
-    what = f"The deadline is at risk. {risk.why} {text}"
-    await events.add(conn, row.id, now, "job.deadline_at_risk", what, level="warn", data=data)
+    message = f"The deadline is at risk. {risk.why} {text}"
+    await events.add(conn, row.id, now, "job.deadline_at_risk", message, level="warn", data=data)

@@ -59,8 +59,8 @@ def _upload_warnings(file: File) -> list[_Kind]:
 
 def _sentence(code: str, count: int, first: list[dict[str, Any]]) -> str:
     lines = ", ".join(str(w["line"]) for w in first[:_LINES_NAMED])
-    more = " and more" if count > len(first[:_LINES_NAMED]) else ""
-    what = first[0]["message"]
+    suffix = " and more" if count > len(first[:_LINES_NAMED]) else ""
+    message = first[0]["message"]
     if count == 1:
-        return f"line {lines}: {what}."
-    return f"{count} lines ({lines}{more}); the first: {what}."
+        return f"line {lines}: {message}."
+    return f"{count} lines ({lines}{suffix}); the first: {message}."

@@ -25,7 +25,7 @@ _NOT_PLANNED = {
 
 def plan_row(submission: Submission, now: datetime) -> PlanRow:
     """Return the row of a checked request's plan, with suggestions. Pure."""
-    found = (
+    suggested = (
         suggestions.suggestions(submission.planned, submission.plan) if submission.planned else []
     )
     return PlanRow(
@@ -35,7 +35,8 @@ def plan_row(submission: Submission, now: datetime) -> PlanRow:
         expires_at=now + LIFE,
         model=submission.model,
         request=submission.request,
-        plan=submission.plan.as_dict() | {"suggestions": [vars(each) for each in found]},
+        plan=submission.plan.as_dict()
+        | {"suggestions": [vars(suggestion) for suggestion in suggested]},
     )
 
 

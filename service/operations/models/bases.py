@@ -73,9 +73,9 @@ async def find_basis(
         return Basis(staged=await models.find_staged_model(store, name), method=None)
     if lineage.source(name).is_checkpoint:
         async with engine.connect() as conn:
-            found = await _find_checkpoint(conn, project_id, name, param)
-        staged = await checkpoint_bases.read(store, found, param)
-        return Basis(staged=staged, method=found.job.parsed_plan.recipe.method)
+            checkpoint = await _find_checkpoint(conn, project_id, name, param)
+        staged = await checkpoint_bases.read(store, checkpoint, param)
+        return Basis(staged=staged, method=checkpoint.job.parsed_plan.recipe.method)
     async with engine.connect() as conn:
         job = await _find_maker(conn, project_id, name, param)
     manifest = await _manifest(store, job, param)
@@ -84,10 +84,10 @@ async def find_basis(
     return Basis(staged=staged, method=job.parsed_plan.recipe.method)
 
 
-def unstaged_basis(known: SupportedModel) -> Basis:
+def unstaged_basis(entry: SupportedModel) -> Basis:
     """Return a base model that only the catalogue knows: enough to plan with."""
-    model = PinnedModel(name=known.name, revision="", files=())
-    return Basis(staged=StagedModel(model=model, config=known.config), method=None)
+    model = PinnedModel(name=entry.name, revision="", files=())
+    return Basis(staged=StagedModel(model=model, config=entry.config), method=None)
 
 
 async def find_readable_basis(
@@ -110,9 +110,9 @@ async def _folders_read(
     async with engine.connect() as conn:
         if not lineage.source(name).is_checkpoint:
             return [((await _find_maker(conn, project_id, name, param)).id, None)]
-        found = await _find_checkpoint(conn, project_id, name, param)
-    base = lineage.base_of(found.job.model)
-    return [(found.job.id, found.kept.id), *([(base.job_id, None)] if base else [])]
+        checkpoint = await _find_checkpoint(conn, project_id, name, param)
+    base = lineage.base_of(checkpoint.job.model)
+    return [(checkpoint.job.id, checkpoint.kept.id), *([(base.job_id, None)] if base else [])]
 
 
 async def _find_checkpoint(
@@ -120,12 +120,12 @@ async def _find_checkpoint(
 ) -> CheckpointModel:
     """Return the checkpoint, or raise InvalidRequest; its job's own base model must exist too."""
     try:
-        found = await checkpoint_models.find(conn, project_id, name)
+        checkpoint = await checkpoint_models.find(conn, project_id, name)
     except UnusableCheckpoint as error:
         raise UnsupportedModel(str(error), param=param) from None
-    if lineage.base_of(found.job.model) is not None:
-        await _find_maker(conn, project_id, found.job.model, param)
-    return found
+    if lineage.base_of(checkpoint.job.model) is not None:
+        await _find_maker(conn, project_id, checkpoint.job.model, param)
+    return checkpoint
 
 
 async def _find_maker(conn: AsyncConnection, project_id: str, name: str, param: str) -> JobRow:

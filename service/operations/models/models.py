@@ -64,10 +64,10 @@ async def find_staged_model(store: BlobStore, name: str) -> StagedModel:
     where = container(name)
     try:
         data, _ = await store.read(where, HEAD)
-        found = parse_head(where, data)
-        lack = lacking({PurePosixPath(file.path).name for file in found.model.files})
+        staged = parse_head(where, data)
+        lack = lacking({PurePosixPath(file.path).name for file in staged.model.files})
         if not lack:
-            return found
+            return staged
         fault = f"Model {name!r} cannot be loaded: {lack}. Stage the whole model again."
     except BlobNotFound:
         fault = f"Model {name!r} is not staged here. {await _describe_choices(store)}"
@@ -81,8 +81,8 @@ async def _describe_choices(store: BlobStore) -> str:
     names = sorted(base.name for base in await list_base_models(store))
     if not names:
         return f"No base model is staged. {_STAGE}"
-    more = f" and {len(names) - _SHOWN} more (GET /v1/models)" if len(names) > _SHOWN else ""
-    return f"Use {', '.join(names[:_SHOWN])}{more}. {_STAGE}"
+    suffix = f" and {len(names) - _SHOWN} more (GET /v1/models)" if len(names) > _SHOWN else ""
+    return f"Use {', '.join(names[:_SHOWN])}{suffix}. {_STAGE}"
 
 
 def lacking(files: Set[str]) -> str:
@@ -96,18 +96,18 @@ def lacking(files: Set[str]) -> str:
     for shard in filter(None, map(_SHARD.fullmatch, sorted(files))):
         begin, number, middle, count, end = shard.groups()
         for n in range(1, min(int(count), len(files) + 1) + 1):
-            other = f"{begin}{n:0{len(number)}}{middle}{count}{end}"
-            if other not in files:
-                return f"its shard {other} is missing"
+            shard_name = f"{begin}{n:0{len(number)}}{middle}{count}{end}"
+            if shard_name not in files:
+                return f"its shard {shard_name} is missing"
     return ""
 
 
 async def list_base_models(store: BlobStore) -> list[ListedBaseModel]:
     """Return every base model that a job may start from, by name."""
-    found = await asyncio.gather(
+    bases = await asyncio.gather(
         *(_base(store, where) for where in await store.list_containers(PREFIX))
     )
-    return sorted((b for b in found if b is not None), key=lambda b: b.name)
+    return sorted((b for b in bases if b is not None), key=lambda b: b.name)
 
 
 def full_name(job: JobRow) -> str:
@@ -117,8 +117,8 @@ def full_name(job: JobRow) -> str:
 
 async def list_fine_tuned(conn: AsyncConnection, project_id: str) -> list[JobRow]:
     """Return the project's jobs that have a model, newest first."""
-    found = await jobs.in_state(conn, project_id, JobState.SUCCEEDED)
-    return [job for job in found if not lineage.is_deleted(job.result)]
+    rows = await jobs.in_state(conn, project_id, JobState.SUCCEEDED)
+    return [job for job in rows if not lineage.is_deleted(job.result)]
 
 
 async def find_maker(conn: AsyncConnection, project_id: str, name: str) -> JobRow | None:
@@ -129,9 +129,9 @@ async def find_maker(conn: AsyncConnection, project_id: str, name: str) -> JobRo
 async def find_base_model(store: BlobStore, name: str) -> ListedBaseModel | None:
     """Return the base model of this name, if a job may start from it."""
     for where in await store.list_containers(container(name)):
-        found = await _base(store, where)
-        if found is not None and found.name == name:
-            return found
+        base = await _base(store, where)
+        if base is not None and base.name == name:
+            return base
     return None
 
 

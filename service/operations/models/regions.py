@@ -26,24 +26,24 @@ async def copy_model(main: BlobStore, near: BlobStore, where: str, now: datetime
     if await _read_head(near, where) == head:
         return False
     await near.create_container(where)
-    whole = True
+    is_complete = True
     for file in models.parse_head(where, head).model.files:
         container, name = file.path.split("/", 1)
-        whole &= await near.copy(container, name, main, expires_at=now + COPY_LIFE)
-    if whole:
+        is_complete &= await near.copy(container, name, main, expires_at=now + COPY_LIFE)
+    if is_complete:
         await near.write(where, models.HEAD, head)
-    return whole
+    return is_complete
 
 
 async def list_copied_inputs(near: BlobStore, inputs: Collection[str]) -> frozenset[str]:
     """Return the job's inputs ("container/blob name") of which the account has a whole copy."""
     models_of = {path.split("/", 1)[0] for path in inputs if path.startswith(models.PREFIX)}
-    found: set[str] = set()
+    paths: set[str] = set()
     for container in models_of:
         head = await _read_head(near, container)
         if head is not None:
-            found |= {file.path for file in models.parse_head(container, head).model.files}
-    return frozenset(found.intersection(inputs))
+            paths |= {file.path for file in models.parse_head(container, head).model.files}
+    return frozenset(paths.intersection(inputs))
 
 
 async def _read_head(store: BlobStore, container: str) -> bytes | None:

@@ -98,11 +98,11 @@ async def check_project_budget(
     conn: AsyncConnection, project_id: str, allowance: Allowance, now: datetime
 ) -> tuple[BudgetStanding | None, int]:
     """Return a project's standing, and the newly reached threshold (percent; 0: none)."""
-    cap, since, told = await budgets.project(conn, project_id, to_write=True)
+    cap, since, last_threshold = await budgets.project(conn, project_id, to_write=True)
     if cap is None or since is None:
         return None, 0
     standing = await _project_standing(conn, project_id, cap, since, now, allowance)
-    if reached := budget.reached_threshold(standing, told):
+    if reached := budget.reached_threshold(standing, last_threshold):
         await budgets.record_project_threshold(conn, project_id, reached)
     return standing, reached
 
@@ -113,7 +113,7 @@ async def find_exhausted(
     """Return the exhausted budget of the job, if there is one. Locks the job, then its project."""
     caps = await budgets.lock(conn, job_id)
     standings = await _standings(conn, caps, now, allowance)
-    return next((found for found in standings if found.is_exhausted), None)
+    return next((standing for standing in standings if standing.is_exhausted), None)
 
 
 async def mark_exhausted(
@@ -181,13 +181,13 @@ async def describe_budget(conn: AsyncConnection, name: str, now: datetime) -> st
 async def _standings(
     conn: AsyncConnection, caps: BudgetCaps, now: datetime, allowance: Allowance
 ) -> list[BudgetStanding]:
-    found = []
+    standings = []
     if caps.terms.budget is not None:
-        found.append(await _job_standing(conn, caps, now, allowance))
+        standings.append(await _job_standing(conn, caps, now, allowance))
     if caps.project_cap is not None and caps.project_since is not None:
         limit = (caps.project_cap, caps.project_since)
-        found.append(await _project_standing(conn, caps.project_id, *limit, now, allowance))
-    return found
+        standings.append(await _project_standing(conn, caps.project_id, *limit, now, allowance))
+    return standings
 
 
 async def _job_standing(

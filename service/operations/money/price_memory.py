@@ -20,10 +20,10 @@ class DatabaseMemory:
     engine: AsyncEngine
     now: Callable[[], datetime]
 
-    async def paid(self, place: SpotPool) -> dict[CapacityType, Decimal]:
-        """Return the last good prices of a place, as far as any are known."""
+    async def paid(self, pool: SpotPool) -> dict[CapacityType, Decimal]:
+        """Return the last good prices of a pool, as far as any are known."""
         async with self.engine.connect() as conn:
-            return await price_doubts.last_good_prices(conn, place, self.now())
+            return await price_doubts.last_good_prices(conn, pool, self.now())
 
     async def doubts(self, meters: Collection[str]) -> dict[str, PriceDoubt]:
         """Return the price jumps of these meters, settled ones included."""

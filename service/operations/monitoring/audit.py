@@ -54,24 +54,26 @@ async def run_audit(
     Raises ServiceUnavailable when scale sets cannot be listed.
     """
     try:
-        there = await cloud.list_owned()  # first: a row is older than its set
+        scale_sets = await cloud.list_owned()  # first: a row is older than its set
     except CloudError as fault:
         raise ServiceUnavailable(
             f"Listing Azure resources failed; the audit is incomplete: {fault}"
         ) from fault
     untracked, unseen = await _list_untracked(cloud)
-    why = engines.unlisted(there)
+    why = engines.unlisted(scale_sets)
     unseen = " ".join(filter(None, (_unlisted_clusters_message(why) if why else "", unseen)))
-    tagged = {s.tags.get(ATTEMPT_TAG, "") for s in there} - {""}
+    tagged = {s.tags.get(ATTEMPT_TAG, "") for s in scale_sets} - {""}
     async with engine.connect() as conn:
         owners = await _find_owners(conn, tagged)
-    prices = await _read_prices(source, audit.unpriced_offerings(there, owners))
+    prices = await _read_prices(source, audit.unpriced_offerings(scale_sets, owners))
     tags = {"attempt_tag": ATTEMPT_TAG, "job_tag": JOB_TAG}
     if why:  # what was not listed is not missing
         owners = {i: o for i, o in owners.items() if o.engine is not Engine.AZUREML}
-    found = audit.audit_resources(there, owners, now, prices=prices, untracked=untracked, **tags)
+    findings = audit.audit_resources(
+        scale_sets, owners, now, prices=prices, untracked=untracked, **tags
+    )
     blobs = await _count_unknown_containers(engine, store, now)
-    return AuditResult(found=found, unseen=unseen, unknown_containers=blobs)
+    return AuditResult(found=findings, unseen=unseen, unknown_containers=blobs)
 
 
 async def _read_prices(source: PriceSource, offerings: list[Offering]) -> dict[Offering, Price]:

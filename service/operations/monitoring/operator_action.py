@@ -49,10 +49,10 @@ def parse_request(newest: Event | None) -> ActionRequest | None:
     """Return the request for help that this event describes; None without an event."""
     if newest is None:
         return None
-    wanted = newest.code == "attempt.needs_help"
+    is_open = newest.code == "attempt.needs_help"
     return ActionRequest(
         attempt_id=newest.attempt_id,
-        message=newest.message if wanted else "",
+        message=newest.message if is_open else "",
         about=(newest.data or {}).get("about", "azure"),
     )
 
@@ -60,8 +60,8 @@ def parse_request(newest: Event | None) -> ActionRequest | None:
 def open_message(about: str, attempt_id: str, newest: Event | None) -> str:
     """Return this attempt's open message about ``about``; empty where there is none."""
     called = parse_request(newest)
-    ours = called is not None and (called.attempt_id, called.about) == (attempt_id, about)
-    return called.message if called and ours else ""
+    matches = called is not None and (called.attempt_id, called.about) == (attempt_id, about)
+    return called.message if called and matches else ""
 
 
 async def request_action(

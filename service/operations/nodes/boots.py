@@ -45,8 +45,8 @@ async def _record_phase(
     facts = {"attempt": attempt.id, "phase": str(report.phase)}
     if not await events.has_event(conn, attempt.job_id, "node.booting", facts):
         message = f"{report.machine} is booting: {report.phase}"
-        given = (conn, attempt.job_id, now, "node.booting", message)
-        await events.add(*given, attempt_id=attempt.id, data=facts)
+        arguments = (conn, attempt.job_id, now, "node.booting", message)
+        await events.add(*arguments, attempt_id=attempt.id, data=facts)
 
 
 async def _record_failure(
@@ -61,5 +61,5 @@ async def _record_failure(
     ):
         return
     message = boot_report.failure_sentence(report)
-    given = (conn, job_id, now, code, message)
-    await events.add(*given, attempt_id=attempt.id, level="warn", data=facts)
+    arguments = (conn, job_id, now, code, message)
+    await events.add(*arguments, attempt_id=attempt.id, level="warn", data=facts)

@@ -38,11 +38,11 @@ class Granter:
         job, attempt, expires_at = standing.job, standing.attempt, now + self.life
         if attempt.access_until is None or standing.came_again:
             await access_policies.update_policies(self.engine, self.store, job.id, self.life, now)
-        near, held = await self._find_nearby(job, attempt.offering.region)
+        near, copied_inputs = await self._find_nearby(job, attempt.offering.region)
         inputs = {}
         for path in job.inputs:
             container, name = path.split("/", 1)
-            store = near if path in held else self.store
+            store = near if path in copied_inputs else self.store
             inputs[path] = await store.sas_url(
                 container, name, permissions="r", expires_at=expires_at
             )

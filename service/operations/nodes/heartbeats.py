@@ -103,16 +103,17 @@ class HeartbeatBatcher:
 
 
 async def record_heartbeats(
-    conn: AsyncConnection, sent: Mapping[str, Heartbeat], now: datetime
+    conn: AsyncConnection, heartbeat_by_node: Mapping[str, Heartbeat], now: datetime
 ) -> dict[str, AcceptedHeartbeat | NodeAnswer | Exception]:
     """Record heartbeats, given by node, and return what was decided for each.
 
     Only an `AcceptedHeartbeat` changes rows. Locks nodes, then step metrics, then attempts, then
     jobs, and rows of each table in one order.
     """
-    found = await heartbeats.lock_nodes(conn, list(sent))
+    locked_nodes = await heartbeats.lock_nodes(conn, list(heartbeat_by_node))
     answers = {
-        node: decide_change(node, found.get(node), beat, now) for node, beat in sorted(sent.items())
+        node: decide_change(node, locked_nodes.get(node), beat, now)
+        for node, beat in sorted(heartbeat_by_node.items())
     }
     accepted = [answer for answer in answers.values() if isinstance(answer, AcceptedHeartbeat)]
     if accepted:
@@ -158,8 +159,8 @@ async def _write_changes(
     await locks.before_writing(conn, tables.jobs, jobs)
     await job_versions.raise_all(conn, {t.speaker.job_id for t in notices}, now)
     await events.add_all(conn, [_eviction_event(t, now) for t in notices])
-    for one in reports:
-        await node_reports.record_reports(conn, one.speaker, one.heartbeat, now)
+    for report in reports:
+        await node_reports.record_reports(conn, report.speaker, report.heartbeat, now)
     await heartbeats.record_progress(conn, list(progress.values()), now)
 
 
@@ -188,16 +189,20 @@ def _progress(accepted: AcceptedHeartbeat) -> GenerationProgress:
 
 
 async def _record_batch(
-    engine: AsyncEngine, sent: Sequence[ReceivedHeartbeat]
+    engine: AsyncEngine, batch: Sequence[ReceivedHeartbeat]
 ) -> list[NodeAnswer | Exception]:
-    now = max(one.at for one in sent)
+    now = max(received.at for received in batch)
     async with engine.begin() as conn:
-        answers = await record_heartbeats(conn, {one.node: one.heartbeat for one in sent}, now)
+        answers = await record_heartbeats(
+            conn, {received.node: received.heartbeat for received in batch}, now
+        )
     for answer in answers.values():
         if isinstance(answer, AcceptedHeartbeat):
             _observe_gpus(answer.heartbeat, answer.speaker.region, answer.speaker.vm_size)
-    found = (answers[one.node] for one in sent)
-    return [answer.answer if isinstance(answer, AcceptedHeartbeat) else answer for answer in found]
+    outcomes = (answers[received.node] for received in batch)
+    return [
+        answer.answer if isinstance(answer, AcceptedHeartbeat) else answer for answer in outcomes
+    ]
 
 
 def _observe_gpus(heartbeat: Heartbeat, region: str, vm_size: str) -> None:
@@ -215,9 +220,9 @@ def _observe_gpus(heartbeat: Heartbeat, region: str, vm_size: str) -> None:
 
 
 async def _find_directives(
-    engine: AsyncEngine, asked: Sequence[tuple[str, int]]
+    engine: AsyncEngine, keys: Sequence[tuple[str, int]]
 ) -> list[StandingDirective | None]:
     # Not with a ROLLBACK after it: psycopg then forgets what the connection has prepared.
     async with reading(engine).connect() as conn:
-        found = await heartbeats.standing_directives(conn, list(dict.fromkeys(asked)))
-    return [found.get(one) for one in asked]
+        directives = await heartbeats.standing_directives(conn, list(dict.fromkeys(keys)))
+    return [directives.get(key) for key in keys]

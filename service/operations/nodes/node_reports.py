@@ -121,5 +121,5 @@ def _trouble_event(trouble: Trouble, node: str) -> tuple[str, str, str, dict[str
     if not trouble.until:
         return "checkpoint.delayed", "warn", text, data
     seconds = round(trouble.until - trouble.since)
-    over = f"The trouble that delayed checkpoints is over, after {seconds} s"
-    return "checkpoint.caught_up", "info", over, data
+    message = f"The trouble that delayed checkpoints is over, after {seconds} s"
+    return "checkpoint.caught_up", "info", message, data

@@ -132,9 +132,9 @@ async def list_keys(conn: AsyncConnection, project_id: str) -> list[Key]:
 def describe_key(key: Key) -> str:
     """Describe a key in one line, for a terminal."""
     used = f"used {_format_minute(key.last_used_at)}" if key.last_used_at else "never used"
-    made = f"made {_format_minute(key.created_at)} by {key.created_by or 'key create'}"
+    creation = f"made {_format_minute(key.created_at)} by {key.created_by or 'key create'}"
     ends = f"expires {_format_minute(key.expires_at)}" if key.expires_at else "never expires"
-    return f"{key.id}  rk-...{key.hint}  {key.scope}  {made}  {ends}  {used}  {key.name}"
+    return f"{key.id}  rk-...{key.hint}  {key.scope}  {creation}  {ends}  {used}  {key.name}"
 
 
 async def revoke(
@@ -163,15 +163,15 @@ def cache(listener: Listener) -> Cache:
 
 
 async def authenticate(
-    engine: AsyncEngine, known: Cache, authorization: str | None, now: datetime
+    engine: AsyncEngine, cache: Cache, authorization: str | None, now: datetime
 ) -> Caller:
     """Return the caller whom the Authorization header names, or raise InvalidApiKey.
 
-    A key in the cache ``known`` is not looked up again.
+    A key in ``cache`` is not looked up again.
     """
     secret = _parse_key(authorization)
     digest = tokens.key_digest(secret)
-    key = await known.get(digest, partial(_look_up, engine, digest, now))
+    key = await cache.get(digest, partial(_look_up, engine, digest, now))
     if key is None:
         raise InvalidApiKey(f"No API key of this service ends in {secret[-4:]!r}. {_MAKE}")
     if key.revoked_at is not None:

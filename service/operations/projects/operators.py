@@ -60,8 +60,8 @@ async def act_in_project(engine: AsyncEngine, caller: Caller, named: str, operat
     if named == caller.project_id:
         return caller
     async with reading(engine).connect() as conn:
-        found = await keys.projects_named(conn, caller.project_id, named)
-    (own,) = (project for project in found if project.id == caller.project_id)
+        projects = await keys.projects_named(conn, caller.project_id, named)
+    (own,) = (project for project in projects if project.id == caller.project_id)
     if own.name == named:
         return caller
     if not operators or own.name != operators:
@@ -71,10 +71,12 @@ async def act_in_project(engine: AsyncEngine, caller: Caller, named: str, operat
             "OPENAI_PROJECT_ID), or use a key of that project."
         )
     require_scope(caller.scope, Scope.OPERATOR)
-    others = sorted((p for p in found if p is not own), key=lambda project: project.id != named)
-    if not others:
+    other_projects = sorted(
+        (p for p in projects if p is not own), key=lambda project: project.id != named
+    )
+    if not other_projects:
         raise ProjectNotFound(
             f"No project has the id or the name {named!r:.80}. All of them: "
             "GET /v1/organization/projects, or rekindle projects."
         )
-    return replace(caller, project_id=others[0].id, operates=True)
+    return replace(caller, project_id=other_projects[0].id, operates=True)

@@ -44,12 +44,13 @@ async def require_room_for_file(
             f"The project has {used.files} files and uploads, and may have {most.files}. Delete "
             f"some: DELETE /v1/files/ID, {_ASK}"
         )
-    wanted = largest if size is None else size
-    if used.bytes + wanted > most.bytes:
+    expected_bytes = largest if size is None else size
+    if used.bytes + expected_bytes > most.bytes:
         unknown = " (of unknown size: send Content-Length)" if size is None else ""
         raise QuotaExceeded(
             f"The project has {used.bytes} bytes of files and uploads, and may have {most.bytes}: "
-            f"{wanted} more{unknown} are too many. Delete files: DELETE /v1/files/ID, {_ASK}"
+            f"{expected_bytes} more{unknown} are too many. Delete files: "
+            f"DELETE /v1/files/ID, {_ASK}"
         )
 
 
@@ -78,8 +79,8 @@ async def describe_limits(conn: AsyncConnection, name: str) -> str:
     most, used = await rows.of(conn, project_id), await rows.usage(conn, project_id)
     names = {"live_jobs": "live jobs", "files": "files", "bytes": "bytes of files"}
     names |= {"keys": "API keys"}
-    return f"It has {', '.join(_describe_use(used, most, n, words) for n, words in names.items())}."
+    return f"It has {', '.join(_describe_use(used, most, n, label) for n, label in names.items())}."
 
 
-def _describe_use(used: ProjectLimits, most: ProjectLimits, name: str, words: str) -> str:
-    return f"{getattr(used, name)} of {getattr(most, name)} {words}"
+def _describe_use(used: ProjectLimits, most: ProjectLimits, name: str, label: str) -> str:
+    return f"{getattr(used, name)} of {getattr(most, name)} {label}"

@@ -66,41 +66,49 @@ async def request_admission(
 async def admit_waiting_jobs(conn: AsyncConnection, usual: ProjectQuota, now: datetime) -> int:
     """Admit the jobs that may start, update the others' positions; return the number admitted."""
     await queue.take_turn(conn)
-    known = await queue.waiting(conn)
-    if not known:
+    entries = await queue.waiting(conn)
+    if not entries:
         return 0
-    waiting = [waits for waits, _ in known.values()]
+    waiting = [waits for waits, _ in entries.values()]
     projects = await _project_usages(conn, {w.project_id for w in waiting}, usual)
     regions = await quotas.regions(conn, now)
     decision = await asyncio.to_thread(
         decide_admissions, waiting, projects, regions, now
     )  # may be thousands
-    news = [told for told in decision.told if _should_publish(known[told.job_id][1], told)]
-    named = [a.job_id for a in decision.admitted] + [told.job_id for told in news]
+    news = [
+        standing
+        for standing in decision.told
+        if _should_publish(entries[standing.job_id][1], standing)
+    ]
+    named = [a.job_id for a in decision.admitted] + [standing.job_id for standing in news]
     await locks.lock_rows(conn, tables.jobs, named)
     await queue.admit(conn, decision.admitted, now)
     await queue.write_standings(conn, news, now)
-    new = {told.job_id: told.why for told in news if known[told.job_id][1].position is None}
+    new = {
+        standing.job_id: standing.why
+        for standing in news
+        if entries[standing.job_id][1].position is None
+    }
     await queue.note_waits(conn, new, now)
     for job_id in (admitted.job_id for admitted in decision.admitted):
-        waits, _ = known[job_id]
+        waits, _ = entries[job_id]
         QUEUE_WAIT.observe(waits.priority, value=(now - waits.since).total_seconds())
     return len(decision.admitted)
 
 
 async def mark_full_regions(
-    conn: AsyncConnection, job_id: str, places: Sequence[OfferingState], nodes: int, now: datetime
+    conn: AsyncConnection, job_id: str, states: Sequence[OfferingState], nodes: int, now: datetime
 ) -> list[OfferingState]:
-    """Mark the places whose region has too few free Spot cores for the job as sold out.
+    """Mark the offerings whose region has too few free Spot cores for the job as sold out.
 
     Holds the lock on core counts until the transaction ends: the caller must write the attempt that
     takes the cores.
     """
     if not await quotas.any_region(conn, now):
-        return list(places)
+        return list(states)
     await jobs.take_turn(conn, "cores")
     regions = await quotas.regions(conn, now, besides=job_id)
-    return [_mark_if_full(place, regions.get(place.offering.pool), nodes, now) for place in places]
+    return [_mark_if_full(state, regions.get(state.offering.pool), nodes, now) for state in states]
 
 
 async def find_jobs_with_room(
@@ -112,47 +120,47 @@ async def find_jobs_with_room(
     attempts. Cores that are reserved for a job count as free for it. None of these jobs has a live
     attempt.
     """
-    known = await quotas.any_region(conn, now)
-    if known:
+    has_quotas = await quotas.any_region(conn, now)
+    if has_quotas:
         await jobs.take_turn(conn, "cores")
-    kept = await queue.admitted(conn, requests, now)
-    regions = await quotas.regions(conn, now) if known else {}
+    reservations = await queue.admitted(conn, requests, now)
+    regions = await quotas.regions(conn, now) if has_quotas else {}
     with_room = set()
-    for job_id, (region, cores) in sorted(kept.items()):
+    for job_id, (region, cores) in sorted(reservations.items()):
         offering, nodes = requests[job_id]
-        found, sku = regions.get(offering.pool), lookup(offering.vm_size)
-        if found is None or sku is None or offering.capacity_type is not CapacityType.SPOT:
+        region_cores, sku = regions.get(offering.pool), lookup(offering.vm_size)
+        if region_cores is None or sku is None or offering.capacity_type is not CapacityType.SPOT:
             with_room.add(job_id)
             continue
-        more = nodes * sku.vcpus - (cores if region == offering.pool else 0)
-        if more <= found.free:
-            regions[offering.pool] = found.with_more(more)
+        extra_cores = nodes * sku.vcpus - (cores if region == offering.pool else 0)
+        if extra_cores <= region_cores.free:
+            regions[offering.pool] = region_cores.with_more(extra_cores)
             with_room.add(job_id)
     return with_room
 
 
 async def requeue_job(
-    conn: AsyncConnection, row: JobRow, places: Sequence[OfferingState], now: datetime
+    conn: AsyncConnection, row: JobRow, states: Sequence[OfferingState], now: datetime
 ) -> bool:
     """Send a job that found no free cores in time back into the queue; return whether it was sent.
 
-    The caller holds the job. ``places`` come from ``mark_full_regions``; none may be requested now.
-    The job queues for the places that lack only cores, so that others do not starve it.
-    It stays admitted if there is no such place, or if its deadline allows it to buy on demand: a
+    The caller holds the job. ``states`` come from ``mark_full_regions``; none may be requested now.
+    The job queues for the offerings that lack only cores, so that others do not starve it.
+    It stays admitted if there is no such offering, or if its deadline allows it to buy on demand: a
     job that waits for a price or for Azure keeps cores from no other.
     """
     terms = row.constraints
     too_expensive = {
-        p.offering for p in places if terms.forbids(p.offering, p.price, _gpus(p.offering.vm_size))
+        p.offering for p in states if terms.forbids(p.offering, p.price, _gpus(p.offering.vm_size))
     }
-    bought = terms.buys([p.offering for p in places if p.offering not in too_expensive])
+    bought = terms.buys([p.offering for p in states if p.offering not in too_expensive])
     if any(o.capacity_type is CapacityType.ON_DEMAND for o in bought):
         return False
-    lacking = {p.offering for p in places if p.shortage and not p.shortage.in_a_row} - too_expensive
+    lacking = {p.offering for p in states if p.shortage and not p.shortage.in_a_row} - too_expensive
     if not lacking:
         return False
-    others = {p.offering for p in places} - lacking
-    return await queue.send_back(conn, gang_of(row, others), row.since, now)
+    excluded = {p.offering for p in states} - lacking
+    return await queue.send_back(conn, gang_of(row, excluded), row.since, now)
 
 
 async def reserve_cores(conn: AsyncConnection, row: JobRow, offering: Offering) -> None:
@@ -223,11 +231,11 @@ async def _open_gang(
     """
     plan, terms = row.parsed_plan, row.constraints
     every, nodes = [option.offering for option in plan.options], plan.chosen.nodes
-    known = await capacity_outages.open_shortages(conn, every)
+    shortages = await capacity_outages.open_shortages(conn, every)
     refused = {
         o
-        for o, short in known.items()
-        if o.capacity_type is CapacityType.SPOT and short.covers(now - _REFUSED_LATELY, nodes)
+        for o, shortage in shortages.items()
+        if o.capacity_type is CapacityType.SPOT and shortage.covers(now - _REFUSED_LATELY, nodes)
     }
     too_expensive = {o for o in every if terms.forbids(o, prices.get(o), _gpus(o.vm_size))}
     return gang_of(row, refused, too_expensive)
@@ -258,38 +266,38 @@ async def _admit_now(
 async def _project_usages(
     conn: AsyncConnection, project_ids: Sequence[str] | set[str], usual: ProjectQuota
 ) -> list[ProjectUsage]:
-    held = await queue.admitted_usage(conn, project_ids)
-    return await quotas.of(conn, held, project_ids, usual)
+    usage = await queue.admitted_usage(conn, project_ids)
+    return await quotas.of(conn, usage, project_ids, usual)
 
 
-def _should_publish(before: WrittenStanding, told: WaitingJob) -> bool:
+def _should_publish(before: WrittenStanding, standing: WaitingJob) -> bool:
     """Return whether the new position is worth a write: most of ten thousand jobs move little."""
-    if before.position is None or before.code != told.code:
+    if before.position is None or before.code != standing.code:
         return True
-    if told.position <= _EXACT:
-        return (before.position, before.why) != (told.position, told.why)
-    return abs(before.position - told.position) > told.position / _EXACT
+    if standing.position <= _EXACT:
+        return (before.position, before.why) != (standing.position, standing.why)
+    return abs(before.position - standing.position) > standing.position / _EXACT
 
 
 def _mark_if_full(
-    place: OfferingState, cores: RegionCores | None, nodes: int, now: datetime
+    state: OfferingState, cores: RegionCores | None, nodes: int, now: datetime
 ) -> OfferingState:
-    offering, sku = place.offering, lookup(place.offering.vm_size)
+    offering, sku = state.offering, lookup(state.offering.vm_size)
     if cores is None or sku is None or offering.capacity_type is not CapacityType.SPOT:
-        return place
+        return state
     needed = nodes * sku.vcpus
     if needed <= cores.free:
-        return place
-    left = f"{max(cores.free, 0)} of {cores.limit} Spot cores are free in {offering.pool}"
-    short = Shortage(
+        return state
+    availability = f"{max(cores.free, 0)} of {cores.limit} Spot cores are free in {offering.pool}"
+    shortage = Shortage(
         offering=offering,
         since=now,
         ends_at=now + _RECHECK,
         in_a_row=0,
         nodes=nodes,
-        reason=humanize.as_sentence(f"{left}, and {needed} are needed"),
+        reason=humanize.as_sentence(f"{availability}, and {needed} are needed"),
     )
-    return replace(place, shortage=short)
+    return replace(state, shortage=shortage)
 
 
 def _spot_cores(offering: Offering, nodes: int) -> int:

@@ -55,20 +55,20 @@ class WaitForecasts:
         if elastic and not requests and facts.queue is None:  # it goes on with fewer machines
             return overview
         terms, nodes = job.constraints, job.plan["options"][0]["nodes"]
-        kept = await self._affordable(terms, job.plan)
-        spots = [o for o in kept if o.capacity_type is CapacityType.SPOT]
+        affordable = await self._affordable(terms, job.plan)
+        spots = [o for o in affordable if o.capacity_type is CapacityType.SPOT]
         if not spots:
             return overview
-        if len(kept) > len(spots):
+        if len(affordable) > len(spots):
             overview = replace(overview, slack=_slack(terms, overview, now))
         if requests:
             overview = await self._add_outage(overview, spots, nodes, now)
             if overview.wait is None and job.waits_for:
                 overview = replace(overview, turn=await self._forecast_cores(overview, now))
         if not elastic:
-            past = await self._read_capacity_history(spots, nodes, now)
+            history = await self._read_capacity_history(spots, nodes, now)
             overview = replace(
-                overview, aftermath=capacity_outages.expected_aftermath(past, len(spots))
+                overview, aftermath=capacity_outages.expected_aftermath(history, len(spots))
             )
         return overview
 
@@ -98,8 +98,8 @@ class WaitForecasts:
             queue = await turn_rows.queue_to(conn, job_id, standing.position or 1)
             if not queue:
                 return None
-            known, passed = await quotas.regions(conn, now), standing.code is WaitReason.GANG
-            return await _forecast_admission(conn, queue, known, now, passed_over=passed)
+            regions, passed = await quotas.regions(conn, now), standing.code is WaitReason.GANG
+            return await _forecast_admission(conn, queue, regions, now, passed_over=passed)
 
     async def _forecast_cores(
         self, overview: JobOverview, now: datetime
@@ -110,10 +110,10 @@ class WaitForecasts:
             project_id=job.project_id, since=now, wants=wants, lasts=overview.to_come
         )
         async with self.engine.connect() as conn:
-            known = await quotas.regions(conn, now, besides=job.id)
-            if any(_fits(want, known.get(want.region)) for want in wants):
+            regions = await quotas.regions(conn, now, besides=job.id)
+            if any(_fits(want, regions.get(want.region)) for want in wants):
                 return None
-            return await _forecast_admission(conn, [requests], known, now, besides=job.id)
+            return await _forecast_admission(conn, [requests], regions, now, besides=job.id)
 
     async def _read_capacity_history(
         self, spots: Sequence[Offering], nodes: int, now: datetime
@@ -135,17 +135,17 @@ class WaitForecasts:
 
     async def _affordable(self, terms: JobConstraints, plan: Mapping[str, Any]) -> list[Offering]:
         """Return the job's offerings within its limits at today's prices."""
-        places = [
+        offerings = [
             _offering(o["region"], o["vm_size"], o["capacity_type"], o.get("engine"))
             for o in plan["options"]
         ]
         prices: dict[Offering, Price] = {}
         if terms.max_price is not None:
-            prices = dict(zip(places, map(_price, plan["options"]), strict=True))
-            prices |= await known_prices(self.prices, places)
+            prices = dict(zip(offerings, map(_price, plan["options"]), strict=True))
+            prices |= await known_prices(self.prices, offerings)
         return [
             o
-            for o in dict.fromkeys(places)
+            for o in dict.fromkeys(offerings)
             if not terms.forbids(o, prices.get(o), gpus_per_machine(o.vm_size))
         ]
 
@@ -153,15 +153,15 @@ class WaitForecasts:
 async def _forecast_admission(
     conn: AsyncConnection,
     queue: Sequence[QueueEntry],
-    known: Mapping[str, RegionCores],
+    regions: Mapping[str, RegionCores],
     now: datetime,
     *,
     besides: str = "",
     passed_over: bool = False,
 ) -> AdmissionForecast:
     """Forecast the admission of the last job in ``queue`` from the holders of its cores."""
-    wanted = {want.region for requests in queue for want in requests.wants}
-    free = {region: cores.free for region, cores in known.items() if region in wanted}
+    wanted_regions = {want.region for requests in queue for want in requests.wants}
+    free = {region: cores.free for region, cores in regions.items() if region in wanted_regions}
     holds = await turn_rows.holding(conn, free, now, besides=besides)
     if holds is None:
         return queue_forecast.TOO_MANY

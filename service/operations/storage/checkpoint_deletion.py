@@ -76,9 +76,9 @@ async def _mark_deleted(
 async def _remove_from_head(store: BlobStore, job_id: str, paths: dict[str, bool]) -> None:
     """Remove the paths from HEAD; no node commits to a job that is over."""
     head, etag = await heads.read(store, job_id)
-    left = tuple(c for c in head.checkpoints if c.path not in paths)
-    if left != head.checkpoints:
-        new = replace(head, checkpoints=left)
+    remaining = tuple(c for c in head.checkpoints if c.path not in paths)
+    if remaining != head.checkpoints:
+        new = replace(head, checkpoints=remaining)
         await store.write(job_id, HEAD, new.to_json().encode(), if_match=etag)
 
 

@@ -26,9 +26,9 @@ async def list_unknown_containers(
     """Return the names of unknown containers that are older than ``GRACE``. Raises StorageError."""
     listed = await store.list_containers(JOB)
     old = [c.name for c in listed if now - c.modified_at >= GRACE]
-    known: set[str] = set()
+    known_ids: set[str] = set()
     for start in range(0, len(old), _AT_ONCE):
         query = select(jobs.c.id).where(among(jobs.c.id, old[start : start + _AT_ONCE]))
         async with engine.connect() as conn:
-            known.update((await conn.execute(query)).scalars())
-    return [name for name in old if name not in known]
+            known_ids.update((await conn.execute(query)).scalars())
+    return [name for name in old if name not in known_ids]

@@ -40,16 +40,18 @@ async def open_file(
     and BlobNotFound.
     """
     name = f"{path}/{file.name}"
-    found = await store.properties(job_id, name)
-    if found.size != file.size:
-        raise _content_changed(job_id, name, f"it has {found.size} bytes instead of {file.size}")
-    if found.etag != file.etag:
+    properties = await store.properties(job_id, name)
+    if properties.size != file.size:
+        raise _content_changed(
+            job_id, name, f"it has {properties.size} bytes instead of {file.size}"
+        )
+    if properties.etag != file.etag:
         fault = _content_changed(job_id, name, "it was written again, with other bytes")
         async for _ in verify_chunks(
-            store.stream(job_id, name, if_match=found.etag), file.sha256, fault
+            store.stream(job_id, name, if_match=properties.etag), file.sha256, fault
         ):
             pass
-    chunks = store.stream(job_id, name, offset=offset, if_match=found.etag)
+    chunks = store.stream(job_id, name, offset=offset, if_match=properties.etag)
     if offset:
         return chunks
     return verify_chunks(
@@ -61,15 +63,15 @@ async def verify_chunks(
     chunks: AsyncIterator[bytes], sha256: str, fault: ServiceError
 ) -> AsyncIterator[bytes]:
     """Pass chunks on, the last one only if the hash of all matches; else raise ``fault``."""
-    digest, held = hashlib.sha256(), b""
+    digest, pending = hashlib.sha256(), b""
     async for chunk in chunks:
-        if held:
-            yield held
+        if pending:
+            yield pending
         await asyncio.to_thread(digest.update, chunk)
-        held = chunk
+        pending = chunk
     if digest.hexdigest() != sha256:
         raise fault
-    yield held
+    yield pending
 
 
 async def read_input(store: BlobStore, file: InputFile, most: int = SMALL) -> bytes:
@@ -86,8 +88,8 @@ async def read_input(store: BlobStore, file: InputFile, most: int = SMALL) -> by
 
 def difference(data: bytes, sha256: str | None) -> str:
     """Describe how the hash of the data differs; return an empty text if it does not."""
-    found = hashlib.sha256(data).hexdigest()
-    return f"its sha256 is {found}" if found != sha256 else ""
+    digest = hashlib.sha256(data).hexdigest()
+    return f"its sha256 is {digest}" if digest != sha256 else ""
 
 
 def _content_changed(job_id: str, name: str, fault: str) -> ContentChanged:

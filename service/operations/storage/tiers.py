@@ -105,21 +105,21 @@ class FolderInspection:
 
 async def folders(conn: AsyncConnection, job: JobRow) -> list[StoredFolder]:
     """Return all folders that can be moved: checkpoints, newest first, and the final model."""
-    over = job.state in JOB_TERMINAL
-    found = [
+    is_over = job.state in JOB_TERMINAL
+    checkpoints = [
         StoredFolder(
             job_id=job.id,
-            path=place.path,
-            checkpoint_id=place.id,
-            step=place.step,
-            newer=place.newer,
-            milestone=place.milestone,
-            job_is_over=over,
+            path=row.path,
+            checkpoint_id=row.id,
+            step=row.step,
+            newer=row.newer,
+            milestone=row.milestone,
+            job_is_over=is_over,
         )
-        for place in await tier_moves.places(conn, job.id)
+        for row in await tier_moves.places(conn, job.id)
     ]
     if job.result is None or lineage.is_deleted(job.result):
-        return found
+        return checkpoints
     path = str(job.result["path"])
     model = StoredFolder(
         job_id=job.id,
@@ -128,9 +128,9 @@ async def folders(conn: AsyncConnection, job: JobRow) -> list[StoredFolder]:
         step=None,
         newer=None,
         milestone=False,
-        job_is_over=over,
+        job_is_over=is_over,
     )
-    return [*found, model]
+    return [*checkpoints, model]
 
 
 async def inspect_folder(
@@ -147,15 +147,15 @@ async def inspect_folder(
     prices = await outside.read_prices() or storage_prices.TABLE
     async with engine.connect() as conn:
         job = await get_job(conn, project_id, job_id)
-        found = [f for f in await folders(conn, job) if f.checkpoint_id == checkpoint_id]
-        if not found:
+        matches = [f for f in await folders(conn, job) if f.checkpoint_id == checkpoint_id]
+        if not matches:
             raise _not_found(job, checkpoint_id)
-        mark = await tier_moves.mark(conn, job_id, found[0].path)
-        under_way = await tier_moves.open_for(conn, job_id, found[0].path)
-        needed_by = await model_references.list_readers(conn, project_id, found[0].source)
+        mark = await tier_moves.mark(conn, job_id, matches[0].path)
+        under_way = await tier_moves.open_for(conn, job_id, matches[0].path)
+        needed_by = await model_references.list_readers(conn, project_id, matches[0].source)
     return FolderInspection(
-        folder=found[0],
-        blobs=await outside.store.list_stored(job_id, f"{found[0].path}/", most=LISTED),
+        folder=matches[0],
+        blobs=await outside.store.list_stored(job_id, f"{matches[0].path}/", most=LISTED),
         prices=prices,
         under_way=under_way,
         mark=mark,
@@ -181,33 +181,35 @@ async def require_readable_checkpoint(
         if not await tier_moves.has_places(conn, job_id):
             return
         job = await get_job(conn, project_id, job_id)
-        kept = [folder for folder in await folders(conn, job) if folder.checkpoint_id]
+        checkpoint_folders = [folder for folder in await folders(conn, job) if folder.checkpoint_id]
     stopped = job.pause_requested_at or job.over_budget_at
     if stopped is None or job.state in JOB_TERMINAL:
         return
     with suppress(StorageError):
-        for folder in kept:
-            seen = await inspect_folder(engine, outside, project_id, job_id, folder.checkpoint_id)
-            if seen.presence is not Presence.GONE:
-                require_online(seen)
+        for folder in checkpoint_folders:
+            inspection = await inspect_folder(
+                engine, outside, project_id, job_id, folder.checkpoint_id
+            )
+            if inspection.presence is not Presence.GONE:
+                require_online(inspection)
                 return
-        if kept:
-            raise missing_folder_error(kept[0])
+        if checkpoint_folders:
+            raise missing_folder_error(checkpoint_folders[0])
 
 
-def require_online(seen: FolderInspection) -> None:
+def require_online(inspection: FolderInspection) -> None:
     """Raise Archived, with every way back, unless the folder can be read.
 
     Raises CheckpointNotFound or ModelNotFound when nothing of it is left.
     """
-    if seen.presence is Presence.ONLINE:
+    if inspection.presence is Presence.ONLINE:
         return
-    if seen.presence is Presence.GONE:
-        raise missing_folder_error(seen.folder)
-    if seen.presence is Presence.REHYDRATING:
-        raise Archived(rehydration_message(seen) + " Try again then.")
-    name, folder = seen.folder.name, seen.folder
-    standard, high = rehydration_quotes(seen)
+    if inspection.presence is Presence.GONE:
+        raise missing_folder_error(inspection.folder)
+    if inspection.presence is Presence.REHYDRATING:
+        raise Archived(rehydration_message(inspection) + " Try again then.")
+    name, folder = inspection.folder.name, inspection.folder
+    standard, high = rehydration_quotes(inspection)
     raise Archived(
         f"{name[:1].upper()}{name[1:]} is archived. Bring it back first: {folder.command}, or "
         f'POST {folder.route} {{"tier": "hot"}}. That takes up to {hours(standard)} and costs '
@@ -216,10 +218,10 @@ def require_online(seen: FolderInspection) -> None:
     )
 
 
-def missing_message(job_id: str, what: str) -> str:
+def missing_message(job_id: str, subject: str) -> str:
     """Return the message about a deleted blob or folder."""
     return (
-        f"{what} of container {job_id} was deleted from the storage account. "
+        f"{subject} of container {job_id} was deleted from the storage account. "
         "Restore it there (soft delete, versions), or train again."
     )
 
@@ -230,35 +232,36 @@ def missing_folder_error(folder: StoredFolder) -> CheckpointNotFound | ModelNotF
     return CheckpointNotFound(text) if folder.checkpoint_id else ModelNotFound(text)
 
 
-def rehydration_message(seen: FolderInspection) -> str:
+def rehydration_message(inspection: FolderInspection) -> str:
     """Return the sentence about a rehydration, with the time at which it ends."""
-    name = seen.folder.name
-    expected_at = seen.under_way.expected_at if seen.under_way else None
+    name = inspection.folder.name
+    expected_at = inspection.under_way.expected_at if inspection.under_way else None
     when = f", at {expected_at:%Y-%m-%d %H:%M} UTC at the latest" if expected_at else ""
-    how = next((b.priority for b in seen.blobs if b.priority), ArchivePriority.STANDARD)
+    how = next((b.priority for b in inspection.blobs if b.priority), ArchivePriority.STANDARD)
     return (
         f"{name[:1].upper()}{name[1:]} is on its way back from the archive ({how} priority{when})."
     )
 
 
 def rehydration_quotes(
-    seen: FolderInspection,
+    inspection: FolderInspection,
 ) -> tuple[storage_cost.Rehydration, storage_cost.Rehydration]:
     """Return cost and duration of a rehydration, with standard and with high priority."""
     standard, high = (
-        storage_cost.quote_rehydration(seen.blobs, p, seen.prices) for p in ArchivePriority
+        storage_cost.quote_rehydration(inspection.blobs, p, inspection.prices)
+        for p in ArchivePriority
     )
     return standard, high
 
 
-def hours(way: storage_cost.Rehydration) -> str:
+def hours(rehydration: storage_cost.Rehydration) -> str:
     """Return the duration of a rehydration in hours, for a sentence."""
-    return f"{way.takes.total_seconds() / 3600:.1f}".removesuffix(".0") + " h"
+    return f"{rehydration.takes.total_seconds() / 3600:.1f}".removesuffix(".0") + " h"
 
 
-def cents(way: storage_cost.Rehydration) -> str:
+def cents(rehydration: storage_cost.Rehydration) -> str:
     """Return the cost of a rehydration in dollars, to a hundredth of a cent."""
-    return f"{way.cost:.4f}"
+    return f"{rehydration.cost:.4f}"
 
 
 def _not_found(job: JobRow, checkpoint_id: str | None) -> CheckpointNotFound | ModelNotFound:
