@@ -188,11 +188,11 @@ async def authenticate(request: Request) -> Caller:
     """
     caller: Caller | None = getattr(request.state, "caller", None)
     if caller is None:
-        parts, known = parts_of(request), cast("Cache", request.app.state.known_keys)
+        parts, cache = parts_of(request), cast("Cache", request.app.state.known_keys)
         azure_key = request.headers.get(_AZURE_KEY.model.name)
         sent = request.headers.get("authorization")
         sent = sent or (f"Bearer {azure_key}" if azure_key else None)
-        caller = await keys.authenticate(parts.engine, known, sent, parts.now())
+        caller = await keys.authenticate(parts.engine, cache, sent, parts.now())
         rate = parts.rates.count(caller.api_key_id)
         request.state.rate, request.state.caller = rate, caller
         rate.require_room()
@@ -252,8 +252,8 @@ def _check_query(request: Request) -> None:
     """Refuse undeclared query members: a misspelt filter must not match everything."""
     declared = _query_names(request.scope["route"].dependant)
     for name in request.query_params:
-        whole = "metadata" if name.startswith("metadata[") else name
-        if whole not in declared and name != "api-version":
+        member = "metadata" if name.startswith("metadata[") else name
+        if member not in declared and name != "api-version":
             listed = ", ".join(sorted(declared)) or "none"
             raise UnknownParameter(
                 f"{name}: unknown query parameter. {request.url.path} takes: {listed}.",

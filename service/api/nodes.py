@@ -94,12 +94,12 @@ async def heartbeat(request: Request) -> Response:
     parts, node_id = parts_of(request), request.path_params["node_id"]
     _require_token(request, tokens.node_token, node_id)
     message, now = await _read_message(request, Heartbeat, _LONGEST_HEARTBEAT), parts.now()
-    heard = await parts.heartbeats.record(node_id, message, now)
+    answer = await parts.heartbeats.record(node_id, message, now)
     return _answer(
         HeartbeatAnswer(
             now=now.timestamp(),
-            stop_by=_stop_by(parts, now, heard.stop_by),
-            directive_seq=heard.directive_seq,
+            stop_by=_stop_by(parts, now, answer.stop_by),
+            directive_seq=answer.directive_seq,
         )
     )
 
@@ -120,8 +120,12 @@ async def directive(request: Request) -> Response:
                 _check_epoch(epoch, order.epoch)
             if order is None or _is_news(order, after):
                 break
-            left = deadline - asyncio.get_running_loop().time()
-            if left <= 0 or not await notify.wait(changed, left) or parts.drain.has_begun:
+            remaining_s = deadline - asyncio.get_running_loop().time()
+            if (
+                remaining_s <= 0
+                or not await notify.wait(changed, remaining_s)
+                or parts.drain.has_begun
+            ):
                 if parts.granter.is_renewal_minute(order.registered_at, parts.now()):
                     break
                 return _carry_on(parts, after, order)
@@ -135,9 +139,9 @@ async def directive(request: Request) -> Response:
     return _answer(await _full_directive(parts, standing, after))
 
 
-def _check_epoch(said: int, current: int) -> None:
+def _check_epoch(reported: int, current: int) -> None:
     """Refuse an earlier boot of the node."""
-    if said != current:
+    if reported != current:
         raise nodes.stale_boot_error()
 
 
@@ -214,22 +218,22 @@ async def _full_directive(parts: Parts, standing: Standing, after: int) -> Direc
 def _parse_report(query: Mapping[str, str], text: str) -> BootReport:
     machine = query.get("machine", "")
     try:
-        phase, said = BootPhase(query.get("phase", "")), BootStatus(query.get("said", ""))
+        phase, status = BootPhase(query.get("phase", "")), BootStatus(query.get("said", ""))
     except ValueError as error:
         raise InvalidRequest(f"Invalid boot report: {error!s:.100}.") from None
     if not _MACHINE.fullmatch(machine):
         raise InvalidRequest("machine: not a valid machine name.", param="machine")
-    return BootReport(phase=phase, said=said, machine=machine, text=text)
+    return BootReport(phase=phase, said=status, machine=machine, text=text)
 
 
 def _parse_number(request: Request, name: str) -> int:
-    given = request.query_params.get(name)
-    if given is None:
+    text = request.query_params.get(name)
+    if text is None:
         raise MissingParameter(f"{name} is missing.", param=name)
     try:
-        number = int(given)
+        number = int(text)
     except ValueError:
-        raise InvalidRequest(f"{name} is {given!r:.40}, not a whole number.", param=name) from None
+        raise InvalidRequest(f"{name} is {text!r:.40}, not a whole number.", param=name) from None
     if not -_MAX_NUMBER <= number < _MAX_NUMBER:
         raise InvalidRequest(f"{name} is not between -2^31 and 2^31.", param=name)
     return number
@@ -247,9 +251,9 @@ async def _read_message(request: Request, message: type[M], most: int) -> M:
 
 def _require_token(request: Request, derive: Callable[[str, str], str], name: str) -> None:
     """Raise InvalidApiKey unless the token was derived from an accepted secret and this name."""
-    parts, given = parts_of(request), bearer(request.headers.get("authorization"))
+    parts, token = parts_of(request), bearer(request.headers.get("authorization"))
     secrets = filter(None, (parts.secret, parts.accepted_secret))
-    if not any(tokens.is_same(given, derive(secret, name)) for secret in secrets):
+    if not any(tokens.is_same(token, derive(secret, name)) for secret in secrets):
         raise InvalidApiKey("This token is not valid here. Register with the bootstrap token.")
 
 

@@ -26,9 +26,9 @@ _NOT_BUILT: Final = (
 class _Files(StaticFiles):
     """Files that a browser may keep, of the console's own origin."""
 
-    def __init__(self, folder: Path, kept: str) -> None:
+    def __init__(self, folder: Path, cache_control: str) -> None:
         super().__init__(directory=folder, check_dir=False)
-        self._kept = kept
+        self._kept = cache_control
 
     async def get_response(self, path: str, scope: Scope) -> Response:
         """Return the file, or raise HTTPException."""

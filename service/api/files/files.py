@@ -83,7 +83,7 @@ async def list_files(
     if after is not None and await rows.find(db, caller.project_id, after) is None:
         require_known_cursor(None, after)
     limit = clamp(limit, _MOST)
-    found = await rows.page(
+    items = await rows.page(
         db,
         caller.project_id,
         purpose=purpose,
@@ -91,7 +91,7 @@ async def list_files(
         limit=limit + 1,
         ascending=order == "asc",
     )
-    return page(FileList, found, limit, file_views.brief_file)
+    return page(FileList, items, limit, file_views.brief_file)
 
 
 @router.get("/{file_id}", operation_id="retrieveFile")
@@ -135,8 +135,8 @@ async def _list_running_uploads(
     conn: AsyncConnection, project_id: str, after: str | None, limit: int
 ) -> FileList:
     """List running uploads; one that has ended or become a file is still a valid cursor."""
-    found = await uploads.newest(conn, project_id, after=after, limit=limit + 1)
-    return page(FileList, found, limit, file_views.running_upload)
+    items = await uploads.newest(conn, project_id, after=after, limit=limit + 1)
+    return page(FileList, items, limit, file_views.running_upload)
 
 
 def _require_choice(name: str, value: str, allowed: tuple[str, ...]) -> None:

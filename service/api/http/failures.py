@@ -67,15 +67,15 @@ async def _answer_http_exception(request: Request, error: Exception) -> JSONResp
     for kind, answer in _HANDLERS.items():  # what JsonRequest raises; FastAPI hides it in a 400
         if isinstance(error.__cause__, kind):
             return await answer(request, error.__cause__)
-    what = f"{request.method} {request.url.path:.200}"
+    prefix = f"{request.method} {request.url.path:.200}"
     if error.status_code == 404:
-        return _answer(UnknownUrl(f"{what}: no such URL. {hints.hint_for(request)}"))
+        return _answer(UnknownUrl(f"{prefix}: no such URL. {hints.hint_for(request)}"))
     if error.status_code == 405:
         allowed = ", ".join(hints.allowed_methods(request))
         return _answer(
-            MethodNotAllowed(f"{what}: this URL takes {allowed} only."), {"allow": allowed}
+            MethodNotAllowed(f"{prefix}: this URL takes {allowed} only."), {"allow": allowed}
         )
-    return _answer(InvalidRequest(f"{what}: {error.detail}."), status=error.status_code)
+    return _answer(InvalidRequest(f"{prefix}: {error.detail}."), status=error.status_code)
 
 
 async def _answer_unstorable_value(request: Request, error: Exception) -> JSONResponse:

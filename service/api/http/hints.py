@@ -28,8 +28,8 @@ _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 
 def hint_for(request: Request) -> str:
     """Return a sentence that says what to use instead."""
-    found = (hint for pattern, hint in _HINTS if re.match(pattern, request.url.path))
-    return next(found, _OTHERWISE)
+    hints = (hint for pattern, hint in _HINTS if re.match(pattern, request.url.path))
+    return next(hints, _OTHERWISE)
 
 
 def allowed_methods(request: Request) -> list[str]:

@@ -18,17 +18,17 @@ def page(
     kind: type[P],
     items: Sequence[T],
     limit: int,
-    shown: Callable[[T], Any],
-    **more: Any,  # noqa: ANN401 - the list's own members
+    view: Callable[[T], Any],
+    **members: Any,  # noqa: ANN401 - the list's own members
 ) -> P:
     """Return the list envelope; ``items`` has one more than ``limit`` if a page follows."""
-    data = [shown(i) for i in items[:limit]]
+    data = [view(i) for i in items[:limit]]
     return kind(
         data=data,
         first_id=data[0].id if data else None,
         last_id=data[-1].id if data else None,
         has_more=len(items) > limit,
-        **more,
+        **members,
     )
 
 

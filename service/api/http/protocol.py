@@ -109,8 +109,8 @@ class LimitedProtocol(HttpToolsProtocol):
             if self.transport.is_closing() or self._is_refused:
                 start = len(received)
                 break
-            found = received.find(_HEAD_END, start, start + _PIECE)
-            end = found + len(_HEAD_END) if found >= 0 else start + _PIECE
+            position = received.find(_HEAD_END, start, start + _PIECE)
+            end = position + len(_HEAD_END) if position >= 0 else start + _PIECE
             self._feed(received[start:end])
             start = end
         self._backlog = received[start:]
@@ -241,10 +241,10 @@ class LimitedProtocol(HttpToolsProtocol):
         self.transport.write_eof()
 
 
-def _answer(error: ServiceError, more: list[tuple[bytes, bytes]]) -> bytes:
+def _answer(error: ServiceError, extra_headers: list[tuple[bytes, bytes]]) -> bytes:
     body = json.dumps(error.as_envelope()).encode()
     headers = [
-        *more,
+        *extra_headers,
         (b"content-type", b"application/json"),
         (b"content-length", str(len(body)).encode()),
         (b"connection", b"close"),

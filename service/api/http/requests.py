@@ -89,24 +89,24 @@ def parse_json(body: bytes) -> Any:  # noqa: ANN401 - whatever JSON holds
 
 
 async def read_body(
-    request: Request, most: int, place: AbstractContextManager[None] | None = None
+    request: Request, most: int, slot: AbstractContextManager[None] | None = None
 ) -> bytes:
     """Return the whole body, or raise PayloadTooLarge once it is longer than ``most`` bytes.
 
-    Bytes beyond the usual size are read within ``place``. FastAPI's own ``max_body_size`` answers
+    Bytes beyond the usual size are read within ``slot``. FastAPI's own ``max_body_size`` answers
     in plain text, which OpenAI's clients cannot read.
     """
     body = bytearray()
     try:
-        with ExitStack() as held:
+        with ExitStack() as stack:
             async with asyncio.timeout(_BODY_SECONDS):
                 async for chunk in request.stream():
                     body += chunk
                     if len(body) > most:
                         raise _too_large(most)
-                    if place is not None and len(body) > USUAL_BODY:
-                        held.enter_context(place)
-                        place = None
+                    if slot is not None and len(body) > USUAL_BODY:
+                        stack.enter_context(slot)
+                        slot = None
     except TimeoutError:
         raise RequestTimedOut(
             f"The body did not arrive within {_BODY_SECONDS:g} seconds. Send it again."
@@ -130,8 +130,8 @@ class JsonRequest(Request):
         """Return the whole body, read once the sender is authenticated."""
         if not hasattr(self, "_body"):
             caller = await authenticate(self)
-            place = parts_of(self).concurrency.slot(WorkKind.LONG_BODY, caller.project_id)
-            self._body = await read_body(self, self.longest_body, place)
+            slot = parts_of(self).concurrency.slot(WorkKind.LONG_BODY, caller.project_id)
+            self._body = await read_body(self, self.longest_body, slot)
         return self._body
 
     async def json(self) -> Any:  # noqa: ANN401 - whatever JSON holds

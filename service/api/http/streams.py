@@ -119,8 +119,8 @@ async def stream_job(
         if job.status in _TERMINAL:
             yield DONE
             return
-        known = job.version
-        while job.version == known:
+        version = job.version
+        while job.version == version:
             if parts.drain.has_begun:
                 return
             job, encoded = await shared.read_next(parts, project_id, job, find)
@@ -139,13 +139,13 @@ async def stream_events(
 ) -> EventStream:
     """Yield the events after the named one, oldest first, until the job is over."""
     while not parts.drain.has_begun:
-        found, version, over = await read(after)
-        for one in found:
-            yield event("event", one.id, one.model_dump(mode="json"))
-            after = one.id
-        if found:
+        events, version, is_over = await read(after)
+        for item in events:
+            yield event("event", item.id, item.model_dump(mode="json"))
+            after = item.id
+        if events:
             continue
-        if over:
+        if is_over:
             yield DONE
             return
         await waiting.wait_for_change(parts, job_id, project_id, _known_version(version))

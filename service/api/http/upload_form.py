@@ -72,12 +72,12 @@ class UploadForm:
 
         Raises ClientDisconnect when the connection is lost.
         """
-        more = True
-        while more:
+        has_more = True
+        while has_more:
             for piece in self._pieces:
                 yield piece
             self._pieces.clear()
-            more = await self._read_on()
+            has_more = await self._read_on()
         if not self._is_whole:
             raise InvalidRequest("The form ends before its last boundary.", param=self._file)
 
@@ -197,8 +197,8 @@ def _extended_filename(disposition: bytes) -> str:
     """
     message = Message()
     message["content-disposition"] = disposition.decode("latin-1")
-    found: list[tuple[str, Any]] = message.get_params([], header="content-disposition")
-    for name, value in found:
+    params: list[tuple[str, Any]] = message.get_params([], header="content-disposition")
+    for name, value in params:
         if name.lower() == "filename" and isinstance(value, tuple):
             charset, _, encoded = value
             try:
@@ -210,5 +210,5 @@ def _extended_filename(disposition: bytes) -> str:
 
 def _length(request: Request) -> int | None:
     """Return the length of the whole body; None when it comes in chunks."""
-    given = request.headers.get("content-length", "")
-    return int(given) if given.isdecimal() and len(given) < 19 else None
+    header = request.headers.get("content-length", "")
+    return int(header) if header.isdecimal() and len(header) < 19 else None

@@ -44,8 +44,8 @@ Faults = Sequence[Any]  # pydantic's errors()
 def request_error(request: Request, error: RequestValidationError) -> ServiceError:
     """Return the error that names the first member at fault, and what to send instead."""
     faults: Faults = error.errors()
-    place, *path = faults[0]["loc"]
-    if place != "body":
+    location, *path = faults[0]["loc"]
+    if location != "body":
         return _parameter_error(faults[0], ".".join(map(str, path)))
     if isinstance(error.body, bytes):
         return _media_type_error(request)
@@ -80,8 +80,8 @@ def member_error(kind: Any, faults: Faults) -> InvalidRequest:  # noqa: ANN401 -
 
 def _media_type_error(request: Request) -> ServiceError:
     kind = request.headers.get("content-type")
-    given = f"has content type {kind:.80}" if kind else "has no content type"
-    return UnsupportedMediaType(f"The body {given}, but JSON is expected. {_EXPECTED}.")
+    fault = f"has content type {kind:.80}" if kind else "has no content type"
+    return UnsupportedMediaType(f"The body {fault}, but JSON is expected. {_EXPECTED}.")
 
 
 def _parameter_error(fault: dict[str, Any], name: str) -> ServiceError:
@@ -100,11 +100,11 @@ def _suggest_member(model: type[BaseModel] | None, path: Path) -> str:
         return _FOREIGN_NAMES[str(path[-1])]
     if model is None:
         return "Leave it out."
-    known = sorted(field.alias or name for name, field in model.model_fields.items())
-    near = difflib.get_close_matches(str(path[-1])[:_LONGEST_NAME], known, n=1)
+    members = sorted(field.alias or name for name, field in model.model_fields.items())
+    near = difflib.get_close_matches(str(path[-1])[:_LONGEST_NAME], members, n=1)
     if near:
         return f"Did you mean {'.'.join(map(str, (*path[:-1], near[0])))}?"
-    return f"Known members here: {', '.join(known)}."
+    return f"Known members here: {', '.join(members)}."
 
 
 def _description(model: type[BaseModel] | None, name: int | str) -> str:
@@ -113,12 +113,14 @@ def _description(model: type[BaseModel] | None, name: int | str) -> str:
 
 def _model_at(kind: Any, path: Path) -> type[BaseModel] | None:  # noqa: ANN401 - any annotation
     """Return the model whose member ``path`` leads to; None where it is no model."""
-    found = _models(kind)
+    models = _models(kind)
     for step in path:
-        within = [m.model_fields[step].annotation for m in found if step in m.model_fields]
-        named = [m for m in found if m.__name__ == step]  # pydantic names the sides of a union
-        found = named or [model for one in within for model in _models(one)] or found
-    return found[0] if found else None
+        within = [m.model_fields[step].annotation for m in models if step in m.model_fields]
+        named = [m for m in models if m.__name__ == step]  # pydantic names the sides of a union
+        models = (
+            named or [model for annotation in within for model in _models(annotation)] or models
+        )
+    return models[0] if models else None
 
 
 def _models(kind: Any) -> list[type[BaseModel]]:  # noqa: ANN401 - any annotation

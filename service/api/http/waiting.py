@@ -58,12 +58,12 @@ async def wait_for_change(parts: Parts, job_id: str, project_id: str, known: Kno
     loop = asyncio.get_running_loop()
     deadline = loop.time() + known.seconds
     with parts.drain.polling(versions.topic(job_id)) as changed:
-        while (left := deadline - loop.time()) > 0 and not parts.drain.has_begun:
+        while (remaining_s := deadline - loop.time()) > 0 and not parts.drain.has_begun:
             async with parts.reading.connect() as conn:
                 version = await versions.current(conn, job_id, project_id)
             if version is None or not known.has(version):
                 return
-            await notify.wait(changed, min(left, _RECHECK_SECONDS))
+            await notify.wait(changed, min(remaining_s, _RECHECK_SECONDS))
 
 
 def etag(version: int) -> str:

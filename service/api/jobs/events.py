@@ -34,8 +34,8 @@ async def list_events(
     """List the job's events, newest first."""
     await jobs.get(db, caller.project_id, job_id)
     limit = clamp(limit, _MOST)
-    found = await events.newest(db, job_id, after=after, limit=limit + 1)
-    return page(EventList, require_known_cursor(found, after), limit, _event)
+    items = await events.newest(db, job_id, after=after, limit=limit + 1)
+    return page(EventList, require_known_cursor(items, after), limit, _event)
 
 
 @router.get(
@@ -60,9 +60,9 @@ async def _read_next(
     """Return the next events, the job's version before they were read, and if it was over."""
     async with parts.reading.connect() as conn:
         job = await jobs.get(conn, project_id, job_id)
-        found = await events.following(conn, job_id, after=after, limit=streams.PAGE)
-    shown = [_event(event) for event in require_known_cursor(found, after)]
-    return shown, job.version, job.state in JOB_TERMINAL
+        rows = await events.following(conn, job_id, after=after, limit=streams.PAGE)
+    items = [_event(event) for event in require_known_cursor(rows, after)]
+    return items, job.version, job.state in JOB_TERMINAL
 
 
 @router.get("/{job_id}/checkpoints", operation_id="listFineTuningJobCheckpoints")
@@ -72,9 +72,9 @@ async def list_checkpoints(
     """List the job's committed checkpoints, newest first."""
     job = await jobs.get(db, caller.project_id, job_id)
     limit = clamp(limit, _MOST)
-    found = await checkpoints.newest(db, job_id, after=after, limit=limit + 1)
+    items = await checkpoints.newest(db, job_id, after=after, limit=limit + 1)
     return page(
-        CheckpointList, require_known_cursor(found, after), limit, lambda c: _checkpoint(job, c)
+        CheckpointList, require_known_cursor(items, after), limit, lambda c: _checkpoint(job, c)
     )
 
 

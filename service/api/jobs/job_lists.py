@@ -75,7 +75,7 @@ async def list_jobs(
     if after is not None and await rows.find(db, after, caller.project_id) is None:
         require_known_cursor(None, after)
     limit = clamp(limit, _MOST)
-    found = await job_lists.page(
+    items = await job_lists.page(
         db,
         caller.project_id,
         now,
@@ -85,7 +85,7 @@ async def list_jobs(
         sort=sort,
         ascending=order == "asc",
     )
-    return page(JobList, found, limit, lambda overview: job_views.job_summary(overview, now))
+    return page(JobList, items, limit, lambda overview: job_views.job_summary(overview, now))
 
 
 @router.get(
@@ -130,13 +130,13 @@ async def get_summary(db: Db, caller: Reader, now: Now) -> JobsSummary:
 async def _month(db: Db, project_id: str, since: datetime, now: datetime) -> Month:
     """Return this month's cost, as `/v1/organization/costs` counts it."""
     width = int((now - since).total_seconds()) + 1
-    (whole,) = await project_costs.by_bucket(
+    (month,) = await project_costs.by_bucket(
         db, project_id, since, max(now, since.replace(microsecond=1)), width, now
     )
     return Month(
         since=int(since.timestamp()),
-        spent=job_views.money(whole.machines + whole.storage),
-        saved=job_views.money(whole.on_demand - whole.machines),
+        spent=job_views.money(month.machines + month.storage),
+        saved=job_views.money(month.on_demand - month.machines),
     )
 
 

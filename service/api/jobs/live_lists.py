@@ -91,10 +91,10 @@ class LiveLists:
             # Ends by itself after the last page: cancelled, it could leave a connection open.
             while self._projects and not parts.drain.has_begun:
                 await notify.wait(changed, _RECHECK_SECONDS)
-                ids, known = [job_versions.job_of(topic) for topic in t], parts.listener.hears
+                ids, hears = [job_versions.job_of(topic) for topic in t], parts.listener.hears
                 t.clear()
                 for project_id in list(self._projects):
-                    await self._publish(project_id, ids if known and ids else None)
+                    await self._publish(project_id, ids if hears and ids else None)
                 await asyncio.sleep(parts.live_interval.total_seconds())
 
     async def _publish(self, project_id: str, ids: Collection[str] | None) -> None:
@@ -126,13 +126,13 @@ class LiveLists:
             job_lists.page, after=None, limit=_MAX_JOBS, sort=Sort.UPDATED, ascending=True
         )
         async with self._parts.reading.connect() as conn:
-            found = await read(conn, project_id, now, where=where)
-        for overview in found:
+            overviews = await read(conn, project_id, now, where=where)
+        for overview in overviews:
             job = overview.job
             if sent.get(job.id, 0) < job.version:
                 sent[job.id] = job.version
-                shown = job_views.job_summary(overview, now).model_dump(mode="json")
-                frames.append(streams.event("job", _event_id(job.updated_at), shown).encode())
+                summary = job_views.job_summary(overview, now).model_dump(mode="json")
+                frames.append(streams.event("job", _event_id(job.updated_at), summary).encode())
             if project is not None:
                 project.changed_at = max(project.changed_at, job.updated_at)
         return b"".join(frames)

@@ -57,8 +57,8 @@ async def get_logs(
         raise InvalidRequest("Give tail or offset: both say where to begin.", param="tail")
     async with parts.reading.connect() as conn:
         await jobs.get(conn, caller.project_id, job_id)
-        found = await attempts.of_job(conn, job_id)
-    chosen = _find_attempt(found, attempt)
+        rows = await attempts.of_job(conn, job_id)
+    chosen = _find_attempt(rows, attempt)
     path = log_path(chosen.id, rank)
     size = await _size(parts, job_id, path)
     begin = offset or 0
@@ -93,8 +93,8 @@ async def stream_logs(
     begin = _parse_event_id(last_event_id) if last_event_id else 0
     async with parts.reading.connect() as conn:
         await jobs.get(conn, caller.project_id, job_id)
-        found = await attempts.of_job(conn, job_id)
-    sent = _follow_log(parts, job_id, _find_attempt(found, attempt), rank, begin)
+        rows = await attempts.of_job(conn, job_id)
+    sent = _follow_log(parts, job_id, _find_attempt(rows, attempt), rank, begin)
     return streams.stream_response(parts, caller, sent)
 
 
@@ -114,31 +114,31 @@ async def _follow_log(
     with parts.drain.polling(job_versions.topic(job_id)) as changed:
         while not parts.drain.has_begun:
             async with parts.reading.connect() as conn:
-                found = await attempts.of_job(conn, job_id)
-            over = _find_attempt(found, attempt.id).state is AttemptState.ENDED
+                rows = await attempts.of_job(conn, job_id)
+            is_over = _find_attempt(rows, attempt.id).state is AttemptState.ENDED
             size = min(await _size(parts, job_id, path), offset + _LONGEST_PIECE)
             if size > offset:
                 pieces = [p async for p in _stream_range(parts, job_id, path, offset, size)]
                 offset = size
                 data = {"offset": offset, "text": decoder.decode(b"".join(pieces))}
                 yield streams.event("log", str(offset), data)
-            elif over:
+            elif is_over:
                 yield streams.DONE
                 return
             else:
                 await notify.wait(changed, _RECHECK_SECONDS)
 
 
-def _find_attempt(found: list[AttemptRow], wanted: str | None) -> AttemptRow:
-    if not found:
+def _find_attempt(rows: list[AttemptRow], named: str | None) -> AttemptRow:
+    if not rows:
         raise AttemptNotFound("The job has had no machines yet, so it has no logs.")
-    if wanted is None:
-        return found[-1]
-    for attempt in found:
-        if wanted in (attempt.id, str(attempt.number)):
+    if named is None:
+        return rows[-1]
+    for attempt in rows:
+        if named in (attempt.id, str(attempt.number)):
             return attempt
     raise InvalidRequest(
-        f"attempt={wanted!r}: the job has no such attempt. List them: .../attempts.",
+        f"attempt={named!r}: the job has no such attempt. List them: .../attempts.",
         param="attempt",
     )
 
@@ -154,13 +154,13 @@ async def _size(parts: Parts, job_id: str, path: str) -> int:
 async def _stream_range(
     parts: Parts, job_id: str, path: str, begin: int, end: int
 ) -> AsyncIterator[bytes]:
-    left = end - begin
-    if left <= 0:
+    remaining = end - begin
+    if remaining <= 0:
         return
     async for chunk in parts.store.stream(job_id, path, offset=begin):
-        yield chunk[:left]
-        left -= len(chunk)
-        if left <= 0:
+        yield chunk[:remaining]
+        remaining -= len(chunk)
+        if remaining <= 0:
             return
 
 
@@ -171,19 +171,19 @@ async def _tail_offset(parts: Parts, job_id: str, path: str, size: int, lines: i
         begin = max(size - window, 0)
         pieces = [p async for p in _stream_range(parts, job_id, path, begin, size)]
         text = b"".join(pieces)
-        found = _last_lines(text, lines, whole=begin == 0)
-        if found is not None:
-            return begin + found
+        offset = _last_lines(text, lines, is_complete=begin == 0)
+        if offset is not None:
+            return begin + offset
         if window >= _LONGEST_TAIL:
             return begin + text.find(b"\n") + 1
         window = min(window * 4, _LONGEST_TAIL)
 
 
-def _last_lines(text: bytes, lines: int, *, whole: bool) -> int | None:
+def _last_lines(text: bytes, lines: int, *, is_complete: bool) -> int | None:
     """Return where the last lines begin in the text; None when more text is needed."""
-    place = len(text) - text.endswith(b"\n")
+    position = len(text) - text.endswith(b"\n")
     for _ in range(lines):
-        place = text.rfind(b"\n", 0, place)
-        if place < 0:
-            return 0 if whole else None
-    return place + 1
+        position = text.rfind(b"\n", 0, position)
+        if position < 0:
+            return 0 if is_complete else None
+    return position + 1

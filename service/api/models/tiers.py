@@ -60,34 +60,36 @@ async def move_checkpoint(
     caller: Writer,
     job_id: str,
     checkpoint_id: str,
-    asked: TierRequest,
+    body: TierRequest,
 ) -> TierMove:
     """Move a checkpoint to another tier; out of the archive this rehydrates it."""
-    return await _move(parts, caller, job_id, checkpoint_id, asked)
+    return await _move(parts, caller, job_id, checkpoint_id, body)
 
 
 @router.post("/{job_id}/model/tier", operation_id="moveFineTuningModel")
-async def move_model(parts: PartsDep, caller: Writer, job_id: str, asked: TierRequest) -> TierMove:
+async def move_model(parts: PartsDep, caller: Writer, job_id: str, body: TierRequest) -> TierMove:
     """Move the final model to another tier; out of the archive this rehydrates it."""
-    return await _move(parts, caller, job_id, None, asked)
+    return await _move(parts, caller, job_id, None, body)
 
 
 async def _move(
-    parts: Parts, caller: Caller, job_id: str, checkpoint_id: str | None, asked: TierRequest
+    parts: Parts, caller: Caller, job_id: str, checkpoint_id: str | None, body: TierRequest
 ) -> TierMove:
     request = MoveRequest(
         project_id=caller.project_id,
         job_id=job_id,
         checkpoint_id=checkpoint_id,
-        tier=AccessTier(asked.tier),
-        priority=ArchivePriority(asked.priority),
+        tier=AccessTier(body.tier),
+        priority=ArchivePriority(body.priority),
     )
-    if asked.dry_run:
-        seen, made = await tier_moves.quote_move(parts.engine, parts.outside, request, parts.now)
-        move = None
-    else:
-        seen, made, move = await tier_moves.request_move(
+    if body.dry_run:
+        inspection, quote = await tier_moves.quote_move(
             parts.engine, parts.outside, request, parts.now
         )
-    shown = tier_views.move(seen, request.tier, request.priority, made, move)
-    return TierMove(**shown, dry_run=asked.dry_run, account=tier_views.account(parts.account))
+        move = None
+    else:
+        inspection, quote, move = await tier_moves.request_move(
+            parts.engine, parts.outside, request, parts.now
+        )
+    members = tier_views.move(inspection, request.tier, request.priority, quote, move)
+    return TierMove(**members, dry_run=body.dry_run, account=tier_views.account(parts.account))

@@ -52,13 +52,13 @@ async def get_costs(
             f"{' or for bucket_width=1d' if width < _WIDTHS['1d'] else ''}.",
             param="start_time" if days is None else "days",
         )
-    found = await project_costs.by_bucket(db, caller.project_id, since, until, width, now)
+    buckets = await project_costs.by_bucket(db, caller.project_id, since, until, width, now)
     zero = Decimal(0)
-    machines = sum((b.machines for b in found), zero)
-    on_demand = sum((b.on_demand for b in found), zero)
+    machines = sum((b.machines for b in buckets), zero)
+    on_demand = sum((b.on_demand for b in buckets), zero)
     return Costs(
-        data=[_bucket(b, caller.project_id) for b in found],
-        total=money(machines + sum((b.storage for b in found), zero)),
+        data=[_bucket(b, caller.project_id) for b in buckets],
+        total=money(machines + sum((b.storage for b in buckets), zero)),
         on_demand_equivalent=money(on_demand),
         saved=money(on_demand - machines),
         saved_percent=round(float(100 * (1 - machines / on_demand)), 1) if on_demand else 0.0,

@@ -36,19 +36,19 @@ async def list_savings(
     now = _common_end(until, after, now)
     since = start_of_day(now.date()) - timedelta(days=days - 1)
     limit = clamp(limit, _MOST)
-    found = await project_savings.by_project(db, since, now, after=after, limit=limit + 1)
-    rows = require_known_cursor(None if found is None else found.page, after)
-    assert found is not None, "an unknown cursor is refused"
+    savings = await project_savings.by_project(db, since, now, after=after, limit=limit + 1)
+    rows = require_known_cursor(None if savings is None else savings.page, after)
+    assert savings is not None, "an unknown cursor is refused"
     return page(
         ProjectSavingsList,
         rows,
         limit,
-        lambda one: ProjectSavings(id=one.id, name=one.name, **_savings(one)),
+        lambda row: ProjectSavings(id=row.id, name=row.name, **_savings(row)),
         since=seconds(since),
         until=seconds(now),
         currency=CURRENCY,
-        projects=found.projects,
-        whole=Savings(**_savings(found.whole)),
+        projects=savings.projects,
+        whole=Savings(**_savings(savings.whole)),
     )
 
 
@@ -61,13 +61,13 @@ def _common_end(until: int | None, after: str | None, now: datetime) -> datetime
     return datetime.fromtimestamp(seconds(now) if until is None else until, UTC)
 
 
-def _savings(one: SavingsRow) -> dict[str, Any]:
-    saved = one.on_demand - one.spent
+def _savings(row: SavingsRow) -> dict[str, Any]:
+    saved = row.on_demand - row.spent
     return {
-        "jobs": one.jobs,
-        "evictions": one.evictions,
-        "spent": money(one.spent),
-        "on_demand_equivalent": money(one.on_demand),
+        "jobs": row.jobs,
+        "evictions": row.evictions,
+        "spent": money(row.spent),
+        "on_demand_equivalent": money(row.on_demand),
         "saved": money(saved),
-        "saved_percent": round(float(100 * saved / one.on_demand), 1) if one.on_demand else 0.0,
+        "saved_percent": round(float(100 * saved / row.on_demand), 1) if row.on_demand else 0.0,
     }

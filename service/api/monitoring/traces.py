@@ -41,19 +41,19 @@ async def get_traces(
     window = _window(end, days, gap_seconds)
     limit = clamp(limit, _MOST)
     async with parts.reading.connect() as conn:
-        places = sorted(await rows.places(conn, window.begins, end), key=str)
+        pools = sorted(await rows.places(conn, window.begins, end), key=str)
         if after is not None:
-            require_known_cursor(None if after not in map(str, places) else places, after)
-        rest = [p for p in places if after is None or str(p) > after]
-        asked = rest[:limit]
-        seen = await traces.read_capacity(conn, asked, window)
-    found = {one.place: one for one in await asyncio.to_thread(seen.traces, asked)}
+            require_known_cursor(None if after not in map(str, pools) else pools, after)
+        remaining = [p for p in pools if after is None or str(p) > after]
+        requested = remaining[:limit]
+        capacity = await traces.read_capacity(conn, requested, window)
+    trace_of = {trace.place: trace for trace in await asyncio.to_thread(capacity.traces, requested)}
     until_tick = int((window.begins + window.ticks * window.gap).timestamp())
     return page(
         TraceList,
-        rest[: limit + 1],
+        remaining[: limit + 1],
         limit,
-        lambda place: _trace(place, found.get(place)),
+        lambda pool: _trace(pool, trace_of.get(pool)),
         until=until_tick,
     )
 
@@ -68,15 +68,15 @@ def _window(end: datetime, days: int, gap_seconds: int) -> TraceWindow:
             param="gap_seconds",
         )
     gap = timedelta(seconds=gap_seconds)
-    whole = datetime.fromtimestamp(int(end.timestamp()), UTC)
-    return TraceWindow(begins=whole - ticks * gap, ticks=ticks, gap=gap)
+    end_s = datetime.fromtimestamp(int(end.timestamp()), UTC)
+    return TraceWindow(begins=end_s - ticks * gap, ticks=ticks, gap=gap)
 
 
-def _trace(place: SpotPool, found: CapacityTrace | None) -> AvailabilityTrace:
+def _trace(pool: SpotPool, trace: CapacityTrace | None) -> AvailabilityTrace:
     return AvailabilityTrace(
-        id=str(place),
-        region=place.region,
-        vm_size=place.vm_size,
-        seen_percent=0.0 if found is None else round(100 * found.seen_share, 1),
-        trace=None if found is None else found.as_dict(),
+        id=str(pool),
+        region=pool.region,
+        vm_size=pool.vm_size,
+        seen_percent=0.0 if trace is None else round(100 * trace.seen_share, 1),
+        trace=None if trace is None else trace.as_dict(),
     )

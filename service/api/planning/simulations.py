@@ -41,17 +41,17 @@ async def simulate(
         )
     deadline = job.constraints.kept_seconds(job.created_at, body.deadline_hours)
     async with _ONE_AT_A_TIME:
-        found = await asyncio.to_thread(
+        trials = await asyncio.to_thread(
             simulate_job,
             plan.options,
-            {offering: seen.holds for offering, seen in lived.items()},
+            {offering: experience.holds for offering, experience in lived.items()},
             deadline_s=deadline,
             lives=body.lives,
             seed=body.seed,
         )
-    shown = [_way(trial) for trial in found]
+    ways = [_way(trial) for trial in trials]
     hours = None if deadline is None else round(deadline / 3600, 2)
-    return Simulation(job=job_id, lives=body.lives, deadline_hours=hours, ways=shown)
+    return Simulation(job=job_id, lives=body.lives, deadline_hours=hours, ways=ways)
 
 
 def _way(trial: StrategyResult) -> Way:

@@ -28,8 +28,8 @@ async def list_projects(
 ) -> ProjectList:
     """List all projects, newest first, including those that never had a machine."""
     limit = clamp(limit, _MOST)
-    found = await keys.newest_projects(db, after=after, limit=limit + 1, job_id=job)
-    return page(ProjectList, require_known_cursor(found, after), limit, _project)
+    rows = await keys.newest_projects(db, after=after, limit=limit + 1, job_id=job)
+    return page(ProjectList, require_known_cursor(rows, after), limit, _project)
 
 
 def _project(project: keys.Project) -> Project:

@@ -48,11 +48,11 @@ router = APIRouter(tags=["API keys"], route_class=_OpenRoute)
 
 
 @router.post("/sign_in", operation_id="signIn", dependencies=[Depends(require_known_query)])
-async def exchange(parts: PartsDep, asked: Annotated[SignInRequest, Body()]) -> NewKey:
+async def exchange(parts: PartsDep, body: Annotated[SignInRequest, Body()]) -> NewKey:
     """Exchange a one-time token for an API key named `console`, which expires after 12 hours.
 
     Every token that does not work gets the same answer: 401 `invalid_sign_in`.
     """
     async with parts.engine.begin() as conn:
-        key, secret = await sign_in.exchange(conn, asked.token, parts.now())
+        key, secret = await sign_in.exchange(conn, body.token, parts.now())
     return NewKey(**key_members(key), key=secret)
