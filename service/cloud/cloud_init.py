@@ -184,7 +184,7 @@ def _prepare(image: str, identity: str, *, cuda: bool) -> str:
 
 def _pull(image: str, identity: str) -> str:
     """Return the command that pulls the image, with retries: registries fail now and then."""
-    look = shlex.join(["docker", "image", "inspect", image])
+    inspect = shlex.join(["docker", "image", "inspect", image])
     pull = shlex.join(["docker", "pull", "--quiet", image])
     registry, login = image.partition("/")[0], ""
     if registry.endswith(".azurecr.io"):
@@ -192,7 +192,7 @@ def _pull(image: str, identity: str) -> str:
         login = _LOGIN.format(registry=registry, nobody=_NOBODY, identity=named)
         pull = f"login; {pull}"
     tries = _PULL.format(report=REPORT, pull=pull, end=_END, most=_PULLS, pause=_PAUSE)
-    return f"{login}{look} >/dev/null 2>&1 || {{ {tries}; }}"
+    return f"{login}{inspect} >/dev/null 2>&1 || {{ {tries}; }}"
 
 
 def _hand_over() -> str:

@@ -144,8 +144,8 @@ class FakeCloud:
         entry = self._visible_entry(name)
         if entry.spec.offering.engine is Engine.AZUREML:
             return self._answer()  # it gives a job its nodes again by itself
-        made = self.now() - entry.accepted_at >= entry.create_time + entry.straggle
-        if entry.deleting_since or entry.refill_at or not made:
+        is_created = self.now() - entry.accepted_at >= entry.create_time + entry.straggle
+        if entry.deleting_since or entry.refill_at or not is_created:
             return self._answer()
         running = {
             key: i for key, i in entry.instances.items() if i.running and i.vm_id not in useless
@@ -184,10 +184,10 @@ class FakeCloud:
         """Return the test's quota, with our own machines counted on top."""
         self._admit()
         self._settle()
-        told = self.spot_quotas.get(region, SpotCores(limit=None, used=0))
-        ours = (e for e in self._entries.values() if e.spec.offering.pool == region)
-        spot = (e for e in ours if e.spec.offering.capacity_type is CapacityType.SPOT)
-        return replace(told, used=told.used + sum(map(_cores, spot)))
+        quota = self.spot_quotas.get(region, SpotCores(limit=None, used=0))
+        entries = (e for e in self._entries.values() if e.spec.offering.pool == region)
+        spot = (e for e in entries if e.spec.offering.capacity_type is CapacityType.SPOT)
+        return replace(quota, used=quota.used + sum(map(_cores, spot)))
 
     async def close(self) -> None:
         """Do nothing: there is nothing to release."""
@@ -200,8 +200,8 @@ class FakeCloud:
         """
         instances = self._entries[name].instances
         if self._entries[name].spec.offering.engine is Engine.AZUREML:
-            for key, left in instances.items():
-                instances[key] = replace(left, running=False)
+            for key, instance in instances.items():
+                instances[key] = replace(instance, running=False)
         if lingers:
             instances[instance_id] = replace(instances[instance_id], running=False)
         else:
@@ -265,11 +265,11 @@ class FakeCloud:
         made_for = made_until - entry.accepted_at
         created = made_for >= entry.create_time + entry.straggle
         come = entry.instances if made_for >= entry.create_time else {}
-        shown = [i for key, i in come.items() if created or key not in entry.stragglers]
-        seen = ScaleSet(
+        instances = [i for key, i in come.items() if created or key not in entry.stragglers]
+        scale_set = ScaleSet(
             name=entry.spec.name,
             phase=ScaleSetPhase.READY if created else ScaleSetPhase.CREATING,
-            instances=tuple(shown),
+            instances=tuple(instances),
             tags=dict(entry.tags),
             created_at=entry.accepted_at,
             capacity=len(entry.instances),
@@ -279,26 +279,26 @@ class FakeCloud:
             engine=entry.spec.offering.engine,
         )
         if entry.deleting_since:
-            return replace(seen, phase=ScaleSetPhase.DELETING)
+            return replace(scale_set, phase=ScaleSetPhase.DELETING)
         if entry.delete_failed:
             return replace(
-                seen,
+                scale_set,
                 phase=ScaleSetPhase.FAILED,
                 error_code="InternalExecutionError",
                 error_message="An internal execution error occurred. Please retry later.",
             )
         if entry.refill_at:
-            return replace(seen, phase=ScaleSetPhase.CREATING)
+            return replace(scale_set, phase=ScaleSetPhase.CREATING)
         if created and (entry.refill_failed if entry.refill_count else entry.refused):
             kind, message = classify_failure(entry.late_code, entry.late_message)
             return replace(
-                seen,
+                scale_set,
                 phase=ScaleSetPhase.FAILED,
                 error_code=entry.late_code,
                 error_message=message,
                 failure=kind,
             )
-        return seen
+        return scale_set
 
 
 def _cores(entry: _Entry) -> int:

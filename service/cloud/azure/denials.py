@@ -41,9 +41,12 @@ class Denial:
         )
 
     @classmethod
-    def of_identifiers(cls, found: Mapping[str, Any]) -> Self:
+    def of_identifiers(cls, identifiers: Mapping[str, Any]) -> Self:
         """Parse the list that ends Azure's message; an instance view has nothing else."""
-        assignment, definition = found.get("policyAssignment"), found.get("policyDefinition")
+        assignment, definition = (
+            identifiers.get("policyAssignment"),
+            identifiers.get("policyDefinition"),
+        )
         return cls(
             definition=str((definition or {}).get("name") or "without a name"),
             assignment=str((assignment or {}).get("name") or "without a name"),
@@ -61,9 +64,9 @@ def denials(message: str, infos: Sequence[Mapping[str, Any]] = ()) -> list[Denia
 
 
 def _parse_message(message: str) -> Iterator[Denial]:
-    found = _IDENTIFIERS.search(message)
+    match = _IDENTIFIERS.search(message)
     try:
-        rows = json.loads(found[1]) if found else []
+        rows = json.loads(match[1]) if match else []
     except ValueError:
         return
     for row in rows:

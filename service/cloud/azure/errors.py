@@ -232,15 +232,15 @@ def translate_error(error: AzureError) -> CloudError:
 
 def quota(text: str) -> str:
     """Return a refusal over a quota in one sentence: which one, where, how much is missing."""
-    found = _QUOTA.search(text)
-    if found is None:
+    match = _QUOTA.search(text)
+    if match is None:
         return text
-    name, region, limit, usage, wanted = found.groups()
-    known = _QUOTA_NAMES.get(name.lower())
-    called = f"'{known}' ({name})" if known else name
+    name, region, limit, usage, needed = match.groups()
+    display_name = _QUOTA_NAMES.get(name.lower())
+    called = f"'{display_name}' ({name})" if display_name else name
     return (
         f"The quota {called} of {region} is used up: {usage} of {limit} cores are in use and"
-        f" {wanted} are needed."
+        f" {needed} are needed."
     )
 
 
@@ -264,9 +264,9 @@ def _explain(row: ErrorRule, text: str, infos: Sequence[Mapping[str, Any]] = ())
     """Return Azure's message, or a better one, with the remedy."""
     denied = denials.denials(text, infos)
     named = " and ".join(map(str, denied))
-    what = f"Azure Policy denies it: {named}" if denied else quota(text)
-    what = what.rstrip(". ")
-    return " ".join(part for part in (what and f"{what}.", row.remedy) if part)
+    cause = f"Azure Policy denies it: {named}" if denied else quota(text)
+    cause = cause.rstrip(". ")
+    return " ".join(part for part in (cause and f"{cause}.", row.remedy) if part)
 
 
 def _retry_after(error: HttpResponseError, default: float = 10.0) -> float:

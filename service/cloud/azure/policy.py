@@ -62,9 +62,9 @@ class AzurePolicy(BaseModel):
         try:
             return cls.model_validate_json(text or "{}")
         except ValidationError as error:
-            found = error.errors(include_url=False, include_input=False)
-            said = (f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in found)
-            raise ValueError("; ".join(s.removeprefix(": ") for s in said)) from None
+            errors = error.errors(include_url=False, include_input=False)
+            messages = (f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in errors)
+            raise ValueError("; ".join(s.removeprefix(": ") for s in messages)) from None
 
 
 def os_disk_placement(vm_size: str) -> Placement:

@@ -17,10 +17,10 @@ _wanted: ContextVar[dict[str, int] | None] = ContextVar("remaining", default=Non
 @contextmanager
 def gather_remaining() -> Iterator[dict[str, int]]:
     """Gather the lowest remaining limit of each kind of request, from all answers within."""
-    found: dict[str, int] = {}
-    token = _wanted.set(found)
+    limits: dict[str, int] = {}
+    token = _wanted.set(limits)
     try:
-        yield found
+        yield limits
     finally:
         _wanted.reset(token)
 
@@ -32,7 +32,7 @@ def parse_header(header: str) -> dict[str, int]:
     ...        "Microsoft.Compute/GetVMScaleSetSubscriptionMaximum;2399")
     {'GetVMScaleSet': 2399}
     """
-    return {name: int(left) for name, left in _OF_REGION.findall(header)}
+    return {name: int(limit) for name, limit in _OF_REGION.findall(header)}
 
 
 class RemainingLimitsPolicy(SansIOHTTPPolicy[Any, Any]):
@@ -44,8 +44,8 @@ class RemainingLimitsPolicy(SansIOHTTPPolicy[Any, Any]):
         response: PipelineResponse[Any, Any],
     ) -> None:
         """Read the header; the SDK calls it after each answer."""
-        wanted = _wanted.get()
-        if wanted is None:
+        limits = _wanted.get()
+        if limits is None:
             return
-        for name, left in parse_header(response.http_response.headers.get(HEADER) or "").items():
-            wanted[name] = min(left, wanted.get(name, left))
+        for name, limit in parse_header(response.http_response.headers.get(HEADER) or "").items():
+            limits[name] = min(limit, limits.get(name, limit))

@@ -28,14 +28,14 @@ async def fetch_end(url: str | None, ca_path: str = "") -> bytes:
 
 
 async def _end(client: httpx.AsyncClient, url: str) -> bytes:
-    kept, read = bytearray(), 0
+    tail, received = bytearray(), 0
     async with client.stream("GET", url) as answer:
         if answer.status_code != httpx.codes.OK:
             raise NoSerialLog(f"The serial log cannot be fetched: status {answer.status_code}.")
         async for chunk in answer.aiter_bytes():
-            kept += chunk
-            del kept[:-SERIAL_LOG_BYTES]
-            read += len(chunk)
-            if read >= _MOST:
+            tail += chunk
+            del tail[:-SERIAL_LOG_BYTES]
+            received += len(chunk)
+            if received >= _MOST:
                 break
-    return bytes(kept)
+    return bytes(tail)

@@ -73,8 +73,8 @@ class NamedClusters:
             for name in runs_on(nodes):
                 job = self.job(name) if name.startswith(scale_set_name("")) else None
                 if job is not None and (job.properties.tags or {}).get(OWNER_TAG) == self.owner:
-                    seen = job_on_cluster(name, job, cluster)
-                    yield replace(seen, capacity=len(nodes_of(nodes, name)))
+                    scale_set = job_on_cluster(name, job, cluster)
+                    yield replace(scale_set, capacity=len(nodes_of(nodes, name)))
 
     def delete(self, name: str) -> None:
         """Cancel and archive the job. Raise ScaleSetNotFound if it is gone.
@@ -106,8 +106,8 @@ class NamedClusters:
 
     def failure(self, name: str) -> str:
         """Return the error of a failed run. The client shows it to those who stream the logs."""
-        told = self.client.jobs._runs_operations.get_run_details(name).error  # noqa: SLF001
-        return str(told.error.message) if told else ""
+        error = self.client.jobs._runs_operations.get_run_details(name).error  # noqa: SLF001
+        return str(error.error.message) if error else ""
 
     def errors(self, name: str) -> Sequence[Any]:
         """Return why nodes of a cluster did not come. The client's own entity leaves that out."""
