@@ -112,17 +112,17 @@ class AzureBlobStore:
         unchanged = _only_if(if_match) if if_match else {}
         async with translate_errors(f"{container}/{name}", allow=frozenset({"InvalidRange"})):
             while len(data) == BLOCK_BYTES:
-                part = await blob.download_blob(offset=offset, length=BLOCK_BYTES, **unchanged)
-                if part.properties.blob_type != BlobType.APPENDBLOB:
-                    unchanged = _only_if(_bare(part.properties.etag))
-                data = await part.readall()
+                download = await blob.download_blob(offset=offset, length=BLOCK_BYTES, **unchanged)
+                if download.properties.blob_type != BlobType.APPENDBLOB:
+                    unchanged = _only_if(_bare(download.properties.etag))
+                data = await download.readall()
                 yield data
                 offset += len(data)
 
     async def properties(self, container: str, name: str) -> Blob:
         async with translate_errors(f"{container}/{name}"):
-            found = await self._blob(container, name).get_blob_properties()
-            return _listed(found)
+            blob_properties = await self._blob(container, name).get_blob_properties()
+            return _listed(blob_properties)
 
     async def write(
         self, container: str, name: str, data: bytes, *, if_match: str = "", if_absent: bool = False
@@ -178,10 +178,10 @@ class AzureBlobStore:
         """Copy the blob with Azure's asynchronous Copy Blob, which takes blobs of any size."""
         blob = self._blob(container, name)
         async with translate_errors(f"{container}/{name}", allow=MISSING):
-            found = await blob.get_blob_properties()
-            if found.copy.status in _WHOLE:
+            properties = await blob.get_blob_properties()
+            if properties.copy.status in _WHOLE:
                 return True
-            if found.copy.status == _UNDER_WAY:
+            if properties.copy.status == _UNDER_WAY:
                 return False
         url = await source.sas_url(container, name, permissions="r", expires_at=expires_at)
         status: Any = _UNDER_WAY
@@ -203,7 +203,7 @@ class AzureBlobStore:
             pages = self._service.get_container_client(container).list_blobs(
                 name_starts_with=prefix or None
             )
-            blobs = [_listed(found) async for found in _first(pages, most)]
+            blobs = [_listed(item) async for item in _first(pages, most)]
         return sorted(blobs, key=lambda blob: blob.name)
 
     async def list_stored(
@@ -219,7 +219,7 @@ class AzureBlobStore:
             pages = self._service.get_container_client(container).list_blobs(
                 name_starts_with=prefix or None, include=_BILLED_TOO if everything else None
             )
-            blobs = [parse_blob(found) async for found in _first(pages, most)]
+            blobs = [parse_blob(item) async for item in _first(pages, most)]
         return sorted(blobs, key=lambda blob: blob.name)
 
     async def set_tier(
@@ -239,11 +239,11 @@ class AzureBlobStore:
             )
 
     async def list_containers(self, prefix: str) -> list[Container]:
-        found: list[Container] = []
+        containers: list[Container] = []
         async with translate_errors("the account"):
             pages = self._service.list_containers(name_starts_with=prefix)
-            found = [Container(name=c.name, modified_at=c.last_modified) async for c in pages]
-        return sorted(found, key=lambda container: container.name)
+            containers = [Container(name=c.name, modified_at=c.last_modified) async for c in pages]
+        return sorted(containers, key=lambda container: container.name)
 
     def blob_url(self, container: str, name: str) -> str:
         return self._blob(container, name).url
@@ -268,12 +268,12 @@ class AzureBlobStore:
     ) -> None:
         """Set stored access policies with their expiry, which Azurite reads from here only."""
         letters = ContainerSasPermissions.from_string(permissions)
-        given = {
+        access_policies = {
             name: AccessPolicy(permission=letters, expiry=end) for name, end in policies.items()
         }
         async with translate_errors(container):
             of_container = self._service.get_container_client(container)
-            await of_container.set_container_access_policy(given)
+            await of_container.set_container_access_policy(access_policies)
 
     def policy_url(self, container: str, policy: str) -> str:
         signature = Signature(account_key=self._account_key())
@@ -346,11 +346,11 @@ async def _blocks(chunks: AsyncIterator[bytes], size: int) -> AsyncIterator[byte
     """Yield the bytes in pieces of this size; the last one may be shorter."""
     buffer = bytearray()
     async for chunk in chunks:
-        rest = memoryview(chunk)
-        while rest:
+        remaining = memoryview(chunk)
+        while remaining:
             room = size - len(buffer)
-            buffer += rest[:room]
-            rest = rest[room:]
+            buffer += remaining[:room]
+            remaining = remaining[room:]
             if len(buffer) == size:
                 yield bytes(buffer)
                 buffer.clear()
@@ -358,12 +358,12 @@ async def _blocks(chunks: AsyncIterator[bytes], size: int) -> AsyncIterator[byte
         yield bytes(buffer)
 
 
-def _listed(found: BlobProperties) -> Blob:
+def _listed(properties: BlobProperties) -> Blob:
     return Blob(
-        name=found.name,
-        size=found.size,
-        etag=_bare(found.etag),
-        modified_at=found.last_modified,
+        name=properties.name,
+        size=properties.size,
+        etag=_bare(properties.etag),
+        modified_at=properties.last_modified,
     )
 
 
@@ -371,12 +371,12 @@ async def _first(
     pages: AsyncIterable[BlobProperties], most: int | None
 ) -> AsyncIterator[BlobProperties]:
     """Yield the first ``most`` blobs; request no page of 5,000 beyond the last one needed."""
-    left = inf if most is None else most
-    async for found in pages:
-        if left <= 0:
+    remaining = inf if most is None else most
+    async for item in pages:
+        if remaining <= 0:
             return
-        left -= 1
-        yield found
+        remaining -= 1
+        yield item
 
 
 def _only_if(etag: str) -> dict[str, Any]:

@@ -80,9 +80,9 @@ class MemoryStore:
         self, container: str, name: str, data: bytes, *, if_match: str = "", if_absent: bool = False
     ) -> str:
         blobs = self._blobs(container)
-        found = blobs.get(name)
-        changed = if_match and (found is None or found.etag != if_match)
-        if changed or (if_absent and found is not None):
+        current = blobs.get(name)
+        changed = if_match and (current is None or current.etag != if_match)
+        if changed or (if_absent and current is not None):
             raise PreconditionFailed(f"{container}/{name} was written meanwhile")
         self._writes += 1
         blobs[name] = _Content(bytes(data), f"0x{self._writes:X}", modified_at=self.now())
@@ -217,8 +217,8 @@ class MemoryStore:
         """Do nothing: there are no connections."""
 
     def _under(self, container: str, prefix: str) -> list[tuple[str, _Content]]:
-        there = sorted(self._containers.get(container, {}).items())
-        return [(name, content) for name, content in there if name.startswith(prefix)]
+        blobs = sorted(self._containers.get(container, {}).items())
+        return [(name, content) for name, content in blobs if name.startswith(prefix)]
 
     def _blobs(self, container: str) -> dict[str, _Content]:
         if container not in self._containers:
