@@ -19,21 +19,21 @@ class FakeMarket:
     fail_next: list[MarketUnavailable] = field(default_factory=list)  # raised by the next calls
     calls: int = 0
 
-    async def bands(self, places: Collection[SpotPool]) -> dict[SpotPool, EvictionBand]:
+    async def bands(self, pools: Collection[SpotPool]) -> dict[SpotPool, EvictionBand]:
         self._admit()
-        return {p: self.told_bands[p] for p in places if p in self.told_bands}
+        return {p: self.told_bands[p] for p in pools if p in self.told_bands}
 
-    async def price_history(self, places: Collection[SpotPool]) -> dict[SpotPool, list[PricePoint]]:
+    async def price_history(self, pools: Collection[SpotPool]) -> dict[SpotPool, list[PricePoint]]:
         self._admit()
-        return {p: sorted(self.told_prices[p]) for p in places if p in self.told_prices}
+        return {p: sorted(self.told_prices[p]) for p in pools if p in self.told_prices}
 
     async def scores(
-        self, places: Collection[SpotPool], machines: int
+        self, pools: Collection[SpotPool], machines: int
     ) -> dict[SpotPool, PlacementScore]:
         """Return the told scores; keep ``machines`` for tests in ``asked_for``."""
         self._admit()
         self.asked_for = machines
-        return {p: self.told_scores[p] for p in places if p in self.told_scores}
+        return {p: self.told_scores[p] for p in pools if p in self.told_scores}
 
     async def close(self) -> None:
         """Do nothing: there are no connections."""

@@ -18,18 +18,18 @@ class MarketUnavailable(Exception):
 
 
 class Market(Protocol):
-    """Data about places of the Spot market; places without data are left out."""
+    """Data about pools of the Spot market; pools without data are left out."""
 
-    async def bands(self, places: Collection[SpotPool]) -> dict[SpotPool, EvictionBand]:
+    async def bands(self, pools: Collection[SpotPool]) -> dict[SpotPool, EvictionBand]:
         """Return how often machines were evicted lately. Raises MarketUnavailable."""
         ...
 
-    async def price_history(self, places: Collection[SpotPool]) -> dict[SpotPool, list[PricePoint]]:
+    async def price_history(self, pools: Collection[SpotPool]) -> dict[SpotPool, list[PricePoint]]:
         """Return Spot prices of the last months, oldest first. Raises MarketUnavailable."""
         ...
 
     async def scores(
-        self, places: Collection[SpotPool], machines: int
+        self, pools: Collection[SpotPool], machines: int
     ) -> dict[SpotPool, PlacementScore]:
         """Return how likely a request for ``machines`` (MACHINES_AT_MOST) Spot machines succeeds.
 

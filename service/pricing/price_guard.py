@@ -29,43 +29,43 @@ class PriceGuard:
         self._told: dict[str, str] = {}  # meter -> the last warning
 
     async def machines(
-        self, place: SpotPool, told: Mapping[CapacityType, ListedPrice]
+        self, pool: SpotPool, listed_prices: Mapping[CapacityType, ListedPrice]
     ) -> dict[CapacityType, Price]:
-        """Return the prices to use in a place; no Spot price without an on-demand price."""
-        meters = {capacity: f"{place} {capacity}" for capacity in _BOTH}
+        """Return the prices to use in a pool; no Spot price without an on-demand price."""
+        meters = {capacity: f"{pool} {capacity}" for capacity in _BOTH}
         doubts = await self._memory.doubts(meters.values())
-        last = await self._last_of(place, meters, doubts)
-        found: dict[CapacityType, Price] = {}
+        last = await self._last_of(pool, meters, doubts)
+        prices: dict[CapacityType, Price] = {}
         for capacity in _BOTH:
-            on_demand = found.get(CapacityType.ON_DEMAND)
+            on_demand = prices.get(CapacityType.ON_DEMAND)
             if capacity is CapacityType.SPOT and on_demand is None:
                 break
-            bounds = price_check.machine_bounds(place.vm_size, capacity)
+            bounds = price_check.machine_bounds(pool.vm_size, capacity)
             if on_demand and capacity not in last:
                 bounds = price_check.spot_bounds(bounds, on_demand.hourly)
-            meter, listed = meters[capacity], told[capacity]
+            meter, listed = meters[capacity], listed_prices[capacity]
             most = on_demand.hourly if on_demand else None
             hourly = await self._judge(
                 meter, listed, last.get(capacity), doubts.get(meter), bounds, most
             )
             if hourly is not None:
-                found[capacity] = Price(hourly=hourly, on_demand_hourly=most or hourly)
-        return found
+                prices[capacity] = Price(hourly=hourly, on_demand_hourly=most or hourly)
+        return prices
 
     async def storage(
-        self, account: StorageAccount, told: Mapping[Meter, ListedPrice]
+        self, account: StorageAccount, listed_prices: Mapping[Meter, ListedPrice]
     ) -> dict[Meter, Decimal]:
         """Return the prices of an account's meters to use; the table holds for the others."""
-        names = {meter: meter.name(account) for meter in told}
+        names = {meter: meter.name(account) for meter in listed_prices}
         doubts = await self._memory.doubts(names.values())
-        found = {}
-        for meter, listed in told.items():
+        prices = {}
+        for meter, listed in listed_prices.items():
             doubt, bounds = doubts.get(names[meter]), storage_prices.bounds(meter)
             last = self._last_good(names[meter], doubt)
             price = await self._judge(names[meter], listed, last, doubt, bounds)
             if price is not None:
-                found[meter] = price
-        return found
+                prices[meter] = price
+        return prices
 
     async def _judge(
         self,
@@ -102,11 +102,17 @@ class PriceGuard:
         return self._last.get(meter, settled)
 
     async def _last_of(
-        self, place: SpotPool, meters: Mapping[CapacityType, str], doubts: Mapping[str, PriceDoubt]
+        self, pool: SpotPool, meters: Mapping[CapacityType, str], doubts: Mapping[str, PriceDoubt]
     ) -> dict[CapacityType, Decimal]:
-        seen = {c: self._last_good(meter, doubts.get(meter)) for c, meter in meters.items()}
-        known = {capacity: price for capacity, price in seen.items() if price is not None}
-        return known if len(known) == len(meters) else await self._memory.paid(place) | known
+        last_prices = {c: self._last_good(meter, doubts.get(meter)) for c, meter in meters.items()}
+        known_prices = {
+            capacity: price for capacity, price in last_prices.items() if price is not None
+        }
+        return (
+            known_prices
+            if len(known_prices) == len(meters)
+            else await self._memory.paid(pool) | known_prices
+        )
 
     def _is_over(self, doubt: PriceDoubt, price: Decimal) -> bool:
         """Return whether a doubt can be forgotten.

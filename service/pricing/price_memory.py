@@ -16,8 +16,8 @@ from service.domain.states import CapacityType
 class PriceMemory(Protocol):
     """Memory of prices that survives restarts."""
 
-    async def paid(self, place: SpotPool) -> dict[CapacityType, Decimal]:
-        """Return the last good prices of a place by capacity type."""
+    async def paid(self, pool: SpotPool) -> dict[CapacityType, Decimal]:
+        """Return the last good prices of a pool by capacity type."""
         ...
 
     async def doubts(self, meters: Collection[str]) -> dict[str, PriceDoubt]:
@@ -40,8 +40,8 @@ class ProcessMemory:
     prices: dict[SpotPool, dict[CapacityType, Decimal]] = field(default_factory=dict)
     doubted: dict[str, PriceDoubt] = field(default_factory=dict)
 
-    async def paid(self, place: SpotPool) -> dict[CapacityType, Decimal]:
-        return dict(self.prices.get(place, {}))
+    async def paid(self, pool: SpotPool) -> dict[CapacityType, Decimal]:
+        return dict(self.prices.get(pool, {}))
 
     async def doubts(self, meters: Collection[str]) -> dict[str, PriceDoubt]:
         return {meter: self.doubted[meter] for meter in meters if meter in self.doubted}

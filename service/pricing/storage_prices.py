@@ -79,10 +79,12 @@ def parse_prices(
     rows: Sequence[Row], account: StorageAccount, now: datetime
 ) -> dict[Meter, ListedPrice]:
     """Return the listed price of each meter of the account at ``now``."""
-    mine = [row for row in rows if _is_ours(row, account)]
+    account_rows = [row for row in rows if _is_ours(row, account)]
     return {
         meter: price_rows.parse_price(
-            (row for row in mine if _is_of(row, account, meter)), now, free=not _in_table(meter)
+            (row for row in account_rows if _is_of(row, account, meter)),
+            now,
+            free=not _in_table(meter),
         )
         for meter in METERS
     }
@@ -99,20 +101,22 @@ def bounds(meter: Meter) -> PriceBounds:
 
 
 def merge(
-    found: Mapping[Meter, Decimal], rows: Iterable[Row], account: StorageAccount, now: datetime
+    prices: Mapping[Meter, Decimal], rows: Iterable[Row], account: StorageAccount, now: datetime
 ) -> StoragePrices:
     """Return the account's prices: listed ones, completed from the dated table."""
-    known = {tier: _members(found, tier) for tier in AccessTier}
-    if not any(known.values()):
+    members_by_tier = {tier: _members(prices, tier) for tier in AccessTier}
+    if not any(members_by_tier.values()):
         return TABLE
-    whole = all("month" in members for members in known.values())
-    ours = (row for row in rows if _is_ours(row, account) and price_rows.is_in_force(row, now))
+    is_complete = all("month" in members for members in members_by_tier.values())
+    account_rows = (
+        row for row in rows if _is_ours(row, account) and price_rows.is_in_force(row, now)
+    )
     return StoragePrices(
-        tiers={tier: replace(TABLE.tiers[tier], **known[tier]) for tier in AccessTier},
-        high_reads=found.get(HIGH_READS, TABLE.high_reads),
-        high_retrieval=found.get(HIGH_RETRIEVAL, TABLE.high_retrieval),
-        source="Azure's price list" + ("" if whole else f" and {TABLE.source}"),
-        as_of=_newest(ours) if whole else TABLE.as_of,
+        tiers={tier: replace(TABLE.tiers[tier], **members_by_tier[tier]) for tier in AccessTier},
+        high_reads=prices.get(HIGH_READS, TABLE.high_reads),
+        high_retrieval=prices.get(HIGH_RETRIEVAL, TABLE.high_retrieval),
+        source="Azure's price list" + ("" if is_complete else f" and {TABLE.source}"),
+        as_of=_newest(account_rows) if is_complete else TABLE.as_of,
     )
 
 
@@ -122,8 +126,8 @@ def _newest(rows: Iterable[Row]) -> date:
     return max(begun, default=TABLE.as_of)
 
 
-def _members(found: Mapping[Meter, Decimal], tier: AccessTier) -> dict[str, Decimal]:
-    return {m.member: price for m, price in found.items() if m.tier is tier and not m.priority}
+def _members(prices: Mapping[Meter, Decimal], tier: AccessTier) -> dict[str, Decimal]:
+    return {m.member: price for m, price in prices.items() if m.tier is tier and not m.priority}
 
 
 def _in_table(meter: Meter) -> Decimal:
@@ -146,6 +150,6 @@ def _is_of(row: Row, account: StorageAccount, meter: Meter) -> bool:
     redundancy = _REDUNDANCY.get(account.redundancy, account.redundancy)
     sku, name = f"{meter.tier} {redundancy}".casefold(), text(row, "meterName")
     end, unit = _ENDS[meter.member]
-    rest = name.removesuffix(end)
-    named = rest != name and (_PRIORITY in name) is meter.priority and _ITERATIVE not in name
+    stem = name.removesuffix(end)
+    named = stem != name and (_PRIORITY in name) is meter.priority and _ITERATIVE not in name
     return text(row, "skuName") == sku and named and has(row, "unitOfMeasure", unit)

@@ -33,22 +33,22 @@ class AzureBills:
     async def billed(self, since: date, until: date) -> list[BilledDay]:
         """Return the bills of tagged and of untagged resources, from two queries."""
         name, value = self._owner
-        mine = {"tags": {"name": name, "operator": "In", "values": [value]}}
-        ours = await self._pages(_question(since, until, self._tag, mine))
+        owner_filter = {"tags": {"name": name, "operator": "In", "values": [value]}}
+        tagged = await self._pages(_question(since, until, self._tag, owner_filter))
         by_owner = await self._pages(_question(since, until, name))
-        return ours + [replace(b, attempt_id=UNTAGGED) for b in by_owner if not b.attempt_id]
+        return tagged + [replace(b, attempt_id=UNTAGGED) for b in by_owner if not b.attempt_id]
 
     async def _pages(self, body: dict[str, Any]) -> list[BilledDay]:
         link = self._path
-        found: list[BilledDay] = []
+        days: list[BilledDay] = []
         for _ in range(PAGES_AT_MOST):
             page = await self._arm.post(link, VERSION, body)
             properties = page.get("properties")
             if not isinstance(properties, dict):
                 raise MarketUnavailable("Cost Management answered without properties.")
-            found += _rows(properties)
+            days += _rows(properties)
             if not (link := properties.get("nextLink") or ""):
-                return found
+                return days
         raise MarketUnavailable("Cost Management's answer does not end.")
 
     async def close(self) -> None:
@@ -98,8 +98,8 @@ def _rows(properties: dict[str, Any]) -> Iterable[BilledDay]:
         raise MarketUnavailable(f"Cost Management's rows cannot be read: {error!r}") from error
 
 
-def _finite(told: object) -> Decimal:
-    found = Decimal(str(told))
-    if not found.is_finite():
-        raise ValueError(f"{told!r} is no number")
-    return found
+def _finite(value: object) -> Decimal:
+    number = Decimal(str(value))
+    if not number.is_finite():
+        raise ValueError(f"{value!r} is no number")
+    return number

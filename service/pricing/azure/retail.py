@@ -33,7 +33,7 @@ STORAGE_SECONDS = 600.0  # the same for storage, whose prices change a few times
 
 @dataclass(frozen=True)
 class Quotes:
-    """Prices of a place; ``unreadable``: one of its rows that could not be read, or ""."""
+    """Prices of a pool; ``unreadable``: one of its rows that could not be read, or ""."""
 
     prices: dict[CapacityType, Price]
     unreadable: str
@@ -69,18 +69,18 @@ class RetailPrices:
 
         Raises PricesUnavailable if the list has only prices that cannot be read.
         """
-        found: dict[Offering, Price] = {}
+        price_by_offering: dict[Offering, Price] = {}
         unreadable = ""
-        for place in sorted({spot_pool_of(offering) for offering in offerings}):
-            quotes = await self._machines.of(place)
+        for pool in sorted({spot_pool_of(offering) for offering in offerings}):
+            quotes = await self._machines.of(pool)
             unreadable = unreadable or quotes.unreadable
             for offering in offerings:
                 price = quotes.prices.get(offering.capacity_type)
-                if spot_pool_of(offering) == place and price:
-                    found[offering] = price
-        if unreadable and not found:
+                if spot_pool_of(offering) == pool and price:
+                    price_by_offering[offering] = price
+        if unreadable and not price_by_offering:
             raise PricesUnavailable(unreadable)
-        return found
+        return price_by_offering
 
     async def storage(self, account: StorageAccount) -> StoragePrices:
         """Return the account's storage prices: recently listed ones, else the dated table."""
@@ -90,19 +90,21 @@ class RetailPrices:
         """Close the connections."""
         await self._client.aclose()
 
-    async def _quoted(self, place: SpotPool) -> Quotes:
+    async def _quoted(self, pool: SpotPool) -> Quotes:
         """Fetch the prices of a VM size in a region by capacity type."""
-        sku = lookup(place.vm_size)
+        sku = lookup(pool.vm_size)
         conditions = {
             "serviceName": "Virtual Machines",
-            "armRegionName": place.region.lower(),
-            "armSkuName": sku.vm_size if sku else place.vm_size,
+            "armRegionName": pool.region.lower(),
+            "armSkuName": sku.vm_size if sku else pool.vm_size,
             "priceType": "Consumption",
         }
         rows = [row async for row in self._rows(conditions)]
-        told = machine_prices.parse_prices(rows, place, self._now())
-        unreadable = next((listed.fault for listed in told.values() if listed.unreadable), "")
-        return Quotes(await self._guard.machines(place, told), unreadable)
+        listed_prices = machine_prices.parse_prices(rows, pool, self._now())
+        unreadable = next(
+            (listed.fault for listed in listed_prices.values() if listed.unreadable), ""
+        )
+        return Quotes(await self._guard.machines(pool, listed_prices), unreadable)
 
     async def _listed(self, account: StorageAccount) -> StoragePrices:
         conditions = {
@@ -112,12 +114,14 @@ class RetailPrices:
             "priceType": "Consumption",
         }
         rows = [row async for row in self._rows(conditions)]
-        told = storage_prices.parse_prices(rows, account, self._now())
-        found = await self._guard.storage(account, told)
-        unreadable = next((listed.fault for listed in told.values() if listed.unreadable), "")
-        if unreadable and not found:
+        listed_prices = storage_prices.parse_prices(rows, account, self._now())
+        prices = await self._guard.storage(account, listed_prices)
+        unreadable = next(
+            (listed.fault for listed in listed_prices.values() if listed.unreadable), ""
+        )
+        if unreadable and not prices:
             raise PricesUnavailable(unreadable)
-        return storage_prices.merge(found, rows, account, self._now())
+        return storage_prices.merge(prices, rows, account, self._now())
 
     async def _rows(self, conditions: dict[str, str]) -> AsyncIterator[Row]:
         """Yield every row of every page; the list's values are case-sensitive."""
