@@ -64,10 +64,10 @@ class GraderProcess:
             raise ServiceUnavailable(f"The grader's process was ended by signal {-code}.")
         if code:
             raise RuntimeError(f"{PROGRAM} failed: {errors.decode(errors='replace')}")
-        told: Json = json.loads(output)
-        if "refused" in told:
-            raise refused_grader(told["refused"])
-        return told
+        answer: Json = json.loads(output)
+        if "refused" in answer:
+            raise refused_grader(answer["refused"])
+        return answer
 
 
 def refused_grader(message: str) -> InvalidRequest:

@@ -58,12 +58,12 @@ class ProcessChecker:
             await asyncio.to_thread(write_files, Path(folder), files)
             task = replace(task, folder=folder)
             async with self._turns:
-                found = await self._run(rows, task, progress)
-                if found is None:
-                    found = await self._run(rows, replace(task, splits_answers=True), progress)
-        if found is None:
+                report = await self._run(rows, task, progress)
+                if report is None:
+                    report = await self._run(rows, replace(task, splits_answers=True), progress)
+        if report is None:
             raise InvalidRequest("The rows cannot be split into examples of one answer each.")
-        return found
+        return report
 
     async def preview(self, files: Files, rows: Rows, task: Task) -> dict[str, Any]:
         """Show some rows; never waits for checks, which may take long."""
@@ -91,17 +91,17 @@ class ProcessChecker:
         with tempfile.TemporaryDirectory(prefix="rekindle-preview-") as folder:
             await asyncio.to_thread(write_files, Path(folder), files)
             task = replace(task, folder=folder)
-            told = await self._child("rendering.preview", rows, task, _ignore)
-        assert told is not None, "nothing is to be split"
-        found: dict[str, Any] = told["preview"]
-        return found
+            message = await self._child("rendering.preview", rows, task, _ignore)
+        assert message is not None, "nothing is to be split"
+        preview: dict[str, Any] = message["preview"]
+        return preview
 
     async def _run(
         self, rows: Rows, task: Task, progress: Callable[[int], None]
     ) -> DataReport | None:
         """Return one child's report; None if answers must be split."""
         try:
-            told = await self._child("rendering.preflight", rows, task, progress)
+            message = await self._child("rendering.preflight", rows, task, progress)
         except _ChildFault as fault:
             raise InvalidRequest(
                 f"The rows could not be checked: {fault}. Look for rows that are very long or "
@@ -109,7 +109,7 @@ class ProcessChecker:
                 code="invalid_training_file",
                 param="training_file",
             ) from fault
-        return None if told is None else DataReport.from_dict(told["report"])
+        return None if message is None else DataReport.from_dict(message["report"])
 
     async def _child(
         self, module: str, rows: Rows, task: Task, progress: Callable[[int], None]
@@ -140,11 +140,11 @@ class ProcessChecker:
         feeding.add_done_callback(partial(_end_unfed, child))
         errors = asyncio.create_task(child.stderr.read(_LINE_BYTES))
         try:
-            found = await self._last_message(child, progress)
+            message = await self._last_message(child, progress)
             code = await child.wait()
-            if found is None and code != SPLIT_NEEDED:
+            if message is None and code != SPLIT_NEEDED:
                 await _raise_fault(feeding, code, await errors)
-            return found
+            return message
         finally:
             for task in (feeding, errors):
                 task.cancel()
@@ -165,12 +165,12 @@ class ProcessChecker:
                 ) from None
             if not line:
                 return None
-            told: dict[str, Any] = json.loads(line)
-            if "unusable" in told:
-                raise unusable(told["unusable"])
-            if "rows" not in told:
-                return told
-            progress(told["rows"])
+            message: dict[str, Any] = json.loads(line)
+            if "unusable" in message:
+                raise unusable(message["unusable"])
+            if "rows" not in message:
+                return message
+            progress(message["rows"])
 
 
 def _ignore(_rows: int) -> None:
