@@ -24,9 +24,9 @@ class FakeTracker:
         self.calls += 1
         if self.fault:
             raise self.fault
-        kept = self.points.setdefault(run.job_id, [])
-        last = kept[-1].step if kept else 0
-        kept += [point for point in points if point.step > last]
+        recorded = self.points.setdefault(run.job_id, [])
+        last = recorded[-1].step if recorded else 0
+        recorded += [point for point in points if point.step > last]
         if run.outcome:
             self.outcomes[run.job_id] = run.outcome
         return f"https://tracker.example/runs/{run.job_id}"

@@ -39,6 +39,6 @@ class TensorBoard:
         """Do nothing: the service owns the store."""
 
 
-def _as_events(began: float, points: Sequence[Point]) -> bytes:
+def _as_events(started_at: float, points: Sequence[Point]) -> bytes:
     parts = [events_file.event(point.at, point.step, point.values) for point in points]
-    return b"".join([events_file.beginning(began), *parts])
+    return b"".join([events_file.beginning(started_at), *parts])

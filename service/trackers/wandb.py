@@ -42,8 +42,8 @@ class Wandb:
         }
         async with self._turns:
             with TemporaryDirectory(prefix="rekindle-wandb-", ignore_cleanup_errors=True) as folder:
-                said = await self._run(json.dumps(batch).encode(), folder)
-        return _url(said)
+                output = await self._run(json.dumps(batch).encode(), folder)
+        return _url(output)
 
     async def close(self) -> None:
         """Do nothing: no process outlives its batch."""
@@ -62,20 +62,20 @@ class Wandb:
         )
         try:
             async with asyncio.timeout(self.seconds):
-                said, _ = await process.communicate(batch)
+                output, _ = await process.communicate(batch)
         except TimeoutError:
             raise TrackerError(f"wandb did not finish in {self.seconds:.0f} s") from None
         finally:
             if process.returncode is None:
                 process.kill()
                 await process.wait()
-        return said
+        return output
 
 
-def _url(said: bytes) -> str:
+def _url(output: bytes) -> str:
     """Return the run's address from the last line, or raise TrackerError."""
     try:
-        answer = json.loads(said.splitlines()[-1])
+        answer = json.loads(output.splitlines()[-1])
     except (IndexError, ValueError):
         raise TrackerError("wandb ended without an answer") from None
     if "error" in answer:
