@@ -74,11 +74,11 @@ async def run_checks(
     else:
         yield SetupCheck("settings", "all are good")
         accounts = {f"storage of {r}": a for r, a in settings.region_storage.items()}
-    places = _Places()
-    if url := places.database_url.get_secret_value():
+    endpoints = _Places()
+    if url := endpoints.database_url.get_secret_value():
         yield await _database(url, schema, wall)
-    if places.storage.get_secret_value():
-        accounts = {"storage": places.storage, **accounts}
+    if endpoints.storage.get_secret_value():
+        accounts = {"storage": endpoints.storage, **accounts}
     for name, account in accounts.items():
         yield await _storage(name, account.get_secret_value(), settings, wall)
     if settings is not None and (uri := settings.mlflow_tracking_uri.get_secret_value()):

@@ -30,11 +30,11 @@ async def run_in_steps(stop: asyncio.Event, every: float = _EVERY, rounds: int =
     gc.set_threshold(*_THRESHOLDS)
     clock = asyncio.get_running_loop().time
     for number in count(1):
-        began = clock()
+        start = clock()
         with suppress(TimeoutError):
             async with asyncio.timeout(every):
                 await stop.wait()
         if stop.is_set():
             return
-        EVENT_LOOP_LAG.observe(value=clock() - began - every)
+        EVENT_LOOP_LAG.observe(value=clock() - start - every)
         gc.collect(0 if number % rounds else 2)

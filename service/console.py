@@ -30,12 +30,14 @@ _HEAVIEST = 1e6
 COMMANDS = ("key", "budget", "quota", "sign-in")
 
 
-def parse_arguments(what: str | None, words: Sequence[str] | None = None) -> argparse.Namespace:
+def parse_arguments(
+    description: str | None, arguments: Sequence[str] | None = None
+) -> argparse.Namespace:
     """Parse the service's command line: its processes, and the commands of this module.
 
-    ``words`` replace the arguments of the process.
+    ``arguments`` replace the arguments of the process.
     """
-    parser = argparse.ArgumentParser(prog="python -m service.main", description=what)
+    parser = argparse.ArgumentParser(prog="python -m service.main", description=description)
     commands = parser.add_subparsers(dest="command", required=True)
     for name in ("api", "reconciler", "all"):
         face = commands.add_parser(name)
@@ -48,22 +50,26 @@ def parse_arguments(what: str | None, words: Sequence[str] | None = None) -> arg
     check = commands.add_parser("check", help="check settings, database, storage and trackers")
     check.add_argument("--json", action="store_true", help="for programs")
     _add_commands(commands)
-    return parser.parse_args(words)
+    return parser.parse_args(arguments)
 
 
 def _add_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add the parsers of these commands."""
     key = commands.add_parser("key", help="API keys")
     actions = key.add_subparsers(dest="action", required=True)
-    for action, what in _KEY_ACTIONS:
-        one = actions.add_parser(action, help=what)
-        one.add_argument("--project", default="default")
+    for action, help_text in _KEY_ACTIONS:
+        action_parser = actions.add_parser(action, help=help_text)
+        action_parser.add_argument("--project", default="default")
         if action == "create":
-            one.add_argument("--name", default="default")
-            one.add_argument("--scope", choices=list(Scope), type=Scope, default=Scope.WRITE)
-            one.add_argument("--days", type=_days, help="until it expires; default: never")
+            action_parser.add_argument("--name", default="default")
+            action_parser.add_argument(
+                "--scope", choices=list(Scope), type=Scope, default=Scope.WRITE
+            )
+            action_parser.add_argument(
+                "--days", type=_days, help="until it expires; default: never"
+            )
         if action == "revoke":
-            one.add_argument("id", help="as `key list` prints it")
+            action_parser.add_argument("id", help="as `key list` prints it")
     link = commands.add_parser("sign-in", help="print a one-time token for the web console")
     link.add_argument("--project", default="default")
     link.add_argument("--scope", choices=list(Scope), type=Scope, default=Scope.WRITE)
@@ -77,10 +83,10 @@ def _add_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]
     budget.add_argument("--lift", action="store_true", help="remove the budget")
     quota = commands.add_parser("quota", help="show or set the quota and limits of a project")
     quota.add_argument("--project", default="default")
-    for what in ("jobs", "gpus"):
-        quota.add_argument(f"--max-{what}", metavar="N", type=_most, help="or `none`")
-    for what in _LIMITS:
-        name, kind = what.replace("_", "-"), partial(_most, most=_MOST_BYTES)
+    for limit in ("jobs", "gpus"):
+        quota.add_argument(f"--max-{limit}", metavar="N", type=_most, help="or `none`")
+    for limit in _LIMITS:
+        name, kind = limit.replace("_", "-"), partial(_most, most=_MOST_BYTES)
         usual = "limit of the project; `none`: the default"
         quota.add_argument(f"--max-{name}", metavar="N", type=kind, help=usual)
     weight = "share of machines under contention; default: 1"
@@ -101,15 +107,15 @@ async def run_command(
             return [await sign_in.create_token(conn, options.project, options.scope, now, life)]
         if options.action == "create":
             until = None if options.days is None else now + timedelta(days=options.days)
-            made = keys.create(
+            created = keys.create(
                 conn, options.project, options.name, now, scope=options.scope, expires_at=until
             )
-            return [await made]
+            return [await created]
         project_id = await keys.find_project_id(conn, options.project)
         if options.action == "list":
             return [keys.describe_key(key) for key in await keys.list_keys(conn, project_id)]
-        key, left = await keys.revoke(conn, project_id, options.id, now)
-        return [f"{key.id} is revoked; project {options.project} has {left} keys left."]
+        key, remaining = await keys.revoke(conn, project_id, options.id, now)
+        return [f"{key.id} is revoked; project {options.project} has {remaining} keys left."]
 
 
 async def _budget(engine: AsyncEngine, options: argparse.Namespace, now: datetime) -> list[str]:
@@ -128,8 +134,8 @@ async def _budget(engine: AsyncEngine, options: argparse.Namespace, now: datetim
 async def _quota(
     engine: AsyncEngine, options: argparse.Namespace, usual: ProjectQuota
 ) -> list[str]:
-    given = {n: getattr(options, n) for n in ("max_jobs", "max_gpus", "weight")}
-    changes = {n: None if v == _ANY else v for n, v in given.items() if v is not None}
+    values = {n: getattr(options, n) for n in ("max_jobs", "max_gpus", "weight")}
+    changes = {n: None if v == _ANY else v for n, v in values.items() if v is not None}
     most = {n: getattr(options, f"max_{n}") for n in _LIMITS}
     limits = {n: None if v == _ANY else v for n, v in most.items() if v is not None}
     async with engine.begin() as conn:
@@ -181,7 +187,7 @@ def _amount(text: str) -> Decimal:
 
 def _date(text: str) -> datetime:
     try:
-        told = datetime.fromisoformat(text)
-        return told.astimezone(UTC) if told.tzinfo else told.replace(tzinfo=UTC)
+        moment = datetime.fromisoformat(text)
+        return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
     except (ValueError, OverflowError):
         raise argparse.ArgumentTypeError(f"{text!r} is no date like 2026-11-01") from None

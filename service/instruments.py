@@ -88,10 +88,10 @@ class Instrument:
 
     @cached_property
     def _metric(self) -> Counter | Gauge | Histogram:
-        given = (self.name, self.help, self.labels)
+        arguments = (self.name, self.help, self.labels)
         if self.kind is MetricType.HISTOGRAM:
-            return Histogram(*given, registry=PROCESS, buckets=self.buckets)
-        return (Counter if self.kind is MetricType.COUNTER else Gauge)(*given, registry=PROCESS)
+            return Histogram(*arguments, registry=PROCESS, buckets=self.buckets)
+        return (Counter if self.kind is MetricType.COUNTER else Gauge)(*arguments, registry=PROCESS)
 
 
 DECLARED: dict[str, Instrument] = {}  # by name, in the order of docs/metrics.md

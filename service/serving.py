@@ -57,8 +57,8 @@ async def serve(
     """Run until SIGTERM or SIGINT; then finish the current steps and stop."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
-    for wanted in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(wanted, stop.set)
+    for signum in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(signum, stop.set)
     async with opened(settings, now) as world:
         world.listener.introduce(options.command, release())  # its task has not begun yet
         work: list[Coroutine[Any, Any, object]] = []

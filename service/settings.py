@@ -272,9 +272,9 @@ class Settings(DatabaseSettings):
         if not (parts := [part.strip() for part in value.split(",") if part.strip()]):
             raise ValueError("it is empty: name at least one, SIZE@REGION")
         offerings = tuple(map(_offering, parts))
-        for one in offerings:
-            if len({other.cluster for other in offerings if other == one}) > 1:
-                raise ValueError(f"{one} has several clusters: name one cluster, or none")
+        for offering in offerings:
+            if len({other.cluster for other in offerings if other == offering}) > 1:
+                raise ValueError(f"{offering} has several clusters: name one cluster, or none")
         return offerings
 
     @field_validator("region_storage", mode="before")
@@ -324,17 +324,17 @@ class Settings(DatabaseSettings):
 
 
 def _offering(text: str) -> Offering:
-    size, at, place = text.partition("@")
-    region, *words = place.split(":")
+    size, at, location = text.partition("@")
+    region, *suffixes = location.split(":")
     if not (size and at and region):
         raise ValueError(f"{text!r} is no offering: write SIZE@REGION or SIZE@REGION:on_demand")
-    bought = [word for word in words if word in list(CapacityType)]
-    engines = [word for word in words if word in list(Engine)]
-    named = [word for word in words if re.fullmatch(r"azureml=[A-Za-z0-9-]+", word)]
+    bought = [suffix for suffix in suffixes if suffix in list(CapacityType)]
+    engines = [suffix for suffix in suffixes if suffix in list(Engine)]
+    named = [suffix for suffix in suffixes if re.fullmatch(r"azureml=[A-Za-z0-9-]+", suffix)]
     engines += [Engine.AZUREML for _ in named]
-    if len(bought) > 1 or len(engines) > 1 or len(bought) + len(engines) < len(words):
+    if len(bought) > 1 or len(engines) > 1 or len(bought) + len(engines) < len(suffixes):
         raise ValueError(
-            f"{text!r} ends in :{':'.join(words)}: write :spot or :on_demand, or neither,"
+            f"{text!r} ends in :{':'.join(suffixes)}: write :spot or :on_demand, or neither,"
             " and :azureml for a cluster in the Azure ML workspace, or :azureml=NAME for that one"
         )
     return Offering(

@@ -114,15 +114,15 @@ def record_job(job_id: str, period: FinishedPeriod) -> None:
 
 
 def record_attempt(
-    job_id: str, attempt_id: str, whole: FinishedPeriod, parts: list[FinishedPeriod]
+    job_id: str, attempt_id: str, period: FinishedPeriod, phases: list[FinishedPeriod]
 ) -> None:
     """Record the span of an attempt that is over, and those of its phases."""
     if not is_on():
         return
-    mine = of_attempt(job_id, attempt_id)
-    _record(whole, mine, of_job(job_id))
-    for number, part in enumerate(parts):
-        _record(part, _within(mine, f"{number}:{part.name}"), mine)
+    ids = of_attempt(job_id, attempt_id)
+    _record(period, ids, of_job(job_id))
+    for number, phase in enumerate(phases):
+        _record(phase, _within(ids, f"{number}:{phase.name}"), ids)
 
 
 def _within(parent: SpanContext, name: str) -> SpanContext:

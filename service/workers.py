@@ -129,7 +129,7 @@ def _attempt_reconciler(
     pace = settings.pace
     sets = replace(limited_cloud, cloud=engines.scale_sets(limited_cloud.cloud))
     lister = Lister(engine=world.engine, cloud=sets.at(ALL), every=pace.poll, now=world.now)
-    made = AttemptReconciler(
+    reconciler = AttemptReconciler(
         engine=world.engine,
         cloud=world.cloud,
         store=world.store,
@@ -140,7 +140,7 @@ def _attempt_reconciler(
         limited_cloud=limited_cloud,
         allowance=settings.allowance,
     )
-    return made, lister
+    return reconciler, lister
 
 
 def _queue_loops(
