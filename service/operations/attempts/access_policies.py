@@ -20,15 +20,15 @@ _TRIES = 3
 
 
 async def update_policies(
-    engine: AsyncEngine, store: BlobStore, job_id: str, life: timedelta, now: datetime
+    engine: AsyncEngine, store: BlobStore, job_id: str, lifetime: timedelta, now: datetime
 ) -> None:
-    """Let the nodes of each attempt that has not ended write for ``life``; revoke all other access.
+    """Let nodes of attempts that have not ended write for ``lifetime``; revoke all other access.
 
     A container has room for five policies. Of more attempts (those that wait for their machines to
     be gone), the oldest get none. Azure needs up to 30 seconds to apply a new or a deleted policy.
     Raises StorageError.
     """
-    until = now + life
+    until = now + lifetime
     chosen = await _newest(engine, job_id)
     for _ in range(_TRIES):
         try:

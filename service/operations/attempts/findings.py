@@ -68,15 +68,15 @@ async def mark_broken(
     await leases.write(conn, claim, lease_token=claim.token)
     await locks.lock_rows(conn, tables.jobs, [row.job_id])  # before its checkpoints: as all do
     for entry, fault in broken:
-        because = f"{fault.file} {fault.reason}"
-        if await checkpoints.condemn(conn, row.job_id, entry.path, because):
+        reason = f"{fault.file} {fault.reason}"
+        if await checkpoints.condemn(conn, row.job_id, entry.path, reason):
             marked.append(_fault_facts(entry, fault, resume_from))
             await events.add(
                 conn,
                 row.job_id,
                 now,
                 "checkpoint.broken",
-                _sentence(entry, because, resume_from),
+                _sentence(entry, reason, resume_from),
                 attempt_id=row.id,
                 level="error",
                 data=marked[-1],
@@ -84,7 +84,7 @@ async def mark_broken(
     return marked
 
 
-def _sentence(entry: Committed, because: str, resume_from: Committed | None) -> str:
+def _sentence(entry: Committed, reason: str, resume_from: Committed | None) -> str:
     repeated_steps = entry.step - (resume_from.step if resume_from else 0)
     start = (
         f"Training resumes from step {resume_from.step}"
@@ -92,7 +92,7 @@ def _sentence(entry: Committed, because: str, resume_from: Committed | None) -> 
         else "No other is left, so training starts over from the base model"
     )
     return (
-        f"The checkpoint of step {entry.step} cannot be loaded: {because}. {start}; "
+        f"The checkpoint of step {entry.step} cannot be loaded: {reason}. {start}; "
         f"{repeated_steps} steps are repeated."
     )
 

@@ -126,21 +126,21 @@ async def _release(conn: AsyncConnection, openings: Sequence[Opening], now: date
 def _opening_events(opening: Opening, now: datetime) -> Iterator[Event]:
     """Yield the events of an opened generation, in order."""
     step, generation = opening.step, opening.generation
-    of = (opening.row.job_id, opening.row.id, now)
+    ids = (opening.row.job_id, opening.row.id, now)
     if opening.forgotten:
         facts = {"known": opening.after, "head": generation.number - 1}
         message = _BEHIND_HEAD.format(**facts)
-        yield events.new_event(*of, "database.behind", message, level="warn", data=facts)
+        yield events.new_event(*ids, "database.behind", message, level="warn", data=facts)
     if step.lost:
         yield events.new_event(
-            *of, "node.evicted", _eviction_sentence(opening.row, step), level="warn"
+            *ids, "node.evicted", _eviction_sentence(opening.row, step), level="warn"
         )
     from_step = generation.checkpoint.step if generation.checkpoint else 0
     counts = {"generation": generation.number, "step": from_step, "nodes": len(generation.members)}
     data = counts | ({"rung": step.rung.to_plain()} if step.rung else {})
     level = "warn" if step.because else "info"
     message = _opening_sentence(opening.row, generation, opening.before) + _rung_suffix(step)
-    yield events.new_event(*of, "generation.opened", message, level=level, data=data)
+    yield events.new_event(*ids, "generation.opened", message, level=level, data=data)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -178,15 +178,17 @@ async def halt_all(conn: AsyncConnection, halts: Sequence[Halting], now: datetim
 def _halt_event(halting: Halting, now: datetime) -> Event:
     level = "info" if halting.step.reason == JOINS else "warn"
     message = f"Generation {halting.generation.number} is stopped: {halting.step.reason}"
-    of, data = (halting.row.job_id, halting.row.id, now), {"kind": halting.step.kind}
-    return events.new_event(*of, "generation.halted", message, level=level, data=data)
+    ids, data = (halting.row.job_id, halting.row.id, now), {"kind": halting.step.kind}
+    return events.new_event(*ids, "generation.halted", message, level=level, data=data)
 
 
 def _eviction_sentence(row: AttemptRow, step: OpenGeneration) -> str:
     noticed = sum(n.evicting for n in step.lost)
-    how = f", {noticed} of them with notice" if 0 < noticed < len(step.lost) else ""
-    how = how or (" with notice" if noticed else " without notice")
-    return f"Azure evicted {len(step.lost)} of {humanize.count_machines(row.instance_count)}{how}"
+    notice = f", {noticed} of them with notice" if 0 < noticed < len(step.lost) else ""
+    notice = notice or (" with notice" if noticed else " without notice")
+    return (
+        f"Azure evicted {len(step.lost)} of {humanize.count_machines(row.instance_count)}{notice}"
+    )
 
 
 def _rung_suffix(step: OpenGeneration) -> str:
@@ -203,7 +205,7 @@ def _opening_sentence(row: AttemptRow, opened: Generation, before: Generation | 
     if before is None or (count == len(earlier_ids) == full and not new_count):
         begin = humanize.pluralize(count, "node starts", "nodes start")
         return f"{count} {begin} training {start} {number}"
-    on = f"oing on with {count} of {full} nodes {start} {number}"
+    continuation = f"oing on with {count} of {full} nodes {start} {number}"
     if new_count == 1:
-        return f"The {humanize.ordinal(count)} node joins: g{on}"
-    return f"{new_count} nodes join: g{on}" if new_count else f"G{on}"
+        return f"The {humanize.ordinal(count)} node joins: g{continuation}"
+    return f"{new_count} nodes join: g{continuation}" if new_count else f"G{continuation}"

@@ -159,17 +159,17 @@ def _has_changed(head: Head, known_paths: Mapping[str, str]) -> bool:
 async def _copy_head(conn: AsyncConnection, job_id: str, head: Head, now: datetime) -> bool:
     reasons = list_named(head)
     known_paths = await checkpoints.known_paths(conn, job_id, reasons)
-    fresh = [c for c in head.checkpoints if c.path not in known_paths]
-    news = [c for c in fresh if await checkpoints.add(conn, job_id, c, reasons[c.path], now)]
+    unknown = [c for c in head.checkpoints if c.path not in known_paths]
+    added = [c for c in unknown if await checkpoints.add(conn, job_id, c, reasons[c.path], now)]
     if await checkpoints.match(conn, job_id, reasons, now):
         await job_versions.raise_one(conn, job_id, now)
-    for entry in news:
+    for entry in added:
         await events.add(conn, job_id, now, "checkpoint.committed", _sentence(entry))
-    if news:
+    if added:
         await jobs.forget_trainer_errors(conn, job_id)
     if head.model is not None:
         await jobs.remember_result(conn, job_id, head.model.to_plain())
-    return bool(news)
+    return bool(added)
 
 
 def find_rewritten(head: Head, anchors: Mapping[str, str]) -> list[Committed]:
@@ -184,5 +184,5 @@ def list_named(head: Head) -> dict[str, str]:
 
 
 def _sentence(entry: Committed) -> str:
-    why = {"periodic": "", "stop": " before stopping"}.get(entry.kind, "")
-    return f"Checkpoint of step {entry.step} committed{why} ({entry.size / 2**20:.1f} MiB)"
+    suffix = {"periodic": "", "stop": " before stopping"}.get(entry.kind, "")
+    return f"Checkpoint of step {entry.step} committed{suffix} ({entry.size / 2**20:.1f} MiB)"

@@ -41,8 +41,8 @@ async def record_refill(
     if row.refills == 0:
         purpose = "to replace evicted ones"
         if row.state is AttemptState.PROVISIONING:
-            why = f" ({scale_set.error_code})" if scale_set and scale_set.error_code else ""
-            purpose = f"that Azure did not deliver{why}; the delivered ones are kept"
+            error_code = f" ({scale_set.error_code})" if scale_set and scale_set.error_code else ""
+            purpose = f"that Azure did not deliver{error_code}; the delivered ones are kept"
         await events.add(
             conn,
             row.job_id,
@@ -56,10 +56,12 @@ async def record_refill(
         await _record_no_capacity(conn, row, scale_set.error_message or scale_set.error_code, now)
 
 
-async def record_refusal(conn: AsyncConnection, row: AttemptRow, why: str, now: datetime) -> None:
+async def record_refusal(
+    conn: AsyncConnection, row: AttemptRow, reason: str, now: datetime
+) -> None:
     """Add an event at the first refusal of a replacement by Azure."""
     if row.refills == 0:
-        await _record_no_capacity(conn, row, why, now)
+        await _record_no_capacity(conn, row, reason, now)
 
 
 async def _record_useless(
@@ -84,7 +86,7 @@ async def _record_useless(
 
 
 async def _record_no_capacity(
-    conn: AsyncConnection, row: AttemptRow, why: str, now: datetime
+    conn: AsyncConnection, row: AttemptRow, reason: str, now: datetime
 ) -> None:
     meanwhile = "training continues on the remaining machines"
     if row.state is AttemptState.PROVISIONING:
@@ -94,8 +96,8 @@ async def _record_no_capacity(
         row.job_id,
         now,
         "node.no_replacement",
-        f"No replacement capacity ({humanize.as_sentence(why).rstrip('.')}); {meanwhile}. Retrying,"
-        " at most every 5 minutes",
+        f"No replacement capacity ({humanize.as_sentence(reason).rstrip('.')}); {meanwhile}."
+        " Retrying, at most every 5 minutes",
         attempt_id=row.id,
         level="warn",
     )

@@ -34,14 +34,14 @@ class Cache:
 
     async def get(self, key: Hashable, read: Callable[[], Awaitable[T]]) -> T:
         """Return the cached value, or read it. None is never cached."""
-        news = self._check_notice()
+        notice = self._check_notice()
         cached: T | None = self._values.get(key)
         if cached is not None:
             return cached
-        fresh = await read()
-        if fresh is not None and self._listener.hears and not news.is_set():
-            self._values[key] = fresh
-        return fresh
+        value = await read()
+        if value is not None and self._listener.hears and not notice.is_set():
+            self._values[key] = value
+        return value
 
     def forget(self, key: Hashable) -> bool:
         """Drop an outdated value; return False if there was none."""

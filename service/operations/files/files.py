@@ -223,7 +223,7 @@ def _with_form_fields(upload: Upload, incoming: IncomingFile) -> Upload:
 
 def file_of(upload: Upload, summary: DatasetSummary) -> File:
     """Return the file that an upload becomes."""
-    life = upload.expires_after
+    lifetime_s = upload.expires_after
     return File(
         id=upload.id,
         project_id=upload.project_id,
@@ -242,7 +242,9 @@ def file_of(upload: Upload, summary: DatasetSummary) -> File:
         members=summary.members,
         answers=summary.answers,
         labels=list(summary.labels),
-        expires_at=None if life is None else upload.created_at + timedelta(seconds=life),
+        expires_at=None
+        if lifetime_s is None
+        else upload.created_at + timedelta(seconds=lifetime_s),
     )
 
 

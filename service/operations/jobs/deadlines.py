@@ -29,14 +29,14 @@ def may_return(row: JobRow) -> bool:
     return policy is OnRisk.SWITCH and row.returns_since is None
 
 
-def stay_on_spot(risk: Decision, because: str) -> Decision:
+def stay_on_spot(risk: Decision, reason: str) -> Decision:
     """Return the decision to stay on Spot because the budget does not cover the move."""
-    why = f"{risk.why} {risk.candidate} would meet it, but: {because}."
-    return replace(risk, kind=DecisionKind.STAY, candidate=None, why=why)
+    message = f"{risk.why} {risk.candidate} would meet it, but: {reason}."
+    return replace(risk, kind=DecisionKind.STAY, candidate=None, why=message)
 
 
 async def return_to_spot(
-    conn: AsyncConnection, claim: Claim, row: JobRow, to: Decision, now: datetime
+    conn: AsyncConnection, claim: Claim, row: JobRow, decision: Decision, now: datetime
 ) -> None:
     """Have the job save a checkpoint, leave on-demand machines and request Spot.
 
@@ -44,8 +44,8 @@ async def return_to_spot(
     since it was claimed.
     """
     await jobs.request_if_unchanged(conn, claim, now, returns_since=now, at_risk_at=None)
-    data = {"figures": to.figures, "to": str(to.candidate)}
-    text = f"Spot is cheaper again. {to.why} {_MOVES}"
+    data = {"figures": decision.figures, "to": str(decision.candidate)}
+    text = f"Spot is cheaper again. {decision.why} {_MOVES}"
     await events.add(conn, row.id, now, "job.back_to_spot", text, data=data)
 
 

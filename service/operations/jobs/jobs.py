@@ -269,9 +269,9 @@ def _key_data(caller: Caller) -> dict[str, str]:
 
 async def _lock_files(conn: AsyncConnection, row: JobRow) -> None:
     """Lock the job's files, so that none is deleted while the job is written."""
-    named = {p: getattr(row, p) for p in ("training_file", "validation_file") if getattr(row, p)}
-    locked = await files.lock_for_use(conn, row.project_id, named.values())
-    for param, file in named.items():
+    file_ids = {p: getattr(row, p) for p in ("training_file", "validation_file") if getattr(row, p)}
+    locked = await files.lock_for_use(conn, row.project_id, file_ids.values())
+    for param, file in file_ids.items():
         if file not in locked:
             raise FileJustDeleted(file, param)
 
@@ -329,8 +329,8 @@ async def _recheck_budget(
     if standing is None:
         await budgets.clear_exhausted(conn, job_id)
     else:
-        because = budget.exhausted_message(standing, job_id)
-        await budgets.update_exhausted_reason(conn, job_id, because)
+        reason = budget.exhausted_message(standing, job_id)
+        await budgets.update_exhausted_reason(conn, job_id, reason)
 
 
 def _check_terms(job: JobRow, before: JobConstraints, terms: JobConstraints, now: datetime) -> None:
@@ -382,8 +382,8 @@ def _check_engine(job: JobRow, before: Engine | None, engine: Engine | None) -> 
 
 def _describe_changes(before: JobConstraints, after: JobConstraints) -> str:
     """Describe the terms that differ, with their new values."""
-    was, new = before.as_dict(), after.as_dict()
-    changes = [f"{name} to {new[name] or 'none'}" for name in new if new[name] != was[name]]
+    former, new = before.as_dict(), after.as_dict()
+    changes = [f"{name} to {new[name] or 'none'}" for name in new if new[name] != former[name]]
     return ", ".join(changes)
 
 

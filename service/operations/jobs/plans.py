@@ -61,8 +61,8 @@ async def require_matching_plan(
     if row is None:
         raise InvalidRequest(f"plan: no plan {plan_id:.80}. {hint}", param="plan")
     if now >= row.expires_at:
-        when = f"{row.expires_at:%Y-%m-%d %H:%M} UTC"
-        raise InvalidRequest(f"plan: {plan_id} expired at {when}. {hint}", param="plan")
+        expiry = f"{row.expires_at:%Y-%m-%d %H:%M} UTC"
+        raise InvalidRequest(f"plan: {plan_id} expired at {expiry}. {hint}", param="plan")
     planned = JobRequest.model_validate_json(json.dumps(row.request)).model_dump(mode="json")
     for name in sorted(request.keys() - _NOT_PLANNED):
         if request[name] != planned[name]:

@@ -58,8 +58,8 @@ class Basis:
     @property
     def labels(self) -> list[str]:
         """Return the labels of a classifier, in the order of their numbers."""
-        named: dict[str, str] = self.staged.config.get("id2label") or {}
-        return [named[number] for number in sorted(named, key=int)]
+        label_by_number: dict[str, str] = self.staged.config.get("id2label") or {}
+        return [label_by_number[number] for number in sorted(label_by_number, key=int)]
 
 
 async def find_basis(
@@ -155,35 +155,35 @@ async def _find_maker(conn: AsyncConnection, project_id: str, name: str, param: 
 async def _manifest(store: BlobStore, job: JobRow, param: str) -> Manifest:
     """Return the manifest that HEAD named, or raise InvalidRequest where its hash has changed."""
     result: dict[str, Any] = job.result or {}
-    where = f"{result['path']}/{MANIFEST}"
-    if not where.startswith("models/") or ".." in where.split("/"):  # nodes may be hostile
+    path = f"{result['path']}/{MANIFEST}"
+    if not path.startswith("models/") or ".." in path.split("/"):  # nodes may be hostile
         raise UnsupportedModel(
-            f"HEAD of {job.id} names {where!r}, which is not a folder of models.", param=param
+            f"HEAD of {job.id} names {path!r}, which is not a folder of models.", param=param
         )
     try:
         return await integrity.read_manifest(store, job.id, result)
     except ContentChanged as error:
         raise UnsupportedModel(error.message, param=param) from None
     except BlobNotFound:
-        raise UnsupportedModel(missing_message(job.id, f"Blob {where}"), param=param) from None
+        raise UnsupportedModel(missing_message(job.id, f"Blob {path}"), param=param) from None
     except ValueError as error:
-        raise _invalid_blob_error(job, where, str(error), param) from None
+        raise _invalid_blob_error(job, path, str(error), param) from None
 
 
 async def _config(store: BlobStore, job: JobRow, model: PinnedModel, param: str) -> dict[str, Any]:
     """Return the model's config.json, or raise InvalidRequest."""
     assert job.result is not None
-    where = f"{job.result['path']}/{CONFIG}"
-    unnamed = InputFile(path=f"{job.id}/{where}", size=0, sha256="")
+    path = f"{job.result['path']}/{CONFIG}"
+    unnamed = InputFile(path=f"{job.id}/{path}", size=0, sha256="")
     file = next((file for file in model.files if file.name == CONFIG), unnamed)
     try:
         config = json.loads(await integrity.read_input(store, file))
     except BlobNotFound:
-        raise UnsupportedModel(missing_message(job.id, f"Blob {where}"), param=param) from None
+        raise UnsupportedModel(missing_message(job.id, f"Blob {path}"), param=param) from None
     except ValueError as error:
-        raise _invalid_blob_error(job, where, str(error), param) from None
+        raise _invalid_blob_error(job, path, str(error), param) from None
     if not isinstance(config, dict):
-        raise _invalid_blob_error(job, where, "it holds no object", param)
+        raise _invalid_blob_error(job, path, "it holds no object", param)
     return config
 
 
@@ -205,8 +205,8 @@ def _base_model_of(job: JobRow, manifest: Manifest) -> PinnedModel:
     return PinnedModel(name=full_name(job), revision=job.result["manifest_sha256"], files=files)
 
 
-def _invalid_blob_error(job: JobRow, where: str, why: str, param: str) -> InvalidRequest:
+def _invalid_blob_error(job: JobRow, path: str, reason: str, param: str) -> InvalidRequest:
     return UnsupportedModel(
-        f"Blob {where} of container {job.id} is invalid ({why}). Train the model again.",
+        f"Blob {path} of container {job.id} is invalid ({reason}). Train the model again.",
         param=param,
     )

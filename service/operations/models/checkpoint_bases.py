@@ -100,8 +100,8 @@ async def _base_files(store: BlobStore, job_id: str, spec: RunSpec) -> tuple[Inp
     data = await _blob(store, f"{job_id}/{CONVERTED_BASE}")
     converted = await asyncio.to_thread(ConvertedBase.from_json, data)
     folders = {file.path.rpartition("/")[0] for file in converted.files}
-    inside = all(f.startswith(f"{job_id}/{BASE_FOLDER}/") and ".." not in f for f in folders)
-    if len(folders) != 1 or not inside:  # nodes wrote it, and nodes may be hostile
+    are_inside = all(f.startswith(f"{job_id}/{BASE_FOLDER}/") and ".." not in f for f in folders)
+    if len(folders) != 1 or not are_inside:  # nodes wrote it, and nodes may be hostile
         raise ValueError(f"{CONVERTED_BASE} of container {job_id} names files outside its folder")
     return converted.files
 

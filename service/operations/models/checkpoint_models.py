@@ -62,8 +62,8 @@ async def find(conn: AsyncConnection, project_id: str, name: str) -> CheckpointM
     rows = await checkpoints.kept_of(conn, job.id)
     for row in rows:
         if row.step == source.step:
-            if why := _unusable_reason(checkpoint := CheckpointModel(job=job, kept=row)):
-                raise UnusableCheckpoint(why)
+            if reason := _unusable_reason(checkpoint := CheckpointModel(job=job, kept=row)):
+                raise UnusableCheckpoint(reason)
             return checkpoint
     raise UnusableCheckpoint(_no_such_step(job, source.step or 0, [k.step for k in rows]))
 

@@ -52,8 +52,8 @@ async def list_readers(
 
 
 async def _is_reader(conn: AsyncConnection, job: JobRow, source: ModelSource) -> bool:
-    named = lineage.sources(job.model, job.parsed_plan.recipe.reinforcement)
-    return source in named or source in await _with_bases(conn, named)
+    sources = lineage.sources(job.model, job.parsed_plan.recipe.reinforcement)
+    return source in sources or source in await _with_bases(conn, sources)
 
 
 async def _with_bases(conn: AsyncConnection, sources: Iterable[ModelSource]) -> set[ModelSource]:

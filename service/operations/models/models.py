@@ -61,14 +61,14 @@ def container(name: str) -> str:
 
 async def find_staged_model(store: BlobStore, name: str) -> StagedModel:
     """Return the staged model, or raise InvalidRequest (unsupported_model)."""
-    where = container(name)
+    container_name = container(name)
     try:
-        data, _ = await store.read(where, HEAD)
-        staged = parse_head(where, data)
-        lack = lacking({PurePosixPath(file.path).name for file in staged.model.files})
-        if not lack:
+        data, _ = await store.read(container_name, HEAD)
+        staged = parse_head(container_name, data)
+        defect = lacking({PurePosixPath(file.path).name for file in staged.model.files})
+        if not defect:
             return staged
-        fault = f"Model {name!r} cannot be loaded: {lack}. Stage the whole model again."
+        fault = f"Model {name!r} cannot be loaded: {defect}. Stage the whole model again."
     except BlobNotFound:
         fault = f"Model {name!r} is not staged here. {await _describe_choices(store)}"
     except ValueError as error:
@@ -105,7 +105,7 @@ def lacking(files: Set[str]) -> str:
 async def list_base_models(store: BlobStore) -> list[ListedBaseModel]:
     """Return every base model that a job may start from, by name."""
     bases = await asyncio.gather(
-        *(_base(store, where) for where in await store.list_containers(PREFIX))
+        *(_base(store, entry) for entry in await store.list_containers(PREFIX))
     )
     return sorted((b for b in bases if b is not None), key=lambda b: b.name)
 
@@ -128,18 +128,18 @@ async def find_maker(conn: AsyncConnection, project_id: str, name: str) -> JobRo
 
 async def find_base_model(store: BlobStore, name: str) -> ListedBaseModel | None:
     """Return the base model of this name, if a job may start from it."""
-    for where in await store.list_containers(container(name)):
-        base = await _base(store, where)
+    for entry in await store.list_containers(container(name)):
+        base = await _base(store, entry)
         if base is not None and base.name == name:
             return base
     return None
 
 
-def parse_head(where: str, data: bytes) -> StagedModel:
+def parse_head(container_name: str, data: bytes) -> StagedModel:
     """Parse the HEAD of a model's container; raises ValueError where it is invalid."""
     try:
         head = json.loads(data)
-        prefix = f"{where}/{head['revision']}"
+        prefix = f"{container_name}/{head['revision']}"
         files = tuple(
             InputFile(path=f"{prefix}/{f['name']}", size=f["size"], sha256=f["sha256"])
             for f in head["files"]
@@ -152,11 +152,11 @@ def parse_head(where: str, data: bytes) -> StagedModel:
         raise ValueError(f"its HEAD is no JSON: {error}") from None
 
 
-async def _base(store: BlobStore, where: Container) -> ListedBaseModel | None:
+async def _base(store: BlobStore, entry: Container) -> ListedBaseModel | None:
     try:
-        data, _ = await store.read(where.name, HEAD)
+        data, _ = await store.read(entry.name, HEAD)
         return ListedBaseModel(
-            name=parse_head(where.name, data).model.name, staged_at=where.modified_at
+            name=parse_head(entry.name, data).model.name, staged_at=entry.modified_at
         )
     except (BlobNotFound, ValueError):
         return None  # not yet staged, or unusable: a job on it is refused with the reason

@@ -58,13 +58,13 @@ async def find_refusal(
         if standing.left >= needed:
             continue
         for_good = standing.cap - standing.metered < needed  # metered: certainly spent
-        because = budget.exhausted_message(standing, job_id, short_of=needed)
+        reason = budget.exhausted_message(standing, job_id, short_of=needed)
         if not for_good:
-            because = (
+            reason = (
                 f"{cents(standing.reserved + standing.unmetered)} {CURRENCY} of the "
                 f"{standing.whose} are reserved until other machines are confirmed deleted"
             )
-        return BudgetRefusal(because=because, for_good=for_good)
+        return BudgetRefusal(because=reason, for_good=for_good)
     return None
 
 
@@ -119,7 +119,7 @@ async def find_exhausted(
 async def mark_exhausted(
     conn: AsyncConnection,
     job_id: str,
-    because: str,
+    reason: str,
     now: datetime,
     what_now: str = "A checkpoint is saved and the machines are deleted.",
 ) -> None:
@@ -128,8 +128,8 @@ async def mark_exhausted(
     Does not wake its attempts: a caller that reconciles none of them calls
     `jobs.request_action` first.
     """
-    await budgets.mark_exhausted(conn, job_id, because, now)
-    text = f"{humanize.as_sentence(because)} {what_now}"
+    await budgets.mark_exhausted(conn, job_id, reason, now)
+    text = f"{humanize.as_sentence(reason)} {what_now}"
     await events.add(conn, job_id, now, "job.budget_exhausted", text, level="warn")
 
 

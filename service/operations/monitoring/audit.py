@@ -60,14 +60,16 @@ async def run_audit(
             f"Listing Azure resources failed; the audit is incomplete: {fault}"
         ) from fault
     untracked, unseen = await _list_untracked(cloud)
-    why = engines.unlisted(scale_sets)
-    unseen = " ".join(filter(None, (_unlisted_clusters_message(why) if why else "", unseen)))
+    unlisted = engines.unlisted(scale_sets)
+    unseen = " ".join(
+        filter(None, (_unlisted_clusters_message(unlisted) if unlisted else "", unseen))
+    )
     tagged = {s.tags.get(ATTEMPT_TAG, "") for s in scale_sets} - {""}
     async with engine.connect() as conn:
         owners = await _find_owners(conn, tagged)
     prices = await _read_prices(source, audit.unpriced_offerings(scale_sets, owners))
     tags = {"attempt_tag": ATTEMPT_TAG, "job_tag": JOB_TAG}
-    if why:  # what was not listed is not missing
+    if unlisted:  # what was not listed is not missing
         owners = {i: o for i, o in owners.items() if o.engine is not Engine.AZUREML}
     findings = audit.audit_resources(
         scale_sets, owners, now, prices=prices, untracked=untracked, **tags
@@ -106,8 +108,8 @@ async def _list_untracked(cloud: CloudProvider) -> tuple[list[TaggedResource], s
         return [], _unlisted_message(fault, "Retry in a minute.")
 
 
-def _unlisted_clusters_message(why: str) -> str:
-    return f"The clusters of the Azure ML workspace could not be listed and are left out: {why}"
+def _unlisted_clusters_message(reason: str) -> str:
+    return f"The clusters of the Azure ML workspace could not be listed and are left out: {reason}"
 
 
 def _unlisted_message(fault: CloudError, remedy: str) -> str:

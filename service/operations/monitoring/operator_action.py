@@ -59,9 +59,9 @@ def parse_request(newest: Event | None) -> ActionRequest | None:
 
 def open_message(about: str, attempt_id: str, newest: Event | None) -> str:
     """Return this attempt's open message about ``about``; empty where there is none."""
-    called = parse_request(newest)
-    matches = called is not None and (called.attempt_id, called.about) == (attempt_id, about)
-    return called.message if called and matches else ""
+    request = parse_request(newest)
+    matches = request is not None and (request.attempt_id, request.about) == (attempt_id, about)
+    return request.message if request and matches else ""
 
 
 async def request_action(

@@ -38,11 +38,11 @@ class Granter:
         job, attempt, expires_at = standing.job, standing.attempt, now + self.life
         if attempt.access_until is None or standing.came_again:
             await access_policies.update_policies(self.engine, self.store, job.id, self.life, now)
-        near, copied_inputs = await self._find_nearby(job, attempt.offering.region)
+        regional_store, copied_inputs = await self._find_nearby(job, attempt.offering.region)
         inputs = {}
         for path in job.inputs:
             container, name = path.split("/", 1)
-            store = near if path in copied_inputs else self.store
+            store = regional_store if path in copied_inputs else self.store
             inputs[path] = await store.sas_url(
                 container, name, permissions="r", expires_at=expires_at
             )
@@ -65,12 +65,12 @@ class Granter:
 
     async def _find_nearby(self, job: JobRow, region: str) -> tuple[BlobStore, frozenset[str]]:
         """Return the region's account and the inputs that it has; none where that is unknown."""
-        near = self.regional.get(region, self.store)
-        if near is self.store:
-            return near, frozenset()
+        regional_store = self.regional.get(region, self.store)
+        if regional_store is self.store:
+            return regional_store, frozenset()
         try:
             async with asyncio.timeout(self.timeout):
-                return near, await regions.list_copied_inputs(near, job.inputs)
+                return regional_store, await regions.list_copied_inputs(regional_store, job.inputs)
         except (StorageError, ValueError, TimeoutError) as fault:
             log.warning("region.passed_over", extra={"region": region, "cause": repr(fault)})
-            return near, frozenset()
+            return regional_store, frozenset()

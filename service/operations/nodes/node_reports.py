@@ -40,7 +40,7 @@ async def record_reports(
 
 
 async def _record_unhealthy(
-    conn: AsyncConnection, speaker: LockedNode, why: str, now: datetime
+    conn: AsyncConnection, speaker: LockedNode, reason: str, now: datetime
 ) -> None:
     """Add an event that names the unhealthy instance, for the user and Azure's support."""
     node = speaker.record
@@ -54,7 +54,7 @@ async def _record_unhealthy(
         now,
         "node.unhealthy",
         f"Instance {instance} of attempt {speaker.attempt_number} is unhealthy and is deleted:"
-        f" {why[:_LONGEST_SENTENCE]}",
+        f" {reason[:_LONGEST_SENTENCE]}",
         attempt_id=node.attempt_id,
         level="warn",
         data=facts,
@@ -67,8 +67,8 @@ async def _record_finding(conn: AsyncConnection, speaker: LockedNode, heartbeat:
     if broken is None:
         return
     generation = await find_generation(conn, node.attempt_id, heartbeat.generation)
-    loaded = generation.checkpoint if generation else None
-    if loaded is None or loaded.path != broken.path:
+    checkpoint = generation.checkpoint if generation else None
+    if checkpoint is None or checkpoint.path != broken.path:
         return
     finding = CheckpointFinding(
         node_id=node.node_id,
@@ -87,8 +87,8 @@ async def _record_loading(
     node = speaker.record
     generation = await find_generation(conn, node.attempt_id, heartbeat.generation)
     if generation and generation.members[0].node_id == node.node_id:
-        which = speaker.attempt_number
-        message = f"Attempt {which}: the model is loaded, and the first step is running"
+        number = speaker.attempt_number
+        message = f"Attempt {number}: the model is loaded, and the first step is running"
         await events.add(
             conn, speaker.job_id, now, "generation.loaded", message, attempt_id=node.attempt_id
         )

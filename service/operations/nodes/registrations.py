@@ -184,9 +184,9 @@ async def _record_reboot(
 
 
 def _registered_event(
-    attempt: AttemptRow, registration: Registration, how: str, now: datetime
+    attempt: AttemptRow, registration: Registration, suffix: str, now: datetime
 ) -> Event:
-    message = f"Node {registration.name} registered{how}"
+    message = f"Node {registration.name} registered{suffix}"
     data = (
         {"vm_size": registration.vm_size, "network": list(registration.network)}
         if registration.network
@@ -197,9 +197,9 @@ def _registered_event(
 
 def _in_service_time(registration: Registration, now: float) -> list[Span]:
     """Return the spans by the service's clock: the node's may be hours off."""
-    off = now - registration.now if registration.now else 0.0
+    offset_s = now - registration.now if registration.now else 0.0
     return [
-        replace(s, started_at=s.started_at + off, ended_at=s.ended_at + off)
+        replace(s, started_at=s.started_at + offset_s, ended_at=s.ended_at + offset_s)
         for s in registration.spans
     ]
 

@@ -20,12 +20,16 @@ TOKEN_LIFE: Final = timedelta(minutes=10)
 
 
 async def create_token(
-    conn: AsyncConnection, project: str, scope: Scope, now: datetime, life: timedelta = TOKEN_LIFE
+    conn: AsyncConnection,
+    project: str,
+    scope: Scope,
+    now: datetime,
+    lifetime: timedelta = TOKEN_LIFE,
 ) -> str:
     """Return a new token for a key of this project, which is made if need be."""
     granted = SignInGrant(await key_rows.project(conn, project, now), scope)
     token = tokens.new_sign_in_token()
-    await sign_in.add(conn, tokens.key_digest(token), granted, now, now + life)
+    await sign_in.add(conn, tokens.key_digest(token), granted, now, now + lifetime)
     return token
 
 

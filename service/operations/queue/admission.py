@@ -43,7 +43,7 @@ _RECHECK = timedelta(seconds=15)  # recheck of a region whose quota of cores is 
 async def request_admission(
     engine: AsyncEngine,
     row: JobRow,
-    usual: ProjectQuota,
+    default_quota: ProjectQuota,
     prices: Mapping[Offering, Price],
     now: datetime,
 ) -> bool:
@@ -55,7 +55,7 @@ async def request_admission(
         if await queue.is_admitted(conn, row.id):
             return True
         gang = gang_of(row)
-        admitted = await _admit_now(conn, gang, usual, now)
+        admitted = await _admit_now(conn, gang, default_quota, now)
         if admitted is None:
             await queue.enqueue(conn, await _open_gang(conn, row, prices, now), now)
             return False
@@ -63,33 +63,35 @@ async def request_admission(
         return True
 
 
-async def admit_waiting_jobs(conn: AsyncConnection, usual: ProjectQuota, now: datetime) -> int:
+async def admit_waiting_jobs(
+    conn: AsyncConnection, default_quota: ProjectQuota, now: datetime
+) -> int:
     """Admit the jobs that may start, update the others' positions; return the number admitted."""
     await queue.take_turn(conn)
     entries = await queue.waiting(conn)
     if not entries:
         return 0
     waiting = [waits for waits, _ in entries.values()]
-    projects = await _project_usages(conn, {w.project_id for w in waiting}, usual)
+    projects = await _project_usages(conn, {w.project_id for w in waiting}, default_quota)
     regions = await quotas.regions(conn, now)
     decision = await asyncio.to_thread(
         decide_admissions, waiting, projects, regions, now
     )  # may be thousands
-    news = [
+    updates = [
         standing
         for standing in decision.told
         if _should_publish(entries[standing.job_id][1], standing)
     ]
-    named = [a.job_id for a in decision.admitted] + [standing.job_id for standing in news]
-    await locks.lock_rows(conn, tables.jobs, named)
+    job_ids = [a.job_id for a in decision.admitted] + [standing.job_id for standing in updates]
+    await locks.lock_rows(conn, tables.jobs, job_ids)
     await queue.admit(conn, decision.admitted, now)
-    await queue.write_standings(conn, news, now)
-    new = {
+    await queue.write_standings(conn, updates, now)
+    reasons = {
         standing.job_id: standing.why
-        for standing in news
+        for standing in updates
         if entries[standing.job_id][1].position is None
     }
-    await queue.note_waits(conn, new, now)
+    await queue.note_waits(conn, reasons, now)
     for job_id in (admitted.job_id for admitted in decision.admitted):
         waits, _ = entries[job_id]
         QUEUE_WAIT.observe(waits.priority, value=(now - waits.since).total_seconds())
@@ -153,8 +155,8 @@ async def requeue_job(
     too_expensive = {
         p.offering for p in states if terms.forbids(p.offering, p.price, _gpus(p.offering.vm_size))
     }
-    bought = terms.buys([p.offering for p in states if p.offering not in too_expensive])
-    if any(o.capacity_type is CapacityType.ON_DEMAND for o in bought):
+    affordable = terms.buys([p.offering for p in states if p.offering not in too_expensive])
+    if any(o.capacity_type is CapacityType.ON_DEMAND for o in affordable):
         return False
     lacking = {p.offering for p in states if p.shortage and not p.shortage.in_a_row} - too_expensive
     if not lacking:
@@ -170,20 +172,20 @@ async def reserve_cores(conn: AsyncConnection, row: JobRow, offering: Offering) 
 
 
 async def set_quota(
-    conn: AsyncConnection, name: str, changes: dict[str, float | None], usual: ProjectQuota
+    conn: AsyncConnection, name: str, changes: dict[str, float | None], default_quota: ProjectQuota
 ) -> None:
     """Change the quota of the project of that name; members that are not named stay."""
     project_id = await find_project_id(conn, name)
-    (project,) = await quotas.of(conn, {}, [project_id], usual)
+    (project,) = await quotas.of(conn, {}, [project_id], default_quota)
     quota = ProjectQuota(**vars(project.quota) | changes)
     if min(quota.max_jobs or 0, quota.max_gpus or 0) < 0 or quota.weight <= 0:
         raise InvalidRequest("Numbers of jobs and GPUs are 0 or more, and a weight is above 0.")
     await quotas.put(conn, project_id, quota)
 
 
-async def describe_quota(conn: AsyncConnection, name: str, usual: ProjectQuota) -> str:
+async def describe_quota(conn: AsyncConnection, name: str, default_quota: ProjectQuota) -> str:
     """Describe a project's quota in one line, for a terminal."""
-    (project,) = await _project_usages(conn, [await find_project_id(conn, name)], usual)
+    (project,) = await _project_usages(conn, [await find_project_id(conn, name)], default_quota)
     quota = project.quota
     jobs_, gpus = (
         "any number" if most is None else str(most) for most in (quota.max_jobs, quota.max_gpus)
@@ -206,11 +208,11 @@ def gang_of(
     nodes = plan.chosen.nodes
     every = [option.offering for option in plan.options]
     allowed = [o for o in every if not terms.forbids(o, None, 0)]
-    bought = terms.buys([o for o in allowed if o not in too_expensive] or allowed)
-    open_ = [o for o in bought if o not in closed]
+    affordable = terms.buys([o for o in allowed if o not in too_expensive] or allowed)
+    open_ = [o for o in affordable if o not in closed]
     wants = [
         RegionRequest(region=offering.pool, cores=_spot_cores(offering, nodes))
-        for offering in open_ or bought or every
+        for offering in open_ or affordable or every
     ]
     return Gang(
         job_id=row.id,
@@ -242,7 +244,7 @@ async def _open_gang(
 
 
 async def _admit_now(
-    conn: AsyncConnection, gang: Gang, usual: ProjectQuota, now: datetime
+    conn: AsyncConnection, gang: Gang, default_quota: ProjectQuota, now: datetime
 ) -> AdmittedJob | None:
     """Admit a job that need not wait, or return None.
 
@@ -250,7 +252,7 @@ async def _admit_now(
     """
     if await queue.has_waiting(conn):
         return None
-    (project,) = await quotas.of(conn, {}, [gang.project_id], usual)
+    (project,) = await quotas.of(conn, {}, [gang.project_id], default_quota)
     quota = project.quota
     limited = quota.max_jobs is not None or quota.max_gpus is not None
     if not limited and not await quotas.any_region(conn, now):
@@ -258,16 +260,18 @@ async def _admit_now(
     await queue.take_turn(conn)
     if await queue.has_waiting(conn):
         return None
-    projects = await _project_usages(conn, [gang.project_id], usual)
-    alone = decide_admissions([gang.waiting(now)], projects, await quotas.regions(conn, now), now)
-    return alone.admitted[0] if alone.admitted else None
+    projects = await _project_usages(conn, [gang.project_id], default_quota)
+    decision = decide_admissions(
+        [gang.waiting(now)], projects, await quotas.regions(conn, now), now
+    )
+    return decision.admitted[0] if decision.admitted else None
 
 
 async def _project_usages(
-    conn: AsyncConnection, project_ids: Sequence[str] | set[str], usual: ProjectQuota
+    conn: AsyncConnection, project_ids: Sequence[str] | set[str], default_quota: ProjectQuota
 ) -> list[ProjectUsage]:
     usage = await queue.admitted_usage(conn, project_ids)
-    return await quotas.of(conn, usage, project_ids, usual)
+    return await quotas.of(conn, usage, project_ids, default_quota)
 
 
 def _should_publish(before: WrittenStanding, standing: WaitingJob) -> bool:

@@ -82,10 +82,10 @@ class WaitForecasts:
                 refused.values(), nodes, now
             ):
                 return overview
-            past = await machine_history.request_outcomes(conn, spots, nodes, now)
-        self._cache(spots, nodes, now, past)
+            history = await machine_history.request_outcomes(conn, spots, nodes, now)
+        self._cache(spots, nodes, now, history)
         return replace(
-            overview, wait=capacity_outages.expected_wait(list(refused.values()), past, now)
+            overview, wait=capacity_outages.expected_wait(list(refused.values()), history, now)
         )
 
     async def _forecast_queue(
@@ -119,19 +119,19 @@ class WaitForecasts:
         self, spots: Sequence[Offering], nodes: int, now: datetime
     ) -> CapacityHistory:
         """Return the recent answers to requests for these offerings, at most some minutes old."""
-        at, past = self.known.get((frozenset(spots), nodes), (None, None))
-        if at is None or past is None or now - at > _FRESH:
+        at, history = self.known.get((frozenset(spots), nodes), (None, None))
+        if at is None or history is None or now - at > _FRESH:
             async with self.engine.connect() as conn:
-                past = await machine_history.request_outcomes(conn, spots, nodes, now)
-            self._cache(spots, nodes, now, past)
-        return past
+                history = await machine_history.request_outcomes(conn, spots, nodes, now)
+            self._cache(spots, nodes, now, history)
+        return history
 
     def _cache(
-        self, spots: Sequence[Offering], nodes: int, now: datetime, past: CapacityHistory
+        self, spots: Sequence[Offering], nodes: int, now: datetime, history: CapacityHistory
     ) -> None:
         for old in [key for key, (at, _) in self.known.items() if now - at > _FRESH]:
             del self.known[old]
-        self.known[frozenset(spots), nodes] = (now, past)
+        self.known[frozenset(spots), nodes] = (now, history)
 
     async def _affordable(self, terms: JobConstraints, plan: Mapping[str, Any]) -> list[Offering]:
         """Return the job's offerings within its limits at today's prices."""

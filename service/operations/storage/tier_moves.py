@@ -69,8 +69,8 @@ def quote(
         redundancy=redundancy,
         needed_by=inspection.needed_by,
     )
-    if why := rules.tier_refusal(standing, tier):
-        raise Conflict(why, param="tier")
+    if reason := rules.tier_refusal(standing, tier):
+        raise Conflict(reason, param="tier")
     if inspection.presence is Presence.GONE:
         raise missing_folder_error(folder)
     if inspection.presence is Presence.REHYDRATING and _is_moving_elsewhere(inspection, tier):

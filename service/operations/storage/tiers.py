@@ -76,14 +76,14 @@ class StoredFolder:
     @property
     def route(self) -> str:
         """Return the API's path of the folder's tier."""
-        which = f"checkpoints/{self.checkpoint_id}" if self.checkpoint_id else "model"
-        return f"/v1/fine_tuning/jobs/{self.job_id}/{which}/tier"
+        resource = f"checkpoints/{self.checkpoint_id}" if self.checkpoint_id else "model"
+        return f"/v1/fine_tuning/jobs/{self.job_id}/{resource}/tier"
 
     @property
     def command(self) -> str:
         """Return the command that brings the folder back."""
-        which = f" --checkpoint {self.checkpoint_id}" if self.checkpoint_id else ""
-        return f"rekindle tier {self.job_id} hot{which}"
+        option = f" --checkpoint {self.checkpoint_id}" if self.checkpoint_id else ""
+        return f"rekindle tier {self.job_id} hot{option}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -236,10 +236,11 @@ def rehydration_message(inspection: FolderInspection) -> str:
     """Return the sentence about a rehydration, with the time at which it ends."""
     name = inspection.folder.name
     expected_at = inspection.under_way.expected_at if inspection.under_way else None
-    when = f", at {expected_at:%Y-%m-%d %H:%M} UTC at the latest" if expected_at else ""
-    how = next((b.priority for b in inspection.blobs if b.priority), ArchivePriority.STANDARD)
+    completion = f", at {expected_at:%Y-%m-%d %H:%M} UTC at the latest" if expected_at else ""
+    priority = next((b.priority for b in inspection.blobs if b.priority), ArchivePriority.STANDARD)
     return (
-        f"{name[:1].upper()}{name[1:]} is on its way back from the archive ({how} priority{when})."
+        f"{name[:1].upper()}{name[1:]} is on its way back from the archive "
+        f"({priority} priority{completion})."
     )
 
 
