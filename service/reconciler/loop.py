@@ -78,17 +78,17 @@ class Loop:
         self, seconds: float, name: str, run: Callable[[], Awaitable[object]]
     ) -> None:
         """Run every ``seconds``; retry after a failure with a backoff of at most ``seconds``."""
-        pause, again = seconds, 0.0
+        pause, backoff = seconds, 0.0
         while not self.stop.is_set():
             self._record_turn(name, timedelta(seconds=pause))
             await self._pause(asyncio.Event(), pause)
             if not self.stop.is_set():
                 self._record_turn(name, _longest_turn(seconds))
-                well = await self._run_guarded(
+                succeeded = await self._run_guarded(
                     name, partial(self._run_round, partial(_run_to_end, run))
                 )
-                pause = seconds if well else again
-                again = 0.0 if well else min(2 * again + _AFTER_FAULT_SECONDS, seconds)
+                pause = seconds if succeeded else backoff
+                backoff = 0.0 if succeeded else min(2 * backoff + _AFTER_FAULT_SECONDS, seconds)
 
     async def run_on_notice(
         self, topic: str, seconds: float, name: str, run: Callable[[], Awaitable[object]]
@@ -149,12 +149,12 @@ class Loop:
         self, hinted: asyncio.Event, seconds: float, *ends: asyncio.Task[None]
     ) -> None:
         """Wait for the hint, the time, the stop or the end of one of ``ends``."""
-        own = [
+        waits = [
             asyncio.create_task(self.stop.wait()),
             asyncio.create_task(notify.wait(hinted, seconds)),
         ]
-        await asyncio.wait([*own, *ends], return_when=asyncio.FIRST_COMPLETED)
-        for task in own:
+        await asyncio.wait([*waits, *ends], return_when=asyncio.FIRST_COMPLETED)
+        for task in waits:
             task.cancel()
 
 

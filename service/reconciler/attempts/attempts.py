@@ -246,8 +246,10 @@ class AttemptReconciler:
         self, claim: Claim, row: AttemptRow, observed: ObservedAttempt, delay: timedelta | None
     ) -> None:
         now = self.now()
-        usual = requeue_delay.while_running(row, observed, self.pace, now) if self._hears else None
-        pause = self._pause(row, observed, delay or usual)
+        running_delay = (
+            requeue_delay.while_running(row, observed, self.pace, now) if self._hears else None
+        )
+        pause = self._pause(row, observed, delay or running_delay)
         await self._release(claim, pause, observed.faults)
 
     async def _keep_serial_logs(self, row: AttemptRow, observed: ObservedAttempt) -> None:
@@ -356,14 +358,14 @@ class AttemptReconciler:
                 await self.limited_cloud.give_back(claim, retained)
 
     def _pause(
-        self, row: AttemptRow, observed: ObservedAttempt, usual: timedelta | None
+        self, row: AttemptRow, observed: ObservedAttempt, delay: timedelta | None
     ) -> timedelta:
         """Return the requeue delay; with a deferred call it ends when the call may be made."""
         pauses = [self._timeout(row, fault) for fault in observed.faults]
         has_deferred_call = any(
             isinstance(f, Deferred | ConcurrencyLimitReached) for f in observed.faults
         )
-        return max(pauses) if has_deferred_call else max([usual or self.pace.poll, *pauses])
+        return max(pauses) if has_deferred_call else max([delay or self.pace.poll, *pauses])
 
     def _timeout(self, row: AttemptRow, fault: Exception) -> timedelta:
         """Return the delay after a fault; an attempt with nodes is still polled as usual."""
@@ -385,7 +387,7 @@ class AttemptReconciler:
     async def _raise_alarm(self, row: AttemptRow, *, blind: bool) -> None:
         """Report once per attempt, to user and operator, that its machines still cost money."""
         facts = {"scale_set": scale_set_name(row.id), "region": row.offering.region}
-        how = "is still there" if not blind else "may still be there (Azure does not answer)"
+        presence = "is still there" if not blind else "may still be there (Azure does not answer)"
         async with self.engine.begin() as conn:
             if await events.has_event(conn, row.job_id, "attempt.will_not_die", facts):
                 return
@@ -394,7 +396,7 @@ class AttemptReconciler:
                 row.job_id,
                 self.now(),
                 "attempt.will_not_die",
-                f"Scale set {facts['scale_set']} in {facts['region']} {how} a quarter of"
+                f"Scale set {facts['scale_set']} in {facts['region']} {presence} a quarter of"
                 " an hour after its deletion was asked for, and costs money. Deleting goes on;"
                 " look at it in the Azure portal: a lock, a policy or a fault of Azure holds it.",
                 attempt_id=row.id,

@@ -39,10 +39,10 @@ _OF_TRAINER = frozenset({"first_validation", "first_step", "train", "export", "v
 
 def observe_job_move(claim: Claim, to: JobState, now: datetime) -> None:
     """Observe one move of a job, as it was claimed."""
-    row, spent = claim.row, (now - claim.row.since).total_seconds()
-    JOB_STATE.observe(row.state, value=spent)
+    row, seconds = claim.row, (now - claim.row.since).total_seconds()
+    JOB_STATE.observe(row.state, value=seconds)
     if (row.state, to) == (JobState.RECOVERING, JobState.RUNNING):
-        RECOVERY.observe(value=spent)
+        RECOVERY.observe(value=seconds)
     if to in JOB_TERMINAL:
         JOBS_FINISHED.add(to)
         facts = {"rekindle.job": row.id, "rekindle.state": str(to), "rekindle.model": row.model}
@@ -56,8 +56,8 @@ def observe_attempt_moves(moves: Iterable[ClaimedAttemptMove], now: datetime) ->
     """Observe moves of attempts."""
     for move in moves:
         row, offering = move.row, move.row.offering
-        spent = (now - row.since).total_seconds()
-        ATTEMPT_STATE.observe(row.state, offering.capacity_type, value=spent)
+        seconds = (now - row.since).total_seconds()
+        ATTEMPT_STATE.observe(row.state, offering.capacity_type, value=seconds)
         if move.step.outcome and row.outcome is None:
             labels = (offering.region, offering.vm_size, offering.capacity_type)
             ATTEMPT_OUTCOMES.add(move.step.outcome, *labels)
@@ -77,15 +77,15 @@ async def observe_attempt_end(engine: AsyncEngine, row: AttemptRow, now: datetim
 
 
 def _observe_phases(record: AttemptRecord, now: datetime) -> None:
-    bought = record.row.offering.capacity_type
+    capacity_type = record.row.offering.capacity_type
     sizes = {o.generation.number: len(o.generation.members) for o in record.generations}
     for entry in record.timeline:
         seconds = ((entry.ended_at or now) - entry.started_at).total_seconds()
         ATTEMPT_PHASE.observe(_phase_name(entry), value=seconds)
         if entry.name == "train":
-            TRAINED.add(bought, amount=max(seconds, 0.0) * sizes.get(entry.generation, 0))
-    PAID.add(bought, amount=float(cost.machine_hours(record.ledger, now)) * 3600)
-    SPENT.add(bought, amount=float(cost.machine_cost(record.ledger, now)))
+            TRAINED.add(capacity_type, amount=max(seconds, 0.0) * sizes.get(entry.generation, 0))
+    PAID.add(capacity_type, amount=float(cost.machine_hours(record.ledger, now)) * 3600)
+    SPENT.add(capacity_type, amount=float(cost.machine_cost(record.ledger, now)))
 
 
 def _record_spans(record: AttemptRecord, now: datetime) -> None:

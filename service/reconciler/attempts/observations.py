@@ -74,13 +74,15 @@ async def record_observations(
     engine: AsyncEngine, observations: Sequence[Observation]
 ) -> list[AttemptInputs | Exception]:
     """Write new observations and read facts; return LeaseLost where another worker has the row."""
-    news = [observation for observation in observations if observation.asked or observation.told]
-    if not news:
+    new_observations = [
+        observation for observation in observations if observation.asked or observation.told
+    ]
+    if not new_observations:
         async with engine.connect() as conn:
             facts = await _facts(conn, observations)
         return [facts[observation.row.id] for observation in observations]
     async with engine.begin() as conn:
-        lost_ids = await _write_down(conn, news)
+        lost_ids = await _write_down(conn, new_observations)
         facts = await _facts(
             conn,
             [observation for observation in observations if observation.row.id not in lost_ids],
@@ -99,7 +101,7 @@ async def _facts(
     )
 
 
-async def _write_down(conn: AsyncConnection, news: Sequence[Observation]) -> set[str]:
+async def _write_down(conn: AsyncConnection, observations: Sequence[Observation]) -> set[str]:
     """Write the observations; return attempts whose lease is lost (not written)."""
     records = [
         attempts.ScaleSetObservation(
@@ -108,13 +110,15 @@ async def _write_down(conn: AsyncConnection, news: Sequence[Observation]) -> set
             vm_ids=observation.vm_ids,
             whole=observation.whole,
         )
-        for observation in news
+        for observation in observations
     ]
     prices = await attempts.record_observations(conn, records)
     billed = [
-        observation for observation in news if observation.asked and observation.row.id in prices
+        observation
+        for observation in observations
+        if observation.asked and observation.row.id in prices
     ]
     if billed:
         machines = [observation.exist(prices[observation.row.id]) for observation in billed]
         await ledger.meter(conn, machines, max(observation.at for observation in billed))
-    return {observation.row.id for observation in news} - prices.keys()
+    return {observation.row.id for observation in observations} - prices.keys()

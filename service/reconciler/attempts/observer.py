@@ -104,8 +104,8 @@ class Observer:
         )
         facts, ahead = await self._observations.do(observation), UNKNOWN_OUTLOOK
         if _needs_more(facts, row, scale_set, head):
-            facts, ahead, unkept = await self._recorded(observation, facts, head)
-            head, head_fault = (None, unkept) if unkept else (head, head_fault)
+            facts, ahead, record_fault = await self._recorded(observation, facts, head)
+            head, head_fault = (None, record_fault) if record_fault else (head, head_fault)
         faults = tuple(f for f in (cloud_fault, head_fault) if f is not None)
         view = _seen(observation, facts, head, awake_since)
         return ObservedAttempt(
@@ -139,11 +139,13 @@ class Observer:
         try:
             scale_set = await cloud.get(scale_set_name(row.id))
         except ScaleSetNotFound as missing:
-            believed = row.state not in ATTEMPT_WITH_NODES or self._was_missing(row, now)
-            return (None, None) if believed else (as_before(row), missing)
+            is_gone = row.state not in ATTEMPT_WITH_NODES or self._was_missing(row, now)
+            return (None, None) if is_gone else (as_before(row), missing)
         except CloudError as fault:
-            going = row.state is AttemptState.TERMINATING and now - row.since <= TOO_LONG_TO_DELETE
-            if going and isinstance(fault, Deferred | ConcurrencyLimitReached):
+            is_deleting = (
+                row.state is AttemptState.TERMINATING and now - row.since <= TOO_LONG_TO_DELETE
+            )
+            if is_deleting and isinstance(fault, Deferred | ConcurrencyLimitReached):
                 raise  # nothing can be decided without the cloud
             return (as_before(row) if row.state in ATTEMPT_WITH_NODES else None), fault
         self._missing.pop(row.id, None)
@@ -209,8 +211,8 @@ def as_before(row: AttemptRow) -> ScaleSet:
 
     A set that is refilled for the first time while machines come has FAILED with some of them.
     """
-    comes = row.state is AttemptState.PROVISIONING and row.refilled_at is None
-    phase = ScaleSetPhase.FAILED if comes else ScaleSetPhase.READY
+    is_provisioning = row.state is AttemptState.PROVISIONING and row.refilled_at is None
+    phase = ScaleSetPhase.FAILED if is_provisioning else ScaleSetPhase.READY
     machines = tuple(Instance(instance_id="", vm_id=v, name="") for v in row.vm_ids)
     return ScaleSet(name=scale_set_name(row.id), phase=phase, instances=machines)
 
@@ -260,15 +262,15 @@ def _seen(
     opened, ladder = facts.opened, facts.ladder
     generation = opened.generation if opened else None
     heard_at = _heard_at(generation, facts.records)
-    signs = [t for t in (heard_at, facts.committed_at) if t is not None]
-    same = [g for g in facts.same if g.rung == ladder.rung] if head else []
+    heartbeats = [t for t in (heard_at, facts.committed_at) if t is not None]
+    generations = [g for g in facts.same if g.rung == ladder.rung] if head else []
     return AttemptView(
         scale_set=observation.scale_set,
         nodes=views,
-        heard_at=wait_start(max(signs), awake_since) if heard_at else None,
+        heard_at=wait_start(max(heartbeats), awake_since) if heard_at else None,
         generation=generation,
         opened_at=opened.opened_at if opened else None,
-        fruitless=count_without_loss(same, views),
+        fruitless=count_without_loss(generations, views),
         ladder=ladder,
         halted_at=opened.halted_at if opened else None,
         halt_kind=opened.halt_kind if opened else None,

@@ -45,13 +45,13 @@ async def growth_outlook(
     assert opened is not None, "it is wanted of a generation"
     job = await jobs.find(conn, row.job_id)
     assert job is not None, "an attempt has a job: the foreign key says so"
-    worlds = await generations.of_attempt(conn, row.id)
-    arrival = (worlds[0].opened_at - row.created_at).total_seconds()
+    opened_generations = await generations.of_attempt(conn, row.id)
+    arrival = (opened_generations[0].opened_at - row.created_at).total_seconds()
     joined_vm_ids = {r.vm_id for r in await nodes.of_attempt(conn, row.id)}
     return GrowthOutlook(
         remaining=_remaining(job),
         disruption=_disruption(job, row),
-        restart=await _restart(conn, row, worlds),
+        restart=await _restart(conn, row, opened_generations),
         arrival=arrival,
         next_join=_next_join(row, scale_set, joined_vm_ids, arrival, now),
     )
@@ -72,9 +72,11 @@ def _disruption(job: JobRow, row: AttemptRow) -> float:
     return option.duration_p50 / evictions if evictions > 0 else math.inf
 
 
-async def _restart(conn: AsyncConnection, row: AttemptRow, worlds: list[OpenedGeneration]) -> float:
+async def _restart(
+    conn: AsyncConnection, row: AttemptRow, generations: list[OpenedGeneration]
+) -> float:
     """Return the seconds of the last restart in place: save, stop, and first step."""
-    opened_at = worlds[-1].opened_at
+    opened_at = generations[-1].opened_at
     steps = [
         datetime.fromtimestamp(span.ended_at, UTC)
         for span in await nodes.spans_named(conn, row.id, "first_step")
@@ -82,7 +84,7 @@ async def _restart(conn: AsyncConnection, row: AttemptRow, worlds: list[OpenedGe
     first = min((at for at in steps if at > opened_at), default=opened_at)
     save_seconds = [
         (after.opened_at - before.halted_at).total_seconds()
-        for before, after in pairwise(worlds)
+        for before, after in pairwise(generations)
         if before.halted_at and before.halt_kind is DirectiveKind.CHECKPOINT_AND_STOP
     ]
     return (first - opened_at).total_seconds() + (save_seconds[-1] if save_seconds else 0.0)

@@ -47,8 +47,8 @@ async def keep_serial_logs(
         facts = {"attempt": row.id, "cause": str(fault) or "it took too long"}
         log.warning("attempt.no_serial_log", extra=facts)
     if machine_names:
-        which = " and ".join(f"--rank {n} ({name})" for n, name in enumerate(machine_names))
-        text = f"The machines' serial logs are kept: rekindle logs --attempt {row.number} {which}"
+        options = " and ".join(f"--rank {n} ({name})" for n, name in enumerate(machine_names))
+        text = f"The machines' serial logs are kept: rekindle logs --attempt {row.number} {options}"
         async with engine.begin() as conn:
             await events.add(conn, row.job_id, now, "attempt.serial_log", text, attempt_id=row.id)
 

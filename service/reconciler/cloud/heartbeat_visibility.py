@@ -22,8 +22,8 @@ class HeartbeatVisibility:
 
     def since(self, now: datetime) -> datetime:
         """Return since when nodes could be heard; ``now`` if no round was recorded lately."""
-        slept = self._last is None or now - self._last > _LONGEST_ROUND
-        return now if slept else self.awake_since
+        was_suspended = self._last is None or now - self._last > _LONGEST_ROUND
+        return now if was_suspended else self.awake_since
 
     def record_blindness(self, now: datetime) -> None:
         """Record that no node can reach the service now."""

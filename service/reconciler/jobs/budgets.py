@@ -55,8 +55,8 @@ class ProjectBudgets:
                 if reached:
                     await budgets.record_threshold(conn, job_id, standing, reached, self.now())
                 if standing.is_exhausted:
-                    because = budget.exhausted_message(standing, job_id)
-                    await budgets.mark_exhausted(conn, job_id, because, self.now())
+                    reason = budget.exhausted_message(standing, job_id)
+                    await budgets.mark_exhausted(conn, job_id, reason, self.now())
                     stopped.append(job_id)
         return stopped
 

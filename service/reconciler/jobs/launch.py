@@ -85,8 +85,10 @@ class AttemptLauncher:
                 if choice.look_at is None:
                     await self._start_attempt(conn, claim, job, row, choice, number)
                 elif not await self._requeue_if_full(conn, claim, row, states_now):
-                    why, again_at = choice.why, choice.again_at
-                    await self._publish_wait(conn, claim, row, why, again_at, until=choice.look_at)
+                    reason, again_at = choice.why, choice.again_at
+                    await self._publish_wait(
+                        conn, claim, row, reason, again_at, until=choice.look_at
+                    )
                 return
         await self._retry_soon(claim)
 
@@ -190,17 +192,21 @@ class AttemptLauncher:
             states, history = await self._read_states(conn, plan, prices, work, saved)
         now, nodes = self.now(), plan.chosen.nodes
         arguments = (work, _current_hold(live, plan, now), now, nodes, history)
-        to = await asyncio.to_thread(offering_choice.back_to_spot, states, *arguments)
-        if to is None:
+        decision = await asyncio.to_thread(offering_choice.back_to_spot, states, *arguments)
+        if decision is None:
             return
         async with self.engine.begin() as conn:
             states_now = await admission.mark_full_regions(conn, row.id, states, nodes, now)
-            if to.candidate and to.candidate.offering in _offerings_without_cores(states_now):
+            if decision.candidate and decision.candidate.offering in _offerings_without_cores(
+                states_now
+            ):
                 return
-            to = await self._stay_without_budget(conn, row, plan, states, to)
-            net = to.net and await self._budget_refusal(conn, row, plan, states, to.net.offering)
-            if to.candidate is not None and net is None:
-                await deadlines.return_to_spot(conn, claim, row, to, now)
+            decision = await self._stay_without_budget(conn, row, plan, states, decision)
+            net = decision.net and await self._budget_refusal(
+                conn, row, plan, states, decision.net.offering
+            )
+            if decision.candidate is not None and net is None:
+                await deadlines.return_to_spot(conn, claim, row, decision, now)
 
     async def _stay_without_budget(
         self,
@@ -354,24 +360,24 @@ class AttemptLauncher:
         """Add an event with the reason for the choice, if there was one."""
         if choice.record is None:
             return
-        why = choice.why
+        reason = choice.why
         if state is not choice.places[0]:
-            why = f"{why} The budget does not cover that, so {state.offering} is requested."
-        await events.add(conn, job.id, self.now(), "job.placed", why, data=dict(choice.record))
+            reason = f"{reason} The budget does not cover that, so {state.offering} is requested."
+        await events.add(conn, job.id, self.now(), "job.placed", reason, data=dict(choice.record))
 
     async def _publish_wait(
         self,
         conn: AsyncConnection,
         claim: Claim,
         row: JobRow,
-        why: str,
+        reason: str,
         again_at: datetime | None,
         *,
         until: datetime,
     ) -> None:
         """Publish once why the job waits and when it asks again; release the lease until then."""
-        if (row.waits_for, row.asks_again_at) != (why, again_at):
-            published = {"waits_for": why, "asks_again_at": again_at}
+        if (row.waits_for, row.asks_again_at) != (reason, again_at):
+            published = {"waits_for": reason, "asks_again_at": again_at}
             await job_versions.raise_one(conn, row.id, self.now(), **published)
         await leases.release(conn, claim, self.now(), until)
 
@@ -385,8 +391,10 @@ def _reservation(state: OfferingState, plan: Plan) -> tuple[Decimal, timedelta]:
 def _current_hold(live: AttemptRow, plan: Plan, now: datetime) -> CurrentHold:
     booting = live.state is not AttemptState.RUNNING
     age = (now - live.created_at).total_seconds()
-    cold = max(plan.chosen.recovery_seconds - age, 0.0) if booting else 0.0
-    return CurrentHold(key=(live.offering, plan.chosen.nodes), age_s=age, cold_left_s=cold)
+    remaining_boot_s = max(plan.chosen.recovery_seconds - age, 0.0) if booting else 0.0
+    return CurrentHold(
+        key=(live.offering, plan.chosen.nodes), age_s=age, cold_left_s=remaining_boot_s
+    )
 
 
 async def _newest_checkpoint(conn: AsyncConnection, job_id: str) -> CheckpointRow | None:

@@ -45,8 +45,8 @@ class TrackerRuns:
         """Send due steps; return the jobs whose trackers received some."""
         async with self.engine.begin() as conn:
             claimed = await tracker_runs.claim(conn, self.kind, self.now(), CLAIM, _MAX_RUNS)
-        sent = await asyncio.gather(*map(self._send_due_steps, claimed))
-        return [run.job_id for run, had in zip(claimed, sent, strict=True) if had]
+        results = await asyncio.gather(*map(self._send_due_steps, claimed))
+        return [run.job_id for run, was_sent in zip(claimed, results, strict=True) if was_sent]
 
     async def _send_due_steps(self, claimed: TrackerRunRow) -> bool:
         tracker = self.tracker
@@ -54,13 +54,13 @@ class TrackerRuns:
             job = await jobs.find(conn, claimed.job_id)
             assert job is not None, "runs refer to jobs"
             after = claimed.last_step - claimed.last_step % tracker.block
-            spent, rows = await tracker_runs.figures(conn, job.id, after, _MAX_STEPS)
+            trained_s, rows = await tracker_runs.figures(conn, job.id, after, _MAX_STEPS)
         is_settled = job.finished_at is not None and self.now() >= job.finished_at + SETTLING
         complete = rows if is_settled else _complete_steps(rows, after)
-        points = _points(complete, job.created_at.timestamp() + spent)
-        news = bool(points) and points[-1].step > claimed.last_step
+        points = _points(complete, job.created_at.timestamp() + trained_s)
+        has_new_steps = bool(points) and points[-1].step > claimed.last_step
         closed = is_settled and len(rows) < _MAX_STEPS
-        if news or closed:
+        if has_new_steps or closed:
             return await self._send(claimed, job, points, closed=closed)
         await self._update_run(claimed, due_at=self.now() + tracker.every)
         return False
@@ -93,8 +93,8 @@ class TrackerRuns:
 
     async def _retry_or_give_up(self, claimed: TrackerRunRow, fault: TrackerError) -> None:
         now, since = self.now(), claimed.failing_since or self.now()
-        about = {"job": claimed.job_id, "tracker": claimed.kind, "cause": str(fault)}
-        log.warning("tracker.failed", extra=about)
+        facts = {"job": claimed.job_id, "tracker": claimed.kind, "cause": str(fault)}
+        log.warning("tracker.failed", extra=facts)
         if now < since + TIMEOUT:
             await self._update_run(claimed, due_at=now + RETRY, failing_since=since)
             return

@@ -84,7 +84,7 @@ async def fetch_if_due(
 
 
 async def _record_failure(
-    engine: AsyncEngine, source: str, trouble: str, now: datetime, wait: timedelta
+    engine: AsyncEngine, source: str, error: str, now: datetime, wait: timedelta
 ) -> None:
     async with engine.begin() as conn:
-        await rows.record_failure(conn, source, trouble, now, now + wait)
+        await rows.record_failure(conn, source, error, now, now + wait)

@@ -31,7 +31,7 @@ class ModelCopies:
         except StorageError as fault:
             log.warning("models.not_listed", extra={"cause": str(fault)})
             return []
-        pairs = [(region, where.name) for region in self.regional for where in staged]
+        pairs = [(region, container.name) for region in self.regional for container in staged]
         return [
             f"{region}/{name}" for region, name in pairs if await self._copy_model(region, name)
         ]

@@ -130,7 +130,7 @@ class OrphanSweep:
         """Alert the operator repeatedly, and the user once if the scale set is of a known job."""
         facts = {"scale_set": orphan.name, "region": orphan.region}
         attempt_id = orphan.tags.get(ATTEMPT_TAG, "")
-        why = f" Azure says: {refusal}" if refusal else ""
+        cause = f" Azure says: {refusal}" if refusal else ""
         async with self.engine.begin() as conn:
             if not await alarms.claim(conn, ALARM, [orphan.name], self.now(), TOO_LONG_TO_DELETE):
                 return
@@ -144,7 +144,7 @@ class OrphanSweep:
                 self.now(),
                 ALARM,
                 f"Scale set {orphan.name} of this job cannot be deleted and still costs money."
-                f"{why} The operator has been alerted.",
+                f"{cause} The operator has been alerted.",
                 attempt_id=row.id,
                 level="error",
                 data=facts,

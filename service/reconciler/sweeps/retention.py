@@ -76,8 +76,8 @@ class CollectedGarbage(NamedTuple):
 
 async def _is_behind(task: RetentionTask, head: Head) -> bool:
     """Return whether HEAD has generations that a restored database does not know."""
-    named = any(entry.generation > task.newest for entry in head.checkpoints)
-    return named or head.generation > task.newest + 1
+    has_newer = any(entry.generation > task.newest for entry in head.checkpoints)
+    return has_newer or head.generation > task.newest + 1
 
 
 async def collect_garbage(store: BlobStore, task: RetentionTask, now: datetime) -> CollectedGarbage:
@@ -87,16 +87,16 @@ async def collect_garbage(store: BlobStore, task: RetentionTask, now: datetime) 
     """
     if task.is_over:
         await heads.fence(store, task.job_id, task.newest, forgotten=partial(_is_behind, task))
-    freed, young = 0, False
+    freed, has_recent = 0, False
     for path, blobs in (await _list_folders(store, task.job_id)).items():
         old = _is_old(blobs, task, now)
         if not (old or task.is_over) or not await _is_garbage(store, task, path):
             continue
-        young |= not old
+        has_recent |= not old
         for blob in sorted(blobs, key=lambda b: b.name != f"{path}/{MANIFEST}") if old else ():
             await store.delete(task.job_id, blob.name)
             freed += blob.size
-    return CollectedGarbage(freed, young)
+    return CollectedGarbage(freed, has_recent)
 
 
 async def _list_folders(store: BlobStore, job_id: str) -> dict[str, list[Blob]]:
@@ -109,9 +109,9 @@ async def _list_folders(store: BlobStore, job_id: str) -> dict[str, list[Blob]]:
 
 def _is_old(blobs: Sequence[Blob], task: RetentionTask, now: datetime) -> bool:
     """Return whether a folder is of an older generation and was not written lately."""
-    written = [b.modified_at for b in blobs if b.modified_at is not None]
-    of_an_older = task.is_over or min(written) < task.opened_at - CLOCK_SKEW
-    return of_an_older and max(written) < now - GRACE
+    modified_times = [b.modified_at for b in blobs if b.modified_at is not None]
+    is_older = task.is_over or min(modified_times) < task.opened_at - CLOCK_SKEW
+    return is_older and max(modified_times) < now - GRACE
 
 
 async def _is_garbage(store: BlobStore, task: RetentionTask, path: str) -> bool:

@@ -75,7 +75,7 @@ class StorageMeters:
             last_look = min(now, claim.row.looked_at or claim.row.began_at)
             levels = levels_by_tier(blobs, prices or storage_prices.TABLE)
             levels = levels if prices else with_known_prices(levels, before)
-            news = level_changes(before, levels, last_look, now)
+            changes = level_changes(before, levels, last_look, now)
             await storage_cost.record(
-                conn, claim, news, now, now + (OVER_INTERVAL if is_over else LIVE_INTERVAL)
+                conn, claim, changes, now, now + (OVER_INTERVAL if is_over else LIVE_INTERVAL)
             )
