@@ -159,19 +159,16 @@ class AttemptReconciler:
         elif cloud is None and row.state is AttemptState.TERMINATING:
             cloud = as_before(row)
         observed = await self._observer.look(cloud, claim, row, self.watch.since(now), now)
-        for fault in observed.faults:
+        call, faults = observed.call, observed.faults
+        for fault in faults:
             await self._complain(row, fault)
         if is_deletion_stuck(observed.attempt, observed.seen, now):
             await self._raise_alarm(row, blind=observed.seen.blind)
         step = next_step(observed.attempt, observed.seen, now, self.pace)
         await self._follow(claim, row, observed, step)
-        if (
-            observed.call
-            and not observed.faults
-            and operator_action.is_resolved(observed.call, row, step)
-        ):
+        if call and not faults and operator_action.is_resolved(call, row, step):
             async with self.engine.begin() as conn:
-                await operator_action.resolve_action(conn, row, observed.call, self.now())
+                await operator_action.resolve_action(conn, row, call, self.now())
 
     @property
     def _hears(self) -> bool:
@@ -246,10 +243,8 @@ class AttemptReconciler:
         self, claim: Claim, row: AttemptRow, observed: ObservedAttempt, delay: timedelta | None
     ) -> None:
         now = self.now()
-        running_delay = (
-            requeue_delay.while_running(row, observed, self.pace, now) if self._hears else None
-        )
-        pause = self._pause(row, observed, delay or running_delay)
+        normal = requeue_delay.while_running(row, observed, self.pace, now) if self._hears else None
+        pause = self._pause(row, observed, delay or normal)
         await self._release(claim, pause, observed.faults)
 
     async def _keep_serial_logs(self, row: AttemptRow, observed: ObservedAttempt) -> None:
@@ -362,10 +357,8 @@ class AttemptReconciler:
     ) -> timedelta:
         """Return the requeue delay; with a deferred call it ends when the call may be made."""
         pauses = [self._timeout(row, fault) for fault in observed.faults]
-        has_deferred_call = any(
-            isinstance(f, Deferred | ConcurrencyLimitReached) for f in observed.faults
-        )
-        return max(pauses) if has_deferred_call else max([delay or self.pace.poll, *pauses])
+        deferred = any(isinstance(f, Deferred | ConcurrencyLimitReached) for f in observed.faults)
+        return max(pauses) if deferred else max([delay or self.pace.poll, *pauses])
 
     def _timeout(self, row: AttemptRow, fault: Exception) -> timedelta:
         """Return the delay after a fault; an attempt with nodes is still polled as usual."""

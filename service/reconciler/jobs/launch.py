@@ -85,10 +85,8 @@ class AttemptLauncher:
                 if choice.look_at is None:
                     await self._start_attempt(conn, claim, job, row, choice, number)
                 elif not await self._requeue_if_full(conn, claim, row, states_now):
-                    reason, again_at = choice.why, choice.again_at
-                    await self._publish_wait(
-                        conn, claim, row, reason, again_at, until=choice.look_at
-                    )
+                    reason, at = choice.why, choice.again_at
+                    await self._publish_wait(conn, claim, row, reason, at, until=choice.look_at)
                 return
         await self._retry_soon(claim)
 
@@ -192,21 +190,19 @@ class AttemptLauncher:
             states, history = await self._read_states(conn, plan, prices, work, saved)
         now, nodes = self.now(), plan.chosen.nodes
         arguments = (work, _current_hold(live, plan, now), now, nodes, history)
-        decision = await asyncio.to_thread(offering_choice.back_to_spot, states, *arguments)
-        if decision is None:
+        move = await asyncio.to_thread(offering_choice.back_to_spot, states, *arguments)
+        if move is None:
             return
         async with self.engine.begin() as conn:
             states_now = await admission.mark_full_regions(conn, row.id, states, nodes, now)
-            if decision.candidate and decision.candidate.offering in _offerings_without_cores(
-                states_now
-            ):
+            if move.candidate and move.candidate.offering in _offerings_without_cores(states_now):
                 return
-            decision = await self._stay_without_budget(conn, row, plan, states, decision)
-            net = decision.net and await self._budget_refusal(
-                conn, row, plan, states, decision.net.offering
+            move = await self._stay_without_budget(conn, row, plan, states, move)
+            net = move.net and await self._budget_refusal(
+                conn, row, plan, states, move.net.offering
             )
-            if decision.candidate is not None and net is None:
-                await deadlines.return_to_spot(conn, claim, row, decision, now)
+            if move.candidate is not None and net is None:
+                await deadlines.return_to_spot(conn, claim, row, move, now)
 
     async def _stay_without_budget(
         self,
@@ -280,9 +276,7 @@ class AttemptLauncher:
             plan.chosen.nodes,
         )
         chooses = len(offerings) > 1 or work.terms.deadline is not None
-        experiences = (
-            await machine_history.holds_by_offering(conn, offerings, now) if chooses else {}
-        )
+        holds = await machine_history.holds_by_offering(conn, offerings, now) if chooses else {}
         history = await self.histories.of(conn, offerings, nodes, now) if chooses else NO_HISTORY
         scores = await market.scores(conn, map(spot_pool_of, offerings)) if chooses else {}
         score_of = {o: scores.get(spot_pool_of(o)) for o in offerings}
@@ -291,7 +285,7 @@ class AttemptLauncher:
                 option=option,
                 price=prices.get(option.offering, option.price),
                 shortage=refused.get(option.offering),
-                experience=experiences.get(option.offering, NO_EXPERIENCE),
+                experience=holds.get(option.offering, NO_EXPERIENCE),
                 has_signals=placement_scores.is_current(score_of[option.offering], nodes, now),
                 likely_since=placement_scores.likely_since(score_of[option.offering], nodes, now),
                 egress=self.egress.dollars(option.offering.region, saved.size if saved else 0),
@@ -391,10 +385,8 @@ def _reservation(state: OfferingState, plan: Plan) -> tuple[Decimal, timedelta]:
 def _current_hold(live: AttemptRow, plan: Plan, now: datetime) -> CurrentHold:
     booting = live.state is not AttemptState.RUNNING
     age = (now - live.created_at).total_seconds()
-    remaining_boot_s = max(plan.chosen.recovery_seconds - age, 0.0) if booting else 0.0
-    return CurrentHold(
-        key=(live.offering, plan.chosen.nodes), age_s=age, cold_left_s=remaining_boot_s
-    )
+    boot_s = max(plan.chosen.recovery_seconds - age, 0.0) if booting else 0.0
+    return CurrentHold(key=(live.offering, plan.chosen.nodes), age_s=age, cold_left_s=boot_s)
 
 
 async def _newest_checkpoint(conn: AsyncConnection, job_id: str) -> CheckpointRow | None:
