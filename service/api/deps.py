@@ -190,23 +190,29 @@ async def authenticate(request: Request) -> Caller:
     if caller is None:
         parts, cache = parts_of(request), cast("Cache", request.app.state.known_keys)
         azure_key = request.headers.get(_AZURE_KEY.model.name)
-        sent = request.headers.get("authorization")
-        sent = sent or (f"Bearer {azure_key}" if azure_key else None)
-        caller = await keys.authenticate(parts.engine, cache, sent, parts.now())
+        authorization = request.headers.get("authorization")
+        authorization = authorization or (f"Bearer {azure_key}" if azure_key else None)
+        caller = await keys.authenticate(parts.engine, cache, authorization, parts.now())
         rate = parts.rates.count(caller.api_key_id)
         request.state.rate, request.state.caller = rate, caller
         rate.require_room()
     return caller
 
 
-async def _act_in_project(request: Request, parts: Parts, caller: Caller, named: str) -> Caller:
+async def _act_in_project(request: Request, parts: Parts, caller: Caller, project: str) -> Caller:
     """Return the caller in the named project; an operator's access to another project is logged."""
-    acts = await operators.act_in_project(parts.engine, caller, named, parts.operator_project)
-    if acts.project_id != caller.project_id:
-        facts = {"key": caller.api_key_id, "project": acts.project_id, "method": request.method}
+    acting_caller = await operators.act_in_project(
+        parts.engine, caller, project, parts.operator_project
+    )
+    if acting_caller.project_id != caller.project_id:
+        facts = {
+            "key": caller.api_key_id,
+            "project": acting_caller.project_id,
+            "method": request.method,
+        }
         facts |= {"path": request.url.path, "request_id": request.state.request_id}
         log.info("operator.acts", extra=facts)
-    return acts
+    return acting_caller
 
 
 CallerDep = Annotated[Caller, Depends(get_caller)]

@@ -114,8 +114,8 @@ def _reached(schemas: Json, parts: Iterator[Json]) -> set[str]:
 
 def _references(node: Any) -> list[str]:  # noqa: ANN401 - whatever JSON holds
     if isinstance(node, dict):
-        own = [node["$ref"].removeprefix(_REF)] if "$ref" in node else []
-        return own + [name for value in node.values() for name in _references(value)]
+        names = [node["$ref"].removeprefix(_REF)] if "$ref" in node else []
+        return names + [name for value in node.values() for name in _references(value)]
     if isinstance(node, list):
         return [name for value in node for name in _references(value)]
     return []

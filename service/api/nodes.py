@@ -185,10 +185,10 @@ def _carry_on(parts: Parts, after: int, order: StandingDirective) -> Response:
     """Answer CARRY_ON; the node polls again at once."""
     now = parts.now()
     stop_by = _stop_by(parts, now, order.stop_by)
-    nothing = Directive(
+    directive = Directive(
         seq=after, kind=DirectiveKind.CARRY_ON, now=now.timestamp(), stop_by=stop_by
     )
-    return _answer(nothing)
+    return _answer(directive)
 
 
 async def _full_directive(parts: Parts, standing: Standing, after: int) -> Directive:

@@ -91,11 +91,11 @@ def _preview_method(file: File, requested: Method | None) -> Method:
         raise InvalidRequest(
             f"{file.id} is a job's result, not a dataset. Preview the job's training file."
         )
-    fitting = [name.partition(" ")[0] for name in learning_from(file.format)]
-    if requested is not None and requested not in fitting:
+    methods = [name.partition(" ")[0] for name in learning_from(file.format)]
+    if requested is not None and requested not in methods:
         raise WrongFileFormat(
             f"method: {file.id} holds {file.format.plural}, and method {requested} does not learn "
-            f"from them. Choose {' or '.join(fitting)}, or leave method out.",
+            f"from them. Choose {' or '.join(methods)}, or leave method out.",
             param="method",
         )
     return requested or usual_method(file.format)

@@ -35,13 +35,13 @@ _BODY = {"requestBody": {"content": {"multipart/form-data": {"schema": _FORM}}, 
 @router.post("", operation_id="createUpload")
 async def create(parts: PartsDep, caller: Writer, now: Now, body: UploadRequest) -> Upload:
     """Begin a file in parts of at most 64 MiB. It expires an hour after the last one."""
-    life = body.expires_after
+    expiry = body.expires_after
     intent = uploads.UploadIntent(
         filename=body.filename,
         purpose=body.purpose,
         bytes=body.bytes,
         mime_type=body.mime_type,
-        expires_after=life.seconds if life else None,
+        expires_after=expiry.seconds if expiry else None,
     )
     engine, store, project = parts.engine, parts.store, caller.project_id
     upload = await uploads.create(engine, store, project, intent, parts.limits, now)

@@ -108,8 +108,10 @@ async def _answer_database_error(request: Request, error: Exception) -> JSONResp
     A server that shuts down or is read-only may raise errors other than OperationalError. An error
     of the driver has no SQLSTATE and would occur again.
     """
-    again = isinstance(error, OperationalError) and bool(getattr(error.orig, "sqlstate", None))
-    answer = _answer_unavailable if again or is_away(error) else _answer_unexpected_error
+    is_retryable = isinstance(error, OperationalError) and bool(
+        getattr(error.orig, "sqlstate", None)
+    )
+    answer = _answer_unavailable if is_retryable or is_away(error) else _answer_unexpected_error
     return await answer(request, error)
 
 

@@ -82,8 +82,8 @@ def parse_json(body: bytes) -> Any:  # noqa: ANN401 - whatever JSON holds
     except UnicodeDecodeError:
         raise InvalidRequest("The body is not UTF-8. Send JSON in UTF-8.") from None
     except strict_json.UnstorableText as error:
-        where = ".".join(str(p - 1) if isinstance(p, int) else p for p in error.path)
-        raise InvalidRequest(f"{error}.", param=f"{where!a}"[1:-1] or None) from None
+        param = ".".join(str(p - 1) if isinstance(p, int) else p for p in error.path)
+        raise InvalidRequest(f"{error}.", param=f"{param!a}"[1:-1] or None) from None
     except ValueError as error:
         raise InvalidRequest(f"The body is not valid JSON: {error}.") from None
 

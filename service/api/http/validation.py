@@ -68,14 +68,14 @@ def member_error(kind: Any, faults: Faults) -> InvalidRequest:  # noqa: ANN401 -
     if path[-1] in _NUMBERS:
         path, message = path[:-1], f"{message}, or 'auto'"
     model = _model_at(kind, path[:-1])
-    where = ".".join(map(str, path))
+    param = ".".join(map(str, path))
     if fault["type"] == "extra_forbidden":
-        message = f"{where}: unknown member. {_suggest_member(model, path)}"
-        return UnknownParameter(message, param=where)
+        message = f"{param}: unknown member. {_suggest_member(model, path)}"
+        return UnknownParameter(message, param=param)
     if fault["type"] == "missing":
-        message = f"{where}: missing. {_description(model, path[-1])}".rstrip()
-        return MissingParameter(message, param=where)
-    return InvalidRequest(f"{where}: {message}.", param=where)
+        message = f"{param}: missing. {_description(model, path[-1])}".rstrip()
+        return MissingParameter(message, param=param)
+    return InvalidRequest(f"{param}: {message}.", param=param)
 
 
 def _media_type_error(request: Request) -> ServiceError:
@@ -101,9 +101,9 @@ def _suggest_member(model: type[BaseModel] | None, path: Path) -> str:
     if model is None:
         return "Leave it out."
     members = sorted(field.alias or name for name, field in model.model_fields.items())
-    near = difflib.get_close_matches(str(path[-1])[:_LONGEST_NAME], members, n=1)
-    if near:
-        return f"Did you mean {'.'.join(map(str, (*path[:-1], near[0])))}?"
+    matches = difflib.get_close_matches(str(path[-1])[:_LONGEST_NAME], members, n=1)
+    if matches:
+        return f"Did you mean {'.'.join(map(str, (*path[:-1], matches[0])))}?"
     return f"Known members here: {', '.join(members)}."
 
 
@@ -115,10 +115,14 @@ def _model_at(kind: Any, path: Path) -> type[BaseModel] | None:  # noqa: ANN401 
     """Return the model whose member ``path`` leads to; None where it is no model."""
     models = _models(kind)
     for step in path:
-        within = [m.model_fields[step].annotation for m in models if step in m.model_fields]
-        named = [m for m in models if m.__name__ == step]  # pydantic names the sides of a union
+        annotations = [m.model_fields[step].annotation for m in models if step in m.model_fields]
+        named_models = [
+            m for m in models if m.__name__ == step
+        ]  # pydantic names the sides of a union
         models = (
-            named or [model for annotation in within for model in _models(annotation)] or models
+            named_models
+            or [model for annotation in annotations for model in _models(annotation)]
+            or models
         )
     return models[0] if models else None
 

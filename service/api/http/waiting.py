@@ -43,25 +43,27 @@ async def read_known_versions(
     """Read the known versions and the waiting time from a request."""
     preferred = _WAIT.search(prefer or "")
     seconds = wait if wait is not None else float(preferred.group(1)) if preferred else 0.0
-    have = set(parse_etags(if_none_match))
+    known_versions = set(parse_etags(if_none_match))
     if version is not None:
-        have.add(version)
+        known_versions.add(version)
     return KnownVersions(
-        versions=frozenset(have),
+        versions=frozenset(known_versions),
         waits=wait is not None or preferred is not None,
         seconds=min(seconds, LONGEST_SECONDS, _client_timeout(x_stainless_read_timeout)),
     )
 
 
-async def wait_for_change(parts: Parts, job_id: str, project_id: str, known: KnownVersions) -> None:
-    """Return once the job has another version than ``known``, is gone, or time is up."""
+async def wait_for_change(
+    parts: Parts, job_id: str, project_id: str, known_versions: KnownVersions
+) -> None:
+    """Return once the job has another version than ``known_versions``, is gone, or time is up."""
     loop = asyncio.get_running_loop()
-    deadline = loop.time() + known.seconds
+    deadline = loop.time() + known_versions.seconds
     with parts.drain.polling(versions.topic(job_id)) as changed:
         while (remaining_s := deadline - loop.time()) > 0 and not parts.drain.has_begun:
             async with parts.reading.connect() as conn:
                 version = await versions.current(conn, job_id, project_id)
-            if version is None or not known.has(version):
+            if version is None or not known_versions.has(version):
                 return
             await notify.wait(changed, min(remaining_s, _RECHECK_SECONDS))
 

@@ -50,8 +50,8 @@ async def stream_events(
     """Stream the job's events, oldest first, and new ones until the job is over."""
     read = partial(_read_next, parts, caller.project_id, job_id)
     await read(last_event_id)  # refuses what is not known
-    sent = streams.stream_events(parts, caller.project_id, job_id, read, last_event_id)
-    return streams.stream_response(parts, caller, sent)
+    stream = streams.stream_events(parts, caller.project_id, job_id, read, last_event_id)
+    return streams.stream_response(parts, caller, stream)
 
 
 async def _read_next(

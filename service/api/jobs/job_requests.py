@@ -99,23 +99,23 @@ def terms_of(request: JobRequest) -> JobConstraints:
 def apply_terms(before: JobConstraints, request: TermsRequest) -> JobConstraints:
     """Return ``before`` with the members that were sent."""
     members: dict[str, Any] = dict(vars(before))
-    sent = request.model_fields_set
-    if "budget" in sent:
+    fields_set = request.model_fields_set
+    if "budget" in fields_set:
         members["budget"] = request.budget.amount if request.budget else None
         members["on_exhausted"] = (
             request.budget.on_exhausted if request.budget else OnExhausted.PAUSE
         )
-    if "deadline" in sent:
+    if "deadline" in fields_set:
         members["deadline"] = request.deadline and datetime.fromtimestamp(request.deadline, UTC)
-    if "on_deadline_risk" in sent:
+    if "on_deadline_risk" in fields_set:
         members["on_deadline_risk"] = request.on_deadline_risk
-    if "max_price" in sent:
+    if "max_price" in fields_set:
         members["max_price"] = request.max_price.amount if request.max_price else None
-    if "regions" in sent:
+    if "regions" in fields_set:
         members["regions"] = tuple(request.regions or ())
-    if "engine" in sent:
+    if "engine" in fields_set:
         members["engine"] = request.engine
-    if "priority" in sent:
+    if "priority" in fields_set:
         members["priority"] = request.priority
     return JobConstraints(**members)
 
@@ -125,13 +125,13 @@ def new_metadata(patch: JobPatch) -> dict[str, str] | Unchanged | None:
     return patch.metadata if "metadata" in patch.model_fields_set else UNCHANGED
 
 
-def check_grader(grader: dict[str, Any], where: str) -> dict[str, str]:
+def check_grader(grader: dict[str, Any], param: str) -> dict[str, str]:
     """Return the sources of the grader's Python graders, for ``GraderProcess`` to check.
 
     Raises InvalidRequest that names the member at fault.
     """
     try:
-        return sources(parse_grader(grader, where), where)
+        return sources(parse_grader(grader, param), param)
     except ValueError as fault:
         raise refused_grader(str(fault)) from None
 
@@ -154,14 +154,17 @@ def _lora(request: LoraRequest) -> Lora:
 def _eval_steps(request: JobRequest) -> int | None:
     """Return the steps between evaluations, from OpenAI's member or from ours."""
     reinforcement = request.method.reinforcement if request.method else None
-    within, own = reinforcement.eval_steps if reinforcement else None, request.training.eval_steps
-    if within is not None and own is not None:
+    method_steps, training_steps = (
+        reinforcement.eval_steps if reinforcement else None,
+        request.training.eval_steps,
+    )
+    if method_steps is not None and training_steps is not None:
         raise InvalidRequest(
             "Give the steps between evaluations once: in training.eval_steps, or in "
             "method.reinforcement.hyperparameters.eval_interval.",
             param="training.eval_steps",
         )
-    return own if within is None else within
+    return training_steps if method_steps is None else method_steps
 
 
 def _refuse_other_methods(method: MethodRequest) -> None:
@@ -182,18 +185,18 @@ def _options(method: MethodRequest | None) -> dict[str, Any]:
     options = getattr(method, method.type)
     if method.type in _OWN_MEMBER:
         return _OWN_MEMBER[method.type](options)
-    own = (options or METHODS[method.type].options()).own
-    return {"method_options": json.dumps(own)} if own else {}
+    own_options = (options or METHODS[method.type].options()).own
+    return {"method_options": json.dumps(own_options)} if own_options else {}
 
 
 def _dpo(options: DpoRequest | None) -> dict[str, Any]:
     options = options or DpoRequest()
-    within = options.hyperparameters.beta if options.hyperparameters else None
-    if within is not None and options.beta is not None:
+    nested_beta = options.hyperparameters.beta if options.hyperparameters else None
+    if nested_beta is not None and options.beta is not None:
         raise InvalidRequest(
             "Give beta once: in method.dpo.hyperparameters.", param="method.dpo.beta"
         )
-    beta = within or options.beta or "auto"
+    beta = nested_beta or options.beta or "auto"
     dpo = Dpo(
         beta=DEFAULT_BETA if beta == "auto" else beta,
         loss=options.loss,
@@ -206,10 +209,10 @@ def _ranked(options: RewardRequest | None) -> dict[str, Any]:
     """Return the options of ranked rewards; none for pairs."""
     options = options or RewardRequest()
     margins = {"margin_start": options.margin_start, "margin_end": options.margin_end}
-    sent = {name: value for name, value in margins.items() if value is not None}
+    set_margins = {name: value for name, value in margins.items() if value is not None}
     if options.loss == "ranked_margin":
-        return {"ranked": Ranked(**sent)}
-    for name in sent:
+        return {"ranked": Ranked(**set_margins)}
+    for name in set_margins:
         raise InvalidRequest(
             f"method.reward.{name} is of loss ranked_margin, and the loss is {options.loss}. "
             "Leave it out, or change the loss.",
@@ -295,9 +298,9 @@ def _refuse_unused(options: ReinforcementRequest) -> None:
             "is for answers that are used again. Leave it out, or give replay_share",
         ),
     ]
-    for name, wrong, why in refused:
+    for name, wrong, reason in refused:
         if wrong:
-            raise InvalidRequest(f"{_AT}.{name} {why}.", param=f"{_AT}.{name}")
+            raise InvalidRequest(f"{_AT}.{name} {reason}.", param=f"{_AT}.{name}")
 
 
 # Methods whose options are a member of their own of the run spec; others' are in `method_options`.

@@ -49,9 +49,9 @@ def job_detail(overview: JobOverview, now: datetime, accelerator: str) -> Job:
     ``accelerator``: "cuda" or "cpu", what jobs train on.
     """
     job = overview.job
-    rests = job.state in JOB_TERMINAL or job.state is JobState.PAUSED
+    is_at_rest = job.state in JOB_TERMINAL or job.state is JobState.PAUSED
     path = f"/v1/fine_tuning/jobs/{job.id}"
-    outlook = None if rests else _outlook(overview, now)
+    outlook = None if is_at_rest else _outlook(overview, now)
     members = _basic(overview, now) | {
         "estimated_finish": outlook and outlook["finish"] and outlook["finish"]["p50"],
         "progress": _progress(overview),
@@ -196,9 +196,9 @@ def _method(hyper: dict[str, Any], recipe: dict[str, Any]) -> dict[str, Any]:
         options = _reinforcement(hyper, recipe, recipe["reinforcement"])
     else:
         fields = METHODS[method].options.kind_of_hyperparameters().model_fields
-        own = _own_options(method, recipe)
-        hyper = hyper | {name: value for name, value in own.items() if name in fields}
-        other_options = {name: value for name, value in own.items() if name not in fields}
+        own_options = _own_options(method, recipe)
+        hyper = hyper | {name: value for name, value in own_options.items() if name in fields}
+        other_options = {name: value for name, value in own_options.items() if name not in fields}
         options = {"hyperparameters": hyper} | other_options
     return {"type": method, method: options}
 

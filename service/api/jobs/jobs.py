@@ -75,15 +75,15 @@ async def get(
     parts: PartsDep,
     caller: Reader,
     job_id: str,
-    known: Annotated[waiting.KnownVersions, Depends(waiting.read_known_versions)],
+    known_versions: Annotated[waiting.KnownVersions, Depends(waiting.read_known_versions)],
 ) -> Job | Response:
     """Return one job with progress, cost and attempts; with `wait`, once it has changed."""
-    if known.waits:
+    if known_versions.waits:
         with parts.concurrency.slot(WorkKind.POLL, caller.project_id):
-            await waiting.wait_for_change(parts, job_id, caller.project_id, known)
+            await waiting.wait_for_change(parts, job_id, caller.project_id, known_versions)
     job = await _find_job(parts, caller, job_id)
     tag = {"etag": waiting.etag(job.version)}
-    if not known.waits and known.has(job.version):
+    if not known_versions.waits and known_versions.has(job.version):
         return Response(status_code=304, headers=tag)
     response.headers.update(tag)
     return job

@@ -59,16 +59,16 @@ class LiveLists:
             yield streams.event("ready", _event_id(now), ready)
             if batch:
                 yield batch
-            while (news := await queue.get()) is not None:
-                yield news
+            while (frame := await queue.get()) is not None:
+                yield frame
 
     async def _read_missed(
-        self, project_id: str, after: datetime | None, sent: dict[str, int]
+        self, project_id: str, after: datetime | None, version_of: dict[str, int]
     ) -> bytes:
         if after is None:
             return b""
         where = JobFilter(metadata={}, changed_since=after - _CLOCK_MARGIN)
-        return await self._read(project_id, where, sent)
+        return await self._read(project_id, where, version_of)
 
     @asynccontextmanager
     async def _subscribe(self, project_id: str) -> AsyncIterator[_Queue]:
@@ -117,7 +117,7 @@ class LiveLists:
         self,
         project_id: str,
         where: JobFilter,
-        sent: dict[str, int],
+        version_of: dict[str, int],
         project: _Project | None = None,
     ) -> bytes:
         """Return the events of these jobs, oldest change first, without versions sent before."""
@@ -129,8 +129,8 @@ class LiveLists:
             overviews = await read(conn, project_id, now, where=where)
         for overview in overviews:
             job = overview.job
-            if sent.get(job.id, 0) < job.version:
-                sent[job.id] = job.version
+            if version_of.get(job.id, 0) < job.version:
+                version_of[job.id] = job.version
                 summary = job_views.job_summary(overview, now).model_dump(mode="json")
                 frames.append(streams.event("job", _event_id(job.updated_at), summary).encode())
             if project is not None:

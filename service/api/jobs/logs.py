@@ -94,8 +94,8 @@ async def stream_logs(
     async with parts.reading.connect() as conn:
         await jobs.get(conn, caller.project_id, job_id)
         rows = await attempts.of_job(conn, job_id)
-    sent = _follow_log(parts, job_id, _find_attempt(rows, attempt), rank, begin)
-    return streams.stream_response(parts, caller, sent)
+    stream = _follow_log(parts, job_id, _find_attempt(rows, attempt), rank, begin)
+    return streams.stream_response(parts, caller, stream)
 
 
 def _parse_event_id(event_id: str) -> int:
@@ -129,16 +129,16 @@ async def _follow_log(
                 await notify.wait(changed, _RECHECK_SECONDS)
 
 
-def _find_attempt(rows: list[AttemptRow], named: str | None) -> AttemptRow:
+def _find_attempt(rows: list[AttemptRow], id_or_number: str | None) -> AttemptRow:
     if not rows:
         raise AttemptNotFound("The job has had no machines yet, so it has no logs.")
-    if named is None:
+    if id_or_number is None:
         return rows[-1]
     for attempt in rows:
-        if named in (attempt.id, str(attempt.number)):
+        if id_or_number in (attempt.id, str(attempt.number)):
             return attempt
     raise InvalidRequest(
-        f"attempt={named!r}: the job has no such attempt. List them: .../attempts.",
+        f"attempt={id_or_number!r}: the job has no such attempt. List them: .../attempts.",
         param="attempt",
     )
 

@@ -103,8 +103,8 @@ async def create_job(
     try:
         return await _submit(parts, await prepare_submission(parts, identity, request), now)
     except FileJustDeleted:
-        named = (request.training_file, request.validation_file)
-        files = [submission_files.cache_key(identity.caller, name) for name in named]
+        file_ids = (request.training_file, request.validation_file)
+        files = [submission_files.cache_key(identity.caller, file_id) for file_id in file_ids]
         was_cached = [parts.plan_inputs.forget(file) for file in files]
         if not any(was_cached):
             raise
@@ -163,18 +163,22 @@ def _require_trackers(parts: Parts, request: JobRequest) -> None:
     """Refuse trackers that the deployment lacks."""
     for number, integration in enumerate(request.integrations or ()):
         if integration.type not in parts.trackers:
-            where = f"integrations.{number}.type"
-            raise Unsupported(NO_TRACKER[integration.type], param=where)
+            param = f"integrations.{number}.type"
+            raise Unsupported(NO_TRACKER[integration.type], param=param)
 
 
 def _deployment_defaults(parts: Parts, request: JobRequest) -> dict[str, Any]:
     """Return what the deployment adds to a request: a seed, and its MLflow experiment."""
     added: dict[str, Any] = {"seed": _seed(request)}
-    named = request.integrations or []
-    if parts.mlflow_experiment and all(integration.type != "mlflow" for integration in named):
+    integrations = request.integrations or []
+    if parts.mlflow_experiment and all(
+        integration.type != "mlflow" for integration in integrations
+    ):
         mlflow = MlflowRequest(experiment=parts.mlflow_experiment)
-        every = [*named, IntegrationRequest(type="mlflow", mlflow=mlflow)]
-        added["integrations"] = [integration.model_dump(mode="json") for integration in every]
+        all_integrations = [*integrations, IntegrationRequest(type="mlflow", mlflow=mlflow)]
+        added["integrations"] = [
+            integration.model_dump(mode="json") for integration in all_integrations
+        ]
     return added
 
 
@@ -238,13 +242,13 @@ async def _find_models(
         lineage.refuse_other_head(base.name, base.method, method_of(request))
     if base.method == "classification":
         lineage.refuse_other_labels(base.name, base.labels, training.labels)
-    named = lineage.judge(training_of(request).reinforcement)
-    if named is None:
+    judge_name = lineage.judge(training_of(request).reinforcement)
+    if judge_name is None:
         return base, None
-    if not lineage.is_made(named):
-        lineage.refuse_no_judge(named, None)
-    lineage.refuse_checkpoint_as_judge(named)
-    judge = await find_base_model(parts, caller, named, lineage.OF_GRADER)
+    if not lineage.is_made(judge_name):
+        lineage.refuse_no_judge(judge_name, None)
+    lineage.refuse_checkpoint_as_judge(judge_name)
+    judge = await find_base_model(parts, caller, judge_name, lineage.OF_GRADER)
     lineage.refuse_no_judge(judge.name, judge.method)
     return base, judge
 
@@ -376,8 +380,8 @@ def _mark_forbidden(offers: tuple[Offer, ...], terms: JobConstraints) -> tuple[O
     forbids = terms.forbids
     reasons = [forbids(o.offering, o.price, gpus_per_machine(o.offering.vm_size)) for o in offers]
     return tuple(
-        replace(offer, forbidden=why) if why else offer
-        for offer, why in zip(offers, reasons, strict=True)
+        replace(offer, forbidden=reason) if reason else offer
+        for offer, reason in zip(offers, reasons, strict=True)
     )
 
 

@@ -31,7 +31,7 @@ def storage(
     overview: JobOverview,
     blobs: list[TieredBlob],
     inspections: list[FolderInspection],
-    where: StorageAccount,
+    storage_account: StorageAccount,
 ) -> schemas.Storage:
     """Return all that a job's container holds, by tier and by folder."""
     sizes = {
@@ -45,7 +45,7 @@ def storage(
         "blobs": len(blobs),
         "bytes": sum(b.size for b in blobs),
         "billed_bytes": sizes,
-        "account": account(where),
+        "account": account(storage_account),
         "folders": [_folder(inspection) for inspection in inspections],
     }
     if inspections:
@@ -85,9 +85,11 @@ def move(
     }
 
 
-def account(where: StorageAccount) -> schemas.Account:
+def account(storage_account: StorageAccount) -> schemas.Account:
     """Return the account that the prices are for."""
-    return schemas.Account(region=where.region or None, redundancy=where.redundancy)
+    return schemas.Account(
+        region=storage_account.region or None, redundancy=storage_account.redundancy
+    )
 
 
 def _folder(inspection: FolderInspection) -> dict[str, Any]:

@@ -44,7 +44,7 @@ async def get_reconciliation(
     billed = await bills.of_project(db, caller.project_id, since, until)
     read_state = await bills.last_look(db)
     sees_all = await operators.is_operator(db, caller, parts.operator_project)
-    nobodys = await bills.of_nobody(db, since, until) if sees_all else []
+    unassigned = await bills.of_nobody(db, since, until) if sees_all else []
     reconciliation = reconcile(
         metered, billed, complete_period(read_state.told_at, read_state.first_day)
     )
@@ -61,7 +61,7 @@ async def get_reconciliation(
         "trouble": _billing_trouble(read_state, sees_all=sees_all),
         "currency": CURRENCY,
         "whole": _line(reconciliation.whole),
-        "of_nobody": [_unassigned_cost(day) for day in nobodys],
+        "of_nobody": [_unassigned_cost(day) for day in unassigned],
         **_page(reconciliation, clamp(limit, _MOST), after),
     }
     return schemas.Reconciliation(**members)
@@ -94,13 +94,13 @@ def _billing_trouble(read_state: BillReadState, *, sees_all: bool) -> dict[str, 
 def _unassigned_cost(day: BilledDay) -> dict[str, Any]:
     """Return a cost that no project is charged with; for operators only."""
     untagged = day.attempt_id == UNTAGGED
-    why = (
+    reason = (
         "A resource without Rekindle's tags in the deployment's resource group."
         if untagged
         else "Its tag names an unknown attempt."
     )
     cause = "untagged" if untagged else "unknown_attempt"
-    return {"cause": cause, "category": day.category, "billed": money(day.amount), "why": why}
+    return {"cause": cause, "category": day.category, "billed": money(day.amount), "why": reason}
 
 
 def _line(line: ReconciliationLine) -> dict[str, Any]:

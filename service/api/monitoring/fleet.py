@@ -137,10 +137,10 @@ def _attempt(row: RowMapping) -> shown.FleetAttempt:
 
 
 def _node(node: dict[str, Any]) -> shown.FleetNode:
-    same = ("id", "vm_id", "name", "phase", "generation", "step")
+    members = ("id", "vm_id", "name", "phase", "generation", "step")
     unhealthy = node["unhealthy_at"]
     return shown.FleetNode(
-        **{name: node[name] for name in same},
+        **{name: node[name] for name in members},
         is_evicting=node["evicting"],
         unhealthy_since=None if unhealthy is None else int(unhealthy),
         error=node["error"] or None,

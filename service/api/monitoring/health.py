@@ -36,6 +36,6 @@ async def ready(parts: PartsDep) -> JSONResponse:
         if not fault and parts.schema:
             fault = await parts.schema.fault(conn)
     if late := parts.liveness.late_loops() if parts.liveness else []:
-        which = ", ".join(late)
-        fault = f"These loops hang or fail: {which}. See the log, then restart the process."
+        names = ", ".join(late)
+        fault = f"These loops hang or fail: {names}. See the log, then restart the process."
     return JSONResponse({"status": fault or "ok"}, status_code=503 if fault else 200)

@@ -36,7 +36,7 @@ async def simulate(
     async with parts.reading.connect() as conn:  # not held while it computes
         job = await jobs.get(conn, caller.project_id, job_id)
         plan = job.parsed_plan
-        lived = await machine_history.holds_by_offering(
+        experiences = await machine_history.holds_by_offering(
             conn, [option.offering for option in plan.options], now
         )
     deadline = job.constraints.kept_seconds(job.created_at, body.deadline_hours)
@@ -44,14 +44,14 @@ async def simulate(
         trials = await asyncio.to_thread(
             simulate_job,
             plan.options,
-            {offering: experience.holds for offering, experience in lived.items()},
+            {offering: experience.holds for offering, experience in experiences.items()},
             deadline_s=deadline,
             lives=body.lives,
             seed=body.seed,
         )
-    ways = [_way(trial) for trial in trials]
+    trial_views = [_way(trial) for trial in trials]
     hours = None if deadline is None else round(deadline / 3600, 2)
-    return Simulation(job=job_id, lives=body.lives, deadline_hours=hours, ways=ways)
+    return Simulation(job=job_id, lives=body.lives, deadline_hours=hours, ways=trial_views)
 
 
 def _way(trial: StrategyResult) -> Way:
