@@ -188,8 +188,8 @@ def _pull(image: str, identity: str) -> str:
     pull = shlex.join(["docker", "pull", "--quiet", image])
     registry, login = image.partition("/")[0], ""
     if registry.endswith(".azurecr.io"):
-        named = f"&msi_res_id={quote(identity)}" if identity else ""
-        login = _LOGIN.format(registry=registry, nobody=_NOBODY, identity=named)
+        identity_query = f"&msi_res_id={quote(identity)}" if identity else ""
+        login = _LOGIN.format(registry=registry, nobody=_NOBODY, identity=identity_query)
         pull = f"login; {pull}"
     tries = _PULL.format(report=REPORT, pull=pull, end=_END, most=_PULLS, pause=_PAUSE)
     return f"{login}{inspect} >/dev/null 2>&1 || {{ {tries}; }}"

@@ -15,9 +15,9 @@ _AZUREML = pool_name("", Engine.AZUREML)
 class WithoutClusters(list[ScaleSet]):
     """The scale sets of a list that lacks the clusters of the workspace, and why it does."""
 
-    def __init__(self, sets: Iterable[ScaleSet], why: str) -> None:
+    def __init__(self, sets: Iterable[ScaleSet], reason: str) -> None:
         super().__init__(sets)
-        self.why = why
+        self.why = reason
 
 
 @dataclass(frozen=True, kw_only=True)

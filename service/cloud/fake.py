@@ -248,8 +248,8 @@ class FakeCloud:
 
     def _settle(self, *names: str) -> None:
         """Drop what was deleted by now; where a deletion failed, everything is still there."""
-        named = [(name, self._entries[name]) for name in names if name in self._entries]
-        for name, entry in named if names else list(self._entries.items()):
+        entries = [(name, self._entries[name]) for name in names if name in self._entries]
+        for name, entry in entries if names else list(self._entries.items()):
             if entry.refill_at and self.now() - entry.refill_at >= entry.create_time:
                 entry.refill_at, entry.refill_failed = None, entry.refused
                 for _ in range(0 if entry.refused else entry.refill_count):
@@ -264,8 +264,10 @@ class FakeCloud:
         made_until = entry.deleting_since or self.now()  # a delete ends the creation
         made_for = made_until - entry.accepted_at
         created = made_for >= entry.create_time + entry.straggle
-        come = entry.instances if made_for >= entry.create_time else {}
-        instances = [i for key, i in come.items() if created or key not in entry.stragglers]
+        created_instances = entry.instances if made_for >= entry.create_time else {}
+        instances = [
+            i for key, i in created_instances.items() if created or key not in entry.stragglers
+        ]
         scale_set = ScaleSet(
             name=entry.spec.name,
             phase=ScaleSetPhase.READY if created else ScaleSetPhase.CREATING,

@@ -147,13 +147,13 @@ class AzureCloud:
 
     async def list_tagged(self) -> list[TaggedResource]:
         """Return the other resources with our owner tag, without scale sets and clusters."""
-        where = f"tagName eq '{OWNER_TAG}' and tagValue eq '{self._settings.owner}'"
+        tag_filter = f"tagName eq '{OWNER_TAG}' and tagValue eq '{self._settings.owner}'"
         path = (
             f"/subscriptions/{self._settings.subscription_id}"
             f"/resourceGroups/{self._settings.resource_group}/resources"
         )
         request = HttpRequest(
-            "GET", path, params={"$filter": where, "api-version": RESOURCES_VERSION}
+            "GET", path, params={"$filter": tag_filter, "api-version": RESOURCES_VERSION}
         )
         rows: list[dict[str, Any]] = []
         async with self._call("list what carries our tag"):

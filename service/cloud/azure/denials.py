@@ -54,8 +54,8 @@ class Denial:
         )
 
     def __str__(self) -> str:
-        where = f", {self.assignment_id}" if self.assignment_id else ""
-        return f"'{self.definition}' (assignment '{self.assignment}'{where})"
+        suffix = f", {self.assignment_id}" if self.assignment_id else ""
+        return f"'{self.definition}' (assignment '{self.assignment}'{suffix})"
 
 
 def denials(message: str, infos: Sequence[Mapping[str, Any]] = ()) -> list[Denial]:

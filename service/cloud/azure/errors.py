@@ -237,9 +237,9 @@ def quota(text: str) -> str:
         return text
     name, region, limit, usage, needed = match.groups()
     display_name = _QUOTA_NAMES.get(name.lower())
-    called = f"'{display_name}' ({name})" if display_name else name
+    label = f"'{display_name}' ({name})" if display_name else name
     return (
-        f"The quota {called} of {region} is used up: {usage} of {limit} cores are in use and"
+        f"The quota {label} of {region} is used up: {usage} of {limit} cores are in use and"
         f" {needed} are needed."
     )
 
@@ -263,8 +263,8 @@ def _denies(info: Any) -> bool:  # noqa: ANN401 - azure.mgmt.core's TypedErrorIn
 def _explain(row: ErrorRule, text: str, infos: Sequence[Mapping[str, Any]] = ()) -> str:
     """Return Azure's message, or a better one, with the remedy."""
     denied = denials.denials(text, infos)
-    named = " and ".join(map(str, denied))
-    cause = f"Azure Policy denies it: {named}" if denied else quota(text)
+    policies = " and ".join(map(str, denied))
+    cause = f"Azure Policy denies it: {policies}" if denied else quota(text)
     cause = cause.rstrip(". ")
     return " ".join(part for part in (cause and f"{cause}.", row.remedy) if part)
 

@@ -23,8 +23,8 @@ async def fetch_end(url: str | None, ca_path: str = "") -> bytes:
         async with httpx.AsyncClient(verify=verify, timeout=_SECONDS) as client:
             return await _end(client, url)
     except (httpx.HTTPError, httpx.InvalidURL) as error:
-        why = type(error).__name__  # the text of some has the URL in it
-        raise NoSerialLog(f"The serial log cannot be fetched: {why}.") from None
+        reason = type(error).__name__  # the text of some has the URL in it
+        raise NoSerialLog(f"The serial log cannot be fetched: {reason}.") from None
 
 
 async def _end(client: httpx.AsyncClient, url: str) -> bytes:

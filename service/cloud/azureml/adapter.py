@@ -159,8 +159,8 @@ class AzureMlCloud:
         nodes = list(self._client.compute.list_nodes(compute.name))
         job = self._named_clusters.job(name)
         status = status_of(job) if job else None
-        why = self._named_clusters.failure(name) if status == "Failed" else ""
-        return cluster(compute, status, nodes, self._named_clusters.errors(compute.name), why)
+        reason = self._named_clusters.failure(name) if status == "Failed" else ""
+        return cluster(compute, status, nodes, self._named_clusters.errors(compute.name), reason)
 
     def _list(self) -> list[ScaleSet]:
         counts = azureml_job.clusters(self._client)

@@ -57,9 +57,9 @@ def cluster(name: str, spec: ScaleSetSpec, owner: str, identity_id: str, subnet_
     spot = spec.offering.capacity_type is CapacityType.SPOT
     extra: dict[str, Any] = {}
     if identity_id:
-        named = [ManagedIdentityConfiguration(resource_id=identity_id)]
+        identities = [ManagedIdentityConfiguration(resource_id=identity_id)]
         extra["identity"] = IdentityConfiguration(
-            type="user_assigned", user_assigned_identities=named
+            type="user_assigned", user_assigned_identities=identities
         )
     if subnet_id:
         extra["network_settings"] = NetworkSettings(subnet=subnet_id)

@@ -61,9 +61,9 @@ class NamedClusters:
         """Return the job as a scale set. Raise ScaleSetNotFound once it is over and archived."""
         job, cluster, nodes = self._find_job(name)
         status = status_of(job)
-        why = self.failure(name) if status == "Failed" else ""
+        reason = self.failure(name) if status == "Failed" else ""
         errors = [] if status in OVER else self.errors(cluster.name)
-        return job_on_cluster(name, job, cluster, nodes, errors, why)
+        return job_on_cluster(name, job, cluster, nodes, errors, reason)
 
     def list(self, every: Sequence[Any]) -> Iterator[ScaleSet]:
         """Yield our jobs that have nodes of named clusters; others cost nothing."""

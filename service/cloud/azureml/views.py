@@ -49,16 +49,16 @@ def cluster(
     status: str | None = None,
     nodes: Iterable[object] = (),
     errors: Sequence[Any] = (),
-    why: str = "",
+    reason: str = "",
 ) -> ScaleSet:
     """Return the cluster as a scale set; ``status``: of its job, None where there is none.
 
-    ``errors``: why nodes did not come; ``why``: what the job says of its failure.
+    ``errors``: why nodes did not come; ``reason``: what the job says of its failure.
     """
     tags = dict(compute.tags or {})
     own_name = scale_set_name(tags.get(ATTEMPT_TAG, ""))
     name = own_name if cluster_name(own_name) == compute.name else compute.name
-    scale_set = _scale_set(compute, name, status, nodes, errors, why)
+    scale_set = _scale_set(compute, name, status, nodes, errors, reason)
     return replace(scale_set, tags=tags, created_at=_moment(compute.created_on))
 
 
@@ -68,14 +68,14 @@ def job_on_cluster(
     compute: Any,  # noqa: ANN401 - AmlCompute
     nodes: Iterable[object] = (),
     errors: Sequence[Any] = (),
-    why: str = "",
+    reason: str = "",
 ) -> ScaleSet:
     """Return a job on a cluster that others use too as a scale set; ``nodes``: those that run it.
 
     It has no ``created_at``: while the job waits for others no machine is its own.
     """
     status = status_of(job)
-    scale_set = _scale_set(compute, name, status, nodes, errors, why)
+    scale_set = _scale_set(compute, name, status, nodes, errors, reason)
     phase = ScaleSetPhase.DELETING if status == "CancelRequested" else scale_set.phase
     return replace(scale_set, tags=dict(job.properties.tags or {}), phase=phase)
 
@@ -86,11 +86,11 @@ def _scale_set(
     status: str | None,
     nodes: Iterable[object],
     errors: Sequence[Any],
-    why: str,
+    reason: str,
 ) -> ScaleSet:
     runs = status in _RUNS
     machines = tuple(_machine(node, runs=runs) for node in map(_members, nodes) if _is_on(node))
-    error = _failure(compute, name, status, [] if machines else errors, why)
+    error = _failure(compute, name, status, [] if machines else errors, reason)
     return ScaleSet(
         name=name,
         phase=_phase(compute, status, failed=error is not None),
@@ -110,7 +110,7 @@ def _failure(
     name: str,
     status: str | None,
     errors: Sequence[Any],
-    why: str,
+    reason: str,
 ) -> tuple[str, ScaleSetFailure, str] | None:
     """Return the code of a failure, its meaning and the remedy; None where nothing failed."""
     if errors:
@@ -118,21 +118,21 @@ def _failure(
         return (error.code, *classify_failure(error.code, error.message))
     if code := compute.provisioning_errors:
         return (code, *classify_failure(code, f"Azure ML could not make the cluster: {code}"))
-    if _PULL.search(why):
+    if _PULL.search(reason):
         report = boot_report.BootReport(
             phase=boot_report.BootPhase.PULL_IMAGE,
             said=boot_report.BootStatus.GAVE_UP,
             machine="Azure ML",
-            text=why,
+            text=reason,
         )
         causes = boot_report.failure_causes(report)
         permanent = all(cause.non_retryable_after for cause in causes)
         kind = ScaleSetFailure.MISCONFIGURED if permanent else ScaleSetFailure.TRANSIENT
         return str(status), kind, boot_report.failure_sentence(report)
     if status in OVER:
-        where = f"Azure ML studio shows its logs under the job {name}"
-        detail = f" ({why[:LONGEST_TEXT]})" if why else ""
-        text = f"The Azure ML job ended as {status}{detail}; {where}."
+        hint = f"Azure ML studio shows its logs under the job {name}"
+        detail = f" ({reason[:LONGEST_TEXT]})" if reason else ""
+        text = f"The Azure ML job ended as {status}{detail}; {hint}."
         return str(status), ScaleSetFailure.TRANSIENT, text
     return None
 
@@ -150,9 +150,9 @@ def misfit(
     offering, current = spec.offering, cluster(compute)
     expected = (offering.vm_size.lower(), offering.region, offering.capacity_type)
     if (current.vm_size.lower(), current.region, current.capacity_type) != expected:
-        bought = str(current.capacity_type).replace("_", "-")
+        capacity_type = str(current.capacity_type).replace("_", "-")
         return ScaleSetFailure.MISCONFIGURED, (
-            f"Cluster {name} has {current.vm_size} in {current.region} ({bought}), and"
+            f"Cluster {name} has {current.vm_size} in {current.region} ({capacity_type}), and"
             f" REKINDLE_OFFERINGS says {offering}. Correct one of them."
         )
     if compute.max_instances < spec.instance_count:
