@@ -25,14 +25,14 @@ def parse_price(rows: Iterable[Row], now: datetime, *, free: bool = False) -> Li
     a budget is not overspent.
     """
     rows = list(rows)
-    awake = [row for row in rows if is_in_force(row, now)]
-    prices = [(row, amount(row)) for row in awake]
-    good = [(r, p) for r, p in prices if p is not None and (p > 0 or (free and p == 0))]
-    price, since, faults = _newest(good)
+    in_force = [row for row in rows if is_in_force(row, now)]
+    prices = [(row, amount(row)) for row in in_force]
+    valid = [(r, p) for r, p in prices if p is not None and (p > 0 or (free and p == 0))]
+    price, since, faults = _newest(valid)
     for row, bad in prices:
-        if (row, bad) not in good and (since is None or begins_at(row) >= since):
+        if (row, bad) not in valid and (since is None or begins_at(row) >= since):
             faults.append(_fault(row, bad))  # an older one has been replaced
-    if rows and not awake:
+    if rows and not in_force:
         faults.append(f"None of its {len(rows)} rows is in force today")
     unreadable = any(bad is None for _, bad in prices)
     return ListedPrice(price=price, fault="; ".join(dict.fromkeys(faults)), unreadable=unreadable)
@@ -84,10 +84,10 @@ def begins_at(row: Row) -> datetime:
 
 
 def _newest(
-    good: Sequence[tuple[Row, Decimal]],
+    valid: Sequence[tuple[Row, Decimal]],
 ) -> tuple[Decimal | None, datetime | None, list[str]]:
     """Return the newest price, the start of its validity, and its faults."""
-    primary = [pair for pair in good if pair[0].get("isPrimaryMeterRegion") is not False] or good
+    primary = [pair for pair in valid if pair[0].get("isPrimaryMeterRegion") is not False] or valid
     if not primary:
         return None, None, []
     newest = max(begins_at(row) for row, _ in primary)

@@ -38,8 +38,8 @@ class Meter(NamedTuple):
     def name(self, account: StorageAccount) -> str:
         """Return the meter's name in messages to operators."""
         hurried = "priority " if self.priority else ""
-        where = f"{account.redundancy}@{account.region}"
-        return f"storage {where} {self.tier} {hurried}{self.member}"
+        account_name = f"{account.redundancy}@{account.region}"
+        return f"storage {account_name} {self.tier} {hurried}{self.member}"
 
 
 HIGH_READS = Meter(AccessTier.ARCHIVE, "reads", priority=True)
@@ -94,10 +94,10 @@ def bounds(meter: Meter) -> PriceBounds:
     """Return the plausible prices of a meter.
 
     Prices of regions and redundancies differ by less than a factor of ten."""
-    usual = _in_table(meter)
-    if not usual:
+    table_price = _in_table(meter)
+    if not table_price:
         return PriceBounds(low=Decimal(0), high=Decimal(1))
-    return PriceBounds(low=usual / _FAR, high=usual * _FAR)
+    return PriceBounds(low=table_price / _FAR, high=table_price * _FAR)
 
 
 def merge(
@@ -135,8 +135,8 @@ def _in_table(meter: Meter) -> Decimal:
         return TABLE.high_reads
     if meter == HIGH_RETRIEVAL:
         return TABLE.high_retrieval
-    usual: Decimal = getattr(TABLE.tiers[meter.tier], meter.member)
-    return usual
+    price: Decimal = getattr(TABLE.tiers[meter.tier], meter.member)
+    return price
 
 
 def _is_ours(row: Row, account: StorageAccount) -> bool:
@@ -151,5 +151,5 @@ def _is_of(row: Row, account: StorageAccount, meter: Meter) -> bool:
     sku, name = f"{meter.tier} {redundancy}".casefold(), text(row, "meterName")
     end, unit = _ENDS[meter.member]
     stem = name.removesuffix(end)
-    named = stem != name and (_PRIORITY in name) is meter.priority and _ITERATIVE not in name
-    return text(row, "skuName") == sku and named and has(row, "unitOfMeasure", unit)
+    is_named = stem != name and (_PRIORITY in name) is meter.priority and _ITERATIVE not in name
+    return text(row, "skuName") == sku and is_named and has(row, "unitOfMeasure", unit)

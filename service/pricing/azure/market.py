@@ -66,13 +66,15 @@ class AzureMarket:
                 "desiredCount": machines,
                 "availabilityZones": False,
             }
-            where = f"/subscriptions/{self._subscription}{COMPUTE}/locations/{regions[0]}{SCORES}"
-            answer = await self._arm.post(where, SCORES_VERSION, body)
+            path = f"/subscriptions/{self._subscription}{COMPUTE}/locations/{regions[0]}{SCORES}"
+            answer = await self._arm.post(path, SCORES_VERSION, body)
             rows = answer.get("placementScores")
             if not isinstance(rows, list):
                 raise MarketUnavailable("The placement scores were answered without any.")
-            named = [{**row, "location": row.get("region"), "size": row.get("sku")} for row in rows]
-            for pool, row in _placed(named, pools):
+            score_rows = [
+                {**row, "location": row.get("region"), "size": row.get("sku")} for row in rows
+            ]
+            for pool, row in _placed(score_rows, pools):
                 if row.get("score") in _SCORES:
                     score_by_pool[pool] = PlacementScore(row["score"])
         return score_by_pool
