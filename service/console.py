@@ -87,24 +87,24 @@ def _add_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]
         quota.add_argument(f"--max-{limit}", metavar="N", type=_most, help="or `none`")
     for limit in _LIMITS:
         name, kind = limit.replace("_", "-"), partial(_most, most=_MOST_BYTES)
-        usual = "limit of the project; `none`: the default"
-        quota.add_argument(f"--max-{name}", metavar="N", type=kind, help=usual)
+        limit_help = "limit of the project; `none`: the default"
+        quota.add_argument(f"--max-{name}", metavar="N", type=kind, help=limit_help)
     weight = "share of machines under contention; default: 1"
     quota.add_argument("--weight", metavar="W", type=_weight, help=weight)
 
 
 async def run_command(
-    engine: AsyncEngine, options: argparse.Namespace, now: datetime, usual: ProjectQuota
+    engine: AsyncEngine, options: argparse.Namespace, now: datetime, default_quota: ProjectQuota
 ) -> list[str]:
-    """Run the command; return the lines to print. ``usual``: the default quota of a project."""
+    """Run the command; return the lines to print. ``default_quota``: of a project."""
     if options.command == "quota":
-        return await _quota(engine, options, usual)
+        return await _quota(engine, options, default_quota)
     if options.command == "budget":
         return await _budget(engine, options, now)
     async with engine.begin() as conn:
         if options.command == "sign-in":
-            life = timedelta(minutes=options.minutes)
-            return [await sign_in.create_token(conn, options.project, options.scope, now, life)]
+            lifetime = timedelta(minutes=options.minutes)
+            return [await sign_in.create_token(conn, options.project, options.scope, now, lifetime)]
         if options.action == "create":
             until = None if options.days is None else now + timedelta(days=options.days)
             created = keys.create(
@@ -132,7 +132,7 @@ async def _budget(engine: AsyncEngine, options: argparse.Namespace, now: datetim
 
 
 async def _quota(
-    engine: AsyncEngine, options: argparse.Namespace, usual: ProjectQuota
+    engine: AsyncEngine, options: argparse.Namespace, default_quota: ProjectQuota
 ) -> list[str]:
     values = {n: getattr(options, n) for n in ("max_jobs", "max_gpus", "weight")}
     changes = {n: None if v == _ANY else v for n, v in values.items() if v is not None}
@@ -140,10 +140,10 @@ async def _quota(
     limits = {n: None if v == _ANY else v for n, v in most.items() if v is not None}
     async with engine.begin() as conn:
         if changes:
-            await admission.set_quota(conn, options.project, changes, usual)
+            await admission.set_quota(conn, options.project, changes, default_quota)
         if limits:
             await quotas.set_limits(conn, options.project, limits)
-        jobs = await admission.describe_quota(conn, options.project, usual)
+        jobs = await admission.describe_quota(conn, options.project, default_quota)
         return [jobs, await quotas.describe_limits(conn, options.project)]
 
 

@@ -77,10 +77,12 @@ def _report_database_fault(error: Exception) -> int:
     return 1
 
 
-async def _console(engine: AsyncEngine, usual: ProjectQuota, options: argparse.Namespace) -> int:
+async def _console(
+    engine: AsyncEngine, default_quota: ProjectQuota, options: argparse.Namespace
+) -> int:
     """Run an operator command and print its lines."""
     try:
-        lines = await console.run_command(engine, options, now(), usual)
+        lines = await console.run_command(engine, options, now(), default_quota)
     except ServiceError as error:
         sys.stderr.write(f"{printable(error.message)}\n")
         return 1

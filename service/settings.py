@@ -314,8 +314,8 @@ class Settings(DatabaseSettings):
         names = ("subscription_id", "resource_group", "subnet_id", "ssh_public_key")
         missing = [n for n in names if not getattr(self, f"azure_{n}")]
         if self.cloud == "azure" and missing:
-            named = ", ".join(f"REKINDLE_AZURE_{n.upper()}" for n in missing)
-            raise ValueError(f"REKINDLE_CLOUD=azure needs {named}")
+            variables = ", ".join(f"REKINDLE_AZURE_{n.upper()}" for n in missing)
+            raise ValueError(f"REKINDLE_CLOUD=azure needs {variables}")
         if self.has_azureml and not self.azureml_workspace and self.cloud == "azure":
             raise ValueError(
                 "offerings that end in :azureml need REKINDLE_AZUREML_WORKSPACE, its name"
@@ -328,11 +328,15 @@ def _offering(text: str) -> Offering:
     region, *suffixes = location.split(":")
     if not (size and at and region):
         raise ValueError(f"{text!r} is no offering: write SIZE@REGION or SIZE@REGION:on_demand")
-    bought = [suffix for suffix in suffixes if suffix in list(CapacityType)]
+    capacity_types = [suffix for suffix in suffixes if suffix in list(CapacityType)]
     engines = [suffix for suffix in suffixes if suffix in list(Engine)]
-    named = [suffix for suffix in suffixes if re.fullmatch(r"azureml=[A-Za-z0-9-]+", suffix)]
-    engines += [Engine.AZUREML for _ in named]
-    if len(bought) > 1 or len(engines) > 1 or len(bought) + len(engines) < len(suffixes):
+    clusters = [suffix for suffix in suffixes if re.fullmatch(r"azureml=[A-Za-z0-9-]+", suffix)]
+    engines += [Engine.AZUREML for _ in clusters]
+    if (
+        len(capacity_types) > 1
+        or len(engines) > 1
+        or len(capacity_types) + len(engines) < len(suffixes)
+    ):
         raise ValueError(
             f"{text!r} ends in :{':'.join(suffixes)}: write :spot or :on_demand, or neither,"
             " and :azureml for a cluster in the Azure ML workspace, or :azureml=NAME for that one"
@@ -340,7 +344,7 @@ def _offering(text: str) -> Offering:
     return Offering(
         region=region,
         vm_size=size,
-        capacity_type=CapacityType(*bought or [CapacityType.SPOT]),
+        capacity_type=CapacityType(*capacity_types or [CapacityType.SPOT]),
         engine=Engine(*engines or [Engine.SCALE_SET]),
-        cluster=named[0].partition("=")[2] if named else "",
+        cluster=clusters[0].partition("=")[2] if clusters else "",
     )

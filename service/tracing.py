@@ -137,17 +137,19 @@ def _within(parent: SpanContext, name: str) -> SpanContext:
 
 def _record(
     period: FinishedPeriod,
-    own: SpanContext,
+    context: SpanContext,
     parent: SpanContext | None,
     links: list[Link] | None = None,
 ) -> None:
-    above = trace.set_span_in_context(NonRecordingSpan(parent or trace.INVALID_SPAN_CONTEXT))
+    parent_context = trace.set_span_in_context(
+        NonRecordingSpan(parent or trace.INVALID_SPAN_CONTEXT)
+    )
     tracer = trace.get_tracer(_NAME, tracer_provider=_providers[period.component])
-    token = next_ids.set((own.trace_id, own.span_id))
+    token = next_ids.set((context.trace_id, context.span_id))
     try:
         span = tracer.start_span(
             period.name,
-            context=above,
+            context=parent_context,
             links=links,
             attributes=dict(period.attributes),
             start_time=_nanoseconds(period.started_at),

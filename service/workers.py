@@ -147,12 +147,12 @@ def _queue_loops(
     settings: Settings, world: Adapters, loop: Loop, limited_cloud: RateLimitedCloud
 ) -> Iterator[Coroutine[Any, Any, object]]:
     """Return the reconcilers of the queue."""
-    usual, regions = settings.usual_quota, settings.spot_pools
+    default_quota, regions = settings.usual_quota, settings.spot_pools
     queue = Admissions(
         engine=world.engine,
         cloud=limited_cloud.at(ALL),
         now=world.now,
-        usual=usual,
+        usual=default_quota,
         regions=regions,
         replica=world.listener.name,
     )

@@ -43,7 +43,7 @@ class GraderProcess:
         if sources:
             await self._ask({"sources": sources}, self._checks, next(iter(sources)))
 
-    async def _ask(self, request: Json, turns: asyncio.Semaphore, where: str) -> Json:
+    async def _ask(self, request: Json, turns: asyncio.Semaphore, param: str) -> Json:
         request["cpu_seconds"] = self._cpu_seconds
         try:
             async with asyncio.timeout(self._seconds), turns:
@@ -54,11 +54,11 @@ class GraderProcess:
             ) from None
         if code == -signal.SIGXCPU:
             raise InvalidRequest(
-                f"{where}: takes more than {self._cpu_seconds} seconds. Make it or the texts "
+                f"{param}: takes more than {self._cpu_seconds} seconds. Make it or the texts "
                 "shorter, or try it on your own machine: "
                 "python -m trainer.graders GRADER.json ROWS.jsonl",
                 code="grader_too_slow",
-                param=where,
+                param=param,
             )
         if code < 0:
             raise ServiceUnavailable(f"The grader's process was ended by signal {-code}.")

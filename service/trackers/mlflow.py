@@ -92,10 +92,10 @@ class Mlflow:
 
     async def _known(self, run: TrackerRun) -> dict[str, Any] | None:
         """Return the run by its id. A search may answer from an index that lags behind."""
-        named = _RUN.search(run.url or "")
-        if not named:
+        match = _RUN.search(run.url or "")
+        if not match:
             return None
-        params = {"run_id": named[1]}
+        params = {"run_id": match[1]}
         response = await self._call("GET", "runs/get", params=params, absent=True)
         return dict(response["run"]) if response else None
 
