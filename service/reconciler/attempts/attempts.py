@@ -323,19 +323,19 @@ class AttemptReconciler:
     async def _open(
         self, claim: Claim, row: AttemptRow, observed: ObservedAttempt, step: OpenGeneration
     ) -> None:
-        done = await self._opener.open(claim, row, step, observed.seen, observed.newest_number)
-        if isinstance(done, MoveAttempt):
-            await self._move(claim, row, done)
-        elif done:
+        result = await self._opener.open(claim, row, step, observed.seen, observed.newest_number)
+        if isinstance(result, MoveAttempt):
+            await self._move(claim, row, result)
+        elif result:
             await self._give_back(claim)
         else:
             await self._release(claim, _SOON)
 
     async def _move(self, claim: Claim, row: AttemptRow, step: MoveAttempt) -> None:
-        moving = ClaimedAttemptMove(claim=claim, row=row, step=step)
-        await self._writes.move(moving)
+        move = ClaimedAttemptMove(claim=claim, row=row, step=step)
+        await self._writes.move(move)
         await self._give_back(claim)
-        if measures.is_final_move(moving):
+        if measures.is_final_move(move):
             await measures.observe_attempt_end(self.engine, row, self.now())
 
     async def _release(

@@ -130,6 +130,6 @@ def _component(entry: TimelineSpan) -> Component:
     return Component.TRAINER if is_trainers else Component.NODE
 
 
-def is_final_move(moving: ClaimedAttemptMove) -> bool:
+def is_final_move(move: ClaimedAttemptMove) -> bool:
     """Return whether an attempt that may have had machines has ended."""
-    return moving.step.to is AttemptState.ENDED and moving.row.state is not AttemptState.PENDING
+    return move.step.to is AttemptState.ENDED and move.row.state is not AttemptState.PENDING

@@ -36,8 +36,8 @@ class Observation:
     @property
     def whole(self) -> bool:
         """Whether every machine is there after a refill: the next refill needs no backoff."""
-        full = len(running(self.scale_set)) >= self.row.instance_count
-        return self.told and self.row.refills > 0 and full
+        is_complete = len(running(self.scale_set)) >= self.row.instance_count
+        return self.told and self.row.refills > 0 and is_complete
 
     def exist(self, price: Price) -> ExistingMachines:
         """Return the machines to bill: every one that exists, even if it lingers stopped.

@@ -90,7 +90,7 @@ class Observer:
         commit counts as a heartbeat of every member of the generation.
         Raises LeaseLost; Deferred or ConcurrencyLimitReached if the cloud is needed to decide.
         """
-        listed = isinstance(cloud, ScaleSet | None) or row.state is AttemptState.PENDING
+        from_list = isinstance(cloud, ScaleSet | None) or row.state is AttemptState.PENDING
         scale_set, cloud_fault = await self._scale_set(cloud, row, now)
         head, head_fault = await _head(self.store, row)
         observation = Observation(
@@ -99,8 +99,8 @@ class Observer:
             scale_set=scale_set,
             at=now,
             newest=_newest(head),
-            asked=not (listed or cloud_fault),
-            told=not listed,
+            asked=not (from_list or cloud_fault),
+            told=not from_list,
         )
         facts, ahead = await self._observations.do(observation), UNKNOWN_OUTLOOK
         if _needs_more(facts, row, scale_set, head):

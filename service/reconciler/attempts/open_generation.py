@@ -68,19 +68,19 @@ class GenerationOpener:
         A node that holds a blob lease on HEAD, which its SAS allows, could block it for ever.
         """
         try:
-            done = await self._open(claim, row, step, view, after)
+            result = await self._open(claim, row, step, view, after)
         except (LeaseLost, StorageError):
             raise
         except Exception:  # nodes write what is read here
             if not self._has_tried_long(row):
                 raise
             log.exception("head.unreadable", extra={"job": row.job_id, "attempt": row.id})
-            done = _GIVEN_UP
-        if not done and self._has_tried_long(row):
-            done = _GIVEN_UP
-        if done:
+            result = _GIVEN_UP
+        if not result and self._has_tried_long(row):
+            result = _GIVEN_UP
+        if result:
             self._opening.pop(row.id, None)
-        return done
+        return result
 
     def _has_tried_long(self, row: AttemptRow) -> bool:
         """Return whether opening a generation has failed for so long that the attempt must end."""
@@ -182,13 +182,13 @@ class GenerationOpener:
         if measurements := await heads.read_measurements(self.store, row.job_id, entry):
             async with self.engine.begin() as conn:
                 await step_metrics.add(conn, row.job_id, entry.generation, measurements)
-                done = GenerationProgress(
+                progress = GenerationProgress(
                     job_id=row.job_id,
                     generation=entry.generation,
                     step=max(m.step for m in measurements),
                     news=progress_of(measurements),
                 )
-                await heartbeats.record_progress(conn, [done], self.now())
+                await heartbeats.record_progress(conn, [progress], self.now())
 
     @cached_property
     def _reads(self) -> Batcher[tuple[str, str], tuple[CheckpointHistory, SaveHistory | None]]:

@@ -25,10 +25,10 @@ def is_needed(
     """Return whether an elastic job has too few machines: only then is the outlook used."""
     if attempt.elastic is None or opened is None:
         return False
-    full = attempt.instance_count
-    short = len(opened.generation.members) < full
-    missing = scale_set is not None and sum(i.running for i in scale_set.instances) < full
-    return short or missing
+    machines = attempt.instance_count
+    is_short = len(opened.generation.members) < machines
+    is_missing = scale_set is not None and sum(i.running for i in scale_set.instances) < machines
+    return is_short or is_missing
 
 
 async def growth_outlook(

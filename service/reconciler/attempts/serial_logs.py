@@ -57,12 +57,12 @@ async def _copy_logs(
     cloud: CloudProvider,
     store: BlobStore,
     row: AttemptRow,
-    joined: set[str],
+    joined_vm_ids: set[str],
     machine_names: list[str],
 ) -> None:
     """Copy the logs of machines that did not join, as the logs of rank 0 and so on."""
     scale_set = await cloud.get(scale_set_name(row.id))
-    for machine in [i for i in scale_set.instances if i.vm_id not in joined][:MAX_MACHINES]:
+    for machine in [i for i in scale_set.instances if i.vm_id not in joined_vm_ids][:MAX_MACHINES]:
         text = await cloud.serial_log(scale_set.name, machine.instance_id)
         head = f"Serial log of {machine.name}, which did not join:\n".encode()
         await store.write(row.job_id, log_path(row.id, len(machine_names)), head + text)

@@ -40,13 +40,13 @@ class Writes:
         """Release the lease; the row is due again after ``delay`` or with the next hint."""
         await self._releases.do((claim, self.now() + delay, deferral))
 
-    async def move(self, moving: ClaimedAttemptMove) -> None:
+    async def move(self, attempt_move: ClaimedAttemptMove) -> None:
         """Write an attempt's move with its event, and wake its job."""
-        await self._moves.do(moving)
+        await self._moves.do(attempt_move)
 
-    async def move_job(self, moving: ClaimedJobMove) -> None:
+    async def move_job(self, job_move: ClaimedJobMove) -> None:
         """Write a job's move with its event, except success and failure."""
-        await self._job_moves.do(moving)
+        await self._job_moves.do(job_move)
 
     async def halt(self, halting: Halting) -> None:
         """Tell members of a generation to stop."""

@@ -83,8 +83,8 @@ def deferral_after(claim: Claim, faults: Collection[Exception], now: datetime) -
     if new or old is None:
         return new
     busy = any(isinstance(fault, ConcurrencyLimitReached) for fault in faults)
-    waits = old.is_pending(now) and (faults or old.call is CloudCall.REFILL)
-    return old if waits or busy else None
+    still_waits = old.is_pending(now) and (faults or old.call is CloudCall.REFILL)
+    return old if still_waits or busy else None
 
 
 @dataclass
@@ -125,14 +125,14 @@ class RateLimitedCloud:
         """
         with ExitStack() as slot:
             with _counted(call, region):
-                waits = deferral_of(claim, self.now())
-                permit = waits if waits and waits.call is call else None
+                deferral = deferral_of(claim, self.now())
+                permit = deferral if deferral and deferral.call is call else None
                 if permit and permit.is_pending(self.now()):
                     raise self._deferred(region, permit)
                 slot.enter_context(self._limit.slot(region))
                 admission = await self._circuits.admit(region)
                 if permit is None and TOKENS[call] and not admission.probes:
-                    await self._take(region, call, claim, waits)
+                    await self._take(region, call, claim, deferral)
             if first is not None:
                 await first()
             with remaining.gather_remaining() as remaining_requests:
@@ -167,9 +167,9 @@ class RateLimitedCloud:
             if wait and not (deferral and call is CloudCall.GET):
                 raise self._deferred(region, Deferral(call=call, until=now + wait))
             return
-        shares = [] if claim else [self._tokens(region, TOKENS[call], sweeps=True)]
+        sweep_requests = [] if claim else [self._tokens(region, TOKENS[call], sweeps=True)]
         wait = timedelta(0)
-        for token_request in [*shares, request]:
+        for token_request in [*sweep_requests, request]:
             async with self.engine.begin() as conn:
                 (wait,) = await rate_limit.take(conn, [token_request], now)
                 if not wait:

@@ -157,8 +157,8 @@ class JobReconciler:
             row, admitted = await jobs.find(conn, job.id), await queue.is_admitted(conn, job.id)
         assert row is not None
         requests = (row.cancel_requested_at is not None, row.pause_requested_at is not None)
-        stale = requests != (job.cancel_requested, job.pause_requested)
-        if stale or await self._launcher.handle_waiting_risk(claim, row):
+        is_stale = requests != (job.cancel_requested, job.pause_requested)
+        if is_stale or await self._launcher.handle_waiting_risk(claim, row):
             await self._release(claim, _IDLE)  # a request hints the row: due at once
             return
         if admitted or await self._request_admission(row):

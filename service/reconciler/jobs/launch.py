@@ -186,8 +186,8 @@ class AttemptLauncher:
         """
         work, prices = self._work_left(row), await self.read_prices(plan)
         async with self.engine.connect() as conn:
-            saved = await _newest_checkpoint(conn, row.id)
-            states, history = await self._read_states(conn, plan, prices, work, saved)
+            checkpoint = await _newest_checkpoint(conn, row.id)
+            states, history = await self._read_states(conn, plan, prices, work, checkpoint)
         now, nodes = self.now(), plan.chosen.nodes
         arguments = (work, _current_hold(live, plan, now), now, nodes, history)
         move = await asyncio.to_thread(offering_choice.back_to_spot, states, *arguments)
@@ -233,11 +233,11 @@ class AttemptLauncher:
             conn, row.id, *_reservation(state, plan), self.allowance, self.now()
         )
 
-    def _work_left(self, row: JobRow, done: int | None = None) -> WorkLeft:
-        """Return the work left after ``done`` steps.
+    def _work_left(self, row: JobRow, steps_done: int | None = None) -> WorkLeft:
+        """Return the work left after ``steps_done`` steps.
 
         None: the work left of the running attempt, which saves before it stops."""
-        step = row.progress.get("step", 0) if done is None else done
+        step = row.progress.get("step", 0) if steps_done is None else steps_done
         return WorkLeft(
             steps=row.total_steps - step,
             seconds_per_step=row.progress.get("seconds_per_step"),
@@ -252,9 +252,9 @@ class AttemptLauncher:
         """Return the work left from the newest checkpoint on, and the offerings for it."""
         prices = await self.read_prices(plan)
         async with self.engine.connect() as conn:
-            saved = await _newest_checkpoint(conn, row.id)
-            work = self._work_left(row, saved.step if saved else 0)
-            return work, *await self._read_states(conn, plan, prices, work, saved)
+            checkpoint = await _newest_checkpoint(conn, row.id)
+            work = self._work_left(row, checkpoint.step if checkpoint else 0)
+            return work, *await self._read_states(conn, plan, prices, work, checkpoint)
 
     async def read_prices(self, plan: Plan) -> Mapping[Offering, Price]:
         """Return the current prices of the plan's offerings; empty if no list can be read."""

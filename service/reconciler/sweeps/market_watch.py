@@ -59,8 +59,8 @@ async def fetch_if_due(
     engine: AsyncEngine,
     now: Callable[[], datetime],
     source: str,
-    every: timedelta,
-    ask: Callable[[], Awaitable[None]],
+    interval: timedelta,
+    fetch: Callable[[], Awaitable[None]],
 ) -> None:
     """Fetch if it is due, by one replica for all; after a failure keep old data and retry later."""
     start = now()
@@ -68,7 +68,7 @@ async def fetch_if_due(
         if not await rows.claim(conn, source, start, start + _AFTER_FAULT):
             return
     try:
-        await ask()
+        await fetch()
     except MarketUnavailable as fault:
         log.warning("market.not_told", extra={"what": source, "cause": str(fault)})
         wait = max(_AFTER_FAULT, timedelta(seconds=fault.retry_after))
@@ -80,7 +80,7 @@ async def fetch_if_due(
         )
         raise
     async with engine.begin() as conn:
-        await rows.record_success(conn, source, start, start + every)
+        await rows.record_success(conn, source, start, start + interval)
 
 
 async def _record_failure(

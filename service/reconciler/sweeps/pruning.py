@@ -36,7 +36,7 @@ class Pruning:
 
         Returns the number of jobs whose rows were pruned, summed over kinds.
         """
-        until, done = self.now() + TIME_LIMIT, 0
+        until, pruned = self.now() + TIME_LIMIT, 0
         async with self.engine.begin() as conn:
             now = self.now()
             await event_pruning.delete_market_rows(conn, now - PRICES_KEPT)
@@ -46,10 +46,10 @@ class Pruning:
             pages = [
                 await self._prune_page(rows, retention) for rows, retention in self.keep.items()
             ]
-            done += sum(pages)
+            pruned += sum(pages)
             if max(pages, default=0) < PAGE:
                 break
-        return done
+        return pruned
 
     async def _prune_page(self, rows: PrunedTable, retention: timedelta) -> int:
         async with self.engine.connect() as conn:
@@ -61,7 +61,7 @@ class Pruning:
         return len(page)
 
     async def _prune_job(self, rows: PrunedTable, job_id: str) -> None:
-        done = False
-        while not done:
+        is_done = False
+        while not is_done:
             async with self.engine.begin() as conn:
-                done = await event_pruning.some(conn, rows, job_id)
+                is_done = await event_pruning.some(conn, rows, job_id)

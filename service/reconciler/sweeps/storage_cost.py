@@ -46,12 +46,12 @@ class StorageMeters:
     async def run_once(self) -> int:
         """Meter what is due, one container after the other; return their number."""
         prices: StoragePrices | None = None
-        for done in range(BATCH_SIZE):
+        for metered in range(BATCH_SIZE):
             async with self.engine.begin() as conn:
                 claims = await storage_cost.claim_due(conn, self.now(), 1)
             if not claims:
-                return done
-            prices = await self.outside.read_prices() if not done else prices
+                return metered
+            prices = await self.outside.read_prices() if not metered else prices
             with suppress(LeaseLost):  # another replica meters it
                 async with leases.renewing(self.engine, claims[0], self.now):
                     await self._meter_container(claims[0], prices)
