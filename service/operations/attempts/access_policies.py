@@ -32,9 +32,9 @@ async def update_policies(
     chosen = await _newest(engine, job_id)
     for _ in range(_TRIES):
         try:
-            ends = dict.fromkeys(chosen, until)
+            expiry_by_attempt = dict.fromkeys(chosen, until)
             if store.has_access_policies:
-                await store.set_access_policies(job_id, ends, permissions=WRITE)
+                await store.set_access_policies(job_id, expiry_by_attempt, permissions=WRITE)
         except BlobNotFound:
             if chosen:
                 raise

@@ -33,8 +33,8 @@ async def find_fault(store: BlobStore, job_id: str, entry: Committed) -> Checkpo
     except ManifestUnusable as error:
         return CheckpointFault(file=MANIFEST, reason=str(error))
     prefix = f"{entry.path}/"
-    listed = await store.list_blobs(job_id, prefix, most=LISTED)
-    blobs = {b.name.removeprefix(prefix): (b.size, b.etag) for b in listed}
+    items = await store.list_blobs(job_id, prefix, most=LISTED)
+    blobs = {b.name.removeprefix(prefix): (b.size, b.etag) for b in items}
     for file in manifest.files:
         if file.name not in blobs:
             return CheckpointFault(file=file.name, reason="is gone")

@@ -183,9 +183,9 @@ def _halt_event(halting: Halting, now: datetime) -> Event:
 
 
 def _eviction_sentence(row: AttemptRow, step: OpenGeneration) -> str:
-    noticed = sum(n.evicting for n in step.lost)
-    notice = f", {noticed} of them with notice" if 0 < noticed < len(step.lost) else ""
-    notice = notice or (" with notice" if noticed else " without notice")
+    notice_count = sum(n.evicting for n in step.lost)
+    notice = f", {notice_count} of them with notice" if 0 < notice_count < len(step.lost) else ""
+    notice = notice or (" with notice" if notice_count else " without notice")
     return (
         f"Azure evicted {len(step.lost)} of {humanize.count_machines(row.instance_count)}{notice}"
     )
@@ -197,15 +197,15 @@ def _rung_suffix(step: OpenGeneration) -> str:
 
 def _opening_sentence(row: AttemptRow, opened: Generation, before: Generation | None) -> str:
     """Return the sentence about a generation: how it starts, and which nodes are missing or new."""
-    count, full = len(opened.members), row.instance_count
+    count, total = len(opened.members), row.instance_count
     start = f"from step {opened.checkpoint.step}" if opened.checkpoint else "from the base model"
     number = f"(generation {opened.number})"
     earlier_ids = {m.node_id for m in before.members} if before else set()
     new_count = sum(m.node_id not in earlier_ids for m in opened.members)
-    if before is None or (count == len(earlier_ids) == full and not new_count):
-        begin = humanize.pluralize(count, "node starts", "nodes start")
-        return f"{count} {begin} training {start} {number}"
-    continuation = f"oing on with {count} of {full} nodes {start} {number}"
+    if before is None or (count == len(earlier_ids) == total and not new_count):
+        verb = humanize.pluralize(count, "node starts", "nodes start")
+        return f"{count} {verb} training {start} {number}"
+    continuation = f"oing on with {count} of {total} nodes {start} {number}"
     if new_count == 1:
         return f"The {humanize.ordinal(count)} node joins: g{continuation}"
     return f"{new_count} nodes join: g{continuation}" if new_count else f"G{continuation}"

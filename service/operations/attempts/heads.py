@@ -70,26 +70,26 @@ async def read_measurements(store: BlobStore, job_id: str, entry: Committed) -> 
     except (BlobTooLarge, BlobArchived) as error:
         log.warning("measured.unreadable", extra={"job": job_id, "cause": str(error)})
         return []
-    metrics, bad = await asyncio.to_thread(_parse_measurements, data, entry.step)
-    if bad:
-        log.warning("measured.unreadable", extra={"job": job_id, "lines": bad})
+    metrics, bad_lines = await asyncio.to_thread(_parse_measurements, data, entry.step)
+    if bad_lines:
+        log.warning("measured.unreadable", extra={"job": job_id, "lines": bad_lines})
     return metrics
 
 
 def _parse_measurements(data: bytes, last_step: int) -> tuple[list[StepMetrics], int]:
     """Return the last row of each step, and the number of unusable lines."""
     metrics: dict[int, StepMetrics] = {}
-    bad = 0
+    bad_lines = 0
     for line in data.splitlines():
         try:
             row = StepMetrics.from_json(line) if len(line) <= _LONGEST_LINE else None
         except ValueError:
             row = None
         if row is None or row.step > last_step:
-            bad += 1
+            bad_lines += 1
         else:
             metrics[row.step] = row
-    return list(metrics.values()), bad
+    return list(metrics.values()), bad_lines
 
 
 async def fence(

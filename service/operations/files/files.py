@@ -125,13 +125,13 @@ async def expire(engine: AsyncEngine, now: datetime) -> list[str]:
     """Hide the expired files that no live job reads; a sweep deletes their bytes."""
     async with engine.connect() as conn:
         due = await files.expired(conn, now)
-    hidden = []
+    file_ids = []
     for project_id, file_id in due:
         async with engine.begin() as conn:
             exists = await files.lock(conn, project_id, file_id) is not None
             if exists and await _mark_deleted(conn, file_id, now):
-                hidden.append(file_id)
-    return hidden
+                file_ids.append(file_id)
+    return file_ids
 
 
 async def _mark_deleted(conn: AsyncConnection, file_id: str, now: datetime) -> bool:

@@ -250,12 +250,12 @@ async def _write_request(
     back: bool = False,
 ) -> bool:
     """Write the request with its event; return False where nothing changes."""
-    done = await jobs.request_once(conn, caller.project_id, job_id, now, column, back=back)
-    if done:
+    is_new = await jobs.request_once(conn, caller.project_id, job_id, now, column, back=back)
+    if is_new:
         text = f"{verb.capitalize()} requested{_actor(caller)}"
         data = _key_data(caller)
         await events.add(conn, job_id, now, f"job.{verb}_requested", text, data=data)
-    return done
+    return is_new
 
 
 def _actor(caller: Caller) -> str:

@@ -134,10 +134,10 @@ class Preflights:
             await self._start_checks(missing, wait)
             rows_by_key = await self._find_rows(checks)
         reports = [_report(rows_by_key.get(check.key)) for check in checks]
-        done = [report for report in reports if report is not None]
-        if len(done) < len(checks):
+        complete = [report for report in reports if report is not None]
+        if len(complete) < len(checks):
             return RunningCheck(rows_done=_rows_done(checks, rows_by_key), rows=_rows(checks))
-        checked = _pair_reports(done)
+        checked = _pair_reports(complete)
         split = _with_split_answers(checks, checked)
         return checked if split is None else await self.check_rows(split, wait)
 

@@ -43,10 +43,10 @@ async def list_usable(conn: AsyncConnection, project_id: str) -> list[Checkpoint
     makers = await jobs.find_all(conn, {row.job_id for row in rows})
     bases = [base for job in makers.values() if (base := lineage.base_of(job.model))]
     base_jobs = await jobs.find_all(conn, {base.job_id for base in bases})
-    listed = [CheckpointModel(job=makers[row.job_id], kept=row) for row in rows]
+    candidates = [CheckpointModel(job=makers[row.job_id], kept=row) for row in rows]
     return [
         checkpoint
-        for checkpoint in listed
+        for checkpoint in candidates
         if not _unusable_reason(checkpoint) and _has_base(checkpoint.job, base_jobs.values())
     ]
 

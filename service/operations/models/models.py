@@ -94,9 +94,9 @@ def lacking(files: Set[str]) -> str:
     if _INDEX not in files:
         return f"it has neither {_SINGLE} nor {_INDEX}"
     for shard in filter(None, map(_SHARD.fullmatch, sorted(files))):
-        begin, number, middle, count, end = shard.groups()
+        prefix, number, middle, count, end = shard.groups()
         for n in range(1, min(int(count), len(files) + 1) + 1):
-            shard_name = f"{begin}{n:0{len(number)}}{middle}{count}{end}"
+            shard_name = f"{prefix}{n:0{len(number)}}{middle}{count}{end}"
             if shard_name not in files:
                 return f"its shard {shard_name} is missing"
     return ""

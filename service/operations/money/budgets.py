@@ -83,9 +83,9 @@ async def enforce_job_budget(
         if caps.terms.budget is None:
             return
         standing = await _job_standing(conn, caps, now, allowance)
-    if reached := budget.reached_threshold(standing, caps.told):
-        await budgets.record_threshold(conn, row.job_id, reached)
-        await record_threshold(conn, row.job_id, standing, reached, now)
+    if threshold := budget.reached_threshold(standing, caps.told):
+        await budgets.record_threshold(conn, row.job_id, threshold)
+        await record_threshold(conn, row.job_id, standing, threshold, now)
     if row.state in ATTEMPT_OVER:
         return
     spare = budget.allowed_silence(standing, allowance)
@@ -102,9 +102,9 @@ async def check_project_budget(
     if cap is None or since is None:
         return None, 0
     standing = await _project_standing(conn, project_id, cap, since, now, allowance)
-    if reached := budget.reached_threshold(standing, last_threshold):
-        await budgets.record_project_threshold(conn, project_id, reached)
-    return standing, reached
+    if threshold := budget.reached_threshold(standing, last_threshold):
+        await budgets.record_project_threshold(conn, project_id, threshold)
+    return standing, threshold
 
 
 async def find_exhausted(
@@ -134,16 +134,16 @@ async def mark_exhausted(
 
 
 async def record_threshold(
-    conn: AsyncConnection, job_id: str, standing: BudgetStanding, reached: int, now: datetime
+    conn: AsyncConnection, job_id: str, standing: BudgetStanding, threshold: int, now: datetime
 ) -> None:
     """Add the event of a reached threshold; an overrun is logged for the operator too."""
-    passed = reached == budget.CAP_PASSED
-    code = "job.budget_passed" if passed else "job.budget_threshold"
-    level = "error" if passed else "info" if reached < budget.THRESHOLDS[-1] else "warn"
+    is_over_cap = threshold == budget.CAP_PASSED
+    code = "job.budget_passed" if is_over_cap else "job.budget_threshold"
+    level = "error" if is_over_cap else "info" if threshold < budget.THRESHOLDS[-1] else "warn"
     data = {"percent": standing.percent, "spent": str(cents(standing.spent))}
-    text = budget.threshold_message(standing, reached)
+    text = budget.threshold_message(standing, threshold)
     await events.add(conn, job_id, now, code, text, level=level, data=data)
-    if passed:
+    if is_over_cap:
         log.error("job.budget_passed", extra={"job": job_id, "cause": text, **data})
 
 
@@ -174,8 +174,8 @@ async def describe_budget(conn: AsyncConnection, name: str, now: datetime) -> st
     if cap is None or since is None:
         return f"Project {name} has no budget."
     spent = await budgets.spent_by_project(conn, project_id, since, now)
-    counted = f"{since:%Y-%m-%d %H:%M} UTC"
-    return f"Project {name}: {cents(spent)} of {cents(cap)} {CURRENCY} spent since {counted}."
+    start = f"{since:%Y-%m-%d %H:%M} UTC"
+    return f"Project {name}: {cents(spent)} of {cents(cap)} {CURRENCY} spent since {start}."
 
 
 async def _standings(

@@ -25,14 +25,14 @@ _NO_NODES_YET = (AttemptState.PROVISIONING, AttemptState.STARTING)
 async def record(conn: AsyncConnection, attempt_id: str, report: BootReport, now: datetime) -> None:
     """Record a booting machine's report. Raises Gone when its attempt has ended."""
     attempt = await nodes.live_attempt(conn, attempt_id)
-    ends = boot_report.is_not_retryable(report) and attempt.state in _NO_NODES_YET
-    if ends:
+    is_final = boot_report.is_not_retryable(report) and attempt.state in _NO_NODES_YET
+    if is_final:
         await leases.enqueue(conn, tables.attempts, attempt.id, now)  # before any lock on the job
     if report.said is BootStatus.BEGUN:
         await _record_phase(conn, attempt, report, now)
     else:
         await _record_failure(conn, attempt, report, now)
-    if ends:
+    if is_final:
         await operator_action.request_action(
             conn, attempt, CannotBoot(boot_report.final_reason(report)), now
         )

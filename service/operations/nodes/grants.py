@@ -58,8 +58,8 @@ class Granter:
 
         True for one minute of each hour after half of the lifetime; more often for short lifetimes.
         """
-        every = min(timedelta(hours=1), self.life / 8)
-        return self.should_renew(granted_at, now) and (now - granted_at) % every < timedelta(
+        interval = min(timedelta(hours=1), self.life / 8)
+        return self.should_renew(granted_at, now) and (now - granted_at) % interval < timedelta(
             minutes=1
         )
 

@@ -135,10 +135,10 @@ def decide_change(
     answer = NodeAnswer(directive_seq=speaker.record.directive_seq, stop_by=speaker.stop_by)
     if isinstance(after, rules.IgnoredHeartbeat):
         return answer
-    stale = rules.is_stale(heartbeat, speaker.current)
+    is_stale = rules.is_stale(heartbeat, speaker.current)
     refusal = GenerationIsStale("A newer generation was opened. Stop, and commit nothing.")
     return AcceptedHeartbeat(
-        speaker=speaker, heartbeat=heartbeat, after=after, answer=refusal if stale else answer
+        speaker=speaker, heartbeat=heartbeat, after=after, answer=refusal if is_stale else answer
     )
 
 
@@ -148,10 +148,10 @@ async def _write_changes(
     await heartbeats.save(
         conn, [(t.after, storable_text(t.heartbeat.error)) for t in accepted], now
     )
-    measured = [(t.speaker.job_id, t.heartbeat.generation, t.heartbeat.metrics) for t in accepted]
-    await step_metrics.add_all(conn, measured)
-    wakes = {t.after.attempt_id for t in accepted if t.must_act}
-    await leases.enqueue_all(conn, tables.attempts, wakes, now)
+    metrics = [(t.speaker.job_id, t.heartbeat.generation, t.heartbeat.metrics) for t in accepted]
+    await step_metrics.add_all(conn, metrics)
+    attempt_ids = {t.after.attempt_id for t in accepted if t.must_act}
+    await leases.enqueue_all(conn, tables.attempts, attempt_ids, now)
     notices = [t for t in accepted if t.is_notice]
     progress = {t.speaker.job_id: _progress(t) for t in accepted if t.is_progress}
     reports = [t for t in accepted if node_reports.has_reports(t.heartbeat)]

@@ -90,11 +90,17 @@ async def register_all(
     now = max(pending.at for pending in batch)
     rows = await attempts.find_all(conn, {pending.registration.attempt_id for pending in batch})
     live = {id_: row for id_, row in rows.items() if row.state not in ATTEMPT_OVER}
-    listed = {pending.node: pending for pending in batch if _is_listed(pending, live)}
-    new_nodes = await nodes.add_all(conn, [_new_node(pending) for pending in listed.values()], now)
-    unseen = {pending.registration.attempt_id for pending in batch if pending.node not in listed}
+    pending_by_node = {pending.node: pending for pending in batch if _is_listed(pending, live)}
+    new_nodes = await nodes.add_all(
+        conn, [_new_node(pending) for pending in pending_by_node.values()], now
+    )
+    unseen = {
+        pending.registration.attempt_id for pending in batch if pending.node not in pending_by_node
+    }
     await _enqueue_listing(conn, [live[id_] for id_ in unseen & live.keys()], now)
-    jobs_by_id = await _record_new_nodes(conn, [listed[node] for node in new_nodes], live, now)
+    jobs_by_id = await _record_new_nodes(
+        conn, [pending_by_node[node] for node in new_nodes], live, now
+    )
 
     def answer(pending: PendingRegistration) -> RegistrationAnswer:
         attempt = live.get(pending.registration.attempt_id)
@@ -102,7 +108,9 @@ async def register_all(
             return Gone(OVER)
         if pending.node not in new_nodes:
             return (
-                RegistrationOutcome.KNOWN if pending.node in listed else RegistrationOutcome.UNSEEN
+                RegistrationOutcome.KNOWN
+                if pending.node in pending_by_node
+                else RegistrationOutcome.UNSEEN
             )
         return Standing(
             node=new_nodes[pending.node], attempt=attempt, job=jobs_by_id[attempt.job_id]

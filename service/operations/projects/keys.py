@@ -91,10 +91,10 @@ async def _write_key(
     created_by: str | None,
     name: str,
     now: datetime,
-    may: tuple[Scope, datetime | None],
+    grant: tuple[Scope, datetime | None],
 ) -> tuple[Key, str]:
-    """Write a new key; ``may`` is its scope and when it expires."""
-    scope, expires_at = may
+    """Write a new key; ``grant`` is its scope and when it expires."""
+    scope, expires_at = grant
     if expires_at is not None and expires_at <= now:
         raise InvalidRequest("expires_at is not in the future.", param="expires_at")
     secret = tokens.new_api_key()
@@ -131,10 +131,10 @@ async def list_keys(conn: AsyncConnection, project_id: str) -> list[Key]:
 
 def describe_key(key: Key) -> str:
     """Describe a key in one line, for a terminal."""
-    used = f"used {_format_minute(key.last_used_at)}" if key.last_used_at else "never used"
+    last_use = f"used {_format_minute(key.last_used_at)}" if key.last_used_at else "never used"
     creation = f"made {_format_minute(key.created_at)} by {key.created_by or 'key create'}"
-    ends = f"expires {_format_minute(key.expires_at)}" if key.expires_at else "never expires"
-    return f"{key.id}  rk-...{key.hint}  {key.scope}  {creation}  {ends}  {used}  {key.name}"
+    expiry = f"expires {_format_minute(key.expires_at)}" if key.expires_at else "never expires"
+    return f"{key.id}  rk-...{key.hint}  {key.scope}  {creation}  {expiry}  {last_use}  {key.name}"
 
 
 async def revoke(

@@ -71,7 +71,7 @@ async def admit_waiting_jobs(
     entries = await queue.waiting(conn)
     if not entries:
         return 0
-    waiting = [waits for waits, _ in entries.values()]
+    waiting = [entry for entry, _ in entries.values()]
     projects = await _project_usages(conn, {w.project_id for w in waiting}, default_quota)
     regions = await quotas.regions(conn, now)
     decision = await asyncio.to_thread(
@@ -93,8 +93,8 @@ async def admit_waiting_jobs(
     }
     await queue.note_waits(conn, reasons, now)
     for job_id in (admitted.job_id for admitted in decision.admitted):
-        waits, _ = entries[job_id]
-        QUEUE_WAIT.observe(waits.priority, value=(now - waits.since).total_seconds())
+        entry, _ = entries[job_id]
+        QUEUE_WAIT.observe(entry.priority, value=(now - entry.since).total_seconds())
     return len(decision.admitted)
 
 
@@ -188,7 +188,7 @@ async def describe_quota(conn: AsyncConnection, name: str, default_quota: Projec
     (project,) = await _project_usages(conn, [await find_project_id(conn, name)], default_quota)
     quota = project.quota
     jobs_, gpus = (
-        "any number" if most is None else str(most) for most in (quota.max_jobs, quota.max_gpus)
+        "any number" if limit is None else str(limit) for limit in (quota.max_jobs, quota.max_gpus)
     )
     return (
         f"Project {name}: {project.jobs} jobs under way of {jobs_}, "
@@ -206,19 +206,19 @@ def gang_of(
     """
     plan, terms = row.parsed_plan, row.constraints
     nodes = plan.chosen.nodes
-    every = [option.offering for option in plan.options]
-    allowed = [o for o in every if not terms.forbids(o, None, 0)]
+    offerings = [option.offering for option in plan.options]
+    allowed = [o for o in offerings if not terms.forbids(o, None, 0)]
     affordable = terms.buys([o for o in allowed if o not in too_expensive] or allowed)
     open_ = [o for o in affordable if o not in closed]
     wants = [
         RegionRequest(region=offering.pool, cores=_spot_cores(offering, nodes))
-        for offering in open_ or affordable or every
+        for offering in open_ or affordable or offerings
     ]
     return Gang(
         job_id=row.id,
         project_id=row.project_id,
         priority=terms.priority,
-        gpus=nodes * max(_gpus(offering.vm_size) for offering in every),
+        gpus=nodes * max(_gpus(offering.vm_size) for offering in offerings),
         wants=tuple(dict.fromkeys(wants)),
     )
 
@@ -232,14 +232,14 @@ async def _open_gang(
     ended.
     """
     plan, terms = row.parsed_plan, row.constraints
-    every, nodes = [option.offering for option in plan.options], plan.chosen.nodes
-    shortages = await capacity_outages.open_shortages(conn, every)
+    offerings, nodes = [option.offering for option in plan.options], plan.chosen.nodes
+    shortages = await capacity_outages.open_shortages(conn, offerings)
     refused = {
         o
         for o, shortage in shortages.items()
         if o.capacity_type is CapacityType.SPOT and shortage.covers(now - _REFUSED_LATELY, nodes)
     }
-    too_expensive = {o for o in every if terms.forbids(o, prices.get(o), _gpus(o.vm_size))}
+    too_expensive = {o for o in offerings if terms.forbids(o, prices.get(o), _gpus(o.vm_size))}
     return gang_of(row, refused, too_expensive)
 
 

@@ -98,8 +98,11 @@ class WaitForecasts:
             queue = await turn_rows.queue_to(conn, job_id, standing.position or 1)
             if not queue:
                 return None
-            regions, passed = await quotas.regions(conn, now), standing.code is WaitReason.GANG
-            return await _forecast_admission(conn, queue, regions, now, passed_over=passed)
+            regions, is_passed_over = (
+                await quotas.regions(conn, now),
+                standing.code is WaitReason.GANG,
+            )
+            return await _forecast_admission(conn, queue, regions, now, passed_over=is_passed_over)
 
     async def _forecast_cores(
         self, overview: JobOverview, now: datetime
@@ -189,8 +192,8 @@ def _offering(region: str, vm_size: str, capacity_type: str, engine: str | None)
 
 def _price(option: Mapping[str, Any]) -> Price:
     """Return the price of an option of a stored plan."""
-    hourly, listed = (Decimal(option[name]) for name in ("hourly", "on_demand_hourly"))
-    return Price(hourly=hourly, on_demand_hourly=listed)
+    hourly, on_demand = (Decimal(option[name]) for name in ("hourly", "on_demand_hourly"))
+    return Price(hourly=hourly, on_demand_hourly=on_demand)
 
 
 def _slack(terms: JobConstraints, overview: JobOverview, now: datetime) -> float | None:

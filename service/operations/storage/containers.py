@@ -24,8 +24,8 @@ async def list_unknown_containers(
     engine: AsyncEngine, store: BlobStore, now: datetime
 ) -> list[str]:
     """Return the names of unknown containers that are older than ``GRACE``. Raises StorageError."""
-    listed = await store.list_containers(JOB)
-    old = [c.name for c in listed if now - c.modified_at >= GRACE]
+    containers = await store.list_containers(JOB)
+    old = [c.name for c in containers if now - c.modified_at >= GRACE]
     known_ids: set[str] = set()
     for start in range(0, len(old), _AT_ONCE):
         query = select(jobs.c.id).where(among(jobs.c.id, old[start : start + _AT_ONCE]))

@@ -197,11 +197,11 @@ async def _write_request(
 
 def _hurry_charge(inspection: FolderInspection, tier: AccessTier, now: datetime) -> Decimal:
     """Return the extra cost of high priority for the blobs that are not back yet."""
-    quick, slow = (
+    high, standard = (
         storage_cost.quote_move(inspection.blobs, tier, priority, inspection.prices, now).charge
         for priority in (ArchivePriority.HIGH, ArchivePriority.STANDARD)
     )
-    return quick - slow
+    return high - standard
 
 
 def _unmoved_charge(inspection: FolderInspection, before: TierMove) -> Decimal:
