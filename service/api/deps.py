@@ -260,9 +260,9 @@ def _check_query(request: Request) -> None:
     for name in request.query_params:
         member = "metadata" if name.startswith("metadata[") else name
         if member not in declared and name != "api-version":
-            listed = ", ".join(sorted(declared)) or "none"
+            known_names = ", ".join(sorted(declared)) or "none"
             raise UnknownParameter(
-                f"{name}: unknown query parameter. {request.url.path} takes: {listed}.",
+                f"{name}: unknown query parameter. {request.url.path} takes: {known_names}.",
                 param=name,
             )
 

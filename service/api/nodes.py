@@ -239,8 +239,8 @@ def _parse_number(request: Request, name: str) -> int:
     return number
 
 
-async def _read_message(request: Request, message: type[M], most: int) -> M:
-    body = await read_body(request, most)
+async def _read_message(request: Request, message: type[M], max_bytes: int) -> M:
+    body = await read_body(request, max_bytes)
     try:
         if len(body) > worker_thread.LONG:
             return await worker_thread.run_in_worker(message.from_json, body)

@@ -62,13 +62,13 @@ class RateLimits:
 
     def count(self, key_id: str) -> RateLimitState:
         """Count a request of this key."""
-        counted = self._limiter.limit(key_id)
-        state = counted.state
+        result = self._limiter.limit(key_id)
+        state = result.state
         return RateLimitState(
             limit=state.limit,
-            remaining=0 if counted.limited else state.remaining,
+            remaining=0 if result.limited else state.remaining,
             resets_in=state.reset_after,
-            retry_in=state.retry_after if counted.limited else 0.0,
+            retry_in=state.retry_after if result.limited else 0.0,
         )
 
 
@@ -99,11 +99,11 @@ class ConcurrencyLimits:
     @contextmanager
     def slot(self, kind: WorkKind, project_id: str) -> Iterator[None]:
         """Hold a slot in the context; raises RateLimited where the project has none left."""
-        name, most = (kind, project_id), self._most[kind]
-        if self._held[name] >= most:
+        name, limit = (kind, project_id), self._most[kind]
+        if self._held[name] >= limit:
             raise RateLimited(
-                f"This project has reached its limit of {most} concurrent {kind.value}. Retry when "
-                "one of them has finished.",
+                f"This project has reached its limit of {limit} concurrent {kind.value}. Retry "
+                "when one of them has finished.",
                 retry_after=_SOON,
             )
         self._held[name] += 1

@@ -89,9 +89,9 @@ def parse_json(body: bytes) -> Any:  # noqa: ANN401 - whatever JSON holds
 
 
 async def read_body(
-    request: Request, most: int, slot: AbstractContextManager[None] | None = None
+    request: Request, max_bytes: int, slot: AbstractContextManager[None] | None = None
 ) -> bytes:
-    """Return the whole body, or raise PayloadTooLarge once it is longer than ``most`` bytes.
+    """Return the whole body, or raise PayloadTooLarge once it is longer than ``max_bytes`` bytes.
 
     Bytes beyond the usual size are read within ``slot``. FastAPI's own ``max_body_size`` answers
     in plain text, which OpenAI's clients cannot read.
@@ -102,8 +102,8 @@ async def read_body(
             async with asyncio.timeout(_BODY_SECONDS):
                 async for chunk in request.stream():
                     body += chunk
-                    if len(body) > most:
-                        raise _too_large(most)
+                    if len(body) > max_bytes:
+                        raise _too_large(max_bytes)
                     if slot is not None and len(body) > USUAL_BODY:
                         stack.enter_context(slot)
                         slot = None
@@ -114,9 +114,9 @@ async def read_body(
     return bytes(body)
 
 
-def _too_large(most: int) -> PayloadTooLarge:
+def _too_large(max_bytes: int) -> PayloadTooLarge:
     return PayloadTooLarge(
-        f"The body is longer than {most} bytes, the limit for this URL. Shorten it; upload "
+        f"The body is longer than {max_bytes} bytes, the limit for this URL. Shorten it; upload "
         "training rows as a file: POST /v1/files."
     )
 

@@ -91,19 +91,19 @@ def _event(event: events.Event) -> Event:
 
 
 def _checkpoint(job: JobRow, checkpoint: checkpoints.CheckpointRow) -> Checkpoint:
-    measured = {
+    metrics = {
         "train_loss": checkpoint.loss,
         "train_mean_token_accuracy": checkpoint.accuracy,
         "valid_loss": checkpoint.valid_loss,
     }
-    finite = {k: v for k, v in measured.items() if v is not None and math.isfinite(v)}
+    finite_metrics = {k: v for k, v in metrics.items() if v is not None and math.isfinite(v)}
     return Checkpoint(
         id=checkpoint.id,
         created_at=int(checkpoint.committed_at.timestamp()),
         fine_tuned_model_checkpoint=lineage.checkpoint_name(full_name(job), checkpoint.step),
         fine_tuning_job_id=job.id,
         step_number=checkpoint.step,
-        metrics=CheckpointMetrics(step=checkpoint.step, **finite),
+        metrics=CheckpointMetrics(step=checkpoint.step, **finite_metrics),
         kind=checkpoint.kind,
         kept_as=checkpoint.kept_as,
         size_bytes=checkpoint.size,

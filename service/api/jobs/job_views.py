@@ -29,10 +29,10 @@ from trainer.contract import Rung
 def job_summary(overview: JobOverview, now: datetime) -> JobSummary:
     """Return a job as lists show it."""
     progress, machines = _progress(overview), overview.machines
-    trains = overview.job.state is JobState.RUNNING and machines.running > 0
+    is_training = overview.job.state is JobState.RUNNING and machines.running > 0
     members = {
         "progress": {name: progress[name] for name in ("step", "total_steps", "percent")},
-        "estimated_finish": _finish_times(overview.to_come, now)["p50"] if trains else None,
+        "estimated_finish": _finish_times(overview.to_come, now)["p50"] if is_training else None,
         "attempts": _attempts(overview),
         "cost": {
             "spent": money(machines.spent + overview.storage.spent),
@@ -75,7 +75,7 @@ def costs(overview: JobOverview, now: datetime) -> dict[str, Any]:
     """Return the cost so far, the forecast and the cost on demand, as decimal strings."""
     job, machines, storage = overview.job, overview.machines, overview.storage
     is_over = job.state in JOB_TERMINAL
-    saved = machines.on_demand - machines.spent
+    savings = machines.on_demand - machines.spent
     low, middle, high = _forecast(overview)
     budget = job.constraints.budget
     spent = machines.spent + storage.spent
@@ -92,8 +92,8 @@ def costs(overview: JobOverview, now: datetime) -> dict[str, Any]:
         "per_million_tokens": _per_million(job, spent),
         "planned_total": money(Decimal(job.plan["options"][0]["cost_p50"])),
         "on_demand_equivalent": money(machines.on_demand + storage.spent),
-        "saved": money(saved),
-        "saved_percent": round(float(100 * saved / machines.on_demand), 1)
+        "saved": money(savings),
+        "saved_percent": round(float(100 * savings / machines.on_demand), 1)
         if machines.on_demand
         else 0.0,
         "as_of": seconds(now),
@@ -228,13 +228,13 @@ def _reinforcement(
 def _progress(overview: JobOverview) -> dict[str, Any]:
     job = overview.job
     step = job.progress.get("step", 0)
-    measured = ("seconds_per_step", "tokens_per_second", *OF_A_STEP)
+    metric_names = ("seconds_per_step", "tokens_per_second", *OF_A_STEP)
     return {
         "step": step,
         "total_steps": job.total_steps,
         "percent": round(100 * step / job.total_steps, 1),
         "epoch": round(job.plan["recipe"]["n_epochs"] * step / job.total_steps, 2),
-        **{name: job.progress.get(name) for name in measured},
+        **{name: job.progress.get(name) for name in metric_names},
         "lost_steps": job.lost_steps,
     }
 
@@ -295,13 +295,13 @@ def _finish_times(remaining: RemainingTime, now: datetime) -> dict[str, int]:
 def _terms(job: JobRow) -> dict[str, Any]:
     """Return the job's current limits of money, time and place."""
     terms = job.constraints.as_dict()
-    budget, most = terms["budget"], terms["max_price"]
+    budget, max_price = terms["budget"], terms["max_price"]
     usd = {"currency": cost.CURRENCY}
     return {
         "budget": budget and {"amount": budget, "on_exhausted": terms["on_exhausted"], **usd},
         "deadline": terms["deadline"],
         "on_deadline_risk": terms["on_deadline_risk"],
-        "max_price": most and {"per": "gpu_hour", "amount": most, **usd},
+        "max_price": max_price and {"per": "gpu_hour", "amount": max_price, **usd},
         "regions": terms["regions"] or None,
         "engine": terms["engine"],
         "priority": terms["priority"],

@@ -61,17 +61,17 @@ async def get_logs(
     chosen = _find_attempt(rows, attempt)
     path = log_path(chosen.id, rank)
     size = await _size(parts, job_id, path)
-    begin = offset or 0
+    start = offset or 0
     if tail is not None:
-        begin = await _tail_offset(parts, job_id, path, size, tail)
+        start = await _tail_offset(parts, job_id, path, size, tail)
     headers = {
-        "x-log-offset": str(begin),
-        "x-next-offset": str(max(size, begin)),
+        "x-log-offset": str(start),
+        "x-next-offset": str(max(size, start)),
         "x-log-attempt": chosen.id,
         "x-log-complete": str(chosen.state is AttemptState.ENDED).lower(),
-        "content-length": str(max(size - begin, 0)),
+        "content-length": str(max(size - start, 0)),
     }
-    text = _stream_range(parts, job_id, path, begin, size)
+    text = _stream_range(parts, job_id, path, start, size)
     return StreamingResponse(text, media_type="text/plain; charset=utf-8", headers=headers)
 
 
@@ -90,11 +90,11 @@ async def stream_logs(
     last_event_id: streams.LastEventId = None,
 ) -> Response:
     """Stream the log of one rank of one attempt, from the beginning until the attempt is over."""
-    begin = _parse_event_id(last_event_id) if last_event_id else 0
+    start = _parse_event_id(last_event_id) if last_event_id else 0
     async with parts.reading.connect() as conn:
         await jobs.get(conn, caller.project_id, job_id)
         rows = await attempts.of_job(conn, job_id)
-    stream = _follow_log(parts, job_id, _find_attempt(rows, attempt), rank, begin)
+    stream = _follow_log(parts, job_id, _find_attempt(rows, attempt), rank, start)
     return streams.stream_response(parts, caller, stream)
 
 
@@ -152,12 +152,12 @@ async def _size(parts: Parts, job_id: str, path: str) -> int:
 
 
 async def _stream_range(
-    parts: Parts, job_id: str, path: str, begin: int, end: int
+    parts: Parts, job_id: str, path: str, start: int, end: int
 ) -> AsyncIterator[bytes]:
-    remaining = end - begin
+    remaining = end - start
     if remaining <= 0:
         return
-    async for chunk in parts.store.stream(job_id, path, offset=begin):
+    async for chunk in parts.store.stream(job_id, path, offset=start):
         yield chunk[:remaining]
         remaining -= len(chunk)
         if remaining <= 0:
@@ -168,14 +168,14 @@ async def _tail_offset(parts: Parts, job_id: str, path: str, size: int, lines: i
     """Return where the last ``lines`` lines begin, within the last 8 MiB."""
     window = min(lines * _LINE_BYTES, _LONGEST_TAIL)
     while True:
-        begin = max(size - window, 0)
-        pieces = [p async for p in _stream_range(parts, job_id, path, begin, size)]
+        start = max(size - window, 0)
+        pieces = [p async for p in _stream_range(parts, job_id, path, start, size)]
         text = b"".join(pieces)
-        offset = _last_lines(text, lines, is_complete=begin == 0)
+        offset = _last_lines(text, lines, is_complete=start == 0)
         if offset is not None:
-            return begin + offset
+            return start + offset
         if window >= _LONGEST_TAIL:
-            return begin + text.find(b"\n") + 1
+            return start + text.find(b"\n") + 1
         window = min(window * 4, _LONGEST_TAIL)
 
 

@@ -98,13 +98,13 @@ async def get_model_file(
         names = ", ".join(f.name for f in manifest.files[:_SHOWN])
         raise ModelNotFound(f"The model has no file {name!r:.80}. It has: {names}.")
     await _require_online(parts, caller, job_id, f"{path}/{name}")
-    begin = _range_start(range_header, file.size)
-    stream = await integrity.open_file(parts.store, job_id, path, file, begin)
-    headers = {"content-length": str(file.size - begin), "accept-ranges": "bytes"}
+    start = _range_start(range_header, file.size)
+    stream = await integrity.open_file(parts.store, job_id, path, file, start)
+    headers = {"content-length": str(file.size - start), "accept-ranges": "bytes"}
     headers |= as_download(name.rpartition("/")[2])
-    if begin:
-        headers["content-range"] = f"bytes {begin}-{file.size - 1}/{file.size}"
-    status, kind = (206 if begin else 200), "application/octet-stream"
+    if start:
+        headers["content-range"] = f"bytes {start}-{file.size - 1}/{file.size}"
+    status, kind = (206 if start else 200), "application/octet-stream"
     return StreamingResponse(stream, status_code=status, media_type=kind, headers=headers)
 
 
@@ -184,8 +184,8 @@ async def _manifest(parts: PartsDep, caller: Caller, job_id: str) -> tuple[str, 
 
 async def _require_online(parts: Parts, caller: Caller, job_id: str, name: str) -> None:
     """Raise ModelNotFound when the blob is gone, Archived when it cannot be read."""
-    listed = await parts.store.list_stored(job_id, name, most=LISTED)
-    blob = next((item for item in listed if item.name == name), None)
+    blobs = await parts.store.list_stored(job_id, name, most=LISTED)
+    blob = next((item for item in blobs if item.name == name), None)
     if blob is None:
         raise ModelNotFound(tiers.missing_message(job_id, f"Blob {name}"))
     if tier_rules.folder_presence([blob]) is not Presence.ONLINE:

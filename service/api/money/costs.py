@@ -62,8 +62,10 @@ async def get_metrics(
             "max_points gives the whole range at once: leave `after` out.", param="after"
         )
     if max_points is not None:
-        most = min(max_points, limit)
-        rows = await step_metrics.thinned_series(db, job_id, span, max_points=most, figure=figure)
+        point_limit = min(max_points, limit)
+        rows = await step_metrics.thinned_series(
+            db, job_id, span, max_points=point_limit, figure=figure
+        )
     else:
         if after is not None:
             span = replace(span, from_step=max(span.from_step, _step(after) + 1))

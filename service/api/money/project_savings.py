@@ -62,12 +62,12 @@ def _common_end(until: int | None, after: str | None, now: datetime) -> datetime
 
 
 def _savings(row: SavingsRow) -> dict[str, Any]:
-    saved = row.on_demand - row.spent
+    savings = row.on_demand - row.spent
     return {
         "jobs": row.jobs,
         "evictions": row.evictions,
         "spent": money(row.spent),
         "on_demand_equivalent": money(row.on_demand),
-        "saved": money(saved),
-        "saved_percent": round(float(100 * saved / row.on_demand), 1) if row.on_demand else 0.0,
+        "saved": money(savings),
+        "saved_percent": round(float(100 * savings / row.on_demand), 1) if row.on_demand else 0.0,
     }
