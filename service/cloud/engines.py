@@ -91,9 +91,9 @@ def scale_sets(cloud: CloudProvider) -> CloudProvider:
     return cloud.scale_sets if isinstance(cloud, Engines) else cloud
 
 
-def unlisted(listed: Sequence[ScaleSet]) -> str:
+def unlisted(scale_sets: Sequence[ScaleSet]) -> str:
     """Return why this list lacks the clusters of the workspace; "" where it is whole."""
-    return listed.why if isinstance(listed, WithoutClusters) else ""
+    return scale_sets.why if isinstance(scale_sets, WithoutClusters) else ""
 
 
 def at(cloud: CloudProvider, pool: str) -> CloudProvider:

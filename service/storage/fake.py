@@ -108,10 +108,10 @@ class MemoryStore:
         staged = self._staged.get((container, name), {})
         if missing := [part.name for part in parts if part.name not in staged]:
             raise BlobNotFound(f"{container}/{name} has no part {missing[0]}")
-        used = {part.name: staged[part.name] for part in parts}
-        data = b"".join(used[part.name] for part in parts)
+        data_by_part = {part.name: staged[part.name] for part in parts}
+        data = b"".join(data_by_part[part.name] for part in parts)
         etag = await self.write(container, name, data, if_match=if_match, if_absent=not if_match)
-        self._staged[container, name] = used
+        self._staged[container, name] = data_by_part
         return etag
 
     async def discard(self, container: str, name: str) -> None:

@@ -123,10 +123,10 @@ class AzureCloud:
             current = scale_set(vmss, [machine async for machine in pages])
             if current.phase in (ScaleSetPhase.CREATING, ScaleSetPhase.DELETING):
                 return
-            bad = [i for i in current.instances if not i.running or i.vm_id in useless]
-            if bad:
+            unusable = [i for i in current.instances if not i.running or i.vm_id in useless]
+            if unusable:
                 instance_ids = VirtualMachineScaleSetVMInstanceRequiredIDs(
-                    instance_ids=[i.instance_id for i in bad]
+                    instance_ids=[i.instance_id for i in unusable]
                 )
                 await self._sets.begin_delete_instances(
                     group, name, instance_ids, force_deletion=True, polling=False

@@ -51,10 +51,10 @@ class NamedClusters:
     def fitting(self, spec: ScaleSetSpec) -> str:
         """Return the name of the offering's cluster. Raise CloudError if it cannot run the job."""
         name = self.names[spec.offering]
-        if wrong := misfit(self._cluster(name), name, spec):
-            kind, text = wrong
-            full = kind is ScaleSetFailure.NO_CAPACITY
-            raise (InsufficientCapacity if full else Misconfigured)(text, "ClusterMisfit")
+        if misfit_reason := misfit(self._cluster(name), name, spec):
+            kind, text = misfit_reason
+            is_full = kind is ScaleSetFailure.NO_CAPACITY
+            raise (InsufficientCapacity if is_full else Misconfigured)(text, "ClusterMisfit")
         return name
 
     def get(self, name: str) -> ScaleSet:
@@ -65,10 +65,10 @@ class NamedClusters:
         errors = [] if status in OVER else self.errors(cluster.name)
         return job_on_cluster(name, job, cluster, nodes, errors, reason)
 
-    def list(self, every: Sequence[Any]) -> Iterator[ScaleSet]:
+    def list(self, clusters: Sequence[Any]) -> Iterator[ScaleSet]:
         """Yield our jobs that have nodes of named clusters; others cost nothing."""
         names = {name.lower() for name in self.names.values()}
-        for cluster in (c for c in every if c.name.lower() in names):
+        for cluster in (c for c in clusters if c.name.lower() in names):
             nodes = list(self.client.compute.list_nodes(cluster.name))
             for name in runs_on(nodes):
                 job = self.job(name) if name.startswith(scale_set_name("")) else None
