@@ -41,8 +41,8 @@ async def record_refill(
     if row.refills == 0:
         purpose = "to replace evicted ones"
         if row.state is AttemptState.PROVISIONING:
-            error_code = f" ({scale_set.error_code})" if scale_set and scale_set.error_code else ""
-            purpose = f"that Azure did not deliver{error_code}; the delivered ones are kept"
+            suffix = f" ({scale_set.error_code})" if scale_set and scale_set.error_code else ""
+            purpose = f"that Azure did not deliver{suffix}; the delivered ones are kept"
         await events.add(
             conn,
             row.job_id,

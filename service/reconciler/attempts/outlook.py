@@ -25,9 +25,11 @@ def is_needed(
     """Return whether an elastic job has too few machines: only then is the outlook used."""
     if attempt.elastic is None or opened is None:
         return False
-    machines = attempt.instance_count
-    is_short = len(opened.generation.members) < machines
-    is_missing = scale_set is not None and sum(i.running for i in scale_set.instances) < machines
+    machine_count = attempt.instance_count
+    is_short = len(opened.generation.members) < machine_count
+    is_missing = (
+        scale_set is not None and sum(i.running for i in scale_set.instances) < machine_count
+    )
     return is_short or is_missing
 
 
