@@ -151,6 +151,6 @@ def _preparation(parts: Parts) -> Preparation:
 def _limited_cloud(settings: Settings, world: Adapters) -> CloudProvider:
     """Return the cloud for operators, who share Azure's rate limits with the reconcilers."""
     times = settings.azure_limits_times
-    return RateLimitedCloud(engine=world.engine, cloud=world.cloud, now=world.now, times=times).at(
-        ALL
-    )
+    return RateLimitedCloud(
+        engine=world.engine, cloud=world.cloud, now=world.now, limits_multiple=times
+    ).region(ALL)

@@ -17,7 +17,7 @@ from service.operations.storage.tiers import Outside
 from service.reconciler.attempts.access_policies import AccessPolicies
 from service.reconciler.attempts.attempts import AttemptReconciler
 from service.reconciler.attempts.scale_sets import SpecMaker
-from service.reconciler.cloud.ingress_probe import IngressProbe, probe_of
+from service.reconciler.cloud.ingress_probe import IngressProbe, make_probe
 from service.reconciler.cloud.lister import Lister
 from service.reconciler.cloud.rate_limit import RateLimitedCloud
 from service.reconciler.jobs.admission import Admissions
@@ -70,15 +70,18 @@ def reconcilers(
 ) -> list[Coroutine[Any, Any, object]]:
     """Return all reconcilers; each runs until ``stop``."""
     limited_cloud = RateLimitedCloud(
-        engine=world.engine, cloud=world.cloud, now=world.now, times=settings.azure_limits_times
+        engine=world.engine,
+        cloud=world.cloud,
+        now=world.now,
+        limits_multiple=settings.azure_limits_times,
     )
     attempts, lister = _attempt_reconciler(settings, world, limited_cloud)
     reach = IngressProbe(
         engine=world.engine,
-        probe=probe_of(settings.public_url),
-        watch=attempts.watch,
+        probe=make_probe(settings.public_url),
+        visibility=attempts.visibility,
         now=world.now,
-        at_most=timedelta(seconds=settings.outage_seconds),
+        max_blindness=timedelta(seconds=settings.outage_seconds),
     )
     jobs = JobReconciler(
         engine=world.engine,
@@ -86,23 +89,23 @@ def reconcilers(
         prices=world.prices,
         now=world.now,
         allowance=settings.allowance,
-        usual=settings.usual_quota,
+        default_quota=settings.usual_quota,
         egress=settings.egress,
     )
     orphans = OrphanSweep(
         engine=world.engine, cloud=world.cloud, now=world.now, limited_cloud=limited_cloud
     )
     untracked = UntrackedResourceSweep(
-        engine=world.engine, cloud=limited_cloud.at(ALL), now=world.now
+        engine=world.engine, cloud=limited_cloud.region(ALL), now=world.now
     )
-    prune = Pruning(engine=world.engine, keep=_retention(settings), now=world.now)
+    prune = Pruning(engine=world.engine, retention_by_table=_retention(settings), now=world.now)
     drain = settings.drain_seconds
     loop = Loop(listener=world.listener, stop=stop, liveness=liveness, drain=drain)
     return [
         loop.run_when_due("attempts", attempts.claim),
         loop.run_when_due("jobs", jobs.claim),
         loop.run_every(settings.poll_seconds / 2, "list", lister.run_once),
-        loop.run_every(WATCH_SECONDS, "watch", attempts.keep_watch),
+        loop.run_every(WATCH_SECONDS, "watch", attempts.check_database),
         loop.run_every(REACH_SECONDS, "reach", reach.run_once),
         loop.run_every(SWEEP_SECONDS, "orphans", orphans.run_once),
         loop.run_every(UNTRACKED_SECONDS, "untracked", untracked.run_once),
@@ -128,7 +131,7 @@ def _attempt_reconciler(
     )
     pace = settings.pace
     sets = replace(limited_cloud, cloud=engines.scale_sets(limited_cloud.cloud))
-    lister = Lister(engine=world.engine, cloud=sets.at(ALL), every=pace.poll, now=world.now)
+    lister = Lister(engine=world.engine, cloud=sets.region(ALL), interval=pace.poll, now=world.now)
     reconciler = AttemptReconciler(
         engine=world.engine,
         cloud=world.cloud,
@@ -150,11 +153,11 @@ def _queue_loops(
     default_quota, regions = settings.usual_quota, settings.spot_pools
     queue = Admissions(
         engine=world.engine,
-        cloud=limited_cloud.at(ALL),
+        cloud=limited_cloud.region(ALL),
         now=world.now,
-        usual=default_quota,
+        default_quota=default_quota,
         regions=regions,
-        replica=world.listener.name,
+        replica_name=world.listener.name,
     )
     yield loop.run_on_notice(TOPIC, BEAT.total_seconds(), "queue", queue.run_once)
     yield loop.run_every(CORES_SECONDS, "cores", queue.read_cores)
@@ -202,7 +205,7 @@ def _money_loops(
     watch = PriceWatch(engine=world.engine, prices=world.prices, now=world.now)
     yield loop.run_every(BUDGET_SECONDS, "budgets", projects.run_once)
     market = MarketWatch(
-        engine=world.engine, market=world.market, places=settings.spot_places, now=world.now
+        engine=world.engine, market=world.market, pools=settings.spot_places, now=world.now
     )
     yield loop.run_every(PRICE_SECONDS, "prices", watch.run_once)
     yield loop.run_every(MARKET_SECONDS, "market", market.run_once)

@@ -128,7 +128,7 @@ class World:
         for left in reversed(range(times)):
             self.clock.advance(seconds=seconds)
             if self.clock() < wake_at:
-                self.attempts.watch.round(self.clock())
+                self.attempts.visibility.record_round(self.clock())
                 continue
             steps = await self.jobs.run_once() + await self.attempts.run_once()
             if left > 1 and not steps:

@@ -17,14 +17,14 @@ from service.operations.core.liveness import LoopLiveness
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
-AT_ONCE = 200  # steps of one kind; most share their transactions (service/db/core/batching.py)
+CONCURRENT_STEPS = 200  # of one kind; most share their transactions (service/db/core/batching.py)
 CLAIM_INTERVAL_SECONDS = 0.05  # between claims, so that rows of one eviction share a batch
 BATCH_SECONDS = 0.15  # after a batch: its rows are observed and written in shared transactions
 _SAFETY_NET_SECONDS = 1.0  # notices may be lost; due rows are also looked for this often
 _AFTER_FAULT_SECONDS = 1.0
 # No healthy turn takes longer, however slow Azure and Blob are. Work with a long period has more to
 # do in a turn, so it may take ten times its period on top.
-_LONGEST_TURN = timedelta(minutes=30)
+_MAX_TURN = timedelta(minutes=30)
 _PERIODS_PER_TURN = 10
 
 Step = Callable[[], Awaitable[None]]
@@ -44,7 +44,7 @@ class Loop:
         self,
         name: str,
         claim: Claim,
-        at_once: int = AT_ONCE,
+        at_once: int = CONCURRENT_STEPS,
         interval: float = CLAIM_INTERVAL_SECONDS,
     ) -> None:
         """Claim due rows and run their steps concurrently, ``at_once`` at most.
@@ -160,7 +160,7 @@ class Loop:
 
 def _longest_turn(seconds: float) -> timedelta:
     """Return the longest time of one healthy turn of work that runs every ``seconds``."""
-    return _LONGEST_TURN + _PERIODS_PER_TURN * timedelta(seconds=seconds)
+    return _MAX_TURN + _PERIODS_PER_TURN * timedelta(seconds=seconds)
 
 
 async def _run_to_end(run: Callable[[], Awaitable[object]]) -> bool:

@@ -13,7 +13,7 @@ from tests.scenario.seams import WRITES
 
 FOLDERS = ("api", "operations", "reconciler")
 CLOUD = frozenset({"create", "refill", "delete"})
-CLOUDS = frozenset({"cloud", "cloud_in"})  # what it is called
+CLOUDS = frozenset({"cloud", "cloud_in_region"})  # what it is called
 COMMITS = {("engine", "begin")}
 EXCUSED = {  # no play comes there, and why
     "commit api/projects/sign_in.py exchange": (

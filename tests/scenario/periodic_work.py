@@ -47,7 +47,7 @@ def of(
     limited_cloud: RateLimitedCloud | None,
 ) -> Mapping[str, Work]:
     """Return the periodic work, by the names that plays use."""
-    asked = limited_cloud.at(ALL) if limited_cloud else cloud
+    asked = limited_cloud.region(ALL) if limited_cloud else cloud
     queue = Admissions(engine=engine, cloud=asked, now=now, regions=(SPOT.region,))
     outside = Outside(store=store, prices=prices, account=StorageAccount(region=SPOT.region))
     places = (spot_pool_of(SPOT),)
@@ -58,11 +58,13 @@ def of(
     day = BilledDay(
         day=now().date(), attempt_id="", category="", quantity=Decimal(1), amount=Decimal(1)
     )
-    market = MarketWatch(engine=engine, market=told, places=places, now=now)
+    market = MarketWatch(engine=engine, market=told, pools=places, now=now)
     silent = [MarketUnavailable("Cost Management does not answer")]  # the first time
     bills = BillWatch(engine=engine, bills=FakeBills([day], fail_next=silent), now=now)
     # Metrics alone: by its events a life is judged.
-    pruning = Pruning(engine=engine, keep={PrunedTable.METRICS: timedelta(days=1)}, now=now)
+    pruning = Pruning(
+        engine=engine, retention_by_table={PrunedTable.METRICS: timedelta(days=1)}, now=now
+    )
     access = AccessPolicies(engine=engine, store=store, life=timedelta(days=1), now=now)
     return {
         "cores": queue.read_cores,

@@ -33,8 +33,8 @@ from service.operations.attempts import attempt_records
 from service.operations.attempts.attempt_records import AttemptRecord
 from service.tracing import Component, FinishedPeriod
 
-_OF_SERVICE = frozenset({"create", "allocate", "delete"})
-_OF_TRAINER = frozenset({"first_validation", "first_step", "train", "export", "verify", "save"})
+_SERVICE_PHASES = frozenset({"create", "allocate", "delete"})
+_TRAINER_PHASES = frozenset({"first_validation", "first_step", "train", "export", "verify", "save"})
 
 
 def observe_job_move(claim: Claim, to: JobState, now: datetime) -> None:
@@ -124,9 +124,9 @@ def _phase_name(entry: TimelineSpan) -> str:
 
 
 def _component(entry: TimelineSpan) -> Component:
-    if entry.name in _OF_SERVICE:
+    if entry.name in _SERVICE_PHASES:
         return Component.SERVICE
-    is_trainers = entry.name in _OF_TRAINER or entry.name.startswith("load")
+    is_trainers = entry.name in _TRAINER_PHASES or entry.name.startswith("load")
     return Component.TRAINER if is_trainers else Component.NODE
 
 

@@ -23,23 +23,23 @@ class Observation:
     claim: Claim
     row: AttemptRow
     scale_set: ScaleSet | None
-    at: datetime
-    newest: str | None  # the path of the newest checkpoint that HEAD names
-    asked: bool  # the cloud answered just now; else machines are not metered by this
-    told: bool  # the machines come from the cloud, or its silence, not from the list
+    observed_at: datetime
+    newest_path: str | None  # the path of the newest checkpoint that HEAD names
+    cloud_answered: bool  # the cloud answered just now; else machines are not metered by this
+    updates_machines: bool  # the machines come from the cloud, or its silence, not from the list
 
     @property
     def vm_ids(self) -> list[str] | None:
         """The vm_ids of the machines that run; None: unchanged."""
-        return running(self.scale_set) if self.told else None
+        return running_vm_ids(self.scale_set) if self.updates_machines else None
 
     @property
-    def whole(self) -> bool:
+    def is_refill_complete(self) -> bool:
         """Whether every machine is there after a refill: the next refill needs no backoff."""
-        is_complete = len(running(self.scale_set)) >= self.row.instance_count
-        return self.told and self.row.refills > 0 and is_complete
+        is_complete = len(running_vm_ids(self.scale_set)) >= self.row.instance_count
+        return self.updates_machines and self.row.refills > 0 and is_complete
 
-    def exist(self, price: Price) -> ExistingMachines:
+    def existing_machines(self, price: Price) -> ExistingMachines:
         """Return the machines to bill: every one that exists, even if it lingers stopped.
 
         ``price`` is the current one. The claimed row's may have changed while Azure was asked, and
@@ -51,7 +51,7 @@ class Observation:
         below it. A machine without a vm_id is billed once it has one, from the same moment on.
         """
         row, scale_set = self.row, self.scale_set
-        since = self.at
+        since = self.observed_at
         if row.refilled_at:
             since = min(since, row.refilled_at)
         elif scale_set and scale_set.created_at:
@@ -65,7 +65,7 @@ class Observation:
         )
 
 
-def running(scale_set: ScaleSet | None) -> list[str]:
+def running_vm_ids(scale_set: ScaleSet | None) -> list[str]:
     """Return the vm_ids of the running machines."""
     return sorted(i.vm_id for i in scale_set.instances if i.running) if scale_set else []
 
@@ -75,15 +75,17 @@ async def record_observations(
 ) -> list[AttemptInputs | Exception]:
     """Write new observations and read facts; return LeaseLost where another worker has the row."""
     new_observations = [
-        observation for observation in observations if observation.asked or observation.told
+        observation
+        for observation in observations
+        if observation.cloud_answered or observation.updates_machines
     ]
     if not new_observations:
         async with engine.connect() as conn:
-            facts = await _facts(conn, observations)
+            facts = await _read_facts(conn, observations)
         return [facts[observation.row.id] for observation in observations]
     async with engine.begin() as conn:
-        lost_ids = await _write_down(conn, new_observations)
-        facts = await _facts(
+        lost_ids = await _write_observations(conn, new_observations)
+        facts = await _read_facts(
             conn,
             [observation for observation in observations if observation.row.id not in lost_ids],
         )
@@ -93,22 +95,24 @@ async def record_observations(
     ]
 
 
-async def _facts(
+async def _read_facts(
     conn: AsyncConnection, observations: Sequence[Observation]
 ) -> dict[str, AttemptInputs]:
     return await attempt_facts.read_inputs(
-        conn, [(observation.row, observation.newest) for observation in observations]
+        conn, [(observation.row, observation.newest_path) for observation in observations]
     )
 
 
-async def _write_down(conn: AsyncConnection, observations: Sequence[Observation]) -> set[str]:
+async def _write_observations(
+    conn: AsyncConnection, observations: Sequence[Observation]
+) -> set[str]:
     """Write the observations; return attempts whose lease is lost (not written)."""
     records = [
         attempts.ScaleSetObservation(
             claim=observation.claim,
-            seen_at=observation.at if observation.asked else None,
+            seen_at=observation.observed_at if observation.cloud_answered else None,
             vm_ids=observation.vm_ids,
-            whole=observation.whole,
+            whole=observation.is_refill_complete,
         )
         for observation in observations
     ]
@@ -116,9 +120,11 @@ async def _write_down(conn: AsyncConnection, observations: Sequence[Observation]
     billed = [
         observation
         for observation in observations
-        if observation.asked and observation.row.id in prices
+        if observation.cloud_answered and observation.row.id in prices
     ]
     if billed:
-        machines = [observation.exist(prices[observation.row.id]) for observation in billed]
-        await ledger.meter(conn, machines, max(observation.at for observation in billed))
+        machines = [
+            observation.existing_machines(prices[observation.row.id]) for observation in billed
+        ]
+        await ledger.meter(conn, machines, max(observation.observed_at for observation in billed))
     return {observation.row.id for observation in observations} - prices.keys()

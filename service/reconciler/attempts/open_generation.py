@@ -45,7 +45,7 @@ from service.storage.store import BlobStore, PreconditionFailed, StorageError
 from trainer.contract import Committed, Head
 
 log = logging.getLogger(__name__)
-_GIVEN_UP = MoveAttempt(
+_GIVE_UP_MOVE = MoveAttempt(
     to=AttemptState.TERMINATING, outcome=Outcome.UNRESPONSIVE, reason=HEAD_UNREADABLE
 )
 
@@ -75,9 +75,9 @@ class GenerationOpener:
             if not self._has_tried_long(row):
                 raise
             log.exception("head.unreadable", extra={"job": row.job_id, "attempt": row.id})
-            result = _GIVEN_UP
+            result = _GIVE_UP_MOVE
         if not result and self._has_tried_long(row):
-            result = _GIVEN_UP
+            result = _GIVE_UP_MOVE
         if result:
             self._opening.pop(row.id, None)
         return result

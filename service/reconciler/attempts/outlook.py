@@ -16,7 +16,7 @@ from service.domain.lifecycle.attempt import Attempt
 from service.domain.lifecycle.elastic import GrowthOutlook
 from trainer.contract import DirectiveKind
 
-_COMING = (ScaleSetPhase.CREATING, ScaleSetPhase.READY)
+_PHASES_BEFORE_JOIN = (ScaleSetPhase.CREATING, ScaleSetPhase.READY)
 
 
 def is_needed(
@@ -51,22 +51,22 @@ async def growth_outlook(
     arrival = (opened_generations[0].opened_at - row.created_at).total_seconds()
     joined_vm_ids = {r.vm_id for r in await nodes.of_attempt(conn, row.id)}
     return GrowthOutlook(
-        remaining=_remaining(job),
-        disruption=_disruption(job, row),
-        restart=await _restart(conn, row, opened_generations),
+        remaining=_remaining_seconds(job),
+        disruption=_eviction_interval(job, row),
+        restart=await _restart_seconds(conn, row, opened_generations),
         arrival=arrival,
-        next_join=_next_join(row, scale_set, joined_vm_ids, arrival, now),
+        next_join=_seconds_to_next_join(row, scale_set, joined_vm_ids, arrival, now),
     )
 
 
-def _remaining(job: JobRow) -> float:
+def _remaining_seconds(job: JobRow) -> float:
     pace = job.progress.get("seconds_per_step")
     if pace is None:
         return math.inf
     return float(max(job.total_steps - job.progress.get("step", 0), 0) * pace)
 
 
-def _disruption(job: JobRow, row: AttemptRow) -> float:
+def _eviction_interval(job: JobRow, row: AttemptRow) -> float:
     """Return the mean time in seconds between evictions that the plan expects here."""
     plan = job.parsed_plan
     option = next((o for o in plan.options if o.offering == row.offering), plan.chosen)
@@ -74,7 +74,7 @@ def _disruption(job: JobRow, row: AttemptRow) -> float:
     return option.duration_p50 / evictions if evictions > 0 else math.inf
 
 
-async def _restart(
+async def _restart_seconds(
     conn: AsyncConnection, row: AttemptRow, generations: list[OpenedGeneration]
 ) -> float:
     """Return the seconds of the last restart in place: save, stop, and first step."""
@@ -92,7 +92,7 @@ async def _restart(
     return (first - opened_at).total_seconds() + (save_seconds[-1] if save_seconds else 0.0)
 
 
-def _next_join(
+def _seconds_to_next_join(
     row: AttemptRow,
     scale_set: ScaleSet | None,
     joined_vm_ids: set[str],
@@ -103,7 +103,7 @@ def _next_join(
 
     Infinite without one, and for one that is late.
     """
-    if scale_set is None or row.refilled_at is None or scale_set.phase not in _COMING:
+    if scale_set is None or row.refilled_at is None or scale_set.phase not in _PHASES_BEFORE_JOIN:
         return math.inf
     boots = any(i.running and i.vm_id not in joined_vm_ids for i in scale_set.instances)
     if not boots and scale_set.phase is ScaleSetPhase.READY:

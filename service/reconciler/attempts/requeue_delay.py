@@ -14,8 +14,8 @@ from service.domain.states import AttemptState
 from service.reconciler.attempts.observer import ObservedAttempt
 from trainer.contract import DirectiveKind, NodePhase
 
-POLLS = 6  # longest delay, in poll intervals
-_MOMENT = timedelta(seconds=0.1)
+MAX_DELAY_POLLS = 6  # longest delay, in poll intervals
+_MARGIN = timedelta(seconds=0.1)
 
 
 def while_running(
@@ -25,19 +25,19 @@ def while_running(
 
     None while a machine is missing, a stop is requested, or anything else is to be done soon.
     """
-    view = observed.seen
+    view = observed.view
     if (
         row.state is not AttemptState.RUNNING
         or observed.attempt.stop_as
         or observed.faults
-        or observed.call
+        or observed.action_request
     ):
         return None
-    if row.stop_by is not None or view.halted_at or not _whole(row, view):
+    if row.stop_by is not None or view.halted_at or not _is_fully_training(row, view):
         return None
     assert view.heard_at is not None, "a generation has members"
     remaining = view.heard_at + pace.silence - now
-    return max(min(POLLS * pace.poll, remaining), pace.poll)
+    return max(min(MAX_DELAY_POLLS * pace.poll, remaining), pace.poll)
 
 
 def while_stopping(
@@ -50,10 +50,10 @@ def while_stopping(
     allowed = pace.settle if step.kind is DirectiveKind.STOP else pace.save
     halted_at = view.halted_at if view.halt_kind is step.kind else None
     remaining = view.excused(halted_at or now) + allowed - now
-    return min(pace.poll, max(remaining, timedelta()) + _MOMENT)
+    return min(pace.poll, max(remaining, timedelta()) + _MARGIN)
 
 
-def _whole(row: AttemptRow, view: AttemptView) -> bool:
+def _is_fully_training(row: AttemptRow, view: AttemptView) -> bool:
     """Return whether every machine is present and trains in the current generation."""
     if view.generation is None or view.heard_at is None or view.model_committed:
         return False

@@ -30,7 +30,7 @@ def is_boot_failure(row: AttemptRow, view: AttemptView, step: MoveAttempt) -> bo
     return is_booting and step.outcome is Outcome.UNRESPONSIVE and view.generation is None
 
 
-async def keep_serial_logs(
+async def copy_serial_logs(
     engine: AsyncEngine,
     cloud: CloudProvider,
     store: BlobStore,

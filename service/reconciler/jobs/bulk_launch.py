@@ -28,8 +28,8 @@ from service.domain.planning.plan import Plan
 from service.operations.queue import admission
 from service.pricing.source import PriceSource, known_prices
 
-_IDLE = timedelta(seconds=30)
-_LEFT_FROM_BEFORE = ("waits_for", "moves_since", "returns_since")  # a launch clears them
+_INTERVAL = timedelta(seconds=30)
+_COLUMNS_OF_LAST_LAUNCH = ("waits_for", "moves_since", "returns_since")  # a launch clears them
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +48,7 @@ class PlainLaunch:
         terms = self.row.constraints
         limits = (terms.deadline, terms.budget, terms.max_price, self.row.over_budget_at)
         columns = self.claim.row._asdict()
-        has_leftovers = any(columns.get(name) for name in _LEFT_FROM_BEFORE)
+        has_leftovers = any(columns.get(name) for name in _COLUMNS_OF_LAST_LAUNCH)
         free = not any(limits) and not terms.regions and not has_leftovers
         return free and len(self.plan.options) == 1
 
@@ -124,7 +124,7 @@ async def _write(
     await job_versions.raise_all(
         conn, [launch.row.id for launch in launches], now
     )  # the phase is another one
-    await leases.release_all(conn, [(launch.claim, now + _IDLE) for launch in launches], now)
+    await leases.release_all(conn, [(launch.claim, now + _INTERVAL) for launch in launches], now)
 
 
 def _attempt(

@@ -45,9 +45,9 @@ from service.operations.queue import admission
 from service.pricing.source import PriceSource, known_prices
 from service.reconciler.cloud.capacity_history import CapacityHistoryCache
 
-_IDLE = timedelta(seconds=30)
-_SOON = timedelta(seconds=1)
-_TRIES = 3  # new choices while other jobs take the cores
+_INTERVAL = timedelta(seconds=30)
+_SHORT_DELAY = timedelta(seconds=1)
+_MAX_CHOICES = 3  # new choices while other jobs take the cores
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +64,7 @@ class AttemptLauncher:
     async def start(self, claim: Claim, job: Job, row: JobRow, number: int) -> None:
         """Write the next attempt, or the reason why none starts now."""
         plan = row.parsed_plan
-        work, states, history = await self._read_work_left(row, plan)
+        work, states, history = await self._read_remaining_work(row, plan)
         now, nodes = self.now(), plan.chosen.nodes
         choose = partial(
             offering_choice.choose,
@@ -75,7 +75,7 @@ class AttemptLauncher:
             past=history,
         )
         states_now = states
-        for _ in range(_TRIES):
+        for _ in range(_MAX_CHOICES):
             choice = await asyncio.to_thread(choose, states_now)  # slow, so before any lock
             async with self.engine.begin() as conn:
                 before = states_now
@@ -111,7 +111,7 @@ class AttemptLauncher:
             await budgets.mark_exhausted(conn, job.id, result.because, now, what_now=text)
             await leases.release(conn, claim, now, now)
         else:
-            await self._publish_wait(conn, claim, row, result.because, None, until=now + _IDLE)
+            await self._publish_wait(conn, claim, row, result.because, None, until=now + _INTERVAL)
 
     async def _requeue_if_full(
         self, conn: AsyncConnection, claim: Claim, row: JobRow, states: Sequence[OfferingState]
@@ -122,13 +122,13 @@ class AttemptLauncher:
         if not await admission.requeue_job(conn, row, states, now):
             return False
         await job_versions.raise_one(conn, row.id, now, waits_for="")
-        await leases.release(conn, claim, now, now + _IDLE)
+        await leases.release(conn, claim, now, now + _INTERVAL)
         return True
 
     async def _retry_soon(self, claim: Claim) -> None:
         """Retry soon: other jobs took cores during each of the tries."""
         async with self.engine.begin() as conn:
-            await leases.release(conn, claim, self.now(), self.now() + _SOON)
+            await leases.release(conn, claim, self.now(), self.now() + _SHORT_DELAY)
 
     async def enforce_deadline(self, claim: Claim, row: JobRow, last: LastAttempt) -> None:
         """Move a training attempt: off Spot for the deadline, or from on demand back to Spot."""
@@ -145,7 +145,7 @@ class AttemptLauncher:
             await self._return_to_spot(claim, row, plan, live)
 
     async def _leave_spot(self, claim: Claim, row: JobRow, plan: Plan, live: AttemptRow) -> None:
-        work, prices = self._work_left(row), await self.read_prices(plan)
+        work, prices = self._remaining_work(row), await self.read_prices(plan)
         async with self.engine.connect() as conn:
             states, history = await self._read_states(conn, plan, prices, work)
         now = self.now()
@@ -162,7 +162,7 @@ class AttemptLauncher:
         terms, plan = row.constraints, row.parsed_plan
         if terms.deadline is None or terms.switches or row.at_risk_at:
             return False
-        work, states, history = await self._read_work_left(row, plan)
+        work, states, history = await self._read_remaining_work(row, plan)
         arguments = (work, None, self.now(), plan.chosen.nodes, history)
         risk = await asyncio.to_thread(offering_choice.deadline_risk, states, *arguments)
         if risk is not None:
@@ -174,7 +174,7 @@ class AttemptLauncher:
     ) -> None:
         async with self.engine.begin() as conn:
             if deadlines.wants_to_move(row, risk):
-                risk = await self._stay_without_budget(conn, row, plan, states, risk)
+                risk = await self._stay_on_spot(conn, row, plan, states, risk)
             await deadlines.handle_risk(conn, claim, row, risk, self.now())
 
     async def _return_to_spot(
@@ -184,7 +184,7 @@ class AttemptLauncher:
 
         The budget must cover on demand too: if Spot refuses, the job starts there again.
         """
-        work, prices = self._work_left(row), await self.read_prices(plan)
+        work, prices = self._remaining_work(row), await self.read_prices(plan)
         async with self.engine.connect() as conn:
             checkpoint = await _newest_checkpoint(conn, row.id)
             states, history = await self._read_states(conn, plan, prices, work, checkpoint)
@@ -197,14 +197,14 @@ class AttemptLauncher:
             states_now = await admission.mark_full_regions(conn, row.id, states, nodes, now)
             if move.candidate and move.candidate.offering in _offerings_without_cores(states_now):
                 return
-            move = await self._stay_without_budget(conn, row, plan, states, move)
+            move = await self._stay_on_spot(conn, row, plan, states, move)
             net = move.net and await self._budget_refusal(
                 conn, row, plan, states, move.net.offering
             )
             if move.candidate is not None and net is None:
                 await deadlines.return_to_spot(conn, claim, row, move, now)
 
-    async def _stay_without_budget(
+    async def _stay_on_spot(
         self,
         conn: AsyncConnection,
         row: JobRow,
@@ -233,7 +233,7 @@ class AttemptLauncher:
             conn, row.id, *_reservation(state, plan), self.allowance, self.now()
         )
 
-    def _work_left(self, row: JobRow, steps_done: int | None = None) -> WorkLeft:
+    def _remaining_work(self, row: JobRow, steps_done: int | None = None) -> WorkLeft:
         """Return the work left after ``steps_done`` steps.
 
         None: the work left of the running attempt, which saves before it stops."""
@@ -246,14 +246,14 @@ class AttemptLauncher:
             checkpoint_s=checkpoint_interval.spot_interval(row.progress),
         )
 
-    async def _read_work_left(
+    async def _read_remaining_work(
         self, row: JobRow, plan: Plan
     ) -> tuple[WorkLeft, list[OfferingState], CapacityHistory]:
         """Return the work left from the newest checkpoint on, and the offerings for it."""
         prices = await self.read_prices(plan)
         async with self.engine.connect() as conn:
             checkpoint = await _newest_checkpoint(conn, row.id)
-            work = self._work_left(row, checkpoint.step if checkpoint else 0)
+            work = self._remaining_work(row, checkpoint.step if checkpoint else 0)
             return work, *await self._read_states(conn, plan, prices, work, checkpoint)
 
     async def read_prices(self, plan: Plan) -> Mapping[Offering, Price]:
@@ -277,7 +277,7 @@ class AttemptLauncher:
         )
         chooses = len(offerings) > 1 or work.terms.deadline is not None
         holds = await machine_history.holds_by_offering(conn, offerings, now) if chooses else {}
-        history = await self.histories.of(conn, offerings, nodes, now) if chooses else NO_HISTORY
+        history = await self.histories.read(conn, offerings, nodes, now) if chooses else NO_HISTORY
         scores = await market.scores(conn, map(spot_pool_of, offerings)) if chooses else {}
         score_of = {o: scores.get(spot_pool_of(o)) for o in offerings}
         states = [
@@ -326,7 +326,7 @@ class AttemptLauncher:
         last, now, plan = job.last_attempt, self.now(), row.parsed_plan
         shortage, nodes = state.shortage, plan.chosen.nodes
         if shortage is not None and not await capacity_outages.probe(conn, shortage, nodes, now):
-            await leases.release(conn, claim, now, now + _SOON)
+            await leases.release(conn, claim, now, now + _SHORT_DELAY)
             return False
         await attempts.add(
             conn,
@@ -345,7 +345,7 @@ class AttemptLauncher:
         # at_risk_at stays: where on demand was refused, Spot is not left a second time.
         cleared = {"waits_for": "", "moves_since": None, "returns_since": None}
         await job_versions.raise_one(conn, job.id, now, **cleared)  # the phase has changed
-        await leases.release(conn, claim, now, now + _IDLE)
+        await leases.release(conn, claim, now, now + _INTERVAL)
         return True
 
     async def _record_choice(

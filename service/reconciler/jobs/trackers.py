@@ -24,9 +24,9 @@ from service.trackers.tracker import Point, Tracker, TrackerError, TrackerRun
 
 log = logging.getLogger(__name__)
 TIMEOUT = timedelta(days=1)  # until a failing tracker is given up
-RETRY = timedelta(seconds=60)
-CLAIM = timedelta(minutes=10)
-SETTLING = timedelta(seconds=60)  # after a job's end, for its last figures to come in
+RETRY_DELAY = timedelta(seconds=60)
+CLAIM_DURATION = timedelta(minutes=10)
+SETTLE_DELAY = timedelta(seconds=60)  # after a job's end, for its last figures to come in
 _MAX_RUNS = 20  # runs
 _MAX_STEPS = 1000  # of one batch
 Json = dict[str, Any]
@@ -44,7 +44,9 @@ class TrackerRuns:
     async def run_once(self) -> list[str]:
         """Send due steps; return the jobs whose trackers received some."""
         async with self.engine.begin() as conn:
-            claimed = await tracker_runs.claim(conn, self.kind, self.now(), CLAIM, _MAX_RUNS)
+            claimed = await tracker_runs.claim(
+                conn, self.kind, self.now(), CLAIM_DURATION, _MAX_RUNS
+            )
         results = await asyncio.gather(*map(self._send_due_steps, claimed))
         return [run.job_id for run, was_sent in zip(claimed, results, strict=True) if was_sent]
 
@@ -55,7 +57,7 @@ class TrackerRuns:
             assert job is not None, "runs refer to jobs"
             after = claimed.last_step - claimed.last_step % tracker.block
             trained_s, rows = await tracker_runs.figures(conn, job.id, after, _MAX_STEPS)
-        is_settled = job.finished_at is not None and self.now() >= job.finished_at + SETTLING
+        is_settled = job.finished_at is not None and self.now() >= job.finished_at + SETTLE_DELAY
         complete = rows if is_settled else _complete_steps(rows, after)
         points = _points(complete, job.created_at.timestamp() + trained_s)
         has_new_steps = bool(points) and points[-1].step > claimed.last_step
@@ -96,7 +98,7 @@ class TrackerRuns:
         facts = {"job": claimed.job_id, "tracker": claimed.kind, "cause": str(fault)}
         log.warning("tracker.failed", extra=facts)
         if now < since + TIMEOUT:
-            await self._update_run(claimed, due_at=now + RETRY, failing_since=since)
+            await self._update_run(claimed, due_at=now + RETRY_DELAY, failing_since=since)
             return
         text = (
             f"Sending metrics to {claimed.kind} has failed for a day, so it receives no more. "

@@ -30,7 +30,7 @@ class LateBilling:
     """Opens and closes ledger rows of ended attempts by the machines that Azure reports."""
 
     engine: AsyncEngine
-    cloud_in: Callable[[str], CloudProvider]  # the cloud with the rate limits of a region
+    cloud_in_region: Callable[[str], CloudProvider]  # the cloud with the rate limits of a region
     now: Callable[[], datetime]
 
     async def meter(self, attempt_id: str, *, billed: bool) -> bool:
@@ -49,7 +49,7 @@ class LateBilling:
     async def _meter_row(self, row: AttemptRow, *, billed: bool) -> bool:
         at, name = self.now(), scale_set_name(row.id)
         try:
-            scale_set = await self.cloud_in(row.offering.pool).get(name)
+            scale_set = await self.cloud_in_region(row.offering.pool).get(name)
         except ScaleSetNotFound:
             scale_set = None
         except CloudError as fault:  # the next sweep tries again

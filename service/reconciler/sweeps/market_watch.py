@@ -26,12 +26,12 @@ class MarketWatch:
 
     engine: AsyncEngine
     market: Market
-    places: tuple[SpotPool, ...]  # where Spot may be bought
+    pools: tuple[SpotPool, ...]  # where Spot may be bought
     now: Callable[[], datetime]
 
     async def run_once(self) -> None:
         """Fetch what is due."""
-        if self.places:
+        if self.pools:
             await fetch_if_due(
                 self.engine, self.now, GRAPH, _GRAPH_INTERVAL, self._fetch_bands_and_prices
             )
@@ -39,10 +39,10 @@ class MarketWatch:
 
     async def _fetch_bands_and_prices(self) -> None:
         """Save eviction bands, then prices: a failure of the second request loses no bands."""
-        bands = await self.market.bands(self.places)
+        bands = await self.market.bands(self.pools)
         async with self.engine.begin() as conn:
             await rows.save_bands(conn, bands, self.now())
-        prices = await self.market.price_history(self.places)
+        prices = await self.market.price_history(self.pools)
         async with self.engine.begin() as conn:
             await rows.save_prices(conn, prices, self.now())
 
@@ -50,7 +50,7 @@ class MarketWatch:
         """Fetch placement scores for the largest gang that a job requested lately."""
         async with self.engine.connect() as conn:
             machines = min(await capacity_observations.largest_gang(conn), MACHINES_AT_MOST)
-        scores = await self.market.scores(self.places, machines)
+        scores = await self.market.scores(self.pools, machines)
         async with self.engine.begin() as conn:
             await rows.save_scores(conn, scores, machines, self.now())
 

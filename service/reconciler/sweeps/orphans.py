@@ -27,7 +27,7 @@ from service.reconciler.sweeps.late_billing import LateBilling, creator_id
 
 log = logging.getLogger(__name__)
 ALARM = "leak.will_not_die"
-TO_BE_BILLED = timedelta(seconds=30)  # an orphan that cannot be billed yet is kept for this long
+BILLING_GRACE = timedelta(seconds=30)  # an orphan that cannot be billed yet is kept for this long
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +47,7 @@ class OrphanSweep:
         """
         try:
             # List before reading rows: a row is older than its set.
-            owned = await self._cloud_in(ALL).list_owned()
+            owned = await self._cloud_in_region(ALL).list_owned()
         except CloudError as fault:
             log.warning("sweep.list_failed", extra={"cause": str(fault)})
             return []
@@ -71,9 +71,9 @@ class OrphanSweep:
     async def _delete_or_alarm(self, orphan: ScaleSet, age: timedelta, *, is_billed: bool) -> None:
         """Delete an orphan, and raise the alarm if its deletion is stuck.
 
-        ``is_billed``: it is billed. One that is not is kept until it is TO_BE_BILLED old.
+        ``is_billed``: it is billed. One that is not is kept until it is BILLING_GRACE old.
         """
-        if not is_billed and age < TO_BE_BILLED:
+        if not is_billed and age < BILLING_GRACE:
             return
         refusal = ""
         if orphan.phase is not ScaleSetPhase.DELETING:
@@ -107,16 +107,16 @@ class OrphanSweep:
 
     @cached_property
     def _late_billing(self) -> LateBilling:
-        return LateBilling(engine=self.engine, cloud_in=self._cloud_in, now=self.now)
+        return LateBilling(engine=self.engine, cloud_in_region=self._cloud_in_region, now=self.now)
 
-    def _cloud_in(self, region: str) -> CloudProvider:
+    def _cloud_in_region(self, region: str) -> CloudProvider:
         """Return the cloud with the rate limits of ``region``."""
-        return self.limited_cloud.at(region) if self.limited_cloud else self.cloud
+        return self.limited_cloud.region(region) if self.limited_cloud else self.cloud
 
     async def _delete(self, orphan: ScaleSet) -> str:
         """Request the deletion; return why it was refused, or "" if accepted or already gone."""
         try:
-            await self._cloud_in(orphan.pool).delete(orphan.name)
+            await self._cloud_in_region(orphan.pool).delete(orphan.name)
         except ScaleSetNotFound:
             return ""
         except CloudError as fault:  # does not delay the next orphans

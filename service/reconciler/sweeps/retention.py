@@ -35,14 +35,16 @@ class CheckpointSweep:
     engine: AsyncEngine
     store: BlobStore
     now: Callable[[], datetime]
-    _after: str = ""
+    _last_job_id: str = ""
 
     async def run_once(self) -> int:
         """Collect the garbage of a page of jobs; return the number of bytes freed."""
         before = self.now() - GRACE
         async with self.engine.connect() as conn:
-            page = await retention.due(conn, before=before, after=self._after, limit=PAGE_SIZE)
-        self._after = page[-1].job_id if len(page) == PAGE_SIZE else ""
+            page = await retention.due(
+                conn, before=before, after=self._last_job_id, limit=PAGE_SIZE
+            )
+        self._last_job_id = page[-1].job_id if len(page) == PAGE_SIZE else ""
         return sum([await self._collect_job(task) for task in page])
 
     async def _collect_job(self, task: RetentionTask) -> int:
@@ -56,22 +58,22 @@ class CheckpointSweep:
         except Exception:  # nodes write these blobs: one job's must not stop the other jobs
             log.warning("checkpoints.not_collected", extra={"job": task.job_id}, exc_info=True)
             return 0
-        if not collected.young:
+        if not collected.has_recent_files:
             async with self.engine.begin() as conn:
                 await retention.record_collected(conn, task)
-        if collected.freed:
+        if collected.freed_bytes:
             log.info(
                 "checkpoints.collected",
-                extra={"job": task.job_id, "bytes": collected.freed},
+                extra={"job": task.job_id, "bytes": collected.freed_bytes},
             )
-        return collected.freed
+        return collected.freed_bytes
 
 
 class CollectedGarbage(NamedTuple):
     """Result of collecting one job's garbage."""
 
-    freed: int  # bytes
-    young: bool  # some of an ended job is left: nodes that are cut off write until their end
+    freed_bytes: int
+    has_recent_files: bool  # of an ended job: nodes that are cut off write until their end
 
 
 async def _is_behind(task: RetentionTask, head: Head) -> bool:

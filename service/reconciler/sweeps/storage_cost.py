@@ -31,7 +31,7 @@ from service.storage.store import LISTED, StorageError
 log = logging.getLogger(__name__)
 BATCH_SIZE = 10  # containers of one round: with a round every 10 s, one listing a second
 LIVE_INTERVAL = timedelta(hours=1)
-OVER_INTERVAL = timedelta(days=1)
+ENDED_INTERVAL = timedelta(days=1)
 _AFTER_FAULT = timedelta(minutes=5)
 
 
@@ -77,5 +77,5 @@ class StorageMeters:
             levels = levels if prices else with_known_prices(levels, before)
             changes = level_changes(before, levels, last_look, now)
             await storage_cost.record(
-                conn, claim, changes, now, now + (OVER_INTERVAL if is_over else LIVE_INTERVAL)
+                conn, claim, changes, now, now + (ENDED_INTERVAL if is_over else LIVE_INTERVAL)
             )

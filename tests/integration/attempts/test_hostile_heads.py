@@ -61,7 +61,7 @@ class Victims:
         for _ in range(times):
             for _ in range(round(seconds / 15)):  # else the service takes itself for deaf
                 self.world.clock.advance(seconds=15)
-                self.world.attempts.watch.round(self.world.clock())
+                self.world.attempts.visibility.record_round(self.world.clock())
             for one in self.all:
                 if chatty:
                     await one.go_on()

@@ -77,7 +77,7 @@ def reconciler(world: World, cloud: Watched) -> AttemptReconciler:
 def replica_of(world: World, cloud: FakeCloud, *, lists: bool = False) -> AttemptReconciler:
     limited = RateLimitedCloud(engine=world.engine, cloud=cloud, now=world.clock)
     every = world.pace.poll
-    lister = Lister(engine=world.engine, cloud=cloud, every=every, now=world.clock)
+    lister = Lister(engine=world.engine, cloud=cloud, interval=every, now=world.clock)
     return replace(
         world.attempts,
         cloud=cloud,
@@ -170,10 +170,10 @@ async def test_an_attempt_waits_for_one_call_at_a_time(
     waits = Deferral(call=CloudCall.CREATE, until=later)
     claim = await _claimed(engine, clock, deferred_call=waits.call, deferred_until=later)
     with pytest.raises(ScaleSetNotFound):  # there are tokens
-        await limited.at(SPOT.region, claim).get("rk-1")
+        await limited.region(SPOT.region, claim).get("rk-1")
     await left(engine, clock, RequestKind.LIST, 0)
     with pytest.raises(Deferred) as refusal:
-        await limited.at(SPOT.region, claim).get("rk-1")
+        await limited.region(SPOT.region, claim).get("rk-1")
 
     assert refusal.value.deferral == waits
     assert (await tokens_of(engine))[RequestKind.LIST] == 0
@@ -211,7 +211,7 @@ async def test_tokens_of_a_call_that_was_not_made_in_time_are_lost(
     await left(engine, clock, RequestKind.LIST, 0)
 
     with pytest.raises(Deferred):
-        await limited.at(SPOT.region, claim).get("rk-1")
+        await limited.region(SPOT.region, claim).get("rk-1")
 
 
 async def test_nodes_are_seen_to_as_often_as_ever_while_calls_are_deferred(

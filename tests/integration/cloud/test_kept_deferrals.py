@@ -161,7 +161,7 @@ async def test_an_open_circuit_keeps_the_place_of_a_call_that_is_not_due(
     assert limited is not None
     for _ in range(FAILURES):
         with pytest.raises(CloudError):
-            await limited.ask(SPOT.region, CloudCall.LIST_TAGGED, failing)
+            await limited.call(SPOT.region, CloudCall.LIST_TAGGED, failing)
     await _add_deferred_creation(engine, clock, after=LATER)
     await reconciler.run_once()
     row = await row_of(engine)

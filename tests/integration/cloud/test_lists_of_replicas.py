@@ -11,7 +11,7 @@ EVERY = timedelta(seconds=10)
 
 
 def lister(world: World) -> Lister:
-    return Lister(engine=world.engine, cloud=world.cloud, every=EVERY, now=world.clock)
+    return Lister(engine=world.engine, cloud=world.cloud, interval=EVERY, now=world.clock)
 
 
 async def test_a_replica_with_an_older_list_sees_the_machine_that_another_one_misses(
@@ -27,11 +27,11 @@ async def test_a_replica_with_an_older_list_sees_the_machine_that_another_one_mi
     (attempt,) = await world.attempts_of(job)
     world.cloud.evict("rk-" + attempt["id"].removeprefix("att-"))
     world.clock.advance(seconds=1)
-    before = looks.listing
+    before = looks.newest_list
     await asks.run_once()
 
     await world.attempts.run_once()
 
     listed = (await world.call("GET", f"/v1/fine_tuning/jobs/{job}/events")).json()["data"]
-    assert looks.fresh() is before, "it has read no newer list, and believes its own"
+    assert looks.fresh_list() is before, "it has read no newer list, and believes its own"
     assert {e["code"] for e in listed} & {"generation.halted", "attempt.terminating"}

@@ -33,7 +33,7 @@ def market() -> FakeMarket:
 
 @pytest.fixture
 def watch(engine: AsyncEngine, clock: Clock, market: FakeMarket) -> MarketWatch:
-    return MarketWatch(engine=engine, market=market, places=(PLACE,), now=clock)
+    return MarketWatch(engine=engine, market=market, pools=(PLACE,), now=clock)
 
 
 async def count_kept(engine: AsyncEngine) -> list[tuple[str, timedelta]]:

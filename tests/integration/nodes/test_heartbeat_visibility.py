@@ -13,7 +13,7 @@ from service.cloud.provider import CloudError, ScaleSetNotFound
 from service.db.attempts import attempts
 from service.domain.cloud.fleet import ScaleSet, scale_set_name
 from service.reconciler.cloud.heartbeat_visibility import HeartbeatVisibility
-from service.reconciler.cloud.ingress_probe import IngressProbe, probe_of
+from service.reconciler.cloud.ingress_probe import IngressProbe, make_probe
 from tests.nodes.scripted_node import ScriptedNode, boot, commit, committed, say_all, start_training
 from tests.world import DATASET, World
 from trainer.contract import DirectiveKind, NodePhase
@@ -68,9 +68,9 @@ async def state(world: World, job_id: str) -> tuple[str, str | None]:
 
 
 def reach(world: World, at: Door) -> IngressProbe:
-    watch, limit = world.attempts.watch, timedelta(minutes=30)
+    watch, limit = world.attempts.visibility, timedelta(minutes=30)
     return IngressProbe(
-        engine=world.engine, probe=at.probe, watch=watch, now=world.clock, at_most=limit
+        engine=world.engine, probe=at.probe, visibility=watch, now=world.clock, max_blindness=limit
     )
 
 
@@ -124,7 +124,7 @@ async def test_a_door_that_never_opens_hides_silent_nodes_for_half_an_hour_and_n
 
 
 async def test_an_unreachable_ingress_says_why() -> None:
-    why = await probe_of("https://127.0.0.1:9/")()
+    why = await make_probe("https://127.0.0.1:9/")()
 
     assert why.startswith("https://127.0.0.1:9/: Connect")
 
@@ -142,7 +142,7 @@ async def test_an_ingress_with_an_unready_service_counts_as_closed() -> None:
     with ThreadingHTTPServer(("127.0.0.1", 0), Tired) as server:
         Thread(target=server.serve_forever, daemon=True).start()
         try:
-            why = await probe_of(f"http://127.0.0.1:{server.server_port}")()
+            why = await make_probe(f"http://127.0.0.1:{server.server_port}")()
         finally:
             server.shutdown()
 
@@ -280,13 +280,13 @@ async def test_a_replica_that_cannot_write_counts_no_heartbeat_round(
     world: World, engine: AsyncEngine
 ) -> None:
     reads_only = engine.execution_options(postgresql_readonly=True)
-    watch = world.attempts.watch
-    watch.round(world.clock())
+    watch = world.attempts.visibility
+    watch.record_round(world.clock())
     for _ in range(10):
         world.clock.advance(seconds=10)
-        await replace(world.attempts, engine=reads_only).keep_watch()
+        await replace(world.attempts, engine=reads_only).check_database()
     world.clock.advance(seconds=10)
-    await world.attempts.keep_watch()
+    await world.attempts.check_database()
 
     assert watch.awake_since == world.clock()
 
@@ -298,7 +298,7 @@ async def test_a_service_that_restarts_all_the_time_gives_silent_nodes_up_in_the
     states = []
     for _ in range(14):
         world.clock.advance(minutes=10)
-        world.attempts = replace(world.attempts, watch=HeartbeatVisibility())
+        world.attempts = replace(world.attempts, visibility=HeartbeatVisibility())
         await world.attempts.run_once()
         states.append((await state(world, job_id))[1])
 

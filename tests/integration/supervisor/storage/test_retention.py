@@ -135,8 +135,8 @@ async def test_what_a_save_has_left_is_deleted_and_what_head_names_is_not(
     await store.close()
 
     assert torn is not None
-    assert early.freed == 0
-    assert freed.freed == bytes_left > 0
+    assert early.freed_bytes == 0
+    assert freed.freed_bytes == bytes_left > 0
     assert job.names(torn.path) == []
     assert len(job.names(kept.path)) == 3
 

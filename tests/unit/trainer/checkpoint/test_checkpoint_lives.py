@@ -180,7 +180,7 @@ class Life:
         self.store.meanwhile = self.act if not self.is_over else None
         self.store.calls_left = self.rng.randint(0, 12) if killed else 10_000
         try:
-            self.freed += (await collect_garbage(self.store, found, self.clock())).freed
+            self.freed += (await collect_garbage(self.store, found, self.clock())).freed_bytes
         except (Killed, PreconditionFailed):
             pass
         finally:
