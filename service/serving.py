@@ -103,7 +103,7 @@ def _parts(settings: Settings, world: Adapters) -> Parts:
         granter=Granter(
             engine=world.engine,
             store=world.store,
-            life=settings.grant_life,
+            lifetime=settings.grant_life,
             regional=world.regional,
         ),
         plan_defaults=PlanDefaults(

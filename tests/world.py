@@ -259,7 +259,7 @@ def parts(
         prices=FixedPrices(table),
         preflights=Preflights(engine=engine, store=store, checker=InlineChecker(), now=clock),
         listener=listener,
-        granter=Granter(engine=engine, store=store, life=timedelta(hours=24)),
+        granter=Granter(engine=engine, store=store, lifetime=timedelta(hours=24)),
         plan_defaults=PlanDefaults(
             offerings=tuple(table),
             hazard_per_hour=0.05,

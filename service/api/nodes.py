@@ -130,7 +130,7 @@ async def directive(request: Request) -> Response:
                     break
                 return _carry_on(parts, after, order)
     if order is not None and order.over:
-        raise Gone(nodes.OVER)
+        raise Gone(nodes.ATTEMPT_IS_OVER)
     if order is not None and not _needs_grants(parts, order):
         return _answer(_brief_directive(parts, order))
     async with parts.reading.connect() as conn:
@@ -242,7 +242,7 @@ def _parse_number(request: Request, name: str) -> int:
 async def _read_message(request: Request, message: type[M], max_bytes: int) -> M:
     body = await read_body(request, max_bytes)
     try:
-        if len(body) > worker_thread.LONG:
+        if len(body) > worker_thread.LARGE_BYTES:
             return await worker_thread.run_in_worker(message.from_json, body)
         return message.from_json(body)
     except ValueError as error:

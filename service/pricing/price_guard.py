@@ -33,7 +33,7 @@ class PriceGuard:
     ) -> dict[CapacityType, Price]:
         """Return the prices to use in a pool; no Spot price without an on-demand price."""
         meters = {capacity: f"{pool} {capacity}" for capacity in _BOTH}
-        doubts = await self._memory.doubts(meters.values())
+        doubts = await self._memory.find_doubts(meters.values())
         last = await self._last_of(pool, meters, doubts)
         prices: dict[CapacityType, Price] = {}
         for capacity in _BOTH:
@@ -57,7 +57,7 @@ class PriceGuard:
     ) -> dict[Meter, Decimal]:
         """Return the prices of an account's meters to use; the table holds for the others."""
         names = {meter: meter.name(account) for meter in listed_prices}
-        doubts = await self._memory.doubts(names.values())
+        doubts = await self._memory.find_doubts(names.values())
         prices = {}
         for meter, listed in listed_prices.items():
             doubt, bounds = doubts.get(names[meter]), storage_prices.bounds(meter)
@@ -83,9 +83,9 @@ class PriceGuard:
         verdict = price_check.check_price(listed, last, doubt, bounds, self._now())
         if verdict.doubt:
             if verdict.doubt != doubt:
-                await self._memory.doubt(meter, verdict.doubt)
+                await self._memory.save_doubt(meter, verdict.doubt)
         elif doubt and verdict.price is not None and self._is_over(doubt, verdict.price):
-            await self._memory.forget(meter)
+            await self._memory.remove_doubt(meter)
         price, reason = verdict.price, verdict.reason
         if price is not None and most is not None and price > most:
             # Azure bills no more than on demand: our machines have the maxPrice -1.
@@ -111,7 +111,7 @@ class PriceGuard:
         return (
             known_prices
             if len(known_prices) == len(meters)
-            else await self._memory.paid(pool) | known_prices
+            else await self._memory.last_good_prices(pool) | known_prices
         )
 
     def _is_over(self, doubt: PriceDoubt, price: Decimal) -> bool:

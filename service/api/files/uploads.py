@@ -102,7 +102,7 @@ async def _complete_upload(parts: Parts, completion: Completion) -> File:
     completer = Completer(
         engine=parts.engine, store=parts.store, limits=parts.limits, now=parts.now
     )
-    topic = rows.topic(uploads.file_id_of(completion.upload_id))
+    topic = rows.topic(uploads.file_id_from_upload_id(completion.upload_id))
     with parts.drain.polling(topic) as changed:
         while (file := await completer.complete(completion)) is None:
             if parts.drain.has_begun:

@@ -143,7 +143,7 @@ class JsonRequest(Request):
         body = await self.body()
         return (
             await worker_thread.run_in_worker(parse_json, body)
-            if len(body) > worker_thread.LONG
+            if len(body) > worker_thread.LARGE_BYTES
             else parse_json(body)
         )
 

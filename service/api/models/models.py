@@ -131,11 +131,11 @@ async def _find_checkpoint(parts: Parts, caller: Caller, name: str) -> Model:
 def _checkpoint_model(checkpoint: CheckpointModel) -> Model:
     return Model(
         id=checkpoint.name,
-        created=int(checkpoint.kept.committed_at.timestamp()),
+        created=int(checkpoint.row.committed_at.timestamp()),
         owned_by=checkpoint.job.project_id,
         base_model=checkpoint.job.model,
         job=checkpoint.job.id,
-        step=checkpoint.kept.step,
+        step=checkpoint.row.step,
     )
 
 

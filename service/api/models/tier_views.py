@@ -100,7 +100,7 @@ def _folder(inspection: FolderInspection) -> dict[str, Any]:
         "bytes": sum(b.size for b in inspection.blobs),
         "tier": str(rules.coolest_tier(inspection.blobs)),
         "state": str(presence),
-        "moving_to": str(inspection.under_way.tier) if inspection.under_way else None,
+        "moving_to": str(inspection.current_move.tier) if inspection.current_move else None,
     }
     if presence is Presence.ARCHIVED:
         members["rehydrate"] = {
@@ -108,7 +108,7 @@ def _folder(inspection: FolderInspection) -> dict[str, Any]:
         }
     if presence is Presence.REHYDRATING:
         expected_at: datetime | None = (
-            inspection.under_way.expected_at if inspection.under_way else None
+            inspection.current_move.expected_at if inspection.current_move else None
         )
         members["rehydrating"] = {
             "priority": _priority(inspection.blobs),

@@ -37,7 +37,7 @@ async def get_storage(parts: PartsDep, caller: Reader, now: Now, job_id: str) ->
     """Return every checkpoint and the model with tier and state, as Blob lists them now."""
     async with parts.reading.connect() as conn:
         job = await jobs.get(conn, caller.project_id, job_id)
-        folders = await tiers.folders(conn, job)
+        folders = await tiers.list_folders(conn, job)
         under_way = await open_of(conn, job_id)
         overview = await jobs.get_with_facts(conn, caller.project_id, job_id, now)
     prices = await parts.outside.read_prices() or storage_prices.TABLE
@@ -47,7 +47,7 @@ async def get_storage(parts: PartsDep, caller: Reader, now: Now, job_id: str) ->
             folder=folder,
             blobs=[b for b in blobs if b.name.startswith(f"{folder.path}/")],
             prices=prices,
-            under_way=under_way.get(folder.path),
+            current_move=under_way.get(folder.path),
         )
         for folder in folders
     ]

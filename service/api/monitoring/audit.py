@@ -40,13 +40,16 @@ async def get_audit(
             "This replica has no access to Azure. Retry; another replica may answer."
         )
     result = await audit.run_audit(parts.engine, parts.cloud, parts.store, parts.prices, now)
-    resources = result.found
+    resources = result.resources
     remaining = resources
     if after is not None:
         require_known_cursor(None if all(f.name != after for f in resources) else resources, after)
         remaining = [f for f in resources if f.name > after]
     limit = clamp(limit, _MOST)
-    unseen = {"unseen": result.unseen or None, "unknown_containers": result.unknown_containers}
+    unseen = {
+        "unseen": result.incomplete_reason or None,
+        "unknown_containers": result.unknown_containers,
+    }
     summary = _summary(resources) | unseen
     return page(Audit, remaining[: limit + 1], limit, _resource, summary=summary)
 

@@ -16,7 +16,7 @@ from service.db.storage import access_policies as rows
 from service.storage.store import POLICIES, BlobNotFound, BlobStore
 
 WRITE = "racwdl"  # Azure's letters: read, add, create, write, delete, list
-_TRIES = 3
+_MAX_TRIES = 3
 
 
 async def update_policies(
@@ -30,7 +30,7 @@ async def update_policies(
     """
     until = now + lifetime
     chosen = await _newest(engine, job_id)
-    for _ in range(_TRIES):
+    for _ in range(_MAX_TRIES):
         try:
             expiry_by_attempt = dict.fromkeys(chosen, until)
             if store.has_access_policies:

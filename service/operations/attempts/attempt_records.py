@@ -25,8 +25,8 @@ class RepeatedSteps:
     """Steps of a generation of this attempt that the next generation repeated."""
 
     attempt_id: str
-    lost: int
-    reached: int
+    lost_steps: int
+    last_step: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +38,7 @@ class AttemptRecord:
     nodes: list[NodeReport]
     moves: Moves
     ledger: list[LedgerRow]
-    again: list[RepeatedSteps]
+    repeated_steps: list[RepeatedSteps]
 
     @property
     def timeline(self) -> list[TimelineSpan]:
@@ -70,7 +70,7 @@ async def list_records(conn: AsyncConnection, job_id: str) -> list[AttemptRecord
             nodes=[t for t in nodes_of_job if t.attempt_id == row.id],
             moves={AttemptState.PENDING: row.created_at} | moves.get(row.id, {}),
             ledger=[m for m in meters if m.attempt_id == row.id],
-            again=[a for a in repeated_steps if a.attempt_id == row.id],
+            repeated_steps=[a for a in repeated_steps if a.attempt_id == row.id],
         )
         for row in await attempts.of_job(conn, job_id)
     ]
@@ -86,8 +86,8 @@ def _repeated_steps(opened: Sequence[OpenedGeneration]) -> list[RepeatedSteps]:
     return [
         RepeatedSteps(
             attempt_id=before.generation.attempt_id,
-            lost=following.lost_steps,
-            reached=start_step(following) + following.lost_steps,
+            lost_steps=following.lost_steps,
+            last_step=start_step(following) + following.lost_steps,
         )
         for before, following in pairwise(opened)
     ]

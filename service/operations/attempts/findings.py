@@ -76,7 +76,7 @@ async def mark_broken(
                 row.job_id,
                 now,
                 "checkpoint.broken",
-                _sentence(entry, reason, resume_from),
+                _broken_message(entry, reason, resume_from),
                 attempt_id=row.id,
                 level="error",
                 data=marked[-1],
@@ -84,7 +84,7 @@ async def mark_broken(
     return marked
 
 
-def _sentence(entry: Committed, reason: str, resume_from: Committed | None) -> str:
+def _broken_message(entry: Committed, reason: str, resume_from: Committed | None) -> str:
     repeated_steps = entry.step - (resume_from.step if resume_from else 0)
     start = (
         f"Training resumes from step {resume_from.step}"

@@ -24,8 +24,8 @@ from service.domain.planning.checkpoint_interval import CheckpointInterval, Save
 from service.operations.attempts import heads
 from trainer.contract import DirectiveKind, Generation, Head, Member
 
-_SOON = timedelta(seconds=1)
-_BEHIND_HEAD = (
+_SHORT_DELAY = timedelta(seconds=1)
+_DATABASE_BEHIND_MESSAGE = (
     "The database is behind HEAD: it knew generation {known}, but generation {head} had begun. It"
     " was restored from a backup, lost its last writes, or a process was killed."
     " No committed checkpoint is lost; events, metrics and cost have a gap"
@@ -41,22 +41,24 @@ class Opening:
     step: OpenGeneration
     head: Head
     run_spec_sha256: str
-    before: Generation | None = None  # the attempt's one before, and since when it was halted
+    previous: Generation | None = None  # the attempt's one before, and since when it was halted
     halted_at: datetime | None = None
-    after: int | None = None  # the job's newest number, as far as the database knew
-    saves: SaveHistory | None = None  # None: the user has fixed the interval
+    last_known_number: int | None = None  # the job's newest number, as far as the database knew
+    save_history: SaveHistory | None = None  # None: the user has fixed the interval
 
     @property
-    def forgotten(self) -> bool:
+    def is_database_behind(self) -> bool:
         """Return whether HEAD is ahead of the database, which was restored."""
-        return self.after is not None and self.head.generation > self.after + 1
+        return (
+            self.last_known_number is not None and self.head.generation > self.last_known_number + 1
+        )
 
     @cached_property
     def interval(self) -> CheckpointInterval | None:
         """Return the generation's checkpoint interval; None: the run spec has it."""
         machines = len(self.step.nodes)
         dollars = float(self.row.price.hourly) * machines
-        return self.saves.interval(machines, dollars) if self.saves else None
+        return self.save_history.interval(machines, dollars) if self.save_history else None
 
     @cached_property
     def generation(self) -> Generation:
@@ -120,26 +122,28 @@ async def _release(conn: AsyncConnection, openings: Sequence[Opening], now: date
         (opening.row, opening.halted_at or now) for opening in openings if opening.step.lost
     ]
     await attempt_moves.record_survived_evictions(conn, survivors)
-    await leases.release_all(conn, [(opening.claim, now + _SOON) for opening in openings], now)
+    await leases.release_all(
+        conn, [(opening.claim, now + _SHORT_DELAY) for opening in openings], now
+    )
 
 
 def _opening_events(opening: Opening, now: datetime) -> Iterator[Event]:
     """Yield the events of an opened generation, in order."""
     step, generation = opening.step, opening.generation
     ids = (opening.row.job_id, opening.row.id, now)
-    if opening.forgotten:
-        facts = {"known": opening.after, "head": generation.number - 1}
-        message = _BEHIND_HEAD.format(**facts)
+    if opening.is_database_behind:
+        facts = {"known": opening.last_known_number, "head": generation.number - 1}
+        message = _DATABASE_BEHIND_MESSAGE.format(**facts)
         yield events.new_event(*ids, "database.behind", message, level="warn", data=facts)
     if step.lost:
         yield events.new_event(
-            *ids, "node.evicted", _eviction_sentence(opening.row, step), level="warn"
+            *ids, "node.evicted", _eviction_message(opening.row, step), level="warn"
         )
     from_step = generation.checkpoint.step if generation.checkpoint else 0
     counts = {"generation": generation.number, "step": from_step, "nodes": len(generation.members)}
     data = counts | ({"rung": step.rung.to_plain()} if step.rung else {})
     level = "warn" if step.because else "info"
-    message = _opening_sentence(opening.row, generation, opening.before) + _rung_suffix(step)
+    message = _opening_message(opening.row, generation, opening.previous) + _rung_suffix(step)
     yield events.new_event(*ids, "generation.opened", message, level=level, data=data)
 
 
@@ -151,7 +155,7 @@ class Halting:
     row: AttemptRow
     generation: Generation
     step: HaltGeneration
-    again: timedelta = _SOON  # requeue delay
+    delay: timedelta = _SHORT_DELAY
     deferral: Deferral | None = None  # a call to the cloud that stays deferred
 
 
@@ -165,7 +169,7 @@ async def halt_all(conn: AsyncConnection, halts: Sequence[Halting], now: datetim
         for node_id in halting.step.node_ids
     }
     await nodes.direct_all(conn, orders)
-    due = [(halting.claim, now + halting.again) for halting in halts]
+    due = [(halting.claim, now + halting.delay) for halting in halts]
     deferrals = {halting.row.id: halting.deferral for halting in halts if halting.deferral}
     held_ids = await leases.release_all(conn, due, now, deferrals)  # after generations and nodes
     if lost_ids := {halting.row.id for halting in halts} - held_ids:
@@ -182,7 +186,7 @@ def _halt_event(halting: Halting, now: datetime) -> Event:
     return events.new_event(*ids, "generation.halted", message, level=level, data=data)
 
 
-def _eviction_sentence(row: AttemptRow, step: OpenGeneration) -> str:
+def _eviction_message(row: AttemptRow, step: OpenGeneration) -> str:
     notice_count = sum(n.evicting for n in step.lost)
     notice = f", {notice_count} of them with notice" if 0 < notice_count < len(step.lost) else ""
     notice = notice or (" with notice" if notice_count else " without notice")
@@ -195,7 +199,7 @@ def _rung_suffix(step: OpenGeneration) -> str:
     return f", with {step.because}" if step.because else ""
 
 
-def _opening_sentence(row: AttemptRow, opened: Generation, before: Generation | None) -> str:
+def _opening_message(row: AttemptRow, opened: Generation, before: Generation | None) -> str:
     """Return the sentence about a generation: how it starts, and which nodes are missing or new."""
     count, total = len(opened.members), row.instance_count
     start = f"from step {opened.checkpoint.step}" if opened.checkpoint else "from the base model"

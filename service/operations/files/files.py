@@ -35,7 +35,7 @@ from service.storage.store import BlobStore, StorageError
 
 log = logging.getLogger(__name__)
 PURPOSES = ("fine-tune",)
-PROGRESS_EVERY = timedelta(seconds=2)
+PROGRESS_INTERVAL = timedelta(seconds=2)
 
 FORM_BYTES = 64 * 1024  # of a form, without its file
 
@@ -84,7 +84,7 @@ async def upload(
         await store.upload(CONTAINER, recorder.upload.id, stream)
         (summary,) = verdict
         return await _store_file(
-            engine, store, file_of(_with_form_fields(recorder.upload, incoming), summary)
+            engine, store, make_file(_with_form_fields(recorder.upload, incoming), summary)
         )
     except BaseException:
         with suppress(SQLAlchemyError):  # also an exhausted pool; the sweep deletes what is left
@@ -155,7 +155,7 @@ class _ProgressRecorder:
     async def record_progress(self, received_bytes: int, examples: int) -> None:
         """Record the progress; raises ServiceUnavailable if the upload was abandoned."""
         now = self._now()
-        if now - self._touched_at < PROGRESS_EVERY:
+        if now - self._touched_at < PROGRESS_INTERVAL:
             return
         self._touched_at = now
         try:
@@ -200,7 +200,7 @@ async def validate_chunks(
     received = 0
     async for chunk in incoming.chunks():
         if (
-            validator.pending_bytes + len(chunk) > worker_thread.LONG
+            validator.pending_bytes + len(chunk) > worker_thread.LARGE_BYTES
         ):  # a line of 15 MiB takes seconds
             await worker_thread.run_in_worker(validator.feed, chunk)
         else:
@@ -221,7 +221,7 @@ def _with_form_fields(upload: Upload, incoming: IncomingFile) -> Upload:
     )
 
 
-def file_of(upload: Upload, summary: DatasetSummary) -> File:
+def make_file(upload: Upload, summary: DatasetSummary) -> File:
     """Return the file that an upload becomes."""
     lifetime_s = upload.expires_after
     return File(

@@ -31,8 +31,13 @@ from service.domain.errors import (
     PayloadTooLarge,
     UploadIsOver,
 )
-from service.operations.files.files import PROGRESS_EVERY, file_of
-from service.operations.files.uploads import discard, file_id_of, not_found, require_open
+from service.operations.files.files import PROGRESS_INTERVAL, make_file
+from service.operations.files.uploads import (
+    discard,
+    file_id_from_upload_id,
+    not_found,
+    require_open,
+)
 from service.storage.store import (
     BlobNotFound,
     BlobStore,
@@ -65,11 +70,11 @@ class Completer:
 
     async def complete(self, request: Completion) -> File | None:
         """Return the file; None while another request completes the upload: retry later."""
-        file_id, token = file_id_of(request.upload_id), uuid4().hex
+        file_id, token = file_id_from_upload_id(request.upload_id), uuid4().hex
         async with self.engine.connect() as conn:
             if await uploads.find_in_parts(conn, request.project_id, file_id) is None:
                 return await _find_completed(conn, request)
-        etag = await self._etag(file_id)  # before the claim: see the module
+        etag = await self._read_etag(file_id)  # before the claim: see the module
         async with self.engine.begin() as conn:
             upload = await uploads.find_in_parts(conn, request.project_id, file_id, lock=True)
             if upload is None:
@@ -91,7 +96,7 @@ class Completer:
     ) -> File | None:
         try:
             summary = await self._check(upload, parts, request, etag, token)
-            file = file_of(upload, summary)
+            file = make_file(upload, summary)
             async with self.engine.begin() as conn:
                 is_claimed = await uploads.end(conn, upload.id, claim=token)
                 if is_claimed:
@@ -129,7 +134,7 @@ class Completer:
         reported_at = self.now()
         async for chunk in self.store.stream(CONTAINER, upload.id):
             await asyncio.to_thread(check.feed, chunk)  # a chunk takes longer than a loop may stop
-            if self.now() - reported_at >= PROGRESS_EVERY:
+            if self.now() - reported_at >= PROGRESS_INTERVAL:
                 reported_at = self.now()
                 await self._record_progress(upload, token, check)
         check.require_md5(request.md5)
@@ -168,7 +173,7 @@ class Completer:
             async with self.engine.begin() as conn:
                 await uploads.release(conn, upload.id, token)
 
-    async def _etag(self, file_id: str) -> str:
+    async def _read_etag(self, file_id: str) -> str:
         try:
             return (await self.store.properties(CONTAINER, file_id)).etag
         except BlobNotFound:
@@ -182,25 +187,26 @@ class _StreamCheck:
         self.validator = validator
         self.bytes = 0
         self._parts = list(reversed(parts))
-        self._left = self._parts[-1].bytes  # of the part under way
-        self._of_part, self._of_all = _md5(), _md5()
+        self._remaining_bytes = self._parts[-1].bytes  # of the part under way
+        self._part_md5, self._file_md5 = _md5(), _md5()
 
     def feed(self, chunk: bytes) -> None:
         """Check the next bytes; raises what the validator does, or InvalidRequest."""
         self.bytes += len(chunk)
-        self._of_all.update(chunk)
+        self._file_md5.update(chunk)
         remaining = memoryview(chunk)
         while remaining:
-            piece, remaining = remaining[: self._left], remaining[self._left :]
-            self._of_part.update(piece)
-            self._left -= len(piece)
-            if not self._left:
+            size = self._remaining_bytes
+            piece, remaining = remaining[:size], remaining[size:]
+            self._part_md5.update(piece)
+            self._remaining_bytes -= len(piece)
+            if not self._remaining_bytes:
                 self._end_part()
         self.validator.feed(chunk)
 
     def require_md5(self, md5: str | None) -> None:
         """Raise InvalidRequest if the checksum of the whole differs from the client's."""
-        digest = self._of_all.hexdigest()
+        digest = self._file_md5.hexdigest()
         if md5 is not None and md5.lower() != digest:
             raise ChecksumMismatch(
                 f"md5: the parts in this order have the MD5 {digest}, not {md5}. Check the order "
@@ -211,14 +217,14 @@ class _StreamCheck:
 
     def _end_part(self) -> None:
         part = self._parts.pop()
-        if self._of_part.hexdigest() != part.md5:
+        if self._part_md5.hexdigest() != part.md5:
             raise ChecksumMismatch(
                 f"part_ids: {part.id} has other bytes in storage than were sent. "
                 "Send this part again and complete with the new one.",
                 param="part_ids",
             )
-        self._left = self._parts[-1].bytes if self._parts else 0
-        self._of_part = _md5()
+        self._remaining_bytes = self._parts[-1].bytes if self._parts else 0
+        self._part_md5 = _md5()
 
 
 def _require_claimable(upload: Upload, request: Completion, now: datetime) -> None:
@@ -231,7 +237,7 @@ def _require_claimable(upload: Upload, request: Completion, now: datetime) -> No
 
 async def _find_completed(conn: AsyncConnection, request: Completion) -> File:
     """Return the file that an earlier request made."""
-    file = await files.find(conn, request.project_id, file_id_of(request.upload_id))
+    file = await files.find(conn, request.project_id, file_id_from_upload_id(request.upload_id))
     if file is None:
         raise not_found(request.upload_id)
     return file

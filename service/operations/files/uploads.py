@@ -35,8 +35,8 @@ PART_BYTES = 64 * 1024**2  # the largest part
 MAX_PARTS = 10_000  # of an upload; of 8 GiB all blocks stay below Azure's 50,000
 TOO_LARGE = f"data: a part has at most {PART_BYTES} bytes. Cut the file into more parts."
 
-_PREFIX = "upload-"
-_FILE = "file-"
+_UPLOAD_PREFIX = "upload-"
+_FILE_PREFIX = "file-"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +45,7 @@ class Staging:
 
     slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(16))
     spare_bytes: int = PART_BYTES  # of parts sent again, beside twice the file
-    silence: timedelta = timedelta(seconds=30)  # of a client; then its slot is freed
+    silence_timeout: timedelta = timedelta(seconds=30)  # of a client; then its slot is freed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,16 +68,16 @@ class UploadState:
     file: File | None = None
 
 
-def upload_id_of(file_id: str) -> str:
+def upload_id_from_file_id(file_id: str) -> str:
     """Return the id of the upload that becomes this file."""
-    return _PREFIX + file_id.removeprefix(_FILE)
+    return _UPLOAD_PREFIX + file_id.removeprefix(_FILE_PREFIX)
 
 
-def file_id_of(upload_id: str) -> str:
+def file_id_from_upload_id(upload_id: str) -> str:
     """Return the id of the file that an upload becomes, or raise UploadNotFound."""
-    if not upload_id.startswith(_PREFIX):
+    if not upload_id.startswith(_UPLOAD_PREFIX):
         raise not_found(upload_id)
-    return _FILE + upload_id.removeprefix(_PREFIX)
+    return _FILE_PREFIX + upload_id.removeprefix(_UPLOAD_PREFIX)
 
 
 async def create(
@@ -118,7 +118,7 @@ async def create(
 
 async def get(conn: AsyncConnection, project_id: str, upload_id: str) -> UploadState:
     """Return the upload, or raise UploadNotFound."""
-    file_id = file_id_of(upload_id)
+    file_id = file_id_from_upload_id(upload_id)
     upload = await uploads.find_in_parts(conn, project_id, file_id)
     if upload is not None:
         return UploadState(upload=upload, parts=await upload_parts.all_of(conn, file_id))
@@ -135,7 +135,7 @@ async def cancel(
 
     Where the store does not answer the upload is cancelled anyway; a sweep drops the bytes.
     """
-    file_id = file_id_of(upload_id)
+    file_id = file_id_from_upload_id(upload_id)
     async with engine.begin() as conn:
         upload = await uploads.find_in_parts(conn, project_id, file_id, lock=True)
         if upload is not None:
@@ -159,10 +159,10 @@ async def add_part(
     now: Callable[[], datetime],
 ) -> UploadPartRow:
     """Stage a part. Sent again it is another part: the request to complete names one of them."""
-    file_id = file_id_of(upload_id)
+    file_id = file_id_from_upload_id(upload_id)
     async with engine.connect() as conn:
         require_open(await uploads.find_in_parts(conn, project_id, file_id), upload_id, now())
-    part_id, counter = new_id("part", now()), _PartCounter(staging.silence)
+    part_id, counter = new_id("part", now()), _PartCounter(staging.silence_timeout)
     async with staging.slots:
         staged = await store.stage(CONTAINER, file_id, part_id, counter.counted(data))
     part = UploadPartRow(

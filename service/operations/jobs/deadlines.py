@@ -11,19 +11,19 @@ from service.db.jobs import events, jobs
 from service.db.jobs.jobs import JobRow
 from service.domain.placement.policy_state import Decision, DecisionKind
 
-_NOTHING_ELSE = "The job stays on Spot; a later deadline or more nodes would help."
-_NOTIFIED = "The job stays on Spot because on_deadline_risk is notify."
-_CANCELLED = "The job is cancelled because on_deadline_risk is cancel."
-_MOVES = "The job saves a checkpoint and moves there."
+_STAY_MESSAGE = "The job stays on Spot; a later deadline or more nodes would help."
+_NOTIFY_MESSAGE = "The job stays on Spot because on_deadline_risk is notify."
+_CANCEL_MESSAGE = "The job is cancelled because on_deadline_risk is cancel."
+_MOVE_MESSAGE = "The job saves a checkpoint and moves there."
 
 
-def wants_to_move(row: JobRow, risk: Decision) -> bool:
+def should_move(row: JobRow, risk: Decision) -> bool:
     """Return whether the risk moves the job from Spot to machines that are available."""
     policy = row.constraints.on_deadline_risk
     return policy is OnRisk.SWITCH and risk.candidate is not None
 
 
-def may_return(row: JobRow) -> bool:
+def can_return_to_spot(row: JobRow) -> bool:
     """Return whether the job may return to Spot, which it may once."""
     policy = row.constraints.on_deadline_risk
     return policy is OnRisk.SWITCH and row.returns_since is None
@@ -45,7 +45,7 @@ async def return_to_spot(
     """
     await jobs.request_if_unchanged(conn, claim, now, returns_since=now, at_risk_at=None)
     data = {"figures": decision.figures, "to": str(decision.candidate)}
-    text = f"Spot is cheaper again. {decision.why} {_MOVES}"
+    text = f"Spot is cheaper again. {decision.why} {_MOVE_MESSAGE}"
     await events.add(conn, row.id, now, "job.back_to_spot", text, data=data)
 
 
@@ -82,14 +82,14 @@ async def handle_risk(
     columns: dict[str, datetime] = {"at_risk_at": now}
     if policy is OnRisk.CANCEL:
         columns["cancel_requested_at"] = now
-        text = _CANCELLED
+        text = _CANCEL_MESSAGE
     elif policy is OnRisk.NOTIFY:
-        text = _NOTIFIED
+        text = _NOTIFY_MESSAGE
     elif risk.candidate is None:
-        text = _NOTHING_ELSE
+        text = _STAY_MESSAGE
     else:
         columns["moves_since"] = now
-        text = _MOVES
+        text = _MOVE_MESSAGE
     await jobs.request_if_unchanged(conn, claim, now, **columns)
     data = {"figures": risk.figures, "to": str(risk.candidate) if risk.candidate else None}
     message = f"The deadline is at risk. {risk.why} {text}"

@@ -38,9 +38,9 @@ from service.storage.store import BlobNotFound, BlobStore, BlobTooLarge, Storage
 from trainer.contract import InputFile, PinnedModel
 
 log = logging.getLogger(__name__)
-TOUCH_EVERY = timedelta(seconds=2)
+TOUCH_INTERVAL = timedelta(seconds=2)
 _WEIGHTS = (".safetensors", ".safetensors.index.json")
-_LONGEST_FILE = 64 * 2**20  # bytes; the largest tokenizers have a third of it
+_MAX_FILE_BYTES = 64 * 2**20  # bytes; the largest tokenizers have a third of it
 _LIBRARIES = ("jinja2", "tokenizers")
 
 
@@ -212,7 +212,7 @@ class Preflights:
 
     async def _report_progress(self, key: str, progress: "_Progress") -> None:
         while True:
-            await asyncio.sleep(TOUCH_EVERY.total_seconds())
+            await asyncio.sleep(TOUCH_INTERVAL.total_seconds())
             with suppress(SQLAlchemyError):  # the next report counts; without any, others restart
                 async with self.engine.begin() as conn:
                     await preflights.touch(conn, key, progress.rows, self.now())
@@ -223,7 +223,7 @@ class Preflights:
         for file in _without_weights(model):
             try:
                 contents[file.name] = await integrity.read_input(
-                    self.store, file, most=_LONGEST_FILE
+                    self.store, file, most=_MAX_FILE_BYTES
                 )
             except BlobTooLarge as fault:
                 raise unusable(f"{fault}, the limit for a file without weights.") from None

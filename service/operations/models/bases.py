@@ -98,12 +98,12 @@ async def find_readable_basis(
     Raises Archived, with the ways to rehydrate it, where a part of it is not online.
     """
     if lineage.is_made(name):
-        for job_id, checkpoint_id in await _folders_read(engine, project_id, name, param):
+        for job_id, checkpoint_id in await _list_read_folders(engine, project_id, name, param):
             require_online(await inspect_folder(engine, outside, project_id, job_id, checkpoint_id))
     return await find_basis(engine, outside.store, project_id, name, param)
 
 
-async def _folders_read(
+async def _list_read_folders(
     engine: AsyncEngine, project_id: str, name: str, param: str
 ) -> list[tuple[str, str | None]]:
     """Return the jobs whose folders are read, with the checkpoint's id (None: the final model)."""
@@ -112,7 +112,7 @@ async def _folders_read(
             return [((await _find_maker(conn, project_id, name, param)).id, None)]
         checkpoint = await _find_checkpoint(conn, project_id, name, param)
     base = lineage.base_of(checkpoint.job.model)
-    return [(checkpoint.job.id, checkpoint.kept.id), *([(base.job_id, None)] if base else [])]
+    return [(checkpoint.job.id, checkpoint.row.id), *([(base.job_id, None)] if base else [])]
 
 
 async def _find_checkpoint(

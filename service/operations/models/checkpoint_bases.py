@@ -48,7 +48,7 @@ async def read(store: BlobStore, checkpoint: CheckpointModel, param: str) -> Sta
 
 async def _read(store: BlobStore, checkpoint: CheckpointModel) -> StagedModel:
     """Do what `read` does, but raise ValueError."""
-    job, path = checkpoint.job, checkpoint.kept.path
+    job, path = checkpoint.job, checkpoint.row.path
     manifest_data = await _manifest(store, checkpoint)
     manifest = await manifests.parse(manifest_data)
     if manifest.run_spec_sha256 != job.run_spec_sha256:
@@ -65,8 +65,8 @@ async def _read(store: BlobStore, checkpoint: CheckpointModel) -> StagedModel:
         for f in manifest.files
     ]
     starting = StartingCheckpoint(
-        files=(_hashed(f"{folder}/{MANIFEST}", manifest_data), *files),
-        run_spec=_hashed(f"{job.id}/{RUN_SPEC}", spec_data),
+        files=(_input_file(f"{folder}/{MANIFEST}", manifest_data), *files),
+        run_spec=_input_file(f"{job.id}/{RUN_SPEC}", spec_data),
     )
     revision = hashlib.sha256(manifest_data).hexdigest()
     model = PinnedModel(name=checkpoint.name, revision=revision, files=base, checkpoint=starting)
@@ -75,7 +75,7 @@ async def _read(store: BlobStore, checkpoint: CheckpointModel) -> StagedModel:
 
 async def _manifest(store: BlobStore, checkpoint: CheckpointModel) -> bytes:
     """Return the checkpoint's manifest, or raise ValueError if HEAD does not name it any more."""
-    job_id, row = checkpoint.job.id, checkpoint.kept
+    job_id, row = checkpoint.job.id, checkpoint.row
     head, _ = await heads.read(store, job_id)
     entry = next((c for c in head.checkpoints if c.path == row.path), None)
     if entry is None:
@@ -135,9 +135,9 @@ async def _blob(store: BlobStore, path: str) -> bytes:
 
 
 def _require_sha256(data: bytes, expected: str | None, name: str) -> None:
-    if fault := integrity.difference(data, expected):
+    if fault := integrity.describe_difference(data, expected):
         raise ValueError(f"{name} is not what the job has committed: {fault}")
 
 
-def _hashed(path: str, data: bytes) -> InputFile:
+def _input_file(path: str, data: bytes) -> InputFile:
     return InputFile(path=path, size=len(data), sha256=hashlib.sha256(data).hexdigest())

@@ -17,7 +17,7 @@ from service.domain.models import lineage
 from service.domain.states import JOB_TERMINAL
 from service.operations.models.models import full_name
 
-_SHOWN = 10  # steps in an error
+_MAX_STEPS_SHOWN = 10  # steps in an error
 
 
 class UnusableCheckpoint(Exception):
@@ -29,12 +29,12 @@ class CheckpointModel:
     """A committed checkpoint, and the job that has made it."""
 
     job: JobRow
-    kept: StoredCheckpoint
+    row: StoredCheckpoint
 
     @property
     def name(self) -> str:
         """Return the checkpoint's full model name."""
-        return lineage.checkpoint_name(full_name(self.job), self.kept.step)
+        return lineage.checkpoint_name(full_name(self.job), self.row.step)
 
 
 async def list_usable(conn: AsyncConnection, project_id: str) -> list[CheckpointModel]:
@@ -43,7 +43,7 @@ async def list_usable(conn: AsyncConnection, project_id: str) -> list[Checkpoint
     makers = await jobs.find_all(conn, {row.job_id for row in rows})
     bases = [base for job in makers.values() if (base := lineage.base_of(job.model))]
     base_jobs = await jobs.find_all(conn, {base.job_id for base in bases})
-    candidates = [CheckpointModel(job=makers[row.job_id], kept=row) for row in rows]
+    candidates = [CheckpointModel(job=makers[row.job_id], row=row) for row in rows]
     return [
         checkpoint
         for checkpoint in candidates
@@ -62,7 +62,7 @@ async def find(conn: AsyncConnection, project_id: str, name: str) -> CheckpointM
     rows = await checkpoints.kept_of(conn, job.id)
     for row in rows:
         if row.step == source.step:
-            if reason := _unusable_reason(checkpoint := CheckpointModel(job=job, kept=row)):
+            if reason := _unusable_reason(checkpoint := CheckpointModel(job=job, row=row)):
                 raise UnusableCheckpoint(reason)
             return checkpoint
     raise UnusableCheckpoint(_no_such_step(job, source.step or 0, [k.step for k in rows]))
@@ -77,7 +77,7 @@ async def find_maker(conn: AsyncConnection, project_id: str, name: str) -> JobRo
 
 
 def _unusable_reason(checkpoint: CheckpointModel) -> str:
-    job, row = checkpoint.job, checkpoint.kept
+    job, row = checkpoint.job, checkpoint.row
     if job.state in JOB_TERMINAL or row.kept_as == "milestone":
         return ""
     return (
@@ -98,8 +98,12 @@ def _has_base(maker: JobRow, base_jobs: Collection[JobRow]) -> bool:
 def _no_such_step(job: JobRow, step: int, available: list[int]) -> str:
     if not available:
         return f"Job {job.id} has no checkpoint of step {step}: it has no committed checkpoint."
-    suffix = f" and {len(available) - _SHOWN} older ones" if len(available) > _SHOWN else ""
-    steps = ", ".join(map(str, available[:_SHOWN]))
+    suffix = (
+        f" and {len(available) - _MAX_STEPS_SHOWN} older ones"
+        if len(available) > _MAX_STEPS_SHOWN
+        else ""
+    )
+    steps = ", ".join(map(str, available[:_MAX_STEPS_SHOWN]))
     return (
         f"Job {job.id} has no checkpoint of step {step}: it was never committed, or has been "
         f"deleted. There are those of step {steps}{suffix}."

@@ -29,8 +29,8 @@ HEAD = "HEAD"
 PREFIX = "base-"
 _SINGLE, _INDEX = "model.safetensors", "model.safetensors.index.json"
 _SHARD = re.compile(r"(model-)(\d+)(-of-)(\d+)(\.safetensors)")
-_STAGE = "To stage a model: python -m rekindle.stage --name NAME DIR"
-_SHOWN = 5  # names of staged models in an error
+_STAGE_HINT = "To stage a model: python -m rekindle.stage --name NAME DIR"
+_MAX_NAMES_SHOWN = 5  # names of staged models in an error
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +65,7 @@ async def find_staged_model(store: BlobStore, name: str) -> StagedModel:
     try:
         data, _ = await store.read(container_name, HEAD)
         staged = parse_head(container_name, data)
-        defect = lacking({PurePosixPath(file.path).name for file in staged.model.files})
+        defect = missing_files({PurePosixPath(file.path).name for file in staged.model.files})
         if not defect:
             return staged
         fault = f"Model {name!r} cannot be loaded: {defect}. Stage the whole model again."
@@ -80,12 +80,16 @@ async def _describe_choices(store: BlobStore) -> str:
     """Return what a user can do about a model that cannot be used."""
     names = sorted(base.name for base in await list_base_models(store))
     if not names:
-        return f"No base model is staged. {_STAGE}"
-    suffix = f" and {len(names) - _SHOWN} more (GET /v1/models)" if len(names) > _SHOWN else ""
-    return f"Use {', '.join(names[:_SHOWN])}{suffix}. {_STAGE}"
+        return f"No base model is staged. {_STAGE_HINT}"
+    suffix = (
+        f" and {len(names) - _MAX_NAMES_SHOWN} more (GET /v1/models)"
+        if len(names) > _MAX_NAMES_SHOWN
+        else ""
+    )
+    return f"Use {', '.join(names[:_MAX_NAMES_SHOWN])}{suffix}. {_STAGE_HINT}"
 
 
-def lacking(files: Set[str]) -> str:
+def missing_files(files: Set[str]) -> str:
     """Return what is missing from the files of a staged model; empty if it may be whole."""
     if "adapter_config.json" in files:
         return "adapter_config.json makes it an adapter, not a model of its own"

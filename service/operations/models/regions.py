@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from service.operations.models import models
 from service.storage.store import BlobNotFound, BlobStore
 
-COPY_LIFE = timedelta(days=2)  # of the URL that an account copies from: 140 GB need hours
+COPY_URL_LIFETIME = timedelta(days=2)  # of the URL that an account copies from: 140 GB need hours
 
 
 async def copy_model(
@@ -31,7 +31,9 @@ async def copy_model(
     is_complete = True
     for file in models.parse_head(container_name, head).model.files:
         container, name = file.path.split("/", 1)
-        is_complete &= await regional.copy(container, name, main, expires_at=now + COPY_LIFE)
+        is_complete &= await regional.copy(
+            container, name, main, expires_at=now + COPY_URL_LIFETIME
+        )
     if is_complete:
         await regional.write(container_name, models.HEAD, head)
     return is_complete

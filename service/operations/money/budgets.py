@@ -24,10 +24,10 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class BudgetRefusal:
-    """No machines now: ``for_good`` until the budget is raised, else until others are deleted."""
+    """No machines now: until the budget is raised (``is_permanent``) or others are deleted."""
 
-    because: str
-    for_good: bool
+    reason: str
+    is_permanent: bool
 
 
 async def reserve_money(
@@ -57,14 +57,14 @@ async def find_refusal(
     for standing in await _standings(conn, caps, now, allowance):
         if standing.left >= needed:
             continue
-        for_good = standing.cap - standing.metered < needed  # metered: certainly spent
+        is_permanent = standing.cap - standing.metered < needed  # metered: certainly spent
         reason = budget.exhausted_message(standing, job_id, short_of=needed)
-        if not for_good:
+        if not is_permanent:
             reason = (
                 f"{cents(standing.reserved + standing.unmetered)} {CURRENCY} of the "
                 f"{standing.whose} are reserved until other machines are confirmed deleted"
             )
-        return BudgetRefusal(because=reason, for_good=for_good)
+        return BudgetRefusal(reason=reason, is_permanent=is_permanent)
     return None
 
 

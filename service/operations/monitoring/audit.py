@@ -37,8 +37,8 @@ log = logging.getLogger(__name__)
 class AuditResult:
     """The resources found, by name, and why untracked ones may be missing."""
 
-    found: list[AuditedResource]
-    unseen: str  # what could not be listed and what to do; empty: nothing
+    resources: list[AuditedResource]
+    incomplete_reason: str  # what could not be listed and what to do; empty: nothing
     unknown_containers: int | None  # of jobs that no row knows; None: Blob did not answer
 
 
@@ -75,7 +75,7 @@ async def run_audit(
         scale_sets, owners, now, prices=prices, untracked=untracked, **tags
     )
     blobs = await _count_unknown_containers(engine, store, now)
-    return AuditResult(found=findings, unseen=unseen, unknown_containers=blobs)
+    return AuditResult(resources=findings, incomplete_reason=unseen, unknown_containers=blobs)
 
 
 async def _read_prices(source: PriceSource, offerings: list[Offering]) -> dict[Offering, Price]:

@@ -21,13 +21,15 @@ class ObservedCapacity:
     """The rows of a window; traces are computed from them after the connection is released."""
 
     window: TraceWindow
-    held: Mapping[SpotPool, Sequence[HeldMachine]]
-    sights: Mapping[SpotPool, Sequence[CapacitySample]]
+    held_machines: Mapping[SpotPool, Sequence[HeldMachine]]
+    samples: Mapping[SpotPool, Sequence[CapacitySample]]
 
     def traces(self, pools: Sequence[SpotPool]) -> list[CapacityTrace]:
         """Return one trace for each pool with data, in this order; takes a while."""
         capacity_traces = (
-            build_trace(pool, self.window, self.held.get(pool, ()), self.sights.get(pool, ()))
+            build_trace(
+                pool, self.window, self.held_machines.get(pool, ()), self.samples.get(pool, ())
+            )
             for pool in pools
         )
         return [trace for trace in capacity_traces if trace is not None]
@@ -38,8 +40,8 @@ async def read_capacity(
 ) -> ObservedCapacity:
     """Read what attempts observed of these pools in this window."""
     if not pools:
-        return ObservedCapacity(window=window, held={}, sights={})
+        return ObservedCapacity(window=window, held_machines={}, samples={})
     until = window.begins + window.ticks * window.gap
     holds = await capacity_observations.held_machines(conn, pools, window.begins, until)
     observations = await capacity_observations.observations(conn, pools, window.begins, until)
-    return ObservedCapacity(window=window, held=holds, sights=observations)
+    return ObservedCapacity(window=window, held_machines=holds, samples=observations)

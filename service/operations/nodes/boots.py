@@ -19,13 +19,13 @@ from service.operations.monitoring import operator_action
 from service.operations.monitoring.operator_action import CannotBoot
 from service.operations.nodes import nodes
 
-_NO_NODES_YET = (AttemptState.PROVISIONING, AttemptState.STARTING)
+_STATES_BEFORE_NODES = (AttemptState.PROVISIONING, AttemptState.STARTING)
 
 
 async def record(conn: AsyncConnection, attempt_id: str, report: BootReport, now: datetime) -> None:
     """Record a booting machine's report. Raises Gone when its attempt has ended."""
-    attempt = await nodes.live_attempt(conn, attempt_id)
-    is_final = boot_report.is_not_retryable(report) and attempt.state in _NO_NODES_YET
+    attempt = await nodes.require_live_attempt(conn, attempt_id)
+    is_final = boot_report.is_not_retryable(report) and attempt.state in _STATES_BEFORE_NODES
     if is_final:
         await leases.enqueue(conn, tables.attempts, attempt.id, now)  # before any lock on the job
     if report.said is BootStatus.BEGUN:

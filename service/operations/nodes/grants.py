@@ -29,16 +29,20 @@ class Granter:
 
     engine: AsyncEngine
     store: BlobStore
-    life: timedelta
+    lifetime: timedelta
     regional: Mapping[str, BlobStore] = field(default_factory=dict)  # region -> account there
     timeout: float = 3.0  # seconds for a request to that account, while the node waits
 
     async def grant(self, standing: Standing, now: datetime) -> Grants:
         """Return fresh URLs for one node; base models come from the nearest account."""
-        job, attempt, expires_at = standing.job, standing.attempt, now + self.life
-        if attempt.access_until is None or standing.came_again:
-            await access_policies.update_policies(self.engine, self.store, job.id, self.life, now)
-        regional_store, copied_inputs = await self._find_nearby(job, attempt.offering.region)
+        job, attempt, expires_at = standing.job, standing.attempt, now + self.lifetime
+        if attempt.access_until is None or standing.was_known:
+            await access_policies.update_policies(
+                self.engine, self.store, job.id, self.lifetime, now
+            )
+        regional_store, copied_inputs = await self._find_regional_store(
+            job, attempt.offering.region
+        )
         inputs = {}
         for path in job.inputs:
             container, name = path.split("/", 1)
@@ -51,19 +55,21 @@ class Granter:
 
     def should_renew(self, granted_at: datetime, now: datetime) -> bool:
         """Return whether half of the lifetime has passed, so that fresh URLs are due."""
-        return now - granted_at > self.life / 2
+        return now - granted_at > self.lifetime / 2
 
     def is_renewal_minute(self, granted_at: datetime, now: datetime) -> bool:
         """Return whether to renew in this minute, for nodes without any new directive.
 
         True for one minute of each hour after half of the lifetime; more often for short lifetimes.
         """
-        interval = min(timedelta(hours=1), self.life / 8)
+        interval = min(timedelta(hours=1), self.lifetime / 8)
         return self.should_renew(granted_at, now) and (now - granted_at) % interval < timedelta(
             minutes=1
         )
 
-    async def _find_nearby(self, job: JobRow, region: str) -> tuple[BlobStore, frozenset[str]]:
+    async def _find_regional_store(
+        self, job: JobRow, region: str
+    ) -> tuple[BlobStore, frozenset[str]]:
         """Return the region's account and the inputs that it has; none where that is unknown."""
         regional_store = self.regional.get(region, self.store)
         if regional_store is self.store:

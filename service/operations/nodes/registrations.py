@@ -24,11 +24,11 @@ from service.domain.errors import Gone
 from service.domain.lifecycle.node import NodeRecord, apply_registration, node_id
 from service.domain.states import ATTEMPT_OVER
 from service.operations.nodes import nodes as nodes_operations
-from service.operations.nodes.nodes import OVER, Standing
+from service.operations.nodes.nodes import ATTEMPT_IS_OVER, Standing
 from trainer.contract import Registration, Span
 
-_LIST_AGAIN = timedelta(seconds=2)  # after a list without a machine that exists
-_SAME_SECONDS = 10.0  # more than a registration takes, less than a boot
+_RELIST_DELAY = timedelta(seconds=2)  # after a list without a machine that exists
+_SAME_BOOT_SECONDS = 10.0  # more than a registration takes, less than a boot
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class PendingRegistration:
     """A registration, and when it arrived."""
 
     registration: Registration
-    at: datetime
+    received_at: datetime
 
     @cached_property
     def node(self) -> str:
@@ -87,7 +87,7 @@ async def register_all(
     conn: AsyncConnection, batch: Sequence[PendingRegistration]
 ) -> list[RegistrationAnswer]:
     """Register machines; return an answer for each. Only new ones become nodes."""
-    now = max(pending.at for pending in batch)
+    now = max(pending.received_at for pending in batch)
     rows = await attempts.find_all(conn, {pending.registration.attempt_id for pending in batch})
     live = {id_: row for id_, row in rows.items() if row.state not in ATTEMPT_OVER}
     pending_by_node = {pending.node: pending for pending in batch if _is_listed(pending, live)}
@@ -105,7 +105,7 @@ async def register_all(
     def answer(pending: PendingRegistration) -> RegistrationAnswer:
         attempt = live.get(pending.registration.attempt_id)
         if attempt is None:
-            return Gone(OVER)
+            return Gone(ATTEMPT_IS_OVER)
         if pending.node not in new_nodes:
             return (
                 RegistrationOutcome.KNOWN
@@ -126,14 +126,17 @@ def _is_listed(pending: PendingRegistration, live: Mapping[str, AttemptRow]) -> 
 
 def _new_node(pending: PendingRegistration) -> NodeRegistration:
     record = apply_registration(None, pending.registration, 0)
-    spans = [s.to_plain() for s in _in_service_time(pending.registration, pending.at.timestamp())]
+    spans = [
+        s.to_plain()
+        for s in _in_service_time(pending.registration, pending.received_at.timestamp())
+    ]
     return NodeRegistration(record=record, name=pending.registration.name, spans=spans)
 
 
 async def _enqueue_listing(
     conn: AsyncConnection, rows: Iterable[AttemptRow], now: datetime
 ) -> None:
-    at = {row.id: row.seen_at + _LIST_AGAIN if row.seen_at else now for row in rows}
+    at = {row.id: row.seen_at + _RELIST_DELAY if row.seen_at else now for row in rows}
     await leases.enqueue_all_by(conn, tables.attempts, at, now)
 
 
@@ -158,7 +161,7 @@ async def register_again(
     conn: AsyncConnection, registration: Registration, now: datetime
 ) -> Standing:
     """Register a machine that has a node already; another boot of it adds an event. Raises Gone."""
-    attempt = await nodes_operations.live_attempt(conn, registration.attempt_id)
+    attempt = await nodes_operations.require_live_attempt(conn, registration.attempt_id)
     before = await nodes.lock(conn, node_id(attempt.id, registration.vm_id))
     assert before is not None, "a registered machine has a row"
     record = apply_registration(
@@ -167,7 +170,7 @@ async def register_again(
     if before != record:
         await _record_reboot(conn, record, registration, attempt, now)
     job = await nodes_operations.find_job(conn, attempt)
-    return Standing(node=record, attempt=attempt, job=job, came_again=True)
+    return Standing(node=record, attempt=attempt, job=job, was_known=True)
 
 
 async def _record_reboot(
@@ -218,6 +221,6 @@ def _is_known(span: Span, recorded_spans: Sequence[Span]) -> bool:
     Clocks are compared again at each registration, so its start moves by some seconds.
     """
     return any(
-        k.name == span.name and abs(k.started_at - span.started_at) < _SAME_SECONDS
+        k.name == span.name and abs(k.started_at - span.started_at) < _SAME_BOOT_SECONDS
         for k in recorded_spans
     )

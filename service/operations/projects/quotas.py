@@ -12,8 +12,8 @@ from service.domain.queue.project_limits import ProjectLimits
 from service.operations.projects import keys
 
 # Jobs of transactions that have not committed: PostgreSQL has far fewer connections.
-_FAR = 1000
-_ASK = "or ask the operator of the service for a larger quota."
+_UNCOMMITTED_MARGIN = 1000
+_OPERATOR_HINT = "or ask the operator of the service for a larger quota."
 
 
 async def require_room_for_job(conn: AsyncConnection, project_id: str) -> None:
@@ -22,13 +22,13 @@ async def require_room_for_job(conn: AsyncConnection, project_id: str) -> None:
     Takes no lock far below the limit.
     """
     count, limit = await rows.live_jobs(conn, project_id)
-    if count + _FAR >= limit:
+    if count + _UNCOMMITTED_MARGIN >= limit:
         await rows.take_turn_of(conn, project_id)
         count, limit = await rows.live_jobs(conn, project_id)
     if count >= limit:
         raise QuotaExceeded(
             f"The project has {count} live jobs; its limit is {limit}. Wait for some to end, "
-            f"cancel some, {_ASK}"
+            f"cancel some, {_OPERATOR_HINT}"
         )
 
 
@@ -42,7 +42,7 @@ async def require_room_for_file(
     if usage.files >= limits.files:
         raise QuotaExceeded(
             f"The project has {usage.files} files and uploads, and may have {limits.files}. Delete "
-            f"some: DELETE /v1/files/ID, {_ASK}"
+            f"some: DELETE /v1/files/ID, {_OPERATOR_HINT}"
         )
     expected_bytes = largest if size is None else size
     if usage.bytes + expected_bytes > limits.bytes:
@@ -50,7 +50,7 @@ async def require_room_for_file(
         raise QuotaExceeded(
             f"The project has {usage.bytes} bytes of files and uploads, and may have "
             f"{limits.bytes}: {expected_bytes} more{unknown} are too many. Delete files: "
-            f"DELETE /v1/files/ID, {_ASK}"
+            f"DELETE /v1/files/ID, {_OPERATOR_HINT}"
         )
 
 
@@ -62,7 +62,7 @@ async def require_room_for_key(conn: AsyncConnection, project_id: str) -> None:
     if usage.keys >= limits.keys:
         raise QuotaExceeded(
             f"The project has {usage.keys} API keys, and may have {limits.keys}. Revoke some: "
-            f"DELETE /v1/api_keys/ID, {_ASK}"
+            f"DELETE /v1/api_keys/ID, {_OPERATOR_HINT}"
         )
 
 

@@ -15,8 +15,8 @@ from service.domain.errors import InvalidSignIn
 from service.operations.projects import keys
 
 NAME: Final = "console"  # of the keys
-KEY_LIFE: Final = timedelta(hours=12)
-TOKEN_LIFE: Final = timedelta(minutes=10)
+KEY_LIFETIME: Final = timedelta(hours=12)
+TOKEN_LIFETIME: Final = timedelta(minutes=10)
 
 
 async def create_token(
@@ -24,7 +24,7 @@ async def create_token(
     project: str,
     scope: Scope,
     now: datetime,
-    lifetime: timedelta = TOKEN_LIFE,
+    lifetime: timedelta = TOKEN_LIFETIME,
 ) -> str:
     """Return a new token for a key of this project, which is made if need be."""
     grant = SignInGrant(await key_rows.project(conn, project, now), scope)
@@ -46,5 +46,5 @@ async def exchange(conn: AsyncConnection, token: str, now: datetime) -> tuple[Ke
         )
     await key_rows.revoke_expired(conn, grant.project_id, NAME, now)
     return await keys.create_for_token(
-        conn, grant.project_id, NAME, now, scope=grant.scope, expires_at=now + KEY_LIFE
+        conn, grant.project_id, NAME, now, scope=grant.scope, expires_at=now + KEY_LIFETIME
     )

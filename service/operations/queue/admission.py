@@ -33,11 +33,11 @@ from service.domain.states import CapacityType
 from service.instruments import QUEUE_WAIT
 from service.operations.projects.keys import find_project_id
 
-_EXACT = 10  # positions that are always kept up to date; further back to within a tenth
+_EXACT_POSITIONS = 10  # positions that are always kept up to date; further back to within a tenth
 # A queued job does not try offerings that Azure refused this recently: admitted jobs detect when
 # capacity is back, and a job that left the queue to try would lose its position.
-_REFUSED_LATELY = timedelta(hours=1)
-_RECHECK = timedelta(seconds=15)  # recheck of a region whose quota of cores is used up
+_REFUSAL_MEMORY = timedelta(hours=1)
+_RECHECK_DELAY = timedelta(seconds=15)  # recheck of a region whose quota of cores is used up
 
 
 async def request_admission(
@@ -54,7 +54,7 @@ async def request_admission(
     async with engine.begin() as conn:
         if await queue.is_admitted(conn, row.id):
             return True
-        gang = gang_of(row)
+        gang = make_gang(row)
         admitted = await _admit_now(conn, gang, default_quota, now)
         if admitted is None:
             await queue.enqueue(conn, await _open_gang(conn, row, prices, now), now)
@@ -162,7 +162,7 @@ async def requeue_job(
     if not lacking:
         return False
     excluded = {p.offering for p in states} - lacking
-    return await queue.send_back(conn, gang_of(row, excluded), row.since, now)
+    return await queue.send_back(conn, make_gang(row, excluded), row.since, now)
 
 
 async def reserve_cores(conn: AsyncConnection, row: JobRow, offering: Offering) -> None:
@@ -196,7 +196,7 @@ async def describe_quota(conn: AsyncConnection, name: str, default_quota: Projec
     )
 
 
-def gang_of(
+def make_gang(
     row: JobRow, closed: Collection[Offering] = (), too_expensive: Collection[Offering] = ()
 ) -> Gang:
     """Return the job's request: the most GPUs of any option, and the cores in each region.
@@ -237,10 +237,10 @@ async def _open_gang(
     refused = {
         o
         for o, shortage in shortages.items()
-        if o.capacity_type is CapacityType.SPOT and shortage.covers(now - _REFUSED_LATELY, nodes)
+        if o.capacity_type is CapacityType.SPOT and shortage.covers(now - _REFUSAL_MEMORY, nodes)
     }
     too_expensive = {o for o in offerings if terms.forbids(o, prices.get(o), _gpus(o.vm_size))}
-    return gang_of(row, refused, too_expensive)
+    return make_gang(row, refused, too_expensive)
 
 
 async def _admit_now(
@@ -278,9 +278,9 @@ def _should_publish(before: WrittenStanding, standing: WaitingJob) -> bool:
     """Return whether the new position is worth a write: most of ten thousand jobs move little."""
     if before.position is None or before.code != standing.code:
         return True
-    if standing.position <= _EXACT:
+    if standing.position <= _EXACT_POSITIONS:
         return (before.position, before.why) != (standing.position, standing.why)
-    return abs(before.position - standing.position) > standing.position / _EXACT
+    return abs(before.position - standing.position) > standing.position / _EXACT_POSITIONS
 
 
 def _mark_if_full(
@@ -296,7 +296,7 @@ def _mark_if_full(
     shortage = Shortage(
         offering=offering,
         since=now,
-        ends_at=now + _RECHECK,
+        ends_at=now + _RECHECK_DELAY,
         in_a_row=0,
         nodes=nodes,
         reason=humanize.as_sentence(f"{availability}, and {needed} are needed"),

@@ -31,9 +31,9 @@ from service.pricing.source import PriceSource, known_prices
 _WAITING = {JobState.QUEUED, JobState.RECOVERING}
 _LIVE = {*_WAITING, JobState.RUNNING}
 _HAS_MACHINES = {AttemptState.STARTING, AttemptState.RUNNING}
-_FRESH = timedelta(minutes=5)  # of past outages; the current one is read each time
+_HISTORY_LIFETIME = timedelta(minutes=5)  # of past outages; the current one is read each time
 
-_Spots = tuple[frozenset[Offering], int]
+_HistoryKey = tuple[frozenset[Offering], int]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +42,9 @@ class WaitForecasts:
 
     engine: AsyncEngine
     prices: PriceSource
-    known: dict[_Spots, tuple[datetime, CapacityHistory]] = field(default_factory=dict)
+    cached_histories: dict[_HistoryKey, tuple[datetime, CapacityHistory]] = field(
+        default_factory=dict
+    )
 
     async def add_forecasts(self, overview: JobOverview, now: datetime) -> JobOverview:
         """Return the job with forecasts of queue, capacity outage and later evictions."""
@@ -51,7 +53,8 @@ class WaitForecasts:
             return overview
         if facts.queue is not None:
             overview = replace(overview, turn=await self._forecast_queue(job.id, facts.queue, now))
-        elastic, requests = job.plan.get("elastic"), facts.queue is None and _waits_now(overview)
+        elastic = job.plan.get("elastic")
+        requests = facts.queue is None and _is_waiting_for_machines(overview)
         if elastic and not requests and facts.queue is None:  # it goes on with fewer machines
             return overview
         terms, nodes = job.constraints, job.plan["options"][0]["nodes"]
@@ -60,7 +63,7 @@ class WaitForecasts:
         if not spots:
             return overview
         if len(affordable) > len(spots):
-            overview = replace(overview, slack=_slack(terms, overview, now))
+            overview = replace(overview, slack=_spot_wait_limit(terms, overview, now))
         if requests:
             overview = await self._add_outage(overview, spots, nodes, now)
             if overview.wait is None and job.waits_for:
@@ -108,7 +111,7 @@ class WaitForecasts:
         self, overview: JobOverview, now: datetime
     ) -> AdmissionForecast | None:
         """Return when cores become free for an admitted job whose regions have none."""
-        job, wants = overview.job, admission.gang_of(overview.job).wants
+        job, wants = overview.job, admission.make_gang(overview.job).wants
         requests = QueueEntry(
             project_id=job.project_id, since=now, wants=wants, lasts=overview.to_come
         )
@@ -122,8 +125,8 @@ class WaitForecasts:
         self, spots: Sequence[Offering], nodes: int, now: datetime
     ) -> CapacityHistory:
         """Return the recent answers to requests for these offerings, at most some minutes old."""
-        at, history = self.known.get((frozenset(spots), nodes), (None, None))
-        if at is None or history is None or now - at > _FRESH:
+        at, history = self.cached_histories.get((frozenset(spots), nodes), (None, None))
+        if at is None or history is None or now - at > _HISTORY_LIFETIME:
             async with self.engine.connect() as conn:
                 history = await machine_history.request_outcomes(conn, spots, nodes, now)
             self._cache(spots, nodes, now, history)
@@ -132,9 +135,11 @@ class WaitForecasts:
     def _cache(
         self, spots: Sequence[Offering], nodes: int, now: datetime, history: CapacityHistory
     ) -> None:
-        for old in [key for key, (at, _) in self.known.items() if now - at > _FRESH]:
-            del self.known[old]
-        self.known[frozenset(spots), nodes] = (now, history)
+        for old in [
+            key for key, (at, _) in self.cached_histories.items() if now - at > _HISTORY_LIFETIME
+        ]:
+            del self.cached_histories[old]
+        self.cached_histories[frozenset(spots), nodes] = (now, history)
 
     async def _affordable(self, terms: JobConstraints, plan: Mapping[str, Any]) -> list[Offering]:
         """Return the job's offerings within its limits at today's prices."""
@@ -175,7 +180,7 @@ def _fits(want: RegionRequest, cores: RegionCores | None) -> bool:
     return not want.cores or cores is None or want.cores <= cores.free
 
 
-def _waits_now(overview: JobOverview) -> bool:
+def _is_waiting_for_machines(overview: JobOverview) -> bool:
     attempt = overview.facts.attempt
     return overview.facts.state in _WAITING and not (attempt and attempt.state in _HAS_MACHINES)
 
@@ -196,7 +201,7 @@ def _price(option: Mapping[str, Any]) -> Price:
     return Price(hourly=hourly, on_demand_hourly=on_demand)
 
 
-def _slack(terms: JobConstraints, overview: JobOverview, now: datetime) -> float | None:
+def _spot_wait_limit(terms: JobConstraints, overview: JobOverview, now: datetime) -> float | None:
     """Return how many seconds a job may wait before it buys on demand; None: no limit."""
     if terms.deadline is None or not terms.switches:
         return None

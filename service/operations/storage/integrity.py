@@ -15,7 +15,7 @@ from service.operations.storage import manifests
 from service.storage.store import SMALL, BlobStore
 from trainer.contract import MANIFEST, FileEntry, InputFile, Manifest
 
-_MEND = "Restore the blob (versions, soft delete), or train again."
+_REMEDY = "Restore the blob (versions, soft delete), or train again."
 
 
 async def read_manifest(store: BlobStore, job_id: str, result: dict[str, Any]) -> Manifest:
@@ -25,7 +25,7 @@ async def read_manifest(store: BlobStore, job_id: str, result: dict[str, Any]) -
     """
     path = str(result["path"])
     data = await manifests.load(store, job_id, path)
-    if fault := difference(data, result["manifest_sha256"]):
+    if fault := describe_difference(data, result["manifest_sha256"]):
         raise _content_changed(job_id, f"{path}/{MANIFEST}", fault)
     return await manifests.parse(data)
 
@@ -81,12 +81,12 @@ async def read_input(store: BlobStore, file: InputFile, most: int = SMALL) -> by
     """
     container, name = file.path.split("/", 1)
     data, _ = await store.read(container, name, most=most)
-    if file.sha256 and (fault := difference(data, file.sha256)):
+    if file.sha256 and (fault := describe_difference(data, file.sha256)):
         raise ValueError(f"{file.path} is not what was committed: {fault}")
     return data
 
 
-def difference(data: bytes, sha256: str | None) -> str:
+def describe_difference(data: bytes, sha256: str | None) -> str:
     """Describe how the hash of the data differs; return an empty text if it does not."""
     digest = hashlib.sha256(data).hexdigest()
     return f"its sha256 is {digest}" if digest != sha256 else ""
@@ -94,5 +94,5 @@ def difference(data: bytes, sha256: str | None) -> str:
 
 def _content_changed(job_id: str, name: str, fault: str) -> ContentChanged:
     return ContentChanged(
-        f"Blob {name} of container {job_id} is not what the job has committed: {fault}. {_MEND}"
+        f"Blob {name} of container {job_id} is not what the job has committed: {fault}. {_REMEDY}"
     )

@@ -63,7 +63,7 @@ def quote(
     folder = inspection.folder
     standing = FolderFacts(
         what=folder.name,
-        job_is_over=folder.job_is_over,
+        job_is_over=folder.is_job_over,
         newer=folder.newer,
         milestone=folder.milestone,
         redundancy=redundancy,
@@ -134,11 +134,11 @@ async def _is_unchanged(
 
     Stops the worker of another request: blob by blob it would outdate every inspection.
     """
-    mark = await tier_moves.mark(conn, inspection.folder.job_id, inspection.folder.path)
-    if before is not None and mark.lease_token is not None:
+    version = await tier_moves.mark(conn, inspection.folder.job_id, inspection.folder.path)
+    if before is not None and version.lease_token is not None:
         await tier_moves.take_over(conn, before, now)
         return False
-    return mark == inspection.mark
+    return version == inspection.moves_version
 
 
 async def _repeat_request(
@@ -155,7 +155,7 @@ async def _repeat_request(
         and before.priority is not request.priority
         and expected_at
     ):
-        charge = before.charge + _hurry_charge(inspection, request.tier, now)
+        charge = before.charge + _high_priority_charge(inspection, request.tier, now)
         await tier_moves.hurry(conn, before, charge, expected_at, now)
     return await tier_moves.open_for(conn, before.job_id, before.path)
 
@@ -191,11 +191,11 @@ async def _write_request(
     )
     await tier_moves.add(conn, move, due_at)
     data = {"move": move.id, "tier": move.tier, "charge": str(move_quote.charge.normalize())}
-    await events.add(conn, folder.job_id, now, "storage.tier_asked", _sentence(move), data=data)
+    await events.add(conn, folder.job_id, now, "storage.tier_asked", _move_message(move), data=data)
     return move
 
 
-def _hurry_charge(inspection: FolderInspection, tier: AccessTier, now: datetime) -> Decimal:
+def _high_priority_charge(inspection: FolderInspection, tier: AccessTier, now: datetime) -> Decimal:
     """Return the extra cost of high priority for the blobs that are not back yet."""
     high, standard = (
         storage_cost.quote_move(inspection.blobs, tier, priority, inspection.prices, now).charge
@@ -225,7 +225,7 @@ def _ready_at(
     return now + rules.time_to_rehydrate(archived, priority)
 
 
-def _sentence(move: TierMove) -> str:
+def _move_message(move: TierMove) -> str:
     label = "the final model" if move.step is None else f"the checkpoint of step {move.step}"
     if move.expected_at is None:
         return f"Move of {label} to tier {move.tier} requested"

@@ -61,7 +61,7 @@ class StoredFolder:
     step: int | None
     newer: int | None
     milestone: bool
-    job_is_over: bool
+    is_job_over: bool
 
     @property
     def source(self) -> ModelSource:
@@ -93,8 +93,8 @@ class FolderInspection:
     folder: StoredFolder
     blobs: list[TieredBlob]
     prices: StoragePrices
-    under_way: TierMove | None
-    mark: TierMoveVersion | None = None  # of the folder's moves, before the blobs were listed
+    current_move: TierMove | None
+    moves_version: TierMoveVersion | None = None  # from before the blobs were listed
     needed_by: tuple[str, ...] = ()  # jobs that are not over and read it
 
     @property
@@ -103,7 +103,7 @@ class FolderInspection:
         return rules.folder_presence(self.blobs)
 
 
-async def folders(conn: AsyncConnection, job: JobRow) -> list[StoredFolder]:
+async def list_folders(conn: AsyncConnection, job: JobRow) -> list[StoredFolder]:
     """Return all folders that can be moved: checkpoints, newest first, and the final model."""
     is_over = job.state in JOB_TERMINAL
     checkpoints = [
@@ -114,7 +114,7 @@ async def folders(conn: AsyncConnection, job: JobRow) -> list[StoredFolder]:
             step=row.step,
             newer=row.newer,
             milestone=row.milestone,
-            job_is_over=is_over,
+            is_job_over=is_over,
         )
         for row in await tier_moves.places(conn, job.id)
     ]
@@ -128,7 +128,7 @@ async def folders(conn: AsyncConnection, job: JobRow) -> list[StoredFolder]:
         step=None,
         newer=None,
         milestone=False,
-        job_is_over=is_over,
+        is_job_over=is_over,
     )
     return [*checkpoints, model]
 
@@ -147,18 +147,18 @@ async def inspect_folder(
     prices = await outside.read_prices() or storage_prices.TABLE
     async with engine.connect() as conn:
         job = await get_job(conn, project_id, job_id)
-        matches = [f for f in await folders(conn, job) if f.checkpoint_id == checkpoint_id]
+        matches = [f for f in await list_folders(conn, job) if f.checkpoint_id == checkpoint_id]
         if not matches:
             raise _not_found(job, checkpoint_id)
-        mark = await tier_moves.mark(conn, job_id, matches[0].path)
+        version = await tier_moves.mark(conn, job_id, matches[0].path)
         under_way = await tier_moves.open_for(conn, job_id, matches[0].path)
         needed_by = await model_references.list_readers(conn, project_id, matches[0].source)
     return FolderInspection(
         folder=matches[0],
         blobs=await outside.store.list_stored(job_id, f"{matches[0].path}/", most=LISTED),
         prices=prices,
-        under_way=under_way,
-        mark=mark,
+        current_move=under_way,
+        moves_version=version,
         needed_by=needed_by,
     )
 
@@ -181,7 +181,9 @@ async def require_readable_checkpoint(
         if not await tier_moves.has_places(conn, job_id):
             return
         job = await get_job(conn, project_id, job_id)
-        checkpoint_folders = [folder for folder in await folders(conn, job) if folder.checkpoint_id]
+        checkpoint_folders = [
+            folder for folder in await list_folders(conn, job) if folder.checkpoint_id
+        ]
     stopped = job.pause_requested_at or job.over_budget_at
     if stopped is None or job.state in JOB_TERMINAL:
         return
@@ -235,7 +237,7 @@ def missing_folder_error(folder: StoredFolder) -> CheckpointNotFound | ModelNotF
 def rehydration_message(inspection: FolderInspection) -> str:
     """Return the sentence about a rehydration, with the time at which it ends."""
     name = inspection.folder.name
-    expected_at = inspection.under_way.expected_at if inspection.under_way else None
+    expected_at = inspection.current_move.expected_at if inspection.current_move else None
     completion = f", at {expected_at:%Y-%m-%d %H:%M} UTC at the latest" if expected_at else ""
     priority = next((b.priority for b in inspection.blobs if b.priority), ArchivePriority.STANDARD)
     return (

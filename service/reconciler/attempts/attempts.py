@@ -315,7 +315,7 @@ class AttemptReconciler:
                 row=row,
                 generation=generation,
                 step=step,
-                again=requeue_delay.while_stopping(observed.view, step, self.pace, self.now()),
+                delay=requeue_delay.while_stopping(observed.view, step, self.pace, self.now()),
                 deferral=deferral,
             )
         )

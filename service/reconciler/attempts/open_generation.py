@@ -128,10 +128,10 @@ class GenerationOpener:
             step=step,
             head=head,
             run_spec_sha256=history.run_spec_sha256,
-            before=view.generation,
+            previous=view.generation,
             halted_at=view.halted_at,
-            after=after,
-            saves=saves,
+            last_known_number=after,
+            save_history=saves,
         )
         await self._writes.do(opening)
         return True

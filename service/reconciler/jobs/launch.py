@@ -105,13 +105,13 @@ class AttemptLauncher:
         if isinstance(result, OfferingState):
             if await self._write_attempt(conn, claim, job, row, result, number):
                 await self._record_choice(conn, job, choice, result)
-        elif result.for_good:
+        elif result.is_permanent:
             await leases.lock_claimed(conn, claim, unchanged=True)
             text = "No machines are requested."
-            await budgets.mark_exhausted(conn, job.id, result.because, now, what_now=text)
+            await budgets.mark_exhausted(conn, job.id, result.reason, now, what_now=text)
             await leases.release(conn, claim, now, now)
         else:
-            await self._publish_wait(conn, claim, row, result.because, None, until=now + _INTERVAL)
+            await self._publish_wait(conn, claim, row, result.reason, None, until=now + _INTERVAL)
 
     async def _requeue_if_full(
         self, conn: AsyncConnection, claim: Claim, row: JobRow, states: Sequence[OfferingState]
@@ -141,7 +141,7 @@ class AttemptLauncher:
         if live.offering.capacity_type is CapacityType.SPOT:
             if not row.at_risk_at:
                 await self._leave_spot(claim, row, plan, live)
-        elif live.state is AttemptState.RUNNING and deadlines.may_return(row):
+        elif live.state is AttemptState.RUNNING and deadlines.can_return_to_spot(row):
             await self._return_to_spot(claim, row, plan, live)
 
     async def _leave_spot(self, claim: Claim, row: JobRow, plan: Plan, live: AttemptRow) -> None:
@@ -173,7 +173,7 @@ class AttemptLauncher:
         self, claim: Claim, row: JobRow, plan: Plan, states: Sequence[OfferingState], risk: Decision
     ) -> None:
         async with self.engine.begin() as conn:
-            if deadlines.wants_to_move(row, risk):
+            if deadlines.should_move(row, risk):
                 risk = await self._stay_on_spot(conn, row, plan, states, risk)
             await deadlines.handle_risk(conn, claim, row, risk, self.now())
 
@@ -218,7 +218,7 @@ class AttemptLauncher:
         """
         assert risk.candidate is not None, "it wants to move there"
         refusal = await self._budget_refusal(conn, row, plan, states, risk.candidate.offering)
-        return deadlines.stay_on_spot(risk, refusal.because) if refusal else risk
+        return deadlines.stay_on_spot(risk, refusal.reason) if refusal else risk
 
     async def _budget_refusal(
         self,
@@ -306,7 +306,7 @@ class AttemptLauncher:
             if refusal is None:
                 return state
             refusals.append(refusal)
-        return min(refusals, key=lambda refusal: refusal.for_good)
+        return min(refusals, key=lambda refusal: refusal.is_permanent)
 
     async def _write_attempt(
         self,

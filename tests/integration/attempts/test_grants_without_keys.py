@@ -21,7 +21,7 @@ HOUR = timedelta(hours=1)
 async def keyless(world: World) -> AsyncIterator[World]:
     """Yield a world whose account has no key, with grants of an hour."""
     world.store.has_access_policies = False
-    granter = Granter(engine=world.engine, store=world.store, life=HOUR)
+    granter = Granter(engine=world.engine, store=world.store, lifetime=HOUR)
     async with client(make_app(replace(world.parts, granter=granter))) as http:
         before, world.http = world.http, http
         yield world

@@ -13,7 +13,7 @@ from service.api.app import make_app, make_probes
 from service.api.deps import Parts
 from service.db.core.engine import make_engine
 from service.db.core.schema_version import KnownMigrations
-from service.operations.core.liveness import LATE, LoopLiveness
+from service.operations.core.liveness import GRACE, LoopLiveness
 from tests.world import World, client
 
 BEFORE, NOW, LATER = "0003", "0004", "0005"
@@ -74,7 +74,7 @@ async def test_a_process_whose_loop_hangs_is_not_ready(world: World) -> None:
     liveness.record_turn("attempts")
     parts = replace(world.parts, liveness=liveness)
     well = await request_path(parts)
-    world.clock.advance(seconds=(LATE + timedelta(seconds=1)).total_seconds())
+    world.clock.advance(seconds=(GRACE + timedelta(seconds=1)).total_seconds())
     liveness.record_turn("jobs")
 
     hanging = await request_path(parts)
@@ -89,7 +89,7 @@ async def test_a_loop_is_late_by_its_own_time(world: World) -> None:
     liveness, hour = LoopLiveness(world.clock), timedelta(hours=1)
     liveness.record_turn("watch", within=timedelta(seconds=10))
     liveness.record_turn("pruning", within=hour)
-    world.clock.advance(seconds=(LATE + timedelta(seconds=11)).total_seconds())
+    world.clock.advance(seconds=(GRACE + timedelta(seconds=11)).total_seconds())
     first = liveness.late_loops()
     world.clock.advance(seconds=hour.total_seconds())
 

@@ -17,7 +17,7 @@ from service.db.core import notify
 from service.db.core.engine import driver_url
 from service.db.core.notify import Listener
 from service.domain.cloud.fleet import ScaleSet
-from service.operations.core.liveness import LATE, LoopLiveness
+from service.operations.core.liveness import GRACE, LoopLiveness
 from service.reconciler.loop import CONCURRENT_STEPS, Loop, Step
 from tests import waiting
 from tests.integration.db.rows import add_attempt, add_job
@@ -149,7 +149,7 @@ async def test_a_loop_whose_claims_all_fail_is_late_until_one_does_not(world: Wo
 
     async def claim(_: int) -> list[Step]:
         late.append(liveness.late_loops())
-        world.clock.advance(seconds=(LATE + SECOND).total_seconds())
+        world.clock.advance(seconds=(GRACE + SECOND).total_seconds())
         if faults:
             raise faults.pop()
         if len(late) == 4:

@@ -184,7 +184,7 @@ class TestReading:
         granter = Granter(
             engine=world.engine,
             store=world.store,
-            life=timedelta(hours=24),
+            lifetime=timedelta(hours=24),
             regional={SPOT.region: account, "far": MemoryStore(url="memory://far")},
             timeout=0.05,
         )

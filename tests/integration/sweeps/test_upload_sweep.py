@@ -15,7 +15,7 @@ from service.db.files.files import CONTAINER
 from service.db.files.uploads import Upload
 from service.db.projects import keys
 from service.db.schema import file_tables
-from service.operations.files.files import PROGRESS_EVERY
+from service.operations.files.files import PROGRESS_INTERVAL
 from service.reconciler.sweeps.uploads import ABANDONED_AFTER, GRACE, UploadSweep
 from service.storage.fake import MemoryStore
 from service.storage.store import Blob, StorageError
@@ -146,7 +146,7 @@ async def test_an_upload_that_was_given_up_never_becomes_a_file(world: World) ->
         world.clock.advance(seconds=ABANDONED_AFTER.total_seconds() + 1)
         await sweep_of(world).run_once()
         for byte in body[-20:]:
-            world.clock.advance(seconds=PROGRESS_EVERY.total_seconds())
+            world.clock.advance(seconds=PROGRESS_INTERVAL.total_seconds())
             sent.append(byte)
             yield bytes([byte])
 
@@ -347,7 +347,7 @@ async def test_an_upload_survives_an_exhausted_connection_pool(
         form += b'--b\r\nContent-Disposition: form-data; name="file"; filename="t"\r\n\r\n'
         yield form + DATASET[:100]
         await busy.enter_async_context(narrow.connect())
-        world.clock.advance(seconds=PROGRESS_EVERY.total_seconds() + 1)
+        world.clock.advance(seconds=PROGRESS_INTERVAL.total_seconds() + 1)
         yield DATASET[100:] + b"\n" + last
         if status == 200:  # the row of a good file is worth waiting for
             await busy.aclose()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from service.operations.models.models import lacking
+from service.operations.models.models import missing_files
 
 INDEX = "model.safetensors.index.json"
 
@@ -27,5 +27,5 @@ def shards(*numbers: int, count: int = 3) -> set[str]:
     ],
 )
 def test_a_staged_model_that_lacks_a_file_says_which(files: set[str], why: str) -> None:
-    assert lacking(files).endswith(why) if not why else why in lacking(files)
-    assert bool(lacking(files)) == bool(why)
+    assert missing_files(files).endswith(why) if not why else why in missing_files(files)
+    assert bool(missing_files(files)) == bool(why)
