@@ -136,7 +136,7 @@ class Preflights:
         reports = [_report(rows_by_key.get(check.key)) for check in checks]
         complete = [report for report in reports if report is not None]
         if len(complete) < len(checks):
-            return RunningCheck(rows_done=_rows_done(checks, rows_by_key), rows=_rows(checks))
+            return RunningCheck(rows_done=_rows_done(rows_by_key), rows=_rows(checks))
         checked = _pair_reports(complete)
         split = _with_split_answers(checks, checked)
         return checked if split is None else await self.check_rows(split, wait)
@@ -283,7 +283,7 @@ def _rows(checks: list[RowCheck]) -> int:
     return sum(check.file.examples for check in checks)
 
 
-def _rows_done(checks: list[RowCheck], rows_by_key: Mapping[str, PreflightRow]) -> int:
+def _rows_done(rows_by_key: Mapping[str, PreflightRow]) -> int:
     return sum(row.rows_done for row in rows_by_key.values())
 
 
