@@ -28,8 +28,8 @@ def gather_remaining() -> Iterator[dict[str, int]]:
 def parse_header(header: str) -> dict[str, int]:
     """Return the remaining limits of a subscription and region, without single resources.
 
-    >>> parsed("Microsoft.Compute/GetVMScaleSetResource;35,"
-    ...        "Microsoft.Compute/GetVMScaleSetSubscriptionMaximum;2399")
+    >>> parse_header("Microsoft.Compute/GetVMScaleSetResource;35,"
+    ...              "Microsoft.Compute/GetVMScaleSetSubscriptionMaximum;2399")
     {'GetVMScaleSet': 2399}
     """
     return {name: int(limit) for name, limit in _OF_REGION.findall(header)}
