@@ -113,7 +113,7 @@ def _parts(settings: Settings, world: Adapters) -> Parts:
             accelerator=settings.accelerator,
             processes_per_node=settings.processes_per_node,
             cpu_flops=settings.cpu_flops,
-            emulated=settings.emulated,
+            is_emulated=settings.emulated,
         ),
         cloud=_limited_cloud(settings, world),
         operator_project=settings.operator_project,

@@ -13,7 +13,7 @@ from service.db.monitoring.event_pruning import PrunedTable
 from service.db.queue.queue import TOPIC
 from service.domain.queue.admission import BEAT
 from service.operations.core.liveness import LoopLiveness
-from service.operations.storage.tiers import Outside
+from service.operations.storage.tiers import StorageServices
 from service.reconciler.attempts.access_policies import AccessPolicies
 from service.reconciler.attempts.attempts import AttemptReconciler
 from service.reconciler.attempts.scale_sets import SpecMaker
@@ -177,9 +177,9 @@ def _storage_loops(
         now=world.now,
     )
     saves = CheckpointSweep(engine=world.engine, store=world.store, now=world.now)
-    outside = Outside(store=world.store, prices=world.prices, account=settings.account)
+    storage = StorageServices(store=world.store, prices=world.prices, account=settings.account)
     moves = TierMoves(engine=world.engine, store=world.store, now=world.now)
-    meters = StorageMeters(engine=world.engine, outside=outside, now=world.now)
+    meters = StorageMeters(engine=world.engine, storage=storage, now=world.now)
     if world.registry:
         registrations = ModelRegistrations(
             engine=world.engine, store=world.store, registry=world.registry, now=world.now

@@ -267,7 +267,7 @@ def parts(
             accelerator="cpu",
             processes_per_node=1,
             cpu_flops=5e9,
-            emulated=True,
+            is_emulated=True,
         ),
         secret=SECRET,
         outage=timedelta(minutes=30),

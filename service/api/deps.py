@@ -36,7 +36,7 @@ from service.operations.nodes.heartbeats import HeartbeatBatcher
 from service.operations.nodes.registrations import RegistrationBatcher
 from service.operations.projects import keys, operators
 from service.operations.queue.waits import WaitForecasts
-from service.operations.storage.tiers import Outside
+from service.operations.storage.tiers import StorageServices
 from service.preflight.graders import GraderProcess
 from service.pricing.source import PriceSource
 from service.storage.store import BlobStore
@@ -55,7 +55,7 @@ class PlanDefaults:
     accelerator: str
     processes_per_node: int | None
     cpu_flops: float
-    emulated: bool = False  # machines are processes on this computer
+    is_emulated: bool = False  # machines are processes on this computer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +72,7 @@ class Parts:
     secret: str  # that node tokens are derived from
     outage: timedelta  # how long a node may continue without the service
     now: Callable[[], datetime]
-    wall: Callable[[], float] = time.time  # this machine's clock, compared with PostgreSQL's
+    wall_clock: Callable[[], float] = time.time  # this machine's clock, compared with PostgreSQL's
     accepted_secret: str = ""  # node tokens derived from it are valid too
     cloud: CloudProvider | None = None  # for operators; None: this process has no access to it
     operator_project: str = "operators"  # its keys may read all projects
@@ -91,7 +91,7 @@ class Parts:
     liveness: LoopLiveness | None = None  # of the loops in this process, if there are any
     long_poll: timedelta = timedelta(seconds=LONG_POLL_SECONDS)
     live_interval: timedelta = timedelta(seconds=1)  # between two events of one job in a list
-    stream_life: timedelta = timedelta(minutes=15)  # then the key is checked again
+    stream_lifetime: timedelta = timedelta(minutes=15)  # then the key is checked again
 
     @cached_property
     def reading(self) -> AsyncEngine:
@@ -124,9 +124,9 @@ class Parts:
         return WaitForecasts(engine=self.reading, prices=self.prices)
 
     @property
-    def outside(self) -> Outside:
+    def storage(self) -> StorageServices:
         """Return the services that moves between access tiers need."""
-        return Outside(store=self.store, prices=self.prices, account=self.account)
+        return StorageServices(store=self.store, prices=self.prices, account=self.account)
 
 
 def parts_of(request: Request) -> Parts:

@@ -45,9 +45,9 @@ from trainer.contract import (
 )
 
 M = TypeVar("M", bound=Message)
-_LONGEST_REGISTRATION = 64 * 1024  # decoded before its token can be checked
-_LONGEST_HEARTBEAT = 4 * 1024 * 1024  # far beyond what contract.py lets a supervisor send at once
-_LONGEST_REPORT = 16 * 1024  # of a boot: more than ten tries of 400 bytes
+_MAX_REGISTRATION_BYTES = 64 * 1024  # decoded before its token can be checked
+_MAX_HEARTBEAT_BYTES = 4 * 1024 * 1024  # far beyond what contract.py lets a supervisor send at once
+_MAX_REPORT_BYTES = 16 * 1024  # of a boot: more than ten tries of 400 bytes
 _MACHINE = re.compile(r"[\w.-]{1,100}", re.ASCII)
 _MAX_NUMBER = 2**31  # of an int in PostgreSQL
 
@@ -55,7 +55,7 @@ _MAX_NUMBER = 2**31  # of an int in PostgreSQL
 async def register(request: Request) -> Response:
     """Register a machine as a node; answer its id, token and grants."""
     parts = parts_of(request)
-    registration = await _read_message(request, Registration, _LONGEST_REGISTRATION)
+    registration = await _read_message(request, Registration, _MAX_REGISTRATION_BYTES)
     _require_token(request, tokens.bootstrap_token, registration.attempt_id)
     if not OLDEST_PROTOCOL <= registration.protocol <= PROTOCOL:
         raise InvalidRequest(f"This service speaks protocol {PROTOCOL}. Use the image it names.")
@@ -82,7 +82,7 @@ async def boot(request: Request) -> Response:
     """Record the progress of a booting machine that has no supervisor yet."""
     parts, attempt_id = parts_of(request), request.path_params["attempt_id"]
     _require_token(request, tokens.bootstrap_token, attempt_id)
-    text = (await read_body(request, _LONGEST_REPORT)).decode(errors="replace")
+    text = (await read_body(request, _MAX_REPORT_BYTES)).decode(errors="replace")
     report = _parse_report(request.query_params, nodes.storable_text(text))
     async with parts.engine.begin() as conn:
         await boots.record(conn, attempt_id, report, parts.now())
@@ -93,7 +93,7 @@ async def heartbeat(request: Request) -> Response:
     """Record a heartbeat; a refusal is raised only after the data is stored."""
     parts, node_id = parts_of(request), request.path_params["node_id"]
     _require_token(request, tokens.node_token, node_id)
-    message, now = await _read_message(request, Heartbeat, _LONGEST_HEARTBEAT), parts.now()
+    message, now = await _read_message(request, Heartbeat, _MAX_HEARTBEAT_BYTES), parts.now()
     answer = await parts.heartbeats.record(node_id, message, now)
     return _answer(
         HeartbeatAnswer(
@@ -118,7 +118,7 @@ async def directive(request: Request) -> Response:
                 order = await _raise_directive_number(parts, node_id, after)
             if order is not None:
                 _check_epoch(epoch, order.epoch)
-            if order is None or _is_news(order, after):
+            if order is None or _is_new(order, after):
                 break
             remaining_s = deadline - asyncio.get_running_loop().time()
             if (
@@ -128,7 +128,7 @@ async def directive(request: Request) -> Response:
             ):
                 if parts.granter.is_renewal_minute(order.registered_at, parts.now()):
                     break
-                return _carry_on(parts, after, order)
+                return _carry_on_directive(parts, after, order)
     if order is not None and order.over:
         raise Gone(nodes.ATTEMPT_IS_OVER)
     if order is not None and not _needs_grants(parts, order):
@@ -157,7 +157,7 @@ async def _raise_directive_number(
     return await parts.heartbeats.find_directive(node_id, after)
 
 
-def _is_news(order: StandingDirective, after: int) -> bool:
+def _is_new(order: StandingDirective, after: int) -> bool:
     return order.over or order.directive_seq > after
 
 
@@ -181,7 +181,7 @@ def _needs_grants(parts: Parts, order: StandingDirective) -> bool:
     return parts.granter.should_renew(order.registered_at, parts.now())
 
 
-def _carry_on(parts: Parts, after: int, order: StandingDirective) -> Response:
+def _carry_on_directive(parts: Parts, after: int, order: StandingDirective) -> Response:
     """Answer CARRY_ON; the node polls again at once."""
     now = parts.now()
     stop_by = _stop_by(parts, now, order.stop_by)

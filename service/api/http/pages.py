@@ -42,7 +42,7 @@ def require_known_cursor(items: Sequence[T] | None, after: str | None) -> Sequen
     return items
 
 
-def clamp(limit: int, most: int) -> int:
+def clamp_limit(limit: int, most: int) -> int:
     """Cut a limit that is too large; refuse one below 1."""
     if limit < 1:
         raise InvalidRequest(f"limit is {limit}, but it must be at least 1.", param="limit")

@@ -23,7 +23,7 @@ from service.operations.core import worker_thread
 
 USUAL_BODY = 64 * 1024  # bytes of a JSON body; a route class may have another limit
 LONG_BODY = 1024 * 1024
-_LONG = {  # graders have sources and templates, uploads up to 10,000 parts
+_LONG_BODY_OPERATIONS = {  # graders have sources and templates, uploads up to 10,000 parts
     *("createFineTuningJob", "createFineTuningPlan"),
     *("validateGrader", "runGrader", "completeUpload"),
 }
@@ -162,7 +162,7 @@ class JsonRoute(APIRoute):
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """Wrap FastAPI's handler, as its documentation shows for custom requests."""
         handle = super().get_route_handler()
-        kind = LongRequest if self.operation_id in _LONG else self.request_class
+        kind = LongRequest if self.operation_id in _LONG_BODY_OPERATIONS else self.request_class
 
         async def handle_json(request: Request) -> Response:
             return await handle(kind(request.scope, request.receive))

@@ -36,7 +36,7 @@ _FOREIGN_NAMES = {
     "deadline": "Use infrastructure.deadline, in Unix seconds.",
 }
 _EXPECTED = "Send JSON with the header `Content-Type: application/json`"
-_LONGEST_NAME = 64  # that is compared with ours: the cost grows with its square
+_MAX_NAME_LENGTH = 64  # that is compared with ours: the cost grows with its square
 Path = tuple[int | str, ...]
 Faults = Sequence[Any]  # pydantic's errors()
 
@@ -101,7 +101,7 @@ def _suggest_member(model: type[BaseModel] | None, path: Path) -> str:
     if model is None:
         return "Leave it out."
     members = sorted(field.alias or name for name, field in model.model_fields.items())
-    matches = difflib.get_close_matches(str(path[-1])[:_LONGEST_NAME], members, n=1)
+    matches = difflib.get_close_matches(str(path[-1])[:_MAX_NAME_LENGTH], members, n=1)
     if matches:
         return f"Did you mean {'.'.join(map(str, (*path[:-1], matches[0])))}?"
     return f"Known members here: {', '.join(members)}."

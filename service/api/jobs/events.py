@@ -7,7 +7,7 @@ from fastapi import APIRouter, Response
 
 from service.api.deps import Db, Parts, PartsDep, Reader
 from service.api.http import streams
-from service.api.http.pages import After, clamp, page, require_known_cursor
+from service.api.http.pages import After, clamp_limit, page, require_known_cursor
 from service.api.schemas.events import (
     Checkpoint,
     CheckpointList,
@@ -24,7 +24,7 @@ from service.operations.jobs import jobs
 from service.operations.models.models import full_name
 
 router = APIRouter(prefix="/fine_tuning/jobs", tags=["Fine-tuning"])
-_MOST = 100
+_MAX_LIMIT = 100
 
 
 @router.get("/{job_id}/events", operation_id="listFineTuningEvents")
@@ -33,7 +33,7 @@ async def list_events(
 ) -> EventList:
     """List the job's events, newest first."""
     await jobs.get(db, caller.project_id, job_id)
-    limit = clamp(limit, _MOST)
+    limit = clamp_limit(limit, _MAX_LIMIT)
     items = await events.newest(db, job_id, after=after, limit=limit + 1)
     return page(EventList, require_known_cursor(items, after), limit, _event)
 
@@ -60,7 +60,7 @@ async def _read_next(
     """Return the next events, the job's version before they were read, and if it was over."""
     async with parts.reading.connect() as conn:
         job = await jobs.get(conn, project_id, job_id)
-        rows = await events.following(conn, job_id, after=after, limit=streams.PAGE)
+        rows = await events.following(conn, job_id, after=after, limit=streams.PAGE_SIZE)
     items = [_event(event) for event in require_known_cursor(rows, after)]
     return items, job.version, job.state in JOB_TERMINAL
 
@@ -71,7 +71,7 @@ async def list_checkpoints(
 ) -> CheckpointList:
     """List the job's committed checkpoints, newest first."""
     job = await jobs.get(db, caller.project_id, job_id)
-    limit = clamp(limit, _MOST)
+    limit = clamp_limit(limit, _MAX_LIMIT)
     items = await checkpoints.newest(db, job_id, after=after, limit=limit + 1)
     return page(
         CheckpointList, require_known_cursor(items, after), limit, lambda c: _checkpoint(job, c)

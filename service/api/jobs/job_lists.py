@@ -7,7 +7,7 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 
 from service.api.deps import Db, Now, PartsDep, Reader
 from service.api.http import streams
-from service.api.http.pages import After, clamp, page, require_known_cursor
+from service.api.http.pages import After, clamp_limit, page, require_known_cursor
 from service.api.http.requests import JsonRoute
 from service.api.jobs import job_views, live_lists
 from service.api.jobs.live_lists import LiveLists
@@ -20,8 +20,8 @@ from service.domain.errors import InvalidRequest
 from service.domain.states import OPENAI_STATUS, PHASE_GROUPS, JobState
 
 router = APIRouter(prefix="/fine_tuning", tags=["Fine-tuning"], route_class=JsonRoute)
-_MOST = 100
-_LONGEST_SEARCH = 200
+_MAX_LIMIT = 100
+_MAX_SEARCH_LENGTH = 200
 Metadata = Annotated[
     str | None,
     Query(description="`metadata[key]=value` filters; `metadata=null`: jobs without metadata."),
@@ -31,7 +31,7 @@ Phases = Annotated[list[PhaseGroup] | None, Query(description="Group of phases; 
 Search = Annotated[
     str,
     Query(
-        max_length=_LONGEST_SEARCH,
+        max_length=_MAX_SEARCH_LENGTH,
         description="Part of the id, the suffix, the model or a metadata value, in any case.",
     ),
 ]
@@ -74,7 +74,7 @@ async def list_jobs(
     """List jobs, newest first unless `sort` and `order` say otherwise."""
     if after is not None and await rows.find(db, after, caller.project_id) is None:
         require_known_cursor(None, after)
-    limit = clamp(limit, _MOST)
+    limit = clamp_limit(limit, _MAX_LIMIT)
     items = await job_lists.page(
         db,
         caller.project_id,

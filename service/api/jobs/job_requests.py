@@ -35,15 +35,15 @@ from trainer.contract import (
     sources,
 )
 
-_AT = "method.reinforcement"
+_REINFORCEMENT_PATH = "method.reinforcement"
 _OPENAIS_THREE = set(Hyperparameters.__dataclass_fields__)
-_AS_ASKED = Training.__dataclass_fields__.keys() & TrainingRequest.model_fields
+_COPIED_MEMBERS = Training.__dataclass_fields__.keys() & TrainingRequest.model_fields
 _MESSAGES: dict[str, type[Any]] = {
     "mix": Mix,
     "curriculum": Curriculum,
     "learning_rate_scaling": LearningRateScaling,
 }
-_USUAL = Reinforcement(algorithm="", grader="", answers=0, max_answer_tokens=0)
+_DEFAULT_REINFORCEMENT = Reinforcement(algorithm="", grader="", answers=0, max_answer_tokens=0)
 
 
 def method_of(request: JobRequest) -> Method:
@@ -68,7 +68,7 @@ def training_of(request: JobRequest) -> Training:
     training, method = request.training, request.method
     if method:
         _refuse_other_methods(method)
-    members = {name: getattr(training, name) for name in _AS_ASKED}
+    members = {name: getattr(training, name) for name in _COPIED_MEMBERS}
     for name, kind in _MESSAGES.items():
         if members[name]:
             members[name] = kind(**members[name].model_dump())
@@ -139,7 +139,9 @@ def check_grader(grader: dict[str, Any], param: str) -> dict[str, str]:
 def sources_of(request: JobRequest) -> dict[str, str]:
     """Return the sources of the Python graders in a request for a job."""
     reinforcement = request.method.reinforcement if request.method else None
-    return check_grader(reinforcement.grader, f"{_AT}.grader") if reinforcement else {}
+    return (
+        check_grader(reinforcement.grader, f"{_REINFORCEMENT_PATH}.grader") if reinforcement else {}
+    )
 
 
 def _lora(request: LoraRequest) -> Lora:
@@ -229,7 +231,7 @@ def _reinforcement(options: ReinforcementRequest | None) -> dict[str, Any]:
             param="method.reinforcement.grader",
         )
     _refuse_unused(options)
-    check_grader(options.grader, f"{_AT}.grader")
+    check_grader(options.grader, f"{_REINFORCEMENT_PATH}.grader")
     reinforcement = Reinforcement(
         algorithm=options.algorithm,
         grader=json.dumps(options.grader),
@@ -242,9 +244,11 @@ def _reinforcement(options: ReinforcementRequest | None) -> dict[str, Any]:
         kl_target=options.kl_target,
         clip=options.clip,
         steps_per_rollout=options.steps_per_rollout,
-        gae_lambda=_USUAL.gae_lambda if options.gae_lambda is None else options.gae_lambda,
+        gae_lambda=_DEFAULT_REINFORCEMENT.gae_lambda
+        if options.gae_lambda is None
+        else options.gae_lambda,
         replay_share=options.replay_share,
-        replay_max_age=options.replay_max_age or _USUAL.replay_max_age,
+        replay_max_age=options.replay_max_age or _DEFAULT_REINFORCEMENT.replay_max_age,
     )
     return {"reinforcement": reinforcement}
 
@@ -256,7 +260,7 @@ def _answers(options: ReinforcementRequest) -> int:
         return answers
     product = round(answers * factor)
     if not 1 <= product <= MAX_ANSWERS:
-        at = f"{_AT}.hyperparameters.compute_multiplier"
+        at = f"{_REINFORCEMENT_PATH}.hyperparameters.compute_multiplier"
         raise InvalidRequest(
             f"{at} is {factor:g}, which makes {product} of {answers} answers to a prompt; "
             f"1 to {MAX_ANSWERS} are possible.",
@@ -300,7 +304,9 @@ def _refuse_unused(options: ReinforcementRequest) -> None:
     ]
     for name, wrong, reason in refused:
         if wrong:
-            raise InvalidRequest(f"{_AT}.{name} {reason}.", param=f"{_AT}.{name}")
+            raise InvalidRequest(
+                f"{_REINFORCEMENT_PATH}.{name} {reason}.", param=f"{_REINFORCEMENT_PATH}.{name}"
+            )
 
 
 # Methods whose options are a member of their own of the run spec; others' are in `method_options`.

@@ -83,7 +83,7 @@ async def get(
             await waiting.wait_for_change(parts, job_id, caller.project_id, known_versions)
     job = await _find_job(parts, caller, job_id)
     tag = {"etag": waiting.etag(job.version)}
-    if not known_versions.waits and known_versions.has(job.version):
+    if not known_versions.waits and known_versions.contains(job.version):
         return Response(status_code=304, headers=tag)
     response.headers.update(tag)
     return job
@@ -108,7 +108,7 @@ async def stream(request: Request, parts: PartsDep, caller: Reader, job_id: str)
 async def change(parts: PartsDep, caller: Writer, now: Now, job_id: str, patch: JobPatch) -> Job:
     """Change budget, deadline, price limit or regions; a job that they stopped continues."""
     if "budget" in patch.infrastructure.model_fields_set:
-        await tiers.check_paid_resume(parts.reading, parts.outside, caller.project_id, job_id)
+        await tiers.check_paid_resume(parts.reading, parts.storage, caller.project_id, job_id)
     async with parts.engine.begin() as conn:
         job = await jobs.get_locked(conn, caller.project_id, job_id)
         before = job.constraints
@@ -134,7 +134,7 @@ async def pause(parts: PartsDep, caller: Writer, job_id: str) -> Job:
 @router.post("/{job_id}/resume", operation_id="resumeFineTuningJob")
 async def resume(parts: PartsDep, caller: Writer, job_id: str) -> Job:
     """Continue a paused job from its newest checkpoint."""
-    await tiers.require_readable_checkpoint(parts.reading, parts.outside, caller.project_id, job_id)
+    await tiers.require_readable_checkpoint(parts.reading, parts.storage, caller.project_id, job_id)
     return await _request_change(parts, caller, job_id, jobs.request_resume)
 
 

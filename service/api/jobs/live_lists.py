@@ -37,7 +37,7 @@ class _Project:
 
     changed_at: datetime  # of the newest change that was seen
     queues: set[_Queue] = field(default_factory=set)
-    sent: dict[str, int] = field(default_factory=dict)  # version by job
+    sent_versions: dict[str, int] = field(default_factory=dict)  # version by job
 
 
 class LiveLists:
@@ -104,7 +104,10 @@ class LiveLists:
             return
         since = project.changed_at - _CLOCK_MARGIN if ids is None else None
         batch = await self._read(
-            project_id, JobFilter(metadata={}, ids=ids, changed_since=since), project.sent, project
+            project_id,
+            JobFilter(metadata={}, ids=ids, changed_since=since),
+            project.sent_versions,
+            project,
         )
         for queue in list(project.queues) if batch else ():
             if queue.qsize() >= _MAX_LAG:

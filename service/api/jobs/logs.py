@@ -27,8 +27,8 @@ from trainer.contract import log_path
 router = APIRouter(prefix="/fine_tuning/jobs", tags=["Fine-tuning"])
 _LINE_BYTES = 256  # bytes; a guess, only to read the end of a log in few pieces
 _MAX_LINES = 10_000
-_LONGEST_TAIL = 8 * 2**20  # bytes
-_LONGEST_PIECE = 64 * 1024  # bytes of one server-sent event
+_MAX_TAIL_BYTES = 8 * 2**20  # bytes
+_MAX_PIECE_BYTES = 64 * 1024  # bytes of one server-sent event
 _DIGITS = 19  # of the largest offset, and more
 _RECHECK_SECONDS = 2.0  # of a log that is followed
 
@@ -116,7 +116,7 @@ async def _follow_log(
             async with parts.reading.connect() as conn:
                 rows = await attempts.of_job(conn, job_id)
             is_over = _find_attempt(rows, attempt.id).state is AttemptState.ENDED
-            size = min(await _size(parts, job_id, path), offset + _LONGEST_PIECE)
+            size = min(await _size(parts, job_id, path), offset + _MAX_PIECE_BYTES)
             if size > offset:
                 pieces = [p async for p in _stream_range(parts, job_id, path, offset, size)]
                 offset = size
@@ -166,7 +166,7 @@ async def _stream_range(
 
 async def _tail_offset(parts: Parts, job_id: str, path: str, size: int, lines: int) -> int:
     """Return where the last ``lines`` lines begin, within the last 8 MiB."""
-    window = min(lines * _LINE_BYTES, _LONGEST_TAIL)
+    window = min(lines * _LINE_BYTES, _MAX_TAIL_BYTES)
     while True:
         start = max(size - window, 0)
         pieces = [p async for p in _stream_range(parts, job_id, path, start, size)]
@@ -174,9 +174,9 @@ async def _tail_offset(parts: Parts, job_id: str, path: str, size: int, lines: i
         offset = _last_lines(text, lines, is_complete=start == 0)
         if offset is not None:
             return start + offset
-        if window >= _LONGEST_TAIL:
+        if window >= _MAX_TAIL_BYTES:
             return start + text.find(b"\n") + 1
-        window = min(window * 4, _LONGEST_TAIL)
+        window = min(window * 4, _MAX_TAIL_BYTES)
 
 
 def _last_lines(text: bytes, lines: int, *, is_complete: bool) -> int | None:

@@ -72,7 +72,7 @@ async def plan_submission(
     checked for a few seconds.
     """
     supported = base_models.lookup(request.model)
-    if supported is None or await models.find_base_model(parts.outside.store, supported.name):
+    if supported is None or await models.find_base_model(parts.storage.store, supported.name):
         return await prepare_submission(parts, identity, request, wait=PLAN_WAIT_SECONDS)
     return await prepare_submission(parts, identity, request, unstaged=supported)
 
@@ -258,7 +258,7 @@ async def find_base_model(
 ) -> Basis:
     """Return a base model from the cache; models of jobs are looked up each time."""
     find = partial(
-        bases.find_readable_basis, parts.engine, parts.outside, caller.project_id, name, param
+        bases.find_readable_basis, parts.engine, parts.storage, caller.project_id, name, param
     )
     return (
         await find() if lineage.is_made(name) else await parts.plan_inputs.get(("base", name), find)
@@ -302,10 +302,10 @@ async def _plan_request(
         processes_per_node=defaults.processes_per_node,
         accelerator=accelerator,
         cpu_flops=defaults.cpu_flops,
-        emulated=defaults.emulated,
+        emulated=defaults.is_emulated,
         recovery_seconds=defaults.recovery_seconds,
         model=base.name,
-        past=await _past_jobs(parts, caller),
+        past=await _list_past_jobs(parts, caller),
         longest=() if data else tuple(tokens for _, tokens in training.longest),
         limits=PlanLimits.of(terms, parts.allowance, parts.now()),
     )
@@ -346,7 +346,7 @@ async def _check_rows(
     return reports
 
 
-async def _past_jobs(parts: Parts, caller: Caller) -> tuple[MeasuredJob, ...]:
+async def _list_past_jobs(parts: Parts, caller: Caller) -> tuple[MeasuredJob, ...]:
     """Return the measured jobs of the project."""
 
     async def read() -> tuple[MeasuredJob, ...]:

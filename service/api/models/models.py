@@ -26,9 +26,9 @@ from service.storage.store import LISTED, BlobArchived, BlobNotFound
 from trainer.contract import MANIFEST, Manifest
 
 router = APIRouter()
-_OF_JOB = "/fine_tuning/jobs/{job_id}/model"
-_SHOWN = 20  # names of files in an error
-_FROM = re.compile(r"bytes=(\d{1,18})-")
+_JOB_MODEL_PATH = "/fine_tuning/jobs/{job_id}/model"
+_MAX_NAMES_SHOWN = 20  # names of files in an error
+_RANGE_HEADER = re.compile(r"bytes=(\d{1,18})-")
 
 
 @router.get("/models", operation_id="listModels", tags=["Models"])
@@ -62,7 +62,7 @@ async def delete_model(parts: PartsDep, caller: Writer, now: Now, model: str) ->
     return ModelDeleted(id=model, bytes_freed=freed)
 
 
-@router.get(_OF_JOB, operation_id="listFineTuningModelFiles", tags=["Fine-tuning"])
+@router.get(_JOB_MODEL_PATH, operation_id="listFineTuningModelFiles", tags=["Fine-tuning"])
 async def list_model_files(parts: PartsDep, caller: Reader, job_id: str) -> ModelFiles:
     """List the files of the final model, as Hugging Face's from_pretrained expects them."""
     path, manifest = await _manifest(parts, caller, job_id)
@@ -74,7 +74,7 @@ async def list_model_files(parts: PartsDep, caller: Reader, job_id: str) -> Mode
 
 
 @router.get(
-    _OF_JOB + "/{name:path}",
+    _JOB_MODEL_PATH + "/{name:path}",
     operation_id="downloadFineTuningModelFile",
     tags=["Fine-tuning"],
     responses=PART,
@@ -95,7 +95,7 @@ async def get_model_file(
     _require_inside(path, f"{path}/{name}")
     file = next((f for f in manifest.files if f.name == name), None)
     if file is None:
-        names = ", ".join(f.name for f in manifest.files[:_SHOWN])
+        names = ", ".join(f.name for f in manifest.files[:_MAX_NAMES_SHOWN])
         raise ModelNotFound(f"The model has no file {name!r:.80}. It has: {names}.")
     await _require_online(parts, caller, job_id, f"{path}/{name}")
     start = _range_start(range_header, file.size)
@@ -176,7 +176,7 @@ async def _manifest(parts: PartsDep, caller: Caller, job_id: str) -> tuple[str, 
         raise ModelNotFound(tiers.missing_message(job_id, f"Blob {path}/{MANIFEST}")) from None
     except BlobArchived:
         inspection = await tiers.inspect_folder(
-            parts.engine, parts.outside, caller.project_id, job_id, None
+            parts.engine, parts.storage, caller.project_id, job_id, None
         )
         tiers.require_online(inspection)
         raise  # rehydrated meanwhile
@@ -190,14 +190,14 @@ async def _require_online(parts: Parts, caller: Caller, job_id: str, name: str) 
         raise ModelNotFound(tiers.missing_message(job_id, f"Blob {name}"))
     if tier_rules.folder_presence([blob]) is not Presence.ONLINE:
         inspection = await tiers.inspect_folder(
-            parts.engine, parts.outside, caller.project_id, job_id, None
+            parts.engine, parts.storage, caller.project_id, job_id, None
         )
         tiers.require_online(inspection)
 
 
 def _range_start(range_header: str | None, size: int) -> int:
     """Return the first requested byte; other ranges are answered with the whole file."""
-    match = _FROM.fullmatch(range_header or "")
+    match = _RANGE_HEADER.fullmatch(range_header or "")
     return int(match[1]) if match and int(match[1]) < size else 0
 
 

@@ -40,7 +40,7 @@ async def get_storage(parts: PartsDep, caller: Reader, now: Now, job_id: str) ->
         folders = await tiers.list_folders(conn, job)
         under_way = await open_of(conn, job_id)
         overview = await jobs.get_with_facts(conn, caller.project_id, job_id, now)
-    prices = await parts.outside.read_prices() or storage_prices.TABLE
+    prices = await parts.storage.read_prices() or storage_prices.TABLE
     blobs = await parts.store.list_stored(job_id, most=LISTED)
     looks = [
         FolderInspection(
@@ -84,12 +84,12 @@ async def _move(
     )
     if body.dry_run:
         inspection, quote = await tier_moves.quote_move(
-            parts.engine, parts.outside, request, parts.now
+            parts.engine, parts.storage, request, parts.now
         )
         move = None
     else:
         inspection, quote, move = await tier_moves.request_move(
-            parts.engine, parts.outside, request, parts.now
+            parts.engine, parts.storage, request, parts.now
         )
     members = tier_views.move(inspection, request.tier, request.priority, quote, move)
     return TierMove(**members, dry_run=body.dry_run, account=tier_views.account(parts.account))

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query
 
 from service.api.deps import Db, Now, Operator, PartsDep
-from service.api.http.pages import After, clamp, page, require_known_cursor
+from service.api.http.pages import After, clamp_limit, page, require_known_cursor
 from service.api.jobs.job_views import money, seconds
 from service.api.schemas.organization import ProjectSavings, ProjectSavingsList, Savings
 from service.db.money import project_savings
@@ -16,7 +16,7 @@ from service.domain.money.billing_reconciliation import start_of_day
 from service.domain.money.cost import CURRENCY
 
 router = APIRouter(prefix="/organization", tags=["Organization"])
-_MOST = 100
+_MAX_LIMIT = 100
 Days = Annotated[int, Query(ge=1, le=400, description="whole days (UTC), today the last")]
 Until = Annotated[int | None, Query(ge=0, description="`until` of the first page; with `after`")]
 
@@ -35,7 +35,7 @@ async def list_savings(
     """List the cost of machines by project, highest first; ``whole`` is of all projects."""
     now = _common_end(until, after, now)
     since = start_of_day(now.date()) - timedelta(days=days - 1)
-    limit = clamp(limit, _MOST)
+    limit = clamp_limit(limit, _MAX_LIMIT)
     savings = await project_savings.by_project(db, since, now, after=after, limit=limit + 1)
     rows = require_known_cursor(None if savings is None else savings.page, after)
     assert savings is not None, "an unknown cursor is refused"

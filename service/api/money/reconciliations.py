@@ -6,7 +6,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query
 
 from service.api.deps import Db, Now, PartsDep, Reader
-from service.api.http.pages import After, clamp, require_known_cursor
+from service.api.http.pages import After, clamp_limit, require_known_cursor
 from service.api.jobs.job_views import money, seconds
 from service.api.schemas import organization as schemas
 from service.db.money import bills
@@ -23,7 +23,7 @@ from service.domain.money.cost import CURRENCY
 from service.operations.projects import operators
 
 router = APIRouter(prefix="/organization", tags=["Organization"])
-_MOST = 100  # attempts of a page
+_MAX_LIMIT = 100  # attempts of a page
 Days = Annotated[int, Query(ge=1, le=90, description="whole days (UTC), today the last")]
 
 
@@ -62,7 +62,7 @@ async def get_reconciliation(
         "currency": CURRENCY,
         "whole": _line(reconciliation.whole),
         "of_nobody": [_unassigned_cost(day) for day in unassigned],
-        **_page(reconciliation, clamp(limit, _MOST), after),
+        **_page(reconciliation, clamp_limit(limit, _MAX_LIMIT), after),
     }
     return schemas.Reconciliation(**members)
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query
 
 from service.api.deps import Now, Operator, PartsDep
-from service.api.http.pages import After, clamp, page, require_known_cursor
+from service.api.http.pages import After, clamp_limit, page, require_known_cursor
 from service.api.jobs.job_views import money
 from service.api.schemas.organization import Audit, Resource
 from service.domain.errors import ServiceUnavailable
@@ -21,8 +21,8 @@ from service.domain.lifecycle.audit import (
 from service.operations.monitoring import audit
 
 router = APIRouter(prefix="/organization", tags=["Organization"])
-_MOST = 1000
-Limit = Annotated[int, Query(description=f"at most {_MOST}")]
+_MAX_LIMIT = 1000
+Limit = Annotated[int, Query(description=f"at most {_MAX_LIMIT}")]
 
 
 @router.get("/audit", operation_id="auditCloudResources")
@@ -45,7 +45,7 @@ async def get_audit(
     if after is not None:
         require_known_cursor(None if all(f.name != after for f in resources) else resources, after)
         remaining = [f for f in resources if f.name > after]
-    limit = clamp(limit, _MOST)
+    limit = clamp_limit(limit, _MAX_LIMIT)
     unseen = {
         "unseen": result.incomplete_reason or None,
         "unknown_containers": result.unknown_containers,

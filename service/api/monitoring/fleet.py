@@ -25,7 +25,7 @@ from service.operations.monitoring.fleet import Overview
 
 router = APIRouter(prefix="/organization", tags=["Organization"])
 _ZERO = Decimal(0)
-_SAME = ("id", "number", "region", "vm_size", "capacity_type", "engine", "state", "boot")
+_COPIED_FIELDS = ("id", "number", "region", "vm_size", "capacity_type", "engine", "state", "boot")
 Days = Annotated[int, Query(ge=1, le=90, description="Days of history.")]
 
 
@@ -119,7 +119,7 @@ def _shortage(row: RowMapping) -> shown.Shortage | None:
 def _attempt(row: RowMapping) -> shown.FleetAttempt:
     nodes = [_node(node) for node in row["nodes"]]
     return shown.FleetAttempt(
-        **{name: row[name] for name in _SAME},
+        **{name: row[name] for name in _COPIED_FIELDS},
         name=scale_set_name(row["id"]),
         job=row["job_id"],
         job_name=row["name"],

@@ -10,7 +10,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 
 from service.api.deps import Now, Operator, PartsDep
-from service.api.http.pages import After, clamp, page, require_known_cursor
+from service.api.http.pages import After, clamp_limit, page, require_known_cursor
 from service.api.schemas.organization import AvailabilityTrace, TraceList
 from service.db.spot import capacity_observations as rows
 from service.domain.errors import InvalidRequest
@@ -18,11 +18,11 @@ from service.domain.spot.capacity_traces import MAX_TICKS, CapacityTrace, SpotPo
 from service.operations.monitoring import traces
 
 router = APIRouter(prefix="/organization", tags=["Organization"])
-_MOST = 5  # of a page; each may have thousands of ticks
-_LATEST = 4_102_444_800
+_MAX_LIMIT = 5  # of a page; each may have thousands of ticks
+_MAX_TIME = 4_102_444_800
 Days = Annotated[int, Query(ge=1, le=90)]
 Gap = Annotated[int, Query(ge=60, le=3600, description="seconds between two counts")]
-Until = Annotated[int | None, Query(ge=0, le=_LATEST, description="unix seconds; none: now")]
+Until = Annotated[int | None, Query(ge=0, le=_MAX_TIME, description="unix seconds; none: now")]
 
 
 @router.get("/traces", operation_id="listAvailabilityTraces")
@@ -33,13 +33,13 @@ async def get_traces(
     days: Days = 30,
     gap_seconds: Gap = 300,
     until: Until = None,
-    limit: int = _MOST,
+    limit: int = _MAX_LIMIT,
     after: After = None,
 ) -> TraceList:
     """List traces by place. For the next page send ``until`` as answered, so that traces match."""
     end = now if until is None else min(datetime.fromtimestamp(until, UTC), now)
     window = _window(end, days, gap_seconds)
-    limit = clamp(limit, _MOST)
+    limit = clamp_limit(limit, _MAX_LIMIT)
     async with parts.reading.connect() as conn:
         pools = sorted(await rows.places(conn, window.begins, end), key=str)
         if after is not None:

@@ -17,7 +17,7 @@ from service.operations.jobs import jobs
 
 router = APIRouter(prefix="/fine_tuning/jobs", tags=["Simulations"], route_class=JsonRoute)
 _HOURS = 24 * 365
-_ONE_AT_A_TIME = asyncio.Semaphore(1)  # it is a second or more of computing
+_SIMULATION_LOCK = asyncio.Semaphore(1)  # it is a second or more of computing
 
 
 class SimulationRequest(Strict):
@@ -40,7 +40,7 @@ async def simulate(
             conn, [option.offering for option in plan.options], now
         )
     deadline = job.constraints.kept_seconds(job.created_at, body.deadline_hours)
-    async with _ONE_AT_A_TIME:
+    async with _SIMULATION_LOCK:
         trials = await asyncio.to_thread(
             simulate_job,
             plan.options,

@@ -6,7 +6,7 @@ from typing import Any
 from fastapi import APIRouter
 
 from service.api.deps import Db, Now, Reader, Writer
-from service.api.http.pages import After, clamp, page, require_known_cursor
+from service.api.http.pages import After, clamp_limit, page, require_known_cursor
 from service.api.http.requests import JsonRoute
 from service.api.jobs.job_views import seconds
 from service.api.schemas.keys import Key, KeyList, KeyRequest, KeyRevoked, NewKey
@@ -14,7 +14,7 @@ from service.db.projects import keys as rows
 from service.operations.projects import keys, quotas
 
 router = APIRouter(prefix="/api_keys", tags=["API keys"], route_class=JsonRoute)
-_MOST = 100
+_MAX_LIMIT = 100
 
 
 @router.post("", operation_id="createApiKey")
@@ -34,7 +34,7 @@ async def list_keys(db: Db, caller: Reader, limit: int = 20, after: After = None
     """List the keys that are not revoked, newest first."""
     if after is not None and await rows.get(db, caller.project_id, after) is None:
         require_known_cursor(None, after)
-    limit = clamp(limit, _MOST)
+    limit = clamp_limit(limit, _MAX_LIMIT)
     items = await rows.newest(db, caller.project_id, after=after, limit=limit + 1)
     return page(KeyList, items, limit, _key)
 

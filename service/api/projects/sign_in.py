@@ -12,7 +12,7 @@ from service.api.projects.api_keys import key_members
 from service.api.schemas.keys import NewKey
 from service.operations.projects import sign_in
 
-_LONGEST_BODY = 1024  # bytes; the body is read before its sender is known
+_MAX_BODY_BYTES = 1024  # bytes; the body is read before its sender is known
 
 
 class _OpenRequest(JsonRequest):
@@ -21,7 +21,7 @@ class _OpenRequest(JsonRequest):
     async def body(self) -> bytes:
         """Return the whole body, which is short."""
         if not hasattr(self, "_body"):
-            self._body = await read_body(self, _LONGEST_BODY)
+            self._body = await read_body(self, _MAX_BODY_BYTES)
         return self._body
 
 

@@ -25,7 +25,7 @@ from service.operations.models.checkpoint_models import CheckpointModel, Unusabl
 from service.operations.models.models import StagedModel, full_name
 from service.operations.storage import integrity
 from service.operations.storage.tiers import (
-    Outside,
+    StorageServices,
     inspect_folder,
     missing_message,
     require_online,
@@ -91,7 +91,7 @@ def unstaged_basis(entry: SupportedModel) -> Basis:
 
 
 async def find_readable_basis(
-    engine: AsyncEngine, outside: Outside, project_id: str, name: str, param: str = OF_BASE
+    engine: AsyncEngine, services: StorageServices, project_id: str, name: str, param: str = OF_BASE
 ) -> Basis:
     """Return the model of this name if it can be read now, as ``find`` does.
 
@@ -99,8 +99,10 @@ async def find_readable_basis(
     """
     if lineage.is_made(name):
         for job_id, checkpoint_id in await _list_read_folders(engine, project_id, name, param):
-            require_online(await inspect_folder(engine, outside, project_id, job_id, checkpoint_id))
-    return await find_basis(engine, outside.store, project_id, name, param)
+            require_online(
+                await inspect_folder(engine, services, project_id, job_id, checkpoint_id)
+            )
+    return await find_basis(engine, services.store, project_id, name, param)
 
 
 async def _list_read_folders(

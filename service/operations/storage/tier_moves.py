@@ -31,7 +31,7 @@ from service.domain.storage.access_tiers import (
 from service.operations.models import model_references
 from service.operations.storage.tiers import (
     FolderInspection,
-    Outside,
+    StorageServices,
     inspect_folder,
     missing_folder_error,
     rehydration_message,
@@ -79,19 +79,25 @@ def quote(
 
 
 async def quote_move(
-    engine: AsyncEngine, outside: Outside, request: MoveRequest, now: Callable[[], datetime]
+    engine: AsyncEngine,
+    services: StorageServices,
+    request: MoveRequest,
+    now: Callable[[], datetime],
 ) -> tuple[FolderInspection, TierMoveQuote]:
     """Inspect the folder and quote the move; raises as ``quote`` does."""
     inspection = await inspect_folder(
-        engine, outside, request.project_id, request.job_id, request.checkpoint_id
+        engine, services, request.project_id, request.job_id, request.checkpoint_id
     )
     return inspection, quote(
-        inspection, outside.account.redundancy, request.tier, request.priority, now()
+        inspection, services.account.redundancy, request.tier, request.priority, now()
     )
 
 
 async def request_move(
-    engine: AsyncEngine, outside: Outside, request: MoveRequest, now: Callable[[], datetime]
+    engine: AsyncEngine,
+    services: StorageServices,
+    request: MoveRequest,
+    now: Callable[[], datetime],
 ) -> tuple[FolderInspection, TierMoveQuote, TierMove | None]:
     """Inspect, quote and write the request. No move: the folder is in that tier and stays there.
 
@@ -99,7 +105,7 @@ async def request_move(
     request is written by then, and the worker of another request was stopped.
     """
     while True:
-        inspection, move_quote = await quote_move(engine, outside, request, now)
+        inspection, move_quote = await quote_move(engine, services, request, now)
         folder = inspection.folder
         async with engine.begin() as conn:
             await jobs.take_turn(conn, model_references.lock_key(folder.job_id, folder.path))

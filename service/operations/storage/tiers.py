@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Outside:
+class StorageServices:
     """External services that an inspection needs."""
 
     store: BlobStore
@@ -135,7 +135,7 @@ async def list_folders(conn: AsyncConnection, job: JobRow) -> list[StoredFolder]
 
 async def inspect_folder(
     engine: AsyncEngine,
-    outside: Outside,
+    services: StorageServices,
     project_id: str,
     job_id: str,
     checkpoint_id: str | None,
@@ -144,7 +144,7 @@ async def inspect_folder(
 
     Lists the blobs last: decisions need the newest list.
     """
-    prices = await outside.read_prices() or storage_prices.TABLE
+    prices = await services.read_prices() or storage_prices.TABLE
     async with engine.connect() as conn:
         job = await get_job(conn, project_id, job_id)
         matches = [f for f in await list_folders(conn, job) if f.checkpoint_id == checkpoint_id]
@@ -155,7 +155,7 @@ async def inspect_folder(
         needed_by = await model_references.list_readers(conn, project_id, matches[0].source)
     return FolderInspection(
         folder=matches[0],
-        blobs=await outside.store.list_stored(job_id, f"{matches[0].path}/", most=LISTED),
+        blobs=await services.store.list_stored(job_id, f"{matches[0].path}/", most=LISTED),
         prices=prices,
         current_move=under_way,
         moves_version=version,
@@ -164,17 +164,17 @@ async def inspect_folder(
 
 
 async def check_paid_resume(
-    engine: AsyncEngine, outside: Outside, project_id: str, job_id: str
+    engine: AsyncEngine, services: StorageServices, project_id: str, job_id: str
 ) -> None:
     """Raise Archived if a job that stopped for lack of money could not read its checkpoint."""
     async with engine.connect() as conn:
         job = await get_job(conn, project_id, job_id)
     if job.over_budget_at is not None and job.pause_requested_at is None:
-        await require_readable_checkpoint(engine, outside, project_id, job_id)
+        await require_readable_checkpoint(engine, services, project_id, job_id)
 
 
 async def require_readable_checkpoint(
-    engine: AsyncEngine, outside: Outside, project_id: str, job_id: str
+    engine: AsyncEngine, services: StorageServices, project_id: str, job_id: str
 ) -> None:
     """Raise Archived when the checkpoint that a stopped job would resume from cannot be read."""
     async with engine.connect() as conn:
@@ -190,7 +190,7 @@ async def require_readable_checkpoint(
     with suppress(StorageError):
         for folder in checkpoint_folders:
             inspection = await inspect_folder(
-                engine, outside, project_id, job_id, folder.checkpoint_id
+                engine, services, project_id, job_id, folder.checkpoint_id
             )
             if inspection.presence is not Presence.GONE:
                 require_online(inspection)

@@ -24,7 +24,7 @@ from service.domain.money.storage_cost import (
     with_known_prices,
 )
 from service.domain.states import JOB_TERMINAL
-from service.operations.storage.tiers import Outside
+from service.operations.storage.tiers import StorageServices
 from service.pricing import storage_prices
 from service.storage.store import LISTED, StorageError
 
@@ -40,7 +40,7 @@ class StorageMeters:
     """Meters due containers; has no state."""
 
     engine: AsyncEngine
-    outside: Outside
+    storage: StorageServices
     now: Callable[[], datetime]
 
     async def run_once(self) -> int:
@@ -51,7 +51,7 @@ class StorageMeters:
                 claims = await storage_cost.claim_due(conn, self.now(), 1)
             if not claims:
                 return metered
-            prices = await self.outside.read_prices() if not metered else prices
+            prices = await self.storage.read_prices() if not metered else prices
             with suppress(LeaseLost):  # another replica meters it
                 async with leases.renewing(self.engine, claims[0], self.now):
                     await self._meter_container(claims[0], prices)
@@ -61,7 +61,7 @@ class StorageMeters:
         """Meter one container; without new prices, its blobs keep those that they have."""
         job_id = claim.row_id
         try:
-            blobs = await self.outside.store.list_stored(job_id, everything=True, most=LISTED)
+            blobs = await self.storage.store.list_stored(job_id, everything=True, most=LISTED)
         except StorageError as fault:
             log.warning("storage.not_listed", extra={"job": job_id, "cause": str(fault)})
             async with self.engine.begin() as conn:

@@ -103,7 +103,7 @@ async def test_a_loop_is_late_by_its_own_time(world: World) -> None:
 async def test_a_process_whose_clock_is_not_that_of_postgresql_is_not_ready(
     world: World, ahead: float, says: str
 ) -> None:
-    ahead_of_it = replace(world.parts, wall=lambda: time.time() + ahead)
+    ahead_of_it = replace(world.parts, wall_clock=lambda: time.time() + ahead)
     async with client(make_app(ahead_of_it)) as http:
         answer = await http.get("/readyz")
 

@@ -24,7 +24,7 @@ from service.domain.storage.access_tiers import (
 from service.operations.storage import tier_moves
 from service.operations.storage import tiers as operation
 from service.operations.storage.tier_moves import MoveRequest
-from service.operations.storage.tiers import FolderInspection, Outside
+from service.operations.storage.tiers import FolderInspection, StorageServices
 from service.pricing.fixed import FixedPrices
 from service.reconciler.sweeps.storage_cost import StorageMeters
 from service.reconciler.sweeps.tiers import TierMoves
@@ -100,8 +100,8 @@ async def request_move(
     await tier_moves.request_move(engine, outside(store), wish, clock)
 
 
-def outside(store: DyingStore) -> Outside:
-    return Outside(store=store, prices=FixedPrices({}), account=StorageAccount())
+def outside(store: DyingStore) -> StorageServices:
+    return StorageServices(store=store, prices=FixedPrices({}), account=StorageAccount())
 
 
 async def test_a_model_goes_to_the_archive_and_comes_back_whole(
@@ -169,7 +169,7 @@ async def test_leaving_a_tier_early_is_priced_by_when_azure_says_it_came_there(
 async def test_the_meter_reads_the_tiers_from_blob(
     engine: AsyncEngine, store: DyingStore, job: str, clock: Clock
 ) -> None:
-    meters = StorageMeters(engine=engine, outside=outside(store), now=clock)
+    meters = StorageMeters(engine=engine, storage=outside(store), now=clock)
     await AzureBlobStore.set_tier(store, job, f"{PATH}/model-2.safetensors", AccessTier.COLD)
 
     assert await meters.run_once() == 1

@@ -97,7 +97,7 @@ async def cloud_of_gpus(world: World) -> AsyncIterator[World]:
         offerings=tuple(table),
         accelerator="cuda",
         processes_per_node=None,
-        emulated=False,
+        is_emulated=False,
     )
     parts = replace(world.parts, plan_defaults=defaults, prices=FixedPrices(table))
     async with client(make_app(parts)) as http:
