@@ -21,12 +21,12 @@ _KEY_ACTIONS = (
     ("revoke", "revoke a key"),
 )
 _ANY = -1  # parsed value of `none`
-_MOST = 2**31 - 1  # largest value of a column
-_MOST_BYTES = 2**60
+_MAX_COUNT = 2**31 - 1  # largest value of a column
+_MAX_BYTES = 2**60
 _LIMITS = ("live_jobs", "files", "bytes", "keys")
-_LEAST_DOLLARS, _MOST_DOLLARS = Decimal("0.01"), Decimal(99_999_999)  # as stored
-_MOST_DAYS = 3650
-_HEAVIEST = 1e6
+_MIN_DOLLARS, _MAX_DOLLARS = Decimal("0.01"), Decimal(99_999_999)  # as stored
+_MAX_DAYS = 3650
+_MAX_WEIGHT = 1e6
 COMMANDS = ("key", "budget", "quota", "sign-in")
 
 
@@ -86,7 +86,7 @@ def _add_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]
     for limit in ("jobs", "gpus"):
         quota.add_argument(f"--max-{limit}", metavar="N", type=_most, help="or `none`")
     for limit in _LIMITS:
-        name, kind = limit.replace("_", "-"), partial(_most, most=_MOST_BYTES)
+        name, kind = limit.replace("_", "-"), partial(_most, most=_MAX_BYTES)
         limit_help = "limit of the project; `none`: the default"
         quota.add_argument(f"--max-{name}", metavar="N", type=kind, help=limit_help)
     weight = "share of machines under contention; default: 1"
@@ -147,7 +147,7 @@ async def _quota(
         return [jobs, await quotas.describe_limits(conn, options.project)]
 
 
-def _most(text: str, most: int = _MOST) -> int:
+def _most(text: str, most: int = _MAX_COUNT) -> int:
     if text == "none":
         return _ANY
     if not text.isdecimal() or len(text) > len(str(most)) or int(text) > most:
@@ -156,8 +156,8 @@ def _most(text: str, most: int = _MOST) -> int:
 
 
 def _days(text: str) -> int:
-    if not text.isdecimal() or not 0 < int(text[:9]) <= _MOST_DAYS:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of days from 1 to {_MOST_DAYS}")
+    if not text.isdecimal() or not 0 < int(text[:9]) <= _MAX_DAYS:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of days from 1 to {_MAX_DAYS}")
     return int(text)
 
 
@@ -166,9 +166,9 @@ def _weight(text: str) -> float:
         weight = float(text)
     except ValueError:
         weight = math.nan
-    if not 1 / _HEAVIEST <= weight <= _HEAVIEST:
+    if not 1 / _MAX_WEIGHT <= weight <= _MAX_WEIGHT:
         raise argparse.ArgumentTypeError(
-            f"{text!r} is no weight: write a number above 0 and up to {_HEAVIEST:.0f}"
+            f"{text!r} is no weight: write a number above 0 and up to {_MAX_WEIGHT:.0f}"
         )
     return weight
 
@@ -178,10 +178,10 @@ def _amount(text: str) -> Decimal:
         amount = Decimal(text.removeprefix("$"))
     except InvalidOperation:
         amount = Decimal("NaN")
-    if amount.is_finite() and (amount <= 0 or _LEAST_DOLLARS <= amount <= _MOST_DOLLARS):
+    if amount.is_finite() and (amount <= 0 or _MIN_DOLLARS <= amount <= _MAX_DOLLARS):
         return amount  # a value that is no amount has its own error message
     raise argparse.ArgumentTypeError(
-        f"{text!r} is no amount of dollars from {_LEAST_DOLLARS} to {_MOST_DOLLARS}"
+        f"{text!r} is no amount of dollars from {_MIN_DOLLARS} to {_MAX_DOLLARS}"
     )
 
 

@@ -43,7 +43,7 @@ class DatabaseSettings(BaseSettings, Described):
     """GPUs that a project without its own quota may use at once; default: no limit."""
 
     @property
-    def usual_quota(self) -> ProjectQuota:
+    def default_quota(self) -> ProjectQuota:
         """Return the quota of a project without one of its own."""
         return ProjectQuota(max_jobs=self.project_max_jobs, max_gpus=self.project_max_gpus)
 
@@ -252,13 +252,13 @@ class Settings(DatabaseSettings):
         return StorageAccount(region=region, redundancy=self.storage_redundancy)
 
     @property
-    def spot_pools(self) -> tuple[str, ...]:
+    def core_pools(self) -> tuple[str, ...]:
         """Return the pools of Spot cores: regions, and engines that have their own."""
         spot = {o.pool for o in self.offerings if o.capacity_type is CapacityType.SPOT}
         return tuple(sorted(spot))
 
     @property
-    def spot_places(self) -> tuple[SpotPool, ...]:
+    def spot_pools(self) -> tuple[SpotPool, ...]:
         """Return the Spot machine types by region."""
         spot = (o for o in self.offerings if o.capacity_type is CapacityType.SPOT)
         return tuple(dict.fromkeys(map(spot_pool_of, spot)))

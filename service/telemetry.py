@@ -60,7 +60,7 @@ def set_up(level: str = "INFO") -> None:
         logging.getLogger(noisy).setLevel(logging.WARNING)
 
 
-def is_wanted(environment: Mapping[str, str]) -> bool:
+def is_export_enabled(environment: Mapping[str, str]) -> bool:
     """Return whether an endpoint for traces is set."""
     return any(environment.get(name) for name in _ENDPOINTS)
 

@@ -89,7 +89,7 @@ def reconcilers(
         prices=world.prices,
         now=world.now,
         allowance=settings.allowance,
-        default_quota=settings.usual_quota,
+        default_quota=settings.default_quota,
         egress=settings.egress,
     )
     orphans = OrphanSweep(
@@ -150,7 +150,7 @@ def _queue_loops(
     settings: Settings, world: Adapters, loop: Loop, limited_cloud: RateLimitedCloud
 ) -> Iterator[Coroutine[Any, Any, object]]:
     """Return the reconcilers of the queue."""
-    default_quota, regions = settings.usual_quota, settings.spot_pools
+    default_quota, regions = settings.default_quota, settings.core_pools
     queue = Admissions(
         engine=world.engine,
         cloud=limited_cloud.region(ALL),
@@ -205,7 +205,7 @@ def _money_loops(
     watch = PriceWatch(engine=world.engine, prices=world.prices, now=world.now)
     yield loop.run_every(BUDGET_SECONDS, "budgets", projects.run_once)
     market = MarketWatch(
-        engine=world.engine, market=world.market, pools=settings.spot_places, now=world.now
+        engine=world.engine, market=world.market, pools=settings.spot_pools, now=world.now
     )
     yield loop.run_every(PRICE_SECONDS, "prices", watch.run_once)
     yield loop.run_every(MARKET_SECONDS, "market", market.run_once)

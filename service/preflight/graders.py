@@ -16,17 +16,17 @@ from service.domain.errors import InvalidRequest, ServiceUnavailable
 from service.preflight.process import child_environment
 
 PROGRAM = "trainer.graders.limited"
-AT_ONCE = 2  # runs, and as many checks, so that runs do not delay new jobs
+MAX_RUNS = 2  # runs, and as many checks, so that runs do not delay new jobs
 CPU_SECONDS = 10  # of one child
 SECONDS = 30.0  # wall-clock time, with the wait for a free place
 Json = dict[str, Any]
 
 
 class GraderProcess:
-    """Starts one child process per request, ``AT_ONCE`` of each kind at a time."""
+    """Starts one child process per request, ``MAX_RUNS`` of each kind at a time."""
 
     def __init__(self, cpu_seconds: int = CPU_SECONDS, seconds: float = SECONDS) -> None:
-        self._runs, self._checks = asyncio.Semaphore(AT_ONCE), asyncio.Semaphore(AT_ONCE)
+        self._runs, self._checks = asyncio.Semaphore(MAX_RUNS), asyncio.Semaphore(MAX_RUNS)
         self._cpu_seconds, self._seconds = cpu_seconds, seconds
 
     async def run(self, grader: Json, sample: str, item: Json) -> Json:

@@ -6,7 +6,7 @@ from typing import Protocol
 from service.domain.spot.capacity_traces import SpotPool
 from service.domain.spot.market import EvictionBand, PlacementScore, PricePoint
 
-MACHINES_AT_MOST = 1000  # most that Azure scores together
+MAX_MACHINES = 1000  # most that Azure scores together
 
 
 class MarketUnavailable(Exception):
@@ -31,7 +31,7 @@ class Market(Protocol):
     async def scores(
         self, pools: Collection[SpotPool], machines: int
     ) -> dict[SpotPool, PlacementScore]:
-        """Return how likely a request for ``machines`` (MACHINES_AT_MOST) Spot machines succeeds.
+        """Return how likely a request for ``machines`` (up to MAX_MACHINES) Spot machines succeeds.
 
         Raises MarketUnavailable.
         """

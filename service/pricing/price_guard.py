@@ -16,7 +16,7 @@ from service.pricing.price_memory import PriceMemory
 from service.pricing.storage_prices import Meter
 
 log = logging.getLogger(__name__)
-_BOTH = (CapacityType.ON_DEMAND, CapacityType.SPOT)
+_CAPACITY_TYPES = (CapacityType.ON_DEMAND, CapacityType.SPOT)
 
 
 class PriceGuard:
@@ -25,18 +25,18 @@ class PriceGuard:
     def __init__(self, memory: PriceMemory, now: Callable[[], datetime]) -> None:
         self._memory = memory
         self._now = now
-        self._last: dict[str, Decimal] = {}
-        self._told: dict[str, str] = {}  # meter -> the last warning
+        self._last_prices: dict[str, Decimal] = {}
+        self._last_warnings: dict[str, str] = {}  # meter -> the last warning
 
     async def machines(
         self, pool: SpotPool, listed_prices: Mapping[CapacityType, ListedPrice]
     ) -> dict[CapacityType, Price]:
         """Return the prices to use in a pool; no Spot price without an on-demand price."""
-        meters = {capacity: f"{pool} {capacity}" for capacity in _BOTH}
+        meters = {capacity: f"{pool} {capacity}" for capacity in _CAPACITY_TYPES}
         doubts = await self._memory.find_doubts(meters.values())
-        last = await self._last_of(pool, meters, doubts)
+        last = await self._find_last_prices(pool, meters, doubts)
         prices: dict[CapacityType, Price] = {}
-        for capacity in _BOTH:
+        for capacity in _CAPACITY_TYPES:
             on_demand = prices.get(CapacityType.ON_DEMAND)
             if capacity is CapacityType.SPOT and on_demand is None:
                 break
@@ -92,16 +92,16 @@ class PriceGuard:
             reason = reason or f"Spot costs ${price}, more than ${most} on demand"
             price = most
         if price is not None:
-            self._last[meter] = price
+            self._last_prices[meter] = price
         self._report(meter, listed, price, reason)
         return price
 
     def _last_good(self, meter: str, doubt: PriceDoubt | None) -> Decimal | None:
         """Return the last good price: used by this process, or settled."""
         settled = doubt.price if doubt and self._now() >= doubt.settles_at else None
-        return self._last.get(meter, settled)
+        return self._last_prices.get(meter, settled)
 
-    async def _last_of(
+    async def _find_last_prices(
         self, pool: SpotPool, meters: Mapping[CapacityType, str], doubts: Mapping[str, PriceDoubt]
     ) -> dict[CapacityType, Decimal]:
         last_prices = {c: self._last_good(meter, doubts.get(meter)) for c, meter in meters.items()}
@@ -123,9 +123,9 @@ class PriceGuard:
 
     def _report(self, meter: str, listed: ListedPrice, used: Decimal | None, reason: str) -> None:
         """Log a doubt about a price when it begins, changes or ends."""
-        if self._told.get(meter, "") == reason:
+        if self._last_warnings.get(meter, "") == reason:
             return
-        self._told[meter] = reason
+        self._last_warnings[meter] = reason
         facts = {"meter": meter, "listed": _money(listed.price), "used": _money(used)}
         if reason:
             log.warning("prices.doubted", extra=facts | {"cause": reason})

@@ -17,7 +17,7 @@ from service.pricing import price_rows
 from service.pricing.price_rows import Row, has, text
 
 PRODUCT = "General Block Blob v2"
-_ENDS = {  # of the meter's name, and the unit
+_METER_NAMES = {  # of the meter's name, and the unit
     "month": ("data stored", "1 GB/Month"),
     "writes": ("write operations", "10K"),
     "reads": ("read operations", "10K"),
@@ -25,7 +25,7 @@ _ENDS = {  # of the meter's name, and the unit
 }
 _PRIORITY, _ITERATIVE = " priority ", " iterative "
 _REDUNDANCY = {"RAGRS": "RA-GRS", "RAGZRS": "RA-GZRS"}
-_FAR = 10
+_MAX_RATIO = 10
 
 
 class Meter(NamedTuple):
@@ -45,7 +45,7 @@ class Meter(NamedTuple):
 HIGH_READS = Meter(AccessTier.ARCHIVE, "reads", priority=True)
 HIGH_RETRIEVAL = Meter(AccessTier.ARCHIVE, "retrieval", priority=True)
 METERS = (
-    *(Meter(tier, member) for tier in AccessTier for member in _ENDS),
+    *(Meter(tier, member) for tier in AccessTier for member in _METER_NAMES),
     HIGH_READS,
     HIGH_RETRIEVAL,
 )
@@ -79,12 +79,12 @@ def parse_prices(
     rows: Sequence[Row], account: StorageAccount, now: datetime
 ) -> dict[Meter, ListedPrice]:
     """Return the listed price of each meter of the account at ``now``."""
-    account_rows = [row for row in rows if _is_ours(row, account)]
+    account_rows = [row for row in rows if _is_of_account(row, account)]
     return {
         meter: price_rows.parse_price(
-            (row for row in account_rows if _is_of(row, account, meter)),
+            (row for row in account_rows if _is_of_meter(row, account, meter)),
             now,
-            free=not _in_table(meter),
+            free=not _table_price(meter),
         )
         for meter in METERS
     }
@@ -94,10 +94,10 @@ def bounds(meter: Meter) -> PriceBounds:
     """Return the plausible prices of a meter.
 
     Prices of regions and redundancies differ by less than a factor of ten."""
-    table_price = _in_table(meter)
+    table_price = _table_price(meter)
     if not table_price:
         return PriceBounds(low=Decimal(0), high=Decimal(1))
-    return PriceBounds(low=table_price / _FAR, high=table_price * _FAR)
+    return PriceBounds(low=table_price / _MAX_RATIO, high=table_price * _MAX_RATIO)
 
 
 def merge(
@@ -109,7 +109,7 @@ def merge(
         return TABLE
     is_complete = all("month" in members for members in members_by_tier.values())
     account_rows = (
-        row for row in rows if _is_ours(row, account) and price_rows.is_in_force(row, now)
+        row for row in rows if _is_of_account(row, account) and price_rows.is_in_force(row, now)
     )
     return StoragePrices(
         tiers={tier: replace(TABLE.tiers[tier], **members_by_tier[tier]) for tier in AccessTier},
@@ -130,7 +130,7 @@ def _members(prices: Mapping[Meter, Decimal], tier: AccessTier) -> dict[str, Dec
     return {m.member: price for m, price in prices.items() if m.tier is tier and not m.priority}
 
 
-def _in_table(meter: Meter) -> Decimal:
+def _table_price(meter: Meter) -> Decimal:
     if meter == HIGH_READS:
         return TABLE.high_reads
     if meter == HIGH_RETRIEVAL:
@@ -139,17 +139,17 @@ def _in_table(meter: Meter) -> Decimal:
     return price
 
 
-def _is_ours(row: Row, account: StorageAccount) -> bool:
+def _is_of_account(row: Row, account: StorageAccount) -> bool:
     """Return whether a row is of the account's product and region, and pay-as-you-go."""
     product = has(row, "serviceName", "Storage") and has(row, "productName", PRODUCT)
     paid = price_rows.is_consumption(row) and price_rows.is_first_tier(row)
     return product and paid and has(row, "armRegionName", account.region)
 
 
-def _is_of(row: Row, account: StorageAccount, meter: Meter) -> bool:
+def _is_of_meter(row: Row, account: StorageAccount, meter: Meter) -> bool:
     redundancy = _REDUNDANCY.get(account.redundancy, account.redundancy)
     sku, name = f"{meter.tier} {redundancy}".casefold(), text(row, "meterName")
-    end, unit = _ENDS[meter.member]
+    end, unit = _METER_NAMES[meter.member]
     stem = name.removesuffix(end)
     is_named = stem != name and (_PRIORITY in name) is meter.priority and _ITERATIVE not in name
     return text(row, "skuName") == sku and is_named and has(row, "unitOfMeasure", unit)

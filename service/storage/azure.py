@@ -29,7 +29,7 @@ from service.storage.azure_errors import MISSING, translate_errors
 from service.storage.azure_tiers import parse_blob
 from service.storage.signing import DelegationKeys, Signature
 from service.storage.store import (
-    SMALL,
+    SMALL_BYTES,
     Blob,
     BlobStore,
     BlobTooLarge,
@@ -43,10 +43,10 @@ BLOCK_BYTES = 8 * 1024 * 1024
 BLOCKS_IN_FLIGHT = 2
 PART_BLOCK_BYTES = 2 * 1024 * 1024  # small: many concurrent parts hold four blocks each
 
-_WHOLE = frozenset({None, "success"})  # None: written, not copied
-_UNDER_WAY = "pending"
-_BILLED_TOO = ["deleted", "versions", "snapshots"]
-_GOING = frozenset({"ContainerNotFound", "ContainerBeingDeleted"})
+_COMPLETE_COPY_STATES = frozenset({None, "success"})  # None: written, not copied
+_PENDING_COPY = "pending"
+_OTHER_BILLED_BLOBS = ["deleted", "versions", "snapshots"]
+_DELETED_CONTAINER_CODES = frozenset({"ContainerNotFound", "ContainerBeingDeleted"})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,16 +90,18 @@ class AzureBlobStore:
             await self._service.create_container(container)
 
     async def delete_container(self, container: str) -> None:
-        async with translate_errors(container, allow=_GOING):
+        async with translate_errors(container, allow=_DELETED_CONTAINER_CODES):
             await self._service.delete_container(container)
 
-    async def read(self, container: str, name: str, *, most: int = SMALL) -> tuple[bytes, str]:
+    async def read(
+        self, container: str, name: str, *, most: int = SMALL_BYTES
+    ) -> tuple[bytes, str]:
         """Read a small blob; stop after the first block if it is too large."""
         async with translate_errors(f"{container}/{name}"):
             download = await self._blob(container, name).download_blob()
             if download.size > most:
                 raise BlobTooLarge(f"{container}/{name} is longer than {most} bytes")
-            return await download.readall(), _bare(download.properties.etag)
+            return await download.readall(), _strip_quotes(download.properties.etag)
 
     async def stream(
         self, container: str, name: str, *, offset: int = 0, if_match: str = ""
@@ -109,12 +111,12 @@ class AzureBlobStore:
         An append blob may grow meanwhile; any other blob must keep its ETag.
         """
         blob, data = self._blob(container, name), bytes(BLOCK_BYTES)
-        unchanged = _only_if(if_match) if if_match else {}
+        unchanged = _if_match(if_match) if if_match else {}
         async with translate_errors(f"{container}/{name}", allow=frozenset({"InvalidRange"})):
             while len(data) == BLOCK_BYTES:
                 download = await blob.download_blob(offset=offset, length=BLOCK_BYTES, **unchanged)
                 if download.properties.blob_type != BlobType.APPENDBLOB:
-                    unchanged = _only_if(_bare(download.properties.etag))
+                    unchanged = _if_match(_strip_quotes(download.properties.etag))
                 data = await download.readall()
                 yield data
                 offset += len(data)
@@ -122,18 +124,18 @@ class AzureBlobStore:
     async def properties(self, container: str, name: str) -> Blob:
         async with translate_errors(f"{container}/{name}"):
             blob_properties = await self._blob(container, name).get_blob_properties()
-            return _listed(blob_properties)
+            return _to_blob(blob_properties)
 
     async def write(
         self, container: str, name: str, data: bytes, *, if_match: str = "", if_absent: bool = False
     ) -> str:
-        condition = _only_if(if_match) if if_match else {}
+        condition = _if_match(if_match) if if_match else {}
         async with translate_errors(f"{container}/{name}"):
             blob = self._blob(container, name)
             answer: dict[str, Any] = await blob.upload_blob(
                 data, overwrite=not if_absent, **condition
             )
-            return _bare(answer["etag"])
+            return _strip_quotes(answer["etag"])
 
     async def upload(self, container: str, name: str, chunks: AsyncIterator[bytes]) -> Blob:
         """Stage blocks, then name them in one Put Block List: that is when the blob appears."""
@@ -143,7 +145,7 @@ class AzureBlobStore:
             answer: dict[str, Any] = await blob.commit_block_list(
                 [BlobBlock(block_id=i) for i in block_ids]
             )
-            return Blob(name=name, size=size, etag=_bare(answer["etag"]))
+            return Blob(name=name, size=size, etag=_strip_quotes(answer["etag"]))
 
     async def stage(
         self, container: str, name: str, part: str, chunks: AsyncIterator[bytes]
@@ -159,12 +161,12 @@ class AzureBlobStore:
         blob = self._blob(container, name)
         ids = [_block_id(part.name, number) for part in parts for number in range(part.blocks)]
         absent = {"match_condition": MatchConditions.IfMissing}
-        condition = _only_if(if_match) if if_match else absent
+        condition = _if_match(if_match) if if_match else absent
         async with translate_errors(f"{container}/{name}"):
             answer: dict[str, Any] = await blob.commit_block_list(
                 [BlobBlock(block_id=i) for i in ids], **condition
             )
-            return _bare(answer["etag"])
+            return _strip_quotes(answer["etag"])
 
     async def discard(self, container: str, name: str) -> None:
         """Commit no block, which drops all that are staged, and delete the empty blob."""
@@ -179,17 +181,17 @@ class AzureBlobStore:
         blob = self._blob(container, name)
         async with translate_errors(f"{container}/{name}", allow=MISSING):
             properties = await blob.get_blob_properties()
-            if properties.copy.status in _WHOLE:
+            if properties.copy.status in _COMPLETE_COPY_STATES:
                 return True
-            if properties.copy.status == _UNDER_WAY:
+            if properties.copy.status == _PENDING_COPY:
                 return False
         url = await source.sas_url(container, name, permissions="r", expires_at=expires_at)
-        status: Any = _UNDER_WAY
+        status: Any = _PENDING_COPY
         async with translate_errors(
             f"{container}/{name}", allow=frozenset({"PendingCopyOperation"})
         ):
             status = (await blob.start_copy_from_url(url))["copy_status"]
-        return status in _WHOLE
+        return status in _COMPLETE_COPY_STATES
 
     async def delete(self, container: str, name: str) -> None:
         async with translate_errors(f"{container}/{name}", allow=MISSING):
@@ -199,11 +201,11 @@ class AzureBlobStore:
         self, container: str, prefix: str = "", *, most: int | None = None
     ) -> list[Blob]:
         blobs: list[Blob] = []
-        async with translate_errors(container, allow=_GOING):
+        async with translate_errors(container, allow=_DELETED_CONTAINER_CODES):
             pages = self._service.get_container_client(container).list_blobs(
                 name_starts_with=prefix or None
             )
-            blobs = [_listed(item) async for item in _first(pages, most)]
+            blobs = [_to_blob(item) async for item in _first(pages, most)]
         return sorted(blobs, key=lambda blob: blob.name)
 
     async def list_stored(
@@ -215,9 +217,9 @@ class AzureBlobStore:
         most: int | None = None,
     ) -> list[TieredBlob]:
         blobs: list[TieredBlob] = []
-        async with translate_errors(container, allow=_GOING):
+        async with translate_errors(container, allow=_DELETED_CONTAINER_CODES):
             pages = self._service.get_container_client(container).list_blobs(
-                name_starts_with=prefix or None, include=_BILLED_TOO if everything else None
+                name_starts_with=prefix or None, include=_OTHER_BILLED_BLOBS if everything else None
             )
             blobs = [parse_blob(item) async for item in _first(pages, most)]
         return sorted(blobs, key=lambda blob: blob.name)
@@ -358,11 +360,11 @@ async def _blocks(chunks: AsyncIterator[bytes], size: int) -> AsyncIterator[byte
         yield bytes(buffer)
 
 
-def _listed(properties: BlobProperties) -> Blob:
+def _to_blob(properties: BlobProperties) -> Blob:
     return Blob(
         name=properties.name,
         size=properties.size,
-        etag=_bare(properties.etag),
+        etag=_strip_quotes(properties.etag),
         modified_at=properties.last_modified,
     )
 
@@ -379,9 +381,9 @@ async def _first(
         yield item
 
 
-def _only_if(etag: str) -> dict[str, Any]:
+def _if_match(etag: str) -> dict[str, Any]:
     return {"etag": f'"{etag}"', "match_condition": MatchConditions.IfNotModified}
 
 
-def _bare(etag: str | None) -> str:
+def _strip_quotes(etag: str | None) -> str:
     return (etag or "").strip('"')

@@ -6,7 +6,7 @@ from azure.storage.blob import BlobProperties
 
 from service.domain.storage.access_tiers import AccessTier, ArchivePriority, TieredBlob
 
-_ON_ITS_WAY = "rehydrate-pending-to-"
+_PENDING_PREFIX = "rehydrate-pending-to-"
 _TIERS: dict[str, AccessTier] = {tier.value: tier for tier in AccessTier}
 
 
@@ -34,9 +34,9 @@ def parse_blob(properties: BlobProperties) -> TieredBlob:
 
 def _target(status: str | None) -> AccessTier | None:
     """Return the target tier of a rehydration, from a status like `rehydrate-pending-to-hot`."""
-    if not (status or "").startswith(_ON_ITS_WAY):
+    if not (status or "").startswith(_PENDING_PREFIX):
         return None
-    return _TIERS.get(str(status).removeprefix(_ON_ITS_WAY).lower(), AccessTier.HOT)
+    return _TIERS.get(str(status).removeprefix(_PENDING_PREFIX).lower(), AccessTier.HOT)
 
 
 def _priority(properties: BlobProperties) -> ArchivePriority | None:

@@ -8,7 +8,7 @@ from urllib.parse import quote
 from service.domain.storage.access_tiers import AccessTier, ArchivePriority, TieredBlob
 from service.storage.store import (
     POLICIES,
-    SMALL,
+    SMALL_BYTES,
     Blob,
     BlobArchived,
     BlobNotFound,
@@ -44,19 +44,21 @@ class MemoryStore:
     slow_archive: bool = False  # rehydrations end with ``rehydrate``, not at once
     policies: dict[str, dict[str, datetime]] = field(default_factory=dict)  # by container
     has_access_policies: bool = True
-    _made: dict[str, datetime] = field(default_factory=dict)
+    _created_at: dict[str, datetime] = field(default_factory=dict)
     # (container, blob) -> part -> bytes: staged parts and those of the last commit.
     _staged: dict[tuple[str, str], dict[str, bytes]] = field(default_factory=dict)
 
     async def create_container(self, container: str) -> None:
         self._containers.setdefault(container, {})
-        self._made.setdefault(container, self.now())
+        self._created_at.setdefault(container, self.now())
 
     async def delete_container(self, container: str) -> None:
         self._containers.pop(container, None)
-        self._made.pop(container, None)
+        self._created_at.pop(container, None)
 
-    async def read(self, container: str, name: str, *, most: int = SMALL) -> tuple[bytes, str]:
+    async def read(
+        self, container: str, name: str, *, most: int = SMALL_BYTES
+    ) -> tuple[bytes, str]:
         content = self._online(container, name)
         if len(content.data) > most:
             raise BlobTooLarge(f"{container}/{name} is longer than {most} bytes")
@@ -187,7 +189,7 @@ class MemoryStore:
 
     async def list_containers(self, prefix: str) -> list[Container]:
         names = sorted(name for name in self._containers if name.startswith(prefix))
-        return [Container(name=n, modified_at=self._made.get(n, BEGINNING)) for n in names]
+        return [Container(name=n, modified_at=self._created_at.get(n, BEGINNING)) for n in names]
 
     def blob_url(self, container: str, name: str) -> str:
         return f"{self.url}/{container}/{quote(name)}"

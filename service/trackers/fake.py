@@ -16,8 +16,8 @@ class FakeTracker:
     outcomes: dict[str, JobState] = field(default_factory=dict)
     fault: TrackerError | None = None
     calls: int = 0
-    every: timedelta = timedelta(seconds=15)
-    block: int = 1
+    interval: timedelta = timedelta(seconds=15)
+    block_steps: int = 1
 
     async def send(self, run: TrackerRun, points: Sequence[Point]) -> str:
         """See the protocol."""

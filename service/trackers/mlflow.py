@@ -17,7 +17,7 @@ from service.trackers.tracker import Point, TrackerError, TrackerRun
 from service.trackers.workspace import EntraSignIn, page_of_run
 
 API = "/api/2.0/mlflow"
-MOST_METRICS = 1000  # per log-batch request
+MAX_METRICS = 1000  # per log-batch request
 _RUN = re.compile(r"/runs/([^/?]+)")  # in the address of a run
 _TIMEOUT = httpx.Timeout(20.0)
 _ENDED = {
@@ -33,8 +33,8 @@ class Mlflow:
 
     client: httpx.AsyncClient
     sign_in: EntraSignIn | None = None  # of the server of an Azure ML workspace
-    every: timedelta = timedelta(seconds=15)
-    block: int = 1
+    interval: timedelta = timedelta(seconds=15)
+    block_steps: int = 1
 
     @classmethod
     def at(cls, uri: str, token: str, transport: httpx.AsyncBaseTransport | None = None) -> Self:
@@ -62,7 +62,7 @@ class Mlflow:
 
     async def send(self, run: TrackerRun, points: Sequence[Point]) -> str:
         """See the protocol."""
-        mlflow_run = await self._known(run) or await self._run(run)
+        mlflow_run = await self._find_known_run(run) or await self._run(run)
         run_id, tags = mlflow_run["info"]["run_id"], mlflow_run["data"].get("tags", [])
         last = next((int(tag["value"]) for tag in tags if tag["key"] == STEP_TAG), 0)
         for batch in _batches([point for point in points if point.step > last]):
@@ -90,7 +90,7 @@ class Mlflow:
             return page_of_run(base, run_id)
         return f"{str(base).rstrip('/')}/#/experiments/{experiment}/runs/{run_id}"
 
-    async def _known(self, run: TrackerRun) -> dict[str, Any] | None:
+    async def _find_known_run(self, run: TrackerRun) -> dict[str, Any] | None:
         """Return the run by its id. A search may answer from an index that lags behind."""
         match = _RUN.search(run.url or "")
         if not match:
@@ -117,7 +117,7 @@ class Mlflow:
         body = {
             "experiment_id": experiment,
             "run_name": run.options["run_name"] or run.job_id,
-            "start_time": _milliseconds(run.began),
+            "start_time": _milliseconds(run.started_at),
             "tags": _tags({**run.options["tags"], JOB_TAG: run.job_id}),
         }
         return dict((await self._call("POST", "runs/create", json=body))["run"])
@@ -156,10 +156,10 @@ def _read(answer: httpx.Response) -> dict[str, Any] | None:
 
 
 def _batches(points: Sequence[Point]) -> Iterator[list[Point]]:
-    """Yield batches of whole steps with ``MOST_METRICS`` figures at most."""
+    """Yield batches of whole steps with ``MAX_METRICS`` figures at most."""
     batch: list[Point] = []
     for point in points:
-        if batch and sum(len(p.values) for p in batch) + len(point.values) > MOST_METRICS:
+        if batch and sum(len(p.values) for p in batch) + len(point.values) > MAX_METRICS:
             yield batch
             batch = []
         batch.append(point)

@@ -15,7 +15,7 @@ from service.domain.states import JobState
 from service.trackers.tracker import Point, TrackerError, TrackerRun
 
 PROGRAM = "service.trackers.wandb_batch"
-_AT_ONCE = 4  # processes
+_MAX_PROCESSES = 4  # processes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,9 +26,9 @@ class Wandb:
     environment: Mapping[str, str]
     seconds: float = 120.0  # timeout of a batch
     python: str = sys.executable  # interpreter that has the package
-    every: timedelta = timedelta(seconds=30)
-    block: int = 1
-    _turns: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_AT_ONCE))
+    interval: timedelta = timedelta(seconds=30)
+    block_steps: int = 1
+    _slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_MAX_PROCESSES))
 
     async def send(self, run: TrackerRun, points: Sequence[Point]) -> str:
         """See the protocol."""
@@ -40,7 +40,7 @@ class Wandb:
             "points": [(point.step, point.values) for point in points],
             "exit_code": 1 if failed else 0,
         }
-        async with self._turns:
+        async with self._slots:
             with TemporaryDirectory(prefix="rekindle-wandb-", ignore_cleanup_errors=True) as folder:
                 output = await self._run(json.dumps(batch).encode(), folder)
         return _url(output)

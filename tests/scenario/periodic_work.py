@@ -54,8 +54,8 @@ def of(
     )
     places = (spot_pool_of(SPOT),)
     told = FakeMarket(
-        told_bands=dict.fromkeys(places, EvictionBand.TO_5),
-        told_scores=dict.fromkeys(places, PlacementScore.HIGH),
+        listed_bands=dict.fromkeys(places, EvictionBand.TO_5),
+        listed_scores=dict.fromkeys(places, PlacementScore.HIGH),
     )
     day = BilledDay(
         day=now().date(), attempt_id="", category="", quantity=Decimal(1), amount=Decimal(1)

@@ -22,7 +22,7 @@ from service.operations.models.checkpoint_models import CheckpointModel, Unusabl
 from service.operations.models.models import ListedBaseModel
 from service.operations.storage import integrity, tiers
 from service.operations.storage.manifests import ManifestUnusable
-from service.storage.store import LISTED, BlobArchived, BlobNotFound
+from service.storage.store import MAX_LISTED, BlobArchived, BlobNotFound
 from trainer.contract import MANIFEST, Manifest
 
 router = APIRouter()
@@ -184,7 +184,7 @@ async def _manifest(parts: PartsDep, caller: Caller, job_id: str) -> tuple[str, 
 
 async def _require_online(parts: Parts, caller: Caller, job_id: str, name: str) -> None:
     """Raise ModelNotFound when the blob is gone, Archived when it cannot be read."""
-    blobs = await parts.store.list_stored(job_id, name, most=LISTED)
+    blobs = await parts.store.list_stored(job_id, name, most=MAX_LISTED)
     blob = next((item for item in blobs if item.name == name), None)
     if blob is None:
         raise ModelNotFound(tiers.missing_message(job_id, f"Blob {name}"))

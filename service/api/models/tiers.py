@@ -17,7 +17,7 @@ from service.operations.storage import tier_moves, tiers
 from service.operations.storage.tier_moves import MoveRequest
 from service.operations.storage.tiers import FolderInspection
 from service.pricing import storage_prices
-from service.storage.store import LISTED
+from service.storage.store import MAX_LISTED
 
 router = APIRouter(prefix="/fine_tuning/jobs", tags=["Storage"], route_class=JsonRoute)
 
@@ -41,7 +41,7 @@ async def get_storage(parts: PartsDep, caller: Reader, now: Now, job_id: str) ->
         under_way = await open_of(conn, job_id)
         overview = await jobs.get_with_facts(conn, caller.project_id, job_id, now)
     prices = await parts.storage.read_prices() or storage_prices.TABLE
-    blobs = await parts.store.list_stored(job_id, most=LISTED)
+    blobs = await parts.store.list_stored(job_id, most=MAX_LISTED)
     looks = [
         FolderInspection(
             folder=folder,

@@ -46,7 +46,7 @@ from service.domain.cloud.fleet import (
 
 RESOURCES_VERSION = "2021-04-01"  # of the list of everything, which the compute client lacks
 # What carries our tag and is listed by its own kind.
-ELSEWHERE = (
+TYPES_LISTED_ELSEWHERE = (
     "microsoft.compute/virtualmachinescalesets",
     "microsoft.machinelearningservices/workspaces/computes",
 )
@@ -166,7 +166,7 @@ class AzureCloud:
                 if not page.get("nextLink"):
                     break
                 request = HttpRequest("GET", page["nextLink"])
-        return [resource(row) for row in rows if row["type"].lower() not in ELSEWHERE]
+        return [resource(row) for row in rows if row["type"].lower() not in TYPES_LISTED_ELSEWHERE]
 
     async def delete(self, name: str) -> None:
         """Delete by force: nothing on the disks is worth a clean shutdown."""

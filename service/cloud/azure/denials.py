@@ -27,7 +27,7 @@ class Denial:
     assignment_id: str
 
     @classmethod
-    def of_info(cls, info: Mapping[str, Any]) -> Self:
+    def from_info(cls, info: Mapping[str, Any]) -> Self:
         """Parse `additionalInfo` of type PolicyViolation.
 
         Its members: azure-docs, automation/enforce-job-execution-hybrid-worker.
@@ -41,7 +41,7 @@ class Denial:
         )
 
     @classmethod
-    def of_identifiers(cls, identifiers: Mapping[str, Any]) -> Self:
+    def from_identifiers(cls, identifiers: Mapping[str, Any]) -> Self:
         """Parse the list that ends Azure's message; an instance view has nothing else."""
         assignment, definition = (
             identifiers.get("policyAssignment"),
@@ -60,7 +60,7 @@ class Denial:
 
 def denials(message: str, infos: Sequence[Mapping[str, Any]] = ()) -> list[Denial]:
     """Name the policies; ``infos`` are those of PolicyViolation, if the answer had any."""
-    return [Denial.of_info(info) for info in infos] or list(_parse_message(message))
+    return [Denial.from_info(info) for info in infos] or list(_parse_message(message))
 
 
 def _parse_message(message: str) -> Iterator[Denial]:
@@ -71,4 +71,4 @@ def _parse_message(message: str) -> Iterator[Denial]:
         return
     for row in rows:
         if isinstance(row, dict):
-            yield Denial.of_identifiers(row)
+            yield Denial.from_identifiers(row)

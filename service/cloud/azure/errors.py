@@ -218,12 +218,12 @@ def classify_failure(code: str, message: str) -> tuple[ScaleSetFailure, str]:
 def translate_error(error: AzureError) -> CloudError:
     """Return the CloudError that says what to do about ``error``."""
     if isinstance(error, HttpResponseError) and error.status_code is not None:
-        return _answered(error)
+        return _translate_response(error)
     if isinstance(error, ClientAuthenticationError):
         return Misconfigured(
             f"No token for Azure: {error.message} Check the service's identity and its settings."
         )
-    if _certificate_refused(error):
+    if _is_certificate_error(error):
         return Misconfigured(
             f"Azure's certificate is not trusted: {error.message}. Check the endpoint and the CA."
         )
@@ -244,7 +244,7 @@ def quota(text: str) -> str:
     )
 
 
-def _answered(error: HttpResponseError) -> CloudError:
+def _translate_response(error: HttpResponseError) -> CloudError:
     code = (error.error.code if error.error else None) or ""
     text = (error.error.message if error.error else None) or error.message
     status = error.status_code or 0
@@ -277,7 +277,7 @@ def _retry_after(error: HttpResponseError, default: float = 10.0) -> float:
         return default  # the HTTP-date form, which Azure does not use
 
 
-def _certificate_refused(error: BaseException | None) -> bool:
+def _is_certificate_error(error: BaseException | None) -> bool:
     while error is not None:
         if isinstance(error, ssl.SSLError):
             return True

@@ -10,19 +10,19 @@ from azure.core.pipeline import PipelineRequest, PipelineResponse
 from azure.core.pipeline.policies import SansIOHTTPPolicy
 
 HEADER = "x-ms-ratelimit-remaining-resource"
-_OF_REGION = re.compile(r"Microsoft\.Compute/(\w+?)SubscriptionMaximum;(\d+)")
-_wanted: ContextVar[dict[str, int] | None] = ContextVar("remaining", default=None)
+_REGION_LIMIT = re.compile(r"Microsoft\.Compute/(\w+?)SubscriptionMaximum;(\d+)")
+_current_limits: ContextVar[dict[str, int] | None] = ContextVar("remaining", default=None)
 
 
 @contextmanager
 def gather_remaining() -> Iterator[dict[str, int]]:
     """Gather the lowest remaining limit of each kind of request, from all answers within."""
     limits: dict[str, int] = {}
-    token = _wanted.set(limits)
+    token = _current_limits.set(limits)
     try:
         yield limits
     finally:
-        _wanted.reset(token)
+        _current_limits.reset(token)
 
 
 def parse_header(header: str) -> dict[str, int]:
@@ -32,7 +32,7 @@ def parse_header(header: str) -> dict[str, int]:
     ...              "Microsoft.Compute/GetVMScaleSetSubscriptionMaximum;2399")
     {'GetVMScaleSet': 2399}
     """
-    return {name: int(limit) for name, limit in _OF_REGION.findall(header)}
+    return {name: int(limit) for name, limit in _REGION_LIMIT.findall(header)}
 
 
 class RemainingLimitsPolicy(SansIOHTTPPolicy[Any, Any]):
@@ -44,7 +44,7 @@ class RemainingLimitsPolicy(SansIOHTTPPolicy[Any, Any]):
         response: PipelineResponse[Any, Any],
     ) -> None:
         """Read the header; the SDK calls it after each answer."""
-        limits = _wanted.get()
+        limits = _current_limits.get()
         if limits is None:
             return
         for name, limit in parse_header(response.http_response.headers.get(HEADER) or "").items():

@@ -6,7 +6,7 @@ import httpx
 
 from service.cloud.provider import SERIAL_LOG_BYTES, NoSerialLog
 
-_MOST = 16 * 2**20  # bytes that are read of one log, however long it is
+_MAX_BYTES = 16 * 2**20  # bytes that are read of one log, however long it is
 _SECONDS = 10.0  # without a byte
 
 
@@ -36,6 +36,6 @@ async def _end(client: httpx.AsyncClient, url: str) -> bytes:
             tail += chunk
             del tail[:-SERIAL_LOG_BYTES]
             received += len(chunk)
-            if received >= _MOST:
+            if received >= _MAX_BYTES:
                 break
     return bytes(tail)

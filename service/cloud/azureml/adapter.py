@@ -128,7 +128,7 @@ class AzureMlCloud:
             self._begin(spec)
             return
         is_ready = compute.provisioning_state == "Succeeded"
-        if is_ready and self._named_clusters.job(spec.name) is None:
+        if is_ready and self._named_clusters.find_job(spec.name) is None:
             self._submit(spec, compute.name)
 
     def _begin(self, spec: ScaleSetSpec) -> None:
@@ -136,11 +136,11 @@ class AzureMlCloud:
 
         The settings may have changed since the last call: a job on a named cluster stays there.
         """
-        job = self._named_clusters.job(spec.name)
+        job = self._named_clusters.find_job(spec.name)
         if job is not None and is_on_named(job, spec.name):
             return
         if job is None and spec.offering in self._workspace.clusters:
-            self._submit(spec, self._named_clusters.fitting(spec))
+            self._submit(spec, self._named_clusters.find_fitting_cluster(spec))
             return
         space = self._workspace
         subnet = space.subnet_id.replace("{region}", spec.offering.region)
@@ -157,17 +157,19 @@ class AzureMlCloud:
         if compute is None:
             return self._named_clusters.get(name)
         nodes = list(self._client.compute.list_nodes(compute.name))
-        job = self._named_clusters.job(name)
+        job = self._named_clusters.find_job(name)
         status = status_of(job) if job else None
-        reason = self._named_clusters.failure(name) if status == "Failed" else ""
-        return cluster(compute, status, nodes, self._named_clusters.errors(compute.name), reason)
+        reason = self._named_clusters.failure_message(name) if status == "Failed" else ""
+        return cluster(
+            compute, status, nodes, self._named_clusters.list_node_errors(compute.name), reason
+        )
 
     def _list(self) -> list[ScaleSet]:
         counts = azureml_job.clusters(self._client)
         owned = [c for c, _ in counts if (c.tags or {}).get(OWNER_TAG) == self._workspace.owner]
         nodes = {compute.name: count for compute, count in counts}
         sets = [replace(cluster(c), capacity=nodes[c.name]) for c in owned]
-        return [*sets, *self._named_clusters.list([compute for compute, _ in counts])]
+        return [*sets, *self._named_clusters.list_scale_sets([compute for compute, _ in counts])]
 
     def _delete(self, name: str) -> None:
         compute = self._cluster(name)

@@ -15,7 +15,7 @@ from service.db.storage import checkpoints
 from service.domain.storage.checkpoint_faults import CheckpointFault
 from service.operations.storage import manifests
 from service.operations.storage.manifests import ManifestUnusable
-from service.storage.store import LISTED, BlobArchived, BlobNotFound, BlobStore
+from service.storage.store import MAX_LISTED, BlobArchived, BlobNotFound, BlobStore
 from trainer.contract import MANIFEST, Committed
 
 
@@ -33,7 +33,7 @@ async def find_fault(store: BlobStore, job_id: str, entry: Committed) -> Checkpo
     except ManifestUnusable as error:
         return CheckpointFault(file=MANIFEST, reason=str(error))
     prefix = f"{entry.path}/"
-    items = await store.list_blobs(job_id, prefix, most=LISTED)
+    items = await store.list_blobs(job_id, prefix, most=MAX_LISTED)
     blobs = {b.name.removeprefix(prefix): (b.size, b.etag) for b in items}
     for file in manifest.files:
         if file.name not in blobs:

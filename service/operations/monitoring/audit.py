@@ -60,7 +60,7 @@ async def run_audit(
             f"Listing Azure resources failed; the audit is incomplete: {fault}"
         ) from fault
     untracked, unseen = await _list_untracked(cloud)
-    unlisted = engines.unlisted(scale_sets)
+    unlisted = engines.unlisted_reason(scale_sets)
     unseen = " ".join(
         filter(None, (_unlisted_clusters_message(unlisted) if unlisted else "", unseen))
     )

@@ -14,7 +14,7 @@ from service.domain.models.lineage import ModelSource
 from service.domain.states import JOB_TERMINAL
 from service.operations.attempts import heads
 from service.operations.models import checkpoint_models, model_references
-from service.storage.store import LISTED, BlobStore
+from service.storage.store import MAX_LISTED, BlobStore
 from trainer.contract import HEAD, MANIFEST
 
 
@@ -83,7 +83,7 @@ async def _remove_from_head(store: BlobStore, job_id: str, paths: dict[str, bool
 
 
 async def _delete_folder(store: BlobStore, job_id: str, path: str) -> int:
-    blobs = await store.list_blobs(job_id, f"{path}/", most=LISTED)
+    blobs = await store.list_blobs(job_id, f"{path}/", most=MAX_LISTED)
     for blob in sorted(blobs, key=lambda b: b.name != f"{path}/{MANIFEST}"):
         await store.delete(job_id, blob.name)
     return sum(blob.size for blob in blobs)

@@ -12,7 +12,7 @@ from typing import Any
 
 from service.domain.errors import ContentChanged, ServiceError
 from service.operations.storage import manifests
-from service.storage.store import SMALL, BlobStore
+from service.storage.store import SMALL_BYTES, BlobStore
 from trainer.contract import MANIFEST, FileEntry, InputFile, Manifest
 
 _REMEDY = "Restore the blob (versions, soft delete), or train again."
@@ -74,7 +74,7 @@ async def verify_chunks(
     yield pending
 
 
-async def read_input(store: BlobStore, file: InputFile, most: int = SMALL) -> bytes:
+async def read_input(store: BlobStore, file: InputFile, most: int = SMALL_BYTES) -> bytes:
     """Return a model's file of at most ``most`` bytes, or raise ValueError where its hash differs.
 
     Raises what `BlobStore.read` raises as well.

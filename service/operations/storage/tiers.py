@@ -29,7 +29,7 @@ from service.operations.jobs.jobs import get as get_job
 from service.operations.models import model_references
 from service.pricing import storage_prices
 from service.pricing.source import PriceSource, PricesUnavailable
-from service.storage.store import LISTED, BlobStore, StorageError
+from service.storage.store import MAX_LISTED, BlobStore, StorageError
 
 log = logging.getLogger(__name__)
 
@@ -155,7 +155,7 @@ async def inspect_folder(
         needed_by = await model_references.list_readers(conn, project_id, matches[0].source)
     return FolderInspection(
         folder=matches[0],
-        blobs=await services.store.list_stored(job_id, f"{matches[0].path}/", most=LISTED),
+        blobs=await services.store.list_stored(job_id, f"{matches[0].path}/", most=MAX_LISTED),
         prices=prices,
         current_move=under_way,
         moves_version=version,

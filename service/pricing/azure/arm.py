@@ -65,7 +65,7 @@ class Arm:
             ) from error
         except AzureError as error:
             raise MarketUnavailable(f"Azure cannot be asked: {error.message}") from error
-        return _answer(response, path)
+        return _parse_response(response, path)
 
     async def close(self) -> None:
         """Close the connections and the credential."""
@@ -84,7 +84,7 @@ class Arm:
         await self.close()
 
 
-def _answer(response: AsyncHttpResponse, path: str) -> Json:
+def _parse_response(response: AsyncHttpResponse, path: str) -> Json:
     if response.status_code != 200:
         message = f"{path} was answered {response.status_code}: {response.text():.300}"
         remedy = _REMEDIES.get(response.status_code, "")

@@ -20,8 +20,8 @@ SCORES = "/placementScores/spot/generate"
 SCORES_VERSION = "2025-06-05"
 _SIZES, _REGIONS = 5, 8  # per request
 _SCORES = {score.value for score in PlacementScore}
-PAGES_AT_MOST = 20
-_DEAREST = 1_000_000  # US dollars per machine hour; traces hold no more
+MAX_PAGES = 20
+_MAX_PRICE = 1_000_000  # US dollars per machine hour; traces hold no more
 _BANDS = "microsoft.compute/skuspotevictionrate/location"
 _PRICES = "microsoft.compute/skuspotpricehistory/ostype/location"
 
@@ -40,7 +40,7 @@ class AzureMarket:
         """Return the eviction band of each pool; skip bands that we do not know."""
         rows = await self._rows(_BANDS, pools, "band = tostring(properties.evictionRate)")
         known_bands = {band.value for band in EvictionBand}
-        band_by_pool = {pool: row["band"] for pool, row in _placed(rows, pools)}
+        band_by_pool = {pool: row["band"] for pool, row in _match_pools(rows, pools)}
         return {
             pool: EvictionBand(band) for pool, band in band_by_pool.items() if band in known_bands
         }
@@ -50,7 +50,7 @@ class AzureMarket:
         linux = "| where properties.osType =~ 'linux'"
         rows = await self._rows(_PRICES, pools, "prices = properties.spotPrices", linux)
         points_by_pool: defaultdict[SpotPool, set[PricePoint]] = defaultdict(set)
-        for pool, row in _placed(rows, pools):
+        for pool, row in _match_pools(rows, pools):
             points_by_pool[pool].update(_points(row))
         return {pool: sorted(points) for pool, points in points_by_pool.items()}
 
@@ -74,7 +74,7 @@ class AzureMarket:
             score_rows = [
                 {**row, "location": row.get("region"), "size": row.get("sku")} for row in rows
             ]
-            for pool, row in _placed(score_rows, pools):
+            for pool, row in _match_pools(score_rows, pools):
                 if row.get("score") in _SCORES:
                     score_by_pool[pool] = PlacementScore(row["score"])
         return score_by_pool
@@ -96,7 +96,7 @@ class AzureMarket:
         )
         all_rows: list[Row] = []
         options: dict[str, Any] = {"resultFormat": "objectArray", "$top": self._page}
-        for _ in range(PAGES_AT_MOST):
+        for _ in range(MAX_PAGES):
             body = {"subscriptions": [self._subscription], "query": query, "options": options}
             page = await self._arm.post(GRAPH, GRAPH_VERSION, body)
             rows = page.get("data")
@@ -124,7 +124,9 @@ def _quoted(names: Collection[str]) -> str:
     return ", ".join(f"'{name}'" for name in sorted(set(names)) if "'" not in name)
 
 
-def _placed(rows: Collection[Row], pools: Collection[SpotPool]) -> Iterator[tuple[SpotPool, Row]]:
+def _match_pools(
+    rows: Collection[Row], pools: Collection[SpotPool]
+) -> Iterator[tuple[SpotPool, Row]]:
     """Yield rows with their requested pool; Azure writes names in lower case."""
     requested = {(p.region.lower(), p.vm_size.lower()): p for p in pools}
     for row in rows:
@@ -133,14 +135,14 @@ def _placed(rows: Collection[Row], pools: Collection[SpotPool]) -> Iterator[tupl
             yield requested[key], row
 
 
-def _listed(row: Row) -> list[Any]:
+def _price_list(row: Row) -> list[Any]:
     prices = row.get("prices")
     return prices if isinstance(prices, list) else []
 
 
 def _points(row: Row) -> Iterator[PricePoint]:
     """Yield the valid prices of a row; log and skip malformed ones."""
-    for entry in _listed(row):
+    for entry in _price_list(row):
         if point := _point(entry):
             yield point
         else:
@@ -154,6 +156,6 @@ def _point(entry: Any) -> PricePoint | None:  # noqa: ANN401 - as it came
         price = Decimal(str(entry["priceUSD"]))
     except (KeyError, TypeError, ValueError, InvalidOperation):
         return None
-    if not (price.is_finite() and 0 < price < _DEAREST):
+    if not (price.is_finite() and 0 < price < _MAX_PRICE):
         return None
     return PricePoint(at if at.tzinfo else at.replace(tzinfo=UTC), price)

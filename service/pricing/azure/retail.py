@@ -26,7 +26,7 @@ from service.pricing.source import PricesUnavailable
 
 API_VERSION = "2023-01-01-preview"
 REQUEST_SECONDS = 20.0
-PAGES_AT_MOST = 50  # for one size in one region; the real list has one
+MAX_PAGES = 50  # for one size in one region; the real list has one
 MACHINE_SECONDS = 300.0  # longest use of a listed machine price
 STORAGE_SECONDS = 600.0  # the same for storage, whose prices change a few times a year
 
@@ -57,8 +57,8 @@ class RetailPrices:
     ) -> None:
         self._now = now or _wall_clock
         self._guard = PriceGuard(memory or ProcessMemory(), self._now)
-        self._machines = PriceListCache(self._quoted, MACHINE_SECONDS, clock)
-        self._storage = PriceListCache(self._listed, STORAGE_SECONDS, clock)
+        self._machines = PriceListCache(self._fetch_quotes, MACHINE_SECONDS, clock)
+        self._storage = PriceListCache(self._fetch_storage_prices, STORAGE_SECONDS, clock)
         self._url = f"{base_url}/api/retail/prices"
         self._client = httpx.AsyncClient(
             verify=ssl.create_default_context(cafile=ca_path or None), timeout=REQUEST_SECONDS
@@ -72,7 +72,7 @@ class RetailPrices:
         price_by_offering: dict[Offering, Price] = {}
         unreadable = ""
         for pool in sorted({spot_pool_of(offering) for offering in offerings}):
-            quotes = await self._machines.of(pool)
+            quotes = await self._machines.get(pool)
             unreadable = unreadable or quotes.unreadable
             for offering in offerings:
                 price = quotes.prices.get(offering.capacity_type)
@@ -84,13 +84,13 @@ class RetailPrices:
 
     async def storage(self, account: StorageAccount) -> StoragePrices:
         """Return the account's storage prices: recently listed ones, else the dated table."""
-        return await self._storage.of(account) if account.region else storage_prices.TABLE
+        return await self._storage.get(account) if account.region else storage_prices.TABLE
 
     async def close(self) -> None:
         """Close the connections."""
         await self._client.aclose()
 
-    async def _quoted(self, pool: SpotPool) -> Quotes:
+    async def _fetch_quotes(self, pool: SpotPool) -> Quotes:
         """Fetch the prices of a VM size in a region by capacity type."""
         sku = lookup(pool.vm_size)
         conditions = {
@@ -106,7 +106,7 @@ class RetailPrices:
         )
         return Quotes(await self._guard.machines(pool, listed_prices), unreadable)
 
-    async def _listed(self, account: StorageAccount) -> StoragePrices:
+    async def _fetch_storage_prices(self, account: StorageAccount) -> StoragePrices:
         conditions = {
             "serviceName": "Storage",
             "productName": storage_prices.PRODUCT,
@@ -128,7 +128,7 @@ class RetailPrices:
         query = " and ".join(f"{name} eq '{_quoted(value)}'" for name, value in conditions.items())
         params = {"api-version": API_VERSION, "$filter": query}  # default: US dollars
         url = str(httpx.URL(self._url, params=params))
-        for _ in range(PAGES_AT_MOST):
+        for _ in range(MAX_PAGES):
             page = await self._page(url)
             for row in _as_rows(page["Items"]):
                 yield row

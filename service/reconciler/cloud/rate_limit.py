@@ -299,7 +299,7 @@ class RateLimitedRegion:
     @property
     def _cloud(self) -> CloudProvider:
         cloud = self.limited_cloud.cloud
-        return cloud if self.region == ALL else engines.at(cloud, self.region)
+        return cloud if self.region == ALL else engines.cloud_of_pool(cloud, self.region)
 
 
 def _message(region: str, call: CloudCall) -> str:

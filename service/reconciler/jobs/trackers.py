@@ -55,7 +55,7 @@ class TrackerRuns:
         async with self.engine.connect() as conn:
             job = await jobs.find(conn, claimed.job_id)
             assert job is not None, "runs refer to jobs"
-            after = claimed.last_step - claimed.last_step % tracker.block
+            after = claimed.last_step - claimed.last_step % tracker.block_steps
             trained_s, rows = await tracker_runs.figures(conn, job.id, after, _MAX_STEPS)
         is_settled = job.finished_at is not None and self.now() >= job.finished_at + SETTLE_DELAY
         complete = rows if is_settled else _complete_steps(rows, after)
@@ -64,7 +64,7 @@ class TrackerRuns:
         closed = is_settled and len(rows) < _MAX_STEPS
         if has_new_steps or closed:
             return await self._send(claimed, job, points, closed=closed)
-        await self._update_run(claimed, due_at=self.now() + tracker.every)
+        await self._update_run(claimed, due_at=self.now() + tracker.interval)
         return False
 
     async def _send(
@@ -72,7 +72,7 @@ class TrackerRuns:
     ) -> bool:
         run = TrackerRun(
             job_id=job.id,
-            began=job.created_at.timestamp(),
+            started_at=job.created_at.timestamp(),
             options=_options(job, claimed.kind),
             outcome=job.state if closed else None,
             url=claimed.url,
@@ -83,7 +83,7 @@ class TrackerRuns:
             await self._retry_or_give_up(claimed, fault)
             return False
         values: Json = {
-            "due_at": self.now() + self.tracker.every,
+            "due_at": self.now() + self.tracker.interval,
             "url": url,
             "failing_since": None,
         }

@@ -10,7 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from service.db.spot import capacity_observations
 from service.db.spot import market as rows
 from service.domain.spot.capacity_traces import SpotPool
-from service.pricing.market import MACHINES_AT_MOST, Market, MarketUnavailable
+from service.pricing.market import MAX_MACHINES, Market, MarketUnavailable
 
 log = logging.getLogger(__name__)
 GRAPH = "graph"  # eviction bands and price history
@@ -49,7 +49,7 @@ class MarketWatch:
     async def _fetch_scores(self) -> None:
         """Fetch placement scores for the largest gang that a job requested lately."""
         async with self.engine.connect() as conn:
-            machines = min(await capacity_observations.largest_gang(conn), MACHINES_AT_MOST)
+            machines = min(await capacity_observations.largest_gang(conn), MAX_MACHINES)
         scores = await self.market.scores(self.pools, machines)
         async with self.engine.begin() as conn:
             await rows.save_scores(conn, scores, machines, self.now())

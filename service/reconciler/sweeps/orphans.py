@@ -55,7 +55,7 @@ class OrphanSweep:
             live = {scale_set_name(i) for i in await attempts.live_ids(conn)}
             billed = await ledger.open_after_the_end(conn)
         orphans = [s for s in owned if s.name not in live]
-        since = await self._record_sightings(orphans, complete=not engines.unlisted(owned))
+        since = await self._record_sightings(orphans, complete=not engines.unlisted_reason(owned))
         faults = list[SQLAlchemyError]()
         for orphan in orphans:
             is_billed = await self._bill_machines(creator_id(orphan), billed, faults)

@@ -18,7 +18,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from service.db.storage import retention
 from service.db.storage.retention import RetentionTask
 from service.operations.attempts import heads
-from service.storage.store import LISTED, Blob, BlobStore, StorageError
+from service.storage.store import MAX_LISTED, Blob, BlobStore, StorageError
 from trainer.contract import MANIFEST, Head
 
 log = logging.getLogger(__name__)
@@ -104,7 +104,7 @@ async def collect_garbage(store: BlobStore, task: RetentionTask, now: datetime) 
 async def _list_folders(store: BlobStore, job_id: str) -> dict[str, list[Blob]]:
     folders = defaultdict(list)
     for prefix in FOLDERS:
-        for blob in await store.list_blobs(job_id, prefix, most=LISTED):
+        for blob in await store.list_blobs(job_id, prefix, most=MAX_LISTED):
             folders["/".join(blob.name.split("/")[:2])].append(blob)
     return folders
 

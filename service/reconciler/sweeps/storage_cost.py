@@ -26,7 +26,7 @@ from service.domain.money.storage_cost import (
 from service.domain.states import JOB_TERMINAL
 from service.operations.storage.tiers import StorageServices
 from service.pricing import storage_prices
-from service.storage.store import LISTED, StorageError
+from service.storage.store import MAX_LISTED, StorageError
 
 log = logging.getLogger(__name__)
 BATCH_SIZE = 10  # containers of one round: with a round every 10 s, one listing a second
@@ -61,7 +61,7 @@ class StorageMeters:
         """Meter one container; without new prices, its blobs keep those that they have."""
         job_id = claim.row_id
         try:
-            blobs = await self.storage.store.list_stored(job_id, everything=True, most=LISTED)
+            blobs = await self.storage.store.list_stored(job_id, everything=True, most=MAX_LISTED)
         except StorageError as fault:
             log.warning("storage.not_listed", extra={"job": job_id, "cause": str(fault)})
             async with self.engine.begin() as conn:

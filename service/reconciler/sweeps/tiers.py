@@ -29,7 +29,7 @@ from service.domain.storage.access_tiers import (
     TierMoveOutcome,
     next_tier_step,
 )
-from service.storage.store import LISTED, BlobNotFound, BlobStore, StorageError
+from service.storage.store import MAX_LISTED, BlobNotFound, BlobStore, StorageError
 
 log = logging.getLogger(__name__)
 BATCH_SIZE = 256  # blobs of one step
@@ -75,7 +75,7 @@ class TierMoves:
                 await self._record_delay(claim, move, str(fault))
 
     async def _step(self, claim: Claim, move: TierMove) -> None:
-        blobs = await self.store.list_stored(move.job_id, f"{move.path}/", most=LISTED)
+        blobs = await self.store.list_stored(move.job_id, f"{move.path}/", most=MAX_LISTED)
         match next_tier_step(blobs, move.tier, move.priority):
             case SetTier(names):
                 for name in names[:BATCH_SIZE]:

@@ -70,7 +70,7 @@ class Victims:
 
     async def left(self) -> list[str]:
         """Those whose first machine is still there."""
-        there = self.world.cloud.costing()
+        there = self.world.cloud.billed_names()
         return [one.head for one in self.all if scale_set_name(one.attempt_id) in there]
 
     async def ask(self, what: str) -> None:

@@ -104,7 +104,7 @@ async def test_a_creation_without_a_token_is_made_by_any_replica_when_it_is_due(
 
     assert waits == ("create", timedelta(minutes=1), timedelta(minutes=1))
     assert (early, cloud.asked) == (0, ["get", "create"])
-    assert NAME in cloud.costing()
+    assert NAME in cloud.billed_names()
     assert (await tokens_of(engine))[RequestKind.CREATE] == taken[RequestKind.CREATE]
     assert (after.deferred_call, after.deferred_until) == (None, None)
 
@@ -247,7 +247,7 @@ async def test_an_attempt_that_moved_on_does_not_wait_for_the_call_that_it_defer
         clock.advance(seconds=10)
         await reconciler.run_once()
 
-    assert name not in world.cloud.costing()
+    assert name not in world.cloud.billed_names()
 
 
 async def test_a_call_that_azure_refuses_is_not_made_again_before_azure_allows_it(

@@ -180,7 +180,7 @@ async def test_a_deferred_creation_of_an_attempt_that_ends_does_not_prove_its_ma
 
     assert (await row_of(engine)).state == AttemptState.TERMINATING
     assert cloud.asked == ["create", "get", "delete"]
-    assert NAME in cloud.costing()
+    assert NAME in cloud.billed_names()
 
 
 async def _add_deferred_creation(engine: AsyncEngine, clock: Clock, *, after: timedelta) -> None:

@@ -87,7 +87,7 @@ async def test_a_region_that_hangs_holds_up_no_other_one(
     turning = asyncio.create_task(loop.run_when_due("attempts", reconciler.claim, SLOTS))
     try:
         made = await waiting.until(
-            value(cloud.costing), lambda made: scale_set_name("att-well") in made
+            value(cloud.billed_names), lambda made: scale_set_name("att-well") in made
         )
     finally:
         loop.stop.set()
@@ -283,7 +283,7 @@ async def test_a_lease_that_is_lost_while_a_create_waits_for_its_tokens_makes_no
 
     with pytest.raises(LeaseLost):
         await asked
-    assert world.cloud.costing() == set()
+    assert world.cloud.billed_names() == set()
 
 
 async def test_a_call_beyond_the_concurrency_limit_or_to_an_open_circuit_takes_no_token(

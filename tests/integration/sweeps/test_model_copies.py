@@ -15,7 +15,7 @@ from service.operations.nodes.grants import Granter
 from service.reconciler.sweeps.model_copies import ModelCopies
 from service.storage.azure import AzureBlobStore
 from service.storage.fake import MemoryStore
-from service.storage.store import SMALL, BlobStore, StorageError
+from service.storage.store import SMALL_BYTES, BlobStore, StorageError
 from tests.azurite import Azurite
 from tests.nodes.scripted_node import ScriptedNode, boot
 from tests.waiting import until
@@ -30,7 +30,9 @@ NOW = datetime(2026, 11, 21, tzinfo=UTC)
 class Unreachable(MemoryStore):
     """An account that does not answer any more."""
 
-    async def read(self, container: str, name: str, *, most: int = SMALL) -> tuple[bytes, str]:
+    async def read(
+        self, container: str, name: str, *, most: int = SMALL_BYTES
+    ) -> tuple[bytes, str]:
         raise StorageError(f"{container}/{name}: Blob Storage cannot be reached ({most})")
 
 
@@ -38,7 +40,9 @@ class Unreachable(MemoryStore):
 class Hanging(MemoryStore):
     """An account that takes its time."""
 
-    async def read(self, container: str, name: str, *, most: int = SMALL) -> tuple[bytes, str]:
+    async def read(
+        self, container: str, name: str, *, most: int = SMALL_BYTES
+    ) -> tuple[bytes, str]:
         await asyncio.Event().wait()
         return await super().read(container, name, most=most)
 

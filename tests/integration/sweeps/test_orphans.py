@@ -93,7 +93,7 @@ async def test_an_orphan_that_goes_is_no_alarm(
             world.clock.advance(minutes=1)
 
     assert "leak.will_not_die" not in caplog.messages
-    assert world.cloud.costing() == {scale_set_name(await _newest(world))}
+    assert world.cloud.billed_names() == {scale_set_name(await _newest(world))}
 
 
 async def test_machines_that_came_when_their_attempt_was_over_are_billed_until_they_are_gone(

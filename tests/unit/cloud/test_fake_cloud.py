@@ -33,7 +33,7 @@ async def test_a_fresh_scale_set_costs_before_it_can_be_seen(
     with pytest.raises(ScaleSetNotFound):
         await cloud.get("rk-1")
     assert await cloud.list_owned() == []
-    assert cloud.costing() == {"rk-1"}
+    assert cloud.billed_names() == {"rk-1"}
 
     clock.at += cloud.visible_after
     assert (await cloud.get("rk-1")).phase is ScaleSetPhase.CREATING
@@ -42,7 +42,7 @@ async def test_a_fresh_scale_set_costs_before_it_can_be_seen(
 async def test_a_partial_allocation_fails_with_machines_that_cost(
     cloud: FakeCloud, clock: Clock
 ) -> None:
-    cloud.partial[OFFERING] = 2
+    cloud.partial_capacity[OFFERING] = 2
     await cloud.create(SPEC)
     clock.at += cloud.create_time
     seen = await cloud.get("rk-1")
@@ -65,7 +65,7 @@ async def test_a_call_may_fail_before_anything_is_done(cloud: FakeCloud) -> None
     with pytest.raises(Throttled):
         await cloud.create(SPEC)
 
-    assert cloud.costing() == set()
+    assert cloud.billed_names() == set()
     await cloud.create(SPEC)
 
 
@@ -74,7 +74,7 @@ async def test_an_answer_may_get_lost_after_all_was_done(cloud: FakeCloud) -> No
     with pytest.raises(CloudError):
         await cloud.create(SPEC)
 
-    assert cloud.costing() == {"rk-1"}
+    assert cloud.billed_names() == {"rk-1"}
     await cloud.create(SPEC)
 
 
@@ -127,12 +127,12 @@ class Lives(RuleBasedStateMachine):
 
     @invariant()
     def what_costs_was_asked_for(self) -> None:
-        assert self.cloud.costing() <= self.accepted
+        assert self.cloud.billed_names() <= self.accepted
 
     @invariant()
     def what_is_listed_can_be_got_and_costs(self) -> None:
         listed = {s.name: s for s in _run(self.cloud.list_owned())}
-        assert listed.keys() <= self.cloud.costing()
+        assert listed.keys() <= self.cloud.billed_names()
         for name, row in listed.items():
             assert replace(_run(self.cloud.get(name)), instances=()) == row
 
