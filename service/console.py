@@ -84,9 +84,9 @@ def _add_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]
     quota = commands.add_parser("quota", help="show or set the quota and limits of a project")
     quota.add_argument("--project", default="default")
     for limit in ("jobs", "gpus"):
-        quota.add_argument(f"--max-{limit}", metavar="N", type=_most, help="or `none`")
+        quota.add_argument(f"--max-{limit}", metavar="N", type=_parse_limit, help="or `none`")
     for limit in _LIMITS:
-        name, kind = limit.replace("_", "-"), partial(_most, most=_MAX_BYTES)
+        name, kind = limit.replace("_", "-"), partial(_parse_limit, most=_MAX_BYTES)
         limit_help = "limit of the project; `none`: the default"
         quota.add_argument(f"--max-{name}", metavar="N", type=kind, help=limit_help)
     weight = "share of machines under contention; default: 1"
@@ -147,7 +147,7 @@ async def _quota(
         return [jobs, await quotas.describe_limits(conn, options.project)]
 
 
-def _most(text: str, most: int = _MAX_COUNT) -> int:
+def _parse_limit(text: str, most: int = _MAX_COUNT) -> int:
     if text == "none":
         return _ANY
     if not text.isdecimal() or len(text) > len(str(most)) or int(text) > most:

@@ -103,7 +103,7 @@ def _parts(settings: Settings, world: Adapters) -> Parts:
         granter=Granter(
             engine=world.engine,
             store=world.store,
-            lifetime=settings.grant_life,
+            lifetime=settings.grant_lifetime,
             regional=world.regional,
         ),
         plan_defaults=PlanDefaults(

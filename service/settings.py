@@ -182,7 +182,7 @@ class Settings(DatabaseSettings):
         return self.outage_seconds if reserved is None else reserved
 
     @property
-    def grant_life(self) -> timedelta:
+    def grant_lifetime(self) -> timedelta:
         """Return how long nodes' SAS URLs are valid; they are renewed at half of it.
 
         Without an account key nothing revokes the URL of one attempt, so it lasts an hour. The

@@ -173,7 +173,7 @@ def _storage_loops(
     policies = AccessPolicies(
         engine=world.engine,
         store=world.store,
-        life=settings.grant_life,
+        lifetime=settings.grant_lifetime,
         now=world.now,
     )
     saves = CheckpointSweep(engine=world.engine, store=world.store, now=world.now)

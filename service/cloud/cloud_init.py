@@ -170,7 +170,7 @@ def render(config_json: str, image: str, accelerator: str, identity: str = "") -
         "runcmd": [
             ["sh", "-c", _prepare(image, identity, cuda=cuda)],
             *([["sh", "-c", f"systemctl enable --now {XIDS_UNIT}"]] if cuda else []),
-            ["sh", "-c", _hand_over()],
+            ["sh", "-c", _change_owner_command()],
             ["sh", "-c", _run(image, cuda=cuda)],
         ],
     }
@@ -195,7 +195,7 @@ def _pull(image: str, identity: str) -> str:
     return f"{login}{inspect} >/dev/null 2>&1 || {{ {tries}; }}"
 
 
-def _hand_over() -> str:
+def _change_owner_command() -> str:
     """Return the command that gives the files to the container's user, which is not root."""
     user, group = USER.split(":")
     return (

@@ -84,7 +84,7 @@ class PriceGuard:
         if verdict.doubt:
             if verdict.doubt != doubt:
                 await self._memory.save_doubt(meter, verdict.doubt)
-        elif doubt and verdict.price is not None and self._is_over(doubt, verdict.price):
+        elif doubt and verdict.price is not None and self._can_remove_doubt(doubt, verdict.price):
             await self._memory.remove_doubt(meter)
         price, reason = verdict.price, verdict.reason
         if price is not None and most is not None and price > most:
@@ -114,7 +114,7 @@ class PriceGuard:
             else await self._memory.last_good_prices(pool) | known_prices
         )
 
-    def _is_over(self, doubt: PriceDoubt, price: Decimal) -> bool:
+    def _can_remove_doubt(self, doubt: PriceDoubt, price: Decimal) -> bool:
         """Return whether a doubt can be forgotten.
 
         A settled doubt stays for other replicas as long as its price holds.

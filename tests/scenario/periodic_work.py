@@ -67,7 +67,7 @@ def of(
     pruning = Pruning(
         engine=engine, retention_by_table={PrunedTable.METRICS: timedelta(days=1)}, now=now
     )
-    access = AccessPolicies(engine=engine, store=store, life=timedelta(days=1), now=now)
+    access = AccessPolicies(engine=engine, store=store, lifetime=timedelta(days=1), now=now)
     return {
         "cores": queue.read_cores,
         "queue": queue.run_once,

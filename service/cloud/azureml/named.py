@@ -14,7 +14,7 @@ from typing import Any
 from azure.core.exceptions import HttpResponseError, ResourceNotFoundError
 
 from service.cloud.azureml.views import (
-    OVER,
+    TERMINAL_STATUSES,
     cluster_name,
     idle_nodes,
     job_on_cluster,
@@ -62,7 +62,7 @@ class NamedClusters:
         job, cluster, nodes = self._find_job_and_nodes(name)
         status = status_of(job)
         reason = self.failure_message(name) if status == "Failed" else ""
-        errors = [] if status in OVER else self.list_node_errors(cluster.name)
+        errors = [] if status in TERMINAL_STATUSES else self.list_node_errors(cluster.name)
         return job_on_cluster(name, job, cluster, nodes, errors, reason)
 
     def list_scale_sets(self, clusters: Sequence[Any]) -> Iterator[ScaleSet]:
@@ -82,10 +82,10 @@ class NamedClusters:
         Whether Azure archives a job that still runs is not documented: the next call does it.
         """
         job, _, _ = self._find_job_and_nodes(name)
-        if (status := status_of(job)) not in (*OVER, "CancelRequested"):
+        if (status := status_of(job)) not in (*TERMINAL_STATUSES, "CancelRequested"):
             self.client.jobs.begin_cancel(name, polling=False)
         if not job.properties.is_archived:
-            with suppress(*() if status in OVER else (HttpResponseError,)):
+            with suppress(*() if status in TERMINAL_STATUSES else (HttpResponseError,)):
                 self.client.jobs.archive(name)
 
     def idle_cores(self, region: str) -> int:
@@ -131,7 +131,7 @@ class NamedClusters:
         if cluster is None:
             raise ScaleSetNotFound(f"The cluster {_compute(job)} of job {name} was deleted.")
         nodes = nodes_of(self.client.compute.list_nodes(cluster.name), name)
-        if status_of(job) in OVER and job.properties.is_archived and not nodes:
+        if status_of(job) in TERMINAL_STATUSES and job.properties.is_archived and not nodes:
             raise ScaleSetNotFound(f"Job {name} is over, and no node runs it.")
         return job, cluster, nodes
 

@@ -28,11 +28,11 @@ from service.domain.lifecycle.boot_report import LONGEST_TEXT
 from service.domain.states import CapacityType
 
 LOW_PRIORITY = "low_priority"  # the tier; it allocates Spot since 2026-03-31
-_MOST = 24  # characters of a cluster's name; Microsoft's page on its quotas
+_MAX_NAME_LENGTH = 24  # characters of a cluster's name; Microsoft's page on its quotas
 # The SDK takes NotResponding for an end; the job may come back from it.
 _RUNS = frozenset({"Running", "NotResponding", "Finalizing"})
 _PULL = re.compile(r"\bpull\b.*\bimage\b", re.IGNORECASE)
-OVER = frozenset({"Completed", "Failed", "Canceled"})
+TERMINAL_STATUSES = frozenset({"Completed", "Failed", "Canceled"})
 
 
 def cluster_name(name: str) -> str:
@@ -41,7 +41,7 @@ def cluster_name(name: str) -> str:
     >>> cluster_name("rk-01jd8m4x9g5v0c3k2n7p6q8r1s")
     'rk-m4x9g5v0c3k2n7p6q8r1s'
     """
-    return name if len(name) <= _MOST else name[:3] + name[3 - _MOST :]
+    return name if len(name) <= _MAX_NAME_LENGTH else name[:3] + name[3 - _MAX_NAME_LENGTH :]
 
 
 def cluster(
@@ -129,7 +129,7 @@ def _failure(
         permanent = all(cause.non_retryable_after for cause in causes)
         kind = ScaleSetFailure.MISCONFIGURED if permanent else ScaleSetFailure.TRANSIENT
         return str(status), kind, boot_report.failure_sentence(report)
-    if status in OVER:
+    if status in TERMINAL_STATUSES:
         hint = f"Azure ML studio shows its logs under the job {name}"
         detail = f" ({reason[:LONGEST_TEXT]})" if reason else ""
         text = f"The Azure ML job ended as {status}{detail}; {hint}."

@@ -72,7 +72,7 @@ class RegistrationBatcher:
         answer = await self._batcher.do(PendingRegistration(registration, now))
         if answer is RegistrationOutcome.KNOWN:
             async with self._engine.begin() as conn:
-                return await register_again(conn, registration, now)
+                return await register_known_machine(conn, registration, now)
         return answer if isinstance(answer, Standing) else None
 
 
@@ -157,7 +157,7 @@ async def _record_new_nodes(
     return await jobs.find_all(conn, job_ids)
 
 
-async def register_again(
+async def register_known_machine(
     conn: AsyncConnection, registration: Registration, now: datetime
 ) -> Standing:
     """Register a machine that has a node already; another boot of it adds an event. Raises Gone."""

@@ -34,7 +34,7 @@ async def delete(
             raise ModelNotFound(
                 f"No checkpoint {name!r:.80} of a job of yours. See GET /v1/models."
             )
-        _require_over(job, name)
+        _require_ended(job, name)
         paths = await checkpoints.paths_of_step(conn, job.id, source.step)
         await _require_unread(conn, project_id, source, list(paths), name)
         if any(paths.values()):
@@ -47,7 +47,7 @@ async def delete(
     return freed
 
 
-def _require_over(job: JobRow, name: str) -> None:
+def _require_ended(job: JobRow, name: str) -> None:
     if job.state not in JOB_TERMINAL:
         raise Conflict(
             f"Job {job.id} is {job.state} and may resume from {name}: cancel it, or wait for "

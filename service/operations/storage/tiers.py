@@ -214,9 +214,9 @@ def require_online(inspection: FolderInspection) -> None:
     standard, high = rehydration_quotes(inspection)
     raise Archived(
         f"{name[:1].upper()}{name[1:]} is archived. Bring it back first: {folder.command}, or "
-        f'POST {folder.route} {{"tier": "hot"}}. That takes up to {hours(standard)} and costs '
-        f'${cents(standard)}; with "priority": "high" (--priority high) about {hours(high)} and '
-        f"${cents(high)}."
+        f'POST {folder.route} {{"tier": "hot"}}. That takes up to {format_hours(standard)} and '
+        f'costs ${format_cost(standard)}; with "priority": "high" (--priority high) about '
+        f"{format_hours(high)} and ${format_cost(high)}."
     )
 
 
@@ -257,12 +257,12 @@ def rehydration_quotes(
     return standard, high
 
 
-def hours(rehydration: storage_cost.Rehydration) -> str:
+def format_hours(rehydration: storage_cost.Rehydration) -> str:
     """Return the duration of a rehydration in hours, for a sentence."""
     return f"{rehydration.takes.total_seconds() / 3600:.1f}".removesuffix(".0") + " h"
 
 
-def cents(rehydration: storage_cost.Rehydration) -> str:
+def format_cost(rehydration: storage_cost.Rehydration) -> str:
     """Return the cost of a rehydration in dollars, to a hundredth of a cent."""
     return f"{rehydration.cost:.4f}"
 

@@ -263,7 +263,7 @@ def _attempt_view(
     views = _node_views(observation, facts.records, awake_since)
     opened, ladder = facts.opened, facts.ladder
     generation = opened.generation if opened else None
-    heard_at = _heard_at(generation, facts.records)
+    heard_at = _last_heard_at(generation, facts.records)
     heartbeats = [t for t in (heard_at, facts.committed_at) if t is not None]
     generations = [g for g in facts.same if g.rung == ladder.rung] if head else []
     return AttemptView(
@@ -303,7 +303,7 @@ def _from_timestamp(seconds: float) -> datetime:
     return datetime.fromtimestamp(seconds, UTC)
 
 
-def _heard_at(generation: Generation | None, records: list[NodeRecord]) -> datetime | None:
+def _last_heard_at(generation: Generation | None, records: list[NodeRecord]) -> datetime | None:
     """Return when the healthy member that has been silent for longest was last heard."""
     if generation is None:
         return None

@@ -70,7 +70,7 @@ async def test_no_policy_is_written_and_none_is_asked_for_again(keyless: World) 
     job = (await keyless.submit())["id"]
     await boot(keyless, job)
     policies = AccessPolicies(
-        engine=keyless.engine, store=keyless.store, life=HOUR, now=keyless.clock
+        engine=keyless.engine, store=keyless.store, lifetime=HOUR, now=keyless.clock
     )
 
     assert await policies.run_once() == []

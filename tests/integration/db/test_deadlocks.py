@@ -38,8 +38,8 @@ from service.operations.nodes.registrations import (
     PendingRegistration,
     RegistrationBatcher,
     RegistrationOutcome,
-    register_again,
     register_all,
+    register_known_machine,
 )
 from tests import waiting
 from tests.clock import Clock
@@ -113,7 +113,7 @@ class Batch:
         registration = replace(_REGISTRATION, vm_id=vm_id, boot_id=boot_id)
         (answer,) = await register_all(conn, [PendingRegistration(registration, self.clock())])
         if answer is RegistrationOutcome.KNOWN:
-            await register_again(conn, registration, self.clock())
+            await register_known_machine(conn, registration, self.clock())
 
     async def _heartbeat(self, conn: AsyncConnection) -> None:
         known = await node_rows.of_attempt(conn, "att-2")

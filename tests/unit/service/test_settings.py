@@ -187,7 +187,7 @@ def test_urls_of_nodes_live_an_hour_where_no_account_key_can_revoke_them(
     for name, value in told.items():
         environment.setenv(f"REKINDLE_{name}", value)
 
-    assert load().grant_life == timedelta(hours=hours)
+    assert load().grant_lifetime == timedelta(hours=hours)
 
 
 @pytest.mark.parametrize("hours", ["0", "145"])
