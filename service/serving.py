@@ -152,5 +152,5 @@ def _limited_cloud(settings: Settings, world: Adapters) -> CloudProvider:
     """Return the cloud for operators, who share Azure's rate limits with the reconcilers."""
     times = settings.azure_limits_times
     return RateLimitedCloud(
-        engine=world.engine, cloud=world.cloud, now=world.now, limits_multiple=times
+        engine=world.engine, cloud=world.cloud, now=world.now, multiple=times
     ).region(ALL)

@@ -70,10 +70,7 @@ def reconcilers(
 ) -> list[Coroutine[Any, Any, object]]:
     """Return all reconcilers; each runs until ``stop``."""
     limited_cloud = RateLimitedCloud(
-        engine=world.engine,
-        cloud=world.cloud,
-        now=world.now,
-        limits_multiple=settings.azure_limits_times,
+        engine=world.engine, cloud=world.cloud, now=world.now, multiple=settings.azure_limits_times
     )
     attempts, lister = _attempt_reconciler(settings, world, limited_cloud)
     reach = IngressProbe(

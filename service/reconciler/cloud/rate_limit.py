@@ -95,7 +95,7 @@ class RateLimitedCloud:
     cloud: CloudProvider
     now: Callable[[], datetime]
     concurrency: int = CONCURRENT_CALLS
-    limits_multiple: float = 1.0  # the subscription's limits as a multiple of Microsoft's table
+    multiple: float = 1.0  # the subscription's limits as a multiple of Microsoft's table
 
     def region(
         self,
@@ -200,7 +200,7 @@ class RateLimitedCloud:
             shared = kind in SWEPT and region != ALL
             share = (SWEEP_SHARE if sweeps else 1 - SWEEP_SHARE) if shared else 1.0
             name = kind + SWEEPS if sweeps and shared else kind
-            buckets[name] = BUCKETS[kind].scaled(share * self.limits_multiple)
+            buckets[name] = BUCKETS[kind].scaled(share * self.multiple)
         return TokenRequest(region=region, buckets=buckets)
 
     def _deferred(self, region: str, deferral: Deferral) -> Deferred:
@@ -221,7 +221,7 @@ class RateLimitedCloud:
         """Lower all buckets of a kind of which Azure says that few requests remain."""
         for kind in [kind for kind in RequestKind if kind in remaining_requests]:
             AZURE_REMAINING.set(region, kind, value=remaining_requests[kind])
-            level = remaining_requests[kind] / (BUCKETS[kind].size * self.limits_multiple)
+            level = remaining_requests[kind] / (BUCKETS[kind].size * self.multiple)
             if level >= _LOW_SHARE:
                 continue
             requests = (

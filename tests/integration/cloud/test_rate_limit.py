@@ -314,7 +314,7 @@ def limited(
     """Return a replica's cloud."""
     cloud = FakeCloud(now=now)
     return RateLimitedCloud(
-        engine=engine, cloud=cloud, now=now, limits_multiple=times, concurrency=concurrency
+        engine=engine, cloud=cloud, now=now, multiple=times, concurrency=concurrency
     )
 
 
